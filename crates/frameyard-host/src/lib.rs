@@ -1,0 +1,1 @@
+//! Frameyard on real memory: see the README.

@@ -1,0 +1,3 @@
+//! The program `frameyard`.
+
+fn main() {}

@@ -1,0 +1,148 @@
+//! What the core asks of the world it runs in: the [`Platform`] trait.
+//!
+//! A platform says who is running ([`Platform::current_cpu`]), what waiting for a lock means, where the
+//! bytes of a frame are, and is told of each cache line of a page structure that is touched. The native
+//! platforms leave the hooks at their empty defaults, so they cost nothing; a counting platform counts;
+//! a simulator charges virtual time.
+
+use core::ptr::NonNull;
+
+use crate::sync::{AtomicU32, Ordering};
+use crate::units::{CpuId, NodeId, Pfn, ZoneId};
+
+/// The identity of a lock: what it guards, not where it lies.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum LockId {
+    /// The lock of a zone's free lists.
+    Zone(ZoneId),
+    /// The lock of one CPU's lists in one zone.
+    PerCpu(ZoneId, CpuId),
+}
+
+/// How a cache line is about to be used.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Access {
+    /// Plain load.
+    Read,
+    /// Plain store.
+    Write,
+    /// An atomic read-modify-write.
+    ReadModifyWrite,
+}
+
+/// Whether a lock was free when it was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Contention {
+    /// Nobody held it.
+    Free,
+    /// Somebody held it: the caller waited, or (with `try_lock`) got nothing.
+    Contended,
+}
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+
+/// The environment of a yard.
+///
+/// # CPU identities
+///
+/// [`current_cpu`](Platform::current_cpu) may be stale by the time it is used, and may name a CPU that
+/// the yard does not know; the core folds it into range and never relies on it for correctness.
+pub trait Platform: Sync {
+    /// Held while a per-CPU lock is held: where a kernel switches off preemption or interrupts.
+    type Guard;
+
+    /// Enters a section that holds a per-CPU lock.
+    fn guard(&self) -> Self::Guard;
+
+    /// The CPU that runs the caller, now or a moment ago.
+    fn current_cpu(&self) -> CpuId;
+
+    /// Called between two looks at something busy; `round` counts from 0.
+    ///
+    /// Must yield to other threads after a bounded number of rounds where the holder may be preempted.
+    fn relax(&self, round: u32);
+
+    /// Where the bytes of a frame (and of those that follow it in its block) are mapped, if they are.
+    fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>>;
+
+    /// Told of each access to the page structure of `pfn`. Natively empty.
+    #[inline(always)]
+    fn touch_page(&self, pfn: Pfn, access: Access) {
+        let _ = (pfn, access);
+    }
+
+    /// A hint that the page structure of `pfn`, at `address`, will be written soon.
+    #[inline(always)]
+    fn prefetch_page(&self, pfn: Pfn, address: *const u8) {
+        let _ = pfn;
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: prefetching never faults and changes nothing that can be observed, whatever the address.
+        unsafe {
+            core::arch::x86_64::_mm_prefetch::<{ core::arch::x86_64::_MM_HINT_T0 }>(address.cast());
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = address;
+    }
+
+    /// Takes the lock whose word is `word`, waiting for it.
+    ///
+    /// Pairs with [`unlock`](Platform::unlock).
+    #[inline]
+    fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
+        if self.try_lock(id, word) == Contention::Free {
+            return Contention::Free;
+        }
+        let mut round = 0;
+        loop {
+            while word.load(Ordering::Relaxed) != FREE {
+                self.relax(round);
+                round = round.saturating_add(1);
+            }
+            if self.try_lock(id, word) == Contention::Free {
+                return Contention::Contended;
+            }
+        }
+    }
+
+    /// Takes the lock if it is free; `Contended` means that it was not taken.
+    #[inline(always)]
+    fn try_lock(&self, id: LockId, word: &AtomicU32) -> Contention {
+        let _ = id;
+        // Acquire: sees all that the last holder wrote before its `unlock`.
+        if word.swap(HELD, Ordering::Acquire) == FREE { Contention::Free } else { Contention::Contended }
+    }
+
+    /// Gives the lock back.
+    #[inline(always)]
+    fn unlock(&self, id: LockId, word: &AtomicU32) {
+        let _ = id;
+        // Release: pairs with the Acquire in `try_lock`.
+        word.store(FREE, Ordering::Release);
+    }
+
+    /// Runs `job` on up to `threads` workers of `node` at once, each with its own number, and waits for all.
+    ///
+    /// The default runs it once, on the caller.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkerPanicked`] when a worker did not come to its end.
+    fn run_on_node(&self, node: NodeId, threads: usize, job: &(dyn Fn(usize) + Sync)) -> Result<(), WorkerPanicked> {
+        let _ = (node, threads);
+        job(0);
+        Ok(())
+    }
+}
+
+/// A worker thread panicked while it ran a job of the platform.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct WorkerPanicked;
+
+impl core::fmt::Display for WorkerPanicked {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("a worker thread panicked")
+    }
+}
+
+impl core::error::Error for WorkerPanicked {}

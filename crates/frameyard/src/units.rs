@@ -1,0 +1,495 @@
+//! The units of the whole project: frame numbers, orders, counts, sizes, identities, and the geometry.
+//!
+//! No bare integer crosses a public interface where one of these exists. Each prints with a prefix or a
+//! unit of its own.
+
+use core::fmt;
+use core::ops::{Add, AddAssign, Sub, SubAssign};
+
+mod geometry;
+mod size;
+
+pub use geometry::{Geometry, GeometryError};
+pub use size::{ByteSize, ParseSizeError};
+
+/// A page frame number: a physical address divided by the page size.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Pfn(pub u64);
+
+impl Pfn {
+    /// The frame that an `order` block holding this frame begins with.
+    #[inline(always)]
+    #[must_use]
+    pub const fn align_down(self, order: Order) -> Self {
+        Self(self.0 & !((1u64 << order.0) - 1))
+    }
+
+    /// The next frame, this one included, on which an `order` block can begin; `None` past the end of `u64`.
+    #[inline]
+    #[must_use]
+    pub const fn align_up(self, order: Order) -> Option<Self> {
+        match self.0.checked_next_multiple_of(1 << order.0) {
+            Some(pfn) => Some(Self(pfn)),
+            None => None,
+        }
+    }
+
+    /// Whether an `order` block can begin here.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is_aligned(self, order: Order) -> bool {
+        self.0 & ((1u64 << order.0) - 1) == 0
+    }
+
+    /// The head of the block that this one merges with.
+    #[inline(always)]
+    #[must_use]
+    pub const fn buddy(self, order: Order) -> Self {
+        Self(self.0 ^ (1 << order.0))
+    }
+
+    /// The largest order, at most `limit`, whose blocks can begin here.
+    #[inline]
+    #[must_use]
+    pub const fn natural_order(self, limit: Order) -> Order {
+        let zeros = self.0.trailing_zeros();
+        if zeros < limit.0 as u32 { Order(zeros as u8) } else { limit }
+    }
+}
+
+impl fmt::Debug for Pfn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pfn {:#x}", self.0)
+    }
+}
+
+impl fmt::Display for Pfn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl Add<PageCount> for Pfn {
+    type Output = Self;
+    #[inline(always)]
+    fn add(self, count: PageCount) -> Self {
+        Self(self.0 + count.0)
+    }
+}
+
+impl Sub for Pfn {
+    type Output = PageCount;
+    #[inline(always)]
+    fn sub(self, other: Self) -> PageCount {
+        PageCount(self.0 - other.0)
+    }
+}
+
+/// A physical address in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PhysAddr(pub u64);
+
+impl fmt::Debug for PhysAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl fmt::Display for PhysAddr {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A number of page frames.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PageCount(pub u64);
+
+impl fmt::Debug for PageCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pages", self.0)
+    }
+}
+
+impl fmt::Display for PageCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl Add for PageCount {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+
+impl AddAssign for PageCount {
+    fn add_assign(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+
+impl Sub for PageCount {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 - other.0)
+    }
+}
+
+impl SubAssign for PageCount {
+    fn sub_assign(&mut self, other: Self) {
+        self.0 -= other.0;
+    }
+}
+
+impl core::iter::Sum for PageCount {
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        Self(counts.map(|count| count.0).sum())
+    }
+}
+
+/// The size of a block: `2^order` frames.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Order(pub u8);
+
+/// How many orders the tables of a zone have room for: 0 to 15.
+pub const ORDER_SLOTS: usize = 16;
+
+impl Order {
+    /// A single frame.
+    pub const ZERO: Self = Self(0);
+
+    /// How many frames a block of this order has.
+    #[inline(always)]
+    #[must_use]
+    pub const fn pages(self) -> PageCount {
+        PageCount(1 << self.0)
+    }
+
+    /// This order as an index into a table by order.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The smallest order whose blocks hold `count` frames; `None` where a block of 2⁶³ frames does not.
+    #[must_use]
+    pub const fn covering(count: PageCount) -> Option<Self> {
+        match count.0.checked_next_power_of_two() {
+            Some(pages) => Some(Self(pages.trailing_zeros() as u8)),
+            None => None,
+        }
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "order {}", self.0)
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A memory node: memory with the same distance to all CPUs.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct NodeId(pub u16);
+
+impl NodeId {
+    /// This node as an index into a table by node.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}", self.0)
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A CPU of the yard.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct CpuId(pub u32);
+
+impl CpuId {
+    /// This CPU as an index into a table by CPU.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for CpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cpu {}", self.0)
+    }
+}
+
+impl fmt::Display for CpuId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// The kinds of zones, from the most to the least constrained.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum ZoneKind {
+    /// Below 16 MiB: what the oldest devices reach.
+    Dma = 0,
+    /// Below 4 GiB: what 32-bit devices reach.
+    Dma32 = 1,
+    /// All other memory.
+    Normal = 2,
+    /// Memory that holds movable allocations alone.
+    Movable = 3,
+    /// Device memory: has page structures, is never allocated from.
+    Device = 4,
+}
+
+impl ZoneKind {
+    /// All kinds, lowest first.
+    pub const ALL: [Self; 5] = [Self::Dma, Self::Dma32, Self::Normal, Self::Movable, Self::Device];
+
+    /// How many kinds there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// The kernel's name of the zone.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Dma => "DMA",
+            Self::Dma32 => "DMA32",
+            Self::Normal => "Normal",
+            Self::Movable => "Movable",
+            Self::Device => "Device",
+        }
+    }
+}
+
+impl fmt::Display for ZoneKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A zone of a node: `node × 5 + kind`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ZoneId(pub u16);
+
+impl ZoneId {
+    /// The zone of that kind on that node.
+    #[inline]
+    #[must_use]
+    pub const fn new(node: NodeId, kind: ZoneKind) -> Self {
+        Self(node.0 * ZoneKind::COUNT as u16 + kind as u16)
+    }
+
+    /// The node that the zone belongs to.
+    #[inline]
+    #[must_use]
+    pub const fn node(self) -> NodeId {
+        NodeId(self.0 / ZoneKind::COUNT as u16)
+    }
+
+    /// The kind of the zone.
+    #[inline]
+    #[must_use]
+    pub const fn kind(self) -> ZoneKind {
+        ZoneKind::ALL[self.0 as usize % ZoneKind::COUNT]
+    }
+
+    /// This zone as an index into a table by zone.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl fmt::Debug for ZoneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {} zone {}", self.node().0, self.kind())
+    }
+}
+
+impl fmt::Display for ZoneId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What a pageblock, a free list or an allocation is for, so that like stays with like.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum MigrateType {
+    /// Cannot be moved.
+    Unmovable = 0,
+    /// Can be moved to another frame.
+    Movable = 1,
+    /// Cannot be moved, but can be dropped.
+    Reclaimable = 2,
+    /// Kept back for atomic high-order allocations.
+    HighAtomic = 3,
+    /// Contiguous memory area: movable allocations may use it meanwhile.
+    Cma = 4,
+    /// Being taken out of use; nothing is allocated from it.
+    Isolate = 5,
+}
+
+impl MigrateType {
+    /// All types, in the order of the kernel's tables.
+    pub const ALL: [Self; 6] =
+        [Self::Unmovable, Self::Movable, Self::Reclaimable, Self::HighAtomic, Self::Cma, Self::Isolate];
+
+    /// How many types there are.
+    pub const COUNT: usize = Self::ALL.len();
+
+    /// How many of them (the first ones) have per-CPU lists.
+    pub const PER_CPU: usize = 3;
+
+    /// The kernel's name of the type.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unmovable => "Unmovable",
+            Self::Movable => "Movable",
+            Self::Reclaimable => "Reclaimable",
+            Self::HighAtomic => "HighAtomic",
+            Self::Cma => "CMA",
+            Self::Isolate => "Isolate",
+        }
+    }
+
+    /// The type with that number.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_bits(bits: u8) -> Option<Self> {
+        if (bits as usize) < Self::COUNT { Some(Self::ALL[bits as usize]) } else { None }
+    }
+
+    /// This type as an index into a table by type.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for MigrateType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// A half-open range of frames.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct PfnRange {
+    /// The first frame.
+    pub start: Pfn,
+    /// The frame behind the last.
+    pub end: Pfn,
+}
+
+impl PfnRange {
+    /// The range of `count` frames from `start` on.
+    #[must_use]
+    pub fn new(start: Pfn, count: PageCount) -> Self {
+        Self { start, end: start + count }
+    }
+
+    /// How many frames the range has; 0 where the end is not behind the start.
+    #[must_use]
+    pub const fn count(self) -> PageCount {
+        PageCount(self.end.0.saturating_sub(self.start.0))
+    }
+
+    /// Whether the range has no frame.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.end.0 <= self.start.0
+    }
+
+    /// Whether the frame is in the range.
+    #[inline]
+    #[must_use]
+    pub const fn contains(self, pfn: Pfn) -> bool {
+        self.start.0 <= pfn.0 && pfn.0 < self.end.0
+    }
+
+    /// What both ranges cover.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Self {
+        Self { start: self.start.max(other.start), end: self.end.min(other.end) }
+    }
+
+    /// The largest naturally aligned block, of at most `limit`, at the start of the range.
+    #[must_use]
+    pub fn first_block(self, limit: Order) -> Option<Order> {
+        if self.is_empty() {
+            return None;
+        }
+        let fits = Order((63 - self.count().0.leading_zeros()) as u8);
+        Some(self.start.natural_order(limit).min(fits))
+    }
+}
+
+impl fmt::Debug for PfnRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "pfn [{:#x}, {:#x})", self.start.0, self.end.0)
+    }
+}
+
+impl fmt::Display for PfnRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_buddy_is_the_other_half_of_the_next_order() {
+        assert_eq!(Pfn(0b1000).buddy(Order(3)), Pfn(0));
+        assert_eq!(Pfn(0).buddy(Order(3)), Pfn(0b1000));
+    }
+
+    #[test]
+    fn blocks_of_a_range_are_aligned_and_fit() {
+        let range = PfnRange { start: Pfn(6), end: Pfn(17) };
+        assert_eq!(range.first_block(Order(10)), Some(Order(1)));
+        let range = PfnRange { start: Pfn(8), end: Pfn(15) };
+        assert_eq!(range.first_block(Order(10)), Some(Order(2)));
+        assert_eq!(PfnRange { start: Pfn(8), end: Pfn(8) }.first_block(Order(10)), None);
+    }
+
+    #[test]
+    fn zone_ids_name_node_and_kind() {
+        let id = ZoneId::new(NodeId(3), ZoneKind::Movable);
+        assert_eq!((id.node(), id.kind()), (NodeId(3), ZoneKind::Movable));
+    }
+
+    #[test]
+    fn the_covering_order_holds_the_count() {
+        assert_eq!(Order::covering(PageCount(1)), Some(Order(0)));
+        assert_eq!(Order::covering(PageCount(5)), Some(Order(3)));
+        assert_eq!(Order::covering(PageCount(u64::MAX)), None);
+    }
+}

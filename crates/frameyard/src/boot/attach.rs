@@ -1,0 +1,65 @@
+//! Looking at a yard that somebody else has created: from its control region's header to its tables.
+
+use core::ptr::NonNull;
+
+use super::AttachError;
+use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TABLES, Tables, VERSION};
+use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
+use crate::sync::{AtomicU64, Ordering};
+use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneKind};
+
+/// What the header of a yard says.
+#[derive(Clone, Copy)]
+pub(crate) struct Attached {
+    pub(crate) tables: Tables,
+    pub(crate) geometry: Geometry,
+    pub(crate) frames: PfnRange,
+}
+
+/// Reads the header of a control region of at most `bytes` bytes.
+///
+/// # Safety
+///
+/// `control` points to `bytes` readable and writable bytes that stay mapped as long as the tables are used and
+/// that are used as control region of a yard or not at all.
+pub(crate) unsafe fn attach(control: NonNull<u8>, bytes: usize) -> Result<Attached, AttachError> {
+    if !control.addr().get().is_multiple_of(TABLE_ALIGN) {
+        return Err(AttachError::Misaligned);
+    }
+    // SAFETY: passed on to the caller; the header has this span and type in every yard.
+    let header = unsafe {
+        ControlRegion::new(control, bytes).table::<AtomicU64>(TableSpan { offset: 0, count: HEADER_WORDS })
+    };
+    let header = header.ok_or(AttachError::TooSmall)?;
+    let word = |word: HeaderWord| header[word as usize].load(Ordering::Relaxed);
+    // Acquire: pairs with the Release in `init`, so that the rest of a finished yard is seen.
+    if header[HeaderWord::Magic as usize].load(Ordering::Acquire) != MAGIC {
+        return Err(AttachError::NoYard);
+    }
+    if word(HeaderWord::Version) != VERSION {
+        return Err(AttachError::Version { found: word(HeaderWord::Version) });
+    }
+    if word(HeaderWord::Bytes) > bytes as u64 {
+        return Err(AttachError::TooSmall);
+    }
+    let geometry = unpack_geometry(word(HeaderWord::Geometry)).ok_or(AttachError::Damaged)?;
+    let frames = PfnRange { start: Pfn(word(HeaderWord::MapStart)), end: Pfn(word(HeaderWord::MapEnd)) };
+    let mut spans = [TableSpan::default(); TABLES];
+    for (span, words) in spans.iter_mut().zip(header[HeaderWord::FirstSpan as usize..].chunks(2)) {
+        let [offset, count] = [words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)];
+        *span = TableSpan { offset: offset as usize, count: count as usize };
+    }
+    // SAFETY: passed on to the caller; a span outside the region is refused.
+    let tables = unsafe { Tables::carve(control, bytes, &spans) }.ok_or(AttachError::Damaged)?;
+    let sections = frames.count().0 >> geometry.section_pages_shift();
+    let fits = tables.sections.len() as u64 == sections
+        && tables.zones.len() as u64 == word(HeaderWord::Nodes) * ZoneKind::COUNT as u64
+        && tables.cpus() > 0;
+    if fits { Ok(Attached { tables, geometry, frames }) } else { Err(AttachError::Damaged) }
+}
+
+fn unpack_geometry(packed: u64) -> Option<Geometry> {
+    let byte = |at: u32| (packed >> (8 * at)) as u8;
+    let size = |shift: u8| 1u64.checked_shl(u32::from(shift)).map(ByteSize);
+    Geometry::new(size(byte(0))?, size(byte(1))?, Order(byte(2)), Order(byte(3))).ok()
+}

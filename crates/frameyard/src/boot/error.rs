@@ -1,0 +1,118 @@
+//! Why a yard cannot be created or attached to.
+
+use core::fmt;
+
+use crate::units::{ByteSize, CpuId, NodeId, PageCount, PfnRange};
+use crate::zone::WatermarkOptionsError;
+
+/// Why a yard cannot be created.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum BootError {
+    /// There is not a single whole frame of memory.
+    NoMemory,
+    /// A range of memory begins before the end of the one before it.
+    OverlappingMemory(PfnRange, PfnRange),
+    /// There is no CPU.
+    NoCpus,
+    /// More than 2¹⁶ CPUs.
+    TooManyCpus(usize),
+    /// More nodes than the tables have room for.
+    TooManyNodes(NodeId),
+    /// The distances are not one for each pair of nodes.
+    WrongDistances {
+        /// How many were given.
+        given: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// The frames from the first to the last are more than links can name.
+    SpanTooLarge(PageCount),
+    /// Map or control region would not fit the address space.
+    TooLarge,
+    /// A contiguous memory area is not made of whole maximum-order blocks of one zone's memory.
+    BadCma(PfnRange),
+    /// The regions handed over are smaller than planned.
+    RegionTooSmall {
+        /// How large they must be.
+        needed: ByteSize,
+        /// How large the one at fault is.
+        given: ByteSize,
+    },
+    /// A region is not aligned to 128 bytes.
+    Misaligned,
+    /// The memory is not what the layout was planned for.
+    LayoutMismatch,
+    /// Poisoning was asked for, but the platform does not reach the frames' bytes.
+    NoFrameBytes,
+    /// A percentage above 100.
+    BadPercent(u8),
+    /// A watermark option is out of its range.
+    Watermarks(WatermarkOptionsError),
+    /// A CPU belongs to a node that has neither memory nor a place in the distances.
+    UnknownNode(CpuId, NodeId),
+}
+
+impl fmt::Display for BootError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoMemory => f.write_str("no memory: a yard needs at least one whole frame"),
+            Self::OverlappingMemory(first, second) => {
+                write!(f, "memory ranges {first} and {second} overlap or are not in ascending order")
+            }
+            Self::NoCpus => f.write_str("no CPUs: a yard needs at least one"),
+            Self::TooManyCpus(count) => write!(f, "{count} CPUs: a yard has at most 65536"),
+            Self::TooManyNodes(node) => write!(f, "{node}: nodes are numbered from 0 to {}", super::MAX_NODES - 1),
+            Self::WrongDistances { given, expected } => {
+                write!(f, "{given} distances given: {expected} are needed, one for each pair of nodes")
+            }
+            Self::SpanTooLarge(count) => {
+                write!(f, "memory spans {count} from the first to the last frame: at most 2^32 - 2 can be mapped")
+            }
+            Self::TooLarge => f.write_str("the memory map would not fit the address space"),
+            Self::BadCma(range) => {
+                write!(f, "contiguous memory area {range}: must be whole maximum-order blocks of unreserved memory")
+            }
+            Self::RegionTooSmall { needed, given } => write!(f, "a region of {given} was given: {needed} are needed"),
+            Self::Misaligned => f.write_str("a region is not aligned to 128 bytes"),
+            Self::LayoutMismatch => f.write_str("the memory is not what the layout was planned for"),
+            Self::NoFrameBytes => f.write_str("poisoning needs frames with memory behind them"),
+            Self::BadPercent(percent) => write!(f, "{percent} percent of movable memory: at most 100"),
+            Self::Watermarks(problem) => problem.fmt(f),
+            Self::UnknownNode(cpu, node) => write!(f, "{cpu} belongs to {node}, which does not exist"),
+        }
+    }
+}
+
+impl core::error::Error for BootError {}
+
+/// Why a region is no control region of a yard that can be attached to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AttachError {
+    /// The region does not begin with a finished yard's header.
+    NoYard,
+    /// The header is of another version of the library.
+    Version {
+        /// The version found.
+        found: u64,
+    },
+    /// The header names tables or a geometry that do not fit the region.
+    Damaged,
+    /// The region is smaller than the yard's control region.
+    TooSmall,
+    /// The region is not aligned to 128 bytes.
+    Misaligned,
+}
+
+impl fmt::Display for AttachError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoYard => f.write_str("no yard here: the control region has no finished header"),
+            Self::Version { found } => write!(f, "the yard was made by another version (layout {found})"),
+            Self::Damaged => f.write_str("the header of the yard is damaged"),
+            Self::TooSmall => f.write_str("the region is smaller than the yard's control region"),
+            Self::Misaligned => f.write_str("the region is not aligned to 128 bytes"),
+        }
+    }
+}
+
+impl core::error::Error for AttachError {}

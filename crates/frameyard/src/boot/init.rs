@@ -1,0 +1,259 @@
+//! Writing the first contents of a yard: tables, sections, reserved and free blocks.
+
+use core::ptr::NonNull;
+
+use super::tables::{HeaderWord, MAGIC, VERSION};
+use super::{BootError, Layout, MAX_NODES, MemorySource, Poisoning, SectionEntry, Tables, YardConfig, ZONE_CHOICES};
+use crate::memmap::MemMap;
+use crate::page::FrameState;
+use crate::platform::Platform;
+use crate::sync::Ordering;
+use crate::units::{CpuId, Geometry, MigrateType, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::zone::{PageblockMap, ZoneView, pieces};
+
+/// Writes a yard into its map and control region, and publishes its header.
+///
+/// Touches one page structure for each free or reserved block, and nothing else of the map.
+///
+/// # Safety
+///
+/// `control` points to `layout.control_bytes()` zeroed bytes, aligned to 128, that nothing else uses and that
+/// stay mapped as long as the tables are used; `map` covers `layout.frames()` with zeroed page structures.
+pub(crate) unsafe fn init<P: Platform>(
+    memory: &dyn MemorySource,
+    config: &YardConfig<'_>,
+    layout: &Layout,
+    map: MemMap,
+    control: NonNull<u8>,
+    platform: &P,
+) -> Result<Tables, BootError> {
+    let bytes = layout.control_bytes().0 as usize;
+    // SAFETY: passed on to the caller; the spans are the layout's own.
+    let tables = unsafe { Tables::carve(control, bytes, &layout.spans) }.ok_or(BootError::LayoutMismatch)?;
+    write_header(&tables, config, layout);
+    write_cpus_and_distances(&tables, config, layout);
+    write_ranges(&tables, memory, config.geometry, layout)?;
+    write_zonelists(&tables);
+    write_pcps(&tables, layout);
+    let filler = Filler { tables, map, geometry: config.geometry, poisoning: config.poisoning, platform };
+    filler.fill(memory)?;
+    tables.tune(config.geometry, &config.watermarks, config.pcp_sizing)?;
+    // Release: whoever reads the magic word with Acquire in `attach` sees a finished yard.
+    tables.word(HeaderWord::Magic).store(MAGIC, Ordering::Release);
+    Ok(tables)
+}
+
+fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
+    let geometry = config.geometry;
+    let packed = u64::from(geometry.page_shift())
+        | u64::from(geometry.section_size().0.trailing_zeros()) << 8
+        | u64::from(geometry.pageblock_order().0) << 16
+        | u64::from(geometry.max_order().0) << 24;
+    let words = [
+        (HeaderWord::Version, VERSION),
+        (HeaderWord::Geometry, packed),
+        (HeaderWord::MapStart, layout.frames.start.0),
+        (HeaderWord::MapEnd, layout.frames.end.0),
+        (HeaderWord::Nodes, layout.nodes as u64),
+        (HeaderWord::Poisoning, u64::from(config.poisoning == Poisoning::On)),
+        (HeaderWord::Bytes, layout.control_bytes().0),
+    ];
+    for (word, value) in words {
+        tables.word(word).store(value, Ordering::Relaxed);
+    }
+    for (span, words) in layout.spans.iter().zip(tables.header[HeaderWord::FirstSpan as usize..].chunks(2)) {
+        words[0].store(span.offset as u64, Ordering::Relaxed);
+        words[1].store(span.count as u64, Ordering::Relaxed);
+    }
+}
+
+fn write_cpus_and_distances(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
+    for (slot, node) in tables.cpu_nodes.iter().zip(config.cpus) {
+        slot.store(node.0, Ordering::Relaxed);
+    }
+    for (at, slot) in tables.distances.iter().enumerate() {
+        let default = if at / layout.nodes == at % layout.nodes { 10 } else { 20 };
+        let distance = config.distances.map_or(default, |given| given[at]);
+        slot.store(distance, Ordering::Relaxed);
+    }
+}
+
+/// Writes the range table and, from it, each zone's span and present pages, the sections and the pageblock types.
+fn write_ranges(
+    tables: &Tables,
+    memory: &dyn MemorySource,
+    geometry: Geometry,
+    layout: &Layout,
+) -> Result<(), BootError> {
+    let mut at = 0;
+    memory.for_each_memory(&mut |range, node| {
+        layout.cutter.cut(range, node, &mut |piece, zone| {
+            if at < tables.range_starts.len() && layout.frames.contains(piece.start) {
+                tables.range_starts[at].store(piece.start.0, Ordering::Relaxed);
+                tables.range_ends[at].store(piece.end.0, Ordering::Relaxed);
+                tables.range_zones[at].store(zone.0, Ordering::Relaxed);
+            }
+            at += 1;
+        });
+    });
+    if at != tables.range_starts.len() {
+        return Err(BootError::LayoutMismatch);
+    }
+    let blocks = PageblockMap::new(tables.pageblocks, layout.frames.start, geometry);
+    for (range, id) in tables.ranges() {
+        let facts = &tables.zones.get(id.index()).ok_or(BootError::LayoutMismatch)?.facts;
+        if facts.present.load(Ordering::Relaxed) == 0 {
+            facts.start.store(range.start.0, Ordering::Relaxed);
+        }
+        facts.end.store(range.end.0, Ordering::Relaxed);
+        facts.present.fetch_add(range.count().0, Ordering::Relaxed);
+        mark_sections(tables, geometry, layout.frames, range, id);
+        let mut block = blocks.start_of(range.start);
+        while block < range.end {
+            blocks.set(block, MigrateType::Movable);
+            block = block + blocks.pages();
+        }
+    }
+    Ok(())
+}
+
+fn mark_sections(tables: &Tables, geometry: Geometry, frames: PfnRange, range: PfnRange, id: ZoneId) {
+    let shift = geometry.section_pages_shift();
+    let first = (range.start.0 - frames.start.0) >> shift;
+    let last = (range.end.0 - 1 - frames.start.0) >> shift;
+    for section in &tables.sections[first as usize..=last as usize] {
+        let entry = SectionEntry::from_bits(section.load(Ordering::Relaxed)).with(id);
+        section.store(entry.bits(), Ordering::Relaxed);
+    }
+}
+
+/// Orders each node's zones by distance, then from the highest kind to the lowest (`build_zonelists`).
+///
+/// Of nodes at the same distance the one with the next higher number comes first, so that fallbacks of
+/// different nodes spread.
+fn write_zonelists(tables: &Tables) {
+    let nodes = usize::from(tables.nodes());
+    for node in 0..nodes {
+        let mut order: [u16; MAX_NODES] = core::array::from_fn(|at| at as u16);
+        order[..nodes].sort_unstable_by_key(|other| {
+            let distance = tables.distance(NodeId(node as u16), NodeId(*other));
+            (usize::from(*other) != node, distance, usize::from(*other) < node, *other)
+        });
+        let list = &tables.zonelists[node * Tables::zonelist_stride(nodes)..];
+        let mut count = 0;
+        for other in &order[..nodes] {
+            for kind in [ZoneKind::Movable, ZoneKind::Normal, ZoneKind::Dma32, ZoneKind::Dma] {
+                let id = ZoneId::new(NodeId(*other), kind);
+                if tables.zones[id.index()].facts.present.load(Ordering::Relaxed) > 0 {
+                    count += 1;
+                    list[count].store(id.0, Ordering::Relaxed);
+                }
+            }
+        }
+        list[0].store(count as u16, Ordering::Relaxed);
+    }
+}
+
+/// Gives each populated zone its lists, and each CPU the lists it takes from first.
+fn write_pcps(tables: &Tables, layout: &Layout) {
+    let cpus = tables.cpus() as usize;
+    let mut first = 0;
+    for (at, zone) in tables.zones.iter().enumerate().filter(|(at, _)| layout.populated[*at]) {
+        zone.facts.first_pcp.store(first, Ordering::Relaxed);
+        for cpu in 0..cpus {
+            tables.pcps[first as usize + cpu].assign(ZoneId(at as u16), CpuId(cpu as u32));
+        }
+        first += cpus as u32;
+    }
+    for cpu in 0..cpus {
+        for choice in 0..ZONE_CHOICES {
+            let home = tables.zonelist(tables.node_of_cpu(cpu)).find(|zone| zone.kind() as usize <= choice);
+            let place = home.map_or(u32::MAX, |zone| {
+                tables.zones[zone.index()].facts.first_pcp.load(Ordering::Relaxed) + cpu as u32
+            });
+            tables.home_pcps[cpu * ZONE_CHOICES + choice].store(place, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Hands memory to the zones: reserved blocks get their tags, everything else becomes free.
+struct Filler<'a, P> {
+    tables: Tables,
+    map: MemMap,
+    geometry: Geometry,
+    poisoning: Poisoning,
+    platform: &'a P,
+}
+
+impl<P: Platform> Filler<'_, P> {
+    fn fill(&self, memory: &dyn MemorySource) -> Result<(), BootError> {
+        self.mark_cma(memory)?;
+        for (range, zone) in self.tables.ranges() {
+            let view = self.view(zone);
+            let mut free_from = range.start;
+            memory.for_each_reserved(&mut |reserved| {
+                let reserved = reserved.intersection(range);
+                if reserved.is_empty() || reserved.end <= free_from {
+                    return;
+                }
+                let reserved = PfnRange { start: reserved.start.max(free_from), end: reserved.end };
+                self.free(view, PfnRange { start: free_from, end: reserved.start });
+                for (pfn, order) in pieces(reserved, self.geometry.max_order()) {
+                    view.lock().tag_block(pfn, FrameState::Reserved, order, MigrateType::Unmovable);
+                }
+                free_from = reserved.end;
+            });
+            self.free(view, PfnRange { start: free_from, end: range.end });
+        }
+        Ok(())
+    }
+
+    fn view(&self, id: ZoneId) -> ZoneView<'_, P> {
+        let blocks = PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry);
+        let zone = &self.tables.zones[id.index()];
+        ZoneView { id, zone, map: self.map, blocks, geometry: self.geometry, platform: self.platform }
+    }
+
+    fn free(&self, view: ZoneView<'_, P>, range: PfnRange) {
+        if range.is_empty() {
+            return;
+        }
+        let mut locked = view.lock();
+        for (pfn, order) in pieces(range, self.geometry.max_order()) {
+            if self.poisoning == Poisoning::On {
+                crate::zone::poison::fill(self.platform, self.geometry, pfn, order);
+            }
+            locked.free_block(pfn, order, view.blocks.get(pfn));
+        }
+        view.zone.facts.managed.fetch_add(range.count().0, Ordering::Relaxed);
+    }
+
+    /// Gives the pageblocks of contiguous memory areas their type before anything in them is freed.
+    fn mark_cma(&self, memory: &dyn MemorySource) -> Result<(), BootError> {
+        let blocks = PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry);
+        let max_order = self.geometry.max_order();
+        let mut problem = None;
+        memory.for_each_cma(&mut |area| {
+            let holder = self.tables.range_of(area.start);
+            let whole = area.start.is_aligned(max_order) && area.end.is_aligned(max_order) && !area.is_empty();
+            let Some((range, zone)) = holder.filter(|(range, _)| whole && area.end <= range.end) else {
+                problem.get_or_insert(BootError::BadCma(area));
+                return;
+            };
+            memory.for_each_reserved(&mut |reserved| {
+                if !reserved.intersection(area).is_empty() {
+                    problem.get_or_insert(BootError::BadCma(area));
+                }
+            });
+            debug_assert!(range.contains(area.start));
+            let mut at: Pfn = area.start;
+            while at < area.end {
+                blocks.set(at, MigrateType::Cma);
+                at = at + blocks.pages();
+            }
+            let pages: PageCount = area.count();
+            self.tables.zones[zone.index()].facts.cma.fetch_add(pages.0, Ordering::Relaxed);
+        });
+        problem.map_or(Ok(()), Err)
+    }
+}

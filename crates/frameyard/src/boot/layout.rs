@@ -1,0 +1,204 @@
+//! How large a yard's map and control region are, and where each table lies, before any of it exists.
+
+use super::movable::{MovableStarts, movable_starts};
+use super::tables::{HEADER_WORDS, TABLES, TableId, Tables};
+use super::{BootError, MemorySource, YardConfig, ZONE_CHOICES, ZoneLimits};
+use crate::control::{TablePlanner, TableSpan};
+use crate::page::Page;
+use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::zone::Zone;
+use crate::zone::pcp::PerCpuPages;
+
+/// How many nodes a yard can have.
+pub(crate) const MAX_NODES: usize = 64;
+
+/// The sizes of a yard's memory map and control region.
+#[derive(Clone, Debug)]
+pub struct Layout {
+    pub(super) frames: PfnRange,
+    pub(super) nodes: usize,
+    pub(super) populated: [bool; MAX_NODES * ZoneKind::COUNT],
+    pub(super) cutter: ZoneCutter,
+    pub(super) spans: [TableSpan; TABLES],
+    control_bytes: usize,
+    present: PageCount,
+}
+
+/// Cuts ranges of memory at the borders of zones.
+#[derive(Clone, Debug)]
+pub(crate) struct ZoneCutter {
+    limits: [Pfn; 2],
+    movable: MovableStarts,
+}
+
+impl ZoneCutter {
+    fn new(geometry: Geometry, limits: ZoneLimits, movable: MovableStarts) -> Self {
+        Self { limits: [geometry.frame_of(limits.dma), geometry.frame_of(limits.dma32.max(limits.dma))], movable }
+    }
+
+    /// The zone of a frame, and where that zone ends on its node.
+    fn zone_at(&self, pfn: Pfn, node: NodeId) -> (ZoneId, Pfn) {
+        let movable = self.movable[node.index()];
+        let (kind, end) = if pfn >= movable {
+            (ZoneKind::Movable, Pfn(u64::MAX))
+        } else if pfn < self.limits[0] {
+            (ZoneKind::Dma, self.limits[0].min(movable))
+        } else if pfn < self.limits[1] {
+            (ZoneKind::Dma32, self.limits[1].min(movable))
+        } else {
+            (ZoneKind::Normal, movable)
+        };
+        (ZoneId::new(node, kind), end)
+    }
+
+    /// Calls `visit` with each piece of a range and its zone.
+    pub(crate) fn cut(&self, range: PfnRange, node: NodeId, visit: &mut dyn FnMut(PfnRange, ZoneId)) {
+        let mut start = range.start;
+        while start < range.end {
+            let (zone, zone_end) = self.zone_at(start, node);
+            let end = zone_end.min(range.end);
+            visit(PfnRange { start, end }, zone);
+            start = end;
+        }
+    }
+}
+
+/// What a first pass over the memory finds.
+struct Survey {
+    first: Pfn,
+    end: Pfn,
+    nodes: usize,
+    present: u64,
+}
+
+fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, BootError> {
+    let mut found = Survey { first: Pfn(u64::MAX), end: Pfn(0), nodes: 1, present: 0 };
+    let mut last = PfnRange::default();
+    let mut problem = None;
+    memory.for_each_memory(&mut |range, node| {
+        if range.start < last.end || range.is_empty() {
+            problem.get_or_insert(BootError::OverlappingMemory(last, range));
+        }
+        if node.index() >= MAX_NODES {
+            problem.get_or_insert(BootError::TooManyNodes(node));
+        }
+        last = range;
+        found.first = found.first.min(range.start);
+        found.end = found.end.max(range.end);
+        found.nodes = found.nodes.max(node.index() + 1);
+        found.present += range.count().0;
+    });
+    if let Some(node) = config.cpus.iter().max() {
+        if node.index() >= MAX_NODES {
+            problem.get_or_insert(BootError::TooManyNodes(*node));
+        }
+        found.nodes = found.nodes.max(node.index() + 1);
+    }
+    match problem {
+        Some(problem) => Err(problem),
+        None if found.present == 0 => Err(BootError::NoMemory),
+        None => Ok(found),
+    }
+}
+
+impl Layout {
+    /// Plans the yard of a machine. Touches no memory; costs two passes over the ranges.
+    ///
+    /// # Errors
+    ///
+    /// [`BootError`] where the memory, the CPUs or the distances make no yard.
+    pub fn plan(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Self, BootError> {
+        let found = survey(memory, config)?;
+        match config.cpus.len() {
+            0 => return Err(BootError::NoCpus),
+            1..=0x1_0000 => {}
+            count => return Err(BootError::TooManyCpus(count)),
+        }
+        let pairs = found.nodes * found.nodes;
+        if let Some(given) = config.distances.map(<[u8]>::len).filter(|given| *given != pairs) {
+            return Err(BootError::WrongDistances { given, expected: pairs });
+        }
+        let section = config.geometry.section_pages().0;
+        let frames = PfnRange {
+            start: Pfn(found.first.0 / section * section),
+            end: Pfn(found.end.0.checked_next_multiple_of(section).ok_or(BootError::TooLarge)?),
+        };
+        if frames.count().0 >= u64::from(u32::MAX) {
+            return Err(BootError::SpanTooLarge(frames.count()));
+        }
+        let cutter = ZoneCutter::new(config.geometry, config.zone_limits, movable_starts(memory, config)?);
+        let mut populated = [false; MAX_NODES * ZoneKind::COUNT];
+        let mut ranges = 0;
+        memory.for_each_memory(&mut |range, node| {
+            cutter.cut(range, node, &mut |_, zone| {
+                populated[zone.index()] = true;
+                ranges += 1;
+            });
+        });
+        let zones = populated.iter().filter(|populated| **populated).count();
+        let (spans, control_bytes) =
+            plan_tables(frames, &found, config, zones, ranges).ok_or(BootError::TooLarge)?;
+        let present = PageCount(found.present);
+        Ok(Self { frames, nodes: found.nodes, populated, cutter, spans, control_bytes, present })
+    }
+
+    /// The frames that the memory map covers, in whole sections, holes included.
+    #[must_use]
+    pub fn frames(&self) -> PfnRange {
+        self.frames
+    }
+
+    /// Frames of memory.
+    #[must_use]
+    pub fn present(&self) -> PageCount {
+        self.present
+    }
+
+    /// How many nodes the yard has.
+    #[must_use]
+    pub fn nodes(&self) -> u16 {
+        self.nodes as u16
+    }
+
+    /// Address space of the memory map; holes of it need no memory.
+    #[must_use]
+    pub fn map_bytes(&self) -> ByteSize {
+        ByteSize(self.frames.count().0 * size_of::<Page>() as u64)
+    }
+
+    /// Size of the control region.
+    #[must_use]
+    pub fn control_bytes(&self) -> ByteSize {
+        ByteSize(self.control_bytes as u64)
+    }
+}
+
+fn plan_tables(
+    frames: PfnRange,
+    found: &Survey,
+    config: &YardConfig<'_>,
+    zones: usize,
+    ranges: usize,
+) -> Option<([TableSpan; TABLES], usize)> {
+    let geometry = config.geometry;
+    let cpus = config.cpus.len();
+    let nodes = found.nodes;
+    let sections = usize::try_from(frames.count().0 >> geometry.section_pages_shift()).ok()?;
+    let pageblocks = usize::try_from(frames.count().0 >> geometry.pageblock_order().0).ok()?;
+    let mut planner = TablePlanner::default();
+    planner.table::<AtomicU64>(HEADER_WORDS)?;
+    let mut spans = [TableSpan::default(); TABLES];
+    spans[TableId::CpuNodes as usize] = planner.table::<AtomicU16>(cpus)?;
+    spans[TableId::HomePcps as usize] = planner.table::<AtomicU32>(cpus * ZONE_CHOICES)?;
+    spans[TableId::Distances as usize] = planner.table::<AtomicU8>(nodes * nodes)?;
+    spans[TableId::Zonelists as usize] = planner.table::<AtomicU16>(nodes * Tables::zonelist_stride(nodes))?;
+    spans[TableId::Zones as usize] = planner.table::<Zone>(nodes * ZoneKind::COUNT)?;
+    spans[TableId::Sections as usize] = planner.table::<AtomicU32>(sections)?;
+    spans[TableId::Pageblocks as usize] = planner.table::<AtomicU8>(pageblocks)?;
+    spans[TableId::RangeStarts as usize] = planner.table::<AtomicU64>(ranges)?;
+    spans[TableId::RangeEnds as usize] = planner.table::<AtomicU64>(ranges)?;
+    spans[TableId::RangeZones as usize] = planner.table::<AtomicU16>(ranges)?;
+    spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(zones.checked_mul(cpus)?)?;
+    Some((spans, planner.bytes()))
+}

@@ -1,0 +1,248 @@
+//! The tables of the control region, as one view.
+
+use core::ptr::NonNull;
+
+use crate::control::{ControlRegion, TableSpan};
+use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use crate::units::{NodeId, Pfn, PfnRange, ZoneId};
+use crate::zone::Zone;
+use crate::zone::pcp::PerCpuPages;
+
+/// Words of the header; the rest of it are table spans, two words each.
+#[derive(Clone, Copy)]
+pub(super) enum HeaderWord {
+    /// Written last: [`MAGIC`] once the yard is complete.
+    Magic = 0,
+    Version,
+    Geometry,
+    MapStart,
+    MapEnd,
+    Nodes,
+    Poisoning,
+    Bytes,
+    /// Frames whose bytes were found damaged.
+    PoisonHits,
+    /// Requests that found no memory, by callers that did not expect it.
+    Failures,
+    /// Per-CPU lists drained for a request that would have failed.
+    Drains,
+    FirstSpan = 16,
+}
+
+pub(super) const HEADER_WORDS: usize = 64;
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
+pub(super) const VERSION: u64 = 1;
+
+/// Which table.
+#[derive(Clone, Copy)]
+pub(super) enum TableId {
+    CpuNodes = 0,
+    HomePcps,
+    Distances,
+    Zonelists,
+    Zones,
+    Pcps,
+    Sections,
+    Pageblocks,
+    RangeStarts,
+    RangeEnds,
+    RangeZones,
+}
+
+pub(super) const TABLES: usize = TableId::RangeZones as usize + 1;
+const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
+
+/// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
+#[derive(Clone, Copy)]
+pub(crate) struct Tables {
+    pub(super) header: &'static [AtomicU64],
+    pub(super) cpu_nodes: &'static [AtomicU16],
+    /// For each CPU and zone choice: place of the lists it takes from first.
+    pub(crate) home_pcps: &'static [AtomicU32],
+    pub(super) distances: &'static [AtomicU8],
+    /// For each node, `1 + nodes × 4` words: how many zones, then the zones, nearest first.
+    pub(super) zonelists: &'static [AtomicU16],
+    pub(crate) zones: &'static [Zone],
+    pub(crate) pcps: &'static [PerCpuPages],
+    pub(crate) sections: &'static [AtomicU32],
+    pub(crate) pageblocks: &'static [AtomicU8],
+    pub(super) range_starts: &'static [AtomicU64],
+    pub(super) range_ends: &'static [AtomicU64],
+    pub(super) range_zones: &'static [AtomicU16],
+}
+
+/// What is known of a section of the memory map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SectionEntry(u32);
+
+impl SectionEntry {
+    const PRESENT: u32 = 1 << 16;
+    const MIXED: u32 = 1 << 17;
+
+    pub(crate) const ABSENT: Self = Self(0);
+
+    pub(crate) const fn of_zone(zone: ZoneId) -> Self {
+        Self(Self::PRESENT | zone.0 as u32)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    pub(crate) const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Whether the section has memory in it, so that its part of the map may be touched.
+    #[inline(always)]
+    pub(crate) const fn is_present(self) -> bool {
+        self.0 & Self::PRESENT != 0
+    }
+
+    /// The zone of all its memory; `None` where several zones meet in it.
+    pub(crate) const fn zone(self) -> Option<ZoneId> {
+        if self.0 & Self::MIXED == 0 { Some(ZoneId(self.0 as u16)) } else { None }
+    }
+
+    /// This section once memory of that zone is added.
+    pub(crate) const fn with(self, zone: ZoneId) -> Self {
+        if !self.is_present() {
+            Self::of_zone(zone)
+        } else if self.0 as u16 == zone.0 {
+            self
+        } else {
+            Self(self.0 | Self::MIXED)
+        }
+    }
+}
+
+impl Tables {
+    /// # Safety
+    ///
+    /// As for [`ControlRegion::new`] and [`ControlRegion::table`]: the spans are those of the yard's layout.
+    pub(super) unsafe fn carve(base: NonNull<u8>, bytes: usize, spans: &[TableSpan; TABLES]) -> Option<Self> {
+        // SAFETY: passed on to the caller.
+        let region = unsafe { ControlRegion::new(base, bytes) };
+        let span = |id: TableId| spans[id as usize];
+        // SAFETY: the layout gives each table a span of its own, and each is carved with one type here.
+        unsafe {
+            Some(Self {
+                header: region.table(TableSpan { offset: 0, count: HEADER_WORDS })?,
+                cpu_nodes: region.table(span(TableId::CpuNodes))?,
+                home_pcps: region.table(span(TableId::HomePcps))?,
+                distances: region.table(span(TableId::Distances))?,
+                zonelists: region.table(span(TableId::Zonelists))?,
+                zones: region.table(span(TableId::Zones))?,
+                pcps: region.table(span(TableId::Pcps))?,
+                sections: region.table(span(TableId::Sections))?,
+                pageblocks: region.table(span(TableId::Pageblocks))?,
+                range_starts: region.table(span(TableId::RangeStarts))?,
+                range_ends: region.table(span(TableId::RangeEnds))?,
+                range_zones: region.table(span(TableId::RangeZones))?,
+            })
+        }
+    }
+
+    pub(super) fn word(&self, word: HeaderWord) -> &'static AtomicU64 {
+        &self.header[word as usize]
+    }
+
+    pub(crate) fn nodes(&self) -> u16 {
+        (self.zones.len() / crate::units::ZoneKind::COUNT) as u16
+    }
+
+    pub(crate) fn cpus(&self) -> u32 {
+        self.cpu_nodes.len() as u32
+    }
+
+    pub(crate) fn node_of_cpu(&self, cpu: usize) -> NodeId {
+        NodeId(self.cpu_nodes[cpu].load(Ordering::Relaxed))
+    }
+
+    /// The lists of a CPU in a populated zone.
+    #[inline]
+    pub(crate) fn pcp_of(&self, zone: ZoneId, cpu: usize) -> &'static PerCpuPages {
+        let first = self.zones[zone.index()].facts.first_pcp.load(Ordering::Relaxed) as usize;
+        &self.pcps[first + cpu]
+    }
+
+    pub(crate) fn distance(&self, from: NodeId, to: NodeId) -> u8 {
+        let nodes = usize::from(self.nodes());
+        self.distances[from.index() * nodes + to.index()].load(Ordering::Relaxed)
+    }
+
+    /// How many words of the zonelist table a node has.
+    pub(super) fn zonelist_stride(nodes: usize) -> usize {
+        1 + nodes * super::ZONE_CHOICES
+    }
+
+    /// The populated zones in the order in which a request of a node's CPU looks at them.
+    pub(crate) fn zonelist(&self, node: NodeId) -> impl Iterator<Item = ZoneId> + use<> {
+        let stride = Self::zonelist_stride(usize::from(self.nodes()));
+        let list = &self.zonelists[node.index() * stride..][..stride];
+        let count = usize::from(list[0].load(Ordering::Relaxed));
+        list[1..=count].iter().map(|zone| ZoneId(zone.load(Ordering::Relaxed)))
+    }
+
+    /// The ranges of memory, cut at zone borders, ascending.
+    pub(crate) fn ranges(&self) -> impl ExactSizeIterator<Item = (PfnRange, ZoneId)> + use<> {
+        let tables = *self;
+        (0..self.range_starts.len()).map(move |at| tables.range(at))
+    }
+
+    fn range(&self, at: usize) -> (PfnRange, ZoneId) {
+        let start = Pfn(self.range_starts[at].load(Ordering::Relaxed));
+        let end = Pfn(self.range_ends[at].load(Ordering::Relaxed));
+        (PfnRange { start, end }, ZoneId(self.range_zones[at].load(Ordering::Relaxed)))
+    }
+
+    /// The range of memory that holds a frame, and its zone; `None` in a hole. Binary search.
+    pub(crate) fn range_of(&self, pfn: Pfn) -> Option<(PfnRange, ZoneId)> {
+        let after = self.range_starts.partition_point(|start| start.load(Ordering::Relaxed) <= pfn.0);
+        let (range, zone) = self.range(after.checked_sub(1)?);
+        range.contains(pfn).then_some((range, zone))
+    }
+
+    pub(crate) fn section(&self, at: usize) -> SectionEntry {
+        self.sections.get(at).map_or(SectionEntry::ABSENT, |entry| {
+            SectionEntry::from_bits(entry.load(Ordering::Relaxed))
+        })
+    }
+
+    /// Counts an event of the whole yard.
+    pub(crate) fn count(&self, event: YardEvent) {
+        self.word(event.word()).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often an event of the whole yard has happened.
+    pub(crate) fn counted(&self, event: YardEvent) -> u64 {
+        self.word(event.word()).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn poisoning(&self) -> super::Poisoning {
+        if self.word(HeaderWord::Poisoning).load(Ordering::Relaxed) == 0 {
+            super::Poisoning::Off
+        } else {
+            super::Poisoning::On
+        }
+    }
+}
+
+/// Events of the whole yard, all off the fast paths.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum YardEvent {
+    PoisonHit,
+    Failure,
+    Drain,
+}
+
+impl YardEvent {
+    fn word(self) -> HeaderWord {
+        match self {
+            Self::PoisonHit => HeaderWord::PoisonHits,
+            Self::Failure => HeaderWord::Failures,
+            Self::Drain => HeaderWord::Drains,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Watermarks, reserves and per-CPU list sizes of a yard, from the managed pages of its zones.
+//!
+//! Safe to do again at any time, when managed pages have changed: allocations read each value by itself.
+
+use super::layout::MAX_NODES;
+use super::{BootError, Tables};
+use crate::sync::Ordering;
+use crate::units::{Geometry, NodeId, PageCount, ZoneId, ZoneKind};
+use crate::zone::{PcpSizes, PcpSizing, PcpZone, WatermarkOptions, Zone, ZoneSizing, size_zones};
+
+/// The most huge-page blocks that one CPU keeps of one zone.
+const MAX_HUGE_BLOCKS: u64 = 8;
+
+impl Tables {
+    /// Sets watermarks, reserves and the limits of all per-CPU lists.
+    pub(crate) fn tune(
+        &self,
+        geometry: Geometry,
+        watermarks: &WatermarkOptions,
+        sizing: PcpSizing,
+    ) -> Result<(), BootError> {
+        let mut sizings = [ZoneSizing::new(ZoneId(0), PageCount(0), PageCount(0)); MAX_NODES * ZoneKind::COUNT];
+        let sizings = &mut sizings[..self.zones.len()];
+        for (at, (record, zone)) in sizings.iter_mut().zip(self.zones).enumerate() {
+            let present = PageCount(zone.facts.present.load(Ordering::Relaxed));
+            *record = ZoneSizing::new(ZoneId(at as u16), present, zone.managed());
+        }
+        size_zones(geometry, watermarks, sizings).map_err(BootError::Watermarks)?;
+        for (record, zone) in sizings.iter().zip(self.zones) {
+            store(record, zone);
+        }
+        self.size_pcps(geometry, sizing);
+        Ok(())
+    }
+
+    /// Sets `high` and `batch` of all per-CPU lists anew.
+    pub(crate) fn size_pcps(&self, geometry: Geometry, sizing: PcpSizing) {
+        let online_cpus = self.cpus();
+        for (at, zone) in self.zones.iter().enumerate() {
+            let id = ZoneId(at as u16);
+            if zone.facts.present.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let local_cpus = self.cpus_of(id.node());
+            let low = zone.watermark(crate::zone::WatermarkLevel::Low);
+            let sizes = sizing.sizes(geometry, PcpZone { managed: zone.managed(), low, local_cpus, online_cpus });
+            let huge_high = huge_high(geometry, sizes);
+            for cpu in 0..self.cpus() as usize {
+                self.pcp_of(id, cpu).set_limits(sizes.high, huge_high, sizes.batch);
+            }
+        }
+    }
+
+    /// How many CPUs belong to a node.
+    pub(crate) fn cpus_of(&self, node: NodeId) -> u32 {
+        (0..self.cpus() as usize).filter(|cpu| self.node_of_cpu(*cpu) == node).count() as u32
+    }
+}
+
+/// What a CPU may hold in blocks of the huge-page order: as much as in small frames, but few blocks, and at
+/// least one where it may hold anything. Counted apart, so that huge blocks never push small frames out.
+fn huge_high(geometry: Geometry, sizes: PcpSizes) -> PageCount {
+    let order = geometry.pageblock_order();
+    if sizes.high.0 == 0 {
+        return PageCount(0);
+    }
+    PageCount((sizes.high.0 >> order.0).clamp(1, MAX_HUGE_BLOCKS) << order.0)
+}
+
+fn store(record: &ZoneSizing, zone: &Zone) {
+    let marks = record.watermarks;
+    for (slot, mark) in zone.facts.watermarks.iter().zip([marks.min, marks.low, marks.high, marks.promo]) {
+        slot.store(mark.0, Ordering::Relaxed);
+    }
+    for (slot, protection) in zone.facts.protection.iter().zip(record.protection) {
+        slot.store(protection.0, Ordering::Relaxed);
+    }
+}

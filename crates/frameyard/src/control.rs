@@ -1,0 +1,124 @@
+//! Typed tables carved out of the control region: the shared memory, beside the memory map, that holds all state.
+//!
+//! Everything in it is atomics, frame numbers and indices, and all-zero bytes are its valid initial state. So
+//! the region can be shared by several processes, each with a view of its own at an address of its own.
+
+use core::ptr::NonNull;
+
+use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+/// Types that may lie in the control region.
+///
+/// # Safety
+///
+/// The type consists of atomics alone (so that shared references to it may be held while others change it),
+/// all-zero bytes are a valid value, it has no padding that matters and no `Drop`, and its alignment is at
+/// most [`TABLE_ALIGN`].
+pub(crate) unsafe trait AllAtomic {}
+
+// SAFETY: an atomic integer is valid for all bytes.
+unsafe impl AllAtomic for AtomicU8 {}
+// SAFETY: as above.
+unsafe impl AllAtomic for AtomicU16 {}
+// SAFETY: as above.
+unsafe impl AllAtomic for AtomicU32 {}
+// SAFETY: as above.
+unsafe impl AllAtomic for AtomicU64 {}
+
+/// Alignment of every table: two lines, so that no table shares a prefetched pair with its neighbour.
+pub(crate) const TABLE_ALIGN: usize = 128;
+
+/// Where a table lies in the control region.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct TableSpan {
+    pub(crate) offset: usize,
+    pub(crate) count: usize,
+}
+
+/// Lays tables out one behind the other.
+#[derive(Debug, Default)]
+pub(crate) struct TablePlanner {
+    end: usize,
+}
+
+impl TablePlanner {
+    /// Room for `count` values of `T`; `None` where the region would not fit an address space.
+    pub(crate) fn table<T: AllAtomic>(&mut self, count: usize) -> Option<TableSpan> {
+        const { assert!(align_of::<T>() <= TABLE_ALIGN) };
+        let offset = self.end;
+        let bytes = size_of::<T>().checked_mul(count)?;
+        self.end = offset.checked_add(bytes)?.checked_next_multiple_of(TABLE_ALIGN)?;
+        Some(TableSpan { offset, count })
+    }
+
+    /// How many bytes all tables so far need.
+    pub(crate) fn bytes(&self) -> usize {
+        self.end
+    }
+}
+
+/// The control region of a yard, as mapped here.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ControlRegion {
+    base: NonNull<u8>,
+    bytes: usize,
+}
+
+impl ControlRegion {
+    /// # Safety
+    ///
+    /// `base` points to `bytes` bytes, aligned to [`TABLE_ALIGN`], that were zero when the region was first
+    /// used, are written through tables of this type alone, and stay mapped as long as any table is used.
+    pub(crate) unsafe fn new(base: NonNull<u8>, bytes: usize) -> Self {
+        Self { base, bytes }
+    }
+
+    /// The table at a span; `None` where the span does not lie in the region.
+    ///
+    /// # Safety
+    ///
+    /// No other span that overlaps this one is used with another type.
+    pub(crate) unsafe fn table<T: AllAtomic>(&self, span: TableSpan) -> Option<&'static [T]> {
+        let bytes = size_of::<T>().checked_mul(span.count)?;
+        let end = span.offset.checked_add(bytes)?;
+        if end > self.bytes || !span.offset.is_multiple_of(TABLE_ALIGN) {
+            return None;
+        }
+        // SAFETY: the span lies in the region, which is mapped for as long as the table is used (`new`), is
+        // aligned, holds valid bytes whatever they are (`AllAtomic`), and has one type only (caller).
+        unsafe {
+            let first = self.base.add(span.offset).cast::<T>();
+            Some(core::slice::from_raw_parts(first.as_ptr(), span.count))
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_do_not_overlap_and_are_aligned() {
+        let mut planner = TablePlanner::default();
+        let bytes = planner.table::<AtomicU8>(3).unwrap();
+        let words = planner.table::<AtomicU64>(5).unwrap();
+        assert_eq!(bytes, TableSpan { offset: 0, count: 3 });
+        assert_eq!(words, TableSpan { offset: TABLE_ALIGN, count: 5 });
+        assert_eq!(planner.bytes(), 2 * TABLE_ALIGN);
+        assert_eq!(planner.table::<AtomicU64>(usize::MAX), None);
+    }
+
+    #[test]
+    fn a_span_outside_the_region_is_refused() {
+        let memory = std::vec![0u128; 64];
+        let base = NonNull::new(memory.as_ptr().cast_mut().cast::<u8>()).unwrap();
+        // SAFETY: the memory lives to the end of the test; no table of it is used.
+        let region = unsafe { ControlRegion::new(base, 1024) };
+        // SAFETY: nothing else uses the region.
+        unsafe {
+            assert!(region.table::<AtomicU64>(TableSpan { offset: 0, count: 129 }).is_none());
+            assert!(region.table::<AtomicU64>(TableSpan { offset: 8, count: 1 }).is_none());
+            assert!(region.table::<AtomicU64>(TableSpan { offset: usize::MAX, count: 2 }).is_none());
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! The memory map: one virtually contiguous array of page structures over a range of frame numbers.
+//!
+//! Frame number to page is an add and a shift. Holes between sections have addresses but need no memory;
+//! nothing here touches a page of a section that is not present.
+
+use core::ptr::NonNull;
+
+use crate::page::{Link, Page, PageRef};
+use crate::platform::Platform;
+use crate::units::{PageCount, Pfn, PfnRange};
+
+/// The base of the memory map and the frames it covers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MemMap {
+    /// The page structure of the first frame of `range`.
+    base: NonNull<Page>,
+    range: PfnRange,
+}
+
+// SAFETY: the map is an array of atomics that outlives every view (contract of `MemMap::new`).
+unsafe impl Send for MemMap {}
+// SAFETY: as above; all access is through atomics.
+unsafe impl Sync for MemMap {}
+
+impl MemMap {
+    /// # Safety
+    ///
+    /// `base` points to zeroed or formerly initialised page structures for all of `range`, aligned to 64
+    /// bytes, which stay mapped (holes apart) as long as any copy of the result is used.
+    pub(crate) unsafe fn new(base: NonNull<Page>, range: PfnRange) -> Self {
+        debug_assert!(range.count().0 < u64::from(u32::MAX));
+        Self { base, range }
+    }
+
+    /// The frames that the map covers, holes included.
+    #[inline(always)]
+    pub(crate) fn range(&self) -> PfnRange {
+        self.range
+    }
+
+    /// The page structure of a frame of a present section.
+    #[inline(always)]
+    pub(crate) fn page<'a, P: Platform>(&self, pfn: Pfn, platform: &'a P) -> PageRef<'a, P> {
+        debug_assert!(self.range.contains(pfn), "{pfn} is not in the memory map {}", self.range);
+        // SAFETY: callers pass frames that they found on a list, in a tag, or that a public entry point has
+        // compared with the range and the section table; all of these lie in the map.
+        unsafe { PageRef::new(self.base.add((pfn.0 - self.range.start.0) as usize), pfn, platform) }
+    }
+
+    /// A frame's place in the map.
+    #[inline(always)]
+    pub(crate) fn index(&self, pfn: Pfn) -> u32 {
+        (pfn.0 - self.range.start.0) as u32
+    }
+
+    /// The frame at a place of the map.
+    #[inline(always)]
+    pub(crate) fn pfn(&self, index: u32) -> Pfn {
+        self.range.start + PageCount(u64::from(index))
+    }
+
+    /// The link that names a frame.
+    #[inline(always)]
+    pub(crate) fn link(&self, pfn: Pfn) -> Link {
+        Link(self.index(pfn) + 1)
+    }
+
+    /// The frame that a link names.
+    #[inline(always)]
+    pub(crate) fn linked(&self, link: Link) -> Option<Pfn> {
+        if link == Link::NONE { None } else { Some(self.pfn(link.0 - 1)) }
+    }
+}

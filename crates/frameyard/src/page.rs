@@ -1,0 +1,345 @@
+//! The page structure: one 64-byte line of atomics for each page frame, and what each word means in each state.
+//!
+//! An all-zero [`Page`] is valid and means [`FrameState::Interior`]: a frame covered by a block whose head is
+//! elsewhere, or a frame never touched. Only the head of a block says anything, so merging, splitting and
+//! freeing a whole block touch the heads alone, and fresh zeroed memory is an initialised memory map.
+//!
+//! Words are reached through [`PageRef`], which tells the platform of every access.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use crate::platform::{Access, Platform};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::units::{MigrateType, Order, Pfn, ZoneId};
+
+mod words;
+
+pub use words::{PAGE_WORDS, PageWord};
+
+/// What a frame is, right now. A frame is in exactly one state at a time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum FrameState {
+    /// Covered by a block whose head is elsewhere, in a hole, or never touched.
+    Interior = 0,
+    /// Head of a block that was never given to the allocator.
+    Reserved = 1,
+    /// Head of a free block on a free list of its zone.
+    BuddyFree = 2,
+    /// Head of a block on a per-CPU list.
+    PerCpu = 3,
+    /// Head of a block on its way between two owners; only the thread that moves it knows it.
+    InTransit = 4,
+    /// Head of an allocated block.
+    Allocated = 5,
+    /// Head of a block taken off the free lists for a range operation.
+    Isolated = 6,
+    /// Head of a block of device memory.
+    Device = 7,
+    /// Found damaged while it was free; never handed out again.
+    Poisoned = 8,
+    /// Taken out of the yard.
+    Offline = 9,
+}
+
+impl FrameState {
+    /// All states, by number.
+    pub const ALL: [Self; 10] = [
+        Self::Interior,
+        Self::Reserved,
+        Self::BuddyFree,
+        Self::PerCpu,
+        Self::InTransit,
+        Self::Allocated,
+        Self::Isolated,
+        Self::Device,
+        Self::Poisoned,
+        Self::Offline,
+    ];
+
+    /// The name used in tables and messages.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Interior => "interior",
+            Self::Reserved => "reserved",
+            Self::BuddyFree => "buddy-free",
+            Self::PerCpu => "per-cpu",
+            Self::InTransit => "in-transit",
+            Self::Allocated => "allocated",
+            Self::Isolated => "isolated",
+            Self::Device => "device",
+            Self::Poisoned => "poisoned",
+            Self::Offline => "offline",
+        }
+    }
+}
+
+impl fmt::Display for FrameState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The first word of a page: state, order, migration type and zone of the block that begins here.
+///
+/// | bits | meaning |
+/// |---|---|
+/// | 0–7 | [`FrameState`] |
+/// | 8–15 | order of the block |
+/// | 16–23 | migration type: of the list that a free block is on, or that an allocated one was asked for as |
+/// | 24–31 | unused, zero |
+/// | 32–47 | [`ZoneId`] |
+/// | 48–63 | unused, zero |
+///
+/// The zone stands in the tag so that one load and one comparison decide whether a buddy can be merged with,
+/// and so that freeing finds its zone in the line that it must read anyway.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Tag(u64);
+
+impl Tag {
+    /// The tag of a frame that is no head of anything.
+    pub(crate) const INTERIOR: Self = Self(0);
+
+    /// A tag of those four parts.
+    #[inline(always)]
+    pub(crate) const fn new(state: FrameState, order: Order, migrate_type: MigrateType, zone: ZoneId) -> Self {
+        Self(state as u64 | (order.0 as u64) << 8 | (migrate_type as u64) << 16 | (zone.0 as u64) << 32)
+    }
+
+    /// The state; a number that is no state reads as [`FrameState::Interior`], which every check refuses.
+    #[inline(always)]
+    #[must_use]
+    pub const fn state(self) -> FrameState {
+        let bits = self.0 as u8 as usize;
+        if bits < FrameState::ALL.len() { FrameState::ALL[bits] } else { FrameState::Interior }
+    }
+
+    /// Whether the tag says exactly this state.
+    #[inline(always)]
+    #[must_use]
+    pub const fn is(self, state: FrameState) -> bool {
+        self.0 as u8 == state as u8
+    }
+
+    /// Whether state and order are these.
+    #[inline(always)]
+    pub(crate) const fn is_block(self, state: FrameState, order: Order) -> bool {
+        self.0 as u16 == state as u16 | (order.0 as u16) << 8
+    }
+
+    /// Whether this is a free block of that order in that zone, on whichever list.
+    #[inline(always)]
+    pub(crate) const fn is_free_buddy(self, order: Order, zone: ZoneId) -> bool {
+        let wanted = FrameState::BuddyFree as u64 | (order.0 as u64) << 8 | (zone.0 as u64) << 32;
+        self.0 & !(0xff << 16) == wanted
+    }
+
+    /// The order of the block that begins here.
+    #[inline(always)]
+    #[must_use]
+    pub const fn order(self) -> Order {
+        Order((self.0 >> 8) as u8)
+    }
+
+    /// The migration type.
+    #[inline(always)]
+    #[must_use]
+    pub const fn migrate_type(self) -> MigrateType {
+        match MigrateType::from_bits((self.0 >> 16) as u8) {
+            Some(migrate_type) => migrate_type,
+            None => MigrateType::Unmovable,
+        }
+    }
+
+    /// The zone.
+    #[inline(always)]
+    #[must_use]
+    pub const fn zone(self) -> ZoneId {
+        ZoneId((self.0 >> 32) as u16)
+    }
+
+    /// The same block in another state.
+    #[inline(always)]
+    pub(crate) const fn with_state(self, state: FrameState) -> Self {
+        Self(self.0 & !0xff | state as u64)
+    }
+}
+
+impl fmt::Debug for Tag {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} {} {}", self.state(), self.order(), self.migrate_type(), self.zone())
+    }
+}
+
+/// How many free words a page has behind tag and links.
+pub(crate) const PAYLOAD_WORDS: usize = 6;
+
+/// The structure of one page frame: 64 bytes, a cache line of its own. See [`PAGE_WORDS`] for each word's uses.
+#[repr(C, align(64))]
+pub struct Page {
+    /// [`Tag`]: what begins here.
+    tag: AtomicU64,
+    /// Buddy-free: the next block on the list. Packed batch: the next batch of the chain. 0: none.
+    next: AtomicU32,
+    /// Buddy-free: the previous block on the list (0: none). Packed batch: how many frames it has.
+    prev: AtomicU32,
+    /// Packed batch: twelve frame indices. Zero in every other state of today.
+    payload: [AtomicU64; PAYLOAD_WORDS],
+}
+
+const _: () = assert!(size_of::<Page>() == 64 && align_of::<Page>() == 64, "a page structure is one cache line");
+
+impl fmt::Debug for Page {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&Tag(self.tag.load(Ordering::Relaxed)), f)
+    }
+}
+
+/// A frame's place in the memory map plus one, so that 0 can mean "none"; what links and lists hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Link(pub(crate) u32);
+
+impl Link {
+    pub(crate) const NONE: Self = Self(0);
+}
+
+/// Access to the page structure of one frame.
+///
+/// Copyable; holds a pointer, never a slice, for neighbours may lie in holes. All words are accessed with
+/// `Relaxed` ordering: what a word means to whom is decided by the lock of the structure that the frame is
+/// on, or by the exclusive ownership of whoever changes it.
+pub(crate) struct PageRef<'a, P> {
+    page: NonNull<Page>,
+    pfn: Pfn,
+    platform: &'a P,
+}
+
+impl<P> Clone for PageRef<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for PageRef<'_, P> {}
+
+impl<'a, P: Platform> PageRef<'a, P> {
+    /// # Safety
+    ///
+    /// `page` points to the page structure of `pfn`, which stays mapped for `'a`.
+    #[inline(always)]
+    pub(crate) unsafe fn new(page: NonNull<Page>, pfn: Pfn, platform: &'a P) -> Self {
+        Self { page, pfn, platform }
+    }
+
+    #[inline(always)]
+    fn words(&self, access: Access) -> &'a Page {
+        self.platform.touch_page(self.pfn, access);
+        // SAFETY: by the contract of `new` the pointer is valid for 'a; a page is all atomics, so a shared
+        // reference is fine whoever else uses it.
+        unsafe { self.page.as_ref() }
+    }
+
+    #[inline(always)]
+    pub(crate) fn tag(&self) -> Tag {
+        Tag(self.words(Access::Read).tag.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_tag(&self, tag: Tag) {
+        self.words(Access::Write).tag.store(tag.0, Ordering::Relaxed);
+    }
+
+    /// Changes the tag if it still is `current`; the one step that decides between two racing frees.
+    ///
+    /// Relaxed: the frame's bytes are not ordered by its tag, but by the locks of the lists it passes through.
+    #[inline(always)]
+    pub(crate) fn replace_tag(&self, current: Tag, new: Tag) -> Result<(), Tag> {
+        let word = &self.words(Access::ReadModifyWrite).tag;
+        match word.compare_exchange(current.0, new.0, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => Ok(()),
+            Err(found) => Err(Tag(found)),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) fn next(&self) -> Link {
+        Link(self.words(Access::Read).next.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_next(&self, link: Link) {
+        self.words(Access::Write).next.store(link.0, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn prev(&self) -> Link {
+        Link(self.words(Access::Read).prev.load(Ordering::Relaxed))
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_prev(&self, link: Link) {
+        self.words(Access::Write).prev.store(link.0, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn payload(&self, word: usize) -> u64 {
+        self.words(Access::Read).payload[word].load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_payload(&self, word: usize, value: u64) {
+        self.words(Access::Write).payload[word].store(value, Ordering::Relaxed);
+    }
+
+    /// Whether every word but the tag is zero, as in every state that uses no other word.
+    pub(crate) fn rest_is_zero(&self) -> bool {
+        let page = self.words(Access::Read);
+        page.next.load(Ordering::Relaxed) == 0
+            && page.prev.load(Ordering::Relaxed) == 0
+            && page.payload.iter().all(|word| word.load(Ordering::Relaxed) == 0)
+    }
+
+    /// A hint that this page will be written soon.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self) {
+        self.platform.prefetch_page(self.pfn, self.page.as_ptr().cast_const().cast());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::{NodeId, ZoneKind};
+
+    #[test]
+    fn a_tag_gives_back_its_parts() {
+        let zone = ZoneId::new(NodeId(7), ZoneKind::Normal);
+        for state in FrameState::ALL {
+            let tag = Tag::new(state, Order(10), MigrateType::Reclaimable, zone);
+            assert_eq!(tag.state(), state);
+            assert!(tag.is_block(state, Order(10)) && !tag.is_block(state, Order(9)));
+            assert_eq!((tag.order(), tag.migrate_type(), tag.zone()), (Order(10), MigrateType::Reclaimable, zone));
+        }
+    }
+
+    #[test]
+    fn a_buddy_is_recognised_on_any_list_of_its_zone_alone() {
+        let zone = ZoneId::new(NodeId(1), ZoneKind::Normal);
+        let other = ZoneId::new(NodeId(0), ZoneKind::Normal);
+        for migrate_type in MigrateType::ALL {
+            let tag = Tag::new(FrameState::BuddyFree, Order(3), migrate_type, zone);
+            assert!(tag.is_free_buddy(Order(3), zone));
+            assert!(!tag.is_free_buddy(Order(4), zone));
+            assert!(!tag.is_free_buddy(Order(3), other));
+            assert!(!tag.with_state(FrameState::PerCpu).is_free_buddy(Order(3), zone));
+        }
+        assert!(!Tag::INTERIOR.is_free_buddy(Order(0), ZoneId(0)));
+    }
+
+    #[test]
+    fn an_unknown_state_number_is_never_a_head() {
+        assert_eq!(Tag(0xfe).state(), FrameState::Interior);
+    }
+}

@@ -1,0 +1,279 @@
+//! Zones: free memory of one kind on one node, behind one lock, with per-CPU lists in front of it.
+//!
+//! [`Zone`] is the shared state; [`ZoneView`] is a zone together with what its operations need (the memory
+//! map, the pageblock types, the platform); [`LockedZone`] is a view that holds the zone lock, and the only
+//! type with operations on free lists.
+//!
+//! # Lock order
+//!
+//! A per-CPU lock may be held when a zone lock is taken, never the other way round. No two zone locks and no
+//! two per-CPU locks are held together.
+//!
+//! # Counting equations
+//!
+//! - `free_pages` = Σ over orders and types but Isolate of blocks × 2^order; `free_cma` is the part of type Cma.
+//! - an order's bit in `nonempty[type]` is set exactly when its list has a block.
+//! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + allocated + isolated + poisoned.
+//! - `reserved_highatomic` = frames of the pageblocks of type HighAtomic.
+
+use core::fmt;
+
+use crate::control::AllAtomic;
+use crate::memmap::MemMap;
+use crate::page::PageRef;
+use crate::platform::{Contention, LockId, Platform};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::units::{Geometry, MigrateType, ORDER_SLOTS, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+
+mod buddy;
+mod fallback;
+mod free_area;
+mod highatomic;
+pub(crate) mod poison;
+mod pageblock;
+pub(crate) mod pcp;
+mod range;
+
+use free_area::FreeArea;
+pub(crate) use pageblock::PageblockMap;
+pub(crate) use range::{RangeBlocked, covering_block, pieces};
+
+/// Which of a zone's watermarks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Mark {
+    Min,
+    Low,
+    High,
+    Promo,
+}
+
+/// How deep an allocation may dip below a watermark (the kernel's `ALLOC_*` reserve flags).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Reserves {
+    /// May use half of `min` (`ALLOC_MIN_RESERVE`).
+    pub(crate) min: bool,
+    /// Cannot wait: a further quarter (`ALLOC_NON_BLOCK`).
+    pub(crate) non_block: bool,
+    /// May use pageblocks kept for atomic high-order requests (`ALLOC_HIGHATOMIC`).
+    pub(crate) high_atomic: bool,
+    /// May use CMA pageblocks (`ALLOC_CMA`).
+    pub(crate) cma: bool,
+}
+
+impl Reserves {
+    fn any(self) -> bool {
+        self.min || self.non_block || self.high_atomic
+    }
+}
+
+/// What rarely changes about a zone; read on every path, so it shares no line with what the lock guards.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub(crate) struct ZoneFacts {
+    /// Place of CPU 0's lists in the table of per-CPU lists.
+    pub(crate) first_pcp: AtomicU32,
+    pub(crate) start: AtomicU64,
+    pub(crate) end: AtomicU64,
+    pub(crate) present: AtomicU64,
+    pub(crate) managed: AtomicU64,
+    pub(crate) cma: AtomicU64,
+    /// min, low, high, promo.
+    pub(crate) watermarks: [AtomicU64; 4],
+    /// Frames kept back from requests that could use a higher zone, by that zone's kind.
+    pub(crate) protection: [AtomicU64; ZoneKind::COUNT],
+}
+
+/// Event counters of a zone, changed under its lock alone (so a plain load and store each).
+#[derive(Default)]
+pub(crate) struct ZoneEvents {
+    /// Times the lock was taken.
+    pub(crate) acquisitions: AtomicU64,
+    /// Times somebody held it when it was asked for.
+    pub(crate) contended: AtomicU64,
+    /// Frames that left or entered the free lists.
+    pub(crate) pages_moved: AtomicU64,
+    /// Allocations served from another type's blocks.
+    pub(crate) fallbacks: AtomicU64,
+    /// Pageblocks that changed their type on the way.
+    pub(crate) conversions: AtomicU64,
+}
+
+/// The shared state of a zone.
+#[repr(C, align(128))]
+#[derive(Default)]
+pub(crate) struct Zone {
+    pub(crate) facts: ZoneFacts,
+    lock: LockLine,
+    /// Frames on the free lists; written under the lock, read racily by watermark checks.
+    free_pages: AtomicU64,
+    free_cma: AtomicU64,
+    reserved_highatomic: AtomicU64,
+    /// For each type, the orders whose list has a block.
+    nonempty: [AtomicU32; MigrateType::COUNT],
+    events: ZoneEvents,
+    areas: [FreeArea; ORDER_SLOTS],
+}
+
+/// The lock word alone on its line: waiters that look at it disturb nothing.
+#[repr(C, align(64))]
+#[derive(Default)]
+struct LockLine(AtomicU32);
+
+// SAFETY: atomics and arrays of atomics alone; all-zero is an empty zone.
+unsafe impl AllAtomic for Zone {}
+
+/// Adds to a counter that the holder of a lock alone changes.
+#[inline(always)]
+pub(crate) fn add_exclusive(counter: &AtomicU64, amount: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}
+
+/// Subtracts from a counter that the holder of a lock alone changes.
+#[inline(always)]
+pub(crate) fn sub_exclusive(counter: &AtomicU64, amount: u64) {
+    counter.store(counter.load(Ordering::Relaxed).wrapping_sub(amount), Ordering::Relaxed);
+}
+
+impl Zone {
+    /// The frames between the first and the last frame of the zone, holes included.
+    pub(crate) fn span(&self) -> PfnRange {
+        PfnRange {
+            start: Pfn(self.facts.start.load(Ordering::Relaxed)),
+            end: Pfn(self.facts.end.load(Ordering::Relaxed)),
+        }
+    }
+
+    pub(crate) fn managed(&self) -> PageCount {
+        PageCount(self.facts.managed.load(Ordering::Relaxed))
+    }
+
+    /// Frames on the free lists, a moment ago.
+    pub(crate) fn free_pages_racy(&self) -> PageCount {
+        PageCount(self.free_pages.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn free_cma_racy(&self) -> PageCount {
+        PageCount(self.free_cma.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn reserved_highatomic_racy(&self) -> PageCount {
+        PageCount(self.reserved_highatomic.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn events(&self) -> &ZoneEvents {
+        &self.events
+    }
+
+    pub(crate) fn watermark(&self, mark: Mark) -> PageCount {
+        PageCount(self.facts.watermarks[mark as usize].load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn protection(&self, highest: ZoneKind) -> PageCount {
+        PageCount(self.facts.protection[highest as usize].load(Ordering::Relaxed))
+    }
+
+    /// How many blocks of an order and type are free, a moment ago.
+    pub(crate) fn free_blocks_racy(&self, order: usize, migrate_type: MigrateType) -> u64 {
+        self.areas[order].list(migrate_type).blocks_racy()
+    }
+
+    /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`).
+    pub(crate) fn watermark_ok_racy(
+        &self,
+        order: crate::units::Order,
+        mark: Mark,
+        highest: ZoneKind,
+        reserves: Reserves,
+    ) -> bool {
+        let mut unusable = order.pages().0 - 1;
+        if !reserves.any() {
+            unusable += self.reserved_highatomic_racy().0;
+        }
+        if !reserves.cma {
+            unusable += self.free_cma_racy().0;
+        }
+        let free = self.free_pages_racy().0.saturating_sub(unusable);
+        let mut limit = self.watermark(mark).0;
+        if reserves.min {
+            limit -= limit / 2;
+            if reserves.non_block {
+                limit -= limit / 4;
+            }
+        }
+        if free <= limit + self.protection(highest).0 {
+            return false;
+        }
+        order.0 == 0 || self.has_block_racy(order, reserves)
+    }
+
+    fn has_block_racy(&self, order: crate::units::Order, reserves: Reserves) -> bool {
+        let has = |migrate_type: MigrateType| {
+            self.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0 != 0
+        };
+        MigrateType::ALL[..MigrateType::PER_CPU].iter().any(|migrate_type| has(*migrate_type))
+            || (reserves.cma && has(MigrateType::Cma))
+            || (reserves.any() && has(MigrateType::HighAtomic))
+    }
+}
+
+impl fmt::Debug for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Zone").field("span", &self.span()).field("free", &self.free_pages_racy()).finish()
+    }
+}
+
+/// A zone and what its operations need.
+pub(crate) struct ZoneView<'a, P> {
+    pub(crate) id: ZoneId,
+    pub(crate) zone: &'a Zone,
+    pub(crate) map: MemMap,
+    pub(crate) blocks: PageblockMap<'a>,
+    pub(crate) geometry: Geometry,
+    pub(crate) platform: &'a P,
+}
+
+impl<P> Clone for ZoneView<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for ZoneView<'_, P> {}
+
+impl<'a, P: Platform> ZoneView<'a, P> {
+    #[inline(always)]
+    pub(crate) fn page(&self, pfn: Pfn) -> PageRef<'a, P> {
+        self.map.page(pfn, self.platform)
+    }
+
+    /// Takes the zone lock.
+    pub(crate) fn lock(self) -> LockedZone<'a, P> {
+        let contention = self.platform.lock(LockId::Zone(self.id), &self.zone.lock.0);
+        add_exclusive(&self.zone.events.acquisitions, 1);
+        if contention == Contention::Contended {
+            add_exclusive(&self.zone.events.contended, 1);
+        }
+        LockedZone { view: self }
+    }
+}
+
+/// A zone whose lock is held; unlocks when dropped.
+pub(crate) struct LockedZone<'a, P: Platform> {
+    view: ZoneView<'a, P>,
+}
+
+impl<'a, P: Platform> core::ops::Deref for LockedZone<'a, P> {
+    type Target = ZoneView<'a, P>;
+
+    #[inline(always)]
+    fn deref(&self) -> &ZoneView<'a, P> {
+        &self.view
+    }
+}
+
+impl<P: Platform> Drop for LockedZone<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        self.view.platform.unlock(LockId::Zone(self.view.id), &self.view.zone.lock.0);
+    }
+}

@@ -1,0 +1,94 @@
+//! The buddy algorithm: splitting blocks on allocation, merging them with their buddies on free.
+
+use super::LockedZone;
+use super::free_area::Place;
+use crate::page::{FrameState, Tag};
+use crate::platform::Platform;
+use crate::units::{MigrateType, Order, Pfn};
+
+impl<P: Platform> LockedZone<'_, P> {
+    /// Takes the smallest block of at least `order` off one type's lists and splits it (`__rmqueue_smallest`).
+    ///
+    /// The block's head keeps a stale tag: the caller owns it and tags it anew before it drops the lock.
+    /// The lower part is taken, upper halves go back to the lists, so frames come out in ascending order.
+    #[inline]
+    pub(crate) fn take_smallest(&mut self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+        let orders = self.orders_from(order, migrate_type);
+        if orders == 0 {
+            return None;
+        }
+        let found = Order(order.0 + orders.trailing_zeros() as u8);
+        let pfn = self.first_block(found, migrate_type)?;
+        self.remove_block(pfn, self.page(pfn).tag());
+        self.put_back_upper_halves(pfn, found, order, migrate_type);
+        Some(pfn)
+    }
+
+    /// Splits a block of order `from`, off the lists, down to `to`; the upper halves are freed (`expand`).
+    #[inline]
+    pub(crate) fn put_back_upper_halves(&mut self, pfn: Pfn, from: Order, to: Order, migrate_type: MigrateType) {
+        let mut order = from;
+        while order > to {
+            order.0 -= 1;
+            self.add_block(pfn + order.pages(), order, migrate_type, Place::Head);
+        }
+    }
+
+    /// Frees a block into lists of `migrate_type`, merging as far as buddies are free (`__free_one_page`).
+    ///
+    /// The caller owns the block: its head has any tag but buddy-free and zero links, the rest is zero. From
+    /// pageblock order on, blocks of different types merge only if both are of the ordinary types.
+    #[inline]
+    pub(crate) fn free_block(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
+        let max_order = self.geometry.max_order();
+        let (mut pfn, mut order) = (pfn, order);
+        while order < max_order {
+            let buddy = pfn.buddy(order);
+            let tag = self.page(buddy).tag();
+            if !tag.is_free_buddy(order, self.id) {
+                break;
+            }
+            if order >= self.geometry.pageblock_order() && !self.unify_types(buddy, order, migrate_type) {
+                break;
+            }
+            self.remove_block(buddy, tag);
+            let upper = pfn.max(buddy);
+            self.page(upper).set_tag(Tag::INTERIOR);
+            pfn = pfn.min(buddy);
+            order.0 += 1;
+        }
+        let place = if self.will_likely_merge(pfn, order) { Place::Tail } else { Place::Head };
+        self.add_block(pfn, order, migrate_type, place);
+    }
+
+    /// Whether a buddy of at least pageblock order may merge with a block of `migrate_type`; if so it takes on that type.
+    fn unify_types(&mut self, buddy: Pfn, order: Order, migrate_type: MigrateType) -> bool {
+        let other = self.blocks.get(buddy);
+        if other == migrate_type {
+            return true;
+        }
+        let mergeable = |migrate_type: MigrateType| migrate_type.index() < MigrateType::PER_CPU;
+        if !mergeable(migrate_type) || !mergeable(other) {
+            return false;
+        }
+        self.blocks.set_block(buddy, order, migrate_type);
+        true
+    }
+
+    /// Whether the buddy of the next order is free, so that this block merges twice as soon as its own buddy
+    /// is freed (`buddy_merge_likely`).
+    fn will_likely_merge(&self, pfn: Pfn, order: Order) -> bool {
+        if order.0 + 1 >= self.geometry.max_order().0 {
+            return false;
+        }
+        let higher = Order(order.0 + 1);
+        let buddy = pfn.align_down(higher).buddy(higher);
+        self.page(buddy).tag().is_free_buddy(higher, self.id)
+    }
+
+    /// Tags a block that was taken off the lists.
+    #[inline(always)]
+    pub(crate) fn tag_block(&self, pfn: Pfn, state: FrameState, order: Order, migrate_type: MigrateType) {
+        self.page(pfn).set_tag(Tag::new(state, order, migrate_type, self.id));
+    }
+}

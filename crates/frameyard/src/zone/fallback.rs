@@ -1,0 +1,180 @@
+//! Serving a request from blocks of another type, and turning whole pageblocks over when enough of them changes hands.
+
+use super::{LockedZone, add_exclusive};
+use crate::page::FrameState;
+use crate::platform::Platform;
+use crate::units::{MigrateType, Order, PageCount, Pfn};
+
+/// A block taken off the free lists, untagged, and the type of the list it came from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taken {
+    pub(crate) pfn: Pfn,
+    pub(crate) migrate_type: MigrateType,
+}
+
+/// Whether CMA pageblocks may serve the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CmaUse {
+    Allowed,
+    Refused,
+}
+
+/// What a pageblock's frames are at the moment.
+#[derive(Default)]
+struct BlockUse {
+    free: u64,
+    movable: u64,
+}
+
+/// The other types to look in, best first (the kernel's `fallbacks`).
+fn fallbacks(migrate_type: MigrateType) -> [MigrateType; 2] {
+    match migrate_type {
+        MigrateType::Movable => [MigrateType::Reclaimable, MigrateType::Unmovable],
+        MigrateType::Reclaimable => [MigrateType::Unmovable, MigrateType::Movable],
+        _ => [MigrateType::Reclaimable, MigrateType::Movable],
+    }
+}
+
+impl<P: Platform> LockedZone<'_, P> {
+    /// Takes a block for a request of that type, falling back to others (`__rmqueue`).
+    ///
+    /// Where CMA may be used and holds more than half of the free memory, it is used first, so that it does not
+    /// end up as the only free memory.
+    #[inline]
+    pub(crate) fn take_block(&mut self, order: Order, migrate_type: MigrateType, cma: CmaUse) -> Option<Taken> {
+        let cma = migrate_type == MigrateType::Movable && cma == CmaUse::Allowed;
+        if cma && self.zone.free_cma_racy().0 > self.zone.free_pages_racy().0 / 2 {
+            if let Some(pfn) = self.take_smallest(order, MigrateType::Cma) {
+                return Some(Taken { pfn, migrate_type: MigrateType::Cma });
+            }
+        }
+        if let Some(pfn) = self.take_smallest(order, migrate_type) {
+            return Some(Taken { pfn, migrate_type });
+        }
+        if cma && let Some(pfn) = self.take_smallest(order, MigrateType::Cma) {
+            return Some(Taken { pfn, migrate_type: MigrateType::Cma });
+        }
+        self.take_from_other_types(order, migrate_type)
+    }
+
+    /// Takes the largest block of another type, or the smallest where a movable request would only nibble
+    /// (`__rmqueue_fallback`).
+    #[cold]
+    fn take_from_other_types(&mut self, order: Order, migrate_type: MigrateType) -> Option<Taken> {
+        let (found, other) = self.largest_of_other_types(order, migrate_type)?;
+        let nibble = migrate_type == MigrateType::Movable && found > order && !self.may_convert(found, migrate_type);
+        let (found, other) =
+            if nibble { self.smallest_of_other_types(order, migrate_type)? } else { (found, other) };
+        let pfn = self.first_block(found, other)?;
+        add_exclusive(&self.zone.events.fallbacks, 1);
+        Some(self.steal(pfn, found, order, migrate_type))
+    }
+
+    fn largest_of_other_types(&self, order: Order, migrate_type: MigrateType) -> Option<(Order, MigrateType)> {
+        let bits = fallbacks(migrate_type).map(|other| (other, self.orders_from(order, other)));
+        let highest = bits.iter().map(|(_, orders)| orders.checked_ilog2()).max()??;
+        let (other, _) = bits.iter().find(|(_, orders)| orders >> highest & 1 == 1)?;
+        Some((Order(order.0 + highest as u8), *other))
+    }
+
+    fn smallest_of_other_types(&self, order: Order, migrate_type: MigrateType) -> Option<(Order, MigrateType)> {
+        let bits = fallbacks(migrate_type).map(|other| (other, self.orders_from(order, other)));
+        let lowest = bits.iter().filter(|(_, orders)| *orders != 0).map(|(_, orders)| orders.trailing_zeros()).min()?;
+        let (other, _) = bits.iter().find(|(_, orders)| orders >> lowest & 1 == 1)?;
+        Some((Order(order.0 + lowest as u8), *other))
+    }
+
+    /// Whether a request of that type may turn over the pageblock of a block of that order (`can_steal_fallback`).
+    fn may_convert(&self, found: Order, migrate_type: MigrateType) -> bool {
+        found.0 >= self.geometry.pageblock_order().0 / 2 || migrate_type != MigrateType::Movable
+    }
+
+    /// Takes part of a free block of another type, converting its pageblock where that is worth it
+    /// (`steal_suitable_fallback`).
+    fn steal(&mut self, pfn: Pfn, found: Order, order: Order, migrate_type: MigrateType) -> Taken {
+        let tag = self.page(pfn).tag();
+        let old_type = tag.migrate_type();
+        if found >= self.geometry.pageblock_order() {
+            self.remove_block(pfn, tag);
+            self.blocks.set_block(pfn, found, migrate_type);
+            add_exclusive(&self.zone.events.conversions, found.pages().0 / self.blocks.pages().0);
+            self.put_back_upper_halves(pfn, found, order, migrate_type);
+            return Taken { pfn, migrate_type };
+        }
+        if self.may_convert(found, migrate_type) && self.worth_converting(pfn, old_type, migrate_type) {
+            self.convert_pageblock(pfn, migrate_type);
+            add_exclusive(&self.zone.events.conversions, 1);
+            if let Some(pfn) = self.take_smallest(order, migrate_type) {
+                return Taken { pfn, migrate_type };
+            }
+        }
+        self.remove_block(pfn, tag);
+        self.put_back_upper_halves(pfn, found, order, old_type);
+        Taken { pfn, migrate_type: old_type }
+    }
+
+    /// Whether at least half of the pageblock is free or already of the kind that is asked for.
+    fn worth_converting(&self, pfn: Pfn, old_type: MigrateType, new_type: MigrateType) -> bool {
+        let Some(block_use) = self.use_of_pageblock(pfn) else { return false };
+        let pages = self.blocks.pages().0;
+        let alike = match (new_type, old_type) {
+            (MigrateType::Movable, _) => block_use.movable,
+            // What is in use in a movable block and not movable has strayed there: count it as ours.
+            (_, MigrateType::Movable) => pages - block_use.free - block_use.movable,
+            _ => 0,
+        };
+        block_use.free + alike >= pages / 2
+    }
+
+    /// Counts the free and the movable frames of a pageblock; `None` where it reaches over the zone's ends.
+    fn use_of_pageblock(&self, pfn: Pfn) -> Option<BlockUse> {
+        let start = self.blocks.start_of(pfn);
+        let end = start + self.blocks.pages();
+        let span = self.zone.span();
+        if start < span.start || end > span.end {
+            return None;
+        }
+        let mut block_use = BlockUse::default();
+        let mut at = start;
+        while at < end {
+            let tag = self.page(at).tag();
+            let pages = match tag.state() {
+                FrameState::Interior => PageCount(1),
+                _ => tag.order().pages(),
+            };
+            match tag.state() {
+                FrameState::BuddyFree => block_use.free += pages.0,
+                FrameState::Allocated | FrameState::PerCpu if tag.migrate_type() == MigrateType::Movable => {
+                    block_use.movable += pages.0;
+                }
+                _ => {}
+            }
+            at = at + pages;
+        }
+        Some(block_use)
+    }
+
+    /// Gives a pageblock another type and moves its free blocks to that type's lists (`move_freepages_block`).
+    ///
+    /// Returns how many frames moved. Blocks of at least pageblock order are the caller's to treat.
+    pub(crate) fn convert_pageblock(&mut self, pfn: Pfn, to: MigrateType) -> PageCount {
+        let start = self.blocks.start_of(pfn);
+        let end = start + self.blocks.pages();
+        let mut moved = PageCount(0);
+        let mut at = start;
+        while at < end {
+            let tag = self.page(at).tag();
+            let pages = match tag.state() {
+                FrameState::Interior => PageCount(1),
+                _ => tag.order().pages(),
+            };
+            if tag.is(FrameState::BuddyFree) && tag.zone() == self.id {
+                self.relink_block(at, tag, to);
+                moved += pages;
+            }
+            at = at + pages;
+        }
+        self.blocks.set(start, to);
+        moved
+    }
+}

@@ -1,0 +1,163 @@
+//! The free lists of a zone, by order and migration type, and the only functions that change them.
+//!
+//! Lists are doubly linked by frame numbers kept in the pages of the blocks' heads. [`LockedZone::add_block`]
+//! and [`LockedZone::remove_block`] keep links, counts, bitmaps, tags and the zone's counters in step; whatever
+//! a later policy wants to know about blocks that come and go, it learns there.
+
+use super::{LockedZone, add_exclusive, sub_exclusive};
+use crate::page::{FrameState, Link, Tag};
+use crate::platform::Platform;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::units::{MigrateType, Order, PageCount, Pfn};
+
+/// One free list. `first` and `last` are 0 on an empty list.
+#[derive(Default)]
+pub(crate) struct FreeList {
+    first: AtomicU32,
+    last: AtomicU32,
+    blocks: AtomicU64,
+}
+
+impl FreeList {
+    pub(crate) fn blocks_racy(&self) -> u64 {
+        self.blocks.load(Ordering::Relaxed)
+    }
+}
+
+/// The free lists of one order.
+#[derive(Default)]
+pub(crate) struct FreeArea {
+    lists: [FreeList; MigrateType::COUNT],
+}
+
+impl FreeArea {
+    #[inline(always)]
+    pub(crate) fn list(&self, migrate_type: MigrateType) -> &FreeList {
+        &self.lists[migrate_type.index()]
+    }
+}
+
+/// Which end of a free list a block joins.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Place {
+    /// Allocated next.
+    Head,
+    /// Allocated last: it may soon merge into something larger.
+    Tail,
+}
+
+impl<P: Platform> LockedZone<'_, P> {
+    /// Puts a block on the free list of its order and type. The caller owns the block's head.
+    #[inline]
+    pub(crate) fn add_block(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType, place: Place) {
+        let list = self.zone.areas[order.index()].list(migrate_type);
+        let link = self.map.link(pfn);
+        let page = self.page(pfn);
+        page.set_tag(Tag::new(FrameState::BuddyFree, order, migrate_type, self.id));
+        match place {
+            Place::Head => {
+                let old = Link(list.first.load(Ordering::Relaxed));
+                page.set_next(old);
+                page.set_prev(Link::NONE);
+                list.first.store(link.0, Ordering::Relaxed);
+                match self.map.linked(old) {
+                    Some(next) => self.page(next).set_prev(link),
+                    None => list.last.store(link.0, Ordering::Relaxed),
+                }
+            }
+            Place::Tail => {
+                let old = Link(list.last.load(Ordering::Relaxed));
+                page.set_prev(old);
+                page.set_next(Link::NONE);
+                list.last.store(link.0, Ordering::Relaxed);
+                match self.map.linked(old) {
+                    Some(prev) => self.page(prev).set_next(link),
+                    None => list.first.store(link.0, Ordering::Relaxed),
+                }
+            }
+        }
+        if list.blocks.load(Ordering::Relaxed) == 0 {
+            let bits = &self.zone.nonempty[migrate_type.index()];
+            bits.store(bits.load(Ordering::Relaxed) | 1 << order.0, Ordering::Relaxed);
+        }
+        add_exclusive(&list.blocks, 1);
+        self.count_free(order, migrate_type, add_exclusive);
+    }
+
+    /// Takes a block off the free list that its tag names; the caller owns the head afterwards and gives it a new tag.
+    ///
+    /// The head's links are zero again.
+    #[inline]
+    pub(crate) fn remove_block(&mut self, pfn: Pfn, tag: Tag) {
+        debug_assert!(tag.is(FrameState::BuddyFree), "{pfn} is {tag:?}");
+        let (order, migrate_type) = (tag.order(), tag.migrate_type());
+        let list = self.zone.areas[order.index()].list(migrate_type);
+        let page = self.page(pfn);
+        let (next, prev) = (page.next(), page.prev());
+        match self.map.linked(prev) {
+            Some(prev) => self.page(prev).set_next(next),
+            None => list.first.store(next.0, Ordering::Relaxed),
+        }
+        match self.map.linked(next) {
+            Some(next) => self.page(next).set_prev(prev),
+            None => list.last.store(prev.0, Ordering::Relaxed),
+        }
+        page.set_next(Link::NONE);
+        page.set_prev(Link::NONE);
+        sub_exclusive(&list.blocks, 1);
+        if list.blocks.load(Ordering::Relaxed) == 0 {
+            let bits = &self.zone.nonempty[migrate_type.index()];
+            bits.store(bits.load(Ordering::Relaxed) & !(1 << order.0), Ordering::Relaxed);
+        }
+        self.count_free(order, migrate_type, sub_exclusive);
+    }
+
+    /// Moves a free block to the list of another type (the kernel's `move_to_free_list`).
+    pub(crate) fn relink_block(&mut self, pfn: Pfn, tag: Tag, to: MigrateType) {
+        self.remove_block(pfn, tag);
+        self.add_block(pfn, tag.order(), to, Place::Tail);
+    }
+
+    /// The block that a list would give next.
+    #[inline]
+    pub(crate) fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+        let list = self.zone.areas[order.index()].list(migrate_type);
+        self.map.linked(Link(list.first.load(Ordering::Relaxed)))
+    }
+
+    /// The orders, from `order` up, whose list of that type has a block; bit 0 stands for `order`.
+    #[inline]
+    pub(crate) fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32 {
+        self.zone.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0
+    }
+
+    /// The blocks of a list, first to last.
+    pub(crate) fn blocks_of(&self, order: Order, migrate_type: MigrateType) -> impl Iterator<Item = Pfn> {
+        let mut at = self.first_block(order, migrate_type);
+        core::iter::from_fn(move || {
+            let pfn = at?;
+            at = self.map.linked(self.page(pfn).next());
+            Some(pfn)
+        })
+    }
+
+    /// The block that a list would give last.
+    pub(crate) fn last_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+        let list = self.zone.areas[order.index()].list(migrate_type);
+        self.map.linked(Link(list.last.load(Ordering::Relaxed)))
+    }
+
+    #[inline(always)]
+    fn count_free(&self, order: Order, migrate_type: MigrateType, change: fn(&AtomicU64, u64)) {
+        let PageCount(pages) = order.pages();
+        add_exclusive(&self.zone.events.pages_moved, pages);
+        match migrate_type {
+            MigrateType::Isolate => {}
+            MigrateType::Cma => {
+                change(&self.zone.free_pages, pages);
+                change(&self.zone.free_cma, pages);
+            }
+            _ => change(&self.zone.free_pages, pages),
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Pageblocks kept back for high-order allocations that must not wait.
+
+use super::{LockedZone, add_exclusive, sub_exclusive};
+use crate::page::FrameState;
+use crate::platform::Platform;
+use crate::units::{MigrateType, Order, Pfn};
+
+impl<P: Platform> LockedZone<'_, P> {
+    /// Keeps the pageblock of a block just allocated for later requests of the kind (`reserve_highatomic_pageblock`).
+    ///
+    /// At most one percent of the zone is kept, and nothing where that is less than a pageblock.
+    pub(crate) fn reserve_highatomic(&mut self, pfn: Pfn, order: Order) {
+        let block = self.blocks.pages().0;
+        let percent = self.zone.managed().0 / 100;
+        if percent < block || self.zone.reserved_highatomic_racy().0 >= percent.next_multiple_of(block) {
+            return;
+        }
+        if self.blocks.get(pfn).index() >= MigrateType::PER_CPU {
+            return;
+        }
+        if order >= self.geometry.pageblock_order() {
+            self.blocks.set_block(pfn, order, MigrateType::HighAtomic);
+            add_exclusive(&self.zone.reserved_highatomic, order.pages().0);
+        } else if self.pageblock_is_ours(pfn) {
+            self.convert_pageblock(pfn, MigrateType::HighAtomic);
+            add_exclusive(&self.zone.reserved_highatomic, block);
+        }
+    }
+
+    /// Gives one pageblock that was kept back to ordinary use (`unreserve_highatomic_pageblock`); whether there was one.
+    pub(crate) fn unreserve_highatomic(&mut self, to: MigrateType) -> bool {
+        let orders = self.orders_from(Order::ZERO, MigrateType::HighAtomic);
+        if orders == 0 {
+            return false;
+        }
+        let order = Order(orders.trailing_zeros() as u8);
+        let Some(pfn) = self.first_block(order, MigrateType::HighAtomic) else { return false };
+        if order >= self.geometry.pageblock_order() {
+            let tag = self.page(pfn).tag();
+            self.blocks.set_block(pfn, order, to);
+            self.relink_block(pfn, tag, to);
+            sub_exclusive(&self.zone.reserved_highatomic, order.pages().0);
+        } else {
+            self.convert_pageblock(pfn, to);
+            sub_exclusive(&self.zone.reserved_highatomic, self.blocks.pages().0);
+        }
+        true
+    }
+
+    /// Whether a whole pageblock lies in this zone and is not part of a larger block.
+    fn pageblock_is_ours(&self, pfn: Pfn) -> bool {
+        let start = self.blocks.start_of(pfn);
+        let span = self.zone.span();
+        let tag = self.page(start).tag();
+        let covered = tag.state() != FrameState::Interior && tag.order() > self.geometry.pageblock_order();
+        span.start <= start && start + self.blocks.pages() <= span.end && !covered
+    }
+}

@@ -1,0 +1,290 @@
+//! Per-CPU lists: frames kept close to the CPU that will use them, in front of the zone lock.
+//!
+//! Each zone has one [`PerCpuPages`] for each CPU. It holds a list for every pair of migration type and small
+//! order, and two for the huge-page order. A list is an array of frame indices used as a stack, so neither
+//! taking a frame nor refilling or draining follows a pointer from page to page. What does not fit the array is
+//! packed into batches kept in the pages of their own frames ([`packed`]).
+//!
+//! # Protocol
+//!
+//! Everything in a `PerCpuPages` is guarded by its lock word. Its CPU takes it by *trying*: the lock is free
+//! except when a thread was preempted inside, or another CPU drains the lists. Then the CPU goes to the zone
+//! itself and waits for nobody. A drainer from another CPU waits for the lock, and holds it while it takes
+//! frames out. The line of the lock is written by its own CPU alone in the common case. Nothing relies on the
+//! caller still running on the CPU that the lists belong to: it may have moved on; it then uses a list that is
+//! not its own, under that list's lock.
+//!
+//! # Counting equations
+//!
+//! - `pages[SMALL]` = Σ over small-order lists of (array length + packed frames) × 2^order.
+//! - `pages[HUGE]` = the same over the lists of the huge-page order.
+//! - each frame in a list has a [`FrameState::PerCpu`](crate::page::FrameState::PerCpu) tag with the list's order.
+
+use core::fmt;
+
+use crate::control::AllAtomic;
+use crate::platform::{Contention, LockId, Platform};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
+
+pub(crate) mod packed;
+mod traffic;
+
+pub(crate) use traffic::Refill;
+
+/// Orders 0 to 3 (the kernel's `PAGE_ALLOC_COSTLY_ORDER`) have lists.
+const SMALL_ORDERS: usize = 4;
+/// The lists of small orders come first, by order, then type.
+const FIRST_HUGE: usize = SMALL_ORDERS * MigrateType::PER_CPU;
+/// How many lists there are: small orders by type, and the huge-page order, movable or not.
+pub(crate) const LISTS: usize = FIRST_HUGE + 2;
+/// How many entries a list's array has: two packed batches, so that after one is moved in or out there is room either way.
+pub(crate) const ARRAY: usize = 2 * packed::BATCH;
+
+/// Which list: a number below [`LISTS`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ListId(u8);
+
+/// Lists that share one limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Group {
+    Small = 0,
+    Huge = 1,
+}
+
+impl ListId {
+    /// The list for blocks of that order and type; `None` where such blocks have none.
+    #[inline(always)]
+    pub(crate) fn new(order: Order, migrate_type: MigrateType, geometry: Geometry) -> Option<Self> {
+        if order.index() < SMALL_ORDERS {
+            Some(Self((order.index() * MigrateType::PER_CPU + migrate_type.index()) as u8))
+        } else if order == geometry.pageblock_order() {
+            Some(Self((FIRST_HUGE + (migrate_type == MigrateType::Movable) as usize) as u8))
+        } else {
+            None
+        }
+    }
+
+    /// All lists of a group, beginning with this one and going round.
+    pub(crate) fn group_from(self) -> impl Iterator<Item = Self> {
+        let (first, count) = match self.group() {
+            Group::Small => (0, FIRST_HUGE),
+            Group::Huge => (FIRST_HUGE, LISTS - FIRST_HUGE),
+        };
+        (0..count).map(move |step| Self((first + (self.0 as usize - first + step) % count) as u8))
+    }
+
+    /// All lists.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        (0..LISTS as u8).map(Self)
+    }
+
+    #[inline(always)]
+    pub(crate) fn group(self) -> Group {
+        if (self.0 as usize) < FIRST_HUGE { Group::Small } else { Group::Huge }
+    }
+
+    /// The order of the list's blocks.
+    #[inline(always)]
+    pub(crate) fn order(self, geometry: Geometry) -> Order {
+        match self.group() {
+            Group::Small => Order(self.0 / MigrateType::PER_CPU as u8),
+            Group::Huge => geometry.pageblock_order(),
+        }
+    }
+}
+
+/// The type of the per-CPU lists that blocks of a pageblock of that type go to; `None` where they go to the zone at once.
+///
+/// CMA and high-atomic blocks travel with the movable ones and are sorted out when they return to the zone.
+#[inline(always)]
+pub(crate) fn list_type(block_type: MigrateType) -> Option<MigrateType> {
+    match block_type {
+        MigrateType::Isolate => None,
+        MigrateType::HighAtomic | MigrateType::Cma => Some(MigrateType::Movable),
+        ordinary => Some(ordinary),
+    }
+}
+
+/// One list: the newest entries in an array, older ones in a chain of packed batches.
+#[repr(C, align(64))]
+pub(crate) struct PcpList {
+    len: AtomicU32,
+    /// Link to the leader of the newest packed batch.
+    chain: AtomicU32,
+    /// How many entries all packed batches hold.
+    chained: AtomicU32,
+    entries: [AtomicU32; ARRAY],
+}
+
+/// The lists of one CPU in one zone.
+#[repr(C, align(128))]
+pub(crate) struct PerCpuPages {
+    lock: AtomicU32,
+    /// Frames held, by [`Group`].
+    pages: [AtomicU32; 2],
+    /// The most frames that may be held, by [`Group`].
+    high: [AtomicU32; 2],
+    /// How many frames cross the zone lock at once.
+    batch: AtomicU32,
+    zone: AtomicU32,
+    cpu: AtomicU32,
+    pub(crate) counts: PcpCounts,
+    lists: [PcpList; LISTS],
+}
+
+/// What happened on one CPU's lists; changed under their lock, read racily.
+#[derive(Default)]
+pub(crate) struct PcpCounts {
+    /// Blocks handed out from the lists.
+    pub(crate) allocations: AtomicU64,
+    /// Blocks taken back into the lists.
+    pub(crate) frees: AtomicU64,
+    /// Batches fetched from the zone.
+    pub(crate) refills: AtomicU64,
+    /// Batches given back to it.
+    pub(crate) drains: AtomicU64,
+}
+
+// SAFETY: atomics and arrays of atomics alone; all-zero is a set of empty lists with the boot limits.
+unsafe impl AllAtomic for PerCpuPages {}
+
+impl Default for PcpList {
+    fn default() -> Self {
+        Self {
+            len: AtomicU32::new(0),
+            chain: AtomicU32::new(0),
+            chained: AtomicU32::new(0),
+            entries: core::array::from_fn(|_| AtomicU32::new(0)),
+        }
+    }
+}
+
+impl PerCpuPages {
+    /// Says whose lists these are, once, when the yard is created.
+    pub(crate) fn assign(&self, zone: ZoneId, cpu: CpuId) {
+        self.zone.store(u32::from(zone.0), Ordering::Relaxed);
+        self.cpu.store(cpu.0, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(crate) fn zone(&self) -> ZoneId {
+        ZoneId(self.zone.load(Ordering::Relaxed) as u16)
+    }
+
+    #[inline(always)]
+    fn lock_id(&self) -> LockId {
+        LockId::PerCpu(self.zone(), CpuId(self.cpu.load(Ordering::Relaxed)))
+    }
+
+    /// Sets the limits. Safe at any time: they are read anew by each operation, and any value is good.
+    pub(crate) fn set_limits(&self, high: PageCount, huge_high: PageCount, batch: PageCount) {
+        self.high[Group::Small as usize].store(high.0 as u32, Ordering::Relaxed);
+        self.high[Group::Huge as usize].store(huge_high.0 as u32, Ordering::Relaxed);
+        self.batch.store(batch.0 as u32, Ordering::Relaxed);
+    }
+
+    pub(crate) fn high_racy(&self) -> PageCount {
+        PageCount(u64::from(self.high[Group::Small as usize].load(Ordering::Relaxed)))
+    }
+
+    pub(crate) fn batch_racy(&self) -> PageCount {
+        PageCount(u64::from(self.batch.load(Ordering::Relaxed)))
+    }
+
+    /// Frames held by all lists, a moment ago.
+    pub(crate) fn pages_racy(&self) -> PageCount {
+        PageCount(self.pages.iter().map(|pages| u64::from(pages.load(Ordering::Relaxed))).sum())
+    }
+
+    /// Frames held by the lists of small orders, a moment ago (the kernel's `count`).
+    pub(crate) fn small_pages_racy(&self) -> PageCount {
+        PageCount(u64::from(self.pages[Group::Small as usize].load(Ordering::Relaxed)))
+    }
+
+    /// Takes the lock if nobody has it.
+    #[inline(always)]
+    pub(crate) fn try_lock<'a, P: Platform>(&'a self, platform: &'a P) -> Option<LockedPcp<'a, P>> {
+        let guard = platform.guard();
+        match platform.try_lock(self.lock_id(), &self.lock) {
+            Contention::Free => Some(LockedPcp { pcp: self, platform, _guard: guard }),
+            Contention::Contended => None,
+        }
+    }
+
+    /// Takes the lock, waiting for whoever has it.
+    pub(crate) fn lock<'a, P: Platform>(&'a self, platform: &'a P) -> LockedPcp<'a, P> {
+        let guard = platform.guard();
+        platform.lock(self.lock_id(), &self.lock);
+        LockedPcp { pcp: self, platform, _guard: guard }
+    }
+}
+
+impl fmt::Debug for PerCpuPages {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {} held", self.lock_id(), self.pages_racy())
+    }
+}
+
+/// One CPU's lists, locked; unlocks when dropped.
+pub(crate) struct LockedPcp<'a, P: Platform> {
+    pcp: &'a PerCpuPages,
+    platform: &'a P,
+    _guard: P::Guard,
+}
+
+impl<P: Platform> Drop for LockedPcp<'_, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.platform.unlock(self.pcp.lock_id(), &self.pcp.lock);
+    }
+}
+
+#[inline(always)]
+fn add(word: &AtomicU32, amount: u32) {
+    word.store(word.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}
+
+#[inline(always)]
+fn sub(word: &AtomicU32, amount: u32) {
+    word.store(word.load(Ordering::Relaxed).wrapping_sub(amount), Ordering::Relaxed);
+}
+
+impl<'a, P: Platform> LockedPcp<'a, P> {
+    #[inline(always)]
+    fn list(&self, id: ListId) -> &'a PcpList {
+        &self.pcp.lists[id.0 as usize]
+    }
+
+    pub(crate) fn counts(&self) -> &'a PcpCounts {
+        &self.pcp.counts
+    }
+
+    /// Takes the newest entry of the array; `None` where the array is empty.
+    #[inline(always)]
+    pub(crate) fn pop(&mut self, id: ListId, order: Order) -> Option<u32> {
+        let list = self.list(id);
+        let last = list.len.load(Ordering::Relaxed).checked_sub(1)?;
+        let index = list.entries[last as usize % ARRAY].load(Ordering::Relaxed);
+        list.len.store(last, Ordering::Relaxed);
+        sub(&self.pcp.pages[id.group() as usize], order.pages().0 as u32);
+        Some(index)
+    }
+
+    /// Adds an entry; `false`, and nothing changed, where the limit or the array's end is reached.
+    #[inline(always)]
+    #[must_use]
+    pub(crate) fn push(&mut self, id: ListId, order: Order, index: u32) -> bool {
+        let list = self.list(id);
+        let len = list.len.load(Ordering::Relaxed);
+        let group = id.group() as usize;
+        let pages = self.pcp.pages[group].load(Ordering::Relaxed) + order.pages().0 as u32;
+        if len as usize >= ARRAY || pages > self.pcp.high[group].load(Ordering::Relaxed) {
+            return false;
+        }
+        list.entries[len as usize].store(index, Ordering::Relaxed);
+        list.len.store(len + 1, Ordering::Relaxed);
+        self.pcp.pages[group].store(pages, Ordering::Relaxed);
+        true
+    }
+}

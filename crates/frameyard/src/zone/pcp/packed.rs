@@ -1,0 +1,87 @@
+//! A batch of blocks packed into the pages of its own members.
+//!
+//! The leader (the batch's first block) holds the size of the batch, the link to the next batch of the chain
+//! and the frame indices of the next twelve members; the members that follow it, the carriers, hold twelve
+//! further indices each. So a batch of 64 blocks needs no memory, and packing, moving or unpacking it touches
+//! six pages instead of 64.
+//!
+//! Members other than leader and carriers keep nothing but their tag. Whoever packs or unpacks owns all members.
+
+use crate::memmap::MemMap;
+use crate::page::{Link, PAYLOAD_WORDS, PageRef};
+use crate::platform::Platform;
+
+/// The most blocks a batch has.
+pub(crate) const BATCH: usize = 64;
+
+const PER_PAGE: usize = 2 * PAYLOAD_WORDS;
+const CARRIERS: usize = (BATCH - 1).div_ceil(PER_PAGE) - 1;
+
+const _: () = assert!(CARRIERS <= PER_PAGE, "the leader names all carriers");
+
+/// The page that holds entry `at` of a batch, and the half word it stands in.
+fn place(at: usize) -> (usize, usize, u32) {
+    let stored = at - 1;
+    let within = stored % PER_PAGE;
+    (stored / PER_PAGE, within / 2, 32 * (within as u32 % 2))
+}
+
+/// Packs up to [`BATCH`] blocks and puts the batch in front of `next`.
+///
+/// # Panics
+///
+/// Where `entries` is empty or longer than a batch.
+pub(crate) fn pack<P: Platform>(map: MemMap, platform: &P, entries: &[u32], next: Link) -> Link {
+    assert!((1..=BATCH).contains(&entries.len()), "a batch has 1 to {BATCH} blocks");
+    let page = |at: usize| map.page(map.pfn(entries[at]), platform);
+    let leader = page(0);
+    leader.set_next(next);
+    leader.set_prev(Link(entries.len() as u32));
+    for carrier in 0..(entries.len() - 1).div_ceil(PER_PAGE) {
+        let page = page(carrier);
+        let stored = &entries[1 + carrier * PER_PAGE..];
+        for (word, pair) in stored.chunks(2).take(PAYLOAD_WORDS).enumerate() {
+            let high = pair.get(1).copied().unwrap_or(0);
+            page.set_payload(word, u64::from(pair[0]) | u64::from(high) << 32);
+        }
+    }
+    map.link(map.pfn(entries[0]))
+}
+
+/// What [`unpack`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Unpacked {
+    pub(crate) len: usize,
+    pub(crate) next: Link,
+}
+
+/// Unpacks a batch into `entries`, in the order it was packed from, and zeroes what it used of the pages.
+pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, leader: Link, entries: &mut [u32; BATCH]) -> Unpacked {
+    let found = read(map, platform, leader, entries);
+    let pages = (found.len - 1).div_ceil(PER_PAGE).max(1);
+    for (carrier, entry) in entries.iter().enumerate().take(pages) {
+        let page = map.page(map.pfn(*entry), platform);
+        if carrier == 0 {
+            page.set_next(Link::NONE);
+            page.set_prev(Link::NONE);
+        }
+        for word in 0..PAYLOAD_WORDS {
+            page.set_payload(word, 0);
+        }
+    }
+    found
+}
+
+/// Reads a batch and changes nothing.
+pub(crate) fn read<P: Platform>(map: MemMap, platform: &P, leader: Link, entries: &mut [u32; BATCH]) -> Unpacked {
+    let first = map.index(map.linked(leader).unwrap_or(map.range().start));
+    entries[0] = first;
+    let page: PageRef<'_, P> = map.page(map.pfn(first), platform);
+    let len = (page.prev().0 as usize).clamp(1, BATCH);
+    for at in 1..len {
+        let (carrier, word, shift) = place(at);
+        let page = map.page(map.pfn(entries[carrier]), platform);
+        entries[at] = (page.payload(word) >> shift) as u32;
+    }
+    Unpacked { len, next: page.next() }
+}

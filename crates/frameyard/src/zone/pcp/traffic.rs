@@ -1,0 +1,273 @@
+//! What crosses between per-CPU lists and the zone: refilling, draining, and the packed batches in between.
+//!
+//! The zone lock is taken once for a refill or a drain, however many frames it moves. Before a drain takes it,
+//! the frames are picked from the array, without looking at their pages, and the pages of their buddies are
+//! prefetched, so that merging under the lock finds its lines.
+
+use super::packed::{self, BATCH};
+use super::{ARRAY, Group, ListId, LockedPcp, PcpList, add, sub};
+use crate::page::{FrameState, Link};
+use crate::platform::Platform;
+use crate::sync::Ordering;
+use crate::units::{MigrateType, Order, PageCount};
+use crate::zone::fallback::CmaUse;
+use crate::zone::{LockedZone, ZoneView, add_exclusive};
+
+/// What a refill may take from the zone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Refill {
+    pub(crate) list: ListId,
+    pub(crate) order: Order,
+    pub(crate) migrate_type: MigrateType,
+    pub(crate) cma: CmaUse,
+}
+
+/// Up to one batch of entries of one list on their way.
+struct Picked {
+    entries: [u32; BATCH],
+    len: usize,
+}
+
+impl Picked {
+    fn none() -> Self {
+        Self { entries: [0; BATCH], len: 0 }
+    }
+
+    fn entries(&self) -> &[u32] {
+        &self.entries[..self.len]
+    }
+}
+
+impl PcpList {
+    fn len(&self) -> usize {
+        (self.len.load(Ordering::Relaxed) as usize).min(ARRAY)
+    }
+
+    fn chain(&self) -> Link {
+        Link(self.chain.load(Ordering::Relaxed))
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0 && self.chain() == Link::NONE
+    }
+
+    /// Takes the oldest entries of the array, and moves the others down.
+    fn take_oldest(&self, count: usize) -> Picked {
+        let mut picked = Picked::none();
+        let len = self.len();
+        picked.len = count.min(len).min(BATCH);
+        for (entry, slot) in picked.entries.iter_mut().zip(&self.entries[..picked.len]) {
+            *entry = slot.load(Ordering::Relaxed);
+        }
+        for at in picked.len..len {
+            self.entries[at - picked.len].store(self.entries[at].load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        self.len.store((len - picked.len) as u32, Ordering::Relaxed);
+        picked
+    }
+
+    /// Appends entries to the array, which has room for them.
+    fn append(&self, entries: impl ExactSizeIterator<Item = u32>) {
+        let len = self.len();
+        let end = len + entries.len();
+        for (slot, entry) in self.entries[len..end].iter().zip(entries) {
+            slot.store(entry, Ordering::Relaxed);
+        }
+        self.len.store(end as u32, Ordering::Relaxed);
+    }
+
+    fn push_batch<P: Platform>(&self, view: ZoneView<'_, P>, entries: &[u32]) {
+        let leader = packed::pack(view.map, view.platform, entries, self.chain());
+        self.chain.store(leader.0, Ordering::Relaxed);
+        add(&self.chained, entries.len() as u32);
+    }
+
+    fn pop_batch<P: Platform>(&self, view: ZoneView<'_, P>) -> Picked {
+        let mut picked = Picked::none();
+        let chain = self.chain();
+        if chain != Link::NONE {
+            let unpacked = packed::unpack(view.map, view.platform, chain, &mut picked.entries);
+            picked.len = unpacked.len;
+            self.chain.store(unpacked.next.0, Ordering::Relaxed);
+            sub(&self.chained, picked.len as u32);
+        }
+        picked
+    }
+}
+
+impl<P: Platform> LockedPcp<'_, P> {
+    /// Takes an entry of a list, from a packed batch or the zone where the array is empty.
+    ///
+    /// With `refill` absent the zone is left alone.
+    #[inline(never)]
+    pub(crate) fn pop_slow(&mut self, view: ZoneView<'_, P>, id: ListId, refill: Option<Refill>) -> Option<u32> {
+        let order = id.order(view.geometry);
+        if let Some(index) = self.pop(id, order) {
+            return Some(index);
+        }
+        let list = self.list(id);
+        if list.chain() != Link::NONE {
+            let picked = list.pop_batch(view);
+            list.append(picked.entries().iter().copied());
+        } else if let Some(refill) = refill {
+            self.refill(view, refill);
+        }
+        self.pop(id, order)
+    }
+
+    /// Adds an entry where the array is full or the limit reached: makes room, or frees to the zone.
+    #[inline(never)]
+    pub(crate) fn push_slow(&mut self, view: ZoneView<'_, P>, id: ListId, index: u32) {
+        let order = id.order(view.geometry);
+        if self.push(id, order, index) {
+            return;
+        }
+        if !self.has_room(id, order) {
+            let batch = self.pcp.batch_racy().0.max(order.pages().0);
+            self.drain_group(view, id, PageCount(batch));
+        }
+        let list = self.list(id);
+        if list.len() == ARRAY {
+            let oldest = list.take_oldest(BATCH);
+            list.push_batch(view, oldest.entries());
+        }
+        if !self.push(id, order, index) {
+            let mut picked = Picked::none();
+            picked.entries[0] = index;
+            picked.len = 1;
+            free_picked(&mut None, view, &picked, order);
+        }
+    }
+
+    fn has_room(&self, id: ListId, order: Order) -> bool {
+        let group = id.group() as usize;
+        let pages = self.pcp.pages[group].load(Ordering::Relaxed);
+        pages + order.pages().0 as u32 <= self.pcp.high[group].load(Ordering::Relaxed)
+    }
+
+    /// How many blocks a refill of an empty list fetches (the kernel's `nr_pcp_alloc`, without its ramp).
+    fn refill_blocks(&self, id: ListId, order: Order) -> usize {
+        let batch = self.pcp.batch_racy().0;
+        let blocks = match id.group() {
+            Group::Huge => {
+                let high = self.pcp.high[Group::Huge as usize].load(Ordering::Relaxed);
+                u64::from(high) >> order.0 >> 1
+            }
+            Group::Small if order.0 > 0 && batch > 1 => (batch >> order.0).max(2),
+            Group::Small => batch,
+        };
+        blocks.max(1) as usize
+    }
+
+    /// Fetches a batch from the zone into an empty list; how many blocks came.
+    fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill) -> usize {
+        let wanted = self.refill_blocks(refill.list, refill.order);
+        let list = self.list(refill.list);
+        let mut got = 0;
+        let mut locked = view.lock();
+        while got < wanted {
+            let picked = take_from_zone(&mut locked, refill, (wanted - got).min(BATCH));
+            if picked.len == 0 {
+                break;
+            }
+            if got == 0 {
+                // Reversed, so that frames are handed out in the order the zone gave them: ascending.
+                list.append(picked.entries().iter().rev().copied());
+            } else {
+                list.push_batch(view, picked.entries());
+            }
+            got += picked.len;
+        }
+        drop(locked);
+        let pages = (got as u64 * refill.order.pages().0) as u32;
+        add(&self.pcp.pages[refill.list.group() as usize], pages);
+        add_exclusive(&self.pcp.counts.refills, 1);
+        got
+    }
+
+    /// Gives at least `pages` frames of a list and those that share its limit back to the zone, if they hold as many.
+    fn drain_group(&mut self, view: ZoneView<'_, P>, first: ListId, pages: PageCount) {
+        let mut left = pages.0;
+        let mut locked = None;
+        for id in first.group_from() {
+            let order = id.order(view.geometry);
+            let list = self.list(id);
+            while left > 0 && !list.is_empty() {
+                let wanted = left.div_ceil(order.pages().0).min(BATCH as u64) as usize;
+                let mut picked = list.take_oldest(wanted);
+                if picked.len == 0 {
+                    picked = list.pop_batch(view);
+                }
+                let freed = picked.len as u64 * order.pages().0;
+                sub(&self.pcp.pages[id.group() as usize], freed as u32);
+                free_picked(&mut locked, view, &picked, order);
+                left = left.saturating_sub(freed);
+            }
+        }
+        if locked.is_some() {
+            add_exclusive(&self.pcp.counts.drains, 1);
+        }
+    }
+
+    /// Gives everything back to the zone.
+    pub(crate) fn drain(&mut self, view: ZoneView<'_, P>) {
+        for first in [Group::Small, Group::Huge] {
+            if let Some(id) = ListId::all().find(|id| id.group() == first) {
+                self.drain_group(view, id, PageCount(u64::MAX));
+            }
+        }
+    }
+
+    /// Visits every entry of every list: its list, its index, and whether it is packed as leader, carrier or neither.
+    pub(crate) fn for_each_entry(&self, view: ZoneView<'_, P>, mut visit: impl FnMut(ListId, u32)) {
+        for id in ListId::all() {
+            let list = self.list(id);
+            for slot in &list.entries[..list.len()] {
+                visit(id, slot.load(Ordering::Relaxed));
+            }
+            let mut chain = list.chain();
+            while chain != Link::NONE {
+                let mut entries = [0; BATCH];
+                let found = packed::read(view.map, view.platform, chain, &mut entries);
+                for entry in &entries[..found.len] {
+                    visit(id, *entry);
+                }
+                chain = found.next;
+            }
+        }
+    }
+
+    /// The frames that a group's counter says are held.
+    pub(crate) fn pages_of(&self, group: Group) -> PageCount {
+        PageCount(u64::from(self.pcp.pages[group as usize].load(Ordering::Relaxed)))
+    }
+}
+
+fn take_from_zone<P: Platform>(locked: &mut LockedZone<'_, P>, refill: Refill, count: usize) -> Picked {
+    let mut picked = Picked::none();
+    while picked.len < count {
+        let Some(taken) = locked.take_block(refill.order, refill.migrate_type, refill.cma) else { break };
+        locked.tag_block(taken.pfn, FrameState::PerCpu, refill.order, refill.migrate_type);
+        picked.entries[picked.len] = locked.map.index(taken.pfn);
+        picked.len += 1;
+    }
+    picked
+}
+
+/// Frees picked blocks to the zone, taking its lock where it is not held yet.
+fn free_picked<'a, P: Platform>(
+    locked: &mut Option<LockedZone<'a, P>>,
+    view: ZoneView<'a, P>,
+    picked: &Picked,
+    order: Order,
+) {
+    for index in picked.entries() {
+        view.page(view.map.pfn(*index).buddy(order)).prefetch();
+    }
+    let locked = locked.get_or_insert_with(|| view.lock());
+    for index in picked.entries() {
+        let pfn = view.map.pfn(*index);
+        let migrate_type = view.blocks.get(pfn);
+        locked.free_block(pfn, order, migrate_type);
+    }
+}

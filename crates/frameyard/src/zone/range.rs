@@ -1,0 +1,92 @@
+//! Taking a particular range of frames, if all of it is free.
+
+use super::LockedZone;
+use super::free_area::Place;
+use crate::page::{FrameState, Tag};
+use crate::platform::Platform;
+use crate::units::{MigrateType, Order, Pfn, PfnRange};
+
+/// The frame that keeps a range from being taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct RangeBlocked {
+    /// Head of the block in the way, or the frame itself where no block covers it.
+    pub(crate) head: Pfn,
+    /// What that block is.
+    pub(crate) state: FrameState,
+    /// Its order.
+    pub(crate) order: Order,
+}
+
+impl<P: Platform> LockedZone<'_, P> {
+    /// Takes all frames of a range off the free lists, as allocated blocks of the largest aligned pieces.
+    ///
+    /// # Errors
+    ///
+    /// The first block that is not free; nothing has changed then. The range must lie in present sections.
+    pub(crate) fn take_range(&mut self, range: PfnRange, migrate_type: MigrateType) -> Result<(), RangeBlocked> {
+        let mut at = range.start;
+        while at < range.end {
+            let (head, tag) = self.covering_block(at);
+            if !tag.is(FrameState::BuddyFree) || tag.zone() != self.id || self.is_kept_back(tag) {
+                return Err(RangeBlocked { head, state: tag.state(), order: tag.order() });
+            }
+            at = head + tag.order().pages();
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let (head, tag) = self.covering_block(at);
+            at = head + tag.order().pages();
+            self.remove_block(head, tag);
+            self.page(head).set_tag(Tag::INTERIOR);
+            let block = PfnRange { start: head, end: at };
+            self.put_back_pieces(PfnRange { start: head, end: range.start.max(head) }, tag.migrate_type());
+            self.put_back_pieces(PfnRange { start: range.end.min(block.end), end: block.end }, tag.migrate_type());
+        }
+        self.tag_pieces(range, FrameState::Allocated, migrate_type);
+        Ok(())
+    }
+
+    fn is_kept_back(&self, tag: Tag) -> bool {
+        matches!(tag.migrate_type(), MigrateType::HighAtomic | MigrateType::Isolate)
+    }
+
+    /// The block that covers a frame; the frame itself with an interior tag where there is none.
+    pub(crate) fn covering_block(&self, pfn: Pfn) -> (Pfn, Tag) {
+        covering_block(self.geometry.max_order(), pfn, |pfn| self.page(pfn).tag())
+    }
+
+    fn put_back_pieces(&mut self, range: PfnRange, migrate_type: MigrateType) {
+        for (pfn, order) in pieces(range, self.geometry.max_order()) {
+            self.add_block(pfn, order, migrate_type, Place::Head);
+        }
+    }
+
+    fn tag_pieces(&mut self, range: PfnRange, state: FrameState, migrate_type: MigrateType) {
+        for (pfn, order) in pieces(range, self.geometry.max_order()) {
+            self.tag_block(pfn, state, order, migrate_type);
+        }
+    }
+}
+
+/// The block that covers a frame, by looking at every head that could; the frame itself where none does.
+pub(crate) fn covering_block(max_order: Order, pfn: Pfn, tag_of: impl Fn(Pfn) -> Tag) -> (Pfn, Tag) {
+    for order in 0..=max_order.0 {
+        let head = pfn.align_down(Order(order));
+        let tag = tag_of(head);
+        if tag.state() != FrameState::Interior && tag.order().0 >= order {
+            return (head, tag);
+        }
+    }
+    (pfn, Tag::INTERIOR)
+}
+
+/// A range cut into the largest naturally aligned blocks of at most `max_order`.
+pub(crate) fn pieces(range: PfnRange, max_order: Order) -> impl Iterator<Item = (Pfn, Order)> {
+    let mut rest = range;
+    core::iter::from_fn(move || {
+        let order = rest.first_block(max_order)?;
+        let pfn = rest.start;
+        rest.start = pfn + order.pages();
+        Some((pfn, order))
+    })
+}

@@ -17,11 +17,12 @@ mod movable;
 mod tables;
 mod tuning;
 
+pub(crate) use attach::attach;
 pub use error::{AttachError, BootError};
 pub(crate) use init::init;
 pub use layout::Layout;
-pub(crate) use layout::{MAX_NODES, ZoneCutter};
-pub(crate) use tables::{SectionEntry, Tables};
+pub(crate) use layout::MAX_NODES;
+pub(crate) use tables::{SectionEntry, Tables, YardEvent};
 
 /// Where a yard's memory is. Ranges come in ascending order and do not overlap.
 pub trait MemorySource {

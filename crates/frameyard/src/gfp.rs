@@ -82,6 +82,18 @@ impl Gfp {
         self.0 & other.0 == other.0
     }
 
+    /// Whether any flag of `other` is set.
+    #[inline(always)]
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+
+    /// A flag that stands for no request of a caller: set by the yard itself on every allocation.
+    pub(crate) const fn internal() -> Self {
+        Self(1 << 31)
+    }
+
     /// These flags without those of `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {

@@ -1,12 +1,39 @@
 //! A page-frame allocator for big machines: the `no_std`, heap-free core of Frameyard.
+//!
+//! The memory map has one 64-byte page structure for each page frame; zones keep free frames in the buddy
+//! allocator's lists, by order and migration type; per-CPU lists stand in front of the zones' locks. All state
+//! is in two memory regions that the caller hands over, so a yard can be shared by processes.
+//!
+//! Begin with [`Yard`]; bring one up with [`Layout::plan`] and [`Yard::create`].
 #![cfg_attr(not(test), no_std)]
 
+mod boot;
+mod control;
+mod gfp;
+mod memmap;
+mod page;
 mod platform;
 pub mod sync;
 mod units;
+mod yard;
+mod zone;
 
+pub use boot::{
+    AttachError, BootError, Layout, MemorySource, MemoryTable, MovableMemory, Poisoning, YardConfig, ZoneLimits,
+};
+pub use gfp::Gfp;
+pub use page::{FrameState, PAGE_WORDS, Page, PageWord, Tag};
 pub use platform::{Access, Contention, LockId, Platform, WorkerPanicked};
 pub use units::{
     ByteSize, CpuId, Geometry, GeometryError, MigrateType, NodeId, ORDER_SLOTS, Order, PageCount, ParseSizeError, Pfn,
     PfnRange, PhysAddr, ZoneId, ZoneKind,
+};
+pub use yard::{
+    AllocError, FrameInfo, Frames, FreeError, FreeProblem, ListKind, PcpStatistics, RangeError, RawRegion,
+    ValidateError, Yard, ZoneStatistics,
+};
+pub use zone::{
+    HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,
+    WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneSizing, default_min_free_kbytes, free_buffer_pages,
+    recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
 };

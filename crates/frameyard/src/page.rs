@@ -89,7 +89,8 @@ impl fmt::Display for FrameState {
 /// | 0–7 | [`FrameState`] |
 /// | 8–15 | order of the block |
 /// | 16–23 | migration type: of the list that a free block is on, or that an allocated one was asked for as |
-/// | 24–31 | unused, zero |
+/// | 24 | seen by the validator; clear at all other times |
+/// | 25–31 | unused, zero |
 /// | 32–47 | [`ZoneId`] |
 /// | 48–63 | unused, zero |
 ///
@@ -158,6 +159,21 @@ impl Tag {
     #[must_use]
     pub const fn zone(self) -> ZoneId {
         ZoneId((self.0 >> 32) as u16)
+    }
+
+    const SEEN: u64 = 1 << 24;
+
+    /// Whether the validator has met this block on a list.
+    pub(crate) const fn is_seen(self) -> bool {
+        self.0 & Self::SEEN != 0
+    }
+
+    pub(crate) const fn with_seen(self) -> Self {
+        Self(self.0 | Self::SEEN)
+    }
+
+    pub(crate) const fn without_seen(self) -> Self {
+        Self(self.0 & !Self::SEEN)
     }
 
     /// The same block in another state.

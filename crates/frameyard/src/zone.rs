@@ -23,29 +23,29 @@ use crate::memmap::MemMap;
 use crate::page::PageRef;
 use crate::platform::{Contention, LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::units::{Geometry, MigrateType, ORDER_SLOTS, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::units::{Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 
 mod buddy;
 mod fallback;
 mod free_area;
 mod highatomic;
-pub(crate) mod poison;
 mod pageblock;
 pub(crate) mod pcp;
+mod pcp_sizing;
+pub(crate) mod poison;
 mod range;
+mod watermark;
 
+pub(crate) use fallback::CmaUse;
 use free_area::FreeArea;
 pub(crate) use pageblock::PageblockMap;
+pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
 pub(crate) use range::{RangeBlocked, covering_block, pieces};
-
-/// Which of a zone's watermarks.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Mark {
-    Min,
-    Low,
-    High,
-    Promo,
-}
+pub use watermark::{
+    HugePageMinimum, MovableMinimum, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneSizing,
+    default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks,
+    size_zones, stat_threshold,
+};
 
 /// How deep an allocation may dip below a watermark (the kernel's `ALLOC_*` reserve flags).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -96,6 +96,19 @@ pub(crate) struct ZoneEvents {
     pub(crate) fallbacks: AtomicU64,
     /// Pageblocks that changed their type on the way.
     pub(crate) conversions: AtomicU64,
+    /// Blocks handed out past the per-CPU lists.
+    pub(crate) direct_allocations: AtomicU64,
+    /// Blocks taken back past the per-CPU lists.
+    pub(crate) direct_frees: AtomicU64,
+}
+
+/// Where requests were served that preferred another node; changed on the slow path, by any CPU.
+#[derive(Default)]
+pub(crate) struct Placement {
+    /// Served here, though another node was preferred (`numa_miss`).
+    pub(crate) miss: AtomicU64,
+    /// Preferred this zone, but was served elsewhere (`numa_foreign`).
+    pub(crate) foreign: AtomicU64,
 }
 
 /// The shared state of a zone.
@@ -111,6 +124,7 @@ pub(crate) struct Zone {
     /// For each type, the orders whose list has a block.
     nonempty: [AtomicU32; MigrateType::COUNT],
     events: ZoneEvents,
+    pub(crate) placement: Placement,
     areas: [FreeArea; ORDER_SLOTS],
 }
 
@@ -164,7 +178,7 @@ impl Zone {
         &self.events
     }
 
-    pub(crate) fn watermark(&self, mark: Mark) -> PageCount {
+    pub(crate) fn watermark(&self, mark: WatermarkLevel) -> PageCount {
         PageCount(self.facts.watermarks[mark as usize].load(Ordering::Relaxed))
     }
 
@@ -180,8 +194,8 @@ impl Zone {
     /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`).
     pub(crate) fn watermark_ok_racy(
         &self,
-        order: crate::units::Order,
-        mark: Mark,
+        order: Order,
+        mark: WatermarkLevel,
         highest: ZoneKind,
         reserves: Reserves,
     ) -> bool {
@@ -206,10 +220,9 @@ impl Zone {
         order.0 == 0 || self.has_block_racy(order, reserves)
     }
 
-    fn has_block_racy(&self, order: crate::units::Order, reserves: Reserves) -> bool {
-        let has = |migrate_type: MigrateType| {
-            self.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0 != 0
-        };
+    fn has_block_racy(&self, order: Order, reserves: Reserves) -> bool {
+        let has =
+            |migrate_type: MigrateType| self.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0 != 0;
         MigrateType::ALL[..MigrateType::PER_CPU].iter().any(|migrate_type| has(*migrate_type))
             || (reserves.cma && has(MigrateType::Cma))
             || (reserves.any() && has(MigrateType::HighAtomic))
@@ -268,6 +281,18 @@ impl<'a, P: Platform> core::ops::Deref for LockedZone<'a, P> {
     #[inline(always)]
     fn deref(&self) -> &ZoneView<'a, P> {
         &self.view
+    }
+}
+
+impl<P: Platform> LockedZone<'_, P> {
+    /// Counts a block handed out past the per-CPU lists.
+    pub(crate) fn count_direct_allocation(&self) {
+        add_exclusive(&self.zone.events.direct_allocations, 1);
+    }
+
+    /// Counts a block taken back past the per-CPU lists.
+    pub(crate) fn count_direct_free(&self) {
+        add_exclusive(&self.zone.events.direct_frees, 1);
     }
 }
 

@@ -27,9 +27,8 @@ pub(crate) unsafe fn attach(control: NonNull<u8>, bytes: usize) -> Result<Attach
         return Err(AttachError::Misaligned);
     }
     // SAFETY: passed on to the caller; the header has this span and type in every yard.
-    let header = unsafe {
-        ControlRegion::new(control, bytes).table::<AtomicU64>(TableSpan { offset: 0, count: HEADER_WORDS })
-    };
+    let header =
+        unsafe { ControlRegion::new(control, bytes).table::<AtomicU64>(TableSpan { offset: 0, count: HEADER_WORDS }) };
     let header = header.ok_or(AttachError::TooSmall)?;
     let word = |word: HeaderWord| header[word as usize].load(Ordering::Relaxed);
     // Acquire: pairs with the Release in `init`, so that the rest of a finished yard is seen.

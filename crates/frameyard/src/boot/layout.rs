@@ -137,8 +137,7 @@ impl Layout {
             });
         });
         let zones = populated.iter().filter(|populated| **populated).count();
-        let (spans, control_bytes) =
-            plan_tables(frames, &found, config, zones, ranges).ok_or(BootError::TooLarge)?;
+        let (spans, control_bytes) = plan_tables(frames, &found, config, zones, ranges).ok_or(BootError::TooLarge)?;
         let present = PageCount(found.present);
         Ok(Self { frames, nodes: found.nodes, populated, cutter, spans, control_bytes, present })
     }

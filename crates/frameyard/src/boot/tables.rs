@@ -205,9 +205,9 @@ impl Tables {
     }
 
     pub(crate) fn section(&self, at: usize) -> SectionEntry {
-        self.sections.get(at).map_or(SectionEntry::ABSENT, |entry| {
-            SectionEntry::from_bits(entry.load(Ordering::Relaxed))
-        })
+        self.sections
+            .get(at)
+            .map_or(SectionEntry::ABSENT, |entry| SectionEntry::from_bits(entry.load(Ordering::Relaxed)))
     }
 
     /// Counts an event of the whole yard.

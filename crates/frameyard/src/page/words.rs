@@ -6,7 +6,7 @@ use super::{FrameState, PAYLOAD_WORDS, Page};
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// One word of a [`Page`] and what it holds, state by state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct PageWord {
     /// The word's name in the code.
     pub name: &'static str,

@@ -5,13 +5,6 @@ use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn};
 
-/// A block taken off the free lists, untagged, and the type of the list it came from.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Taken {
-    pub(crate) pfn: Pfn,
-    pub(crate) migrate_type: MigrateType,
-}
-
 /// Whether CMA pageblocks may serve the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum CmaUse {
@@ -41,18 +34,19 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Where CMA may be used and holds more than half of the free memory, it is used first, so that it does not
     /// end up as the only free memory.
     #[inline]
-    pub(crate) fn take_block(&mut self, order: Order, migrate_type: MigrateType, cma: CmaUse) -> Option<Taken> {
+    pub(crate) fn take_block(&mut self, order: Order, migrate_type: MigrateType, cma: CmaUse) -> Option<Pfn> {
         let cma = migrate_type == MigrateType::Movable && cma == CmaUse::Allowed;
-        if cma && self.zone.free_cma_racy().0 > self.zone.free_pages_racy().0 / 2 {
-            if let Some(pfn) = self.take_smallest(order, MigrateType::Cma) {
-                return Some(Taken { pfn, migrate_type: MigrateType::Cma });
-            }
+        if cma
+            && self.zone.free_cma_racy().0 > self.zone.free_pages_racy().0 / 2
+            && let Some(pfn) = self.take_smallest(order, MigrateType::Cma)
+        {
+            return Some(pfn);
         }
         if let Some(pfn) = self.take_smallest(order, migrate_type) {
-            return Some(Taken { pfn, migrate_type });
+            return Some(pfn);
         }
         if cma && let Some(pfn) = self.take_smallest(order, MigrateType::Cma) {
-            return Some(Taken { pfn, migrate_type: MigrateType::Cma });
+            return Some(pfn);
         }
         self.take_from_other_types(order, migrate_type)
     }
@@ -60,11 +54,10 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Takes the largest block of another type, or the smallest where a movable request would only nibble
     /// (`__rmqueue_fallback`).
     #[cold]
-    fn take_from_other_types(&mut self, order: Order, migrate_type: MigrateType) -> Option<Taken> {
+    fn take_from_other_types(&mut self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
         let (found, other) = self.largest_of_other_types(order, migrate_type)?;
         let nibble = migrate_type == MigrateType::Movable && found > order && !self.may_convert(found, migrate_type);
-        let (found, other) =
-            if nibble { self.smallest_of_other_types(order, migrate_type)? } else { (found, other) };
+        let (found, other) = if nibble { self.smallest_of_other_types(order, migrate_type)? } else { (found, other) };
         let pfn = self.first_block(found, other)?;
         add_exclusive(&self.zone.events.fallbacks, 1);
         Some(self.steal(pfn, found, order, migrate_type))
@@ -91,7 +84,7 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Takes part of a free block of another type, converting its pageblock where that is worth it
     /// (`steal_suitable_fallback`).
-    fn steal(&mut self, pfn: Pfn, found: Order, order: Order, migrate_type: MigrateType) -> Taken {
+    fn steal(&mut self, pfn: Pfn, found: Order, order: Order, migrate_type: MigrateType) -> Pfn {
         let tag = self.page(pfn).tag();
         let old_type = tag.migrate_type();
         if found >= self.geometry.pageblock_order() {
@@ -99,18 +92,18 @@ impl<P: Platform> LockedZone<'_, P> {
             self.blocks.set_block(pfn, found, migrate_type);
             add_exclusive(&self.zone.events.conversions, found.pages().0 / self.blocks.pages().0);
             self.put_back_upper_halves(pfn, found, order, migrate_type);
-            return Taken { pfn, migrate_type };
+            return pfn;
         }
         if self.may_convert(found, migrate_type) && self.worth_converting(pfn, old_type, migrate_type) {
             self.convert_pageblock(pfn, migrate_type);
             add_exclusive(&self.zone.events.conversions, 1);
             if let Some(pfn) = self.take_smallest(order, migrate_type) {
-                return Taken { pfn, migrate_type };
+                return pfn;
             }
         }
         self.remove_block(pfn, tag);
         self.put_back_upper_halves(pfn, found, order, old_type);
-        Taken { pfn, migrate_type: old_type }
+        pfn
     }
 
     /// Whether at least half of the pageblock is free or already of the kind that is asked for.

@@ -38,7 +38,9 @@ impl<P: Platform> LockedZone<'_, P> {
         if order >= self.geometry.pageblock_order() {
             let tag = self.page(pfn).tag();
             self.blocks.set_block(pfn, order, to);
-            self.relink_block(pfn, tag, to);
+            self.remove_block(pfn, tag);
+            // Merges with neighbours that it was kept apart from while it was reserved.
+            self.free_block(pfn, order, to);
             sub_exclusive(&self.zone.reserved_highatomic, order.pages().0);
         } else {
             self.convert_pageblock(pfn, to);

@@ -246,9 +246,9 @@ impl<P: Platform> LockedPcp<'_, P> {
 fn take_from_zone<P: Platform>(locked: &mut LockedZone<'_, P>, refill: Refill, count: usize) -> Picked {
     let mut picked = Picked::none();
     while picked.len < count {
-        let Some(taken) = locked.take_block(refill.order, refill.migrate_type, refill.cma) else { break };
-        locked.tag_block(taken.pfn, FrameState::PerCpu, refill.order, refill.migrate_type);
-        picked.entries[picked.len] = locked.map.index(taken.pfn);
+        let Some(pfn) = locked.take_block(refill.order, refill.migrate_type, refill.cma) else { break };
+        locked.tag_block(pfn, FrameState::PerCpu, refill.order, refill.migrate_type);
+        picked.entries[picked.len] = locked.map.index(pfn);
         picked.len += 1;
     }
     picked

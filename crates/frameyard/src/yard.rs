@@ -1,0 +1,222 @@
+//! [`Yard`]: the whole allocator behind one façade.
+//!
+//! A yard is a view: addresses of the memory map and of the control region, and tables over them. All state is
+//! in those two regions, so any number of processes can have a view of the same yard.
+
+use core::fmt;
+use core::ptr::NonNull;
+
+use crate::boot::{self, AttachError, BootError, Layout, MemorySource, Poisoning, Tables, YardConfig};
+use crate::control::TABLE_ALIGN;
+use crate::gfp::Gfp;
+use crate::memmap::MemMap;
+use crate::page::{Page, PageRef};
+use crate::platform::Platform;
+use crate::units::{ByteSize, CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
+use crate::zone::{PageblockMap, ZoneView};
+
+mod alloc;
+mod bulk;
+mod drain;
+mod error;
+mod exact;
+mod frames;
+mod free;
+mod statistics;
+mod validate;
+
+pub use error::{AllocError, FreeError, FreeProblem, RangeError};
+pub use frames::Frames;
+pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
+pub use validate::{ListKind, ValidateError};
+
+/// A memory region that the caller hands over: zeroed when a yard is created in it.
+#[derive(Clone, Copy, Debug)]
+pub struct RawRegion {
+    /// Where it begins; aligned to 128 bytes.
+    pub base: NonNull<u8>,
+    /// How large it is.
+    pub size: ByteSize,
+}
+
+/// A page-frame allocator: the memory map, its zones with their free lists, and the per-CPU lists.
+///
+/// All methods take `&self`: a yard is used by all threads at once.
+pub struct Yard<P: Platform> {
+    platform: P,
+    map: MemMap,
+    tables: Tables,
+    geometry: Geometry,
+    cpus: u32,
+    /// Flags that every allocation behaves as if it had: what must be done to each frame handed out.
+    prepare: Gfp,
+}
+
+impl<P: Platform> Yard<P> {
+    /// Creates a yard in two zeroed regions, laid out by [`Layout::plan`] from the same memory and configuration.
+    ///
+    /// Writes one page structure per free or reserved block, so a map on fresh memory stays untouched apart from
+    /// one host page per maximum-order block. Needs about 48 KiB of stack.
+    ///
+    /// # Errors
+    ///
+    /// [`BootError`] where the regions are too small or misaligned, or the memory is not what was planned. The
+    /// regions' contents are then undefined and must be zeroed before another attempt.
+    ///
+    /// # Safety
+    ///
+    /// - `map` and `control` are zeroed, writable, used by nothing else, and stay mapped as long as this yard or
+    ///   any other view of it lives; holes between sections of the map may be unmapped.
+    /// - What [`Platform::frame_bytes`] returns for a frame is where that frame and the rest of its block can be
+    ///   read and written, and belongs to whom the frame is allocated.
+    pub unsafe fn create(
+        memory: &dyn MemorySource,
+        config: &YardConfig<'_>,
+        layout: &Layout,
+        map: RawRegion,
+        control: RawRegion,
+        platform: P,
+    ) -> Result<Self, BootError> {
+        for (region, needed) in [(map, layout.map_bytes()), (control, layout.control_bytes())] {
+            if region.size < needed {
+                return Err(BootError::RegionTooSmall { needed, given: region.size });
+            }
+            if !region.base.addr().get().is_multiple_of(TABLE_ALIGN) {
+                return Err(BootError::Misaligned);
+            }
+        }
+        if config.poisoning == Poisoning::On && platform.frame_bytes(first_frame(memory)).is_none() {
+            return Err(BootError::NoFrameBytes);
+        }
+        // SAFETY: the region is large enough and aligned (checked) and stays mapped (caller).
+        let map = unsafe { MemMap::new(map.base.cast::<Page>(), layout.frames()) };
+        // SAFETY: the control region is large enough and aligned (checked), zeroed and ours alone (caller).
+        let tables = unsafe { boot::init(memory, config, layout, map, control.base, &platform)? };
+        Ok(Self::view_of(tables, map, config.geometry, platform))
+    }
+
+    /// A further view of a yard that exists, in this process or another.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] where the control region holds no finished yard of this version, or the map is smaller
+    /// than the yard's.
+    ///
+    /// # Safety
+    ///
+    /// As for [`create`](Self::create), but for the zeroing: both regions are those of one yard.
+    pub unsafe fn attach(map: RawRegion, control: RawRegion, platform: P) -> Result<Self, AttachError> {
+        let bytes = usize::try_from(control.size.0).unwrap_or(usize::MAX);
+        // SAFETY: passed on to the caller.
+        let found = unsafe { boot::attach(control.base, bytes)? };
+        if map.size.0 < found.frames.count().0 * size_of::<Page>() as u64 {
+            return Err(AttachError::TooSmall);
+        }
+        // SAFETY: the caller says that it is the yard's map; it is large enough.
+        let map = unsafe { MemMap::new(map.base.cast::<Page>(), found.frames) };
+        Ok(Self::view_of(found.tables, map, found.geometry, platform))
+    }
+
+    fn view_of(tables: Tables, map: MemMap, geometry: Geometry, platform: P) -> Self {
+        let prepare = match tables.poisoning() {
+            Poisoning::Off => Gfp::NOWAIT,
+            Poisoning::On => alloc::CHECK_POISON,
+        };
+        Self { platform, map, tables, geometry, cpus: tables.cpus(), prepare }
+    }
+
+    /// The platform that the yard runs on.
+    pub fn platform(&self) -> &P {
+        &self.platform
+    }
+
+    /// Page size, section size, pageblock order and maximum order.
+    #[inline(always)]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// How many nodes there are.
+    pub fn nodes(&self) -> u16 {
+        self.tables.nodes()
+    }
+
+    /// How many CPUs have lists of their own.
+    pub fn cpus(&self) -> u32 {
+        self.cpus
+    }
+
+    /// The node of a CPU; CPUs beyond the yard's are folded in.
+    pub fn node_of_cpu(&self, cpu: CpuId) -> NodeId {
+        self.tables.node_of_cpu(cpu.index() % self.cpus as usize)
+    }
+
+    /// The frames that the memory map covers, in whole sections, holes included.
+    pub fn frame_range(&self) -> PfnRange {
+        self.map.range()
+    }
+
+    /// The ranges of memory, cut at zone borders, ascending.
+    pub fn memory_ranges(&self) -> impl ExactSizeIterator<Item = (PfnRange, ZoneId)> + use<P> {
+        self.tables.ranges()
+    }
+
+    /// The zone that a frame of memory belongs to; `None` in a hole.
+    ///
+    /// From the section's entry where one zone has all of it, else by binary search in the table of ranges.
+    pub fn zone_of(&self, pfn: Pfn) -> Option<ZoneId> {
+        self.tables.range_of(pfn).map(|(_, zone)| zone)
+    }
+
+    /// The CPU that runs the caller, folded into those that have lists.
+    #[inline(always)]
+    fn cpu(&self) -> CpuId {
+        let cpu = self.platform.current_cpu();
+        if cpu.0 < self.cpus { cpu } else { CpuId(cpu.0 % self.cpus) }
+    }
+
+    /// The page structure of a frame, if it is in a present section of the map.
+    #[inline(always)]
+    fn page_of(&self, pfn: Pfn) -> Option<PageRef<'_, P>> {
+        let range = self.map.range();
+        let offset = pfn.0.wrapping_sub(range.start.0);
+        if offset >= range.end.0 - range.start.0 {
+            return None;
+        }
+        let section = (offset >> self.geometry.section_pages_shift()) as usize;
+        self.tables.section(section).is_present().then(|| self.map.page(pfn, &self.platform))
+    }
+
+    #[inline(always)]
+    fn pageblocks(&self) -> PageblockMap<'static> {
+        PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry)
+    }
+
+    #[inline(always)]
+    fn zone_view(&self, id: ZoneId) -> ZoneView<'_, P> {
+        ZoneView {
+            id,
+            zone: &self.tables.zones[id.index()],
+            map: self.map,
+            blocks: self.pageblocks(),
+            geometry: self.geometry,
+            platform: &self.platform,
+        }
+    }
+}
+
+fn first_frame(memory: &dyn MemorySource) -> Pfn {
+    let mut first = Pfn(u64::MAX);
+    memory.for_each_memory(&mut |range, _| first = first.min(range.start));
+    first
+}
+
+impl<P: Platform> fmt::Debug for Yard<P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Yard")
+            .field("frames", &self.map.range())
+            .field("nodes", &self.nodes())
+            .field("cpus", &self.cpus)
+            .finish_non_exhaustive()
+    }
+}

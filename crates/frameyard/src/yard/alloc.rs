@@ -1,0 +1,240 @@
+//! Allocation: the fast path through the caller's per-CPU lists, and the slow path over the zonelist.
+//!
+//! The fast path takes a frame from the array of its CPU's list: one atomic exchange on the list's lock word,
+//! three lines of the list, one store to the frame's page. Watermarks are not looked at: a frame on a per-CPU
+//! list has left the zone already, so they are compared when a batch is fetched. (The kernel compares them on
+//! every allocation.)
+
+use super::{AllocError, Yard};
+use crate::boot::{YardEvent, home_slot};
+use crate::gfp::Gfp;
+use crate::page::{FrameState, Tag};
+use crate::platform::Platform;
+use crate::sync::Ordering;
+use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneId};
+use crate::zone::pcp::{ListId, LockedPcp, Refill};
+use crate::zone::{CmaUse, Reserves, WatermarkLevel, ZoneView, add_exclusive, poison};
+
+/// A flag bit that no caller can set: frames handed out are checked for the poison pattern.
+pub(super) const CHECK_POISON: Gfp = Gfp::internal();
+
+/// One allocation, its flags taken apart.
+#[derive(Clone, Copy)]
+struct Request {
+    order: Order,
+    gfp: Gfp,
+    migrate_type: MigrateType,
+    node: NodeId,
+    cpu: CpuId,
+    list: Option<ListId>,
+}
+
+impl Request {
+    fn cma(self) -> CmaUse {
+        if self.migrate_type == MigrateType::Movable { CmaUse::Allowed } else { CmaUse::Refused }
+    }
+
+    /// What the request may use beyond what any request may (the kernel's `gfp_to_alloc_flags`).
+    fn reserves(self) -> Reserves {
+        let high = self.gfp.contains(Gfp::HIGH);
+        let non_block = high && !self.gfp.contains(Gfp::DIRECT_RECLAIM);
+        Reserves { min: high, non_block, high_atomic: non_block && self.order.0 > 0, ..self.no_reserves() }
+    }
+
+    fn no_reserves(self) -> Reserves {
+        Reserves { cma: self.migrate_type == MigrateType::Movable, ..Reserves::default() }
+    }
+
+    fn may_wait(self) -> bool {
+        self.gfp.contains(Gfp::DIRECT_RECLAIM) && !self.gfp.contains(Gfp::NORETRY)
+    }
+}
+
+impl<P: Platform> Yard<P> {
+    /// Allocates a block of `2^order` frames, preferably of the node that the caller runs on.
+    ///
+    /// After the kernel's `alloc_pages`. Cost in the common case: the caller's per-CPU lock (a try) and the
+    /// frame's page; a zone lock once a batch.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError`]; nothing is allocated then.
+    #[inline]
+    pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        let cpu = self.cpu();
+        let Some(pfn) = self.alloc_fast(cpu, order, gfp) else {
+            return self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp);
+        };
+        if (gfp | self.prepare).intersects(Gfp::ZERO | CHECK_POISON) {
+            return self.prepare(pfn, order, gfp);
+        }
+        Ok(pfn)
+    }
+
+    /// As [`alloc`](Self::alloc), preferring a given node. Takes the slow path's walk over the zonelist.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError`]; nothing is allocated then.
+    pub fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        if node.0 >= self.nodes() {
+            return Err(AllocError::NoSuchNode(node));
+        }
+        self.alloc_slow(node, self.cpu(), order, gfp)
+    }
+
+    #[inline(always)]
+    fn alloc_fast(&self, cpu: CpuId, order: Order, gfp: Gfp) -> Option<Pfn> {
+        let migrate_type = gfp.migrate_type()?;
+        let list = ListId::new(order, migrate_type, self.geometry)?;
+        if gfp.intersects(Gfp::THISNODE) {
+            return None;
+        }
+        let home = self.tables.home_pcps.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
+        let pcp = self.tables.pcps.get(home as usize)?;
+        let mut lists = pcp.try_lock(&self.platform)?;
+        let index = lists.pop(list, order)?;
+        let zone = pcp.zone();
+        add_exclusive(&lists.counts().allocations, 1);
+        drop(lists);
+        Some(self.hand_out(index, order, migrate_type, zone))
+    }
+
+    /// Marks a block that came off a per-CPU list as allocated.
+    #[inline(always)]
+    pub(super) fn hand_out(&self, index: u32, order: Order, migrate_type: MigrateType, zone: ZoneId) -> Pfn {
+        let pfn = self.map.pfn(index);
+        let tag = Tag::new(FrameState::Allocated, order, migrate_type, zone);
+        self.map.page(pfn, &self.platform).set_tag(tag);
+        pfn
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn alloc_slow(&self, node: NodeId, cpu: CpuId, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        let max = self.geometry.max_order();
+        if order > max {
+            return Err(AllocError::OrderTooLarge { order, max });
+        }
+        let migrate_type = gfp.migrate_type().ok_or(AllocError::BadFlags(gfp))?;
+        let list = ListId::new(order, migrate_type, self.geometry);
+        let request = Request { order, gfp, migrate_type, node, cpu, list };
+        match self.search(request) {
+            Some(pfn) if (gfp | self.prepare).intersects(Gfp::ZERO | CHECK_POISON) => self.prepare(pfn, order, gfp),
+            Some(pfn) => Ok(pfn),
+            None => {
+                if !gfp.contains(Gfp::NOWARN) {
+                    self.tables.count(YardEvent::Failure);
+                }
+                Err(AllocError::OutOfMemory { order, gfp, node })
+            }
+        }
+    }
+
+    /// Looks at the zones above their low watermark, then down to the minimum, then collects what per-CPU lists
+    /// and high-atomic reserves hold and looks again.
+    fn search(&self, request: Request) -> Option<Pfn> {
+        self.search_zones(request, WatermarkLevel::Low, request.no_reserves())
+            .or_else(|| self.search_zones(request, WatermarkLevel::Min, request.reserves()))
+            .or_else(|| {
+                if !request.may_wait() {
+                    return None;
+                }
+                self.tables.count(YardEvent::Drain);
+                self.drain_all();
+                self.unreserve_highatomic(request);
+                self.search_zones(request, WatermarkLevel::Min, request.reserves())
+            })
+    }
+
+    fn eligible_zones(&self, request: Request) -> impl Iterator<Item = ZoneId> {
+        let highest = request.gfp.highest_zone();
+        let this_node = request.gfp.contains(Gfp::THISNODE);
+        self.tables
+            .zonelist(request.node)
+            .filter(move |zone| zone.kind() <= highest && (!this_node || zone.node() == request.node))
+    }
+
+    /// One walk over the zonelist (`get_page_from_freelist`).
+    fn search_zones(&self, request: Request, mark: WatermarkLevel, reserves: Reserves) -> Option<Pfn> {
+        let highest = request.gfp.highest_zone();
+        let mut preferred = None;
+        for id in self.eligible_zones(request) {
+            let view = self.zone_view(id);
+            let first = *preferred.get_or_insert(id);
+            let above = view.zone.watermark_ok_racy(request.order, mark, highest, reserves);
+            if let Some(pfn) = self.take_from_zone(view, request, reserves, above) {
+                self.count_placement(id, first);
+                return Some(pfn);
+            }
+        }
+        None
+    }
+
+    /// Takes a block from a zone: from the caller's lists there, or straight from the free lists.
+    ///
+    /// Below the watermark only what the caller's lists hold already may be taken.
+    fn take_from_zone(
+        &self,
+        view: ZoneView<'_, P>,
+        request: Request,
+        reserves: Reserves,
+        above_watermark: bool,
+    ) -> Option<Pfn> {
+        let Request { order, migrate_type, .. } = request;
+        if let Some(list) = request.list {
+            let pcp = self.tables.pcp_of(view.id, request.cpu.index());
+            let refill = Refill { list, order, migrate_type, cma: request.cma() };
+            let pop = |mut lists: LockedPcp<'_, P>| {
+                let index = lists.pop_slow(view, list, above_watermark.then_some(refill))?;
+                add_exclusive(&lists.counts().allocations, 1);
+                Some(index)
+            };
+            if let Some(index) = pcp.try_lock(&self.platform).and_then(pop) {
+                return Some(self.hand_out(index, order, migrate_type, view.id));
+            }
+        }
+        if !above_watermark {
+            return None;
+        }
+        let mut locked = view.lock();
+        let kept_back = if reserves.high_atomic { locked.take_smallest(order, MigrateType::HighAtomic) } else { None };
+        let pfn = match kept_back {
+            Some(pfn) => pfn,
+            None => locked.take_block(order, migrate_type, request.cma())?,
+        };
+        locked.tag_block(pfn, FrameState::Allocated, order, migrate_type);
+        if reserves.high_atomic {
+            locked.reserve_highatomic(pfn, order);
+        }
+        locked.count_direct_allocation();
+        Some(pfn)
+    }
+
+    fn unreserve_highatomic(&self, request: Request) {
+        for id in self.eligible_zones(request) {
+            if self.tables.zones[id.index()].reserved_highatomic_racy().0 > 0 {
+                self.zone_view(id).lock().unreserve_highatomic(request.migrate_type);
+            }
+        }
+    }
+
+    /// Does to a fresh block what its flags ask for: checks it for damage, zeroes it.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        if self.prepare.intersects(CHECK_POISON)
+            && let Some(damaged) = poison::damaged(&self.platform, self.geometry, pfn, order)
+        {
+            let page = self.map.page(pfn, &self.platform);
+            page.set_tag(page.tag().with_state(FrameState::Poisoned));
+            self.tables.count(YardEvent::PoisonHit);
+            return Err(AllocError::Poisoned { pfn: damaged, block: pfn, order });
+        }
+        if gfp.contains(Gfp::ZERO) && !poison::zero(&self.platform, self.geometry, pfn, order) {
+            self.release(pfn, order);
+            return Err(AllocError::NoFrameBytes(pfn));
+        }
+        Ok(pfn)
+    }
+}

@@ -1,0 +1,55 @@
+//! Allocating many single frames at once.
+
+use super::{AllocError, Yard};
+use crate::boot::home_slot;
+use crate::gfp::Gfp;
+use crate::platform::Platform;
+use crate::units::{Order, Pfn};
+use crate::zone::add_exclusive;
+use crate::zone::pcp::ListId;
+
+impl<P: Platform> Yard<P> {
+    /// Allocates single frames into `frames` and says how many: fewer than asked for when memory runs out.
+    ///
+    /// After the kernel's `alloc_pages_bulk`. The per-CPU lock is taken once for as many frames as the list's
+    /// array holds, not once a frame.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError`] where not even one frame was allocated.
+    pub fn alloc_bulk(&self, gfp: Gfp, frames: &mut [Pfn]) -> Result<usize, AllocError> {
+        let mut done = 0;
+        while done < frames.len() {
+            done += self.take_held(gfp, &mut frames[done..])?;
+            if done == frames.len() {
+                break;
+            }
+            // Fetches the next batch, and one frame of it.
+            match self.alloc(Order::ZERO, gfp) {
+                Ok(pfn) => frames[done] = pfn,
+                Err(problem) if done == 0 => return Err(problem),
+                Err(_) => break,
+            }
+            done += 1;
+        }
+        Ok(done)
+    }
+
+    /// Takes frames that the caller's list holds already; none is no error.
+    fn take_held(&self, gfp: Gfp, frames: &mut [Pfn]) -> Result<usize, AllocError> {
+        let migrate_type = gfp.migrate_type().ok_or(AllocError::BadFlags(gfp))?;
+        let Some(list) = ListId::new(Order::ZERO, migrate_type, self.geometry) else { return Ok(0) };
+        let home = self.tables.home_pcps[home_slot(self.cpu(), gfp)].load(crate::sync::Ordering::Relaxed);
+        let Some(pcp) = self.tables.pcps.get(home as usize) else { return Ok(0) };
+        let plain = !(gfp | self.prepare).intersects(Gfp::ZERO | Gfp::THISNODE | super::alloc::CHECK_POISON);
+        let Some(mut lists) = pcp.try_lock(&self.platform).filter(|_| plain) else { return Ok(0) };
+        let mut taken = 0;
+        for frame in frames.iter_mut() {
+            let Some(index) = lists.pop(list, Order::ZERO) else { break };
+            *frame = self.hand_out(index, Order::ZERO, migrate_type, pcp.zone());
+            taken += 1;
+        }
+        add_exclusive(&lists.counts().allocations, taken as u64);
+        Ok(taken)
+    }
+}

@@ -1,0 +1,61 @@
+//! Giving what per-CPU lists hold back to the zones.
+//!
+//! Any CPU may drain any list: it waits for the list's lock, whose holder waits for nobody that holds none.
+
+use super::Yard;
+use crate::platform::Platform;
+use crate::units::{CpuId, ZoneId};
+use crate::zone::{PcpSizing, WatermarkOptions};
+
+impl<P: Platform> Yard<P> {
+    /// Drains the lists of one CPU in one zone. A CPU or zone that has none is drained already.
+    pub fn drain(&self, zone: ZoneId, cpu: CpuId) {
+        if !self.is_populated(zone) || cpu.0 >= self.cpus {
+            return;
+        }
+        let pcp = self.tables.pcp_of(zone, cpu.index());
+        // A list that looks empty needs no lock: what arrives later is not this drain's.
+        if pcp.pages_racy().0 > 0 {
+            pcp.lock(&self.platform).drain(self.zone_view(zone));
+        }
+    }
+
+    /// Drains the lists of one CPU in all zones.
+    pub fn drain_cpu(&self, cpu: CpuId) {
+        for zone in 0..self.tables.zones.len() {
+            self.drain(ZoneId(zone as u16), cpu);
+        }
+    }
+
+    /// Drains the lists of all CPUs in one zone.
+    pub fn drain_zone(&self, zone: ZoneId) {
+        for cpu in 0..self.cpus {
+            self.drain(zone, CpuId(cpu));
+        }
+    }
+
+    /// Drains all lists.
+    pub fn drain_all(&self) {
+        for zone in 0..self.tables.zones.len() {
+            self.drain_zone(ZoneId(zone as u16));
+        }
+    }
+
+    /// Sizes all per-CPU lists anew. Safe while other CPUs allocate: lists above a new limit shrink as they are used.
+    pub fn set_pcp_sizing(&self, sizing: PcpSizing) {
+        self.tables.size_pcps(self.geometry, sizing);
+    }
+
+    /// Sets watermarks, reserves and per-CPU list sizes anew. Safe while other CPUs allocate.
+    ///
+    /// # Errors
+    ///
+    /// [`BootError::Watermarks`](crate::BootError::Watermarks) where an option is out of its range; nothing changes then.
+    pub fn retune(&self, watermarks: &WatermarkOptions, sizing: PcpSizing) -> Result<(), crate::BootError> {
+        self.tables.tune(self.geometry, watermarks, sizing)
+    }
+
+    pub(super) fn is_populated(&self, zone: ZoneId) -> bool {
+        self.tables.zones.get(zone.index()).is_some_and(|zone| !zone.span().is_empty())
+    }
+}

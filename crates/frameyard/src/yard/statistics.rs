@@ -1,0 +1,251 @@
+//! What a yard can say about itself while it runs. Everything is a racy snapshot; no lock is taken.
+
+use super::Yard;
+use crate::boot::{SectionEntry, YardEvent};
+use crate::page::{FrameState, Tag};
+use crate::platform::Platform;
+use crate::sync::{AtomicU64, Ordering};
+use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::zone::{WatermarkLevel, Watermarks};
+
+/// A zone's sizes, limits and counters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ZoneStatistics {
+    /// Which zone.
+    pub id: ZoneId,
+    /// From its first to its last frame, holes included.
+    pub span: PfnRange,
+    /// Frames of memory.
+    pub present: PageCount,
+    /// Frames given to the allocator.
+    pub managed: PageCount,
+    /// Frames on the free lists, isolated ones left out.
+    pub free: PageCount,
+    /// Frames on per-CPU lists.
+    pub per_cpu: PageCount,
+    /// Frames of contiguous memory areas.
+    pub cma: PageCount,
+    /// Those of them that are free.
+    pub free_cma: PageCount,
+    /// Frames of pageblocks kept for atomic high-order requests.
+    pub reserved_highatomic: PageCount,
+    /// The watermarks.
+    pub watermarks: Watermarks,
+    /// Frames kept from requests that could use a higher zone, by that zone's kind.
+    pub protection: [PageCount; ZoneKind::COUNT],
+    /// Blocks handed out.
+    pub allocations: u64,
+    /// Those of them that CPUs of the zone's own node asked for.
+    pub local_allocations: u64,
+    /// Blocks taken back.
+    pub frees: u64,
+    /// Requests served here that preferred another zone.
+    pub numa_miss: u64,
+    /// Requests that preferred this zone and were served elsewhere.
+    pub numa_foreign: u64,
+    /// Times the zone lock was taken.
+    pub lock_acquisitions: u64,
+    /// Times it was busy when it was asked for.
+    pub lock_contended: u64,
+    /// Frames that left or entered the free lists.
+    pub pages_moved: u64,
+    /// Batches that per-CPU lists fetched.
+    pub refills: u64,
+    /// Batches that they gave back.
+    pub drains: u64,
+    /// Requests served from another migration type's blocks.
+    pub fallbacks: u64,
+    /// Pageblocks that changed their type for it.
+    pub conversions: u64,
+}
+
+/// One CPU's lists in one zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PcpStatistics {
+    /// Frames on the lists of small orders.
+    pub count: PageCount,
+    /// The most they may hold.
+    pub high: PageCount,
+    /// Frames that cross the zone lock at once.
+    pub batch: PageCount,
+}
+
+/// What is known of a frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameInfo {
+    /// The head of the block that covers it; the frame itself in a hole.
+    pub head: Pfn,
+    /// The state of the block; `Interior` in a hole.
+    pub state: FrameState,
+    /// Its order.
+    pub order: Order,
+    /// Its migration type.
+    pub migrate_type: MigrateType,
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+impl<P: Platform> Yard<P> {
+    /// The zones that have memory, lowest first on each node.
+    pub fn zones(&self) -> impl Iterator<Item = ZoneStatistics> {
+        (0..self.tables.zones.len() as u16)
+            .map(ZoneId)
+            .filter(|zone| self.is_populated(*zone))
+            .map(|zone| self.zone_statistics(zone))
+    }
+
+    /// The statistics of a zone.
+    ///
+    /// # Panics
+    ///
+    /// Where the node of the zone does not exist.
+    pub fn zone_statistics(&self, id: ZoneId) -> ZoneStatistics {
+        let zone = &self.tables.zones[id.index()];
+        let events = zone.events();
+        let mut statistics = ZoneStatistics {
+            id,
+            span: zone.span(),
+            present: PageCount(read(&zone.facts.present)),
+            managed: zone.managed(),
+            free: zone.free_pages_racy(),
+            per_cpu: PageCount(0),
+            cma: PageCount(read(&zone.facts.cma)),
+            free_cma: zone.free_cma_racy(),
+            reserved_highatomic: zone.reserved_highatomic_racy(),
+            watermarks: Watermarks {
+                min: zone.watermark(WatermarkLevel::Min),
+                low: zone.watermark(WatermarkLevel::Low),
+                high: zone.watermark(WatermarkLevel::High),
+                promo: zone.watermark(WatermarkLevel::Promo),
+                boost: PageCount(0),
+            },
+            protection: ZoneKind::ALL.map(|kind| zone.protection(kind)),
+            allocations: read(&events.direct_allocations),
+            local_allocations: 0,
+            frees: read(&events.direct_frees),
+            numa_miss: read(&zone.placement.miss),
+            numa_foreign: read(&zone.placement.foreign),
+            lock_acquisitions: read(&events.acquisitions),
+            lock_contended: read(&events.contended),
+            pages_moved: read(&events.pages_moved),
+            refills: 0,
+            drains: 0,
+            fallbacks: read(&events.fallbacks),
+            conversions: read(&events.conversions),
+        };
+        if self.is_populated(id) {
+            self.add_pcp_statistics(&mut statistics);
+        }
+        statistics
+    }
+
+    fn add_pcp_statistics(&self, statistics: &mut ZoneStatistics) {
+        for cpu in 0..self.cpus as usize {
+            let pcp = self.tables.pcp_of(statistics.id, cpu);
+            let allocations = read(&pcp.counts.allocations);
+            statistics.per_cpu += pcp.pages_racy();
+            statistics.allocations += allocations;
+            if self.tables.node_of_cpu(cpu) == statistics.id.node() {
+                statistics.local_allocations += allocations;
+            }
+            statistics.frees += read(&pcp.counts.frees);
+            statistics.refills += read(&pcp.counts.refills);
+            statistics.drains += read(&pcp.counts.drains);
+        }
+    }
+
+    /// The lists of one CPU in a zone; `None` where the zone has no memory or the CPU does not exist.
+    pub fn pcp_statistics(&self, zone: ZoneId, cpu: CpuId) -> Option<PcpStatistics> {
+        if !self.is_populated(zone) || cpu.0 >= self.cpus {
+            return None;
+        }
+        let pcp = self.tables.pcp_of(zone, cpu.index());
+        Some(PcpStatistics { count: pcp.small_pages_racy(), high: pcp.high_racy(), batch: pcp.batch_racy() })
+    }
+
+    /// How many blocks of an order and migration type are free in a zone; 0 where there is no such zone or order.
+    pub fn free_blocks(&self, zone: ZoneId, order: Order, migrate_type: MigrateType) -> u64 {
+        match self.tables.zones.get(zone.index()) {
+            Some(zone) if order <= self.geometry.max_order() => zone.free_blocks_racy(order.index(), migrate_type),
+            _ => 0,
+        }
+    }
+
+    /// How many pageblocks of a zone have a type, holes in present sections included
+    /// (`pagetypeinfo_showblockcount_print`).
+    pub fn pageblocks_of(&self, zone: ZoneId, migrate_type: MigrateType) -> u64 {
+        let Some(span) = self.tables.zones.get(zone.index()).map(|zone| zone.span()) else { return 0 };
+        let blocks = self.pageblocks();
+        let mut count = 0;
+        let mut at = span.start;
+        while at < span.end {
+            let counted = self.is_of_zone(at, zone) && blocks.get(at) == migrate_type;
+            count += u64::from(counted);
+            at = at + blocks.pages();
+        }
+        count
+    }
+
+    /// Whether the page structure of a frame inside a zone's span would name that zone, holes included.
+    fn is_of_zone(&self, pfn: Pfn, zone: ZoneId) -> bool {
+        let offset = pfn.0 - self.map.range().start.0;
+        let section = self.tables.section((offset >> self.geometry.section_pages_shift()) as usize);
+        match section.zone() {
+            _ if !section.is_present() => false,
+            Some(owner) => owner == zone,
+            None => self.tables.range_of(pfn).is_none_or(|(_, owner)| owner == zone),
+        }
+    }
+
+    /// Requests that found no memory, by callers that did not say they expected it.
+    pub fn failures(&self) -> u64 {
+        self.tables.counted(YardEvent::Failure)
+    }
+
+    /// Times all per-CPU lists were drained for a request that would have failed.
+    pub fn drains_for_allocation(&self) -> u64 {
+        self.tables.counted(YardEvent::Drain)
+    }
+
+    /// Blocks put aside because their bytes had been written to while they were free.
+    pub fn poison_hits(&self) -> u64 {
+        self.tables.counted(YardEvent::PoisonHit)
+    }
+
+    /// Frames on free lists and per-CPU lists of all zones.
+    pub fn free_pages(&self) -> PageCount {
+        self.zones().map(|zone| zone.free + zone.per_cpu).sum()
+    }
+
+    /// Frames given to the allocator, in all zones.
+    pub fn managed_pages(&self) -> PageCount {
+        self.zones().map(|zone| zone.managed).sum()
+    }
+
+    /// What a frame is, a moment ago; `None` outside present sections. Looks at up to one page per order.
+    pub fn frame_info(&self, pfn: Pfn) -> Option<FrameInfo> {
+        self.page_of(pfn)?;
+        let tag_of = |pfn: Pfn| -> Tag { self.map.page(pfn, &self.platform).tag() };
+        let (head, tag) = crate::zone::covering_block(self.geometry.max_order(), pfn, tag_of);
+        Some(FrameInfo { head, state: tag.state(), order: tag.order(), migrate_type: tag.migrate_type() })
+    }
+
+    /// How many sections of the memory map have memory.
+    pub fn present_sections(&self) -> usize {
+        self.tables
+            .sections
+            .iter()
+            .filter(|entry| SectionEntry::from_bits(entry.load(Ordering::Relaxed)).is_present())
+            .count()
+    }
+
+    /// Counts where a request was served that preferred the zone `first`.
+    pub(super) fn count_placement(&self, served: ZoneId, first: ZoneId) {
+        if served.node() != first.node() {
+            self.tables.zones[served.index()].placement.miss.fetch_add(1, Ordering::Relaxed);
+            self.tables.zones[first.index()].placement.foreign.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! The validator: recounts everything and names the first equation that does not hold.
+//!
+//! For a yard at rest: no other thread may be inside an operation.
+
+use core::fmt;
+
+use super::Yard;
+use crate::page::{FrameState, Tag};
+use crate::platform::Platform;
+use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId};
+use crate::zone::pcp::Group;
+use crate::zone::{LockedZone, ZoneView};
+
+/// What kind of list an equation is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ListKind {
+    /// A free list of a zone.
+    Free,
+    /// The lists of a CPU.
+    PerCpu,
+}
+
+/// An equation that does not hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ValidateError {
+    /// A frame of memory is covered by no block.
+    Uncovered(Pfn),
+    /// A block does not begin where its order allows, or reaches out of its range of memory.
+    Misplaced(Pfn, Order),
+    /// A frame inside a block is not all zero.
+    InteriorNotZero {
+        /// The frame.
+        pfn: Pfn,
+        /// Head of the block.
+        head: Pfn,
+    },
+    /// A word that must be zero in this state is not.
+    WordsNotZero(Pfn, FrameState),
+    /// A block's tag names another zone than the one its frames belong to.
+    WrongZone(Pfn, ZoneId),
+    /// A frame is on its way between two owners, though nobody is at work.
+    InTransit(Pfn),
+    /// Two free buddies that should have merged.
+    UnmergedBuddies(Pfn, Order),
+    /// A free block is on the list of another type than its pageblock's.
+    WrongList(Pfn, MigrateType),
+    /// A list's links do not lead from one end to the other, or a block on it is not what the list holds.
+    BrokenList {
+        /// Which kind of list.
+        kind: ListKind,
+        /// The zone.
+        zone: ZoneId,
+        /// The block at which it is broken.
+        at: Pfn,
+    },
+    /// A count kept differs from the recount.
+    Count {
+        /// What is counted.
+        what: &'static str,
+        /// Where.
+        zone: ZoneId,
+        /// The count kept.
+        kept: u64,
+        /// The recount.
+        found: u64,
+    },
+}
+
+impl fmt::Display for ValidateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Uncovered(pfn) => write!(f, "{pfn} is memory but in no block"),
+            Self::Misplaced(pfn, order) => write!(f, "the block at {pfn}, {order}, is misaligned or leaves its range"),
+            Self::InteriorNotZero { pfn, head } => write!(f, "{pfn}, inside the block at {head}, is not all zero"),
+            Self::WordsNotZero(pfn, state) => write!(f, "{pfn} is {state} and has words that should be zero"),
+            Self::WrongZone(pfn, zone) => write!(f, "the block at {pfn} says that it is of {zone}"),
+            Self::InTransit(pfn) => write!(f, "{pfn} is in transit though nobody is at work"),
+            Self::UnmergedBuddies(pfn, order) => write!(f, "the block at {pfn}, {order}, and its buddy are both free"),
+            Self::WrongList(pfn, list) => write!(f, "the free block at {pfn} is on the list of {list} blocks"),
+            Self::BrokenList { kind, zone, at } => write!(f, "a {kind:?} list of {zone} is broken at {at}"),
+            Self::Count { what, zone, kept, found } => write!(f, "{zone}: {what} is {kept}, recounted {found}"),
+        }
+    }
+}
+
+impl core::error::Error for ValidateError {}
+
+/// What a walk over a zone's memory found.
+#[derive(Default)]
+struct Recount {
+    free: [[u64; MigrateType::COUNT]; ORDER_SLOTS],
+    /// Blocks on per-CPU lists, by order.
+    per_cpu: [u64; ORDER_SLOTS],
+    reserved: u64,
+    covered: u64,
+}
+
+impl Recount {
+    fn free_pages(&self) -> u64 {
+        let pages = |order: usize| self.free[order].iter().sum::<u64>() << order;
+        (0..ORDER_SLOTS).map(pages).sum()
+    }
+
+    fn free_pages_of(&self, migrate_type: MigrateType) -> u64 {
+        (0..ORDER_SLOTS).map(|order| self.free[order][migrate_type.index()] << order).sum()
+    }
+}
+
+impl<P: Platform> Yard<P> {
+    /// Recounts every frame and every list and compares with all counts kept.
+    ///
+    /// Nothing may be in flight: no other thread or process may be inside an operation of this yard. Reads the
+    /// page of every frame of memory, and for a moment marks those on per-CPU lists.
+    ///
+    /// # Errors
+    ///
+    /// [`ValidateError`] names the first equation that does not hold.
+    pub fn validate(&self) -> Result<(), ValidateError> {
+        for (zone, _) in self.tables.zones.iter().enumerate() {
+            let id = ZoneId(zone as u16);
+            if self.is_populated(id) {
+                self.validate_zone(self.zone_view(id))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_zone(&self, view: ZoneView<'_, P>) -> Result<(), ValidateError> {
+        let mut recount = Recount::default();
+        self.check_per_cpu_lists(view, &mut recount)?;
+        let listed = recount.per_cpu;
+        recount.per_cpu = [0; ORDER_SLOTS];
+        for (range, _) in self.tables.ranges().filter(|(_, zone)| *zone == view.id) {
+            self.walk(view, range, &mut recount)?;
+        }
+        for (kept, found) in listed.into_iter().zip(recount.per_cpu) {
+            compare("blocks on per-CPU lists", view.id, kept, found)?;
+        }
+        check_free_lists(&view.lock(), &recount)?;
+        let zone = view.zone;
+        let isolated = recount.free_pages_of(MigrateType::Isolate);
+        compare("free pages", view.id, zone.free_pages_racy().0, recount.free_pages() - isolated)?;
+        compare("free CMA pages", view.id, zone.free_cma_racy().0, recount.free_pages_of(MigrateType::Cma))?;
+        let present = zone.facts.present.load(crate::sync::Ordering::Relaxed);
+        compare("present pages", view.id, present, recount.covered)?;
+        compare("managed pages", view.id, zone.managed().0, recount.covered - recount.reserved)?;
+        let highatomic = self.pageblocks_of(view.id, MigrateType::HighAtomic) * view.blocks.pages().0;
+        compare("high-atomic pages", view.id, zone.reserved_highatomic_racy().0, highatomic)
+    }
+
+    /// Walks the blocks of a range of memory.
+    fn walk(&self, view: ZoneView<'_, P>, range: PfnRange, recount: &mut Recount) -> Result<(), ValidateError> {
+        let mut at = range.start;
+        while at < range.end {
+            let page = view.page(at);
+            let tag = page.tag();
+            let order = tag.order();
+            if tag.is(FrameState::Interior) {
+                return Err(ValidateError::Uncovered(at));
+            }
+            if order > self.geometry.max_order() || !at.is_aligned(order) || at + order.pages() > range.end {
+                return Err(ValidateError::Misplaced(at, order));
+            }
+            if tag.zone() != view.id {
+                return Err(ValidateError::WrongZone(at, tag.zone()));
+            }
+            match tag.state() {
+                FrameState::InTransit => return Err(ValidateError::InTransit(at)),
+                FrameState::BuddyFree => self.check_free_block(view, at, tag, recount)?,
+                FrameState::PerCpu => {
+                    // The mark of `check_per_cpu_lists`: a block that is on no list has none.
+                    if !tag.is_seen() {
+                        return Err(ValidateError::BrokenList { kind: ListKind::PerCpu, zone: view.id, at });
+                    }
+                    page.set_tag(tag.without_seen());
+                    recount.per_cpu[order.index()] += 1;
+                }
+                FrameState::Reserved => recount.reserved += order.pages().0,
+                _ => {}
+            }
+            let linked = matches!(tag.state(), FrameState::BuddyFree | FrameState::PerCpu);
+            if !linked && !page.rest_is_zero() {
+                return Err(ValidateError::WordsNotZero(at, tag.state()));
+            }
+            self.check_interior(view, at, order)?;
+            recount.covered += order.pages().0;
+            at = at + order.pages();
+        }
+        Ok(())
+    }
+
+    fn check_interior(&self, view: ZoneView<'_, P>, head: Pfn, order: Order) -> Result<(), ValidateError> {
+        for offset in 1..order.pages().0 {
+            let pfn = head + PageCount(offset);
+            let page = view.page(pfn);
+            if page.tag() != Tag::INTERIOR || !page.rest_is_zero() {
+                return Err(ValidateError::InteriorNotZero { pfn, head });
+            }
+        }
+        Ok(())
+    }
+
+    fn check_free_block(
+        &self,
+        view: ZoneView<'_, P>,
+        pfn: Pfn,
+        tag: Tag,
+        recount: &mut Recount,
+    ) -> Result<(), ValidateError> {
+        let (order, list) = (tag.order(), tag.migrate_type());
+        recount.free[order.index()][list.index()] += 1;
+        let block_type = view.blocks.get(pfn);
+        if block_type != list {
+            return Err(ValidateError::WrongList(pfn, list));
+        }
+        if order >= self.geometry.max_order() {
+            return Ok(());
+        }
+        let buddy = pfn.buddy(order);
+        let mergeable = |migrate_type: MigrateType| migrate_type.index() < MigrateType::PER_CPU;
+        let buddy_type = view.blocks.get(buddy);
+        let may_merge = block_type == buddy_type || (mergeable(block_type) && mergeable(buddy_type));
+        if may_merge && view.page(buddy).tag().is_free_buddy(order, view.id) {
+            return Err(ValidateError::UnmergedBuddies(pfn.align_down(Order(order.0 + 1)), order));
+        }
+        Ok(())
+    }
+
+    /// Checks every entry of the per-CPU lists of a zone and marks its page, so that one that is listed twice shows.
+    fn check_per_cpu_lists(&self, view: ZoneView<'_, P>, recount: &mut Recount) -> Result<(), ValidateError> {
+        for cpu in 0..self.cpus {
+            let lists = self.tables.pcp_of(view.id, CpuId(cpu).index()).lock(&self.platform);
+            let mut pages = [0u64; 2];
+            let mut problem = None;
+            lists.for_each_entry(view, |id, index| {
+                let pfn = self.map.pfn(index);
+                let order = id.order(self.geometry);
+                let tag = self.page_of(pfn).map_or(Tag::INTERIOR, |page| page.tag());
+                if !tag.is_block(FrameState::PerCpu, order) || tag.is_seen() {
+                    let broken = ValidateError::BrokenList { kind: ListKind::PerCpu, zone: view.id, at: pfn };
+                    problem.get_or_insert(broken);
+                    return;
+                }
+                view.page(pfn).set_tag(tag.with_seen());
+                recount.per_cpu[order.index()] += 1;
+                pages[id.group() as usize] += order.pages().0;
+            });
+            if let Some(problem) = problem {
+                return Err(problem);
+            }
+            for (group, found) in [Group::Small, Group::Huge].into_iter().zip(pages) {
+                compare("frames on a CPU's lists", view.id, lists.pages_of(group).0, found)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn compare(what: &'static str, zone: ZoneId, kept: u64, found: u64) -> Result<(), ValidateError> {
+    if kept == found { Ok(()) } else { Err(ValidateError::Count { what, zone, kept, found }) }
+}
+
+/// Follows every free list from both ends' point of view and counts it.
+fn check_free_lists<P: Platform>(locked: &LockedZone<'_, P>, recount: &Recount) -> Result<(), ValidateError> {
+    for migrate_type in MigrateType::ALL {
+        let bits = locked.orders_from(Order::ZERO, migrate_type);
+        for order in 0..ORDER_SLOTS {
+            let expected = recount.free[order][migrate_type.index()];
+            compare("blocks of a free list", locked.id, locked.zone.free_blocks_racy(order, migrate_type), expected)?;
+            compare("an order's bit", locked.id, u64::from(bits >> order & 1), u64::from(expected > 0))?;
+            follow(locked, Order(order as u8), migrate_type, expected)?;
+        }
+    }
+    Ok(())
+}
+
+fn follow<P: Platform>(
+    locked: &LockedZone<'_, P>,
+    order: Order,
+    migrate_type: MigrateType,
+    expected: u64,
+) -> Result<(), ValidateError> {
+    let mut previous = None;
+    let mut found = 0;
+    for pfn in locked.blocks_of(order, migrate_type) {
+        let tag = locked.page(pfn).tag();
+        let linked_back = locked.map.linked(locked.page(pfn).prev()) == previous;
+        if !tag.is_free_buddy(order, locked.id) || tag.migrate_type() != migrate_type || !linked_back {
+            return Err(ValidateError::BrokenList { kind: ListKind::Free, zone: locked.id, at: pfn });
+        }
+        previous = Some(pfn);
+        found += 1;
+        if found > expected {
+            break;
+        }
+    }
+    compare("blocks on a free list", locked.id, found, expected)?;
+    if locked.last_block(order, migrate_type) != previous {
+        let at = previous.unwrap_or_default();
+        return Err(ValidateError::BrokenList { kind: ListKind::Free, zone: locked.id, at });
+    }
+    Ok(())
+}

@@ -2,11 +2,16 @@
 #![cfg_attr(not(test), no_std)]
 
 mod platform;
+mod report;
 pub mod sync;
 mod units;
 mod zone;
 
 pub use platform::{Access, Contention, LockId, Platform, WorkerPanicked};
+pub use report::{
+    GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent,
+    ZoneSnapshot, ZoneStat, write_buddyinfo, write_pagetypeinfo, write_vmstat, write_zoneinfo,
+};
 pub use units::{
     ByteSize, CpuId, Geometry, GeometryError, MigrateType, NodeId, ORDER_SLOTS, Order, PageCount, ParseSizeError, Pfn,
     PfnRange, PhysAddr, ZoneId, ZoneKind,

@@ -13,6 +13,7 @@ mod gfp;
 mod memmap;
 mod page;
 mod platform;
+mod report;
 pub mod sync;
 mod units;
 mod yard;
@@ -24,6 +25,10 @@ pub use boot::{
 pub use gfp::Gfp;
 pub use page::{FrameState, PAGE_WORDS, Page, PageWord, Tag};
 pub use platform::{Access, Contention, LockId, Platform, WorkerPanicked};
+pub use report::{
+    GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent,
+    ZoneSnapshot, ZoneStat, write_buddyinfo, write_pagetypeinfo, write_vmstat, write_zoneinfo,
+};
 pub use units::{
     ByteSize, CpuId, Geometry, GeometryError, MigrateType, NodeId, ORDER_SLOTS, Order, PageCount, ParseSizeError, Pfn,
     PfnRange, PhysAddr, ZoneId, ZoneKind,

@@ -5,16 +5,22 @@
 
 use core::ptr::NonNull;
 
+#[cfg(loom)]
+pub(crate) use modelled::ModelledRegion;
+
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+
+#[cfg(loom)]
+mod modelled;
 
 /// Types that may lie in the control region.
 ///
 /// # Safety
 ///
 /// The type consists of atomics alone (so that shared references to it may be held while others change it),
-/// all-zero bytes are a valid value, it has no padding that matters and no `Drop`, and its alignment is at
+/// all-zero bytes are a valid value and its default, it has no padding that matters and no `Drop`, and its alignment is at
 /// most [`TABLE_ALIGN`].
-pub(crate) unsafe trait AllAtomic {}
+pub(crate) unsafe trait AllAtomic: Default + 'static {}
 
 // SAFETY: an atomic integer is valid for all bytes.
 unsafe impl AllAtomic for AtomicU8 {}
@@ -84,6 +90,10 @@ impl ControlRegion {
         if end > self.bytes || !span.offset.is_multiple_of(TABLE_ALIGN) {
             return None;
         }
+        #[cfg(loom)]
+        // SAFETY: in a model the base of every control region is a `ModelledRegion`.
+        return Some(unsafe { self.base.cast::<ModelledRegion>().as_ref() }.table(span));
+        #[cfg(not(loom))]
         // SAFETY: the span lies in the region, which is mapped for as long as the table is used (`new`), is
         // aligned, holds valid bytes whatever they are (`AllAtomic`), and has one type only (caller).
         unsafe {

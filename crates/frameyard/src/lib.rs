@@ -5,11 +5,13 @@
 //! is in two memory regions that the caller hands over, so a yard can be shared by processes.
 //!
 //! Begin with [`Yard`]; bring one up with [`Layout::plan`] and [`Yard::create`].
-#![cfg_attr(not(test), no_std)]
+#![cfg_attr(not(any(test, loom)), no_std)]
 
 mod boot;
 mod control;
 mod gfp;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod memmap;
 mod page;
 mod platform;

@@ -194,6 +194,7 @@ pub(crate) const PAYLOAD_WORDS: usize = 6;
 
 /// The structure of one page frame: 64 bytes, a cache line of its own. See [`PAGE_WORDS`] for each word's uses.
 #[repr(C, align(64))]
+#[derive(Default)]
 pub struct Page {
     /// [`Tag`]: what begins here.
     tag: AtomicU64,
@@ -205,6 +206,7 @@ pub struct Page {
     payload: [AtomicU64; PAYLOAD_WORDS],
 }
 
+#[cfg(not(loom))]
 const _: () = assert!(size_of::<Page>() == 64 && align_of::<Page>() == 64, "a page structure is one cache line");
 
 impl fmt::Debug for Page {

@@ -7,4 +7,9 @@
 pub use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(loom)]
-pub use loom::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+mod modelled;
+
+#[cfg(loom)]
+pub use modelled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(all(test, loom))]
+pub(crate) use modelled::{Weakness, weakened};

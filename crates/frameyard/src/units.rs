@@ -153,8 +153,8 @@ impl core::iter::Sum for PageCount {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Order(pub u8);
 
-/// How many orders the tables of a zone have room for: 0 to 15.
-pub const ORDER_SLOTS: usize = 16;
+/// How many orders the tables of a zone have room for: 0 to 15. (Fewer in models, which pay for every word.)
+pub const ORDER_SLOTS: usize = if cfg!(loom) { 3 } else { 16 };
 
 impl Order {
     /// A single frame.

@@ -27,9 +27,8 @@ pub(crate) unsafe fn init<P: Platform>(
     control: NonNull<u8>,
     platform: &P,
 ) -> Result<Tables, BootError> {
-    let bytes = layout.control_bytes().0 as usize;
-    // SAFETY: passed on to the caller; the spans are the layout's own.
-    let tables = unsafe { Tables::carve(control, bytes, &layout.spans) }.ok_or(BootError::LayoutMismatch)?;
+    // SAFETY: passed on to the caller.
+    let tables = unsafe { layout.carve(control) }.ok_or(BootError::LayoutMismatch)?;
     write_header(&tables, config, layout);
     write_cpus_and_distances(&tables, config, layout);
     write_ranges(&tables, memory, config.geometry, layout)?;

@@ -1,5 +1,7 @@
 //! How large a yard's map and control region are, and where each table lies, before any of it exists.
 
+use core::ptr::NonNull;
+
 use super::movable::{MovableStarts, movable_starts};
 use super::tables::{HEADER_WORDS, TABLES, TableId, Tables};
 use super::{BootError, MemorySource, YardConfig, ZONE_CHOICES, ZoneLimits};
@@ -10,8 +12,8 @@ use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId,
 use crate::zone::Zone;
 use crate::zone::pcp::PerCpuPages;
 
-/// How many nodes a yard can have.
-pub(crate) const MAX_NODES: usize = 64;
+/// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
+pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// The sizes of a yard's memory map and control region.
 #[derive(Clone, Debug)]
@@ -146,6 +148,16 @@ impl Layout {
     #[must_use]
     pub fn frames(&self) -> PfnRange {
         self.frames
+    }
+
+    /// The tables of a yard that is planned so.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Tables::carve`]; the region is as large as the layout says.
+    pub(crate) unsafe fn carve(&self, control: NonNull<u8>) -> Option<Tables> {
+        // SAFETY: passed on to the caller; the spans were planned without overlap.
+        unsafe { Tables::carve(control, self.control_bytes, &self.spans) }
     }
 
     /// Frames of memory.

@@ -38,6 +38,7 @@ pub const PAGE_WORDS: [PageWord; 4] = [
     },
 ];
 
+#[cfg(not(loom))]
 const _: () = {
     let mut end = 0;
     let mut word = 0;

@@ -32,8 +32,8 @@ mod traffic;
 
 pub(crate) use traffic::Refill;
 
-/// Orders 0 to 3 (the kernel's `PAGE_ALLOC_COSTLY_ORDER`) have lists.
-const SMALL_ORDERS: usize = 4;
+/// Orders 0 to 3 (the kernel's `PAGE_ALLOC_COSTLY_ORDER`) have lists. (Order 0 alone in models.)
+const SMALL_ORDERS: usize = if cfg!(loom) { 1 } else { 4 };
 /// The lists of small orders come first, by order, then type.
 const FIRST_HUGE: usize = SMALL_ORDERS * MigrateType::PER_CPU;
 /// How many lists there are: small orders by type, and the huge-page order, movable or not.
@@ -119,6 +119,7 @@ pub(crate) struct PcpList {
 
 /// The lists of one CPU in one zone.
 #[repr(C, align(128))]
+#[derive(Default)]
 pub(crate) struct PerCpuPages {
     lock: AtomicU32,
     /// Frames held, by [`Group`].

@@ -11,8 +11,8 @@ use crate::memmap::MemMap;
 use crate::page::{Link, PAYLOAD_WORDS, PageRef};
 use crate::platform::Platform;
 
-/// The most blocks a batch has.
-pub(crate) const BATCH: usize = 64;
+/// The most blocks a batch has. (Few in models, so that small ones reach every path.)
+pub(crate) const BATCH: usize = if cfg!(loom) { 2 } else { 64 };
 
 const PER_PAGE: usize = 2 * PAYLOAD_WORDS;
 const CARRIERS: usize = (BATCH - 1).div_ceil(PER_PAGE) - 1;

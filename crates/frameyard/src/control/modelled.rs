@@ -1,0 +1,36 @@
+//! The control region of a model: loom's atomics are no plain words, so each table is a vector of its own.
+
+use std::any::Any;
+use std::boxed::Box;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+use super::{AllAtomic, TableSpan};
+
+/// What the base of a control region points to in a model: its tables, by the offsets they would have.
+#[repr(C, align(128))]
+#[derive(Default)]
+pub(crate) struct ModelledRegion {
+    tables: RefCell<BTreeMap<usize, Box<dyn Any>>>,
+}
+
+impl ModelledRegion {
+    /// The table at a span: made anew, all zero, when it is asked for the first time.
+    ///
+    /// # Panics
+    ///
+    /// Where the span was used with another type or length before.
+    pub(super) fn table<T: AllAtomic>(&self, span: TableSpan) -> &'static [T] {
+        let mut tables = self.tables.borrow_mut();
+        let table = tables.entry(span.offset).or_insert_with(|| {
+            let table: Vec<T> = (0..span.count).map(|_| T::default()).collect();
+            Box::new(table)
+        });
+        let table = table.downcast_ref::<Vec<T>>().expect("a span has one type");
+        assert_eq!(table.len(), span.count, "a span has one length");
+        // SAFETY: the vector is never changed, and its memory stays where it is until the region is dropped;
+        // no table is used after that, by the contract of `ControlRegion::new`.
+        unsafe { core::slice::from_raw_parts(table.as_ptr(), table.len()) }
+    }
+}

@@ -1,0 +1,72 @@
+//! Loom models of the core's protocols: every interleaving of a few threads, up to a bound of preemptions.
+//!
+//! They run the production code: a yard is brought up by [`Yard::create`](crate::Yard::create) on a region of
+//! modelled atomics, each thread attaches a view of its own, and the validator recounts everything at the end
+//! of each execution. Only sizes differ: one small order, batches of two frames, arrays of four.
+//!
+//! Each protocol has a model that holds, and the same model again with one thing broken, which must fail: a
+//! lock that does not acquire, release or exclude ([`Flaw`](machine::Flaw), by [`Platform`](crate::Platform)
+//! methods), or an atomic access that is weaker than written ([`Weakness`](crate::sync::Weakness)).
+//!
+//! What frames hold is modelled too: a cell for each frame that its owner writes without synchronisation of its
+//! own, so that loom objects if a hand-over does not order one owner's accesses before the next one's.
+//!
+//! # Bound
+//!
+//! Executions are explored up to [`PREEMPTIONS`] involuntary switches; switches at a held lock and at a
+//! thread's end are free. Every broken protocol here is found with one preemption, so two leave a margin, and
+//! the models stay below two minutes altogether.
+
+mod machine;
+mod per_cpu_lists;
+mod publication;
+mod racing_frees;
+mod zone_lock;
+
+use std::string::String;
+
+use loom::model::Builder;
+
+/// How many involuntary thread switches an execution has at most.
+const PREEMPTIONS: usize = 2;
+
+/// What an exploration has met.
+struct Explored {
+    /// How often a thread found a lock held, over all executions.
+    contentions: u64,
+}
+
+/// Explores a model; panics where an execution breaks it.
+fn explore(model: impl Fn() + Send + Sync + 'static) -> Explored {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    // An execution has thousands of accesses, most of them while the yard is brought up by one thread.
+    builder.max_branches = 100_000;
+    let before = machine::contentions();
+    builder.check(model);
+    Explored { contentions: machine::contentions() - before }
+}
+
+/// Explores a model that must fail; what the first failing execution said.
+fn failure_of(model: impl Fn() + Send + Sync + 'static) -> String {
+    let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore(model)));
+    let Err(panic) = explored else { panic!("the broken protocol passes its model") };
+    match panic.downcast::<String>() {
+        Ok(message) => *message,
+        Err(other) => String::from(*other.downcast::<&str>().expect("a panic has a message")),
+    }
+}
+
+/// Demands that a broken protocol fails its model with one of these messages, and not by an accident of another kind.
+#[track_caller]
+fn assert_fails(model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
+    let message = failure_of(model);
+    assert!(expected.iter().any(|part| message.contains(part)), "failed for another reason: {message}");
+}
+
+/// What a frame's two owners, or a list's two holders, are told when their accesses are not ordered.
+const RACE: &str = "Causality violation";
+/// What a thread is told that was given a frame that another one has.
+const TWICE: &str = "handed out twice";
+/// What the validator is told to find where counts or lists are damaged.
+const DAMAGED: &str = "the validator objects";

@@ -1,0 +1,117 @@
+//! The per-CPU lists (`zone::pcp`): two threads on one CPU, of which one was preempted there, and another CPU that drains.
+
+use super::machine::{Flaw, Locks, Machine, ZONE};
+use super::{DAMAGED, RACE, TWICE, assert_fails, explore};
+use crate::units::{CpuId, Order};
+use crate::{Gfp, PcpSizing};
+
+/// Two threads on CPU 0 allocate and free while CPU 1 drains its lists.
+fn allocate_free_and_drain(locks: Locks) {
+    let main = Machine::boot(1, PcpSizing::Fixed(2), locks);
+    main.fill_list(2);
+    let threads = [0, 1].map(|_| main.start(0, |runner| runner.take_and_give(Order::ZERO)));
+    main.yard.drain(ZONE, CpuId(0));
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    main.finish();
+}
+
+fn per_cpu(flaw: Flaw) -> Locks {
+    Locks { per_cpu: Some(flaw), zone: None }
+}
+
+#[test]
+fn two_threads_on_a_cpu_and_a_drainer_never_share_or_lose_a_frame() {
+    let explored = explore(|| allocate_free_and_drain(Locks::SOUND));
+    assert!(explored.contentions > 0, "nobody found a lock held");
+}
+
+#[test]
+fn a_per_cpu_lock_that_does_not_exclude_is_found() {
+    assert_fails(|| allocate_free_and_drain(per_cpu(Flaw::NeverRefused)), &[TWICE, RACE, DAMAGED]);
+}
+
+#[test]
+fn a_per_cpu_lock_that_does_not_acquire_is_found() {
+    assert_fails(|| allocate_free_and_drain(per_cpu(Flaw::TakenRelaxed)), &[TWICE, RACE, DAMAGED]);
+}
+
+#[test]
+fn a_per_cpu_lock_that_does_not_release_is_found() {
+    assert_fails(|| allocate_free_and_drain(per_cpu(Flaw::GivenBackRelaxed)), &[TWICE, RACE, DAMAGED]);
+}
+
+/// A thread on CPU 0 frees one frame more than the array holds, another allocates, and CPU 1 drains: batches are
+/// packed into pages by one thread and unpacked by another.
+fn overflow_and_drain(locks: Locks) {
+    let main = Machine::boot(2, PcpSizing::Fixed(8), locks);
+    let fifth = main.take(Order::ZERO).unwrap();
+    main.fill_list(4);
+    let freeing = main.start(0, move |runner| runner.give(fifth, Order::ZERO));
+    let taking = main.start(0, |runner| runner.take_and_give(Order::ZERO));
+    main.yard.drain(ZONE, CpuId(0));
+    freeing.join().unwrap();
+    taking.join().unwrap();
+    main.finish();
+}
+
+#[test]
+fn packed_batches_pass_from_the_freeing_thread_to_the_drainer() {
+    let explored = explore(|| overflow_and_drain(Locks::SOUND));
+    assert!(explored.contentions > 0, "nobody found a lock held");
+}
+
+#[test]
+fn packed_batches_need_the_lock_to_release() {
+    assert_fails(|| overflow_and_drain(per_cpu(Flaw::GivenBackRelaxed)), &[TWICE, RACE, DAMAGED]);
+}
+
+/// The limits fall to nothing and rise again while two threads of a CPU push and pop.
+fn change_limits(locks: Locks) {
+    let main = Machine::boot(1, PcpSizing::Fixed(2), locks);
+    main.fill_list(2);
+    let threads = [0, 1].map(|_| main.start(0, |runner| runner.take_and_give(Order::ZERO)));
+    main.yard.set_pcp_sizing(PcpSizing::Fixed(0));
+    main.yard.set_pcp_sizing(PcpSizing::Fixed(8));
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    main.finish();
+}
+
+#[test]
+fn counts_stay_exact_while_limits_change() {
+    let explored = explore(|| change_limits(Locks::SOUND));
+    assert!(explored.contentions > 0, "nobody found a lock held");
+}
+
+#[test]
+fn a_push_without_the_lock_is_found_while_limits_change() {
+    assert_fails(|| change_limits(per_cpu(Flaw::NeverRefused)), &[TWICE, RACE, DAMAGED]);
+}
+
+/// All free frames are on the lists of CPU 0, where a thread takes and gives one; CPU 1 needs one and drains them.
+fn allocate_by_draining(locks: Locks) {
+    let main = Machine::boot(1, PcpSizing::Fixed(4), locks);
+    main.fill_list(4);
+    let owner = main.start(0, |runner| runner.take_and_give(Order::ZERO));
+    let other = main.start(1, |runner| {
+        let pfn = runner.take_with(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap_or_else(|| panic!("free {:?} list0 {:?} list1 {:?} drains {}", runner.yard.free_pages(), runner.yard.pcp_statistics(ZONE, CpuId(0)), runner.yard.pcp_statistics(ZONE, CpuId(1)), runner.yard.drains_for_allocation()));
+        runner.give(pfn, Order::ZERO);
+    });
+    owner.join().unwrap();
+    other.join().unwrap();
+    main.finish();
+}
+
+#[test]
+fn an_allocation_that_may_wait_gets_what_another_cpu_keeps() {
+    let explored = explore(|| allocate_by_draining(Locks::SOUND));
+    assert!(explored.contentions > 0, "nobody found a lock held");
+}
+
+#[test]
+fn draining_another_cpu_needs_its_lock() {
+    assert_fails(|| allocate_by_draining(per_cpu(Flaw::NeverRefused)), &[TWICE, RACE, DAMAGED]);
+}

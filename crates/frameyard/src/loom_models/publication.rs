@@ -1,0 +1,47 @@
+//! Publication of a yard (`boot`): whoever finds the magic word sees everything that was written before it.
+
+use loom::thread;
+
+use super::machine::{Locks, Machine};
+use super::{assert_fails, explore};
+use crate::sync::{Weakness, weakened};
+use crate::units::Order;
+use crate::{AttachError, PcpSizing};
+use std::sync::Arc;
+
+/// What is said where the magic word is seen, but not what belongs to it.
+const UNFINISHED: &str = "an unfinished yard was found";
+
+/// One thread creates a yard, another attaches to it and allocates.
+fn create_and_attach() {
+    let machine = Machine::bare(1, PcpSizing::Fixed(2), Locks::SOUND);
+    let creator = Arc::clone(&machine);
+    let creator = thread::spawn(move || drop(creator.create()));
+    match machine.attach(1) {
+        Ok(runner) => {
+            let free = runner.yard.free_pages();
+            assert_eq!(free, runner.yard.frame_range().count(), "{UNFINISHED}: it has {free}");
+            let pfn = runner.take(Order::ZERO).expect("a frame of a new yard");
+            runner.give(pfn, Order::ZERO);
+        }
+        Err(AttachError::NoYard) => {}
+        Err(error) => panic!("{UNFINISHED}: {error}"),
+    }
+    creator.join().unwrap();
+    machine.attach(0).expect("a finished yard").finish();
+}
+
+#[test]
+fn an_attached_yard_is_complete() {
+    explore(create_and_attach);
+}
+
+#[test]
+fn a_magic_word_that_does_not_release_is_found() {
+    weakened(Weakness::RelaxedStores, || assert_fails(create_and_attach, &[UNFINISHED]));
+}
+
+#[test]
+fn a_magic_word_that_does_not_acquire_is_found() {
+    weakened(Weakness::RelaxedLoads, || assert_fails(create_and_attach, &[UNFINISHED]));
+}

@@ -1,0 +1,68 @@
+//! Two frees of one block (`yard::free`): the exchange of the tag decides, and one alone succeeds.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::machine::{LARGEST, Locks, Machine, Runner};
+use super::{assert_fails, explore};
+use crate::sync::{Weakness, weakened};
+use crate::units::{Order, Pfn};
+use crate::{FreeProblem, PcpSizing};
+
+/// What is said where both frees succeed.
+const BOTH: &str = "frees of one block succeeded";
+
+/// A frame or block is freed by CPU 0 and CPU 1 at once; the frame's buddy is free, on a list or at the zone.
+fn free_twice(order: Order, sizing: PcpSizing) {
+    let main = Machine::boot(1, sizing, Locks::SOUND);
+    let pfn = if order == Order::ZERO { upper_of_two_frames(&main) } else { main.take(order).unwrap() };
+    main.disown(pfn, order);
+    let freed = Arc::new(AtomicU32::new(0));
+    let threads = [0, 1].map(|cpu| {
+        let freed = Arc::clone(&freed);
+        main.start(cpu, move |runner| match runner.yard.free(pfn, order) {
+            Ok(()) => {
+                freed.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(error) => {
+                assert!(matches!(error.problem, FreeProblem::AlreadyFree(_)), "the loser was told: {error}");
+            }
+        })
+    });
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(freed.load(Ordering::Relaxed), 1, "{BOTH}");
+    main.finish();
+}
+
+/// A frame that becomes interior when it merges with its buddy, which is free.
+fn upper_of_two_frames(main: &Runner) -> Pfn {
+    let [lower, upper] = [(); 2].map(|()| main.take(Order::ZERO).unwrap());
+    assert_eq!(lower.buddy(Order::ZERO), upper);
+    main.give(lower, Order::ZERO);
+    upper
+}
+
+#[test]
+fn one_of_two_frees_of_a_frame_succeeds() {
+    explore(|| free_twice(Order::ZERO, PcpSizing::Fixed(2)));
+}
+
+#[test]
+fn one_of_two_frees_of_a_frame_that_merges_at_once_succeeds() {
+    explore(|| free_twice(Order::ZERO, PcpSizing::Fixed(0)));
+}
+
+#[test]
+fn one_of_two_frees_of_a_block_without_list_succeeds() {
+    explore(|| free_twice(LARGEST, PcpSizing::Fixed(2)));
+}
+
+#[test]
+fn a_tag_that_is_read_and_then_written_is_found() {
+    weakened(Weakness::SplitCompareExchange, || {
+        assert_fails(|| free_twice(Order::ZERO, PcpSizing::Fixed(2)), &[BOTH]);
+        assert_fails(|| free_twice(LARGEST, PcpSizing::Fixed(2)), &[BOTH]);
+    });
+}

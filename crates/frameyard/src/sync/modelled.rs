@@ -1,0 +1,133 @@
+//! Loom's atomics behind a switch that weakens them: a model must fail when what it checks is broken on purpose.
+//!
+//! The switch belongs to the operating-system thread. Loom runs all threads of a model on the one that explores
+//! it, so models that are explored at the same time do not disturb each other.
+
+use std::cell::Cell;
+
+pub use loom::sync::atomic::{Ordering, fence};
+
+/// What is wrong with every atomic access.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Weakness {
+    /// Nothing.
+    None,
+    /// An acquiring load acquires nothing.
+    RelaxedLoads,
+    /// A releasing store releases nothing.
+    RelaxedStores,
+    /// A compare-and-exchange is a load, a comparison and a store.
+    SplitCompareExchange,
+}
+
+std::thread_local! {
+    static WEAKNESS: Cell<Weakness> = const { Cell::new(Weakness::None) };
+}
+
+/// Runs `explore` with weakened atomics.
+#[cfg(test)]
+pub(crate) fn weakened<T>(weakness: Weakness, explore: impl FnOnce() -> T) -> T {
+    struct Restore(Weakness);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            WEAKNESS.set(self.0);
+        }
+    }
+    let _restore = Restore(WEAKNESS.replace(weakness));
+    explore()
+}
+
+fn is_weakened(weakness: Weakness) -> bool {
+    WEAKNESS.get() == weakness
+}
+
+fn load_ordering(ordering: Ordering) -> Ordering {
+    if is_weakened(Weakness::RelaxedLoads) { Ordering::Relaxed } else { ordering }
+}
+
+fn store_ordering(ordering: Ordering) -> Ordering {
+    if is_weakened(Weakness::RelaxedStores) { Ordering::Relaxed } else { ordering }
+}
+
+macro_rules! modelled_atomic {
+    ($name:ident, $value:ty) => {
+        /// An atomic integer of a model.
+        #[derive(Debug, Default)]
+        pub struct $name(loom::sync::atomic::$name);
+
+        impl $name {
+            /// An atomic that holds `value`.
+            #[track_caller]
+            pub fn new(value: $value) -> Self {
+                Self(loom::sync::atomic::$name::new(value))
+            }
+
+            /// As the method of the same name of `core`'s atomic.
+            #[track_caller]
+            pub fn load(&self, ordering: Ordering) -> $value {
+                self.0.load(load_ordering(ordering))
+            }
+
+            /// As the method of the same name of `core`'s atomic; nothing while a failed model unwinds.
+            #[track_caller]
+            pub fn store(&self, value: $value, ordering: Ordering) {
+                // A guard that unlocks while its thread unwinds must not hand over to the model's other threads.
+                if !std::thread::panicking() {
+                    self.0.store(value, store_ordering(ordering));
+                }
+            }
+
+            /// As the method of the same name of `core`'s atomic; only for words that hold 0 or `value`.
+            ///
+            /// An exchange that finds `value` writes nothing here. Loom does not know that a plain store cannot come
+            /// between an exchange and what it has read: it would try executions in which the exchange of a thread
+            /// that finds a lock held comes after the holder's unlock, so that nobody ever gets the lock again.
+            ///
+            /// # Panics
+            ///
+            /// Where the word holds something else.
+            #[track_caller]
+            pub fn swap(&self, value: $value, ordering: Ordering) -> $value {
+                let found =
+                    self.0.compare_exchange(0, value, ordering, Ordering::Relaxed).unwrap_or_else(|found| found);
+                assert!(found == 0 || found == value, "a word that is exchanged in models holds 0 or {value}");
+                found
+            }
+
+            /// As the method of the same name of `core`'s atomic.
+            #[track_caller]
+            pub fn fetch_add(&self, value: $value, ordering: Ordering) -> $value {
+                self.0.fetch_add(value, ordering)
+            }
+
+            /// As the method of the same name of `core`'s atomic.
+            ///
+            /// # Errors
+            ///
+            /// The value found, where it is not `current`.
+            #[track_caller]
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                if !is_weakened(Weakness::SplitCompareExchange) {
+                    return self.0.compare_exchange(current, new, success, failure);
+                }
+                let found = self.0.load(Ordering::Relaxed);
+                if found != current {
+                    return Err(found);
+                }
+                self.0.store(new, Ordering::Relaxed);
+                Ok(found)
+            }
+        }
+    };
+}
+
+modelled_atomic!(AtomicU8, u8);
+modelled_atomic!(AtomicU16, u16);
+modelled_atomic!(AtomicU32, u32);
+modelled_atomic!(AtomicU64, u64);

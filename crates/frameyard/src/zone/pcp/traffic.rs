@@ -141,8 +141,7 @@ impl<P: Platform> LockedPcp<'_, P> {
 
     fn has_room(&self, id: ListId, order: Order) -> bool {
         let group = id.group() as usize;
-        let pages = self.pcp.pages[group].load(Ordering::Relaxed);
-        pages + order.pages().0 as u32 <= self.pcp.high[group].load(Ordering::Relaxed)
+        self.pcp.room[group].load(Ordering::Relaxed) as i32 >= order.pages().0 as i32
     }
 
     /// How many blocks a refill of an empty list fetches (the kernel's `nr_pcp_alloc`, without its ramp).
@@ -180,7 +179,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
         drop(locked);
         let pages = (got as u64 * refill.order.pages().0) as u32;
-        add(&self.pcp.pages[refill.list.group() as usize], pages);
+        sub(&self.pcp.room[refill.list.group() as usize], pages);
         add_exclusive(&self.pcp.counts.refills, 1);
         got
     }
@@ -199,7 +198,7 @@ impl<P: Platform> LockedPcp<'_, P> {
                     picked = list.pop_batch(view);
                 }
                 let freed = picked.len as u64 * order.pages().0;
-                sub(&self.pcp.pages[id.group() as usize], freed as u32);
+                add(&self.pcp.room[id.group() as usize], freed as u32);
                 free_picked(&mut locked, view, &picked, order);
                 left = left.saturating_sub(freed);
             }
@@ -239,7 +238,7 @@ impl<P: Platform> LockedPcp<'_, P> {
 
     /// The frames that a group's counter says are held.
     pub(crate) fn pages_of(&self, group: Group) -> PageCount {
-        PageCount(u64::from(self.pcp.pages[group as usize].load(Ordering::Relaxed)))
+        self.pcp.held_racy(group)
     }
 }
 

@@ -6,12 +6,12 @@
 
 use super::packed::{self, BATCH};
 use super::{ARRAY, Group, ListId, LockedPcp, PcpList, add, sub};
-use crate::page::{FrameState, Link};
+use crate::page::{FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{MigrateType, Order, PageCount};
+use crate::units::{MigrateType, Order, PageCount, PfnRange};
 use crate::zone::fallback::CmaUse;
-use crate::zone::{LockedZone, ZoneView, add_exclusive};
+use crate::zone::{LockedZone, ZoneView, add_exclusive, pieces};
 
 /// What a refill may take from the zone.
 #[derive(Clone, Copy, Debug)]
@@ -244,29 +244,96 @@ impl<P: Platform> LockedPcp<'_, P> {
 
 fn take_from_zone<P: Platform>(locked: &mut LockedZone<'_, P>, refill: Refill, count: usize) -> Picked {
     let mut picked = Picked::none();
-    while picked.len < count {
-        let Some(pfn) = locked.take_block(refill.order, refill.migrate_type, refill.cma) else { break };
-        locked.tag_block(pfn, FrameState::PerCpu, refill.order, refill.migrate_type);
+    let Refill { order, migrate_type, cma, .. } = refill;
+    locked.take_blocks(order, migrate_type, cma, count, |locked, pfn| {
+        locked.tag_block(pfn, FrameState::PerCpu, order, migrate_type);
         picked.entries[picked.len] = locked.map.index(pfn);
         picked.len += 1;
-    }
+    });
     picked
 }
 
 /// Frees picked blocks to the zone, taking its lock where it is not held yet.
+///
+/// Runs of neighbours are joined into the blocks that merging them one by one would give, without putting each
+/// on a list in between.
 fn free_picked<'a, P: Platform>(
     locked: &mut Option<LockedZone<'a, P>>,
     view: ZoneView<'a, P>,
     picked: &Picked,
     order: Order,
 ) {
-    for index in picked.entries() {
-        view.page(view.map.pfn(*index).buddy(order)).prefetch();
+    if locked.is_none() {
+        warm_up(view, picked, order);
     }
     let locked = locked.get_or_insert_with(|| view.lock());
+    let mut rest = picked.entries();
+    while let Some((first, others)) = rest.split_first() {
+        let run = run_length(*first, others, order);
+        rest = &others[run.blocks - 1..];
+        free_run(locked, PfnRange::new(view.map.pfn(run.lowest), PageCount((run.blocks as u64) << order.0)), order);
+    }
+}
+
+/// Blocks that follow each other in the map, whichever way round they were picked.
+struct Run {
+    lowest: u32,
+    blocks: usize,
+}
+
+fn run_length(first: u32, others: &[u32], order: Order) -> Run {
+    let step = order.pages().0 as u32;
+    let follows = |step: u32| {
+        let expected = core::iter::successors(Some(first.wrapping_add(step)), |at| Some(at.wrapping_add(step)));
+        others.iter().zip(expected).take_while(|(at, expected)| *at == expected).count()
+    };
+    let up = follows(step);
+    if up > 0 {
+        return Run { lowest: first, blocks: 1 + up };
+    }
+    let down = follows(step.wrapping_neg());
+    Run { lowest: first.wrapping_sub(down as u32 * step), blocks: 1 + down }
+}
+
+/// Frees neighbouring blocks of one order as the largest aligned blocks, each within one pageblock.
+fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: PfnRange, order: Order) {
+    let largest = locked.geometry.pageblock_order().max(order);
+    for (pfn, joined) in pieces(run, largest) {
+        let mut inner = pfn + order.pages();
+        while inner < pfn + joined.pages() {
+            locked.page(inner).set_tag(Tag::INTERIOR);
+            inner = inner + order.pages();
+        }
+        let migrate_type = locked.blocks.get(pfn);
+        locked.free_block(pfn, joined, migrate_type);
+    }
+}
+
+/// Brings what merging will look at into the cache, before the lock is taken: the pages of the buddies, then of
+/// the blocks linked to buddies that are free. What is read may be stale; it only decides what is prefetched.
+fn warm_up<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, order: Order) {
+    let buddy = |index: u32| view.map.pfn(index).buddy(order);
+    let higher = |index: u32| {
+        let higher = Order(order.0 + 1);
+        view.map.pfn(index).align_down(higher).buddy(higher)
+    };
+    if order >= view.geometry.max_order() {
+        return;
+    }
     for index in picked.entries() {
-        let pfn = view.map.pfn(*index);
-        let migrate_type = view.blocks.get(pfn);
-        locked.free_block(pfn, order, migrate_type);
+        view.page(buddy(*index)).prefetch();
+        view.page(higher(*index)).prefetch();
+    }
+    for index in picked.entries() {
+        for pfn in [buddy(*index), higher(*index)] {
+            let page = view.page(pfn);
+            if page.tag().is(FrameState::BuddyFree) {
+                for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.linked(link)) {
+                    if view.map.range().contains(neighbour) {
+                        view.page(neighbour).prefetch();
+                    }
+                }
+            }
+        }
     }
 }

@@ -1,10 +1,15 @@
 //! A page-frame allocator for big machines: the `no_std`, heap-free core of Frameyard.
 #![cfg_attr(not(test), no_std)]
 
+mod memblock;
 mod platform;
 pub mod sync;
 mod units;
 
+pub use memblock::{
+    AllocDirection, EarlyBlock, EarlyMemory, EarlyRequest, FreeRanges, Memblock, MemblockError, MovableNodes,
+    NodeChoice, NodeFilter, NothingMapped, PfnRanges, Region, RegionFlags, RegionList,
+};
 pub use platform::{Access, Contention, LockId, Platform, WorkerPanicked};
 pub use units::{
     ByteSize, CpuId, Geometry, GeometryError, MigrateType, NodeId, ORDER_SLOTS, Order, PageCount, ParseSizeError, Pfn,

@@ -316,11 +316,11 @@ fn run(actions: &[Action], asked: &[usize]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(192))]
+    #![proptest_config(ProptestConfig::with_cases(512))]
 
     #[test]
     fn every_step_agrees_with_the_model(
-        actions in prop::collection::vec(actions(), 1..80),
+        actions in prop::collection::vec(actions(), 1..160),
         asked in prop::collection::vec(0..CELLS, 8),
     ) {
         run(&actions, &asked);

@@ -178,8 +178,11 @@ impl Span {
         self.end <= self.start
     }
 
+    /// Whether both have a byte in common; never where one is empty.
     pub(super) const fn intersects(self, other: Self) -> bool {
-        self.start < other.end && other.start < self.end
+        let start = if self.start > other.start { self.start } else { other.start };
+        let end = if self.end < other.end { self.end } else { other.end };
+        start < end
     }
 
     pub(super) const fn base(self) -> PhysAddr {

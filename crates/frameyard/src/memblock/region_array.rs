@@ -88,8 +88,7 @@ impl<const INLINE: usize> RegionArray<INLINE> {
 
     /// Whether any region has a byte in the span: the kernel's `memblock_overlaps_region`.
     pub(super) fn overlaps(&self, span: Span) -> bool {
-        !span.is_empty()
-            && self.regions().get(self.first_beyond(span.start)).is_some_and(|region| region.span().intersects(span))
+        self.regions().get(self.first_beyond(span.start)).is_some_and(|region| region.span().intersects(span))
     }
 
     /// How many pieces of the span no region covers.

@@ -25,6 +25,9 @@ impl TestMemory {
     }
 }
 
+// SAFETY: the value owns its buffer, as a box would.
+unsafe impl Send for TestMemory {}
+
 // SAFETY: the buffer lives and stays where it is until the value is dropped, and the value is its only owner.
 unsafe impl EarlyMemory for TestMemory {
     fn map(&self, start: PhysAddr, size: ByteSize) -> Option<NonNull<u8>> {

@@ -10,6 +10,7 @@
 mod boot;
 mod control;
 mod gfp;
+mod memblock;
 mod memmap;
 mod page;
 mod platform;
@@ -23,6 +24,10 @@ pub use boot::{
     AttachError, BootError, Layout, MemorySource, MemoryTable, MovableMemory, Poisoning, YardConfig, ZoneLimits,
 };
 pub use gfp::Gfp;
+pub use memblock::{
+    AllocDirection, EarlyBlock, EarlyMemory, EarlyRequest, FreeRanges, Memblock, MemblockError, MovableNodes,
+    NodeChoice, NodeFilter, NothingMapped, PfnRanges, Region, RegionFlags, RegionList,
+};
 pub use page::{FrameState, PAGE_WORDS, Page, PageWord, Tag};
 pub use platform::{Access, Contention, LockId, Platform, WorkerPanicked};
 pub use report::{

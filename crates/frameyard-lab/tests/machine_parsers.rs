@@ -153,6 +153,13 @@ fn machine() -> impl Strategy<Value = Machine> {
     })
 }
 
+/// Two ranges of different nodes of which the second is next behind the first.
+fn neighbours(machine: &Machine) -> Option<[(NodeId, AddressRange); 2]> {
+    let mut all: Vec<_> = machine.memory_ranges().collect();
+    all.sort_by_key(|(_, range)| *range);
+    all.windows(2).map(|pair| [pair[0], pair[1]]).find(|[low, high]| low.0 != high.0)
+}
+
 fn place_of(error: &MachineError) -> Option<usize> {
     match error {
         MachineError::Malformed { place, .. } | MachineError::Invalid { place: Some(place), .. } => Some(place.line),
@@ -188,12 +195,11 @@ proptest! {
     }
 
     #[test]
-    fn overlapping_nodes_are_found_and_named(mut machine in machine(), by in 1u64..0x1000) {
-        let mut all: Vec<_> = machine.memory_ranges().collect();
-        all.sort_by_key(|(_, range)| *range);
-        let pair = all.windows(2).find(|pair| pair[0].0 != pair[1].0);
-        prop_assume!(pair.is_some());
-        let ((first, low), (second, high)) = (pair.unwrap()[0], pair.unwrap()[1]);
+    fn overlapping_nodes_are_found_and_named(
+        mut machine in machine().prop_filter("memory on two nodes", |machine| neighbours(machine).is_some()),
+        by in 1u64..0x1000,
+    ) {
+        let [(first, low), (second, high)] = neighbours(&machine).unwrap();
         machine.cma.clear();
         let range = machine.nodes[second.index()].memory.iter_mut().find(|range| **range == high).unwrap();
         range.start = PhysAddr(low.end.0 - by);

@@ -6,6 +6,7 @@
 pub mod cli;
 pub mod commands;
 mod failure;
+pub mod machine;
 pub mod output;
 mod version;
 

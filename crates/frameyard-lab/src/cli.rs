@@ -4,6 +4,7 @@
 //! ([`MachineArgs`], [`YardArgs`], [`RunArgs`], [`OutputArgs`]) are flattened into it.
 
 mod machine_args;
+mod machines_args;
 mod run_args;
 mod values;
 mod yard_args;
@@ -19,6 +20,7 @@ use crate::Failure;
 use crate::version::LONG_VERSION;
 
 pub use machine_args::{GeometryArgs, MachineArgs};
+pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
 pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
 pub use values::{AccessKind, Amount, KernelFormat, ParseAmountError, ParsePcpSizingError, PcpSizing, Policy};
 pub use values::{ProcFile, TaskMode, Workload};
@@ -42,6 +44,8 @@ pub struct Cli {
 /// What the program can do.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Lists the built-in machines, or prints a machine's description
+    Machines(MachinesArgs),
     /// Prints the completion script of a shell
     Completions(CompletionsArgs),
     /// Writes the manual pages into a folder

@@ -4,6 +4,7 @@
 //! [`Outcome`](crate::output::Outcome) implementation.
 
 mod completions;
+mod machines;
 mod man;
 
 use crate::Failure;
@@ -16,6 +17,7 @@ use crate::cli::{Cli, Command};
 /// [`Failure`], in the words of the command.
 pub fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
+        Command::Machines(args) => machines::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -3,6 +3,7 @@
 //! A command line becomes typed arguments ([`cli`]), a command turns those into a typed outcome
 //! ([`commands`]), and an outcome is rendered as text or JSON ([`output`]). [`run`] ties them together.
 
+mod chosen_machine;
 pub mod cli;
 pub mod commands;
 mod failure;
@@ -13,6 +14,7 @@ mod version;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
+pub use chosen_machine::ChosenMachine;
 pub use failure::Failure;
 pub use version::{COMMIT, LONG_VERSION, VERSION};
 

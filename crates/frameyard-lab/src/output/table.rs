@@ -2,13 +2,14 @@
 
 use std::io::{self, Write};
 
+use frameyard::ByteSize;
 use serde_json::Value;
 
 use super::Rows;
 
 const HEADING: anstyle::Style = anstyle::Style::new().bold();
 
-/// A table: headings, and rows of cells; columns of numbers are aligned to the right.
+/// A table: headings, and rows of cells; columns of numbers or sizes are aligned to the right.
 #[derive(Clone, Debug)]
 pub struct Table {
     headings: Vec<String>,
@@ -58,9 +59,14 @@ impl Table {
         let cells = || self.rows.iter().map(|row| row[at].as_str());
         let width = cells().chain([self.headings[at].as_str()]).map(|cell| cell.chars().count()).max().unwrap_or(0);
         let mut numbers = cells().filter(|cell| !cell.is_empty() && *cell != UNMEASURED).peekable();
-        let numeric = numbers.peek().is_some() && numbers.all(|cell| cell.parse::<f64>().is_ok());
+        let numeric = numbers.peek().is_some() && numbers.all(is_number);
         Column { width, align: if numeric { Align::Right } else { Align::Left } }
     }
+}
+
+/// Whether a cell is a number or a size.
+fn is_number(cell: &str) -> bool {
+    cell.parse::<f64>().is_ok() || cell.parse::<ByteSize>().is_ok()
 }
 
 /// What stands for a value that was not measured.

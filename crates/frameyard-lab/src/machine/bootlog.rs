@@ -107,6 +107,8 @@ impl Log {
     fn machine(&self, file: &str) -> Result<Machine, MachineError> {
         let nodes = self.node_count();
         let memory = self.memory.nodes(file, nodes)?;
+        let mut cma: Vec<_> = self.cma.iter().map(|found| found.range).collect();
+        cma.sort_unstable();
         let machine = Machine {
             name: stem(file),
             description: "the machine of a kernel's boot messages".to_owned(),
@@ -117,7 +119,7 @@ impl Log {
             nodes: memory,
             distances: default_distances(nodes),
             reserved: Vec::new(),
-            cma: self.cma.iter().map(|found| found.range).collect(),
+            cma,
             clock_mhz: self.clock_mhz,
         };
         machine.validate().map_err(|error| {

@@ -284,8 +284,18 @@ impl Problem {
             Self::TooSmall { size, minimum } => {
                 write!(f, "{size} of memory is too little for this machine: it needs at least {minimum}")
             }
-            // The others are written by `Display::fmt`.
-            _ => Ok(()),
+            // Written by `Display::fmt`; listed so that no new problem goes without words.
+            Self::NoCpus
+            | Self::TooManyCpus(_)
+            | Self::NoNodes
+            | Self::TooManyNodes(_)
+            | Self::NoMemory
+            | Self::EmptyRange(_)
+            | Self::BeyondAddresses(_)
+            | Self::SizeOverflow { .. }
+            | Self::Overlap { .. }
+            | Self::CmaOverlap(..)
+            | Self::CmaOutsideMemory(_) => Ok(()),
         }
     }
 }

@@ -8,12 +8,15 @@ use super::{ADDRESS_LIMIT, AddressRange, FIRST_MIB, Machine, MachineError, Machi
 /// A node that has memory keeps at least this much: as much as the DMA zone reaches.
 const NODE_MINIMUM: u64 = 16 << 20;
 
+/// A share is rounded to a unit only where it has at least this many.
+const FAIR_UNITS: u64 = 8;
+
 impl Machine {
     /// The same machine with `memory` installed, counted as [`Machine::installed_bytes`] counts and rounded
     /// down to whole pages.
     ///
-    /// Each node keeps its share, to a section where its share allows that, else to a maximum-order block or a
-    /// page. Memory below 4 GiB (below 1 MiB on a machine without a DMA32 zone) stays where it is and is cut
+    /// Each node keeps its share, to a section where it has at least eight, else to a maximum-order block or
+    /// a page. Memory below 4 GiB (below 1 MiB on a machine without a DMA32 zone) stays where it is and is cut
     /// at its end; the rest of each node is one range, laid node behind node from where such memory began,
     /// each beginning on a section. Reserved ranges and contiguous areas that no longer lie in memory go.
     ///
@@ -68,15 +71,15 @@ impl Machine {
         ByteSize(u64::try_from(rounded).unwrap_or(u64::MAX))
     }
 
-    /// Shares by the coarsest unit that leaves each node its minimum.
+    /// Shares by the coarsest unit of which each has several, so that rounding leaves the shares fair.
     fn aligned_shares(&self, total: u64, weights: &[u64]) -> Vec<u64> {
         let block = self.geometry.size_of(self.geometry.max_order().pages());
         let page = self.geometry.size_of(PageCount(1));
         [self.geometry.section_size(), block]
             .into_iter()
-            .map(|unit| shares(total, weights, unit.0))
-            .find(|shares| shares.iter().all(|&share| share >= NODE_MINIMUM))
-            .unwrap_or_else(|| shares(total, weights, page.0))
+            .map(|unit| (shares(total, weights, unit.0), NODE_MINIMUM.max(FAIR_UNITS * unit.0)))
+            .find(|(shares, least)| shares.iter().all(|share| share >= least))
+            .map_or_else(|| shares(total, weights, page.0), |(shares, _)| shares)
     }
 
     /// The nodes that have memory, by its lowest address.

@@ -94,12 +94,12 @@ impl Scanner {
         {
             return Ok(Some(Line::NodeCpus(node, numbered(text)?)));
         }
-        if let Some((_, rest)) = text.split_once("Brought up ") {
+        if let Some(rest) = after(text, &["smp: Brought up ", "x86: Booted up "]) {
             self.listing = None;
             let cpus = rest.split_once(", ").and_then(|(_, cpus)| number(cpus.split_whitespace().next()?));
             return cpus.map(|cpus| Some(Line::BroughtUp(cpus))).ok_or_else(|| COUNT.to_owned());
         }
-        if let Some((_, rest)) = text.split_once(": Allowing ") {
+        if let Some(rest) = after(text, &["smpboot: Allowing ", "CPU topo: Allowing "]) {
             return present_cpus(rest).map(|count| Some(Line::PresentCpus(count))).ok_or_else(|| COUNT.to_owned());
         }
         if let Some(count) = after(text, &["Max. logical packages:", "Max logical packages:"]) {
@@ -116,7 +116,8 @@ impl Scanner {
 }
 
 fn memory_line(text: &str) -> Result<Option<Line>, String> {
-    if let Some(rest) = text.strip_prefix("BIOS-e820: ") {
+    // Newer kernels also list the gaps between ranges.
+    if let Some(rest) = text.strip_prefix("BIOS-e820: ").filter(|rest| !rest.starts_with("[gap ")) {
         let (range, kind) = range(rest)?;
         return Ok(is_usable(kind).then_some(Line::Firmware(range)));
     }
@@ -140,7 +141,8 @@ fn memory_line(text: &str) -> Result<Option<Line>, String> {
     if let Some((_, rest)) = text.split_once("SRAT: ") {
         return affinity(rest);
     }
-    if let Some(rest) = text.strip_prefix("cma: Reserved ") {
+    // An area of several ranges is announced without its place.
+    if let Some(rest) = text.strip_prefix("cma: Reserved ").filter(|rest| rest.contains(" MiB at ")) {
         return contiguous_area(rest).map(|range| Some(Line::Cma(range)));
     }
     Ok(None)
@@ -274,6 +276,7 @@ mod tests {
     fn unusable_is_not_usable() {
         assert_eq!(one("BIOS-e820: [mem 0x1000-0x9ffff] unusable"), Ok(None));
         assert_eq!(one("BIOS-e820: [mem 0x1000-0x9ffff] reserved"), Ok(None));
+        assert_eq!(one("BIOS-e820: [gap 0x1000-0x9ffff]"), Ok(None));
     }
 
     #[test]
@@ -312,5 +315,7 @@ mod tests {
     fn a_contiguous_area_has_a_size_and_a_place() {
         let said = one("cma: Reserved 16 MiB at 0x00000000fe800000 on node -1");
         assert_eq!(said, Ok(Some(Line::Cma(range(0xfe80_0000, 0xff80_0000)))));
+        assert!(one("cma: Reserved 16 MiB at nowhere").is_err());
+        assert_eq!(one("cma: Reserved 16 MiB in 2 ranges"), Ok(None));
     }
 }

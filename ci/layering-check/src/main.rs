@@ -1,5 +1,5 @@
 //! Checks the layers of Frameyard: inside the core a module uses only those before it in [`MODULES`], and
-//! a crate depends only on those before it in [`CRATES`].
+//! a crate depends only on those before it in [`CRATES`]. Atomics come from the module `sync` alone.
 //!
 //! Run from the repository root; prints one line for each violation and exits with 1 if there is any.
 //! Code for tests only (`#[cfg(test)]`) may look upwards and is left out.

@@ -1,4 +1,5 @@
-//! Which module of the core uses which, found by following `crate::` and `super::` paths.
+//! Which module of the core uses which, found by following `crate::` and `super::` paths; and that atomics
+//! come from `sync` alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,6 +28,16 @@ pub(crate) fn check(files: &[SourceFile], order: &[&str]) -> Vec<Violation> {
         }
     }
     violations
+}
+
+/// The module that alone names `core::sync::atomic`.
+const ATOMICS: &str = "sync";
+
+/// The lines in which a path goes through a module `atomic`.
+fn atomic_paths(tokens: &[Token]) -> impl Iterator<Item = usize> + '_ {
+    let separator = |at: usize| tokens.get(at).is_some_and(|token| token.kind == Kind::PathSeparator);
+    let in_path = move |at: usize| separator(at + 1) || at > 0 && separator(at - 1);
+    tokens.iter().enumerate().filter(move |(at, token)| token.is_word("atomic") && in_path(*at)).map(|(_, t)| t.line)
 }
 
 /// What the check needs of a source file.
@@ -82,6 +93,12 @@ fn parse<'a>(file: &'a SourceFile, violations: &mut Vec<Violation>) -> Parsed<'a
         if token.is_word("path") && at >= 2 && tokens[at - 1].is('[') && tokens[at - 2].is('#') {
             let what = "a module with a #[path] of its own: the check does not follow it".to_owned();
             violations.push(Violation { file: file.path.clone(), line: token.line, what });
+        }
+    }
+    if module.first().is_some_and(|top| top != ATOMICS) {
+        for line in atomic_paths(&tokens) {
+            let what = format!("takes atomics past `crate::{ATOMICS}`, so that no model could explore them");
+            violations.push(Violation { file: file.path.clone(), line, what });
         }
     }
     walk.inline.clear();

@@ -10,3 +10,8 @@ pub use units::{
     ByteSize, CpuId, Geometry, GeometryError, MigrateType, NodeId, ORDER_SLOTS, Order, PageCount, ParseSizeError, Pfn,
     PfnRange, PhysAddr, ZoneId, ZoneKind,
 };
+
+/// Runs the examples of the README as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

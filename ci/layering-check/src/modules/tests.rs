@@ -119,3 +119,18 @@ fn a_file_of_tests_is_left_out_with_all_below_it() {
 fn words_in_comments_and_strings_are_not_uses() {
     assert_kept("page.rs", "//! See `crate::zone`.\n/* crate::zone */ const X: &str = \"crate::zone::Zone\";");
 }
+
+#[test]
+fn atomics_come_from_sync_alone() {
+    for text in [
+        "use core::sync::atomic::AtomicU32;",
+        "use core::sync::{atomic::{AtomicU32, Ordering}};",
+        "fn f() { core::sync::atomic::fence(order); }",
+        "use core::sync::atomic;",
+    ] {
+        assert_broken("page.rs", text, 1, "takes atomics past `crate::sync`");
+    }
+    assert_kept("page.rs", "fn f(atomic: u32) -> u32 { atomic }");
+    assert_kept("page.rs", "#[cfg(test)]\nmod tests { use core::sync::atomic::AtomicU32; }");
+    assert_kept("sync.rs", "pub use core::sync::atomic::AtomicU32;");
+}

@@ -1,7 +1,7 @@
 //! How results leave the program: one JSON object, or text for people.
 //!
 //! A command returns a typed outcome; what it looks like is in its [`Outcome`] implementation, and
-//! [`print`] chooses the form. Errors never come this way: they are a line on standard error.
+//! [`print()`] chooses the form. Errors never come this way: they are a line on standard error.
 
 mod host_facts;
 mod json;

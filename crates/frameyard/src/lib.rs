@@ -47,3 +47,8 @@ pub use zone::{
     WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneSizing, default_min_free_kbytes, free_buffer_pages,
     recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
 };
+
+/// Runs the examples of the README as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -2,6 +2,7 @@
 //!
 //! The core knows frame numbers alone; this crate puts memory behind them and tells it who is running:
 //!
+//! - [`HostYard`] is a yard on such memory, and where to begin;
 //! - [`HostTopology`] reads the machine that the program runs on;
 //! - [`HostMemory`] is memory behind the frames of a yard: anonymous, memfd, hugetlb, a file, or nothing
 //!   ([`Backing`]); [`Region`] is memory for its memory map and its control region;
@@ -16,8 +17,8 @@
 //! let host = HostTopology::current()?;
 //! let range = PfnRange { start: Pfn(0), end: Pfn(0x1000) };
 //! let memory = HostMemory::builder(Geometry::X86_64, &[NodeFrames { range, node: NodeId(0) }]).build(&host)?;
-//! let platform = HostPlatform::new(4.try_into()?, memory, &host);
-//! assert!(platform.current_cpu().0 < 4);
+//! let platform = HostPlatform::new(memory, &host);
+//! assert!(host.online().contains(platform.current_cpu()));
 //! assert!(platform.frame_bytes(Pfn(0xfff)).is_some());
 //! assert!(platform.frame_bytes(Pfn(0x1000)).is_none());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -41,6 +42,7 @@ mod sys;
 #[cfg(test)]
 mod test_tree;
 mod topology;
+mod yard;
 
 pub use cpu_list::{CpuList, ParseCpuListError};
 pub use hugetlb::{HugetlbPool, HugetlbShortage, HugetlbSize};
@@ -55,3 +57,4 @@ pub use region::Region;
 pub use resident::ResidentSize;
 pub use shared::{HeaderError, InheritedFile, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
 pub use topology::{HostNode, HostTopology, TopologyError};
+pub use yard::{HostYard, HostYardBuilder, HostYardError};

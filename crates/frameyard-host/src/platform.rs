@@ -1,7 +1,6 @@
 //! The native platform: CPU identity, waiting, workers, and the bytes of frames.
 
 use std::fmt;
-use std::num::NonZeroU32;
 use std::ptr::NonNull;
 use std::thread;
 use std::time::Duration;
@@ -51,30 +50,28 @@ impl std::error::Error for RseqUnavailable {}
 
 /// The environment of a yard in a process of Linux.
 ///
-/// Host CPUs beyond those of the yard are folded in: CPU `n` of the host is CPU `n` modulo the number of the
-/// yard's CPUs.
+/// Says the host's CPU numbers as they are; a yard of fewer CPUs folds them in.
 #[derive(Debug)]
 pub struct HostPlatform {
     /// Where to look for the identity; `None` unless it is [`CpuIdentity::Rseq`].
     rseq: Option<RseqCpu>,
-    cpus: NonZeroU32,
     identity: CpuIdentity,
     memory: HostMemory,
     host: HostTopology,
 }
 
 impl HostPlatform {
-    /// A platform for a yard of `cpus` CPUs on that memory.
+    /// A platform for a yard on that memory.
     ///
     /// Identity comes from `rseq` where the calling thread has a registered area, else from `sched_getcpu`.
     #[must_use]
-    pub fn new(cpus: NonZeroU32, memory: HostMemory, host: &HostTopology) -> Self {
+    pub fn new(memory: HostMemory, host: &HostTopology) -> Self {
         let rseq = usable_rseq();
         let identity = if rseq.is_some() { CpuIdentity::Rseq } else { CpuIdentity::Getcpu };
-        Self { rseq, cpus, identity, memory, host: host.clone() }
+        Self { rseq, identity, memory, host: host.clone() }
     }
 
-    /// The same with another way to know the CPU. A fixed CPU is folded in as others are.
+    /// The same with another way to know the CPU.
     ///
     /// # Errors
     ///
@@ -92,12 +89,6 @@ impl HostPlatform {
     #[must_use]
     pub fn identity(&self) -> CpuIdentity {
         self.identity
-    }
-
-    /// How many CPUs the yard has.
-    #[must_use]
-    pub fn cpus(&self) -> NonZeroU32 {
-        self.cpus
     }
 
     /// The memory behind the frames.
@@ -120,12 +111,6 @@ impl HostPlatform {
             CpuIdentity::Fixed(cpu) => cpu.0,
             CpuIdentity::Rseq | CpuIdentity::Getcpu => cpu::getcpu(),
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn fold(&self, cpu: u32) -> CpuId {
-        CpuId(cpu % self.cpus)
     }
 
     /// The CPUs that workers of a node of the yard run on; none where the host leaves no choice.
@@ -158,8 +143,7 @@ impl Platform for HostPlatform {
     #[inline(always)]
     fn current_cpu(&self) -> CpuId {
         let known = self.rseq.map_or(-1, RseqCpu::cpu_id);
-        let cpu = if known >= 0 { known as u32 } else { self.slow_cpu() };
-        if cpu < self.cpus.get() { CpuId(cpu) } else { self.fold(cpu) }
+        CpuId(if known >= 0 { known as u32 } else { self.slow_cpu() })
     }
 
     /// Pauses 2ⁿ times in round n, then yields, then sleeps up to half a millisecond.

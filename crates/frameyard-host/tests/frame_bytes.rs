@@ -77,7 +77,7 @@ fn the_platform_reaches_the_same_bytes() {
     let memory = build(Backing::Anonymous, HugePages::Never);
     let host = HostTopology::current().unwrap();
     let expected = memory.frame(Pfn(0x9e));
-    let platform = HostPlatform::new(2.try_into().unwrap(), memory, &host);
+    let platform = HostPlatform::new(memory, &host);
     assert!(expected.is_some());
     assert_eq!(platform.frame_bytes(Pfn(0x9e)), expected);
     assert_eq!(platform.frame_bytes(Pfn(0x9f)), None);

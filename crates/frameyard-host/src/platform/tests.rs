@@ -6,12 +6,12 @@ use frameyard::{Geometry, PfnRange};
 use super::*;
 use crate::memory::{Backing, NodeFrames};
 
-fn platform(cpus: u32) -> HostPlatform {
+fn platform() -> HostPlatform {
     let host = HostTopology::current().unwrap();
     let range = PfnRange { start: Pfn(0), end: Pfn(0x1000) };
     let frames = [NodeFrames { range, node: NodeId(0) }];
     let memory = HostMemory::builder(Geometry::X86_64, &frames).backing(Backing::Phantom).build(&host).unwrap();
-    HostPlatform::new(NonZeroU32::new(cpus).unwrap(), memory, &host)
+    HostPlatform::new(memory, &host)
 }
 
 /// Runs `job` on a thread of its own, so that pinning it changes no other test.
@@ -29,7 +29,7 @@ fn a_pinned_thread_is_on_its_cpu_by_every_path() {
     for &cpu in host.allowed().as_slice() {
         on_a_thread(|| {
             pin(cpu);
-            let many = platform(1 << 20);
+            let many = platform();
             assert_eq!(many.current_cpu(), cpu);
             let asked = many.with_identity(CpuIdentity::Getcpu).unwrap();
             assert_eq!(asked.current_cpu(), cpu);
@@ -39,7 +39,7 @@ fn a_pinned_thread_is_on_its_cpu_by_every_path() {
 
 #[test]
 fn the_identity_follows_a_thread_that_migrates() {
-    let platform = platform(1 << 20);
+    let platform = platform();
     let allowed = HostTopology::current().unwrap().allowed().clone();
     if allowed.count() < 2 {
         println!("skipped: needs two CPUs");
@@ -56,29 +56,8 @@ fn the_identity_follows_a_thread_that_migrates() {
 }
 
 #[test]
-fn a_thread_that_roams_stays_within_the_yard() {
-    let platform = platform(1);
-    on_a_thread(|| {
-        for _ in 0..1000 {
-            assert_eq!(platform.current_cpu(), CpuId(0));
-            thread::yield_now();
-        }
-    });
-}
-
-#[test]
-fn cpus_beyond_the_yard_are_folded_in() {
-    let platform = platform(3);
-    for (host, yard) in [(0, 0), (2, 2), (3, 0), (7, 1)] {
-        let fixed = self::platform(3).with_identity(CpuIdentity::Fixed(CpuId(host))).unwrap();
-        assert_eq!(fixed.current_cpu(), CpuId(yard));
-    }
-    assert!(platform.current_cpu().0 < 3);
-}
-
-#[test]
 fn the_path_in_use_is_reported() {
-    let platform = platform(4);
+    let platform = platform();
     let by_itself = platform.identity();
     match platform.with_identity(CpuIdentity::Rseq) {
         Ok(platform) => assert_eq!((by_itself, platform.identity()), (CpuIdentity::Rseq, CpuIdentity::Rseq)),
@@ -89,7 +68,7 @@ fn the_path_in_use_is_reported() {
 
 #[test]
 fn each_worker_of_a_node_runs_once_with_a_number_of_its_own() {
-    let platform = platform(4);
+    let platform = platform();
     let seen = Mutex::new(Vec::new());
     let together = Barrier::new(3);
     platform
@@ -109,13 +88,13 @@ fn a_job_for_no_threads_still_runs() {
     let count = |_| {
         runs.fetch_add(1, Ordering::Relaxed);
     };
-    platform(4).run_on_node(NodeId(7), 0, &count).unwrap();
+    platform().run_on_node(NodeId(7), 0, &count).unwrap();
     assert_eq!(runs.into_inner(), 1);
 }
 
 #[test]
 fn a_panicking_worker_is_reported_and_the_others_finish() {
-    let platform = platform(4);
+    let platform = platform();
     let finished = AtomicUsize::new(0);
     let result = platform.run_on_node(NodeId(0), 4, &|worker| {
         assert_ne!(worker, 2, "on purpose");
@@ -131,7 +110,7 @@ fn a_lock_keeps_threads_apart_and_every_round_of_waiting_ends() {
     use frameyard::sync::AtomicU32;
     use frameyard::{LockId, ZoneId, ZoneKind};
 
-    let platform = platform(4);
+    let platform = platform();
     let word = AtomicU32::new(0);
     let id = LockId::Zone(ZoneId::new(NodeId(0), ZoneKind::Normal));
     let counter = AtomicUsize::new(0);
@@ -155,5 +134,5 @@ fn a_lock_keeps_threads_apart_and_every_round_of_waiting_ends() {
 
 #[test]
 fn phantom_frames_have_no_bytes() {
-    assert_eq!(platform(1).frame_bytes(Pfn(1)), None);
+    assert_eq!(platform().frame_bytes(Pfn(1)), None);
 }

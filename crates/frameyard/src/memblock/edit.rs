@@ -80,7 +80,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Cuts regions so that none crosses an end of the range; returns the indices of those inside.
     ///
     /// The kernel's `memblock_isolate_range`, which there is internal. The cuts stay, and nothing is allocated
-    /// across one, until an operation changes the region on either side or [`merge`](Self::merge) is called.
+    /// across one, until an operation changes a region beside it, or [`cap`](Self::cap) or [`merge`](Self::merge)
+    /// is called.
     ///
     /// # Errors
     ///

@@ -29,7 +29,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Drops all memory outside a range, except what is not to be mapped, and all reservations outside:
     /// the kernel's `memblock_cap_memory_range`.
     ///
-    /// Nothing happens while there is no memory.
+    /// Nothing happens while there is no memory. Unlike in the kernel, memory not to be mapped that crosses an end
+    /// of the range stays one region.
     ///
     /// # Errors
     ///

@@ -94,7 +94,7 @@ impl Model {
                 && !unless_asked(RegionFlags::NOMAP)
                 && !unless_asked(RegionFlags::DRIVER_MANAGED)
                 && !(self.movable_nodes == MovableNodes::Enabled && unless_asked(RegionFlags::HOTPLUG))
-                && !(flags.contains(RegionFlags::MIRROR) && !of_flags.contains(RegionFlags::MIRROR))
+                && (of_flags.contains(RegionFlags::MIRROR) || !flags.contains(RegionFlags::MIRROR))
         };
         let cells = self.memory.iter().zip(&self.reserved);
         cells.map(|(memory, reserved)| memory.filter(|kind| reserved.is_none() && admitted(*kind))).collect()

@@ -9,7 +9,7 @@ use super::{ARRAY, Group, ListId, LockedPcp, PcpList, add, sub};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{MigrateType, Order, PageCount, PfnRange};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::fallback::CmaUse;
 use crate::zone::{LockedZone, ZoneView, add_exclusive, pieces};
 
@@ -199,6 +199,10 @@ impl<P: Platform> LockedPcp<'_, P> {
                 }
                 let freed = picked.len as u64 * order.pages().0;
                 add(&self.pcp.room[id.group() as usize], freed as u32);
+                if locked.is_none() {
+                    let next = list.entries[..list.len().min(BATCH)].iter();
+                    prefetch_buddies(view, next.map(|entry| entry.load(Ordering::Relaxed)), order);
+                }
                 free_picked(&mut locked, view, &picked, order);
                 left = left.saturating_sub(freed);
             }
@@ -264,7 +268,7 @@ fn free_picked<'a, P: Platform>(
     order: Order,
 ) {
     if locked.is_none() {
-        warm_up(view, picked, order);
+        prefetch_merges(view, picked, order);
     }
     let locked = locked.get_or_insert_with(|| view.lock());
     let mut rest = picked.entries();
@@ -309,31 +313,47 @@ fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: PfnRange, order: O
     }
 }
 
-/// Brings what merging will look at into the cache, before the lock is taken: the pages of the buddies, then of
-/// the blocks linked to buddies that are free. What is read may be stale; it only decides what is prefetched.
-fn warm_up<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, order: Order) {
-    let buddy = |index: u32| view.map.pfn(index).buddy(order);
-    let higher = |index: u32| {
-        let higher = Order(order.0 + 1);
-        view.map.pfn(index).align_down(higher).buddy(higher)
-    };
-    if order >= view.geometry.max_order() {
-        return;
+/// The block that a block of `order` around this entry's frame would merge with.
+fn buddy_at<P: Platform>(view: ZoneView<'_, P>, index: u32, order: Order) -> Pfn {
+    view.map.pfn(index).align_down(order).buddy(order)
+}
+
+/// Prefetches the first two buddies of entries that are to be drained next time.
+fn prefetch_buddies<P: Platform>(view: ZoneView<'_, P>, entries: impl Iterator<Item = u32>, order: Order) {
+    if order.0 + 1 < view.geometry.max_order().0 {
+        for index in entries {
+            view.page(buddy_at(view, index, order)).prefetch();
+            view.page(buddy_at(view, index, Order(order.0 + 1))).prefetch();
+        }
     }
-    for index in picked.entries() {
-        view.page(buddy(*index)).prefetch();
-        view.page(higher(*index)).prefetch();
-    }
-    for index in picked.entries() {
-        for pfn in [buddy(*index), higher(*index)] {
-            let page = view.page(pfn);
-            if page.tag().is(FrameState::BuddyFree) {
-                for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.linked(link)) {
-                    if view.map.range().contains(neighbour) {
-                        view.page(neighbour).prefetch();
-                    }
+}
+
+/// Goes the way that merging will go, all entries side by side and an order at a time, and prefetches what lies
+/// ahead: the neighbours on the list of each buddy that will be taken off it, and the buddy after next.
+///
+/// So the misses of many entries overlap, before the lock is taken. What is read may be stale; it only decides
+/// what is prefetched.
+fn prefetch_merges<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, order: Order) {
+    let mut merging = Picked { entries: picked.entries, len: picked.len };
+    let mut order = order;
+    while merging.len > 0 && order.0 + 2 < view.geometry.max_order().0 {
+        let mut still = 0;
+        for at in 0..merging.len {
+            let index = merging.entries[at];
+            let page = view.page(buddy_at(view, index, order));
+            if !page.tag().is_free_buddy(order, view.id) {
+                continue;
+            }
+            for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.linked(link)) {
+                if view.map.range().contains(neighbour) {
+                    view.page(neighbour).prefetch();
                 }
             }
+            view.page(buddy_at(view, index, Order(order.0 + 2))).prefetch();
+            merging.entries[still] = index;
+            still += 1;
         }
+        merging.len = still;
+        order.0 += 1;
     }
 }

@@ -1,3 +1,7 @@
-//! The program `frameyard`.
+//! The program `frameyard`: everything is in the library beside it.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    frameyard_lab::run(std::env::args_os())
+}

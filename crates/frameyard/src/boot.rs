@@ -13,6 +13,7 @@ mod attach;
 mod error;
 mod init;
 mod layout;
+mod memblock_source;
 mod movable;
 mod tables;
 mod tuning;

@@ -31,7 +31,7 @@ unsafe impl AllAtomic for AtomicU32 {}
 // SAFETY: as above.
 unsafe impl AllAtomic for AtomicU64 {}
 
-/// Alignment of every table: two lines, so that no table shares a prefetched pair with its neighbour.
+/// Alignment of every table, and of the region: that of the most aligned type in it.
 pub(crate) const TABLE_ALIGN: usize = 128;
 
 /// Where a table lies in the control region.

@@ -89,9 +89,10 @@ impl Gfp {
         self.0 & other.0 != 0
     }
 
-    /// A flag that stands for no request of a caller: set by the yard itself on every allocation.
-    pub(crate) const fn internal() -> Self {
-        Self(1 << 31)
+    /// All flags of both; what `|` does, in constants.
+    #[must_use]
+    pub const fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
     }
 
     /// These flags without those of `other`.

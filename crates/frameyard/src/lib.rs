@@ -12,6 +12,7 @@ mod control;
 mod gfp;
 #[cfg(all(test, loom))]
 mod loom_models;
+mod memblock;
 mod memmap;
 mod page;
 mod platform;
@@ -25,6 +26,10 @@ pub use boot::{
     AttachError, BootError, Layout, MemorySource, MemoryTable, MovableMemory, Poisoning, YardConfig, ZoneLimits,
 };
 pub use gfp::Gfp;
+pub use memblock::{
+    AllocDirection, EarlyBlock, EarlyMemory, EarlyRequest, FreeRanges, Memblock, MemblockError, MovableNodes,
+    NodeChoice, NodeFilter, NothingMapped, PfnRanges, Region, RegionFlags, RegionList,
+};
 pub use page::{FrameState, PAGE_WORDS, Page, PageWord, Tag};
 pub use platform::{Access, Contention, LockId, Platform, WorkerPanicked};
 pub use report::{
@@ -44,3 +49,8 @@ pub use zone::{
     WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneSizing, default_min_free_kbytes, free_buffer_pages,
     recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
 };
+
+/// Runs the examples of the README as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

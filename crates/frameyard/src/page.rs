@@ -88,7 +88,7 @@ impl fmt::Display for FrameState {
 /// |---|---|
 /// | 0–7 | [`FrameState`] |
 /// | 8–15 | order of the block |
-/// | 16–23 | migration type: of the list that a free block is on, or that an allocated one was asked for as |
+/// | 16–23 | migration type: of the free list that a block is on, or that it was last allocated as |
 /// | 24 | seen by the validator; clear at all other times |
 /// | 25–31 | unused, zero |
 /// | 32–47 | [`ZoneId`] |

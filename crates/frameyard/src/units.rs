@@ -380,7 +380,15 @@ impl MigrateType {
     #[inline(always)]
     #[must_use]
     pub const fn from_bits(bits: u8) -> Option<Self> {
-        if (bits as usize) < Self::COUNT { Some(Self::ALL[bits as usize]) } else { None }
+        match bits {
+            0 => Some(Self::Unmovable),
+            1 => Some(Self::Movable),
+            2 => Some(Self::Reclaimable),
+            3 => Some(Self::HighAtomic),
+            4 => Some(Self::Cma),
+            5 => Some(Self::Isolate),
+            _ => None,
+        }
     }
 
     /// This type as an index into a table by type.

@@ -8,10 +8,10 @@ use core::ptr::NonNull;
 
 use crate::boot::{self, AttachError, BootError, Layout, MemorySource, Poisoning, Tables, YardConfig};
 use crate::control::TABLE_ALIGN;
-use crate::gfp::Gfp;
 use crate::memmap::MemMap;
 use crate::page::{Page, PageRef};
 use crate::platform::Platform;
+use crate::sync::AtomicU32;
 use crate::units::{ByteSize, CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
 use crate::zone::{PageblockMap, ZoneView};
 
@@ -48,8 +48,18 @@ pub struct Yard<P: Platform> {
     tables: Tables,
     geometry: Geometry,
     cpus: u32,
-    /// Flags that every allocation behaves as if it had: what must be done to each frame handed out.
-    prepare: Gfp,
+    poisoning: Poisoning,
+    fast: FastPath,
+}
+
+/// The tables in which fast paths look first. In a yard that poisons they are empty: everything falls off their
+/// ends and takes the slow paths, which poison and check.
+#[derive(Clone, Copy)]
+struct FastPath {
+    /// For each CPU and zone choice: the lists to take from.
+    homes: &'static [AtomicU32],
+    /// Which frames may be freed to which lists.
+    blocks: PageblockMap<'static>,
 }
 
 impl<P: Platform> Yard<P> {
@@ -118,11 +128,13 @@ impl<P: Platform> Yard<P> {
     }
 
     fn view_of(tables: Tables, map: MemMap, geometry: Geometry, platform: P) -> Self {
-        let prepare = match tables.poisoning() {
-            Poisoning::Off => Gfp::NOWAIT,
-            Poisoning::On => alloc::CHECK_POISON,
+        let poisoning = tables.poisoning();
+        let (homes, types) = match poisoning {
+            Poisoning::Off => (tables.home_pcps, tables.pageblocks),
+            Poisoning::On => (&[][..], &[][..]),
         };
-        Self { platform, map, tables, geometry, cpus: tables.cpus(), prepare }
+        let fast = FastPath { homes, blocks: PageblockMap::new(types, map.range().start, geometry) };
+        Self { platform, map, tables, geometry, cpus: tables.cpus(), poisoning, fast }
     }
 
     /// The platform that the yard runs on.
@@ -175,16 +187,10 @@ impl<P: Platform> Yard<P> {
         if cpu.0 < self.cpus { cpu } else { CpuId(cpu.0 % self.cpus) }
     }
 
-    /// The page structure of a frame, if it is in a present section of the map.
+    /// The page structure of a frame, if it is in a pageblock that has memory.
     #[inline(always)]
     fn page_of(&self, pfn: Pfn) -> Option<PageRef<'_, P>> {
-        let range = self.map.range();
-        let offset = pfn.0.wrapping_sub(range.start.0);
-        if offset >= range.end.0 - range.start.0 {
-            return None;
-        }
-        let section = (offset >> self.geometry.section_pages_shift()) as usize;
-        self.tables.section(section).is_present().then(|| self.map.page(pfn, &self.platform))
+        self.pageblocks().has_memory(pfn).then(|| self.map.page(pfn, &self.platform))
     }
 
     #[inline(always)]

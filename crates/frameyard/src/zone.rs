@@ -70,8 +70,6 @@ impl Reserves {
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct ZoneFacts {
-    /// Place of CPU 0's lists in the table of per-CPU lists.
-    pub(crate) first_pcp: AtomicU32,
     pub(crate) start: AtomicU64,
     pub(crate) end: AtomicU64,
     pub(crate) present: AtomicU64,

@@ -33,10 +33,10 @@ pub(crate) unsafe fn init<P: Platform>(
     write_cpus_and_distances(&tables, config, layout);
     write_ranges(&tables, memory, config.geometry, layout)?;
     write_zonelists(&tables);
-    write_pcps(&tables, layout);
+    write_pcps(&tables);
     let filler = Filler { tables, map, geometry: config.geometry, poisoning: config.poisoning, platform };
     filler.fill(memory)?;
-    tables.tune(config.geometry, &config.watermarks, config.pcp_sizing)?;
+    tables.tune(platform, config.geometry, &config.watermarks, config.pcp_sizing)?;
     // Release: whoever reads the magic word with Acquire in `attach` sees a finished yard.
     tables.word(HeaderWord::Magic).store(MAGIC, Ordering::Release);
     Ok(tables)
@@ -153,23 +153,19 @@ fn write_zonelists(tables: &Tables) {
     }
 }
 
-/// Gives each populated zone its lists, and each CPU the lists it takes from first.
-fn write_pcps(tables: &Tables, layout: &Layout) {
-    let cpus = tables.cpus() as usize;
-    let mut first = 0;
-    for (at, zone) in tables.zones.iter().enumerate().filter(|(at, _)| layout.populated[*at]) {
-        zone.facts.first_pcp.store(first, Ordering::Relaxed);
-        for cpu in 0..cpus {
-            tables.pcps[first as usize + cpu].assign(ZoneId(at as u16), CpuId(cpu as u32));
+/// Tells all per-CPU lists whose they are, and each CPU which it takes from first.
+fn write_pcps(tables: &Tables) {
+    let zones = tables.zones.len();
+    for (at, pcp) in tables.pcps.iter().enumerate() {
+        let zone = ZoneId((at % zones) as u16);
+        if tables.zones[zone.index()].facts.present.load(Ordering::Relaxed) > 0 {
+            pcp.assign(zone, CpuId((at / zones) as u32));
         }
-        first += cpus as u32;
     }
-    for cpu in 0..cpus {
+    for cpu in 0..tables.cpus() as usize {
         for choice in 0..ZONE_CHOICES {
             let home = tables.zonelist(tables.node_of_cpu(cpu)).find(|zone| zone.kind() as usize <= choice);
-            let place = home.map_or(u32::MAX, |zone| {
-                tables.zones[zone.index()].facts.first_pcp.load(Ordering::Relaxed) + cpu as u32
-            });
+            let place = home.map_or(u32::MAX, |zone| (cpu * zones + zone.index()) as u32);
             tables.home_pcps[cpu * ZONE_CHOICES + choice].store(place, Ordering::Relaxed);
         }
     }

@@ -20,7 +20,6 @@ pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
 pub struct Layout {
     pub(super) frames: PfnRange,
     pub(super) nodes: usize,
-    pub(super) populated: [bool; MAX_NODES * ZoneKind::COUNT],
     pub(super) cutter: ZoneCutter,
     pub(super) spans: [TableSpan; TABLES],
     control_bytes: usize,
@@ -130,18 +129,13 @@ impl Layout {
             return Err(BootError::SpanTooLarge(frames.count()));
         }
         let cutter = ZoneCutter::new(config.geometry, config.zone_limits, movable_starts(memory, config)?);
-        let mut populated = [false; MAX_NODES * ZoneKind::COUNT];
         let mut ranges = 0;
         memory.for_each_memory(&mut |range, node| {
-            cutter.cut(range, node, &mut |_, zone| {
-                populated[zone.index()] = true;
-                ranges += 1;
-            });
+            cutter.cut(range, node, &mut |_, _| ranges += 1);
         });
-        let zones = populated.iter().filter(|populated| **populated).count();
-        let (spans, control_bytes) = plan_tables(frames, &found, config, zones, ranges).ok_or(BootError::TooLarge)?;
+        let (spans, control_bytes) = plan_tables(frames, &found, config, ranges).ok_or(BootError::TooLarge)?;
         let present = PageCount(found.present);
-        Ok(Self { frames, nodes: found.nodes, populated, cutter, spans, control_bytes, present })
+        Ok(Self { frames, nodes: found.nodes, cutter, spans, control_bytes, present })
     }
 
     /// The frames that the memory map covers, in whole sections, holes included.
@@ -189,7 +183,6 @@ fn plan_tables(
     frames: PfnRange,
     found: &Survey,
     config: &YardConfig<'_>,
-    zones: usize,
     ranges: usize,
 ) -> Option<([TableSpan; TABLES], usize)> {
     let geometry = config.geometry;
@@ -210,6 +203,6 @@ fn plan_tables(
     spans[TableId::RangeStarts as usize] = planner.table::<AtomicU64>(ranges)?;
     spans[TableId::RangeEnds as usize] = planner.table::<AtomicU64>(ranges)?;
     spans[TableId::RangeZones as usize] = planner.table::<AtomicU16>(ranges)?;
-    spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(zones.checked_mul(cpus)?)?;
+    spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     Some((spans, planner.bytes()))
 }

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use crate::control::{ControlRegion, TableSpan};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use crate::units::{NodeId, Pfn, PfnRange, ZoneId};
+use crate::units::{CpuId, NodeId, Pfn, PfnRange, ZoneId};
 use crate::zone::Zone;
 use crate::zone::pcp::PerCpuPages;
 
@@ -63,6 +63,7 @@ pub(crate) struct Tables {
     /// For each node, `1 + nodes × 4` words: how many zones, then the zones, nearest first.
     pub(super) zonelists: &'static [AtomicU16],
     pub(crate) zones: &'static [Zone],
+    /// A row of all zones for each CPU; lists of zones without memory are never touched.
     pub(crate) pcps: &'static [PerCpuPages],
     pub(crate) sections: &'static [AtomicU32],
     pub(crate) pageblocks: &'static [AtomicU8],
@@ -160,11 +161,12 @@ impl Tables {
         NodeId(self.cpu_nodes[cpu].load(Ordering::Relaxed))
     }
 
-    /// The lists of a CPU in a populated zone.
-    #[inline]
-    pub(crate) fn pcp_of(&self, zone: ZoneId, cpu: usize) -> &'static PerCpuPages {
-        let first = self.zones[zone.index()].facts.first_pcp.load(Ordering::Relaxed) as usize;
-        &self.pcps[first + cpu]
+    /// The lists of a CPU in a zone; `None` where the yard has no such CPU or zone.
+    ///
+    /// The table has a row for each CPU, so a CPU beyond the yard's falls off its end.
+    #[inline(always)]
+    pub(crate) fn pcp_of(&self, zone: ZoneId, cpu: CpuId) -> Option<&'static PerCpuPages> {
+        self.pcps.get(cpu.index() * self.zones.len() + zone.index())
     }
 
     pub(crate) fn distance(&self, from: NodeId, to: NodeId) -> u8 {

@@ -1,11 +1,13 @@
 //! Watermarks, reserves and per-CPU list sizes of a yard, from the managed pages of its zones.
 //!
-//! Safe to do again at any time, when managed pages have changed: allocations read each value by itself.
+//! Safe to do again at any time, when managed pages have changed: allocations read each value by itself, and
+//! the limits of a CPU's lists change under their lock.
 
 use super::layout::MAX_NODES;
 use super::{BootError, Tables};
+use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{Geometry, NodeId, PageCount, ZoneId, ZoneKind};
+use crate::units::{CpuId, Geometry, NodeId, PageCount, ZoneId, ZoneKind};
 use crate::zone::{PcpSizes, PcpSizing, PcpZone, WatermarkOptions, Zone, ZoneSizing, size_zones};
 
 /// The most huge-page blocks that one CPU keeps of one zone.
@@ -13,8 +15,9 @@ const MAX_HUGE_BLOCKS: u64 = 8;
 
 impl Tables {
     /// Sets watermarks, reserves and the limits of all per-CPU lists.
-    pub(crate) fn tune(
+    pub(crate) fn tune<P: Platform>(
         &self,
+        platform: &P,
         geometry: Geometry,
         watermarks: &WatermarkOptions,
         sizing: PcpSizing,
@@ -29,12 +32,12 @@ impl Tables {
         for (record, zone) in sizings.iter().zip(self.zones) {
             store(record, zone);
         }
-        self.size_pcps(geometry, sizing);
+        self.size_pcps(platform, geometry, sizing);
         Ok(())
     }
 
     /// Sets `high` and `batch` of all per-CPU lists anew.
-    pub(crate) fn size_pcps(&self, geometry: Geometry, sizing: PcpSizing) {
+    pub(crate) fn size_pcps<P: Platform>(&self, platform: &P, geometry: Geometry, sizing: PcpSizing) {
         let online_cpus = self.cpus();
         for (at, zone) in self.zones.iter().enumerate() {
             let id = ZoneId(at as u16);
@@ -45,8 +48,8 @@ impl Tables {
             let low = zone.watermark(crate::zone::WatermarkLevel::Low);
             let sizes = sizing.sizes(geometry, PcpZone { managed: zone.managed(), low, local_cpus, online_cpus });
             let huge_high = huge_high(geometry, sizes);
-            for cpu in 0..self.cpus() as usize {
-                self.pcp_of(id, cpu).set_limits(sizes.high, huge_high, sizes.batch);
+            for pcp in (0..online_cpus).filter_map(|cpu| self.pcp_of(id, CpuId(cpu))) {
+                pcp.lock(platform).set_limits(sizes.high, huge_high, sizes.batch);
             }
         }
     }

@@ -53,7 +53,7 @@ const _: () = {
 fn tag(state: FrameState) -> &'static str {
     match state {
         FrameState::Interior => "0",
-        FrameState::BuddyFree | FrameState::PerCpu => "state, order, list's migration type, zone",
+        FrameState::BuddyFree => "state, order, list's migration type, zone",
         _ => "state, order, migration type, zone",
     }
 }

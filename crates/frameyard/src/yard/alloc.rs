@@ -6,7 +6,7 @@
 //! every allocation.)
 
 use super::{AllocError, Yard};
-use crate::boot::{YardEvent, home_slot};
+use crate::boot::{Poisoning, YardEvent, home_slot};
 use crate::gfp::Gfp;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
@@ -15,8 +15,8 @@ use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
 use crate::zone::{CmaUse, Reserves, WatermarkLevel, ZoneView, add_exclusive, poison};
 
-/// A flag bit that no caller can set: frames handed out are checked for the poison pattern.
-pub(super) const CHECK_POISON: Gfp = Gfp::internal();
+/// Flags that need more than the fast path.
+pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
 
 /// One allocation, its flags taken apart.
 #[derive(Clone, Copy)]
@@ -61,14 +61,27 @@ impl<P: Platform> Yard<P> {
     /// [`AllocError`]; nothing is allocated then.
     #[inline]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
-        let cpu = self.cpu();
-        let Some(pfn) = self.alloc_fast(cpu, order, gfp) else {
-            return self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp);
-        };
-        if (gfp | self.prepare).intersects(Gfp::ZERO | CHECK_POISON) {
-            return self.prepare(pfn, order, gfp);
+        // Single frames get code of their own, in which the order is a constant.
+        let pfn = if order == Order::ZERO { self.alloc_fast(Order::ZERO, gfp) } else { self.alloc_fast(order, gfp) };
+        match pfn {
+            Some(pfn) => Ok(pfn),
+            None => self.alloc_special(order, gfp),
         }
-        Ok(pfn)
+    }
+
+    /// Takes a small block from the array of the caller's home list, if there is nothing else to do.
+    ///
+    /// A CPU that the yard does not know falls off the table's end, and so to the slow path, which folds it in.
+    #[inline(always)]
+    fn alloc_fast(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
+        let migrate_type = gfp.migrate_type()?;
+        let list = ListId::small(order, migrate_type)?;
+        if gfp.intersects(OFF_FAST_PATH) {
+            return None;
+        }
+        let cpu = self.platform.current_cpu();
+        let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
+        self.take_held(cpu, home, list, order, migrate_type)
     }
 
     /// As [`alloc`](Self::alloc), preferring a given node. Takes the slow path's walk over the zonelist.
@@ -83,21 +96,32 @@ impl<P: Platform> Yard<P> {
         self.alloc_slow(node, self.cpu(), order, gfp)
     }
 
+    /// Takes a block from the array of a list of the caller's.
     #[inline(always)]
-    fn alloc_fast(&self, cpu: CpuId, order: Order, gfp: Gfp) -> Option<Pfn> {
-        let migrate_type = gfp.migrate_type()?;
-        let list = ListId::new(order, migrate_type, self.geometry)?;
-        if gfp.intersects(Gfp::THISNODE) {
-            return None;
-        }
-        let home = self.tables.home_pcps.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
+    fn take_held(&self, cpu: CpuId, home: u32, list: ListId, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
         let pcp = self.tables.pcps.get(home as usize)?;
-        let mut lists = pcp.try_lock(&self.platform)?;
-        let index = lists.pop(list, order)?;
         let zone = pcp.zone();
+        let mut lists = pcp.try_lock(&self.platform, zone, cpu)?;
+        let index = lists.pop(list, order)?;
         add_exclusive(&lists.counts().allocations, 1);
         drop(lists);
         Some(self.hand_out(index, order, migrate_type, zone))
+    }
+
+    /// Everything but the fast path of small blocks: huge ones, zeroing, one node alone, empty arrays.
+    #[cold]
+    #[inline(never)]
+    fn alloc_special(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        let cpu = self.cpu();
+        if let Some(migrate_type) = gfp.migrate_type()
+            && let Some(list) = ListId::new(order, migrate_type, self.geometry)
+            && !gfp.contains(Gfp::THISNODE)
+            && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
+            && let Some(pfn) = self.take_held(cpu, home.load(Ordering::Relaxed), list, order, migrate_type)
+        {
+            return self.prepare(pfn, order, gfp);
+        }
+        self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp)
     }
 
     /// Marks a block that came off a per-CPU list as allocated.
@@ -109,8 +133,6 @@ impl<P: Platform> Yard<P> {
         pfn
     }
 
-    #[cold]
-    #[inline(never)]
     fn alloc_slow(&self, node: NodeId, cpu: CpuId, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         let max = self.geometry.max_order();
         if order > max {
@@ -120,8 +142,7 @@ impl<P: Platform> Yard<P> {
         let list = ListId::new(order, migrate_type, self.geometry);
         let request = Request { order, gfp, migrate_type, node, cpu, list };
         match self.search(request) {
-            Some(pfn) if (gfp | self.prepare).intersects(Gfp::ZERO | CHECK_POISON) => self.prepare(pfn, order, gfp),
-            Some(pfn) => Ok(pfn),
+            Some(pfn) => self.prepare(pfn, order, gfp),
             None => {
                 if !gfp.contains(Gfp::NOWARN) {
                     self.tables.count(YardEvent::Failure);
@@ -182,15 +203,14 @@ impl<P: Platform> Yard<P> {
         above_watermark: bool,
     ) -> Option<Pfn> {
         let Request { order, migrate_type, .. } = request;
-        if let Some(list) = request.list {
-            let pcp = self.tables.pcp_of(view.id, request.cpu.index());
+        if let Some((list, pcp)) = request.list.zip(self.tables.pcp_of(view.id, request.cpu)) {
             let refill = Refill { list, order, migrate_type, cma: request.cma() };
             let pop = |mut lists: LockedPcp<'_, P>| {
                 let index = lists.pop_slow(view, list, above_watermark.then_some(refill))?;
                 add_exclusive(&lists.counts().allocations, 1);
                 Some(index)
             };
-            if let Some(index) = pcp.try_lock(&self.platform).and_then(pop) {
+            if let Some(index) = pcp.try_lock(&self.platform, view.id, request.cpu).and_then(pop) {
                 return Some(self.hand_out(index, order, migrate_type, view.id));
             }
         }
@@ -219,11 +239,9 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Does to a fresh block what its flags ask for: checks it for damage, zeroes it.
-    #[cold]
-    #[inline(never)]
+    /// Does to a fresh block what its flags ask for, if anything: checks it for damage, zeroes it.
     pub(super) fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
-        if self.prepare.intersects(CHECK_POISON)
+        if self.poisoning == Poisoning::On
             && let Some(damaged) = poison::damaged(&self.platform, self.geometry, pfn, order)
         {
             let page = self.map.page(pfn, &self.platform);

@@ -1,9 +1,11 @@
 //! Allocating many single frames at once.
 
+use super::alloc::OFF_FAST_PATH;
 use super::{AllocError, Yard};
 use crate::boot::home_slot;
 use crate::gfp::Gfp;
 use crate::platform::Platform;
+use crate::sync::Ordering;
 use crate::units::{Order, Pfn};
 use crate::zone::add_exclusive;
 use crate::zone::pcp::ListId;
@@ -20,7 +22,7 @@ impl<P: Platform> Yard<P> {
     pub fn alloc_bulk(&self, gfp: Gfp, frames: &mut [Pfn]) -> Result<usize, AllocError> {
         let mut done = 0;
         while done < frames.len() {
-            done += self.take_held(gfp, &mut frames[done..])?;
+            done += self.take_many_held(gfp, &mut frames[done..])?;
             if done == frames.len() {
                 break;
             }
@@ -36,13 +38,14 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Takes frames that the caller's list holds already; none is no error.
-    fn take_held(&self, gfp: Gfp, frames: &mut [Pfn]) -> Result<usize, AllocError> {
+    fn take_many_held(&self, gfp: Gfp, frames: &mut [Pfn]) -> Result<usize, AllocError> {
         let migrate_type = gfp.migrate_type().ok_or(AllocError::BadFlags(gfp))?;
         let Some(list) = ListId::new(Order::ZERO, migrate_type, self.geometry) else { return Ok(0) };
-        let home = self.tables.home_pcps[home_slot(self.cpu(), gfp)].load(crate::sync::Ordering::Relaxed);
-        let Some(pcp) = self.tables.pcps.get(home as usize) else { return Ok(0) };
-        let plain = !(gfp | self.prepare).intersects(Gfp::ZERO | Gfp::THISNODE | super::alloc::CHECK_POISON);
-        let Some(mut lists) = pcp.try_lock(&self.platform).filter(|_| plain) else { return Ok(0) };
+        let cpu = self.cpu();
+        let home = self.fast.homes.get(home_slot(cpu, gfp)).map(|home| home.load(Ordering::Relaxed) as usize);
+        let Some(pcp) = home.and_then(|home| self.tables.pcps.get(home)) else { return Ok(0) };
+        let plain = !gfp.intersects(OFF_FAST_PATH);
+        let Some(mut lists) = pcp.try_lock(&self.platform, pcp.zone(), cpu).filter(|_| plain) else { return Ok(0) };
         let mut taken = 0;
         for frame in frames.iter_mut() {
             let Some(index) = lists.pop(list, Order::ZERO) else { break };

@@ -10,10 +10,7 @@ use crate::zone::{PcpSizing, WatermarkOptions};
 impl<P: Platform> Yard<P> {
     /// Drains the lists of one CPU in one zone. A CPU or zone that has none is drained already.
     pub fn drain(&self, zone: ZoneId, cpu: CpuId) {
-        if !self.is_populated(zone) || cpu.0 >= self.cpus {
-            return;
-        }
-        let pcp = self.tables.pcp_of(zone, cpu.index());
+        let Some(pcp) = self.tables.pcp_of(zone, cpu).filter(|_| self.is_populated(zone)) else { return };
         // A list that looks empty needs no lock: what arrives later is not this drain's.
         if pcp.pages_racy().0 > 0 {
             pcp.lock(&self.platform).drain(self.zone_view(zone));
@@ -43,7 +40,7 @@ impl<P: Platform> Yard<P> {
 
     /// Sizes all per-CPU lists anew. Safe while other CPUs allocate: lists above a new limit shrink as they are used.
     pub fn set_pcp_sizing(&self, sizing: PcpSizing) {
-        self.tables.size_pcps(self.geometry, sizing);
+        self.tables.size_pcps(&self.platform, self.geometry, sizing);
     }
 
     /// Sets watermarks, reserves and per-CPU list sizes anew. Safe while other CPUs allocate.
@@ -52,7 +49,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`BootError::Watermarks`](crate::BootError::Watermarks) where an option is out of its range; nothing changes then.
     pub fn retune(&self, watermarks: &WatermarkOptions, sizing: PcpSizing) -> Result<(), crate::BootError> {
-        self.tables.tune(self.geometry, watermarks, sizing)
+        self.tables.tune(&self.platform, self.geometry, watermarks, sizing)
     }
 
     pub(super) fn is_populated(&self, zone: ZoneId) -> bool {

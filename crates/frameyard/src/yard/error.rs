@@ -83,7 +83,7 @@ pub struct FreeError {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FreeProblem {
-    /// The frame is not in the memory map, or in a section without memory.
+    /// The frame is not in the memory map.
     OutOfRange,
     /// No block covers the frame: it lies in a hole.
     Hole,

@@ -4,10 +4,11 @@
 //! free the same block at once one succeeds; the other finds it free already and changes nothing.
 
 use super::{FreeError, FreeProblem, Yard};
+use crate::boot::Poisoning;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, Pfn, PfnRange};
-use crate::zone::pcp::{ListId, list_type};
+use crate::units::{CpuId, Order, Pfn, PfnRange, ZoneId};
+use crate::zone::pcp::{ListId, LockedPcp, list_type};
 use crate::zone::{add_exclusive, covering_block, poison};
 
 impl<P: Platform> Yard<P> {
@@ -21,62 +22,101 @@ impl<P: Platform> Yard<P> {
     /// [`FreeError`] names the frame and what it is instead; nothing has changed then.
     #[inline]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        // Single frames get code of their own, in which the order is a constant.
+        if order == Order::ZERO { self.free_fast(pfn, Order::ZERO) } else { self.free_fast(pfn, order) }
+    }
+
+    #[inline(always)]
+    fn free_fast(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        if let Some(list_type) = self.fast.blocks.ordinary_type(pfn)
+            && let Some(list) = ListId::small(order, list_type)
+            && let Some(zone) = self.claim(pfn, order)
+        {
+            return self.put_back(self.platform.current_cpu(), pfn, list, order, zone);
+        }
+        self.free_special(pfn, order)
+    }
+
+    /// Turns an allocated block into one that is to stand on a per-CPU list; `None`, and nothing changed, where it
+    /// is no such block.
+    #[inline(always)]
+    fn claim(&self, pfn: Pfn, order: Order) -> Option<ZoneId> {
+        let page = self.map.page(pfn, &self.platform);
+        let tag = page.tag();
+        if !tag.is_block(FrameState::Allocated, order) {
+            return None;
+        }
+        page.replace_tag(tag, tag.with_state(FrameState::PerCpu)).ok().map(|()| tag.zone())
+    }
+
+    /// Puts a claimed block on the caller's list.
+    #[inline(always)]
+    fn put_back(&self, cpu: CpuId, pfn: Pfn, list: ListId, order: Order, zone: ZoneId) -> Result<(), FreeError> {
+        if let Some(pcp) = self.tables.pcp_of(zone, cpu)
+            && let Some(mut lists) = pcp.try_lock(&self.platform, zone, cpu)
+        {
+            add_exclusive(&lists.counts().frees, 1);
+            if !lists.push(list, order, self.map.index(pfn)) {
+                return self.make_room(lists, pfn, list, zone);
+            }
+            Ok(())
+        } else if cpu.0 >= self.cpus {
+            self.put_back_folded(pfn, list, order, zone)
+        } else {
+            self.insert(pfn, order, zone)
+        }
+    }
+
+    /// As [`put_back`](Self::put_back), for a CPU that the yard does not know.
+    #[cold]
+    #[inline(never)]
+    fn put_back_folded(&self, pfn: Pfn, list: ListId, order: Order, zone: ZoneId) -> Result<(), FreeError> {
+        self.put_back(self.cpu(), pfn, list, order, zone)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn make_room(&self, mut lists: LockedPcp<'_, P>, pfn: Pfn, list: ListId, zone: ZoneId) -> Result<(), FreeError> {
+        lists.push_slow(self.zone_view(zone), list, self.map.index(pfn));
+        Ok(())
+    }
+
+    /// Everything but the fast path of small blocks: huge ones, other pageblocks, poisoning, bad frees.
+    #[cold]
+    #[inline(never)]
+    fn free_special(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let Some(page) = self.page_of(pfn) else { return Err(self.refuse(pfn, order)) };
         let tag = page.tag();
         if !tag.is_block(FrameState::Allocated, order) {
             return Err(self.refuse(pfn, order));
         }
-        let block_type = self.pageblocks().get(pfn);
-        let list = list_type(block_type)
-            .and_then(|list_type| Some((ListId::new(order, list_type, self.geometry)?, list_type)));
-        let Some((list, list_type)) = list else { return self.free_to_zone(pfn, tag) };
-        if page.replace_tag(tag, Tag::new(FrameState::PerCpu, order, list_type, tag.zone())).is_err() {
-            return Err(self.refuse(pfn, order));
-        }
-        if self.prepare.bits() != 0 {
-            poison::fill(&self.platform, self.geometry, pfn, order);
-        }
-        self.put_back(pfn, list, order, tag);
-        Ok(())
-    }
-
-    /// Puts a block that the caller has claimed on the caller's list.
-    #[inline(always)]
-    fn put_back(&self, pfn: Pfn, list: ListId, order: Order, tag: Tag) {
-        let pcp = self.tables.pcp_of(tag.zone(), self.cpu().index());
-        let Some(mut lists) = pcp.try_lock(&self.platform) else { return self.insert(pfn, order, tag) };
-        let index = self.map.index(pfn);
-        add_exclusive(&lists.counts().frees, 1);
-        if !lists.push(list, order, index) {
-            lists.push_slow(self.zone_view(tag.zone()), list, index);
-        }
-    }
-
-    /// Frees a block that has no per-CPU list, or must not stay on one.
-    #[cold]
-    #[inline(never)]
-    fn free_to_zone(&self, pfn: Pfn, tag: Tag) -> Result<(), FreeError> {
-        let order = tag.order();
-        let page = self.map.page(pfn, &self.platform);
+        // Claimed for no list yet, so that the block can be poisoned before anybody can have it.
         if page.replace_tag(tag, tag.with_state(FrameState::InTransit)).is_err() {
             return Err(self.refuse(pfn, order));
         }
-        if self.prepare.bits() != 0 {
+        if self.poisoning == Poisoning::On {
             poison::fill(&self.platform, self.geometry, pfn, order);
         }
-        self.insert(pfn, order, tag);
-        Ok(())
+        let zone = tag.zone();
+        let list_type = list_type(self.pageblocks().get(pfn));
+        match list_type.and_then(|list_type| ListId::new(order, list_type, self.geometry)) {
+            Some(list) => {
+                page.set_tag(tag.with_state(FrameState::PerCpu));
+                self.put_back(self.cpu(), pfn, list, order, zone)
+            }
+            None => self.insert(pfn, order, zone),
+        }
     }
 
     /// Puts a block that the caller has claimed on its zone's free lists.
     #[cold]
     #[inline(never)]
-    fn insert(&self, pfn: Pfn, order: Order, tag: Tag) {
-        let view = self.zone_view(tag.zone());
+    fn insert(&self, pfn: Pfn, order: Order, zone: ZoneId) -> Result<(), FreeError> {
+        let view = self.zone_view(zone);
         let mut locked = view.lock();
-        let migrate_type: MigrateType = view.blocks.get(pfn);
-        locked.free_block(pfn, order, migrate_type);
+        locked.free_block(pfn, order, view.blocks.get(pfn));
         locked.count_direct_free();
+        Ok(())
     }
 
     /// Frees a block that the caller owns for certain.
@@ -127,7 +167,9 @@ impl<P: Platform> Yard<P> {
     }
 
     fn problem(&self, pfn: Pfn, order: Order) -> FreeProblem {
-        let Some(page) = self.page_of(pfn) else { return FreeProblem::OutOfRange };
+        let Some(page) = self.page_of(pfn) else {
+            return if self.map.range().contains(pfn) { FreeProblem::Hole } else { FreeProblem::OutOfRange };
+        };
         let tag = page.tag();
         match tag.state() {
             FrameState::BuddyFree | FrameState::PerCpu | FrameState::InTransit => FreeProblem::AlreadyFree(tag.state()),

@@ -142,12 +142,12 @@ impl<P: Platform> Yard<P> {
     }
 
     fn add_pcp_statistics(&self, statistics: &mut ZoneStatistics) {
-        for cpu in 0..self.cpus as usize {
-            let pcp = self.tables.pcp_of(statistics.id, cpu);
+        for cpu in (0..self.cpus).map(CpuId) {
+            let Some(pcp) = self.tables.pcp_of(statistics.id, cpu) else { continue };
             let allocations = read(&pcp.counts.allocations);
             statistics.per_cpu += pcp.pages_racy();
             statistics.allocations += allocations;
-            if self.tables.node_of_cpu(cpu) == statistics.id.node() {
+            if self.tables.node_of_cpu(cpu.index()) == statistics.id.node() {
                 statistics.local_allocations += allocations;
             }
             statistics.frees += read(&pcp.counts.frees);
@@ -158,10 +158,7 @@ impl<P: Platform> Yard<P> {
 
     /// The lists of one CPU in a zone; `None` where the zone has no memory or the CPU does not exist.
     pub fn pcp_statistics(&self, zone: ZoneId, cpu: CpuId) -> Option<PcpStatistics> {
-        if !self.is_populated(zone) || cpu.0 >= self.cpus {
-            return None;
-        }
-        let pcp = self.tables.pcp_of(zone, cpu.index());
+        let pcp = self.tables.pcp_of(zone, cpu).filter(|_| self.is_populated(zone))?;
         Some(PcpStatistics { count: pcp.small_pages_racy(), high: pcp.high_racy(), batch: pcp.batch_racy() })
     }
 

@@ -229,8 +229,8 @@ impl<P: Platform> Yard<P> {
 
     /// Checks every entry of the per-CPU lists of a zone and marks its page, so that one that is listed twice shows.
     fn check_per_cpu_lists(&self, view: ZoneView<'_, P>, recount: &mut Recount) -> Result<(), ValidateError> {
-        for cpu in 0..self.cpus {
-            let lists = self.tables.pcp_of(view.id, CpuId(cpu).index()).lock(&self.platform);
+        for pcp in (0..self.cpus).filter_map(|cpu| self.tables.pcp_of(view.id, CpuId(cpu))) {
+            let lists = pcp.lock(&self.platform);
             let mut pages = [0u64; 2];
             let mut problem = None;
             lists.for_each_entry(view, |id, index| {

@@ -4,7 +4,7 @@ use super::LockedZone;
 use super::free_area::Place;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, Pfn};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
 impl<P: Platform> LockedZone<'_, P> {
     /// Takes the smallest block of at least `order` off one type's lists and splits it (`__rmqueue_smallest`).
@@ -22,6 +22,38 @@ impl<P: Platform> LockedZone<'_, P> {
         self.remove_block(pfn, self.page(pfn).tag());
         self.put_back_upper_halves(pfn, found, order, migrate_type);
         Some(pfn)
+    }
+
+    /// Takes up to `count` blocks of `order` off one type's lists and gives each to `take`; how many there were.
+    ///
+    /// The outcome is that of as many [`take_smallest`](Self::take_smallest), one after the other: smallest blocks
+    /// first, each from its lower end, what is left back on the lists. But a block is taken off its list once and
+    /// cut up where it lies, so that pieces that are handed out at once never stand on a list in between.
+    pub(crate) fn take_many(
+        &mut self,
+        order: Order,
+        migrate_type: MigrateType,
+        count: usize,
+        mut take: impl FnMut(&Self, Pfn),
+    ) -> usize {
+        let mut taken = 0;
+        while taken < count {
+            let orders = self.orders_from(order, migrate_type);
+            if orders == 0 {
+                break;
+            }
+            let found = Order(order.0 + orders.trailing_zeros() as u8);
+            let Some(block) = self.first_block(found, migrate_type) else { break };
+            self.remove_block(block, self.page(block).tag());
+            let pieces = (1 << (found.0 - order.0)).min(count - taken);
+            for piece in 0..pieces as u64 {
+                take(self, block + PageCount(piece << order.0));
+            }
+            taken += pieces;
+            let rest = PfnRange { start: block + PageCount((pieces as u64) << order.0), end: block + found.pages() };
+            self.put_back_pieces(rest, migrate_type);
+        }
+        taken
     }
 
     /// Splits a block of order `from`, off the lists, down to `to`; the upper halves are freed (`expand`).

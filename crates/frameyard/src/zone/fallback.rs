@@ -51,6 +51,30 @@ impl<P: Platform> LockedZone<'_, P> {
         self.take_from_other_types(order, migrate_type)
     }
 
+    /// Takes up to `count` blocks for requests of that type and gives each to `take`; how many there were.
+    ///
+    /// As many [`take_block`](Self::take_block), but blocks of the right type are cut up where they lie.
+    pub(crate) fn take_blocks(
+        &mut self,
+        order: Order,
+        migrate_type: MigrateType,
+        cma: CmaUse,
+        count: usize,
+        mut take: impl FnMut(&Self, Pfn),
+    ) -> usize {
+        let mut taken = 0;
+        // CMA is balanced against ordinary memory block by block.
+        if migrate_type != MigrateType::Movable || cma == CmaUse::Refused || self.zone.free_cma_racy().0 == 0 {
+            taken = self.take_many(order, migrate_type, count, &mut take);
+        }
+        while taken < count {
+            let Some(pfn) = self.take_block(order, migrate_type, cma) else { break };
+            take(self, pfn);
+            taken += 1;
+        }
+        taken
+    }
+
     /// Takes the largest block of another type, or the smallest where a movable request would only nibble
     /// (`__rmqueue_fallback`).
     #[cold]

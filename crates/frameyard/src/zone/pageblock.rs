@@ -1,4 +1,7 @@
 //! The type of each pageblock: one byte for each `2^pageblock_order` frames, so that no two zones share a byte.
+//!
+//! The byte is the type plus one; 0 stands for a pageblock without any memory. So one load says both whether a
+//! frame number may have a page structure that can be looked at, and which list a freed frame belongs to.
 
 use crate::sync::{AtomicU8, Ordering};
 use crate::units::{Geometry, MigrateType, Order, PageCount, Pfn};
@@ -16,20 +19,42 @@ impl<'a> PageblockMap<'a> {
         Self { types, first, order: geometry.pageblock_order() }
     }
 
+    /// Frames below the first wrap to places far behind the table's end.
+    #[inline(always)]
+    fn place(&self, pfn: Pfn) -> usize {
+        (pfn.0.wrapping_sub(self.first.0) >> self.order.0) as usize
+    }
+
     #[inline(always)]
     fn byte(&self, pfn: Pfn) -> &'a AtomicU8 {
-        &self.types[((pfn.0 - self.first.0) >> self.order.0) as usize]
+        &self.types[self.place(pfn)]
+    }
+
+    /// The type of the pageblock, if it has memory and is of one of the types that have per-CPU lists.
+    ///
+    /// Any frame number may be asked for.
+    #[inline(always)]
+    pub(crate) fn ordinary_type(&self, pfn: Pfn) -> Option<MigrateType> {
+        let bits = self.types.get(self.place(pfn))?.load(Ordering::Relaxed).wrapping_sub(1);
+        if usize::from(bits) < MigrateType::PER_CPU { MigrateType::from_bits(bits) } else { None }
+    }
+
+    /// Whether the frame lies in a pageblock that has memory. Any frame number may be asked for.
+    #[inline(always)]
+    pub(crate) fn has_memory(&self, pfn: Pfn) -> bool {
+        self.types.get(self.place(pfn)).is_some_and(|byte| byte.load(Ordering::Relaxed) != 0)
     }
 
     /// The type of the pageblock that holds `pfn`. Without the zone lock it may be stale at once.
     #[inline(always)]
     pub(crate) fn get(&self, pfn: Pfn) -> MigrateType {
-        MigrateType::from_bits(self.byte(pfn).load(Ordering::Relaxed)).unwrap_or(MigrateType::Unmovable)
+        let bits = self.byte(pfn).load(Ordering::Relaxed).wrapping_sub(1);
+        MigrateType::from_bits(bits).unwrap_or(MigrateType::Unmovable)
     }
 
     /// Sets the type of the pageblock that holds `pfn`.
     pub(crate) fn set(&self, pfn: Pfn, migrate_type: MigrateType) {
-        self.byte(pfn).store(migrate_type as u8, Ordering::Relaxed);
+        self.byte(pfn).store(migrate_type as u8 + 1, Ordering::Relaxed);
     }
 
     /// Sets the type of every pageblock of a block of at least pageblock order.

@@ -16,8 +16,8 @@
 //!
 //! # Counting equations
 //!
-//! - `pages[SMALL]` = Σ over small-order lists of (array length + packed frames) × 2^order.
-//! - `pages[HUGE]` = the same over the lists of the huge-page order.
+//! - `high − room` of a group = Σ over its lists of (array length + packed blocks) × 2^order; the groups are the
+//!   small orders and the huge-page order. `room` is below 0 for a while when `high` was lowered.
 //! - each frame in a list has a [`FrameState::PerCpu`](crate::page::FrameState::PerCpu) tag with the list's order.
 
 use core::fmt;
@@ -53,16 +53,21 @@ pub(crate) enum Group {
 }
 
 impl ListId {
-    /// The list for blocks of that order and type; `None` where such blocks have none.
+    /// The list for blocks of one of the small orders; `None` for larger ones.
     #[inline(always)]
-    pub(crate) fn new(order: Order, migrate_type: MigrateType, geometry: Geometry) -> Option<Self> {
-        if order.index() < SMALL_ORDERS {
+    pub(crate) fn small(order: Order, migrate_type: MigrateType) -> Option<Self> {
+        if order.index() < SMALL_ORDERS && migrate_type.index() < MigrateType::PER_CPU {
             Some(Self((order.index() * MigrateType::PER_CPU + migrate_type.index()) as u8))
-        } else if order == geometry.pageblock_order() {
-            Some(Self((FIRST_HUGE + (migrate_type == MigrateType::Movable) as usize) as u8))
         } else {
             None
         }
+    }
+
+    /// The list for blocks of that order and type; `None` where such blocks have none.
+    #[inline(always)]
+    pub(crate) fn new(order: Order, migrate_type: MigrateType, geometry: Geometry) -> Option<Self> {
+        let huge = || Self((FIRST_HUGE + usize::from(migrate_type == MigrateType::Movable)) as u8);
+        Self::small(order, migrate_type).or_else(|| (order == geometry.pageblock_order()).then(huge))
     }
 
     /// All lists of a group, beginning with this one and going round.
@@ -122,8 +127,8 @@ pub(crate) struct PcpList {
 #[derive(Default)]
 pub(crate) struct PerCpuPages {
     lock: AtomicU32,
-    /// Frames held, by [`Group`].
-    pages: [AtomicU32; 2],
+    /// How many more frames may be held (an `i32`), by [`Group`].
+    room: [AtomicU32; 2],
     /// The most frames that may be held, by [`Group`].
     high: [AtomicU32; 2],
     /// How many frames cross the zone lock at once.
@@ -173,16 +178,8 @@ impl PerCpuPages {
         ZoneId(self.zone.load(Ordering::Relaxed) as u16)
     }
 
-    #[inline(always)]
     fn lock_id(&self) -> LockId {
         LockId::PerCpu(self.zone(), CpuId(self.cpu.load(Ordering::Relaxed)))
-    }
-
-    /// Sets the limits. Safe at any time: they are read anew by each operation, and any value is good.
-    pub(crate) fn set_limits(&self, high: PageCount, huge_high: PageCount, batch: PageCount) {
-        self.high[Group::Small as usize].store(high.0 as u32, Ordering::Relaxed);
-        self.high[Group::Huge as usize].store(huge_high.0 as u32, Ordering::Relaxed);
-        self.batch.store(batch.0 as u32, Ordering::Relaxed);
     }
 
     pub(crate) fn high_racy(&self) -> PageCount {
@@ -195,20 +192,33 @@ impl PerCpuPages {
 
     /// Frames held by all lists, a moment ago.
     pub(crate) fn pages_racy(&self) -> PageCount {
-        PageCount(self.pages.iter().map(|pages| u64::from(pages.load(Ordering::Relaxed))).sum())
+        PageCount(self.held_racy(Group::Small).0 + self.held_racy(Group::Huge).0)
     }
 
     /// Frames held by the lists of small orders, a moment ago (the kernel's `count`).
     pub(crate) fn small_pages_racy(&self) -> PageCount {
-        PageCount(u64::from(self.pages[Group::Small as usize].load(Ordering::Relaxed)))
+        self.held_racy(Group::Small)
     }
 
-    /// Takes the lock if nobody has it.
+    /// Frames held by a group of lists, a moment ago.
+    pub(crate) fn held_racy(&self, group: Group) -> PageCount {
+        let high = self.high[group as usize].load(Ordering::Relaxed);
+        let room = self.room[group as usize].load(Ordering::Relaxed);
+        PageCount(u64::from(high.wrapping_sub(room)))
+    }
+
+    /// Takes the lock if nobody has it. The caller says which lists these are, so that nothing is read for it.
     #[inline(always)]
-    pub(crate) fn try_lock<'a, P: Platform>(&'a self, platform: &'a P) -> Option<LockedPcp<'a, P>> {
+    pub(crate) fn try_lock<'a, P: Platform>(
+        &'a self,
+        platform: &'a P,
+        zone: ZoneId,
+        cpu: CpuId,
+    ) -> Option<LockedPcp<'a, P>> {
         let guard = platform.guard();
-        match platform.try_lock(self.lock_id(), &self.lock) {
-            Contention::Free => Some(LockedPcp { pcp: self, platform, _guard: guard }),
+        let id = LockId::PerCpu(zone, cpu);
+        match platform.try_lock(id, &self.lock) {
+            Contention::Free => Some(LockedPcp { pcp: self, id, platform, _guard: guard }),
             Contention::Contended => None,
         }
     }
@@ -216,8 +226,9 @@ impl PerCpuPages {
     /// Takes the lock, waiting for whoever has it.
     pub(crate) fn lock<'a, P: Platform>(&'a self, platform: &'a P) -> LockedPcp<'a, P> {
         let guard = platform.guard();
-        platform.lock(self.lock_id(), &self.lock);
-        LockedPcp { pcp: self, platform, _guard: guard }
+        let id = self.lock_id();
+        platform.lock(id, &self.lock);
+        LockedPcp { pcp: self, id, platform, _guard: guard }
     }
 }
 
@@ -230,6 +241,7 @@ impl fmt::Debug for PerCpuPages {
 /// One CPU's lists, locked; unlocks when dropped.
 pub(crate) struct LockedPcp<'a, P: Platform> {
     pcp: &'a PerCpuPages,
+    id: LockId,
     platform: &'a P,
     _guard: P::Guard,
 }
@@ -237,7 +249,7 @@ pub(crate) struct LockedPcp<'a, P: Platform> {
 impl<P: Platform> Drop for LockedPcp<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        self.platform.unlock(self.pcp.lock_id(), &self.pcp.lock);
+        self.platform.unlock(self.id, &self.pcp.lock);
     }
 }
 
@@ -257,6 +269,17 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         &self.pcp.lists[id.0 as usize]
     }
 
+    /// Sets the limits. Safe at any time: the lists shrink to a lower limit as they are used.
+    pub(crate) fn set_limits(&mut self, high: PageCount, huge_high: PageCount, batch: PageCount) {
+        for (group, high) in [high, huge_high].into_iter().enumerate() {
+            let high = high.0.min(i32::MAX as u64) as u32;
+            let old = self.pcp.high[group].load(Ordering::Relaxed);
+            self.pcp.high[group].store(high, Ordering::Relaxed);
+            add(&self.pcp.room[group], high.wrapping_sub(old));
+        }
+        self.pcp.batch.store(batch.0 as u32, Ordering::Relaxed);
+    }
+
     pub(crate) fn counts(&self) -> &'a PcpCounts {
         &self.pcp.counts
     }
@@ -268,7 +291,7 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         let last = list.len.load(Ordering::Relaxed).checked_sub(1)?;
         let index = list.entries[last as usize % ARRAY].load(Ordering::Relaxed);
         list.len.store(last, Ordering::Relaxed);
-        sub(&self.pcp.pages[id.group() as usize], order.pages().0 as u32);
+        add(&self.pcp.room[id.group() as usize], order.pages().0 as u32);
         Some(index)
     }
 
@@ -279,13 +302,13 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         let list = self.list(id);
         let len = list.len.load(Ordering::Relaxed);
         let group = id.group() as usize;
-        let pages = self.pcp.pages[group].load(Ordering::Relaxed) + order.pages().0 as u32;
-        if len as usize >= ARRAY || pages > self.pcp.high[group].load(Ordering::Relaxed) {
+        let room = self.pcp.room[group].load(Ordering::Relaxed).wrapping_sub(order.pages().0 as u32);
+        if len as usize >= ARRAY || (room as i32) < 0 {
             return false;
         }
         list.entries[len as usize].store(index, Ordering::Relaxed);
         list.len.store(len + 1, Ordering::Relaxed);
-        self.pcp.pages[group].store(pages, Ordering::Relaxed);
+        self.pcp.room[group].store(room, Ordering::Relaxed);
         true
     }
 }

@@ -55,7 +55,8 @@ impl<P: Platform> LockedZone<'_, P> {
         covering_block(self.geometry.max_order(), pfn, |pfn| self.page(pfn).tag())
     }
 
-    fn put_back_pieces(&mut self, range: PfnRange, migrate_type: MigrateType) {
+    /// Puts a range that lies in one block, and not the whole of it, back on the lists. None of its pieces can merge.
+    pub(crate) fn put_back_pieces(&mut self, range: PfnRange, migrate_type: MigrateType) {
         for (pfn, order) in pieces(range, self.geometry.max_order()) {
             self.add_block(pfn, order, migrate_type, Place::Head);
         }

@@ -6,12 +6,12 @@
 
 use super::packed::{self, BATCH};
 use super::{ARRAY, Group, ListId, LockedPcp, PcpList, add, sub};
-use crate::page::{FrameState, Link};
+use crate::page::{FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{MigrateType, Order, PageCount};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::fallback::CmaUse;
-use crate::zone::{LockedZone, ZoneView, add_exclusive};
+use crate::zone::{LockedZone, ZoneView, add_exclusive, pieces};
 
 /// What a refill may take from the zone.
 #[derive(Clone, Copy, Debug)]
@@ -141,8 +141,7 @@ impl<P: Platform> LockedPcp<'_, P> {
 
     fn has_room(&self, id: ListId, order: Order) -> bool {
         let group = id.group() as usize;
-        let pages = self.pcp.pages[group].load(Ordering::Relaxed);
-        pages + order.pages().0 as u32 <= self.pcp.high[group].load(Ordering::Relaxed)
+        self.pcp.room[group].load(Ordering::Relaxed) as i32 >= order.pages().0 as i32
     }
 
     /// How many blocks a refill of an empty list fetches (the kernel's `nr_pcp_alloc`, without its ramp).
@@ -180,7 +179,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
         drop(locked);
         let pages = (got as u64 * refill.order.pages().0) as u32;
-        add(&self.pcp.pages[refill.list.group() as usize], pages);
+        sub(&self.pcp.room[refill.list.group() as usize], pages);
         add_exclusive(&self.pcp.counts.refills, 1);
         got
     }
@@ -199,7 +198,11 @@ impl<P: Platform> LockedPcp<'_, P> {
                     picked = list.pop_batch(view);
                 }
                 let freed = picked.len as u64 * order.pages().0;
-                sub(&self.pcp.pages[id.group() as usize], freed as u32);
+                add(&self.pcp.room[id.group() as usize], freed as u32);
+                if locked.is_none() {
+                    let next = list.entries[..list.len().min(BATCH)].iter();
+                    prefetch_buddies(view, next.map(|entry| entry.load(Ordering::Relaxed)), order);
+                }
                 free_picked(&mut locked, view, &picked, order);
                 left = left.saturating_sub(freed);
             }
@@ -239,35 +242,118 @@ impl<P: Platform> LockedPcp<'_, P> {
 
     /// The frames that a group's counter says are held.
     pub(crate) fn pages_of(&self, group: Group) -> PageCount {
-        PageCount(u64::from(self.pcp.pages[group as usize].load(Ordering::Relaxed)))
+        self.pcp.held_racy(group)
     }
 }
 
 fn take_from_zone<P: Platform>(locked: &mut LockedZone<'_, P>, refill: Refill, count: usize) -> Picked {
     let mut picked = Picked::none();
-    while picked.len < count {
-        let Some(pfn) = locked.take_block(refill.order, refill.migrate_type, refill.cma) else { break };
-        locked.tag_block(pfn, FrameState::PerCpu, refill.order, refill.migrate_type);
+    let Refill { order, migrate_type, cma, .. } = refill;
+    locked.take_blocks(order, migrate_type, cma, count, |locked, pfn| {
+        locked.tag_block(pfn, FrameState::PerCpu, order, migrate_type);
         picked.entries[picked.len] = locked.map.index(pfn);
         picked.len += 1;
-    }
+    });
     picked
 }
 
 /// Frees picked blocks to the zone, taking its lock where it is not held yet.
+///
+/// Runs of neighbours are joined into the blocks that merging them one by one would give, without putting each
+/// on a list in between.
 fn free_picked<'a, P: Platform>(
     locked: &mut Option<LockedZone<'a, P>>,
     view: ZoneView<'a, P>,
     picked: &Picked,
     order: Order,
 ) {
-    for index in picked.entries() {
-        view.page(view.map.pfn(*index).buddy(order)).prefetch();
+    if locked.is_none() {
+        prefetch_merges(view, picked, order);
     }
     let locked = locked.get_or_insert_with(|| view.lock());
-    for index in picked.entries() {
-        let pfn = view.map.pfn(*index);
-        let migrate_type = view.blocks.get(pfn);
-        locked.free_block(pfn, order, migrate_type);
+    let mut rest = picked.entries();
+    while let Some((first, others)) = rest.split_first() {
+        let run = run_length(*first, others, order);
+        rest = &others[run.blocks - 1..];
+        free_run(locked, PfnRange::new(view.map.pfn(run.lowest), PageCount((run.blocks as u64) << order.0)), order);
+    }
+}
+
+/// Blocks that follow each other in the map, whichever way round they were picked.
+struct Run {
+    lowest: u32,
+    blocks: usize,
+}
+
+fn run_length(first: u32, others: &[u32], order: Order) -> Run {
+    let step = order.pages().0 as u32;
+    let follows = |step: u32| {
+        let expected = core::iter::successors(Some(first.wrapping_add(step)), |at| Some(at.wrapping_add(step)));
+        others.iter().zip(expected).take_while(|(at, expected)| *at == expected).count()
+    };
+    let up = follows(step);
+    if up > 0 {
+        return Run { lowest: first, blocks: 1 + up };
+    }
+    let down = follows(step.wrapping_neg());
+    Run { lowest: first.wrapping_sub(down as u32 * step), blocks: 1 + down }
+}
+
+/// Frees neighbouring blocks of one order as the largest aligned blocks, each within one pageblock.
+fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: PfnRange, order: Order) {
+    let largest = locked.geometry.pageblock_order().max(order);
+    for (pfn, joined) in pieces(run, largest) {
+        let mut inner = pfn + order.pages();
+        while inner < pfn + joined.pages() {
+            locked.page(inner).set_tag(Tag::INTERIOR);
+            inner = inner + order.pages();
+        }
+        let migrate_type = locked.blocks.get(pfn);
+        locked.free_block(pfn, joined, migrate_type);
+    }
+}
+
+/// The block that a block of `order` around this entry's frame would merge with.
+fn buddy_at<P: Platform>(view: ZoneView<'_, P>, index: u32, order: Order) -> Pfn {
+    view.map.pfn(index).align_down(order).buddy(order)
+}
+
+/// Prefetches the first two buddies of entries that are to be drained next time.
+fn prefetch_buddies<P: Platform>(view: ZoneView<'_, P>, entries: impl Iterator<Item = u32>, order: Order) {
+    if order.0 + 1 < view.geometry.max_order().0 {
+        for index in entries {
+            view.page(buddy_at(view, index, order)).prefetch();
+            view.page(buddy_at(view, index, Order(order.0 + 1))).prefetch();
+        }
+    }
+}
+
+/// Goes the way that merging will go, all entries side by side and an order at a time, and prefetches what lies
+/// ahead: the neighbours on the list of each buddy that will be taken off it, and the buddy after next.
+///
+/// So the misses of many entries overlap, before the lock is taken. What is read may be stale; it only decides
+/// what is prefetched.
+fn prefetch_merges<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, order: Order) {
+    let mut merging = Picked { entries: picked.entries, len: picked.len };
+    let mut order = order;
+    while merging.len > 0 && order.0 + 2 < view.geometry.max_order().0 {
+        let mut still = 0;
+        for at in 0..merging.len {
+            let index = merging.entries[at];
+            let page = view.page(buddy_at(view, index, order));
+            if !page.tag().is_free_buddy(order, view.id) {
+                continue;
+            }
+            for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.linked(link)) {
+                if view.map.range().contains(neighbour) {
+                    view.page(neighbour).prefetch();
+                }
+            }
+            view.page(buddy_at(view, index, Order(order.0 + 2))).prefetch();
+            merging.entries[still] = index;
+            still += 1;
+        }
+        merging.len = still;
+        order.0 += 1;
     }
 }

@@ -1,0 +1,438 @@
+//! Real memory behind the frames of a machine.
+//!
+//! [`HostMemory`] maps ranges of frame numbers so that the bytes of frame `n` lie `n - first` pages behind
+//! those of the first frame: one span of addresses is reserved for the machine, holes included, and the
+//! ranges that are present are backed by memory inside it. Nothing is touched until it is used or
+//! [pre-faulted](HostMemory::prefault). What it cannot do as asked it refuses with a [`MemoryError`]; it never
+//! takes another kind of memory instead.
+
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::ptr::NonNull;
+
+use frameyard::{ByteSize, Geometry, NodeId, PageCount, Pfn};
+
+use crate::hugetlb::{self, HugetlbShortage, HugetlbSize};
+use crate::prefault::{self, PrefaultProgress, Share};
+use crate::sys;
+use crate::sys::mapping::{Advice, Mapping, Source};
+use crate::topology::HostTopology;
+
+mod error;
+mod file;
+mod layout;
+
+pub use error::{FrameBytesError, MemoryError};
+pub(crate) use file::in_memory;
+pub use layout::NodeFrames;
+pub(crate) use layout::{FrameLayout, HUGE_ALIGN};
+
+/// What stands behind the frames.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Backing {
+    /// Private memory of this process.
+    #[default]
+    Anonymous,
+    /// A file in memory that has no name.
+    Memfd,
+    /// Private huge pages from the host's pool, all of them reserved at once.
+    ///
+    /// Ranges that do not begin and end on huge pages are rounded out to them.
+    Hugetlb(HugetlbSize),
+    /// A file.
+    File {
+        /// Its name.
+        path: PathBuf,
+        /// What happens where it is too small.
+        growth: FileGrowth,
+    },
+    /// Nothing: the machine has frames that cannot be reached.
+    Phantom,
+}
+
+impl Backing {
+    /// The name of the kind, as in `anonymous`.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::Memfd => "memfd",
+            Self::Hugetlb(_) => "hugetlb",
+            Self::File { .. } => "file",
+            Self::Phantom => "phantom",
+        }
+    }
+}
+
+/// What happens to a file that is smaller than the frames.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum FileGrowth {
+    /// It is an error.
+    #[default]
+    Refuse,
+    /// It is made where it is not there, and made longer where it is too short.
+    Grow,
+}
+
+/// Whether the host is advised to use transparent huge pages.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum HugePages {
+    /// Use them (`MADV_HUGEPAGE`).
+    Advise,
+    /// Do not use them (`MADV_NOHUGEPAGE`).
+    Never,
+    /// No advice: what the host does by itself.
+    Default,
+}
+
+impl HugePages {
+    /// Gives the advice for a piece.
+    pub(crate) fn apply(self, mapping: &Mapping, piece: sys::mapping::Piece) -> Result<(), MemoryError> {
+        let refused = |source| MemoryError::System {
+            action: "have transparent huge pages (the kernel may be built without them)",
+            size: ByteSize(piece.len as u64),
+            source,
+        };
+        match self {
+            Self::Advise => mapping.advise(piece, Advice::HugePages).map_err(refused),
+            Self::Never => match mapping.advise(piece, Advice::NoHugePages) {
+                // A kernel without huge pages does not know the advice; it is followed all the same.
+                Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
+                result => result.map_err(refused),
+            },
+            Self::Default => Ok(()),
+        }
+    }
+}
+
+/// Whether frames come from the node of the host that stands for their node.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum NodeBinding {
+    /// The nodes of the yard take the host's nodes with memory in turn, and their frames come from there
+    /// alone (`MPOL_BIND`). On a host of one node there is nothing to do.
+    #[default]
+    Bind,
+    /// The host decides.
+    Leave,
+}
+
+/// How [`HostMemory`] is to be made.
+#[derive(Clone, Debug)]
+pub struct HostMemoryBuilder {
+    geometry: Geometry,
+    frames: Vec<NodeFrames>,
+    backing: Backing,
+    huge_pages: Option<HugePages>,
+    binding: NodeBinding,
+}
+
+impl HostMemoryBuilder {
+    /// What stands behind the frames; anonymous memory by default.
+    #[must_use]
+    pub fn backing(mut self, backing: Backing) -> Self {
+        self.backing = backing;
+        self
+    }
+
+    /// Whether transparent huge pages are advised: by default for anonymous memory and memfd, not for files.
+    ///
+    /// Without meaning for hugetlb and phantom frames. Whether the host follows the advice is its own
+    /// decision: see [`HostTopology::huge_page_mode`] and [`HostTopology::shared_huge_page_mode`].
+    #[must_use]
+    pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
+        self.huge_pages = Some(huge_pages);
+        self
+    }
+
+    /// Whether frames are bound to the host's nodes; they are by default.
+    #[must_use]
+    pub fn node_binding(mut self, binding: NodeBinding) -> Self {
+        self.binding = binding;
+        self
+    }
+
+    /// Maps the memory. Touches none of it; a file is made or grown but not written.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError`] says what is too large, missing or refused, and what would be right.
+    pub fn build(self, host: &HostTopology) -> Result<HostMemory, MemoryError> {
+        let granule = match self.backing {
+            Backing::Hugetlb(size) => size.size().0,
+            Backing::Phantom => 1,
+            _ => host.page_size().0,
+        };
+        let layout = FrameLayout::new(self.geometry, &self.frames, granule)?;
+        if self.backing == Backing::Phantom {
+            return Ok(HostMemory { layout, mapping: None, backing: Backing::Phantom, granule, file: None });
+        }
+        let binding = if host.nodes().len() > 1 { self.binding } else { NodeBinding::Leave };
+        let file = self.check_and_open(&layout, binding, host)?;
+        let source = match (&self.backing, &file) {
+            (Backing::Hugetlb(size), _) => Source::Hugetlb { shift: size.shift() },
+            (_, Some(file)) => Source::Shared { file: file.as_fd(), offset: 0 },
+            (_, None) => Source::Anonymous,
+        };
+        let huge_pages = self.huge_pages.unwrap_or(match self.backing {
+            Backing::Anonymous | Backing::Memfd => HugePages::Advise,
+            _ => HugePages::Default,
+        });
+        let mapping = map(&layout, granule, source, huge_pages, binding, host).map_err(|error| match self.backing {
+            // Somebody may have taken the huge pages that were free a moment ago.
+            Backing::Hugetlb(size) => check_hugetlb(&layout, size, binding, host).err().unwrap_or(error),
+            _ => error,
+        })?;
+        Ok(HostMemory { layout, mapping: Some(mapping), backing: self.backing, granule, file })
+    }
+
+    /// Looks whether the host can hold the frames, and opens the file that is to hold them, if one is.
+    fn check_and_open(
+        &self,
+        layout: &FrameLayout,
+        binding: NodeBinding,
+        host: &HostTopology,
+    ) -> Result<Option<File>, MemoryError> {
+        match &self.backing {
+            Backing::Anonymous => check_host_memory(layout, binding, host).map(|()| None),
+            Backing::Memfd => {
+                check_host_memory(layout, binding, host)?;
+                in_memory(layout.file_len()).map(Some)
+            }
+            Backing::Hugetlb(size) => check_hugetlb(layout, *size, binding, host).map(|()| None),
+            Backing::File { path, growth } => file::with_path(path, *growth, layout.file_len()).map(Some),
+            Backing::Phantom => Ok(None),
+        }
+    }
+}
+
+/// Memory behind the frames of a machine, unmapped when dropped.
+#[derive(Debug)]
+pub struct HostMemory {
+    layout: FrameLayout,
+    /// Nothing for phantom frames.
+    mapping: Option<Mapping>,
+    backing: Backing,
+    granule: u64,
+    /// What is mapped, where it is a file.
+    file: Option<File>,
+}
+
+impl HostMemory {
+    /// Begins the description of memory for frames of a machine: ranges in any order, without overlap.
+    #[must_use]
+    pub fn builder(geometry: Geometry, frames: &[NodeFrames]) -> HostMemoryBuilder {
+        let (backing, binding) = (Backing::default(), NodeBinding::default());
+        HostMemoryBuilder { geometry, frames: frames.to_vec(), backing, huge_pages: None, binding }
+    }
+
+    /// Memory behind frames that lie in an open file from `offset` on. The file is large enough.
+    pub(crate) fn in_file(
+        layout: FrameLayout,
+        file: File,
+        offset: u64,
+        huge_pages: HugePages,
+        host: &HostTopology,
+    ) -> Result<Self, MemoryError> {
+        let granule = host.page_size().0;
+        let binding = if host.nodes().len() > 1 { NodeBinding::Bind } else { NodeBinding::Leave };
+        let source = Source::Shared { file: file.as_fd(), offset };
+        let mapping = map(&layout, granule, source, huge_pages, binding, host)?;
+        Ok(Self { layout, mapping: Some(mapping), backing: Backing::Memfd, granule, file: Some(file) })
+    }
+
+    /// Frames with nothing behind them.
+    pub(crate) fn phantom(layout: FrameLayout) -> Self {
+        Self { layout, mapping: None, backing: Backing::Phantom, granule: 1, file: None }
+    }
+
+    /// The ranges of frames, ascending.
+    #[must_use]
+    pub fn ranges(&self) -> &[NodeFrames] {
+        self.layout.ranges()
+    }
+
+    /// How many frames there are.
+    #[must_use]
+    pub fn frames(&self) -> PageCount {
+        self.layout.frames()
+    }
+
+    /// What stands behind the frames.
+    #[must_use]
+    pub fn backing(&self) -> &Backing {
+        &self.backing
+    }
+
+    /// The file that holds the frames, where one does.
+    #[must_use]
+    pub fn file(&self) -> Option<&File> {
+        self.file.as_ref()
+    }
+
+    /// Where the bytes of a frame are; `None` in a hole, outside the machine, and for phantom frames.
+    ///
+    /// The bytes are readable and writable as long as `self` lives. Frames that follow each other in a range
+    /// follow each other here. Cost: a binary search among the ranges.
+    #[inline]
+    #[must_use]
+    pub fn frame(&self, pfn: Pfn) -> Option<NonNull<u8>> {
+        let mapping = self.mapping.as_ref()?;
+        self.layout.present_from(pfn)?;
+        Some(mapping.address(self.layout.offset_of(pfn)))
+    }
+
+    /// The bytes of `count` frames from `first` on, which all have to be present.
+    ///
+    /// Who reads or writes them has to own the frames, and `self` has to live as long.
+    ///
+    /// # Errors
+    ///
+    /// [`FrameBytesError`] names the first frame that is not there.
+    pub fn bytes(&self, first: Pfn, count: PageCount) -> Result<NonNull<[u8]>, FrameBytesError> {
+        let mapping = self.mapping.as_ref().ok_or(FrameBytesError::Phantom)?;
+        let present = self.layout.present_from(first).unwrap_or_default();
+        if present < count || present == PageCount(0) {
+            return Err(FrameBytesError::NotPresent(first + present));
+        }
+        let start = mapping.address(self.layout.offset_of(first));
+        Ok(NonNull::slice_from_raw_parts(start, (count.0 << self.layout.page_shift()) as usize))
+    }
+
+    /// Makes all frames present in memory, as if each had been written, by about so many threads.
+    ///
+    /// `progress` runs on the caller: once before anything, then after each 32 MiB or huge page.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::NotAvailable`] where the host has less memory free than is missing (hugetlb pages are
+    /// reserved already, and pages of a file can be written back: they are not counted), and
+    /// [`MemoryError::System`] where the kernel fails or is older than 5.14 (`MADV_POPULATE_WRITE`).
+    pub fn prefault(
+        &self,
+        threads: NonZeroUsize,
+        host: &HostTopology,
+        progress: &mut dyn FnMut(PrefaultProgress),
+    ) -> Result<(), MemoryError> {
+        let Some(mapping) = &self.mapping else { return Ok(()) };
+        if matches!(self.backing, Backing::Anonymous | Backing::Memfd) {
+            let needed = ByteSize(self.layout.backed().0.saturating_sub(self.resident()?.0));
+            let available = host.available_memory()?;
+            if needed > available {
+                return Err(MemoryError::NotAvailable { needed, available });
+            }
+        }
+        let shares = self.shares(host);
+        prefault::populate(mapping, &shares, self.granule as usize, threads, progress)
+            .map_err(|source| MemoryError::System { action: "pre-fault frames", size: self.layout.backed(), source })
+    }
+
+    /// How many bytes of the frames are in memory now. Cost: a walk over the host's page tables.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::System`] where the kernel does not say.
+    pub fn resident(&self) -> Result<ByteSize, MemoryError> {
+        let Some(mapping) = &self.mapping else { return Ok(ByteSize(0)) };
+        let pieces = self.layout.pieces().iter();
+        let resident: std::io::Result<u64> = pieces.map(|piece| mapping.resident(piece.piece)).sum();
+        resident.map(ByteSize).map_err(|source| MemoryError::System {
+            action: "ask which pages are in memory",
+            size: self.layout.backed(),
+            source,
+        })
+    }
+
+    /// The pieces by node of the host.
+    fn shares(&self, host: &HostTopology) -> Vec<Share> {
+        let of_node = |node: &crate::topology::HostNode| {
+            let pieces = self.layout.pieces().iter().filter(|piece| host.node_for(piece.node).id == node.id);
+            let cpus = if host.nodes().len() > 1 { node.cpus.intersection(host.allowed()) } else { Default::default() };
+            Share { cpus, pieces: pieces.map(|piece| piece.piece).collect() }
+        };
+        host.nodes().iter().map(of_node).filter(|share| !share.pieces.is_empty()).collect()
+    }
+}
+
+/// Reserves the span and backs its pieces.
+fn map(
+    layout: &FrameLayout,
+    granule: u64,
+    source: Source<'_>,
+    huge_pages: HugePages,
+    binding: NodeBinding,
+    host: &HostTopology,
+) -> Result<Mapping, MemoryError> {
+    let span = layout.span_len();
+    let no_addresses = || MemoryError::AddressSpace { span };
+    let align = granule.max(HUGE_ALIGN);
+    let length = usize::try_from(span.0).map_err(|_| no_addresses())?;
+    let residue = layout.span_start() & (align - 1);
+    let reserved = Mapping::reserve(length, align as usize, residue as usize);
+    let mut mapping = reserved.map_err(|_| no_addresses())?;
+    for piece in layout.pieces() {
+        let size = ByteSize(piece.piece.len as u64);
+        let (action, source, huge_pages) = match source {
+            Source::Anonymous => ("map anonymous memory", source, huge_pages),
+            Source::Hugetlb { .. } => ("map huge pages", source, HugePages::Default),
+            Source::Shared { file, offset } => {
+                ("map a file", Source::Shared { file, offset: offset + piece.file_offset }, huge_pages)
+            }
+        };
+        mapping.back(piece.piece, source).map_err(|source| MemoryError::System { action, size, source })?;
+        huge_pages.apply(&mapping, piece.piece)?;
+        if binding == NodeBinding::Bind {
+            let host_node = u32::from(host.node_for(piece.node).id.0);
+            let refused = |source| MemoryError::System { action: "bind frames to a node of the host", size, source };
+            mapping.bind(piece.piece, host_node).map_err(refused)?;
+        }
+    }
+    Ok(mapping)
+}
+
+/// What the pieces bound to each node of the host need; nothing where they are not bound.
+fn needs_by_host_node(layout: &FrameLayout, binding: NodeBinding, host: &HostTopology) -> Vec<(NodeId, ByteSize)> {
+    let need = |id: NodeId| {
+        let pieces = layout.pieces().iter().filter(|piece| host.node_for(piece.node).id == id);
+        (id, ByteSize(pieces.map(|piece| piece.piece.len as u64).sum()))
+    };
+    let bound = host.nodes().iter().filter(|_| binding == NodeBinding::Bind);
+    bound.map(|node| need(node.id)).collect()
+}
+
+pub(crate) fn check_host_memory(
+    layout: &FrameLayout,
+    binding: NodeBinding,
+    host: &HostTopology,
+) -> Result<(), MemoryError> {
+    let (needed, usable) = (layout.backed(), host.usable_memory());
+    if needed > usable {
+        return Err(MemoryError::LargerThanHost { needed, usable });
+    }
+    for (host_node, needed) in needs_by_host_node(layout, binding, host) {
+        let memory = host.nodes().iter().find(|node| node.id == host_node).map_or(ByteSize(0), |node| node.memory);
+        if needed > memory {
+            return Err(MemoryError::LargerThanHostNode { host_node, needed, memory });
+        }
+    }
+    Ok(())
+}
+
+fn check_hugetlb(
+    layout: &FrameLayout,
+    size: HugetlbSize,
+    binding: NodeBinding,
+    host: &HostTopology,
+) -> Result<(), MemoryError> {
+    let pages = |bytes: ByteSize| bytes.0 >> size.shift();
+    let short: fn(HugetlbShortage) -> MemoryError = MemoryError::Hugetlb;
+    hugetlb::check_host(host, size, pages(layout.backed())).map_err(short)?;
+    for (host_node, needed) in needs_by_host_node(layout, binding, host) {
+        hugetlb::check_node(host, host_node, size, pages(needed)).map_err(short)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! Files that hold frames.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use frameyard::ByteSize;
+
+use super::{FileGrowth, MemoryError};
+use crate::sys::descriptor;
+
+/// A file in memory of that length, which it keeps for ever.
+pub(crate) fn in_memory(length: u64) -> Result<File, MemoryError> {
+    let make = || -> io::Result<File> {
+        let file = descriptor::memory_file(c"frameyard")?;
+        file.set_len(length)?;
+        descriptor::seal_size(&file)?;
+        Ok(file)
+    };
+    make().map_err(|source| MemoryError::System { action: "make a memory file", size: ByteSize(length), source })
+}
+
+/// The file with that name, at least `length` long.
+///
+/// The room on its file system is looked at but not taken, as frames are not touched before they are used.
+pub(super) fn with_path(path: &Path, growth: FileGrowth, length: u64) -> Result<File, MemoryError> {
+    let open_error = |source| MemoryError::FileOpen { path: path.to_owned(), source };
+    let mut options = File::options();
+    options.read(true).write(true).create(growth == FileGrowth::Grow);
+    let file = options.open(path).map_err(open_error)?;
+    let metadata = file.metadata().map_err(open_error)?;
+    if !metadata.is_file() {
+        return Err(MemoryError::NotRegularFile(path.to_owned()));
+    }
+    let short = metadata.len() < length;
+    if short && growth == FileGrowth::Refuse {
+        let (needed, size) = (ByteSize(length), ByteSize(metadata.len()));
+        return Err(MemoryError::FileTooSmall { path: path.to_owned(), needed, size });
+    }
+    // `blocks` counts 512 bytes each, whatever the file system's own blocks are.
+    let needed = length.saturating_sub(metadata.blocks().saturating_mul(512));
+    if let Some(available) = descriptor::space_left(&file).map_err(open_error)?
+        && needed > available
+    {
+        let (needed, available) = (ByteSize(needed), ByteSize(available));
+        return Err(MemoryError::FileSystemFull { path: path.to_owned(), needed, available });
+    }
+    if short {
+        let action = "make the file for frames longer";
+        file.set_len(length).map_err(|source| MemoryError::System { action, size: ByteSize(length), source })?;
+    }
+    Ok(file)
+}

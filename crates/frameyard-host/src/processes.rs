@@ -1,0 +1,166 @@
+//! Worker processes: the program executed again, watched until all have ended well or one has not.
+
+use std::fmt;
+use std::io::{self, Read};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdout, Command, ExitStatus};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+/// Why worker processes did not all end well. The others have been ended.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum WorkerError {
+    /// The program could not be executed again.
+    Start {
+        /// The number of the worker.
+        worker: usize,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A worker ended with a failure.
+    Failed {
+        /// The number of the worker.
+        worker: usize,
+        /// How it ended.
+        status: ExitStatus,
+    },
+    /// A worker could not be watched, or its output could not be read.
+    Watch {
+        /// The number of the worker.
+        worker: usize,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl fmt::Display for WorkerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start { worker, source } => write!(f, "cannot start worker process {worker}: {source}"),
+            Self::Failed { worker, status } => match (status.signal(), status.code()) {
+                (Some(signal), _) => write!(f, "worker process {worker} was killed by signal {signal}"),
+                (None, Some(code)) => write!(f, "worker process {worker} failed with exit code {code}"),
+                (None, None) => write!(f, "worker process {worker} failed: {status}"),
+            },
+            Self::Watch { worker, source } => write!(f, "cannot watch worker process {worker}: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for WorkerError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Start { source, .. } | Self::Watch { source, .. } => Some(source),
+            Self::Failed { .. } => None,
+        }
+    }
+}
+
+/// Worker processes that run. Dropping it kills those that still do.
+#[derive(Debug)]
+pub struct Workers {
+    workers: Vec<Worker>,
+}
+
+#[derive(Debug)]
+struct Worker {
+    child: Child,
+    reader: Option<JoinHandle<io::Result<Vec<u8>>>>,
+    status: Option<ExitStatus>,
+}
+
+/// Executes this program again `count` times; `prepare` gives each its arguments and environment.
+///
+/// A worker is a new program, not a fork, so it has no thread and no lock of this one. It inherits what
+/// [`SharedMemoryFile::inherit`](crate::SharedMemoryFile::inherit) opened. Where `prepare` pipes its standard
+/// output, that is collected for [`Workers::wait_all`].
+///
+/// # Errors
+///
+/// [`WorkerError::Start`]; those started before are killed.
+pub fn spawn_workers(count: usize, mut prepare: impl FnMut(&mut Command, usize)) -> Result<Workers, WorkerError> {
+    let program = std::env::current_exe().map_err(|source| WorkerError::Start { worker: 0, source })?;
+    let mut workers = Workers { workers: Vec::with_capacity(count) };
+    for worker in 0..count {
+        let mut command = Command::new(&program);
+        prepare(&mut command, worker);
+        let failed = |source| WorkerError::Start { worker, source };
+        let mut child = command.spawn().map_err(failed)?;
+        let stdout = child.stdout.take();
+        workers.workers.push(Worker { child, reader: None, status: None });
+        if let Some(stdout) = stdout {
+            let reader = thread::Builder::new().spawn(move || read_all(stdout)).map_err(failed)?;
+            workers.workers[worker].reader = Some(reader);
+        }
+    }
+    Ok(workers)
+}
+
+fn read_all(mut stdout: ChildStdout) -> io::Result<Vec<u8>> {
+    let mut output = Vec::new();
+    stdout.read_to_end(&mut output)?;
+    Ok(output)
+}
+
+impl Workers {
+    /// The process numbers of the workers, in their order.
+    #[must_use]
+    pub fn process_ids(&self) -> Vec<u32> {
+        self.workers.iter().map(|worker| worker.child.id()).collect()
+    }
+
+    /// Waits until all have ended well, and returns what each wrote to a piped standard output.
+    ///
+    /// The first that ends otherwise ends the wait: what it left in shared memory may keep the others from
+    /// ever ending, so they are killed.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkerError`] says which worker failed, and how.
+    pub fn wait_all(mut self) -> Result<Vec<Vec<u8>>, WorkerError> {
+        const LONGEST_NAP: Duration = Duration::from_millis(10);
+        let mut nap = Duration::from_micros(100);
+        while self.look()? > 0 {
+            thread::sleep(nap);
+            nap = (nap * 2).min(LONGEST_NAP);
+        }
+        let readers: Vec<_> = self.workers.iter_mut().map(|worker| worker.reader.take()).collect();
+        let mut outputs = Vec::with_capacity(readers.len());
+        for (worker, reader) in readers.into_iter().enumerate() {
+            let output = reader.map_or(Ok(Vec::new()), |reader| reader.join().expect("reading a pipe does not panic"));
+            outputs.push(output.map_err(|source| WorkerError::Watch { worker, source })?);
+        }
+        Ok(outputs)
+    }
+
+    /// Notes who has ended since the last look, and says how many have not.
+    fn look(&mut self) -> Result<usize, WorkerError> {
+        let mut running = 0;
+        for (worker, state) in self.workers.iter_mut().enumerate() {
+            if state.status.is_some() {
+                continue;
+            }
+            match state.child.try_wait().map_err(|source| WorkerError::Watch { worker, source })? {
+                None => running += 1,
+                Some(status) => {
+                    state.status = Some(status);
+                    if !status.success() {
+                        return Err(WorkerError::Failed { worker, status });
+                    }
+                }
+            }
+        }
+        Ok(running)
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        for worker in self.workers.iter_mut().filter(|worker| worker.status.is_none()) {
+            // Both fail only for a process that has ended and been waited for.
+            let _ = worker.child.kill();
+            let _ = worker.child.wait();
+        }
+    }
+}

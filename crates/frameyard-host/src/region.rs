@@ -1,0 +1,178 @@
+//! Plain memory for a memory map or a control region.
+
+use std::fs::File;
+use std::num::NonZeroUsize;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::atomic::AtomicU64;
+
+use frameyard::{ByteSize, NodeId};
+
+use crate::cpu_list::CpuList;
+use crate::memory::{HUGE_ALIGN, HugePages, MemoryError};
+use crate::prefault::{self, PrefaultProgress, Share};
+use crate::sys;
+use crate::sys::mapping::{Mapping, Piece, Source};
+
+/// A range of readable and writable bytes, unmapped when dropped.
+///
+/// New memory is zeroed and takes nothing from the host until it is touched. It begins on 2 MiB. Its length is
+/// that asked for, rounded up to whole pages of the host.
+#[derive(Debug)]
+pub struct Region {
+    mapping: Mapping,
+}
+
+impl Region {
+    /// Zeroed private memory.
+    ///
+    /// Huge pages make a dense table fast; a sparsely written one, as the map of phantom frames, takes less
+    /// memory without.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::Nothing`] for no bytes, [`MemoryError::AddressSpace`] where the process has no room left,
+    /// [`MemoryError::System`] where the kernel refuses.
+    pub fn zeroed(size: ByteSize, huge_pages: HugePages) -> Result<Self, MemoryError> {
+        Self::map(size, huge_pages, Source::Anonymous)
+    }
+
+    /// The bytes of a file from `offset` on, shared with all that map them.
+    pub(crate) fn in_file(file: &File, offset: u64, size: ByteSize, advice: HugePages) -> Result<Self, MemoryError> {
+        Self::map(size, advice, Source::Shared { file: file.as_fd(), offset })
+    }
+
+    fn map(size: ByteSize, huge_pages: HugePages, source: Source<'_>) -> Result<Self, MemoryError> {
+        if size.0 == 0 {
+            return Err(MemoryError::Nothing);
+        }
+        let no_addresses = || MemoryError::AddressSpace { span: size };
+        let length =
+            usize::try_from(size.0).ok().and_then(|bytes| bytes.checked_next_multiple_of(sys::host_page_size()));
+        let length = length.ok_or_else(no_addresses)?;
+        let mut mapping = Mapping::reserve(length, HUGE_ALIGN as usize, 0).map_err(|_| no_addresses())?;
+        let refused = |source| MemoryError::System { action: "map memory", size, source };
+        mapping.back(mapping.whole(), source).map_err(refused)?;
+        huge_pages.apply(&mapping, mapping.whole())?;
+        Ok(Self { mapping })
+    }
+
+    /// The first byte. Who reads or writes it has to see to it that `self` lives as long.
+    #[inline]
+    #[must_use]
+    pub fn base(&self) -> NonNull<u8> {
+        self.mapping.base()
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    pub fn size(&self) -> ByteSize {
+        ByteSize(self.mapping.len() as u64)
+    }
+
+    /// The region as words, for who shares it with other threads or processes. Who reaches the same bytes
+    /// through [`base`](Region::base) meanwhile has to use atomics too.
+    #[must_use]
+    pub fn words(&self) -> &[AtomicU64] {
+        self.mapping.words()
+    }
+
+    /// Lets `size` bytes from `offset` on come from one node of the host alone; rounded in to whole host pages.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::System`] where the kernel refuses.
+    ///
+    /// # Panics
+    ///
+    /// Where the part does not lie inside the region.
+    pub fn bind(&self, offset: ByteSize, size: ByteSize, host_node: NodeId) -> Result<(), MemoryError> {
+        assert!(offset.0.checked_add(size.0).is_some_and(|end| end <= self.size().0), "a part of the region");
+        let page = sys::host_page_size();
+        let start = (offset.0 as usize).next_multiple_of(page);
+        let end = (offset.0 + size.0) as usize / page * page;
+        if start >= end {
+            return Ok(());
+        }
+        let piece = Piece { offset: start, len: end - start };
+        let refused = |source| MemoryError::System { action: "bind memory to a node of the host", size, source };
+        self.mapping.bind(piece, u32::from(host_node.0)).map_err(refused)
+    }
+
+    /// Makes the whole region present in memory, by about so many threads.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::System`] where the kernel fails or is older than 5.14 (`MADV_POPULATE_WRITE`).
+    pub fn prefault(
+        &self,
+        threads: NonZeroUsize,
+        progress: &mut dyn FnMut(PrefaultProgress),
+    ) -> Result<(), MemoryError> {
+        let shares = [Share { cpus: CpuList::default(), pieces: vec![self.mapping.whole()] }];
+        let refused = |source| MemoryError::System { action: "pre-fault memory", size: self.size(), source };
+        prefault::populate(&self.mapping, &shares, HUGE_ALIGN as usize, threads, progress).map_err(refused)
+    }
+
+    /// How many bytes are in memory now. Cost: a walk over the host's page tables.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::System`] where the kernel does not say.
+    pub fn resident(&self) -> Result<ByteSize, MemoryError> {
+        let refused =
+            |source| MemoryError::System { action: "ask which pages are in memory", size: self.size(), source };
+        self.mapping.resident(self.mapping.whole()).map(ByteSize).map_err(refused)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn a_new_region_is_zero_aligned_and_not_resident() {
+        let region = Region::zeroed(ByteSize(5 << 20 | 1), HugePages::Never).unwrap();
+        assert_eq!(region.base().as_ptr() as u64 % HUGE_ALIGN, 0);
+        assert_eq!(region.size().0, (5 << 20) + sys::host_page_size() as u64);
+        assert_eq!(region.resident().unwrap(), ByteSize(0));
+        region.words()[(3 << 20) / 8].store(1, Ordering::Relaxed);
+        assert_eq!(region.resident().unwrap(), ByteSize(sys::host_page_size() as u64));
+        assert_eq!(region.words().iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>(), 1);
+    }
+
+    #[test]
+    fn a_region_far_larger_than_the_host_can_be_reserved() {
+        let region = Region::zeroed(ByteSize(1 << 42), HugePages::Never).unwrap();
+        region.words()[(1 << 42) / 8 - 1].store(1, Ordering::Relaxed);
+        assert_eq!(region.size(), ByteSize(1 << 42));
+    }
+
+    #[test]
+    fn impossible_sizes_are_refused() {
+        assert!(matches!(Region::zeroed(ByteSize(0), HugePages::Default), Err(MemoryError::Nothing)));
+        for size in [1 << 60, u64::MAX] {
+            let error = Region::zeroed(ByteSize(size), HugePages::Default).unwrap_err();
+            assert!(matches!(error, MemoryError::AddressSpace { span } if span.0 == size), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_prefaulted_region_is_resident() {
+        let region = Region::zeroed(ByteSize::mib(4), HugePages::Never).unwrap();
+        let mut last = None;
+        region.prefault(NonZeroUsize::MIN, &mut |progress| last = Some(progress)).unwrap();
+        assert_eq!(region.resident().unwrap(), region.size());
+        assert_eq!(last, Some(PrefaultProgress { done: region.size(), total: region.size() }));
+    }
+
+    #[test]
+    fn a_part_smaller_than_a_page_binds_nothing() {
+        let region = Region::zeroed(ByteSize::mib(2), HugePages::Never).unwrap();
+        // Node 60000 does not exist, so anything else than nothing would be refused.
+        region.bind(ByteSize(1), ByteSize(100), NodeId(60000)).unwrap();
+        assert!(region.bind(ByteSize(1), ByteSize::kib(512), NodeId(60000)).is_err());
+    }
+}

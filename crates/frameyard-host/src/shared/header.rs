@@ -1,0 +1,215 @@
+//! What a memory file begins with: 64-bit little-endian words.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use frameyard::{ByteSize, Geometry, NodeId, Order, Pfn, PfnRange};
+
+use super::{SharedFrames, SharedLayout, aligned};
+use crate::memory::NodeFrames;
+
+const MAGIC: u64 = u64::from_le_bytes(*b"frmyard\0");
+const VERSION: u64 = 1;
+
+/// The words before those of the ranges, in their order.
+const FIXED_WORDS: usize = 16;
+const RANGE_WORDS: usize = 3;
+
+/// More ranges than any machine has.
+const MAX_RANGES: u64 = 1 << 16;
+
+/// A part of the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Part {
+    pub(super) offset: u64,
+    pub(super) len: u64,
+}
+
+/// The header of a memory file. The parts follow it in the order of the fields, without overlap.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Header {
+    pub(super) geometry: Geometry,
+    pub(super) frames: SharedFrames,
+    pub(super) ranges: Vec<NodeFrames>,
+    pub(super) memory_map: Part,
+    pub(super) control: Part,
+    pub(super) frame_bytes: Part,
+    host_page_size: ByteSize,
+}
+
+/// Why a file is no memory file that this program can attach.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// It does not begin as memory files do.
+    NotAMemoryFile,
+    /// It was made by a version of this crate with another header.
+    Version {
+        /// The version of the header.
+        found: u64,
+    },
+    /// It was made on a host with another page size.
+    HostPageSize {
+        /// The page size of that host.
+        made: ByteSize,
+        /// The page size of this one.
+        here: ByteSize,
+    },
+    /// One of its words contradicts the others or the length of the file.
+    Malformed(&'static str),
+}
+
+impl fmt::Display for HeaderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotAMemoryFile => f.write_str("not a memory file of a yard: the first word is another"),
+            Self::Version { found } => {
+                write!(f, "memory file of version {found}: this program attaches version {VERSION}")
+            }
+            Self::HostPageSize { made, here } => {
+                write!(f, "memory file made with host pages of {made}: this host has pages of {here}")
+            }
+            Self::Malformed(what) => write!(f, "malformed memory file: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for HeaderError {}
+
+impl Header {
+    /// The header of a file with these parts; `None` where its length overflows.
+    pub(super) fn new(wanted: &SharedLayout<'_>, frame_bytes: u64, host_page_size: ByteSize) -> Option<Self> {
+        let words = FIXED_WORDS + RANGE_WORDS * wanted.ranges.len();
+        let after = |part: Part| aligned(part.offset.checked_add(part.len)?);
+        let memory_map = Part { offset: aligned(words as u64 * 8)?, len: aligned(wanted.memory_map.0)? };
+        let control = Part { offset: after(memory_map)?, len: aligned(wanted.control.0)? };
+        let frame_bytes = Part { offset: after(control)?, len: frame_bytes };
+        // Offsets in files are signed.
+        i64::try_from(frame_bytes.offset.checked_add(frame_bytes.len)?).ok()?;
+        let (geometry, frames, ranges) = (wanted.geometry, wanted.frames, wanted.ranges.to_vec());
+        Some(Self { geometry, frames, ranges, memory_map, control, frame_bytes, host_page_size })
+    }
+
+    pub(super) fn file_len(&self) -> u64 {
+        self.frame_bytes.offset + self.frame_bytes.len
+    }
+
+    pub(super) fn to_bytes(&self) -> Vec<u8> {
+        let frames = match self.frames {
+            SharedFrames::Memory => 1,
+            SharedFrames::Phantom => 2,
+        };
+        let fixed: [u64; FIXED_WORDS] = [
+            MAGIC,
+            VERSION,
+            self.host_page_size.0,
+            self.geometry.page_size().0,
+            self.geometry.section_size().0,
+            u64::from(self.geometry.pageblock_order().0),
+            u64::from(self.geometry.max_order().0),
+            frames,
+            self.memory_map.offset,
+            self.memory_map.len,
+            self.control.offset,
+            self.control.len,
+            self.frame_bytes.offset,
+            self.frame_bytes.len,
+            self.ranges.len() as u64,
+            0,
+        ];
+        let words = |frames: &NodeFrames| [frames.range.start.0, frames.range.end.0, u64::from(frames.node.0)];
+        fixed.into_iter().chain(self.ranges.iter().flat_map(words)).flat_map(u64::to_le_bytes).collect()
+    }
+
+    /// Reads and checks the header of a file.
+    pub(super) fn read(file: &File) -> io::Result<Result<Self, HeaderError>> {
+        let file_len = file.metadata()?.len();
+        if file_len < FIXED_WORDS as u64 * 8 {
+            return Ok(Err(HeaderError::NotAMemoryFile));
+        }
+        let fixed = read_words(file, 0, FIXED_WORDS)?;
+        let count = match Self::check_fixed(&fixed, file_len) {
+            Ok(count) => count,
+            Err(error) => return Ok(Err(error)),
+        };
+        let ranges = read_words(file, FIXED_WORDS, count * RANGE_WORDS)?;
+        Ok(Self::from_words(&fixed, &ranges, file_len))
+    }
+
+    /// Checks what has to be known before the ranges are read: their number.
+    fn check_fixed(fixed: &[u64], file_len: u64) -> Result<usize, HeaderError> {
+        if fixed[0] != MAGIC {
+            return Err(HeaderError::NotAMemoryFile);
+        }
+        if fixed[1] != VERSION {
+            return Err(HeaderError::Version { found: fixed[1] });
+        }
+        let count = fixed[14];
+        let end = (FIXED_WORDS as u64 + RANGE_WORDS as u64 * count.min(MAX_RANGES)) * 8;
+        if count == 0 || count > MAX_RANGES || end > file_len.min(fixed[8]) {
+            return Err(HeaderError::Malformed("the number of ranges does not fit the header"));
+        }
+        Ok(count as usize)
+    }
+
+    fn from_words(fixed: &[u64], ranges: &[u64], file_len: u64) -> Result<Self, HeaderError> {
+        let malformed = HeaderError::Malformed;
+        let order = |word: u64| u8::try_from(word).map(Order).map_err(|_| malformed("an order is above 255"));
+        let (page, section) = (ByteSize(fixed[3]), ByteSize(fixed[4]));
+        let geometry = Geometry::new(page, section, order(fixed[5])?, order(fixed[6])?)
+            .map_err(|_| malformed("the geometry is impossible"))?;
+        let frames = match fixed[7] {
+            1 => SharedFrames::Memory,
+            2 => SharedFrames::Phantom,
+            _ => return Err(malformed("the kind of frames is unknown")),
+        };
+        let part = |index: usize| Part { offset: fixed[index], len: fixed[index + 1] };
+        let (memory_map, control, frame_bytes) = (part(8), part(10), part(12));
+        let mut end = 0;
+        for part in [memory_map, control, frame_bytes] {
+            if part.offset < end || aligned(part.offset) != Some(part.offset) {
+                return Err(malformed("a part is not aligned or not behind the part before it"));
+            }
+            end = part
+                .offset
+                .checked_add(part.len)
+                .filter(|end| *end <= file_len)
+                .ok_or(malformed("a part ends behind the file"))?;
+        }
+        if memory_map.len == 0 || control.len == 0 {
+            return Err(malformed("the memory map or the control region is empty"));
+        }
+        let mut frame_ranges = Vec::new();
+        for range in ranges.chunks_exact(RANGE_WORDS) {
+            let node = u16::try_from(range[2]).map_err(|_| malformed("a node number is above 65535"))?;
+            let pfns = PfnRange { start: Pfn(range[0]), end: Pfn(range[1]) };
+            frame_ranges.push(NodeFrames { range: pfns, node: NodeId(node) });
+        }
+        let host_page_size = ByteSize(fixed[2]);
+        Ok(Self { geometry, frames, ranges: frame_ranges, memory_map, control, frame_bytes, host_page_size })
+    }
+
+    pub(super) fn check_page_size(&self, here: ByteSize) -> Result<(), HeaderError> {
+        if self.host_page_size == here {
+            return Ok(());
+        }
+        Err(HeaderError::HostPageSize { made: self.host_page_size, here })
+    }
+
+    /// Whether the part for frames is as long as the ranges need.
+    pub(super) fn check_frames(&self, expected: u64) -> Result<(), HeaderError> {
+        if self.frame_bytes.len == expected {
+            return Ok(());
+        }
+        Err(HeaderError::Malformed("the part for frames has another length than the ranges need"))
+    }
+}
+
+fn read_words(file: &File, first: usize, count: usize) -> io::Result<Vec<u64>> {
+    let mut bytes = vec![0; count * 8];
+    file.read_exact_at(&mut bytes, first as u64 * 8)?;
+    let (words, _) = bytes.as_chunks::<8>();
+    Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+}

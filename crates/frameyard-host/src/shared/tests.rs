@@ -1,0 +1,125 @@
+use std::sync::atomic::Ordering;
+
+use frameyard::{NodeId, PageCount, Pfn, PfnRange};
+
+use super::*;
+
+fn ranges() -> Vec<NodeFrames> {
+    let range =
+        |start, end, node| NodeFrames { range: PfnRange { start: Pfn(start), end: Pfn(end) }, node: NodeId(node) };
+    vec![range(1, 0x9f, 0), range(0x100, 0x400, 0), range(0x1000, 0x1200, 1)]
+}
+
+fn created(frames: SharedFrames) -> (SharedMemoryFile, HostTopology) {
+    let host = HostTopology::current().unwrap();
+    let ranges = ranges();
+    let (memory_map, control) = (ByteSize::kib(100), ByteSize(1));
+    let wanted = SharedLayout { geometry: Geometry::X86_64, ranges: &ranges, frames, memory_map, control };
+    (SharedMemoryFile::create(&wanted, &host).unwrap(), host)
+}
+
+/// A copy of a file whose header has one word changed.
+fn with_word(file: &SharedMemoryFile, index: u64, word: u64) -> File {
+    let copy = descriptor::memory_file(c"copy").unwrap();
+    copy.set_len(file.header.file_len()).unwrap();
+    copy.write_all_at(&file.header.to_bytes(), 0).unwrap();
+    copy.write_all_at(&word.to_le_bytes(), index * 8).unwrap();
+    copy
+}
+
+#[test]
+fn an_attached_file_has_the_same_parts_and_the_same_bytes() {
+    let (file, host) = created(SharedFrames::Memory);
+    let attached = SharedMemoryFile::attach(file.file.as_raw_fd(), &host).unwrap();
+    assert_eq!(attached.header, file.header);
+    assert_eq!(attached.ranges(), ranges());
+    assert_eq!(attached.geometry(), Geometry::X86_64);
+
+    let map = file.map_memory_map(HugePages::Default).unwrap();
+    assert!(map.size() >= ByteSize::kib(100));
+    map.words()[0].store(11, Ordering::Relaxed);
+    file.map_control(HugePages::Default).unwrap().words()[0].store(12, Ordering::Relaxed);
+    assert_eq!(attached.map_memory_map(HugePages::Never).unwrap().words()[0].load(Ordering::Relaxed), 11);
+    assert_eq!(attached.map_control(HugePages::Default).unwrap().words()[0].load(Ordering::Relaxed), 12);
+}
+
+#[test]
+fn frames_of_a_file_are_reached_by_frame_number() {
+    let (file, host) = created(SharedFrames::Memory);
+    let memory = file.map_frames(HugePages::Default, &host).unwrap();
+    let first = memory.frame(Pfn(1)).unwrap().as_ptr() as usize;
+    let last = memory.frame(Pfn(0x11ff)).unwrap().as_ptr() as usize;
+    assert_eq!(last - first, 0x11fe << 12);
+    assert_eq!(memory.frame(Pfn(0xa0)), None);
+    assert_eq!(memory.frames(), PageCount(0x9e + 0x300 + 0x200));
+    assert_eq!(memory.resident().unwrap(), ByteSize(0));
+}
+
+#[test]
+fn phantom_frames_take_no_room_in_the_file() {
+    let (file, host) = created(SharedFrames::Phantom);
+    let attached = SharedMemoryFile::attach(file.file.as_raw_fd(), &host).unwrap();
+    let memory = attached.map_frames(HugePages::Default, &host).unwrap();
+    assert_eq!(memory.frame(Pfn(1)), None);
+    assert_eq!(memory.ranges(), ranges());
+    assert_eq!(file.header.frame_bytes.len, 0);
+}
+
+#[test]
+fn an_inherited_descriptor_is_announced_in_the_environment() {
+    let (file, _) = created(SharedFrames::Phantom);
+    let inherited = file.inherit().unwrap();
+    let mut command = Command::new("true");
+    inherited.announce(&mut command);
+    let announced: Vec<_> = command.get_envs().collect();
+    let number = inherited.as_raw_fd().to_string();
+    assert_eq!(announced, [(VARIABLE.as_ref(), Some(number.as_ref()))]);
+}
+
+#[test]
+fn a_file_with_a_wrong_header_is_refused_with_the_reason() {
+    let (file, host) = created(SharedFrames::Memory);
+    let refusal = |index, word| {
+        let copy = with_word(&file, index, word);
+        SharedMemoryFile::attach(copy.as_raw_fd(), &host).unwrap_err().to_string()
+    };
+    assert_eq!(refusal(0, 1), "not a memory file of a yard: the first word is another");
+    assert_eq!(refusal(1, 7), "memory file of version 7: this program attaches version 1");
+    assert!(refusal(2, 1 << 14).starts_with("memory file made with host pages of 16K: this host has pages of"));
+    assert_eq!(refusal(3, 5000), "malformed memory file: the geometry is impossible");
+    assert_eq!(refusal(6, 300), "malformed memory file: an order is above 255");
+    assert_eq!(refusal(7, 0), "malformed memory file: the kind of frames is unknown");
+    let misplaced = "malformed memory file: a part is not aligned or not behind the part before it";
+    assert_eq!(refusal(8, (2 << 20) + 4096), misplaced);
+    assert_eq!(refusal(10, 2 << 20), misplaced);
+    assert_eq!(refusal(13, 1 << 40), "malformed memory file: a part ends behind the file");
+    assert_eq!(refusal(13, u64::MAX), "malformed memory file: a part ends behind the file");
+    assert!(refusal(13, 4096).starts_with("malformed memory file: the part for frames has another length"));
+    let number = "malformed memory file: the number of ranges does not fit the header";
+    assert_eq!([refusal(14, 0), refusal(14, u64::MAX)], [number, number]);
+    assert_eq!(refusal(18, 1 << 16), "malformed memory file: a node number is above 65535");
+    // The end of the first range, past the beginning of the second.
+    assert!(refusal(17, 0x200).ends_with("overlap: each frame belongs to one range"));
+}
+
+#[test]
+fn what_is_no_memory_file_is_refused() {
+    let host = HostTopology::current().unwrap();
+    let short = descriptor::memory_file(c"short").unwrap();
+    let error = SharedMemoryFile::attach(short.as_raw_fd(), &host).unwrap_err();
+    assert!(matches!(error, SharedFileError::Header(HeaderError::NotAMemoryFile)));
+    let error = SharedMemoryFile::attach(1 << 20, &host).unwrap_err();
+    assert!(error.to_string().starts_with("descriptor 1048576: cannot use it as a memory file: Bad file"), "{error}");
+}
+
+#[test]
+fn frames_larger_than_the_host_are_refused() {
+    let host = HostTopology::current().unwrap();
+    let range = PfnRange { start: Pfn(0), end: Pfn(1 << 34) };
+    let ranges = [NodeFrames { range, node: NodeId(0) }];
+    let (memory_map, control) = (ByteSize::mib(1), ByteSize::mib(1));
+    let wanted =
+        SharedLayout { geometry: Geometry::X86_64, ranges: &ranges, frames: SharedFrames::Memory, memory_map, control };
+    let error = SharedMemoryFile::create(&wanted, &host).unwrap_err();
+    assert!(matches!(error, SharedFileError::Memory(MemoryError::LargerThanHost { .. })), "{error}");
+}

@@ -1,0 +1,93 @@
+//! Files without a name, their seals, and handing them to other processes.
+
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use super::check;
+
+/// A new empty file in memory, closed when another program is executed.
+pub(crate) fn memory_file(name: &CStr) -> io::Result<File> {
+    // SAFETY: the name is a C string, and the call touches no other memory of ours.
+    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
+    check(fd)?;
+    // SAFETY: the descriptor was just opened and belongs to nobody else.
+    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+}
+
+/// Holds the size of a memory file for ever, so that nobody who maps it can lose pages under his feet.
+pub(crate) fn seal_size(file: &File) -> io::Result<()> {
+    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
+    // SAFETY: the descriptor is open as long as `file` lives, and the call touches no memory.
+    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })
+}
+
+/// Whether a descriptor stays open when another program is executed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum OnExec {
+    Close,
+    Keep,
+}
+
+/// A second descriptor for what `fd` names.
+///
+/// It does not take over `fd`: an unknown number is an error, and one that names something else is found out
+/// by who reads from the copy.
+pub(crate) fn duplicate(fd: RawFd, on_exec: OnExec) -> io::Result<OwnedFd> {
+    let command = match on_exec {
+        OnExec::Close => libc::F_DUPFD_CLOEXEC,
+        OnExec::Keep => libc::F_DUPFD,
+    };
+    // SAFETY: duplicating changes nothing about `fd`; a number that is not open is an error.
+    let copy = unsafe { libc::fcntl(fd, command, 3) };
+    check(copy)?;
+    // SAFETY: the descriptor was just opened and belongs to nobody else.
+    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
+}
+
+/// How many bytes a user may still write to the file system of a file; `None` where it states no size.
+pub(crate) fn space_left(file: &File) -> io::Result<Option<u64>> {
+    let mut stat = MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the descriptor is open as long as `file` lives, and fstatvfs writes at most one `statvfs`.
+    check(unsafe { libc::fstatvfs(file.as_raw_fd(), stat.as_mut_ptr()) })?;
+    // SAFETY: fstatvfs filled it in, as it returned without an error.
+    let stat = unsafe { stat.assume_init() };
+    Ok((stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sealed_memory_file_keeps_its_size() {
+        let file = memory_file(c"sealed").unwrap();
+        file.set_len(8192).unwrap();
+        seal_size(&file).unwrap();
+        assert!(file.set_len(4096).is_err());
+        assert!(file.set_len(16384).is_err());
+        assert_eq!(file.metadata().unwrap().len(), 8192);
+    }
+
+    #[test]
+    fn a_duplicate_outlives_its_original_and_stays_open_on_exec_only_when_asked() {
+        let file = memory_file(c"copied").unwrap();
+        file.set_len(4096).unwrap();
+        let kept = duplicate(file.as_raw_fd(), OnExec::Keep).unwrap();
+        let closed = duplicate(file.as_raw_fd(), OnExec::Close).unwrap();
+        drop(file);
+        // SAFETY: both descriptors are open, and reading their flags touches no memory.
+        let flags = |fd: &OwnedFd| unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) };
+        assert_eq!(flags(&kept) & libc::FD_CLOEXEC, 0);
+        assert_eq!(flags(&closed) & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+        assert_eq!(File::from(kept).metadata().unwrap().len(), 4096);
+    }
+
+    #[test]
+    fn an_unknown_descriptor_cannot_be_duplicated() {
+        let error = duplicate(1 << 20, OnExec::Close).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+    }
+}

@@ -1,0 +1,63 @@
+//! A yard together with the memory that it lies in.
+
+use std::ops::Deref;
+
+use frameyard::{AttachError, BootError, Layout, MemorySource, RawRegion, Yard, YardConfig};
+
+use crate::platform::HostPlatform;
+use crate::region::Region;
+
+/// A yard and its two regions, which are unmapped after it.
+#[derive(Debug)]
+pub(crate) struct OwnedYard {
+    // Dropped in this order: the view before what it looks at.
+    yard: Yard<HostPlatform>,
+    map: Region,
+    control: Region,
+}
+
+fn raw(region: &Region) -> RawRegion {
+    RawRegion { base: region.base(), size: region.size() }
+}
+
+impl OwnedYard {
+    /// Creates a yard in two regions that nobody has used.
+    pub(crate) fn create(
+        memory: &dyn MemorySource,
+        config: &YardConfig<'_>,
+        layout: &Layout,
+        (map, control): (Region, Region),
+        platform: HostPlatform,
+    ) -> Result<Self, BootError> {
+        // SAFETY: a new region is zeroed and used by nobody else; both move into the result, which keeps them
+        // mapped as long as the yard. The platform hands out addresses of its own mapping of the frames, which
+        // lie in the order of their numbers and belong to whoever holds the frames.
+        let yard = unsafe { Yard::create(memory, config, layout, raw(&map), raw(&control), platform)? };
+        Ok(Self { yard, map, control })
+    }
+
+    /// Looks at a yard that another process has created in a memory file, of which these are two parts.
+    pub(crate) fn attach((map, control): (Region, Region), platform: HostPlatform) -> Result<Self, AttachError> {
+        // SAFETY: the file's header, checked when it was mapped, says that these are its memory map and control
+        // region; both move into the result.
+        let yard = unsafe { Yard::attach(raw(&map), raw(&control), platform)? };
+        Ok(Self { yard, map, control })
+    }
+
+    pub(crate) fn map(&self) -> &Region {
+        &self.map
+    }
+
+    pub(crate) fn control(&self) -> &Region {
+        &self.control
+    }
+}
+
+impl Deref for OwnedYard {
+    type Target = Yard<HostPlatform>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Yard<HostPlatform> {
+        &self.yard
+    }
+}

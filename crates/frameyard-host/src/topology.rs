@@ -1,0 +1,286 @@
+//! The machine that the program runs on: its CPUs, nodes, memory and kernel, read from `/proc` and `/sys`.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use frameyard::{ByteSize, CpuId, NodeId};
+
+use crate::cpu_list::CpuList;
+use crate::sys;
+
+mod memory_limit;
+
+/// A node of the host.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostNode {
+    /// The host's number of the node; numbers may have gaps.
+    pub id: NodeId,
+    /// Its CPUs; none on a node of memory alone.
+    pub cpus: CpuList,
+    /// Its memory; 0 on a node of CPUs alone.
+    pub memory: ByteSize,
+    /// The distances to all nodes in the order of [`HostTopology::nodes`]; 10 is the distance to itself.
+    pub distances: Vec<u16>,
+}
+
+/// What the program knows of the machine it runs on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct HostTopology {
+    root: PathBuf,
+    cpu_model: Option<String>,
+    kernel: String,
+    page_size: ByteSize,
+    memory: ByteSize,
+    memory_limit: Option<ByteSize>,
+    online: CpuList,
+    allowed: CpuList,
+    nodes: Vec<HostNode>,
+}
+
+/// Why the host cannot be read.
+#[derive(Debug)]
+pub enum TopologyError {
+    /// A file of `/proc` or `/sys` is not there or cannot be read.
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file of `/proc` or `/sys` does not hold what it should.
+    Malformed {
+        /// The file.
+        path: PathBuf,
+        /// What should be there.
+        expected: &'static str,
+    },
+    /// The CPUs that this thread may run on cannot be asked for.
+    Affinity(io::Error),
+}
+
+impl fmt::Display for TopologyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read { path, source } => write!(f, "{}: cannot read the host's topology: {source}", path.display()),
+            Self::Malformed { path, expected } => write!(f, "{}: expected {expected}", path.display()),
+            Self::Affinity(source) => write!(f, "cannot ask which CPUs this thread may run on: {source}"),
+        }
+    }
+}
+
+impl std::error::Error for TopologyError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Read { source, .. } | Self::Affinity(source) => Some(source),
+            Self::Malformed { .. } => None,
+        }
+    }
+}
+
+impl HostTopology {
+    /// The machine that this process runs on, and the CPUs that the calling thread may run on.
+    ///
+    /// # Errors
+    ///
+    /// [`TopologyError`] names the file that could not be read or understood.
+    pub fn current() -> Result<Self, TopologyError> {
+        let mut host = Self::read(Path::new("/"))?;
+        let granted = CpuList::of_this_thread().map_err(TopologyError::Affinity)?;
+        let allowed = host.online.intersection(&granted);
+        if !allowed.is_empty() {
+            host.allowed = allowed;
+        }
+        Ok(host)
+    }
+
+    /// The machine that the files under `root` describe (`root/proc`, `root/sys`); all its CPUs are allowed.
+    ///
+    /// A tree without `sys/devices/system/node` is a machine of one node. The page size is always that of the
+    /// running kernel.
+    ///
+    /// # Errors
+    ///
+    /// [`TopologyError`] names the file that could not be read or understood.
+    pub fn read(root: &Path) -> Result<Self, TopologyError> {
+        let online = cpu_list(&root.join("sys/devices/system/cpu/online"))?;
+        let memory = meminfo(root, "MemTotal:")?;
+        let cpuinfo = read_text(&root.join("proc/cpuinfo"))?;
+        Ok(Self {
+            cpu_model: cpuinfo.lines().find_map(model_name),
+            kernel: read_text(&root.join("proc/sys/kernel/osrelease"))?.trim().to_owned(),
+            page_size: ByteSize(sys::host_page_size() as u64),
+            memory,
+            memory_limit: memory_limit::of_this_process(root),
+            nodes: nodes(root, &online, memory)?,
+            allowed: online.clone(),
+            online,
+            root: root.to_owned(),
+        })
+    }
+
+    /// Where `proc` and `sys` were found.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// What the processor calls itself, where the kernel says.
+    #[must_use]
+    pub fn cpu_model(&self) -> Option<&str> {
+        self.cpu_model.as_deref()
+    }
+
+    /// The release of the running kernel.
+    #[must_use]
+    pub fn kernel(&self) -> &str {
+        &self.kernel
+    }
+
+    /// The size of the host's base pages.
+    #[must_use]
+    pub fn page_size(&self) -> ByteSize {
+        self.page_size
+    }
+
+    /// The host's memory.
+    #[must_use]
+    pub fn memory(&self) -> ByteSize {
+        self.memory
+    }
+
+    /// What this process may use of it: less than all where a control group limits it.
+    #[must_use]
+    pub fn usable_memory(&self) -> ByteSize {
+        self.memory_limit.map_or(self.memory, |limit| limit.min(self.memory))
+    }
+
+    /// What the kernel thinks can be used now without swapping; read anew, and no more than the limit.
+    ///
+    /// # Errors
+    ///
+    /// [`TopologyError`] where `/proc/meminfo` does not say.
+    pub fn available_memory(&self) -> Result<ByteSize, TopologyError> {
+        Ok(meminfo(&self.root, "MemAvailable:")?.min(self.usable_memory()))
+    }
+
+    /// The CPUs that run.
+    #[must_use]
+    pub fn online(&self) -> &CpuList {
+        &self.online
+    }
+
+    /// The CPUs that this process may use.
+    #[must_use]
+    pub fn allowed(&self) -> &CpuList {
+        &self.allowed
+    }
+
+    /// The nodes, by ascending number; at least one.
+    #[must_use]
+    pub fn nodes(&self) -> &[HostNode] {
+        &self.nodes
+    }
+
+    /// The host node that stands for a node of a yard: the host's nodes with memory, in turn.
+    #[must_use]
+    pub fn node_for(&self, node: NodeId) -> &HostNode {
+        let with_memory = || self.nodes.iter().filter(|host| host.memory.0 > 0);
+        let count = with_memory().count();
+        let turn = if count == 0 { 0 } else { node.index() % count };
+        with_memory().nth(turn).unwrap_or(&self.nodes[0])
+    }
+
+    /// When the kernel gives private memory huge pages: its word for it, as `always`, `madvise` or `never`.
+    ///
+    /// `None` where the kernel has no transparent huge pages.
+    #[must_use]
+    pub fn huge_page_mode(&self) -> Option<String> {
+        selected_word(&self.root.join("sys/kernel/mm/transparent_hugepage/enabled"))
+    }
+
+    /// When the kernel gives shared memory huge pages: its word for it, as `never` or `advise`.
+    ///
+    /// `None` where the kernel has no transparent huge pages.
+    #[must_use]
+    pub fn shared_huge_page_mode(&self) -> Option<String> {
+        selected_word(&self.root.join("sys/kernel/mm/transparent_hugepage/shmem_enabled"))
+    }
+}
+
+/// The word in brackets, by which the kernel shows which of several settings holds.
+fn selected_word(path: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let (_, behind) = text.split_once('[')?;
+    Some(behind.split_once(']')?.0.to_owned())
+}
+
+fn read_text(path: &Path) -> Result<String, TopologyError> {
+    std::fs::read_to_string(path).map_err(|source| TopologyError::Read { path: path.to_owned(), source })
+}
+
+fn cpu_list(path: &Path) -> Result<CpuList, TopologyError> {
+    let malformed = |_| TopologyError::Malformed { path: path.to_owned(), expected: "a list of CPUs, as 0-3,8" };
+    read_text(path)?.parse().map_err(malformed)
+}
+
+fn model_name(line: &str) -> Option<String> {
+    let (key, value) = line.split_once(':')?;
+    matches!(key.trim(), "model name" | "Model" | "cpu" | "uarch").then(|| value.trim().to_owned())
+}
+
+fn meminfo(root: &Path, key: &'static str) -> Result<ByteSize, TopologyError> {
+    let path = root.join("proc/meminfo");
+    let text = read_text(&path)?;
+    let line = text.lines().find_map(|line| line.strip_prefix(key));
+    line.and_then(kib_value).ok_or(TopologyError::Malformed {
+        path,
+        expected: if key == "MemTotal:" { "a line MemTotal: N kB" } else { "a line MemAvailable: N kB" },
+    })
+}
+
+fn kib_value(text: &str) -> Option<ByteSize> {
+    text.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024).map(ByteSize)
+}
+
+fn nodes(root: &Path, online: &CpuList, memory: ByteSize) -> Result<Vec<HostNode>, TopologyError> {
+    let folder = root.join("sys/devices/system/node");
+    if !folder.join("online").exists() {
+        return Ok(vec![HostNode { id: NodeId(0), cpus: online.clone(), memory, distances: vec![10] }]);
+    }
+    // The kernel writes sets of nodes as it writes sets of CPUs.
+    let numbers = cpu_list(&folder.join("online"))?;
+    let mut nodes = Vec::new();
+    for CpuId(number) in numbers.as_slice().iter().copied() {
+        let folder = folder.join(format!("node{number}"));
+        let too_many = || TopologyError::Malformed { path: folder.clone(), expected: "a node number below 65536" };
+        nodes.push(HostNode {
+            id: NodeId(u16::try_from(number).map_err(|_| too_many())?),
+            cpus: cpu_list(&folder.join("cpulist"))?.intersection(online),
+            memory: node_memory(&folder.join("meminfo"))?,
+            distances: distances(&folder.join("distance"))?,
+        });
+    }
+    if nodes.is_empty() {
+        return Err(TopologyError::Malformed { path: folder.join("online"), expected: "at least one node" });
+    }
+    if let [only] = nodes.as_mut_slice() {
+        // Memory added while the machine ran may not show in the node's own file.
+        only.memory = only.memory.max(memory);
+    }
+    Ok(nodes)
+}
+
+fn node_memory(path: &Path) -> Result<ByteSize, TopologyError> {
+    let text = read_text(path)?;
+    let value = text.lines().find_map(|line| line.split_once("MemTotal:")).and_then(|(_, value)| kib_value(value));
+    value.ok_or(TopologyError::Malformed { path: path.to_owned(), expected: "a line Node N MemTotal: M kB" })
+}
+
+fn distances(path: &Path) -> Result<Vec<u16>, TopologyError> {
+    let parsed: Result<Vec<u16>, _> = read_text(path)?.split_whitespace().map(str::parse).collect();
+    parsed.map_err(|_| TopologyError::Malformed { path: path.to_owned(), expected: "distances, as 10 21" })
+}
+
+#[cfg(test)]
+mod tests;

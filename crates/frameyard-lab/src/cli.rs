@@ -1,0 +1,107 @@
+//! The command line: the commands, their arguments, and how a refusal is worded.
+//!
+//! Each command has a struct of its own under here; groups of options that several share
+//! ([`MachineArgs`], [`YardArgs`], [`RunArgs`], [`OutputArgs`]) are flattened into it.
+
+mod machine_args;
+mod machines_args;
+mod run_args;
+mod values;
+mod yard_args;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand, ValueHint};
+use clap_complete::Shell;
+
+use crate::Failure;
+use crate::version::LONG_VERSION;
+
+pub use machine_args::{GeometryArgs, MachineArgs};
+pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
+pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
+pub use values::{AccessKind, Amount, KernelFormat, ParseAmountError, ParsePcpSizingError, PcpSizing, Policy};
+pub use values::{ProcFile, TaskMode, Workload};
+pub use yard_args::{BootArgs, LayoutArgs, ShowArgs, YardArgs};
+
+/// The whole command line.
+#[derive(Parser, Debug)]
+#[command(
+    name = "frameyard",
+    version = LONG_VERSION,
+    about = "Boots, measures and shows page-frame allocators",
+    disable_help_subcommand = true,
+    arg_required_else_help = false
+)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Subcommand, Debug)]
+pub enum Command {
+    /// Lists the built-in machines, or prints a machine's description
+    Machines(MachinesArgs),
+    /// Prints the completion script of a shell
+    Completions(CompletionsArgs),
+    /// Writes the manual pages into a folder
+    Man(ManArgs),
+}
+
+/// How results are written.
+#[derive(Args, Clone, Debug)]
+pub struct OutputArgs {
+    /// Print one JSON object instead of text
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Arguments of `completions`.
+#[derive(Args, Debug)]
+pub struct CompletionsArgs {
+    /// The shell to complete in
+    pub shell: Shell,
+}
+
+/// Arguments of `man`.
+#[derive(Args, Debug)]
+pub struct ManArgs {
+    /// Where the pages go; made if it does not exist
+    #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    pub folder: PathBuf,
+}
+
+/// Reads a command line, the program's own name first.
+///
+/// `--help` and `--version` are printed here, and end the program.
+///
+/// # Errors
+///
+/// [`Failure::Input`], whose one line says what was wrong and what would be right.
+pub fn parse<I, T>(arguments: I) -> Result<Cli, Failure>
+where
+    I: IntoIterator<Item = T>,
+    T: Into<OsString> + Clone,
+{
+    Cli::try_parse_from(arguments).map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => error.exit(),
+        _ => refusal(&error),
+    })
+}
+
+/// What clap says in a paragraph, in a line: without the usage, and without its own `error:`.
+fn refusal(error: &clap::Error) -> Failure {
+    let text = error.render().to_string();
+    let end = ["\nUsage:", "\nFor more information"].iter().filter_map(|mark| text.find(mark)).min();
+    let paragraph = text[..end.unwrap_or(text.len())].trim();
+    let paragraph = paragraph.strip_prefix("error:").unwrap_or(paragraph).trim();
+    // A tip stands in a paragraph of its own.
+    let line = paragraph.replace("\n\n", ";\n");
+    let says_what_is_right =
+        ["tip:", "[possible values:", "[subcommands:", "for '"].iter().any(|mark| line.contains(mark));
+    Failure::input(if says_what_is_right { line } else { format!("{line}; see --help") })
+}

@@ -1,0 +1,117 @@
+//! Options that choose a machine and change it.
+
+use clap::{Args, ValueHint};
+use frameyard::{ByteSize, Geometry, GeometryError, Order};
+
+use super::values::{order, pageblock_order, positive_size};
+
+/// Which machine, how much of it, and with what behind its frames.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Machine")]
+pub struct MachineArgs {
+    /// A built-in machine, or a file: a description (TOML), /proc/iomem, or a kernel's boot messages
+    /// [default: the machine this runs on]
+    #[arg(long, value_name = "NAME|FILE", value_hint = ValueHint::AnyPath)]
+    pub machine: Option<String>,
+
+    /// The machine this runs on
+    #[arg(long, conflicts_with = "machine")]
+    pub host: bool,
+
+    /// Scale the machine to this much memory, as in 64M, 8G or 1T
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub memory: Option<ByteSize>,
+
+    /// A full memory map, and no memory behind the frames: for machines larger than this one
+    #[arg(long)]
+    pub phantom: bool,
+
+    /// The geometry, where it is not the machine's own.
+    #[command(flatten)]
+    pub geometry: GeometryArgs,
+}
+
+/// Changes to a machine's geometry.
+#[derive(Args, Clone, Copy, Default, Debug)]
+pub struct GeometryArgs {
+    /// Page size: 4K, 8K, 16K or 64K [default: the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub page_size: Option<ByteSize>,
+
+    /// Section size, a power of two [default: the machine's]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub section_size: Option<ByteSize>,
+
+    /// Order of a pageblock [default: the machine's]
+    #[arg(long, value_name = "ORDER", value_parser = pageblock_order)]
+    pub pageblock_order: Option<Order>,
+
+    /// Order of the largest blocks [default: the machine's]
+    #[arg(long, value_name = "ORDER", value_parser = order)]
+    pub max_order: Option<Order>,
+}
+
+impl GeometryArgs {
+    /// A machine's geometry with these changes.
+    ///
+    /// # Errors
+    ///
+    /// [`GeometryError`] when the four numbers together are no geometry.
+    pub fn apply(&self, machine: Geometry) -> Result<Geometry, GeometryError> {
+        Geometry::new(
+            self.page_size.unwrap_or(machine.page_size()),
+            self.section_size.unwrap_or(machine.section_size()),
+            self.pageblock_order.unwrap_or(machine.pageblock_order()),
+            self.max_order.unwrap_or(machine.max_order()),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        machine: MachineArgs,
+    }
+
+    fn read(line: &str) -> Result<MachineArgs, String> {
+        let words = std::iter::once("x").chain(line.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.machine).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn the_default_is_the_machines_own_geometry() {
+        let args = read("").unwrap();
+        assert!(args.machine.is_none() && !args.host && args.memory.is_none() && !args.phantom);
+        assert_eq!(args.geometry.apply(Geometry::X86_64), Ok(Geometry::X86_64));
+    }
+
+    #[test]
+    fn geometry_options_replace_single_numbers() {
+        let args = read("--page-size 64K --section-size 512M").unwrap();
+        let geometry = args.geometry.apply(Geometry::X86_64).unwrap();
+        assert_eq!((geometry.page_size(), geometry.section_size()), (ByteSize::kib(64), ByteSize::mib(512)));
+        assert_eq!((geometry.pageblock_order(), geometry.max_order()), (Order(9), Order(10)));
+        let args = read("--pageblock-order 10 --max-order 9").unwrap();
+        assert_eq!(args.geometry.apply(Geometry::X86_64), Err(GeometryError::PageblockOrder(Order(10))));
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_what_would_be_right() {
+        for (line, says) in [
+            ("--memory 0", "more than nothing"),
+            ("--memory 12Q", "write digits and K, M, G, T or P"),
+            ("--memory 99999999999P", "overflows"),
+            ("--max-order 16", "from 0 to 15"),
+            ("--pageblock-order 0", "at least order 1"),
+            ("--machine server-1t --host", "cannot be used with"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(says), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! Arguments of the commands that run workloads.
+
+use std::num::NonZeroU32;
+
+use clap::{Args, Subcommand};
+use frameyard::Order;
+
+use super::values::{order, positive_number};
+use super::{AccessKind, MachineArgs, OutputArgs, Policy, TaskMode, YardArgs};
+
+/// Who runs a workload, how often, and under which policies.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Runs")]
+pub struct RunArgs {
+    /// Policies to compare
+    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_enum, default_value = "vanilla")]
+    pub policies: Vec<Policy>,
+
+    /// Numbers of tasks to run with
+    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = positive_number)]
+    pub tasks: Vec<NonZeroU32>,
+
+    /// What a task is
+    #[arg(long, value_enum, default_value_t)]
+    pub mode: TaskMode,
+
+    /// Runs of each row, of which the median is reported
+    #[arg(long, value_name = "N", default_value = "5", value_parser = positive_number)]
+    pub repeat: NonZeroU32,
+
+    /// Seed of the random choices
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+
+    /// Lift the limit of about five minutes on 2 CPUs
+    #[arg(long)]
+    pub full: bool,
+}
+
+/// Arguments of `bench`.
+#[derive(Args, Clone, Debug)]
+#[command(arg_required_else_help = false, disable_help_subcommand = true)]
+pub struct BenchArgs {
+    /// The workload.
+    #[command(subcommand)]
+    pub workload: BenchWorkload,
+}
+
+/// A workload that runs natively.
+#[derive(Subcommand, Clone, Debug)]
+pub enum BenchWorkload {
+    /// Allocates and frees blocks
+    Alloc(AllocArgs),
+}
+
+/// Arguments of `bench alloc`.
+#[derive(Args, Clone, Debug)]
+pub struct AllocArgs {
+    /// How the blocks are allocated and freed
+    #[arg(
+        long = "kind",
+        value_name = "KINDS",
+        value_delimiter = ',',
+        value_enum,
+        default_value = "repeat,bulk,random"
+    )]
+    pub kinds: Vec<AccessKind>,
+
+    /// Orders of the blocks
+    #[arg(long = "order", value_name = "ORDERS", value_delimiter = ',', default_value = "0,3,9", value_parser = order)]
+    pub orders: Vec<Order>,
+
+    /// The machine.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// The yard.
+    #[command(flatten)]
+    pub yard: YardArgs,
+    /// The runs.
+    #[command(flatten)]
+    pub runs: RunArgs,
+    /// How the result is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        bench: BenchArgs,
+    }
+
+    fn read(line: &str) -> Result<AllocArgs, String> {
+        let words = std::iter::once("x").chain(line.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        let BenchWorkload::Alloc(args) = line.bench.workload;
+        Ok(args)
+    }
+
+    #[test]
+    fn a_bare_benchmark_runs_every_row() {
+        let args = read("alloc").unwrap();
+        assert_eq!(args.kinds, [AccessKind::Repeat, AccessKind::Bulk, AccessKind::Random]);
+        assert_eq!(args.orders, [Order(0), Order(3), Order(9)]);
+        assert_eq!(args.runs.tasks.iter().map(|tasks| tasks.get()).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((args.runs.repeat.get(), args.runs.seed, args.runs.full), (5, 1, false));
+        assert_eq!((args.runs.mode, args.runs.policies), (TaskMode::Threads, vec![Policy::Vanilla]));
+    }
+
+    #[test]
+    fn lists_are_written_with_commas() {
+        let args = read("alloc --kind bulk --order 0,10 --tasks 1,2,4 --mode processes --repeat 9").unwrap();
+        assert_eq!((args.kinds, args.orders), (vec![AccessKind::Bulk], vec![Order(0), Order(10)]));
+        assert_eq!(args.runs.tasks.len(), 3);
+        assert_eq!((args.runs.mode, args.runs.repeat.get()), (TaskMode::Processes, 9));
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_what_would_be_right() {
+        for (line, says) in [
+            ("", "[subcommands: alloc]"),
+            ("alloc --tasks 0", "from 1"),
+            ("alloc --order 0,16", "from 0 to 15"),
+            ("alloc --policy fast", "possible values: vanilla"),
+            ("alloc --kind bulk,slow", "possible values: repeat, bulk, random"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(says), "{line}: {error}");
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Values of options: enumerations, and small languages such as `25%` or `fraction:8`.
+
+use std::fmt;
+use std::num::{NonZeroU8, NonZeroU32};
+use std::str::FromStr;
+
+use clap::ValueEnum;
+use frameyard::{ByteSize, ParseSizeError};
+
+/// A file of /proc that `show` prints.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ProcFile {
+    /// Free blocks of each order, by zone
+    Buddyinfo,
+    /// Free blocks by migration type, and pageblocks of each type
+    Pagetypeinfo,
+    /// Zones: page counts, watermarks, reserves, per-CPU lists
+    Zoneinfo,
+    /// Counters of the whole machine
+    Vmstat,
+}
+
+/// Whose version of a /proc format is printed.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum KernelFormat {
+    /// Linux 6.1
+    #[value(name = "6.1")]
+    V6_1,
+    /// Linux 6.12
+    #[default]
+    #[value(name = "6.12")]
+    V6_12,
+}
+
+/// How a workload accesses the allocator.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccessKind {
+    /// Allocates and frees one block a step, after half the memory was allocated
+    Repeat,
+    /// Allocates a task's share of half the memory, then frees it
+    Bulk,
+    /// As bulk, freed in an order shuffled across all tasks
+    Random,
+}
+
+/// What the tasks of a workload are.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum TaskMode {
+    /// Threads of one process
+    #[default]
+    Threads,
+    /// Processes that share the yard
+    Processes,
+}
+
+/// A workload, where one is named as a value.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Workload {
+    /// Allocating and freeing blocks, as in `bench alloc`
+    Alloc,
+}
+
+/// A policy of the allocator.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Policy {
+    /// As the kernel does: merge on every free
+    #[default]
+    Vanilla,
+}
+
+/// An amount of memory: a size, or a share of what there is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Amount {
+    /// So many bytes.
+    Size(ByteSize),
+    /// So many percent, at most 100.
+    Percent(u8),
+}
+
+impl Amount {
+    /// The amount in bytes, of a total.
+    #[must_use]
+    pub fn of(self, total: ByteSize) -> ByteSize {
+        match self {
+            Self::Size(size) => size,
+            Self::Percent(percent) => ByteSize((u128::from(total.0) * u128::from(percent) / 100) as u64),
+        }
+    }
+}
+
+/// Why a text is no amount of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ParseAmountError {
+    /// Not a whole number from 0 to 100 before the `%`.
+    Percent,
+    /// Not a size either.
+    Size(ParseSizeError),
+}
+
+impl fmt::Display for ParseAmountError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Percent => f.write_str("not a percentage: write a whole number from 0 to 100 and %, as in 25%"),
+            Self::Size(error) => write!(f, "{error}, or a percentage, as in 25%"),
+        }
+    }
+}
+
+impl std::error::Error for ParseAmountError {}
+
+impl FromStr for Amount {
+    type Err = ParseAmountError;
+
+    fn from_str(text: &str) -> Result<Self, ParseAmountError> {
+        match text.strip_suffix('%') {
+            Some(percent) => match percent.parse() {
+                Ok(percent @ 0..=100) => Ok(Self::Percent(percent)),
+                _ => Err(ParseAmountError::Percent),
+            },
+            None => text.parse().map(Self::Size).map_err(ParseAmountError::Size),
+        }
+    }
+}
+
+/// How `batch` and `high` of the per-CPU lists are chosen.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum PcpSizing {
+    /// `high` from the low watermark and the number of local CPUs.
+    #[default]
+    Scaled,
+    /// `high` six times the batch, as kernels before 5.14 had it.
+    Classic,
+    /// `high` is the zone's managed pages divided by this, shared among the local CPUs.
+    Fraction(NonZeroU32),
+    /// `high` is this many pages.
+    Fixed(NonZeroU32),
+}
+
+/// Why a text names no way of sizing the per-CPU lists.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ParsePcpSizingError {
+    /// None of the four forms.
+    Form,
+    /// What follows the colon is no positive number below 2³².
+    Number,
+}
+
+impl fmt::Display for ParsePcpSizingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Form => "write scaled, classic, fraction:N or fixed:N",
+            Self::Number => "the number must be from 1 to 4294967295, as in fraction:8",
+        })
+    }
+}
+
+impl std::error::Error for ParsePcpSizingError {}
+
+impl FromStr for PcpSizing {
+    type Err = ParsePcpSizingError;
+
+    fn from_str(text: &str) -> Result<Self, ParsePcpSizingError> {
+        let number = |digits: &str| digits.parse::<NonZeroU32>().map_err(|_| ParsePcpSizingError::Number);
+        match text.split_once(':') {
+            None if text == "scaled" => Ok(Self::Scaled),
+            None if text == "classic" => Ok(Self::Classic),
+            Some(("fraction", digits)) => number(digits).map(Self::Fraction),
+            Some(("fixed", digits)) => number(digits).map(Self::Fixed),
+            _ => Err(ParsePcpSizingError::Form),
+        }
+    }
+}
+
+impl fmt::Display for PcpSizing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scaled => f.write_str("scaled"),
+            Self::Classic => f.write_str("classic"),
+            Self::Fraction(number) => write!(f, "fraction:{number}"),
+            Self::Fixed(number) => write!(f, "fixed:{number}"),
+        }
+    }
+}
+
+/// A size that is not zero.
+pub(super) fn positive_size(text: &str) -> Result<ByteSize, String> {
+    match text.parse() {
+        Ok(ByteSize(0)) => Err("must be more than nothing, as in 64M or 8G".to_owned()),
+        Ok(size) => Ok(size),
+        Err(error) => Err(ParseSizeError::to_string(&error)),
+    }
+}
+
+/// A number of tasks or runs.
+pub(super) fn positive_number(text: &str) -> Result<NonZeroU32, String> {
+    text.parse().map_err(|_| "write a whole number from 1 to 4294967295".to_owned())
+}
+
+/// An order of blocks.
+pub(super) fn order(text: &str) -> Result<frameyard::Order, String> {
+    let highest = frameyard::ORDER_SLOTS - 1;
+    match text.parse() {
+        Ok(order) if usize::from(order) <= highest => Ok(frameyard::Order(order)),
+        _ => Err(format!("write an order from 0 to {highest}")),
+    }
+}
+
+/// The order of a pageblock, which is at least 1.
+pub(super) fn pageblock_order(text: &str) -> Result<frameyard::Order, String> {
+    text.parse::<NonZeroU8>().map_err(|_| "a pageblock has at least order 1".to_owned()).and_then(|_| order(text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_sizes_or_percentages() {
+        assert_eq!("2G".parse(), Ok(Amount::Size(ByteSize::gib(2))));
+        assert_eq!("25%".parse(), Ok(Amount::Percent(25)));
+        assert_eq!("101%".parse::<Amount>(), Err(ParseAmountError::Percent));
+        assert_eq!("-1%".parse::<Amount>(), Err(ParseAmountError::Percent));
+        assert_eq!("lots".parse::<Amount>(), Err(ParseAmountError::Size(ParseSizeError::Malformed)));
+    }
+
+    #[test]
+    fn a_percentage_of_the_largest_total_does_not_overflow() {
+        assert_eq!(Amount::Percent(100).of(ByteSize(u64::MAX)), ByteSize(u64::MAX));
+        assert_eq!(Amount::Percent(25).of(ByteSize::gib(8)), ByteSize::gib(2));
+        assert_eq!(Amount::Size(ByteSize(5)).of(ByteSize::gib(8)), ByteSize(5));
+    }
+
+    #[test]
+    fn each_way_of_sizing_prints_as_it_is_written() {
+        for text in ["scaled", "classic", "fraction:8", "fixed:512"] {
+            assert_eq!(text.parse::<PcpSizing>().unwrap().to_string(), text);
+        }
+        assert_eq!("fraction:0".parse::<PcpSizing>(), Err(ParsePcpSizingError::Number));
+        assert_eq!("fixed:-3".parse::<PcpSizing>(), Err(ParsePcpSizingError::Number));
+        for text in ["", "fraction", "Scaled", "scaled:2", "half:2"] {
+            assert_eq!(text.parse::<PcpSizing>(), Err(ParsePcpSizingError::Form), "{text}");
+        }
+    }
+}

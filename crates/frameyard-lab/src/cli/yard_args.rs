@@ -1,0 +1,105 @@
+//! Arguments of the commands that bring up a yard and look at it.
+
+use clap::Args;
+
+use super::{Amount, KernelFormat, MachineArgs, OutputArgs, PcpSizing, Policy, ProcFile, Workload};
+
+/// How a yard is set up on its machine.
+#[derive(Args, Clone, Copy, Debug)]
+#[command(next_help_heading = "Yard")]
+pub struct YardArgs {
+    /// Memory of the Movable zones: a size, or a percentage as in 25% [default: none]
+    #[arg(long, value_name = "SIZE|PERCENT")]
+    pub movable: Option<Amount>,
+
+    /// Size of the per-CPU lists: scaled, classic, fraction:N or fixed:N
+    #[arg(long, value_name = "SIZING", default_value_t)]
+    pub pcp_sizing: PcpSizing,
+}
+
+/// Arguments of `boot`.
+#[derive(Args, Clone, Debug)]
+pub struct BootArgs {
+    /// The machine.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// The yard.
+    #[command(flatten)]
+    pub yard: YardArgs,
+    /// The policy to boot with
+    #[arg(long, value_enum, default_value_t)]
+    pub policy: Policy,
+    /// How the result is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Arguments of `show`.
+#[derive(Args, Clone, Debug)]
+pub struct ShowArgs {
+    /// What to print
+    #[arg(value_name = "FILE")]
+    pub file: ProcFile,
+    /// The machine.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// The yard.
+    #[command(flatten)]
+    pub yard: YardArgs,
+    /// The policy to boot with
+    #[arg(long, value_enum, default_value_t)]
+    pub policy: Policy,
+    /// The kernel whose format is printed
+    #[arg(long, value_enum, default_value_t)]
+    pub format: KernelFormat,
+    /// Run a workload first
+    #[arg(long, value_name = "WORKLOAD")]
+    pub after: Option<Workload>,
+    /// How the result is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// Arguments of `layout`.
+#[derive(Args, Clone, Debug)]
+pub struct LayoutArgs {
+    /// How the result is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        show: ShowArgs,
+    }
+
+    fn read(line: &str) -> Result<ShowArgs, String> {
+        let words = std::iter::once("x").chain(line.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.show).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn show_prints_the_newer_kernels_format_unless_told_otherwise() {
+        let args = read("zoneinfo").unwrap();
+        assert_eq!((args.file, args.format, args.after), (ProcFile::Zoneinfo, KernelFormat::V6_12, None));
+        assert_eq!((args.yard.pcp_sizing, args.yard.movable), (PcpSizing::Scaled, None));
+        let args = read("buddyinfo --format 6.1 --after alloc --movable 10% --pcp-sizing fixed:512").unwrap();
+        assert_eq!((args.format, args.after), (KernelFormat::V6_1, Some(Workload::Alloc)));
+        assert_eq!(args.yard.movable, Some(Amount::Percent(10)));
+        assert_eq!(args.yard.pcp_sizing.to_string(), "fixed:512");
+    }
+
+    #[test]
+    fn show_refuses_what_it_does_not_know() {
+        assert!(read("slabinfo").unwrap_err().contains("possible values: buddyinfo, pagetypeinfo, zoneinfo, vmstat"));
+        assert!(read("vmstat --format 5.4").unwrap_err().contains("possible values: 6.1, 6.12"));
+        assert!(read("vmstat --movable 200%").unwrap_err().contains("0 to 100"));
+        assert!(read("vmstat --pcp-sizing half").unwrap_err().contains("scaled, classic, fraction:N or fixed:N"));
+    }
+}

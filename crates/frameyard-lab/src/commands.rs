@@ -1,0 +1,24 @@
+//! What each command does: arguments in, a typed outcome out.
+//!
+//! A command's `run` measures or looks up; how its outcome is written is the outcome's own
+//! [`Outcome`](crate::output::Outcome) implementation.
+
+mod completions;
+mod machines;
+mod man;
+
+use crate::Failure;
+use crate::cli::{Cli, Command};
+
+/// Runs a command and prints what it found.
+///
+/// # Errors
+///
+/// [`Failure`], in the words of the command.
+pub fn run(cli: Cli) -> Result<(), Failure> {
+    match cli.command {
+        Command::Machines(args) => machines::run(&args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
+    }
+}

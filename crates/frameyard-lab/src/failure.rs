@@ -1,0 +1,96 @@
+//! Why the program ends without having done what it was asked: one line and an exit code.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+/// A reason to end without success.
+///
+/// Its `Display` form is a single line whatever the text it was made from.
+#[derive(Debug)]
+pub enum Failure {
+    /// Bad usage or bad input, which the user can put right: exit code 2.
+    Input(Box<dyn Error + Send + Sync>),
+    /// The program could not do it here and now: exit code 1.
+    RunTime(Box<dyn Error + Send + Sync>),
+    /// Whoever read standard output went away, as `head` does when it has enough: exit code 0, silently.
+    OutputClosed,
+}
+
+impl Failure {
+    /// Bad usage or bad input.
+    pub fn input(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::Input(reason.into())
+    }
+
+    /// A failure at run time.
+    pub fn run_time(reason: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        Self::RunTime(reason.into())
+    }
+
+    /// The exit code, as a number.
+    #[must_use]
+    pub fn code(&self) -> u8 {
+        match self {
+            Self::Input(_) => 2,
+            Self::RunTime(_) => 1,
+            Self::OutputClosed => 0,
+        }
+    }
+
+    /// Prints the line to standard error and returns the exit code.
+    pub(crate) fn report(&self) -> ExitCode {
+        if !matches!(self, Self::OutputClosed) {
+            anstream::eprintln!("{ERROR}error:{ERROR:#} {self}");
+        }
+        ExitCode::from(self.code())
+    }
+}
+
+const ERROR: anstyle::Style = anstyle::AnsiColor::Red.on_default().bold();
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Self::Input(reason) | Self::RunTime(reason) => reason.to_string(),
+            Self::OutputClosed => return f.write_str("standard output was closed"),
+        };
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        f.write_str(lines.next().unwrap_or("unknown"))?;
+        lines.try_for_each(|line| write!(f, " {line}"))
+    }
+}
+
+impl Error for Failure {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        match self {
+            Self::Input(reason) | Self::RunTime(reason) => reason.source(),
+            Self::OutputClosed => None,
+        }
+    }
+}
+
+impl From<io::Error> for Failure {
+    /// For errors of writing to standard output.
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::BrokenPipe { Self::OutputClosed } else { Self::run_time(error) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_is_one_line_whatever_it_was_made_from() {
+        assert_eq!(Failure::input("one\n\n  two\nthree\n").to_string(), "one two three");
+        assert_eq!(Failure::run_time("").to_string(), "unknown");
+    }
+
+    #[test]
+    fn a_closed_reader_is_no_failure() {
+        assert_eq!(Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)).code(), 0);
+        assert_eq!(Failure::from(io::Error::from(io::ErrorKind::StorageFull)).code(), 1);
+    }
+}

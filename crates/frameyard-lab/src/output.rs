@@ -1,0 +1,70 @@
+//! How results leave the program: one JSON object, or text for people.
+//!
+//! A command returns a typed outcome; what it looks like is in its [`Outcome`] implementation, and
+//! [`print()`] chooses the form. Errors never come this way: they are a line on standard error.
+
+mod host_facts;
+mod json;
+mod progress;
+mod table;
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value};
+
+use crate::Failure;
+use crate::cli::OutputArgs;
+
+pub use host_facts::HostFacts;
+pub use json::{RowError, Rows, SCHEMA};
+pub use progress::progress_bar;
+pub use table::Table;
+
+/// What a command found out, ready to be rendered either way.
+pub trait Outcome {
+    /// The command, as it was typed: `boot`, `bench alloc`.
+    fn command(&self) -> &'static str;
+
+    /// The name of the machine it is about, if it is about one.
+    fn machine(&self) -> Option<&str> {
+        None
+    }
+
+    /// Values of the whole run, which stand beside `rows` in JSON. By default there are none.
+    fn totals(&self) -> Map<String, Value> {
+        Map::new()
+    }
+
+    /// The rows, flat and with the same keys in each.
+    ///
+    /// # Errors
+    ///
+    /// [`RowError`] when they are not.
+    fn rows(&self) -> Result<Rows, RowError>;
+
+    /// Writes the outcome for people. By default all rows as a table.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        Table::of(&self.rows().map_err(io::Error::other)?).write(out)
+    }
+}
+
+/// Prints an outcome to standard output.
+///
+/// # Errors
+///
+/// [`Failure::OutputClosed`] when the reader went away, [`Failure::RunTime`] when writing failed otherwise or
+/// the rows of the outcome do not agree.
+pub fn print(outcome: &dyn Outcome, form: &OutputArgs) -> Result<(), Failure> {
+    // Strips the colours where standard output is no terminal, or the user wants none (NO_COLOR).
+    let mut out = io::BufWriter::new(anstream::stdout().lock());
+    if form.json {
+        json::write(outcome, &HostFacts::read(), &mut out)?;
+    } else {
+        outcome.write_text(&mut out)?;
+    }
+    Ok(out.flush()?)
+}

@@ -1,0 +1,164 @@
+use super::*;
+
+const PAGE: ByteSize = ByteSize(4096);
+
+/// A map over 16 MiB of real bytes from 16 MiB on, with lists of `INLINE` regions.
+fn backed<const INLINE: usize>() -> Memblock<TestMemory, INLINE> {
+    let mut map = Memblock::with_geometry(TestMemory::new(at(16), mib(16)), Geometry::X86_64);
+    map.add(at(16), mib(16)).unwrap();
+    map
+}
+
+fn page(number: u64) -> PhysAddr {
+    PhysAddr(at(16).0 + number * PAGE.0)
+}
+
+#[test]
+fn thousands_of_reservations_grow_the_list_into_memory_of_the_map() {
+    let mut map: Memblock<_> = backed::<128>();
+    map.allow_resize();
+    let reserved = |count: u64| (0..count).map(|index| page(2 * index));
+    for base in reserved(1600) {
+        map.reserve(base, PAGE).unwrap();
+    }
+    let (base, size) = map.array_of(RegionList::Reserved).expect("the list has left the struct");
+    assert!(map.is_memory(base) && map.is_reserved(base));
+    assert!(size.0 >= 1600 * size_of::<Region>() as u64);
+    assert_eq!(map.array_of(RegionList::Memory), None);
+    assert!(reserved(1600).all(|base| map.reserved_at(base).is_some_and(|region| region.size == PAGE)));
+    assert_eq!(map.reserved_size(), ByteSize(1600 * PAGE.0 + size.0), "the arrays on the way were all given back");
+}
+
+#[test]
+fn thousands_of_memory_regions_grow_the_list_into_memory_that_is_mapped() {
+    let mut map: Memblock<_> = backed::<128>();
+    map.set_current_limit(at(32));
+    map.allow_resize();
+    for index in 0..3000 {
+        map.add_node(at(64 + 2 * index), mib(1), NodeId((index % 7) as u16), RegionFlags::NONE).unwrap();
+    }
+    assert_eq!(map.memory().len(), 3001);
+    let (base, _) = map.array_of(RegionList::Memory).expect("the list has left the struct");
+    assert_eq!(map.node_of(base), map.memory()[0].node);
+    assert!(map.is_reserved(base));
+    assert!(map.memory().is_sorted_by_key(|region| region.base));
+    assert_eq!(map.reserved().len(), 1, "all arrays but the last were given back");
+}
+
+#[test]
+fn a_full_list_that_may_not_grow_refuses_and_stays_as_it_is() {
+    let mut map = backed::<4>();
+    for index in 0..4 {
+        map.reserve(page(2 * index), PAGE).unwrap();
+    }
+    let before = map.reserved().to_vec();
+    let full = MemblockError::ListFull { list: RegionList::Reserved, capacity: 4 };
+    assert_eq!(map.reserve(page(100), PAGE), Err(full));
+    assert_eq!(map.reserve(page(1), PAGE), Err(full), "what fills a gap takes a slot before it merges");
+    assert_eq!(map.phys_free(PhysAddr(page(2).0 + 16), ByteSize(16)), Err(full), "a cut takes a slot");
+    assert_eq!(map.reserved(), before);
+}
+
+#[test]
+fn freeing_whole_regions_needs_no_slot() {
+    let mut map = backed::<4>();
+    for index in 0..4 {
+        map.reserve(page(2 * index), PAGE).unwrap();
+    }
+    map.phys_free(page(2), ByteSize(3 * PAGE.0)).unwrap();
+    assert_eq!(map.reserved().len(), 2);
+}
+
+#[test]
+fn a_list_that_finds_no_room_refuses_and_stays_as_it_is() {
+    let mut map = backed::<4>();
+    map.allow_resize();
+    map.set_current_limit(at(16));
+    for index in 0..4 {
+        map.reserve(page(2 * index), PAGE).unwrap();
+    }
+    let before = map.reserved().to_vec();
+    let no_room = MemblockError::NoRoomToGrow { list: RegionList::Reserved, size: PAGE };
+    assert_eq!(map.reserve(page(100), PAGE), Err(no_room));
+    assert_eq!(map.reserved(), before);
+    map.set_current_limit(at(32));
+    map.reserve(page(100), PAGE).unwrap();
+}
+
+#[test]
+fn a_list_does_not_grow_into_memory_that_is_not_mapped() {
+    let mut map: Memblock<_, 4> = Memblock::with_geometry(NothingMapped, Geometry::X86_64);
+    map.add(at(16), mib(16)).unwrap();
+    map.allow_resize();
+    for index in 0..4 {
+        map.reserve(page(2 * index), PAGE).unwrap();
+    }
+    let last = PhysAddr(at(32).0 - PAGE.0);
+    assert_eq!(map.reserve(page(100), PAGE), Err(MemblockError::Unmapped { base: last, size: PAGE }));
+    assert_eq!(map.reserved().len(), 4);
+}
+
+#[test]
+fn the_new_array_avoids_the_range_that_is_being_reserved() {
+    let mut map = backed::<4>();
+    map.allow_resize();
+    for index in 0..4 {
+        map.reserve(page(2 * index), PAGE).unwrap();
+    }
+    // All that is free above page 100 is about to be reserved: the array must go below.
+    map.reserve(page(100), mib(16)).unwrap();
+    assert_eq!(map.array_of(RegionList::Reserved), Some((page(99), PAGE)));
+}
+
+#[test]
+fn the_new_array_avoids_memory_that_is_being_removed_or_cut_off() {
+    let mut map = backed::<4>();
+    map.allow_resize();
+    for index in 1..4 {
+        map.add(at(64 * index), mib(1)).unwrap();
+    }
+    map.set_current_limit(at(32));
+    map.remove(at(24), mib(7)).unwrap();
+    let (base, _) = map.array_of(RegionList::Memory).unwrap();
+    assert!(map.is_memory(base));
+
+    let mut map = backed::<4>();
+    map.allow_resize();
+    for index in 0..4 {
+        map.reserve(page(2 * index), ByteSize(PAGE.0 / 2)).unwrap();
+    }
+    map.cap(PhysAddr(page(0).0 + 16), mib(1)).unwrap();
+    let (base, _) = map.array_of(RegionList::Reserved).unwrap();
+    assert!(map.is_memory(base) && map.is_reserved(base));
+}
+
+#[test]
+fn the_array_of_a_list_cannot_be_freed_from_under_it() {
+    let mut map = backed::<4>();
+    map.allow_resize();
+    for index in 0..5 {
+        map.reserve(page(2 * index), PAGE).unwrap();
+    }
+    let list = RegionList::Reserved;
+    let (base, size) = map.array_of(list).unwrap();
+    let before = map.reserved().to_vec();
+    let held = Err(MemblockError::HoldsRegionArray { list, base, size });
+    assert_eq!(map.phys_free(PhysAddr(base.0 + 8), ByteSize(1)), held);
+    assert_eq!(map.cap(at(16), mib(4)), held);
+    assert_eq!(map.enforce_memory_limit(mib(4)), held);
+    assert_eq!(map.phys_free(PhysAddr(base.0 + 8), ByteSize(0)), Ok(()), "no bytes are freed");
+    assert_eq!(map.reserved(), before);
+    assert_eq!(map.phys_mem_size(), mib(16));
+}
+
+#[test]
+fn a_map_with_grown_lists_can_be_moved_to_another_thread() {
+    let mut map = backed::<4>();
+    map.allow_resize();
+    for index in 0..50 {
+        map.reserve(page(2 * index), PAGE).unwrap();
+    }
+    let regions = map.reserved().to_vec();
+    let moved = std::thread::spawn(move || map.reserved().to_vec()).join().unwrap();
+    assert_eq!(moved, regions);
+}

@@ -4,6 +4,15 @@
 //! map, the pageblock types, the platform); [`LockedZone`] is a view that holds the zone lock, and the only
 //! type with operations on free lists.
 //!
+//! # Protocol
+//!
+//! Free lists, their links in the pages, pageblock types and the counters are written by the holder of the zone
+//! lock alone, with plain (relaxed) accesses. Taking the lock acquires what the last holder released with it, so
+//! the holder sees all of it as the last one left it, and the frames that it takes off a list as their freeing
+//! owner left them. Whoever reads without the lock (`_racy`) may see any recent value: watermark checks and
+//! statistics do, and decide nothing that must hold. `free_pages` and `free_cma` are written once per holding,
+//! so such a reader never sees the dip while blocks are split or merged; the `nonempty` bits may show one.
+//!
 //! # Lock order
 //!
 //! A per-CPU lock may be held when a zone lock is taken, never the other way round. No two zone locks and no
@@ -115,7 +124,7 @@ pub(crate) struct Placement {
 pub(crate) struct Zone {
     pub(crate) facts: ZoneFacts,
     lock: LockLine,
-    /// Frames on the free lists; written under the lock, read racily by watermark checks.
+    /// Frames on the free lists; written when the lock is given back, read racily by watermark checks.
     free_pages: AtomicU64,
     free_cma: AtomicU64,
     reserved_highatomic: AtomicU64,
@@ -264,13 +273,21 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         if contention == Contention::Contended {
             add_exclusive(&self.zone.events.contended, 1);
         }
-        LockedZone { view: self }
+        LockedZone { view: self, free_change: 0, cma_change: 0 }
     }
 }
 
 /// A zone whose lock is held; unlocks when dropped.
+///
+/// What the free lists gain and lose is summed up here and added to the zone's counters once, before the lock is
+/// given back. Blocks that are split or merged leave the lists for a moment: a watermark check on another CPU
+/// must not take that for a shortage.
 pub(crate) struct LockedZone<'a, P: Platform> {
     view: ZoneView<'a, P>,
+    /// What `free_pages` is to change by, modulo 2⁶⁴.
+    free_change: u64,
+    /// What `free_cma` is to change by, modulo 2⁶⁴.
+    cma_change: u64,
 }
 
 impl<'a, P: Platform> core::ops::Deref for LockedZone<'a, P> {
@@ -283,6 +300,25 @@ impl<'a, P: Platform> core::ops::Deref for LockedZone<'a, P> {
 }
 
 impl<P: Platform> LockedZone<'_, P> {
+    /// Frames on the free lists, exactly.
+    fn free_pages(&self) -> PageCount {
+        PageCount(self.zone.free_pages_racy().0.wrapping_add(self.free_change))
+    }
+
+    /// Frames of type Cma on the free lists, exactly.
+    fn free_cma(&self) -> PageCount {
+        PageCount(self.zone.free_cma_racy().0.wrapping_add(self.cma_change))
+    }
+
+    fn publish_counts(&mut self) {
+        if self.free_change != 0 {
+            add_exclusive(&self.zone.free_pages, self.free_change);
+        }
+        if self.cma_change != 0 {
+            add_exclusive(&self.zone.free_cma, self.cma_change);
+        }
+    }
+
     /// Counts a block handed out past the per-CPU lists.
     pub(crate) fn count_direct_allocation(&self) {
         add_exclusive(&self.zone.events.direct_allocations, 1);
@@ -297,6 +333,7 @@ impl<P: Platform> LockedZone<'_, P> {
 impl<P: Platform> Drop for LockedZone<'_, P> {
     #[inline]
     fn drop(&mut self) {
+        self.publish_counts();
         self.view.platform.unlock(LockId::Zone(self.view.id), &self.view.zone.lock.0);
     }
 }

@@ -37,7 +37,7 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(crate) fn take_block(&mut self, order: Order, migrate_type: MigrateType, cma: CmaUse) -> Option<Pfn> {
         let cma = migrate_type == MigrateType::Movable && cma == CmaUse::Allowed;
         if cma
-            && self.zone.free_cma_racy().0 > self.zone.free_pages_racy().0 / 2
+            && self.free_cma().0 > self.free_pages().0 / 2
             && let Some(pfn) = self.take_smallest(order, MigrateType::Cma)
         {
             return Some(pfn);
@@ -64,7 +64,7 @@ impl<P: Platform> LockedZone<'_, P> {
     ) -> usize {
         let mut taken = 0;
         // CMA is balanced against ordinary memory block by block.
-        if migrate_type != MigrateType::Movable || cma == CmaUse::Refused || self.zone.free_cma_racy().0 == 0 {
+        if migrate_type != MigrateType::Movable || cma == CmaUse::Refused || self.free_cma().0 == 0 {
             taken = self.take_many(order, migrate_type, count, &mut take);
         }
         while taken < count {

@@ -81,7 +81,7 @@ impl<P: Platform> LockedZone<'_, P> {
             bits.store(bits.load(Ordering::Relaxed) | 1 << order.0, Ordering::Relaxed);
         }
         add_exclusive(&list.blocks, 1);
-        self.count_free(order, migrate_type, add_exclusive);
+        self.count_free(order, migrate_type, u64::wrapping_add);
     }
 
     /// Takes a block off the free list that its tag names; the caller owns the head afterwards and gives it a new tag.
@@ -109,7 +109,7 @@ impl<P: Platform> LockedZone<'_, P> {
             let bits = &self.zone.nonempty[migrate_type.index()];
             bits.store(bits.load(Ordering::Relaxed) & !(1 << order.0), Ordering::Relaxed);
         }
-        self.count_free(order, migrate_type, sub_exclusive);
+        self.count_free(order, migrate_type, u64::wrapping_sub);
     }
 
     /// Moves a free block to the list of another type (the kernel's `move_to_free_list`).
@@ -147,17 +147,18 @@ impl<P: Platform> LockedZone<'_, P> {
         self.map.linked(Link(list.last.load(Ordering::Relaxed)))
     }
 
+    /// Counts a block that joins or leaves the free lists, for [`publish_counts`](Self::publish_counts).
     #[inline(always)]
-    fn count_free(&self, order: Order, migrate_type: MigrateType, change: fn(&AtomicU64, u64)) {
+    fn count_free(&mut self, order: Order, migrate_type: MigrateType, change: fn(u64, u64) -> u64) {
         let PageCount(pages) = order.pages();
         add_exclusive(&self.zone.events.pages_moved, pages);
         match migrate_type {
             MigrateType::Isolate => {}
             MigrateType::Cma => {
-                change(&self.zone.free_pages, pages);
-                change(&self.zone.free_cma, pages);
+                self.free_change = change(self.free_change, pages);
+                self.cma_change = change(self.cma_change, pages);
             }
-            _ => change(&self.zone.free_pages, pages),
+            _ => self.free_change = change(self.free_change, pages),
         }
     }
 }

@@ -14,6 +14,11 @@
 //! caller still running on the CPU that the lists belong to: it may have moved on; it then uses a list that is
 //! not its own, under that list's lock.
 //!
+//! Words are read and written relaxed: taking the lock acquires what the last holder released when it gave the
+//! lock back. The same pair hands over the bytes of a frame: its old owner wrote them before it pushed the frame,
+//! the new one touches them after it popped it. A frame that passes through the zone is handed over by the zone
+//! lock likewise. `_racy` readers see any recent value, and two words that need not belong together.
+//!
 //! # Counting equations
 //!
 //! - `high − room` of a group = Σ over its lists of (array length + packed blocks) × 2^order; the groups are the
@@ -200,11 +205,11 @@ impl PerCpuPages {
         self.held_racy(Group::Small)
     }
 
-    /// Frames held by a group of lists, a moment ago.
+    /// Frames held by a group of lists, a moment ago; of no meaning, but never huge, while the limits change.
     pub(crate) fn held_racy(&self, group: Group) -> PageCount {
         let high = self.high[group as usize].load(Ordering::Relaxed);
         let room = self.room[group as usize].load(Ordering::Relaxed);
-        PageCount(u64::from(high.wrapping_sub(room)))
+        PageCount((high.wrapping_sub(room) as i32).max(0) as u64)
     }
 
     /// Takes the lock if nobody has it. The caller says which lists these are, so that nothing is read for it.

@@ -2,6 +2,9 @@
 //!
 //! [`Layout::plan`] needs no memory of its own and says how much a yard would take; the caller provides the
 //! map and the control region, zeroed; `init` writes them. Nothing is kept on a heap.
+//!
+//! `init` writes the header's magic word last, with Release. `attach` reads it first, with Acquire: a process that
+//! finds it sees the whole yard, one that does not is told that there is none.
 
 use core::fmt;
 

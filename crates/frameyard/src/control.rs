@@ -5,21 +5,21 @@
 
 use core::ptr::NonNull;
 
-#[cfg(loom)]
-pub(crate) use modelled::ModelledRegion;
-
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 #[cfg(loom)]
 mod modelled;
+
+#[cfg(loom)]
+pub(crate) use modelled::ModelledRegion;
 
 /// Types that may lie in the control region.
 ///
 /// # Safety
 ///
 /// The type consists of atomics alone (so that shared references to it may be held while others change it),
-/// all-zero bytes are a valid value and its default, it has no padding that matters and no `Drop`, and its alignment is at
-/// most [`TABLE_ALIGN`].
+/// all-zero bytes are a valid value and its default, it has no padding that matters and no `Drop`, and its
+/// alignment is at most [`TABLE_ALIGN`].
 pub(crate) unsafe trait AllAtomic: Default + 'static {}
 
 // SAFETY: an atomic integer is valid for all bytes.

@@ -4,7 +4,6 @@ use std::boxed::Box;
 use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering as StdOrdering};
 use std::vec::Vec;
 
 use loom::cell::UnsafeCell;
@@ -142,10 +141,11 @@ impl Platform for ModelPlatform {
 pub(super) struct Contents {
     cells: Vec<UnsafeCell<u64>>,
     /// Seen by no model: a witness of the order that loom has chosen.
-    owned: Vec<AtomicBool>,
+    owned: Vec<Cell<bool>>,
 }
 
-// SAFETY: loom checks every access to the cells for races; that is what they are for.
+// SAFETY: loom checks every access to the modelled cells for races, that is what they are for; all threads of a
+// model run on one thread, which alone touches the others.
 unsafe impl Send for Contents {}
 // SAFETY: as above.
 unsafe impl Sync for Contents {}
@@ -154,14 +154,14 @@ impl Contents {
     fn new(frames: u64) -> Self {
         Self {
             cells: (0..frames).map(|_| UnsafeCell::new(0)).collect(),
-            owned: (0..frames).map(|_| AtomicBool::new(false)).collect(),
+            owned: (0..frames).map(|_| Cell::new(false)).collect(),
         }
     }
 
     /// Begins to own a block, and writes to it.
     pub(super) fn own(&self, pfn: Pfn, order: Order) {
         for frame in Self::frames(pfn, order) {
-            assert!(!self.owned[frame].swap(true, StdOrdering::Relaxed), "frame {frame} was handed out twice");
+            assert!(!self.owned[frame].replace(true), "frame {frame} was handed out twice");
             self.write(frame);
         }
     }
@@ -170,7 +170,7 @@ impl Contents {
     pub(super) fn disown(&self, pfn: Pfn, order: Order) {
         for frame in Self::frames(pfn, order) {
             self.write(frame);
-            self.owned[frame].store(false, StdOrdering::Relaxed);
+            self.owned[frame].set(false);
         }
     }
 

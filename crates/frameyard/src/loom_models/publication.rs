@@ -1,5 +1,7 @@
 //! Publication of a yard (`boot`): whoever finds the magic word sees everything that was written before it.
 
+use std::sync::Arc;
+
 use loom::thread;
 
 use super::machine::{Locks, Machine};
@@ -7,7 +9,6 @@ use super::{assert_fails, explore};
 use crate::sync::{Weakness, weakened};
 use crate::units::Order;
 use crate::{AttachError, PcpSizing};
-use std::sync::Arc;
 
 /// What is said where the magic word is seen, but not what belongs to it.
 const UNFINISHED: &str = "an unfinished yard was found";
@@ -16,7 +17,9 @@ const UNFINISHED: &str = "an unfinished yard was found";
 fn create_and_attach() {
     let machine = Machine::bare(1, PcpSizing::Fixed(2), Locks::SOUND);
     let creator = Arc::clone(&machine);
-    let creator = thread::spawn(move || drop(creator.create()));
+    let creator = thread::spawn(move || {
+        creator.create();
+    });
     match machine.attach(1) {
         Ok(runner) => {
             let free = runner.yard.free_pages();

@@ -1,7 +1,6 @@
 //! Two frees of one block (`yard::free`): the exchange of the tag decides, and one alone succeeds.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::machine::{LARGEST, Locks, Machine, Runner};
 use super::{assert_fails, explore};
@@ -17,13 +16,11 @@ fn free_twice(order: Order, sizing: PcpSizing) {
     let main = Machine::boot(1, sizing, Locks::SOUND);
     let pfn = if order == Order::ZERO { upper_of_two_frames(&main) } else { main.take(order).unwrap() };
     main.disown(pfn, order);
-    let freed = Arc::new(AtomicU32::new(0));
+    let freed = Arc::new(Mutex::new(0));
     let threads = [0, 1].map(|cpu| {
         let freed = Arc::clone(&freed);
         main.start(cpu, move |runner| match runner.yard.free(pfn, order) {
-            Ok(()) => {
-                freed.fetch_add(1, Ordering::Relaxed);
-            }
+            Ok(()) => *freed.lock().unwrap() += 1,
             Err(error) => {
                 assert!(matches!(error.problem, FreeProblem::AlreadyFree(_)), "the loser was told: {error}");
             }
@@ -32,7 +29,7 @@ fn free_twice(order: Order, sizing: PcpSizing) {
     for thread in threads {
         thread.join().unwrap();
     }
-    assert_eq!(freed.load(Ordering::Relaxed), 1, "{BOTH}");
+    assert_eq!(*freed.lock().unwrap(), 1, "{BOTH}");
     main.finish();
 }
 

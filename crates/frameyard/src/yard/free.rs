@@ -1,7 +1,8 @@
 //! Freeing: the check that decides between racing frees, the fast path, and what a bad free is told.
 //!
 //! The tag of the block's page is exchanged in one atomic step from allocated to per-CPU. Of two threads that
-//! free the same block at once one succeeds; the other finds it free already and changes nothing.
+//! free the same block at once one succeeds; the other finds it free already and changes nothing. The exchange
+//! decides this alone, so it is relaxed; the lock of the list that the block goes to orders everything else.
 
 use super::{FreeError, FreeProblem, Yard};
 use crate::boot::Poisoning;

@@ -3,6 +3,7 @@
 //! A command's `run` measures or looks up; how its outcome is written is the outcome's own
 //! [`Outcome`](crate::output::Outcome) implementation.
 
+mod bench;
 mod completions;
 mod machines;
 mod man;
@@ -18,6 +19,7 @@ use crate::cli::{Cli, Command};
 pub fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Machines(args) => machines::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -115,7 +115,7 @@ impl<P: Platform> Yard<P> {
         let view = self.zone_view(zone);
         let mut locked = view.lock();
         locked.free_block(pfn, order, view.blocks.get(pfn));
-        locked.count_direct_free();
+        locked.count_direct_free(order);
         Ok(())
     }
 

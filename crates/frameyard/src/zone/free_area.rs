@@ -150,7 +150,6 @@ impl<P: Platform> LockedZone<'_, P> {
     #[inline(always)]
     fn count_free(&self, order: Order, migrate_type: MigrateType, change: fn(&AtomicU64, u64)) {
         let PageCount(pages) = order.pages();
-        add_exclusive(&self.zone.events.pages_moved, pages);
         match migrate_type {
             MigrateType::Isolate => {}
             MigrateType::Cma => {

@@ -177,6 +177,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             }
             got += picked.len;
         }
+        locked.count_moved(PageCount((got as u64) << refill.order.0));
         drop(locked);
         let pages = (got as u64 * refill.order.pages().0) as u32;
         sub(&self.pcp.room[refill.list.group() as usize], pages);
@@ -271,6 +272,7 @@ fn free_picked<'a, P: Platform>(
         prefetch_merges(view, picked, order);
     }
     let locked = locked.get_or_insert_with(|| view.lock());
+    locked.count_moved(PageCount((picked.len as u64) << order.0));
     let mut rest = picked.entries();
     while let Some((first, others)) = rest.split_first() {
         let run = run_length(*first, others, order);

@@ -303,6 +303,28 @@ fn zeroed_frames_are_zero_and_poison_finds_who_wrote_to_free_memory() {
 }
 
 #[test]
+fn a_range_with_a_damaged_frame_is_refused_and_the_frame_put_aside() {
+    let memory = [(PfnRange::new(Pfn(0x1000), PageCount(16 * MIB)), NodeId(0))];
+    let cpus = [NodeId(0)];
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, poisoning: Poisoning::On, ..YardConfig::new(&cpus) };
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let mut yard = Fixture::new(&table, &config, Frames::Real);
+    let range = PfnRange { start: Pfn(0x1008), end: Pfn(0x101c) };
+    let whole = yard.frames_at(range, Gfp::KERNEL).unwrap();
+    let behind = whole.as_ptr().unwrap();
+    drop(whole);
+    // SAFETY: the memory is the fixture's; nobody holds the frames, which is the point.
+    unsafe { behind.add(4096 * 9).write(1) };
+    let damaged = RangeError::Poisoned { pfn: Pfn(0x1011), block: Pfn(0x1010), order: order(3) };
+    assert_eq!(yard.alloc_range(range, Gfp::KERNEL), Err(damaged));
+    assert_eq!(yard.poison_hits(), 1);
+    assert_eq!(yard.frame_info(Pfn(0x1011)).unwrap().state, FrameState::Poisoned);
+    let rest = yard.alloc_range(PfnRange { start: Pfn(0x1008), end: Pfn(0x1010) }, Gfp::KERNEL).unwrap();
+    yard.free_range(rest).unwrap();
+    yard.keep(PageCount(8));
+}
+
+#[test]
 fn zeroing_phantom_frames_is_an_error_that_loses_nothing() {
     let yard = Fixture::small(1, 16 * MIB);
     let before = yard.free_pages();

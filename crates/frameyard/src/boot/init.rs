@@ -86,15 +86,13 @@ fn write_ranges(
     layout: &Layout,
 ) -> Result<(), BootError> {
     let mut at = 0;
-    memory.for_each_memory(&mut |range, node| {
-        layout.cutter.cut(range, node, &mut |piece, zone| {
-            if at < tables.range_starts.len() && layout.frames.contains(piece.start) {
-                tables.range_starts[at].store(piece.start.0, Ordering::Relaxed);
-                tables.range_ends[at].store(piece.end.0, Ordering::Relaxed);
-                tables.range_zones[at].store(zone.0, Ordering::Relaxed);
-            }
-            at += 1;
-        });
+    layout.cutter.for_each_range(memory, &mut |range, zone| {
+        if at < tables.range_starts.len() && layout.frames.contains(range.start) {
+            tables.range_starts[at].store(range.start.0, Ordering::Relaxed);
+            tables.range_ends[at].store(range.end.0, Ordering::Relaxed);
+            tables.range_zones[at].store(zone.0, Ordering::Relaxed);
+        }
+        at += 1;
     });
     if at != tables.range_starts.len() {
         return Err(BootError::LayoutMismatch);

@@ -52,14 +52,29 @@ impl ZoneCutter {
         (ZoneId::new(node, kind), end)
     }
 
-    /// Calls `visit` with each piece of a range and its zone.
-    pub(crate) fn cut(&self, range: PfnRange, node: NodeId, visit: &mut dyn FnMut(PfnRange, ZoneId)) {
-        let mut start = range.start;
-        while start < range.end {
-            let (zone, zone_end) = self.zone_at(start, node);
-            let end = zone_end.min(range.end);
-            visit(PfnRange { start, end }, zone);
-            start = end;
+    /// Calls `visit` with each range of memory, cut at zone borders, and its zone.
+    ///
+    /// Neighbouring ranges of the same zone become one, as blocks merge across their border.
+    pub(crate) fn for_each_range(&self, memory: &dyn MemorySource, visit: &mut dyn FnMut(PfnRange, ZoneId)) {
+        let mut pending: Option<(PfnRange, ZoneId)> = None;
+        memory.for_each_memory(&mut |range, node| {
+            let mut start = range.start;
+            while start < range.end {
+                let (zone, zone_end) = self.zone_at(start, node);
+                let end = zone_end.min(range.end);
+                match &mut pending {
+                    Some((last, owner)) if *owner == zone && last.end == start => last.end = end,
+                    _ => {
+                        if let Some((last, owner)) = pending.replace((PfnRange { start, end }, zone)) {
+                            visit(last, owner);
+                        }
+                    }
+                }
+                start = end;
+            }
+        });
+        if let Some((last, owner)) = pending {
+            visit(last, owner);
         }
     }
 }
@@ -130,11 +145,9 @@ impl Layout {
         let cutter = ZoneCutter::new(config.geometry, config.zone_limits, movable_starts(memory, config)?);
         let mut populated = [false; MAX_NODES * ZoneKind::COUNT];
         let mut ranges = 0;
-        memory.for_each_memory(&mut |range, node| {
-            cutter.cut(range, node, &mut |_, zone| {
-                populated[zone.index()] = true;
-                ranges += 1;
-            });
+        cutter.for_each_range(memory, &mut |_, zone| {
+            populated[zone.index()] = true;
+            ranges += 1;
         });
         let zones = populated.iter().filter(|populated| **populated).count();
         let (spans, control_bytes) = plan_tables(frames, &found, config, zones, ranges).ok_or(BootError::TooLarge)?;

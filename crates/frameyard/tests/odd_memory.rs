@@ -2,8 +2,11 @@
 
 mod fixture;
 
-use fixture::{Fixture, Frames};
-use frameyard::{Gfp, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig, ZoneLimits};
+use fixture::{Fixture, Frames, order};
+use frameyard::{
+    ByteSize, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, WatermarkOptions, YardConfig,
+    ZoneLimits,
+};
 
 fn frames(start: u64, count: u64) -> PfnRange {
     PfnRange::new(Pfn(start), PageCount(count))
@@ -18,4 +21,20 @@ fn neighbouring_ranges_of_one_zone_are_one_range() {
     assert_eq!(yard.memory_ranges().map(|(range, _)| range).collect::<Vec<_>>(), [frames(0x1000, 0x1000)]);
     let across = yard.alloc_range(frames(0x1100, 0x40), Gfp::KERNEL).unwrap();
     yard.free_range(across).unwrap();
+}
+
+#[test]
+fn a_pageblock_that_zones_share_keeps_its_type() {
+    let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(2), Order(6), Order(8)).unwrap();
+    // Node 0 reaches over both ends of node 1, within one pageblock.
+    let memory =
+        [(frames(0x1000, 0x20), NodeId(0)), (frames(0x1020, 0x10), NodeId(1)), (frames(0x1030, 0x10), NodeId(0))];
+    let cpus = [NodeId(0), NodeId(1)];
+    let watermarks = WatermarkOptions { min_free_kbytes: Some(0), ..WatermarkOptions::default() };
+    let config = YardConfig { geometry, zone_limits: ZoneLimits::NONE, watermarks, ..YardConfig::new(&cpus) };
+    let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
+    fixture::run_on(0);
+    let unmovable = yard.alloc(order(4), Gfp::KERNEL | Gfp::THISNODE).unwrap();
+    yard.validate().unwrap();
+    yard.free(unmovable, order(4)).unwrap();
 }

@@ -38,3 +38,20 @@ fn a_pageblock_that_zones_share_keeps_its_type() {
     yard.validate().unwrap();
     yard.free(unmovable, order(4)).unwrap();
 }
+
+#[test]
+fn huge_blocks_of_the_maximum_order_are_drained_at_the_ends_of_the_map() {
+    let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(4), Order(10), Order(10)).unwrap();
+    // Three blocks: the first and the last have no buddy in the map.
+    let memory = [(frames(0x1400, 0xc00), NodeId(0))];
+    let cpus = [NodeId(0)];
+    let watermarks = WatermarkOptions { min_free_kbytes: Some(0), ..WatermarkOptions::default() };
+    let config = YardConfig { geometry, zone_limits: ZoneLimits::NONE, watermarks, ..YardConfig::new(&cpus) };
+    let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
+    let blocks: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(order(10), Gfp::KERNEL).ok()).collect();
+    assert!(blocks.contains(&Pfn(0x1400)));
+    for pfn in blocks {
+        yard.free(pfn, order(10)).unwrap();
+    }
+    yard.drain_all();
+}

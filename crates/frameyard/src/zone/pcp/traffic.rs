@@ -261,7 +261,8 @@ fn free_picked<'a, P: Platform>(
     picked: &Picked,
     order: Order,
 ) {
-    for index in picked.entries() {
+    // A block of the maximum order has no buddy, and what would be its place may lie outside the map.
+    for index in picked.entries().iter().filter(|_| order < view.geometry.max_order()) {
         view.page(view.map.pfn(*index).buddy(order)).prefetch();
     }
     let locked = locked.get_or_insert_with(|| view.lock());

@@ -4,7 +4,8 @@ mod fixture;
 #[path = "model/mod.rs"]
 mod model;
 
-use model::{Action, BYTES_PER_ACTION, machines, run};
+use frameyard::Gfp;
+use model::{Action, BYTES_PER_ACTION, Place, machines, run};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -55,5 +56,27 @@ fn large_blocks_keep_their_books() {
 fn every_machine_gives_back_what_no_action_took() {
     for machine in machines() {
         run(&machine, &[]);
+    }
+}
+
+#[test]
+fn bytes_decode_to_actions_and_what_is_left_over_is_not_used() {
+    let first = Action::Allocate { order: 0, gfp: Gfp::KERNEL, place: Place::Here };
+    assert_eq!(Action::sequence(&[0; 2 * BYTES_PER_ACTION + 3]), [first, first]);
+    assert_eq!(Action::sequence(&[255; BYTES_PER_ACTION]), [Action::Validate]);
+}
+
+#[test]
+fn long_lives_keep_their_books() {
+    for (seed, machine) in (1..).zip(machines()) {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
+        let mut word = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let bytes: Vec<u8> = (0..3000).flat_map(|_| word().to_le_bytes()).collect();
+        run(&machine, &Action::sequence(&bytes));
     }
 }

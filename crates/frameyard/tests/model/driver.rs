@@ -192,34 +192,34 @@ impl Driver<'_> {
         }
     }
 
-    fn bytes(&self, range: PfnRange) -> Option<&mut [u8]> {
+    /// Works on the bytes of frames, where they have any.
+    fn with_bytes<R>(&self, range: PfnRange, work: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
         let first = self.yard().platform().frame_bytes(range.start)?;
         let size = self.machine.geometry.size_of(range.count()).0 as usize;
-        // SAFETY: the fixture maps all frames behind one another; this thread alone uses the yard, and no two of
-        // these slices are held at once.
-        Some(unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), size) })
+        // SAFETY: the fixture maps all frames behind one another; this thread alone uses the yard, and works on
+        // one range at a time.
+        Some(work(unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), size) }))
     }
 
     /// Fresh frames are zero if that was asked for, and hold the poison otherwise.
     fn check_bytes(&self, range: PfnRange, gfp: Gfp) {
-        let Some(bytes) = self.bytes(range) else { return };
         let expected = if gfp.contains(Gfp::ZERO) { 0 } else { POISON };
         if expected == 0 || self.machine.poisoning == Poisoning::On {
-            assert!(bytes.iter().all(|byte| *byte == expected), "{range} does not hold {expected:#x} throughout");
+            let intact = self.with_bytes(range, |bytes| bytes.iter().all(|byte| *byte == expected));
+            assert_ne!(intact, Some(false), "{range} does not hold {expected:#x} throughout");
         }
     }
 
     /// The holder's mark.
     fn stamp(&self, pfn: Pfn) {
-        if let Some(bytes) = self.bytes(PfnRange::new(pfn, PageCount(1))) {
-            bytes[..8].copy_from_slice(&(!pfn.0).to_le_bytes());
-        }
+        let mark = (!pfn.0).to_le_bytes();
+        self.with_bytes(PfnRange::new(pfn, PageCount(1)), |bytes| bytes[..8].copy_from_slice(&mark));
     }
 
     fn check_stamp(&self, pfn: Pfn) {
-        if let Some(bytes) = self.bytes(PfnRange::new(pfn, PageCount(1))) {
-            assert_eq!(bytes[..8], (!pfn.0).to_le_bytes(), "somebody wrote to {pfn} while it was held");
-        }
+        let mark = (!pfn.0).to_le_bytes();
+        let intact = self.with_bytes(PfnRange::new(pfn, PageCount(1)), |bytes| bytes[..8] == mark);
+        assert_ne!(intact, Some(false), "somebody wrote to {pfn} while it was held");
     }
 
     /// A request that was good in itself failed: was that right?
@@ -481,11 +481,11 @@ impl Driver<'_> {
             return;
         }
         let Some(pfn) = self.reference.pick_free(pick) else { return };
-        if let Some(bytes) = self.bytes(PfnRange::new(pfn, PageCount(1))) {
+        self.with_bytes(PfnRange::new(pfn, PageCount(1)), |bytes| {
             let at = usize::from(offset) % bytes.len();
             bytes[at] = !POISON;
-            self.reference.damage(pfn);
-        }
+        });
+        self.reference.damage(pfn);
     }
 
     /// A bulk allocation does not name the block that it put aside and stopped at.

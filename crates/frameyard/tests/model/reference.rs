@@ -103,10 +103,6 @@ impl Reference {
         }
     }
 
-    pub fn map(&self) -> PfnRange {
-        self.map
-    }
-
     pub fn held(&self) -> &BTreeMap<Pfn, Held> {
         &self.held
     }

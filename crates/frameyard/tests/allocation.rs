@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 
 use fixture::{Fixture, Frames, order};
 use frameyard::{
-    AllocError, ByteSize, CpuId, FrameState, FreeProblem, Gfp, MemoryTable, MigrateType, MovableMemory, NodeId, Order,
-    PageCount, PcpSizing, Pfn, PfnRange, Poisoning, RangeError, YardConfig, ZoneId, ZoneKind, ZoneLimits,
+    AllocError, ByteSize, CpuId, FrameState, FreeProblem, Geometry, Gfp, MemoryTable, MigrateType, MovableMemory,
+    NodeId, Order, PageCount, PcpSizing, Pfn, PfnRange, Poisoning, RangeError, YardConfig, ZoneId, ZoneKind,
+    ZoneLimits,
 };
 
 const MIB: u64 = 256;
@@ -205,6 +206,25 @@ fn a_particular_range_is_taken_only_when_all_of_it_is_free() {
     let beyond = PfnRange { start: Pfn(0x1000), end: Pfn(0x1000 + 17 * MIB) };
     assert_eq!(yard.alloc_range(beyond, Gfp::KERNEL), Err(RangeError::NotOneZone(beyond)));
     assert_eq!(yard.alloc_range(PfnRange::default(), Gfp::KERNEL), Err(RangeError::Empty));
+}
+
+#[test]
+fn a_range_kept_for_atomic_requests_is_not_taken() {
+    let memory = [(PfnRange::new(Pfn(0x1000), PageCount(16 * MIB)), NodeId(0))];
+    let cpus = [NodeId(0)];
+    let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(2), order(3), order(8)).unwrap();
+    let config = YardConfig { geometry, zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
+    let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
+    let blocks: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(order(4), Gfp::KERNEL | Gfp::NORETRY).ok()).collect();
+    let atomic = yard.alloc(order(4), Gfp::ATOMIC).unwrap();
+    yard.free(atomic, order(4)).unwrap();
+    let reserved = yard.frame_info(atomic).unwrap();
+    assert_eq!((reserved.state, reserved.migrate_type), (FrameState::BuddyFree, MigrateType::HighAtomic));
+    let kept = RangeError::InUse { head: reserved.head, order: reserved.order, state: FrameState::BuddyFree };
+    assert_eq!(yard.alloc_range(PfnRange::new(atomic, PageCount(2)), Gfp::KERNEL), Err(kept));
+    for pfn in blocks {
+        yard.free(pfn, order(4)).unwrap();
+    }
 }
 
 #[test]

@@ -76,6 +76,10 @@ pub enum Action {
     Split {
         pick: u16,
     },
+    /// Allocates ever smaller blocks until only about so many frames are free.
+    Fill {
+        left: u16,
+    },
     DrainList {
         zone: u8,
         cpu: u8,
@@ -117,7 +121,8 @@ impl Action {
         let gfp = gfp(bytes[6], bytes[7]);
         match bytes[0] {
             0..=79 => Self::Allocate { order: order(bytes[1]), gfp, place: place(small) },
-            80..=139 => Self::Free { pick },
+            80 => Self::Fill { left: extent % 2000 },
+            81..=139 => Self::Free { pick },
             140..=159 => Self::Misuse { how: misuse(bytes[6]), target: target(bytes[7], pick, extent), order: small },
             160..=169 => Self::Bulk { count: extent % 400, gfp },
             170..=179 => Self::Exact { count: exact(extent, small), gfp },

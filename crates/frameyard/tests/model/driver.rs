@@ -1,17 +1,17 @@
 //! Doing actions on a yard and comparing every answer with the reference.
 
 use frameyard::{
-    AllocError, BootError, CpuId, FrameState, FreeError, FreeProblem, Gfp, MigrateType, NodeId, Order, PageCount, Pfn,
-    PfnRange, Platform, Poisoning, RangeError, Yard, ZoneId, ZoneKind, ZoneStatistics,
+    AllocError, BootError, CpuId, FrameState, FreeProblem, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Poisoning,
+    RangeError, Yard, ZoneId, ZoneKind, ZoneStatistics,
 };
 
-use super::reference::{Held, Reference, Standing};
+use super::reference::Reference;
 use super::{Action, Machine, Misuse, Place, Target, View};
 use crate::fixture::{self, Fixture, Frames, TestPlatform};
 
 /// How many actions are done between two runs of the validator.
 const VALIDATE_EVERY: usize = 8;
-const POISON: u8 = 0xaa;
+pub(super) const POISON: u8 = 0xaa;
 
 /// Does the actions on a fresh yard of that machine, and gives everything back at the end.
 ///
@@ -36,17 +36,17 @@ pub fn run(machine: &Machine, actions: &[Action]) {
     driver.finish();
 }
 
-struct Driver<'m> {
-    machine: &'m Machine,
+pub(super) struct Driver<'m> {
+    pub(super) machine: &'m Machine,
     attached: Yard<TestPlatform>,
     fixture: Fixture,
-    reference: Reference,
+    pub(super) reference: Reference,
     view: View,
     cpu: u32,
 }
 
 impl Driver<'_> {
-    fn yard(&self) -> &Yard<TestPlatform> {
+    pub(super) fn yard(&self) -> &Yard<TestPlatform> {
         match self.view {
             View::Creator => self.fixture.yard(),
             View::Attached => &self.attached,
@@ -67,6 +67,7 @@ impl Driver<'_> {
             Action::Range { start, count, gfp } => self.take_range(start, count, gfp),
             Action::FreeRange { pick, count } => self.free_range(pick, count),
             Action::Split { pick } => self.split(pick),
+            Action::Fill { left } => self.fill(PageCount(left.into())),
             Action::DrainList { zone, cpu } => self.yard().drain(self.zone(zone), CpuId(cpu.into())),
             Action::DrainCpu { cpu } => self.drain_cpu(cpu),
             Action::DrainZone { zone } => self.drain_zone(self.zone(zone)),
@@ -91,7 +92,7 @@ impl Driver<'_> {
         ZoneId(u16::from(pick) % (self.yard().nodes() * ZoneKind::COUNT as u16 + 3))
     }
 
-    fn zones(&self) -> Vec<ZoneStatistics> {
+    pub(super) fn zones(&self) -> Vec<ZoneStatistics> {
         self.yard().zones().collect()
     }
 
@@ -115,18 +116,6 @@ impl Driver<'_> {
         assert!(self.zones().iter().all(|zone| zone.per_cpu.0 == 0));
     }
 
-    /// The validator, and each zone's sums.
-    fn check_totals(&self) {
-        self.yard().validate().unwrap_or_else(|problem| panic!("{}: {problem}", self.machine.name));
-        let zones = self.zones();
-        assert_eq!(zones.iter().map(|zone| zone.present).sum::<PageCount>(), self.reference.present());
-        assert_eq!(zones.iter().map(|zone| zone.managed).sum::<PageCount>(), self.reference.managed());
-        for zone in zones {
-            let unavailable = self.reference.unavailable_in(zone.id);
-            assert_eq!(zone.free + zone.per_cpu + unavailable, zone.managed, "{}", zone.id);
-        }
-    }
-
     /// The node that a request prefers.
     fn node(&self, place: Place) -> NodeId {
         match place {
@@ -135,7 +124,7 @@ impl Driver<'_> {
         }
     }
 
-    fn has_bytes(&self) -> bool {
+    pub(super) fn has_bytes(&self) -> bool {
         self.machine.frames == Frames::Real
     }
 
@@ -151,8 +140,21 @@ impl Driver<'_> {
         }
     }
 
+    fn fill(&mut self, left: PageCount) {
+        for order in (0..=self.machine.geometry.max_order().0).rev().map(Order) {
+            while self.yard().free_pages() > left + order.pages() {
+                let before = self.reference.free_pages();
+                self.allocate(order, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH | Gfp::NOWARN, Place::Here);
+                if self.reference.free_pages() == before {
+                    break;
+                }
+            }
+        }
+    }
+
     fn allocate(&mut self, order: Order, gfp: Gfp, place: Place) {
         let node = self.node(place);
+        let before = self.zones();
         let answer = match place {
             Place::Here => self.yard().alloc(order, gfp),
             Place::Node(node) => self.yard().alloc_on(NodeId(node), order, gfp),
@@ -164,111 +166,11 @@ impl Driver<'_> {
             return assert_eq!(answer, Err(expected));
         }
         match answer {
-            Ok(pfn) => self.receive(pfn, order, gfp, node),
+            Ok(pfn) => {
+                self.receive(pfn, order, gfp, node);
+                self.check_reserves(&before, pfn, order, gfp);
+            }
             Err(problem) => self.failed(problem, order, gfp, node),
-        }
-    }
-
-    /// Checks a block that the yard handed out, and enters it in the books.
-    fn receive(&mut self, pfn: Pfn, order: Order, gfp: Gfp, node: NodeId) {
-        let migrate_type = gfp.migrate_type().expect("good flags");
-        self.reference.take(pfn, Held { order, migrate_type });
-        let (_, zone) = self.reference.zone_of(pfn).expect("memory");
-        assert!(zone.kind() <= gfp.highest_zone(), "{gfp} was served from {zone}");
-        assert!(!gfp.contains(Gfp::THISNODE) || zone.node() == node, "{gfp} for {node} was served from {zone}");
-        assert!(migrate_type == MigrateType::Movable || !self.reference.is_cma(pfn), "{gfp} was served from CMA");
-        assert!(!gfp.contains(Gfp::ZERO) || self.has_bytes());
-        self.check_frame(pfn, order, migrate_type);
-        self.check_bytes(PfnRange::new(pfn, order.pages()), gfp);
-        self.stamp(pfn);
-    }
-
-    fn check_frame(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
-        let last = pfn + PageCount(order.pages().0 - 1);
-        for pfn_of_block in [pfn, last] {
-            let info = self.yard().frame_info(pfn_of_block).expect("memory");
-            assert_eq!((info.head, info.state), (pfn, FrameState::Allocated));
-            assert_eq!((info.order, info.migrate_type), (order, migrate_type));
-        }
-    }
-
-    /// Works on the bytes of frames, where they have any.
-    fn with_bytes<R>(&self, range: PfnRange, work: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
-        let first = self.yard().platform().frame_bytes(range.start)?;
-        let size = self.machine.geometry.size_of(range.count()).0 as usize;
-        // SAFETY: the fixture maps all frames behind one another; this thread alone uses the yard, and works on
-        // one range at a time.
-        Some(work(unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), size) }))
-    }
-
-    /// Fresh frames are zero if that was asked for, and hold the poison otherwise.
-    fn check_bytes(&self, range: PfnRange, gfp: Gfp) {
-        let expected = if gfp.contains(Gfp::ZERO) { 0 } else { POISON };
-        if expected == 0 || self.machine.poisoning == Poisoning::On {
-            let intact = self.with_bytes(range, |bytes| bytes.iter().all(|byte| *byte == expected));
-            assert_ne!(intact, Some(false), "{range} does not hold {expected:#x} throughout");
-        }
-    }
-
-    /// The holder's mark.
-    fn stamp(&self, pfn: Pfn) {
-        let mark = (!pfn.0).to_le_bytes();
-        self.with_bytes(PfnRange::new(pfn, PageCount(1)), |bytes| bytes[..8].copy_from_slice(&mark));
-    }
-
-    fn check_stamp(&self, pfn: Pfn) {
-        let mark = (!pfn.0).to_le_bytes();
-        let intact = self.with_bytes(PfnRange::new(pfn, PageCount(1)), |bytes| bytes[..8] == mark);
-        assert_ne!(intact, Some(false), "somebody wrote to {pfn} while it was held");
-    }
-
-    /// A request that was good in itself failed: was that right?
-    fn failed(&mut self, problem: AllocError, order: Order, gfp: Gfp, node: NodeId) {
-        match problem {
-            AllocError::OutOfMemory { .. } => {
-                assert_eq!(problem, AllocError::OutOfMemory { order, gfp, node });
-                self.check_out_of_memory(order, gfp, node);
-            }
-            AllocError::NoFrameBytes(_) => assert!(gfp.contains(Gfp::ZERO) && !self.has_bytes()),
-            AllocError::Poisoned { pfn, block, order: found } => {
-                assert_eq!(found, order);
-                let block_range = PfnRange::new(block, order.pages());
-                assert_eq!(self.reference.damaged_in(block_range).next(), Some(pfn), "the first damaged frame");
-                self.reference.put_aside(block, order);
-            }
-            other => panic!("{other:?} for {order}, {gfp}, {node}"),
-        }
-    }
-
-    /// No zone that may serve the request has a block for it above its minimum (`__zone_watermark_ok`).
-    fn check_out_of_memory(&self, order: Order, gfp: Gfp, node: NodeId) {
-        let highest = gfp.highest_zone();
-        let movable = gfp.migrate_type() == Some(MigrateType::Movable);
-        let non_block = gfp.contains(Gfp::HIGH) && !gfp.contains(Gfp::DIRECT_RECLAIM);
-        for zone in self.zones() {
-            let this_node = !gfp.contains(Gfp::THISNODE) || zone.id.node() == node;
-            if zone.id.kind() > highest || !this_node {
-                continue;
-            }
-            let kept_back = if gfp.contains(Gfp::HIGH) { 0 } else { zone.reserved_highatomic.0 };
-            let cma = if movable { 0 } else { zone.free_cma.0 };
-            let usable = zone.free.0.saturating_sub(order.pages().0 - 1 + kept_back + cma);
-            let mut limit = zone.watermarks.min.0;
-            if gfp.contains(Gfp::HIGH) {
-                limit -= limit / 2;
-            }
-            if non_block {
-                limit -= limit / 4;
-            }
-            let below = usable <= limit + zone.protection[highest as usize].0;
-            let blocks = |migrate_type| {
-                (order.0..=self.machine.geometry.max_order().0)
-                    .map(|order| self.yard().free_blocks(zone.id, Order(order), migrate_type))
-                    .sum::<u64>()
-            };
-            let ordinary: u64 = MigrateType::ALL[..MigrateType::PER_CPU].iter().map(|kind| blocks(*kind)).sum();
-            let special = if movable { blocks(MigrateType::Cma) } else { 0 };
-            assert!(below || ordinary + special == 0, "{order}, {gfp} for {node} failed, but {zone:?} could serve it");
         }
     }
 
@@ -306,14 +208,6 @@ impl Driver<'_> {
         };
         self.check_refusal(refused.unwrap_err(), pfn, order, expected);
         assert_eq!(self.zones(), before, "a refused request changes nothing");
-    }
-
-    fn check_refusal(&self, refused: FreeError, pfn: Pfn, order: Order, expected: FreeProblem) {
-        assert_eq!((refused.pfn, refused.order), (pfn, order));
-        match (refused.problem, expected) {
-            (FreeProblem::AlreadyFree(FrameState::BuddyFree | FrameState::PerCpu), FreeProblem::AlreadyFree(_)) => {}
-            (problem, expected) => assert_eq!(problem, expected, "of {pfn}, {order}"),
-        }
     }
 
     fn bulk(&mut self, count: usize, gfp: Gfp) {
@@ -361,26 +255,10 @@ impl Driver<'_> {
         }
     }
 
-    /// A range is handed out in the largest aligned blocks.
-    fn receive_range(&mut self, range: PfnRange, gfp: Gfp, node: Option<NodeId>) {
-        let migrate_type = gfp.migrate_type().expect("good flags");
-        let mut rest = range;
-        while let Some(order) = rest.first_block(self.machine.geometry.max_order()) {
-            match node {
-                Some(node) => self.receive(rest.start, order, gfp, node),
-                None => {
-                    self.reference.take(rest.start, Held { order, migrate_type });
-                    self.check_frame(rest.start, order, migrate_type);
-                    self.check_bytes(PfnRange::new(rest.start, order.pages()), gfp);
-                    self.stamp(rest.start);
-                }
-            }
-            rest.start = rest.start + order.pages();
-        }
-    }
-
     fn take_range(&mut self, start: u16, count: u16, gfp: Gfp) {
-        let start = self.reference.pick_memory(start);
+        // Mostly from a free frame on.
+        let free = self.reference.pick_free(start).filter(|_| !start.is_multiple_of(4));
+        let start = free.unwrap_or_else(|| self.reference.pick_memory(start));
         let range = PfnRange::new(start, PageCount(count.into()));
         let kept_back = self.kept_back(range);
         let answer = self.yard().alloc_range(range, gfp);
@@ -409,30 +287,6 @@ impl Driver<'_> {
                 self.reference.put_aside(block, order);
             }
             Err(other) => panic!("{other:?} for {range}, {gfp}"),
-        }
-    }
-
-    /// Whether a range has a block on the free lists that is kept for atomic requests.
-    fn kept_back(&self, range: PfnRange) -> bool {
-        (range.start.0..range.end.0).any(|pfn| {
-            let info = self.yard().frame_info(Pfn(pfn));
-            let kept = (FrameState::BuddyFree, MigrateType::HighAtomic);
-            info.is_some_and(|info| (info.state, info.migrate_type) == kept)
-        })
-    }
-
-    /// A range was refused: by its first block in use, or by a free one before it that is kept back.
-    fn check_in_use(&self, range: PfnRange, head: Pfn, order: Order, state: FrameState, zone: ZoneId) {
-        let first = self.reference.first_taken(range);
-        if state == FrameState::BuddyFree {
-            let info = self.yard().frame_info(head).expect("memory");
-            assert_eq!((info.head, info.order, info.state), (head, order, state));
-            assert_eq!(info.migrate_type, MigrateType::HighAtomic, "{head} is free and not kept back");
-            assert!(self.yard().zone_statistics(zone).reserved_highatomic.0 > 0);
-            assert!(first.is_none_or(|(taken, _)| taken > head), "a block before {head} is in use");
-        } else {
-            let (_, standing) = first.unwrap_or_else(|| panic!("all of {range} is free, but {head} is {state}"));
-            assert_eq!(standing, Standing::Taken { head, order, state });
         }
     }
 

@@ -7,6 +7,7 @@
 #![allow(unreachable_pub, reason = "a module of several test crates")]
 
 mod action;
+mod checks;
 mod driver;
 mod machines;
 mod reference;

@@ -299,7 +299,7 @@ impl Reference {
     /// A free frame at or behind a picked one; `None` where there is none nearby.
     pub fn pick_free(&self, pick: u16) -> Option<Pfn> {
         let start = self.pick_memory(pick);
-        (start.0..start.0 + 64).map(Pfn).find(|pfn| self.standing(*pfn) == Standing::Free)
+        (start.0..start.0 + 2048).map(Pfn).find(|pfn| self.standing(*pfn) == Standing::Free)
     }
 
     /// A frame of the map, or up to 64 frames outside it.

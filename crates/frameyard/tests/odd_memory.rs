@@ -2,10 +2,10 @@
 
 mod fixture;
 
-use fixture::{Fixture, Frames, order};
+use fixture::{Fixture, Frames, HeapRegion, order};
 use frameyard::{
-    ByteSize, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, WatermarkOptions, YardConfig,
-    ZoneLimits,
+    BootError, ByteSize, Geometry, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, WatermarkOptions,
+    Yard, YardConfig, ZoneLimits,
 };
 
 fn frames(start: u64, count: u64) -> PfnRange {
@@ -54,4 +54,24 @@ fn huge_blocks_of_the_maximum_order_are_drained_at_the_ends_of_the_map() {
         yard.free(pfn, order(10)).unwrap();
     }
     yard.drain_all();
+}
+
+#[test]
+fn reserved_ranges_and_contiguous_areas_out_of_order_are_refused() {
+    let memory = [(frames(0x1000, 0x1000), NodeId(0))];
+    let cpus = [NodeId(0)];
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
+    let reserved = [frames(0x1800, 8), frames(0x1100, 8)];
+    let table = MemoryTable { memory: &memory, reserved: &reserved, cma: &[] };
+    let refused = Layout::plan(&table, &config).unwrap_err();
+    assert_eq!(refused, BootError::UnorderedReserved(reserved[0], reserved[1]));
+
+    let cma = [frames(0x1800, 0x400), frames(0x1800, 0x400)];
+    let table = MemoryTable { memory: &memory, reserved: &[], cma: &cma };
+    let layout = Layout::plan(&table, &config).unwrap();
+    let (map, control) = (HeapRegion::new(layout.map_bytes()), HeapRegion::new(layout.control_bytes()));
+    let platform = Fixture::small(1, 0x1000).platform().clone();
+    // SAFETY: the regions are fresh, zeroed and as large as planned.
+    let refused = unsafe { Yard::create(&table, &config, &layout, map.raw(), control.raw(), platform) }.unwrap_err();
+    assert_eq!(refused, BootError::BadCma(cma[1]));
 }

@@ -231,8 +231,10 @@ impl<P: Platform> Filler<'_, P> {
         let blocks = PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry);
         let max_order = self.geometry.max_order();
         let mut problem = None;
+        let mut last_end = Pfn(0);
         memory.for_each_cma(&mut |area| {
-            let holder = self.tables.range_of(area.start);
+            let holder = self.tables.range_of(area.start).filter(|_| area.start >= last_end);
+            last_end = area.end;
             let whole = area.start.is_aligned(max_order) && area.end.is_aligned(max_order) && !area.is_empty();
             let Some((range, zone)) = holder.filter(|(range, _)| whole && area.end <= range.end) else {
                 problem.get_or_insert(BootError::BadCma(area));

@@ -104,6 +104,13 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
         found.nodes = found.nodes.max(node.index() + 1);
         found.present += range.count().0;
     });
+    let mut last = PfnRange::default();
+    memory.for_each_reserved(&mut |range| {
+        if range.start < last.start {
+            problem.get_or_insert(BootError::UnorderedReserved(last, range));
+        }
+        last = range;
+    });
     if let Some(node) = config.cpus.iter().max() {
         if node.index() >= MAX_NODES {
             problem.get_or_insert(BootError::TooManyNodes(*node));
@@ -118,7 +125,7 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
 }
 
 impl Layout {
-    /// Plans the yard of a machine. Touches no memory; costs two passes over the ranges.
+    /// Plans the yard of a machine. Touches no memory; costs two passes over the ranges of memory.
     ///
     /// # Errors
     ///

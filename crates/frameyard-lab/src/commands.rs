@@ -4,9 +4,12 @@
 //! [`Outcome`](crate::output::Outcome) implementation.
 
 mod bench;
+mod boot;
 mod completions;
+mod layout;
 mod machines;
 mod man;
+mod show;
 
 use crate::Failure;
 use crate::cli::{Cli, Command};
@@ -18,6 +21,9 @@ use crate::cli::{Cli, Command};
 /// [`Failure`], in the words of the command.
 pub fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
+        Command::Boot(args) => boot::run(&args),
+        Command::Show(args) => show::run(&args),
+        Command::Layout(args) => layout::run(&args),
         Command::Machines(args) => machines::run(&args),
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args),

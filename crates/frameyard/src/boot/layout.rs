@@ -51,6 +51,21 @@ impl ZoneCutter {
         (ZoneId::new(node, kind), end)
     }
 
+    /// The frames that a zone may have, whether there is memory or not (`arch_zone_lowest_possible_pfn` and its
+    /// fellow, cut by the Movable zone as in `adjust_zone_range_for_zone_movable`).
+    pub(crate) fn limits_of(&self, zone: ZoneId) -> PfnRange {
+        let movable = self.movable[zone.node().index()];
+        let [dma, dma32] = self.limits;
+        let (start, end) = match zone.kind() {
+            ZoneKind::Dma => (Pfn(0), dma),
+            ZoneKind::Dma32 => (dma, dma32),
+            ZoneKind::Normal => (dma32, Pfn(u64::MAX)),
+            ZoneKind::Movable => return PfnRange { start: movable, end: Pfn(u64::MAX) },
+            ZoneKind::Device => return PfnRange::default(),
+        };
+        PfnRange { start, end: end.min(movable) }
+    }
+
     /// Calls `visit` with each range of memory, cut at zone borders, and its zone.
     ///
     /// Neighbouring ranges of the same zone become one, as blocks merge across their border.

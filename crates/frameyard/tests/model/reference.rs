@@ -32,7 +32,6 @@ pub enum Standing {
 pub struct Reference {
     geometry: Geometry,
     map: PfnRange,
-    sections: BTreeSet<u64>,
     /// Memory of one zone each, as large as can be.
     memory: Vec<(PfnRange, ZoneId)>,
     reserved: BTreeMap<Pfn, Order>,
@@ -89,10 +88,6 @@ impl Reference {
         Self {
             geometry,
             map,
-            sections: memory
-                .iter()
-                .flat_map(|(range, _)| range.start.0 / section..=(range.end.0 - 1) / section)
-                .collect(),
             memory,
             reserved_pages: pages_of(reserved.values().copied()),
             reserved,
@@ -155,7 +150,7 @@ impl Reference {
     }
 
     pub fn standing(&self, pfn: Pfn) -> Standing {
-        if !self.map.contains(pfn) || !self.sections.contains(&(pfn.0 / self.geometry.section_pages().0)) {
+        if !self.map.contains(pfn) {
             return Standing::OutOfRange;
         }
         if self.zone_of(pfn).is_none() {

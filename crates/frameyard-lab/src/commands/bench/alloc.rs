@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::Failure;
-use crate::chosen_machine::ChosenMachine;
+use crate::bring_up::{BringUp, bring_up};
+use crate::chosen_machine::{ChosenMachine, print_notes};
 use crate::cli::{AccessKind, AllocArgs, MachineArgs, Policy, TaskMode};
 use crate::measure::Spread;
 use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar};
@@ -26,12 +27,14 @@ pub(super) fn run(args: &AllocArgs) -> Result<(), Failure> {
     let chosen = ChosenMachine::of(&MachineArgs { memory, ..args.machine.clone() })?;
     chosen.print_notes();
     let host = HostTopology::current().map_err(Failure::run_time)?;
-    let yard = bring_up(args, &chosen, &host)?;
-    check_orders(args, &yard)?;
+    let brought_up = bring_up(&chosen.machine, &BringUp::of(&args.machine, &args.yard))?;
+    print_notes(&brought_up.notes);
+    let yard = &brought_up.yard;
+    check_orders(args, yard)?;
     let outcome = AllocOutcome {
         machine: chosen.machine.name.clone(),
         identity: yard.platform().identity().name(),
-        rows: measure(args, &yard, &host)?,
+        rows: measure(args, yard, &host)?,
     };
     yard.validate().map_err(Failure::run_time)?;
     output::print(&outcome, &args.output)
@@ -186,17 +189,4 @@ impl Outcome for AllocOutcome {
         table.write(out)?;
         writeln!(out, "\nMedians (least–most) of the runs; CPUs known by {}.", self.identity)
     }
-}
-
-// PLACEHOLDER_BRING_UP
-fn bring_up(args: &AllocArgs, chosen: &ChosenMachine, host: &HostTopology) -> Result<HostYard, Failure> {
-    let geometry = chosen.machine.geometry;
-    let memory: Vec<_> =
-        chosen.machine.memory_ranges().map(|(node, range)| (range.whole_frames(geometry), node)).collect();
-    let cpus: Vec<_> = chosen.machine.cpus.iter().map(|cpu| cpu.node).collect();
-    let config = frameyard::YardConfig { geometry, ..frameyard::YardConfig::new(&cpus) };
-    let _ = args;
-    let table = frameyard::MemoryTable { memory: &memory, ..Default::default() };
-    let yard = HostYard::builder().build(&table, &config, host).map_err(Failure::input)?;
-    Ok(yard)
 }

@@ -47,9 +47,14 @@ impl ChosenMachine {
 
     /// Prints the notes to standard error, a line each.
     pub fn print_notes(&self) {
-        for note in &self.notes {
-            anstream::eprintln!("{NOTE}note:{NOTE:#} {note}");
-        }
+        print_notes(&self.notes);
+    }
+}
+
+/// Prints notes to standard error, a line each.
+pub(crate) fn print_notes(notes: &[String]) {
+    for note in notes {
+        anstream::eprintln!("{NOTE}note:{NOTE:#} {note}");
     }
 }
 

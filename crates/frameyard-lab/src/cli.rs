@@ -22,7 +22,7 @@ use crate::version::LONG_VERSION;
 pub use machine_args::{GeometryArgs, MachineArgs};
 pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
 pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
-pub use values::{AccessKind, Amount, KernelFormat, ParseAmountError, ParsePcpSizingError, PcpSizing, Policy};
+pub use values::{AccessKind, Amount, HugePageMinimum, KernelFormat, ParseAmountError, Policy};
 pub use values::{ProcFile, TaskMode, Workload};
 pub use yard_args::{BootArgs, LayoutArgs, ShowArgs, YardArgs};
 
@@ -44,8 +44,16 @@ pub struct Cli {
 /// What the program can do.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Brings up a yard for a machine and prints the boot log
+    Boot(BootArgs),
+    /// Brings up a yard and prints a file of /proc as a kernel would
+    Show(ShowArgs),
+    /// Prints the words of a page structure and what each holds in each state
+    Layout(LayoutArgs),
     /// Lists the built-in machines, or prints a machine's description
     Machines(MachinesArgs),
+    /// Runs a workload on this machine and times it
+    Bench(BenchArgs),
     /// Prints the completion script of a shell
     Completions(CompletionsArgs),
     /// Writes the manual pages into a folder

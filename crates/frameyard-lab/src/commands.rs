@@ -3,9 +3,13 @@
 //! A command's `run` measures or looks up; how its outcome is written is the outcome's own
 //! [`Outcome`](crate::output::Outcome) implementation.
 
+mod bench;
+mod boot;
 mod completions;
+mod layout;
 mod machines;
 mod man;
+mod show;
 
 use crate::Failure;
 use crate::cli::{Cli, Command};
@@ -17,7 +21,11 @@ use crate::cli::{Cli, Command};
 /// [`Failure`], in the words of the command.
 pub fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
+        Command::Boot(args) => boot::run(&args),
+        Command::Show(args) => show::run(&args),
+        Command::Layout(args) => layout::run(&args),
         Command::Machines(args) => machines::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

@@ -1,15 +1,19 @@
 //! What the program `frameyard` is made of, as a library.
 //!
 //! A command line becomes typed arguments ([`cli`]), a command turns those into a typed outcome
-//! ([`commands`]), and an outcome is rendered as text or JSON ([`output`]). [`run`] ties them together.
+//! ([`commands`]), most often by way of a machine that is brought up ([`bring_up`](mod@bring_up)), and an outcome is rendered as text or JSON ([`output`]). [`run`] ties them together.
 
+pub mod bring_up;
 mod chosen_machine;
+mod churn;
 pub mod cli;
 pub mod commands;
 mod failure;
 pub mod machine;
+pub mod measure;
 pub mod output;
 mod version;
+pub mod workload;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

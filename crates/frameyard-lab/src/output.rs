@@ -6,6 +6,7 @@
 mod host_facts;
 mod json;
 mod progress;
+mod rounded_size;
 mod table;
 
 use std::io::{self, Write};
@@ -17,7 +18,8 @@ use crate::cli::OutputArgs;
 
 pub use host_facts::HostFacts;
 pub use json::{RowError, Rows, SCHEMA};
-pub use progress::progress_bar;
+pub use progress::{progress_bar, spinner};
+pub use rounded_size::RoundedSize;
 pub use table::Table;
 
 /// What a command found out, ready to be rendered either way.

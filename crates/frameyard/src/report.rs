@@ -12,6 +12,7 @@ mod items;
 mod pagetypeinfo;
 mod snapshot;
 mod vmstat;
+mod yard_source;
 mod zoneinfo;
 
 pub use buddyinfo::write_buddyinfo;

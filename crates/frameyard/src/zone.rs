@@ -97,7 +97,7 @@ pub(crate) struct ZoneEvents {
     pub(crate) acquisitions: AtomicU64,
     /// Times somebody held it when it was asked for.
     pub(crate) contended: AtomicU64,
-    /// Frames that left or entered the free lists.
+    /// Frames that crossed the lock: left the free lists for good, or came back to them.
     pub(crate) pages_moved: AtomicU64,
     /// Allocations served from another type's blocks.
     pub(crate) fallbacks: AtomicU64,
@@ -268,12 +268,13 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Takes the zone lock.
     pub(crate) fn lock(self) -> LockedZone<'a, P> {
+        let guard = self.platform.guard();
         let contention = self.platform.lock(LockId::Zone(self.id), &self.zone.lock.0);
         add_exclusive(&self.zone.events.acquisitions, 1);
         if contention == Contention::Contended {
             add_exclusive(&self.zone.events.contended, 1);
         }
-        LockedZone { view: self, free_change: 0, cma_change: 0 }
+        LockedZone { view: self, free_change: 0, cma_change: 0, _guard: guard }
     }
 }
 
@@ -288,6 +289,7 @@ pub(crate) struct LockedZone<'a, P: Platform> {
     free_change: u64,
     /// What `free_cma` is to change by, modulo 2⁶⁴.
     cma_change: u64,
+    _guard: P::Guard,
 }
 
 impl<'a, P: Platform> core::ops::Deref for LockedZone<'a, P> {
@@ -320,13 +322,20 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     /// Counts a block handed out past the per-CPU lists.
-    pub(crate) fn count_direct_allocation(&self) {
+    pub(crate) fn count_direct_allocation(&self, order: Order) {
         add_exclusive(&self.zone.events.direct_allocations, 1);
+        self.count_moved(order.pages());
     }
 
     /// Counts a block taken back past the per-CPU lists.
-    pub(crate) fn count_direct_free(&self) {
+    pub(crate) fn count_direct_free(&self, order: Order) {
         add_exclusive(&self.zone.events.direct_frees, 1);
+        self.count_moved(order.pages());
+    }
+
+    /// Counts frames that cross the lock.
+    pub(crate) fn count_moved(&self, count: PageCount) {
+        add_exclusive(&self.zone.events.pages_moved, count.0);
     }
 }
 

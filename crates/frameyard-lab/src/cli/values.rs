@@ -32,6 +32,34 @@ pub enum KernelFormat {
     V6_12,
 }
 
+impl From<KernelFormat> for frameyard::KernelFormat {
+    fn from(format: KernelFormat) -> Self {
+        match format {
+            KernelFormat::V6_1 => Self::V6_1,
+            KernelFormat::V6_12 => Self::V6_12,
+        }
+    }
+}
+
+/// Whether the huge-page daemon has raised the minimum of free memory.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum HugePageMinimum {
+    /// The minimum is what the kernel computes from the size of memory
+    #[default]
+    KernelDefault,
+    /// The huge-page daemon has raised it to what it recommends
+    Recommended,
+}
+
+impl From<HugePageMinimum> for frameyard::HugePageMinimum {
+    fn from(minimum: HugePageMinimum) -> Self {
+        match minimum {
+            HugePageMinimum::KernelDefault => Self::KernelDefault,
+            HugePageMinimum::Recommended => Self::Recommended,
+        }
+    }
+}
+
 /// How a workload accesses the allocator.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AccessKind {
@@ -56,8 +84,8 @@ pub enum TaskMode {
 /// A workload, where one is named as a value.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Workload {
-    /// Allocating and freeing blocks, as in `bench alloc`
-    Alloc,
+    /// Blocks of mixed orders and types are allocated and freed at random, and some stay allocated
+    Churn,
 }
 
 /// A policy of the allocator.
@@ -122,66 +150,6 @@ impl FromStr for Amount {
     }
 }
 
-/// How `batch` and `high` of the per-CPU lists are chosen.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum PcpSizing {
-    /// `high` from the low watermark and the number of local CPUs.
-    #[default]
-    Scaled,
-    /// `high` six times the batch, as kernels before 5.14 had it.
-    Classic,
-    /// `high` is the zone's managed pages divided by this, shared among the local CPUs.
-    Fraction(NonZeroU32),
-    /// `high` is this many pages.
-    Fixed(NonZeroU32),
-}
-
-/// Why a text names no way of sizing the per-CPU lists.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ParsePcpSizingError {
-    /// None of the four forms.
-    Form,
-    /// What follows the colon is no positive number below 2³².
-    Number,
-}
-
-impl fmt::Display for ParsePcpSizingError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Form => "write scaled, classic, fraction:N or fixed:N",
-            Self::Number => "the number must be from 1 to 4294967295, as in fraction:8",
-        })
-    }
-}
-
-impl std::error::Error for ParsePcpSizingError {}
-
-impl FromStr for PcpSizing {
-    type Err = ParsePcpSizingError;
-
-    fn from_str(text: &str) -> Result<Self, ParsePcpSizingError> {
-        let number = |digits: &str| digits.parse::<NonZeroU32>().map_err(|_| ParsePcpSizingError::Number);
-        match text.split_once(':') {
-            None if text == "scaled" => Ok(Self::Scaled),
-            None if text == "classic" => Ok(Self::Classic),
-            Some(("fraction", digits)) => number(digits).map(Self::Fraction),
-            Some(("fixed", digits)) => number(digits).map(Self::Fixed),
-            _ => Err(ParsePcpSizingError::Form),
-        }
-    }
-}
-
-impl fmt::Display for PcpSizing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Scaled => f.write_str("scaled"),
-            Self::Classic => f.write_str("classic"),
-            Self::Fraction(number) => write!(f, "fraction:{number}"),
-            Self::Fixed(number) => write!(f, "fixed:{number}"),
-        }
-    }
-}
-
 /// A size that is not zero.
 pub(super) fn positive_size(text: &str) -> Result<ByteSize, String> {
     match text.parse() {
@@ -228,17 +196,5 @@ mod tests {
         assert_eq!(Amount::Percent(100).of(ByteSize(u64::MAX)), ByteSize(u64::MAX));
         assert_eq!(Amount::Percent(25).of(ByteSize::gib(8)), ByteSize::gib(2));
         assert_eq!(Amount::Size(ByteSize(5)).of(ByteSize::gib(8)), ByteSize(5));
-    }
-
-    #[test]
-    fn each_way_of_sizing_prints_as_it_is_written() {
-        for text in ["scaled", "classic", "fraction:8", "fixed:512"] {
-            assert_eq!(text.parse::<PcpSizing>().unwrap().to_string(), text);
-        }
-        assert_eq!("fraction:0".parse::<PcpSizing>(), Err(ParsePcpSizingError::Number));
-        assert_eq!("fixed:-3".parse::<PcpSizing>(), Err(ParsePcpSizingError::Number));
-        for text in ["", "fraction", "Scaled", "scaled:2", "half:2"] {
-            assert_eq!(text.parse::<PcpSizing>(), Err(ParsePcpSizingError::Form), "{text}");
-        }
     }
 }

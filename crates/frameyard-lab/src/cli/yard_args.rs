@@ -1,8 +1,9 @@
 //! Arguments of the commands that bring up a yard and look at it.
 
 use clap::Args;
+use frameyard::PcpSizing;
 
-use super::{Amount, KernelFormat, MachineArgs, OutputArgs, PcpSizing, Policy, ProcFile, Workload};
+use super::{Amount, HugePageMinimum, KernelFormat, MachineArgs, OutputArgs, Policy, ProcFile, Workload};
 
 /// How a yard is set up on its machine.
 #[derive(Args, Clone, Copy, Debug)]
@@ -15,6 +16,14 @@ pub struct YardArgs {
     /// Size of the per-CPU lists: scaled, classic, fraction:N or fixed:N
     #[arg(long, value_name = "SIZING", default_value_t)]
     pub pcp_sizing: PcpSizing,
+
+    /// How the minimum of free memory is set
+    #[arg(long, value_name = "HOW", value_enum, default_value_t)]
+    pub huge_page_minimum: HugePageMinimum,
+
+    /// Fill free frames with a pattern that is checked when they are allocated; writes to all memory
+    #[arg(long)]
+    pub poison: bool,
 }
 
 /// Arguments of `boot`.
@@ -55,6 +64,9 @@ pub struct ShowArgs {
     /// Run a workload first
     #[arg(long, value_name = "WORKLOAD")]
     pub after: Option<Workload>,
+    /// Seed of the workload's random choices
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "after")]
+    pub seed: u64,
     /// How the result is written.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -89,8 +101,8 @@ mod tests {
         let args = read("zoneinfo").unwrap();
         assert_eq!((args.file, args.format, args.after), (ProcFile::Zoneinfo, KernelFormat::V6_12, None));
         assert_eq!((args.yard.pcp_sizing, args.yard.movable), (PcpSizing::Scaled, None));
-        let args = read("buddyinfo --format 6.1 --after alloc --movable 10% --pcp-sizing fixed:512").unwrap();
-        assert_eq!((args.format, args.after), (KernelFormat::V6_1, Some(Workload::Alloc)));
+        let args = read("buddyinfo --format 6.1 --after churn --movable 10% --pcp-sizing fixed:512").unwrap();
+        assert_eq!((args.format, args.after), (KernelFormat::V6_1, Some(Workload::Churn)));
         assert_eq!(args.yard.movable, Some(Amount::Percent(10)));
         assert_eq!(args.yard.pcp_sizing.to_string(), "fixed:512");
     }

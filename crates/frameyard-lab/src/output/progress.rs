@@ -1,5 +1,7 @@
 //! Progress of what takes long, for people at a terminal.
 
+use std::time::Duration;
+
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar on standard error that counts up to `total`; hidden, at no cost, where that is no terminal.
@@ -11,6 +13,20 @@ pub fn progress_bar(what: &'static str, total: u64) -> ProgressBar {
     }
     bar.with_message(what)
 }
+
+/// A sign on standard error that something is under way whose length is not known; hidden, at no cost, where
+/// that is no terminal.
+#[must_use]
+pub fn spinner(what: String) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_message(what);
+    if !bar.is_hidden() {
+        bar.enable_steady_tick(TICK);
+    }
+    bar
+}
+
+/// Short enough to look alive, long enough that what is done within it shows nothing.
+const TICK: Duration = Duration::from_millis(200);
 
 #[cfg(test)]
 mod tests {

@@ -77,7 +77,7 @@ fn write_cpus_and_distances(tables: &Tables, config: &YardConfig<'_>, layout: &L
     }
 }
 
-/// Writes the range table and, from it, each zone's span and present pages, the sections and the pageblock types.
+/// Writes the range table and, from it, each zone's present pages and span, the sections and the pageblock types.
 fn write_ranges(
     tables: &Tables,
     memory: &dyn MemorySource,
@@ -85,15 +85,13 @@ fn write_ranges(
     layout: &Layout,
 ) -> Result<(), BootError> {
     let mut at = 0;
-    memory.for_each_memory(&mut |range, node| {
-        layout.cutter.cut(range, node, &mut |piece, zone| {
-            if at < tables.range_starts.len() && layout.frames.contains(piece.start) {
-                tables.range_starts[at].store(piece.start.0, Ordering::Relaxed);
-                tables.range_ends[at].store(piece.end.0, Ordering::Relaxed);
-                tables.range_zones[at].store(zone.0, Ordering::Relaxed);
-            }
-            at += 1;
-        });
+    layout.cutter.for_each_range(memory, &mut |range, zone| {
+        if at < tables.range_starts.len() && layout.frames.contains(range.start) {
+            tables.range_starts[at].store(range.start.0, Ordering::Relaxed);
+            tables.range_ends[at].store(range.end.0, Ordering::Relaxed);
+            tables.range_zones[at].store(zone.0, Ordering::Relaxed);
+        }
+        at += 1;
     });
     if at != tables.range_starts.len() {
         return Err(BootError::LayoutMismatch);
@@ -101,10 +99,6 @@ fn write_ranges(
     let blocks = PageblockMap::new(tables.pageblocks, layout.frames.start, geometry);
     for (range, id) in tables.ranges() {
         let facts = &tables.zones.get(id.index()).ok_or(BootError::LayoutMismatch)?.facts;
-        if facts.present.load(Ordering::Relaxed) == 0 {
-            facts.start.store(range.start.0, Ordering::Relaxed);
-        }
-        facts.end.store(range.end.0, Ordering::Relaxed);
         facts.present.fetch_add(range.count().0, Ordering::Relaxed);
         mark_sections(tables, geometry, layout.frames, range, id);
         let mut block = blocks.start_of(range.start);
@@ -113,7 +107,26 @@ fn write_ranges(
             block = block + blocks.pages();
         }
     }
+    write_spans(tables, layout);
     Ok(())
+}
+
+/// Gives each zone that has memory the part of its node that lies within its limits, holes at its ends included
+/// (`zone_spanned_pages_in_node`).
+fn write_spans(tables: &Tables, layout: &Layout) {
+    let mut nodes = [PfnRange { start: Pfn(u64::MAX), end: Pfn(0) }; MAX_NODES];
+    for (range, id) in tables.ranges() {
+        let node = &mut nodes[id.node().index()];
+        *node = PfnRange { start: node.start.min(range.start), end: node.end.max(range.end) };
+    }
+    for (at, zone) in tables.zones.iter().enumerate() {
+        let id = ZoneId(at as u16);
+        if zone.facts.present.load(Ordering::Relaxed) > 0 {
+            let span = layout.cutter.limits_of(id).intersection(nodes[id.node().index()]);
+            zone.facts.start.store(span.start.0, Ordering::Relaxed);
+            zone.facts.end.store(span.end.0, Ordering::Relaxed);
+        }
+    }
 }
 
 fn mark_sections(tables: &Tables, geometry: Geometry, frames: PfnRange, range: PfnRange, id: ZoneId) {
@@ -228,8 +241,10 @@ impl<P: Platform> Filler<'_, P> {
         let blocks = PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry);
         let max_order = self.geometry.max_order();
         let mut problem = None;
+        let mut last_end = Pfn(0);
         memory.for_each_cma(&mut |area| {
-            let holder = self.tables.range_of(area.start);
+            let holder = self.tables.range_of(area.start).filter(|_| area.start >= last_end);
+            last_end = area.end;
             let whole = area.start.is_aligned(max_order) && area.end.is_aligned(max_order) && !area.is_empty();
             let Some((range, zone)) = holder.filter(|(range, _)| whole && area.end <= range.end) else {
                 problem.get_or_insert(BootError::BadCma(area));

@@ -13,7 +13,7 @@ use crate::zone::{WatermarkLevel, Watermarks};
 pub struct ZoneStatistics {
     /// Which zone.
     pub id: ZoneId,
-    /// From its first to its last frame, holes included.
+    /// The part of its node that lies within the zone's limits, holes included.
     pub span: PfnRange,
     /// Frames of memory.
     pub present: PageCount,
@@ -35,7 +35,7 @@ pub struct ZoneStatistics {
     pub protection: [PageCount; ZoneKind::COUNT],
     /// Blocks handed out.
     pub allocations: u64,
-    /// Those of them that CPUs of the zone's own node asked for.
+    /// Those of them that CPUs of the zone's own node asked for, and all that did not come from a per-CPU list.
     pub local_allocations: u64,
     /// Blocks taken back.
     pub frees: u64,
@@ -47,7 +47,7 @@ pub struct ZoneStatistics {
     pub lock_acquisitions: u64,
     /// Times it was busy when it was asked for.
     pub lock_contended: u64,
-    /// Frames that left or entered the free lists.
+    /// Frames that crossed the zone lock, either way.
     pub pages_moved: u64,
     /// Batches that per-CPU lists fetched.
     pub refills: u64,
@@ -123,7 +123,7 @@ impl<P: Platform> Yard<P> {
             },
             protection: ZoneKind::ALL.map(|kind| zone.protection(kind)),
             allocations: read(&events.direct_allocations),
-            local_allocations: 0,
+            local_allocations: read(&events.direct_allocations),
             frees: read(&events.direct_frees),
             numa_miss: read(&zone.placement.miss),
             numa_foreign: read(&zone.placement.foreign),

@@ -79,7 +79,6 @@ impl PcpList {
     fn push_batch<P: Platform>(&self, view: ZoneView<'_, P>, entries: &[u32]) {
         let leader = packed::pack(view.map, view.platform, entries, self.chain());
         self.chain.store(leader.0, Ordering::Relaxed);
-        add(&self.chained, entries.len() as u32);
     }
 
     fn pop_batch<P: Platform>(&self, view: ZoneView<'_, P>) -> Picked {
@@ -89,7 +88,6 @@ impl PcpList {
             let unpacked = packed::unpack(view.map, view.platform, chain, &mut picked.entries);
             picked.len = unpacked.len;
             self.chain.store(unpacked.next.0, Ordering::Relaxed);
-            sub(&self.chained, picked.len as u32);
         }
         picked
     }
@@ -177,6 +175,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             }
             got += picked.len;
         }
+        locked.count_moved(PageCount((got as u64) << refill.order.0));
         drop(locked);
         let pages = (got as u64 * refill.order.pages().0) as u32;
         sub(&self.pcp.room[refill.list.group() as usize], pages);
@@ -199,10 +198,6 @@ impl<P: Platform> LockedPcp<'_, P> {
                 }
                 let freed = picked.len as u64 * order.pages().0;
                 add(&self.pcp.room[id.group() as usize], freed as u32);
-                if locked.is_none() {
-                    let next = list.entries[..list.len().min(BATCH)].iter();
-                    prefetch_buddies(view, next.map(|entry| entry.load(Ordering::Relaxed)), order);
-                }
                 free_picked(&mut locked, view, &picked, order);
                 left = left.saturating_sub(freed);
             }
@@ -221,7 +216,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
     }
 
-    /// Visits every entry of every list: its list, its index, and whether it is packed as leader, carrier or neither.
+    /// Visits every entry of every list, packed ones included: its list and its index.
     pub(crate) fn for_each_entry(&self, view: ZoneView<'_, P>, mut visit: impl FnMut(ListId, u32)) {
         for id in ListId::all() {
             let list = self.list(id);
@@ -268,11 +263,19 @@ fn free_picked<'a, P: Platform>(
     order: Order,
 ) {
     if locked.is_none() {
-        prefetch_merges(view, picked, order);
+        read_ahead(view, picked, order);
     }
     let locked = locked.get_or_insert_with(|| view.lock());
+    locked.count_moved(PageCount((picked.len as u64) << order.0));
     let mut rest = picked.entries();
     while let Some((first, others)) = rest.split_first() {
+        let step = order.pages().0 as u32;
+        if others.first().is_none_or(|next| next.abs_diff(*first) != step) {
+            let pfn = view.map.pfn(*first);
+            locked.free_block(pfn, order, view.blocks.get(pfn));
+            rest = others;
+            continue;
+        }
         let run = run_length(*first, others, order);
         rest = &others[run.blocks - 1..];
         free_run(locked, PfnRange::new(view.map.pfn(run.lowest), PageCount((run.blocks as u64) << order.0)), order);
@@ -318,42 +321,41 @@ fn buddy_at<P: Platform>(view: ZoneView<'_, P>, index: u32, order: Order) -> Pfn
     view.map.pfn(index).align_down(order).buddy(order)
 }
 
-/// Prefetches the first two buddies of entries that are to be drained next time.
-fn prefetch_buddies<P: Platform>(view: ZoneView<'_, P>, entries: impl Iterator<Item = u32>, order: Order) {
-    if order.0 + 1 < view.geometry.max_order().0 {
-        for index in entries {
-            view.page(buddy_at(view, index, order)).prefetch();
-            view.page(buddy_at(view, index, Order(order.0 + 1))).prefetch();
+/// Goes the way that merging will go, all entries side by side and an order at a time, before the lock is taken:
+/// reads the buddies that merging will look at, and prefetches their neighbours on the list.
+///
+/// The reads of a step depend on nothing and are all made before any is looked at, so their misses overlap; so
+/// many prefetches would be dropped. What is read may be stale; it only decides what is read next.
+fn read_ahead<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, order: Order) {
+    let mut merging = Picked { entries: picked.entries, len: picked.len };
+    let mut tags = [Tag::INTERIOR; BATCH];
+    let mut order = order;
+    while merging.len > 0 && order < view.geometry.max_order() {
+        for (tag, index) in tags.iter_mut().zip(merging.entries()) {
+            *tag = view.page(buddy_at(view, *index, order)).tag();
+            if order.0 + 1 < view.geometry.max_order().0 {
+                view.page(buddy_at(view, *index, Order(order.0 + 1))).tag();
+            }
         }
+        let mut goes_on = Picked::none();
+        for (tag, index) in tags.iter().zip(merging.entries()) {
+            if tag.is_free_buddy(order, view.id) {
+                prefetch_neighbours(view, buddy_at(view, *index, order));
+                goes_on.entries[goes_on.len] = *index;
+                goes_on.len += 1;
+            }
+        }
+        merging = goes_on;
+        order.0 += 1;
     }
 }
 
-/// Goes the way that merging will go, all entries side by side and an order at a time, and prefetches what lies
-/// ahead: the neighbours on the list of each buddy that will be taken off it, and the buddy after next.
-///
-/// So the misses of many entries overlap, before the lock is taken. What is read may be stale; it only decides
-/// what is prefetched.
-fn prefetch_merges<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, order: Order) {
-    let mut merging = Picked { entries: picked.entries, len: picked.len };
-    let mut order = order;
-    while merging.len > 0 && order.0 + 2 < view.geometry.max_order().0 {
-        let mut still = 0;
-        for at in 0..merging.len {
-            let index = merging.entries[at];
-            let page = view.page(buddy_at(view, index, order));
-            if !page.tag().is_free_buddy(order, view.id) {
-                continue;
-            }
-            for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.linked(link)) {
-                if view.map.range().contains(neighbour) {
-                    view.page(neighbour).prefetch();
-                }
-            }
-            view.page(buddy_at(view, index, Order(order.0 + 2))).prefetch();
-            merging.entries[still] = index;
-            still += 1;
+/// Prefetches the blocks next to a block on its list, if its links still lead somewhere.
+fn prefetch_neighbours<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn) {
+    let page = view.page(pfn);
+    for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.linked(link)) {
+        if view.map.range().contains(neighbour) {
+            view.page(neighbour).prefetch();
         }
-        merging.len = still;
-        order.0 += 1;
     }
 }

@@ -1,0 +1,112 @@
+//! Why a machine cannot be brought up here.
+
+use std::fmt;
+
+use frameyard::{BootError, ByteSize, MemblockError};
+use frameyard_host::{HostYardError, MemoryError};
+
+use crate::Failure;
+use crate::machine::Machine;
+use crate::output::RoundedSize;
+
+/// Why a machine cannot be brought up here.
+#[derive(Debug)]
+pub enum BringUpError {
+    /// The early memory map does not take the machine's memory.
+    EarlyMap(MemblockError),
+    /// Memory, CPUs or options make no yard.
+    Boot(BootError),
+    /// The frames are larger than the memory that the host, or one of its nodes, grants.
+    LargerThanHost {
+        /// What the frames need.
+        frames: ByteSize,
+        /// What is granted.
+        usable: ByteSize,
+        /// The addresses of the memory map.
+        map: ByteSize,
+    },
+    /// Not even the part of the memory map that bring-up writes would fit.
+    MapLargerThanHost {
+        /// The addresses of the memory map.
+        map: ByteSize,
+        /// What bring-up would write to.
+        touched: ByteSize,
+        /// What the host has available.
+        available: ByteSize,
+    },
+    /// The process has too few addresses left.
+    AddressSpace {
+        /// How many are needed in one piece.
+        span: ByteSize,
+        /// How many of the memory map.
+        map: ByteSize,
+    },
+    /// The host refuses for another reason.
+    Host(HostYardError),
+}
+
+/// Whether the frames are more than this process may have.
+pub(super) fn is_too_large(reason: &MemoryError) -> bool {
+    matches!(
+        reason,
+        MemoryError::LargerThanHost { .. } | MemoryError::LargerThanHostNode { .. } | MemoryError::AddressSpace { .. }
+    )
+}
+
+impl BringUpError {
+    /// The error of making a yard whose map has that size.
+    pub(super) fn of_yard(error: HostYardError, map: ByteSize) -> Self {
+        match error {
+            HostYardError::Boot(error) => Self::Boot(error),
+            HostYardError::Memory(MemoryError::LargerThanHost { needed, usable }) => {
+                Self::LargerThanHost { frames: needed, usable, map }
+            }
+            HostYardError::Memory(MemoryError::LargerThanHostNode { needed, memory, .. }) => {
+                Self::LargerThanHost { frames: needed, usable: memory, map }
+            }
+            HostYardError::Memory(MemoryError::AddressSpace { span }) => Self::AddressSpace { span, map },
+            other => Self::Host(other),
+        }
+    }
+
+    /// The failure, in a line that begins with the machine. A machine that is too large is bad input.
+    pub(super) fn of(self, machine: &Machine) -> Failure {
+        let line = format!("{}: {self}", machine.name);
+        match self {
+            Self::Host(_) => Failure::run_time(line),
+            _ => Failure::input(line),
+        }
+    }
+}
+
+impl fmt::Display for BringUpError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EarlyMap(error) => error.fmt(f),
+            Self::Boot(error) => error.fmt(f),
+            Self::LargerThanHost { frames, usable, map } => write!(
+                f,
+                "has {} of memory and this host grants {}; its memory map would need {}: scale it with --memory, or bring up the map alone with --phantom",
+                RoundedSize(*frames),
+                RoundedSize(*usable),
+                RoundedSize(*map)
+            ),
+            Self::MapLargerThanHost { map, touched, available } => write!(
+                f,
+                "its memory map needs {}, of which bring-up writes {}, and this host has {} available: scale the machine with --memory",
+                RoundedSize(*map),
+                RoundedSize(*touched),
+                RoundedSize(*available)
+            ),
+            Self::AddressSpace { span, map } => write!(
+                f,
+                "needs {} of addresses in one piece, more than this process has left; its memory map needs {}: scale it with --memory, or bring up the map alone with --phantom",
+                RoundedSize(*span),
+                RoundedSize(*map)
+            ),
+            Self::Host(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for BringUpError {}

@@ -1,0 +1,132 @@
+//! The workload `churn`: blocks of mixed orders and types come and go at random, and some stay.
+//!
+//! It is what makes free lists of a yard look used: blocks of several orders on them, pageblocks of several types.
+//! On a platform whose CPU is fixed the same seed leaves the same yard.
+
+use std::fmt;
+
+use frameyard::{AllocError, FreeError, Gfp, NodeId, Order, Pfn, Platform, Yard};
+
+/// How many blocks are allocated or freed.
+const STEPS: u32 = 100_000;
+
+/// At most one part in so many of all memory is allocated at once.
+const LIVE_PART: u64 = 4;
+
+/// Why the workload ended early. Each is a fault of the yard: the workload keeps within its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ChurnError {
+    /// A request was refused for another reason than a lack of memory.
+    Alloc(AllocError),
+    /// A block was not taken back.
+    Free(FreeError),
+}
+
+impl fmt::Display for ChurnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alloc(error) => write!(f, "churn: {error}"),
+            Self::Free(error) => write!(f, "churn: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ChurnError {}
+
+/// Runs the workload on the calling thread. What it leaves allocated stays so.
+pub(crate) fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnError> {
+    let mut random = Random(seed);
+    let most = yard.managed_pages().0 / LIVE_PART;
+    let mut live: Vec<(Pfn, Order)> = Vec::new();
+    let mut pages = 0;
+    for _ in 0..STEPS {
+        let order = random_order(&mut random, yard.geometry().max_order());
+        if pages + order.pages().0 <= most && random.below(5) < 3 {
+            match allocate(yard, &mut random, order) {
+                Ok(pfn) => {
+                    live.push((pfn, order));
+                    pages += order.pages().0;
+                }
+                // One of the zones, or the larger blocks, may be used up long before memory is.
+                Err(AllocError::OutOfMemory { .. }) => {}
+                Err(error) => return Err(ChurnError::Alloc(error)),
+            }
+        } else if !live.is_empty() {
+            let (pfn, order) = live.swap_remove(random.below(live.len() as u64) as usize);
+            yard.free(pfn, order).map_err(ChurnError::Free)?;
+            pages -= order.pages().0;
+        }
+    }
+    Ok(())
+}
+
+/// Most requests prefer the caller's node, one in four any.
+fn allocate<P: Platform>(yard: &Yard<P>, random: &mut Random, order: Order) -> Result<Pfn, AllocError> {
+    let kinds = [Gfp::KERNEL, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE];
+    let gfp = kinds[random.below(kinds.len() as u64) as usize] | Gfp::NOWARN;
+    if random.below(4) == 0 {
+        let node = random.below(u64::from(yard.nodes()));
+        return yard.alloc_on(NodeId(node as u16), order, gfp);
+    }
+    yard.alloc(order, gfp)
+}
+
+/// Order 0 in one of two cases, each further order half as often.
+fn random_order(random: &mut Random, most: Order) -> Order {
+    Order((random.next().trailing_zeros() as u8).min(most.0))
+}
+
+/// The generator SplitMix64.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut bits = self.0;
+        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        bits ^ (bits >> 31)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bring_up::{BringUp, BroughtUp, FrameBacking, bring_up};
+    use crate::machine::built_in;
+    use frameyard::{ByteSize, CpuId};
+    use frameyard_host::CpuIdentity;
+
+    fn small() -> BroughtUp {
+        let machine = built_in("skylake-112").unwrap().scaled(ByteSize::gib(1)).unwrap();
+        let identity = Some(CpuIdentity::Fixed(CpuId(0)));
+        bring_up(&machine, &BringUp { backing: FrameBacking::Phantom, identity, ..BringUp::default() }).unwrap()
+    }
+
+    #[test]
+    fn some_memory_stays_allocated_and_the_yard_is_consistent() {
+        let booted = small();
+        let before = booted.yard.free_pages();
+        churn(&booted.yard, 7).unwrap();
+        booted.yard.validate().unwrap();
+        assert!(booted.yard.free_pages() < before);
+        let zones: Vec<_> = booted.yard.zones().collect();
+        assert!(zones.iter().any(|zone| zone.frees > 0));
+        assert!(zones.iter().all(|zone| zone.allocations >= zone.frees));
+    }
+
+    #[test]
+    fn the_same_seed_leaves_the_same_yard() {
+        let [first, again, other] = [1, 1, 2].map(|seed| {
+            let booted = small();
+            churn(&booted.yard, seed).unwrap();
+            booted.yard.zones().collect::<Vec<_>>()
+        });
+        assert_eq!(first, again);
+        assert_ne!(first, other);
+    }
+}

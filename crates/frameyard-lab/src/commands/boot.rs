@@ -1,0 +1,121 @@
+//! `boot`: brings up a yard, and says what came up.
+
+mod log;
+
+use std::io::{self, Write};
+
+use frameyard::{CpuId, ZoneStatistics};
+use frameyard_host::HugePages;
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::Failure;
+use crate::bring_up::{BringUp, BroughtUp, ResidentParts, bring_up};
+use crate::chosen_machine::{ChosenMachine, print_notes};
+use crate::cli::{BootArgs, MachineArgs, YardArgs};
+use crate::output::{self, Outcome, RowError, Rows};
+
+/// Boots the machine and prints the log.
+pub(super) fn run(args: &BootArgs) -> Result<(), Failure> {
+    // Nothing is allocated, so the map is written at few places: huge pages would only make it larger.
+    let options = BringUp { huge_pages: HugePages::Never, ..BringUp::of(&args.machine, &args.yard) };
+    let booted = boot(&args.machine, options)?;
+    let resident = booted.resident()?;
+    output::print(&Boot { booted, resident }, &args.output)
+}
+
+/// Brings up the chosen machine, with its notes, and a sign of life for who waits at a terminal.
+pub(super) fn boot(machine: &MachineArgs, options: BringUp) -> Result<BroughtUp, Failure> {
+    let chosen = ChosenMachine::of(machine)?;
+    chosen.print_notes();
+    let sign = output::spinner(format!("bringing up {}", chosen.machine.name));
+    let booted = bring_up(&chosen.machine, &options);
+    sign.finish_and_clear();
+    let booted = booted?;
+    print_notes(&booted.notes);
+    Ok(booted)
+}
+
+/// The options that the yard of a command gets whose output must not depend on which CPU runs it.
+pub(super) fn reproducible(machine: &MachineArgs, yard: &YardArgs) -> BringUp {
+    let identity = Some(frameyard_host::CpuIdentity::Fixed(CpuId(0)));
+    BringUp { huge_pages: HugePages::Never, identity, ..BringUp::of(machine, yard) }
+}
+
+struct Boot {
+    booted: BroughtUp,
+    resident: ResidentParts,
+}
+
+/// A zone that has memory; counts are in pages.
+#[derive(Serialize)]
+struct ZoneRow {
+    node: u16,
+    zone: &'static str,
+    spanned: u64,
+    present: u64,
+    managed: u64,
+    free: u64,
+    batch: u64,
+    high: u64,
+}
+
+impl Boot {
+    fn zone_rows(&self) -> Vec<ZoneRow> {
+        self.booted.yard.zones().map(|zone| self.zone_row(&zone)).collect()
+    }
+
+    fn zone_row(&self, zone: &ZoneStatistics) -> ZoneRow {
+        // All CPUs have lists of the same size.
+        let lists = self.booted.yard.pcp_statistics(zone.id, CpuId(0));
+        ZoneRow {
+            node: zone.id.node().0,
+            zone: zone.id.kind().name(),
+            spanned: zone.span.count().0,
+            present: zone.present.0,
+            managed: zone.managed.0,
+            free: zone.free.0,
+            batch: lists.map_or(0, |lists| lists.batch.0),
+            high: lists.map_or(0, |lists| lists.high.0),
+        }
+    }
+}
+
+impl Outcome for Boot {
+    fn command(&self) -> &'static str {
+        "boot"
+    }
+
+    fn machine(&self) -> Option<&str> {
+        Some(&self.booted.machine.name)
+    }
+
+    fn totals(&self) -> Map<String, Value> {
+        let booted = &self.booted;
+        let ResidentParts { map, control } = self.resident;
+        Map::from_iter([
+            ("memory_bytes".to_owned(), booted.machine.memory_bytes().0.into()),
+            ("page_bytes".to_owned(), booted.machine.geometry.page_size().0.into()),
+            ("nodes".to_owned(), booted.yard.nodes().into()),
+            ("cpus".to_owned(), booted.yard.cpus().into()),
+            ("backing".to_owned(), booted.yard.memory().backing().name().into()),
+            ("map_bytes".to_owned(), booted.map_bytes.0.into()),
+            ("control_bytes".to_owned(), booted.control_bytes.0.into()),
+            ("resident_bytes".to_owned(), (map.0 + control.0).into()),
+            ("map_resident_bytes".to_owned(), map.0.into()),
+            ("boot_ns".to_owned(), booted.boot_ns.into()),
+        ])
+    }
+
+    fn rows(&self) -> Result<Rows, RowError> {
+        Rows::of(&self.zone_rows())
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        log::write(&self.booted, out)?;
+        writeln!(out)?;
+        output::Table::of(&self.rows().map_err(io::Error::other)?).write(out)?;
+        writeln!(out)?;
+        log::write_costs(&self.booted, self.resident, out)
+    }
+}

@@ -1,0 +1,90 @@
+//! The boot log as text, in the words of the kernel's where it has them.
+
+use std::io::{self, Write};
+
+use frameyard::{Geometry, PageCount, Pfn, PfnRange, ZoneKind, ZoneStatistics};
+
+use crate::bring_up::{BroughtUp, ResidentParts};
+use crate::machine::AddressRange;
+use crate::output::RoundedSize;
+
+/// What the kernel says when it brings up its zones.
+pub(super) fn write(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
+    let (machine, yard) = (&booted.machine, &booted.yard);
+    writeln!(
+        out,
+        "{}: {} of memory on {}, {}, pages of {}, {} frames",
+        machine.name,
+        RoundedSize(machine.memory_bytes()),
+        counted(u64::from(yard.nodes()), "node"),
+        counted(u64::from(yard.cpus()), "CPU"),
+        machine.geometry.page_size(),
+        yard.memory().backing().name(),
+    )?;
+    let zones: Vec<ZoneStatistics> = yard.zones().collect();
+    write_zone_ranges(machine.geometry, &zones, out)?;
+    writeln!(out, "Early memory node ranges")?;
+    for region in &booted.early_memory {
+        let node = region.node.unwrap_or_default();
+        writeln!(out, "  node {:>3}: {}", node.0, addresses(region.base.0, region.end().0))?;
+    }
+    write_totals(machine.geometry, &zones, out)
+}
+
+fn write_zone_ranges(geometry: Geometry, zones: &[ZoneStatistics], out: &mut dyn Write) -> io::Result<()> {
+    writeln!(out, "Zone ranges:")?;
+    for kind in ZoneKind::ALL.into_iter().filter(|kind| *kind != ZoneKind::Movable) {
+        let of_kind = || zones.iter().filter(|zone| zone.id.kind() == kind);
+        let start = of_kind().map(|zone| zone.span.start).min();
+        let end = of_kind().map(|zone| zone.span.end).max();
+        match (start, end) {
+            (Some(start), Some(end)) => writeln!(out, "  {kind:<8} {}", frames(geometry, PfnRange { start, end }))?,
+            _ => writeln!(out, "  {kind:<8} empty")?,
+        }
+    }
+    writeln!(out, "Movable zone start for each node")?;
+    for zone in zones.iter().filter(|zone| zone.id.kind() == ZoneKind::Movable) {
+        writeln!(out, "  Node {}: {:#018x}", zone.id.node().0, geometry.address_of(zone.span.start).0)?;
+    }
+    Ok(())
+}
+
+fn write_totals(geometry: Geometry, zones: &[ZoneStatistics], out: &mut dyn Write) -> io::Result<()> {
+    let total = |of: fn(&ZoneStatistics) -> PageCount| zones.iter().map(of).sum::<PageCount>();
+    let kib = |pages: PageCount| geometry.size_of(pages).0 >> 10;
+    let (present, managed, cma) = (total(|zone| zone.present), total(|zone| zone.managed), total(|zone| zone.cma));
+    writeln!(out, "Built zonelists of {}. Total pages: {}", counted(zones.len() as u64, "zone"), managed.0)?;
+    writeln!(
+        out,
+        "Memory: {}K/{}K available ({}K reserved, {}K cma-reserved)",
+        kib(managed),
+        kib(present),
+        kib(present - managed),
+        kib(cma)
+    )
+}
+
+/// What bring-up cost.
+pub(super) fn write_costs(booted: &BroughtUp, resident: ResidentParts, out: &mut dyn Write) -> io::Result<()> {
+    let sizes =
+        [("Memory map", booted.map_bytes, resident.map), ("Control region", booted.control_bytes, resident.control)];
+    for (what, size, resident) in sizes {
+        writeln!(out, "{what}: {} of addresses, {} resident", RoundedSize(size), RoundedSize(resident))?;
+    }
+    writeln!(out, "Brought up in {:.1} ms", booted.boot_ns as f64 / 1e6)
+}
+
+fn counted(count: u64, what: &str) -> String {
+    if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
+}
+
+/// As the boot log prints ranges: all digits, both ends inclusive.
+fn addresses(start: u64, end: u64) -> String {
+    format!("[mem {start:#018x}-{:#018x}]", end.saturating_sub(1))
+}
+
+fn frames(geometry: Geometry, range: PfnRange) -> String {
+    let address = |pfn: Pfn| geometry.address_of(pfn);
+    let AddressRange { start, end } = AddressRange::new(address(range.start), address(range.end));
+    addresses(start.0, end.0)
+}

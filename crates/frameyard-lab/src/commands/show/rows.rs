@@ -1,0 +1,101 @@
+//! The files of /proc as flat rows, for those who would otherwise have to parse them.
+
+use frameyard::{
+    CpuId, KernelFormat, MigrateType, NodeId, NumaEvent, Order, PageCount, ReportSource, WatermarkLevel, ZoneId,
+    ZoneKind, ZoneSnapshot, write_vmstat,
+};
+use serde_json::{Map, Value};
+
+type Row = Map<String, Value>;
+
+/// A row a zone: free blocks by order.
+pub(super) fn of_buddyinfo(source: &dyn ReportSource) -> Vec<Row> {
+    let row = |(id, _)| {
+        let mut row = named(id);
+        for order in orders(source) {
+            let free = MigrateType::ALL.map(|of| source.free_blocks(id, of, order)).into_iter().sum::<u64>();
+            row.insert(format!("order_{}", order.0), free.into());
+        }
+        row
+    };
+    zones(source).map(row).collect()
+}
+
+/// A row a zone and migration type: pageblocks of that type, and free blocks by order.
+pub(super) fn of_pagetypeinfo(source: &dyn ReportSource) -> Vec<Row> {
+    let types = || MigrateType::ALL.into_iter().filter(|of| *of != MigrateType::Cma || source.has_cma());
+    let row = |(id, of): (ZoneId, MigrateType)| {
+        let mut row = named(id);
+        row.insert("type".to_owned(), of.name().into());
+        row.insert("pageblocks".to_owned(), source.pageblocks(id, of).into());
+        for order in orders(source) {
+            row.insert(format!("order_{}", order.0), source.free_blocks(id, of, order).into());
+        }
+        row
+    };
+    zones(source).flat_map(|(id, _)| types().map(move |of| (id, of))).map(row).collect()
+}
+
+/// A row a zone: pages, watermarks, reserves, the per-CPU lists taken together, and where requests were served.
+pub(super) fn of_zoneinfo(source: &dyn ReportSource) -> Vec<Row> {
+    zones(source).map(|(id, zone)| zoneinfo_row(source, id, &zone)).collect()
+}
+
+fn zoneinfo_row(source: &dyn ReportSource, id: ZoneId, zone: &ZoneSnapshot) -> Row {
+    let mut row = named(id);
+    let marks = zone.watermarks;
+    let pages = [
+        ("free", zone.free),
+        ("boost", marks.boost),
+        ("min", marks.level(WatermarkLevel::Min)),
+        ("low", marks.level(WatermarkLevel::Low)),
+        ("high", marks.level(WatermarkLevel::High)),
+        ("promo", marks.level(WatermarkLevel::Promo)),
+        ("spanned", zone.spanned),
+        ("present", zone.present),
+        ("managed", zone.managed),
+        ("cma", zone.cma),
+        ("free_cma", zone.free_cma),
+    ];
+    row.extend(pages.map(|(key, PageCount(pages))| (key.to_owned(), pages.into())));
+    for (kind, pages) in ZoneKind::ALL.into_iter().zip(zone.protection) {
+        row.insert(format!("protection_{}", kind.name().to_lowercase()), pages.0.into());
+    }
+    let lists = || (0..source.cpus()).map(|cpu| source.per_cpu(id, CpuId(cpu)));
+    let first = lists().next().unwrap_or_default();
+    row.insert("pcp_count".to_owned(), lists().map(|lists| lists.count).sum::<PageCount>().0.into());
+    row.insert("pcp_high".to_owned(), first.high.0.into());
+    row.insert("pcp_batch".to_owned(), first.batch.0.into());
+    row.insert("stat_threshold".to_owned(), first.stat_threshold.into());
+    for event in NumaEvent::ALL {
+        row.insert(event.name().to_owned(), source.numa_event(id, *event).into());
+    }
+    row.insert("start_pfn".to_owned(), zone.start.0.into());
+    row
+}
+
+/// A row a line.
+pub(super) fn of_vmstat(source: &dyn ReportSource, format: KernelFormat) -> Vec<Row> {
+    let mut text = String::new();
+    // Writing into a string cannot fail.
+    let _ = write_vmstat(source, format, &mut text);
+    let row = |(name, value): (&str, &str)| {
+        let value = value.parse::<u64>().map_or(Value::Null, Value::from);
+        Row::from_iter([("name".to_owned(), name.into()), ("value".to_owned(), value)])
+    };
+    text.lines().filter_map(|line| line.split_once(' ')).map(row).collect()
+}
+
+fn named(id: ZoneId) -> Row {
+    Row::from_iter([("node".to_owned(), id.node().0.into()), ("zone".to_owned(), id.kind().name().into())])
+}
+
+/// The zones that have memory.
+fn zones(source: &dyn ReportSource) -> impl Iterator<Item = (ZoneId, ZoneSnapshot)> {
+    let ids = (0..source.nodes()).flat_map(|node| ZoneKind::ALL.map(|kind| ZoneId::new(NodeId(node), kind)));
+    ids.map(|id| (id, source.zone(id))).filter(|(_, zone)| zone.present.0 > 0)
+}
+
+fn orders(source: &dyn ReportSource) -> impl Iterator<Item = Order> + use<> {
+    (0..=source.geometry().max_order().0).map(Order)
+}

@@ -1,0 +1,116 @@
+//! A yard as the source of its own reports.
+
+use crate::platform::Platform;
+use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId, ZoneKind};
+use crate::yard::{Yard, ZoneStatistics};
+use crate::zone::stat_threshold;
+
+use super::snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
+use super::{GlobalStat, NumaEvent, VmEvent};
+
+/// What a yard keeps, under the kernel's names. What belongs to owners of frames (lists of the page cache,
+/// faults, swap) a yard has nothing of, and prints as 0.
+///
+/// - `numa_hit`: blocks that were handed out where they were wanted, so all but `numa_miss`.
+/// - `numa_local`, `numa_other`: blocks by whether the CPU that asked for them is of the zone's node. Blocks that
+///   did not come from a per-CPU list are not told apart and count as local.
+/// - `pgalloc_*` and `pgfree` count blocks; the kernel counts their frames.
+/// - `allocstall_*` stay 0: nothing is reclaimed. Requests that fail have a counter of their own
+///   ([`Yard::failures`]).
+///
+/// No lock is taken. A number of a zone costs a walk over the lists of all CPUs.
+impl<P: Platform> ReportSource for Yard<P> {
+    fn geometry(&self) -> Geometry {
+        Yard::geometry(self)
+    }
+
+    fn nodes(&self) -> u16 {
+        Yard::nodes(self)
+    }
+
+    fn cpus(&self) -> u32 {
+        Yard::cpus(self)
+    }
+
+    fn has_cma(&self) -> bool {
+        self.zones().any(|zone| zone.cma.0 > 0)
+    }
+
+    fn zone(&self, id: ZoneId) -> ZoneSnapshot {
+        let zone = self.zone_statistics(id);
+        ZoneSnapshot {
+            start: zone.span.start,
+            spanned: zone.span.count(),
+            present: zone.present,
+            managed: zone.managed,
+            free: zone.free,
+            cma: zone.cma,
+            free_cma: zone.free_cma,
+            watermarks: zone.watermarks,
+            protection: zone.protection,
+        }
+    }
+
+    fn per_cpu(&self, id: ZoneId, cpu: CpuId) -> PcpSnapshot {
+        let Some(lists) = self.pcp_statistics(id, cpu) else { return PcpSnapshot::default() };
+        PcpSnapshot {
+            count: lists.count,
+            high: lists.high,
+            batch: lists.batch,
+            stat_threshold: stat_threshold(Yard::geometry(self), self.zone_statistics(id).managed, Yard::cpus(self)),
+        }
+    }
+
+    fn free_blocks(&self, id: ZoneId, migrate_type: MigrateType, order: Order) -> u64 {
+        Yard::free_blocks(self, id, order, migrate_type)
+    }
+
+    fn pageblocks(&self, id: ZoneId, migrate_type: MigrateType) -> u64 {
+        self.pageblocks_of(id, migrate_type)
+    }
+
+    fn numa_event(&self, id: ZoneId, event: NumaEvent) -> u64 {
+        let zone = self.zone_statistics(id);
+        match event {
+            NumaEvent::NumaHit => zone.allocations.saturating_sub(zone.numa_miss),
+            NumaEvent::NumaMiss => zone.numa_miss,
+            NumaEvent::NumaForeign => zone.numa_foreign,
+            NumaEvent::NumaInterleave => 0,
+            NumaEvent::NumaLocal => zone.local_allocations,
+            NumaEvent::NumaOther => zone.allocations.saturating_sub(zone.local_allocations),
+        }
+    }
+
+    fn global_stat(&self, stat: GlobalStat) -> u64 {
+        match stat {
+            GlobalStat::NrMemmapBootPages => self.map_pages().0,
+            GlobalStat::NrDirtyThreshold | GlobalStat::NrDirtyBackgroundThreshold | GlobalStat::NrMemmapPages => 0,
+        }
+    }
+
+    fn event(&self, event: VmEvent) -> u64 {
+        let allocated = |kind: ZoneKind| self.sum(|zone| if zone.id.kind() == kind { zone.allocations } else { 0 });
+        match event {
+            VmEvent::PgallocDma => allocated(ZoneKind::Dma),
+            VmEvent::PgallocDma32 => allocated(ZoneKind::Dma32),
+            VmEvent::PgallocNormal => allocated(ZoneKind::Normal),
+            VmEvent::PgallocMovable => allocated(ZoneKind::Movable),
+            VmEvent::PgallocDevice => allocated(ZoneKind::Device),
+            VmEvent::Pgfree => self.sum(|zone| zone.frees),
+            _ => 0,
+        }
+    }
+}
+
+impl<P: Platform> Yard<P> {
+    fn sum(&self, of: impl Fn(&ZoneStatistics) -> u64) -> u64 {
+        self.zones().map(|zone| of(&zone)).fold(0, u64::wrapping_add)
+    }
+
+    /// The pages that the memory map of all present sections has.
+    fn map_pages(&self) -> PageCount {
+        let geometry = Yard::geometry(self);
+        let pages = geometry.section_pages().0 * self.present_sections() as u64;
+        PageCount((pages * size_of::<crate::page::Page>() as u64) >> geometry.page_shift())
+    }
+}

@@ -52,11 +52,9 @@ impl<'y> BufferPool<'y> {
 
     /// Writes back the first page that is neither pinned nor was used since the clock's hand last passed it.
     fn evict(&mut self) -> Option<usize> {
-        let count = self.buffers.len();
-        self.hand = (1..=2 * count).map(|step| (self.hand + step) % count).find(|at| {
-            let buffer = &mut self.buffers[*at];
-            buffer.pins == 0 && !std::mem::take(&mut buffer.used)
-        })?;
+        let (count, hand, buffers) = (self.buffers.len(), self.hand, &mut self.buffers);
+        let may_go = |at: &usize| buffers[*at].pins == 0 && !std::mem::take(&mut buffers[*at].used);
+        self.hand = (1..=2 * count).map(|step| (hand + step) % count).find(may_go)?;
         let victim = &self.buffers[self.hand];
         self.disk[victim.page].copy_from_slice(&victim.frames.bytes()?[..8]);
         self.places[victim.page] = None;

@@ -17,22 +17,21 @@ struct BufferPool<'y> {
     /// What pages begin with while they are not in memory; a real pool would read and write a file.
     disk: Vec<[u8; 8]>,
     buffers: Vec<Buffer<'y>>,
-    /// Which buffer holds a page.
-    places: Vec<Option<usize>>,
+    buffer_of: Vec<Option<usize>>,
     hand: usize,
 }
 
 impl<'y> BufferPool<'y> {
     /// The bytes of a page, which stays in memory until it is unpinned.
     fn pin(&mut self, page: usize) -> Result<&mut [u8], AllocError> {
-        let at = self.places[page].map_or_else(|| self.read(page), Ok)?;
+        let at = self.buffer_of[page].map_or_else(|| self.read(page), Ok)?;
         let buffer = &mut self.buffers[at];
         (buffer.pins, buffer.used) = (buffer.pins + 1, true);
         Ok(buffer.frames.bytes_mut().expect("these frames have memory"))
     }
 
     fn unpin(&mut self, page: usize) {
-        self.buffers[self.places[page].expect("a pinned page is in memory")].pins -= 1;
+        self.buffers[self.buffer_of[page].expect("a pinned page is in memory")].pins -= 1;
     }
 
     /// Reads a page into free frames, or else into those of a page that can go.
@@ -46,7 +45,7 @@ impl<'y> BufferPool<'y> {
         };
         self.buffers[at].page = page;
         self.buffers[at].frames.bytes_mut().expect("these frames have memory")[..8].copy_from_slice(&self.disk[page]);
-        self.places[page] = Some(at);
+        self.buffer_of[page] = Some(at);
         Ok(at)
     }
 
@@ -57,7 +56,7 @@ impl<'y> BufferPool<'y> {
         self.hand = (1..=2 * count).map(|step| (hand + step) % count).find(may_go)?;
         let victim = &self.buffers[self.hand];
         self.disk[victim.page].copy_from_slice(&victim.frames.bytes()?[..8]);
-        self.places[victim.page] = None;
+        self.buffer_of[victim.page] = None;
         Some(self.hand)
     }
 }
@@ -67,7 +66,7 @@ pub(crate) fn main() -> Result<(), Box<dyn Error>> {
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let yard = HostYard::builder().build(&table, &YardConfig::new(&[NodeId(0)]), &HostTopology::current()?)?;
     let mut pool =
-        BufferPool { yard: &yard, disk: vec![[0; 8]; 200], buffers: vec![], places: vec![None; 200], hand: 0 };
+        BufferPool { yard: &yard, disk: vec![[0; 8]; 200], buffers: vec![], buffer_of: vec![None; 200], hand: 0 };
     pool.pin(7)?; // stays, as the root of an index would
     for access in 0..5000 {
         let count = &mut pool.pin(access % 200)?[0];

@@ -14,7 +14,16 @@ use crate::topology::HostTopology;
 
 /// A yard and all the memory that it needs: frames, memory map and control region.
 ///
-/// Dereferences to [`Yard`]. Dropping it unmaps everything; in a shared yard, this process's view of it.
+/// Dereferences to [`Yard`]. Dropping it unmaps everything; in a shared yard, this process's view of it. What it
+/// hands out borrows it:
+///
+/// ```compile_fail,E0505
+/// # fn f(yard: frameyard_host::HostYard) {
+/// let ranges = yard.memory_ranges();
+/// drop(yard);
+/// ranges.count();
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct HostYard {
     yard: OwnedYard,

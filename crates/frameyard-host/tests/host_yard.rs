@@ -52,6 +52,22 @@ fn a_file_that_is_too_small_is_refused_with_what_is_needed() {
 }
 
 #[test]
+fn a_file_holds_the_frames_of_one_yard_at_a_time() {
+    let path = file("in-use");
+    let backing = Backing::File { path: path.clone(), growth: FileGrowth::Grow };
+    let first = small(HostYard::builder().backing(backing.clone()));
+    let error = refusal(HostYard::builder().backing(backing.clone()), &SMALL, &YardConfig::new(&ONE_CPU));
+    assert!(matches!(error, HostYardError::Memory(MemoryError::FileInUse(_))), "{error}");
+    assert_eq!(
+        error.to_string(),
+        format!("{}: in use as memory of another yard: each needs a file of its own", path.display())
+    );
+    drop(first);
+    small(HostYard::builder().backing(backing));
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
 fn missing_huge_pages_are_counted_and_no_other_memory_is_taken() {
     let host = HostTopology::current().unwrap();
     let free = HugetlbPool::of_host(&host, HugetlbSize::TwoMib).map_or(0, |pool| pool.free);
@@ -129,7 +145,7 @@ fn zeroed_frames_are_zero_whatever_they_held() {
             assert!(dirty.iter().any(|frames| is_dirty(&frames)), "frames keep what was written to them");
             drop(dirty);
             let zeroed = everything(&yard, order, Gfp::KERNEL | Gfp::ZERO);
-            assert!(zeroed.len() as u64 >= 7 * MIB >> order.0);
+            assert!(zeroed.len() as u64 >= (7 * MIB) >> order.0);
             assert_eq!(zeroed.iter().find(is_dirty).map(Frames::range), None);
             drop(zeroed);
             yard.drain_all();
@@ -236,7 +252,7 @@ fn holes_have_no_bytes_and_nodes_hand_out_their_own_frames() {
 #[test]
 fn bring_up_touches_no_frame_and_one_page_of_the_map_for_each_largest_block() {
     let host = HostTopology::current().unwrap();
-    let size = ByteSize::gib(8).0.min(host.usable_memory().0 / 2 >> 22 << 22);
+    let size = ByteSize::gib(8).0.min(host.usable_memory().0 / 2 / (4 << 20) * (4 << 20));
     let memory = [range(0x10_0000, size >> 12, 0)];
     // Not a checked yard: its validator reads the whole map before this looks at it.
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };

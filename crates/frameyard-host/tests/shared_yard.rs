@@ -287,12 +287,12 @@ fn processes_trade(poisoning: Poisoning, rounds: u64) {
 
 #[test]
 fn blocks_allocated_in_one_process_are_freed_in_another() {
-    processes_trade(Poisoning::Off, 20_000);
+    processes_trade(Poisoning::Off, 50_000);
 }
 
 #[test]
 fn no_process_writes_to_frames_that_another_has_freed() {
-    processes_trade(Poisoning::On, 2_000);
+    processes_trade(Poisoning::On, 4_000);
 }
 
 #[test]

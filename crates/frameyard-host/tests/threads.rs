@@ -165,25 +165,25 @@ fn stress(placement: Placement, poisoning: Poisoning, identity: Option<CpuIdenti
 
 #[test]
 fn threads_that_stay_on_their_cpus_share_a_yard() {
-    stress(Placement::Pinned, Poisoning::Off, None, 8_000);
+    stress(Placement::Pinned, Poisoning::Off, None, 30_000);
 }
 
 #[test]
 fn threads_that_the_host_moves_share_a_yard() {
-    stress(Placement::Unpinned, Poisoning::Off, None, 8_000);
+    stress(Placement::Unpinned, Poisoning::Off, None, 30_000);
 }
 
 #[test]
 fn threads_that_move_between_cpus_share_a_yard() {
-    stress(Placement::Moving, Poisoning::Off, None, 8_000);
+    stress(Placement::Moving, Poisoning::Off, None, 30_000);
 }
 
 #[test]
 fn threads_that_all_take_themselves_for_the_same_cpu_share_a_yard() {
-    stress(Placement::Unpinned, Poisoning::Off, Some(CpuIdentity::Fixed(CpuId(2))), 8_000);
+    stress(Placement::Unpinned, Poisoning::Off, Some(CpuIdentity::Fixed(CpuId(2))), 30_000);
 }
 
 #[test]
 fn no_thread_writes_to_frames_that_another_has_freed() {
-    stress(Placement::Moving, Poisoning::On, None, 1_500);
+    stress(Placement::Moving, Poisoning::On, None, 4_000);
 }

@@ -11,16 +11,29 @@
 //!   executing the program again.
 //!
 //! ```
-//! use frameyard::{Geometry, NodeId, Pfn, PfnRange, Platform};
-//! use frameyard_host::{HostMemory, HostPlatform, HostTopology, NodeFrames};
+//! use frameyard::{Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
+//! use frameyard_host::{HostTopology, HostYard};
 //!
-//! let host = HostTopology::current()?;
-//! let range = PfnRange { start: Pfn(0), end: Pfn(0x1000) };
-//! let memory = HostMemory::builder(Geometry::X86_64, &[NodeFrames { range, node: NodeId(0) }]).build(&host)?;
-//! let platform = HostPlatform::new(memory, &host);
-//! assert!(host.online().contains(platform.current_cpu()));
-//! assert!(platform.frame_bytes(Pfn(0xfff)).is_some());
-//! assert!(platform.frame_bytes(Pfn(0x1000)).is_none());
+//! // 64 MiB from 4 GiB on, two CPUs on one node.
+//! let memory = [(PfnRange::new(Pfn(0x10_0000), PageCount(0x4000)), NodeId(0))];
+//! let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+//! let config = YardConfig::new(&[NodeId(0); 2]);
+//! let yard = HostYard::builder().build(&table, &config, &HostTopology::current()?)?;
+//! assert_eq!(yard.free_pages(), PageCount(0x4000));
+//!
+//! // Frames with an owner: their bytes are a slice, and they are freed when it is dropped.
+//! let mut huge = yard.frames(Order(9), Gfp::KERNEL | Gfp::ZERO)?;
+//! huge.bytes_mut().expect("real memory")[..5].copy_from_slice(b"hello");
+//! assert_eq!(huge.bytes().expect("real memory").len(), 2 << 20);
+//! assert_eq!(yard.free_pages(), PageCount(0x4000 - 512));
+//! drop(huge);
+//!
+//! // Frame numbers without one, as kernels have them. A second free is an error and changes nothing.
+//! let pfn = yard.alloc(Order(0), Gfp::KERNEL)?;
+//! yard.free(pfn, Order(0))?;
+//! assert!(yard.free(pfn, Order(0)).is_err());
+//! assert_eq!(yard.free_pages(), PageCount(0x4000));
+//! yard.validate()?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
@@ -58,3 +71,8 @@ pub use resident::ResidentSize;
 pub use shared::{HeaderError, InheritedFile, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
 pub use topology::{HostNode, HostTopology, TopologyError};
 pub use yard::{HostYard, HostYardBuilder, HostYardError};
+
+/// Runs the examples of the README as tests.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -41,7 +41,9 @@ pub enum Backing {
     ///
     /// Ranges that do not begin and end on huge pages are rounded out to them.
     Hugetlb(HugetlbSize),
-    /// A file.
+    /// A file, locked against other yards as long as the memory is mapped.
+    ///
+    /// Nobody else may write to it or make it shorter meanwhile: its bytes are those of the frames.
     File {
         /// Its name.
         path: PathBuf,

@@ -70,10 +70,21 @@ impl Region {
         ByteSize(self.mapping.len() as u64)
     }
 
-    /// The region as words, for who shares it with other threads or processes. Who reaches the same bytes
-    /// through [`base`](Region::base) meanwhile has to use atomics too.
+    /// The region as words, for who shares it with other threads or processes.
+    ///
+    /// # Safety
+    ///
+    /// Who reaches the same bytes in another way meanwhile uses atomics too, and no yard lies in the region, unless
+    /// what is stored here is what it would have stored.
     #[must_use]
-    pub fn words(&self) -> &[AtomicU64] {
+    #[expect(unsafe_code, reason = "the caller says what else the region is used for")]
+    pub unsafe fn words(&self) -> &[AtomicU64] {
+        self.mapping.words()
+    }
+
+    /// The words of a region that a test uses for itself.
+    #[cfg(test)]
+    pub(crate) fn test_words(&self) -> &[AtomicU64] {
         self.mapping.words()
     }
 
@@ -138,15 +149,15 @@ mod tests {
         assert_eq!(region.base().as_ptr() as u64 % HUGE_ALIGN, 0);
         assert_eq!(region.size().0, (5 << 20) + sys::host_page_size() as u64);
         assert_eq!(region.resident().unwrap(), ByteSize(0));
-        region.words()[(3 << 20) / 8].store(1, Ordering::Relaxed);
+        region.test_words()[(3 << 20) / 8].store(1, Ordering::Relaxed);
         assert_eq!(region.resident().unwrap(), ByteSize(sys::host_page_size() as u64));
-        assert_eq!(region.words().iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>(), 1);
+        assert_eq!(region.test_words().iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>(), 1);
     }
 
     #[test]
     fn a_region_far_larger_than_the_host_can_be_reserved() {
         let region = Region::zeroed(ByteSize(1 << 42), HugePages::Never).unwrap();
-        region.words()[(1 << 42) / 8 - 1].store(1, Ordering::Relaxed);
+        region.test_words()[(1 << 42) / 8 - 1].store(1, Ordering::Relaxed);
         assert_eq!(region.size(), ByteSize(1 << 42));
     }
 

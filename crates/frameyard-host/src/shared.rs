@@ -170,6 +170,9 @@ impl SharedMemoryFile {
         let unusable = |source| SharedFileError::Descriptor { fd, source };
         let file = File::from(descriptor::duplicate(fd, OnExec::Close).map_err(unusable)?);
         let header = Header::read(&file).map_err(unusable)??;
+        if !descriptor::is_size_sealed(&file) {
+            return Err(HeaderError::NotSealed.into());
+        }
         header.check_page_size(host.page_size())?;
         let layout = FrameLayout::new(header.geometry, &header.ranges, granule(header.frames, host))?;
         let expected = if header.frames == SharedFrames::Memory { layout.file_len() } else { 0 };

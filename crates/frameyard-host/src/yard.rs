@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Deref;
 
-use frameyard::{AttachError, BootError, Layout, MemorySource, NodeId, PfnRange, Yard, YardConfig};
+use frameyard::{AttachError, BootError, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard, YardConfig};
 
 use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames};
 use crate::platform::{CpuIdentity, HostPlatform, RseqUnavailable};
@@ -14,7 +14,16 @@ use crate::topology::HostTopology;
 
 /// A yard and all the memory that it needs: frames, memory map and control region.
 ///
-/// Dereferences to [`Yard`]. Dropping it unmaps everything; in a shared yard, this process's view of it.
+/// Dereferences to [`Yard`]. Dropping it unmaps everything; in a shared yard, this process's view of it. What it
+/// hands out borrows it:
+///
+/// ```compile_fail,E0505
+/// # fn f(yard: frameyard_host::HostYard) {
+/// let ranges = yard.memory_ranges();
+/// drop(yard);
+/// ranges.count();
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct HostYard {
     yard: OwnedYard,
@@ -74,7 +83,9 @@ impl HostYardBuilder {
         self
     }
 
-    /// Makes a yard for this process alone. No frame is touched.
+    /// Makes a yard for this process alone. No frame is touched, unless they are all poisoned.
+    ///
+    /// The memory source is asked once: what it says later changes nothing.
     ///
     /// # Errors
     ///
@@ -85,24 +96,26 @@ impl HostYardBuilder {
         config: &YardConfig<'_>,
         host: &HostTopology,
     ) -> Result<HostYard, HostYardError> {
-        let layout = Layout::plan(memory, config)?;
+        let memory = CollectedMemory::of(memory);
+        let layout = Layout::plan(&memory.table(), config)?;
         let map_advice = if self.backing == Backing::Phantom { HugePages::Never } else { self.huge_pages };
         let regions = (
             Region::zeroed(layout.map_bytes(), map_advice)?,
             Region::zeroed(layout.control_bytes(), HugePages::Never)?,
         );
-        let frames = HostMemory::builder(config.geometry, &node_frames(memory)).backing(self.backing.clone());
+        let frames = HostMemory::builder(config.geometry, &memory.node_frames()).backing(self.backing.clone());
         let frames = match self.backing {
             Backing::Phantom => frames,
             _ => frames.huge_pages(self.huge_pages),
         };
         let platform = self.platform(frames.node_binding(self.binding).build(host)?, host)?;
-        Ok(HostYard { yard: OwnedYard::create(memory, config, &layout, regions, platform)? })
+        Ok(HostYard { yard: OwnedYard::create(&memory.table(), config, &layout, regions, platform)? })
     }
 
     /// Makes a yard in a memory file, for this process and those that inherit the file.
     ///
-    /// Of the builder's settings the backing is not looked at: memory files have their own.
+    /// Of the builder's settings only the identity is looked at: in a memory file huge pages are the host's choice,
+    /// and frames are bound to the host's nodes wherever it has several.
     ///
     /// # Errors
     ///
@@ -114,10 +127,11 @@ impl HostYardBuilder {
         frames: SharedFrames,
         host: &HostTopology,
     ) -> Result<(HostYard, SharedMemoryFile), HostYardError> {
-        let layout = Layout::plan(memory, config)?;
+        let memory = CollectedMemory::of(memory);
+        let layout = Layout::plan(&memory.table(), config)?;
         let wanted = SharedLayout {
             geometry: config.geometry,
-            ranges: &node_frames(memory),
+            ranges: &memory.node_frames(),
             frames,
             memory_map: layout.map_bytes(),
             control: layout.control_bytes(),
@@ -125,19 +139,27 @@ impl HostYardBuilder {
         let file = SharedMemoryFile::create(&wanted, host)?;
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
-        let yard = HostYard { yard: OwnedYard::create(memory, config, &layout, regions, platform)? };
+        let yard = HostYard { yard: OwnedYard::create(&memory.table(), config, &layout, regions, platform)? };
         Ok((yard, file))
     }
 
     /// A view of the yard that another process has made in a memory file.
     ///
+    /// Headers are checked; the rest of the file is trusted to be what yards have written there. A process that
+    /// writes to it otherwise can break all that have it mapped.
+    ///
     /// # Errors
     ///
-    /// [`HostYardError`] where the file holds no finished yard, or it cannot be mapped.
+    /// [`HostYardError`] where the file holds no finished yard, or one of other frames than the file has, or it
+    /// cannot be mapped.
     pub fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
-        Ok(HostYard { yard: OwnedYard::attach(regions, platform)? })
+        let yard = OwnedYard::attach(regions, platform)?;
+        if !fits(&yard, file) {
+            return Err(AttachError::Damaged.into());
+        }
+        Ok(HostYard { yard })
     }
 
     fn platform(&self, frames: HostMemory, host: &HostTopology) -> Result<HostPlatform, RseqUnavailable> {
@@ -149,10 +171,38 @@ impl HostYardBuilder {
     }
 }
 
-fn node_frames(memory: &dyn MemorySource) -> Vec<NodeFrames> {
-    let mut ranges = Vec::new();
-    memory.for_each_memory(&mut |range: PfnRange, node: NodeId| ranges.push(NodeFrames { range, node }));
-    ranges
+/// Whether all memory of a yard is frames of the file.
+fn fits(yard: &Yard<HostPlatform>, file: &SharedMemoryFile) -> bool {
+    let is_there = |memory: PfnRange| file.ranges().iter().any(|frames| frames.range.intersection(memory) == memory);
+    yard.geometry() == file.geometry() && yard.memory_ranges().all(|(memory, _)| is_there(memory))
+}
+
+/// What a [`MemorySource`] said when it was asked.
+///
+/// The plan, the frames' memory and the yard have to be of the same machine, so a source is not asked twice.
+#[derive(Default)]
+struct CollectedMemory {
+    memory: Vec<(PfnRange, NodeId)>,
+    reserved: Vec<PfnRange>,
+    cma: Vec<PfnRange>,
+}
+
+impl CollectedMemory {
+    fn of(source: &dyn MemorySource) -> Self {
+        let mut collected = Self::default();
+        source.for_each_memory(&mut |range, node| collected.memory.push((range, node)));
+        source.for_each_reserved(&mut |range| collected.reserved.push(range));
+        source.for_each_cma(&mut |range| collected.cma.push(range));
+        collected
+    }
+
+    fn table(&self) -> MemoryTable<'_> {
+        MemoryTable { memory: &self.memory, reserved: &self.reserved, cma: &self.cma }
+    }
+
+    fn node_frames(&self) -> Vec<NodeFrames> {
+        self.memory.iter().map(|(range, node)| NodeFrames { range: *range, node: *node }).collect()
+    }
 }
 
 impl HostYard {
@@ -211,12 +261,13 @@ impl fmt::Display for HostYardError {
 
 impl std::error::Error for HostYardError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        // Each prints as what it holds, so what comes next is the source of that.
         match self {
-            Self::Boot(error) => Some(error),
-            Self::Memory(error) => Some(error),
-            Self::File(error) => Some(error),
-            Self::Attach(error) => Some(error),
-            Self::Rseq(error) => Some(error),
+            Self::Boot(error) => error.source(),
+            Self::Memory(error) => error.source(),
+            Self::File(error) => error.source(),
+            Self::Attach(error) => error.source(),
+            Self::Rseq(error) => error.source(),
         }
     }
 }

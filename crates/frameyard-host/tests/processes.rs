@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use frameyard::{ByteSize, Geometry, NodeId, Pfn, PfnRange};
 use frameyard_host::{
-    HostMemory, HostTopology, HugePages, NodeFrames, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile,
-    WorkerError, Workers, spawn_workers,
+    HostMemory, HostTopology, HugePages, NodeFrames, Region, SharedFileError, SharedFrames, SharedLayout,
+    SharedMemoryFile, WorkerError, Workers, spawn_workers,
 };
 
 const WORKER: &str = "FRAMEYARD_TEST_WORKER";
@@ -29,6 +29,11 @@ fn first_word(memory: &HostMemory, pfn: Pfn) -> &AtomicU64 {
     let word = memory.frame(pfn).unwrap().cast::<AtomicU64>();
     // SAFETY: the frame is present as long as `memory` lives, and all processes use its word as an atomic.
     unsafe { word.as_ref() }
+}
+
+fn words(region: &Region) -> &[AtomicU64] {
+    // SAFETY: no yard lies in these files, and all processes use their words as atomics.
+    unsafe { region.words() }
 }
 
 /// Makes `command` run one of the ignored tests below, which are the programs of workers.
@@ -67,10 +72,10 @@ fn two_processes_share_the_map_the_control_region_and_the_frames() {
     drop(inherited);
     let outputs = workers.wait_all().unwrap();
 
-    assert_eq!(control.words()[0].load(Ordering::Acquire), 2 * ROUNDS);
+    assert_eq!(words(&control)[0].load(Ordering::Acquire), 2 * ROUNDS);
     assert_eq!(outputs.len(), 2);
     for (worker, output) in outputs.iter().enumerate() {
-        assert_eq!(map.words()[(2 << 20) / 8 + worker].load(Ordering::Acquire), 100 + worker as u64);
+        assert_eq!(words(&map)[(2 << 20) / 8 + worker].load(Ordering::Acquire), 100 + worker as u64);
         assert_eq!(first_word(&memory, Pfn(0x100 + worker as u64)).load(Ordering::Acquire), 78);
         let text = String::from_utf8_lossy(output);
         assert!(text.contains(&format!("worker {worker} is done")), "{text}");
@@ -87,14 +92,14 @@ fn worker_counts_in_shared_memory() {
     let map = file.map_memory_map(HugePages::Default).unwrap();
     let memory = file.map_frames(HugePages::Never, &host).unwrap();
     // Both count at once, so each waits until the other is there.
-    control.words()[1].fetch_add(1, Ordering::AcqRel);
-    while control.words()[1].load(Ordering::Acquire) < 2 {
+    words(&control)[1].fetch_add(1, Ordering::AcqRel);
+    while words(&control)[1].load(Ordering::Acquire) < 2 {
         std::thread::yield_now();
     }
     for _ in 0..ROUNDS {
-        control.words()[0].fetch_add(1, Ordering::AcqRel);
+        words(&control)[0].fetch_add(1, Ordering::AcqRel);
     }
-    map.words()[(2 << 20) / 8 + worker as usize].store(100 + worker, Ordering::Release);
+    words(&map)[(2 << 20) / 8 + worker as usize].store(100 + worker, Ordering::Release);
     let given = first_word(&memory, Pfn(0x3ff)).load(Ordering::Relaxed);
     first_word(&memory, Pfn(0x100 + worker)).store(given + 1, Ordering::Release);
     println!("worker {worker} is done");

@@ -168,8 +168,8 @@ impl<P: Platform> Yard<P> {
         self.map.range()
     }
 
-    /// The ranges of memory, cut at zone borders, ascending.
-    pub fn memory_ranges(&self) -> impl ExactSizeIterator<Item = (PfnRange, ZoneId)> + use<P> {
+    /// The ranges of memory, cut at zone borders, ascending. Reads the yard's tables, so it borrows the yard.
+    pub fn memory_ranges(&self) -> impl ExactSizeIterator<Item = (PfnRange, ZoneId)> {
         self.tables.ranges()
     }
 

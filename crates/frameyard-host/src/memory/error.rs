@@ -65,6 +65,8 @@ pub enum MemoryError {
     },
     /// What a path names is no regular file.
     NotRegularFile(PathBuf),
+    /// Somebody else has a file locked: its bytes are other frames already.
+    FileInUse(PathBuf),
     /// A file that must not grow is smaller than the frames.
     FileTooSmall {
         /// The file.
@@ -126,6 +128,9 @@ impl fmt::Display for MemoryError {
                 write!(f, "{}: cannot open the file for frames: {source}", path.display())
             }
             Self::NotRegularFile(path) => write!(f, "{}: not a regular file", path.display()),
+            Self::FileInUse(path) => {
+                write!(f, "{}: in use as memory of another yard: each needs a file of its own", path.display())
+            }
             Self::FileTooSmall { path, needed, size } => write!(
                 f,
                 "{}: the file has {size} and the frames need {needed}: enlarge it or let it grow",

@@ -1,6 +1,6 @@
 //! Files that hold frames.
 
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -23,7 +23,8 @@ pub(crate) fn in_memory(length: u64) -> Result<File, MemoryError> {
 
 /// The file with that name, at least `length` long.
 ///
-/// The room on its file system is looked at but not taken, as frames are not touched before they are used.
+/// The room on its file system is looked at but not taken, as frames are not touched before they are used. The file
+/// is locked (`flock`) against other yards.
 pub(super) fn with_path(path: &Path, growth: FileGrowth, length: u64) -> Result<File, MemoryError> {
     let open_error = |source| MemoryError::FileOpen { path: path.to_owned(), source };
     let mut options = File::options();
@@ -33,6 +34,11 @@ pub(super) fn with_path(path: &Path, growth: FileGrowth, length: u64) -> Result<
     if !metadata.is_file() {
         return Err(MemoryError::NotRegularFile(path.to_owned()));
     }
+    // Two yards on one file would give the same bytes to two owners. Holds as long as the file is open.
+    file.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => MemoryError::FileInUse(path.to_owned()),
+        TryLockError::Error(source) => open_error(source),
+    })?;
     let short = metadata.len() < length;
     if short && growth == FileGrowth::Refuse {
         let (needed, size) = (ByteSize(length), ByteSize(metadata.len()));

@@ -57,6 +57,8 @@ pub enum HeaderError {
         /// The page size of this one.
         here: ByteSize,
     },
+    /// Its size is not sealed: pages could be lost under those who map it.
+    NotSealed,
     /// One of its words contradicts the others or the length of the file.
     Malformed(&'static str),
 }
@@ -71,6 +73,7 @@ impl fmt::Display for HeaderError {
             Self::HostPageSize { made, here } => {
                 write!(f, "memory file made with host pages of {made}: this host has pages of {here}")
             }
+            Self::NotSealed => f.write_str("not a memory file of a yard: its size is not sealed"),
             Self::Malformed(what) => write!(f, "malformed memory file: {what}"),
         }
     }

@@ -24,6 +24,7 @@ fn with_word(file: &SharedMemoryFile, index: u64, word: u64) -> File {
     copy.set_len(file.header.file_len()).unwrap();
     copy.write_all_at(&file.header.to_bytes(), 0).unwrap();
     copy.write_all_at(&word.to_le_bytes(), index * 8).unwrap();
+    descriptor::seal_size(&copy).unwrap();
     copy
 }
 
@@ -37,10 +38,10 @@ fn an_attached_file_has_the_same_parts_and_the_same_bytes() {
 
     let map = file.map_memory_map(HugePages::Default).unwrap();
     assert!(map.size() >= ByteSize::kib(100));
-    map.words()[0].store(11, Ordering::Relaxed);
-    file.map_control(HugePages::Default).unwrap().words()[0].store(12, Ordering::Relaxed);
-    assert_eq!(attached.map_memory_map(HugePages::Never).unwrap().words()[0].load(Ordering::Relaxed), 11);
-    assert_eq!(attached.map_control(HugePages::Default).unwrap().words()[0].load(Ordering::Relaxed), 12);
+    map.test_words()[0].store(11, Ordering::Relaxed);
+    file.map_control(HugePages::Default).unwrap().test_words()[0].store(12, Ordering::Relaxed);
+    assert_eq!(attached.map_memory_map(HugePages::Never).unwrap().test_words()[0].load(Ordering::Relaxed), 11);
+    assert_eq!(attached.map_control(HugePages::Default).unwrap().test_words()[0].load(Ordering::Relaxed), 12);
 }
 
 #[test]
@@ -100,6 +101,18 @@ fn a_file_with_a_wrong_header_is_refused_with_the_reason() {
     assert_eq!(refusal(18, 1 << 16), "malformed memory file: a node number is above 65535");
     // The end of the first range, past the beginning of the second.
     assert!(refusal(17, 0x200).ends_with("overlap: each frame belongs to one range"));
+}
+
+#[test]
+fn a_file_that_could_shrink_under_those_who_map_it_is_refused() {
+    let (file, host) = created(SharedFrames::Phantom);
+    let copy = descriptor::memory_file(c"unsealed").unwrap();
+    copy.set_len(file.header.file_len()).unwrap();
+    copy.write_all_at(&file.header.to_bytes(), 0).unwrap();
+    let refusal = |copy: &File| SharedMemoryFile::attach(copy.as_raw_fd(), &host).map(|_| ());
+    assert!(matches!(refusal(&copy), Err(SharedFileError::Header(HeaderError::NotSealed))));
+    descriptor::seal_size(&copy).unwrap();
+    refusal(&copy).unwrap();
 }
 
 #[test]

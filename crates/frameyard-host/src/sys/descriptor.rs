@@ -24,6 +24,14 @@ pub(crate) fn seal_size(file: &File) -> io::Result<()> {
     check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })
 }
 
+/// Whether the size of a file is held as by [`seal_size`]; only files in memory have seals.
+pub(crate) fn is_size_sealed(file: &File) -> bool {
+    let wanted = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
+    // SAFETY: the descriptor is open as long as `file` lives, and the call touches no memory.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    seals >= 0 && seals & wanted == wanted
+}
+
 /// Whether a descriptor stays open when another program is executed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum OnExec {

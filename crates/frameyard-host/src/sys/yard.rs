@@ -29,17 +29,20 @@ impl OwnedYard {
         (map, control): (Region, Region),
         platform: HostPlatform,
     ) -> Result<Self, BootError> {
-        // SAFETY: a new region is zeroed and used by nobody else; both move into the result, which keeps them
-        // mapped as long as the yard. The platform hands out addresses of its own mapping of the frames, which
-        // lie in the order of their numbers and belong to whoever holds the frames.
+        // SAFETY: a new region is zeroed and used by nobody else: it is written through raw addresses and unsafe
+        // functions alone. Both regions move into the result, which keeps them mapped as long as the yard, and
+        // whatever the yard hands out borrows it. The platform hands out addresses of its own mapping of the
+        // frames, which lie in the order of their numbers and belong to whoever holds the frames; all of a range
+        // of memory is mapped, as plan, frames and yard are made from one table.
         let yard = unsafe { Yard::create(memory, config, layout, raw(&map), raw(&control), platform)? };
         Ok(Self { yard, map, control })
     }
 
     /// Looks at a yard that another process has created in a memory file, of which these are two parts.
     pub(crate) fn attach((map, control): (Region, Region), platform: HostPlatform) -> Result<Self, AttachError> {
-        // SAFETY: the file's header, checked when it was mapped, says that these are its memory map and control
-        // region; both move into the result.
+        // SAFETY: the file's header, checked when it was attached, says that these are its memory map and control
+        // region, and who opens the file to other programs answers for what they write there. Both regions move
+        // into the result.
         let yard = unsafe { Yard::attach(raw(&map), raw(&control), platform)? };
         Ok(Self { yard, map, control })
     }

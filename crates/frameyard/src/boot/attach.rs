@@ -2,11 +2,11 @@
 
 use core::ptr::NonNull;
 
-use super::AttachError;
 use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TABLES, Tables, VERSION};
+use super::{AttachError, MAX_NODES, ZONE_CHOICES};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneKind};
+use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneId, ZoneKind};
 
 /// What the header of a yard says.
 #[derive(Clone, Copy)]
@@ -50,11 +50,37 @@ pub(crate) unsafe fn attach(control: NonNull<u8>, bytes: usize) -> Result<Attach
     }
     // SAFETY: passed on to the caller; a span outside the region is refused.
     let tables = unsafe { Tables::carve(control, bytes, &spans) }.ok_or(AttachError::Damaged)?;
-    let sections = frames.count().0 >> geometry.section_pages_shift();
-    let fits = tables.sections.len() as u64 == sections
-        && tables.zones.len() as u64 == word(HeaderWord::Nodes) * ZoneKind::COUNT as u64
-        && tables.cpus() > 0;
-    if fits { Ok(Attached { tables, geometry, frames }) } else { Err(AttachError::Damaged) }
+    let found = Attached { tables, geometry, frames };
+    if found.fits(word(HeaderWord::Nodes)) { Ok(found) } else { Err(AttachError::Damaged) }
+}
+
+impl Attached {
+    /// Whether every table is as long as the others make it, and the ranges of memory lie in the map.
+    fn fits(&self, nodes: u64) -> bool {
+        let Self { tables, geometry, frames } = self;
+        let Some(nodes) = usize::try_from(nodes).ok().filter(|nodes| (1..=MAX_NODES).contains(nodes)) else {
+            return false;
+        };
+        let (cpus, zones) = (tables.cpu_nodes.len(), nodes * ZoneKind::COUNT);
+        let lengths = [
+            (tables.zones.len(), zones),
+            (tables.distances.len(), nodes * nodes),
+            (tables.zonelists.len(), nodes * Tables::zonelist_stride(nodes)),
+            (tables.home_pcps.len(), cpus * ZONE_CHOICES),
+            (tables.pcps.len(), cpus * zones),
+            (tables.sections.len(), (frames.count().0 >> geometry.section_pages_shift()) as usize),
+            (tables.pageblocks.len(), (frames.count().0 >> geometry.pageblock_order().0) as usize),
+            (tables.range_ends.len(), tables.range_starts.len()),
+            (tables.range_zones.len(), tables.range_starts.len()),
+        ];
+        // A map of more frames than links can name, or that begins inside a section, is no yard's.
+        let section = geometry.section_pages().0;
+        let sound_map = frames.count().0 < u64::from(u32::MAX) && frames.start.0.is_multiple_of(section);
+        let in_map = |(range, zone): (PfnRange, ZoneId)| range.intersection(*frames) == range && zone.index() < zones;
+        let nodes_exist = tables.cpu_nodes.iter().all(|node| usize::from(node.load(Ordering::Relaxed)) < nodes);
+        let equal = lengths.iter().all(|(found, expected)| found == expected);
+        cpus > 0 && sound_map && equal && nodes_exist && tables.ranges().all(in_map)
+    }
 }
 
 fn unpack_geometry(packed: u64) -> Option<Geometry> {

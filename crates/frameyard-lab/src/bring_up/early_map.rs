@@ -95,7 +95,8 @@ mod tests {
         let area = |start: u64, end: u64| AddressRange::new(PhysAddr(start << 20), PhysAddr(end << 20));
         machine.cma = vec![area(258, 270), area(64, 80), area(513, 515)];
         let (map, notes) = EarlyMap::of(&machine).unwrap();
-        let expected = [(64, 80), (260, 268)].map(|(start, end)| PfnRange { start: Pfn(start << 8), end: Pfn(end << 8) });
+        let expected =
+            [(64, 80), (260, 268)].map(|(start, end)| PfnRange { start: Pfn(start << 8), end: Pfn(end << 8) });
         assert_eq!(areas(&map), expected);
         assert_eq!(notes.len(), 2, "{notes:?}");
     }

@@ -25,7 +25,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
         KernelFormat::V6_1 => MovableMinimum::Proportional,
         KernelFormat::V6_12 => MovableMinimum::Clamped,
     };
-    let booted = boot(&args.machine, options)?;
+    let booted = boot(&args.machine, &options)?;
     match args.after {
         None => {}
         Some(Workload::Churn) => churn(&booted.yard, args.seed).map_err(Failure::run_time)?,

@@ -66,7 +66,8 @@ fn write_totals(geometry: Geometry, zones: &[ZoneStatistics], out: &mut dyn Writ
 
 /// What bring-up cost.
 pub(super) fn write_costs(booted: &BroughtUp, resident: ResidentParts, out: &mut dyn Write) -> io::Result<()> {
-    let sizes = [("Memory map", booted.map_bytes, resident.map), ("Control region", booted.control_bytes, resident.control)];
+    let sizes =
+        [("Memory map", booted.map_bytes, resident.map), ("Control region", booted.control_bytes, resident.control)];
     for (what, size, resident) in sizes {
         writeln!(out, "{what}: {} of addresses, {} resident", RoundedSize(size), RoundedSize(resident))?;
     }

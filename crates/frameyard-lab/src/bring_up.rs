@@ -106,17 +106,19 @@ pub struct BroughtUp {
     pub notes: Vec<String>,
 }
 
-/// How much of a yard's own memory is in the host's memory.
+/// How much of a yard's memory is in the host's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResidentParts {
     /// Of the memory map.
     pub map: ByteSize,
     /// Of the control region.
     pub control: ByteSize,
+    /// Of the frames.
+    pub frames: ByteSize,
 }
 
 impl BroughtUp {
-    /// How much of map and control region is in memory now. Walks the host's page tables.
+    /// How much of map, control region and frames is in memory now. Walks the host's page tables.
     ///
     /// # Errors
     ///
@@ -124,7 +126,8 @@ impl BroughtUp {
     pub fn resident(&self) -> Result<ResidentParts, Failure> {
         let map = self.yard.map_region().resident().map_err(Failure::run_time)?;
         let control = self.yard.control_region().resident().map_err(Failure::run_time)?;
-        Ok(ResidentParts { map, control })
+        let frames = self.yard.memory().resident().map_err(Failure::run_time)?;
+        Ok(ResidentParts { map, control, frames })
     }
 }
 

@@ -53,8 +53,18 @@ fn the_host_boots_by_default() {
 #[test]
 fn the_host_is_real_where_it_is_small_enough_and_its_frames_are_not_touched() {
     let object = json(&["boot", "--host", "--memory", "256M", "--json"]);
-    assert_eq!(object["backing"], "anonymous");
+    assert_eq!((&object["backing"], &object["frames_resident_bytes"]), (&"anonymous".into(), &0.into()));
     assert_eq!(sum(&object, "free"), sum(&object, "managed"));
+    assert!(object["prefault_ns"].is_null());
+}
+
+#[test]
+fn pre_faulted_frames_are_in_memory() {
+    let object = json(&["boot", "--machine", "desktop-8", "--memory", "64M", "--prefault", "--json"]);
+    let managed_bytes = sum(&object, "managed") * 4096;
+    assert!(number(&object["frames_resident_bytes"]) >= managed_bytes, "{object}");
+    assert!(number(&object["prefault_ns"]) > 0);
+    assert_refused(&["boot", "--machine", "desktop-8", "--phantom", "--prefault"], 2, "cannot be used with");
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn prefault(booted: &BroughtUp) -> Result<u64, Failure> {
         return Err(Failure::input(reason));
     }
     let host = booted.yard.platform().host();
-    let threads = NonZeroUsize::new(host.allowed().len()).unwrap_or(NonZeroUsize::MIN);
+    let threads = NonZeroUsize::new(host.allowed().as_slice().len()).unwrap_or(NonZeroUsize::MIN);
     let bar = output::progress_bar("pre-faulting", booted.machine.memory_bytes().0);
     let begin = Instant::now();
     let done = memory.prefault(threads, host, &mut |progress| {

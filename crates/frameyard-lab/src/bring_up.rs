@@ -35,7 +35,7 @@ pub enum FrameBacking {
 }
 
 /// How a machine is brought up. The default is a yard as the kernel would set it up, on real memory.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct BringUp {
     /// What stands behind the frames.
     pub backing: FrameBacking,

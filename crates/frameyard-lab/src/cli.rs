@@ -52,6 +52,8 @@ pub enum Command {
     Layout(LayoutArgs),
     /// Lists the built-in machines, or prints a machine's description
     Machines(MachinesArgs),
+    /// Runs a workload on this machine and times it
+    Bench(BenchArgs),
     /// Prints the completion script of a shell
     Completions(CompletionsArgs),
     /// Writes the manual pages into a folder

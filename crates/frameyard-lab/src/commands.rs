@@ -3,6 +3,7 @@
 //! A command's `run` measures or looks up; how its outcome is written is the outcome's own
 //! [`Outcome`](crate::output::Outcome) implementation.
 
+mod bench;
 mod boot;
 mod completions;
 mod layout;
@@ -24,6 +25,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Show(args) => show::run(&args),
         Command::Layout(args) => layout::run(&args),
         Command::Machines(args) => machines::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
     }

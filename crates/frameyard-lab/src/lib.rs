@@ -10,8 +10,10 @@ pub mod cli;
 pub mod commands;
 mod failure;
 pub mod machine;
+pub mod measure;
 pub mod output;
 mod version;
+pub mod workload;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

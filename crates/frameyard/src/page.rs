@@ -161,6 +161,12 @@ impl Tag {
         ZoneId((self.0 >> 32) as u16)
     }
 
+    /// Whether state and migration type exist and all unused bits are clear; the validator's mark is not looked at.
+    pub(crate) const fn is_well_formed(self) -> bool {
+        let known = Self::new(self.state(), self.order(), self.migrate_type(), self.zone());
+        self.without_seen().0 == known.0
+    }
+
     const SEEN: u64 = 1 << 24;
 
     /// Whether the validator has met this block on a list.
@@ -312,9 +318,12 @@ impl<'a, P: Platform> PageRef<'a, P> {
     /// Whether every word but the tag is zero, as in every state that uses no other word.
     pub(crate) fn rest_is_zero(&self) -> bool {
         let page = self.words(Access::Read);
-        page.next.load(Ordering::Relaxed) == 0
-            && page.prev.load(Ordering::Relaxed) == 0
-            && page.payload.iter().all(|word| word.load(Ordering::Relaxed) == 0)
+        page.next.load(Ordering::Relaxed) == 0 && page.prev.load(Ordering::Relaxed) == 0 && self.payload_is_zero()
+    }
+
+    /// Whether every word behind tag and links is zero.
+    pub(crate) fn payload_is_zero(&self) -> bool {
+        self.words(Access::Read).payload.iter().all(|word| word.load(Ordering::Relaxed) == 0)
     }
 
     /// A hint that this page will be written soon.

@@ -88,7 +88,7 @@ pub(crate) struct ZoneEvents {
     pub(crate) acquisitions: AtomicU64,
     /// Times somebody held it when it was asked for.
     pub(crate) contended: AtomicU64,
-    /// Frames that left or entered the free lists.
+    /// Frames that crossed the lock: left the free lists for good, or came back to them.
     pub(crate) pages_moved: AtomicU64,
     /// Allocations served from another type's blocks.
     pub(crate) fallbacks: AtomicU64,
@@ -284,13 +284,20 @@ impl<'a, P: Platform> core::ops::Deref for LockedZone<'a, P> {
 
 impl<P: Platform> LockedZone<'_, P> {
     /// Counts a block handed out past the per-CPU lists.
-    pub(crate) fn count_direct_allocation(&self) {
+    pub(crate) fn count_direct_allocation(&self, order: Order) {
         add_exclusive(&self.zone.events.direct_allocations, 1);
+        self.count_moved(order.pages());
     }
 
     /// Counts a block taken back past the per-CPU lists.
-    pub(crate) fn count_direct_free(&self) {
+    pub(crate) fn count_direct_free(&self, order: Order) {
         add_exclusive(&self.zone.events.direct_frees, 1);
+        self.count_moved(order.pages());
+    }
+
+    /// Counts frames that cross the lock.
+    pub(crate) fn count_moved(&self, count: PageCount) {
+        add_exclusive(&self.zone.events.pages_moved, count.0);
     }
 }
 

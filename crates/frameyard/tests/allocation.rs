@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 
 use fixture::{Fixture, Frames, order};
 use frameyard::{
-    AllocError, ByteSize, CpuId, FrameState, FreeProblem, Gfp, MemoryTable, MigrateType, MovableMemory, NodeId, Order,
-    PageCount, PcpSizing, Pfn, PfnRange, Poisoning, RangeError, YardConfig, ZoneId, ZoneKind, ZoneLimits,
+    AllocError, ByteSize, CpuId, FrameState, FreeProblem, Geometry, Gfp, MemoryTable, MigrateType, MovableMemory,
+    NodeId, Order, PageCount, PcpSizing, Pfn, PfnRange, Poisoning, RangeError, YardConfig, ZoneId, ZoneKind,
+    ZoneLimits,
 };
 
 const MIB: u64 = 256;
@@ -208,6 +209,25 @@ fn a_particular_range_is_taken_only_when_all_of_it_is_free() {
 }
 
 #[test]
+fn a_range_kept_for_atomic_requests_is_not_taken() {
+    let memory = [(PfnRange::new(Pfn(0x1000), PageCount(16 * MIB)), NodeId(0))];
+    let cpus = [NodeId(0)];
+    let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(2), order(3), order(8)).unwrap();
+    let config = YardConfig { geometry, zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
+    let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
+    let blocks: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(order(4), Gfp::KERNEL | Gfp::NORETRY).ok()).collect();
+    let atomic = yard.alloc(order(4), Gfp::ATOMIC).unwrap();
+    yard.free(atomic, order(4)).unwrap();
+    let reserved = yard.frame_info(atomic).unwrap();
+    assert_eq!((reserved.state, reserved.migrate_type), (FrameState::BuddyFree, MigrateType::HighAtomic));
+    let kept = RangeError::InUse { head: reserved.head, order: reserved.order, state: FrameState::BuddyFree };
+    assert_eq!(yard.alloc_range(PfnRange::new(atomic, PageCount(2)), Gfp::KERNEL), Err(kept));
+    for pfn in blocks {
+        yard.free(pfn, order(4)).unwrap();
+    }
+}
+
+#[test]
 fn freeing_a_range_that_cuts_a_block_changes_nothing() {
     let yard = Fixture::small(1, 16 * MIB);
     let block = yard.alloc(order(3), Gfp::KERNEL).unwrap();
@@ -300,6 +320,28 @@ fn zeroed_frames_are_zero_and_poison_finds_who_wrote_to_free_memory() {
     yard.free(next, order(2)).unwrap();
     assert!(yard.free(pfn, order(2)).is_err());
     yard.keep(PageCount(4));
+}
+
+#[test]
+fn a_range_with_a_damaged_frame_is_refused_and_the_frame_put_aside() {
+    let memory = [(PfnRange::new(Pfn(0x1000), PageCount(16 * MIB)), NodeId(0))];
+    let cpus = [NodeId(0)];
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, poisoning: Poisoning::On, ..YardConfig::new(&cpus) };
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let mut yard = Fixture::new(&table, &config, Frames::Real);
+    let range = PfnRange { start: Pfn(0x1008), end: Pfn(0x101c) };
+    let whole = yard.frames_at(range, Gfp::KERNEL).unwrap();
+    let behind = whole.as_ptr().unwrap();
+    drop(whole);
+    // SAFETY: the memory is the fixture's; nobody holds the frames, which is the point.
+    unsafe { behind.add(4096 * 9).write(1) };
+    let damaged = RangeError::Poisoned { pfn: Pfn(0x1011), block: Pfn(0x1010), order: order(3) };
+    assert_eq!(yard.alloc_range(range, Gfp::KERNEL), Err(damaged));
+    assert_eq!(yard.poison_hits(), 1);
+    assert_eq!(yard.frame_info(Pfn(0x1011)).unwrap().state, FrameState::Poisoned);
+    let rest = yard.alloc_range(PfnRange { start: Pfn(0x1008), end: Pfn(0x1010) }, Gfp::KERNEL).unwrap();
+    yard.free_range(rest).unwrap();
+    yard.keep(PageCount(8));
 }
 
 #[test]

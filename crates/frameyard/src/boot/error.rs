@@ -12,6 +12,8 @@ pub enum BootError {
     NoMemory,
     /// A range of memory begins before the end of the one before it.
     OverlappingMemory(PfnRange, PfnRange),
+    /// A reserved range begins before the start of the one before it.
+    UnorderedReserved(PfnRange, PfnRange),
     /// There is no CPU.
     NoCpus,
     /// More than 2¹⁶ CPUs.
@@ -29,7 +31,8 @@ pub enum BootError {
     SpanTooLarge(PageCount),
     /// Map or control region would not fit the address space.
     TooLarge,
-    /// A contiguous memory area is not made of whole maximum-order blocks of one zone's memory.
+    /// A contiguous memory area is not made of whole maximum-order blocks of one zone's memory, or does not lie behind
+    /// the one before it.
     BadCma(PfnRange),
     /// The regions handed over are smaller than planned.
     RegionTooSmall {
@@ -59,6 +62,9 @@ impl fmt::Display for BootError {
             Self::OverlappingMemory(first, second) => {
                 write!(f, "memory ranges {first} and {second} overlap or are not in ascending order")
             }
+            Self::UnorderedReserved(first, second) => {
+                write!(f, "reserved ranges {first} and {second} are not in ascending order")
+            }
             Self::NoCpus => f.write_str("no CPUs: a yard needs at least one"),
             Self::TooManyCpus(count) => write!(f, "{count} CPUs: a yard has at most 65536"),
             Self::TooManyNodes(node) => write!(f, "{node}: nodes are numbered from 0 to {}", super::MAX_NODES - 1),
@@ -70,7 +76,10 @@ impl fmt::Display for BootError {
             }
             Self::TooLarge => f.write_str("the memory map would not fit the address space"),
             Self::BadCma(range) => {
-                write!(f, "contiguous memory area {range}: must be whole maximum-order blocks of unreserved memory")
+                write!(
+                    f,
+                    "contiguous memory area {range}: must be whole maximum-order blocks of unreserved memory, behind the area before"
+                )
             }
             Self::RegionTooSmall { needed, given } => write!(f, "a region of {given} was given: {needed} are needed"),
             Self::Misaligned => f.write_str("a region is not aligned to 128 bytes"),

@@ -86,15 +86,13 @@ fn write_ranges(
     layout: &Layout,
 ) -> Result<(), BootError> {
     let mut at = 0;
-    memory.for_each_memory(&mut |range, node| {
-        layout.cutter.cut(range, node, &mut |piece, zone| {
-            if at < tables.range_starts.len() && layout.frames.contains(piece.start) {
-                tables.range_starts[at].store(piece.start.0, Ordering::Relaxed);
-                tables.range_ends[at].store(piece.end.0, Ordering::Relaxed);
-                tables.range_zones[at].store(zone.0, Ordering::Relaxed);
-            }
-            at += 1;
-        });
+    layout.cutter.for_each_range(memory, &mut |range, zone| {
+        if at < tables.range_starts.len() && layout.frames.contains(range.start) {
+            tables.range_starts[at].store(range.start.0, Ordering::Relaxed);
+            tables.range_ends[at].store(range.end.0, Ordering::Relaxed);
+            tables.range_zones[at].store(zone.0, Ordering::Relaxed);
+        }
+        at += 1;
     });
     if at != tables.range_starts.len() {
         return Err(BootError::LayoutMismatch);
@@ -244,8 +242,10 @@ impl<P: Platform> Filler<'_, P> {
         let blocks = PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry);
         let max_order = self.geometry.max_order();
         let mut problem = None;
+        let mut last_end = Pfn(0);
         memory.for_each_cma(&mut |area| {
-            let holder = self.tables.range_of(area.start);
+            let holder = self.tables.range_of(area.start).filter(|_| area.start >= last_end);
+            last_end = area.end;
             let whole = area.start.is_aligned(max_order) && area.end.is_aligned(max_order) && !area.is_empty();
             let Some((range, zone)) = holder.filter(|(range, _)| whole && area.end <= range.end) else {
                 problem.get_or_insert(BootError::BadCma(area));

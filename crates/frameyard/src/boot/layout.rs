@@ -66,14 +66,29 @@ impl ZoneCutter {
         PfnRange { start, end: end.min(movable) }
     }
 
-    /// Calls `visit` with each piece of a range and its zone.
-    pub(crate) fn cut(&self, range: PfnRange, node: NodeId, visit: &mut dyn FnMut(PfnRange, ZoneId)) {
-        let mut start = range.start;
-        while start < range.end {
-            let (zone, zone_end) = self.zone_at(start, node);
-            let end = zone_end.min(range.end);
-            visit(PfnRange { start, end }, zone);
-            start = end;
+    /// Calls `visit` with each range of memory, cut at zone borders, and its zone.
+    ///
+    /// Neighbouring ranges of the same zone become one, as blocks merge across their border.
+    pub(crate) fn for_each_range(&self, memory: &dyn MemorySource, visit: &mut dyn FnMut(PfnRange, ZoneId)) {
+        let mut pending: Option<(PfnRange, ZoneId)> = None;
+        memory.for_each_memory(&mut |range, node| {
+            let mut start = range.start;
+            while start < range.end {
+                let (zone, zone_end) = self.zone_at(start, node);
+                let end = zone_end.min(range.end);
+                match &mut pending {
+                    Some((last, owner)) if *owner == zone && last.end == start => last.end = end,
+                    _ => {
+                        if let Some((last, owner)) = pending.replace((PfnRange { start, end }, zone)) {
+                            visit(last, owner);
+                        }
+                    }
+                }
+                start = end;
+            }
+        });
+        if let Some((last, owner)) = pending {
+            visit(last, owner);
         }
     }
 }
@@ -103,6 +118,13 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
         found.nodes = found.nodes.max(node.index() + 1);
         found.present += range.count().0;
     });
+    let mut last = PfnRange::default();
+    memory.for_each_reserved(&mut |range| {
+        if range.start < last.start {
+            problem.get_or_insert(BootError::UnorderedReserved(last, range));
+        }
+        last = range;
+    });
     if let Some(node) = config.cpus.iter().max() {
         if node.index() >= MAX_NODES {
             problem.get_or_insert(BootError::TooManyNodes(*node));
@@ -117,7 +139,7 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
 }
 
 impl Layout {
-    /// Plans the yard of a machine. Touches no memory; costs two passes over the ranges.
+    /// Plans the yard of a machine. Touches no memory; costs two passes over the ranges of memory.
     ///
     /// # Errors
     ///
@@ -143,9 +165,7 @@ impl Layout {
         }
         let cutter = ZoneCutter::new(config.geometry, config.zone_limits, movable_starts(memory, config)?);
         let mut ranges = 0;
-        memory.for_each_memory(&mut |range, node| {
-            cutter.cut(range, node, &mut |_, _| ranges += 1);
-        });
+        cutter.for_each_range(memory, &mut |_, _| ranges += 1);
         let (spans, control_bytes) = plan_tables(frames, &found, config, ranges).ok_or(BootError::TooLarge)?;
         let present = PageCount(found.present);
         Ok(Self { frames, nodes: found.nodes, cutter, spans, control_bytes, present })

@@ -227,7 +227,7 @@ impl<P: Platform> Yard<P> {
         if reserves.high_atomic {
             locked.reserve_highatomic(pfn, order);
         }
-        locked.count_direct_allocation();
+        locked.count_direct_allocation(order);
         Some(pfn)
     }
 

@@ -135,7 +135,7 @@ impl fmt::Display for FreeError {
 
 impl core::error::Error for FreeError {}
 
-/// Why a range was not allocated. Nothing has changed.
+/// Why a range was not allocated. Nothing has changed, unless damaged frames were found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum RangeError {
@@ -156,6 +156,15 @@ pub enum RangeError {
     BadFlags(Gfp),
     /// ZERO was asked for, but the frames have no memory behind them.
     NoFrameBytes(Pfn),
+    /// A frame was written to while it was free. Its block is put aside, as is every other damaged block of the range.
+    Poisoned {
+        /// The first such frame.
+        pfn: Pfn,
+        /// Its block.
+        block: Pfn,
+        /// The block's order.
+        order: Order,
+    },
 }
 
 impl fmt::Display for RangeError {
@@ -166,6 +175,9 @@ impl fmt::Display for RangeError {
             Self::InUse { head, order, state } => write!(f, "the block at {head}, {order}, is {state}"),
             Self::BadFlags(gfp) => write!(f, "flags {gfp}: MOVABLE and RECLAIMABLE exclude each other"),
             Self::NoFrameBytes(pfn) => write!(f, "{pfn} has no memory behind it that could be zeroed"),
+            Self::Poisoned { pfn, block, order } => {
+                write!(f, "{pfn} was written to while it was free; its block ({block}, {order}) is put aside")
+            }
         }
     }
 }

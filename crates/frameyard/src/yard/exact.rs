@@ -1,6 +1,8 @@
 //! Sizes that are no power of two, particular ranges, and splitting blocks.
 
 use super::{AllocError, FreeError, RangeError, Yard};
+use crate::boot::Poisoning;
+use crate::boot::YardEvent;
 use crate::gfp::Gfp;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
@@ -95,11 +97,33 @@ impl<P: Platform> Yard<P> {
             _ => Err(blocked),
         });
         taken.map_err(|RangeBlocked { head, state, order }| RangeError::InUse { head, order, state })?;
+        if self.poisoning == Poisoning::On {
+            self.check_range(range)?;
+        }
         if gfp.contains(Gfp::ZERO) {
             for (pfn, order) in pieces(range, self.geometry.max_order()) {
                 poison::zero(&self.platform, self.geometry, pfn, order);
             }
         }
         Ok(range)
+    }
+
+    /// Looks for damage in a range just taken: puts damaged blocks aside and gives the others back.
+    #[cold]
+    fn check_range(&self, range: PfnRange) -> Result<(), RangeError> {
+        let blocks = || pieces(range, self.geometry.max_order());
+        let damaged = |pfn: Pfn, order: Order| poison::damaged(&self.platform, self.geometry, pfn, order);
+        let first = blocks().find_map(|(block, order)| Some((damaged(block, order)?, block, order)));
+        let Some((pfn, block, order)) = first else { return Ok(()) };
+        for (pfn, order) in blocks() {
+            if damaged(pfn, order).is_some() {
+                let page = self.map.page(pfn, &self.platform);
+                page.set_tag(page.tag().with_state(FrameState::Poisoned));
+                self.tables.count(YardEvent::PoisonHit);
+            } else {
+                self.release(pfn, order);
+            }
+        }
+        Err(RangeError::Poisoned { pfn, block, order })
     }
 }

@@ -115,7 +115,7 @@ impl<P: Platform> Yard<P> {
         let view = self.zone_view(zone);
         let mut locked = view.lock();
         locked.free_block(pfn, order, view.blocks.get(pfn));
-        locked.count_direct_free();
+        locked.count_direct_free(order);
         Ok(())
     }
 
@@ -183,8 +183,14 @@ impl<P: Platform> Yard<P> {
                 let max_order = self.geometry.max_order();
                 let (head, tag) = covering_block(max_order, pfn, |pfn| self.map.page(pfn, &self.platform).tag());
                 match tag.state() {
+                    // No block covers memory for a moment while free blocks merge.
+                    FrameState::Interior if self.zone_of(pfn).is_some() => {
+                        FreeProblem::AlreadyFree(FrameState::InTransit)
+                    }
                     FrameState::Interior => FreeProblem::Hole,
-                    state @ (FrameState::BuddyFree | FrameState::PerCpu) => FreeProblem::AlreadyFree(state),
+                    state @ (FrameState::BuddyFree | FrameState::PerCpu | FrameState::InTransit) => {
+                        FreeProblem::AlreadyFree(state)
+                    }
                     state => FreeProblem::InsideBlock { head, order: tag.order(), state },
                 }
             }

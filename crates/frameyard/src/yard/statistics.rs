@@ -47,7 +47,7 @@ pub struct ZoneStatistics {
     pub lock_acquisitions: u64,
     /// Times it was busy when it was asked for.
     pub lock_contended: u64,
-    /// Frames that left or entered the free lists.
+    /// Frames that crossed the zone lock, either way.
     pub pages_moved: u64,
     /// Batches that per-CPU lists fetched.
     pub refills: u64,

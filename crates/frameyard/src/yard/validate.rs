@@ -35,6 +35,8 @@ pub enum ValidateError {
         /// Head of the block.
         head: Pfn,
     },
+    /// A block's tag names a state or type that does not exist, or has a bit set that means nothing.
+    BadTag(Pfn),
     /// A word that must be zero in this state is not.
     WordsNotZero(Pfn, FrameState),
     /// A block's tag names another zone than the one its frames belong to.
@@ -43,7 +45,7 @@ pub enum ValidateError {
     InTransit(Pfn),
     /// Two free buddies that should have merged.
     UnmergedBuddies(Pfn, Order),
-    /// A free block is on the list of another type than its pageblock's.
+    /// A free block is on the list of another type than that of the pageblocks it covers.
     WrongList(Pfn, MigrateType),
     /// A list's links do not lead from one end to the other, or a block on it is not what the list holds.
     BrokenList {
@@ -73,6 +75,7 @@ impl fmt::Display for ValidateError {
             Self::Uncovered(pfn) => write!(f, "{pfn} is memory but in no block"),
             Self::Misplaced(pfn, order) => write!(f, "the block at {pfn}, {order}, is misaligned or leaves its range"),
             Self::InteriorNotZero { pfn, head } => write!(f, "{pfn}, inside the block at {head}, is not all zero"),
+            Self::BadTag(pfn) => write!(f, "the tag of {pfn} is none that a page can have"),
             Self::WordsNotZero(pfn, state) => write!(f, "{pfn} is {state} and has words that should be zero"),
             Self::WrongZone(pfn, zone) => write!(f, "the block at {pfn} says that it is of {zone}"),
             Self::InTransit(pfn) => write!(f, "{pfn} is in transit though nobody is at work"),
@@ -94,6 +97,9 @@ struct Recount {
     per_cpu: [u64; ORDER_SLOTS],
     reserved: u64,
     covered: u64,
+    highatomic: u64,
+    /// The pageblock looked at last; a hole may cut it in two.
+    pageblock: Option<Pfn>,
 }
 
 impl Recount {
@@ -137,7 +143,7 @@ impl<P: Platform> Yard<P> {
         for (kept, found) in listed.into_iter().zip(recount.per_cpu) {
             compare("blocks on per-CPU lists", view.id, kept, found)?;
         }
-        check_free_lists(&view.lock(), &recount)?;
+        self.check_free_lists(&view.lock(), &recount)?;
         let zone = view.zone;
         let isolated = recount.free_pages_of(MigrateType::Isolate);
         compare("free pages", view.id, zone.free_pages_racy().0, recount.free_pages() - isolated)?;
@@ -145,8 +151,7 @@ impl<P: Platform> Yard<P> {
         let present = zone.facts.present.load(crate::sync::Ordering::Relaxed);
         compare("present pages", view.id, present, recount.covered)?;
         compare("managed pages", view.id, zone.managed().0, recount.covered - recount.reserved)?;
-        let highatomic = self.pageblocks_of(view.id, MigrateType::HighAtomic) * view.blocks.pages().0;
-        compare("high-atomic pages", view.id, zone.reserved_highatomic_racy().0, highatomic)
+        compare("high-atomic pages", view.id, zone.reserved_highatomic_racy().0, recount.highatomic)
     }
 
     /// Walks the blocks of a range of memory.
@@ -158,6 +163,9 @@ impl<P: Platform> Yard<P> {
             let order = tag.order();
             if tag.is(FrameState::Interior) {
                 return Err(ValidateError::Uncovered(at));
+            }
+            if !tag.is_well_formed() || (tag.is_seen() && !tag.is(FrameState::PerCpu)) {
+                return Err(ValidateError::BadTag(at));
             }
             if order > self.geometry.max_order() || !at.is_aligned(order) || at + order.pages() > range.end {
                 return Err(ValidateError::Misplaced(at, order));
@@ -179,11 +187,17 @@ impl<P: Platform> Yard<P> {
                 FrameState::Reserved => recount.reserved += order.pages().0,
                 _ => {}
             }
-            let linked = matches!(tag.state(), FrameState::BuddyFree | FrameState::PerCpu);
-            if !linked && !page.rest_is_zero() {
+            let clear = match tag.state() {
+                // Those that lead or carry a packed batch use every word.
+                FrameState::PerCpu => true,
+                FrameState::BuddyFree => page.payload_is_zero(),
+                _ => page.rest_is_zero(),
+            };
+            if !clear {
                 return Err(ValidateError::WordsNotZero(at, tag.state()));
             }
             self.check_interior(view, at, order)?;
+            count_highatomic(view, PfnRange::new(at, order.pages()), recount);
             recount.covered += order.pages().0;
             at = at + order.pages();
         }
@@ -211,8 +225,12 @@ impl<P: Platform> Yard<P> {
         let (order, list) = (tag.order(), tag.migrate_type());
         recount.free[order.index()][list.index()] += 1;
         let block_type = view.blocks.get(pfn);
-        if block_type != list {
-            return Err(ValidateError::WrongList(pfn, list));
+        let mut at = pfn;
+        while at < pfn + order.pages() {
+            if view.blocks.get(at) != list {
+                return Err(ValidateError::WrongList(pfn, list));
+            }
+            at = at + view.blocks.pages();
         }
         if order >= self.geometry.max_order() {
             return Ok(());
@@ -255,50 +273,63 @@ impl<P: Platform> Yard<P> {
         }
         Ok(())
     }
+    /// Follows every free list and counts it.
+    fn check_free_lists(&self, locked: &LockedZone<'_, P>, recount: &Recount) -> Result<(), ValidateError> {
+        for migrate_type in MigrateType::ALL {
+            let bits = locked.orders_from(Order::ZERO, migrate_type);
+            for order in 0..ORDER_SLOTS {
+                let expected = recount.free[order][migrate_type.index()];
+                let kept = locked.zone.free_blocks_racy(order, migrate_type);
+                compare("blocks of a free list", locked.id, kept, expected)?;
+                compare("an order's bit", locked.id, u64::from(bits >> order & 1), u64::from(expected > 0))?;
+                self.follow(locked, Order(order as u8), migrate_type, expected)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows a free list forwards; each block must lead back to the one before. Looks at no page outside the map.
+    fn follow(
+        &self,
+        locked: &LockedZone<'_, P>,
+        order: Order,
+        migrate_type: MigrateType,
+        expected: u64,
+    ) -> Result<(), ValidateError> {
+        let broken = |at| Err(ValidateError::BrokenList { kind: ListKind::Free, zone: locked.id, at });
+        let mut previous = None;
+        let mut found = 0;
+        let mut at = locked.first_block(order, migrate_type);
+        while let Some(pfn) = at.filter(|_| found <= expected) {
+            let Some(page) = self.page_of(pfn) else { return broken(pfn) };
+            let tag = page.tag();
+            let linked_back = locked.map.linked(page.prev()) == previous;
+            if !tag.is_free_buddy(order, locked.id) || tag.migrate_type() != migrate_type || !linked_back {
+                return broken(pfn);
+            }
+            previous = Some(pfn);
+            found += 1;
+            at = locked.map.linked(page.next());
+        }
+        compare("blocks on a free list", locked.id, found, expected)?;
+        if locked.last_block(order, migrate_type) != previous {
+            return broken(previous.unwrap_or_default());
+        }
+        Ok(())
+    }
 }
 
 fn compare(what: &'static str, zone: ZoneId, kept: u64, found: u64) -> Result<(), ValidateError> {
     if kept == found { Ok(()) } else { Err(ValidateError::Count { what, zone, kept, found }) }
 }
 
-/// Follows every free list from both ends' point of view and counts it.
-fn check_free_lists<P: Platform>(locked: &LockedZone<'_, P>, recount: &Recount) -> Result<(), ValidateError> {
-    for migrate_type in MigrateType::ALL {
-        let bits = locked.orders_from(Order::ZERO, migrate_type);
-        for order in 0..ORDER_SLOTS {
-            let expected = recount.free[order][migrate_type.index()];
-            compare("blocks of a free list", locked.id, locked.zone.free_blocks_racy(order, migrate_type), expected)?;
-            compare("an order's bit", locked.id, u64::from(bits >> order & 1), u64::from(expected > 0))?;
-            follow(locked, Order(order as u8), migrate_type, expected)?;
+/// Counts the pageblocks of a block that are kept for atomic requests, each once.
+fn count_highatomic<P: Platform>(view: ZoneView<'_, P>, block: PfnRange, recount: &mut Recount) {
+    let mut at = view.blocks.start_of(block.start);
+    while at < block.end {
+        if recount.pageblock.replace(at) != Some(at) && view.blocks.get(at) == MigrateType::HighAtomic {
+            recount.highatomic += view.blocks.pages().0;
         }
+        at = at + view.blocks.pages();
     }
-    Ok(())
-}
-
-fn follow<P: Platform>(
-    locked: &LockedZone<'_, P>,
-    order: Order,
-    migrate_type: MigrateType,
-    expected: u64,
-) -> Result<(), ValidateError> {
-    let mut previous = None;
-    let mut found = 0;
-    for pfn in locked.blocks_of(order, migrate_type) {
-        let tag = locked.page(pfn).tag();
-        let linked_back = locked.map.linked(locked.page(pfn).prev()) == previous;
-        if !tag.is_free_buddy(order, locked.id) || tag.migrate_type() != migrate_type || !linked_back {
-            return Err(ValidateError::BrokenList { kind: ListKind::Free, zone: locked.id, at: pfn });
-        }
-        previous = Some(pfn);
-        found += 1;
-        if found > expected {
-            break;
-        }
-    }
-    compare("blocks on a free list", locked.id, found, expected)?;
-    if locked.last_block(order, migrate_type) != previous {
-        let at = previous.unwrap_or_default();
-        return Err(ValidateError::BrokenList { kind: ListKind::Free, zone: locked.id, at });
-    }
-    Ok(())
 }

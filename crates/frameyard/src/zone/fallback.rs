@@ -14,7 +14,7 @@ pub(crate) enum CmaUse {
 
 /// What a pageblock's frames are at the moment.
 #[derive(Default)]
-struct BlockUse {
+pub(crate) struct BlockUse {
     free: u64,
     movable: u64,
 }
@@ -143,8 +143,9 @@ impl<P: Platform> LockedZone<'_, P> {
         block_use.free + alike >= pages / 2
     }
 
-    /// Counts the free and the movable frames of a pageblock; `None` where it reaches over the zone's ends.
-    fn use_of_pageblock(&self, pfn: Pfn) -> Option<BlockUse> {
+    /// Counts the free and the movable frames of a pageblock; `None` where other zones may share it: their blocks
+    /// are not ours to move to other lists, and the type of the pageblock is theirs, too.
+    pub(crate) fn use_of_pageblock(&self, pfn: Pfn) -> Option<BlockUse> {
         let start = self.blocks.start_of(pfn);
         let end = start + self.blocks.pages();
         let span = self.zone.span();
@@ -157,6 +158,7 @@ impl<P: Platform> LockedZone<'_, P> {
             let tag = self.page(at).tag();
             let pages = match tag.state() {
                 FrameState::Interior => PageCount(1),
+                _ if tag.zone() != self.id => return None,
                 _ => tag.order().pages(),
             };
             match tag.state() {

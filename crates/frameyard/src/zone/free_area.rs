@@ -131,16 +131,6 @@ impl<P: Platform> LockedZone<'_, P> {
         self.zone.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0
     }
 
-    /// The blocks of a list, first to last.
-    pub(crate) fn blocks_of(&self, order: Order, migrate_type: MigrateType) -> impl Iterator<Item = Pfn> {
-        let mut at = self.first_block(order, migrate_type);
-        core::iter::from_fn(move || {
-            let pfn = at?;
-            at = self.map.linked(self.page(pfn).next());
-            Some(pfn)
-        })
-    }
-
     /// The block that a list would give last.
     pub(crate) fn last_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
         let list = self.zone.areas[order.index()].list(migrate_type);
@@ -150,7 +140,6 @@ impl<P: Platform> LockedZone<'_, P> {
     #[inline(always)]
     fn count_free(&self, order: Order, migrate_type: MigrateType, change: fn(&AtomicU64, u64)) {
         let PageCount(pages) = order.pages();
-        add_exclusive(&self.zone.events.pages_moved, pages);
         match migrate_type {
             MigrateType::Isolate => {}
             MigrateType::Cma => {

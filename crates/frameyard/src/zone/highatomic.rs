@@ -1,7 +1,6 @@
 //! Pageblocks kept back for high-order allocations that must not wait.
 
 use super::{LockedZone, add_exclusive, sub_exclusive};
-use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, Pfn};
 
@@ -21,7 +20,7 @@ impl<P: Platform> LockedZone<'_, P> {
         if order >= self.geometry.pageblock_order() {
             self.blocks.set_block(pfn, order, MigrateType::HighAtomic);
             add_exclusive(&self.zone.reserved_highatomic, order.pages().0);
-        } else if self.pageblock_is_ours(pfn) {
+        } else if self.use_of_pageblock(pfn).is_some() {
             self.convert_pageblock(pfn, MigrateType::HighAtomic);
             add_exclusive(&self.zone.reserved_highatomic, block);
         }
@@ -47,14 +46,5 @@ impl<P: Platform> LockedZone<'_, P> {
             sub_exclusive(&self.zone.reserved_highatomic, self.blocks.pages().0);
         }
         true
-    }
-
-    /// Whether a whole pageblock lies in this zone and is not part of a larger block.
-    fn pageblock_is_ours(&self, pfn: Pfn) -> bool {
-        let start = self.blocks.start_of(pfn);
-        let span = self.zone.span();
-        let tag = self.page(start).tag();
-        let covered = tag.state() != FrameState::Interior && tag.order() > self.geometry.pageblock_order();
-        span.start <= start && start + self.blocks.pages() <= span.end && !covered
     }
 }

@@ -9,7 +9,7 @@ use super::{ARRAY, Group, ListId, LockedPcp, PcpList, add, sub};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{MigrateType, Order, PageCount, PfnRange};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::fallback::CmaUse;
 use crate::zone::{LockedZone, ZoneView, add_exclusive, pieces};
 
@@ -177,6 +177,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             }
             got += picked.len;
         }
+        locked.count_moved(PageCount((got as u64) << refill.order.0));
         drop(locked);
         let pages = (got as u64 * refill.order.pages().0) as u32;
         sub(&self.pcp.room[refill.list.group() as usize], pages);
@@ -264,11 +265,19 @@ fn free_picked<'a, P: Platform>(
     order: Order,
 ) {
     if locked.is_none() {
-        warm_up(view, picked, order);
+        read_ahead(view, picked, order);
     }
     let locked = locked.get_or_insert_with(|| view.lock());
+    locked.count_moved(PageCount((picked.len as u64) << order.0));
     let mut rest = picked.entries();
     while let Some((first, others)) = rest.split_first() {
+        let step = order.pages().0 as u32;
+        if others.first().is_none_or(|next| next.abs_diff(*first) != step) {
+            let pfn = view.map.pfn(*first);
+            locked.free_block(pfn, order, view.blocks.get(pfn));
+            rest = others;
+            continue;
+        }
         let run = run_length(*first, others, order);
         rest = &others[run.blocks - 1..];
         free_run(locked, PfnRange::new(view.map.pfn(run.lowest), PageCount((run.blocks as u64) << order.0)), order);
@@ -309,31 +318,46 @@ fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: PfnRange, order: O
     }
 }
 
-/// Brings what merging will look at into the cache, before the lock is taken: the pages of the buddies, then of
-/// the blocks linked to buddies that are free. What is read may be stale; it only decides what is prefetched.
-fn warm_up<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, order: Order) {
-    let buddy = |index: u32| view.map.pfn(index).buddy(order);
-    let higher = |index: u32| {
-        let higher = Order(order.0 + 1);
-        view.map.pfn(index).align_down(higher).buddy(higher)
-    };
-    if order >= view.geometry.max_order() {
-        return;
-    }
-    for index in picked.entries() {
-        view.page(buddy(*index)).prefetch();
-        view.page(higher(*index)).prefetch();
-    }
-    for index in picked.entries() {
-        for pfn in [buddy(*index), higher(*index)] {
-            let page = view.page(pfn);
-            if page.tag().is(FrameState::BuddyFree) {
-                for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.linked(link)) {
-                    if view.map.range().contains(neighbour) {
-                        view.page(neighbour).prefetch();
-                    }
-                }
+/// The block that a block of `order` around this entry's frame would merge with.
+fn buddy_at<P: Platform>(view: ZoneView<'_, P>, index: u32, order: Order) -> Pfn {
+    view.map.pfn(index).align_down(order).buddy(order)
+}
+
+/// Goes the way that merging will go, all entries side by side and an order at a time, before the lock is taken:
+/// reads the buddies that merging will look at, and prefetches their neighbours on the list.
+///
+/// The reads of a step depend on nothing and are all made before any is looked at, so their misses overlap; so
+/// many prefetches would be dropped. What is read may be stale; it only decides what is read next.
+fn read_ahead<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, order: Order) {
+    let mut merging = Picked { entries: picked.entries, len: picked.len };
+    let mut tags = [Tag::INTERIOR; BATCH];
+    let mut order = order;
+    while merging.len > 0 && order < view.geometry.max_order() {
+        for (tag, index) in tags.iter_mut().zip(merging.entries()) {
+            *tag = view.page(buddy_at(view, *index, order)).tag();
+            if order.0 + 1 < view.geometry.max_order().0 {
+                view.page(buddy_at(view, *index, Order(order.0 + 1))).tag();
             }
+        }
+        let mut goes_on = Picked::none();
+        for (tag, index) in tags.iter().zip(merging.entries()) {
+            if tag.is_free_buddy(order, view.id) {
+                prefetch_neighbours(view, buddy_at(view, *index, order));
+                goes_on.entries[goes_on.len] = *index;
+                goes_on.len += 1;
+            }
+        }
+        merging = goes_on;
+        order.0 += 1;
+    }
+}
+
+/// Prefetches the blocks next to a block on its list, if its links still lead somewhere.
+fn prefetch_neighbours<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn) {
+    let page = view.page(pfn);
+    for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.linked(link)) {
+        if view.map.range().contains(neighbour) {
+            view.page(neighbour).prefetch();
         }
     }
 }

@@ -1,0 +1,192 @@
+//! `bench alloc`: allocating and freeing blocks, by pattern, order and number of tasks.
+
+use std::io::{self, Write};
+
+use frameyard::ByteSize;
+use frameyard_host::{HostTopology, HostYard};
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use crate::Failure;
+use crate::bring_up::{BringUp, bring_up};
+use crate::chosen_machine::{ChosenMachine, print_notes};
+use crate::cli::{AccessKind, AllocArgs, MachineArgs, Policy, TaskMode};
+use crate::measure::Spread;
+use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar};
+use crate::workload::alloc::{AllocRun, AllocWorkload};
+
+/// How much memory the machine has unless something else is asked for.
+const DEFAULT_MEMORY: ByteSize = ByteSize::gib(8);
+
+/// Runs every combination of pattern, order, policy and number of tasks.
+pub(super) fn run(args: &AllocArgs) -> Result<(), Failure> {
+    if args.runs.mode == TaskMode::Processes {
+        return Err(Failure::input("bench alloc --mode processes: this workload runs as threads; leave --mode out"));
+    }
+    let memory = args.machine.memory.or_else(|| args.machine.machine.is_none().then_some(DEFAULT_MEMORY));
+    let chosen = ChosenMachine::of(&MachineArgs { memory, ..args.machine.clone() })?;
+    chosen.print_notes();
+    let host = HostTopology::current().map_err(Failure::run_time)?;
+    let brought_up = bring_up(&chosen.machine, &BringUp::of(&args.machine, &args.yard))?;
+    print_notes(&brought_up.notes);
+    let yard = &brought_up.yard;
+    check_orders(args, yard)?;
+    let outcome = AllocOutcome {
+        machine: chosen.machine.name.clone(),
+        identity: yard.platform().identity().name(),
+        rows: measure(args, yard, &host)?,
+    };
+    yard.validate().map_err(Failure::run_time)?;
+    output::print(&outcome, &args.output)
+}
+
+/// Refuses orders that the yard has no two blocks of for each task.
+fn check_orders(args: &AllocArgs, yard: &HostYard) -> Result<(), Failure> {
+    let tasks = args.runs.tasks.iter().map(|tasks| u64::from(tasks.get())).max().unwrap_or(1);
+    for order in &args.orders {
+        let max = yard.geometry().max_order();
+        if *order > max {
+            return Err(Failure::input(format!("--order {}: the machine's blocks go up to order {}", order.0, max.0)));
+        }
+        if yard.managed_pages().0 >> order.0 < 2 * tasks {
+            let size = yard.geometry().size_of(order.pages());
+            return Err(Failure::input(format!(
+                "--order {}: {tasks} tasks need at least {} blocks of {size}; give the machine more --memory",
+                order.0,
+                2 * tasks
+            )));
+        }
+    }
+    Ok(())
+}
+
+fn measure(args: &AllocArgs, yard: &HostYard, host: &HostTopology) -> Result<Vec<AllocRow>, Failure> {
+    let mut rows = Vec::new();
+    let combinations = args.kinds.len() * args.orders.len() * args.runs.tasks.len() * args.runs.policies.len();
+    let bar = progress_bar("bench alloc", combinations as u64 * u64::from(args.runs.repeat.get() + 1));
+    for &kind in &args.kinds {
+        for &order in &args.orders {
+            for &tasks in &args.runs.tasks {
+                for &policy in &args.runs.policies {
+                    let workload = AllocWorkload { kind, order, tasks, seed: args.runs.seed };
+                    let mut runs = Vec::new();
+                    // The first run warms up and is not counted.
+                    for _ in 0..=args.runs.repeat.get() {
+                        runs.push(workload.run(&**yard, host).map_err(Failure::run_time)?);
+                        yard.drain_all();
+                        bar.inc(1);
+                    }
+                    rows.push(AllocRow::new(&workload, policy, &runs[1..]));
+                }
+            }
+        }
+    }
+    bar.finish_and_clear();
+    Ok(rows)
+}
+
+/// A row: one combination, over its runs.
+#[derive(Serialize, Debug)]
+struct AllocRow {
+    kind: &'static str,
+    order: u8,
+    tasks: u32,
+    policy: &'static str,
+    ops: u64,
+    get_ns: f64,
+    put_ns: f64,
+    get_ns_min: f64,
+    get_ns_max: f64,
+    put_ns_min: f64,
+    put_ns_max: f64,
+    zone_lock_acquisitions: u64,
+    pages_per_acquisition: f64,
+}
+
+impl AllocRow {
+    fn new(workload: &AllocWorkload, policy: Policy, runs: &[AllocRun]) -> Self {
+        let spread = |of: fn(&AllocRun) -> f64| {
+            Spread::of(runs.iter().map(of)).unwrap_or(Spread { median: f64::NAN, min: f64::NAN, max: f64::NAN })
+        };
+        let (get, put) = (spread(|run| run.get_ns), spread(|run| run.put_ns));
+        Self {
+            kind: kind_name(workload.kind),
+            order: workload.order.0,
+            tasks: workload.tasks.get(),
+            policy: policy_name(policy),
+            ops: runs.first().map_or(0, |run| run.ops),
+            get_ns: rounded(get.median),
+            put_ns: rounded(put.median),
+            get_ns_min: rounded(get.min),
+            get_ns_max: rounded(get.max),
+            put_ns_min: rounded(put.min),
+            put_ns_max: rounded(put.max),
+            zone_lock_acquisitions: spread(|run| run.zone_lock_acquisitions as f64).median as u64,
+            pages_per_acquisition: rounded(spread(|run| run.pages_per_acquisition).median),
+        }
+    }
+}
+
+/// To a hundredth, which is finer than any clock here.
+fn rounded(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+fn kind_name(kind: AccessKind) -> &'static str {
+    match kind {
+        AccessKind::Repeat => "repeat",
+        AccessKind::Bulk => "bulk",
+        AccessKind::Random => "random",
+    }
+}
+
+fn policy_name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Vanilla => "vanilla",
+    }
+}
+
+/// All rows of a run.
+struct AllocOutcome {
+    machine: String,
+    identity: &'static str,
+    rows: Vec<AllocRow>,
+}
+
+impl Outcome for AllocOutcome {
+    fn command(&self) -> &'static str {
+        "bench alloc"
+    }
+
+    fn machine(&self) -> Option<&str> {
+        Some(&self.machine)
+    }
+
+    fn totals(&self) -> Map<String, Value> {
+        Map::from_iter([("cpu_identity".to_owned(), Value::from(self.identity))])
+    }
+
+    fn rows(&self) -> Result<Rows, RowError> {
+        Rows::of(&self.rows)
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let mut table =
+            Table::new(["kind", "order", "tasks", "policy", "ops", "get ns", "put ns", "lock taken", "pages each"]);
+        for row in &self.rows {
+            table.push([
+                row.kind.to_owned(),
+                row.order.to_string(),
+                row.tasks.to_string(),
+                row.policy.to_owned(),
+                row.ops.to_string(),
+                format!("{:.1} ({:.1}–{:.1})", row.get_ns, row.get_ns_min, row.get_ns_max),
+                format!("{:.1} ({:.1}–{:.1})", row.put_ns, row.put_ns_min, row.put_ns_max),
+                row.zone_lock_acquisitions.to_string(),
+                format!("{:.1}", row.pages_per_acquisition),
+            ]);
+        }
+        table.write(out)?;
+        writeln!(out, "\nMedians (least–most) of the runs; CPUs known by {}.", self.identity)
+    }
+}

@@ -1,0 +1,82 @@
+//! Property tests: random actions on several machines do what the reference model says.
+
+mod fixture;
+#[path = "model/mod.rs"]
+mod model;
+
+use frameyard::Gfp;
+use model::{Action, BYTES_PER_ACTION, Place, machines, run};
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::test_runner::TestRunner;
+
+/// Runs random actions on the machine of that name. A failure prints the shortest actions that were found.
+fn random_actions_on(name: &str) {
+    let machine = machines().into_iter().find(|machine| machine.name == name).expect("a machine of that name");
+    let config = ProptestConfig { failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default() };
+    let actions = vec(any::<[u8; BYTES_PER_ACTION]>().prop_map(Action::from_bytes), 1..400);
+    let outcome = TestRunner::new(config).run(&actions, |actions| {
+        run(&machine, &actions);
+        Ok(())
+    });
+    outcome.unwrap_or_else(|failure| panic!("{name}: {failure}"));
+}
+
+#[test]
+fn one_node_keeps_its_books() {
+    random_actions_on("one node");
+}
+
+#[test]
+fn many_nodes_keep_their_books() {
+    random_actions_on("many nodes");
+}
+
+#[test]
+fn poisoned_frames_keep_their_books() {
+    random_actions_on("poisoned");
+}
+
+#[test]
+fn large_pageblocks_keep_their_books() {
+    random_actions_on("large pageblocks");
+}
+
+#[test]
+fn small_sections_keep_their_books() {
+    random_actions_on("small sections");
+}
+
+#[test]
+fn large_blocks_keep_their_books() {
+    random_actions_on("large blocks");
+}
+
+#[test]
+fn every_machine_gives_back_what_no_action_took() {
+    for machine in machines() {
+        run(&machine, &[]);
+    }
+}
+
+#[test]
+fn bytes_decode_to_actions_and_what_is_left_over_is_not_used() {
+    let first = Action::Allocate { order: 0, gfp: Gfp::KERNEL, place: Place::Here };
+    assert_eq!(Action::sequence(&[0; 2 * BYTES_PER_ACTION + 3]), [first, first]);
+    assert_eq!(Action::sequence(&[255; BYTES_PER_ACTION]), [Action::Validate]);
+}
+
+#[test]
+fn long_lives_keep_their_books() {
+    for (seed, machine) in (1..).zip(machines()) {
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
+        let mut word = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        let bytes: Vec<u8> = (0..3000).flat_map(|_| word().to_le_bytes()).collect();
+        run(&machine, &Action::sequence(&bytes));
+    }
+}

@@ -13,9 +13,9 @@ use serde_json::{Map, Value};
 use super::boot::{boot, reproducible};
 use crate::Failure;
 use crate::bring_up::BroughtUp;
-use crate::churn::churn;
 use crate::cli::{ProcFile, ShowArgs, Workload};
 use crate::output::{self, Outcome, RowError, Rows};
+use crate::workload::churn::churn;
 
 /// Boots, runs the workload if one is asked for, and prints the file.
 pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {

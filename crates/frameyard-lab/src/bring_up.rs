@@ -214,7 +214,8 @@ fn check_map(layout: &Layout, geometry: Geometry, host: &HostTopology) -> Result
     if touched <= available {
         return Ok(());
     }
-    Err(BringUpError::MapLargerThanHost { map: layout.map_bytes(), touched, available })
+    let tables = ByteSize(layout.map_bytes().0.saturating_add(layout.control_bytes().0));
+    Err(BringUpError::MapLargerThanHost { tables, touched, available })
 }
 
 /// About how much of map and control region bring-up writes, in pages of the host.

@@ -314,6 +314,8 @@ fn bad_sizes_and_names_are_one_line_and_exit_code_2() {
     assert_refused(&["boot", "--memory", "99999999999P"], 2, "overflows");
     assert_refused(&["boot", "--machine", "server-1t", "--memory", "8P"], 2, "8P");
     assert_refused(&["boot", "--machine", "server-4t", "--memory", "512T", "--phantom"], 2, "at most 2^32 - 2");
+    assert_refused(&["boot", "--host", "--memory", "512T"], 2, "at most 2^32 - 2");
+    assert_refused(&["boot", "--machine", "desktop-8", "--pcp-sizing", "fraction:2"], 2, "fraction:8 or more");
     assert_refused(&["boot", "--machine", "desktop-8", "--movable", "101%"], 2, "0 to 100");
     assert_refused(&["show", "slabinfo"], 2, "buddyinfo");
     assert_refused(&["show"], 2, "<FILE>");

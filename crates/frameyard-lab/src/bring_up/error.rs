@@ -27,8 +27,8 @@ pub enum BringUpError {
     },
     /// Not even the part of the memory map that bring-up writes would fit.
     MapLargerThanHost {
-        /// The addresses of the memory map.
-        map: ByteSize,
+        /// The addresses of memory map and control region.
+        tables: ByteSize,
         /// What bring-up would write to.
         touched: ByteSize,
         /// What the host has available.
@@ -88,10 +88,10 @@ impl fmt::Display for BringUpError {
                 RoundedSize(*usable),
                 RoundedSize(*map)
             ),
-            Self::MapLargerThanHost { map, touched, available } => write!(
+            Self::MapLargerThanHost { tables, touched, available } => write!(
                 f,
-                "its memory map needs {}, of which bring-up writes {}, and this host has {} available: scale the machine with --memory",
-                RoundedSize(*map),
+                "its memory map and tables need {}, of which bring-up writes {}, and this host has {} available: scale the machine with --memory",
+                RoundedSize(*tables),
                 RoundedSize(*touched),
                 RoundedSize(*available)
             ),

@@ -55,11 +55,12 @@ fn prefault(booted: &BroughtUp) -> Result<u64, Failure> {
 /// Brings up the chosen machine, with its notes, and a sign of life for who waits at a terminal.
 pub(super) fn boot(machine: &MachineArgs, options: &BringUp) -> Result<BroughtUp, Failure> {
     let chosen = ChosenMachine::of(machine)?;
-    chosen.print_notes();
     let sign = output::spinner(format!("bringing up {}", chosen.machine.name));
     let booted = bring_up(&chosen.machine, options);
     sign.finish_and_clear();
+    // Notes are about what came up; a refusal stands alone.
     let booted = booted?;
+    chosen.print_notes();
     print_notes(&booted.notes);
     Ok(booted)
 }

@@ -49,10 +49,11 @@ const HELD: u32 = 1;
 /// [`current_cpu`](Platform::current_cpu) may be stale by the time it is used, and may name a CPU that
 /// the yard does not know; the core folds it into range and never relies on it for correctness.
 pub trait Platform: Sync {
-    /// Held while a per-CPU lock is held: where a kernel switches off preemption or interrupts.
+    /// Held while a lock of the yard is held: where a kernel switches off preemption or interrupts, so that what
+    /// interrupts the holder cannot wait for it.
     type Guard;
 
-    /// Enters a section that holds a per-CPU lock.
+    /// Enters a section that holds a lock. Sections nest.
     fn guard(&self) -> Self::Guard;
 
     /// The CPU that runs the caller, now or a moment ago.

@@ -259,18 +259,20 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Takes the zone lock.
     pub(crate) fn lock(self) -> LockedZone<'a, P> {
+        let guard = self.platform.guard();
         let contention = self.platform.lock(LockId::Zone(self.id), &self.zone.lock.0);
         add_exclusive(&self.zone.events.acquisitions, 1);
         if contention == Contention::Contended {
             add_exclusive(&self.zone.events.contended, 1);
         }
-        LockedZone { view: self }
+        LockedZone { view: self, _guard: guard }
     }
 }
 
 /// A zone whose lock is held; unlocks when dropped.
 pub(crate) struct LockedZone<'a, P: Platform> {
     view: ZoneView<'a, P>,
+    _guard: P::Guard,
 }
 
 impl<'a, P: Platform> core::ops::Deref for LockedZone<'a, P> {

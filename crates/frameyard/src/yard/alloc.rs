@@ -211,18 +211,22 @@ impl<P: Platform> Yard<P> {
                 Some(index)
             };
             if let Some(index) = pcp.try_lock(&self.platform, view.id, request.cpu).and_then(pop) {
-                return Some(self.hand_out(index, order, migrate_type, view.id));
+                let pfn = self.hand_out(index, order, migrate_type, view.id);
+                if reserves.high_atomic {
+                    view.lock().reserve_highatomic(pfn, order);
+                }
+                return Some(pfn);
             }
         }
         if !above_watermark {
             return None;
         }
         let mut locked = view.lock();
+        // What is kept back serves high-order atomic requests first, and whoever cannot wait as the last resort.
         let kept_back = if reserves.high_atomic { locked.take_smallest(order, MigrateType::HighAtomic) } else { None };
-        let pfn = match kept_back {
-            Some(pfn) => pfn,
-            None => locked.take_block(order, migrate_type, request.cma())?,
-        };
+        let pfn = kept_back
+            .or_else(|| locked.take_block(order, migrate_type, request.cma()))
+            .or_else(|| if reserves.non_block { locked.take_smallest(order, MigrateType::HighAtomic) } else { None })?;
         locked.tag_block(pfn, FrameState::Allocated, order, migrate_type);
         if reserves.high_atomic {
             locked.reserve_highatomic(pfn, order);

@@ -117,8 +117,6 @@ pub(crate) struct PcpList {
     len: AtomicU32,
     /// Link to the leader of the newest packed batch.
     chain: AtomicU32,
-    /// How many entries all packed batches hold.
-    chained: AtomicU32,
     entries: [AtomicU32; ARRAY],
 }
 
@@ -156,12 +154,7 @@ unsafe impl AllAtomic for PerCpuPages {}
 
 impl Default for PcpList {
     fn default() -> Self {
-        Self {
-            len: AtomicU32::new(0),
-            chain: AtomicU32::new(0),
-            chained: AtomicU32::new(0),
-            entries: core::array::from_fn(|_| AtomicU32::new(0)),
-        }
+        Self { len: AtomicU32::new(0), chain: AtomicU32::new(0), entries: core::array::from_fn(|_| AtomicU32::new(0)) }
     }
 }
 

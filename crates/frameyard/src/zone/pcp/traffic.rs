@@ -79,7 +79,6 @@ impl PcpList {
     fn push_batch<P: Platform>(&self, view: ZoneView<'_, P>, entries: &[u32]) {
         let leader = packed::pack(view.map, view.platform, entries, self.chain());
         self.chain.store(leader.0, Ordering::Relaxed);
-        add(&self.chained, entries.len() as u32);
     }
 
     fn pop_batch<P: Platform>(&self, view: ZoneView<'_, P>) -> Picked {
@@ -89,7 +88,6 @@ impl PcpList {
             let unpacked = packed::unpack(view.map, view.platform, chain, &mut picked.entries);
             picked.len = unpacked.len;
             self.chain.store(unpacked.next.0, Ordering::Relaxed);
-            sub(&self.chained, picked.len as u32);
         }
         picked
     }
@@ -218,7 +216,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
     }
 
-    /// Visits every entry of every list: its list, its index, and whether it is packed as leader, carrier or neither.
+    /// Visits every entry of every list, packed ones included: its list and its index.
     pub(crate) fn for_each_entry(&self, view: ZoneView<'_, P>, mut visit: impl FnMut(ListId, u32)) {
         for id in ListId::all() {
             let list = self.list(id);

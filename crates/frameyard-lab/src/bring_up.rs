@@ -9,10 +9,10 @@ mod error;
 use std::time::Instant;
 
 use frameyard::{
-    ByteSize, Layout, MovableMemory, NodeId, PageCount, PcpSizing, Poisoning, Region, WatermarkOptions, YardConfig,
+    ByteSize, Geometry, Layout, MovableMemory, NodeId, PcpSizing, Poisoning, Region, WatermarkOptions, YardConfig,
     ZoneLimits,
 };
-use frameyard_host::{Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HostYardError, HugePages};
+use frameyard_host::{Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages, MemoryError};
 
 use crate::Failure;
 use crate::cli::{Amount, MachineArgs, YardArgs};
@@ -106,17 +106,19 @@ pub struct BroughtUp {
     pub notes: Vec<String>,
 }
 
-/// How much of a yard's own memory is in the host's memory.
+/// How much of a yard's memory is in the host's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResidentParts {
     /// Of the memory map.
     pub map: ByteSize,
     /// Of the control region.
     pub control: ByteSize,
+    /// Of the frames.
+    pub frames: ByteSize,
 }
 
 impl BroughtUp {
-    /// How much of map and control region is in memory now. Walks the host's page tables.
+    /// How much of map, control region and frames is in memory now. Walks the host's page tables.
     ///
     /// # Errors
     ///
@@ -124,7 +126,8 @@ impl BroughtUp {
     pub fn resident(&self) -> Result<ResidentParts, Failure> {
         let map = self.yard.map_region().resident().map_err(Failure::run_time)?;
         let control = self.yard.control_region().resident().map_err(Failure::run_time)?;
-        Ok(ResidentParts { map, control })
+        let frames = self.yard.memory().resident().map_err(Failure::run_time)?;
+        Ok(ResidentParts { map, control, frames })
     }
 }
 
@@ -151,20 +154,24 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
     let begin = Instant::now();
     let (early, mut notes) = EarlyMap::of(machine).map_err(|error| error.of(machine))?;
     let layout = Layout::plan(&early, &config).map_err(|error| BringUpError::Boot(error).of(machine))?;
-    check_map(machine, &layout, &host)?;
     let build = |backing| builder(options, backing).build(&early, &config, &host);
-    let built = match options.backing {
-        FrameBacking::Phantom => build(Backing::Phantom),
-        FrameBacking::Real => build(Backing::Anonymous),
-        FrameBacking::RealIfItFits => build(Backing::Anonymous).or_else(|error| match error {
-            HostYardError::Memory(ref reason) if error::is_too_large(reason) => {
-                notes.push("frames are phantom: this process may not use all of the host's memory".to_owned());
-                build(Backing::Phantom)
-            }
-            _ => Err(error),
-        }),
+    let phantom = || {
+        check_map(&layout, config.geometry, &host)?;
+        build(Backing::Phantom).map_err(|error| BringUpError::of_yard(error, layout.map_bytes()))
     };
-    let yard = built.map_err(|error| BringUpError::of_yard(error, layout.map_bytes()).of(machine))?;
+    let real = || build(Backing::Anonymous).map_err(|error| BringUpError::of_yard(error, layout.map_bytes()));
+    let yard = match options.backing {
+        FrameBacking::Phantom => phantom(),
+        FrameBacking::Real => real(),
+        FrameBacking::RealIfItFits => match real() {
+            Err(error) if error.is_about_frames() => {
+                notes.push("frames are phantom: this process may not use all of the host's memory".to_owned());
+                phantom()
+            }
+            other => other,
+        },
+    };
+    let yard = yard.map_err(|error| error.of(machine))?;
     let boot_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
     Ok(BroughtUp {
         yard,
@@ -199,13 +206,65 @@ fn movable(machine: &Machine, amount: Option<Amount>) -> MovableMemory {
 }
 
 /// Bring-up writes to a page of the host for each maximum-order block: refuses where not even that would fit.
-fn check_map(machine: &Machine, layout: &Layout, host: &HostTopology) -> Result<(), Failure> {
-    let PageCount(block) = machine.geometry.max_order().pages();
-    let pages = layout.present().0.div_ceil(block).saturating_mul(host.page_size().0);
-    let touched = ByteSize(pages.min(layout.map_bytes().0).saturating_add(layout.control_bytes().0));
-    let available = host.available_memory().map_err(Failure::run_time)?;
+///
+/// Where frames are real, the memory that is asked for the frames is far more than that.
+fn check_map(layout: &Layout, geometry: Geometry, host: &HostTopology) -> Result<(), BringUpError> {
+    let touched = written_bytes(layout, geometry, host.page_size());
+    let available = host.available_memory().map_err(|error| BringUpError::Host(MemoryError::from(error).into()))?;
     if touched <= available {
         return Ok(());
     }
-    Err(BringUpError::MapLargerThanHost { map: layout.map_bytes(), touched, available }.of(machine))
+    let tables = ByteSize(layout.map_bytes().0.saturating_add(layout.control_bytes().0));
+    Err(BringUpError::MapLargerThanHost { tables, touched, available })
+}
+
+/// About how much of map and control region bring-up writes, in pages of the host.
+fn written_bytes(layout: &Layout, geometry: Geometry, host_page: ByteSize) -> ByteSize {
+    let blocks = layout.present().0.div_ceil(geometry.max_order().pages().0);
+    let map = blocks.saturating_mul(host_page.0).min(layout.map_bytes().0);
+    ByteSize(map.saturating_add(layout.control_bytes().0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::built_in;
+    use frameyard::Order;
+
+    fn written(geometry: Geometry) -> u64 {
+        let machine = Machine { geometry, ..built_in("server-1t").unwrap() };
+        let (early, _) = EarlyMap::of(&machine).unwrap();
+        let config = YardConfig { geometry, ..YardConfig::new(&[NodeId(0), NodeId(1)]) };
+        let layout = Layout::plan(&early, &config).unwrap();
+        written_bytes(&layout, geometry, ByteSize::kib(4)).0 - layout.control_bytes().0
+    }
+
+    #[test]
+    fn bring_up_writes_a_host_page_for_each_block_and_at_most_the_whole_map() {
+        const GIB: u64 = 1 << 30;
+        assert!(written(Geometry::X86_64).abs_diff(GIB) < GIB / 100);
+        let single = Geometry::new(ByteSize::kib(4), ByteSize::mib(128), Order(1), Order(1)).unwrap();
+        assert!(written(single).abs_diff(16 * GIB) < GIB / 10);
+    }
+
+    #[test]
+    fn only_the_whole_host_may_turn_phantom_by_itself() {
+        use clap::Parser;
+        #[derive(Parser)]
+        struct Line {
+            #[command(flatten)]
+            machine: MachineArgs,
+            #[command(flatten)]
+            yard: YardArgs,
+        }
+        let backing = |line: &str| {
+            let line = Line::parse_from(["x"].into_iter().chain(line.split_whitespace()));
+            BringUp::of(&line.machine, &line.yard).backing
+        };
+        assert_eq!(backing(""), FrameBacking::RealIfItFits);
+        assert_eq!(backing("--host"), FrameBacking::RealIfItFits);
+        assert_eq!(backing("--host --memory 1G"), FrameBacking::Real);
+        assert_eq!(backing("--machine desktop-8"), FrameBacking::Real);
+        assert_eq!(backing("--phantom"), FrameBacking::Phantom);
+    }
 }

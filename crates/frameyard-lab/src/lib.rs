@@ -5,7 +5,6 @@
 
 pub mod bring_up;
 mod chosen_machine;
-mod churn;
 pub mod cli;
 pub mod commands;
 mod failure;

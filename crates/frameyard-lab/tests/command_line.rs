@@ -1,33 +1,10 @@
 //! The program as a user meets it: exit codes, where the lines go, and what they look like.
 
-use std::process::{Command, Output};
+mod program;
 
-fn frameyard(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_frameyard"))
-        .args(arguments)
-        .env_remove("CLICOLOR_FORCE")
-        .output()
-        .expect("the program was built")
-}
+use std::process::Command;
 
-fn stdout(output: &Output) -> &str {
-    std::str::from_utf8(&output.stdout).unwrap()
-}
-
-fn stderr(output: &Output) -> &str {
-    std::str::from_utf8(&output.stderr).unwrap()
-}
-
-/// Asserts a refusal: exit code, nothing on standard output, and one plain line that says `says`.
-fn assert_refused(arguments: &[&str], code: i32, says: &str) {
-    let output = frameyard(arguments);
-    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
-    assert_eq!(stdout(&output), "", "{arguments:?}");
-    let line = stderr(&output).strip_suffix('\n').expect("a whole line");
-    assert!(!line.contains('\n') && line.starts_with("error: "), "{arguments:?}: {line:?}");
-    assert!(line.contains(says), "{arguments:?}: {line:?} does not say {says:?}");
-    assert!(!line.contains('\u{1b}'), "{line:?} has colours where there is no terminal");
-}
+use program::{assert_refused, frameyard, json, stderr, stdout};
 
 #[test]
 fn the_version_names_the_commit() {
@@ -46,7 +23,7 @@ fn the_version_names_the_commit() {
 fn help_lists_the_commands_on_standard_output() {
     let output = frameyard(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
-    for command in ["machines", "completions", "man"] {
+    for command in ["boot", "show", "layout", "machines", "completions", "man"] {
         assert!(stdout(&output).contains(command), "{}", stdout(&output));
     }
     assert_eq!(stderr(&output), "");
@@ -55,7 +32,7 @@ fn help_lists_the_commands_on_standard_output() {
 #[test]
 fn bad_usage_is_one_line_and_exit_code_2() {
     assert_refused(&[], 2, "requires a subcommand");
-    assert_refused(&["bot"], 2, "unrecognized subcommand 'bot'; see --help");
+    assert_refused(&["bring"], 2, "unrecognized subcommand 'bring'; see --help");
     assert_refused(&["--fast"], 2, "unexpected argument '--fast'");
     assert_refused(&["completions"], 2, "<SHELL>");
     assert_refused(&["completions", "bsh"], 2, "possible values: bash");
@@ -64,6 +41,7 @@ fn bad_usage_is_one_line_and_exit_code_2() {
 
 #[test]
 fn a_near_miss_is_answered_with_a_suggestion() {
+    assert_refused(&["bot"], 2, "'boot'");
     assert_refused(&["completion", "bash"], 2, "'completions'");
     assert_refused(&["completions", "bsh"], 2, "'bash'");
 }
@@ -109,13 +87,6 @@ fn a_reader_that_goes_away_is_no_failure() {
         .output()
         .expect("the program was built");
     assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
-}
-
-/// The JSON object of a command that is expected to succeed, which must be all of standard output.
-fn json(arguments: &[&str]) -> serde_json::Value {
-    let output = frameyard(arguments);
-    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
-    serde_json::from_str(stdout(&output)).expect("standard output is one JSON value")
 }
 
 #[test]

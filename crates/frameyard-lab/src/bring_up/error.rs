@@ -27,8 +27,8 @@ pub enum BringUpError {
     },
     /// Not even the part of the memory map that bring-up writes would fit.
     MapLargerThanHost {
-        /// The addresses of the memory map.
-        map: ByteSize,
+        /// The addresses of memory map and control region.
+        tables: ByteSize,
         /// What bring-up would write to.
         touched: ByteSize,
         /// What the host has available.
@@ -45,14 +45,6 @@ pub enum BringUpError {
     Host(HostYardError),
 }
 
-/// Whether the frames are more than this process may have.
-pub(super) fn is_too_large(reason: &MemoryError) -> bool {
-    matches!(
-        reason,
-        MemoryError::LargerThanHost { .. } | MemoryError::LargerThanHostNode { .. } | MemoryError::AddressSpace { .. }
-    )
-}
-
 impl BringUpError {
     /// The error of making a yard whose map has that size.
     pub(super) fn of_yard(error: HostYardError, map: ByteSize) -> Self {
@@ -67,6 +59,11 @@ impl BringUpError {
             HostYardError::Memory(MemoryError::AddressSpace { span }) => Self::AddressSpace { span, map },
             other => Self::Host(other),
         }
+    }
+
+    /// Whether frames without memory behind them might do.
+    pub(super) fn is_about_frames(&self) -> bool {
+        matches!(self, Self::LargerThanHost { .. } | Self::AddressSpace { .. })
     }
 
     /// The failure, in a line that begins with the machine. A machine that is too large is bad input.
@@ -91,10 +88,10 @@ impl fmt::Display for BringUpError {
                 RoundedSize(*usable),
                 RoundedSize(*map)
             ),
-            Self::MapLargerThanHost { map, touched, available } => write!(
+            Self::MapLargerThanHost { tables, touched, available } => write!(
                 f,
-                "its memory map needs {}, of which bring-up writes {}, and this host has {} available: scale the machine with --memory",
-                RoundedSize(*map),
+                "its memory map and tables need {}, of which bring-up writes {}, and this host has {} available: scale the machine with --memory",
+                RoundedSize(*tables),
                 RoundedSize(*touched),
                 RoundedSize(*available)
             ),

@@ -38,6 +38,9 @@ pub struct BootArgs {
     /// The policy to boot with
     #[arg(long, value_enum, default_value_t)]
     pub policy: Policy,
+    /// Make all frames present in the host's memory
+    #[arg(long, conflicts_with = "phantom")]
+    pub prefault: bool,
     /// How the result is written.
     #[command(flatten)]
     pub output: OutputArgs,

@@ -3,9 +3,11 @@
 mod log;
 
 use std::io::{self, Write};
+use std::num::NonZeroUsize;
+use std::time::Instant;
 
 use frameyard::{CpuId, ZoneStatistics};
-use frameyard_host::HugePages;
+use frameyard_host::{Backing, CpuIdentity, HugePages, MemoryError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -19,32 +21,61 @@ use crate::output::{self, Outcome, RowError, Rows};
 pub(super) fn run(args: &BootArgs) -> Result<(), Failure> {
     // Nothing is allocated, so the map is written at few places: huge pages would only make it larger.
     let options = BringUp { huge_pages: HugePages::Never, ..BringUp::of(&args.machine, &args.yard) };
-    let booted = boot(&args.machine, options)?;
+    let booted = boot(&args.machine, &options)?;
+    let prefault_ns = if args.prefault { Some(prefault(&booted)?) } else { None };
     let resident = booted.resident()?;
-    output::print(&Boot { booted, resident }, &args.output)
+    output::print(&Boot { booted, resident, prefault_ns }, &args.output)
+}
+
+/// Makes all frames present in memory, by a thread for each CPU; says how long it took, in ns.
+fn prefault(booted: &BroughtUp) -> Result<u64, Failure> {
+    let memory = booted.yard.memory();
+    if *memory.backing() == Backing::Phantom {
+        let reason =
+            format!("{}: phantom frames cannot be pre-faulted: there is nothing behind them", booted.machine.name);
+        return Err(Failure::input(reason));
+    }
+    let host = booted.yard.platform().host();
+    let threads = NonZeroUsize::new(host.allowed().as_slice().len()).unwrap_or(NonZeroUsize::MIN);
+    let bar = output::progress_bar("pre-faulting", booted.machine.memory_bytes().0);
+    let begin = Instant::now();
+    let done = memory.prefault(threads, host, &mut |progress| {
+        bar.set_length(progress.total.0);
+        bar.set_position(progress.done.0);
+    });
+    let elapsed = begin.elapsed();
+    bar.finish_and_clear();
+    done.map_err(|error| match error {
+        MemoryError::NotAvailable { .. } => Failure::input(error),
+        _ => Failure::run_time(error),
+    })?;
+    Ok(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
 }
 
 /// Brings up the chosen machine, with its notes, and a sign of life for who waits at a terminal.
-pub(super) fn boot(machine: &MachineArgs, options: BringUp) -> Result<BroughtUp, Failure> {
+pub(super) fn boot(machine: &MachineArgs, options: &BringUp) -> Result<BroughtUp, Failure> {
     let chosen = ChosenMachine::of(machine)?;
-    chosen.print_notes();
     let sign = output::spinner(format!("bringing up {}", chosen.machine.name));
-    let booted = bring_up(&chosen.machine, &options);
+    let booted = bring_up(&chosen.machine, options);
     sign.finish_and_clear();
+    // Notes are about what came up; a refusal stands alone.
     let booted = booted?;
+    chosen.print_notes();
     print_notes(&booted.notes);
     Ok(booted)
 }
 
 /// The options that the yard of a command gets whose output must not depend on which CPU runs it.
 pub(super) fn reproducible(machine: &MachineArgs, yard: &YardArgs) -> BringUp {
-    let identity = Some(frameyard_host::CpuIdentity::Fixed(CpuId(0)));
+    let identity = Some(CpuIdentity::Fixed(CpuId(0)));
     BringUp { huge_pages: HugePages::Never, identity, ..BringUp::of(machine, yard) }
 }
 
 struct Boot {
     booted: BroughtUp,
     resident: ResidentParts,
+    /// `None` where frames were left untouched.
+    prefault_ns: Option<u64>,
 }
 
 /// A zone that has memory; counts are in pages.
@@ -92,7 +123,7 @@ impl Outcome for Boot {
 
     fn totals(&self) -> Map<String, Value> {
         let booted = &self.booted;
-        let ResidentParts { map, control } = self.resident;
+        let ResidentParts { map, control, frames } = self.resident;
         Map::from_iter([
             ("memory_bytes".to_owned(), booted.machine.memory_bytes().0.into()),
             ("page_bytes".to_owned(), booted.machine.geometry.page_size().0.into()),
@@ -103,7 +134,9 @@ impl Outcome for Boot {
             ("control_bytes".to_owned(), booted.control_bytes.0.into()),
             ("resident_bytes".to_owned(), (map.0 + control.0).into()),
             ("map_resident_bytes".to_owned(), map.0.into()),
+            ("frames_resident_bytes".to_owned(), frames.0.into()),
             ("boot_ns".to_owned(), booted.boot_ns.into()),
+            ("prefault_ns".to_owned(), self.prefault_ns.into()),
         ])
     }
 
@@ -116,6 +149,10 @@ impl Outcome for Boot {
         writeln!(out)?;
         output::Table::of(&self.rows().map_err(io::Error::other)?).write(out)?;
         writeln!(out)?;
-        log::write_costs(&self.booted, self.resident, out)
+        log::write_costs(&self.booted, self.resident, out)?;
+        match self.prefault_ns {
+            Some(ns) => writeln!(out, "Pre-faulted in {:.1} ms", ns as f64 / 1e6),
+            None => Ok(()),
+        }
     }
 }

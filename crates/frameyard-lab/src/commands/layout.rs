@@ -18,7 +18,7 @@ pub(super) fn run(args: &LayoutArgs) -> Result<(), Failure> {
 struct PageLayout;
 
 /// The text breaks what a word holds at about this width.
-const COLUMN: usize = 15;
+const WIDTH: usize = 22;
 
 impl Outcome for PageLayout {
     fn command(&self) -> &'static str {
@@ -40,23 +40,46 @@ impl Outcome for PageLayout {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let heading = ["bytes", "word"].into_iter().chain(FrameState::ALL.map(FrameState::name));
-        let mut rows = vec![heading.map(|name| vec![name.to_owned()]).collect::<Vec<_>>()];
+        let columns = columns();
+        let heading = columns.iter().map(|states| wrapped(&states.names().join(", ")));
+        let mut rows = vec![vec![wrapped("bytes"), wrapped("word")].into_iter().chain(heading).collect::<Vec<_>>()];
         rows.extend(PAGE_WORDS.iter().map(|word| {
             let bytes = format!("{}-{}", word.offset, word.offset + word.size - 1);
-            let held = FrameState::ALL.map(|state| wrapped(word.holds(state)));
-            [vec![bytes], vec![word.name.to_owned()]].into_iter().chain(held).collect()
+            let held = columns.iter().map(|states| wrapped(word.holds(states.0[0])));
+            vec![vec![bytes], vec![word.name.to_owned()]].into_iter().chain(held).collect()
         }));
         write_rows(&rows, out)
     }
 }
 
-/// The text in lines of about [`COLUMN`] characters, broken between words.
+/// States in which every word holds the same; at least one.
+struct Column(Vec<FrameState>);
+
+impl Column {
+    fn names(&self) -> Vec<&'static str> {
+        self.0.iter().map(|state| state.name()).collect()
+    }
+}
+
+/// All states, in as few columns as show the whole table.
+fn columns() -> Vec<Column> {
+    let mut columns: Vec<Column> = Vec::new();
+    for state in FrameState::ALL {
+        let alike = |column: &&mut Column| PAGE_WORDS.iter().all(|word| word.holds(state) == word.holds(column.0[0]));
+        match columns.iter_mut().find(alike) {
+            Some(column) => column.0.push(state),
+            None => columns.push(Column(vec![state])),
+        }
+    }
+    columns
+}
+
+/// The text in lines of about [`WIDTH`] characters, broken between words.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if line.len() + 1 + word.len() <= COLUMN => {
+            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -91,8 +114,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_state_has_a_place_and_only_equal_ones_share_it() {
+        let columns = columns();
+        let mut states: Vec<&str> = columns.iter().flat_map(Column::names).collect();
+        states.sort_unstable();
+        let mut all = FrameState::ALL.map(FrameState::name);
+        all.sort_unstable();
+        assert_eq!(states, all);
+        for word in PAGE_WORDS {
+            for Column(states) in &columns {
+                assert!(states.iter().all(|state| word.holds(*state) == word.holds(states[0])), "{}", word.name);
+            }
+        }
+    }
+
+    #[test]
     fn a_cell_is_broken_between_words() {
-        assert_eq!(wrapped("state, order, migration type, zone"), ["state, order,", "migration type,", "zone"]);
+        assert_eq!(wrapped("state, order, migration type, zone"), ["state, order,", "migration type, zone"]);
         assert_eq!(wrapped("0"), ["0"]);
     }
 
@@ -102,7 +140,7 @@ mod tests {
         let rows = [vec![cell("a"), cell("b")], vec![cell("previous block of the list"), cell("0")]];
         let mut out = Vec::new();
         write_rows(&rows, &mut out).unwrap();
-        let expected = "a               b\n------------------\nprevious block  0\nof the list\n";
+        let expected = "a                      b\n------------------------\nprevious block of the  0\nlist\n";
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 }

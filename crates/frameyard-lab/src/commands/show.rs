@@ -13,9 +13,9 @@ use serde_json::{Map, Value};
 use super::boot::{boot, reproducible};
 use crate::Failure;
 use crate::bring_up::BroughtUp;
-use crate::churn::churn;
 use crate::cli::{ProcFile, ShowArgs, Workload};
 use crate::output::{self, Outcome, RowError, Rows};
+use crate::workload::churn::churn;
 
 /// Boots, runs the workload if one is asked for, and prints the file.
 pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
@@ -25,7 +25,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
         KernelFormat::V6_1 => MovableMinimum::Proportional,
         KernelFormat::V6_12 => MovableMinimum::Clamped,
     };
-    let booted = boot(&args.machine, options)?;
+    let booted = boot(&args.machine, &options)?;
     match args.after {
         None => {}
         Some(Workload::Churn) => churn(&booted.yard, args.seed).map_err(Failure::run_time)?,

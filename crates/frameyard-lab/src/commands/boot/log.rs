@@ -66,10 +66,13 @@ fn write_totals(geometry: Geometry, zones: &[ZoneStatistics], out: &mut dyn Writ
 
 /// What bring-up cost.
 pub(super) fn write_costs(booted: &BroughtUp, resident: ResidentParts, out: &mut dyn Write) -> io::Result<()> {
-    let sizes =
-        [("Memory map", booted.map_bytes, resident.map), ("Control region", booted.control_bytes, resident.control)];
-    for (what, size, resident) in sizes {
-        writeln!(out, "{what}: {} of addresses, {} resident", RoundedSize(size), RoundedSize(resident))?;
+    let parts = [
+        ("Memory map", booted.map_bytes, resident.map),
+        ("Control region", booted.control_bytes, resident.control),
+        ("Frames", booted.machine.memory_bytes(), resident.frames),
+    ];
+    for (what, size, resident) in parts {
+        writeln!(out, "{what}: {}, of which {} resident", RoundedSize(size), RoundedSize(resident))?;
     }
     writeln!(out, "Brought up in {:.1} ms", booted.boot_ns as f64 / 1e6)
 }

@@ -5,6 +5,7 @@
 
 use std::fmt;
 
+use fastrand::Rng;
 use frameyard::{AllocError, FreeError, Gfp, NodeId, Order, Pfn, Platform, Yard};
 
 /// How many blocks are allocated or freed.
@@ -35,13 +36,13 @@ impl std::error::Error for ChurnError {}
 
 /// Runs the workload on the calling thread. What it leaves allocated stays so.
 pub(crate) fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnError> {
-    let mut random = Random(seed);
+    let mut random = Rng::with_seed(seed);
     let most = yard.managed_pages().0 / LIVE_PART;
     let mut live: Vec<(Pfn, Order)> = Vec::new();
     let mut pages = 0;
     for _ in 0..STEPS {
         let order = random_order(&mut random, yard.geometry().max_order());
-        if pages + order.pages().0 <= most && random.below(5) < 3 {
+        if pages + order.pages().0 <= most && random.u8(..5) < 3 {
             match allocate(yard, &mut random, order) {
                 Ok(pfn) => {
                     live.push((pfn, order));
@@ -52,7 +53,7 @@ pub(crate) fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnE
                 Err(error) => return Err(ChurnError::Alloc(error)),
             }
         } else if !live.is_empty() {
-            let (pfn, order) = live.swap_remove(random.below(live.len() as u64) as usize);
+            let (pfn, order) = live.swap_remove(random.usize(..live.len()));
             yard.free(pfn, order).map_err(ChurnError::Free)?;
             pages -= order.pages().0;
         }
@@ -61,36 +62,18 @@ pub(crate) fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnE
 }
 
 /// Most requests prefer the caller's node, one in four any.
-fn allocate<P: Platform>(yard: &Yard<P>, random: &mut Random, order: Order) -> Result<Pfn, AllocError> {
+fn allocate<P: Platform>(yard: &Yard<P>, random: &mut Rng, order: Order) -> Result<Pfn, AllocError> {
     let kinds = [Gfp::KERNEL, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE];
-    let gfp = kinds[random.below(kinds.len() as u64) as usize] | Gfp::NOWARN;
-    if random.below(4) == 0 {
-        let node = random.below(u64::from(yard.nodes()));
-        return yard.alloc_on(NodeId(node as u16), order, gfp);
+    let gfp = kinds[random.usize(..kinds.len())] | Gfp::NOWARN;
+    if random.u8(..4) == 0 {
+        return yard.alloc_on(NodeId(random.u16(..yard.nodes())), order, gfp);
     }
     yard.alloc(order, gfp)
 }
 
 /// Order 0 in one of two cases, each further order half as often.
-fn random_order(random: &mut Random, most: Order) -> Order {
-    Order((random.next().trailing_zeros() as u8).min(most.0))
-}
-
-/// The generator SplitMix64.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut bits = self.0;
-        bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        bits ^ (bits >> 31)
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
-    }
+fn random_order(random: &mut Rng, most: Order) -> Order {
+    Order((random.u64(..).trailing_zeros() as u8).min(most.0))
 }
 
 #[cfg(test)]

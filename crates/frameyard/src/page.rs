@@ -41,11 +41,13 @@ pub enum FrameState {
     Poisoned = 8,
     /// Taken out of the yard.
     Offline = 9,
+    /// Head of an allocated block that a [`Frames`](crate::Frames) owns: nobody else can free it.
+    Owned = 10,
 }
 
 impl FrameState {
     /// All states, by number.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Interior,
         Self::Reserved,
         Self::BuddyFree,
@@ -56,6 +58,7 @@ impl FrameState {
         Self::Device,
         Self::Poisoned,
         Self::Offline,
+        Self::Owned,
     ];
 
     /// The name used in tables and messages.
@@ -72,6 +75,7 @@ impl FrameState {
             Self::Device => "device",
             Self::Poisoned => "poisoned",
             Self::Offline => "offline",
+            Self::Owned => "owned",
         }
     }
 }

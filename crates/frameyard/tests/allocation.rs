@@ -503,3 +503,16 @@ fn contiguous_areas_serve_movable_requests_alone() {
         yard.free(pfn, order(3)).unwrap();
     }
 }
+
+#[test]
+fn nobody_can_free_what_an_owner_holds() {
+    let yard = Fixture::small(1, 16 * MIB);
+    let owned = yard.frames(order(2), Gfp::KERNEL).unwrap();
+    let refused = yard.free(owned.pfn(), order(2)).unwrap_err();
+    assert_eq!(refused.problem, FreeProblem::NotAllocated(FrameState::Owned));
+    assert!(yard.free_range(owned.range()).is_err());
+    assert!(yard.split(owned.pfn(), order(2)).is_err());
+    yard.validate().unwrap();
+    let range = owned.into_range();
+    yard.free_range(range).unwrap();
+}

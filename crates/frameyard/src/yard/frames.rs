@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 
 use super::{AllocError, RangeError, Yard};
 use crate::gfp::Gfp;
+use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{ByteSize, Order, PageCount, Pfn, PfnRange};
 
@@ -23,7 +24,7 @@ impl<P: Platform> Yard<P> {
     /// [`AllocError`]; nothing is allocated then.
     pub fn frames(&self, order: Order, gfp: Gfp) -> Result<Frames<'_, P>, AllocError> {
         let pfn = self.alloc(order, gfp)?;
-        Ok(Frames { yard: self, range: PfnRange::new(pfn, order.pages()) })
+        Ok(self.own(PfnRange::new(pfn, order.pages())))
     }
 
     /// Allocates so many contiguous frames that free themselves. See [`alloc_exact`](Self::alloc_exact).
@@ -32,7 +33,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`AllocError`]; nothing is allocated then.
     pub fn frames_exact(&self, count: PageCount, gfp: Gfp) -> Result<Frames<'_, P>, AllocError> {
-        Ok(Frames { yard: self, range: self.alloc_exact(count, gfp)? })
+        Ok(self.own(self.alloc_exact(count, gfp)?))
     }
 
     /// Allocates the frames of a range. See [`alloc_range`](Self::alloc_range).
@@ -41,7 +42,25 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`RangeError`]; nothing is allocated then.
     pub fn frames_at(&self, range: PfnRange, gfp: Gfp) -> Result<Frames<'_, P>, RangeError> {
-        Ok(Frames { yard: self, range: self.alloc_range(range, gfp)? })
+        Ok(self.own(self.alloc_range(range, gfp)?))
+    }
+
+    /// Makes an owner of frames that the caller holds. From now on [`free`](Self::free) refuses them, so that safe
+    /// code cannot take an owner's bytes away.
+    fn own(&self, range: PfnRange) -> Frames<'_, P> {
+        self.set_states(range, FrameState::Owned);
+        Frames { yard: self, range }
+    }
+
+    /// Gives all blocks of a range that the caller holds another state.
+    fn set_states(&self, range: PfnRange, state: FrameState) {
+        let mut at = range.start;
+        while at < range.end {
+            let page = self.map.page(at, &self.platform);
+            let tag = page.tag();
+            page.set_tag(tag.with_state(state));
+            at = at + tag.order().pages();
+        }
     }
 }
 
@@ -92,6 +111,7 @@ impl<'y, P: Platform> Frames<'y, P> {
     #[must_use = "the frames stay allocated"]
     pub fn into_range(self) -> PfnRange {
         let range = self.range;
+        self.yard.set_states(range, FrameState::Allocated);
         mem::forget(self);
         range
     }
@@ -102,7 +122,7 @@ impl<'y, P: Platform> Frames<'y, P> {
     ///
     /// The range is allocated, in blocks that begin and end with it, and nobody else will free it.
     pub unsafe fn from_range(yard: &'y Yard<P>, range: PfnRange) -> Self {
-        Self { yard, range }
+        yard.own(range)
     }
 
     /// Splits the frames into single ones, each with an owner of its own.
@@ -135,7 +155,7 @@ impl<'y, P: Platform> Iterator for SingleFrames<'y, P> {
         }
         let range = PfnRange::new(self.rest.start, PageCount(1));
         self.rest.start = range.end;
-        Some(Frames { yard: self.yard, range })
+        Some(self.yard.own(range))
     }
 }
 
@@ -147,6 +167,7 @@ impl<P: Platform> Drop for SingleFrames<'_, P> {
 
 impl<P: Platform> Drop for Frames<'_, P> {
     fn drop(&mut self) {
+        self.yard.set_states(self.range, FrameState::Allocated);
         let freed = self.yard.free_range(self.range);
         debug_assert!(freed.is_ok(), "{freed:?}");
     }

@@ -181,7 +181,8 @@ impl<P: Platform> Yard<P> {
                     if !tag.is_seen() {
                         return Err(ValidateError::BrokenList { kind: ListKind::PerCpu, zone: view.id, at });
                     }
-                    page.set_tag(tag.without_seen());
+                    // By exchange, here and below: where somebody is at work after all, his tag stands.
+                    let _ = page.replace_tag(tag, tag.without_seen());
                     recount.per_cpu[order.index()] += 1;
                 }
                 FrameState::Reserved => recount.reserved += order.pages().0,
@@ -260,7 +261,7 @@ impl<P: Platform> Yard<P> {
                     problem.get_or_insert(broken);
                     return;
                 }
-                view.page(pfn).set_tag(tag.with_seen());
+                let _ = view.page(pfn).replace_tag(tag, tag.with_seen());
                 recount.per_cpu[order.index()] += 1;
                 pages[id.group() as usize] += order.pages().0;
             });
@@ -273,6 +274,7 @@ impl<P: Platform> Yard<P> {
         }
         Ok(())
     }
+
     /// Follows every free list and counts it.
     fn check_free_lists(&self, locked: &LockedZone<'_, P>, recount: &Recount) -> Result<(), ValidateError> {
         for migrate_type in MigrateType::ALL {

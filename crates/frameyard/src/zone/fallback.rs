@@ -163,7 +163,9 @@ impl<P: Platform> LockedZone<'_, P> {
             };
             match tag.state() {
                 FrameState::BuddyFree => block_use.free += pages.0,
-                FrameState::Allocated | FrameState::PerCpu if tag.migrate_type() == MigrateType::Movable => {
+                FrameState::Allocated | FrameState::Owned | FrameState::PerCpu
+                    if tag.migrate_type() == MigrateType::Movable =>
+                {
                     block_use.movable += pages.0;
                 }
                 _ => {}

@@ -106,11 +106,8 @@ impl HostPlatform {
     /// The identity where one load did not give it.
     #[cold]
     #[inline(never)]
-    fn slow_cpu(&self) -> u32 {
-        match self.identity {
-            CpuIdentity::Fixed(cpu) => cpu.0,
-            CpuIdentity::Rseq | CpuIdentity::Getcpu => cpu::getcpu(),
-        }
+    fn slow_cpu() -> u32 {
+        cpu::getcpu()
     }
 
     /// The CPUs that workers of a node of the yard run on; none where the host leaves no choice.
@@ -142,8 +139,12 @@ impl Platform for HostPlatform {
 
     #[inline(always)]
     fn current_cpu(&self) -> CpuId {
-        let known = self.rseq.map_or(-1, RseqCpu::cpu_id);
-        CpuId(if known >= 0 { known as u32 } else { self.slow_cpu() })
+        let known = match (self.rseq, self.identity) {
+            (Some(rseq), _) => rseq.cpu_id(),
+            (None, CpuIdentity::Fixed(cpu)) => return cpu,
+            (None, _) => -1,
+        };
+        CpuId(if known >= 0 { known as u32 } else { Self::slow_cpu() })
     }
 
     /// Pauses 2ⁿ times in round n, then yields, then sleeps up to half a millisecond.

@@ -7,9 +7,11 @@ use core::fmt;
 use core::ops::{Add, AddAssign, Sub, SubAssign};
 
 mod geometry;
+mod kinds;
 mod size;
 
 pub use geometry::{Geometry, GeometryError};
+pub use kinds::{MigrateType, ZoneId, ZoneKind};
 pub use size::{ByteSize, ParseSizeError};
 
 /// A page frame number: a physical address divided by the page size.
@@ -246,165 +248,6 @@ impl fmt::Display for CpuId {
     }
 }
 
-/// The kinds of zones, from the most to the least constrained.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum ZoneKind {
-    /// Below 16 MiB: what the oldest devices reach.
-    Dma = 0,
-    /// Below 4 GiB: what 32-bit devices reach.
-    Dma32 = 1,
-    /// All other memory.
-    Normal = 2,
-    /// Memory that holds movable allocations alone.
-    Movable = 3,
-    /// Device memory: has page structures, is never allocated from.
-    Device = 4,
-}
-
-impl ZoneKind {
-    /// All kinds, lowest first.
-    pub const ALL: [Self; 5] = [Self::Dma, Self::Dma32, Self::Normal, Self::Movable, Self::Device];
-
-    /// How many kinds there are.
-    pub const COUNT: usize = Self::ALL.len();
-
-    /// The kernel's name of the zone.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Dma => "DMA",
-            Self::Dma32 => "DMA32",
-            Self::Normal => "Normal",
-            Self::Movable => "Movable",
-            Self::Device => "Device",
-        }
-    }
-}
-
-impl fmt::Display for ZoneKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-/// A zone of a node: `node × 5 + kind`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ZoneId(pub u16);
-
-impl ZoneId {
-    /// The zone of that kind on that node.
-    #[inline]
-    #[must_use]
-    pub const fn new(node: NodeId, kind: ZoneKind) -> Self {
-        Self(node.0 * ZoneKind::COUNT as u16 + kind as u16)
-    }
-
-    /// The node that the zone belongs to.
-    #[inline]
-    #[must_use]
-    pub const fn node(self) -> NodeId {
-        NodeId(self.0 / ZoneKind::COUNT as u16)
-    }
-
-    /// The kind of the zone.
-    #[inline]
-    #[must_use]
-    pub const fn kind(self) -> ZoneKind {
-        ZoneKind::ALL[self.0 as usize % ZoneKind::COUNT]
-    }
-
-    /// This zone as an index into a table by zone.
-    #[inline(always)]
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-impl fmt::Debug for ZoneId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "node {} zone {}", self.node().0, self.kind())
-    }
-}
-
-impl fmt::Display for ZoneId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
-
-/// What a pageblock, a free list or an allocation is for, so that like stays with like.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(u8)]
-pub enum MigrateType {
-    /// Cannot be moved.
-    Unmovable = 0,
-    /// Can be moved to another frame.
-    Movable = 1,
-    /// Cannot be moved, but can be dropped.
-    Reclaimable = 2,
-    /// Kept back for atomic high-order allocations.
-    HighAtomic = 3,
-    /// Contiguous memory area: movable allocations may use it meanwhile.
-    Cma = 4,
-    /// Being taken out of use; nothing is allocated from it.
-    Isolate = 5,
-}
-
-impl MigrateType {
-    /// All types, in the order of the kernel's tables.
-    pub const ALL: [Self; 6] =
-        [Self::Unmovable, Self::Movable, Self::Reclaimable, Self::HighAtomic, Self::Cma, Self::Isolate];
-
-    /// How many types there are.
-    pub const COUNT: usize = Self::ALL.len();
-
-    /// How many of them (the first ones) have per-CPU lists.
-    pub const PER_CPU: usize = 3;
-
-    /// The kernel's name of the type.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Unmovable => "Unmovable",
-            Self::Movable => "Movable",
-            Self::Reclaimable => "Reclaimable",
-            Self::HighAtomic => "HighAtomic",
-            Self::Cma => "CMA",
-            Self::Isolate => "Isolate",
-        }
-    }
-
-    /// The type with that number.
-    #[inline(always)]
-    #[must_use]
-    pub const fn from_bits(bits: u8) -> Option<Self> {
-        match bits {
-            0 => Some(Self::Unmovable),
-            1 => Some(Self::Movable),
-            2 => Some(Self::Reclaimable),
-            3 => Some(Self::HighAtomic),
-            4 => Some(Self::Cma),
-            5 => Some(Self::Isolate),
-            _ => None,
-        }
-    }
-
-    /// This type as an index into a table by type.
-    #[inline(always)]
-    #[must_use]
-    pub const fn index(self) -> usize {
-        self as usize
-    }
-}
-
-impl fmt::Display for MigrateType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
 /// A half-open range of frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct PfnRange {
@@ -486,12 +329,6 @@ mod tests {
         let range = PfnRange { start: Pfn(8), end: Pfn(15) };
         assert_eq!(range.first_block(Order(10)), Some(Order(2)));
         assert_eq!(PfnRange { start: Pfn(8), end: Pfn(8) }.first_block(Order(10)), None);
-    }
-
-    #[test]
-    fn zone_ids_name_node_and_kind() {
-        let id = ZoneId::new(NodeId(3), ZoneKind::Movable);
-        assert_eq!((id.node(), id.kind()), (NodeId(3), ZoneKind::Movable));
     }
 
     #[test]

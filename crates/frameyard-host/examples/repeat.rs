@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The difference between two counts, divided by that between the numbers of steps, is what a pair costs. The
-//! CPU is fixed, for valgrind shows no rseq; from rseq an identity is two instructions more.
+//! CPU is fixed, for valgrind shows no rseq; natively its number comes from rseq, in no more instructions.
 
 use std::error::Error;
 

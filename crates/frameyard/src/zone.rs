@@ -107,6 +107,10 @@ pub(crate) struct ZoneEvents {
     pub(crate) direct_allocations: AtomicU64,
     /// Blocks taken back past the per-CPU lists.
     pub(crate) direct_frees: AtomicU64,
+    /// Frames of the blocks handed out past the per-CPU lists.
+    pub(crate) direct_pages_allocated: AtomicU64,
+    /// Frames of the blocks taken back past the per-CPU lists.
+    pub(crate) direct_pages_freed: AtomicU64,
 }
 
 /// Where requests were served that preferred another node; changed on the slow path, by any CPU.
@@ -324,12 +328,14 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Counts a block handed out past the per-CPU lists.
     pub(crate) fn count_direct_allocation(&self, order: Order) {
         add_exclusive(&self.zone.events.direct_allocations, 1);
+        add_exclusive(&self.zone.events.direct_pages_allocated, order.pages().0);
         self.count_moved(order.pages());
     }
 
     /// Counts a block taken back past the per-CPU lists.
     pub(crate) fn count_direct_free(&self, order: Order) {
         add_exclusive(&self.zone.events.direct_frees, 1);
+        add_exclusive(&self.zone.events.direct_pages_freed, order.pages().0);
         self.count_moved(order.pages());
     }
 

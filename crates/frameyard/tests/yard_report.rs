@@ -57,6 +57,15 @@ fn allocations_count_where_they_were_served_and_who_asked() {
     }
     assert_eq!(yard.yard().event(VmEvent::Pgfree), 13);
     assert_eq!(yard.yard().event(VmEvent::PgallocDma32), 0);
+    // Blocks are counted by their frames, those that come straight from the zone too.
+    for order in [Order(2), Order(5), Order(9)] {
+        let before = yard.yard().event(VmEvent::PgallocNormal);
+        let block = yard.alloc(order, Gfp::KERNEL).unwrap();
+        assert_eq!(yard.yard().event(VmEvent::PgallocNormal), before + order.pages().0);
+        let before = yard.yard().event(VmEvent::Pgfree);
+        yard.free(block, order).unwrap();
+        assert_eq!(yard.yard().event(VmEvent::Pgfree), before + order.pages().0);
+    }
 }
 
 #[test]

@@ -14,7 +14,6 @@ use super::{GlobalStat, NumaEvent, VmEvent};
 /// - `numa_hit`: blocks that were handed out where they were wanted, so all but `numa_miss`.
 /// - `numa_local`, `numa_other`: blocks by whether the CPU that asked for them is of the zone's node. Blocks that
 ///   did not come from a per-CPU list are not told apart and count as local.
-/// - `pgalloc_*` and `pgfree` count blocks; the kernel counts their frames.
 /// - `allocstall_*` stay 0: nothing is reclaimed. Requests that fail have a counter of their own
 ///   ([`Yard::failures`]).
 ///
@@ -89,14 +88,14 @@ impl<P: Platform> ReportSource for Yard<P> {
     }
 
     fn event(&self, event: VmEvent) -> u64 {
-        let allocated = |kind: ZoneKind| self.sum(|zone| if zone.id.kind() == kind { zone.allocations } else { 0 });
+        let allocated = |kind: ZoneKind| self.sum(|zone| if zone.id.kind() == kind { zone.pages_allocated } else { 0 });
         match event {
             VmEvent::PgallocDma => allocated(ZoneKind::Dma),
             VmEvent::PgallocDma32 => allocated(ZoneKind::Dma32),
             VmEvent::PgallocNormal => allocated(ZoneKind::Normal),
             VmEvent::PgallocMovable => allocated(ZoneKind::Movable),
             VmEvent::PgallocDevice => allocated(ZoneKind::Device),
-            VmEvent::Pgfree => self.sum(|zone| zone.frees),
+            VmEvent::Pgfree => self.sum(|zone| zone.pages_freed),
             _ => 0,
         }
     }

@@ -13,7 +13,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
-use crate::zone::{CmaUse, Reserves, WatermarkLevel, ZoneView, add_exclusive, poison};
+use crate::zone::{CmaUse, Reserves, WatermarkLevel, ZoneView, poison};
 
 /// Flags that need more than the fast path.
 pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
@@ -103,7 +103,7 @@ impl<P: Platform> Yard<P> {
         let zone = pcp.zone();
         let mut lists = pcp.try_lock(&self.platform, zone, cpu)?;
         let index = lists.pop(list, order)?;
-        add_exclusive(&lists.counts().allocations, 1);
+        lists.count_allocations(list, 1);
         drop(lists);
         Some(self.hand_out(index, order, migrate_type, zone))
     }
@@ -207,7 +207,7 @@ impl<P: Platform> Yard<P> {
             let refill = Refill { list, order, migrate_type, cma: request.cma() };
             let pop = |mut lists: LockedPcp<'_, P>| {
                 let index = lists.pop_slow(view, list, above_watermark.then_some(refill))?;
-                add_exclusive(&lists.counts().allocations, 1);
+                lists.count_allocations(list, 1);
                 Some(index)
             };
             if let Some(index) = pcp.try_lock(&self.platform, view.id, request.cpu).and_then(pop) {

@@ -7,7 +7,6 @@ use crate::gfp::Gfp;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{Order, Pfn};
-use crate::zone::add_exclusive;
 use crate::zone::pcp::ListId;
 
 impl<P: Platform> Yard<P> {
@@ -52,7 +51,7 @@ impl<P: Platform> Yard<P> {
             *frame = self.hand_out(index, Order::ZERO, migrate_type, pcp.zone());
             taken += 1;
         }
-        add_exclusive(&lists.counts().allocations, taken as u64);
+        lists.count_allocations(list, taken as u64);
         Ok(taken)
     }
 }

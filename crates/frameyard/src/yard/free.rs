@@ -10,7 +10,7 @@ use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
-use crate::zone::{add_exclusive, covering_block, poison};
+use crate::zone::{covering_block, poison};
 
 impl<P: Platform> Yard<P> {
     /// Frees a block that [`alloc`](Self::alloc) gave out with the same order.
@@ -56,7 +56,7 @@ impl<P: Platform> Yard<P> {
         if let Some(pcp) = self.tables.pcp_of(zone, cpu)
             && let Some(mut lists) = pcp.try_lock(&self.platform, zone, cpu)
         {
-            add_exclusive(&lists.counts().frees, 1);
+            lists.count_free(list);
             if !lists.push(list, order, self.map.index(pfn)) {
                 return self.make_room(lists, pfn, list, zone);
             }

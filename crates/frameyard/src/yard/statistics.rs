@@ -39,6 +39,10 @@ pub struct ZoneStatistics {
     pub local_allocations: u64,
     /// Blocks taken back.
     pub frees: u64,
+    /// Frames handed out, all in all.
+    pub pages_allocated: u64,
+    /// Frames taken back.
+    pub pages_freed: u64,
     /// Requests served here that preferred another zone.
     pub numa_miss: u64,
     /// Requests that preferred this zone and were served elsewhere.
@@ -125,6 +129,8 @@ impl<P: Platform> Yard<P> {
             allocations: read(&events.direct_allocations),
             local_allocations: read(&events.direct_allocations),
             frees: read(&events.direct_frees),
+            pages_allocated: read(&events.direct_pages_allocated),
+            pages_freed: read(&events.direct_pages_freed),
             numa_miss: read(&zone.placement.miss),
             numa_foreign: read(&zone.placement.foreign),
             lock_acquisitions: read(&events.acquisitions),
@@ -144,13 +150,15 @@ impl<P: Platform> Yard<P> {
     fn add_pcp_statistics(&self, statistics: &mut ZoneStatistics) {
         for cpu in (0..self.cpus).map(CpuId) {
             let Some(pcp) = self.tables.pcp_of(statistics.id, cpu) else { continue };
-            let allocations = read(&pcp.counts.allocations);
+            let (out, back) = pcp.flow_racy(self.geometry);
             statistics.per_cpu += pcp.pages_racy();
-            statistics.allocations += allocations;
+            statistics.allocations += out.blocks;
+            statistics.pages_allocated += out.pages;
+            statistics.pages_freed += back.pages;
             if self.tables.node_of_cpu(cpu.index()) == statistics.id.node() {
-                statistics.local_allocations += allocations;
+                statistics.local_allocations += out.blocks;
             }
-            statistics.frees += read(&pcp.counts.frees);
+            statistics.frees += back.blocks;
             statistics.refills += read(&pcp.counts.refills);
             statistics.drains += read(&pcp.counts.drains);
         }

@@ -31,6 +31,7 @@ use crate::control::AllAtomic;
 use crate::platform::{Contention, LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
+use crate::zone::add_exclusive;
 
 pub(crate) mod packed;
 mod traffic;
@@ -122,6 +123,10 @@ pub(crate) struct PcpList {
     len: AtomicU32,
     /// Link to the leader of the newest packed batch.
     chain: AtomicU32,
+    /// Blocks handed out from the list. With those taken back it lies on the line that taking a block writes anyway.
+    allocations: AtomicU64,
+    /// Blocks taken back for the list.
+    frees: AtomicU64,
     entries: [AtomicU32; ARRAY],
 }
 
@@ -145,14 +150,25 @@ pub(crate) struct PerCpuPages {
 /// What happened on one CPU's lists; changed under their lock, read racily.
 #[derive(Default)]
 pub(crate) struct PcpCounts {
-    /// Blocks handed out from the lists.
-    pub(crate) allocations: AtomicU64,
-    /// Blocks taken back into the lists.
-    pub(crate) frees: AtomicU64,
     /// Batches fetched from the zone.
     pub(crate) refills: AtomicU64,
     /// Batches given back to it.
     pub(crate) drains: AtomicU64,
+}
+
+/// Blocks, and the frames that they have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Flow {
+    pub(crate) blocks: u64,
+    pub(crate) pages: u64,
+}
+
+impl Flow {
+    /// Adds blocks of an order.
+    pub(crate) fn add(&mut self, blocks: u64, order: Order) {
+        self.blocks += blocks;
+        self.pages += blocks << order.0;
+    }
 }
 
 // SAFETY: atomics and arrays of atomics alone; all-zero is a set of empty lists with the boot limits.
@@ -160,7 +176,13 @@ unsafe impl AllAtomic for PerCpuPages {}
 
 impl Default for PcpList {
     fn default() -> Self {
-        Self { len: AtomicU32::new(0), chain: AtomicU32::new(0), entries: core::array::from_fn(|_| AtomicU32::new(0)) }
+        Self {
+            len: AtomicU32::new(0),
+            chain: AtomicU32::new(0),
+            allocations: AtomicU64::new(0),
+            frees: AtomicU64::new(0),
+            entries: core::array::from_fn(|_| AtomicU32::new(0)),
+        }
     }
 }
 
@@ -203,6 +225,17 @@ impl PerCpuPages {
         let high = self.high[group as usize].load(Ordering::Relaxed);
         let room = self.room[group as usize].load(Ordering::Relaxed);
         PageCount((high.wrapping_sub(room) as i32).max(0) as u64)
+    }
+
+    /// What was handed out from all lists and what was taken back, a moment ago.
+    pub(crate) fn flow_racy(&self, geometry: Geometry) -> (Flow, Flow) {
+        let (mut out, mut back) = (Flow::default(), Flow::default());
+        for id in ListId::all() {
+            let list = &self.lists[id.0 as usize];
+            out.add(list.allocations.load(Ordering::Relaxed), id.order(geometry));
+            back.add(list.frees.load(Ordering::Relaxed), id.order(geometry));
+        }
+        (out, back)
     }
 
     /// Takes the lock if nobody has it. The caller says which lists these are, so that nothing is read for it.
@@ -278,8 +311,16 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         self.pcp.batch.store(batch.0 as u32, Ordering::Relaxed);
     }
 
-    pub(crate) fn counts(&self) -> &'a PcpCounts {
-        &self.pcp.counts
+    /// Counts blocks handed out from a list.
+    #[inline(always)]
+    pub(crate) fn count_allocations(&mut self, id: ListId, blocks: u64) {
+        add_exclusive(&self.list(id).allocations, blocks);
+    }
+
+    /// Counts a block taken back for a list.
+    #[inline(always)]
+    pub(crate) fn count_free(&mut self, id: ListId) {
+        add_exclusive(&self.list(id).frees, 1);
     }
 
     /// Takes the newest entry of the array; `None` where the array is empty.

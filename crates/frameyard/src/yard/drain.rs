@@ -12,7 +12,7 @@ impl<P: Platform> Yard<P> {
     pub fn drain(&self, zone: ZoneId, cpu: CpuId) {
         let Some(pcp) = self.tables.pcp_of(zone, cpu).filter(|_| self.is_populated(zone)) else { return };
         // A list that looks empty needs no lock: what arrives later is not this drain's.
-        if pcp.pages_racy().0 > 0 {
+        if !pcp.is_empty_racy() {
             pcp.lock(&self.platform).drain(self.zone_view(zone));
         }
     }

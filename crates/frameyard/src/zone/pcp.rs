@@ -227,6 +227,14 @@ impl PerCpuPages {
         PageCount((high.wrapping_sub(room) as i32).max(0) as u64)
     }
 
+    /// Whether there was nothing to drain, a moment ago.
+    ///
+    /// Neither sign is enough: the count may read 0 while limits change, the lists while a batch is unpacked.
+    pub(crate) fn is_empty_racy(&self) -> bool {
+        let empty = |word: &AtomicU32| word.load(Ordering::Relaxed) == 0;
+        self.pages_racy().0 == 0 && self.lists.iter().all(|list| empty(&list.len) && empty(&list.chain))
+    }
+
     /// What was handed out from all lists and what was taken back, a moment ago.
     pub(crate) fn flow_racy(&self, geometry: Geometry) -> (Flow, Flow) {
         let (mut out, mut back) = (Flow::default(), Flow::default());

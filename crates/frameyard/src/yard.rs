@@ -66,7 +66,8 @@ impl<P: Platform> Yard<P> {
     /// Creates a yard in two zeroed regions, laid out by [`Layout::plan`] from the same memory and configuration.
     ///
     /// Writes one page structure per free or reserved block, so a map on fresh memory stays untouched apart from
-    /// one host page per maximum-order block. Needs about 48 KiB of stack.
+    /// one host page per maximum-order block. Keeps 33 KiB of records on the stack, one
+    /// for each zone that there could be.
     ///
     /// # Errors
     ///
@@ -173,9 +174,7 @@ impl<P: Platform> Yard<P> {
         self.tables.ranges()
     }
 
-    /// The zone that a frame of memory belongs to; `None` in a hole.
-    ///
-    /// From the section's entry where one zone has all of it, else by binary search in the table of ranges.
+    /// The zone that a frame of memory belongs to; `None` in a hole. Binary search in the table of ranges.
     pub fn zone_of(&self, pfn: Pfn) -> Option<ZoneId> {
         self.tables.range_of(pfn).map(|(_, zone)| zone)
     }

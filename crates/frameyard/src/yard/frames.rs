@@ -167,9 +167,15 @@ impl<P: Platform> Drop for SingleFrames<'_, P> {
 
 impl<P: Platform> Drop for Frames<'_, P> {
     fn drop(&mut self) {
-        self.yard.set_states(self.range, FrameState::Allocated);
-        let freed = self.yard.free_range(self.range);
-        debug_assert!(freed.is_ok(), "{freed:?}");
+        let yard = self.yard;
+        let mut at = self.range.start;
+        while at < self.range.end {
+            let page = yard.map.page(at, &yard.platform);
+            let tag = page.tag();
+            page.set_tag(tag.with_state(FrameState::Allocated));
+            yard.release(at, tag.order());
+            at = at + tag.order().pages();
+        }
     }
 }
 

@@ -269,7 +269,7 @@ impl<P: Platform> Yard<P> {
                 return Err(problem);
             }
             for (group, found) in [Group::Small, Group::Huge].into_iter().zip(pages) {
-                compare("frames on a CPU's lists", view.id, lists.pages_of(group).0, found)?;
+                compare("frames on a CPU's lists", view.id, pcp.held_racy(group).0, found)?;
             }
         }
         Ok(())

@@ -76,6 +76,14 @@ impl ListId {
         Self::small(order, migrate_type).or_else(|| (order == geometry.pageblock_order()).then(huge))
     }
 
+    /// The first list of a group.
+    pub(crate) fn first(group: Group) -> Self {
+        match group {
+            Group::Small => Self(0),
+            Group::Huge => Self(FIRST_HUGE as u8),
+        }
+    }
+
     /// All lists of a group, beginning with this one and going round.
     pub(crate) fn group_from(self) -> impl Iterator<Item = Self> {
         let (first, count) = match self.group() {

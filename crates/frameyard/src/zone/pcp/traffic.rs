@@ -156,8 +156,8 @@ impl<P: Platform> LockedPcp<'_, P> {
         blocks.max(1) as usize
     }
 
-    /// Fetches a batch from the zone into an empty list; how many blocks came.
-    fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill) -> usize {
+    /// Fetches a batch from the zone into an empty list, or as much of one as there is.
+    fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill) {
         let wanted = self.refill_blocks(refill.list, refill.order);
         let list = self.list(refill.list);
         let mut got = 0;
@@ -180,7 +180,6 @@ impl<P: Platform> LockedPcp<'_, P> {
         let pages = (got as u64 * refill.order.pages().0) as u32;
         sub(&self.pcp.room[refill.list.group() as usize], pages);
         add_exclusive(&self.pcp.counts.refills, 1);
-        got
     }
 
     /// Gives at least `pages` frames of a list and those that share its limit back to the zone, if they hold as many.
@@ -209,10 +208,8 @@ impl<P: Platform> LockedPcp<'_, P> {
 
     /// Gives everything back to the zone.
     pub(crate) fn drain(&mut self, view: ZoneView<'_, P>) {
-        for first in [Group::Small, Group::Huge] {
-            if let Some(id) = ListId::all().find(|id| id.group() == first) {
-                self.drain_group(view, id, PageCount(u64::MAX));
-            }
+        for group in [Group::Small, Group::Huge] {
+            self.drain_group(view, ListId::first(group), PageCount(u64::MAX));
         }
     }
 
@@ -233,11 +230,6 @@ impl<P: Platform> LockedPcp<'_, P> {
                 chain = found.next;
             }
         }
-    }
-
-    /// The frames that a group's counter says are held.
-    pub(crate) fn pages_of(&self, group: Group) -> PageCount {
-        self.pcp.held_racy(group)
     }
 }
 

@@ -167,14 +167,19 @@ impl Platform for HostPlatform {
         self.memory.frame(pfn)
     }
 
-    /// Runs the job on new threads, on the CPUs of the host's node that stands for `node`.
+    /// Runs worker 0 on the caller and the others on new threads, on the CPUs of the host's nodes that stand for theirs.
     ///
-    /// Where the system grants fewer threads than asked for, fewer run; with none, the caller does.
-    fn run_on_node(&self, node: NodeId, threads: usize, job: &(dyn Fn(usize) + Sync)) -> Result<(), WorkerPanicked> {
-        let cpus = &self.cpus_of(node);
+    /// Where the system grants fewer threads than asked for, fewer run.
+    fn run_workers(
+        &self,
+        count: usize,
+        node_of: &(dyn Fn(usize) -> NodeId + Sync),
+        job: &(dyn Fn(usize) + Sync),
+    ) -> Result<(), WorkerPanicked> {
         thread::scope(|scope| {
             let spawn = |worker: usize| {
                 let body = move || {
+                    let cpus = self.cpus_of(node_of(worker));
                     if !cpus.is_empty() {
                         // Placement alone: a job runs as well elsewhere, only slower.
                         let _ = cpus.pin_this_thread();
@@ -183,14 +188,11 @@ impl Platform for HostPlatform {
                 };
                 thread::Builder::new().spawn_scoped(scope, body).ok()
             };
-            let workers: Vec<_> = (0..threads.max(1)).map_while(spawn).collect();
-            if workers.is_empty() {
-                let run = std::panic::AssertUnwindSafe(|| job(0));
-                return std::panic::catch_unwind(run).map_err(|_| WorkerPanicked);
-            }
+            let workers: Vec<_> = (1..count.max(1)).map_while(spawn).collect();
+            let own = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(0)));
             // Every worker is joined, so that a panic of one is seen and none is left behind.
             let panicked = workers.into_iter().filter_map(|worker| worker.join().err()).count();
-            if panicked == 0 { Ok(()) } else { Err(WorkerPanicked) }
+            if panicked == 0 && own.is_ok() { Ok(()) } else { Err(WorkerPanicked) }
         })
     }
 }

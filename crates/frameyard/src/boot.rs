@@ -16,6 +16,7 @@ mod attach;
 mod error;
 mod init;
 mod layout;
+mod map_init;
 mod memblock_source;
 mod movable;
 mod tables;
@@ -26,6 +27,7 @@ pub use error::{AttachError, BootError};
 pub(crate) use init::init;
 pub use layout::Layout;
 pub(crate) use layout::MAX_NODES;
+pub use map_init::{Cutting, InitJobs, InitMode, MapInit, PcpReset};
 pub(crate) use tables::{SectionEntry, Tables, YardEvent};
 
 /// Where a yard's memory is. Ranges come in ascending order and do not overlap.
@@ -138,6 +140,8 @@ pub struct YardConfig<'a> {
     pub pcp_sizing: PcpSizing,
     /// Whether freed frames are poisoned.
     pub poisoning: Poisoning,
+    /// When and how the memory map comes up.
+    pub map_init: MapInit,
 }
 
 impl<'a> YardConfig<'a> {
@@ -153,6 +157,7 @@ impl<'a> YardConfig<'a> {
             watermarks: WatermarkOptions::default(),
             pcp_sizing: PcpSizing::Scaled,
             poisoning: Poisoning::Off,
+            map_init: MapInit::default(),
         }
     }
 }

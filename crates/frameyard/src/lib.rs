@@ -23,15 +23,17 @@ mod yard;
 mod zone;
 
 pub use boot::{
-    AttachError, BootError, Layout, MemorySource, MemoryTable, MovableMemory, Poisoning, YardConfig, ZoneLimits,
+    AttachError, BootError, Cutting, InitJobs, InitMode, Layout, MapInit, MemorySource, MemoryTable, MovableMemory,
+    PcpReset, Poisoning, YardConfig, ZoneLimits,
 };
 pub use gfp::Gfp;
 pub use memblock::{
     AllocDirection, EarlyBlock, EarlyMemory, EarlyRequest, FreeRanges, Memblock, MemblockError, MovableNodes,
     NodeChoice, NodeFilter, NothingMapped, PfnRanges, Region, RegionFlags, RegionList,
 };
+pub use memmap::{Initialiser, MapContent, UnknownName};
 pub use page::{FrameState, PAGE_WORDS, Page, PageWord, Tag};
-pub use platform::{Access, Contention, LockId, Platform, WorkerPanicked};
+pub use platform::{Access, Contention, InitProgress, LockId, MapNotBacked, NodeInit, Platform, WorkerPanicked};
 pub use report::{
     GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent,
     ZoneSnapshot, ZoneStat, write_buddyinfo, write_pagetypeinfo, write_vmstat, write_zoneinfo,
@@ -41,7 +43,7 @@ pub use units::{
     PfnRange, PhysAddr, ZoneId, ZoneKind,
 };
 pub use yard::{
-    AllocError, FrameInfo, Frames, FreeError, FreeProblem, ListKind, PcpStatistics, RangeError, RawRegion,
+    AllocError, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, RangeError, RawRegion,
     ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{

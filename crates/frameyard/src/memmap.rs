@@ -9,6 +9,10 @@ use crate::page::{Link, Page, PageRef};
 use crate::platform::Platform;
 use crate::units::{PageCount, Pfn, PfnRange};
 
+mod initialiser;
+
+pub use initialiser::{Initialiser, MapContent, UnknownName};
+
 /// The base of the memory map and the frames it covers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MemMap {

@@ -8,7 +8,7 @@
 use core::ptr::NonNull;
 
 use crate::sync::{AtomicU32, Ordering};
-use crate::units::{CpuId, NodeId, Pfn, ZoneId};
+use crate::units::{CpuId, NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
 /// The identity of a lock: what it guards, not where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -122,19 +122,85 @@ pub trait Platform: Sync {
         word.store(FREE, Ordering::Release);
     }
 
-    /// Runs `job` on up to `threads` workers of `node` at once, each with its own number, and waits for all.
+    /// Runs `job` on `count` workers at once, each with its own number, and waits for all. The caller is worker 0.
     ///
-    /// The default runs it once, on the caller.
+    /// Worker n should run on a CPU of the node that `node_of` gives for n. Where fewer workers than asked for can
+    /// be had, fewer run: a job must not count on all of them. The default runs worker 0 alone.
     ///
     /// # Errors
     ///
-    /// [`WorkerPanicked`] when a worker did not come to its end.
-    fn run_on_node(&self, node: NodeId, threads: usize, job: &(dyn Fn(usize) + Sync)) -> Result<(), WorkerPanicked> {
-        let _ = (node, threads);
+    /// [`WorkerPanicked`] when a worker did not come to its end. All others have ended then.
+    fn run_workers(
+        &self,
+        count: usize,
+        node_of: &(dyn Fn(usize) -> NodeId + Sync),
+        job: &(dyn Fn(usize) + Sync),
+    ) -> Result<(), WorkerPanicked> {
+        let _ = (count, node_of);
         job(0);
         Ok(())
     }
+
+    /// A clock that only rises, in ns; `None` where there is none. Nothing is decided by it.
+    fn clock_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// Provides memory for a part of the memory map that is about to be written: `bytes` from `address`, the page
+    /// structures of `frames`. Called once for each part. Where the map is backed already, as by default, does
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`MapNotBacked`] where there is no memory. Those frames stay out of use until somebody tries again.
+    fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
+        let _ = (frames, address, bytes);
+        Ok(())
+    }
+
+    /// Told how the memory map comes up. Called by whichever worker does it, while no lock is held.
+    fn init_progress(&self, progress: InitProgress) {
+        let _ = progress;
+    }
 }
+
+/// What [`Platform::init_progress`] is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InitProgress {
+    /// The page structures of these frames, holes included, are written and their free frames can be allocated.
+    Written(PfnRange),
+    /// A pass over all that was left of a node's memory map is done.
+    NodeDone(NodeInit),
+}
+
+/// What a pass over a node's memory map did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodeInit {
+    /// The node.
+    pub node: NodeId,
+    /// How many threads the largest job was given.
+    pub threads: usize,
+    /// How many jobs there were.
+    pub jobs: u64,
+    /// Page structures written or, where they were zero already, taken over; holes included.
+    pub pages: PageCount,
+    /// Frames that became free.
+    pub freed: PageCount,
+    /// How long it took, where the platform has a clock.
+    pub elapsed_ns: Option<u64>,
+}
+
+/// There is no memory for a part of the memory map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapNotBacked;
+
+impl core::fmt::Display for MapNotBacked {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("no memory for a part of the memory map")
+    }
+}
+
+impl core::error::Error for MapNotBacked {}
 
 /// A worker thread panicked while it ran a job of the platform.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -22,11 +22,13 @@ mod error;
 mod exact;
 mod frames;
 mod free;
+mod init;
 mod statistics;
 mod validate;
 
 pub use error::{AllocError, FreeError, FreeProblem, RangeError};
 pub use frames::Frames;
+pub use init::InitError;
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
 pub use validate::{ListKind, ValidateError};
 

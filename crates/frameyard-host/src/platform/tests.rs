@@ -72,7 +72,7 @@ fn each_worker_of_a_node_runs_once_with_a_number_of_its_own() {
     let seen = Mutex::new(Vec::new());
     let together = Barrier::new(3);
     platform
-        .run_on_node(NodeId(0), 3, &|worker| {
+        .run_workers(3, &|_| NodeId(0), &|worker| {
             together.wait();
             seen.lock().unwrap().push(worker);
         })
@@ -88,7 +88,7 @@ fn a_job_for_no_threads_still_runs() {
     let count = |_| {
         runs.fetch_add(1, Ordering::Relaxed);
     };
-    platform().run_on_node(NodeId(7), 0, &count).unwrap();
+    platform().run_workers(0, &|_| NodeId(7), &count).unwrap();
     assert_eq!(runs.into_inner(), 1);
 }
 
@@ -96,13 +96,13 @@ fn a_job_for_no_threads_still_runs() {
 fn a_panicking_worker_is_reported_and_the_others_finish() {
     let platform = platform();
     let finished = AtomicUsize::new(0);
-    let result = platform.run_on_node(NodeId(0), 4, &|worker| {
+    let result = platform.run_workers(4, &|_| NodeId(0), &|worker| {
         assert_ne!(worker, 2, "on purpose");
         finished.fetch_add(1, Ordering::Relaxed);
     });
     assert_eq!(result, Err(WorkerPanicked));
     assert_eq!(finished.into_inner(), 3);
-    assert_eq!(platform.run_on_node(NodeId(0), 2, &|_| {}), Ok(()));
+    assert_eq!(platform.run_workers(2, &|_| NodeId(0), &|_| {}), Ok(()));
 }
 
 #[test]
@@ -115,7 +115,7 @@ fn a_lock_keeps_threads_apart_and_every_round_of_waiting_ends() {
     let id = LockId::Zone(ZoneId::new(NodeId(0), ZoneKind::Normal));
     let counter = AtomicUsize::new(0);
     platform
-        .run_on_node(NodeId(0), 4, &|_| {
+        .run_workers(4, &|_| NodeId(0), &|_| {
             for _ in 0..1000 {
                 platform.lock(id, &word);
                 // A load and a store apart: without the lock, additions would be lost.

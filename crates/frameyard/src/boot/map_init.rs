@@ -1,0 +1,106 @@
+//! When the memory map comes up, by which means, and how the work is spread.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::memmap::{Initialiser, MapContent, UnknownName};
+use crate::units::PageCount;
+
+/// When the memory map is initialised.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum InitMode {
+    /// All of it before the first allocation.
+    #[default]
+    Eager,
+    /// What early boot needs at once: the low zones, and of each node's highest zone one section's worth of frames
+    /// and on to the next section. The rest in parallel by [`Yard::finish_init`](crate::Yard::finish_init), or
+    /// section by section by allocations that would fail without it.
+    Deferred,
+    /// Nothing at once: sections come up when an allocation needs them. Their memory counts as free from the start.
+    Lazy,
+}
+
+/// How the map is cut into jobs for several threads.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Cutting {
+    /// One job for each range of free memory, as the kernel does.
+    Ranges,
+    /// Ranges of free memory gathered into jobs of whole sections, so that one thread touches a section.
+    #[default]
+    Sections,
+}
+
+/// Whether per-CPU lists are sized again when the last page of the map is in.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum PcpReset {
+    /// No: they stay as the memory known early made them.
+    Off,
+    /// Yes.
+    #[default]
+    On,
+}
+
+/// How a yard's memory map comes up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct MapInit {
+    /// When.
+    pub mode: InitMode,
+    /// What its pages hold.
+    pub content: MapContent,
+    /// By which means they are written.
+    pub initialiser: Initialiser,
+    /// How the work is spread over threads.
+    pub jobs: InitJobs,
+    /// Whether per-CPU lists are sized again afterwards.
+    pub pcp_reset: PcpReset,
+}
+
+/// How the initialisation of the map is spread over threads. Counts are in frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct InitJobs {
+    /// How the work is cut.
+    pub cutting: Cutting,
+    /// The most threads for a node; at most as many as the yard has CPUs. `None`: one for each CPU of the node, and
+    /// one for a node without CPUs.
+    pub threads: Option<usize>,
+    /// Chunks of a job end at multiples of this: a power of two, at least a maximum-order block. `None`: a
+    /// maximum-order block where jobs are ranges, a section where they are sections.
+    pub alignment: Option<PageCount>,
+    /// The least that a thread takes at once. `None`: the alignment.
+    pub min_chunk: Option<PageCount>,
+}
+
+macro_rules! named {
+    ($type:ident, $choices:literal, $($variant:ident => $name:literal),*) => {
+        impl $type {
+            /// All choices.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
+
+            /// The name used on command lines and in tables.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $name),*
+                }
+            }
+        }
+
+        impl fmt::Display for $type {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl FromStr for $type {
+            type Err = UnknownName;
+
+            fn from_str(text: &str) -> Result<Self, UnknownName> {
+                Self::ALL.iter().copied().find(|choice| choice.name() == text).ok_or(UnknownName { choices: $choices })
+            }
+        }
+    };
+}
+
+named!(InitMode, "eager, deferred, lazy", Eager => "eager", Deferred => "deferred", Lazy => "lazy");
+named!(Cutting, "ranges, sections", Ranges => "ranges", Sections => "sections");
+named!(PcpReset, "off, on", Off => "off", On => "on");

@@ -1,0 +1,111 @@
+//! What the pages of a fresh memory map hold, and by which means they are written.
+
+use core::fmt;
+use core::str::FromStr;
+
+/// How the pages of the memory map are written when they come up. For one content all leave the same bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Initialiser {
+    /// Not at all: the map's memory is zero already, and so is the content. Only heads of blocks are written.
+    #[default]
+    None,
+    /// One pass zeroes, a second one writes each page's words.
+    TwoPass,
+    /// A general `memset` of 64 bytes for each page, then its words.
+    MemsetPerPage,
+    /// Eight stores of 8 bytes for each page.
+    StoresPerPage,
+    /// Whole lines from registers, past the caches; where the content is zero, the machine's fastest zeroing.
+    Stream,
+}
+
+/// What a page holds before anything begins there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum MapContent {
+    /// Zero: node and zone come from the section, and all counts begin at zero.
+    #[default]
+    Zero,
+    /// As in the kernel, every page carries its node, zone and section, and counts that begin at other values.
+    Kernel,
+}
+
+impl Initialiser {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::None, Self::TwoPass, Self::MemsetPerPage, Self::StoresPerPage, Self::Stream];
+
+    /// The name used on command lines and in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::TwoPass => "two-pass",
+            Self::MemsetPerPage => "memset-per-page",
+            Self::StoresPerPage => "stores-per-page",
+            Self::Stream => "stream",
+        }
+    }
+
+    /// Whether it can write that content.
+    #[must_use]
+    pub const fn can_write(self, content: MapContent) -> bool {
+        !matches!((self, content), (Self::None, MapContent::Kernel))
+    }
+}
+
+impl MapContent {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Zero, Self::Kernel];
+
+    /// The name used on command lines and in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Zero => "zero",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
+/// A name that none of the choices has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UnknownName {
+    pub(crate) choices: &'static str,
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no such choice: write one of {}", self.choices)
+    }
+}
+
+impl core::error::Error for UnknownName {}
+
+impl FromStr for Initialiser {
+    type Err = UnknownName;
+
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        let choices = "none, two-pass, memset-per-page, stores-per-page, stream";
+        Self::ALL.into_iter().find(|choice| choice.name() == text).ok_or(UnknownName { choices })
+    }
+}
+
+impl FromStr for MapContent {
+    type Err = UnknownName;
+
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        let choices = "zero, kernel";
+        Self::ALL.into_iter().find(|choice| choice.name() == text).ok_or(UnknownName { choices })
+    }
+}
+
+impl fmt::Display for Initialiser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl fmt::Display for MapContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}

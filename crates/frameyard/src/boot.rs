@@ -13,6 +13,9 @@ use crate::units::{CpuId, Geometry, NodeId, PageCount, PfnRange, PhysAddr, ZoneK
 use crate::zone::{PcpSizing, WatermarkOptions};
 
 mod attach;
+mod bring_up;
+mod claims;
+mod deferred;
 mod error;
 mod init;
 mod layout;
@@ -24,6 +27,8 @@ mod tuning;
 
 pub(crate) use attach::attach;
 pub use error::{AttachError, BootError};
+pub(crate) use bring_up::BringUp;
+pub(crate) use deferred::{Grain, Growth, PassError};
 pub(crate) use init::init;
 pub use layout::Layout;
 pub(crate) use layout::MAX_NODES;

@@ -7,11 +7,13 @@ use core::ptr::NonNull;
 
 use crate::page::{Link, Page, PageRef};
 use crate::platform::Platform;
-use crate::units::{PageCount, Pfn, PfnRange};
+use crate::units::{Geometry, PageCount, Pfn, PfnRange, ZoneId};
 
 mod initialiser;
+mod writer;
 
 pub use initialiser::{Initialiser, MapContent, UnknownName};
+pub(crate) use writer::{MapWriter, PageTemplate};
 
 /// The base of the memory map and the frames it covers.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +21,8 @@ pub(crate) struct MemMap {
     /// The page structure of the first frame of `range`.
     base: NonNull<Page>,
     range: PfnRange,
+    content: MapContent,
+    section_shift: u8,
 }
 
 // SAFETY: the map is an array of atomics that outlives every view (contract of `MemMap::new`).
@@ -31,9 +35,28 @@ impl MemMap {
     ///
     /// `base` points to zeroed or formerly initialised page structures for all of `range`, aligned to 64
     /// bytes, which stay mapped (holes apart) as long as any copy of the result is used.
-    pub(crate) unsafe fn new(base: NonNull<Page>, range: PfnRange) -> Self {
+    pub(crate) unsafe fn new(base: NonNull<Page>, range: PfnRange, content: MapContent, geometry: Geometry) -> Self {
         debug_assert!(range.count().0 < u64::from(u32::MAX));
-        Self { base, range }
+        Self { base, range, content, section_shift: geometry.section_pages_shift() }
+    }
+
+    /// What pages hold before anything begins there.
+    #[inline(always)]
+    pub(crate) fn content(&self) -> MapContent {
+        self.content
+    }
+
+    /// What the page of a frame holds before anything begins there.
+    #[inline]
+    pub(crate) fn template(&self, pfn: Pfn, zone: Option<ZoneId>) -> PageTemplate {
+        PageTemplate::of(self.content, pfn.0 >> self.section_shift, zone)
+    }
+
+    /// Where the page structure of a frame is. Whoever writes there directly has it to himself.
+    pub(crate) fn address(&self, pfn: Pfn) -> NonNull<Page> {
+        debug_assert!(self.range.contains(pfn), "{pfn} is not in the memory map {}", self.range);
+        // SAFETY: the frame is in the map's range, so its page is in the map.
+        unsafe { self.base.add((pfn.0 - self.range.start.0) as usize) }
     }
 
     /// The frames that the map covers, holes included.

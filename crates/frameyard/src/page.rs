@@ -43,11 +43,13 @@ pub enum FrameState {
     Offline = 9,
     /// Head of an allocated block that a [`Frames`](crate::Frames) owns: nobody else can free it.
     Owned = 10,
+    /// Its page structure is not initialised yet. Never stands in a page: there is no page to look at.
+    Uninitialised = 11,
 }
 
 impl FrameState {
     /// All states, by number.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Interior,
         Self::Reserved,
         Self::BuddyFree,
@@ -59,6 +61,7 @@ impl FrameState {
         Self::Poisoned,
         Self::Offline,
         Self::Owned,
+        Self::Uninitialised,
     ];
 
     /// The name used in tables and messages.
@@ -76,6 +79,7 @@ impl FrameState {
             Self::Poisoned => "poisoned",
             Self::Offline => "offline",
             Self::Owned => "owned",
+            Self::Uninitialised => "uninitialised",
         }
     }
 }
@@ -321,15 +325,15 @@ impl<'a, P: Platform> PageRef<'a, P> {
         self.words(Access::Write).payload[word].store(value, Ordering::Relaxed);
     }
 
-    /// Whether every word but the tag is zero, as in every state that uses no other word.
-    pub(crate) fn rest_is_zero(&self) -> bool {
+    /// Whether every word but the tag is as when the page was initialised, as in every state that uses no other word.
+    pub(crate) fn rest_is(&self, fresh: PageTemplate) -> bool {
         let page = self.words(Access::Read);
-        page.next.load(Ordering::Relaxed) == 0 && page.prev.load(Ordering::Relaxed) == 0 && self.payload_is_zero()
+        page.next.load(Ordering::Relaxed) == 0 && page.prev.load(Ordering::Relaxed) == 0 && self.payload_is(fresh)
     }
 
-    /// Whether every word behind tag and links is zero.
-    pub(crate) fn payload_is_zero(&self) -> bool {
-        self.words(Access::Read).payload.iter().all(|word| word.load(Ordering::Relaxed) == 0)
+    /// Whether every word behind tag and links is as when the page was initialised.
+    pub(crate) fn payload_is(&self, fresh: PageTemplate) -> bool {
+        self.words(Access::Read).payload.iter().zip(fresh.payload()).all(|(word, fresh)| word.load(Ordering::Relaxed) == fresh)
     }
 
     /// A hint that this page will be written soon.

@@ -6,14 +6,16 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use crate::boot::{self, AttachError, BootError, Layout, MemorySource, Poisoning, Tables, YardConfig};
+use crate::boot::{
+    self, AttachError, BootError, BringUp, Layout, MapInit, MemorySource, Poisoning, Tables, YardConfig,
+};
 use crate::control::TABLE_ALIGN;
-use crate::memmap::MemMap;
+use crate::memmap::{MapWriter, MemMap};
 use crate::page::{Page, PageRef};
 use crate::platform::Platform;
 use crate::sync::AtomicU32;
 use crate::units::{ByteSize, CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
-use crate::zone::{PageblockMap, ZoneView};
+use crate::zone::{PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
 mod bulk;
@@ -51,7 +53,17 @@ pub struct Yard<P: Platform> {
     geometry: Geometry,
     cpus: u32,
     poisoning: Poisoning,
+    map_init: MapInit,
+    writer: MapWriter,
+    tuning: Option<Tuning>,
     fast: FastPath,
+}
+
+/// How the creator of a yard wants watermarks, reserves and per-CPU lists to be set when the map is complete.
+#[derive(Clone, Copy)]
+struct Tuning {
+    watermarks: WatermarkOptions,
+    sizing: PcpSizing,
 }
 
 /// The tables in which fast paths look first. In a yard that poisons they are empty: everything falls off their
@@ -65,9 +77,10 @@ struct FastPath {
 }
 
 impl<P: Platform> Yard<P> {
-    /// Creates a yard in two zeroed regions, laid out by [`Layout::plan`] from the same memory and configuration.
+    /// Creates a yard in two regions, laid out by [`Layout::plan`] from the same memory and configuration.
     ///
-    /// Writes one page structure per free or reserved block, so a map on fresh memory stays untouched apart from
+    /// How much of the map comes up now is said by [`YardConfig::map_init`]. Unless its initialiser writes every page,
+    /// one page structure per free or reserved block is written, so a map on fresh memory stays untouched apart from
     /// one host page per maximum-order block. Keeps 33 KiB of records on the stack, one
     /// for each zone that there could be.
     ///
@@ -78,7 +91,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// # Safety
     ///
-    /// - `map` and `control` are zeroed, writable, used by nothing else, and stay mapped as long as this yard or
+    /// - `control` is zeroed, and so is `map` where the initialiser is [`Initialiser::None`](crate::Initialiser::None); both are writable, used by nothing else, and stay mapped as long as this yard or
     ///   any other view of it lives; holes between sections of the map may be unmapped.
     /// - What [`Platform::frame_bytes`] returns for a frame is where that frame and the rest of its block can be
     ///   read and written, and belongs to whom the frame is allocated.
@@ -102,10 +115,11 @@ impl<P: Platform> Yard<P> {
             return Err(BootError::NoFrameBytes);
         }
         // SAFETY: the region is large enough and aligned (checked) and stays mapped (caller).
-        let map = unsafe { MemMap::new(map.base.cast::<Page>(), layout.frames()) };
+        let map = unsafe { MemMap::new(map.base.cast::<Page>(), layout.frames(), config.map_init.content, config.geometry) };
         // SAFETY: the control region is large enough and aligned (checked), zeroed and ours alone (caller).
         let tables = unsafe { boot::init(memory, config, layout, map, control.base, &platform)? };
-        Ok(Self::view_of(tables, map, config.geometry, platform))
+        let tuning = Tuning { watermarks: config.watermarks, sizing: config.pcp_sizing };
+        Ok(Self::view_of(tables, map, config.geometry, config.map_init, Some(tuning), platform))
     }
 
     /// A further view of a yard that exists, in this process or another.
@@ -126,18 +140,26 @@ impl<P: Platform> Yard<P> {
             return Err(AttachError::TooSmall);
         }
         // SAFETY: the caller says that it is the yard's map; it is large enough.
-        let map = unsafe { MemMap::new(map.base.cast::<Page>(), found.frames) };
-        Ok(Self::view_of(found.tables, map, found.geometry, platform))
+        let map = unsafe { MemMap::new(map.base.cast::<Page>(), found.frames, found.map_init.content, found.geometry) };
+        Ok(Self::view_of(found.tables, map, found.geometry, found.map_init, None, platform))
     }
 
-    fn view_of(tables: Tables, map: MemMap, geometry: Geometry, platform: P) -> Self {
+    fn view_of(
+        tables: Tables,
+        map: MemMap,
+        geometry: Geometry,
+        map_init: MapInit,
+        tuning: Option<Tuning>,
+        platform: P,
+    ) -> Self {
         let poisoning = tables.poisoning();
         let (homes, types) = match poisoning {
             Poisoning::Off => (tables.home_pcps, tables.pageblocks),
             Poisoning::On => (&[][..], &[][..]),
         };
         let fast = FastPath { homes, blocks: PageblockMap::new(types, map.range().start, geometry) };
-        Self { platform, map, tables, geometry, cpus: tables.cpus(), poisoning, fast }
+        let writer = MapWriter::new(map_init.initialiser);
+        Self { platform, map, tables, geometry, cpus: tables.cpus(), poisoning, map_init, writer, tuning, fast }
     }
 
     /// The platform that the yard runs on.
@@ -197,6 +219,18 @@ impl<P: Platform> Yard<P> {
     #[inline(always)]
     fn pageblocks(&self) -> PageblockMap<'static> {
         PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry)
+    }
+
+    /// What brings up parts of the memory map.
+    fn bring_up(&self) -> BringUp<'_, P> {
+        BringUp {
+            tables: self.tables,
+            map: self.map,
+            geometry: self.geometry,
+            poisoning: self.poisoning,
+            writer: self.writer,
+            platform: &self.platform,
+        }
     }
 
     #[inline(always)]

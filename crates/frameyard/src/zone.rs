@@ -20,9 +20,11 @@
 //!
 //! # Counting equations
 //!
-//! - `free_pages` = Σ over orders and types but Isolate of blocks × 2^order; `free_cma` is the part of type Cma.
+//! - `free_pages` = Σ over orders and types but Isolate of blocks × 2^order, and pending frames where those count
+//!   ([`Pending`](pending::Pending)); `free_cma` is the part of type Cma.
 //! - an order's bit in `nonempty[type]` is set exactly when its list has a block.
-//! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + allocated + isolated + poisoned.
+//! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + allocated + isolated + poisoned, and
+//!   pending frames where those count.
 //! - `reserved_highatomic` = frames of the pageblocks of type HighAtomic.
 
 use core::fmt;
@@ -41,11 +43,12 @@ mod highatomic;
 mod pageblock;
 pub(crate) mod pcp;
 mod pcp_sizing;
+mod pending;
 pub(crate) mod poison;
 mod range;
 mod watermark;
 
-pub(crate) use fallback::CmaUse;
+pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
 use free_area::FreeArea;
 pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
@@ -136,6 +139,7 @@ pub(crate) struct Zone {
     nonempty: [AtomicU32; MigrateType::COUNT],
     events: ZoneEvents,
     pub(crate) placement: Placement,
+    pub(crate) pending: pending::Pending,
     areas: [FreeArea; ORDER_SLOTS],
 }
 
@@ -235,6 +239,7 @@ impl Zone {
         let has =
             |migrate_type: MigrateType| self.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0 != 0;
         MigrateType::ALL[..MigrateType::PER_CPU].iter().any(|migrate_type| has(*migrate_type))
+            || self.pending.counted_pages_racy().0 > 0
             || (reserves.cma && has(MigrateType::Cma))
             || (reserves.any() && has(MigrateType::HighAtomic))
     }

@@ -2,8 +2,9 @@
 
 use core::ptr::NonNull;
 
+use super::claims::words_for;
 use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TABLES, Tables, VERSION};
-use super::{AttachError, MAX_NODES, ZONE_CHOICES};
+use super::{AttachError, MAX_NODES, MapInit, ZONE_CHOICES};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneId, ZoneKind};
@@ -14,6 +15,7 @@ pub(crate) struct Attached {
     pub(crate) tables: Tables,
     pub(crate) geometry: Geometry,
     pub(crate) frames: PfnRange,
+    pub(crate) map_init: MapInit,
 }
 
 /// Reads the header of a control region of at most `bytes` bytes.
@@ -50,14 +52,15 @@ pub(crate) unsafe fn attach(control: NonNull<u8>, bytes: usize) -> Result<Attach
     }
     // SAFETY: passed on to the caller; a span outside the region is refused.
     let tables = unsafe { Tables::carve(control, bytes, &spans) }.ok_or(AttachError::Damaged)?;
-    let found = Attached { tables, geometry, frames };
+    let map_init = MapInit::unpack(word(HeaderWord::MapInit)).ok_or(AttachError::Damaged)?;
+    let found = Attached { tables, geometry, frames, map_init };
     if found.fits(word(HeaderWord::Nodes)) { Ok(found) } else { Err(AttachError::Damaged) }
 }
 
 impl Attached {
     /// Whether every table is as long as the others make it, and the ranges of memory lie in the map.
     fn fits(&self, nodes: u64) -> bool {
-        let Self { tables, geometry, frames } = self;
+        let Self { tables, geometry, frames, .. } = self;
         let Some(nodes) = usize::try_from(nodes).ok().filter(|nodes| (1..=MAX_NODES).contains(nodes)) else {
             return false;
         };
@@ -72,6 +75,8 @@ impl Attached {
             (tables.pageblocks.len(), (frames.count().0 >> geometry.pageblock_order().0) as usize),
             (tables.range_ends.len(), tables.range_starts.len()),
             (tables.range_zones.len(), tables.range_starts.len()),
+            (tables.free_ends.len(), tables.free_starts.len()),
+            (tables.claims.len(), words_for(frames.count().0 >> geometry.max_order().0) as usize),
         ];
         // A map of more frames than links can name, or that begins inside a section, is no yard's.
         let section = geometry.section_pages().0;
@@ -79,7 +84,8 @@ impl Attached {
         let in_map = |(range, zone): (PfnRange, ZoneId)| range.intersection(*frames) == range && zone.index() < zones;
         let nodes_exist = tables.cpu_nodes.iter().all(|node| usize::from(node.load(Ordering::Relaxed)) < nodes);
         let equal = lengths.iter().all(|(found, expected)| found == expected);
-        cpus > 0 && sound_map && equal && nodes_exist && tables.ranges().all(in_map)
+        let free_in_map = || tables.free_ranges_in(PfnRange { start: Pfn(0), end: Pfn(u64::MAX) }).all(in_map);
+        cpus > 0 && sound_map && equal && nodes_exist && tables.ranges().all(in_map) && free_in_map()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use crate::memmap::MapContent;
 use crate::units::{ByteSize, CpuId, NodeId, PageCount, PfnRange};
 use crate::zone::WatermarkOptionsError;
 
@@ -53,6 +54,27 @@ pub enum BootError {
     Watermarks(WatermarkOptionsError),
     /// A CPU belongs to a node that has neither memory nor a place in the distances.
     UnknownNode(CpuId, NodeId),
+    /// The initialiser writes nothing, but pages are to hold something.
+    ContentNotWritten(MapContent),
+    /// No threads to initialise the memory map, or more than the yard has CPUs.
+    BadThreads {
+        /// How many were asked for.
+        threads: usize,
+        /// How many CPUs there are.
+        cpus: usize,
+    },
+    /// Jobs are to be cut at multiples of something that is no power of two, or less than a maximum-order block: a
+    /// thread that merges free blocks would read pages that another has not written yet.
+    BadAlignment {
+        /// What was asked for.
+        alignment: PageCount,
+        /// The least that can be.
+        least: PageCount,
+    },
+    /// There was no memory for the page structures of these frames.
+    MapNotBacked(PfnRange),
+    /// A worker panicked while it initialised the memory map.
+    WorkerPanicked,
 }
 
 impl fmt::Display for BootError {
@@ -87,6 +109,17 @@ impl fmt::Display for BootError {
             Self::NoFrameBytes => f.write_str("poisoning needs frames with memory behind them"),
             Self::BadPercent(percent) => write!(f, "{percent} percent of movable memory: at most 100"),
             Self::Watermarks(problem) => problem.fmt(f),
+            Self::ContentNotWritten(content) => {
+                write!(f, "initialiser none writes nothing: content {content} needs another, such as stream")
+            }
+            Self::BadThreads { threads, cpus } => {
+                write!(f, "{threads} threads to initialise the memory map: at least 1, at most one for each of {cpus} CPUs")
+            }
+            Self::BadAlignment { alignment, least } => {
+                write!(f, "jobs aligned to {alignment}: must be a power of two, at least a maximum-order block ({least})")
+            }
+            Self::MapNotBacked(range) => write!(f, "no memory for the page structures of {range}"),
+            Self::WorkerPanicked => f.write_str("a worker panicked while it initialised the memory map"),
             Self::UnknownNode(cpu, node) => write!(f, "{cpu} belongs to {node}, which does not exist"),
         }
     }
@@ -125,3 +158,12 @@ impl fmt::Display for AttachError {
 }
 
 impl core::error::Error for AttachError {}
+
+impl From<super::PassError> for BootError {
+    fn from(error: super::PassError) -> Self {
+        match error {
+            super::PassError::WorkerPanicked => Self::WorkerPanicked,
+            super::PassError::NotBacked(range) => Self::MapNotBacked(range),
+        }
+    }
+}

@@ -3,22 +3,22 @@
 use core::ptr::NonNull;
 
 use super::tables::{HeaderWord, MAGIC, VERSION};
-use super::{BootError, Layout, MAX_NODES, MemorySource, Poisoning, SectionEntry, Tables, YardConfig, ZONE_CHOICES};
-use crate::memmap::MemMap;
-use crate::page::FrameState;
+use super::{BootError, BringUp, Layout, MAX_NODES, MemorySource, SectionEntry, Tables, YardConfig, ZONE_CHOICES};
+use crate::memmap::{MapWriter, MemMap};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, Geometry, MigrateType, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{PageblockMap, ZoneView, pieces};
+use crate::zone::PageblockMap;
 
 /// Writes a yard into its map and control region, and publishes its header.
 ///
-/// Touches one page structure for each free or reserved block, and nothing else of the map.
+/// Of the map it touches what comes up now; with [`Initialiser::None`](crate::Initialiser::None) one page structure for
+/// each free or reserved block of that.
 ///
 /// # Safety
 ///
 /// `control` points to `layout.control_bytes()` zeroed bytes, aligned to 128, that nothing else uses and that
-/// stay mapped as long as the tables are used; `map` covers `layout.frames()` with zeroed page structures.
+/// stay mapped as long as the tables are used; `map` covers `layout.frames()` with page structures, zeroed unless the initialiser writes them.
 pub(crate) unsafe fn init<P: Platform>(
     memory: &dyn MemorySource,
     config: &YardConfig<'_>,
@@ -27,6 +27,7 @@ pub(crate) unsafe fn init<P: Platform>(
     control: NonNull<u8>,
     platform: &P,
 ) -> Result<Tables, BootError> {
+    config.map_init.check(config.geometry, config.cpus.len())?;
     // SAFETY: passed on to the caller.
     let tables = unsafe { layout.carve(control) }.ok_or(BootError::LayoutMismatch)?;
     write_header(&tables, config, layout);
@@ -34,8 +35,17 @@ pub(crate) unsafe fn init<P: Platform>(
     write_ranges(&tables, memory, config.geometry, layout)?;
     write_zonelists(&tables);
     write_pcps(&tables);
-    let filler = Filler { tables, map, geometry: config.geometry, poisoning: config.poisoning, platform };
-    filler.fill(memory)?;
+    write_free_ranges(&tables, memory, config.geometry, layout)?;
+    let bring_up = BringUp {
+        tables,
+        map,
+        geometry: config.geometry,
+        poisoning: config.poisoning,
+        writer: MapWriter::new(config.map_init.initialiser),
+        platform,
+    };
+    mark_cma(&bring_up, memory)?;
+    bring_up.at_creation(memory, &config.map_init)?;
     tables.tune(platform, config.geometry, &config.watermarks, config.pcp_sizing)?;
     // Release: whoever reads the magic word with Acquire in `attach` sees a finished yard.
     tables.word(HeaderWord::Magic).store(MAGIC, Ordering::Release);
@@ -56,6 +66,7 @@ fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
         (HeaderWord::Nodes, layout.nodes as u64),
         (HeaderWord::Poisoning, u64::from(config.poisoning == Poisoning::On)),
         (HeaderWord::Bytes, layout.control_bytes().0),
+        (HeaderWord::MapInit, config.map_init.pack()),
     ];
     for (word, value) in words {
         tables.word(word).store(value, Ordering::Relaxed);
@@ -77,7 +88,7 @@ fn write_cpus_and_distances(tables: &Tables, config: &YardConfig<'_>, layout: &L
     }
 }
 
-/// Writes the range table and, from it, each zone's present pages and span, the sections and the pageblock types.
+/// Writes the range table and, from it, each zone's present pages and span, and the sections.
 fn write_ranges(
     tables: &Tables,
     memory: &dyn MemorySource,
@@ -96,16 +107,10 @@ fn write_ranges(
     if at != tables.range_starts.len() {
         return Err(BootError::LayoutMismatch);
     }
-    let blocks = PageblockMap::new(tables.pageblocks, layout.frames.start, geometry);
     for (range, id) in tables.ranges() {
         let facts = &tables.zones.get(id.index()).ok_or(BootError::LayoutMismatch)?.facts;
         facts.present.fetch_add(range.count().0, Ordering::Relaxed);
         mark_sections(tables, geometry, layout.frames, range, id);
-        let mut block = blocks.start_of(range.start);
-        while block < range.end {
-            blocks.set(block, MigrateType::Movable);
-            block = block + blocks.pages();
-        }
     }
     write_spans(tables, layout);
     Ok(())
@@ -184,86 +189,53 @@ fn write_pcps(tables: &Tables) {
     }
 }
 
-/// Hands memory to the zones: reserved blocks get their tags, everything else becomes free.
-struct Filler<'a, P> {
-    tables: Tables,
-    map: MemMap,
+/// Writes the table of free memory, and from it how much each zone will get.
+fn write_free_ranges(
+    tables: &Tables,
+    memory: &dyn MemorySource,
     geometry: Geometry,
-    poisoning: Poisoning,
-    platform: &'a P,
+    layout: &Layout,
+) -> Result<(), BootError> {
+    let mut at = 0;
+    layout.cutter.for_each_free_range(memory, &mut |range, zone| {
+        if at < tables.free_starts.len() && layout.frames.contains(range.start) {
+            tables.free_starts[at].store(range.start.0, Ordering::Relaxed);
+            tables.free_ends[at].store(range.end.0, Ordering::Relaxed);
+            tables.zones[zone.index()].pending.add(range, geometry.max_order());
+        }
+        at += 1;
+    });
+    if at == tables.free_starts.len() { Ok(()) } else { Err(BootError::LayoutMismatch) }
 }
 
-impl<P: Platform> Filler<'_, P> {
-    fn fill(&self, memory: &dyn MemorySource) -> Result<(), BootError> {
-        self.mark_cma(memory)?;
-        for (range, zone) in self.tables.ranges() {
-            let view = self.view(zone);
-            let mut free_from = range.start;
-            memory.for_each_reserved(&mut |reserved| {
-                let reserved = reserved.intersection(range);
-                if reserved.is_empty() || reserved.end <= free_from {
-                    return;
-                }
-                let reserved = PfnRange { start: reserved.start.max(free_from), end: reserved.end };
-                self.free(view, PfnRange { start: free_from, end: reserved.start });
-                for (pfn, order) in pieces(reserved, self.geometry.max_order()) {
-                    view.lock().tag_block(pfn, FrameState::Reserved, order, MigrateType::Unmovable);
-                }
-                free_from = reserved.end;
-            });
-            self.free(view, PfnRange { start: free_from, end: range.end });
-        }
-        Ok(())
-    }
-
-    fn view(&self, id: ZoneId) -> ZoneView<'_, P> {
-        let blocks = PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry);
-        let zone = &self.tables.zones[id.index()];
-        ZoneView { id, zone, map: self.map, blocks, geometry: self.geometry, platform: self.platform }
-    }
-
-    fn free(&self, view: ZoneView<'_, P>, range: PfnRange) {
-        if range.is_empty() {
+/// Gives the pageblocks of contiguous memory areas their type before anything in them is freed.
+fn mark_cma(bring_up: &BringUp<'_, impl Platform>, memory: &dyn MemorySource) -> Result<(), BootError> {
+    let BringUp { tables, geometry, map, .. } = bring_up;
+    let blocks = PageblockMap::new(tables.pageblocks, map.range().start, *geometry);
+    let max_order = geometry.max_order();
+    let mut problem = None;
+    let mut last_end = Pfn(0);
+    memory.for_each_cma(&mut |area| {
+        let holder = tables.range_of(area.start).filter(|_| area.start >= last_end);
+        last_end = area.end;
+        let whole = area.start.is_aligned(max_order) && area.end.is_aligned(max_order) && !area.is_empty();
+        let Some((range, zone)) = holder.filter(|(range, _)| whole && area.end <= range.end) else {
+            problem.get_or_insert(BootError::BadCma(area));
             return;
-        }
-        let mut locked = view.lock();
-        for (pfn, order) in pieces(range, self.geometry.max_order()) {
-            if self.poisoning == Poisoning::On {
-                crate::zone::poison::fill(self.platform, self.geometry, pfn, order);
-            }
-            locked.free_block(pfn, order, view.blocks.get(pfn));
-        }
-        view.zone.facts.managed.fetch_add(range.count().0, Ordering::Relaxed);
-    }
-
-    /// Gives the pageblocks of contiguous memory areas their type before anything in them is freed.
-    fn mark_cma(&self, memory: &dyn MemorySource) -> Result<(), BootError> {
-        let blocks = PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry);
-        let max_order = self.geometry.max_order();
-        let mut problem = None;
-        let mut last_end = Pfn(0);
-        memory.for_each_cma(&mut |area| {
-            let holder = self.tables.range_of(area.start).filter(|_| area.start >= last_end);
-            last_end = area.end;
-            let whole = area.start.is_aligned(max_order) && area.end.is_aligned(max_order) && !area.is_empty();
-            let Some((range, zone)) = holder.filter(|(range, _)| whole && area.end <= range.end) else {
+        };
+        memory.for_each_reserved(&mut |reserved| {
+            if !reserved.intersection(area).is_empty() {
                 problem.get_or_insert(BootError::BadCma(area));
-                return;
-            };
-            memory.for_each_reserved(&mut |reserved| {
-                if !reserved.intersection(area).is_empty() {
-                    problem.get_or_insert(BootError::BadCma(area));
-                }
-            });
-            debug_assert!(range.contains(area.start));
-            let mut at: Pfn = area.start;
-            while at < area.end {
-                blocks.set(at, MigrateType::Cma);
-                at = at + blocks.pages();
             }
-            let pages: PageCount = area.count();
-            self.tables.zones[zone.index()].facts.cma.fetch_add(pages.0, Ordering::Relaxed);
         });
-        problem.map_or(Ok(()), Err)
-    }
+        debug_assert!(range.contains(area.start));
+        let mut at: Pfn = area.start;
+        while at < area.end {
+            blocks.set(at, MigrateType::Cma);
+            at = at + blocks.pages();
+        }
+        let pages: PageCount = area.count();
+        tables.zones[zone.index()].facts.cma.fetch_add(pages.0, Ordering::Relaxed);
+    });
+    problem.map_or(Ok(()), Err)
 }

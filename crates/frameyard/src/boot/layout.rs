@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 
+use super::claims::words_for;
 use super::movable::{MovableStarts, movable_starts};
 use super::tables::{HEADER_WORDS, TABLES, TableId, Tables};
 use super::{BootError, MemorySource, YardConfig, ZONE_CHOICES, ZoneLimits};
@@ -95,6 +96,28 @@ impl ZoneCutter {
     }
 }
 
+impl ZoneCutter {
+    /// Calls `visit` with each range of memory that is not reserved, cut at zone borders, and its zone.
+    pub(crate) fn for_each_free_range(&self, memory: &dyn MemorySource, visit: &mut dyn FnMut(PfnRange, ZoneId)) {
+        self.for_each_range(memory, &mut |range, zone| {
+            let mut free_from = range.start;
+            memory.for_each_reserved(&mut |reserved| {
+                let reserved = reserved.intersection(range);
+                if reserved.is_empty() || reserved.end <= free_from {
+                    return;
+                }
+                if free_from < reserved.start {
+                    visit(PfnRange { start: free_from, end: reserved.start }, zone);
+                }
+                free_from = reserved.end;
+            });
+            if free_from < range.end {
+                visit(PfnRange { start: free_from, end: range.end }, zone);
+            }
+        });
+    }
+}
+
 /// What a first pass over the memory finds.
 struct Survey {
     first: Pfn,
@@ -166,9 +189,10 @@ impl Layout {
             return Err(BootError::SpanTooLarge(frames.count()));
         }
         let cutter = ZoneCutter::new(config.geometry, config.zone_limits, movable_starts(memory, config)?);
-        let mut ranges = 0;
+        let (mut ranges, mut free_ranges) = (0, 0);
         cutter.for_each_range(memory, &mut |_, _| ranges += 1);
-        let (spans, control_bytes) = plan_tables(frames, &found, config, ranges).ok_or(BootError::TooLarge)?;
+        cutter.for_each_free_range(memory, &mut |_, _| free_ranges += 1);
+        let (spans, control_bytes) = plan_tables(frames, &found, config, [ranges, free_ranges]).ok_or(BootError::TooLarge)?;
         let present = PageCount(found.present);
         Ok(Self { frames, nodes: found.nodes, cutter, spans, control_bytes, present })
     }
@@ -218,7 +242,7 @@ fn plan_tables(
     frames: PfnRange,
     found: &Survey,
     config: &YardConfig<'_>,
-    ranges: usize,
+    [ranges, free_ranges]: [usize; 2],
 ) -> Option<([TableSpan; TABLES], usize)> {
     let geometry = config.geometry;
     let cpus = config.cpus.len();
@@ -238,6 +262,10 @@ fn plan_tables(
     spans[TableId::RangeStarts as usize] = planner.table::<AtomicU64>(ranges)?;
     spans[TableId::RangeEnds as usize] = planner.table::<AtomicU64>(ranges)?;
     spans[TableId::RangeZones as usize] = planner.table::<AtomicU16>(ranges)?;
+    let blocks = frames.count().0 >> geometry.max_order().0;
+    spans[TableId::FreeStarts as usize] = planner.table::<AtomicU64>(free_ranges)?;
+    spans[TableId::FreeEnds as usize] = planner.table::<AtomicU64>(free_ranges)?;
+    spans[TableId::Claims as usize] = planner.table::<AtomicU64>(usize::try_from(words_for(blocks)).ok()?)?;
     spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     Some((spans, planner.bytes()))
 }

@@ -4,7 +4,8 @@ use core::fmt;
 use core::str::FromStr;
 
 use crate::memmap::{Initialiser, MapContent, UnknownName};
-use crate::units::PageCount;
+use super::BootError;
+use crate::units::{Geometry, PageCount};
 
 /// When the memory map is initialised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -68,6 +69,38 @@ pub struct InitJobs {
     pub alignment: Option<PageCount>,
     /// The least that a thread takes at once. `None`: the alignment.
     pub min_chunk: Option<PageCount>,
+}
+
+impl MapInit {
+    /// Mode, content and initialiser as a word of the header: what whoever attaches must know.
+    pub(super) fn pack(self) -> u64 {
+        self.mode as u64 | (self.content as u64) << 8 | (self.initialiser as u64) << 16
+    }
+
+    /// What a word of the header says; `None` where it says nothing.
+    pub(super) fn unpack(word: u64) -> Option<Self> {
+        let byte = |at: u32| (word >> (8 * at)) as u8 as usize;
+        let mode = *InitMode::ALL.get(byte(0))?;
+        let content = *MapContent::ALL.get(byte(1))?;
+        let initialiser = *Initialiser::ALL.get(byte(2))?;
+        let init = Self { mode, content, initialiser, ..Self::default() };
+        (init.pack() == word && initialiser.can_write(content)).then_some(init)
+    }
+
+    /// Checks it for a yard of that geometry with so many CPUs.
+    pub(super) fn check(&self, geometry: Geometry, cpus: usize) -> Result<(), BootError> {
+        if !self.initialiser.can_write(self.content) {
+            return Err(BootError::ContentNotWritten(self.content));
+        }
+        if let Some(threads) = self.jobs.threads.filter(|threads| *threads == 0 || *threads > cpus) {
+            return Err(BootError::BadThreads { threads, cpus });
+        }
+        let block = geometry.max_order().pages();
+        if let Some(alignment) = self.jobs.alignment.filter(|align| !align.0.is_power_of_two() || *align < block) {
+            return Err(BootError::BadAlignment { alignment, least: block });
+        }
+        Ok(())
+    }
 }
 
 macro_rules! named {

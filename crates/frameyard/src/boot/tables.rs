@@ -4,7 +4,8 @@ use core::ptr::NonNull;
 
 use crate::control::{ControlRegion, TableSpan};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use crate::units::{CpuId, NodeId, Pfn, PfnRange, ZoneId};
+use super::claims::Claims;
+use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
 use crate::zone::Zone;
 use crate::zone::pcp::PerCpuPages;
 
@@ -26,12 +27,14 @@ pub(super) enum HeaderWord {
     Failures,
     /// Per-CPU lists drained for a request that would have failed.
     Drains,
+    /// What the memory map's pages hold, and who writes them: `Initialiser` and `MapContent`.
+    MapInit,
     FirstSpan = 16,
 }
 
 pub(super) const HEADER_WORDS: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
-pub(super) const VERSION: u64 = 1;
+pub(super) const VERSION: u64 = 2;
 
 /// Which table.
 #[derive(Clone, Copy)]
@@ -47,9 +50,12 @@ pub(super) enum TableId {
     RangeStarts,
     RangeEnds,
     RangeZones,
+    FreeStarts,
+    FreeEnds,
+    Claims,
 }
 
-pub(super) const TABLES: usize = TableId::RangeZones as usize + 1;
+pub(super) const TABLES: usize = TableId::Claims as usize + 1;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 
 /// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
@@ -70,6 +76,11 @@ pub(crate) struct Tables {
     pub(super) range_starts: &'static [AtomicU64],
     pub(super) range_ends: &'static [AtomicU64],
     pub(super) range_zones: &'static [AtomicU16],
+    /// The memory that was not reserved when the yard was created, cut as the ranges are.
+    pub(super) free_starts: &'static [AtomicU64],
+    pub(super) free_ends: &'static [AtomicU64],
+    /// A bit for each maximum-order block; see [`Claims`].
+    pub(super) claims: &'static [AtomicU64],
 }
 
 /// What is known of a section of the memory map.
@@ -104,6 +115,11 @@ impl SectionEntry {
     /// The zone of all its memory; `None` where several zones meet in it.
     pub(crate) const fn zone(self) -> Option<ZoneId> {
         if self.0 & Self::MIXED == 0 { Some(ZoneId(self.0 as u16)) } else { None }
+    }
+
+    /// The node of its memory; of the memory found first where several meet.
+    pub(crate) fn node(self) -> Option<NodeId> {
+        self.is_present().then(|| ZoneId(self.0 as u16).node())
     }
 
     /// This section once memory of that zone is added.
@@ -141,6 +157,9 @@ impl Tables {
                 range_starts: region.table(span(TableId::RangeStarts))?,
                 range_ends: region.table(span(TableId::RangeEnds))?,
                 range_zones: region.table(span(TableId::RangeZones))?,
+                free_starts: region.table(span(TableId::FreeStarts))?,
+                free_ends: region.table(span(TableId::FreeEnds))?,
+                claims: region.table(span(TableId::Claims))?,
             })
         }
     }
@@ -204,6 +223,34 @@ impl Tables {
         let after = self.range_starts.partition_point(|start| start.load(Ordering::Relaxed) <= pfn.0);
         let (range, zone) = self.range(after.checked_sub(1)?);
         range.contains(pfn).then_some((range, zone))
+    }
+
+    /// The parts of memory that lie in a range of frames, ascending. Binary search for the first.
+    pub(crate) fn ranges_in(&self, frames: PfnRange) -> impl Iterator<Item = (PfnRange, ZoneId)> + use<> {
+        let tables = *self;
+        let first = self.range_ends.partition_point(|end| end.load(Ordering::Relaxed) <= frames.start.0);
+        (first..self.range_starts.len())
+            .map(move |at| tables.range(at))
+            .take_while(move |(range, _)| range.start < frames.end)
+            .map(move |(range, zone)| (range.intersection(frames), zone))
+    }
+
+    /// The parts of a range of frames that were not reserved when the yard was created, ascending, cut at zone borders.
+    pub(crate) fn free_ranges_in(&self, frames: PfnRange) -> impl Iterator<Item = (PfnRange, ZoneId)> + use<> {
+        let tables = *self;
+        let first = self.free_ends.partition_point(|end| end.load(Ordering::Relaxed) <= frames.start.0);
+        (first..self.free_starts.len())
+            .map(move |at| PfnRange {
+                start: Pfn(tables.free_starts[at].load(Ordering::Relaxed)),
+                end: Pfn(tables.free_ends[at].load(Ordering::Relaxed)),
+            })
+            .take_while(move |range| range.start < frames.end)
+            .filter_map(move |range| Some((range.intersection(frames), tables.range_of(range.start)?.1)))
+    }
+
+    /// Who initialises which part of the memory map.
+    pub(crate) fn claims(&self, first: Pfn, geometry: Geometry) -> Claims {
+        Claims::new(self.claims, first, geometry.max_order())
     }
 
     pub(crate) fn section(&self, at: usize) -> SectionEntry {

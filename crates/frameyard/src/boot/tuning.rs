@@ -8,7 +8,7 @@ use super::{BootError, Tables};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, Geometry, NodeId, PageCount, ZoneId, ZoneKind};
-use crate::zone::{PcpSizes, PcpSizing, PcpZone, WatermarkOptions, Zone, ZoneSizing, size_zones};
+use crate::zone::{PcpSizes, PcpSizing, PcpZone, WatermarkOptions, WatermarkOptionsError, Zone, ZoneSizing, size_zones};
 
 /// The most huge-page blocks that one CPU keeps of one zone.
 const MAX_HUGE_BLOCKS: u64 = 8;
@@ -22,17 +22,27 @@ impl Tables {
         watermarks: &WatermarkOptions,
         sizing: PcpSizing,
     ) -> Result<(), BootError> {
+        self.set_watermarks(geometry, watermarks).map_err(BootError::Watermarks)?;
+        self.size_pcps(platform, geometry, sizing);
+        Ok(())
+    }
+
+    /// Sets watermarks and reserves.
+    pub(crate) fn set_watermarks(
+        &self,
+        geometry: Geometry,
+        watermarks: &WatermarkOptions,
+    ) -> Result<(), WatermarkOptionsError> {
         let mut sizings = [ZoneSizing::new(ZoneId(0), PageCount(0), PageCount(0)); MAX_NODES * ZoneKind::COUNT];
         let sizings = &mut sizings[..self.zones.len()];
         for (at, (record, zone)) in sizings.iter_mut().zip(self.zones).enumerate() {
             let present = PageCount(zone.facts.present.load(Ordering::Relaxed));
             *record = ZoneSizing::new(ZoneId(at as u16), present, zone.managed());
         }
-        size_zones(geometry, watermarks, sizings).map_err(BootError::Watermarks)?;
+        size_zones(geometry, watermarks, sizings)?;
         for (record, zone) in sizings.iter().zip(self.zones) {
             store(record, zone);
         }
-        self.size_pcps(platform, geometry, sizing);
         Ok(())
     }
 

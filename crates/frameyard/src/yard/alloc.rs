@@ -13,7 +13,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
-use crate::zone::{CmaUse, Reserves, WatermarkLevel, ZoneView, poison};
+use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZoneView, poison};
 
 /// Flags that need more than the fast path.
 pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
@@ -30,6 +30,10 @@ struct Request {
 }
 
 impl Request {
+    fn of_zone(self, fallback: Fallback) -> BlockRequest {
+        BlockRequest { order: self.order, migrate_type: self.migrate_type, cma: self.cma(), fallback }
+    }
+
     fn cma(self) -> CmaUse {
         if self.migrate_type == MigrateType::Movable { CmaUse::Allowed } else { CmaUse::Refused }
     }
@@ -183,8 +187,14 @@ impl<P: Platform> Yard<P> {
         for id in self.eligible_zones(request) {
             let view = self.zone_view(id);
             let first = *preferred.get_or_insert(id);
-            let above = view.zone.watermark_ok_racy(request.order, mark, highest, reserves);
-            if let Some(pfn) = self.take_from_zone(view, request, reserves, above) {
+            let above = || view.zone.watermark_ok_racy(request.order, mark, highest, reserves);
+            let take = |above, fallback| self.take_from_zone(view, request, reserves, above, fallback);
+            let found = if view.zone.pending.pages_racy().0 == 0 {
+                take(above(), Fallback::Allowed)
+            } else {
+                take(above(), Fallback::AfterGrowth).or_else(|| self.grow_and_retry(id, above, take))
+            };
+            if let Some(pfn) = found {
                 self.count_placement(id, first);
                 return Some(pfn);
             }
@@ -201,10 +211,11 @@ impl<P: Platform> Yard<P> {
         request: Request,
         reserves: Reserves,
         above_watermark: bool,
+        fallback: Fallback,
     ) -> Option<Pfn> {
         let Request { order, migrate_type, .. } = request;
         if let Some((list, pcp)) = request.list.zip(self.tables.pcp_of(view.id, request.cpu)) {
-            let refill = Refill { list, order, migrate_type, cma: request.cma() };
+            let refill = Refill { list, request: request.of_zone(fallback) };
             let pop = |mut lists: LockedPcp<'_, P>| {
                 let index = lists.pop_slow(view, list, above_watermark.then_some(refill))?;
                 lists.count_allocations(list, 1);
@@ -225,7 +236,7 @@ impl<P: Platform> Yard<P> {
         // What is kept back serves high-order atomic requests first, and whoever cannot wait as the last resort.
         let kept_back = if reserves.high_atomic { locked.take_smallest(order, MigrateType::HighAtomic) } else { None };
         let pfn = kept_back
-            .or_else(|| locked.take_block(order, migrate_type, request.cma()))
+            .or_else(|| locked.take_block(request.of_zone(fallback)))
             .or_else(|| if reserves.non_block { locked.take_smallest(order, MigrateType::HighAtomic) } else { None })?;
         locked.tag_block(pfn, FrameState::Allocated, order, migrate_type);
         if reserves.high_atomic {

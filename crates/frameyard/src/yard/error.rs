@@ -143,6 +143,9 @@ pub enum RangeError {
     Empty,
     /// The range is not memory of one zone.
     NotOneZone(PfnRange),
+    /// There is no memory for the page structures of some frames of the range, or whoever initialises them has come to
+    /// a halt.
+    NotInitialised(PfnRange),
     /// A block of the range is not free.
     InUse {
         /// Head of the block in the way.
@@ -172,6 +175,7 @@ impl fmt::Display for RangeError {
         match self {
             Self::Empty => f.write_str("the range is empty"),
             Self::NotOneZone(range) => write!(f, "{range} is not memory of one zone"),
+            Self::NotInitialised(range) => write!(f, "the page structures of {range} could not be initialised"),
             Self::InUse { head, order, state } => write!(f, "the block at {head}, {order}, is {state}"),
             Self::BadFlags(gfp) => write!(f, "flags {gfp}: MOVABLE and RECLAIMABLE exclude each other"),
             Self::NoFrameBytes(pfn) => write!(f, "{pfn} has no memory behind it that could be zeroed"),

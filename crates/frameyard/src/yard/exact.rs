@@ -68,7 +68,7 @@ impl<P: Platform> Yard<P> {
 
     /// Allocates exactly the frames of a range, if all of them are free.
     ///
-    /// Frames on per-CPU lists are collected first. Watermarks are not looked at. The frames stand in the largest
+    /// Memory of the range that is not initialised comes up first; frames on per-CPU lists are collected. Watermarks are not looked at. The frames stand in the largest
     /// aligned blocks; free them with [`free_range`](Self::free_range). Takes the zone lock for as long as the
     /// range has blocks.
     ///
@@ -86,6 +86,9 @@ impl<P: Platform> Yard<P> {
         };
         if gfp.contains(Gfp::ZERO) && self.platform.frame_bytes(range.start).is_none() {
             return Err(RangeError::NoFrameBytes(range.start));
+        }
+        if !self.is_initialised(range) {
+            self.ensure_initialised(range).map_err(|_| RangeError::NotInitialised(range))?;
         }
         let view = self.zone_view(zone);
         let first_try = view.lock().take_range(range, migrate_type);

@@ -169,7 +169,11 @@ impl<P: Platform> Yard<P> {
 
     fn problem(&self, pfn: Pfn, order: Order) -> FreeProblem {
         let Some(page) = self.page_of(pfn) else {
-            return if self.map.range().contains(pfn) { FreeProblem::Hole } else { FreeProblem::OutOfRange };
+            return match self.zone_of(pfn) {
+                Some(_) => FreeProblem::NotAllocated(FrameState::Uninitialised),
+                None if self.map.range().contains(pfn) => FreeProblem::Hole,
+                None => FreeProblem::OutOfRange,
+            };
         };
         let tag = page.tag();
         match tag.state() {

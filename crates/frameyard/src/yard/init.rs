@@ -3,8 +3,14 @@
 use core::fmt;
 
 use super::Yard;
+use crate::boot::{Grain, Growth, InitMode, PassError, PcpReset};
 use crate::platform::Platform;
-use crate::units::{PageCount, PfnRange};
+use crate::units::{NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::zone::Fallback;
+
+/// How often who needs memory that others are initialising looks again, before it goes without. Each look is a round
+/// of [`Platform::relax`], which yields and then sleeps; initialising a section takes well under a millisecond.
+const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
 
 /// Why a part of the memory map could not be brought up. What came up is in use; the rest can be tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -14,10 +20,12 @@ pub enum InitError {
     WorkerPanicked,
     /// There was no memory for the page structures of these frames.
     MapNotBacked(PfnRange),
-    /// The range is not made of frames that the memory map covers.
+    /// The range is not made of frames that the memory map covers, or has a section without memory.
     OutsideMap(PfnRange),
-    /// Part of the range is up already, or on its way: the first such block of frames.
+    /// Some of the range is up already, or on its way: the first such frames.
     AlreadyInitialised(PfnRange),
+    /// Only the view that created a yard knows how to size watermarks and per-CPU lists.
+    NotTheCreator,
 }
 
 impl fmt::Display for InitError {
@@ -25,29 +33,180 @@ impl fmt::Display for InitError {
         match self {
             Self::WorkerPanicked => f.write_str("a worker panicked while it initialised the memory map"),
             Self::MapNotBacked(range) => write!(f, "no memory for the page structures of {range}"),
-            Self::OutsideMap(range) => write!(f, "{range} is not in the memory map"),
+            Self::OutsideMap(range) => write!(f, "{range} has frames that the memory map does not cover"),
             Self::AlreadyInitialised(range) => write!(f, "{range} is initialised already"),
+            Self::NotTheCreator => f.write_str("only who created the yard can finish its initialisation"),
         }
     }
 }
 
 impl core::error::Error for InitError {}
 
+impl From<PassError> for InitError {
+    fn from(error: PassError) -> Self {
+        match error {
+            PassError::WorkerPanicked => Self::WorkerPanicked,
+            PassError::NotBacked(range) => Self::MapNotBacked(range),
+        }
+    }
+}
+
 impl<P: Platform> Yard<P> {
     /// Brings up all that is left of the memory map, in parallel, then sizes watermarks, reserves and (unless told
     /// otherwise) per-CPU lists by the memory that is there now.
     ///
-    /// Others may allocate and free meanwhile. In a yard that is up completely, only sizes anew.
+    /// For a yard created as [`InitMode::Deferred`], once its CPUs are up, and for one that was
+    /// [`InitMode::Lazy`] so far. Others may allocate and free meanwhile. In a yard that is up completely, only sizes
+    /// anew. After the kernel's `page_alloc_init_late`. Takes zone locks for as long as a section has blocks.
     ///
     /// # Errors
     ///
     /// [`InitError`]: the yard goes on with what was initialised.
     pub fn finish_init(&self) -> Result<(), InitError> {
-        Ok(())
+        let tuning = self.tuning.ok_or(InitError::NotTheCreator)?;
+        let passed = self.bring_up().pass(self.map_init.jobs, Grain::Section);
+        // Whatever came up counts, even if not all did.
+        let sizing = (self.map_init.pcp_reset == PcpReset::On).then_some(tuning.sizing);
+        let tuned = self.tables.set_watermarks(self.geometry, &tuning.watermarks);
+        debug_assert!(tuned.is_ok(), "the options were good when the yard was created");
+        if let Some(sizing) = sizing {
+            self.tables.size_pcps(&self.platform, self.geometry, sizing);
+        }
+        passed.map_err(InitError::from)
     }
 
-    /// Frames of memory whose page structures are not initialised yet.
+    /// Frames that are still to be initialised and freed, a moment ago.
     pub fn uninitialised_pages(&self) -> PageCount {
-        PageCount(0)
+        self.tables.zones.iter().map(|zone| zone.pending.pages_racy()).sum()
+    }
+
+    /// When the memory map comes up.
+    pub fn init_mode(&self) -> InitMode {
+        self.map_init.mode
+    }
+
+    /// Brings up one more section of a node, its highest zone first: for workers that have nothing else to do. How many
+    /// frames are left to initialise on the node afterwards; `None` where there were none.
+    ///
+    /// # Errors
+    ///
+    /// [`InitError::MapNotBacked`].
+    pub fn initialise_next(&self, node: NodeId) -> Result<Option<PageCount>, InitError> {
+        let zones = || ZoneKind::ALL.into_iter().rev().map(move |kind| ZoneId::new(node, kind));
+        for id in zones() {
+            match self.bring_up().grow(id) {
+                Growth::Grew | Growth::InProgress => {
+                    let left = zones().filter_map(|id| self.tables.zones.get(id.index()));
+                    return Ok(Some(left.map(|zone| zone.pending.pages_racy()).sum()));
+                }
+                Growth::NotBacked(range) => return Err(InitError::MapNotBacked(range)),
+                Growth::Exhausted => {}
+            }
+        }
+        Ok(None)
+    }
+
+    /// Brings up the maximum-order blocks that a range of frames touches; how many frames became free.
+    ///
+    /// # Errors
+    ///
+    /// [`InitError::OutsideMap`], or [`InitError::AlreadyInitialised`] where some of them are up or claimed: nothing
+    /// has changed then, unless others initialise the same range at the same time. [`InitError::MapNotBacked`].
+    pub fn initialise(&self, range: PfnRange) -> Result<PageCount, InitError> {
+        let bring_up = self.bring_up();
+        if range.is_empty() || self.map.range().intersection(range) != range {
+            return Err(InitError::OutsideMap(range));
+        }
+        for section in self.sections_in(range) {
+            if !bring_up.entry(section).is_present() {
+                return Err(InitError::OutsideMap(section));
+            }
+        }
+        let max_order = self.geometry.max_order();
+        let mut block = PfnRange::new(range.start.align_down(max_order), max_order.pages());
+        while block.start < range.end {
+            if !bring_up.claims().has_unclaimed_racy(block) {
+                return Err(InitError::AlreadyInitialised(block));
+            }
+            block = PfnRange::new(block.end, max_order.pages());
+        }
+        let brought = bring_up.bring_up(range);
+        match brought.not_backed {
+            Some(range) => Err(InitError::MapNotBacked(range)),
+            None => Ok(brought.freed),
+        }
+    }
+
+    fn sections_in(&self, range: PfnRange) -> impl Iterator<Item = PfnRange> {
+        let pages = self.geometry.section_pages();
+        let mut at = Pfn(range.start.0 & !(pages.0 - 1));
+        core::iter::from_fn(move || {
+            let section = PfnRange::new(at, pages);
+            at = section.end;
+            (section.start < range.end).then_some(section)
+        })
+    }
+
+    /// Initialises more of a zone, section by section, until `take` finds something, or there is no more to be had.
+    ///
+    /// Whoever needs memory that somebody else is initialising waits for it, holding nothing, for a bounded time.
+    #[cold]
+    #[inline(never)]
+    pub(super) fn grow_and_retry<T>(
+        &self,
+        id: ZoneId,
+        above_watermark: impl Fn() -> bool,
+        take: impl Fn(bool, Fallback) -> Option<T>,
+    ) -> Option<T> {
+        let zone = &self.tables.zones[id.index()];
+        let mut round = 0;
+        while zone.pending.pages_racy().0 > 0 {
+            // Where pending memory counts as free, having more of it on the lists lifts no watermark.
+            if zone.pending.is_counted() && !above_watermark() {
+                return None;
+            }
+            match self.bring_up().grow(id) {
+                Growth::Grew => {}
+                Growth::InProgress if round < WAIT_ROUNDS => {
+                    self.platform.relax(round);
+                    round += 1;
+                }
+                Growth::InProgress | Growth::Exhausted | Growth::NotBacked(_) => break,
+            }
+            if let Some(taken) = take(above_watermark(), Fallback::AfterGrowth) {
+                return Some(taken);
+            }
+        }
+        take(above_watermark(), Fallback::Allowed)
+    }
+
+    /// Sees to it that all memory of a range is initialised; waits for whoever is at it, for a bounded time.
+    pub(super) fn ensure_initialised(&self, range: PfnRange) -> Result<(), InitError> {
+        for round in 0..WAIT_ROUNDS {
+            let brought = self.bring_up().bring_up_sections(range);
+            if let Some(range) = brought.not_backed {
+                return Err(InitError::MapNotBacked(range));
+            }
+            if self.is_initialised(range) {
+                return Ok(());
+            }
+            self.platform.relax(round);
+        }
+        Err(InitError::MapNotBacked(range))
+    }
+
+    /// Whether all memory of a range is initialised.
+    pub(super) fn is_initialised(&self, range: PfnRange) -> bool {
+        let blocks = self.pageblocks();
+        self.tables.ranges_in(range).all(|(memory, _)| {
+            let mut at = blocks.start_of(memory.start);
+            while at < memory.end {
+                if !blocks.has_memory(at) {
+                    return false;
+                }
+                at = at + blocks.pages();
+            }
+            true
+        })
     }
 }

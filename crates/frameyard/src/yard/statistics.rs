@@ -19,7 +19,8 @@ pub struct ZoneStatistics {
     pub present: PageCount,
     /// Frames given to the allocator.
     pub managed: PageCount,
-    /// Frames on the free lists, isolated ones left out.
+    /// Frames on the free lists, isolated ones left out; with them, in a yard that comes up lazily, those that are not
+    /// initialised.
     pub free: PageCount,
     /// Frames on per-CPU lists.
     pub per_cpu: PageCount,
@@ -171,9 +172,17 @@ impl<P: Platform> Yard<P> {
     }
 
     /// How many blocks of an order and migration type are free in a zone; 0 where there is no such zone or order.
+    ///
+    /// In a yard that comes up lazily, with the blocks that memory not initialised yet will make.
     pub fn free_blocks(&self, zone: ZoneId, order: Order, migrate_type: MigrateType) -> u64 {
         match self.tables.zones.get(zone.index()) {
-            Some(zone) if order <= self.geometry.max_order() => zone.free_blocks_racy(order.index(), migrate_type),
+            Some(zone) if order <= self.geometry.max_order() => {
+                let pending = match migrate_type {
+                    MigrateType::Movable => zone.pending.counted_blocks_racy(order.index()),
+                    _ => 0,
+                };
+                zone.free_blocks_racy(order.index(), migrate_type) + pending
+            }
             _ => 0,
         }
     }
@@ -186,11 +195,22 @@ impl<P: Platform> Yard<P> {
         let mut count = 0;
         let mut at = span.start;
         while at < span.end {
-            let counted = self.is_of_zone(at, zone) && blocks.get(at) == migrate_type;
+            let counted = self.is_of_zone(at, zone) && self.pageblock_type(at) == migrate_type;
             count += u64::from(counted);
             at = at + blocks.pages();
         }
         count
+    }
+
+    /// The type of a pageblock; what it will be, where it is not initialised yet.
+    fn pageblock_type(&self, pfn: Pfn) -> MigrateType {
+        let blocks = self.pageblocks();
+        let block = PfnRange::new(pfn, blocks.pages());
+        if !blocks.has_memory(pfn) && self.tables.ranges_in(block).next().is_some() {
+            MigrateType::Movable
+        } else {
+            blocks.get(pfn)
+        }
     }
 
     /// Whether the page structure of a frame inside a zone's span would name that zone, holes included.
@@ -229,9 +249,14 @@ impl<P: Platform> Yard<P> {
         self.zones().map(|zone| zone.managed).sum()
     }
 
-    /// What a frame is, a moment ago; `None` outside present sections. Looks at up to one page per order.
+    /// What a frame is, a moment ago; `None` where there is no memory in its pageblock. Looks at up to one page per
+    /// order, and at none of a part of the map that is not initialised.
     pub fn frame_info(&self, pfn: Pfn) -> Option<FrameInfo> {
-        self.page_of(pfn)?;
+        if self.page_of(pfn).is_none() {
+            self.zone_of(pfn)?;
+            let state = FrameState::Uninitialised;
+            return Some(FrameInfo { head: pfn, state, order: Order::ZERO, migrate_type: MigrateType::Movable });
+        }
         let tag_of = |pfn: Pfn| -> Tag { self.map.page(pfn, &self.platform).tag() };
         let (head, tag) = crate::zone::covering_block(self.geometry.max_order(), pfn, tag_of);
         Some(FrameInfo { head, state: tag.state(), order: tag.order(), migrate_type: tag.migrate_type() })

@@ -28,7 +28,7 @@ pub enum ValidateError {
     Uncovered(Pfn),
     /// A block does not begin where its order allows, or reaches out of its range of memory.
     Misplaced(Pfn, Order),
-    /// A frame inside a block is not all zero.
+    /// A frame inside a block is not as it was initialised: all zero, or with the kernel-like content's words.
     InteriorNotZero {
         /// The frame.
         pfn: Pfn,
@@ -96,6 +96,8 @@ struct Recount {
     /// Blocks on per-CPU lists, by order.
     per_cpu: [u64; ORDER_SLOTS],
     reserved: u64,
+    /// Frames that will be free once they are initialised.
+    pending: u64,
     covered: u64,
     highatomic: u64,
     /// The pageblock looked at last; a hole may cut it in two.
@@ -146,11 +148,13 @@ impl<P: Platform> Yard<P> {
         self.check_free_lists(&view.lock(), &recount)?;
         let zone = view.zone;
         let isolated = recount.free_pages_of(MigrateType::Isolate);
-        compare("free pages", view.id, zone.free_pages_racy().0, recount.free_pages() - isolated)?;
+        let counted = if zone.pending.is_counted() { recount.pending } else { 0 };
+        compare("uninitialised pages", view.id, zone.pending.pages_racy().0, recount.pending)?;
+        compare("free pages", view.id, zone.free_pages_racy().0, recount.free_pages() - isolated + counted)?;
         compare("free CMA pages", view.id, zone.free_cma_racy().0, recount.free_pages_of(MigrateType::Cma))?;
         let present = zone.facts.present.load(crate::sync::Ordering::Relaxed);
         compare("present pages", view.id, present, recount.covered)?;
-        compare("managed pages", view.id, zone.managed().0, recount.covered - recount.reserved)?;
+        compare("managed pages", view.id, zone.managed().0, recount.covered - recount.reserved - (recount.pending - counted))?;
         compare("high-atomic pages", view.id, zone.reserved_highatomic_racy().0, recount.highatomic)
     }
 
@@ -158,6 +162,12 @@ impl<P: Platform> Yard<P> {
     fn walk(&self, view: ZoneView<'_, P>, range: PfnRange, recount: &mut Recount) -> Result<(), ValidateError> {
         let mut at = range.start;
         while at < range.end {
+            if !view.blocks.has_memory(at) {
+                let pageblock = PfnRange::new(view.blocks.start_of(at), view.blocks.pages()).intersection(range);
+                self.count_pending(PfnRange { start: at, end: pageblock.end }, recount);
+                at = pageblock.end;
+                continue;
+            }
             let page = view.page(at);
             let tag = page.tag();
             let order = tag.order();
@@ -188,11 +198,12 @@ impl<P: Platform> Yard<P> {
                 FrameState::Reserved => recount.reserved += order.pages().0,
                 _ => {}
             }
+            let fresh = self.map.template(at, Some(view.id));
             let clear = match tag.state() {
                 // Those that lead or carry a packed batch use every word.
                 FrameState::PerCpu => true,
-                FrameState::BuddyFree => page.payload_is_zero(),
-                _ => page.rest_is_zero(),
+                FrameState::BuddyFree => page.payload_is(fresh),
+                _ => page.rest_is(fresh),
             };
             if !clear {
                 return Err(ValidateError::WordsNotZero(at, tag.state()));
@@ -205,11 +216,19 @@ impl<P: Platform> Yard<P> {
         Ok(())
     }
 
+    /// Counts memory that is not initialised, and what of it will be free.
+    fn count_pending(&self, part: PfnRange, recount: &mut Recount) {
+        recount.covered += part.count().0;
+        let free: u64 = self.tables.free_ranges_in(part).map(|(range, _)| range.count().0).sum();
+        recount.pending += free;
+        recount.reserved += part.count().0 - free;
+    }
+
     fn check_interior(&self, view: ZoneView<'_, P>, head: Pfn, order: Order) -> Result<(), ValidateError> {
         for offset in 1..order.pages().0 {
             let pfn = head + PageCount(offset);
             let page = view.page(pfn);
-            if page.tag() != Tag::INTERIOR || !page.rest_is_zero() {
+            if page.tag() != Tag::INTERIOR || !page.rest_is(self.map.template(pfn, Some(view.id))) {
                 return Err(ValidateError::InteriorNotZero { pfn, head });
             }
         }

@@ -12,6 +12,24 @@ pub(crate) enum CmaUse {
     Refused,
 }
 
+/// Whether blocks of other types may serve the request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fallback {
+    /// Yes.
+    Allowed,
+    /// Only when no memory of the zone is waiting to be initialised: that would serve it better.
+    AfterGrowth,
+}
+
+/// What is wanted of a zone.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BlockRequest {
+    pub(crate) order: Order,
+    pub(crate) migrate_type: MigrateType,
+    pub(crate) cma: CmaUse,
+    pub(crate) fallback: Fallback,
+}
+
 /// What a pageblock's frames are at the moment.
 #[derive(Default)]
 pub(crate) struct BlockUse {
@@ -34,7 +52,8 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Where CMA may be used and holds more than half of the free memory, it is used first, so that it does not
     /// end up as the only free memory.
     #[inline]
-    pub(crate) fn take_block(&mut self, order: Order, migrate_type: MigrateType, cma: CmaUse) -> Option<Pfn> {
+    pub(crate) fn take_block(&mut self, request: BlockRequest) -> Option<Pfn> {
+        let BlockRequest { order, migrate_type, cma, fallback } = request;
         let cma = migrate_type == MigrateType::Movable && cma == CmaUse::Allowed;
         if cma
             && self.free_cma().0 > self.free_pages().0 / 2
@@ -48,6 +67,9 @@ impl<P: Platform> LockedZone<'_, P> {
         if cma && let Some(pfn) = self.take_smallest(order, MigrateType::Cma) {
             return Some(pfn);
         }
+        if fallback == Fallback::AfterGrowth && self.should_grow_first() {
+            return None;
+        }
         self.take_from_other_types(order, migrate_type)
     }
 
@@ -56,19 +78,18 @@ impl<P: Platform> LockedZone<'_, P> {
     /// As many [`take_block`](Self::take_block), but blocks of the right type are cut up where they lie.
     pub(crate) fn take_blocks(
         &mut self,
-        order: Order,
-        migrate_type: MigrateType,
-        cma: CmaUse,
+        request: BlockRequest,
         count: usize,
         mut take: impl FnMut(&Self, Pfn),
     ) -> usize {
+        let BlockRequest { order, migrate_type, cma, .. } = request;
         let mut taken = 0;
         // CMA is balanced against ordinary memory block by block.
         if migrate_type != MigrateType::Movable || cma == CmaUse::Refused || self.free_cma().0 == 0 {
             taken = self.take_many(order, migrate_type, count, &mut take);
         }
         while taken < count {
-            let Some(pfn) = self.take_block(order, migrate_type, cma) else { break };
+            let Some(pfn) = self.take_block(request) else { break };
             take(self, pfn);
             taken += 1;
         }

@@ -1,6 +1,6 @@
 //! The type of each pageblock: one byte for each `2^pageblock_order` frames, so that no two zones share a byte.
 //!
-//! The byte is the type plus one; 0 stands for a pageblock without any memory. So one load says both whether a
+//! The byte is the type plus one; 0 stands for a pageblock without any memory, or whose pages are not initialised. So one load says both whether a
 //! frame number may have a page structure that can be looked at, and which list a freed frame belongs to.
 
 use crate::sync::{AtomicU8, Ordering};
@@ -35,14 +35,16 @@ impl<'a> PageblockMap<'a> {
     /// Any frame number may be asked for.
     #[inline(always)]
     pub(crate) fn ordinary_type(&self, pfn: Pfn) -> Option<MigrateType> {
-        let bits = self.types.get(self.place(pfn))?.load(Ordering::Relaxed).wrapping_sub(1);
+        // Acquire: pairs with the Release in `publish`.
+        let bits = self.types.get(self.place(pfn))?.load(Ordering::Acquire).wrapping_sub(1);
         if usize::from(bits) < MigrateType::PER_CPU { MigrateType::from_bits(bits) } else { None }
     }
 
     /// Whether the frame lies in a pageblock that has memory. Any frame number may be asked for.
     #[inline(always)]
     pub(crate) fn has_memory(&self, pfn: Pfn) -> bool {
-        self.types.get(self.place(pfn)).is_some_and(|byte| byte.load(Ordering::Relaxed) != 0)
+        // Acquire: pairs with the Release in `publish`.
+        self.types.get(self.place(pfn)).is_some_and(|byte| byte.load(Ordering::Acquire) != 0)
     }
 
     /// The type of the pageblock that holds `pfn`. Without the zone lock it may be stale at once.
@@ -50,6 +52,15 @@ impl<'a> PageblockMap<'a> {
     pub(crate) fn get(&self, pfn: Pfn) -> MigrateType {
         let bits = self.byte(pfn).load(Ordering::Relaxed).wrapping_sub(1);
         MigrateType::from_bits(bits).unwrap_or(MigrateType::Unmovable)
+    }
+
+    /// Lets everybody look at the pages of a pageblock with memory: Movable, unless it has a type already. Whoever sees
+    /// a type sees these pages initialised.
+    pub(crate) fn publish(&self, pfn: Pfn) {
+        let byte = self.byte(pfn);
+        if byte.load(Ordering::Relaxed) == 0 {
+            byte.store(MigrateType::Movable as u8 + 1, Ordering::Release);
+        }
     }
 
     /// Sets the type of the pageblock that holds `pfn`.

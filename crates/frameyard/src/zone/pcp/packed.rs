@@ -55,7 +55,8 @@ pub(crate) struct Unpacked {
     pub(crate) next: Link,
 }
 
-/// Unpacks a batch into `entries`, in the order it was packed from, and zeroes what it used of the pages.
+/// Unpacks a batch into `entries`, in the order it was packed from, and makes what it used of the pages
+/// as it was when they were initialised.
 pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, leader: Link, entries: &mut [u32; BATCH]) -> Unpacked {
     let found = read(map, platform, leader, entries);
     let pages = (found.len - 1).div_ceil(PER_PAGE).max(1);
@@ -65,8 +66,9 @@ pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, leader: Link, entri
             page.set_next(Link::NONE);
             page.set_prev(Link::NONE);
         }
-        for word in 0..PAYLOAD_WORDS {
-            page.set_payload(word, 0);
+        let fresh = map.template(map.pfn(*entry), Some(page.tag().zone())).payload();
+        for (word, fresh) in fresh.into_iter().enumerate() {
+            page.set_payload(word, fresh);
         }
     }
     found

@@ -10,16 +10,14 @@ use crate::page::{FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::fallback::CmaUse;
+use crate::zone::fallback::BlockRequest;
 use crate::zone::{LockedZone, ZoneView, add_exclusive, pieces};
 
 /// What a refill may take from the zone.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Refill {
     pub(crate) list: ListId,
-    pub(crate) order: Order,
-    pub(crate) migrate_type: MigrateType,
-    pub(crate) cma: CmaUse,
+    pub(crate) request: BlockRequest,
 }
 
 /// Up to one batch of entries of one list on their way.
@@ -158,12 +156,12 @@ impl<P: Platform> LockedPcp<'_, P> {
 
     /// Fetches a batch from the zone into an empty list, or as much of one as there is.
     fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill) {
-        let wanted = self.refill_blocks(refill.list, refill.order);
+        let wanted = self.refill_blocks(refill.list, refill.request.order);
         let list = self.list(refill.list);
         let mut got = 0;
         let mut locked = view.lock();
         while got < wanted {
-            let picked = take_from_zone(&mut locked, refill, (wanted - got).min(BATCH));
+            let picked = take_from_zone(&mut locked, refill.request, (wanted - got).min(BATCH));
             if picked.len == 0 {
                 break;
             }
@@ -175,9 +173,9 @@ impl<P: Platform> LockedPcp<'_, P> {
             }
             got += picked.len;
         }
-        locked.count_moved(PageCount((got as u64) << refill.order.0));
+        locked.count_moved(PageCount((got as u64) << refill.request.order.0));
         drop(locked);
-        let pages = (got as u64 * refill.order.pages().0) as u32;
+        let pages = (got as u64 * refill.request.order.pages().0) as u32;
         sub(&self.pcp.room[refill.list.group() as usize], pages);
         add_exclusive(&self.pcp.counts.refills, 1);
     }
@@ -233,10 +231,10 @@ impl<P: Platform> LockedPcp<'_, P> {
     }
 }
 
-fn take_from_zone<P: Platform>(locked: &mut LockedZone<'_, P>, refill: Refill, count: usize) -> Picked {
+fn take_from_zone<P: Platform>(locked: &mut LockedZone<'_, P>, request: BlockRequest, count: usize) -> Picked {
     let mut picked = Picked::none();
-    let Refill { order, migrate_type, cma, .. } = refill;
-    locked.take_blocks(order, migrate_type, cma, count, |locked, pfn| {
+    let BlockRequest { order, migrate_type, .. } = request;
+    locked.take_blocks(request, count, |locked, pfn| {
         locked.tag_block(pfn, FrameState::PerCpu, order, migrate_type);
         picked.entries[picked.len] = locked.map.index(pfn);
         picked.len += 1;

@@ -1,0 +1,156 @@
+//! Who initialises which part of the memory map: a bit for each maximum-order block, set by whoever takes it on.
+//!
+//! A block is the unit because nothing that happens inside it looks outside: blocks merge within it, and pageblocks
+//! do not cross its ends.
+//!
+//! # Protocol
+//!
+//! A bit is set by one `fetch_or`, whose answer says which bits were clear before: those blocks are the caller's, and
+//! no one else's, until it has published them (through the pageblock types and the zone's free lists) or given them
+//! up. The exchange of the word is atomic, so two callers never both find a bit clear. It orders nothing, and need
+//! not: what a claim gives is the right to write pages that nobody reads before they are published.
+
+use crate::sync::{AtomicU64, Ordering};
+use crate::units::{Order, Pfn, PfnRange};
+
+/// The claims to the maximum-order blocks of a memory map.
+#[derive(Clone, Copy)]
+pub(crate) struct Claims {
+    words: &'static [AtomicU64],
+    /// First frame of the map; maximum-order blocks begin there.
+    first: Pfn,
+    order: Order,
+}
+
+/// How many blocks a word has bits for.
+const BITS: u64 = 64;
+
+/// How many words a map of so many maximum-order blocks needs.
+pub(super) fn words_for(blocks: u64) -> u64 {
+    blocks.div_ceil(BITS)
+}
+
+impl Claims {
+    pub(super) fn new(words: &'static [AtomicU64], first: Pfn, order: Order) -> Self {
+        Self { words, first, order }
+    }
+
+    /// The numbers of the blocks that a range touches.
+    fn blocks(&self, range: PfnRange) -> core::ops::Range<u64> {
+        if range.is_empty() {
+            return 0..0;
+        }
+        (range.start.0 - self.first.0) >> self.order.0..((range.end.0 - 1 - self.first.0) >> self.order.0) + 1
+    }
+
+    fn frames(&self, blocks: core::ops::Range<u64>) -> PfnRange {
+        let at = |block: u64| Pfn(self.first.0 + (block << self.order.0));
+        PfnRange { start: at(blocks.start), end: at(blocks.end) }
+    }
+
+    /// Claims every block that a range touches and nobody has claimed, and calls `won` with each run of them.
+    pub(crate) fn claim(&self, range: PfnRange, won: &mut dyn FnMut(PfnRange)) {
+        let blocks = self.blocks(range);
+        let mut run = blocks.start..blocks.start;
+        for_each_word(blocks, |at, mask| {
+            let word = &self.words[at as usize];
+            let free = mask & !word.load(Ordering::Relaxed);
+            // Relaxed: see the protocol above.
+            let mut mine = if free == 0 { 0 } else { free & !word.fetch_or(free, Ordering::Relaxed) };
+            while mine != 0 {
+                let skip = u64::from(mine.trailing_zeros());
+                let length = u64::from((mine >> skip).trailing_ones());
+                let start = at * BITS + skip;
+                if run.end != start {
+                    if !run.is_empty() {
+                        won(self.frames(run.clone()));
+                    }
+                    run.start = start;
+                }
+                run.end = start + length;
+                mine &= !bits(skip, length);
+            }
+        });
+        if !run.is_empty() {
+            won(self.frames(run));
+        }
+    }
+
+    /// Gives up a run that the caller has claimed and not begun to use.
+    pub(crate) fn give_up(&self, range: PfnRange) {
+        for_each_word(self.blocks(range), |at, mask| {
+            self.words[at as usize].fetch_and(!mask, Ordering::Relaxed);
+        });
+    }
+
+    /// Whether some block that a range touches is not claimed, a moment ago.
+    pub(crate) fn has_unclaimed_racy(&self, range: PfnRange) -> bool {
+        let mut found = false;
+        for_each_word(self.blocks(range), |at, mask| {
+            found |= mask & !self.words[at as usize].load(Ordering::Relaxed) != 0;
+        });
+        found
+    }
+}
+
+fn bits(from: u64, count: u64) -> u64 {
+    (u64::MAX >> (BITS - count)) << from
+}
+
+/// Calls `visit` with each word that holds bits of a range of blocks, and the mask of those bits.
+fn for_each_word(blocks: core::ops::Range<u64>, mut visit: impl FnMut(u64, u64)) {
+    let mut at = blocks.start;
+    while at < blocks.end {
+        let from = at % BITS;
+        let count = (BITS - from).min(blocks.end - at);
+        visit(at / BITS, bits(from, count));
+        at += count;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    fn claims(blocks: u64) -> Claims {
+        let words: Vec<AtomicU64> = (0..words_for(blocks)).map(|_| AtomicU64::new(0)).collect();
+        Claims::new(Box::leak(words.into_boxed_slice()), Pfn(1 << 20), Order(4))
+    }
+
+    fn range(first: u64, end: u64) -> PfnRange {
+        PfnRange { start: Pfn((1 << 20) + first), end: Pfn((1 << 20) + end) }
+    }
+
+    fn won(claims: Claims, wanted: PfnRange) -> Vec<PfnRange> {
+        let mut runs = Vec::new();
+        claims.claim(wanted, &mut |run| runs.push(run));
+        runs
+    }
+
+    #[test]
+    fn a_claim_takes_whole_blocks_once() {
+        let claims = claims(200);
+        assert_eq!(won(claims, range(20, 21)), [range(16, 32)]);
+        assert_eq!(won(claims, range(0, 48)), [range(0, 16), range(32, 48)]);
+        assert_eq!(won(claims, range(0, 48)), []);
+        assert_eq!(won(claims, range(7, 7)), []);
+        assert!(claims.has_unclaimed_racy(range(40, 64)) && !claims.has_unclaimed_racy(range(0, 48)));
+    }
+
+    #[test]
+    fn runs_go_on_from_word_to_word() {
+        let claims = claims(200);
+        assert_eq!(won(claims, range(16 * 64, 16 * 65)), [range(16 * 64, 16 * 65)]);
+        assert_eq!(won(claims, range(16, 16 * 200)), [range(16, 16 * 64), range(16 * 65, 16 * 200)]);
+    }
+
+    #[test]
+    fn what_is_given_up_can_be_claimed_again() {
+        let claims = claims(200);
+        assert_eq!(won(claims, range(0, 16 * 150)), [range(0, 16 * 150)]);
+        claims.give_up(range(16 * 60, 16 * 70));
+        assert_eq!(won(claims, range(0, 16 * 150)), [range(16 * 60, 16 * 70)]);
+    }
+}

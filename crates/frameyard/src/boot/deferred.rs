@@ -1,0 +1,370 @@
+//! When parts of the memory map come up: at creation, in a parallel pass, or when an allocation needs them.
+
+use super::bring_up::{BringUp, Brought};
+use super::{Cutting, InitJobs, InitMode, MapInit, MemorySource};
+use crate::job::ParallelJob;
+use crate::platform::{InitProgress, NodeInit, Platform};
+use crate::sync::{AtomicU64, Ordering};
+use crate::units::{NodeId, PageCount, Pfn, PfnRange, ZoneId};
+use crate::zone::Zone;
+
+/// What became of an attempt to have more memory in a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Growth {
+    /// There is more on the free lists now.
+    Grew,
+    /// All that is left is being initialised by others.
+    InProgress,
+    /// There is no more.
+    Exhausted,
+    /// There is no memory for the page structures of these frames.
+    NotBacked(PfnRange),
+}
+
+/// Why a pass over the memory map did not come to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum PassError {
+    WorkerPanicked,
+    NotBacked(PfnRange),
+}
+
+/// How much of the map is brought up under one claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Grain {
+    /// As much as a worker was given: nobody waits for a part of it.
+    Chunk,
+    /// Section by section, so that who needs memory meanwhile finds sections to claim.
+    Section,
+}
+
+impl<P: Platform> BringUp<'_, P> {
+    /// What the creation of a yard brings up of the map.
+    ///
+    /// Contiguous memory areas come up in every mode: their pageblocks have a type already.
+    pub(super) fn at_creation(&self, memory: &dyn MemorySource, init: &MapInit) -> Result<(), PassError> {
+        let mut brought = match init.mode {
+            InitMode::Eager => return self.pass(init.jobs, Grain::Chunk),
+            InitMode::Deferred => self.early(),
+            InitMode::Lazy => {
+                self.tables.zones.iter().for_each(Zone::count_pending);
+                Brought::default()
+            }
+        };
+        memory.for_each_cma(&mut |area| brought.add(self.bring_up(area)));
+        brought.not_backed.map_or(Ok(()), |range| Err(PassError::NotBacked(range)))
+    }
+
+    /// Brings up what early boot needs: all zones but the highest of each node; of that the first sections
+    /// (`defer_init`).
+    fn early(&self) -> Brought {
+        let mut brought = Brought::default();
+        for node in 0..self.tables.nodes() {
+            let Some(highest) = self.highest_zone(NodeId(node)) else { continue };
+            let mut wanted = self.geometry.section_pages();
+            for (range, _) in self.tables.ranges().filter(|(_, zone)| zone.node() == NodeId(node) && *zone != highest) {
+                brought.add(self.bring_up_memory(range));
+            }
+            for (range, _) in self.tables.ranges().filter(|(_, zone)| *zone == highest) {
+                let needed = self.first_sections(range, wanted);
+                brought.add(self.bring_up_memory(needed));
+                if needed.end < range.end {
+                    break;
+                }
+                wanted = PageCount(wanted.0.saturating_sub(needed.count().0));
+            }
+        }
+        brought
+    }
+
+    /// The zone that ends where its node does.
+    fn highest_zone(&self, node: NodeId) -> Option<ZoneId> {
+        self.tables.ranges().map(|(_, zone)| zone).filter(|zone| zone.node() == node).max()
+    }
+
+    /// The part of a range that is not put off: it ends at the first section border behind `wanted` frames.
+    fn first_sections(&self, range: PfnRange, wanted: PageCount) -> PfnRange {
+        let enough = range.start + wanted;
+        let border = Pfn(enough.0.next_multiple_of(self.geometry.section_pages().0));
+        PfnRange { start: range.start, end: border.min(range.end) }
+    }
+
+    fn bring_up_memory(&self, range: PfnRange) -> Brought {
+        let mut brought = Brought::default();
+        let mut at = range.start;
+        while at < range.end {
+            let section = self.section_of(at);
+            brought.add(self.bring_up(section.intersection(range)));
+            at = section.end;
+        }
+        brought
+    }
+
+    /// Brings up all that is left, nodes side by side, several threads for each.
+    pub(crate) fn pass(&self, jobs: InitJobs, grain: Grain) -> Result<(), PassError> {
+        let nodes = u64::from(self.tables.nodes());
+        let next = AtomicU64::new(0);
+        let failed = Failure::default();
+        // Leaders take node after node, for there may be fewer of them than nodes.
+        let lead = |_| loop {
+            let node = next.fetch_add(1, Ordering::Relaxed);
+            if node >= nodes {
+                break;
+            }
+            self.pass_over_node(NodeId(node as u16), jobs, grain, &failed);
+        };
+        let led = self.platform.run_workers(nodes as usize, &|leader| NodeId(leader as u16), &lead);
+        if led.is_err() {
+            return Err(PassError::WorkerPanicked);
+        }
+        failed.result()
+    }
+
+    fn pass_over_node(&self, node: NodeId, jobs: InitJobs, grain: Grain, failed: &Failure) {
+        let sections = NodeSections::of(self, node);
+        if sections.count == 0 {
+            return;
+        }
+        let begin = self.platform.clock_ns();
+        let pass = NodePass { bring_up: self, node, jobs, grain, failed, tally: Tally::default() };
+        let (count, threads) = match jobs.cutting {
+            Cutting::Sections => pass.by_sections(&sections),
+            Cutting::Ranges => pass.by_ranges(&sections),
+        };
+        let elapsed_ns = begin.zip(self.platform.clock_ns()).map(|(begin, end)| end - begin);
+        let Tally { pages, freed } = &pass.tally;
+        let (pages, freed) = (pages.load(Ordering::Relaxed), freed.load(Ordering::Relaxed));
+        let done = NodeInit { node, threads, jobs: count, pages: PageCount(pages), freed: PageCount(freed), elapsed_ns };
+        self.platform.init_progress(InitProgress::NodeDone(done));
+    }
+
+    /// Brings up the next section that has pending memory of a zone.
+    pub(crate) fn grow(&self, id: ZoneId) -> Growth {
+        let Some(zone) = self.tables.zones.get(id.index()) else { return Growth::Exhausted };
+        if zone.pending.pages_racy().0 == 0 {
+            return Growth::Exhausted;
+        }
+        let span = zone.span();
+        let hint = zone.pending.cursor();
+        let hint = if span.contains(hint) { hint } else { span.start };
+        // From the hint to the end, then from the start: the hint may have passed what was given up.
+        let parts = [PfnRange { start: hint, end: span.end }, PfnRange { start: span.start, end: hint }];
+        for part in parts {
+            match self.grow_within(id, part) {
+                Growth::Exhausted => {}
+                grown => return grown,
+            }
+        }
+        if zone.pending.pages_racy().0 == 0 { Growth::Exhausted } else { Growth::InProgress }
+    }
+
+    fn grow_within(&self, id: ZoneId, part: PfnRange) -> Growth {
+        let zone = &self.tables.zones[id.index()];
+        let claims = self.claims();
+        let mut at = part.start;
+        while at < part.end {
+            let section = self.section_of(at);
+            let entry = self.entry(section);
+            let may_help = entry.is_present() && entry.zone().is_none_or(|owner| owner == id);
+            if may_help && claims.has_unclaimed_racy(section) {
+                zone.pending.set_cursor(section.start);
+                let brought = self.bring_up(section);
+                if brought.freed.0 > 0 {
+                    return Growth::Grew;
+                }
+                if let Some(range) = brought.not_backed {
+                    return Growth::NotBacked(range);
+                }
+            }
+            at = section.end;
+        }
+        Growth::Exhausted
+    }
+}
+
+/// The first part of the map that could not be had.
+#[derive(Default)]
+struct Failure {
+    panicked: AtomicU64,
+    /// One more than the first frame, so that 0 means none.
+    start: AtomicU64,
+    end: AtomicU64,
+}
+
+impl Failure {
+    fn set(&self, range: PfnRange) {
+        self.end.store(range.end.0, Ordering::Relaxed);
+        self.start.store(range.start.0 + 1, Ordering::Relaxed);
+    }
+
+    fn is_set(&self) -> bool {
+        self.start.load(Ordering::Relaxed) != 0
+    }
+
+    /// For when all workers have ended.
+    fn result(&self) -> Result<(), PassError> {
+        if self.panicked.load(Ordering::Relaxed) != 0 {
+            return Err(PassError::WorkerPanicked);
+        }
+        match self.start.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            start => {
+                let range = PfnRange { start: Pfn(start - 1), end: Pfn(self.end.load(Ordering::Relaxed)) };
+                Err(PassError::NotBacked(range))
+            }
+        }
+    }
+}
+
+/// What the workers of a node have done. Each adds what it did when it is through.
+#[derive(Default)]
+struct Tally {
+    pages: AtomicU64,
+    freed: AtomicU64,
+}
+
+/// The present sections of a node, as one line of frames without gaps.
+struct NodeSections {
+    node: NodeId,
+    count: u64,
+}
+
+impl NodeSections {
+    fn of<P: Platform>(bring_up: &BringUp<'_, P>, node: NodeId) -> Self {
+        let count = (0..bring_up.tables.sections.len())
+            .filter(|at| bring_up.tables.section(*at).node() == Some(node))
+            .count() as u64;
+        Self { node, count }
+    }
+
+    /// Calls `visit` with the frames of each section that part of the line stands for.
+    fn for_each<P: Platform>(
+        &self,
+        bring_up: &BringUp<'_, P>,
+        line: core::ops::Range<u64>,
+        mut visit: impl FnMut(PfnRange),
+    ) {
+        let shift = bring_up.geometry.section_pages_shift();
+        let pages = 1 << shift;
+        let mut place = 0;
+        for at in 0..bring_up.tables.sections.len() {
+            if place >= line.end {
+                break;
+            }
+            if bring_up.tables.section(at).node() != Some(self.node) {
+                continue;
+            }
+            let (from, to) = (line.start.max(place), line.end.min(place + pages));
+            if from < to {
+                let first = bring_up.map.range().start.0 + ((at as u64) << shift);
+                visit(PfnRange { start: Pfn(first + from - place), end: Pfn(first + to - place) });
+            }
+            place += pages;
+        }
+    }
+}
+
+/// One pass over what is left of a node.
+struct NodePass<'a, P> {
+    bring_up: &'a BringUp<'a, P>,
+    node: NodeId,
+    jobs: InitJobs,
+    grain: Grain,
+    failed: &'a Failure,
+    tally: Tally,
+}
+
+impl<P: Platform> NodePass<'_, P> {
+    fn max_threads(&self) -> usize {
+        let tables = &self.bring_up.tables;
+        self.jobs.threads.unwrap_or(tables.cpus_of(self.node) as usize).max(1)
+    }
+
+    fn alignment(&self) -> u64 {
+        let geometry = self.bring_up.geometry;
+        let default = match self.jobs.cutting {
+            Cutting::Ranges => geometry.max_order().pages(),
+            Cutting::Sections => geometry.section_pages(),
+        };
+        self.jobs.alignment.unwrap_or(default).0
+    }
+
+    /// One job over all sections of the node, however many holes lie between and in them.
+    fn by_sections(&self, sections: &NodeSections) -> (u64, usize) {
+        let size = sections.count * self.bring_up.geometry.section_pages().0;
+        let threads = self.run(0, size, &|line| {
+            let mut brought = Brought::default();
+            let mut run = PfnRange::default();
+            sections.for_each(self.bring_up, line, |part| {
+                if run.end == part.start && self.grain == Grain::Chunk {
+                    run.end = part.end;
+                } else {
+                    brought.add(self.bring_up_part(run));
+                    run = part;
+                }
+            });
+            brought.add(self.bring_up_part(run));
+            brought
+        });
+        (1, threads)
+    }
+
+    /// A job for each range of free memory, then whatever has none.
+    fn by_ranges(&self, sections: &NodeSections) -> (u64, usize) {
+        let tables = self.bring_up.tables;
+        let (mut count, mut most) = (0, 1);
+        for (range, _) in tables.free_ranges_in(self.bring_up.map.range()).filter(|(_, zone)| zone.node() == self.node) {
+            let threads = self.run(range.start.0, range.count().0, &|frames| {
+                let range = PfnRange { start: Pfn(frames.start), end: Pfn(frames.end) };
+                match self.grain {
+                    Grain::Chunk => self.bring_up_part(range),
+                    Grain::Section => self.bring_up_by_section(range),
+                }
+            });
+            count += 1;
+            most = most.max(threads);
+        }
+        let all = sections.count * self.bring_up.geometry.section_pages().0;
+        sections.for_each(self.bring_up, 0..all, |section| self.add(self.bring_up_part(section)));
+        (count, most)
+    }
+
+    fn bring_up_by_section(&self, range: PfnRange) -> Brought {
+        let mut brought = Brought::default();
+        let mut at = range.start;
+        while at < range.end {
+            let section = self.bring_up.section_of(at);
+            brought.add(self.bring_up_part(section.intersection(PfnRange { start: at, end: range.end })));
+            at = section.end;
+        }
+        brought
+    }
+
+    fn bring_up_part(&self, part: PfnRange) -> Brought {
+        if part.is_empty() || self.failed.is_set() {
+            return Brought::default();
+        }
+        let brought = self.bring_up.bring_up(part);
+        if let Some(range) = brought.not_backed {
+            self.failed.set(range);
+        }
+        brought
+    }
+
+    fn add(&self, brought: Brought) {
+        self.tally.pages.fetch_add(brought.pages.0, Ordering::Relaxed);
+        self.tally.freed.fetch_add(brought.freed.0, Ordering::Relaxed);
+    }
+
+    /// Runs one job; how many threads it was given.
+    fn run(&self, start: u64, size: u64, work: &(dyn Fn(core::ops::Range<u64>) -> Brought + Sync)) -> usize {
+        let align = self.alignment();
+        let min_chunk = self.jobs.min_chunk.map_or(align, |chunk| chunk.0);
+        let job = ParallelJob { start, size, align, min_chunk, max_threads: self.max_threads() };
+        let add = |sum: &mut Brought, chunk| sum.add(work(chunk));
+        let ran = job.run(self.bring_up.platform, self.node, &add, &|sum: Brought| self.add(sum));
+        if ran.is_err() {
+            self.failed.panicked.store(1, Ordering::Relaxed);
+        }
+        job.threads().unwrap_or(1)
+    }
+}

@@ -1,0 +1,132 @@
+//! Memory of a zone whose page structures are not initialised yet.
+//!
+//! What is pending is known by counting alone: how many frames, and how many blocks of each order they will make.
+//! Nothing looks at their pages. Depending on when the memory map comes up, pending frames count as managed and
+//! free from the start (lazily), or become managed when they are initialised (deferred).
+//!
+//! Counts change under the zone lock, together with the free lists that the frames join; read without it they are
+//! a moment old. `cursor` is a hint where to look next, and may be anything.
+
+use super::{LockedZone, add_exclusive, sub_exclusive};
+use crate::platform::Platform;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
+
+/// The frames of a zone that are still to be initialised and freed.
+#[derive(Default)]
+pub(crate) struct Pending {
+    pages: AtomicU64,
+    /// 1 where pending frames count as managed and free.
+    counted: AtomicU32,
+    cursor: AtomicU64,
+    /// The blocks that they will make, by order; all of them Movable.
+    blocks: [AtomicU64; ORDER_SLOTS],
+}
+
+impl Pending {
+    /// How many frames are pending, a moment ago.
+    #[inline]
+    pub(crate) fn pages_racy(&self) -> PageCount {
+        PageCount(self.pages.load(Ordering::Relaxed))
+    }
+
+    /// How many of the zone's free frames are pending ones, a moment ago.
+    pub(crate) fn counted_pages_racy(&self) -> PageCount {
+        if self.is_counted() { self.pages_racy() } else { PageCount(0) }
+    }
+
+    /// Whether pending frames count as managed and free.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.counted.load(Ordering::Relaxed) != 0
+    }
+
+    /// How many blocks of an order count as free though they are pending.
+    pub(crate) fn counted_blocks_racy(&self, order: usize) -> u64 {
+        if self.is_counted() { self.blocks[order].load(Ordering::Relaxed) } else { 0 }
+    }
+
+    /// Where to look first for a section to initialise.
+    pub(crate) fn cursor(&self) -> Pfn {
+        Pfn(self.cursor.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_cursor(&self, pfn: Pfn) {
+        self.cursor.store(pfn.0, Ordering::Relaxed);
+    }
+
+    /// Adds a range of free memory, while the yard is being created.
+    pub(crate) fn add(&self, range: PfnRange, max_order: Order) {
+        add_exclusive(&self.pages, range.count().0);
+        for_each_size(range, max_order, |order, count| add_exclusive(&self.blocks[order.index()], count));
+    }
+
+    /// From now on pending frames count as managed and free.
+    pub(super) fn count(&self) {
+        self.counted.store(1, Ordering::Relaxed);
+    }
+}
+
+impl super::Zone {
+    /// Counts all pending frames as managed and free. Only while the yard is being created.
+    pub(crate) fn count_pending(&self) {
+        let pages = self.pending.pages_racy();
+        self.pending.count();
+        add_exclusive(&self.facts.managed, pages.0);
+        add_exclusive(&self.free_pages, pages.0);
+    }
+}
+
+impl<P: Platform> LockedZone<'_, P> {
+    /// Frees a range of pending frames whose page structures are initialised now. It ends where maximum-order blocks
+    /// do, or where free memory does, so that it makes the blocks that were counted.
+    pub(crate) fn bring_in(&mut self, range: PfnRange) {
+        let max_order = self.geometry.max_order();
+        for (pfn, order) in super::pieces(range, max_order) {
+            self.free_block(pfn, order, self.blocks.get(pfn));
+        }
+        let pending = &self.zone.pending;
+        sub_exclusive(&pending.pages, range.count().0);
+        for_each_size(range, max_order, |order, count| sub_exclusive(&pending.blocks[order.index()], count));
+        if pending.is_counted() {
+            // They were counted as free already.
+            self.free_change = self.free_change.wrapping_sub(range.count().0);
+        } else {
+            add_exclusive(&self.zone.facts.managed, range.count().0);
+        }
+    }
+
+    /// Whether a request should rather have more memory initialised than take another type's blocks: as long as there
+    /// is some, and no untouched block that any type may have.
+    pub(super) fn should_grow_first(&self) -> bool {
+        self.zone.pending.pages_racy().0 > 0 && self.orders_from(self.geometry.max_order(), MigrateType::Movable) == 0
+    }
+}
+
+/// Calls `visit` with how many blocks of each order a range is cut into (as by [`pieces`](super::pieces)), without
+/// going from block to block.
+fn for_each_size(range: PfnRange, max_order: Order, mut visit: impl FnMut(Order, u64)) {
+    let mut rest = range;
+    while let Some(order) = rest.first_block(max_order) {
+        let count = if order == max_order { rest.count().0 >> order.0 } else { 1 };
+        visit(order, count);
+        rest.start = rest.start + PageCount(count << order.0);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::zone::pieces;
+
+    #[test]
+    fn blocks_are_counted_as_they_will_be_cut() {
+        for (start, end) in [(0, 0), (0, 1), (1, 4096), (1023, 5 * 1024 + 7), (2048, 4096), (5, 6), (1000, 1024)] {
+            let range = PfnRange { start: Pfn(start), end: Pfn(end) };
+            let mut counted = [0; ORDER_SLOTS];
+            for_each_size(range, Order(10), |order, count| counted[order.index()] += count);
+            let mut cut = [0; ORDER_SLOTS];
+            pieces(range, Order(10)).for_each(|(_, order)| cut[order.index()] += 1);
+            assert_eq!(counted, cut, "{range}");
+        }
+    }
+}

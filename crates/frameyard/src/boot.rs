@@ -26,9 +26,9 @@ mod tables;
 mod tuning;
 
 pub(crate) use attach::attach;
-pub use error::{AttachError, BootError};
 pub(crate) use bring_up::BringUp;
 pub(crate) use deferred::{Grain, Growth, PassError};
+pub use error::{AttachError, BootError};
 pub(crate) use init::init;
 pub use layout::Layout;
 pub(crate) use layout::MAX_NODES;

@@ -33,8 +33,8 @@ pub use memblock::{
     AllocDirection, EarlyBlock, EarlyMemory, EarlyRequest, FreeRanges, Memblock, MemblockError, MovableNodes,
     NodeChoice, NodeFilter, NothingMapped, PfnRanges, Region, RegionFlags, RegionList,
 };
-pub use memmap::{Initialiser, MapContent, UnknownName};
-pub use page::{FrameState, PAGE_WORDS, Page, PageWord, Tag};
+pub use memmap::Initialiser;
+pub use page::{FrameState, MapContent, PAGE_WORDS, Page, PageWord, Tag};
 pub use platform::{Access, Contention, InitProgress, LockId, MapNotBacked, NodeInit, Platform, WorkerPanicked};
 pub use report::{
     GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent,
@@ -42,7 +42,7 @@ pub use report::{
 };
 pub use units::{
     ByteSize, CpuId, Geometry, GeometryError, MigrateType, NodeId, ORDER_SLOTS, Order, PageCount, ParseSizeError, Pfn,
-    PfnRange, PhysAddr, ZoneId, ZoneKind,
+    PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
 };
 pub use yard::{
     AllocError, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, RangeError, RawRegion,

@@ -5,15 +5,15 @@
 
 use core::ptr::NonNull;
 
-use crate::page::{Link, Page, PageRef};
+use crate::page::{Link, MapContent, Page, PageRef, PageTemplate};
 use crate::platform::Platform;
 use crate::units::{Geometry, PageCount, Pfn, PfnRange, ZoneId};
 
 mod initialiser;
 mod writer;
 
-pub use initialiser::{Initialiser, MapContent, UnknownName};
-pub(crate) use writer::{MapWriter, PageTemplate};
+pub use initialiser::Initialiser;
+pub(crate) use writer::MapWriter;
 
 /// The base of the memory map and the frames it covers.
 #[derive(Clone, Copy, Debug)]

@@ -13,7 +13,11 @@ use crate::platform::{Access, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, Order, Pfn, ZoneId};
 
+pub(crate) mod content;
 mod words;
+
+pub use content::MapContent;
+pub(crate) use content::PageTemplate;
 
 pub use words::{PAGE_WORDS, PageWord};
 
@@ -333,7 +337,11 @@ impl<'a, P: Platform> PageRef<'a, P> {
 
     /// Whether every word behind tag and links is as when the page was initialised.
     pub(crate) fn payload_is(&self, fresh: PageTemplate) -> bool {
-        self.words(Access::Read).payload.iter().zip(fresh.payload()).all(|(word, fresh)| word.load(Ordering::Relaxed) == fresh)
+        self.words(Access::Read)
+            .payload
+            .iter()
+            .zip(fresh.payload())
+            .all(|(word, fresh)| word.load(Ordering::Relaxed) == fresh)
     }
 
     /// A hint that this page will be written soon.

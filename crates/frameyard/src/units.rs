@@ -8,10 +8,12 @@ use core::ops::{Add, AddAssign, Sub, SubAssign};
 
 mod geometry;
 mod kinds;
+mod names;
 mod size;
 
 pub use geometry::{Geometry, GeometryError};
 pub use kinds::{MigrateType, ZoneId, ZoneKind};
+pub use names::UnknownName;
 pub use size::{ByteSize, ParseSizeError};
 
 /// A page frame number: a physical address divided by the page size.

@@ -115,7 +115,8 @@ impl<P: Platform> Yard<P> {
             return Err(BootError::NoFrameBytes);
         }
         // SAFETY: the region is large enough and aligned (checked) and stays mapped (caller).
-        let map = unsafe { MemMap::new(map.base.cast::<Page>(), layout.frames(), config.map_init.content, config.geometry) };
+        let map =
+            unsafe { MemMap::new(map.base.cast::<Page>(), layout.frames(), config.map_init.content, config.geometry) };
         // SAFETY: the control region is large enough and aligned (checked), zeroed and ours alone (caller).
         let tables = unsafe { boot::init(memory, config, layout, map, control.base, &platform)? };
         let tuning = Tuning { watermarks: config.watermarks, sizing: config.pcp_sizing };

@@ -11,8 +11,8 @@
 
 use super::claims::Claims;
 use super::{Poisoning, SectionEntry, Tables};
-use crate::memmap::{MapContent, MapWriter, MemMap, PageTemplate};
-use crate::page::{FrameState, Tag};
+use crate::memmap::{MapWriter, MemMap};
+use crate::page::{FrameState, MapContent, PageTemplate, Tag};
 use crate::platform::{InitProgress, MapNotBacked, Platform};
 use crate::units::{Geometry, MigrateType, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::{PageblockMap, ZoneView, pieces, poison};

@@ -133,7 +133,8 @@ impl<P: Platform> BringUp<'_, P> {
         let elapsed_ns = begin.zip(self.platform.clock_ns()).map(|(begin, end)| end - begin);
         let Tally { pages, freed } = &pass.tally;
         let (pages, freed) = (pages.load(Ordering::Relaxed), freed.load(Ordering::Relaxed));
-        let done = NodeInit { node, threads, jobs: count, pages: PageCount(pages), freed: PageCount(freed), elapsed_ns };
+        let done =
+            NodeInit { node, threads, jobs: count, pages: PageCount(pages), freed: PageCount(freed), elapsed_ns };
         self.platform.init_progress(InitProgress::NodeDone(done));
     }
 
@@ -312,7 +313,8 @@ impl<P: Platform> NodePass<'_, P> {
     fn by_ranges(&self, sections: &NodeSections) -> (u64, usize) {
         let tables = self.bring_up.tables;
         let (mut count, mut most) = (0, 1);
-        for (range, _) in tables.free_ranges_in(self.bring_up.map.range()).filter(|(_, zone)| zone.node() == self.node) {
+        for (range, _) in tables.free_ranges_in(self.bring_up.map.range()).filter(|(_, zone)| zone.node() == self.node)
+        {
             let threads = self.run(range.start.0, range.count().0, &|frames| {
                 let range = PfnRange { start: Pfn(frames.start), end: Pfn(frames.end) };
                 match self.grain {

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use crate::memmap::MapContent;
+use crate::page::MapContent;
 use crate::units::{ByteSize, CpuId, NodeId, PageCount, PfnRange};
 use crate::zone::WatermarkOptionsError;
 
@@ -113,10 +113,16 @@ impl fmt::Display for BootError {
                 write!(f, "initialiser none writes nothing: content {content} needs another, such as stream")
             }
             Self::BadThreads { threads, cpus } => {
-                write!(f, "{threads} threads to initialise the memory map: at least 1, at most one for each of {cpus} CPUs")
+                write!(
+                    f,
+                    "{threads} threads to initialise the memory map: at least 1, at most one for each of {cpus} CPUs"
+                )
             }
             Self::BadAlignment { alignment, least } => {
-                write!(f, "jobs aligned to {alignment}: must be a power of two, at least a maximum-order block ({least})")
+                write!(
+                    f,
+                    "jobs aligned to {alignment}: must be a power of two, at least a maximum-order block ({least})"
+                )
             }
             Self::MapNotBacked(range) => write!(f, "no memory for the page structures of {range}"),
             Self::WorkerPanicked => f.write_str("a worker panicked while it initialised the memory map"),

@@ -3,7 +3,9 @@
 use core::ptr::NonNull;
 
 use super::tables::{HeaderWord, MAGIC, VERSION};
-use super::{BootError, BringUp, Layout, MAX_NODES, MemorySource, SectionEntry, Tables, YardConfig, ZONE_CHOICES};
+use super::{
+    BootError, BringUp, Layout, MAX_NODES, MemorySource, Poisoning, SectionEntry, Tables, YardConfig, ZONE_CHOICES,
+};
 use crate::memmap::{MapWriter, MemMap};
 use crate::platform::Platform;
 use crate::sync::Ordering;

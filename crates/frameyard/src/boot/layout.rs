@@ -192,7 +192,8 @@ impl Layout {
         let (mut ranges, mut free_ranges) = (0, 0);
         cutter.for_each_range(memory, &mut |_, _| ranges += 1);
         cutter.for_each_free_range(memory, &mut |_, _| free_ranges += 1);
-        let (spans, control_bytes) = plan_tables(frames, &found, config, [ranges, free_ranges]).ok_or(BootError::TooLarge)?;
+        let (spans, control_bytes) =
+            plan_tables(frames, &found, config, [ranges, free_ranges]).ok_or(BootError::TooLarge)?;
         let present = PageCount(found.present);
         Ok(Self { frames, nodes: found.nodes, cutter, spans, control_bytes, present })
     }

@@ -3,8 +3,10 @@
 use core::fmt;
 use core::str::FromStr;
 
-use crate::memmap::{Initialiser, MapContent, UnknownName};
 use super::BootError;
+use crate::memmap::Initialiser;
+use crate::page::MapContent;
+use crate::units::UnknownName;
 use crate::units::{Geometry, PageCount};
 
 /// When the memory map is initialised.

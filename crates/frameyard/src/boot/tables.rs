@@ -2,9 +2,9 @@
 
 use core::ptr::NonNull;
 
+use super::claims::Claims;
 use crate::control::{ControlRegion, TableSpan};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
-use super::claims::Claims;
 use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
 use crate::zone::Zone;
 use crate::zone::pcp::PerCpuPages;

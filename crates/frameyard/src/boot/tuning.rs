@@ -8,7 +8,9 @@ use super::{BootError, Tables};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, Geometry, NodeId, PageCount, ZoneId, ZoneKind};
-use crate::zone::{PcpSizes, PcpSizing, PcpZone, WatermarkOptions, WatermarkOptionsError, Zone, ZoneSizing, size_zones};
+use crate::zone::{
+    PcpSizes, PcpSizing, PcpZone, WatermarkOptions, WatermarkOptionsError, Zone, ZoneSizing, size_zones,
+};
 
 /// The most huge-page blocks that one CPU keeps of one zone.
 const MAX_HUGE_BLOCKS: u64 = 8;

@@ -1,7 +1,10 @@
-//! What the pages of a fresh memory map hold, and by which means they are written.
+//! By which means the pages of a fresh memory map are written.
 
 use core::fmt;
 use core::str::FromStr;
+
+use crate::page::MapContent;
+use crate::units::UnknownName;
 
 /// How the pages of the memory map are written when they come up. For one content all leave the same bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -17,16 +20,6 @@ pub enum Initialiser {
     StoresPerPage,
     /// Whole lines from registers, past the caches; where the content is zero, the machine's fastest zeroing.
     Stream,
-}
-
-/// What a page holds before anything begins there.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum MapContent {
-    /// Zero: node and zone come from the section, and all counts begin at zero.
-    #[default]
-    Zero,
-    /// As in the kernel, every page carries its node, zone and section, and counts that begin at other values.
-    Kernel,
 }
 
 impl Initialiser {
@@ -52,34 +45,6 @@ impl Initialiser {
     }
 }
 
-impl MapContent {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Zero, Self::Kernel];
-
-    /// The name used on command lines and in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Zero => "zero",
-            Self::Kernel => "kernel",
-        }
-    }
-}
-
-/// A name that none of the choices has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct UnknownName {
-    pub(crate) choices: &'static str,
-}
-
-impl fmt::Display for UnknownName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "no such choice: write one of {}", self.choices)
-    }
-}
-
-impl core::error::Error for UnknownName {}
-
 impl FromStr for Initialiser {
     type Err = UnknownName;
 
@@ -89,22 +54,7 @@ impl FromStr for Initialiser {
     }
 }
 
-impl FromStr for MapContent {
-    type Err = UnknownName;
-
-    fn from_str(text: &str) -> Result<Self, UnknownName> {
-        let choices = "zero, kernel";
-        Self::ALL.into_iter().find(|choice| choice.name() == text).ok_or(UnknownName { choices })
-    }
-}
-
 impl fmt::Display for Initialiser {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
-
-impl fmt::Display for MapContent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
     }

@@ -154,7 +154,12 @@ impl<P: Platform> Yard<P> {
         compare("free CMA pages", view.id, zone.free_cma_racy().0, recount.free_pages_of(MigrateType::Cma))?;
         let present = zone.facts.present.load(crate::sync::Ordering::Relaxed);
         compare("present pages", view.id, present, recount.covered)?;
-        compare("managed pages", view.id, zone.managed().0, recount.covered - recount.reserved - (recount.pending - counted))?;
+        compare(
+            "managed pages",
+            view.id,
+            zone.managed().0,
+            recount.covered - recount.reserved - (recount.pending - counted),
+        )?;
         compare("high-atomic pages", view.id, zone.reserved_highatomic_racy().0, recount.highatomic)
     }
 

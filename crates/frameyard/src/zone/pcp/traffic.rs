@@ -9,7 +9,7 @@ use super::{ARRAY, Group, ListId, LockedPcp, PcpList, add, sub};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::units::{Order, PageCount, Pfn, PfnRange};
 use crate::zone::fallback::BlockRequest;
 use crate::zone::{LockedZone, ZoneView, add_exclusive, pieces};
 

@@ -1,0 +1,102 @@
+//! What a page holds before anything begins there.
+
+use core::fmt;
+use core::str::FromStr;
+
+use super::PAYLOAD_WORDS;
+use crate::units::{UnknownName, ZoneId};
+
+/// What a page holds before anything begins there.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum MapContent {
+    /// Zero: node and zone come from the section, and all counts begin at zero.
+    #[default]
+    Zero,
+    /// As in the kernel, every page carries its node, zone and section, and counts that begin at other values.
+    Kernel,
+}
+
+impl MapContent {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Zero, Self::Kernel];
+
+    /// The name used on command lines and in tables.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Zero => "zero",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
+impl FromStr for MapContent {
+    type Err = UnknownName;
+
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
+        let choices = "zero, kernel";
+        Self::ALL.into_iter().find(|choice| choice.name() == text).ok_or(UnknownName { choices })
+    }
+}
+
+impl fmt::Display for MapContent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// How many 8-byte words a page has.
+pub(crate) const WORDS: usize = 2 + PAYLOAD_WORDS;
+/// The payload word that names zone and section of a page of kernel-like content.
+pub(crate) const IDENTITY: usize = 2;
+/// The payload word that holds the counts of a page of kernel-like content.
+pub(crate) const COUNTS: usize = 3;
+
+/// The eight words of a page before anything begins there; constant over a range of frames.
+///
+/// Word 0 is the tag, word 1 holds `next` in its low and `prev` in its high half, the others are the payload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PageTemplate(pub(crate) [u64; WORDS]);
+
+impl PageTemplate {
+    /// An interior page without content of its own.
+    pub(crate) const ZERO: Self = Self([0; WORDS]);
+
+    /// What a page of that section holds, with the zone that its frame belongs to; a hole belongs to none.
+    ///
+    /// The kernel's content is what its `__init_single_page` writes: the links to zone, node and section that it
+    /// keeps in the page's flags, and its counts. Both say the same of every free frame, so a template serves a
+    /// whole range.
+    pub(crate) fn of(content: MapContent, section: u64, zone: Option<ZoneId>) -> Self {
+        let mut words = [0; WORDS];
+        match content {
+            MapContent::Zero => {}
+            MapContent::Kernel => {
+                debug_assert!(section < 1 << 32, "section {section} has no room in 32 bits");
+                words[IDENTITY] = zone.map_or(0, |zone| u64::from(zone.0) + 1) | section << 32;
+                words[COUNTS] = u64::from(u32::MAX) << 32;
+            }
+        }
+        Self(words)
+    }
+
+    /// The words as they stand in memory, where the two links are words of 4 bytes.
+    pub(crate) fn in_memory(self) -> [u64; WORDS] {
+        let mut words = self.0;
+        if cfg!(target_endian = "big") {
+            words[1] = words[1].rotate_left(32);
+        }
+        words
+    }
+
+    /// The words behind tag and links.
+    #[inline]
+    pub(crate) fn payload(self) -> [u64; PAYLOAD_WORDS] {
+        core::array::from_fn(|word| self.0[WORDS - PAYLOAD_WORDS + word])
+    }
+
+    /// The words that are not zero, one bit each.
+    pub(crate) fn used(self) -> u8 {
+        self.0.iter().rev().fold(0, |mask, word| mask << 1 | u8::from(*word != 0))
+    }
+}

@@ -150,7 +150,7 @@ fn two_pass_alone_writes_before_the_content_is_known() {
 #[test]
 fn kernel_like_content_names_zone_and_section_and_begins_its_counts() {
     let content = PageTemplate::of(MapContent::Kernel, 0x12_3456, Some(ZONE));
-    let identity = 0x12_3456 << 32 | u64::from(ZONE.0) + 1;
+    let identity = (0x12_3456 << 32) | (u64::from(ZONE.0) + 1);
     assert_eq!(content.0, [0, 0, identity, 0xffff_ffff_0000_0000, 0, 0, 0, 0]);
     let hole = PageTemplate::of(MapContent::Kernel, 0x12_3456, None);
     assert_eq!(hole.0, [0, 0, 0x12_3456 << 32, 0xffff_ffff_0000_0000, 0, 0, 0, 0]);

@@ -6,8 +6,9 @@
 //! writer made after [`MapWriter::finish`]. The writes happen before that store, and every use of the pages'
 //! atomics happens after the `Acquire` load that read it. The bits of a word are the same either way.
 //!
-//! This module and its parts hold all unsafe code of bring-up: [`stores`] the portable ways, [`streaming`] whole
-//! lines past the caches. Under the model checker a page is no plain memory, and all writers go through its atomics.
+//! This module's parts: `stores` has the portable ways; `x86_64` writes whole lines past the caches, and `portable`
+//! stands in for it elsewhere. Under the model checker a page is no plain memory: there all writers go through its
+//! atomics (`modelled`).
 
 use core::ptr::NonNull;
 
@@ -15,29 +16,34 @@ use super::{Initialiser, MapContent};
 use crate::page::{PAYLOAD_WORDS, Page};
 use crate::units::ZoneId;
 
+#[cfg(loom)]
+mod modelled;
+#[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
+mod portable;
 #[cfg(not(loom))]
 mod stores;
-#[cfg(loom)]
-#[path = "writer/modelled.rs"]
-mod stores;
-#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
-#[path = "writer/x86_64.rs"]
-mod streaming;
-#[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
-#[path = "writer/portable.rs"]
-mod streaming;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+mod x86_64;
 
-use streaming::Streaming;
+#[cfg(loom)]
+use modelled as stores;
+#[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
+use portable::Streaming;
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+use x86_64::Streaming;
 
 /// How many 8-byte words a page has.
 const WORDS: usize = 2 + PAYLOAD_WORDS;
 /// The bytes of a page structure.
 const PAGE_BYTES: usize = 8 * WORDS;
-/// The payload word that names zone and section of a page of kernel-like content.
+/// The word that names zone and section of a page of kernel-like content.
+///
+/// Both words that are not zero stand in the first half of the line: on an AMD EPYC of the Zen 4 family streaming
+/// stores write 56 GB/s of lines whose second half is zero, and 28 GB/s of lines where anything there is not.
 const IDENTITY: usize = 2;
-/// The payload word that holds the counts of a page of kernel-like content.
+/// The word that holds the counts of a page of kernel-like content.
 const COUNTS: usize = 3;
 
 /// The eight words of a page before anything begins there; constant over a range of frames.

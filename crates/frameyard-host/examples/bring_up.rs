@@ -40,9 +40,7 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         ..YardConfig::new(&[NodeId(0)])
     };
     let host = HostTopology::current()?;
-    let yard = HostYard::builder()
-        .backing(Backing::Phantom)
-        .huge_pages(HugePages::Never)
-        .build(&table, &config, &host)?;
+    let yard =
+        HostYard::builder().backing(Backing::Phantom).huge_pages(HugePages::Never).build(&table, &config, &host)?;
     if yard.free_pages() == PageCount(frames) { Ok(()) } else { Err("frames are missing".into()) }
 }

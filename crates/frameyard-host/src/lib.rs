@@ -49,6 +49,7 @@ mod memory;
 mod platform;
 mod prefault;
 mod processes;
+mod processor_use;
 mod region;
 mod resident;
 mod shared;
@@ -69,6 +70,7 @@ pub use memory::{
 pub use platform::{CpuIdentity, HostPlatform, PopulateMap, RseqUnavailable};
 pub use prefault::PrefaultProgress;
 pub use processes::{WorkerError, Workers, spawn_workers};
+pub use processor_use::ProcessorUse;
 pub use region::Region;
 pub use resident::ResidentSize;
 pub use shared::{HeaderError, InheritedFile, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::ops::Deref;
 
-use frameyard::{AttachError, BootError, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard, YardConfig};
+use frameyard::{
+    AttachError, BootError, InitMode, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard,
+    YardConfig,
+};
 
 use crate::init_watch::InitWatch;
 use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames};
@@ -72,7 +75,7 @@ impl HostYardBuilder {
     }
 
     /// Whether huge pages are advised, for frames and memory map; they are by default. The map of phantom frames
-    /// never gets them: it is written at few places.
+    /// gets them only where all of it is written when it comes up: else it is touched at few places.
     #[must_use]
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
         self.huge_pages = huge_pages;
@@ -124,7 +127,7 @@ impl HostYardBuilder {
     ) -> Result<HostYard, HostYardError> {
         let memory = CollectedMemory::of(memory);
         let layout = Layout::plan(&memory.table(), config)?;
-        let map_advice = if self.backing == Backing::Phantom { HugePages::Never } else { self.huge_pages };
+        let map_advice = if self.map_is_sparse(config) { HugePages::Never } else { self.huge_pages };
         let regions = (
             Region::zeroed(layout.map_bytes(), map_advice)?,
             Region::zeroed(layout.control_bytes(), HugePages::Never)?,
@@ -186,6 +189,13 @@ impl HostYardBuilder {
             return Err(AttachError::Damaged.into());
         }
         Ok(HostYard { yard })
+    }
+
+    /// Whether the map is written at few places: frames that nobody has bytes of are not allocated by the million, and
+    /// their map is not written as it comes up.
+    fn map_is_sparse(&self, config: &YardConfig<'_>) -> bool {
+        let written = config.map_init.initialiser != Initialiser::None && config.map_init.mode != InitMode::Lazy;
+        self.backing == Backing::Phantom && !written
     }
 
     fn platform(&self, frames: HostMemory, host: &HostTopology) -> Result<HostPlatform, RseqUnavailable> {

@@ -3,7 +3,10 @@
 use std::fmt;
 use std::ops::Deref;
 
-use frameyard::{AttachError, BootError, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard, YardConfig};
+use frameyard::{
+    AttachError, BootError, ByteSize, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard,
+    YardConfig,
+};
 
 use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames};
 use crate::platform::{CpuIdentity, HostPlatform, RseqUnavailable};
@@ -39,17 +42,24 @@ impl Deref for HostYard {
 }
 
 /// How a [`HostYard`] is to be made.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct HostYardBuilder {
     backing: Backing,
     huge_pages: HugePages,
     binding: NodeBinding,
     identity: Option<CpuIdentity>,
+    map_region: Option<Region>,
 }
 
 impl Default for HostYardBuilder {
     fn default() -> Self {
-        Self { backing: Backing::Anonymous, huge_pages: HugePages::Advise, binding: NodeBinding::Bind, identity: None }
+        Self {
+            backing: Backing::Anonymous,
+            huge_pages: HugePages::Advise,
+            binding: NodeBinding::Bind,
+            identity: None,
+            map_region: None,
+        }
     }
 }
 
@@ -62,7 +72,7 @@ impl HostYardBuilder {
     }
 
     /// Whether huge pages are advised, for frames and memory map; they are by default. The map of phantom frames
-    /// never gets them: it is written at few places.
+    /// gets them only where its initialiser writes all of it: else it is written at few places.
     #[must_use]
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
         self.huge_pages = huge_pages;
@@ -83,6 +93,15 @@ impl HostYardBuilder {
         self
     }
 
+    /// The memory of the map, which the caller made and may have pre-faulted. It has to be private and as large as
+    /// the layout says; where the initialiser is [`Initialiser::None`], zeroed too. Only [`build`](Self::build)
+    /// looks at it.
+    #[must_use]
+    pub fn map_region(mut self, region: Region) -> Self {
+        self.map_region = Some(region);
+        self
+    }
+
     /// Makes a yard for this process alone. No frame is touched, unless they are all poisoned.
     ///
     /// The memory source is asked once: what it says later changes nothing.
@@ -91,18 +110,15 @@ impl HostYardBuilder {
     ///
     /// [`HostYardError`] says which part cannot be had.
     pub fn build(
-        self,
+        mut self,
         memory: &dyn MemorySource,
         config: &YardConfig<'_>,
         host: &HostTopology,
     ) -> Result<HostYard, HostYardError> {
         let memory = CollectedMemory::of(memory);
         let layout = Layout::plan(&memory.table(), config)?;
-        let map_advice = if self.backing == Backing::Phantom { HugePages::Never } else { self.huge_pages };
-        let regions = (
-            Region::zeroed(layout.map_bytes(), map_advice)?,
-            Region::zeroed(layout.control_bytes(), HugePages::Never)?,
-        );
+        let map = self.map_for(&layout, config)?;
+        let regions = (map, Region::zeroed(layout.control_bytes(), HugePages::Never)?);
         let frames = HostMemory::builder(config.geometry, &memory.node_frames()).backing(self.backing.clone());
         let frames = match self.backing {
             Backing::Phantom => frames,
@@ -160,6 +176,27 @@ impl HostYardBuilder {
             return Err(AttachError::Damaged.into());
         }
         Ok(HostYard { yard })
+    }
+
+    /// The region of the memory map: the caller's, where it will do, or a new one.
+    fn map_for(&mut self, layout: &Layout, config: &YardConfig<'_>) -> Result<Region, HostYardError> {
+        let is_written = config.map_init.initialiser != Initialiser::None;
+        let Some(region) = self.map_region.take() else {
+            let is_sparse = self.backing == Backing::Phantom && !is_written;
+            let advice = if is_sparse { HugePages::Never } else { self.huge_pages };
+            return Ok(Region::zeroed(layout.map_bytes(), advice)?);
+        };
+        if !region.is_private() {
+            return Err(HostYardError::MapRegion(MapRegionProblem::Shared));
+        }
+        if region.size() < layout.map_bytes() {
+            let (given, needed) = (region.size(), layout.map_bytes());
+            return Err(HostYardError::MapRegion(MapRegionProblem::TooSmall { given, needed }));
+        }
+        if !is_written && !region.is_zeroed() {
+            return Err(HostYardError::MapRegion(MapRegionProblem::NotZeroed));
+        }
+        Ok(region)
     }
 
     fn platform(&self, frames: HostMemory, host: &HostTopology) -> Result<HostPlatform, RseqUnavailable> {
@@ -229,6 +266,13 @@ impl HostYard {
     pub fn control_region(&self) -> &Region {
         self.yard.control()
     }
+
+    /// Ends the yard and gives back the region of its memory map, with whatever stands in it; in a shared yard, this
+    /// process's view of it.
+    #[must_use]
+    pub fn into_map_region(self) -> Region {
+        self.yard.into_map()
+    }
 }
 
 /// Why a yard cannot be made on this host.
@@ -245,7 +289,42 @@ pub enum HostYardError {
     Attach(AttachError),
     /// `rseq` was asked for and is not there.
     Rseq(RseqUnavailable),
+    /// The region given for the memory map will not do.
+    MapRegion(MapRegionProblem),
 }
+
+/// Why a region cannot be a yard's memory map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum MapRegionProblem {
+    /// It is smaller than planned.
+    TooSmall {
+        /// How large it is.
+        given: ByteSize,
+        /// How large it must be.
+        needed: ByteSize,
+    },
+    /// It was written to, and nobody would write it again.
+    NotZeroed,
+    /// Other processes may write to it.
+    Shared,
+}
+
+impl fmt::Display for MapRegionProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooSmall { given, needed } => {
+                write!(f, "the region for the memory map has {given}: {needed} are needed")
+            }
+            Self::NotZeroed => f.write_str(
+                "the region for the memory map was written to, and initialiser none counts on zeroes: zero it or choose another initialiser",
+            ),
+            Self::Shared => f.write_str("the region for the memory map is shared with others: give a private one"),
+        }
+    }
+}
+
+impl std::error::Error for MapRegionProblem {}
 
 impl fmt::Display for HostYardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -255,6 +334,7 @@ impl fmt::Display for HostYardError {
             Self::File(error) => error.fmt(f),
             Self::Attach(error) => error.fmt(f),
             Self::Rseq(error) => error.fmt(f),
+            Self::MapRegion(problem) => problem.fmt(f),
         }
     }
 }
@@ -268,6 +348,7 @@ impl std::error::Error for HostYardError {
             Self::File(error) => error.source(),
             Self::Attach(error) => error.source(),
             Self::Rseq(error) => error.source(),
+            Self::MapRegion(problem) => problem.source(),
         }
     }
 }

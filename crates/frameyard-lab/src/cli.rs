@@ -3,6 +3,7 @@
 //! Each command has a struct of its own under here; groups of options that several share
 //! ([`MachineArgs`], [`YardArgs`], [`RunArgs`], [`OutputArgs`]) are flattened into it.
 
+mod init_args;
 mod machine_args;
 mod machines_args;
 mod run_args;
@@ -19,6 +20,7 @@ use clap_complete::Shell;
 use crate::Failure;
 use crate::version::LONG_VERSION;
 
+pub use init_args::{InitArgs, usual_initialiser};
 pub use machine_args::{GeometryArgs, MachineArgs};
 pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
 pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};

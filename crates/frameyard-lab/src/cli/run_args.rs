@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use frameyard::Order;
 
 use super::values::{order, positive_number};
-use super::{AccessKind, MachineArgs, OutputArgs, Policy, TaskMode, YardArgs};
+use super::{AccessKind, InitArgs, MachineArgs, OutputArgs, Policy, TaskMode, YardArgs};
 
 /// Who runs a workload, how often, and under which policies.
 #[derive(Args, Clone, Debug)]
@@ -76,6 +76,9 @@ pub struct AllocArgs {
     /// The yard.
     #[command(flatten)]
     pub yard: YardArgs,
+    /// How the memory map comes up.
+    #[command(flatten)]
+    pub init: InitArgs,
     /// The runs.
     #[command(flatten)]
     pub runs: RunArgs,

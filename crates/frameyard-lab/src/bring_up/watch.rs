@@ -1,0 +1,75 @@
+//! What is seen from outside while a memory map comes up.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use frameyard::{InitMode, Initialiser, MapInit, NodeInit, PageCount};
+use frameyard_host::HostYardBuilder;
+
+use crate::output;
+
+/// What the platform is told while the map comes up. Clones look at the same.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Watch {}
+
+impl Watch {
+    /// A builder whose yard tells this watch.
+    pub(crate) fn attach(&self, builder: HostYardBuilder) -> HostYardBuilder {
+        builder
+    }
+
+    /// Page structures written so far.
+    pub(crate) fn pages(&self) -> PageCount {
+        PageCount(0)
+    }
+
+    /// What each pass over a node's map did, by node. Empty where there was none.
+    pub(crate) fn nodes(&self) -> Vec<NodeInit> {
+        Vec::new()
+    }
+}
+
+/// How often the bar is drawn again.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Does `work` with a sign of life for who waits at a terminal: a bar where the map is written in one go, which
+/// counts its pages up to `total`, else a spinner.
+pub(super) fn watched<T>(name: &str, map: &MapInit, total: PageCount, watch: &Watch, work: impl FnOnce() -> T) -> T {
+    if map.initialiser == Initialiser::None || map.mode == InitMode::Lazy {
+        let sign = output::spinner(format!("bringing up {name}"));
+        let done = work();
+        sign.finish_and_clear();
+        return done;
+    }
+    let bar = output::progress_bar("initialising the memory map", total.0);
+    if bar.is_hidden() {
+        return work();
+    }
+    let ended = AtomicBool::new(false);
+    let done = thread::scope(|scope| {
+        let follower = scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                bar.set_position(watch.pages().0.min(total.0));
+                thread::park_timeout(TICK);
+            }
+        });
+        // Also where the work panics, so that the follower ends.
+        let _end = OnDrop(|| {
+            ended.store(true, Ordering::Relaxed);
+            follower.thread().unpark();
+        });
+        work()
+    });
+    bar.finish_and_clear();
+    done
+}
+
+/// Calls a function when it is dropped.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use frameyard::{InitMode, Initialiser, MapInit, NodeInit, PageCount};
 use frameyard_host::HostYardBuilder;
+use indicatif::ProgressBar;
 
 use crate::output;
 
@@ -46,8 +47,15 @@ pub(super) fn watched<T>(name: &str, map: &MapInit, total: PageCount, watch: &Wa
     if bar.is_hidden() {
         return work();
     }
+    let done = followed(&bar, total, watch, work);
+    bar.finish_and_clear();
+    done
+}
+
+/// Does `work` while a thread keeps the bar where the watch is.
+fn followed<T>(bar: &ProgressBar, total: PageCount, watch: &Watch, work: impl FnOnce() -> T) -> T {
     let ended = AtomicBool::new(false);
-    let done = thread::scope(|scope| {
+    thread::scope(|scope| {
         let follower = scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
                 bar.set_position(watch.pages().0.min(total.0));
@@ -60,9 +68,7 @@ pub(super) fn watched<T>(name: &str, map: &MapInit, total: PageCount, watch: &Wa
             follower.thread().unpark();
         });
         work()
-    });
-    bar.finish_and_clear();
-    done
+    })
 }
 
 /// Calls a function when it is dropped.
@@ -71,5 +77,27 @@ struct OnDrop<F: Fn()>(F);
 impl<F: Fn()> Drop for OnDrop<F> {
     fn drop(&mut self) {
         (self.0)();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn work_is_followed_to_its_end_even_where_that_is_a_panic() {
+        let (bar, watch, total) = (ProgressBar::hidden(), Watch::default(), PageCount(8));
+        assert_eq!(followed(&bar, total, &watch, || 7), 7);
+        let panicked = catch_unwind(AssertUnwindSafe(|| followed(&bar, total, &watch, || assert_eq!(1, 2, "stop"))));
+        assert!(panicked.is_err());
+    }
+
+    #[test]
+    fn with_and_without_a_map_to_write_the_work_is_done() {
+        for initialiser in Initialiser::ALL {
+            let init = MapInit { initialiser, ..MapInit::default() };
+            assert_eq!(watched("x", &init, PageCount(8), &Watch::default(), || 5), 5);
+        }
     }
 }

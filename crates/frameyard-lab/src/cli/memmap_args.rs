@@ -46,8 +46,8 @@ pub struct MemmapArgs {
     #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = positive_count)]
     pub frames: Vec<NonZeroU64>,
 
-    /// Punch so many holes of one frame into the memory [default: none, and 4096 in two further rows a size that
-    /// compare the cuttings]
+    /// Punch so many holes of one frame into the memory [default: none; where all ways are swept, 4096 in
+    /// two further rows of each size, which compare the cuttings]
     #[arg(long, value_name = "N")]
     pub holes: Option<u64>,
 

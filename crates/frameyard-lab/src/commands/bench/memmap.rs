@@ -33,7 +33,8 @@ pub(super) fn run(args: &MemmapArgs) -> Result<(), Failure> {
     for (place, cases) in &sweep.groups {
         bench.prepare(*place)?;
         for case in cases {
-            rows.push(Row::new(case, &bench.measure(case)?));
+            let measured = bench.measure(case)?;
+            rows.push((Row::new(case, &measured), Spread::of(measured.bytes_per_s)));
         }
     }
     bar.finish_and_clear();
@@ -84,7 +85,7 @@ impl Row {
         }
     }
 
-    fn cells(&self) -> [String; 13] {
+    fn cells(&self, rates: Option<Spread>) -> [String; 13] {
         let missing = || "-".to_owned();
         let rate = |rate: Option<f64>| rate.map_or_else(missing, |rate| format!("{:.1}", rate / 1e9));
         let ms = |ns: Option<u64>| ns.map_or_else(missing, |ns| format!("{:.2}", ns as f64 / 1e6));
@@ -98,7 +99,9 @@ impl Row {
             RoundedSize(frameyard::ByteSize(self.map_bytes)).to_string(),
             self.holes.to_string(),
             ms(self.init_ns),
-            rate(self.bytes_per_s),
+            rates.map_or_else(missing, |Spread { median, min, max }| {
+                format!("{:.1} ({:.1}–{:.1})", median / 1e9, min / 1e9, max / 1e9)
+            }),
             rate(self.limit_bytes_per_s),
             self.limit_fraction.map_or_else(missing, |part| format!("{part:.2}")),
             self.first_alloc_ns.map_or_else(missing, |ns| format!("{:.1}", ns as f64 / 1e3)),
@@ -106,9 +109,9 @@ impl Row {
     }
 }
 
-/// All rows of a run.
+/// All rows of a run, and how their rates spread.
 struct Measurements {
-    rows: Vec<Row>,
+    rows: Vec<(Row, Option<Spread>)>,
 }
 
 impl Outcome for Measurements {
@@ -125,7 +128,7 @@ impl Outcome for Measurements {
     }
 
     fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
+        Rows::of(&self.rows.iter().map(|(row, _)| row).collect::<Vec<_>>())
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
@@ -144,13 +147,13 @@ impl Outcome for Measurements {
             "of limit",
             "first alloc µs",
         ]);
-        for row in &self.rows {
-            table.push(row.cells());
+        for (row, rates) in &self.rows {
+            table.push(row.cells(*rates));
         }
         table.write(out)?;
         writeln!(
             out,
-            "\nMedians. GB/s are of memory map, faulted in before but for lazy rows. The limit is the faster of memset \
+            "\nMedians (least–most). GB/s are of memory map, faulted in before but for lazy rows. The limit is the faster of memset \
              and bare streaming stores on the same memory, by as many threads, with zeroes for content zero."
         )
     }

@@ -97,7 +97,8 @@ mod x86 {
 
         #[test]
         fn every_width_writes_the_same() {
-            let widths: [(&str, bool, fn(&mut [u8])); 3] = [
+            type Writer = fn(&mut [u8]);
+            let widths: [(&str, bool, Writer); 3] = [
                 // SAFETY: called only where the CPU has it, as the second field says.
                 ("avx512", is_x86_feature_detected!("avx512f"), |bytes| unsafe { avx512(bytes, &LINE) }),
                 // SAFETY: as above.

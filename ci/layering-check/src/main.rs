@@ -14,7 +14,7 @@ use std::process::ExitCode;
 
 /// The modules of the core, bottom-up.
 const MODULES: &[&str] =
-    &["units", "gfp", "sync", "platform", "page", "memmap", "memblock", "control", "zone", "boot", "yard", "report"];
+    &["units", "gfp", "sync", "platform", "job", "page", "memmap", "memblock", "control", "zone", "boot", "yard", "report"];
 
 /// The crates, bottom-up.
 const CRATES: &[&str] = &["frameyard", "frameyard-vm", "frameyard-host", "frameyard-sim", "frameyard-lab"];

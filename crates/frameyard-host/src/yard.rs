@@ -8,8 +8,9 @@ use frameyard::{
     YardConfig,
 };
 
+use crate::init_watch::InitWatch;
 use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames};
-use crate::platform::{CpuIdentity, HostPlatform, RseqUnavailable};
+use crate::platform::{CpuIdentity, HostPlatform, PopulateMap, RseqUnavailable};
 use crate::region::Region;
 use crate::shared::{SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
 use crate::sys::yard::OwnedYard;
@@ -49,6 +50,8 @@ pub struct HostYardBuilder {
     binding: NodeBinding,
     identity: Option<CpuIdentity>,
     map_region: Option<Region>,
+    init_watch: Option<InitWatch>,
+    populate_map: PopulateMap,
 }
 
 impl Default for HostYardBuilder {
@@ -59,6 +62,8 @@ impl Default for HostYardBuilder {
             binding: NodeBinding::Bind,
             identity: None,
             map_region: None,
+            init_watch: None,
+            populate_map: PopulateMap::No,
         }
     }
 }
@@ -102,6 +107,22 @@ impl HostYardBuilder {
         self
     }
 
+    /// Lets `watch` see how the memory map comes up, from the creation of the yard on.
+    ///
+    /// A watch of several yards sees them together. Of a yard in a memory file it sees what this process does.
+    #[must_use]
+    pub fn init_watch(mut self, watch: &InitWatch) -> Self {
+        self.init_watch = Some(watch.clone());
+        self
+    }
+
+    /// Whether memory for the memory map is asked for before it is written; by default it is not.
+    #[must_use]
+    pub fn populate_map(mut self, populate: PopulateMap) -> Self {
+        self.populate_map = populate;
+        self
+    }
+
     /// Makes a yard for this process alone. No frame is touched, unless they are all poisoned.
     ///
     /// The memory source is asked once: what it says later changes nothing.
@@ -130,8 +151,8 @@ impl HostYardBuilder {
 
     /// Makes a yard in a memory file, for this process and those that inherit the file.
     ///
-    /// Of the builder's settings only the identity is looked at: in a memory file huge pages are the host's choice,
-    /// and frames are bound to the host's nodes wherever it has several.
+    /// Of the builder's settings backing, huge pages and binding are not looked at: in a memory file huge pages are
+    /// the host's choice, and frames are bound to the host's nodes wherever it has several.
     ///
     /// # Errors
     ///
@@ -200,7 +221,10 @@ impl HostYardBuilder {
     }
 
     fn platform(&self, frames: HostMemory, host: &HostTopology) -> Result<HostPlatform, RseqUnavailable> {
-        let platform = HostPlatform::new(frames, host);
+        let mut platform = HostPlatform::new(frames, host).with_populate_map(self.populate_map);
+        if let Some(watch) = &self.init_watch {
+            platform = platform.with_init_watch(watch);
+        }
         match self.identity {
             Some(identity) => platform.with_identity(identity),
             None => Ok(platform),

@@ -10,6 +10,7 @@
 mod boot;
 mod control;
 mod gfp;
+mod job;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod memblock;
@@ -27,6 +28,7 @@ pub use boot::{
     PcpReset, Poisoning, YardConfig, ZoneLimits,
 };
 pub use gfp::Gfp;
+pub use job::{JobError, ParallelJob, RunError};
 pub use memblock::{
     AllocDirection, EarlyBlock, EarlyMemory, EarlyRequest, FreeRanges, Memblock, MemblockError, MovableNodes,
     NodeChoice, NodeFilter, NothingMapped, PfnRanges, Region, RegionFlags, RegionList,

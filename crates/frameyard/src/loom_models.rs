@@ -2,7 +2,8 @@
 //!
 //! They run the production code: a yard is brought up by [`Yard::create`](crate::Yard::create) on a region of
 //! modelled atomics, each thread attaches a view of its own, and the validator recounts everything at the end
-//! of each execution. Only sizes differ: one small order, batches of two frames, arrays of four.
+//! of each execution. Only sizes differ: one small order, batches of two frames, arrays of four. The model of a
+//! parallel job needs no yard.
 //!
 //! Each protocol has a model that holds, and the same model again with one thing broken, which must fail: a
 //! lock that does not acquire, release or exclude ([`Flaw`](machine::Flaw), by [`Platform`](crate::Platform)
@@ -18,6 +19,7 @@
 //! together take about half a minute on two CPUs. Without a bound the models of three threads have no end in sight.
 
 mod machine;
+mod parallel_job;
 mod per_cpu_lists;
 mod publication;
 mod racing_frees;

@@ -5,29 +5,29 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::{InitMode, Initialiser, MapInit, NodeInit, PageCount};
-use frameyard_host::HostYardBuilder;
+use frameyard_host::{HostYardBuilder, InitWatch};
 use indicatif::ProgressBar;
 
 use crate::output;
 
 /// What the platform is told while the map comes up. Clones look at the same.
 #[derive(Clone, Default, Debug)]
-pub(crate) struct Watch {}
+pub(crate) struct Watch(InitWatch);
 
 impl Watch {
     /// A builder whose yard tells this watch.
     pub(crate) fn attach(&self, builder: HostYardBuilder) -> HostYardBuilder {
-        builder
+        builder.init_watch(&self.0)
     }
 
     /// Page structures written so far.
     pub(crate) fn pages(&self) -> PageCount {
-        PageCount(0)
+        self.0.pages()
     }
 
     /// What each pass over a node's map did, by node. Empty where there was none.
     pub(crate) fn nodes(&self) -> Vec<NodeInit> {
-        Vec::new()
+        self.0.nodes()
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) enum Weakness {
     RelaxedStores,
     /// A compare-and-exchange is a load, a comparison and a store.
     SplitCompareExchange,
+    /// An addition is a load and a store.
+    SplitAddition,
 }
 
 std::thread_local! {
@@ -97,7 +99,12 @@ macro_rules! modelled_atomic {
             /// As the method of the same name of `core`'s atomic.
             #[track_caller]
             pub fn fetch_add(&self, value: $value, ordering: Ordering) -> $value {
-                self.0.fetch_add(value, ordering)
+                if !is_weakened(Weakness::SplitAddition) {
+                    return self.0.fetch_add(value, ordering);
+                }
+                let found = self.0.load(Ordering::Relaxed);
+                self.0.store(found.wrapping_add(value), Ordering::Relaxed);
+                found
             }
 
             /// As the method of the same name of `core`'s atomic.

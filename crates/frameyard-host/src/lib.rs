@@ -45,6 +45,7 @@
 mod cpu_list;
 mod hugetlb;
 mod init_watch;
+mod map_rates;
 mod memory;
 mod platform;
 mod prefault;
@@ -63,6 +64,7 @@ mod yard;
 pub use cpu_list::{CpuList, ParseCpuListError};
 pub use hugetlb::{HugetlbPool, HugetlbShortage, HugetlbSize};
 pub use init_watch::InitWatch;
+pub use map_rates::MapRates;
 pub use memory::{
     Backing, FileGrowth, FrameBytesError, HostMemory, HostMemoryBuilder, HugePages, MemoryError, NodeBinding,
     NodeFrames,
@@ -75,7 +77,7 @@ pub use region::Region;
 pub use resident::ResidentSize;
 pub use shared::{HeaderError, InheritedFile, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
 pub use topology::{HostNode, HostTopology, TopologyError};
-pub use yard::{HostYard, HostYardBuilder, HostYardError};
+pub use yard::{HostYard, HostYardBuilder, HostYardError, MapRegionProblem};
 
 /// Runs the examples of the README as tests.
 #[cfg(doctest)]

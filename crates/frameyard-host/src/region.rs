@@ -21,6 +21,18 @@ use crate::sys::mapping::{Mapping, Piece, Source};
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
+    contents: Contents,
+}
+
+/// What the bytes of a [`Region`] may be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Contents {
+    /// All zero: the region is this process's own and nothing was written.
+    Zeroed,
+    /// Anything: something was written.
+    Written,
+    /// Anything, now and later: other processes may write.
+    Shared,
 }
 
 impl Region {
@@ -34,15 +46,15 @@ impl Region {
     /// [`MemoryError::Nothing`] for no bytes, [`MemoryError::AddressSpace`] where the process has no room left,
     /// [`MemoryError::System`] where the kernel refuses.
     pub fn zeroed(size: ByteSize, huge_pages: HugePages) -> Result<Self, MemoryError> {
-        Self::map(size, huge_pages, Source::Anonymous)
+        Self::map(size, huge_pages, Source::Anonymous, Contents::Zeroed)
     }
 
     /// The bytes of a file from `offset` on, shared with all that map them.
     pub(crate) fn in_file(file: &File, offset: u64, size: ByteSize, advice: HugePages) -> Result<Self, MemoryError> {
-        Self::map(size, advice, Source::Shared { file: file.as_fd(), offset })
+        Self::map(size, advice, Source::Shared { file: file.as_fd(), offset }, Contents::Shared)
     }
 
-    fn map(size: ByteSize, huge_pages: HugePages, source: Source<'_>) -> Result<Self, MemoryError> {
+    fn map(size: ByteSize, huge_pages: HugePages, source: Source<'_>, contents: Contents) -> Result<Self, MemoryError> {
         if size.0 == 0 {
             return Err(MemoryError::Nothing);
         }
@@ -54,7 +66,7 @@ impl Region {
         let refused = |source| MemoryError::System { action: "map memory", size, source };
         mapping.back(mapping.whole(), source).map_err(refused)?;
         huge_pages.apply(&mapping, mapping.whole())?;
-        Ok(Self { mapping })
+        Ok(Self { mapping, contents })
     }
 
     /// The first byte. Who reads or writes it has to see to it that `self` lives as long.
@@ -80,6 +92,50 @@ impl Region {
     #[expect(unsafe_code, reason = "the caller says what else the region is used for")]
     pub unsafe fn words(&self) -> &[AtomicU64] {
         self.mapping.words()
+    }
+
+    /// The bytes of a private region; `None` where other processes may write to it too.
+    ///
+    /// From then on the region counts as written to, until it is [zeroed](Self::zero) again.
+    pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
+        if self.contents == Contents::Shared {
+            return None;
+        }
+        self.contents = Contents::Written;
+        Some(sys::bytes::bytes_mut(&mut self.mapping))
+    }
+
+    /// Writes zeroes to all of a private region, so that it can be a memory map that nobody writes. Does nothing
+    /// where nothing was written before.
+    ///
+    /// # Panics
+    ///
+    /// Where other processes may write to the region too.
+    pub fn zero(&mut self) {
+        assert!(self.contents != Contents::Shared, "a private region");
+        if self.contents == Contents::Written {
+            sys::bytes::bytes_mut(&mut self.mapping).fill(0);
+            self.contents = Contents::Zeroed;
+        }
+    }
+
+    /// Whether every byte is zero for certain. Who writes through [`base`](Self::base) or [`words`](Self::words)
+    /// is not seen.
+    #[must_use]
+    pub fn is_zeroed(&self) -> bool {
+        self.contents == Contents::Zeroed
+    }
+
+    /// Whether nobody but this process can write to it.
+    pub(crate) fn is_private(&self) -> bool {
+        self.contents != Contents::Shared
+    }
+
+    /// Says that something was written through the address.
+    pub(crate) fn mark_written(&mut self) {
+        if self.contents == Contents::Zeroed {
+            self.contents = Contents::Written;
+        }
     }
 
     /// The words of a region that a test uses for itself.
@@ -152,6 +208,28 @@ mod tests {
         region.test_words()[(3 << 20) / 8].store(1, Ordering::Relaxed);
         assert_eq!(region.resident().unwrap(), ByteSize(sys::host_page_size() as u64));
         assert_eq!(region.test_words().iter().map(|word| word.load(Ordering::Relaxed)).sum::<u64>(), 1);
+    }
+
+    #[test]
+    fn a_private_region_can_be_written_as_bytes_and_zeroed_again() {
+        let mut region = Region::zeroed(ByteSize::mib(2), HugePages::Never).unwrap();
+        assert!(region.is_zeroed());
+        let bytes = region.bytes_mut().unwrap();
+        assert_eq!((bytes.len(), bytes[5]), (2 << 20, 0));
+        bytes[5] = 7;
+        assert!(!region.is_zeroed());
+        assert_eq!(region.test_words()[0].load(Ordering::Relaxed).to_le_bytes()[5], 7);
+        region.zero();
+        assert!(region.is_zeroed());
+        assert_eq!(region.bytes_mut().unwrap()[5], 0);
+    }
+
+    #[test]
+    fn a_region_that_others_may_write_to_has_no_bytes() {
+        let file = crate::memory::in_memory(4 << 20).unwrap();
+        let mut region = Region::in_file(&file, 0, ByteSize::mib(2), HugePages::Never).unwrap();
+        assert!(region.bytes_mut().is_none());
+        assert!(!region.is_zeroed() && !region.is_private());
     }
 
     #[test]

@@ -3,8 +3,10 @@
 //! What it hands out is safe to use: [`mapping::Mapping`] owns its address range and gives it back when
 //! dropped, and never reads or writes what is mapped. It knows nothing of frames or nodes of a yard.
 
+pub(crate) mod bytes;
 pub(crate) mod cpu;
 pub(crate) mod descriptor;
+pub(crate) mod map_rates;
 pub(crate) mod mapping;
 pub(crate) mod usage;
 pub(crate) mod yard;

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 
 use frameyard::{
-    AttachError, BootError, InitMode, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard,
+    AttachError, BootError, ByteSize, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard,
     YardConfig,
 };
 
@@ -43,12 +43,13 @@ impl Deref for HostYard {
 }
 
 /// How a [`HostYard`] is to be made.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct HostYardBuilder {
     backing: Backing,
     huge_pages: HugePages,
     binding: NodeBinding,
     identity: Option<CpuIdentity>,
+    map_region: Option<Region>,
     init_watch: Option<InitWatch>,
     populate_map: PopulateMap,
 }
@@ -60,6 +61,7 @@ impl Default for HostYardBuilder {
             huge_pages: HugePages::Advise,
             binding: NodeBinding::Bind,
             identity: None,
+            map_region: None,
             init_watch: None,
             populate_map: PopulateMap::No,
         }
@@ -75,7 +77,7 @@ impl HostYardBuilder {
     }
 
     /// Whether huge pages are advised, for frames and memory map; they are by default. The map of phantom frames
-    /// gets them only where all of it is written when it comes up: else it is touched at few places.
+    /// gets them only where its initialiser writes all of it: else it is written at few places.
     #[must_use]
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
         self.huge_pages = huge_pages;
@@ -93,6 +95,15 @@ impl HostYardBuilder {
     #[must_use]
     pub fn identity(mut self, identity: CpuIdentity) -> Self {
         self.identity = Some(identity);
+        self
+    }
+
+    /// The memory of the map, which the caller made and may have pre-faulted. It has to be private and as large as
+    /// the layout says; where the initialiser is [`Initialiser::None`], zeroed too. Only [`build`](Self::build)
+    /// looks at it.
+    #[must_use]
+    pub fn map_region(mut self, region: Region) -> Self {
+        self.map_region = Some(region);
         self
     }
 
@@ -120,18 +131,15 @@ impl HostYardBuilder {
     ///
     /// [`HostYardError`] says which part cannot be had.
     pub fn build(
-        self,
+        mut self,
         memory: &dyn MemorySource,
         config: &YardConfig<'_>,
         host: &HostTopology,
     ) -> Result<HostYard, HostYardError> {
         let memory = CollectedMemory::of(memory);
         let layout = Layout::plan(&memory.table(), config)?;
-        let map_advice = if self.map_is_sparse(config) { HugePages::Never } else { self.huge_pages };
-        let regions = (
-            Region::zeroed(layout.map_bytes(), map_advice)?,
-            Region::zeroed(layout.control_bytes(), HugePages::Never)?,
-        );
+        let map = self.map_for(&layout, config)?;
+        let regions = (map, Region::zeroed(layout.control_bytes(), HugePages::Never)?);
         let frames = HostMemory::builder(config.geometry, &memory.node_frames()).backing(self.backing.clone());
         let frames = match self.backing {
             Backing::Phantom => frames,
@@ -191,11 +199,25 @@ impl HostYardBuilder {
         Ok(HostYard { yard })
     }
 
-    /// Whether the map is written at few places: frames that nobody has bytes of are not allocated by the million, and
-    /// their map is not written as it comes up.
-    fn map_is_sparse(&self, config: &YardConfig<'_>) -> bool {
-        let written = config.map_init.initialiser != Initialiser::None && config.map_init.mode != InitMode::Lazy;
-        self.backing == Backing::Phantom && !written
+    /// The region of the memory map: the caller's, where it will do, or a new one.
+    fn map_for(&mut self, layout: &Layout, config: &YardConfig<'_>) -> Result<Region, HostYardError> {
+        let is_written = config.map_init.initialiser != Initialiser::None;
+        let Some(region) = self.map_region.take() else {
+            let is_sparse = self.backing == Backing::Phantom && !is_written;
+            let advice = if is_sparse { HugePages::Never } else { self.huge_pages };
+            return Ok(Region::zeroed(layout.map_bytes(), advice)?);
+        };
+        if !region.is_private() {
+            return Err(HostYardError::MapRegion(MapRegionProblem::Shared));
+        }
+        if region.size() < layout.map_bytes() {
+            let (given, needed) = (region.size(), layout.map_bytes());
+            return Err(HostYardError::MapRegion(MapRegionProblem::TooSmall { given, needed }));
+        }
+        if !is_written && !region.is_zeroed() {
+            return Err(HostYardError::MapRegion(MapRegionProblem::NotZeroed));
+        }
+        Ok(region)
     }
 
     fn platform(&self, frames: HostMemory, host: &HostTopology) -> Result<HostPlatform, RseqUnavailable> {
@@ -268,6 +290,13 @@ impl HostYard {
     pub fn control_region(&self) -> &Region {
         self.yard.control()
     }
+
+    /// Ends the yard and gives back the region of its memory map, with whatever stands in it; in a shared yard, this
+    /// process's view of it.
+    #[must_use]
+    pub fn into_map_region(self) -> Region {
+        self.yard.into_map()
+    }
 }
 
 /// Why a yard cannot be made on this host.
@@ -284,7 +313,42 @@ pub enum HostYardError {
     Attach(AttachError),
     /// `rseq` was asked for and is not there.
     Rseq(RseqUnavailable),
+    /// The region given for the memory map will not do.
+    MapRegion(MapRegionProblem),
 }
+
+/// Why a region cannot be a yard's memory map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum MapRegionProblem {
+    /// It is smaller than planned.
+    TooSmall {
+        /// How large it is.
+        given: ByteSize,
+        /// How large it must be.
+        needed: ByteSize,
+    },
+    /// It was written to, and nobody would write it again.
+    NotZeroed,
+    /// Other processes may write to it.
+    Shared,
+}
+
+impl fmt::Display for MapRegionProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooSmall { given, needed } => {
+                write!(f, "the region for the memory map has {given}: {needed} are needed")
+            }
+            Self::NotZeroed => f.write_str(
+                "the region for the memory map was written to, and initialiser none counts on zeroes: zero it or choose another initialiser",
+            ),
+            Self::Shared => f.write_str("the region for the memory map is shared with others: give a private one"),
+        }
+    }
+}
+
+impl std::error::Error for MapRegionProblem {}
 
 impl fmt::Display for HostYardError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -294,6 +358,7 @@ impl fmt::Display for HostYardError {
             Self::File(error) => error.fmt(f),
             Self::Attach(error) => error.fmt(f),
             Self::Rseq(error) => error.fmt(f),
+            Self::MapRegion(problem) => problem.fmt(f),
         }
     }
 }
@@ -307,6 +372,7 @@ impl std::error::Error for HostYardError {
             Self::File(error) => error.source(),
             Self::Attach(error) => error.source(),
             Self::Rseq(error) => error.source(),
+            Self::MapRegion(problem) => problem.source(),
         }
     }
 }

@@ -5,14 +5,16 @@
 
 mod early_map;
 mod error;
+mod map_room;
+mod watch;
 
 use std::time::Instant;
 
 use frameyard::{
-    ByteSize, Geometry, Layout, MovableMemory, NodeId, PcpSizing, Poisoning, Region, WatermarkOptions, YardConfig,
-    ZoneLimits,
+    ByteSize, InitMode, Initialiser, Layout, MapInit, MovableMemory, NodeId, NodeInit, PcpSizing, Poisoning, Region,
+    WatermarkOptions, YardConfig, ZoneLimits,
 };
-use frameyard_host::{Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages, MemoryError};
+use frameyard_host::{Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages};
 
 use crate::Failure;
 use crate::cli::{Amount, MachineArgs, YardArgs};
@@ -20,6 +22,8 @@ use crate::machine::Machine;
 
 use early_map::EarlyMap;
 pub use error::BringUpError;
+pub use map_room::MapLimit;
+pub(crate) use watch::Watch;
 
 /// What stands behind the frames of a yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -40,7 +44,8 @@ pub struct BringUp {
     /// What stands behind the frames.
     pub backing: FrameBacking,
     /// Whether transparent huge pages are advised for frames and memory map. With them a workload runs faster;
-    /// without, bring-up touches only one host page of the map for each maximum-order block.
+    /// without, bring-up touches only one host page of the map for each maximum-order block. A map that is written
+    /// from end to end gets them in any case.
     pub huge_pages: HugePages,
     /// How threads know their CPU; `None` for the fastest way there is.
     pub identity: Option<CpuIdentity>,
@@ -52,6 +57,10 @@ pub struct BringUp {
     pub watermarks: WatermarkOptions,
     /// Whether freed frames are poisoned.
     pub poisoning: Poisoning,
+    /// When and how the memory map comes up.
+    pub map_init: MapInit,
+    /// How much of the memory map may be written.
+    pub map_limit: MapLimit,
 }
 
 impl Default for BringUp {
@@ -64,12 +73,14 @@ impl Default for BringUp {
             pcp_sizing: PcpSizing::default(),
             watermarks: WatermarkOptions::default(),
             poisoning: Poisoning::default(),
+            map_init: MapInit::default(),
+            map_limit: MapLimit::default(),
         }
     }
 }
 
 impl BringUp {
-    /// What a command line asks for.
+    /// What a command line asks for; the memory map is left at its default.
     ///
     /// The host's own machine, unless scaled, is phantom where this process may not use as much memory.
     #[must_use]
@@ -83,7 +94,8 @@ impl BringUp {
         let watermarks =
             WatermarkOptions { huge_page_minimum: yard.huge_page_minimum.into(), ..WatermarkOptions::default() };
         let poisoning = if yard.poison { Poisoning::On } else { Poisoning::Off };
-        Self { backing, movable: yard.movable, pcp_sizing: yard.pcp_sizing, watermarks, poisoning, ..Self::default() }
+        let pcp_sizing = yard.pcp_sizing.unwrap_or_default();
+        Self { backing, movable: yard.movable, pcp_sizing, watermarks, poisoning, ..Self::default() }
     }
 }
 
@@ -96,6 +108,14 @@ pub struct BroughtUp {
     pub machine: Machine,
     /// How long it took from the machine's description to a yard that allocates.
     pub boot_ns: u64,
+    /// How the memory map came up.
+    pub map_init: MapInit,
+    /// How long the making of the yard took: in deferred mode, until the early part of the map was up.
+    pub create_ns: u64,
+    /// How long the rest of the map took; `None` where nothing was deferred.
+    pub finish_ns: Option<u64>,
+    /// What each pass over a node's map did.
+    pub nodes_initialised: Vec<NodeInit>,
     /// Addresses of the memory map, holes included.
     pub map_bytes: ByteSize,
     /// Size of the control region.
@@ -149,34 +169,27 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
         watermarks: options.watermarks,
         pcp_sizing: options.pcp_sizing,
         poisoning: options.poisoning,
+        map_init: options.map_init,
         ..YardConfig::new(&cpus)
     };
     let begin = Instant::now();
     let (early, mut notes) = EarlyMap::of(machine).map_err(|error| error.of(machine))?;
     let layout = Layout::plan(&early, &config).map_err(|error| BringUpError::Boot(error).of(machine))?;
-    let build = |backing| builder(options, backing).build(&early, &config, &host);
-    let phantom = || {
-        check_map(&layout, config.geometry, &host)?;
-        build(Backing::Phantom).map_err(|error| BringUpError::of_yard(error, layout.map_bytes()))
-    };
-    let real = || build(Backing::Anonymous).map_err(|error| BringUpError::of_yard(error, layout.map_bytes()));
-    let yard = match options.backing {
-        FrameBacking::Phantom => phantom(),
-        FrameBacking::Real => real(),
-        FrameBacking::RealIfItFits => match real() {
-            Err(error) if error.is_about_frames() => {
-                notes.push("frames are phantom: this process may not use all of the host's memory".to_owned());
-                phantom()
-            }
-            other => other,
-        },
-    };
-    let yard = yard.map_err(|error| error.of(machine))?;
-    let boot_ns = u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX);
+    let watch = Watch::default();
+    let plan = Plan { early: &early, config: &config, layout: &layout, host: &host, watch: &watch, options };
+    plan.check_limit().map_err(|error| error.of(machine))?;
+    let made = watch::watched(&machine.name, &options.map_init, layout.present(), &watch, || {
+        plan.make(&mut notes).map_err(|error| error.of(machine))
+    })?;
+    let boot_ns = nanoseconds(begin);
     Ok(BroughtUp {
-        yard,
+        yard: made.yard,
         machine: machine.clone(),
         boot_ns,
+        map_init: options.map_init,
+        create_ns: made.create_ns,
+        finish_ns: made.finish_ns,
+        nodes_initialised: watch.nodes(),
         map_bytes: layout.map_bytes(),
         control_bytes: layout.control_bytes(),
         early_memory: early.memory().to_vec(),
@@ -184,8 +197,83 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
     })
 }
 
+/// Nanoseconds since then.
+pub(crate) fn nanoseconds(begin: Instant) -> u64 {
+    u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// All that a yard is made of.
+struct Plan<'a> {
+    early: &'a EarlyMap,
+    config: &'a YardConfig<'a>,
+    layout: &'a Layout,
+    host: &'a HostTopology,
+    watch: &'a Watch,
+    options: &'a BringUp,
+}
+
+/// A yard whose map is up as far as its mode says, and the times that took.
+struct Made {
+    yard: HostYard,
+    create_ns: u64,
+    finish_ns: Option<u64>,
+}
+
+impl Plan<'_> {
+    fn wholly_written(&self) -> ByteSize {
+        map_room::wholly_written(self.early, self.config.geometry, self.layout, &self.config.map_init)
+    }
+
+    fn check_limit(&self) -> Result<(), BringUpError> {
+        map_room::check_limit(self.wholly_written(), self.options.map_limit)
+    }
+
+    /// Makes the yard and, where the map is deferred, brings up the rest of it as when all CPUs are there.
+    fn make(&self, notes: &mut Vec<String>) -> Result<Made, BringUpError> {
+        let begin = Instant::now();
+        let yard = self.create(notes)?;
+        let create_ns = nanoseconds(begin);
+        if self.config.map_init.mode != InitMode::Deferred {
+            return Ok(Made { yard, create_ns, finish_ns: None });
+        }
+        let begin = Instant::now();
+        yard.finish_init().map_err(BringUpError::Init)?;
+        Ok(Made { yard, create_ns, finish_ns: Some(nanoseconds(begin)) })
+    }
+
+    fn create(&self, notes: &mut Vec<String>) -> Result<HostYard, BringUpError> {
+        match self.options.backing {
+            FrameBacking::Phantom => self.phantom(),
+            FrameBacking::Real => self.build(Backing::Anonymous),
+            FrameBacking::RealIfItFits => match self.build(Backing::Anonymous) {
+                Err(error) if error.is_about_frames() => {
+                    notes.push("frames are phantom: this process may not use all of the host's memory".to_owned());
+                    self.phantom()
+                }
+                other => other,
+            },
+        }
+    }
+
+    fn phantom(&self) -> Result<HostYard, BringUpError> {
+        let (geometry, mode) = (self.config.geometry, self.config.map_init.mode);
+        let page = self.host.page_size();
+        let written = map_room::written_bytes(self.layout, geometry, mode, self.wholly_written(), page);
+        map_room::check_host(written, self.layout, self.host)?;
+        self.build(Backing::Phantom)
+    }
+
+    fn build(&self, backing: Backing) -> Result<HostYard, BringUpError> {
+        let builder = self.watch.attach(builder(self.options, backing));
+        let built = builder.build(self.early, self.config, self.host);
+        built.map_err(|error| BringUpError::of_yard(error, self.layout.map_bytes()))
+    }
+}
+
 fn builder(options: &BringUp, backing: Backing) -> HostYardBuilder {
-    let builder = HostYard::builder().backing(backing).huge_pages(options.huge_pages);
+    let is_dense = options.map_init.initialiser != Initialiser::None && options.map_init.mode != InitMode::Lazy;
+    let huge_pages = if is_dense { HugePages::Advise } else { options.huge_pages };
+    let builder = HostYard::builder().backing(backing).huge_pages(huge_pages);
     match options.identity {
         Some(identity) => builder.identity(identity),
         None => builder,
@@ -205,47 +293,9 @@ fn movable(machine: &Machine, amount: Option<Amount>) -> MovableMemory {
     }
 }
 
-/// Bring-up writes to a page of the host for each maximum-order block: refuses where not even that would fit.
-///
-/// Where frames are real, the memory that is asked for the frames is far more than that.
-fn check_map(layout: &Layout, geometry: Geometry, host: &HostTopology) -> Result<(), BringUpError> {
-    let touched = written_bytes(layout, geometry, host.page_size());
-    let available = host.available_memory().map_err(|error| BringUpError::Host(MemoryError::from(error).into()))?;
-    if touched <= available {
-        return Ok(());
-    }
-    let tables = ByteSize(layout.map_bytes().0.saturating_add(layout.control_bytes().0));
-    Err(BringUpError::MapLargerThanHost { tables, touched, available })
-}
-
-/// About how much of map and control region bring-up writes, in pages of the host.
-fn written_bytes(layout: &Layout, geometry: Geometry, host_page: ByteSize) -> ByteSize {
-    let blocks = layout.present().0.div_ceil(geometry.max_order().pages().0);
-    let map = blocks.saturating_mul(host_page.0).min(layout.map_bytes().0);
-    ByteSize(map.saturating_add(layout.control_bytes().0))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::built_in;
-    use frameyard::Order;
-
-    fn written(geometry: Geometry) -> u64 {
-        let machine = Machine { geometry, ..built_in("server-1t").unwrap() };
-        let (early, _) = EarlyMap::of(&machine).unwrap();
-        let config = YardConfig { geometry, ..YardConfig::new(&[NodeId(0), NodeId(1)]) };
-        let layout = Layout::plan(&early, &config).unwrap();
-        written_bytes(&layout, geometry, ByteSize::kib(4)).0 - layout.control_bytes().0
-    }
-
-    #[test]
-    fn bring_up_writes_a_host_page_for_each_block_and_at_most_the_whole_map() {
-        const GIB: u64 = 1 << 30;
-        assert!(written(Geometry::X86_64).abs_diff(GIB) < GIB / 100);
-        let single = Geometry::new(ByteSize::kib(4), ByteSize::mib(128), Order(1), Order(1)).unwrap();
-        assert!(written(single).abs_diff(16 * GIB) < GIB / 10);
-    }
 
     #[test]
     fn only_the_whole_host_may_turn_phantom_by_itself() {

@@ -3,8 +3,10 @@
 //! Each command has a struct of its own under here; groups of options that several share
 //! ([`MachineArgs`], [`YardArgs`], [`RunArgs`], [`OutputArgs`]) are flattened into it.
 
+mod init_args;
 mod machine_args;
 mod machines_args;
+mod memmap_args;
 mod run_args;
 mod values;
 mod yard_args;
@@ -19,8 +21,10 @@ use clap_complete::Shell;
 use crate::Failure;
 use crate::version::LONG_VERSION;
 
+pub use init_args::{InitArgs, usual_initialiser};
 pub use machine_args::{GeometryArgs, MachineArgs};
 pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
+pub use memmap_args::{MemmapArgs, PcpResetArgs};
 pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
 pub use values::{AccessKind, Amount, HugePageMinimum, KernelFormat, ParseAmountError, Policy};
 pub use values::{ProcFile, TaskMode, Workload};

@@ -21,7 +21,8 @@ fn raw(region: &Region) -> RawRegion {
 }
 
 impl OwnedYard {
-    /// Creates a yard in two regions that nobody has used.
+    /// Creates a yard in a map that is zeroed, unless the initialiser writes all of it, and a control region that
+    /// nobody has used.
     pub(crate) fn create(
         memory: &dyn MemorySource,
         config: &YardConfig<'_>,
@@ -29,8 +30,8 @@ impl OwnedYard {
         (map, control): (Region, Region),
         platform: HostPlatform,
     ) -> Result<Self, BootError> {
-        // SAFETY: a new region is zeroed and used by nobody else: it is written through raw addresses and unsafe
-        // functions alone. Both regions move into the result, which keeps them mapped as long as the yard, and
+        // SAFETY: both regions are ours alone. The control region is new, so zeroed; the map is zeroed where the
+        // initialiser counts on it, as the builder has checked. Both regions move into the result, which keeps them mapped as long as the yard, and
         // whatever the yard hands out borrows it. The platform hands out addresses of its own mapping of the
         // frames, which lie in the order of their numbers and belong to whoever holds the frames; all of a range
         // of memory is mapped, as plan, frames and yard are made from one table.
@@ -45,6 +46,14 @@ impl OwnedYard {
         // into the result.
         let yard = unsafe { Yard::attach(raw(&map), raw(&control), platform)? };
         Ok(Self { yard, map, control })
+    }
+
+    /// The memory map's region, when the yard is no more.
+    pub(crate) fn into_map(self) -> Region {
+        let Self { yard, mut map, control: _ } = self;
+        drop(yard);
+        map.mark_written();
+        map
     }
 
     pub(crate) fn map(&self) -> &Region {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use frameyard::{BootError, ByteSize, MemblockError};
+use frameyard::{BootError, ByteSize, InitError, MemblockError};
 use frameyard_host::{HostYardError, MemoryError};
 
 use crate::Failure;
@@ -34,6 +34,15 @@ pub enum BringUpError {
         /// What the host has available.
         available: ByteSize,
     },
+    /// The memory map is larger than is written without being asked to.
+    NeedsFull {
+        /// The part of the map that would be written.
+        map: ByteSize,
+        /// How much is without.
+        limit: ByteSize,
+    },
+    /// What was left of the memory map did not come up.
+    Init(InitError),
     /// The process has too few addresses left.
     AddressSpace {
         /// How many are needed in one piece.
@@ -70,7 +79,8 @@ impl BringUpError {
     pub(super) fn of(self, machine: &Machine) -> Failure {
         let line = format!("{}: {self}", machine.name);
         match self {
-            Self::Host(_) => Failure::run_time(line),
+            Self::Host(_) | Self::Init(_) => Failure::run_time(line),
+            Self::Boot(error) if error.is_at_run_time() => Failure::run_time(line),
             _ => Failure::input(line),
         }
     }
@@ -95,6 +105,13 @@ impl fmt::Display for BringUpError {
                 RoundedSize(*touched),
                 RoundedSize(*available)
             ),
+            Self::NeedsFull { map, limit } => write!(
+                f,
+                "its memory map would be written in full, {}: for more than {} ask with --full, scale the machine with --memory, or choose --init lazy",
+                RoundedSize(*map),
+                RoundedSize(*limit)
+            ),
+            Self::Init(error) => error.fmt(f),
             Self::AddressSpace { span, map } => write!(
                 f,
                 "needs {} of addresses in one piece, more than this process has left; its memory map needs {}: scale it with --memory, or bring up the map alone with --phantom",

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use frameyard::Order;
 
 use super::values::{order, positive_number};
-use super::{AccessKind, MachineArgs, OutputArgs, Policy, TaskMode, YardArgs};
+use super::{AccessKind, InitArgs, MachineArgs, MemmapArgs, OutputArgs, PcpResetArgs, Policy, TaskMode, YardArgs};
 
 /// Who runs a workload, how often, and under which policies.
 #[derive(Args, Clone, Debug)]
@@ -51,6 +51,10 @@ pub struct BenchArgs {
 pub enum BenchWorkload {
     /// Allocates and frees blocks
     Alloc(AllocArgs),
+    /// Brings up memory maps
+    Memmap(MemmapArgs),
+    /// Counts how often zone locks are taken, with per-CPU lists sized early and sized again
+    PcpReset(PcpResetArgs),
 }
 
 /// Arguments of `bench alloc`.
@@ -76,6 +80,9 @@ pub struct AllocArgs {
     /// The yard.
     #[command(flatten)]
     pub yard: YardArgs,
+    /// How the memory map comes up.
+    #[command(flatten)]
+    pub init: InitArgs,
     /// The runs.
     #[command(flatten)]
     pub runs: RunArgs,
@@ -98,7 +105,7 @@ mod tests {
     fn read(line: &str) -> Result<AllocArgs, String> {
         let words = std::iter::once("x").chain(line.split_whitespace());
         let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
-        let BenchWorkload::Alloc(args) = line.bench.workload;
+        let BenchWorkload::Alloc(args) = line.bench.workload else { panic!("no alloc") };
         Ok(args)
     }
 
@@ -123,7 +130,7 @@ mod tests {
     #[test]
     fn wrong_values_are_refused_with_what_would_be_right() {
         for (line, says) in [
-            ("", "[subcommands: alloc]"),
+            ("", "[subcommands: alloc, memmap, pcp-reset]"),
             ("alloc --tasks 0", "from 1"),
             ("alloc --order 0,16", "from 0 to 15"),
             ("alloc --policy fast", "possible values: vanilla"),

@@ -1,9 +1,10 @@
 //! Arguments of the commands that bring up a yard and look at it.
 
 use clap::Args;
-use frameyard::PcpSizing;
+use frameyard::{PcpReset, PcpSizing};
 
-use super::{Amount, HugePageMinimum, KernelFormat, MachineArgs, OutputArgs, Policy, ProcFile, Workload};
+use super::init_args::pcp_reset;
+use super::{Amount, HugePageMinimum, InitArgs, KernelFormat, MachineArgs, OutputArgs, Policy, ProcFile, Workload};
 
 /// How a yard is set up on its machine.
 #[derive(Args, Clone, Copy, Debug)]
@@ -13,9 +14,9 @@ pub struct YardArgs {
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub movable: Option<Amount>,
 
-    /// Size of the per-CPU lists: scaled, classic, fraction:N or fixed:N
-    #[arg(long, value_name = "SIZING", default_value_t)]
-    pub pcp_sizing: PcpSizing,
+    /// Size of the per-CPU lists: scaled, classic, fraction:N or fixed:N [default: scaled]
+    #[arg(long, value_name = "SIZING")]
+    pub pcp_sizing: Option<PcpSizing>,
 
     /// How the minimum of free memory is set
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
@@ -35,6 +36,16 @@ pub struct BootArgs {
     /// The yard.
     #[command(flatten)]
     pub yard: YardArgs,
+    /// How the memory map comes up.
+    #[command(flatten)]
+    pub init: InitArgs,
+    /// Whether per-CPU lists are sized again when the last page is in, and print their sizes; implies deferred
+    /// initialisation and classic sizing
+    #[arg(long, value_name = "WHETHER", value_parser = pcp_reset())]
+    pub pcp_reset: Option<PcpReset>,
+    /// Write memory maps of more than 4 GiB
+    #[arg(long)]
+    pub full: bool,
     /// The policy to boot with
     #[arg(long, value_enum, default_value_t)]
     pub policy: Policy,
@@ -58,6 +69,12 @@ pub struct ShowArgs {
     /// The yard.
     #[command(flatten)]
     pub yard: YardArgs,
+    /// How the memory map comes up.
+    #[command(flatten)]
+    pub init: InitArgs,
+    /// Write memory maps of more than 4 GiB
+    #[arg(long)]
+    pub full: bool,
     /// The policy to boot with
     #[arg(long, value_enum, default_value_t)]
     pub policy: Policy,
@@ -103,11 +120,11 @@ mod tests {
     fn show_prints_the_newer_kernels_format_unless_told_otherwise() {
         let args = read("zoneinfo").unwrap();
         assert_eq!((args.file, args.format, args.after), (ProcFile::Zoneinfo, KernelFormat::V6_12, None));
-        assert_eq!((args.yard.pcp_sizing, args.yard.movable), (PcpSizing::Scaled, None));
+        assert_eq!((args.yard.pcp_sizing, args.yard.movable), (None, None));
         let args = read("buddyinfo --format 6.1 --after churn --movable 10% --pcp-sizing fixed:512").unwrap();
         assert_eq!((args.format, args.after), (KernelFormat::V6_1, Some(Workload::Churn)));
         assert_eq!(args.yard.movable, Some(Amount::Percent(10)));
-        assert_eq!(args.yard.pcp_sizing.to_string(), "fixed:512");
+        assert_eq!(args.yard.pcp_sizing, Some(PcpSizing::Fixed(512)));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! `bench`: workloads that run natively.
 
 mod alloc;
+mod memmap;
+mod pcp_reset;
 
 use crate::Failure;
 use crate::cli::{BenchArgs, BenchWorkload};
@@ -9,5 +11,7 @@ use crate::cli::{BenchArgs, BenchWorkload};
 pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
     match &args.workload {
         BenchWorkload::Alloc(args) => alloc::run(args),
+        BenchWorkload::Memmap(args) => memmap::run(args),
+        BenchWorkload::PcpReset(args) => pcp_reset::run(args),
     }
 }

@@ -1,30 +1,52 @@
 //! `boot`: brings up a yard, and says what came up.
 
+mod holes;
+mod init_log;
 mod log;
+mod pcp;
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use frameyard::{CpuId, ZoneStatistics};
+use frameyard::{CpuId, InitMode, PcpSizing, ZoneStatistics};
 use frameyard_host::{Backing, CpuIdentity, HugePages, MemoryError};
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::Failure;
-use crate::bring_up::{BringUp, BroughtUp, ResidentParts, bring_up};
+use crate::bring_up::{BringUp, BroughtUp, MapLimit, ResidentParts, bring_up};
 use crate::chosen_machine::{ChosenMachine, print_notes};
 use crate::cli::{BootArgs, MachineArgs, YardArgs};
+use crate::machine::Machine;
 use crate::output::{self, Outcome, RowError, Rows};
+
+use pcp::PcpRow;
 
 /// Boots the machine and prints the log.
 pub(super) fn run(args: &BootArgs) -> Result<(), Failure> {
-    // Nothing is allocated, so the map is written at few places: huge pages would only make it larger.
-    let options = BringUp { huge_pages: HugePages::Never, ..BringUp::of(&args.machine, &args.yard) };
-    let booted = boot(&args.machine, &options)?;
+    let booted = boot(&args.machine, |machine| options(args, machine))?;
     let prefault_ns = if args.prefault { Some(prefault(&booted)?) } else { None };
     let resident = booted.resident()?;
-    output::print(&Boot { booted, resident, prefault_ns }, &args.output)
+    let pcp = args.pcp_reset.map(|_| pcp::distribution(&booted.yard));
+    output::print(&Boot { booted, resident, prefault_ns, pcp }, &args.output)
+}
+
+fn options(args: &BootArgs, machine: &Machine) -> Result<BringUp, Failure> {
+    let mut options = BringUp {
+        map_init: args.init.map_init(InitMode::Deferred, machine)?,
+        map_limit: if args.full { MapLimit::Full } else { MapLimit::Usual },
+        // Nothing is allocated, so a map that nobody initialises is written at few places: huge pages would only
+        // make it larger.
+        huge_pages: HugePages::Never,
+        ..BringUp::of(&args.machine, &args.yard)
+    };
+    if let Some(reset) = args.pcp_reset {
+        pcp::check_options(args)?;
+        options.map_init.pcp_reset = reset;
+        options.pcp_sizing = PcpSizing::Classic;
+    }
+    Ok(options)
 }
 
 /// Makes all frames present in memory, by a thread for each CPU; says how long it took, in ns.
@@ -52,14 +74,14 @@ fn prefault(booted: &BroughtUp) -> Result<u64, Failure> {
     Ok(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Brings up the chosen machine, with its notes, and a sign of life for who waits at a terminal.
-pub(super) fn boot(machine: &MachineArgs, options: &BringUp) -> Result<BroughtUp, Failure> {
+/// Brings up the chosen machine as `options` says for it, with its notes.
+pub(super) fn boot(
+    machine: &MachineArgs,
+    options: impl FnOnce(&Machine) -> Result<BringUp, Failure>,
+) -> Result<BroughtUp, Failure> {
     let chosen = ChosenMachine::of(machine)?;
-    let sign = output::spinner(format!("bringing up {}", chosen.machine.name));
-    let booted = bring_up(&chosen.machine, options);
-    sign.finish_and_clear();
     // Notes are about what came up; a refusal stands alone.
-    let booted = booted?;
+    let booted = bring_up(&chosen.machine, &options(&chosen.machine)?)?;
     chosen.print_notes();
     print_notes(&booted.notes);
     Ok(booted)
@@ -76,6 +98,8 @@ struct Boot {
     resident: ResidentParts,
     /// `None` where frames were left untouched.
     prefault_ns: Option<u64>,
+    /// `None` where nobody asked for it.
+    pcp: Option<Vec<PcpRow>>,
 }
 
 /// A zone that has memory; counts are in pages.
@@ -124,7 +148,7 @@ impl Outcome for Boot {
     fn totals(&self) -> Map<String, Value> {
         let booted = &self.booted;
         let ResidentParts { map, control, frames } = self.resident;
-        Map::from_iter([
+        let mut totals = Map::from_iter([
             ("memory_bytes".to_owned(), booted.machine.memory_bytes().0.into()),
             ("page_bytes".to_owned(), booted.machine.geometry.page_size().0.into()),
             ("nodes".to_owned(), booted.yard.nodes().into()),
@@ -137,7 +161,11 @@ impl Outcome for Boot {
             ("frames_resident_bytes".to_owned(), frames.0.into()),
             ("boot_ns".to_owned(), booted.boot_ns.into()),
             ("prefault_ns".to_owned(), self.prefault_ns.into()),
-        ])
+            ("uninitialised_pages".to_owned(), booted.yard.uninitialised_pages().0.into()),
+        ]);
+        totals.extend(init_log::totals(booted));
+        totals.extend(self.pcp.as_ref().map(|rows| ("pcp".to_owned(), json!(rows))));
+        totals
     }
 
     fn rows(&self) -> Result<Rows, RowError> {
@@ -149,6 +177,10 @@ impl Outcome for Boot {
         writeln!(out)?;
         output::Table::of(&self.rows().map_err(io::Error::other)?).write(out)?;
         writeln!(out)?;
+        if let Some(rows) = &self.pcp {
+            pcp::write(rows, out)?;
+            writeln!(out)?;
+        }
         log::write_costs(&self.booted, self.resident, out)?;
         match self.prefault_ns {
             Some(ns) => writeln!(out, "Pre-faulted in {:.1} ms", ns as f64 / 1e6),

@@ -6,13 +6,14 @@ use std::fmt;
 use std::io::{self, Write};
 
 use frameyard::{
-    KernelFormat, MovableMinimum, ReportSource, write_buddyinfo, write_pagetypeinfo, write_vmstat, write_zoneinfo,
+    InitMode, KernelFormat, MovableMinimum, ReportSource, write_buddyinfo, write_pagetypeinfo, write_vmstat,
+    write_zoneinfo,
 };
 use serde_json::{Map, Value};
 
 use super::boot::{boot, reproducible};
 use crate::Failure;
-use crate::bring_up::BroughtUp;
+use crate::bring_up::{BringUp, BroughtUp, MapLimit};
 use crate::cli::{ProcFile, ShowArgs, Workload};
 use crate::output::{self, Outcome, RowError, Rows};
 use crate::workload::churn::churn;
@@ -20,12 +21,16 @@ use crate::workload::churn::churn;
 /// Boots, runs the workload if one is asked for, and prints the file.
 pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
     let format = KernelFormat::from(args.format);
-    let mut options = reproducible(&args.machine, &args.yard);
-    options.watermarks.movable_minimum = match format {
-        KernelFormat::V6_1 => MovableMinimum::Proportional,
-        KernelFormat::V6_12 => MovableMinimum::Clamped,
-    };
-    let booted = boot(&args.machine, &options)?;
+    let booted = boot(&args.machine, |machine| {
+        let map_init = args.init.map_init(InitMode::Eager, machine)?;
+        let map_limit = if args.full { MapLimit::Full } else { MapLimit::Usual };
+        let mut options = BringUp { map_init, map_limit, ..reproducible(&args.machine, &args.yard) };
+        options.watermarks.movable_minimum = match format {
+            KernelFormat::V6_1 => MovableMinimum::Proportional,
+            KernelFormat::V6_12 => MovableMinimum::Clamped,
+        };
+        Ok(options)
+    })?;
     match args.after {
         None => {}
         Some(Workload::Churn) => churn(&booted.yard, args.seed).map_err(Failure::run_time)?,

@@ -77,6 +77,14 @@ pub enum BootError {
     WorkerPanicked,
 }
 
+impl BootError {
+    /// Whether it happened while the map was initialised, and not because memory or configuration make no yard.
+    #[must_use]
+    pub const fn is_at_run_time(&self) -> bool {
+        matches!(self, Self::MapNotBacked(_) | Self::WorkerPanicked)
+    }
+}
+
 impl fmt::Display for BootError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

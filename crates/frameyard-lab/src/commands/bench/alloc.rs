@@ -2,13 +2,13 @@
 
 use std::io::{self, Write};
 
-use frameyard::ByteSize;
+use frameyard::{ByteSize, InitMode};
 use frameyard_host::{HostTopology, HostYard};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::Failure;
-use crate::bring_up::{BringUp, bring_up};
+use crate::bring_up::{BringUp, MapLimit, bring_up};
 use crate::chosen_machine::{ChosenMachine, print_notes};
 use crate::cli::{AccessKind, AllocArgs, MachineArgs, Policy, TaskMode};
 use crate::measure::Spread;
@@ -27,7 +27,10 @@ pub(super) fn run(args: &AllocArgs) -> Result<(), Failure> {
     let chosen = ChosenMachine::of(&MachineArgs { memory, ..args.machine.clone() })?;
     chosen.print_notes();
     let host = HostTopology::current().map_err(Failure::run_time)?;
-    let brought_up = bring_up(&chosen.machine, &BringUp::of(&args.machine, &args.yard))?;
+    let map_init = args.init.map_init(InitMode::Eager, &chosen.machine)?;
+    let map_limit = if args.runs.full { MapLimit::Full } else { MapLimit::Usual };
+    let options = BringUp { map_init, map_limit, ..BringUp::of(&args.machine, &args.yard) };
+    let brought_up = bring_up(&chosen.machine, &options)?;
     print_notes(&brought_up.notes);
     let yard = &brought_up.yard;
     check_orders(args, yard)?;

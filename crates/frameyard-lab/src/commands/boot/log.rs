@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use frameyard::{Geometry, PageCount, Pfn, PfnRange, ZoneKind, ZoneStatistics};
 
+use super::init_log;
 use crate::bring_up::{BroughtUp, ResidentParts};
 use crate::machine::AddressRange;
 use crate::output::RoundedSize;
@@ -28,7 +29,9 @@ pub(super) fn write(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
         let node = region.node.unwrap_or_default();
         writeln!(out, "  node {:>3}: {}", node.0, addresses(region.base.0, region.end().0))?;
     }
-    write_totals(machine.geometry, &zones, out)
+    init_log::write_nodes(booted, out)?;
+    write_totals(machine.geometry, &zones, out)?;
+    init_log::write_initialised(booted, out)
 }
 
 fn write_zone_ranges(geometry: Geometry, zones: &[ZoneStatistics], out: &mut dyn Write) -> io::Result<()> {
@@ -77,12 +80,12 @@ pub(super) fn write_costs(booted: &BroughtUp, resident: ResidentParts, out: &mut
     writeln!(out, "Brought up in {:.1} ms", booted.boot_ns as f64 / 1e6)
 }
 
-fn counted(count: u64, what: &str) -> String {
+pub(super) fn counted(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
 /// As the boot log prints ranges: all digits, both ends inclusive.
-fn addresses(start: u64, end: u64) -> String {
+pub(super) fn addresses(start: u64, end: u64) -> String {
     format!("[mem {start:#018x}-{:#018x}]", end.saturating_sub(1))
 }
 

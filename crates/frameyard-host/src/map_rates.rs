@@ -1,0 +1,148 @@
+//! How fast this machine can write memory at all: the limit for initialising a memory map.
+
+use std::hint::black_box;
+use std::io;
+use std::num::NonZeroUsize;
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use frameyard::MapContent;
+
+use crate::region::Region;
+use crate::sys::map_rates::{Line, stream};
+
+/// How fast threads write a region that they share.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct MapRates {
+    /// By plain `memset`, all of a thread's part at once.
+    pub memset_bytes_per_s: f64,
+    /// By a loop of streaming stores of whole cache lines and nothing else; `None` where the architecture has no
+    /// such stores here.
+    pub stream_bytes_per_s: Option<f64>,
+}
+
+/// What is written where the content is not zero: no two bytes of a page structure need be alike, so neither are
+/// the words.
+const WORDS: Line = [0x1111, 0x2222, 0x3333, 0x4444, 0x5555, 0x6666, 0x7777, 0x8888];
+const BYTE: u8 = 0xa5;
+/// Parts of threads begin at multiples of this: pages of the host of any size that is common.
+const ALIGN: usize = 1 << 16;
+
+impl MapRates {
+    /// Writes the whole region twice, by so many threads at once, each its own contiguous part.
+    ///
+    /// Pages of the region that are not present are faulted in on the way, so it should have been
+    /// [pre-faulted](Region::prefault). Leaves it written to.
+    ///
+    /// # Errors
+    ///
+    /// What the system says where it grants no thread; [`io::ErrorKind::InvalidInput`] for a region that other
+    /// processes may write to.
+    pub fn measure(region: &mut Region, threads: NonZeroUsize, content: MapContent) -> io::Result<Self> {
+        let shared = || io::Error::new(io::ErrorKind::InvalidInput, "the region is shared: a private one is measured");
+        let bytes = region.bytes_mut().ok_or_else(shared)?;
+        let size = bytes.len() as f64;
+        let (byte, line) = match content {
+            MapContent::Zero => (0, Line::default()),
+            MapContent::Kernel => (BYTE, WORDS),
+        };
+        let memset = timed(bytes, threads, &|part| {
+            black_box(part).fill(byte);
+            true
+        })?;
+        let streamed = timed(bytes, threads, &|part| stream(black_box(part), &line))?;
+        let rate = |elapsed: Duration| size / elapsed.as_secs_f64().max(f64::MIN_POSITIVE);
+        Ok(Self { memset_bytes_per_s: memset.map_or(0.0, rate), stream_bytes_per_s: streamed.map(rate) })
+    }
+
+    /// The faster of the two.
+    #[must_use]
+    pub fn limit_bytes_per_s(&self) -> f64 {
+        self.memset_bytes_per_s.max(self.stream_bytes_per_s.unwrap_or(0.0))
+    }
+}
+
+/// Runs `write` on all parts at once, on a thread each. How long from the first one's beginning to the last one's
+/// end; `None` where one of them did not write.
+fn timed(
+    bytes: &mut [u8],
+    threads: NonZeroUsize,
+    write: &(dyn Fn(&mut [u8]) -> bool + Sync),
+) -> io::Result<Option<Duration>> {
+    let parts = parts(bytes, threads);
+    let start = Barrier::new(parts.len());
+    let spans = thread::scope(|scope| {
+        let spawn = |part| {
+            let start = &start;
+            let body = move || {
+                start.wait();
+                let begin = Instant::now();
+                let written = write(part);
+                written.then(|| (begin, Instant::now()))
+            };
+            thread::Builder::new().spawn_scoped(scope, body)
+        };
+        let handles: Vec<_> = parts.into_iter().map(spawn).collect::<io::Result<_>>()?;
+        let ends = handles.into_iter().map(|handle| handle.join().expect("writing memory does not panic"));
+        Ok::<_, io::Error>(ends.collect::<Option<Vec<(Instant, Instant)>>>())
+    })?;
+    Ok(spans.and_then(|spans| {
+        let begin = spans.iter().map(|(begin, _)| *begin).min()?;
+        let end = spans.iter().map(|(_, end)| *end).max()?;
+        Some(end - begin)
+    }))
+}
+
+/// Contiguous parts, as even as their alignment lets them be; fewer than asked for where there is too little.
+fn parts(bytes: &mut [u8], threads: NonZeroUsize) -> Vec<&mut [u8]> {
+    let share = bytes.len().div_ceil(threads.get()).next_multiple_of(ALIGN);
+    bytes.chunks_mut(share).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::HugePages;
+    use frameyard::ByteSize;
+
+    fn region(size: ByteSize) -> Region {
+        Region::zeroed(size, HugePages::Never).unwrap()
+    }
+
+    fn threads(count: usize) -> NonZeroUsize {
+        NonZeroUsize::new(count).unwrap()
+    }
+
+    #[test]
+    fn rates_are_measured_for_both_contents_and_the_region_holds_what_was_written() {
+        for count in [1, 3] {
+            let mut region = region(ByteSize::mib(4));
+            let rates = MapRates::measure(&mut region, threads(count), MapContent::Kernel).unwrap();
+            assert!(rates.memset_bytes_per_s > 0.0, "{rates:?}");
+            assert_eq!(rates.stream_bytes_per_s.is_some(), cfg!(target_arch = "x86_64"));
+            assert!(rates.limit_bytes_per_s() >= rates.memset_bytes_per_s);
+            assert!(region.bytes_mut().unwrap().chunks(8).all(|word| word != [0; 8]));
+            MapRates::measure(&mut region, threads(count), MapContent::Zero).unwrap();
+            assert!(region.bytes_mut().unwrap().iter().all(|byte| *byte == 0));
+        }
+    }
+
+    #[test]
+    fn parts_cover_the_whole_and_begin_aligned() {
+        let mut bytes = vec![0u8; 5 * ALIGN + 4096];
+        let base = bytes.as_ptr() as usize;
+        for count in [1, 2, 4, 100] {
+            let parts = parts(&mut bytes, threads(count));
+            assert!(parts.len() <= count && !parts.is_empty());
+            assert!(parts.iter().all(|part| (part.as_ptr() as usize - base).is_multiple_of(ALIGN)));
+            assert_eq!(parts.iter().map(|part| part.len()).sum::<usize>(), 5 * ALIGN + 4096);
+        }
+    }
+
+    #[test]
+    fn more_threads_than_there_are_parts_still_end() {
+        let mut region = region(ByteSize::kib(4));
+        assert!(MapRates::measure(&mut region, threads(64), MapContent::Zero).unwrap().memset_bytes_per_s > 0.0);
+    }
+}

@@ -1,0 +1,124 @@
+//! Whether this host has room for what bring-up writes.
+
+use frameyard::{ByteSize, Geometry, InitMode, Initialiser, Layout, MapInit, MemorySource};
+use frameyard_host::{HostTopology, MemoryError};
+
+use super::BringUpError;
+
+/// The largest map that is written in full without being asked to.
+pub(super) const USUAL_LIMIT: ByteSize = ByteSize::gib(4);
+
+/// How much of a memory map may be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MapLimit {
+    /// 4 GiB, which is 256 GiB of frames: more takes long and much memory.
+    #[default]
+    Usual,
+    /// As much as the host has memory for (`--full`).
+    Full,
+}
+
+/// Refuses a map that is larger than allowed, if all of it is written.
+pub(super) fn check_limit(map: ByteSize, limit: MapLimit) -> Result<(), BringUpError> {
+    if limit == MapLimit::Usual && map > USUAL_LIMIT {
+        return Err(BringUpError::NeedsFull { map, limit: USUAL_LIMIT });
+    }
+    Ok(())
+}
+
+/// Refuses where not even the part of map and control region that bring-up writes would fit.
+///
+/// Where frames are real, the memory that is asked for the frames is far more than that.
+pub(super) fn check_host(written: ByteSize, layout: &Layout, host: &HostTopology) -> Result<(), BringUpError> {
+    let available = host.available_memory().map_err(|error| BringUpError::Host(MemoryError::from(error).into()))?;
+    if written <= available {
+        return Ok(());
+    }
+    let tables = ByteSize(layout.map_bytes().0.saturating_add(layout.control_bytes().0));
+    Err(BringUpError::MapLargerThanHost { tables, touched: written, available })
+}
+
+/// The part of the map that bring-up writes from end to end: all sections with memory, unless nothing does.
+pub(super) fn wholly_written(
+    memory: &dyn MemorySource,
+    geometry: Geometry,
+    layout: &Layout,
+    map: &MapInit,
+) -> ByteSize {
+    if map.initialiser == Initialiser::None || map.mode == InitMode::Lazy {
+        return ByteSize(0);
+    }
+    let shift = geometry.section_pages_shift();
+    let (mut sections, mut next) = (0, 0);
+    memory.for_each_memory(&mut |range, _| {
+        let (first, end) = ((range.start.0 >> shift).max(next), range.end.0.div_ceil(1 << shift));
+        sections += end.saturating_sub(first);
+        next = next.max(end);
+    });
+    let bytes_of_a_section = layout.map_bytes().0 / (layout.frames().count().0 >> shift).max(1);
+    ByteSize(sections.saturating_mul(bytes_of_a_section).min(layout.map_bytes().0))
+}
+
+/// About how much of map and control region bring-up writes, in pages of the host.
+///
+/// `wholly` is what [`wholly_written`] says. Where that is nothing, bring-up writes to a page of the host for each
+/// maximum-order block; in lazy mode not even that.
+pub(super) fn written_bytes(
+    layout: &Layout,
+    geometry: Geometry,
+    mode: InitMode,
+    wholly: ByteSize,
+    host_page: ByteSize,
+) -> ByteSize {
+    let blocks = layout.present().0.div_ceil(geometry.max_order().pages().0);
+    let map = match mode {
+        InitMode::Lazy => 0,
+        InitMode::Eager | InitMode::Deferred => wholly.0.max(blocks.saturating_mul(host_page.0)),
+    };
+    ByteSize(map.min(layout.map_bytes().0).saturating_add(layout.control_bytes().0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bring_up::early_map::EarlyMap;
+    use crate::machine::{Machine, built_in};
+    use frameyard::{MapContent, NodeId, Order, YardConfig};
+
+    const GIB: u64 = 1 << 30;
+
+    fn written(geometry: Geometry, init: MapInit) -> u64 {
+        let machine = Machine { geometry, ..built_in("server-1t").unwrap() };
+        let (early, _) = EarlyMap::of(&machine).unwrap();
+        let config = YardConfig { geometry, ..YardConfig::new(&[NodeId(0), NodeId(1)]) };
+        let layout = Layout::plan(&early, &config).unwrap();
+        let wholly = wholly_written(&early, geometry, &layout, &init);
+        written_bytes(&layout, geometry, init.mode, wholly, ByteSize::kib(4)).0 - layout.control_bytes().0
+    }
+
+    #[test]
+    fn bring_up_writes_a_host_page_for_each_block_and_at_most_the_whole_map() {
+        let init = MapInit::default();
+        assert!(written(Geometry::X86_64, init).abs_diff(GIB) < GIB / 100);
+        let single = Geometry::new(ByteSize::kib(4), ByteSize::mib(128), Order(1), Order(1)).unwrap();
+        assert!(written(single, init).abs_diff(16 * GIB) < GIB / 10);
+    }
+
+    #[test]
+    fn an_initialiser_writes_the_map_of_all_sections_with_memory_and_lazy_mode_none() {
+        let init = |mode, content, initialiser| MapInit { mode, content, initialiser, ..MapInit::default() };
+        let sections = |mode| written(Geometry::X86_64, init(mode, MapContent::Kernel, Initialiser::Stream));
+        // 2 GiB below 4 GiB are a hole, so 2 MiB a section for 1 TiB less nothing.
+        assert_eq!((sections(InitMode::Eager), sections(InitMode::Deferred)), (16 * GIB, 16 * GIB));
+        assert_eq!(sections(InitMode::Lazy), 0);
+        assert_eq!(written(Geometry::X86_64, init(InitMode::Lazy, MapContent::Zero, Initialiser::None)), 0);
+    }
+
+    #[test]
+    fn a_map_beyond_the_limit_is_written_only_in_full() {
+        assert!(check_limit(USUAL_LIMIT, MapLimit::Usual).is_ok());
+        assert!(check_limit(ByteSize::gib(16), MapLimit::Full).is_ok());
+        let error = check_limit(ByteSize::gib(16), MapLimit::Usual).unwrap_err();
+        assert!(error.to_string().contains("--full"), "{error}");
+    }
+}

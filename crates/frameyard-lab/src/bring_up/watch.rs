@@ -1,0 +1,103 @@
+//! What is seen from outside while a memory map comes up.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use frameyard::{InitMode, Initialiser, MapInit, NodeInit, PageCount};
+use frameyard_host::{HostYardBuilder, InitWatch};
+use indicatif::ProgressBar;
+
+use crate::output;
+
+/// What the platform is told while the map comes up. Clones look at the same.
+#[derive(Clone, Default, Debug)]
+pub(crate) struct Watch(InitWatch);
+
+impl Watch {
+    /// A builder whose yard tells this watch.
+    pub(crate) fn attach(&self, builder: HostYardBuilder) -> HostYardBuilder {
+        builder.init_watch(&self.0)
+    }
+
+    /// Page structures written so far.
+    pub(crate) fn pages(&self) -> PageCount {
+        self.0.pages()
+    }
+
+    /// What each pass over a node's map did, by node. Empty where there was none.
+    pub(crate) fn nodes(&self) -> Vec<NodeInit> {
+        self.0.nodes()
+    }
+}
+
+/// How often the bar is drawn again.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Does `work` with a sign of life for who waits at a terminal: a bar where the map is written in one go, which
+/// counts its pages up to `total`, else a spinner.
+pub(super) fn watched<T>(name: &str, map: &MapInit, total: PageCount, watch: &Watch, work: impl FnOnce() -> T) -> T {
+    if map.initialiser == Initialiser::None || map.mode == InitMode::Lazy {
+        let sign = output::spinner(format!("bringing up {name}"));
+        let done = work();
+        sign.finish_and_clear();
+        return done;
+    }
+    let bar = output::progress_bar("initialising the memory map", total.0);
+    if bar.is_hidden() {
+        return work();
+    }
+    let done = followed(&bar, total, watch, work);
+    bar.finish_and_clear();
+    done
+}
+
+/// Does `work` while a thread keeps the bar where the watch is.
+fn followed<T>(bar: &ProgressBar, total: PageCount, watch: &Watch, work: impl FnOnce() -> T) -> T {
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let follower = scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                bar.set_position(watch.pages().0.min(total.0));
+                thread::park_timeout(TICK);
+            }
+        });
+        // Also where the work panics, so that the follower ends.
+        let _end = OnDrop(|| {
+            ended.store(true, Ordering::Relaxed);
+            follower.thread().unpark();
+        });
+        work()
+    })
+}
+
+/// Calls a function when it is dropped.
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+
+    #[test]
+    fn work_is_followed_to_its_end_even_where_that_is_a_panic() {
+        let (bar, watch, total) = (ProgressBar::hidden(), Watch::default(), PageCount(8));
+        assert_eq!(followed(&bar, total, &watch, || 7), 7);
+        let panicked = catch_unwind(AssertUnwindSafe(|| followed(&bar, total, &watch, || assert_eq!(1, 2, "stop"))));
+        assert!(panicked.is_err());
+    }
+
+    #[test]
+    fn with_and_without_a_map_to_write_the_work_is_done() {
+        for initialiser in Initialiser::ALL {
+            let init = MapInit { initialiser, ..MapInit::default() };
+            assert_eq!(watched("x", &init, PageCount(8), &Watch::default(), || 5), 5);
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Options that say when the memory map comes up, and by which means.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::str::FromStr;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use frameyard::{ByteSize, Cutting, InitJobs, InitMode, Initialiser, MapContent, MapInit, PcpReset};
+
+use super::values::{positive_number, positive_size};
+use crate::Failure;
+use crate::machine::Machine;
+
+/// When the memory map comes up, and by which means.
+#[derive(Args, Clone, Copy, Debug, Default)]
+#[command(next_help_heading = "Memory map")]
+pub struct InitArgs {
+    /// When the map is initialised [default: deferred for boot, else eager]
+    #[arg(long, value_name = "WHEN", value_parser = mode())]
+    pub init: Option<InitMode>,
+
+    /// How its pages are written [default: none for content zero, stream for content kernel]
+    #[arg(long, value_name = "HOW", value_parser = initialiser())]
+    pub initialiser: Option<Initialiser>,
+
+    /// What its pages hold
+    #[arg(long, value_name = "WHAT", value_parser = content(), default_value_t)]
+    pub content: MapContent,
+
+    /// How the work is cut into jobs
+    #[arg(long, value_name = "HOW", value_parser = cutting(), default_value_t)]
+    pub cutting: Cutting,
+
+    /// The most threads for a node [default: one for each of its CPUs]
+    #[arg(long, value_name = "N", value_parser = positive_number)]
+    pub threads: Option<NonZeroU32>,
+
+    /// Chunks of a job end at multiples of so much memory [default: a section, or with ranges a maximum-order block]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub job_align: Option<ByteSize>,
+}
+
+/// A parser of names that knows them all, for completions and refusals.
+fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+where
+    T: FromStr<Err: fmt::Display + std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
+{
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
+}
+
+/// Reads when the map comes up.
+pub(super) fn mode() -> impl TypedValueParser<Value = InitMode> {
+    named(InitMode::ALL.iter().map(|mode| mode.name()))
+}
+
+/// Reads how pages are written.
+pub(super) fn initialiser() -> impl TypedValueParser<Value = Initialiser> {
+    named(Initialiser::ALL.iter().map(|initialiser| initialiser.name()))
+}
+
+/// Reads what pages hold.
+pub(super) fn content() -> impl TypedValueParser<Value = MapContent> {
+    named(MapContent::ALL.iter().map(|content| content.name()))
+}
+
+/// Reads how the work is cut.
+pub(super) fn cutting() -> impl TypedValueParser<Value = Cutting> {
+    named(Cutting::ALL.iter().map(|cutting| cutting.name()))
+}
+
+/// Reads whether per-CPU lists are sized again.
+pub(super) fn pcp_reset() -> impl TypedValueParser<Value = PcpReset> {
+    named(PcpReset::ALL.iter().map(|reset| reset.name()))
+}
+
+/// What writes a content where nothing else is asked for.
+#[must_use]
+pub fn usual_initialiser(content: MapContent) -> Initialiser {
+    match content {
+        MapContent::Zero => Initialiser::None,
+        MapContent::Kernel => Initialiser::Stream,
+    }
+}
+
+impl InitArgs {
+    /// What these options ask for on a machine, where `mode` is used unless they say otherwise.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Input`] for an initialiser that cannot write the content, for more threads than the machine has
+    /// CPUs, and for an alignment that is no power of two or less than a maximum-order block.
+    pub fn map_init(&self, mode: InitMode, machine: &Machine) -> Result<MapInit, Failure> {
+        let initialiser = self.initialiser.unwrap_or(usual_initialiser(self.content));
+        if !initialiser.can_write(self.content) {
+            let others = Initialiser::ALL.iter().filter(|other| other.can_write(self.content));
+            let others: Vec<&str> = others.map(|other| other.name()).collect();
+            return Err(Failure::input(format!(
+                "--initialiser {initialiser} cannot write --content {}: choose {}, or content zero",
+                self.content,
+                others.join(", ")
+            )));
+        }
+        let alignment = self.job_align.map(|size| aligned(size, machine)).transpose()?;
+        let threads = self.threads.map(|threads| checked_threads(threads, machine)).transpose()?;
+        Ok(MapInit {
+            mode: self.init.unwrap_or(mode),
+            content: self.content,
+            initialiser,
+            jobs: InitJobs { cutting: self.cutting, threads, alignment, ..InitJobs::default() },
+            ..MapInit::default()
+        })
+    }
+}
+
+fn checked_threads(threads: NonZeroU32, machine: &Machine) -> Result<usize, Failure> {
+    let threads = threads.get() as usize;
+    if threads > machine.cpus.len() {
+        let cpus = machine.cpus.len();
+        return Err(Failure::input(format!(
+            "--threads {threads}: {} has {cpus} CPUs; write a number from 1 to {cpus}",
+            machine.name
+        )));
+    }
+    Ok(threads)
+}
+
+fn aligned(size: ByteSize, machine: &Machine) -> Result<frameyard::PageCount, Failure> {
+    let block = machine.geometry.size_of(machine.geometry.max_order().pages());
+    if !size.0.is_power_of_two() || size < block {
+        return Err(Failure::input(format!(
+            "--job-align {size}: must be a power of two, at least a maximum-order block ({block})"
+        )));
+    }
+    Ok(machine.geometry.pages_in(size))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::machine::built_in;
+    use clap::Parser;
+    use frameyard::PageCount;
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        init: InitArgs,
+    }
+
+    fn read(line: &str) -> Result<InitArgs, String> {
+        let words = std::iter::once("x").chain(line.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.init).map_err(|error| error.to_string())
+    }
+
+    fn asked(line: &str) -> Result<MapInit, String> {
+        let machine = built_in("desktop-8").unwrap();
+        read(line)?.map_init(InitMode::Deferred, &machine).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn zero_pages_are_left_alone_and_the_kernels_are_streamed_unless_told_otherwise() {
+        let init = asked("").unwrap();
+        assert_eq!(
+            (init.mode, init.content, init.initialiser),
+            (InitMode::Deferred, MapContent::Zero, Initialiser::None)
+        );
+        assert_eq!(init.jobs, InitJobs::default());
+        assert_eq!(asked("--content kernel").unwrap().initialiser, Initialiser::Stream);
+        assert_eq!(asked("--initialiser two-pass").unwrap().initialiser, Initialiser::TwoPass);
+        assert_eq!(asked("--init eager").unwrap().mode, InitMode::Eager);
+        assert_eq!(asked("--init lazy").unwrap().mode, InitMode::Lazy);
+    }
+
+    #[test]
+    fn jobs_follow_their_options() {
+        let jobs = asked("--cutting ranges --threads 8 --job-align 256M").unwrap().jobs;
+        assert_eq!((jobs.cutting, jobs.threads), (Cutting::Ranges, Some(8)));
+        assert_eq!(jobs.alignment, Some(PageCount(1 << 16)));
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_what_would_be_right() {
+        for (line, says) in [
+            ("--init later", "possible values: eager, deferred, lazy"),
+            ("--initialiser fast", "possible values: none, two-pass, memset-per-page, stores-per-page, stream"),
+            ("--content one", "possible values: zero, kernel"),
+            ("--cutting nodes", "possible values: ranges, sections"),
+            (
+                "--initialiser none --content kernel",
+                "choose two-pass, memset-per-page, stores-per-page, stream, or content zero",
+            ),
+            ("--threads 0", "from 1"),
+            ("--threads 9", "desktop-8 has 8 CPUs; write a number from 1 to 8"),
+            ("--job-align 12M", "must be a power of two, at least a maximum-order block (4M)"),
+            ("--job-align 2M", "at least a maximum-order block (4M)"),
+            ("--job-align 0", "more than nothing"),
+        ] {
+            let error = asked(line).unwrap_err();
+            assert!(error.contains(says), "{line}: {error}");
+        }
+    }
+}

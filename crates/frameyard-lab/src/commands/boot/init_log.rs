@@ -1,0 +1,172 @@
+//! What the boot log says of the memory map: nodes and their holes, and how fast each node's pages came up.
+
+use std::io::{self, Write};
+
+use frameyard::{InitMode, NodeId, NodeInit, Page, PfnRange, ZoneId, ZoneKind};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
+
+use super::holes::{Hole, holes};
+use super::log::{addresses, counted};
+use crate::bring_up::BroughtUp;
+
+/// A node whose pages were initialised.
+#[derive(Serialize)]
+struct InitialisedNode {
+    node: u16,
+    threads: usize,
+    jobs: u64,
+    pages: u64,
+    freed: u64,
+    init_ns: Option<u64>,
+    /// Of the memory map.
+    bytes_per_s: Option<f64>,
+}
+
+impl InitialisedNode {
+    fn of(init: &NodeInit) -> Self {
+        let bytes = init.pages.0 * size_of::<Page>() as u64;
+        let rate = |ns: u64| bytes as f64 * 1e9 / ns as f64;
+        Self {
+            node: init.node.0,
+            threads: init.threads,
+            jobs: init.jobs,
+            pages: init.pages.0,
+            freed: init.freed.0,
+            init_ns: init.elapsed_ns,
+            bytes_per_s: init.elapsed_ns.filter(|ns| *ns > 0).map(rate),
+        }
+    }
+
+    /// The kernel's line, and behind it in brackets what it does not say.
+    fn line(&self, what: &str) -> String {
+        let time = self.init_ns.map_or_else(String::new, |ns| format!(" in {}ms", milliseconds(ns)));
+        let rate = self.bytes_per_s.map_or_else(String::new, |rate| format!(", {:.1} GB/s", rate / 1e9));
+        let threads = counted(self.threads as u64, "thread");
+        format!("node {} {what}pages initialised{time} ({threads}, {} pages{rate})", self.node, self.pages)
+    }
+}
+
+/// Whole milliseconds, as the kernel prints them, or a few digits of less than ten.
+fn milliseconds(ns: u64) -> String {
+    let ms = ns as f64 / 1e6;
+    if ms < 9.95 { format!("{ms:.1}") } else { format!("{ms:.0}") }
+}
+
+fn nodes_initialised(booted: &BroughtUp) -> Vec<InitialisedNode> {
+    let mut nodes: Vec<InitialisedNode> = booted.nodes_initialised.iter().map(InitialisedNode::of).collect();
+    nodes.sort_by_key(|node| node.node);
+    nodes
+}
+
+/// From a node's first to its last frame.
+fn node_spans(booted: &BroughtUp) -> Vec<(NodeId, u64, u64)> {
+    let mut spans: Vec<(NodeId, u64, u64)> = Vec::new();
+    for region in &booted.early_memory {
+        let (node, start, end) = (region.node.unwrap_or_default(), region.base.0, region.end().0);
+        match spans.iter_mut().find(|(other, ..)| *other == node) {
+            Some(span) => (span.1, span.2) = (span.1.min(start), span.2.max(end)),
+            None => spans.push((node, start, end)),
+        }
+    }
+    spans.sort_unstable();
+    spans
+}
+
+fn found_holes(booted: &BroughtUp) -> Vec<Hole> {
+    let ranges: Vec<(PfnRange, ZoneId)> = booted.yard.memory_ranges().collect();
+    holes(booted.machine.geometry, &ranges)
+}
+
+/// What the kernel says of each node before any page is initialised.
+pub(super) fn write_nodes(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
+    for (node, start, end) in node_spans(booted) {
+        writeln!(out, "Initmem setup node {} {}", node.0, addresses(start, end))?;
+    }
+    for Hole { node, zone, pages } in found_holes(booted) {
+        writeln!(out, "On node {node}, zone {zone}: {pages} pages in unavailable ranges")?;
+    }
+    Ok(())
+}
+
+/// How long each node's pages took, and what is left.
+pub(super) fn write_initialised(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
+    let what = match booted.map_init.mode {
+        InitMode::Deferred => "deferred ",
+        InitMode::Eager | InitMode::Lazy => "",
+    };
+    for node in nodes_initialised(booted) {
+        writeln!(out, "{}", node.line(what))?;
+    }
+    let left = booted.yard.uninitialised_pages().0;
+    if left > 0 {
+        writeln!(out, "{left} pages left uninitialised until they are needed")?;
+    }
+    Ok(())
+}
+
+/// The same for programs.
+pub(super) fn totals(booted: &BroughtUp) -> Map<String, Value> {
+    let init = &booted.map_init;
+    let geometry = booted.machine.geometry;
+    let ranges = booted.early_memory.iter();
+    let ranges = ranges.map(
+        |region| json!({ "node": region.node.unwrap_or_default().0, "start": region.base.0, "end": region.end().0 }),
+    );
+    let zone_ranges = ZoneKind::ALL.into_iter().filter_map(|kind| {
+        let of_kind = || booted.yard.zones().filter(move |zone| zone.id.kind() == kind).map(|zone| zone.span);
+        let start = of_kind().map(|span| span.start).min()?;
+        let end = of_kind().map(|span| span.end).max()?;
+        Some(json!({
+            "zone": kind.name(),
+            "start": geometry.address_of(start).0,
+            "end": geometry.address_of(end).0,
+        }))
+    });
+    Map::from_iter([
+        (
+            "init".to_owned(),
+            json!({
+                "mode": init.mode.name(),
+                "content": init.content.name(),
+                "initialiser": init.initialiser.name(),
+                "cutting": init.jobs.cutting.name(),
+                "threads": init.jobs.threads,
+                "job_align_bytes": init.jobs.alignment.map(|pages| geometry.size_of(pages).0),
+                "pcp_reset": init.pcp_reset.name(),
+                "create_ns": booted.create_ns,
+                "finish_ns": booted.finish_ns,
+            }),
+        ),
+        ("nodes_initialised".to_owned(), json!(nodes_initialised(booted))),
+        ("zone_ranges".to_owned(), zone_ranges.collect()),
+        ("ranges".to_owned(), ranges.collect()),
+        ("holes".to_owned(), json!(found_holes(booted))),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frameyard::PageCount;
+
+    fn node(threads: usize, elapsed_ns: Option<u64>) -> InitialisedNode {
+        let pages = PageCount(8_126_464);
+        InitialisedNode::of(&NodeInit { node: NodeId(1), threads, jobs: 3, pages, freed: pages, elapsed_ns })
+    }
+
+    #[test]
+    fn a_node_is_told_of_in_the_kernels_words_with_threads_pages_and_rate() {
+        let line = node(2, Some(21_600_000)).line("deferred ");
+        assert_eq!(line, "node 1 deferred pages initialised in 22ms (2 threads, 8126464 pages, 24.1 GB/s)");
+        let line = node(1, Some(1_260_000)).line("");
+        assert_eq!(line, "node 1 pages initialised in 1.3ms (1 thread, 8126464 pages, 412.8 GB/s)");
+    }
+
+    #[test]
+    fn where_there_is_no_clock_there_is_no_rate() {
+        assert_eq!(node(4, None).line(""), "node 1 pages initialised (4 threads, 8126464 pages)");
+        assert_eq!(node(4, None).bytes_per_s, None);
+        assert_eq!(node(4, Some(0)).bytes_per_s, None);
+    }
+}

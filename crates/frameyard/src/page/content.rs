@@ -30,6 +30,14 @@ impl MapContent {
     }
 }
 
+impl MapContent {
+    /// The words of a page in which nothing begins, as they stand in memory: of a frame in that section and zone.
+    #[must_use]
+    pub fn words(self, section: u64, zone: ZoneId) -> [u64; 8] {
+        PageTemplate::of(self, section, Some(zone)).in_memory()
+    }
+}
+
 impl FromStr for MapContent {
     type Err = UnknownName;
 

@@ -192,7 +192,7 @@ impl<P: Platform> Yard<P> {
             let found = if view.zone.pending.pages_racy().0 == 0 {
                 take(above(), Fallback::Allowed)
             } else {
-                take(above(), Fallback::AfterGrowth).or_else(|| self.grow_and_retry(id, above, take))
+                take(above(), Fallback::AfterGrowth).or_else(|| self.grow_and_retry(id, request.order, above, take))
             };
             if let Some(pfn) = found {
                 self.count_placement(id, first);

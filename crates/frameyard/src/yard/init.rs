@@ -5,7 +5,7 @@ use core::fmt;
 use super::Yard;
 use crate::boot::{Grain, Growth, InitMode, PassError, PcpReset};
 use crate::platform::Platform;
-use crate::units::{NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Fallback;
 
 /// How often who needs memory that others are initialising looks again, before it goes without. Each look is a round
@@ -155,15 +155,20 @@ impl<P: Platform> Yard<P> {
     pub(super) fn grow_and_retry<T>(
         &self,
         id: ZoneId,
+        order: Order,
         above_watermark: impl Fn() -> bool,
         take: impl Fn(bool, Fallback) -> Option<T>,
     ) -> Option<T> {
         let zone = &self.tables.zones[id.index()];
         let mut round = 0;
         while zone.pending.pages_racy().0 > 0 {
+            let above = above_watermark();
             // Where pending memory counts as free, having more of it on the lists lifts no watermark.
-            if zone.pending.is_counted() && !above_watermark() {
+            if zone.pending.is_counted() && !above {
                 return None;
+            }
+            if above && zone.pending.highest_order_racy().is_none_or(|highest| highest < order) {
+                break;
             }
             match self.bring_up().grow(id) {
                 Growth::Grew => {}

@@ -67,7 +67,7 @@ impl<P: Platform> LockedZone<'_, P> {
         if cma && let Some(pfn) = self.take_smallest(order, MigrateType::Cma) {
             return Some(pfn);
         }
-        if fallback == Fallback::AfterGrowth && self.should_grow_first() {
+        if fallback == Fallback::AfterGrowth && self.should_grow_first(order) {
             return None;
         }
         self.take_from_other_types(order, migrate_type)

@@ -45,6 +45,12 @@ impl Pending {
         if self.is_counted() { self.blocks[order].load(Ordering::Relaxed) } else { 0 }
     }
 
+    /// The highest order of which pending frames will make blocks, a moment ago.
+    pub(crate) fn highest_order_racy(&self) -> Option<Order> {
+        let highest = self.blocks.iter().rposition(|blocks| blocks.load(Ordering::Relaxed) > 0)?;
+        Some(Order(highest as u8))
+    }
+
     /// Where to look first for a section to initialise.
     pub(crate) fn cursor(&self) -> Pfn {
         Pfn(self.cursor.load(Ordering::Relaxed))
@@ -95,10 +101,12 @@ impl<P: Platform> LockedZone<'_, P> {
         }
     }
 
-    /// Whether a request should rather have more memory initialised than take another type's blocks: as long as there
-    /// is some, and no untouched block that any type may have.
-    pub(super) fn should_grow_first(&self) -> bool {
-        self.zone.pending.pages_racy().0 > 0 && self.orders_from(self.geometry.max_order(), MigrateType::Movable) == 0
+    /// Whether a request should rather have more memory initialised than take another type's blocks: as long as that
+    /// brings a block that is large enough, and larger than any that can be had of type Movable. Were all memory
+    /// initialised, the request would fall back to such a block.
+    pub(super) fn should_grow_first(&self, order: Order) -> bool {
+        let Some(highest) = self.zone.pending.highest_order_racy() else { return false };
+        highest >= order && self.orders_from(highest, MigrateType::Movable) == 0
     }
 }
 

@@ -14,7 +14,7 @@ use frameyard::{
     ByteSize, InitMode, Initialiser, Layout, MapInit, MovableMemory, NodeId, NodeInit, PcpSizing, Poisoning, Region,
     WatermarkOptions, YardConfig, ZoneLimits,
 };
-use frameyard_host::{Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages};
+use frameyard_host::{Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages, ProcessorUse};
 
 use crate::Failure;
 use crate::cli::{Amount, MachineArgs, YardArgs};
@@ -108,6 +108,8 @@ pub struct BroughtUp {
     pub machine: Machine,
     /// How long it took from the machine's description to a yard that allocates.
     pub boot_ns: u64,
+    /// Processor time and page faults of that.
+    pub used: ProcessorUse,
     /// How the memory map came up.
     pub map_init: MapInit,
     /// How long the making of the yard took: in deferred mode, until the early part of the map was up.
@@ -169,10 +171,10 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
         watermarks: options.watermarks,
         pcp_sizing: options.pcp_sizing,
         poisoning: options.poisoning,
-        map_init: options.map_init,
+        map_init: threads_that_can_be(options.map_init, cpus.len(), &host),
         ..YardConfig::new(&cpus)
     };
-    let begin = Instant::now();
+    let (begin, used) = (Instant::now(), ProcessorUse::of_this_process());
     let (early, mut notes) = EarlyMap::of(machine).map_err(|error| error.of(machine))?;
     let layout = Layout::plan(&early, &config).map_err(|error| BringUpError::Boot(error).of(machine))?;
     let watch = Watch::default();
@@ -182,10 +184,12 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
         plan.make(&mut notes).map_err(|error| error.of(machine))
     })?;
     let boot_ns = nanoseconds(begin);
+    let used = ProcessorUse::of_this_process().since(used);
     Ok(BroughtUp {
         yard: made.yard,
         machine: machine.clone(),
         boot_ns,
+        used,
         map_init: options.map_init,
         create_ns: made.create_ns,
         finish_ns: made.finish_ns,
@@ -195,6 +199,13 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
         early_memory: early.memory().to_vec(),
         notes,
     })
+}
+
+/// Where no number of threads is asked for: one for each CPU of a node, but no more than the host can run at once.
+fn threads_that_can_be(mut init: MapInit, cpus: usize, host: &HostTopology) -> MapInit {
+    let most = host.allowed().as_slice().len().clamp(1, cpus.max(1));
+    init.jobs.threads.get_or_insert(most);
+    init
 }
 
 /// Nanoseconds since then.

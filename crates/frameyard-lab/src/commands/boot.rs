@@ -7,7 +7,7 @@ mod pcp;
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use frameyard::{CpuId, InitMode, PcpSizing, ZoneStatistics};
 use frameyard_host::{Backing, CpuIdentity, HugePages, MemoryError};
@@ -136,6 +136,10 @@ impl Boot {
     }
 }
 
+fn nanoseconds(time: Duration) -> Value {
+    u64::try_from(time.as_nanos()).ok().into()
+}
+
 impl Outcome for Boot {
     fn command(&self) -> &'static str {
         "boot"
@@ -160,6 +164,9 @@ impl Outcome for Boot {
             ("map_resident_bytes".to_owned(), map.0.into()),
             ("frames_resident_bytes".to_owned(), frames.0.into()),
             ("boot_ns".to_owned(), booted.boot_ns.into()),
+            ("boot_user_ns".to_owned(), nanoseconds(booted.used.user)),
+            ("boot_system_ns".to_owned(), nanoseconds(booted.used.system)),
+            ("boot_faults".to_owned(), booted.used.faults.into()),
             ("prefault_ns".to_owned(), self.prefault_ns.into()),
             ("uninitialised_pages".to_owned(), booted.yard.uninitialised_pages().0.into()),
         ]);

@@ -77,7 +77,15 @@ pub(super) fn write_costs(booted: &BroughtUp, resident: ResidentParts, out: &mut
     for (what, size, resident) in parts {
         writeln!(out, "{what}: {}, of which {} resident", RoundedSize(size), RoundedSize(resident))?;
     }
-    writeln!(out, "Brought up in {:.1} ms", booted.boot_ns as f64 / 1e6)
+    let used = &booted.used;
+    writeln!(
+        out,
+        "Brought up in {:.1} ms; processor time {:.1} ms, and {:.1} ms in the host's kernel, with {}",
+        booted.boot_ns as f64 / 1e6,
+        used.user.as_secs_f64() * 1e3,
+        used.system.as_secs_f64() * 1e3,
+        counted(used.faults, "page fault"),
+    )
 }
 
 pub(super) fn counted(count: u64, what: &str) -> String {

@@ -34,6 +34,7 @@ mod tests;
 use streaming::Streaming;
 
 /// The bytes of a page structure.
+#[cfg(not(loom))]
 const PAGE_BYTES: usize = 8 * WORDS;
 
 /// The tag's bit in a mask of words.

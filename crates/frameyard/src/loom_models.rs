@@ -18,6 +18,7 @@
 //! thread's end are free. Every broken protocol here is found with one, so three leave a margin, and all models
 //! together take about half a minute on two CPUs. Without a bound the models of three threads have no end in sight.
 
+mod bring_up;
 mod machine;
 mod parallel_job;
 mod per_cpu_lists;

@@ -283,7 +283,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         if contention == Contention::Contended {
             add_exclusive(&self.zone.events.contended, 1);
         }
-        LockedZone { view: self, free_change: 0, cma_change: 0, _guard: guard }
+        LockedZone { view: self, free_change: 0, cma_change: 0, brought_in: 0, _guard: guard }
     }
 }
 
@@ -298,6 +298,8 @@ pub(crate) struct LockedZone<'a, P: Platform> {
     free_change: u64,
     /// What `free_cma` is to change by, modulo 2⁶⁴.
     cma_change: u64,
+    /// How many frames are pending no more.
+    brought_in: u64,
     _guard: P::Guard,
 }
 
@@ -327,6 +329,9 @@ impl<P: Platform> LockedZone<'_, P> {
         }
         if self.cma_change != 0 {
             add_exclusive(&self.zone.free_cma, self.cma_change);
+        }
+        if self.brought_in != 0 {
+            self.zone.pending.brought_in(self.brought_in);
         }
     }
 

@@ -10,7 +10,7 @@ use crate::zone::Fallback;
 
 /// How often who needs memory that others are initialising looks again, before it goes without. Each look is a round
 /// of [`Platform::relax`], which yields and then sleeps; initialising a section takes well under a millisecond.
-const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
+pub(super) const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
 
 /// Why a part of the memory map could not be brought up. What came up is in use; the rest can be tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -41,8 +41,13 @@ struct Explored {
 
 /// Explores a model; panics where an execution breaks it.
 fn explore(model: impl Fn() + Send + Sync + 'static) -> Explored {
+    explore_within(PREEMPTIONS, model)
+}
+
+/// As [`explore`], with another bound.
+fn explore_within(preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> Explored {
     let mut builder = Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.preemption_bound = Some(preemptions);
     // An execution has thousands of accesses, most of them while the yard is brought up by one thread.
     builder.max_branches = 100_000;
     let before = machine::contentions();
@@ -51,8 +56,8 @@ fn explore(model: impl Fn() + Send + Sync + 'static) -> Explored {
 }
 
 /// Explores a model that must fail; what the first failing execution said.
-fn failure_of(model: impl Fn() + Send + Sync + 'static) -> String {
-    let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore(model)));
+fn failure_of(preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> String {
+    let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore_within(preemptions, model)));
     let Err(panic) = explored else { panic!("the broken protocol passes its model") };
     match panic.downcast::<String>() {
         Ok(message) => *message,
@@ -63,7 +68,13 @@ fn failure_of(model: impl Fn() + Send + Sync + 'static) -> String {
 /// Demands that a broken protocol fails its model with one of these messages, and not by an accident of another kind.
 #[track_caller]
 fn assert_fails(model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
-    let message = failure_of(model);
+    assert_fails_within(PREEMPTIONS, model, expected);
+}
+
+/// As [`assert_fails`], with another bound.
+#[track_caller]
+fn assert_fails_within(preemptions: usize, model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
+    let message = failure_of(preemptions, model);
     assert!(expected.iter().any(|part| message.contains(part)), "failed for another reason: {message}");
 }
 

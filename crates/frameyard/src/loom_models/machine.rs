@@ -21,8 +21,8 @@ use crate::{
     AttachError, Gfp, InitMode, Initialiser, Layout, MapInit, MemoryTable, PcpSizing, RangeError, RawRegion,
     WatermarkOptions, Yard, YardConfig, ZoneLimits,
 };
-pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, contentions};
 use platform::Provided;
+pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, contentions};
 
 /// What is said of a frame that somebody has though its page is not written.
 pub(super) const NOT_INITIALISED: &str = "given out before it was initialised";
@@ -168,9 +168,7 @@ impl Machine {
     fn map_view(&self) -> MemMap {
         let config = self.config();
         // SAFETY: the map has a page for each frame, and outlives all runners.
-        unsafe {
-            MemMap::new(self.regions().0.base.cast(), self.memory[0].0, config.map_init.content, config.geometry)
-        }
+        unsafe { MemMap::new(self.regions().0.base.cast(), self.memory[0].0, config.map_init.content, config.geometry) }
     }
 
     /// The claims to the blocks of the map.

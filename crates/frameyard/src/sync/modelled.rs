@@ -24,10 +24,10 @@ pub(crate) enum Weakness {
     SplitUnion,
     /// A bitwise union claims to have set all its bits, whoever had set them before.
     UnheardUnion,
-    /// A releasing store of a byte releases nothing.
-    RelaxedByteStores,
-    /// An acquiring load of a byte acquires nothing.
-    RelaxedByteLoads,
+    /// A releasing store of so many bytes releases nothing.
+    RelaxedStoresOf(usize),
+    /// An acquiring load of so many bytes acquires nothing.
+    RelaxedLoadsOf(usize),
 }
 
 std::thread_local! {
@@ -52,15 +52,19 @@ fn is_weakened(weakness: Weakness) -> bool {
 }
 
 fn load_ordering<T>(ordering: Ordering) -> Ordering {
-    let relaxed =
-        is_weakened(Weakness::RelaxedLoads) || (size_of::<T>() == 1 && is_weakened(Weakness::RelaxedByteLoads));
-    if relaxed { Ordering::Relaxed } else { ordering }
+    match WEAKNESS.get() {
+        Weakness::RelaxedLoads => Ordering::Relaxed,
+        Weakness::RelaxedLoadsOf(bytes) if bytes == size_of::<T>() => Ordering::Relaxed,
+        _ => ordering,
+    }
 }
 
 fn store_ordering<T>(ordering: Ordering) -> Ordering {
-    let relaxed =
-        is_weakened(Weakness::RelaxedStores) || (size_of::<T>() == 1 && is_weakened(Weakness::RelaxedByteStores));
-    if relaxed { Ordering::Relaxed } else { ordering }
+    match WEAKNESS.get() {
+        Weakness::RelaxedStores => Ordering::Relaxed,
+        Weakness::RelaxedStoresOf(bytes) if bytes == size_of::<T>() => Ordering::Relaxed,
+        _ => ordering,
+    }
 }
 
 macro_rules! modelled_atomic {

@@ -174,8 +174,7 @@ impl Platform for ModelPlatform {
     ) -> Result<(), WorkerPanicked> {
         // SAFETY: all workers are joined before this returns; where one panics, loom ends the whole execution.
         let shared: &'static (dyn Fn(usize) + Sync) = unsafe { core::mem::transmute(job) };
-        let others: Vec<_> =
-            (1..count.min(self.workers)).map(|number| thread::spawn(move || shared(number))).collect();
+        let others: Vec<_> = (1..count.min(self.workers)).map(|number| thread::spawn(move || shared(number))).collect();
         job(0);
         others.into_iter().try_for_each(|other| other.join()).map_err(|_| WorkerPanicked)
     }

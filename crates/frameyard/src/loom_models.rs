@@ -7,7 +7,8 @@
 //!
 //! Each protocol has a model that holds, and the same model again with one thing broken, which must fail: a
 //! lock that does not acquire, release or exclude ([`Flaw`](machine::Flaw), by [`Platform`](crate::Platform)
-//! methods), or an atomic access that is weaker than written ([`Weakness`](crate::sync::Weakness)).
+//! methods), pages of the map that are written or published out of order ([`InitFlaw`](machine::InitFlaw)), or an
+//! atomic access that is weaker than written ([`Weakness`](crate::sync::Weakness)).
 //!
 //! What frames hold is modelled too: a cell for each frame that its owner writes without synchronisation of its
 //! own, so that loom objects if a hand-over does not order one owner's accesses before the next one's.
@@ -16,7 +17,8 @@
 //!
 //! Executions are explored up to [`PREEMPTIONS`] involuntary switches; switches at a held lock and at a
 //! thread's end are free. Every broken protocol here is found with one, so three leave a margin, and all models
-//! together take about half a minute on two CPUs. Without a bound the models of three threads have no end in sight.
+//! together take about a minute on two CPUs; the largest ones ([`bring_up`]) are content with fewer. Without a bound
+//! the models of three threads have no end in sight.
 
 mod bring_up;
 mod machine;

@@ -11,7 +11,8 @@
 //! the holder sees all of it as the last one left it, and the frames that it takes off a list as their freeing
 //! owner left them. Whoever reads without the lock (`_racy`) may see any recent value: watermark checks and
 //! statistics do, and decide nothing that must hold. `free_pages` and `free_cma` are written once per holding,
-//! so such a reader never sees the dip while blocks are split or merged; the `nonempty` bits may show one.
+//! so such a reader never sees the dip while blocks are split or merged; the `nonempty` bits may show one. Stored with
+//! Release are pageblock types, which let others look at pages by number, and the count of pending frames.
 //!
 //! # Lock order
 //!

@@ -17,7 +17,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::machine::{InitFlaw, LARGEST, Locks, Machine, NOT_INITIALISED, Runner, Setup};
+use super::machine::{Flaw, InitFlaw, LARGEST, Locks, Machine, NOT_INITIALISED, Runner, Setup};
 use super::{assert_fails_within, explore, explore_within};
 use crate::sync::{Weakness, weakened};
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
@@ -109,6 +109,14 @@ fn claims_whose_answer_is_not_heard_are_found() {
 }
 
 #[test]
+fn a_zone_lock_that_does_not_hand_pages_over_as_written_is_found() {
+    for flaw in [Flaw::TakenRelaxed, Flaw::GivenBackRelaxed] {
+        let locks = Locks { per_cpu: None, zone: Some(flaw) };
+        fails(move || grow_twice(Order::ZERO, Setup { locks, ..lazy() }), &DAMAGES);
+    }
+}
+
+#[test]
 fn pages_written_after_their_blocks_are_free_are_found() {
     fails(|| grow_twice(Order::ZERO, flawed(InitFlaw::WrittenLate)), &DAMAGES);
 }
@@ -136,7 +144,7 @@ fn an_allocation_grows_a_deferred_yard_beside_the_pass() {
 fn a_pass_that_takes_what_others_have_claimed_is_found() {
     weakened(Weakness::UnheardUnion, || {
         fails(|| grow_during_the_pass(2), &DAMAGES);
-        fails(|| pass_by_two_workers(Cutting::Ranges), &DAMAGES);
+        fails(|| grow_beside_two_workers(Cutting::Sections), &DAMAGES);
     });
 }
 

@@ -24,6 +24,8 @@ mod tables;
 mod tuning;
 
 pub(crate) use attach::attach;
+#[cfg(all(test, loom))]
+pub(crate) use bring_up::Claims;
 pub(crate) use bring_up::{BringUp, Grain, Growth, PassError};
 pub use error::{AttachError, BootError};
 pub(crate) use init::init;

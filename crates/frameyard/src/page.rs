@@ -237,6 +237,22 @@ pub struct Page {
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Page>() == 64 && align_of::<Page>() == 64, "a page structure is one cache line");
 
+#[cfg(loom)]
+impl Page {
+    /// Writes all words, in the order in which they lie in memory.
+    pub(crate) fn reset(&self, words: &[u64; PAYLOAD_WORDS + 2]) {
+        let [tag, links, payload @ ..] = words;
+        self.tag.store(*tag, Ordering::Relaxed);
+        let [low, high] = [*links as u32, (*links >> 32) as u32];
+        let (next, prev) = if cfg!(target_endian = "big") { (high, low) } else { (low, high) };
+        self.next.store(next, Ordering::Relaxed);
+        self.prev.store(prev, Ordering::Relaxed);
+        for (word, value) in self.payload.iter().zip(payload) {
+            word.store(*value, Ordering::Relaxed);
+        }
+    }
+}
+
 impl fmt::Debug for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&Tag(self.tag.load(Ordering::Relaxed)), f)

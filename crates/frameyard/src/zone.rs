@@ -11,7 +11,8 @@
 //! the holder sees all of it as the last one left it, and the frames that it takes off a list as their freeing
 //! owner left them. Whoever reads without the lock (`_racy`) may see any recent value: watermark checks and
 //! statistics do, and decide nothing that must hold. `free_pages` and `free_cma` are written once per holding,
-//! so such a reader never sees the dip while blocks are split or merged; the `nonempty` bits may show one.
+//! so such a reader never sees the dip while blocks are split or merged; the `nonempty` bits may show one. Stored with
+//! Release are pageblock types, which let others look at pages by number, and the count of pending frames.
 //!
 //! # Lock order
 //!
@@ -283,7 +284,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         if contention == Contention::Contended {
             add_exclusive(&self.zone.events.contended, 1);
         }
-        LockedZone { view: self, free_change: 0, cma_change: 0, _guard: guard }
+        LockedZone { view: self, free_change: 0, cma_change: 0, brought_in: 0, _guard: guard }
     }
 }
 
@@ -298,6 +299,8 @@ pub(crate) struct LockedZone<'a, P: Platform> {
     free_change: u64,
     /// What `free_cma` is to change by, modulo 2⁶⁴.
     cma_change: u64,
+    /// How many frames are pending no more.
+    brought_in: u64,
     _guard: P::Guard,
 }
 
@@ -327,6 +330,9 @@ impl<P: Platform> LockedZone<'_, P> {
         }
         if self.cma_change != 0 {
             add_exclusive(&self.zone.free_cma, self.cma_change);
+        }
+        if self.brought_in != 0 {
+            self.zone.pending.brought_in(self.brought_in);
         }
     }
 

@@ -6,8 +6,10 @@
 //! 2. Its pages are written, with plain or streaming stores, and fenced.
 //! 3. Reserved blocks get their tags.
 //! 4. The type of each of its pageblocks is stored with Release. Until then the type is "no memory", which keeps
-//!    everybody who is given a frame number from looking at its page; who reads it with Acquire sees 2 and 3.
+//!    everybody who is given a frame number from looking at its page; who reads it with Acquire sees 2 and 3. A type
+//!    that replaces it later is stored with Release, too, by a holder of the zone lock.
 //! 5. Its free blocks join the zones' free lists under the zone locks, which hand all of it on to who allocates them.
+//! 6. When they are counted as free, they are pending no more: who finds nothing pending, with Acquire, finds them.
 
 use super::{Poisoning, SectionEntry, Tables};
 use crate::memmap::{MapWriter, MemMap};

@@ -1,4 +1,4 @@
-//! The machine that the models run on: two CPUs, a few frames, and a platform whose locks can be broken.
+//! The machine that the models run on: two CPUs, a few frames, and a platform that can be broken.
 
 use std::boxed::Box;
 use std::cell::Cell;
@@ -9,133 +9,29 @@ use std::vec::Vec;
 use loom::cell::UnsafeCell;
 use loom::thread::{self, JoinHandle};
 
-use crate::control::ModelledRegion;
-use crate::page::Page;
-use crate::platform::{Contention, LockId, Platform};
-use crate::sync::{AtomicU32, Ordering};
-use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::{
-    AttachError, Gfp, Layout, MemoryTable, PcpSizing, RawRegion, WatermarkOptions, Yard, YardConfig, ZoneLimits,
-};
+mod platform;
 
+use crate::boot::{Claims, Tables};
+use crate::control::ModelledRegion;
+use crate::memmap::MemMap;
+use crate::page::{FrameState, Link, PAYLOAD_WORDS, Page, Tag};
+use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::zone::PageblockMap;
+use crate::{
+    AttachError, Gfp, InitMode, Initialiser, Layout, MapInit, MemoryTable, PcpSizing, RangeError, RawRegion,
+    WatermarkOptions, Yard, YardConfig, ZoneLimits,
+};
+use platform::Provided;
+pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, contentions};
+
+/// What is said of a frame that somebody has though its page is not written.
+pub(super) const NOT_INITIALISED: &str = "given out before it was initialised";
 /// The only zone.
 pub(super) const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 /// How many frames a section, and a block of the largest order, has.
 const SECTION: u64 = 4;
 /// The order of the only block of a section.
 pub(super) const LARGEST: Order = Order(2);
-
-std::thread_local! {
-    /// How often a lock was found held, in all executions of the models that this thread has explored.
-    static CONTENDED: Cell<u64> = const { Cell::new(0) };
-}
-
-/// How often threads of models met at a lock, in all executions that the caller has explored.
-pub(super) fn contentions() -> u64 {
-    CONTENDED.get()
-}
-
-/// What is wrong with a lock.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Flaw {
-    /// Taking it orders nothing.
-    TakenRelaxed,
-    /// Giving it back orders nothing.
-    GivenBackRelaxed,
-    /// Taking it succeeds though another thread has it.
-    NeverRefused,
-}
-
-/// Which locks are broken, and how.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Locks {
-    pub(super) per_cpu: Option<Flaw>,
-    pub(super) zone: Option<Flaw>,
-}
-
-impl Locks {
-    pub(super) const SOUND: Self = Self { per_cpu: None, zone: None };
-
-    fn flaw(self, id: LockId) -> Option<Flaw> {
-        match id {
-            LockId::PerCpu(..) => self.per_cpu,
-            LockId::Zone(_) => self.zone,
-        }
-    }
-}
-
-/// The platform with the locks that the trait provides.
-#[derive(Debug)]
-struct Provided;
-
-impl Platform for Provided {
-    type Guard = ();
-
-    fn guard(&self) {}
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId(0)
-    }
-
-    /// Explores one look at a lock that is held, then lets the others go on.
-    ///
-    /// A look changes nothing, so executions with more looks differ from ones with fewer in nothing that counts.
-    /// Without the cut two waiting threads would be tried in turns without end while the holder is preempted.
-    fn relax(&self, round: u32) {
-        if round > 0 {
-            loom::skip_branch();
-        }
-        thread::yield_now();
-    }
-
-    fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
-        None
-    }
-}
-
-/// A thread's platform: the provided locks, unless they are to be broken.
-#[derive(Debug)]
-pub(super) struct ModelPlatform {
-    cpu: CpuId,
-    locks: Locks,
-}
-
-impl Platform for ModelPlatform {
-    type Guard = ();
-
-    fn guard(&self) {}
-
-    fn current_cpu(&self) -> CpuId {
-        self.cpu
-    }
-
-    fn relax(&self, round: u32) {
-        Provided.relax(round);
-    }
-
-    fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
-        Provided.frame_bytes(pfn)
-    }
-
-    fn try_lock(&self, id: LockId, word: &AtomicU32) -> Contention {
-        let contention = match self.locks.flaw(id) {
-            Some(Flaw::TakenRelaxed) if word.swap(1, Ordering::Relaxed) == 0 => Contention::Free,
-            Some(Flaw::TakenRelaxed) => Contention::Contended,
-            _ => Provided.try_lock(id, word),
-        };
-        if contention == Contention::Contended {
-            CONTENDED.set(CONTENDED.get() + 1);
-        }
-        if self.locks.flaw(id) == Some(Flaw::NeverRefused) { Contention::Free } else { contention }
-    }
-
-    fn unlock(&self, id: LockId, word: &AtomicU32) {
-        match self.locks.flaw(id) {
-            Some(Flaw::GivenBackRelaxed) => word.store(0, Ordering::Relaxed),
-            _ => Provided.unlock(id, word),
-        }
-    }
-}
 
 /// What the frames hold, and who owns them.
 pub(super) struct Contents {
@@ -196,8 +92,20 @@ pub(super) struct Machine {
     control_bytes: ByteSize,
     contents: Contents,
     memory: [(PfnRange, NodeId); 1],
-    sizing: PcpSizing,
-    locks: Locks,
+    setup: Setup,
+}
+
+/// What a machine is like, beside its size.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) sizing: PcpSizing,
+    pub(super) locks: Locks,
+    /// Where the initialiser writes every page, the pages look like those of allocated frames before it does.
+    pub(super) map_init: MapInit,
+    pub(super) init_flaw: Option<InitFlaw>,
+    /// How many workers a parallel job can have.
+    pub(super) workers: usize,
+    pub(super) reserved: &'static [PfnRange],
 }
 
 // SAFETY: the map and the control region are modelled atomics; loom runs all threads of a model on one.
@@ -214,8 +122,13 @@ pub(super) struct Runner {
 const CPUS: [NodeId; 2] = [NodeId(0); 2];
 
 impl Machine {
-    /// A machine whose regions are zeroed: no yard yet.
+    /// A machine whose regions are zeroed: no yard yet. Its map is to come up at once.
     pub(super) fn bare(sections: u64, sizing: PcpSizing, locks: Locks) -> Arc<Self> {
+        let map_init = MapInit::default();
+        Self::with(sections, Setup { sizing, locks, map_init, init_flaw: None, workers: 1, reserved: &[] })
+    }
+
+    fn with(sections: u64, setup: Setup) -> Arc<Self> {
         let frames = sections * SECTION;
         let mut machine = Self {
             map: (0..sections).map(|_| SectionMap::default()).collect(),
@@ -223,22 +136,59 @@ impl Machine {
             control_bytes: ByteSize(0),
             contents: Contents::new(frames),
             memory: [(PfnRange { start: Pfn(0), end: Pfn(frames) }, NodeId(0))],
-            sizing,
-            locks,
+            setup,
         };
         let layout = machine.layout();
         machine.control_bytes = layout.control_bytes();
         // Made here, so that every thread that is started later finds zeroed tables.
-        // SAFETY: the region is new.
-        unsafe { layout.carve(machine.control_base()) }.expect("the layout's own tables");
+        machine.tables();
+        if setup.map_init.initialiser != Initialiser::None {
+            machine.litter();
+        }
         Arc::new(machine)
+    }
+
+    /// Makes every page look like that of an allocated frame: whoever trusts it too early shall come to harm.
+    fn litter(&self) {
+        let map = self.map_view();
+        for frame in 0..map.range().count().0 {
+            let page = map.page(Pfn(frame), &Provided);
+            page.set_tag(Tag::new(FrameState::Allocated, Order::ZERO, MigrateType::Movable, ZONE));
+            page.set_next(Link(1));
+            page.set_prev(Link(1));
+            (0..PAYLOAD_WORDS).for_each(|word| page.set_payload(word, u64::MAX / 3));
+        }
+    }
+
+    fn tables(&self) -> Tables {
+        // SAFETY: the region is this machine's, which outlives all runners.
+        unsafe { self.layout().carve(self.control_base()) }.expect("the layout's own tables")
+    }
+
+    fn map_view(&self) -> MemMap {
+        let config = self.config();
+        // SAFETY: the map has a page for each frame, and outlives all runners.
+        unsafe { MemMap::new(self.regions().0.base.cast(), self.memory[0].0, config.map_init.content, config.geometry) }
+    }
+
+    /// The claims to the blocks of the map.
+    fn claims(&self) -> Claims {
+        self.tables().claims(Pfn(0), self.config().geometry)
     }
 
     /// A machine with a yard, and a runner on CPU 0.
     pub(super) fn boot(sections: u64, sizing: PcpSizing, locks: Locks) -> Runner {
-        let machine = Self::bare(sections, sizing, locks);
-        let yard = machine.create();
-        Runner { yard, machine }
+        Self::bare(sections, sizing, locks).start_up()
+    }
+
+    /// As [`boot`](Self::boot), in every detail.
+    pub(super) fn boot_with(sections: u64, setup: Setup) -> Runner {
+        Self::with(sections, setup).start_up()
+    }
+
+    fn start_up(self: Arc<Self>) -> Runner {
+        let yard = self.create();
+        Runner { yard, machine: self }
     }
 
     fn config(&self) -> YardConfig<'static> {
@@ -249,7 +199,8 @@ impl Machine {
             geometry,
             zone_limits: ZoneLimits::NONE,
             watermarks,
-            pcp_sizing: self.sizing,
+            pcp_sizing: self.setup.sizing,
+            map_init: self.setup.map_init,
             ..YardConfig::new(&CPUS)
         }
     }
@@ -259,7 +210,7 @@ impl Machine {
     }
 
     fn table(&self) -> MemoryTable<'_> {
-        MemoryTable { memory: &self.memory, ..MemoryTable::default() }
+        MemoryTable { memory: &self.memory, reserved: self.setup.reserved, ..MemoryTable::default() }
     }
 
     fn control_base(&self) -> NonNull<u8> {
@@ -273,7 +224,13 @@ impl Machine {
     }
 
     fn platform(&self, cpu: u32) -> ModelPlatform {
-        ModelPlatform { cpu: CpuId(cpu), locks: self.locks }
+        let Setup { locks, workers, init_flaw, .. } = self.setup;
+        let broken = init_flaw.map(|flaw| {
+            let blocks = PageblockMap::new(self.tables().pageblocks, Pfn(0), self.config().geometry);
+            (flaw, self.map_view(), blocks)
+        });
+        let [refusals, longest_wait] = [(); 2].map(|()| std::sync::atomic::AtomicU32::new(0));
+        ModelPlatform { cpu: CpuId(cpu), locks, workers, refusals, longest_wait, broken }
     }
 
     /// Creates the yard, for CPU 0.
@@ -313,8 +270,47 @@ impl Runner {
     /// As [`take`](Self::take), with flags of the caller's choice.
     pub(super) fn take_with(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
         let pfn = self.yard.alloc(order, gfp).ok()?;
+        if self.yard.init_mode() != InitMode::Eager {
+            self.assert_initialised(pfn, order);
+        }
         self.machine.contents.own(pfn, order);
         Some(pfn)
+    }
+
+    /// Demands that the pages of an allocated block are as they were initialised, but for the tag of its head.
+    fn assert_initialised(&self, pfn: Pfn, order: Order) {
+        let map = self.machine.map_view();
+        for frame in 0..order.pages().0 {
+            let at = pfn + PageCount(frame);
+            let page = map.page(at, self.yard.platform());
+            let head = if frame == 0 { FrameState::Allocated } else { FrameState::Interior };
+            let fresh = page.tag().is(head) && page.rest_is(map.template(at, Some(ZONE)));
+            assert!(fresh, "{at} was {NOT_INITIALISED}");
+        }
+    }
+
+    /// Allocates the frames of a range by number, and writes to them. They are whole blocks of the largest order.
+    pub(super) fn take_range(&self, range: PfnRange) -> Result<(), RangeError> {
+        let range = self.yard.alloc_range(range, Gfp::MOVABLE)?;
+        let mut at = range.start;
+        while at < range.end {
+            self.assert_initialised(at, LARGEST);
+            self.machine.contents.own(at, LARGEST);
+            at = at + LARGEST.pages();
+        }
+        Ok(())
+    }
+
+    /// Claims a block of the map, as whoever is about to initialise it.
+    pub(super) fn claim_block(&self, block: PfnRange) {
+        let mut won = 0;
+        self.machine.claims().claim(block, &mut |_| won += 1);
+        assert_eq!(won, 1, "somebody else has claimed {block}");
+    }
+
+    /// Gives up what [`claim_block`](Self::claim_block) has claimed.
+    pub(super) fn give_up_block(&self, block: PfnRange) {
+        self.machine.claims().give_up(block);
     }
 
     /// Takes a frame and gives it back, if there is one.
@@ -347,11 +343,20 @@ impl Runner {
     /// that every frame can still be had, once.
     pub(super) fn finish(&self) {
         self.validate();
+        if self.yard.uninitialised_pages().0 > 0 {
+            self.yard.finish_init().expect("the rest of the map");
+            self.validate();
+        }
+        assert_eq!(self.yard.uninitialised_pages(), PageCount(0), "frames were lost: nobody has initialised them");
         self.yard.drain_all();
         let frames = self.yard.managed_pages();
         assert_eq!(self.yard.free_pages(), frames, "frames were lost");
-        for _ in 0..frames.0 / SECTION {
-            self.take(LARGEST).expect("what was freed has merged");
+        let reserved: u64 = self.machine.setup.reserved.iter().map(|range| range.count().0).sum();
+        assert_eq!(frames.0 + reserved, self.machine.memory[0].0.count().0, "frames were lost");
+        // Blocks with reserved frames in them come in pieces.
+        let order = if reserved == 0 { LARGEST } else { Order::ZERO };
+        for _ in 0..frames.0 >> order.0 {
+            self.take(order).expect("what was freed has merged");
         }
         assert_eq!(self.yard.free_pages(), PageCount(0), "there are more frames than there were");
         self.validate();

@@ -35,6 +35,7 @@ use portable::Streaming;
 use x86_64::Streaming;
 
 /// The bytes of a page structure.
+#[cfg(not(loom))]
 const PAGE_BYTES: usize = 8 * WORDS;
 /// The tag's bit in a mask of words.
 const TAG: u8 = 1;

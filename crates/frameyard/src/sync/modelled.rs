@@ -20,6 +20,14 @@ pub(crate) enum Weakness {
     SplitCompareExchange,
     /// An addition is a load and a store.
     SplitAddition,
+    /// A bitwise union is a load and a store.
+    SplitUnion,
+    /// A bitwise union claims to have set all its bits, whoever had set them before.
+    UnheardUnion,
+    /// A releasing store of so many bytes releases nothing.
+    RelaxedStoresOf(usize),
+    /// An acquiring load of so many bytes acquires nothing.
+    RelaxedLoadsOf(usize),
 }
 
 std::thread_local! {
@@ -43,12 +51,20 @@ fn is_weakened(weakness: Weakness) -> bool {
     WEAKNESS.get() == weakness
 }
 
-fn load_ordering(ordering: Ordering) -> Ordering {
-    if is_weakened(Weakness::RelaxedLoads) { Ordering::Relaxed } else { ordering }
+fn load_ordering<T>(ordering: Ordering) -> Ordering {
+    match WEAKNESS.get() {
+        Weakness::RelaxedLoads => Ordering::Relaxed,
+        Weakness::RelaxedLoadsOf(bytes) if bytes == size_of::<T>() => Ordering::Relaxed,
+        _ => ordering,
+    }
 }
 
-fn store_ordering(ordering: Ordering) -> Ordering {
-    if is_weakened(Weakness::RelaxedStores) { Ordering::Relaxed } else { ordering }
+fn store_ordering<T>(ordering: Ordering) -> Ordering {
+    match WEAKNESS.get() {
+        Weakness::RelaxedStores => Ordering::Relaxed,
+        Weakness::RelaxedStoresOf(bytes) if bytes == size_of::<T>() => Ordering::Relaxed,
+        _ => ordering,
+    }
 }
 
 macro_rules! modelled_atomic {
@@ -67,7 +83,7 @@ macro_rules! modelled_atomic {
             /// As the method of the same name of `core`'s atomic.
             #[track_caller]
             pub fn load(&self, ordering: Ordering) -> $value {
-                self.0.load(load_ordering(ordering))
+                self.0.load(load_ordering::<$value>(ordering))
             }
 
             /// As the method of the same name of `core`'s atomic; nothing while a failed model unwinds.
@@ -75,7 +91,7 @@ macro_rules! modelled_atomic {
             pub fn store(&self, value: $value, ordering: Ordering) {
                 // A guard that unlocks while its thread unwinds must not hand over to the model's other threads.
                 if !std::thread::panicking() {
-                    self.0.store(value, store_ordering(ordering));
+                    self.0.store(value, store_ordering::<$value>(ordering));
                 }
             }
 
@@ -105,6 +121,24 @@ macro_rules! modelled_atomic {
                 let found = self.0.load(Ordering::Relaxed);
                 self.0.store(found.wrapping_add(value), Ordering::Relaxed);
                 found
+            }
+
+            /// As the method of the same name of `core`'s atomic.
+            #[track_caller]
+            pub fn fetch_or(&self, value: $value, ordering: Ordering) -> $value {
+                if is_weakened(Weakness::SplitUnion) {
+                    let found = self.0.load(Ordering::Relaxed);
+                    self.0.store(found | value, Ordering::Relaxed);
+                    return found;
+                }
+                let found = self.0.fetch_or(value, ordering);
+                if is_weakened(Weakness::UnheardUnion) { found & !value } else { found }
+            }
+
+            /// As the method of the same name of `core`'s atomic.
+            #[track_caller]
+            pub fn fetch_and(&self, value: $value, ordering: Ordering) -> $value {
+                self.0.fetch_and(value, ordering)
             }
 
             /// As the method of the same name of `core`'s atomic.

@@ -10,7 +10,7 @@ use crate::zone::Fallback;
 
 /// How often who needs memory that others are initialising looks again, before it goes without. Each look is a round
 /// of [`Platform::relax`], which yields and then sleeps; initialising a section takes well under a millisecond.
-const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
+pub(super) const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
 
 /// Why a part of the memory map could not be brought up. What came up is in use; the rest can be tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,7 +64,7 @@ impl<P: Platform> Yard<P> {
     /// [`InitError`]: the yard goes on with what was initialised.
     pub fn finish_init(&self) -> Result<(), InitError> {
         let tuning = self.tuning.ok_or(InitError::NotTheCreator)?;
-        let passed = self.bring_up().pass(self.map_init.jobs, Grain::Section);
+        let passed = self.bring_up().pass(self.map_init.jobs, Grain::Section).and_then(|()| self.await_growers());
         // Whatever came up counts, even if not all did.
         let sizing = (self.map_init.pcp_reset == PcpReset::On).then_some(tuning.sizing);
         let tuned = self.tables.set_watermarks(self.geometry, &tuning.watermarks);
@@ -73,6 +73,26 @@ impl<P: Platform> Yard<P> {
             self.tables.size_pcps(&self.platform, self.geometry, sizing);
         }
         passed.map_err(InitError::from)
+    }
+
+    /// Waits, for a bounded time, for sections that allocations were bringing up when a pass came by, and brings up
+    /// those that they could not: what is sized afterwards is sized by all memory.
+    fn await_growers(&self) -> Result<(), PassError> {
+        let mut round = 0;
+        for id in (0..self.tables.zones.len()).map(|zone| ZoneId(zone as u16)) {
+            loop {
+                match self.bring_up().grow(id) {
+                    Growth::Grew => {}
+                    Growth::InProgress if round < WAIT_ROUNDS => {
+                        self.platform.relax(round);
+                        round += 1;
+                    }
+                    Growth::InProgress | Growth::Exhausted => break,
+                    Growth::NotBacked(range) => return Err(PassError::NotBacked(range)),
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Frames that are still to be initialised and freed, a moment ago.

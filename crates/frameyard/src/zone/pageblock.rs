@@ -65,7 +65,9 @@ impl<'a> PageblockMap<'a> {
 
     /// Sets the type of the pageblock that holds `pfn`.
     pub(crate) fn set(&self, pfn: Pfn, migrate_type: MigrateType) {
-        self.byte(pfn).store(migrate_type as u8 + 1, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `ordinary_type` and `has_memory`. The writer sees the pages initialised,
+        // by the zone lock; whoever sees this type instead of the published one must, too.
+        self.byte(pfn).store(migrate_type as u8 + 1, Ordering::Release);
     }
 
     /// Sets the type of every pageblock of a block of at least pageblock order.

@@ -5,7 +5,8 @@
 //! free from the start (lazily), or become managed when they are initialised (deferred).
 //!
 //! Counts change under the zone lock, together with the free lists that the frames join; read without it they are
-//! a moment old. `cursor` is a hint where to look next, and may be anything.
+//! a moment old. `pages` changes last: whoever finds frames no longer pending finds them free, so that no request is
+//! refused between the two. `cursor` is a hint where to look next, and may be anything.
 
 use super::{LockedZone, add_exclusive, sub_exclusive};
 use crate::platform::Platform;
@@ -27,7 +28,14 @@ impl Pending {
     /// How many frames are pending, a moment ago.
     #[inline]
     pub(crate) fn pages_racy(&self) -> PageCount {
-        PageCount(self.pages.load(Ordering::Relaxed))
+        // Acquire: pairs with the Release in `brought_in`.
+        PageCount(self.pages.load(Ordering::Acquire))
+    }
+
+    /// So many frames are pending no more: they are on the free lists, and counted there. For the holder of the lock.
+    pub(super) fn brought_in(&self, pages: u64) {
+        // Release: pairs with the Acquire in `pages_racy`.
+        self.pages.store(self.pages.load(Ordering::Relaxed).wrapping_sub(pages), Ordering::Release);
     }
 
     /// How many of the zone's free frames are pending ones, a moment ago.
@@ -91,7 +99,6 @@ impl<P: Platform> LockedZone<'_, P> {
             self.free_block(pfn, order, self.blocks.get(pfn));
         }
         let pending = &self.zone.pending;
-        sub_exclusive(&pending.pages, range.count().0);
         for_each_size(range, max_order, |order, count| sub_exclusive(&pending.blocks[order.index()], count));
         if pending.is_counted() {
             // They were counted as free already.
@@ -99,6 +106,7 @@ impl<P: Platform> LockedZone<'_, P> {
         } else {
             add_exclusive(&self.zone.facts.managed, range.count().0);
         }
+        self.brought_in += range.count().0;
     }
 
     /// Whether a request should rather have more memory initialised than take another type's blocks: as long as that

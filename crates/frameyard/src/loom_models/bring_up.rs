@@ -1,0 +1,346 @@
+//! The memory map comes up while the yard is in use (`boot::bring_up`, `yard::init`): a block has one who initialises
+//! it, is looked at by nobody before its pages are written, and is free once, when they are.
+//!
+//! The map is full of litter at first: every page looks like that of an allocated frame, so that a frame which is
+//! looked at, freed or given out before its page is written shows.
+//!
+//! # Bounds
+//!
+//! One to three sections of one maximum-order block of four frames, two threads
+//! (three where two of them are workers), lists that hold nothing, so that every frame crosses the zone. A thread that waits for others gives up after three looks; one look is explored.
+//! Allocations that grow are explored with two involuntary switches (one where three sections or threads are concerned), the
+//! rest with as many as all models; what is broken is found with one.
+//!
+//! Pages are written through their atomics here, with relaxed stores. So a missing `Release` or `Acquire` on the way
+//! from writer to reader shows as stale words; that streaming stores are ordered by a fence of their own is not
+//! modelled. The native stress tests run those.
+
+use std::sync::{Arc, Mutex};
+
+use super::machine::{Flaw, InitFlaw, LARGEST, Locks, Machine, NOT_INITIALISED, Runner, Setup};
+use super::{assert_fails_within, explore, explore_within};
+use crate::sync::{Weakness, weakened};
+use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
+use crate::{
+    Cutting, FrameState, Gfp, InitError, InitJobs, InitMode, Initialiser, MapContent, MapInit, PcpSizing, RangeError,
+};
+
+/// What is said where a part of the map is initialised twice, or given out too early.
+const DAMAGES: [&str; 9] = [
+    NOT_INITIALISED,
+    NOT_ONCE,
+    EARLY,
+    "Causality violation",
+    "handed out twice",
+    "the block is ours",
+    "the validator objects",
+    "frames were lost",
+    // A block on a free list has no tag: it was written over.
+    "is interior order 0",
+];
+/// What is said where two threads initialise one block.
+const NOT_ONCE: &str = "frames became free other than once";
+/// What is said of a page that was looked at before it was written.
+const EARLY: &str = "a page was looked at before it was written";
+/// What is said of a request that could have been served.
+const REFUSED: &str = "a request was refused though there was memory";
+/// What is said where per-CPU lists and watermarks are sized by less than all memory.
+const UNFINISHED: &str = "the initialisation ended before all memory was there";
+/// How long a wait is at most, in rounds counted from 0.
+const LAST_ROUND: u32 = 2;
+
+const NODE: NodeId = NodeId(0);
+
+/// Demands that a broken model fails, with one involuntary switch at most.
+#[track_caller]
+fn fails(model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
+    assert_fails_within(1, model, expected);
+}
+
+fn setup(mode: InitMode) -> Setup {
+    let map_init =
+        MapInit { mode, content: MapContent::Kernel, initialiser: Initialiser::StoresPerPage, ..MapInit::default() };
+    Setup { sizing: PcpSizing::Fixed(0), locks: Locks::SOUND, map_init, init_flaw: None, workers: 1, reserved: &[] }
+}
+
+fn lazy() -> Setup {
+    setup(InitMode::Lazy)
+}
+
+fn flawed(flaw: InitFlaw) -> Setup {
+    Setup { init_flaw: Some(flaw), ..lazy() }
+}
+
+fn frames(start: u64, end: u64) -> PfnRange {
+    PfnRange { start: Pfn(start), end: Pfn(end) }
+}
+
+/// Takes a block and gives it back. There is memory for it, so it may fail only after a wait for others.
+fn take_and_give(runner: &Runner, order: Order) {
+    match runner.take(order) {
+        Some(pfn) => runner.give(pfn, order),
+        None => assert!(runner.yard.platform().longest_wait() >= LAST_ROUND, "{REFUSED}"),
+    }
+}
+
+/// Two threads allocate of a yard of which nothing is up; there is a block for each.
+fn grow_twice(order: Order, setup: Setup) {
+    let main = Machine::boot_with(2, setup);
+    let other = main.start(1, move |runner| take_and_give(runner, order));
+    take_and_give(&main, order);
+    other.join().unwrap();
+    main.finish();
+}
+
+#[test]
+fn two_allocations_that_grow_a_yard_get_initialised_frames() {
+    explore_within(2, || grow_twice(Order::ZERO, lazy()));
+    explore_within(2, || grow_twice(LARGEST, lazy()));
+}
+
+#[test]
+fn claims_that_are_read_and_then_written_are_found() {
+    weakened(Weakness::SplitUnion, || fails(|| grow_twice(Order::ZERO, lazy()), &DAMAGES));
+}
+
+#[test]
+fn claims_whose_answer_is_not_heard_are_found() {
+    weakened(Weakness::UnheardUnion, || fails(|| grow_twice(Order::ZERO, lazy()), &DAMAGES));
+}
+
+#[test]
+fn a_zone_lock_that_does_not_hand_pages_over_as_written_is_found() {
+    for flaw in [Flaw::TakenRelaxed, Flaw::GivenBackRelaxed] {
+        let locks = Locks { per_cpu: None, zone: Some(flaw) };
+        fails(move || grow_twice(Order::ZERO, Setup { locks, ..lazy() }), &DAMAGES);
+    }
+}
+
+#[test]
+fn pages_written_after_their_blocks_are_free_are_found() {
+    fails(|| grow_twice(Order::ZERO, flawed(InitFlaw::WrittenLate)), &DAMAGES);
+}
+
+/// A thread allocates of a yard whose first section is in use, while a pass brings up the rest.
+fn grow_during_the_pass(sections: u64) {
+    let main = Machine::boot_with(sections, setup(InitMode::Deferred));
+    let early = main.take(LARGEST).expect("the section that came up early");
+    let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
+    main.yard.finish_init().expect("memory for the map");
+    let complete = main.yard.uninitialised_pages() == PageCount(0);
+    assert!(complete || main.yard.platform().longest_wait() >= LAST_ROUND, "{UNFINISHED}");
+    other.join().unwrap();
+    main.give(early, LARGEST);
+    main.finish();
+}
+
+#[test]
+fn an_allocation_grows_a_deferred_yard_beside_the_pass() {
+    explore_within(2, || grow_during_the_pass(2));
+    explore_within(1, || grow_during_the_pass(3));
+}
+
+#[test]
+fn a_pass_that_takes_what_others_have_claimed_is_found() {
+    weakened(Weakness::UnheardUnion, || {
+        fails(|| grow_during_the_pass(2), &DAMAGES);
+        fails(|| grow_beside_two_workers(Cutting::Sections), &DAMAGES);
+    });
+}
+
+/// As [`grow_during_the_pass`], with an idle worker in place of the pass.
+fn grow_beside_an_idle_worker() {
+    let main = Machine::boot_with(2, setup(InitMode::Deferred));
+    let early = main.take(LARGEST).expect("the section that came up early");
+    let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
+    main.yard.initialise_next(NODE).expect("memory for the map");
+    other.join().unwrap();
+    main.give(early, LARGEST);
+    main.finish();
+}
+
+#[test]
+fn an_allocation_grows_a_deferred_yard_beside_an_idle_worker() {
+    explore(grow_beside_an_idle_worker);
+}
+
+#[test]
+fn frames_that_cease_to_be_pending_before_they_are_counted_as_free_are_found() {
+    weakened(Weakness::RelaxedStoresOf(8), || fails(grow_beside_an_idle_worker, &[REFUSED]));
+    weakened(Weakness::RelaxedLoadsOf(8), || fails(grow_beside_an_idle_worker, &[REFUSED]));
+}
+
+/// A thread's allocation initialises the only section; the other looks at its last frame by number, then frees it,
+/// though nobody has it.
+fn look_while_it_comes_up(gfp: Gfp, setup: Setup) {
+    let main = Machine::boot_with(1, setup);
+    let other = main.start(1, |runner| {
+        let last = Pfn(3);
+        let info = runner.yard.frame_info(last).expect("a frame of memory");
+        assert_ne!(info.state, FrameState::Allocated, "{EARLY}");
+        assert!(runner.yard.free(last, Order::ZERO).is_err(), "{EARLY}");
+    });
+    let taken = main.take_with(Order::ZERO, gfp).expect("nobody else wants memory");
+    other.join().unwrap();
+    main.give(taken, Order::ZERO);
+    main.finish();
+}
+
+#[test]
+fn a_frame_that_is_looked_at_by_number_is_initialised_or_refused() {
+    explore(|| look_while_it_comes_up(Gfp::MOVABLE, lazy()));
+}
+
+#[test]
+fn a_frame_of_a_pageblock_that_changes_its_type_is_initialised_or_refused() {
+    explore(|| look_while_it_comes_up(Gfp::KERNEL, lazy()));
+}
+
+#[test]
+fn pageblock_types_that_do_not_release_are_found() {
+    weakened(Weakness::RelaxedStoresOf(1), || {
+        fails(|| look_while_it_comes_up(Gfp::MOVABLE, lazy()), &[EARLY]);
+        fails(|| look_while_it_comes_up(Gfp::KERNEL, lazy()), &[EARLY]);
+    });
+}
+
+#[test]
+fn pageblock_types_that_do_not_acquire_are_found() {
+    weakened(Weakness::RelaxedLoadsOf(1), || {
+        fails(|| look_while_it_comes_up(Gfp::MOVABLE, lazy()), &[EARLY]);
+    });
+}
+
+#[test]
+fn pageblock_types_that_are_published_before_the_pages_are_written_are_found() {
+    fails(|| look_while_it_comes_up(Gfp::MOVABLE, flawed(InitFlaw::PublishedEarly)), &[EARLY]);
+}
+
+/// One thread allocates a frame, another all frames of the section by their numbers: one of them has them.
+fn take_by_number_while_it_comes_up() {
+    let main = Machine::boot_with(2, lazy());
+    let other = main.start(1, |runner| match runner.take_range(frames(0, 4)) {
+        Ok(()) => runner.give(Pfn(0), LARGEST),
+        // Allocated, or on its way back.
+        Err(RangeError::InUse { state: FrameState::Allocated | FrameState::PerCpu, .. }) => {}
+        Err(error @ (RangeError::InUse { state: FrameState::Interior, .. } | RangeError::NotInitialised(_))) => {
+            assert!(runner.yard.platform().longest_wait() >= LAST_ROUND, "{REFUSED}: {error}");
+        }
+        Err(error) => panic!("{REFUSED}: {error}"),
+    });
+    take_and_give(&main, Order::ZERO);
+    other.join().unwrap();
+    main.finish();
+}
+
+#[test]
+fn a_range_that_others_initialise_is_had_or_in_use() {
+    explore_within(2, take_by_number_while_it_comes_up);
+}
+
+/// Two threads ask for parts of the map by number; what became free is counted by one of them.
+fn initialise_twice(parts: [PfnRange; 2], whole: PageCount) {
+    let main = Machine::boot_with(2, lazy());
+    let freed = Arc::new(Mutex::new(PageCount(0)));
+    let threads = [0, 1].map(|cpu| {
+        let (freed, part) = (Arc::clone(&freed), parts[cpu as usize]);
+        main.start(cpu, move |runner| match runner.yard.initialise(part) {
+            Ok(count) => *freed.lock().unwrap() += count,
+            Err(error) => assert!(matches!(error, InitError::AlreadyInitialised(_)), "the loser was told: {error}"),
+        })
+    });
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    assert_eq!(*freed.lock().unwrap(), whole, "{NOT_ONCE}");
+    main.finish();
+}
+
+#[test]
+fn a_range_that_two_ask_for_is_initialised_once() {
+    explore(|| initialise_twice([frames(0, 8); 2], PageCount(8)));
+}
+
+#[test]
+fn a_block_of_which_two_want_a_part_each_is_initialised_once() {
+    explore(|| initialise_twice([frames(0, 2), frames(2, 4)], PageCount(4)));
+}
+
+#[test]
+fn a_range_that_two_initialise_is_found() {
+    for weakness in [Weakness::SplitUnion, Weakness::UnheardUnion] {
+        weakened(weakness, || fails(|| initialise_twice([frames(0, 2), frames(2, 4)], PageCount(4)), &DAMAGES));
+    }
+}
+
+/// A pass by two workers over sections, or over ranges of free memory whose ends lie inside blocks.
+fn pass_by_two_workers(cutting: Cutting) {
+    let main = to_be_passed_over(cutting);
+    main.yard.finish_init().expect("memory for the map");
+    main.finish();
+}
+
+/// As [`pass_by_two_workers`], while a third thread allocates.
+fn grow_beside_two_workers(cutting: Cutting) {
+    let main = to_be_passed_over(cutting);
+    let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
+    main.yard.finish_init().expect("memory for the map");
+    other.join().unwrap();
+    main.finish();
+}
+
+fn to_be_passed_over(cutting: Cutting) -> Runner {
+    let jobs = InitJobs { cutting, threads: Some(2), ..InitJobs::default() };
+    let map_init = MapInit { jobs, ..lazy().map_init };
+    Machine::boot_with(3, Setup { map_init, workers: 2, reserved: &[RESERVED], ..lazy() })
+}
+
+/// A frame inside the last block, so that one range of free memory ends and the next begins there.
+const RESERVED: PfnRange = PfnRange { start: Pfn(9), end: Pfn(10) };
+
+#[test]
+fn two_workers_bring_up_each_block_once() {
+    explore(|| pass_by_two_workers(Cutting::Sections));
+    explore(|| pass_by_two_workers(Cutting::Ranges));
+}
+
+#[test]
+fn an_allocation_grows_a_lazy_yard_beside_two_workers() {
+    explore_within(1, || grow_beside_two_workers(Cutting::Sections));
+    explore_within(1, || grow_beside_two_workers(Cutting::Ranges));
+}
+
+/// All that is left is claimed by somebody who gives it up at some time; a request that needs it does not hang.
+fn wait_for_a_claim() {
+    let main = Machine::boot_with(1, lazy());
+    let block = frames(0, 4);
+    main.claim_block(block);
+    let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
+    main.give_up_block(block);
+    other.join().unwrap();
+    main.finish();
+}
+
+#[test]
+fn a_request_for_memory_that_others_initialise_waits_for_a_bounded_time() {
+    explore(wait_for_a_claim);
+}
+
+/// A thread has no memory for the map and gives its claim up, while another wants the same section.
+fn give_up_a_claim() {
+    let main = Machine::boot_with(1, lazy());
+    main.yard.platform().refuse(1);
+    let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
+    match main.yard.initialise(frames(0, 4)) {
+        Ok(_) | Err(InitError::MapNotBacked(_) | InitError::AlreadyInitialised(_)) => {}
+        Err(error) => panic!("{error}"),
+    }
+    other.join().unwrap();
+    main.yard.platform().refuse(0);
+    main.finish();
+}
+
+#[test]
+fn what_one_gives_up_another_initialises() {
+    explore(give_up_a_claim);
+}

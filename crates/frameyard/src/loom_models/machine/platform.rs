@@ -1,0 +1,197 @@
+//! The platform of a machine's thread: locks, and the bringing up of the memory map, can be broken on purpose.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::vec::Vec;
+
+use loom::thread;
+
+use crate::memmap::MemMap;
+use crate::page::Tag;
+use crate::platform::{Contention, InitProgress, LockId, MapNotBacked, Platform, WorkerPanicked};
+use crate::sync::{AtomicU32, Ordering};
+use crate::units::{CpuId, NodeId, PageCount, Pfn, PfnRange};
+use crate::zone::PageblockMap;
+
+std::thread_local! {
+    /// How often a lock was found held, in all executions of the models that this thread has explored.
+    static CONTENDED: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How often threads of models met at a lock, in all executions that the caller has explored.
+pub(in crate::loom_models) fn contentions() -> u64 {
+    CONTENDED.get()
+}
+
+/// What is wrong with a lock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::loom_models) enum Flaw {
+    /// Taking it orders nothing.
+    TakenRelaxed,
+    /// Giving it back orders nothing.
+    GivenBackRelaxed,
+    /// Taking it succeeds though another thread has it.
+    NeverRefused,
+}
+
+/// Which locks are broken, and how.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::loom_models) struct Locks {
+    pub(in crate::loom_models) per_cpu: Option<Flaw>,
+    pub(in crate::loom_models) zone: Option<Flaw>,
+}
+
+impl Locks {
+    pub(in crate::loom_models) const SOUND: Self = Self { per_cpu: None, zone: None };
+
+    fn flaw(self, id: LockId) -> Option<Flaw> {
+        match id {
+            LockId::PerCpu(..) => self.per_cpu,
+            LockId::Zone(_) => self.zone,
+        }
+    }
+}
+
+/// The platform with the locks that the trait provides.
+#[derive(Debug)]
+pub(super) struct Provided;
+
+impl Platform for Provided {
+    type Guard = ();
+
+    fn guard(&self) {}
+
+    fn current_cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+
+    /// Explores one look at a lock that is held, then lets the others go on.
+    ///
+    /// A look changes nothing, so executions with more looks differ from ones with fewer in nothing that counts.
+    /// Without the cut two waiting threads would be tried in turns without end while the holder is preempted.
+    fn relax(&self, round: u32) {
+        if round > 0 {
+            loom::skip_branch();
+        }
+        thread::yield_now();
+    }
+
+    fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
+        None
+    }
+}
+
+/// What is wrong with how the memory map comes up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::loom_models) enum InitFlaw {
+    /// The types of pageblocks are published before their pages are written.
+    PublishedEarly,
+    /// Pages are written once more when their blocks are free.
+    WrittenLate,
+}
+
+/// A thread's platform: the provided locks, unless they are to be broken, and loom's threads as workers.
+#[derive(Debug)]
+pub(in crate::loom_models) struct ModelPlatform {
+    pub(super) cpu: CpuId,
+    pub(super) locks: Locks,
+    /// The most workers there can be.
+    pub(super) workers: usize,
+    /// Refuses memory for the map, as often as this says. No part of the model: only one thread has this platform.
+    pub(super) refusals: std::sync::atomic::AtomicU32,
+    /// The last round of the longest wait. As above.
+    pub(super) longest_wait: std::sync::atomic::AtomicU32,
+    /// What is wrong, and the yard's map and pageblock types, for doing it.
+    pub(super) broken: Option<(InitFlaw, MemMap, PageblockMap<'static>)>,
+}
+
+impl ModelPlatform {
+    /// The last round of the longest wait so far.
+    pub(in crate::loom_models) fn longest_wait(&self) -> u32 {
+        self.longest_wait.load(std::sync::atomic::Ordering::Relaxed)
+    }
+
+    /// From now on refuses memory for the map, so many times.
+    pub(in crate::loom_models) fn refuse(&self, times: u32) {
+        self.refusals.store(times, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    /// Does what is wrong, when its time has come.
+    fn break_init(&self, flaw: InitFlaw, run: PfnRange) {
+        let Some((_, map, blocks)) = self.broken.filter(|(wanted, ..)| *wanted == flaw) else { return };
+        for frame in 0..run.count().0 {
+            let pfn = run.start + PageCount(frame);
+            match flaw {
+                InitFlaw::PublishedEarly => blocks.publish(pfn),
+                InitFlaw::WrittenLate => map.page(pfn, self).set_tag(Tag::INTERIOR),
+            }
+        }
+    }
+}
+
+impl Platform for ModelPlatform {
+    type Guard = ();
+
+    fn guard(&self) {}
+
+    fn current_cpu(&self) -> CpuId {
+        self.cpu
+    }
+
+    fn relax(&self, round: u32) {
+        self.longest_wait.fetch_max(round, std::sync::atomic::Ordering::Relaxed);
+        Provided.relax(round);
+    }
+
+    fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
+        Provided.frame_bytes(pfn)
+    }
+
+    fn try_lock(&self, id: LockId, word: &AtomicU32) -> Contention {
+        let contention = match self.locks.flaw(id) {
+            Some(Flaw::TakenRelaxed) if word.swap(1, Ordering::Relaxed) == 0 => Contention::Free,
+            Some(Flaw::TakenRelaxed) => Contention::Contended,
+            _ => Provided.try_lock(id, word),
+        };
+        if contention == Contention::Contended {
+            CONTENDED.set(CONTENDED.get() + 1);
+        }
+        if self.locks.flaw(id) == Some(Flaw::NeverRefused) { Contention::Free } else { contention }
+    }
+
+    fn unlock(&self, id: LockId, word: &AtomicU32) {
+        match self.locks.flaw(id) {
+            Some(Flaw::GivenBackRelaxed) => word.store(0, Ordering::Relaxed),
+            _ => Provided.unlock(id, word),
+        }
+    }
+
+    fn run_workers(
+        &self,
+        count: usize,
+        _node_of: &(dyn Fn(usize) -> NodeId + Sync),
+        job: &(dyn Fn(usize) + Sync),
+    ) -> Result<(), WorkerPanicked> {
+        // SAFETY: all workers are joined before this returns; where one panics, loom ends the whole execution.
+        let shared: &'static (dyn Fn(usize) + Sync) = unsafe { core::mem::transmute(job) };
+        let others: Vec<_> = (1..count.min(self.workers)).map(|number| thread::spawn(move || shared(number))).collect();
+        job(0);
+        others.into_iter().try_for_each(|other| other.join()).map_err(|_| WorkerPanicked)
+    }
+
+    fn back_map(&self, frames: PfnRange, _address: NonNull<u8>, _bytes: usize) -> Result<(), MapNotBacked> {
+        let left = self.refusals.load(std::sync::atomic::Ordering::Relaxed);
+        if left > 0 {
+            self.refuse(left - 1);
+            return Err(MapNotBacked);
+        }
+        self.break_init(InitFlaw::PublishedEarly, frames);
+        Ok(())
+    }
+
+    fn init_progress(&self, progress: InitProgress) {
+        if let InitProgress::Written(run) = progress {
+            self.break_init(InitFlaw::WrittenLate, run);
+        }
+    }
+}

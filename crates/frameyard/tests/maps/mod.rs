@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use frameyard::{
-    ByteSize, Cutting, Geometry, Gfp, InitJobs, InitMode, Initialiser, MapContent, MapInit, MemoryTable, MovableMemory, MovableMinimum,
-    NodeId, Order, PageCount, Pfn, PfnRange, PhysAddr, Platform, WatermarkOptions, Yard, YardConfig, ZoneKind,
-    ZoneLimits,
+    ByteSize, Cutting, Geometry, Gfp, InitJobs, InitMode, Initialiser, MapContent, MapInit, MemoryTable, MovableMemory,
+    MovableMinimum, NodeId, Order, PageCount, Pfn, PfnRange, PhysAddr, Platform, WatermarkOptions, Yard, YardConfig,
+    ZoneKind, ZoneLimits,
 };
 
 use crate::fixture::{Fixture, Frames, MapWatch};
@@ -21,7 +21,7 @@ pub struct Machine {
     pub cma: Vec<PfnRange>,
     pub cpus: Vec<NodeId>,
     pub zone_limits: ZoneLimits,
-    pub movable: MovableMemory, MovableMinimum,
+    pub movable: MovableMemory,
 }
 
 impl Machine {
@@ -94,8 +94,14 @@ pub fn small() -> Geometry {
 
 /// Holes inside sections and between them; reserved ranges down to single frames.
 fn holes() -> Machine {
-    let memory =
-        [(0x105, 0x160, 0), (0x171, 0x172, 0), (0x180, 0x573, 0), (0x805, 0x806, 0), (0xa03, 0xd00, 0), (0xdff, 0xe00, 0)];
+    let memory = [
+        (0x105, 0x160, 0),
+        (0x171, 0x172, 0),
+        (0x180, 0x573, 0),
+        (0x805, 0x806, 0),
+        (0xa03, 0xd00, 0),
+        (0xdff, 0xe00, 0),
+    ];
     Machine {
         reserved: vec![
             frames(0x105, 0x106),

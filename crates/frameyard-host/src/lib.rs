@@ -7,6 +7,7 @@
 //! - [`HostMemory`] is memory behind the frames of a yard: anonymous, memfd, hugetlb, a file, or nothing
 //!   ([`Backing`]); [`Region`] is memory for its memory map and its control region;
 //! - [`HostPlatform`] implements [`frameyard::Platform`]: CPU identity from `rseq`, waiting, worker threads;
+//!   an [`InitWatch`] says how far a memory map has come up;
 //! - [`SharedMemoryFile`] holds a whole yard for several processes, which [`spawn_workers`] starts by
 //!   executing the program again.
 //!
@@ -43,10 +44,12 @@
 
 mod cpu_list;
 mod hugetlb;
+mod init_watch;
 mod memory;
 mod platform;
 mod prefault;
 mod processes;
+mod processor_use;
 mod region;
 mod resident;
 mod shared;
@@ -59,13 +62,15 @@ mod yard;
 
 pub use cpu_list::{CpuList, ParseCpuListError};
 pub use hugetlb::{HugetlbPool, HugetlbShortage, HugetlbSize};
+pub use init_watch::InitWatch;
 pub use memory::{
     Backing, FileGrowth, FrameBytesError, HostMemory, HostMemoryBuilder, HugePages, MemoryError, NodeBinding,
     NodeFrames,
 };
-pub use platform::{CpuIdentity, HostPlatform, RseqUnavailable};
+pub use platform::{CpuIdentity, HostPlatform, PopulateMap, RseqUnavailable};
 pub use prefault::PrefaultProgress;
 pub use processes::{WorkerError, Workers, spawn_workers};
+pub use processor_use::ProcessorUse;
 pub use region::Region;
 pub use resident::ResidentSize;
 pub use shared::{HeaderError, InheritedFile, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};

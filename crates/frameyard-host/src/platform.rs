@@ -1,16 +1,23 @@
 //! The native platform: CPU identity, waiting, workers, and the bytes of frames.
 
 use std::fmt;
+use std::io;
 use std::ptr::NonNull;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use frameyard::{CpuId, NodeId, Pfn, Platform, WorkerPanicked};
+use frameyard::{CpuId, InitProgress, MapNotBacked, NodeId, Pfn, PfnRange, Platform, WorkerPanicked};
 
 use crate::cpu_list::CpuList;
+use crate::init_watch::InitWatch;
 use crate::memory::HostMemory;
 use crate::sys::cpu::{self, RseqCpu};
+use crate::sys::mapping::populate_around;
 use crate::topology::HostTopology;
+
+mod placement;
+
+use placement::CpuLoads;
 
 /// How the platform knows which CPU runs a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -48,6 +55,22 @@ impl fmt::Display for RseqUnavailable {
 
 impl std::error::Error for RseqUnavailable {}
 
+/// Whether the host is asked for the memory of a part of a memory map before that part is written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum PopulateMap {
+    /// It is not: the host gives each page at its first write. Where it then has none (a full file system behind
+    /// the map, an exhausted pool of huge pages, a damaged page), it ends the process by a signal.
+    #[default]
+    No,
+    /// It is: a map that cannot be backed is an error ([`MapNotBacked`]) and the yard goes on without those frames.
+    /// One system call (`MADV_POPULATE_WRITE`) takes the page faults of a whole part, cheaper than one by one. But
+    /// all of the part becomes resident, also where it would not have been written. Kernels before 5.14 lack the
+    /// call: as with [`No`](PopulateMap::No) there.
+    ///
+    /// Where a limit of a control group is reached the kernel ends a process in either case.
+    Yes,
+}
+
 /// The environment of a yard in a process of Linux.
 ///
 /// Says the host's CPU numbers as they are; a yard of fewer CPUs folds them in.
@@ -58,6 +81,10 @@ pub struct HostPlatform {
     identity: CpuIdentity,
     memory: HostMemory,
     host: HostTopology,
+    loads: CpuLoads,
+    created: Instant,
+    init_watch: InitWatch,
+    populate_map: PopulateMap,
 }
 
 impl HostPlatform {
@@ -68,7 +95,30 @@ impl HostPlatform {
     pub fn new(memory: HostMemory, host: &HostTopology) -> Self {
         let rseq = usable_rseq();
         let identity = if rseq.is_some() { CpuIdentity::Rseq } else { CpuIdentity::Getcpu };
-        Self { rseq, identity, memory, host: host.clone() }
+        Self {
+            rseq,
+            identity,
+            memory,
+            host: host.clone(),
+            loads: CpuLoads::default(),
+            created: Instant::now(),
+            init_watch: InitWatch::default(),
+            populate_map: PopulateMap::No,
+        }
+    }
+
+    /// The same, reporting to `watch` how the memory map comes up.
+    #[must_use]
+    pub fn with_init_watch(mut self, watch: &InitWatch) -> Self {
+        self.init_watch = watch.clone();
+        self
+    }
+
+    /// The same, asking for the memory of the memory map beforehand or not; it does not at first.
+    #[must_use]
+    pub fn with_populate_map(mut self, populate: PopulateMap) -> Self {
+        self.populate_map = populate;
+        self
     }
 
     /// The same with another way to know the CPU.
@@ -91,6 +141,12 @@ impl HostPlatform {
         self.identity
     }
 
+    /// How far the memory map has come up, as this platform was told.
+    #[must_use]
+    pub fn init_watch(&self) -> InitWatch {
+        self.init_watch.clone()
+    }
+
     /// The memory behind the frames.
     #[must_use]
     pub fn memory(&self) -> &HostMemory {
@@ -110,12 +166,10 @@ impl HostPlatform {
         cpu::getcpu()
     }
 
-    /// The CPUs that workers of a node of the yard run on; none where the host leaves no choice.
+    /// The CPUs that workers of a node of the yard run on: all that are allowed where its node has none of them.
     fn cpus_of(&self, node: NodeId) -> CpuList {
-        if self.host.nodes().len() == 1 {
-            return CpuList::default();
-        }
-        self.host.node_for(node).cpus.intersection(self.host.allowed())
+        let cpus = self.host.node_for(node).cpus.intersection(self.host.allowed());
+        if cpus.is_empty() { self.host.allowed().clone() } else { cpus }
     }
 }
 
@@ -169,6 +223,10 @@ impl Platform for HostPlatform {
 
     /// Runs worker 0 on the caller and the others on new threads, on the CPUs of the host's nodes that stand for theirs.
     ///
+    /// Where a node has a CPU for each of its workers, each is pinned to one, the one that has the fewest workers of
+    /// all jobs of this platform; else all may run on all CPUs of the node, or on all that are allowed where none of
+    /// them is. The caller may afterwards run where it could before, also when a worker panicked.
+    ///
     /// Where the system grants fewer threads than asked for, fewer run.
     fn run_workers(
         &self,
@@ -176,24 +234,51 @@ impl Platform for HostPlatform {
         node_of: &(dyn Fn(usize) -> NodeId + Sync),
         job: &(dyn Fn(usize) + Sync),
     ) -> Result<(), WorkerPanicked> {
+        let wanted = (0..count.max(1)).map(|worker| self.cpus_of(node_of(worker))).collect();
+        let places = self.loads.places(wanted, CpuId(cpu::getcpu()));
         thread::scope(|scope| {
-            let spawn = |worker: usize| {
+            let mut workers = Vec::new();
+            for (worker, place) in places.iter().enumerate().skip(1) {
                 let body = move || {
-                    let cpus = self.cpus_of(node_of(worker));
-                    if !cpus.is_empty() {
-                        // Placement alone: a job runs as well elsewhere, only slower.
-                        let _ = cpus.pin_this_thread();
-                    }
+                    place.settle();
                     job(worker);
                 };
-                thread::Builder::new().spawn_scoped(scope, body).ok()
-            };
-            let workers: Vec<_> = (1..count.max(1)).map_while(spawn).collect();
+                match thread::Builder::new().spawn_scoped(scope, body) {
+                    Ok(thread) => workers.push(thread),
+                    Err(_) => break,
+                }
+            }
+            // Not before: threads begin with the CPUs of who starts them.
+            let visit = places[0].visit();
             let own = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(0)));
+            drop(visit);
             // Every worker is joined, so that a panic of one is seen and none is left behind.
             let panicked = workers.into_iter().filter_map(|worker| worker.join().err()).count();
             if panicked == 0 && own.is_ok() { Ok(()) } else { Err(WorkerPanicked) }
         })
+    }
+
+    /// Since the platform was made, by the system's monotonic clock.
+    fn clock_ns(&self) -> Option<u64> {
+        u64::try_from(self.created.elapsed().as_nanos()).ok()
+    }
+
+    /// Makes all pages of the host that hold a part of the map present, where that was asked for ([`PopulateMap`]).
+    fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
+        let _ = frames;
+        if self.populate_map == PopulateMap::No {
+            return Ok(());
+        }
+        match populate_around(address, bytes).map_err(|error| error.kind()) {
+            // A kernel without the call: the first write does it.
+            Ok(()) | Err(io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
+            Err(_) => Err(MapNotBacked),
+        }
+    }
+
+    /// Takes note for [`init_watch`](HostPlatform::init_watch).
+    fn init_progress(&self, progress: InitProgress) {
+        self.init_watch.note(progress);
     }
 }
 

@@ -6,6 +6,7 @@
 pub(crate) mod cpu;
 pub(crate) mod descriptor;
 pub(crate) mod mapping;
+pub(crate) mod usage;
 pub(crate) mod yard;
 
 /// The page size of the host in bytes.

@@ -3,10 +3,14 @@
 use std::fmt;
 use std::ops::Deref;
 
-use frameyard::{AttachError, BootError, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard, YardConfig};
+use frameyard::{
+    AttachError, BootError, InitMode, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard,
+    YardConfig,
+};
 
+use crate::init_watch::InitWatch;
 use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames};
-use crate::platform::{CpuIdentity, HostPlatform, RseqUnavailable};
+use crate::platform::{CpuIdentity, HostPlatform, PopulateMap, RseqUnavailable};
 use crate::region::Region;
 use crate::shared::{SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
 use crate::sys::yard::OwnedYard;
@@ -45,11 +49,20 @@ pub struct HostYardBuilder {
     huge_pages: HugePages,
     binding: NodeBinding,
     identity: Option<CpuIdentity>,
+    init_watch: Option<InitWatch>,
+    populate_map: PopulateMap,
 }
 
 impl Default for HostYardBuilder {
     fn default() -> Self {
-        Self { backing: Backing::Anonymous, huge_pages: HugePages::Advise, binding: NodeBinding::Bind, identity: None }
+        Self {
+            backing: Backing::Anonymous,
+            huge_pages: HugePages::Advise,
+            binding: NodeBinding::Bind,
+            identity: None,
+            init_watch: None,
+            populate_map: PopulateMap::No,
+        }
     }
 }
 
@@ -62,7 +75,7 @@ impl HostYardBuilder {
     }
 
     /// Whether huge pages are advised, for frames and memory map; they are by default. The map of phantom frames
-    /// never gets them: it is written at few places.
+    /// gets them only where all of it is written when it comes up: else it is touched at few places.
     #[must_use]
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
         self.huge_pages = huge_pages;
@@ -83,6 +96,22 @@ impl HostYardBuilder {
         self
     }
 
+    /// Lets `watch` see how the memory map comes up, from the creation of the yard on.
+    ///
+    /// A watch of several yards sees them together. Of a yard in a memory file it sees what this process does.
+    #[must_use]
+    pub fn init_watch(mut self, watch: &InitWatch) -> Self {
+        self.init_watch = Some(watch.clone());
+        self
+    }
+
+    /// Whether memory for the memory map is asked for before it is written; by default it is not.
+    #[must_use]
+    pub fn populate_map(mut self, populate: PopulateMap) -> Self {
+        self.populate_map = populate;
+        self
+    }
+
     /// Makes a yard for this process alone. No frame is touched, unless they are all poisoned.
     ///
     /// The memory source is asked once: what it says later changes nothing.
@@ -98,7 +127,7 @@ impl HostYardBuilder {
     ) -> Result<HostYard, HostYardError> {
         let memory = CollectedMemory::of(memory);
         let layout = Layout::plan(&memory.table(), config)?;
-        let map_advice = if self.backing == Backing::Phantom { HugePages::Never } else { self.huge_pages };
+        let map_advice = if self.map_is_sparse(config) { HugePages::Never } else { self.huge_pages };
         let regions = (
             Region::zeroed(layout.map_bytes(), map_advice)?,
             Region::zeroed(layout.control_bytes(), HugePages::Never)?,
@@ -114,8 +143,8 @@ impl HostYardBuilder {
 
     /// Makes a yard in a memory file, for this process and those that inherit the file.
     ///
-    /// Of the builder's settings only the identity is looked at: in a memory file huge pages are the host's choice,
-    /// and frames are bound to the host's nodes wherever it has several.
+    /// Of the builder's settings backing, huge pages and binding are not looked at: in a memory file huge pages are
+    /// the host's choice, and frames are bound to the host's nodes wherever it has several.
     ///
     /// # Errors
     ///
@@ -162,8 +191,18 @@ impl HostYardBuilder {
         Ok(HostYard { yard })
     }
 
+    /// Whether the map is written at few places: frames that nobody has bytes of are not allocated by the million, and
+    /// their map is not written as it comes up.
+    fn map_is_sparse(&self, config: &YardConfig<'_>) -> bool {
+        let written = config.map_init.initialiser != Initialiser::None && config.map_init.mode != InitMode::Lazy;
+        self.backing == Backing::Phantom && !written
+    }
+
     fn platform(&self, frames: HostMemory, host: &HostTopology) -> Result<HostPlatform, RseqUnavailable> {
-        let platform = HostPlatform::new(frames, host);
+        let mut platform = HostPlatform::new(frames, host).with_populate_map(self.populate_map);
+        if let Some(watch) = &self.init_watch {
+            platform = platform.with_init_watch(watch);
+        }
         match self.identity {
             Some(identity) => platform.with_identity(identity),
             None => Ok(platform),

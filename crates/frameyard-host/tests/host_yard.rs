@@ -8,12 +8,12 @@ use std::path::PathBuf;
 
 use checked_yard::{CheckedYard, range};
 use frameyard::{
-    AllocError, BootError, ByteSize, CpuId, Frames, Gfp, MemorySource, MemoryTable, NodeId, Order, PageCount, Pfn,
-    PfnRange, Platform, Poisoning, YardConfig, ZoneLimits,
+    AllocError, BootError, ByteSize, CpuId, Frames, Gfp, InitProgress, MemorySource, MemoryTable, NodeId, Order,
+    PageCount, Pfn, PfnRange, Platform, Poisoning, YardConfig, ZoneLimits,
 };
 use frameyard_host::{
     Backing, CpuIdentity, CpuList, FileGrowth, HostPlatform, HostTopology, HostYard, HostYardBuilder, HostYardError,
-    HugePages, HugetlbPool, HugetlbSize, MemoryError,
+    HugePages, HugetlbPool, HugetlbSize, InitWatch, MemoryError, PopulateMap,
 };
 
 const ONE_CPU: [NodeId; 1] = [NodeId(0)];
@@ -334,5 +334,28 @@ fn a_cpu_that_the_yard_does_not_know_is_folded_in() {
     };
     for cpu in [2, 5, u32::MAX - 1] {
         assert_eq!(count(CpuIdentity::Fixed(CpuId(cpu))), count(CpuIdentity::Fixed(CpuId(cpu % 3))), "CPU {cpu}");
+    }
+}
+
+#[test]
+fn a_watch_that_was_made_before_the_yard_sees_its_map_come_up() {
+    let watch = InitWatch::default();
+    let yard = small(HostYard::builder().init_watch(&watch));
+    let created = watch.pages();
+    yard.platform().init_progress(InitProgress::Written(SMALL[0].0));
+    assert_eq!(watch.pages(), created + SMALL[0].0.count());
+    assert_eq!(yard.platform().init_watch().pages(), watch.pages());
+}
+
+#[test]
+fn the_map_is_populated_if_the_builder_says_so() {
+    for (populate, becomes_resident) in [(PopulateMap::No, false), (PopulateMap::Yes, true)] {
+        // Phantom: its map gets no huge pages, and is written at few places.
+        let yard = small(HostYard::builder().backing(Backing::Phantom).populate_map(populate));
+        let map = yard.map_region();
+        let before = map.resident().unwrap();
+        yard.platform().back_map(SMALL[0].0, map.base(), map.size().0 as usize).unwrap();
+        let after = map.resident().unwrap();
+        assert_eq!(after == map.size(), becomes_resident, "{populate:?}: from {before} to {after}");
     }
 }

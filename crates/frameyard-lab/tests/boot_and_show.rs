@@ -261,7 +261,8 @@ fn the_layout_names_every_word_and_state() {
     for row in rows {
         assert_eq!(row["offset"], end, "{row}");
         end += number(&row["size"]);
-        assert_eq!(row["interior"], "0", "an all-zero page is interior");
+        let interior = row["interior"].as_str().unwrap().split(';').next();
+        assert_eq!(interior, Some("0"), "an all-zero page is interior");
         let word = row["word"].as_str().unwrap();
         assert!(text.lines().any(|line| line.split_whitespace().nth(1) == Some(word)), "{word}: {text}");
     }

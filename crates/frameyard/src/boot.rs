@@ -14,8 +14,6 @@ use crate::zone::{PcpSizing, WatermarkOptions};
 
 mod attach;
 mod bring_up;
-mod claims;
-mod deferred;
 mod error;
 mod init;
 mod layout;
@@ -26,8 +24,7 @@ mod tables;
 mod tuning;
 
 pub(crate) use attach::attach;
-pub(crate) use bring_up::BringUp;
-pub(crate) use deferred::{Grain, Growth, PassError};
+pub(crate) use bring_up::{BringUp, Grain, Growth, PassError};
 pub use error::{AttachError, BootError};
 pub(crate) use init::init;
 pub use layout::Layout;

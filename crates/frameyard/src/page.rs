@@ -220,7 +220,17 @@ pub struct Page {
     next: AtomicU32,
     /// Buddy-free: the previous block on the list (0: none). Packed batch: how many frames it has.
     prev: AtomicU32,
-    /// Packed batch: twelve frame indices. Zero in every other state of today.
+    /// Packed batch: twelve frame indices. In every other state what the map's content says: zero, or kernel-like.
+    ///
+    /// Kernel-like content is the same from bring-up on, whatever begins at the frame:
+    ///
+    /// | word | bits | meaning |
+    /// |---|---|---|
+    /// | 0 | 0–31 | [`ZoneId`] plus 1; 0 in a hole |
+    /// | 0 | 32–63 | number of the section |
+    /// | 1 | 0–31 | reference count, 0 as in the kernel's free pages |
+    /// | 1 | 32–63 | map count, which begins at -1 as the kernel's: all ones |
+    /// | 2–5 | | zero |
     payload: [AtomicU64; PAYLOAD_WORDS],
 }
 
@@ -230,6 +240,19 @@ const _: () = assert!(size_of::<Page>() == 64 && align_of::<Page>() == 64, "a pa
 impl fmt::Debug for Page {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&Tag(self.tag.load(Ordering::Relaxed)), f)
+    }
+}
+
+#[cfg(loom)]
+impl Page {
+    /// Stores all words, for whoever brings the memory map up in a model: tag, both links in one, payload.
+    pub(crate) fn reset(&self, words: &[u64; 2 + PAYLOAD_WORDS]) {
+        self.tag.store(words[0], Ordering::Relaxed);
+        self.next.store(words[1] as u32, Ordering::Relaxed);
+        self.prev.store((words[1] >> 32) as u32, Ordering::Relaxed);
+        for (word, value) in self.payload.iter().zip(&words[2..]) {
+            word.store(*value, Ordering::Relaxed);
+        }
     }
 }
 

@@ -117,10 +117,11 @@ impl<P: Platform> Yard<P> {
         // SAFETY: the region is large enough and aligned (checked) and stays mapped (caller).
         let map =
             unsafe { MemMap::new(map.base.cast::<Page>(), layout.frames(), config.map_init.content, config.geometry) };
+        let writer = MapWriter::new(config.map_init.initialiser);
         // SAFETY: the control region is large enough and aligned (checked), zeroed and ours alone (caller).
-        let tables = unsafe { boot::init(memory, config, layout, map, control.base, &platform)? };
+        let tables = unsafe { boot::init(memory, config, layout, map, control.base, writer, &platform)? };
         let tuning = Tuning { watermarks: config.watermarks, sizing: config.pcp_sizing };
-        Ok(Self::view_of(tables, map, config.geometry, config.map_init, Some(tuning), platform))
+        Ok(Self::view_of(tables, map, config.geometry, (config.map_init, writer), Some(tuning), platform))
     }
 
     /// A further view of a yard that exists, in this process or another.
@@ -142,14 +143,15 @@ impl<P: Platform> Yard<P> {
         }
         // SAFETY: the caller says that it is the yard's map; it is large enough.
         let map = unsafe { MemMap::new(map.base.cast::<Page>(), found.frames, found.map_init.content, found.geometry) };
-        Ok(Self::view_of(found.tables, map, found.geometry, found.map_init, None, platform))
+        let writer = MapWriter::new(found.map_init.initialiser);
+        Ok(Self::view_of(found.tables, map, found.geometry, (found.map_init, writer), None, platform))
     }
 
     fn view_of(
         tables: Tables,
         map: MemMap,
         geometry: Geometry,
-        map_init: MapInit,
+        (map_init, writer): (MapInit, MapWriter),
         tuning: Option<Tuning>,
         platform: P,
     ) -> Self {
@@ -159,7 +161,6 @@ impl<P: Platform> Yard<P> {
             Poisoning::On => (&[][..], &[][..]),
         };
         let fast = FastPath { homes, blocks: PageblockMap::new(types, map.range().start, geometry) };
-        let writer = MapWriter::new(map_init.initialiser);
         Self { platform, map, tables, geometry, cpus: tables.cpus(), poisoning, map_init, writer, tuning, fast }
     }
 

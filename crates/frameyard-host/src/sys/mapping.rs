@@ -155,13 +155,7 @@ impl Mapping {
 
     /// Makes every page of a piece present and writable, as if each had been written.
     pub(crate) fn populate(&self, piece: Piece) -> io::Result<()> {
-        loop {
-            // SAFETY: the piece lies inside our range, and populating changes nothing that it holds.
-            match check(unsafe { libc::madvise(self.checked(piece), piece.len, libc::MADV_POPULATE_WRITE) }) {
-                Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
-                result => return result,
-            }
-        }
+        populate_pages(self.checked(piece), piece.len)
     }
 
     /// Lets the pages of a piece come from one node of the host alone.
@@ -217,6 +211,31 @@ impl Drop for Mapping {
     }
 }
 
+/// Makes every page of the host that has one of `bytes` bytes from `address` on present and writable.
+///
+/// For memory of which only the address is known. Nothing is written, so whatever lies there keeps what it holds.
+pub(crate) fn populate_around(address: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    let page = host_page_size();
+    let inside = address.addr().get() % page;
+    let len = bytes.checked_add(inside).and_then(|len| len.checked_next_multiple_of(page));
+    let len = len.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+    if bytes == 0 {
+        return Ok(());
+    }
+    populate_pages(address.as_ptr().wrapping_sub(inside).cast(), len)
+}
+
+/// Populates whole pages, whoever they belong to.
+fn populate_pages(start: *mut libc::c_void, len: usize) -> io::Result<()> {
+    loop {
+        // SAFETY: populating changes nothing that memory holds, and fails where there is none.
+        match check(unsafe { libc::madvise(start, len, libc::MADV_POPULATE_WRITE) }) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
+            result => return result,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -251,6 +270,26 @@ mod tests {
         mapping.populate(part).unwrap();
         assert_eq!(mapping.resident(mapping.whole()).unwrap(), 3 * page() as u64);
         assert_eq!(mapping.resident(part).unwrap(), 3 * page() as u64);
+    }
+
+    #[test]
+    fn pages_around_bytes_become_present_and_keep_what_they_hold() {
+        let mapping = backed(4 * HUGE);
+        mapping.advise(mapping.whole(), Advice::NoHugePages).unwrap();
+        let word = &mapping.words()[HUGE / 8];
+        word.store(7, std::sync::atomic::Ordering::Relaxed);
+        populate_around(mapping.address(HUGE + page() - 1), 2).unwrap();
+        assert_eq!(mapping.resident(mapping.whole()).unwrap(), 2 * page() as u64);
+        assert_eq!(word.load(std::sync::atomic::Ordering::Relaxed), 7);
+        populate_around(mapping.address(0), 0).unwrap();
+        assert_eq!(mapping.resident(mapping.whole()).unwrap(), 2 * page() as u64);
+    }
+
+    #[test]
+    fn more_bytes_than_there_are_addresses_cannot_become_present() {
+        let mapping = backed(HUGE);
+        let error = populate_around(mapping.address(1), usize::MAX).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::ENOMEM));
     }
 
     #[test]

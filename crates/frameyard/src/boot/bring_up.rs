@@ -9,13 +9,22 @@
 //!    everybody who is given a frame number from looking at its page; who reads it with Acquire sees 2 and 3.
 //! 5. Its free blocks join the zones' free lists under the zone locks, which hand all of it on to who allocates them.
 
-use super::claims::Claims;
 use super::{Poisoning, SectionEntry, Tables};
 use crate::memmap::{MapWriter, MemMap};
 use crate::page::{FrameState, MapContent, PageTemplate, Tag};
 use crate::platform::{InitProgress, MapNotBacked, Platform};
 use crate::units::{Geometry, MigrateType, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::{PageblockMap, ZoneView, pieces, poison};
+
+mod claims;
+mod early;
+mod grow;
+mod pass;
+
+pub(crate) use claims::Claims;
+pub(super) use claims::words_for;
+pub(crate) use grow::Growth;
+pub(crate) use pass::{Grain, PassError};
 
 /// What is needed to bring up parts of the memory map.
 pub(crate) struct BringUp<'a, P> {

@@ -27,6 +27,7 @@ pub(crate) unsafe fn init<P: Platform>(
     layout: &Layout,
     map: MemMap,
     control: NonNull<u8>,
+    writer: MapWriter,
     platform: &P,
 ) -> Result<Tables, BootError> {
     config.map_init.check(config.geometry, config.cpus.len())?;
@@ -38,14 +39,7 @@ pub(crate) unsafe fn init<P: Platform>(
     write_zonelists(&tables);
     write_pcps(&tables);
     write_free_ranges(&tables, memory, config.geometry, layout)?;
-    let bring_up = BringUp {
-        tables,
-        map,
-        geometry: config.geometry,
-        poisoning: config.poisoning,
-        writer: MapWriter::new(config.map_init.initialiser),
-        platform,
-    };
+    let bring_up = BringUp { tables, map, geometry: config.geometry, poisoning: config.poisoning, writer, platform };
     mark_cma(&bring_up, memory)?;
     bring_up.at_creation(memory, &config.map_init)?;
     tables.tune(platform, config.geometry, &config.watermarks, config.pcp_sizing)?;

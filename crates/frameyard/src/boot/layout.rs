@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::claims::words_for;
+use super::bring_up::words_for;
 use super::movable::{MovableStarts, movable_starts};
 use super::tables::{HEADER_WORDS, TABLES, TableId, Tables};
 use super::{BootError, MemorySource, YardConfig, ZONE_CHOICES, ZoneLimits};

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::claims::Claims;
+use super::bring_up::Claims;
 use crate::control::{ControlRegion, TableSpan};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};

@@ -6,36 +6,36 @@
 //! writer made after [`MapWriter::finish`]. The writes happen before that store, and every use of the pages'
 //! atomics happens after the `Acquire` load that read it. The bits of a word are the same either way.
 //!
-//! This module and its parts hold all unsafe code of bring-up: [`stores`] the portable ways, [`streaming`] whole
-//! lines past the caches. Under the model checker a page is no plain memory, and all writers go through its atomics.
+//! This module's parts: `stores` has the portable ways; `x86_64` writes whole lines past the caches, and `portable`
+//! stands in for it elsewhere. Under the model checker a page is no plain memory: there all writers go through its
+//! atomics (`modelled`).
 
 use core::ptr::NonNull;
 
 use super::Initialiser;
-use crate::page::{
-    Page, PageTemplate,
-    content::{COUNTS, IDENTITY, WORDS},
-};
+use crate::page::Page;
+use crate::page::content::{COUNTS, IDENTITY, PageTemplate, WORDS};
 
+#[cfg(loom)]
+mod modelled;
+#[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
+mod portable;
 #[cfg(not(loom))]
 mod stores;
-#[cfg(loom)]
-#[path = "writer/modelled.rs"]
-mod stores;
-#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
-#[path = "writer/x86_64.rs"]
-mod streaming;
-#[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
-#[path = "writer/portable.rs"]
-mod streaming;
 #[cfg(all(test, not(loom)))]
 mod tests;
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+mod x86_64;
 
-use streaming::Streaming;
+#[cfg(loom)]
+use modelled as stores;
+#[cfg(not(all(target_arch = "x86_64", not(any(loom, miri)))))]
+use portable::Streaming;
+#[cfg(all(target_arch = "x86_64", not(any(loom, miri))))]
+use x86_64::Streaming;
 
 /// The bytes of a page structure.
 const PAGE_BYTES: usize = 8 * WORDS;
-
 /// The tag's bit in a mask of words.
 const TAG: u8 = 1;
 /// The words of kernel-like content, and the tag.
@@ -61,11 +61,6 @@ impl MapWriter {
             _ => Streaming::PORTABLE,
         };
         Self { initialiser, streaming }
-    }
-
-    /// By which means it writes.
-    pub(crate) fn initialiser(&self) -> Initialiser {
-        self.initialiser
     }
 
     /// Makes a run of pages ready to be written, in one part or several: the first pass of

@@ -18,7 +18,8 @@ pub struct PageWord {
 }
 
 impl PageWord {
-    /// What the word holds in a frame of that state; `"0"` where it must be zero.
+    /// What the word holds in a frame of that state; `"0"` where it must be zero, `"as interior"` where it is what the
+    /// map's content says.
     #[must_use]
     pub fn holds(&self, state: FrameState) -> &'static str {
         (self.uses)(state)
@@ -76,7 +77,8 @@ fn prev(state: FrameState) -> &'static str {
 
 fn payload(state: FrameState) -> &'static str {
     match state {
-        FrameState::PerCpu => "carrier of a packed batch: 12 frame indices; else 0",
-        _ => "0",
+        FrameState::PerCpu => "carrier of a packed batch: 12 frame indices; else as interior",
+        FrameState::Interior => "0; kernel-like content: zone and section, counts, 0",
+        _ => "as interior",
     }
 }

@@ -2,8 +2,7 @@
 
 use super::*;
 use crate::page::MapContent;
-use crate::units::ZoneId;
-use crate::units::{NodeId, ZoneKind};
+use crate::units::{NodeId, ZoneId, ZoneKind};
 
 /// A page as plain words.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -144,7 +143,7 @@ fn two_pass_alone_writes_before_the_content_is_known() {
     for writer in writers() {
         let mut run = Run::new(1, 64);
         run.prepare(writer);
-        let expected = if writer.initialiser() == Initialiser::TwoPass { Line([0; WORDS]) } else { OLD };
+        let expected = if writer.initialiser == Initialiser::TwoPass { Line([0; WORDS]) } else { OLD };
         run.assert_holds(&format!("the first pass of {writer:?}"), |_| expected);
     }
 }
@@ -152,7 +151,7 @@ fn two_pass_alone_writes_before_the_content_is_known() {
 #[test]
 fn kernel_like_content_names_zone_and_section_and_begins_its_counts() {
     let content = PageTemplate::of(MapContent::Kernel, 0x12_3456, Some(ZONE));
-    let identity = 0x12_3456 << 32 | u64::from(ZONE.0) + 1;
+    let identity = (0x12_3456 << 32) | (u64::from(ZONE.0) + 1);
     assert_eq!(content.0, [0, 0, identity, 0xffff_ffff_0000_0000, 0, 0, 0, 0]);
     let hole = PageTemplate::of(MapContent::Kernel, 0x12_3456, None);
     assert_eq!(hole.0, [0, 0, 0x12_3456 << 32, 0xffff_ffff_0000_0000, 0, 0, 0, 0]);

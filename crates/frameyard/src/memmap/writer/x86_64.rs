@@ -56,7 +56,9 @@ enum Zeroes {
 /// there is AVX2 nothing is faster than it, at any length; the other ways are for CPUs without. (Few in tests.)
 const LONG_RUN_PAGES: usize = if cfg!(test) { 64 } else { (64 << 20) / PAGE_BYTES };
 
-/// How many pages one round of a loop writes.
+/// How many pages one round of a loop writes: as many as the list of offsets in `stream_pages` has.
+///
+/// So a page costs 1.2 instructions with stores of 64 bytes, 2.2 with 32, and 4.2 with 16.
 const UNROLLED: usize = 16;
 
 impl Streaming {

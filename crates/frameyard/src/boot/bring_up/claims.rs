@@ -26,12 +26,12 @@ pub(crate) struct Claims {
 const BITS: u64 = 64;
 
 /// How many words a map of so many maximum-order blocks needs.
-pub(super) fn words_for(blocks: u64) -> u64 {
+pub(in crate::boot) fn words_for(blocks: u64) -> u64 {
     blocks.div_ceil(BITS)
 }
 
 impl Claims {
-    pub(super) fn new(words: &'static [AtomicU64], first: Pfn, order: Order) -> Self {
+    pub(in crate::boot) fn new(words: &'static [AtomicU64], first: Pfn, order: Order) -> Self {
         Self { words, first, order }
     }
 

@@ -1,25 +1,14 @@
-//! When parts of the memory map come up: at creation, in a parallel pass, or when an allocation needs them.
+//! Bringing up all that is left of the memory map, in parallel.
+//!
+//! Nodes go side by side; within a node the work is one job or many ([`Cutting`]), each cut into chunks that the
+//! node's workers take one after the other. Every worker counts for itself, and adds to the node's tally once.
 
-use super::bring_up::{BringUp, Brought};
-use super::{Cutting, InitJobs, InitMode, MapInit, MemorySource};
+use super::{BringUp, Brought};
+use crate::boot::{Cutting, InitJobs};
 use crate::job::ParallelJob;
 use crate::platform::{InitProgress, NodeInit, Platform};
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::{NodeId, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::Zone;
-
-/// What became of an attempt to have more memory in a zone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Growth {
-    /// There is more on the free lists now.
-    Grew,
-    /// All that is left is being initialised by others.
-    InProgress,
-    /// There is no more.
-    Exhausted,
-    /// There is no memory for the page structures of these frames.
-    NotBacked(PfnRange),
-}
+use crate::units::{NodeId, PageCount, Pfn, PfnRange};
 
 /// Why a pass over the memory map did not come to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,67 +27,6 @@ pub(crate) enum Grain {
 }
 
 impl<P: Platform> BringUp<'_, P> {
-    /// What the creation of a yard brings up of the map.
-    ///
-    /// Contiguous memory areas come up in every mode: their pageblocks have a type already.
-    pub(super) fn at_creation(&self, memory: &dyn MemorySource, init: &MapInit) -> Result<(), PassError> {
-        let mut brought = match init.mode {
-            InitMode::Eager => return self.pass(init.jobs, Grain::Chunk),
-            InitMode::Deferred => self.early(),
-            InitMode::Lazy => {
-                self.tables.zones.iter().for_each(Zone::count_pending);
-                Brought::default()
-            }
-        };
-        memory.for_each_cma(&mut |area| brought.add(self.bring_up(area)));
-        brought.not_backed.map_or(Ok(()), |range| Err(PassError::NotBacked(range)))
-    }
-
-    /// Brings up what early boot needs: all zones but the highest of each node; of that the first sections
-    /// (`defer_init`).
-    fn early(&self) -> Brought {
-        let mut brought = Brought::default();
-        for node in 0..self.tables.nodes() {
-            let Some(highest) = self.highest_zone(NodeId(node)) else { continue };
-            let mut wanted = self.geometry.section_pages();
-            for (range, _) in self.tables.ranges().filter(|(_, zone)| zone.node() == NodeId(node) && *zone != highest) {
-                brought.add(self.bring_up_memory(range));
-            }
-            for (range, _) in self.tables.ranges().filter(|(_, zone)| *zone == highest) {
-                let needed = self.first_sections(range, wanted);
-                brought.add(self.bring_up_memory(needed));
-                if needed.end < range.end {
-                    break;
-                }
-                wanted = PageCount(wanted.0.saturating_sub(needed.count().0));
-            }
-        }
-        brought
-    }
-
-    /// The zone that ends where its node does.
-    fn highest_zone(&self, node: NodeId) -> Option<ZoneId> {
-        self.tables.ranges().map(|(_, zone)| zone).filter(|zone| zone.node() == node).max()
-    }
-
-    /// The part of a range that is not put off: it ends at the first section border behind `wanted` frames.
-    fn first_sections(&self, range: PfnRange, wanted: PageCount) -> PfnRange {
-        let enough = range.start + wanted;
-        let border = Pfn(enough.0.next_multiple_of(self.geometry.section_pages().0));
-        PfnRange { start: range.start, end: border.min(range.end) }
-    }
-
-    fn bring_up_memory(&self, range: PfnRange) -> Brought {
-        let mut brought = Brought::default();
-        let mut at = range.start;
-        while at < range.end {
-            let section = self.section_of(at);
-            brought.add(self.bring_up(section.intersection(range)));
-            at = section.end;
-        }
-        brought
-    }
-
     /// Brings up all that is left, nodes side by side, several threads for each.
     pub(crate) fn pass(&self, jobs: InitJobs, grain: Grain) -> Result<(), PassError> {
         let nodes = u64::from(self.tables.nodes());
@@ -136,49 +64,6 @@ impl<P: Platform> BringUp<'_, P> {
         let done =
             NodeInit { node, threads, jobs: count, pages: PageCount(pages), freed: PageCount(freed), elapsed_ns };
         self.platform.init_progress(InitProgress::NodeDone(done));
-    }
-
-    /// Brings up the next section that has pending memory of a zone.
-    pub(crate) fn grow(&self, id: ZoneId) -> Growth {
-        let Some(zone) = self.tables.zones.get(id.index()) else { return Growth::Exhausted };
-        if zone.pending.pages_racy().0 == 0 {
-            return Growth::Exhausted;
-        }
-        let span = zone.span();
-        let hint = zone.pending.cursor();
-        let hint = if span.contains(hint) { hint } else { span.start };
-        // From the hint to the end, then from the start: the hint may have passed what was given up.
-        let parts = [PfnRange { start: hint, end: span.end }, PfnRange { start: span.start, end: hint }];
-        for part in parts {
-            match self.grow_within(id, part) {
-                Growth::Exhausted => {}
-                grown => return grown,
-            }
-        }
-        if zone.pending.pages_racy().0 == 0 { Growth::Exhausted } else { Growth::InProgress }
-    }
-
-    fn grow_within(&self, id: ZoneId, part: PfnRange) -> Growth {
-        let zone = &self.tables.zones[id.index()];
-        let claims = self.claims();
-        let mut at = part.start;
-        while at < part.end {
-            let section = self.section_of(at);
-            let entry = self.entry(section);
-            let may_help = entry.is_present() && entry.zone().is_none_or(|owner| owner == id);
-            if may_help && claims.has_unclaimed_racy(section) {
-                zone.pending.set_cursor(section.start);
-                let brought = self.bring_up(section);
-                if brought.freed.0 > 0 {
-                    return Growth::Grew;
-                }
-                if let Some(range) = brought.not_backed {
-                    return Growth::NotBacked(range);
-                }
-            }
-            at = section.end;
-        }
-        Growth::Exhausted
     }
 }
 

@@ -1,0 +1,46 @@
+//! Brings a memory map up once, for counting instructions: no timing, no output but a check.
+//!
+//! The difference between two sizes is the cost of a page, everything included: writing, fencing, freeing.
+//!
+//! ```console
+//! $ cargo build --release -p frameyard-host --example bring_up
+//! $ valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/bring_up 1048576 kernel stream
+//! $ valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/bring_up 2097152 kernel stream
+//! ```
+
+use std::process::ExitCode;
+
+use frameyard::{
+    Initialiser, MapContent, MapInit, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig, ZoneLimits,
+};
+use frameyard_host::{Backing, HostTopology, HostYard, HugePages};
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bring_up: {error}; usage: bring_up FRAMES zero|kernel INITIALISER");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<(), Box<dyn std::error::Error>> {
+    let mut args = std::env::args().skip(1);
+    let mut next = |what: &str| args.next().ok_or_else(|| format!("{what} is missing"));
+    let frames: u64 = next("how many frames")?.parse()?;
+    let content: MapContent = next("the content")?.parse()?;
+    let initialiser: Initialiser = next("the initialiser")?.parse()?;
+
+    let memory = [(PfnRange::new(Pfn(0), PageCount(frames)), NodeId(0))];
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let config = YardConfig {
+        zone_limits: ZoneLimits::NONE,
+        map_init: MapInit { content, initialiser, ..MapInit::default() },
+        ..YardConfig::new(&[NodeId(0)])
+    };
+    let host = HostTopology::current()?;
+    let yard =
+        HostYard::builder().backing(Backing::Phantom).huge_pages(HugePages::Never).build(&table, &config, &host)?;
+    if yard.free_pages() == PageCount(frames) { Ok(()) } else { Err("frames are missing".into()) }
+}

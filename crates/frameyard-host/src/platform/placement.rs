@@ -1,0 +1,150 @@
+//! Which CPUs the workers of a job run on.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use frameyard::CpuId;
+
+use crate::cpu_list::CpuList;
+
+/// How many workers of a platform each CPU has now, in all jobs that run side by side or inside each other.
+#[derive(Debug, Default)]
+pub(super) struct CpuLoads(Mutex<BTreeMap<CpuId, usize>>);
+
+/// A CPU of a worker, counted as such until dropped.
+#[derive(Debug)]
+struct Claim<'a> {
+    loads: &'a CpuLoads,
+    cpu: CpuId,
+}
+
+/// Where a worker runs.
+#[derive(Debug)]
+pub(super) struct Place<'a> {
+    cpus: CpuList,
+    /// Held for as long as the job lasts, where the worker has a CPU of its own.
+    _claim: Option<Claim<'a>>,
+}
+
+impl CpuLoads {
+    /// Places for workers of one job, of which each may run on some CPUs: on one CPU for each where there are enough,
+    /// those with the fewest workers so far; else on all of them. `caller` is the CPU that worker 0 runs on already,
+    /// and keeps where no other is better.
+    pub(super) fn places(&self, wanted: Vec<CpuList>, caller: CpuId) -> Vec<Place<'_>> {
+        let mut workers: HashMap<CpuList, usize> = HashMap::new();
+        for cpus in &wanted {
+            *workers.entry(cpus.clone()).or_default() += 1;
+        }
+        let mut preferred = Some(caller);
+        let mut taken = Vec::new();
+        let place = |cpus: CpuList| {
+            let preferred = preferred.take();
+            let claim =
+                if workers[&cpus] <= cpus.as_slice().len() { self.claim(&cpus, &taken, preferred) } else { None };
+            taken.extend(claim.as_ref().map(|claim| claim.cpu));
+            let cpus = claim.as_ref().map_or(cpus, |claim| CpuList::from_iter([claim.cpu]));
+            Place { cpus, _claim: claim }
+        };
+        wanted.into_iter().map(place).collect()
+    }
+
+    fn claim(&self, cpus: &CpuList, taken: &[CpuId], preferred: Option<CpuId>) -> Option<Claim<'_>> {
+        let mut loads = self.locked();
+        let load = |cpu: CpuId| loads.get(&cpu).copied().unwrap_or(0);
+        let burden = |cpu: &CpuId| (taken.contains(cpu), load(*cpu), Some(*cpu) != preferred, *cpu);
+        let cpu = cpus.as_slice().iter().copied().min_by_key(burden)?;
+        *loads.entry(cpu).or_default() += 1;
+        Some(Claim { loads: self, cpu })
+    }
+
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<CpuId, usize>> {
+        // Counts are whole even where somebody panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        let mut loads = self.loads.locked();
+        match loads.get_mut(&self.cpu) {
+            Some(load) if *load > 1 => *load -= 1,
+            _ => {
+                loads.remove(&self.cpu);
+            }
+        }
+    }
+}
+
+impl Place<'_> {
+    /// Moves the calling thread there for good.
+    pub(super) fn settle(&self) {
+        // Placement alone: a job runs as well elsewhere, only slower.
+        let _ = self.cpus.pin_this_thread();
+    }
+
+    /// Moves the calling thread there until the visit is dropped; nowhere where the way back is not known.
+    pub(super) fn visit(&self) -> Visit {
+        let home = CpuList::of_this_thread().ok();
+        if home.is_some() {
+            self.settle();
+        }
+        Visit { home }
+    }
+}
+
+/// A thread that is where it does not belong; dropped on that thread, it may run wherever it could before.
+#[derive(Debug)]
+pub(super) struct Visit {
+    home: Option<CpuList>,
+}
+
+impl Drop for Visit {
+    fn drop(&mut self) {
+        if let Some(home) = &self.home {
+            // Fails only where the host has taken all those CPUs away meanwhile; then it has chosen others itself.
+            let _ = home.pin_this_thread();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn list(text: &str) -> CpuList {
+        text.parse().unwrap()
+    }
+
+    fn places<'a>(loads: &'a CpuLoads, wanted: &[&str], caller: u32) -> (Vec<Place<'a>>, Vec<String>) {
+        let places = loads.places(wanted.iter().map(|cpus| list(cpus)).collect(), CpuId(caller));
+        let cpus = places.iter().map(|place| place.cpus.to_string()).collect();
+        (places, cpus)
+    }
+
+    #[test]
+    fn workers_get_a_cpu_each_where_their_node_has_enough() {
+        let loads = CpuLoads::default();
+        assert_eq!(places(&loads, &["0-3", "0-3", "4-5", "4-5"], 9).1, ["0", "1", "4", "5"]);
+        assert_eq!(places(&loads, &["0-3", "4-5", "4-5", "4-5"], 9).1, ["0", "4-5", "4-5", "4-5"]);
+        assert_eq!(places(&loads, &[""], 0).1, [""]);
+    }
+
+    #[test]
+    fn the_caller_stays_where_it_is_if_it_can() {
+        let loads = CpuLoads::default();
+        assert_eq!(places(&loads, &["0-3", "0-3", "0-3"], 2).1, ["2", "0", "1"]);
+    }
+
+    #[test]
+    fn jobs_side_by_side_share_the_cpus_evenly_until_they_end() {
+        let loads = CpuLoads::default();
+        let (first, _) = places(&loads, &["0-3", "0-3"], 0);
+        let (second, cpus) = places(&loads, &["0-3", "0-3"], 0);
+        assert_eq!(cpus, ["2", "3"]);
+        drop(first);
+        let (third, cpus) = places(&loads, &["0-3", "0-3", "0-3"], 3);
+        assert_eq!(cpus, ["0", "1", "2"]);
+        drop((second, third));
+        assert!(loads.locked().is_empty());
+    }
+}

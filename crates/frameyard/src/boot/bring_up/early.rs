@@ -1,0 +1,70 @@
+//! What the creation of a yard brings up of the memory map.
+
+use super::{BringUp, Brought, Grain, PassError};
+use crate::boot::{InitMode, MapInit, MemorySource};
+use crate::platform::Platform;
+use crate::units::{NodeId, PageCount, Pfn, PfnRange, ZoneId};
+use crate::zone::Zone;
+
+impl<P: Platform> BringUp<'_, P> {
+    /// What the creation of a yard brings up of the map.
+    ///
+    /// Contiguous memory areas come up in every mode: their pageblocks have a type already.
+    pub(in crate::boot) fn at_creation(&self, memory: &dyn MemorySource, init: &MapInit) -> Result<(), PassError> {
+        let mut brought = match init.mode {
+            InitMode::Eager => return self.pass(init.jobs, Grain::Chunk),
+            InitMode::Deferred => self.early(),
+            InitMode::Lazy => {
+                self.tables.zones.iter().for_each(Zone::count_pending);
+                Brought::default()
+            }
+        };
+        memory.for_each_cma(&mut |area| brought.add(self.bring_up(area)));
+        brought.not_backed.map_or(Ok(()), |range| Err(PassError::NotBacked(range)))
+    }
+
+    /// Brings up what early boot needs: all zones but the highest of each node; of that the first sections
+    /// (`defer_init`).
+    fn early(&self) -> Brought {
+        let mut brought = Brought::default();
+        for node in 0..self.tables.nodes() {
+            let Some(highest) = self.highest_zone(NodeId(node)) else { continue };
+            let mut wanted = self.geometry.section_pages();
+            for (range, _) in self.tables.ranges().filter(|(_, zone)| zone.node() == NodeId(node) && *zone != highest) {
+                brought.add(self.bring_up_memory(range));
+            }
+            for (range, _) in self.tables.ranges().filter(|(_, zone)| *zone == highest) {
+                let needed = self.first_sections(range, wanted);
+                brought.add(self.bring_up_memory(needed));
+                if needed.end < range.end {
+                    break;
+                }
+                wanted = PageCount(wanted.0.saturating_sub(needed.count().0));
+            }
+        }
+        brought
+    }
+
+    /// The zone that ends where its node does.
+    fn highest_zone(&self, node: NodeId) -> Option<ZoneId> {
+        self.tables.ranges().map(|(_, zone)| zone).filter(|zone| zone.node() == node).max()
+    }
+
+    /// The part of a range that is not put off: it ends at the first section border behind `wanted` frames.
+    fn first_sections(&self, range: PfnRange, wanted: PageCount) -> PfnRange {
+        let enough = range.start + wanted;
+        let border = Pfn(enough.0.next_multiple_of(self.geometry.section_pages().0));
+        PfnRange { start: range.start, end: border.min(range.end) }
+    }
+
+    fn bring_up_memory(&self, range: PfnRange) -> Brought {
+        let mut brought = Brought::default();
+        let mut at = range.start;
+        while at < range.end {
+            let section = self.section_of(at);
+            brought.add(self.bring_up(section.intersection(range)));
+            at = section.end;
+        }
+        brought
+    }
+}

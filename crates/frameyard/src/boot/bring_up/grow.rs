@@ -1,0 +1,63 @@
+//! Bringing up one more section, for an allocation that needs it or a worker that is idle.
+
+use super::BringUp;
+use crate::platform::Platform;
+use crate::units::{PfnRange, ZoneId};
+
+/// What became of an attempt to have more memory in a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Growth {
+    /// There is more on the free lists now.
+    Grew,
+    /// All that is left is being initialised by others.
+    InProgress,
+    /// There is no more.
+    Exhausted,
+    /// There is no memory for the page structures of these frames.
+    NotBacked(PfnRange),
+}
+
+impl<P: Platform> BringUp<'_, P> {
+    /// Brings up the next section that has pending memory of a zone.
+    pub(crate) fn grow(&self, id: ZoneId) -> Growth {
+        let Some(zone) = self.tables.zones.get(id.index()) else { return Growth::Exhausted };
+        if zone.pending.pages_racy().0 == 0 {
+            return Growth::Exhausted;
+        }
+        let span = zone.span();
+        let hint = zone.pending.cursor();
+        let hint = if span.contains(hint) { hint } else { span.start };
+        // From the hint to the end, then from the start: the hint may have passed what was given up.
+        let parts = [PfnRange { start: hint, end: span.end }, PfnRange { start: span.start, end: hint }];
+        for part in parts {
+            match self.grow_within(id, part) {
+                Growth::Exhausted => {}
+                grown => return grown,
+            }
+        }
+        if zone.pending.pages_racy().0 == 0 { Growth::Exhausted } else { Growth::InProgress }
+    }
+
+    fn grow_within(&self, id: ZoneId, part: PfnRange) -> Growth {
+        let zone = &self.tables.zones[id.index()];
+        let claims = self.claims();
+        let mut at = part.start;
+        while at < part.end {
+            let section = self.section_of(at);
+            let entry = self.entry(section);
+            let may_help = entry.is_present() && entry.zone().is_none_or(|owner| owner == id);
+            if may_help && claims.has_unclaimed_racy(section) {
+                zone.pending.set_cursor(section.start);
+                let brought = self.bring_up(section);
+                if brought.freed.0 > 0 {
+                    return Growth::Grew;
+                }
+                if let Some(range) = brought.not_backed {
+                    return Growth::NotBacked(range);
+                }
+            }
+            at = section.end;
+        }
+        Growth::Exhausted
+    }
+}

@@ -4,16 +4,16 @@ mod fixture;
 mod maps;
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::Duration;
 
-use fixture::{Fixture, Frames, MapWatch, order, run_on};
+use fixture::{Fixture, Frames, MapWatch, Moment, order, run_on};
 use frameyard::{
-    AllocError, BootError, Cutting, Gfp, InitError, InitJobs, InitMode, InitProgress, Initialiser, Layout, MapContent,
-    MapInit, MapNotBacked, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, RangeError,
+    AllocError, BootError, Cutting, Gfp, InitError, InitJobs, InitMode, InitProgress, Initialiser, Layout, LockId,
+    MapContent, MapInit, MapNotBacked, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, RangeError,
 };
 use maps::{Machine, frames, give_back, machine, machines, pages_at_rest, reference, take_everything, way};
 
@@ -280,33 +280,107 @@ fn a_pass_waits_for_who_needed_memory_before_it() {
         for mode in LATE {
             let yard = plain().bring_up(way(mode));
             let expected = plain().bring_up(way(InitMode::Eager));
-            let (begun, go_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+            let (begun, go_on) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(false)));
             let missing = frames(0xd00, 0xe00);
             let (begins, goes_on) = (begun.clone(), go_on.clone());
             yard.watch().back_with(move |range| {
                 if range.start == missing.start {
                     begins.wait();
-                    goes_on.wait();
+                    while !goes_on.load(Ordering::Relaxed) {
+                        thread::yield_now();
+                    }
                 }
                 Ok(())
             });
             thread::scope(|scope| {
                 let grower = scope.spawn(|| yard.initialise(missing));
                 begun.wait();
+                // Who is at work goes on when the pass waits for him.
                 let release = go_on.clone();
-                // The pass does the other sections; who is at work on this one goes on when it has.
-                yard.watch().listen_with(move |progress| {
-                    if matches!(progress, InitProgress::NodeDone(_)) {
-                        release.wait();
+                yard.watch().spy_with(move |moment| {
+                    if moment == Moment::Wait {
+                        release.store(true, Ordering::Relaxed);
                     }
                 });
-                assert_eq!(yard.finish_init(), Ok(()));
-                assert_eq!(yard.uninitialised_pages(), PageCount(0), "{mode}");
+                let (finished, left) = (yard.finish_init(), yard.uninitialised_pages());
+                go_on.store(true, Ordering::Relaxed);
                 assert_eq!(grower.join().unwrap(), Ok(PageCount(0x100)));
+                assert_eq!((finished, left), (Ok(()), PageCount(0)), "{mode}");
             });
             for (found, expected) in yard.zones().zip(expected.zones()) {
                 assert_eq!((found.managed, found.watermarks), (expected.managed, expected.watermarks), "{mode}");
             }
+        }
+    });
+}
+
+#[test]
+fn a_pass_does_not_wait_for_ever() {
+    watchdog(|| {
+        run_on(0);
+        for mode in LATE {
+            let yard = plain().bring_up(way(mode));
+            let (begun, go_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+            let (begins, goes_on) = (begun.clone(), go_on.clone());
+            yard.watch().back_with(move |range| {
+                if range.start == Pfn(0xd00) {
+                    begins.wait();
+                    goes_on.wait();
+                    return Err(MapNotBacked);
+                }
+                Ok(())
+            });
+            thread::scope(|scope| {
+                let grower = scope.spawn(|| yard.initialise(frames(0xd00, 0xe00)));
+                begun.wait();
+                let finished = yard.finish_init();
+                let range = yard.alloc_range(frames(0xd10, 0xd11), Gfp::KERNEL);
+                go_on.wait();
+                assert_eq!(finished, Err(InitError::Unfinished(PageCount(0x100))), "{mode}");
+                assert_eq!(range, Err(RangeError::NotInitialised(frames(0xd10, 0xd11))));
+                assert_eq!(grower.join().unwrap(), Err(InitError::MapNotBacked(frames(0xd00, 0xe00))));
+            });
+            yard.watch().calm();
+            assert_eq!(yard.finish_init(), Ok(()));
+            assert_eq!(yard.managed_pages(), PageCount(0x800));
+        }
+    });
+}
+
+#[test]
+fn a_range_is_waited_for_that_is_on_its_way_to_the_free_lists() {
+    watchdog(|| {
+        run_on(0);
+        for mode in LATE {
+            let yard = plain().bring_up(way(mode));
+            let (published, go_on) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(false)));
+            thread::scope(|scope| {
+                let (publishes, goes_on) = (published.clone(), go_on.clone());
+                let grower = thread::Builder::new().name("grower".into());
+                // The first lock that he takes is the zone's, when the pages are there for all to see.
+                let seen = AtomicBool::new(false);
+                yard.watch().spy_with(move |moment| {
+                    let grows = thread::current().name() == Some("grower");
+                    match moment {
+                        Moment::Lock(LockId::Zone(_)) if grows && !seen.swap(true, Ordering::Relaxed) => {
+                            publishes.wait();
+                            while !goes_on.load(Ordering::Relaxed) {
+                                thread::yield_now();
+                            }
+                        }
+                        Moment::Wait if !grows => goes_on.store(true, Ordering::Relaxed),
+                        _ => {}
+                    }
+                });
+                let grower = grower.spawn_scoped(scope, || yard.initialise(frames(0xd00, 0xe00))).unwrap();
+                published.wait();
+                let range = frames(0xd10, 0xd35);
+                let taken = yard.alloc_range(range, Gfp::KERNEL);
+                go_on.store(true, Ordering::Relaxed);
+                assert_eq!(grower.join().unwrap(), Ok(PageCount(0x100)));
+                assert_eq!(taken, Ok(range), "{mode}");
+                yard.free_range(range).unwrap();
+            });
         }
     });
 }
@@ -391,6 +465,7 @@ fn messages_are_one_line_each() {
         InitError::OutsideMap(range),
         InitError::AlreadyInitialised(range),
         InitError::NotTheCreator,
+        InitError::Unfinished(PageCount(3)),
     ];
     let mut messages: Vec<String> = boot.iter().map(ToString::to_string).collect();
     messages.extend(init.iter().map(ToString::to_string));

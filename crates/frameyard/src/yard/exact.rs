@@ -91,11 +91,11 @@ impl<P: Platform> Yard<P> {
             self.ensure_initialised(range).map_err(|_| RangeError::NotInitialised(range))?;
         }
         let view = self.zone_view(zone);
-        let first_try = view.lock().take_range(range, migrate_type);
-        let taken = first_try.or_else(|blocked| match blocked.state {
+        let take = || self.take_initialised(zone, || view.lock().take_range(range, migrate_type));
+        let taken = take().or_else(|blocked| match blocked.state {
             FrameState::PerCpu | FrameState::InTransit => {
                 self.drain_zone(zone);
-                view.lock().take_range(range, migrate_type)
+                take()
             }
             _ => Err(blocked),
         });

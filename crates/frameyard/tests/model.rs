@@ -20,7 +20,7 @@ fn random_actions_on(name: &str) {
 
 fn random_actions_on_machine(machine: Machine) {
     let (name, mode) = (machine.name, machine.map_init.mode);
-    let cases = if mode == InitMode::Eager { ProptestConfig::default().cases } else { 32 };
+    let cases = if mode == InitMode::Eager { ProptestConfig::default().cases } else { 24 };
     let config =
         ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default() };
     let actions = vec(any::<[u8; BYTES_PER_ACTION]>().prop_map(Action::from_bytes), 1..400);
@@ -85,7 +85,8 @@ fn long_lives_keep_their_books() {
             state ^= state << 17;
             state
         };
-        let bytes: Vec<u8> = (0..3000).flat_map(|_| word().to_le_bytes()).collect();
+        let words = if machine.map_init.mode == InitMode::Eager { 3000 } else { 1000 };
+        let bytes: Vec<u8> = (0..words).flat_map(|_| word().to_le_bytes()).collect();
         run(&machine, &Action::sequence(&bytes));
     }
 }

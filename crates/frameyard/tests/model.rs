@@ -14,18 +14,18 @@ use proptest::test_runner::TestRunner;
 /// shortest actions that were found.
 fn random_actions_on(name: &str) {
     for machine in machines().into_iter().filter(|machine| machine.name == name) {
-        random_actions_on_machine(machine);
+        random_actions_on_machine(&machine);
     }
 }
 
-fn random_actions_on_machine(machine: Machine) {
+fn random_actions_on_machine(machine: &Machine) {
     let (name, mode) = (machine.name, machine.map_init.mode);
     let cases = if mode == InitMode::Eager { ProptestConfig::default().cases } else { 24 };
     let config =
         ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default() };
     let actions = vec(any::<[u8; BYTES_PER_ACTION]>().prop_map(Action::from_bytes), 1..400);
     let outcome = TestRunner::new(config).run(&actions, |actions| {
-        run(&machine, &actions);
+        run(machine, &actions);
         Ok(())
     });
     outcome.unwrap_or_else(|failure| panic!("{name}, {mode}: {failure}"));

@@ -203,8 +203,10 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
 
 /// Where no number of threads is asked for: one for each CPU of a node, but no more than the host can run at once.
 fn threads_that_can_be(mut init: MapInit, cpus: usize, host: &HostTopology) -> MapInit {
-    let most = host.allowed().as_slice().len().clamp(1, cpus.max(1));
-    init.jobs.threads.get_or_insert(most);
+    if init.mode == InitMode::Deferred {
+        let most = host.allowed().as_slice().len().clamp(1, cpus.max(1));
+        init.jobs.threads.get_or_insert(most);
+    }
     init
 }
 

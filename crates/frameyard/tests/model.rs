@@ -4,22 +4,31 @@ mod fixture;
 #[path = "model/mod.rs"]
 mod model;
 
-use frameyard::Gfp;
-use model::{Action, BYTES_PER_ACTION, Place, machines, run};
+use frameyard::{Gfp, InitMode};
+use model::{Action, BYTES_PER_ACTION, Machine, Place, machines, run};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
-/// Runs random actions on the machine of that name. A failure prints the shortest actions that were found.
+/// Runs random actions on the machine of that name, in whichever mode its memory map comes up. A failure prints the
+/// shortest actions that were found.
 fn random_actions_on(name: &str) {
-    let machine = machines().into_iter().find(|machine| machine.name == name).expect("a machine of that name");
-    let config = ProptestConfig { failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default() };
+    for machine in machines().into_iter().filter(|machine| machine.name == name) {
+        random_actions_on_machine(&machine);
+    }
+}
+
+fn random_actions_on_machine(machine: &Machine) {
+    let (name, mode) = (machine.name, machine.map_init.mode);
+    let cases = if mode == InitMode::Eager { ProptestConfig::default().cases } else { 24 };
+    let config =
+        ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default() };
     let actions = vec(any::<[u8; BYTES_PER_ACTION]>().prop_map(Action::from_bytes), 1..400);
     let outcome = TestRunner::new(config).run(&actions, |actions| {
-        run(&machine, &actions);
+        run(machine, &actions);
         Ok(())
     });
-    outcome.unwrap_or_else(|failure| panic!("{name}: {failure}"));
+    outcome.unwrap_or_else(|failure| panic!("{name}, {mode}: {failure}"));
 }
 
 #[test]
@@ -76,7 +85,8 @@ fn long_lives_keep_their_books() {
             state ^= state << 17;
             state
         };
-        let bytes: Vec<u8> = (0..3000).flat_map(|_| word().to_le_bytes()).collect();
+        let words = if machine.map_init.mode == InitMode::Eager { 3000 } else { 1000 };
+        let bytes: Vec<u8> = (0..words).flat_map(|_| word().to_le_bytes()).collect();
         run(&machine, &Action::sequence(&bytes));
     }
 }

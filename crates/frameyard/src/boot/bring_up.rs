@@ -57,6 +57,19 @@ impl Brought {
     }
 }
 
+/// A claim to pages that nobody has begun to write. Given up when dropped: where there is no memory for them, or the
+/// platform panicked instead of providing it.
+struct Unwritten {
+    claims: Claims,
+    run: PfnRange,
+}
+
+impl Drop for Unwritten {
+    fn drop(&mut self) {
+        self.claims.give_up(self.run);
+    }
+}
+
 impl<P: Platform> BringUp<'_, P> {
     pub(crate) fn claims(&self) -> Claims {
         self.tables.claims(self.map.range().start, self.geometry)
@@ -79,12 +92,9 @@ impl<P: Platform> BringUp<'_, P> {
     pub(crate) fn bring_up(&self, range: PfnRange) -> Brought {
         let mut brought = Brought::default();
         let claims = self.claims();
-        claims.claim(range, &mut |run| match self.bring_up_claimed(run) {
+        claims.claim(range, &mut |run| match self.bring_up_claimed(run, Unwritten { claims, run }) {
             Ok(part) => brought.add(part),
-            Err(MapNotBacked) => {
-                claims.give_up(run);
-                brought.not_backed.get_or_insert(run);
-            }
+            Err(MapNotBacked) => _ = brought.not_backed.get_or_insert(run),
         });
         brought
     }
@@ -103,10 +113,11 @@ impl<P: Platform> BringUp<'_, P> {
         brought
     }
 
-    fn bring_up_claimed(&self, run: PfnRange) -> Result<Brought, MapNotBacked> {
+    fn bring_up_claimed(&self, run: PfnRange, unwritten: Unwritten) -> Result<Brought, MapNotBacked> {
         let first = self.map.address(run.start);
         let bytes = run.count().0 as usize * size_of::<crate::page::Page>();
         self.platform.back_map(run, first.cast(), bytes)?;
+        core::mem::forget(unwritten);
         self.write_pages(run);
         self.tag_reserved(run);
         self.publish_types(run);

@@ -63,8 +63,9 @@ pub struct MapInit {
 pub struct InitJobs {
     /// How the work is cut.
     pub cutting: Cutting,
-    /// The most threads for a node; at most as many as the yard has CPUs. `None`: one for each CPU of the node, and
-    /// one for a node without CPUs.
+    /// The most threads for a node; at most as many as the yard has CPUs. `None`: one for each CPU of the node in
+    /// [`Yard::finish_init`](crate::Yard::finish_init), one alone while the yard is created. A node never gets more
+    /// than it has CPUs, and one where it has none.
     pub threads: Option<usize>,
     /// Chunks of a job end at multiples of this: a power of two, at least a maximum-order block. `None`: a
     /// maximum-order block where jobs are ranges, a section where they are sections.

@@ -1,14 +1,13 @@
 //! Sizes that are no power of two, particular ranges, and splitting blocks.
 
-use super::init::WAIT_ROUNDS;
 use super::{AllocError, FreeError, RangeError, Yard};
 use crate::boot::Poisoning;
 use crate::boot::YardEvent;
 use crate::gfp::Gfp;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::{RangeBlocked, ZoneView, pieces, poison};
+use crate::units::{Order, PageCount, Pfn, PfnRange};
+use crate::zone::{RangeBlocked, pieces, poison};
 
 impl<P: Platform> Yard<P> {
     /// Allocates `count` contiguous frames, whatever their number: the rest of the covering block is freed at once.
@@ -92,10 +91,11 @@ impl<P: Platform> Yard<P> {
             self.ensure_initialised(range).map_err(|_| RangeError::NotInitialised(range))?;
         }
         let view = self.zone_view(zone);
-        let taken = self.take_range_of_zone(view, range, migrate_type).or_else(|blocked| match blocked.state {
+        let take = || self.take_initialised(zone, || view.lock().take_range(range, migrate_type));
+        let taken = take().or_else(|blocked| match blocked.state {
             FrameState::PerCpu | FrameState::InTransit => {
                 self.drain_zone(zone);
-                self.take_range_of_zone(view, range, migrate_type)
+                take()
             }
             _ => Err(blocked),
         });
@@ -109,26 +109,6 @@ impl<P: Platform> Yard<P> {
             }
         }
         Ok(range)
-    }
-
-    /// Takes a range off the free lists. Frames that others have initialised and are about to free are waited for, for
-    /// a bounded time: no block covers those.
-    fn take_range_of_zone(
-        &self,
-        view: ZoneView<'_, P>,
-        range: PfnRange,
-        migrate_type: MigrateType,
-    ) -> Result<(), RangeBlocked> {
-        let mut round = 0;
-        loop {
-            match view.lock().take_range(range, migrate_type) {
-                Err(blocked) if blocked.state == FrameState::Interior && round < WAIT_ROUNDS => {
-                    self.platform.relax(round);
-                    round += 1;
-                }
-                taken => return taken,
-            }
-        }
     }
 
     /// Looks for damage in a range just taken: puts damaged blocks aside and gives the others back.

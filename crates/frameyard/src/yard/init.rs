@@ -4,13 +4,14 @@ use core::fmt;
 
 use super::Yard;
 use crate::boot::{Grain, Growth, InitMode, PassError, PcpReset};
+use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::Fallback;
+use crate::zone::{Fallback, RangeBlocked};
 
 /// How often who needs memory that others are initialising looks again, before it goes without. Each look is a round
 /// of [`Platform::relax`], which yields and then sleeps; initialising a section takes well under a millisecond.
-pub(super) const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
+const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
 
 /// Why a part of the memory map could not be brought up. What came up is in use; the rest can be tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,6 +25,8 @@ pub enum InitError {
     OutsideMap(PfnRange),
     /// Some of the range is up already, or on its way: the first such frames.
     AlreadyInitialised(PfnRange),
+    /// So many frames are with somebody who does not come to an end, or were lost where a worker panicked.
+    Unfinished(PageCount),
     /// Only the view that created a yard knows how to size watermarks and per-CPU lists.
     NotTheCreator,
 }
@@ -35,6 +38,7 @@ impl fmt::Display for InitError {
             Self::MapNotBacked(range) => write!(f, "no memory for the page structures of {range}"),
             Self::OutsideMap(range) => write!(f, "{range} has frames that the memory map does not cover"),
             Self::AlreadyInitialised(range) => write!(f, "{range} is initialised already"),
+            Self::Unfinished(count) => write!(f, "{count} are being initialised by others, who do not come to an end"),
             Self::NotTheCreator => f.write_str("only who created the yard can finish its initialisation"),
         }
     }
@@ -64,7 +68,8 @@ impl<P: Platform> Yard<P> {
     /// [`InitError`]: the yard goes on with what was initialised.
     pub fn finish_init(&self) -> Result<(), InitError> {
         let tuning = self.tuning.ok_or(InitError::NotTheCreator)?;
-        let passed = self.bring_up().pass(self.map_init.jobs, Grain::Section).and_then(|()| self.await_growers());
+        let passed = self.bring_up().pass(self.map_init.jobs, Grain::Section).map_err(InitError::from);
+        let passed = passed.and_then(|()| self.wait_for_others());
         // Whatever came up counts, even if not all did.
         let sizing = (self.map_init.pcp_reset == PcpReset::On).then_some(tuning.sizing);
         let tuned = self.tables.set_watermarks(self.geometry, &tuning.watermarks);
@@ -72,23 +77,25 @@ impl<P: Platform> Yard<P> {
         if let Some(sizing) = sizing {
             self.tables.size_pcps(&self.platform, self.geometry, sizing);
         }
-        passed.map_err(InitError::from)
+        passed
     }
 
-    /// Waits, for a bounded time, for sections that allocations were bringing up when a pass came by, and brings up
-    /// those that they could not: what is sized afterwards is sized by all memory.
-    fn await_growers(&self) -> Result<(), PassError> {
-        let mut round = 0;
-        for id in (0..self.tables.zones.len()).map(|zone| ZoneId(zone as u16)) {
-            loop {
-                match self.bring_up().grow(id) {
-                    Growth::Grew => {}
-                    Growth::InProgress if round < WAIT_ROUNDS => {
+    /// Sees to it that what others had begun when a pass came by is up, too; waits for a bounded time.
+    fn wait_for_others(&self) -> Result<(), InitError> {
+        for (at, zone) in self.tables.zones.iter().enumerate() {
+            let mut round = 0;
+            while zone.pending.pages_racy().0 > 0 {
+                // They may give it up.
+                match self.bring_up().grow(ZoneId(at as u16)) {
+                    Growth::NotBacked(range) => return Err(InitError::MapNotBacked(range)),
+                    Growth::InProgress if round == WAIT_ROUNDS => {
+                        return Err(InitError::Unfinished(zone.pending.pages_racy()));
+                    }
+                    Growth::InProgress => {
                         self.platform.relax(round);
                         round += 1;
                     }
-                    Growth::InProgress | Growth::Exhausted => break,
-                    Growth::NotBacked(range) => return Err(PassError::NotBacked(range)),
+                    Growth::Grew | Growth::Exhausted => {}
                 }
             }
         }
@@ -113,17 +120,18 @@ impl<P: Platform> Yard<P> {
     /// [`InitError::MapNotBacked`].
     pub fn initialise_next(&self, node: NodeId) -> Result<Option<PageCount>, InitError> {
         let zones = || ZoneKind::ALL.into_iter().rev().map(move |kind| ZoneId::new(node, kind));
+        let mut not_backed = None;
         for id in zones() {
             match self.bring_up().grow(id) {
                 Growth::Grew | Growth::InProgress => {
                     let left = zones().filter_map(|id| self.tables.zones.get(id.index()));
                     return Ok(Some(left.map(|zone| zone.pending.pages_racy()).sum()));
                 }
-                Growth::NotBacked(range) => return Err(InitError::MapNotBacked(range)),
+                Growth::NotBacked(range) => not_backed = not_backed.or(Some(range)),
                 Growth::Exhausted => {}
             }
         }
-        Ok(None)
+        not_backed.map_or(Ok(None), |range| Err(InitError::MapNotBacked(range)))
     }
 
     /// Brings up the maximum-order blocks that a range of frames touches; how many frames became free.
@@ -203,6 +211,24 @@ impl<P: Platform> Yard<P> {
             }
         }
         take(above_watermark(), Fallback::Allowed)
+    }
+
+    /// Takes a range whose pages are initialised. Waits, for a bounded time, while free memory of it is on its way to
+    /// the free lists.
+    pub(super) fn take_initialised(
+        &self,
+        zone: ZoneId,
+        take: impl Fn() -> Result<(), RangeBlocked>,
+    ) -> Result<(), RangeBlocked> {
+        let pending = &self.tables.zones[zone.index()].pending;
+        for round in 0..WAIT_ROUNDS {
+            let on_its_way = pending.pages_racy().0 > 0;
+            match take() {
+                Err(blocked) if on_its_way && blocked.state == FrameState::Interior => self.platform.relax(round),
+                taken => return taken,
+            }
+        }
+        take()
     }
 
     /// Sees to it that all memory of a range is initialised; waits for whoever is at it, for a bounded time.

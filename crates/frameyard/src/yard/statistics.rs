@@ -205,7 +205,7 @@ impl<P: Platform> Yard<P> {
     /// The type of a pageblock; what it will be, where it is not initialised yet.
     fn pageblock_type(&self, pfn: Pfn) -> MigrateType {
         let blocks = self.pageblocks();
-        let block = PfnRange::new(pfn, blocks.pages());
+        let block = PfnRange::new(blocks.start_of(pfn), blocks.pages());
         if !blocks.has_memory(pfn) && self.tables.ranges_in(block).next().is_some() {
             MigrateType::Movable
         } else {

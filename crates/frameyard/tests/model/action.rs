@@ -107,6 +107,12 @@ pub enum Action {
         pick: u16,
         offset: u16,
     },
+    /// Brings up one more section of a node; it may not exist.
+    InitialiseNext {
+        node: u8,
+    },
+    /// Brings up all that is left of the memory map.
+    FinishInit,
     Validate,
 }
 
@@ -136,7 +142,11 @@ impl Action {
             227..=232 => Self::Resize { sizing: sizing(bytes[6], extent) },
             233..=235 => Self::Retune { options: options(pick, small, bytes[7]), sizing: sizing(bytes[6], extent) },
             236..=246 => Self::RunOn { cpu: small, view: view(bytes[6]) },
-            247..=252 => Self::Damage { pick, offset: extent },
+            247..=250 => Self::Damage { pick, offset: extent },
+            251 => Self::InitialiseNext { node: small % 6 },
+            // Rarely: it is the end of what is different about yards that come up late.
+            252 if small.is_multiple_of(8) => Self::FinishInit,
+            252 => Self::InitialiseNext { node: 0 },
             253.. => Self::Validate,
         }
     }

@@ -1,8 +1,8 @@
 //! Doing actions on a yard and comparing every answer with the reference.
 
 use frameyard::{
-    AllocError, BootError, CpuId, FrameState, FreeProblem, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Poisoning,
-    RangeError, Yard, ZoneId, ZoneKind, ZoneStatistics,
+    AllocError, BootError, CpuId, FrameState, FreeProblem, Gfp, InitError, InitMode, NodeId, Order, PageCount, Pfn,
+    PfnRange, Poisoning, RangeError, Yard, ZoneId, ZoneKind, ZoneStatistics,
 };
 
 use super::reference::Reference;
@@ -28,7 +28,8 @@ pub fn run(machine: &Machine, actions: &[Action]) {
     for (step, action) in actions.iter().enumerate() {
         driver.step(*action);
         driver.note_poisoned();
-        assert_eq!(driver.yard().free_pages(), driver.reference.free_pages(), "free pages after {action:?}");
+        let free = driver.yard().free_pages() + driver.uncounted();
+        assert_eq!(free, driver.reference.free_pages(), "free pages after {action:?}");
         if step % VALIDATE_EVERY == VALIDATE_EVERY - 1 {
             driver.check_totals();
         }
@@ -83,7 +84,41 @@ impl Driver<'_> {
                 fixture::run_on(self.cpu);
             }
             Action::Damage { pick, offset } => self.damage(pick, offset),
+            Action::InitialiseNext { node } => self.initialise_next(NodeId(node.into())),
+            Action::FinishInit => self.finish_init(),
             Action::Validate => self.check_totals(),
+        }
+    }
+
+    /// Free memory that is not initialised and does not count as free before it is.
+    pub(super) fn uncounted(&self) -> PageCount {
+        match self.machine.map_init.mode {
+            InitMode::Deferred => self.yard().uninitialised_pages(),
+            _ => PageCount(0),
+        }
+    }
+
+    /// Whether a frame of memory has no page structure yet.
+    pub(super) fn is_uninitialised(&self, pfn: Pfn) -> bool {
+        self.yard().frame_info(pfn).is_some_and(|info| info.state == FrameState::Uninitialised)
+    }
+
+    fn initialise_next(&self, node: NodeId) {
+        let before = self.yard().uninitialised_pages();
+        match self.yard().initialise_next(node).expect("memory for the map") {
+            Some(left) => assert!(self.yard().uninitialised_pages() < before && left < before),
+            None => assert_eq!(self.yard().uninitialised_pages(), before),
+        }
+    }
+
+    fn finish_init(&self) {
+        match self.view {
+            View::Creator => {
+                assert_eq!(self.yard().finish_init(), Ok(()));
+                assert_eq!(self.yard().uninitialised_pages(), PageCount(0));
+                self.check_totals();
+            }
+            View::Attached => assert_eq!(self.yard().finish_init(), Err(InitError::NotTheCreator)),
         }
     }
 
@@ -200,7 +235,11 @@ impl Driver<'_> {
         };
         // Most orders that are tried exist.
         let order = if order.0 < 240 { Order(order.0 % (self.machine.geometry.max_order().0 + 2)) } else { order };
-        let Some(expected) = self.reference.problem(pfn, order) else { return };
+        let Some(mut expected) = self.reference.problem(pfn, order) else { return };
+        if self.is_uninitialised(pfn) {
+            assert!(self.reference.is_untaken(pfn), "{pfn} is held and not initialised");
+            expected = FreeProblem::NotAllocated(FrameState::Uninitialised);
+        }
         let before = self.zones();
         let refused = match how {
             Misuse::Free => self.yard().free(pfn, order),
@@ -310,6 +349,8 @@ impl Driver<'_> {
                 self.reference.give_back_range(range);
             }
             Some((pfn, expected)) => {
+                let uninitialised = FreeProblem::NotAllocated(FrameState::Uninitialised);
+                let expected = if self.is_uninitialised(pfn) { uninitialised } else { expected };
                 let refused = answer.unwrap_err();
                 let order = match expected {
                     FreeProblem::PartOfBlock { order } => order,
@@ -334,7 +375,7 @@ impl Driver<'_> {
         if self.machine.poisoning == Poisoning::Off {
             return;
         }
-        let Some(pfn) = self.reference.pick_free(pick) else { return };
+        let Some(pfn) = self.reference.pick_free(pick).filter(|pfn| !self.is_uninitialised(*pfn)) else { return };
         self.with_bytes(PfnRange::new(pfn, PageCount(1)), |bytes| {
             let at = usize::from(offset) % bytes.len();
             bytes[at] = !POISON;

@@ -1,8 +1,8 @@
 //! The machines that yards are created on: small, and awkward on purpose.
 
 use frameyard::{
-    ByteSize, Geometry, MemoryTable, MovableMemory, NodeId, Order, PageCount, Pfn, PfnRange, PhysAddr, Poisoning,
-    YardConfig, ZoneLimits,
+    ByteSize, Geometry, InitMode, Initialiser, MapContent, MapInit, MemoryTable, MovableMemory, NodeId, Order,
+    PageCount, Pfn, PfnRange, PhysAddr, Poisoning, YardConfig, ZoneLimits,
 };
 
 use crate::fixture::Frames;
@@ -21,6 +21,7 @@ pub struct Machine {
     pub movable: MovableMemory,
     pub frames: Frames,
     pub poisoning: Poisoning,
+    pub map_init: MapInit,
 }
 
 impl Machine {
@@ -38,7 +39,15 @@ impl Machine {
             movable: MovableMemory::None,
             frames: Frames::Phantom,
             poisoning: Poisoning::Off,
+            map_init: MapInit::default(),
         }
+    }
+
+    /// The same machine, whose memory map comes up at another time, with content, on memory that was not zeroed.
+    pub fn coming_up(self, mode: InitMode) -> Self {
+        let map_init =
+            MapInit { mode, content: MapContent::Kernel, initialiser: Initialiser::Stream, ..MapInit::default() };
+        Self { map_init, ..self }
     }
 
     pub fn table(&self) -> MemoryTable<'_> {
@@ -52,6 +61,7 @@ impl Machine {
             zone_limits: self.zone_limits,
             movable: self.movable,
             poisoning: self.poisoning,
+            map_init: self.map_init,
             ..YardConfig::new(&self.cpus)
         }
     }
@@ -132,7 +142,10 @@ fn large_blocks() -> Machine {
     Machine { cma, ..Machine::new("large blocks", geometry(4, ByteSize::mib(32), 3, 13), &memory) }
 }
 
-/// Every machine.
-pub fn machines() -> [Machine; 6] {
-    [one_node(), many_nodes(), poisoned(), large_pageblocks(), small_sections(), large_blocks()]
+/// Every machine. Those behind the first six are the same, but their memory map comes up late.
+pub fn machines() -> Vec<Machine> {
+    let machines = [one_node(), many_nodes(), poisoned(), large_pageblocks(), small_sections(), large_blocks()];
+    let late = [InitMode::Deferred, InitMode::Lazy];
+    let late = late.into_iter().flat_map(|mode| machines.clone().map(|machine| machine.coming_up(mode)));
+    machines.clone().into_iter().chain(late).collect()
 }

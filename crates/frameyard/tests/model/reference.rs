@@ -149,6 +149,11 @@ impl Reference {
         self.damaged.iter().copied()
     }
 
+    /// Whether nobody ever had the frame's block: it is free or reserved.
+    pub fn is_untaken(&self, pfn: Pfn) -> bool {
+        matches!(self.standing(pfn), Standing::Free | Standing::Taken { state: FrameState::Reserved, .. })
+    }
+
     pub fn standing(&self, pfn: Pfn) -> Standing {
         if !self.map.contains(pfn) {
             return Standing::OutOfRange;

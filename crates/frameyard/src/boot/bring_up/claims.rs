@@ -50,35 +50,35 @@ impl Claims {
 
     /// Claims every block that a range touches and nobody has claimed, and calls `won` with each run of them.
     pub(crate) fn claim(&self, range: PfnRange, won: &mut dyn FnMut(PfnRange)) {
-        let blocks = self.blocks(range);
-        let mut run = blocks.start..blocks.start;
-        for_each_word(blocks, |at, mask| {
+        let mut held = Held { claims: *self, run: 0..0, word: 0, bits: 0 };
+        for_each_word(self.blocks(range), |at, mask| {
             let word = &self.words[at as usize];
             let free = mask & !word.load(Ordering::Relaxed);
             // Relaxed: see the protocol above.
-            let mut mine = if free == 0 { 0 } else { free & !word.fetch_or(free, Ordering::Relaxed) };
-            while mine != 0 {
-                let skip = u64::from(mine.trailing_zeros());
-                let length = u64::from((mine >> skip).trailing_ones());
+            let mine = if free == 0 { 0 } else { free & !word.fetch_or(free, Ordering::Relaxed) };
+            (held.word, held.bits) = (at, mine);
+            while held.bits != 0 {
+                let skip = u64::from(held.bits.trailing_zeros());
+                let length = u64::from((held.bits >> skip).trailing_ones());
                 let start = at * BITS + skip;
-                if run.end != start {
-                    if !run.is_empty() {
-                        won(self.frames(run.clone()));
-                    }
-                    run.start = start;
+                if held.run.end != start {
+                    held.hand_on(won);
+                    held.run = start..start;
                 }
-                run.end = start + length;
-                mine &= !bits(skip, length);
+                held.run.end = start + length;
+                held.bits &= !bits(skip, length);
             }
         });
-        if !run.is_empty() {
-            won(self.frames(run));
-        }
+        held.hand_on(won);
     }
 
     /// Gives up a run that the caller has claimed and not begun to use.
     pub(crate) fn give_up(&self, range: PfnRange) {
-        for_each_word(self.blocks(range), |at, mask| {
+        self.give_up_blocks(self.blocks(range));
+    }
+
+    fn give_up_blocks(&self, blocks: core::ops::Range<u64>) {
+        for_each_word(blocks, |at, mask| {
             self.words[at as usize].fetch_and(!mask, Ordering::Relaxed);
         });
     }
@@ -90,6 +90,33 @@ impl Claims {
             found |= mask & !self.words[at as usize].load(Ordering::Relaxed) != 0;
         });
         found
+    }
+}
+
+/// Blocks that are claimed and not handed on yet. Given up when dropped: where the work on others of them panicked.
+struct Held {
+    claims: Claims,
+    run: core::ops::Range<u64>,
+    /// Blocks behind the run, as bits of that word.
+    word: u64,
+    bits: u64,
+}
+
+impl Held {
+    fn hand_on(&mut self, won: &mut dyn FnMut(PfnRange)) {
+        let run = core::mem::replace(&mut self.run, 0..0);
+        if !run.is_empty() {
+            won(self.claims.frames(run));
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        self.claims.give_up_blocks(self.run.clone());
+        if self.bits != 0 {
+            self.claims.words[self.word as usize].fetch_and(!self.bits, Ordering::Relaxed);
+        }
     }
 }
 
@@ -144,6 +171,23 @@ mod tests {
         let claims = claims(200);
         assert_eq!(won(claims, range(16 * 64, 16 * 65)), [range(16 * 64, 16 * 65)]);
         assert_eq!(won(claims, range(16, 16 * 200)), [range(16, 16 * 64), range(16 * 65, 16 * 200)]);
+    }
+
+    #[test]
+    fn what_was_not_begun_when_somebody_panicked_can_be_claimed_again() {
+        let claims = claims(200);
+        // Runs of one block each, in several words.
+        (0..200).step_by(2).for_each(|block| assert_eq!(won(claims, range(16 * block, 16 * block + 1)).len(), 1));
+        let mut begun = Vec::new();
+        let outcome = std::panic::catch_unwind(core::panic::AssertUnwindSafe(|| {
+            claims.claim(range(0, 16 * 200), &mut |run| {
+                begun.push(run);
+                assert_ne!(begun.len(), 40, "on purpose");
+            });
+        }));
+        assert!(outcome.is_err());
+        assert_eq!(won(claims, range(0, 16 * 200)).len(), 60);
+        assert_eq!(begun.len(), 40);
     }
 
     #[test]

@@ -13,12 +13,12 @@ pub(crate) enum Growth {
     InProgress,
     /// There is no more.
     Exhausted,
-    /// There is no memory for the page structures of these frames.
+    /// All that is left has no memory for its page structures; of these frames first.
     NotBacked(PfnRange),
 }
 
 impl<P: Platform> BringUp<'_, P> {
-    /// Brings up the next section that has pending memory of a zone.
+    /// Brings up the next section that has pending memory of a zone, and memory for its page structures.
     pub(crate) fn grow(&self, id: ZoneId) -> Growth {
         let Some(zone) = self.tables.zones.get(id.index()) else { return Growth::Exhausted };
         if zone.pending.pages_racy().0 == 0 {
@@ -29,16 +29,19 @@ impl<P: Platform> BringUp<'_, P> {
         let hint = if span.contains(hint) { hint } else { span.start };
         // From the hint to the end, then from the start: the hint may have passed what was given up.
         let parts = [PfnRange { start: hint, end: span.end }, PfnRange { start: span.start, end: hint }];
-        for part in parts {
-            match self.grow_within(id, part) {
-                Growth::Exhausted => {}
-                grown => return grown,
-            }
+        let mut not_backed = None;
+        if parts.into_iter().any(|part| self.grow_within(id, part, &mut not_backed)) {
+            return Growth::Grew;
         }
-        if zone.pending.pages_racy().0 == 0 { Growth::Exhausted } else { Growth::InProgress }
+        match not_backed {
+            Some(range) => Growth::NotBacked(range),
+            None if zone.pending.pages_racy().0 == 0 => Growth::Exhausted,
+            None => Growth::InProgress,
+        }
     }
 
-    fn grow_within(&self, id: ZoneId, part: PfnRange) -> Growth {
+    /// Whether there was something to bring up. Passes by what cannot be had, and notes the first of it.
+    fn grow_within(&self, id: ZoneId, part: PfnRange, not_backed: &mut Option<PfnRange>) -> bool {
         let zone = &self.tables.zones[id.index()];
         let claims = self.claims();
         let mut at = part.start;
@@ -49,15 +52,13 @@ impl<P: Platform> BringUp<'_, P> {
             if may_help && claims.has_unclaimed_racy(section) {
                 zone.pending.set_cursor(section.start);
                 let brought = self.bring_up(section);
+                *not_backed = not_backed.or(brought.not_backed);
                 if brought.freed.0 > 0 {
-                    return Growth::Grew;
-                }
-                if let Some(range) = brought.not_backed {
-                    return Growth::NotBacked(range);
+                    return true;
                 }
             }
             at = section.end;
         }
-        Growth::Exhausted
+        false
     }
 }

@@ -71,6 +71,8 @@ impl<P: Platform> BringUp<'_, P> {
 #[derive(Default)]
 struct Failure {
     panicked: AtomicU64,
+    /// How many parts there were that could not be had.
+    count: AtomicU64,
     /// One more than the first frame, so that 0 means none.
     start: AtomicU64,
     end: AtomicU64,
@@ -78,8 +80,11 @@ struct Failure {
 
 impl Failure {
     fn set(&self, range: PfnRange) {
-        self.end.store(range.end.0, Ordering::Relaxed);
-        self.start.store(range.start.0 + 1, Ordering::Relaxed);
+        // One caller alone writes both ends.
+        if self.count.fetch_add(1, Ordering::Relaxed) == 0 {
+            self.end.store(range.end.0, Ordering::Relaxed);
+            self.start.store(range.start.0 + 1, Ordering::Relaxed);
+        }
     }
 
     fn is_set(&self) -> bool {
@@ -162,7 +167,10 @@ struct NodePass<'a, P> {
 impl<P: Platform> NodePass<'_, P> {
     fn max_threads(&self) -> usize {
         let tables = &self.bring_up.tables;
-        self.jobs.threads.unwrap_or(tables.cpus_of(self.node) as usize).max(1)
+        let cpus = (tables.cpus_of(self.node) as usize).max(1);
+        // An eager pass is made before other CPUs are up, unless it is said that they are.
+        let usual = if self.grain == Grain::Chunk { 1 } else { cpus };
+        self.jobs.threads.unwrap_or(usual).min(cpus)
     }
 
     fn alignment(&self) -> u64 {
@@ -245,7 +253,8 @@ impl<P: Platform> NodePass<'_, P> {
     /// Runs one job; how many threads it was given.
     fn run(&self, start: u64, size: u64, work: &(dyn Fn(core::ops::Range<u64>) -> Brought + Sync)) -> usize {
         let align = self.alignment();
-        let min_chunk = self.jobs.min_chunk.map_or(align, |chunk| chunk.0);
+        // More than all of it means all of it.
+        let min_chunk = self.jobs.min_chunk.map_or(align, |chunk| chunk.0.min(size));
         let job = ParallelJob { start, size, align, min_chunk, max_threads: self.max_threads() };
         let add = |sum: &mut Brought, chunk| sum.add(work(chunk));
         let ran = job.run(self.bring_up.platform, self.node, &add, &|sum: Brought| self.add(sum));

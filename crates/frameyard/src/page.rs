@@ -259,19 +259,6 @@ impl fmt::Debug for Page {
     }
 }
 
-#[cfg(loom)]
-impl Page {
-    /// Stores all words, for whoever brings the memory map up in a model: tag, both links in one, payload.
-    pub(crate) fn reset(&self, words: &[u64; 2 + PAYLOAD_WORDS]) {
-        self.tag.store(words[0], Ordering::Relaxed);
-        self.next.store(words[1] as u32, Ordering::Relaxed);
-        self.prev.store((words[1] >> 32) as u32, Ordering::Relaxed);
-        for (word, value) in self.payload.iter().zip(&words[2..]) {
-            word.store(*value, Ordering::Relaxed);
-        }
-    }
-}
-
 /// A frame's place in the memory map plus one, so that 0 can mean "none"; what links and lists hold.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Link(pub(crate) u32);

@@ -61,7 +61,8 @@ pub trait Platform: Sync {
 
     /// Called between two looks at something busy; `round` counts from 0.
     ///
-    /// Must yield to other threads after a bounded number of rounds where the holder may be preempted.
+    /// Must yield to other threads after a bounded number of rounds where the holder may be preempted, and rather sleep
+    /// from some round on: who waits for others gives up after a few thousand rounds.
     fn relax(&self, round: u32);
 
     /// Where the bytes of a frame (and of those that follow it in its block) are mapped, if they are.
@@ -125,7 +126,7 @@ pub trait Platform: Sync {
     /// Runs `job` on `count` workers at once, each with its own number, and waits for all. The caller is worker 0.
     ///
     /// Worker n should run on a CPU of the node that `node_of` gives for n. Where fewer workers than asked for can
-    /// be had, fewer run: a job must not count on all of them. The default runs worker 0 alone.
+    /// be had, fewer run: a job must not count on all of them. The default runs worker 0 alone, and lets its panic pass.
     ///
     /// # Errors
     ///

@@ -7,7 +7,7 @@ use crate::boot::{Grain, Growth, InitMode, PassError, PcpReset};
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{Fallback, RangeBlocked};
+use crate::zone::{Fallback, RangeBlocked, Zone};
 
 /// How often who needs memory that others are initialising looks again, before it goes without. Each look is a round
 /// of [`Platform::relax`], which yields and then sleeps; initialising a section takes well under a millisecond.
@@ -61,7 +61,8 @@ impl<P: Platform> Yard<P> {
     ///
     /// For a yard created as [`InitMode::Deferred`], once its CPUs are up, and for one that was
     /// [`InitMode::Lazy`] so far. Others may allocate and free meanwhile. In a yard that is up completely, only sizes
-    /// anew. After the kernel's `page_alloc_init_late`. Takes zone locks for as long as a section has blocks.
+    /// anew, by the options of the yard's creation, whatever [`retune`](Self::retune) has set since. After the kernel's
+    /// `page_alloc_init_late`. Takes zone locks for as long as a section has blocks.
     ///
     /// # Errors
     ///
@@ -88,18 +89,29 @@ impl<P: Platform> Yard<P> {
                 // They may give it up.
                 match self.bring_up().grow(ZoneId(at as u16)) {
                     Growth::NotBacked(range) => return Err(InitError::MapNotBacked(range)),
-                    Growth::InProgress if round == WAIT_ROUNDS => {
-                        return Err(InitError::Unfinished(zone.pending.pages_racy()));
-                    }
-                    Growth::InProgress => {
-                        self.platform.relax(round);
-                        round += 1;
-                    }
-                    Growth::Grew | Growth::Exhausted => {}
+                    Growth::InProgress if !self.wait(zone, &mut round) => match zone.pending.pages_racy() {
+                        PageCount(0) => break,
+                        left => return Err(InitError::Unfinished(left)),
+                    },
+                    Growth::InProgress | Growth::Grew | Growth::Exhausted => {}
                 }
             }
         }
         Ok(())
+    }
+
+    /// Waits a moment for who initialises memory of a zone. `false` where it was long enough, for the caller or for
+    /// somebody before him since whom nothing has happened.
+    fn wait(&self, zone: &Zone, round: &mut u32) -> bool {
+        if *round == WAIT_ROUNDS {
+            zone.pending.set_stalled();
+        }
+        if zone.pending.is_stalled() {
+            return false;
+        }
+        self.platform.relax(*round);
+        *round += 1;
+        true
     }
 
     /// Frames that are still to be initialised and freed, a moment ago.
@@ -200,10 +212,7 @@ impl<P: Platform> Yard<P> {
             }
             match self.bring_up().grow(id) {
                 Growth::Grew => {}
-                Growth::InProgress if round < WAIT_ROUNDS => {
-                    self.platform.relax(round);
-                    round += 1;
-                }
+                Growth::InProgress if self.wait(zone, &mut round) => {}
                 Growth::InProgress | Growth::Exhausted | Growth::NotBacked(_) => break,
             }
             if let Some(taken) = take(above_watermark(), Fallback::AfterGrowth) {

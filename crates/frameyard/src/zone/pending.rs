@@ -6,7 +6,8 @@
 //!
 //! Counts change under the zone lock, together with the free lists that the frames join; read without it they are
 //! a moment old. `pages` changes last: whoever finds frames no longer pending finds them free, so that no request is
-//! refused between the two. `cursor` is a hint where to look next, and may be anything.
+//! refused between the two. `cursor` is a hint where to look next, and
+//! may be anything; `stalled` spares those who come after somebody who waited in vain the same.
 
 use super::{LockedZone, add_exclusive, sub_exclusive};
 use crate::platform::Platform;
@@ -20,6 +21,8 @@ pub(crate) struct Pending {
     /// 1 where pending frames count as managed and free.
     counted: AtomicU32,
     cursor: AtomicU64,
+    /// `pages` when somebody waited in vain for what others are initialising; 0: nobody has.
+    stalled: AtomicU64,
     /// The blocks that they will make, by order; all of them Movable.
     blocks: [AtomicU64; ORDER_SLOTS],
 }
@@ -62,6 +65,17 @@ impl Pending {
     /// Where to look first for a section to initialise.
     pub(crate) fn cursor(&self) -> Pfn {
         Pfn(self.cursor.load(Ordering::Relaxed))
+    }
+
+    /// Whether somebody has waited in vain for others, and nothing has come of it since.
+    pub(crate) fn is_stalled(&self) -> bool {
+        let stalled = self.stalled.load(Ordering::Relaxed);
+        stalled != 0 && stalled == self.pages_racy().0
+    }
+
+    /// Says that waiting for others was in vain.
+    pub(crate) fn set_stalled(&self) {
+        self.stalled.store(self.pages_racy().0, Ordering::Relaxed);
     }
 
     pub(crate) fn set_cursor(&self, pfn: Pfn) {

@@ -4,6 +4,9 @@ use super::BringUp;
 use crate::platform::Platform;
 use crate::units::{PfnRange, ZoneId};
 
+/// How many sections without memory for their page structures are tried for one that has: each may cost a system call.
+const MOST_REFUSALS: u32 = 16;
+
 /// What became of an attempt to have more memory in a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Growth {
@@ -29,8 +32,8 @@ impl<P: Platform> BringUp<'_, P> {
         let hint = if span.contains(hint) { hint } else { span.start };
         // From the hint to the end, then from the start: the hint may have passed what was given up.
         let parts = [PfnRange { start: hint, end: span.end }, PfnRange { start: span.start, end: hint }];
-        let mut not_backed = None;
-        if parts.into_iter().any(|part| self.grow_within(id, part, &mut not_backed)) {
+        let (mut not_backed, mut refusals) = (None, 0);
+        if parts.into_iter().any(|part| self.grow_within(id, part, &mut not_backed, &mut refusals)) {
             return Growth::Grew;
         }
         match not_backed {
@@ -41,7 +44,7 @@ impl<P: Platform> BringUp<'_, P> {
     }
 
     /// Whether there was something to bring up. Passes by what cannot be had, and notes the first of it.
-    fn grow_within(&self, id: ZoneId, part: PfnRange, not_backed: &mut Option<PfnRange>) -> bool {
+    fn grow_within(&self, id: ZoneId, part: PfnRange, not_backed: &mut Option<PfnRange>, refusals: &mut u32) -> bool {
         let zone = &self.tables.zones[id.index()];
         let claims = self.claims();
         let mut at = part.start;
@@ -50,11 +53,18 @@ impl<P: Platform> BringUp<'_, P> {
             let entry = self.entry(section);
             let may_help = entry.is_present() && entry.zone().is_none_or(|owner| owner == id);
             if may_help && claims.has_unclaimed_racy(section) {
-                zone.pending.set_cursor(section.start);
                 let brought = self.bring_up(section);
-                *not_backed = not_backed.or(brought.not_backed);
+                // The next one to come looks here first, unless there is nothing to be had.
+                zone.pending.set_cursor(if brought.not_backed.is_some() { section.end } else { section.start });
                 if brought.freed.0 > 0 {
                     return true;
+                }
+                if brought.not_backed.is_some() {
+                    *not_backed = not_backed.or(brought.not_backed);
+                    *refusals += 1;
+                    if *refusals >= MOST_REFUSALS {
+                        break;
+                    }
                 }
             }
             at = section.end;

@@ -4,6 +4,7 @@ mod holes;
 mod init_log;
 mod log;
 mod pcp;
+mod zone_ranges;
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;

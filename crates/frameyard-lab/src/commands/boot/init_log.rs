@@ -7,7 +7,8 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::holes::{Hole, holes};
-use super::log::{addresses, counted};
+use super::log::{counted, frames};
+use super::zone_ranges::{node_ranges, zone_ranges};
 use crate::bring_up::BroughtUp;
 
 /// A node whose pages were initialised.
@@ -60,16 +61,15 @@ fn nodes_initialised(booted: &BroughtUp) -> Vec<InitialisedNode> {
 }
 
 /// From a node's first to its last frame.
-fn node_spans(booted: &BroughtUp) -> Vec<(NodeId, u64, u64)> {
-    let mut spans: Vec<(NodeId, u64, u64)> = Vec::new();
-    for region in &booted.early_memory {
-        let (node, start, end) = (region.node.unwrap_or_default(), region.base.0, region.end().0);
-        match spans.iter_mut().find(|(other, ..)| *other == node) {
-            Some(span) => (span.1, span.2) = (span.1.min(start), span.2.max(end)),
-            None => spans.push((node, start, end)),
+fn node_spans(booted: &BroughtUp) -> Vec<(NodeId, PfnRange)> {
+    let mut spans: Vec<(NodeId, PfnRange)> = Vec::new();
+    for (node, PfnRange { start, end }) in node_ranges(booted) {
+        match spans.iter_mut().find(|(other, _)| *other == node) {
+            Some((_, span)) => *span = PfnRange { start: span.start.min(start), end: span.end.max(end) },
+            None => spans.push((node, PfnRange { start, end })),
         }
     }
-    spans.sort_unstable();
+    spans.sort_unstable_by_key(|(node, _)| *node);
     spans
 }
 
@@ -80,8 +80,8 @@ fn found_holes(booted: &BroughtUp) -> Vec<Hole> {
 
 /// What the kernel says of each node before any page is initialised.
 pub(super) fn write_nodes(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
-    for (node, start, end) in node_spans(booted) {
-        writeln!(out, "Initmem setup node {} {}", node.0, addresses(start, end))?;
+    for (node, span) in node_spans(booted) {
+        writeln!(out, "Initmem setup node {} {}", node.0, frames(booted.machine.geometry, span))?;
     }
     for Hole { node, zone, pages } in found_holes(booted) {
         writeln!(out, "On node {node}, zone {zone}: {pages} pages in unavailable ranges")?;
@@ -109,20 +109,18 @@ pub(super) fn write_initialised(booted: &BroughtUp, out: &mut dyn Write) -> io::
 pub(super) fn totals(booted: &BroughtUp) -> Map<String, Value> {
     let init = &booted.map_init;
     let geometry = booted.machine.geometry;
-    let ranges = booted.early_memory.iter();
-    let ranges = ranges.map(
-        |region| json!({ "node": region.node.unwrap_or_default().0, "start": region.base.0, "end": region.end().0 }),
-    );
-    let zone_ranges = ZoneKind::ALL.into_iter().filter_map(|kind| {
-        let of_kind = || booted.yard.zones().filter(move |zone| zone.id.kind() == kind).map(|zone| zone.span);
-        let start = of_kind().map(|span| span.start).min()?;
-        let end = of_kind().map(|span| span.end).max()?;
-        Some(json!({
-            "zone": kind.name(),
-            "start": geometry.address_of(start).0,
-            "end": geometry.address_of(end).0,
-        }))
+    let addresses = |range: PfnRange| (geometry.address_of(range.start).0, geometry.address_of(range.end).0);
+    let ranges = node_ranges(booted).into_iter().map(|(node, range)| {
+        let (start, end) = addresses(range);
+        json!({ "node": node.0, "start": start, "end": end })
     });
+    let zone_ranges = zone_ranges(booted).into_iter().filter(|(_, range)| !range.is_empty()).map(|(kind, range)| {
+        let (start, end) = addresses(range);
+        json!({ "zone": kind.name(), "start": start, "end": end })
+    });
+    let movable = booted.yard.zones().filter(|zone| zone.id.kind() == ZoneKind::Movable);
+    let movable_starts =
+        movable.map(|zone| json!({ "node": zone.id.node().0, "start": geometry.address_of(zone.span.start).0 }));
     Map::from_iter([
         (
             "init".to_owned(),
@@ -140,6 +138,7 @@ pub(super) fn totals(booted: &BroughtUp) -> Map<String, Value> {
         ),
         ("nodes_initialised".to_owned(), json!(nodes_initialised(booted))),
         ("zone_ranges".to_owned(), zone_ranges.collect()),
+        ("movable_starts".to_owned(), movable_starts.collect()),
         ("ranges".to_owned(), ranges.collect()),
         ("holes".to_owned(), json!(found_holes(booted))),
     ])

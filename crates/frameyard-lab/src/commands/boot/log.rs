@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use frameyard::{Geometry, PageCount, Pfn, PfnRange, ZoneKind, ZoneStatistics};
 
 use super::init_log;
+use super::zone_ranges::{node_ranges, zone_ranges};
 use crate::bring_up::{BroughtUp, ResidentParts};
 use crate::machine::AddressRange;
 use crate::output::RoundedSize;
@@ -23,28 +24,25 @@ pub(super) fn write(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
         yard.memory().backing().name(),
     )?;
     let zones: Vec<ZoneStatistics> = yard.zones().collect();
-    write_zone_ranges(machine.geometry, &zones, out)?;
+    write_zone_ranges(booted, &zones, out)?;
     writeln!(out, "Early memory node ranges")?;
-    for region in &booted.early_memory {
-        let node = region.node.unwrap_or_default();
-        writeln!(out, "  node {:>3}: {}", node.0, addresses(region.base.0, region.end().0))?;
+    for (node, range) in node_ranges(booted) {
+        writeln!(out, "  node {:>3}: {}", node.0, frames(machine.geometry, range))?;
     }
     init_log::write_nodes(booted, out)?;
     write_totals(machine.geometry, &zones, out)?;
     init_log::write_initialised(booted, out)
 }
 
-fn write_zone_ranges(geometry: Geometry, zones: &[ZoneStatistics], out: &mut dyn Write) -> io::Result<()> {
+fn write_zone_ranges(booted: &BroughtUp, zones: &[ZoneStatistics], out: &mut dyn Write) -> io::Result<()> {
+    let geometry = booted.machine.geometry;
     writeln!(out, "Zone ranges:")?;
-    for kind in ZoneKind::ALL.into_iter().filter(|kind| *kind != ZoneKind::Movable) {
-        let of_kind = || zones.iter().filter(|zone| zone.id.kind() == kind);
-        let start = of_kind().map(|zone| zone.span.start).min();
-        let end = of_kind().map(|zone| zone.span.end).max();
-        match (start, end) {
-            (Some(start), Some(end)) => writeln!(out, "  {kind:<8} {}", frames(geometry, PfnRange { start, end }))?,
-            _ => writeln!(out, "  {kind:<8} empty")?,
-        }
+    for (kind, range) in zone_ranges(booted) {
+        let range = if range.is_empty() { "empty".to_owned() } else { frames(geometry, range) };
+        writeln!(out, "  {kind:<8} {range}")?;
     }
+    // There is memory of devices only when somebody adds it.
+    writeln!(out, "  {:<8} empty", ZoneKind::Device)?;
     writeln!(out, "Movable zone start for each node")?;
     for zone in zones.iter().filter(|zone| zone.id.kind() == ZoneKind::Movable) {
         writeln!(out, "  Node {}: {:#018x}", zone.id.node().0, geometry.address_of(zone.span.start).0)?;
@@ -56,7 +54,9 @@ fn write_totals(geometry: Geometry, zones: &[ZoneStatistics], out: &mut dyn Writ
     let total = |of: fn(&ZoneStatistics) -> PageCount| zones.iter().map(of).sum::<PageCount>();
     let kib = |pages: PageCount| geometry.size_of(pages).0 >> 10;
     let (present, managed, cma) = (total(|zone| zone.present), total(|zone| zone.managed), total(|zone| zone.cma));
-    writeln!(out, "Built zonelists of {}. Total pages: {}", counted(zones.len() as u64, "zone"), managed.0)?;
+    let mut nodes: Vec<_> = zones.iter().map(|zone| zone.id.node()).collect();
+    nodes.dedup();
+    writeln!(out, "Built {} zonelists, mobility grouping on.  Total pages: {}", nodes.len(), managed.0)?;
     writeln!(
         out,
         "Memory: {}K/{}K available ({}K reserved, {}K cma-reserved)",
@@ -97,7 +97,7 @@ pub(super) fn addresses(start: u64, end: u64) -> String {
     format!("[mem {start:#018x}-{:#018x}]", end.saturating_sub(1))
 }
 
-fn frames(geometry: Geometry, range: PfnRange) -> String {
+pub(super) fn frames(geometry: Geometry, range: PfnRange) -> String {
     let address = |pfn: Pfn| geometry.address_of(pfn);
     let AddressRange { start, end } = AddressRange::new(address(range.start), address(range.end));
     addresses(start.0, end.0)

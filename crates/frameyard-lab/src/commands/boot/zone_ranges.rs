@@ -1,0 +1,71 @@
+//! Which addresses each kind of zone may have, and which memory each node brings.
+
+use frameyard::{Geometry, NodeId, Pfn, PfnRange, Region, ZoneKind};
+
+use crate::bring_up::BroughtUp;
+use crate::machine::AddressRange;
+
+/// The frames that each address-limited kind of zone and Normal may have: from the first frame of memory to the
+/// limits of the kinds and the last frame, whether there is memory everywhere or not (`free_area_init`).
+pub(super) fn zone_ranges(booted: &BroughtUp) -> Vec<(ZoneKind, PfnRange)> {
+    let ranges = node_ranges(booted);
+    let (geometry, zones) = (booted.machine.geometry, booted.machine.zones);
+    let first = ranges.iter().map(|(_, range)| range.start).min().unwrap_or_default();
+    let last = ranges.iter().map(|(_, range)| range.end).max().unwrap_or_default();
+    let limit = |address: Option<_>| address.map(|address| geometry.frame_of(address));
+    split(first, last, limit(zones.dma), limit(zones.dma32))
+}
+
+/// A kind without a limit is one that the machine has not.
+fn split(first: Pfn, last: Pfn, dma: Option<Pfn>, dma32: Option<Pfn>) -> Vec<(ZoneKind, PfnRange)> {
+    let mut start = first;
+    let limits = [(ZoneKind::Dma, dma.unwrap_or(first)), (ZoneKind::Dma32, dma32.unwrap_or(first))];
+    let kinds = limits.into_iter().chain([(ZoneKind::Normal, last)]).map(|(kind, limit)| {
+        let range = PfnRange { start, end: limit.min(last).max(start) };
+        start = range.end;
+        (kind, range)
+    });
+    kinds.collect()
+}
+
+/// The memory of the nodes in whole frames, lowest first.
+pub(super) fn node_ranges(booted: &BroughtUp) -> Vec<(NodeId, PfnRange)> {
+    let geometry = booted.machine.geometry;
+    booted
+        .early_memory
+        .iter()
+        .map(|region| whole_frames(geometry, region))
+        .filter(|(_, range)| !range.is_empty())
+        .collect()
+}
+
+fn whole_frames(geometry: Geometry, region: &Region) -> (NodeId, PfnRange) {
+    let range = AddressRange::new(region.base, region.end()).whole_frames(geometry);
+    (region.node.unwrap_or_default(), range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frames(start: u64, end: u64) -> PfnRange {
+        PfnRange { start: Pfn(start), end: Pfn(end) }
+    }
+
+    #[test]
+    fn kinds_follow_each_other_up_to_their_limits() {
+        let ranges = split(Pfn(1), Pfn(0x24_0000), Some(Pfn(0x1000)), Some(Pfn(0x10_0000)));
+        let expected = [frames(1, 0x1000), frames(0x1000, 0x10_0000), frames(0x10_0000, 0x24_0000)];
+        assert_eq!(ranges.iter().map(|(_, range)| *range).collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn kinds_beyond_the_last_frame_and_those_without_a_limit_are_empty() {
+        let ranges = split(Pfn(1), Pfn(0x800), Some(Pfn(0x1000)), Some(Pfn(0x10_0000)));
+        assert_eq!(ranges[0], (ZoneKind::Dma, frames(1, 0x800)));
+        assert!(ranges[1].1.is_empty() && ranges[2].1.is_empty());
+        let ranges = split(Pfn(0x2000), Pfn(0x3000), None, None);
+        assert!(ranges[0].1.is_empty() && ranges[1].1.is_empty());
+        assert_eq!(ranges[2], (ZoneKind::Normal, frames(0x2000, 0x3000)));
+    }
+}

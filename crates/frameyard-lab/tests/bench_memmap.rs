@@ -86,6 +86,7 @@ fn what_cannot_be_measured_is_refused() {
     assert_refused(&["bench", "memmap", "--map-size", "1M"], 2, "multiples of");
     assert_refused(&["bench", "memmap", "--threads", "0"], 2, "from 1");
     assert_refused(&["bench", "memmap", "--threads", "99999"], 2, "numbers from 1 to");
+    assert_refused(&["bench", "memmap", "--holes", "some"], 2, "a whole number from 0 to");
     assert_refused(&["bench", "memmap", "--frames", "5"], 2, "multiples of");
     assert_refused(&["bench", "memmap", "--initialiser", "none", "--content", "kernel"], 2, "no row is left");
     assert_refused(&["bench", "pcp-reset", "--zone-size", "100M"], 2, "multiples of a section");

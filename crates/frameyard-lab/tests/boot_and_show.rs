@@ -321,6 +321,7 @@ fn bad_sizes_and_names_are_one_line_and_exit_code_2() {
     assert_refused(&["boot", "--machine", "desktop-8", "--pcp-sizing", "fraction:2"], 2, "fraction:8 or more");
     assert_refused(&["boot", "--machine", "desktop-8", "--movable", "101%"], 2, "0 to 100");
     assert_refused(&["show", "slabinfo"], 2, "buddyinfo");
+    assert_refused(&["show", "vmstat", "--after", "churn", "--seed", "x"], 2, "a whole number from 0 to");
     assert_refused(&["show"], 2, "<FILE>");
 }
 

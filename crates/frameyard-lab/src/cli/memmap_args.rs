@@ -7,7 +7,7 @@ use frameyard::{ByteSize, Cutting, InitMode, Initialiser, MapContent};
 
 use super::OutputArgs;
 use super::init_args::{content, cutting, initialiser, mode};
-use super::values::{positive_number, positive_size};
+use super::values::{positive_number, positive_size, whole_number};
 
 /// Arguments of `bench memmap`. Lists are empty where the sweep chooses.
 #[derive(Args, Clone, Debug)]
@@ -48,7 +48,7 @@ pub struct MemmapArgs {
 
     /// Punch so many holes of one frame into the memory [default: none; where all ways are swept, 4096 in
     /// two further rows of each size, which compare the cuttings]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_number)]
     pub holes: Option<u64>,
 
     /// Runs of each row, of which the median is reported

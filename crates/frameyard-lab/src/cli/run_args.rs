@@ -5,7 +5,7 @@ use std::num::NonZeroU32;
 use clap::{Args, Subcommand};
 use frameyard::Order;
 
-use super::values::{order, positive_number};
+use super::values::{order, positive_number, whole_number};
 use super::{AccessKind, InitArgs, MachineArgs, MemmapArgs, OutputArgs, PcpResetArgs, Policy, TaskMode, YardArgs};
 
 /// Who runs a workload, how often, and under which policies.
@@ -29,7 +29,7 @@ pub struct RunArgs {
     pub repeat: NonZeroU32,
 
     /// Seed of the random choices
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     pub seed: u64,
 
     /// Lift the limit of about five minutes on 2 CPUs

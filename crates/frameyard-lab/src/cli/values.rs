@@ -164,6 +164,11 @@ pub(super) fn positive_number(text: &str) -> Result<NonZeroU32, String> {
     text.parse().map_err(|_| "write a whole number from 1 to 4294967295".to_owned())
 }
 
+/// A number that may be 0.
+pub(super) fn whole_number(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("write a whole number from 0 to {}", u64::MAX))
+}
+
 /// An order of blocks.
 pub(super) fn order(text: &str) -> Result<frameyard::Order, String> {
     let highest = frameyard::ORDER_SLOTS - 1;

@@ -4,6 +4,7 @@ use clap::Args;
 use frameyard::{PcpReset, PcpSizing};
 
 use super::init_args::pcp_reset;
+use super::values::whole_number;
 use super::{Amount, HugePageMinimum, InitArgs, KernelFormat, MachineArgs, OutputArgs, Policy, ProcFile, Workload};
 
 /// How a yard is set up on its machine.
@@ -85,7 +86,7 @@ pub struct ShowArgs {
     #[arg(long, value_name = "WORKLOAD")]
     pub after: Option<Workload>,
     /// Seed of the workload's random choices
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "after")]
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number, requires = "after")]
     pub seed: u64,
     /// How the result is written.
     #[command(flatten)]

@@ -162,7 +162,7 @@ impl BroughtUp {
 pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failure> {
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let cpus: Vec<NodeId> = machine.cpus.iter().map(|cpu| cpu.node).collect();
-    let distances: Vec<u8> = machine.distances.concat();
+    let distances = distances(machine);
     let config = YardConfig {
         geometry: machine.geometry,
         distances: Some(&distances),
@@ -291,6 +291,14 @@ fn builder(options: &BringUp, backing: Backing) -> HostYardBuilder {
         Some(identity) => builder.identity(identity),
         None => builder,
     }
+}
+
+/// Distances of the nodes that a yard has: it has none behind the last with memory or a CPU.
+fn distances(machine: &Machine) -> Vec<u8> {
+    let memory = machine.memory_ranges().filter(|(_, range)| !range.whole_frames(machine.geometry).is_empty());
+    let used = memory.map(|(node, _)| node).chain(machine.cpus.iter().map(|cpu| cpu.node));
+    let nodes = used.max().map_or(1, |last| last.index() + 1);
+    machine.distances.iter().take(nodes).flat_map(|row| row.iter().take(nodes)).copied().collect()
 }
 
 /// A zone that the machine does not have ends at 0.

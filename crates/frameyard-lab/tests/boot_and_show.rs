@@ -139,6 +139,28 @@ size = \"16M\"
 }
 
 #[test]
+fn nodes_without_memory_or_cpus_may_stand_anywhere() {
+    let text = "
+cpus = [{ socket = 0, core = 0 }, { socket = 1, core = 0 }]
+[[node]]
+memory = []
+[[node]]
+memory = [{ start = 0x100000000, size = \"256M\" }]
+[[node]]
+cpus = \"0-1\"
+memory = [{ start = 0x200000000, size = \"512M\" }]
+[[node]]
+memory = []
+";
+    let machine = file("nodes.toml", text);
+    for mode in ["eager", "deferred", "lazy"] {
+        let object = json(&["boot", "--machine", &machine, "--phantom", "--init", mode, "--json"]);
+        assert_eq!(zones(&object), [(1, "Normal"), (2, "Normal")], "{mode}");
+        assert_eq!(sum(&object, "free"), (256 + 512) << 8, "{mode}");
+    }
+}
+
+#[test]
 fn movable_memory_and_list_sizes_follow_their_options() {
     let line =
         ["boot", "--machine", "desktop-8", "--phantom", "--json", "--movable", "50%", "--pcp-sizing", "fixed:64"];

@@ -8,13 +8,16 @@ mod error;
 mod map_room;
 mod watch;
 
+use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use frameyard::{
     ByteSize, InitMode, Initialiser, Layout, MapInit, MovableMemory, NodeId, NodeInit, PcpSizing, Poisoning, Region,
     WatermarkOptions, YardConfig, ZoneLimits,
 };
-use frameyard_host::{Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages, ProcessorUse};
+use frameyard_host::{
+    Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages, MemoryError, ProcessorUse,
+};
 
 use crate::Failure;
 use crate::cli::{Amount, MachineArgs, YardArgs};
@@ -36,6 +39,16 @@ pub enum FrameBacking {
     /// Memory of the host where that has as much, else nothing, with a note: for the host's own machine, all of
     /// which no process may use.
     RealIfItFits,
+}
+
+/// Whether the memory of the map is there before it is initialised.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum MapMemory {
+    /// No: the host provides it as it is touched.
+    #[default]
+    AsTouched,
+    /// Yes, all of it.
+    Present,
 }
 
 /// How a machine is brought up. The default is a yard as the kernel would set it up, on real memory.
@@ -61,6 +74,8 @@ pub struct BringUp {
     pub map_init: MapInit,
     /// How much of the memory map may be written.
     pub map_limit: MapLimit,
+    /// Whether the memory of the map is there before it is initialised. What that takes is no part of `boot_ns`.
+    pub map_memory: MapMemory,
 }
 
 impl Default for BringUp {
@@ -75,6 +90,7 @@ impl Default for BringUp {
             poisoning: Poisoning::default(),
             map_init: MapInit::default(),
             map_limit: MapLimit::default(),
+            map_memory: MapMemory::default(),
         }
     }
 }
@@ -112,6 +128,8 @@ pub struct BroughtUp {
     pub used: ProcessorUse,
     /// How the memory map came up.
     pub map_init: MapInit,
+    /// How long it took to make the memory of the map present, where that was done before.
+    pub map_fault_ns: Option<u64>,
     /// How long the making of the yard took: in deferred mode, until the early part of the map was up.
     pub create_ns: u64,
     /// How long the rest of the map took; `None` where nothing was deferred.
@@ -183,7 +201,7 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
     let made = watch::watched(&machine.name, &options.map_init, layout.present(), &watch, || {
         plan.make(&mut notes).map_err(|error| error.of(machine))
     })?;
-    let boot_ns = nanoseconds(begin);
+    let boot_ns = nanoseconds(begin).saturating_sub(made.map_fault_ns.unwrap_or(0));
     let used = ProcessorUse::of_this_process().since(used);
     Ok(BroughtUp {
         yard: made.yard,
@@ -191,6 +209,7 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
         boot_ns,
         used,
         map_init: options.map_init,
+        map_fault_ns: made.map_fault_ns,
         create_ns: made.create_ns,
         finish_ns: made.finish_ns,
         nodes_initialised: watch.nodes(),
@@ -225,9 +244,16 @@ struct Plan<'a> {
     options: &'a BringUp,
 }
 
+/// Memory of a map that is all there, and how long that took.
+struct PresentMap {
+    region: frameyard_host::Region,
+    fault_ns: u64,
+}
+
 /// A yard whose map is up as far as its mode says, and the times that took.
 struct Made {
     yard: HostYard,
+    map_fault_ns: Option<u64>,
     create_ns: u64,
     finish_ns: Option<u64>,
 }
@@ -243,41 +269,63 @@ impl Plan<'_> {
 
     /// Makes the yard and, where the map is deferred, brings up the rest of it as when all CPUs are there.
     fn make(&self, notes: &mut Vec<String>) -> Result<Made, BringUpError> {
+        let map = self.map()?;
+        let map_fault_ns = map.as_ref().map(|map| map.fault_ns);
         let begin = Instant::now();
-        let yard = self.create(notes)?;
+        let yard = self.create(map, notes)?;
         let create_ns = nanoseconds(begin);
         if self.config.map_init.mode != InitMode::Deferred {
-            return Ok(Made { yard, create_ns, finish_ns: None });
+            return Ok(Made { yard, map_fault_ns, create_ns, finish_ns: None });
         }
         let begin = Instant::now();
         yard.finish_init().map_err(BringUpError::Init)?;
-        Ok(Made { yard, create_ns, finish_ns: Some(nanoseconds(begin)) })
+        Ok(Made { yard, map_fault_ns, create_ns, finish_ns: Some(nanoseconds(begin)) })
     }
 
-    fn create(&self, notes: &mut Vec<String>) -> Result<HostYard, BringUpError> {
+    /// Memory for the map, where it is to be there before.
+    fn map(&self) -> Result<Option<PresentMap>, BringUpError> {
+        if self.options.map_memory == MapMemory::AsTouched {
+            return Ok(None);
+        }
+        let size = self.layout.map_bytes();
+        map_room::check_limit(size, self.options.map_limit)?;
+        map_room::check_host(size, self.layout, self.host)?;
+        let refused = |error: MemoryError| BringUpError::of_yard(error.into(), size);
+        let begin = Instant::now();
+        let region = frameyard_host::Region::zeroed(size, HugePages::Advise).map_err(refused)?;
+        let threads = NonZeroUsize::new(self.host.allowed().as_slice().len()).unwrap_or(NonZeroUsize::MIN);
+        region.prefault(threads, &mut |_| {}).map_err(refused)?;
+        Ok(Some(PresentMap { region, fault_ns: nanoseconds(begin) }))
+    }
+
+    fn create(&self, map: Option<PresentMap>, notes: &mut Vec<String>) -> Result<HostYard, BringUpError> {
         match self.options.backing {
-            FrameBacking::Phantom => self.phantom(),
-            FrameBacking::Real => self.build(Backing::Anonymous),
-            FrameBacking::RealIfItFits => match self.build(Backing::Anonymous) {
+            FrameBacking::Phantom => self.phantom(map),
+            FrameBacking::Real => self.build(Backing::Anonymous, map),
+            FrameBacking::RealIfItFits => match self.build(Backing::Anonymous, map) {
                 Err(error) if error.is_about_frames() => {
                     notes.push("frames are phantom: this process may not use all of the host's memory".to_owned());
-                    self.phantom()
+                    self.phantom(self.map()?)
                 }
                 other => other,
             },
         }
     }
 
-    fn phantom(&self) -> Result<HostYard, BringUpError> {
+    fn phantom(&self, map: Option<PresentMap>) -> Result<HostYard, BringUpError> {
         let (geometry, mode) = (self.config.geometry, self.config.map_init.mode);
         let page = self.host.page_size();
         let written = map_room::written_bytes(self.layout, geometry, mode, self.wholly_written(), page);
         map_room::check_host(written, self.layout, self.host)?;
-        self.build(Backing::Phantom)
+        self.build(Backing::Phantom, map)
     }
 
-    fn build(&self, backing: Backing) -> Result<HostYard, BringUpError> {
+    fn build(&self, backing: Backing, map: Option<PresentMap>) -> Result<HostYard, BringUpError> {
         let builder = self.watch.attach(builder(self.options, backing));
+        let builder = match map {
+            Some(map) => builder.map_region(map.region),
+            None => builder,
+        };
         let built = builder.build(self.early, self.config, self.host);
         built.map_err(|error| BringUpError::of_yard(error, self.layout.map_bytes()))
     }

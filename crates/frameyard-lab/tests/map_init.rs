@@ -217,3 +217,15 @@ fn a_large_map_is_written_only_in_full() {
         assert_refused(&server(&["show", "buddyinfo"]), 2, says);
     }
 }
+
+#[test]
+fn a_map_that_is_there_before_is_timed_apart() {
+    let without = json(&desktop(&["--json"]));
+    assert!(without["map_fault_ns"].is_null());
+    let line = "boot --machine desktop-8 --memory 1G --phantom --content kernel --prefault-map --json";
+    let booted = json(&line.split(' ').collect::<Vec<_>>());
+    assert!(booted["map_fault_ns"].as_u64().unwrap() > 0);
+    assert_eq!(booted["map_resident_bytes"], booted["map_bytes"]);
+    assert!(booted["boot_system_ns"].is_u64() && booted["boot_faults"].as_u64().unwrap() > 0);
+    assert_refused(&["boot", "--machine", "server-1t", "--phantom", "--prefault-map"], 2, "--full");
+}

@@ -53,6 +53,9 @@ pub struct BootArgs {
     /// Make all frames present in the host's memory
     #[arg(long, conflicts_with = "phantom")]
     pub prefault: bool,
+    /// Make the memory map present in the host's memory before it is initialised, so that times leave that out
+    #[arg(long)]
+    pub prefault_map: bool,
     /// How the result is written.
     #[command(flatten)]
     pub output: OutputArgs,

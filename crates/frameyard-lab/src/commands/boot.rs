@@ -16,7 +16,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::Failure;
-use crate::bring_up::{BringUp, BroughtUp, MapLimit, ResidentParts, bring_up};
+use crate::bring_up::{BringUp, BroughtUp, MapLimit, MapMemory, ResidentParts, bring_up};
 use crate::chosen_machine::{ChosenMachine, print_notes};
 use crate::cli::{BootArgs, MachineArgs, YardArgs};
 use crate::machine::Machine;
@@ -36,6 +36,7 @@ pub(super) fn run(args: &BootArgs) -> Result<(), Failure> {
 fn options(args: &BootArgs, machine: &Machine) -> Result<BringUp, Failure> {
     let mut options = BringUp {
         map_init: args.init.map_init(InitMode::Deferred, machine)?,
+        map_memory: if args.prefault_map { MapMemory::Present } else { MapMemory::AsTouched },
         map_limit: if args.full { MapLimit::Full } else { MapLimit::Usual },
         // Nothing is allocated, so a map that nobody initialises is written at few places: huge pages would only
         // make it larger.
@@ -168,6 +169,7 @@ impl Outcome for Boot {
             ("boot_user_ns".to_owned(), nanoseconds(booted.used.user)),
             ("boot_system_ns".to_owned(), nanoseconds(booted.used.system)),
             ("boot_faults".to_owned(), booted.used.faults.into()),
+            ("map_fault_ns".to_owned(), booted.map_fault_ns.into()),
             ("prefault_ns".to_owned(), self.prefault_ns.into()),
             ("uninitialised_pages".to_owned(), booted.yard.uninitialised_pages().0.into()),
         ]);

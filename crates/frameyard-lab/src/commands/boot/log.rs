@@ -77,6 +77,9 @@ pub(super) fn write_costs(booted: &BroughtUp, resident: ResidentParts, out: &mut
     for (what, size, resident) in parts {
         writeln!(out, "{what}: {}, of which {} resident", RoundedSize(size), RoundedSize(resident))?;
     }
+    if let Some(ns) = booted.map_fault_ns {
+        writeln!(out, "Memory map faulted in beforehand, in {:.1} ms", ns as f64 / 1e6)?;
+    }
     let used = &booted.used;
     writeln!(
         out,

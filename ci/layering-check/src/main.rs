@@ -13,8 +13,10 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The modules of the core, bottom-up.
-const MODULES: &[&str] =
-    &["units", "gfp", "sync", "platform", "job", "page", "memmap", "memblock", "control", "zone", "boot", "yard", "report"];
+const MODULES: &[&str] = &[
+    "units", "gfp", "sync", "platform", "job", "page", "memmap", "memblock", "control", "zone", "boot", "yard",
+    "report",
+];
 
 /// The crates, bottom-up.
 const CRATES: &[&str] = &["frameyard", "frameyard-vm", "frameyard-host", "frameyard-sim", "frameyard-lab"];

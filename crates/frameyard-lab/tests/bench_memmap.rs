@@ -128,3 +128,13 @@ fn lists_sized_again_visit_the_zone_less_often() {
     assert_eq!((small, large), (7, 63));
     assert!(often > 4.0 * seldom, "{often} {seldom}");
 }
+
+#[test]
+fn the_larger_the_zone_the_more_the_reset_saves() {
+    let object = json(&["bench", "pcp-reset", "--zone-size", "256M,512M,1G", "--cpus", "2", "--json"]);
+    let rows = object["rows"].as_array().unwrap();
+    let per_page = |row: &Value| row["lock_acquisitions_per_1000_pages"].as_f64().unwrap();
+    let saved: Vec<f64> = rows.chunks(2).map(|pair| per_page(&pair[0]) / per_page(&pair[1])).collect();
+    assert_eq!(saved.len(), 3);
+    assert!(saved[0] > 2.0 && saved.is_sorted_by(|small, large| 1.5 * small < *large), "{saved:?}");
+}

@@ -68,15 +68,15 @@ pub struct MemmapArgs {
 #[derive(Args, Clone, Debug)]
 pub struct PcpResetArgs {
     /// Memory of each of the two nodes, whose only zone it is
-    #[arg(long = "zone-size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value = "2G,8G,32G,128G")]
+    #[arg(long = "zone-size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value = "256M,512M,1G,8G,128G")]
     pub zone_sizes: Vec<ByteSize>,
 
     /// CPUs of each node
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number, default_value = "2,16,64")]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number, default_value = "2,8,32")]
     pub cpus: Vec<NonZeroU32>,
 
     /// Frames that each CPU allocates and frees
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = positive_number)]
     pub pages: NonZeroU32,
 
     /// How the result is written.

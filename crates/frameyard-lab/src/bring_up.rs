@@ -202,7 +202,7 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
         plan.make(&mut notes).map_err(|error| error.of(machine))
     })?;
     let boot_ns = nanoseconds(begin).saturating_sub(made.map_fault_ns.unwrap_or(0));
-    let used = ProcessorUse::of_this_process().since(used);
+    let used = ProcessorUse::of_this_process().since(used).since(made.map_fault_use);
     Ok(BroughtUp {
         yard: made.yard,
         machine: machine.clone(),
@@ -248,12 +248,14 @@ struct Plan<'a> {
 struct PresentMap {
     region: frameyard_host::Region,
     fault_ns: u64,
+    fault_use: ProcessorUse,
 }
 
 /// A yard whose map is up as far as its mode says, and the times that took.
 struct Made {
     yard: HostYard,
     map_fault_ns: Option<u64>,
+    map_fault_use: ProcessorUse,
     create_ns: u64,
     finish_ns: Option<u64>,
 }
@@ -271,15 +273,16 @@ impl Plan<'_> {
     fn make(&self, notes: &mut Vec<String>) -> Result<Made, BringUpError> {
         let map = self.map()?;
         let map_fault_ns = map.as_ref().map(|map| map.fault_ns);
+        let map_fault_use = map.as_ref().map_or_else(ProcessorUse::default, |map| map.fault_use);
         let begin = Instant::now();
         let yard = self.create(map, notes)?;
         let create_ns = nanoseconds(begin);
         if self.config.map_init.mode != InitMode::Deferred {
-            return Ok(Made { yard, map_fault_ns, create_ns, finish_ns: None });
+            return Ok(Made { yard, map_fault_ns, map_fault_use, create_ns, finish_ns: None });
         }
         let begin = Instant::now();
         yard.finish_init().map_err(BringUpError::Init)?;
-        Ok(Made { yard, map_fault_ns, create_ns, finish_ns: Some(nanoseconds(begin)) })
+        Ok(Made { yard, map_fault_ns, map_fault_use, create_ns, finish_ns: Some(nanoseconds(begin)) })
     }
 
     /// Memory for the map, where it is to be there before.
@@ -291,11 +294,12 @@ impl Plan<'_> {
         map_room::check_limit(size, self.options.map_limit)?;
         map_room::check_host(size, self.layout, self.host)?;
         let refused = |error: MemoryError| BringUpError::of_yard(error.into(), size);
-        let begin = Instant::now();
+        let (begin, used) = (Instant::now(), ProcessorUse::of_this_process());
         let region = frameyard_host::Region::zeroed(size, HugePages::Advise).map_err(refused)?;
         let threads = NonZeroUsize::new(self.host.allowed().as_slice().len()).unwrap_or(NonZeroUsize::MIN);
         region.prefault(threads, &mut |_| {}).map_err(refused)?;
-        Ok(Some(PresentMap { region, fault_ns: nanoseconds(begin) }))
+        let fault_use = ProcessorUse::of_this_process().since(used);
+        Ok(Some(PresentMap { region, fault_ns: nanoseconds(begin), fault_use }))
     }
 
     fn create(&self, map: Option<PresentMap>, notes: &mut Vec<String>) -> Result<HostYard, BringUpError> {

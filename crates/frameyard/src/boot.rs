@@ -1,7 +1,7 @@
 //! Bringing a yard up: what memory there is, how large its map and control region are, and their first contents.
 //!
 //! [`Layout::plan`] needs no memory of its own and says how much a yard would take; the caller provides the
-//! map and the control region, zeroed; `init` writes them. Nothing is kept on a heap.
+//! map and the control region, which is zeroed; `init` writes them. Nothing is kept on a heap.
 //!
 //! `init` writes the header's magic word last, with Release. `attach` reads it first, with Acquire: a process that
 //! finds it sees the whole yard, one that does not is told that there is none.

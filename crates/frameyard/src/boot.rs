@@ -34,7 +34,11 @@ pub(crate) use layout::MAX_NODES;
 pub use map_init::{Cutting, InitJobs, InitMode, MapInit, PcpReset};
 pub(crate) use tables::{SectionEntry, Tables, YardEvent};
 
-/// Where a yard's memory is. Ranges come in ascending order and do not overlap.
+/// Where a yard's memory is. Ranges come in ascending order and do not overlap; reserved ones may.
+///
+/// A source is asked several times, and should say the same each time. Where it says something else when a yard is
+/// created than when it was planned, the yard is refused ([`BootError::LayoutMismatch`]) or is one of the memory named
+/// last; a source that changes while a yard is planned may make [`Layout::plan`] panic.
 pub trait MemorySource {
     /// Calls `visit` with each range of memory and its node.
     fn for_each_memory(&self, visit: &mut dyn FnMut(PfnRange, NodeId));

@@ -315,7 +315,9 @@ fn a_caller_can_bring_up_what_he_likes() {
         }
         yard.finish_init().unwrap();
         assert_eq!(yard.initialise_next(NodeId(0)), Ok(None));
-        assert_eq!(yard.initialise_next(NodeId(7)), Ok(None));
+        for node in [7, u16::MAX / 2, u16::MAX].map(NodeId) {
+            assert_eq!(yard.initialise_next(node), Ok(None), "{node}");
+        }
     }
 }
 
@@ -442,5 +444,21 @@ fn huge_memory_is_a_matter_of_one_section() {
     .unwrap();
     let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
     assert_eq!(yard.watch().written(), [frames(0x10_0000, 0x10_8000)]);
+    yard.free(pfn, Order::ZERO).unwrap();
+}
+
+#[test]
+fn memory_that_makes_no_block_of_an_order_does_not_pass_for_one() {
+    run_on(0);
+    // Every second frame is reserved.
+    let reserved = (0x800..0x1000).step_by(2).map(|pfn| frames(pfn, pfn + 1)).collect();
+    let yard = Machine { reserved, ..plain() }.bring_up(way(InitMode::Lazy));
+    let locked = || yard.zones().map(|zone| zone.lock_acquisitions).sum::<u64>();
+    let before = locked();
+    for at in [1, 3, 5].map(order) {
+        assert!(yard.alloc(at, Gfp::NOWAIT).is_err());
+    }
+    assert_eq!((locked(), yard.watch().pages()), (before, 0), "nothing is locked or brought up for them");
+    let pfn = yard.alloc(Order::ZERO, Gfp::NOWAIT).unwrap();
     yard.free(pfn, Order::ZERO).unwrap();
 }

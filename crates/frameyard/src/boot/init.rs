@@ -102,10 +102,6 @@ fn write_ranges(
 ) -> Result<(), BootError> {
     let (mut at, mut last) = (0, layout.frames.start);
     let mut as_planned = true;
-    memory.for_each_memory(&mut |_, node| as_planned &= node.index() < layout.nodes);
-    if !as_planned {
-        return Err(BootError::LayoutMismatch);
-    }
     layout.cutter.for_each_range(memory, &mut |range, zone| {
         as_planned &= last <= range.start && range.start < range.end && range.end <= layout.frames.end;
         as_planned &= zone.index() < tables.zones.len();

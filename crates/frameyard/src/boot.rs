@@ -1,7 +1,7 @@
 //! Bringing a yard up: what memory there is, how large its map and control region are, and their first contents.
 //!
 //! [`Layout::plan`] needs no memory of its own and says how much a yard would take; the caller provides the
-//! map and the control region, zeroed; `init` writes them. Nothing is kept on a heap.
+//! map and the control region, which is zeroed; `init` writes them. Nothing is kept on a heap.
 //!
 //! `init` writes the header's magic word last, with Release. `attach` reads it first, with Acquire: a process that
 //! finds it sees the whole yard, one that does not is told that there is none.
@@ -34,7 +34,11 @@ pub(crate) use layout::MAX_NODES;
 pub use map_init::{Cutting, InitJobs, InitMode, MapInit, PcpReset};
 pub(crate) use tables::{SectionEntry, Tables, YardEvent};
 
-/// Where a yard's memory is. Ranges come in ascending order and do not overlap.
+/// Where a yard's memory is. Ranges come in ascending order and do not overlap; reserved ones may.
+///
+/// A source is asked several times, and should say the same each time. Where it says something else when a yard is
+/// created than when it was planned, the yard is refused ([`BootError::LayoutMismatch`]) or is one of the memory named
+/// last; a source that changes while a yard is planned may make [`Layout::plan`] panic.
 pub trait MemorySource {
     /// Calls `visit` with each range of memory and its node.
     fn for_each_memory(&self, visit: &mut dyn FnMut(PfnRange, NodeId));

@@ -33,8 +33,9 @@ unsafe impl Sync for MemMap {}
 impl MemMap {
     /// # Safety
     ///
-    /// `base` points to zeroed or formerly initialised page structures for all of `range`, aligned to 64
-    /// bytes, which stay mapped (holes apart) as long as any copy of the result is used.
+    /// `base` points to room for the page structures of all of `range`, aligned to 64 bytes, which stays mapped
+    /// (sections without memory apart) as long as any copy of the result is used. What it holds is looked at where it was
+    /// brought up alone.
     pub(crate) unsafe fn new(base: NonNull<Page>, range: PfnRange, content: MapContent, geometry: Geometry) -> Self {
         debug_assert!(range.count().0 < u64::from(u32::MAX));
         Self { base, range, content, section_shift: geometry.section_pages_shift() }

@@ -34,7 +34,7 @@ pub use init::InitError;
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
 pub use validate::{ListKind, ValidateError};
 
-/// A memory region that the caller hands over: zeroed when a yard is created in it.
+/// A memory region that the caller hands over. What it has to hold is said where it is handed over.
 #[derive(Clone, Copy, Debug)]
 pub struct RawRegion {
     /// Where it begins; aligned to 128 bytes.
@@ -91,8 +91,10 @@ impl<P: Platform> Yard<P> {
     ///
     /// # Safety
     ///
-    /// - `control` is zeroed, and so is `map` where the initialiser is [`Initialiser::None`](crate::Initialiser::None); both are writable, used by nothing else, and stay mapped as long as this yard or
-    ///   any other view of it lives; holes between sections of the map may be unmapped.
+    /// - `control` is zeroed, and so is `map` where the initialiser is [`Initialiser::None`](crate::Initialiser::None);
+    ///   with any other, `map` may hold anything. Both are writable, used by nothing else, and stay mapped as long as
+    ///   this yard or any other view of it lives. Sections of the map without memory may be unmapped; all others are
+    ///   mapped, holes inside them too, at the latest when [`Platform::back_map`] has agreed to them.
     /// - What [`Platform::frame_bytes`] returns for a frame is where that frame and the rest of its block can be
     ///   read and written, and belongs to whom the frame is allocated.
     pub unsafe fn create(

@@ -239,8 +239,9 @@ impl Zone {
     fn has_block_racy(&self, order: Order, reserves: Reserves) -> bool {
         let has =
             |migrate_type: MigrateType| self.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0 != 0;
-        MigrateType::ALL[..MigrateType::PER_CPU].iter().any(|migrate_type| has(*migrate_type))
-            || self.pending.counted_pages_racy().0 > 0
+        // Pending memory first: what is pending no more by now is on the lists that are looked at next.
+        self.pending.has_counted_block_racy(order)
+            || MigrateType::ALL[..MigrateType::PER_CPU].iter().any(|migrate_type| has(*migrate_type))
             || (reserves.cma && has(MigrateType::Cma))
             || (reserves.any() && has(MigrateType::HighAtomic))
     }

@@ -4,6 +4,7 @@ mod fixture;
 mod maps;
 
 use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Barrier};
@@ -13,7 +14,8 @@ use std::time::Duration;
 use fixture::{Fixture, Frames, MapWatch, Moment, order, run_on};
 use frameyard::{
     AllocError, BootError, Cutting, Gfp, InitError, InitJobs, InitMode, InitProgress, Initialiser, Layout, LockId,
-    MapContent, MapInit, MapNotBacked, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, RangeError,
+    MapContent, MapInit, MapNotBacked, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, PhysAddr, RangeError,
+    ZoneLimits,
 };
 use maps::{Machine, frames, give_back, machine, machines, pages_at_rest, reference, take_everything, way};
 
@@ -478,4 +480,29 @@ fn messages_are_one_line_each() {
             "{message}"
         );
     }
+}
+
+#[test]
+fn an_idle_worker_goes_on_to_lower_zones_where_the_rest_of_a_higher_one_is_lost() {
+    watchdog(|| {
+        run_on(0);
+        let limit = PhysAddr(0xc00 << 12);
+        let machine = Machine { zone_limits: ZoneLimits { dma: PhysAddr(0), dma32: limit }, ..plain() };
+        let yard = machine.bring_up(way(InitMode::Lazy));
+        yard.watch().spy_with(|moment| assert!(!matches!(moment, Moment::Lock(LockId::Zone(_))), "on purpose"));
+        let lost = frames(0xc00, 0xd00);
+        let attempt = catch_unwind(AssertUnwindSafe(|| yard.initialise(lost)));
+        assert!(attempt.is_err());
+        yard.watch().calm();
+        for left in (1..8).rev() {
+            assert_eq!(yard.initialise_next(NodeId(0)), Ok(Some(PageCount(left * 0x100))));
+        }
+        assert_eq!(yard.initialise_next(NodeId(0)), Ok(Some(lost.count())), "it says what does not come");
+        assert_eq!(yard.finish_init(), Err(InitError::Unfinished(lost.count())));
+        // What is lost is lost: such a yard is not valid, and its other frames can be had.
+        let mut taken = Vec::new();
+        take_everything(&yard, |pfn| taken.push(pfn));
+        assert_eq!(taken.len(), 0x700);
+        std::mem::forget(yard);
+    });
 }

@@ -8,6 +8,7 @@ use super::{AttachError, MAX_NODES, MapInit, ZONE_CHOICES};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::zone::Zone;
 
 /// What the header of a yard says.
 #[derive(Clone, Copy)]
@@ -58,7 +59,7 @@ pub(crate) unsafe fn attach(control: NonNull<u8>, bytes: usize) -> Result<Attach
 }
 
 impl Attached {
-    /// Whether every table is as long as the others make it, and the ranges of memory lie in the map.
+    /// Whether every table is as long as the others make it, and memory is where the map is.
     fn fits(&self, nodes: u64) -> bool {
         let Self { tables, geometry, frames, .. } = self;
         let Some(nodes) = usize::try_from(nodes).ok().filter(|nodes| (1..=MAX_NODES).contains(nodes)) else {
@@ -81,11 +82,48 @@ impl Attached {
         // A map of more frames than links can name, or that begins inside a section, is no yard's.
         let section = geometry.section_pages().0;
         let sound_map = frames.count().0 < u64::from(u32::MAX) && frames.start.0.is_multiple_of(section);
-        let in_map = |(range, zone): (PfnRange, ZoneId)| range.intersection(*frames) == range && zone.index() < zones;
         let nodes_exist = tables.cpu_nodes.iter().all(|node| usize::from(node.load(Ordering::Relaxed)) < nodes);
         let equal = lengths.iter().all(|(found, expected)| found == expected);
-        let free_in_map = || tables.free_ranges_in(PfnRange { start: Pfn(0), end: Pfn(u64::MAX) }).all(in_map);
-        cpus > 0 && sound_map && equal && nodes_exist && tables.ranges().all(in_map) && free_in_map()
+        cpus > 0 && sound_map && equal && nodes_exist && self.memory_is_sound() && self.sections_have_memory()
+    }
+
+    /// Whether ranges of memory ascend and lie in the map, free ones ascend and lie in those, and zones span parts of
+    /// the map.
+    fn memory_is_sound(&self) -> bool {
+        let Self { tables, frames, .. } = self;
+        let ascends = |last: &mut Pfn, range: PfnRange| {
+            let behind = *last <= range.start && !range.is_empty();
+            *last = range.end;
+            behind
+        };
+        let (mut last, mut last_free) = (frames.start, frames.start);
+        let in_map = |(range, zone): (PfnRange, ZoneId)| {
+            ascends(&mut last, range) && range.end <= frames.end && zone.index() < tables.zones.len()
+        };
+        let mut memory = tables.ranges().peekable();
+        let in_memory = |free: PfnRange| {
+            while memory.next_if(|(range, _)| range.end <= free.start).is_some() {}
+            ascends(&mut last_free, free) && memory.peek().is_some_and(|(range, _)| range.intersection(free) == free)
+        };
+        let spans_map =
+            |zone: &Zone| zone.span() == PfnRange::default() || zone.span().intersection(*frames) == zone.span();
+        tables.ranges().all(in_map) && tables.free_ranges().all(in_memory) && tables.zones.iter().all(spans_map)
+    }
+
+    /// Whether those sections are said to be present that have memory: the map of others may be touched by nobody.
+    fn sections_have_memory(&self) -> bool {
+        let Self { tables, geometry, frames, .. } = self;
+        let place = |pfn: u64| ((pfn - frames.start.0) >> geometry.section_pages_shift()) as usize;
+        let (mut next, mut with_memory) = (0, 0);
+        for (range, _) in tables.ranges() {
+            let sections = next.max(place(range.start.0))..place(range.end.0 - 1) + 1;
+            if !sections.clone().all(|at| tables.section(at).is_present()) {
+                return false;
+            }
+            with_memory += sections.len();
+            next = next.max(sections.end);
+        }
+        (0..tables.sections.len()).filter(|at| tables.section(*at).is_present()).count() == with_memory
     }
 }
 

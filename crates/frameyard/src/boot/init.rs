@@ -4,15 +4,19 @@ use core::ptr::NonNull;
 
 use super::tables::{HeaderWord, MAGIC, VERSION};
 use super::{
-    BootError, BringUp, Layout, MAX_NODES, MemorySource, Poisoning, SectionEntry, Tables, YardConfig, ZONE_CHOICES,
+    BootError, BringUp, InitMode, Layout, MAX_NODES, MemorySource, Poisoning, SectionEntry, Tables, YardConfig,
+    ZONE_CHOICES,
 };
 use crate::memmap::{MapWriter, MemMap};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, Geometry, MigrateType, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::PageblockMap;
+use crate::zone::{PageblockMap, Zone};
 
 /// Writes a yard into its map and control region, and publishes its header.
+///
+/// What `memory` says now may be something else than what the layout was planned for: nothing relies on it but tables
+/// that were checked, and where it does not fit them the yard is refused.
 ///
 /// Of the map it touches what comes up now; with [`Initialiser::None`](crate::Initialiser::None) one page structure for
 /// each free or reserved block of that.
@@ -20,7 +24,8 @@ use crate::zone::PageblockMap;
 /// # Safety
 ///
 /// `control` points to `layout.control_bytes()` zeroed bytes, aligned to 128, that nothing else uses and that
-/// stay mapped as long as the tables are used; `map` covers `layout.frames()` with page structures, zeroed unless the initialiser writes them.
+/// stay mapped as long as the tables are used; `map` covers `layout.frames()` with page structures, zeroed unless the
+/// initialiser writes them.
 pub(crate) unsafe fn init<P: Platform>(
     memory: &dyn MemorySource,
     config: &YardConfig<'_>,
@@ -33,15 +38,19 @@ pub(crate) unsafe fn init<P: Platform>(
     config.map_init.check(config.geometry, config.cpus.len())?;
     // SAFETY: passed on to the caller.
     let tables = unsafe { layout.carve(control) }.ok_or(BootError::LayoutMismatch)?;
+    let mode = config.map_init.mode;
     write_header(&tables, config, layout);
     write_cpus_and_distances(&tables, config, layout);
     write_ranges(&tables, memory, config.geometry, layout)?;
     write_zonelists(&tables);
     write_pcps(&tables);
-    write_free_ranges(&tables, memory, config.geometry, layout)?;
+    let tables = write_free_ranges(tables, memory, config.geometry, layout)?;
+    if mode == InitMode::Lazy {
+        tables.zones.iter().for_each(Zone::count_pending);
+    }
     let bring_up = BringUp { tables, map, geometry: config.geometry, poisoning: config.poisoning, writer, platform };
-    mark_cma(&bring_up, memory)?;
-    bring_up.at_creation(memory, &config.map_init)?;
+    mark_cma(&bring_up, memory, mode)?;
+    bring_up.at_creation(&config.map_init)?;
     tables.tune(platform, config.geometry, &config.watermarks, config.pcp_sizing)?;
     // Release: whoever reads the magic word with Acquire in `attach` sees a finished yard.
     tables.word(HeaderWord::Magic).store(MAGIC, Ordering::Release);
@@ -91,20 +100,24 @@ fn write_ranges(
     geometry: Geometry,
     layout: &Layout,
 ) -> Result<(), BootError> {
-    let mut at = 0;
+    let (mut at, mut last) = (0, layout.frames.start);
+    let mut as_planned = true;
     layout.cutter.for_each_range(memory, &mut |range, zone| {
-        if at < tables.range_starts.len() && layout.frames.contains(range.start) {
+        as_planned &= last <= range.start && range.start < range.end && range.end <= layout.frames.end;
+        as_planned &= zone.index() < tables.zones.len();
+        last = range.end;
+        if as_planned && at < tables.range_starts.len() {
             tables.range_starts[at].store(range.start.0, Ordering::Relaxed);
             tables.range_ends[at].store(range.end.0, Ordering::Relaxed);
             tables.range_zones[at].store(zone.0, Ordering::Relaxed);
         }
         at += 1;
     });
-    if at != tables.range_starts.len() {
+    if !as_planned || at != tables.range_starts.len() {
         return Err(BootError::LayoutMismatch);
     }
     for (range, id) in tables.ranges() {
-        let facts = &tables.zones.get(id.index()).ok_or(BootError::LayoutMismatch)?.facts;
+        let facts = &tables.zones[id.index()].facts;
         facts.present.fetch_add(range.count().0, Ordering::Relaxed);
         mark_sections(tables, geometry, layout.frames, range, id);
     }
@@ -185,46 +198,84 @@ fn write_pcps(tables: &Tables) {
     }
 }
 
-/// Writes the table of free memory, and from it how much each zone will get.
+/// Writes the table of free memory, and from it how much each zone will get. One pass over the reserved ranges beside
+/// one over the table of memory, for both ascend.
 fn write_free_ranges(
-    tables: &Tables,
+    tables: Tables,
     memory: &dyn MemorySource,
     geometry: Geometry,
     layout: &Layout,
-) -> Result<(), BootError> {
-    let mut at = 0;
-    layout.cutter.for_each_free_range(memory, &mut |range, zone| {
-        if at < tables.free_starts.len() && layout.frames.contains(range.start) {
-            tables.free_starts[at].store(range.start.0, Ordering::Relaxed);
-            tables.free_ends[at].store(range.end.0, Ordering::Relaxed);
-            tables.zones[zone.index()].pending.add(range, geometry.max_order());
+) -> Result<Tables, BootError> {
+    let mut count = 0;
+    let add = |free: PfnRange, zone: ZoneId| {
+        if let Some((start, end)) = tables.free_starts.get(count).zip(tables.free_ends.get(count)) {
+            start.store(free.start.0, Ordering::Relaxed);
+            end.store(free.end.0, Ordering::Relaxed);
+            tables.zones[zone.index()].pending.add(free, geometry.max_order());
         }
-        at += 1;
+        count += 1;
+    };
+    let mut cutter = FreeCutter::new(tables.ranges(), add);
+    let mut reserved_ranges = 0;
+    memory.for_each_reserved(&mut |reserved| {
+        reserved_ranges += 1;
+        cutter.cut_out(reserved);
     });
-    if at == tables.free_starts.len() { Ok(()) } else { Err(BootError::LayoutMismatch) }
+    cutter.finish();
+    if reserved_ranges != layout.reserved || count > tables.free_starts.len() {
+        return Err(BootError::LayoutMismatch);
+    }
+    Ok(tables.with_free_ranges(count))
 }
 
-/// Gives the pageblocks of contiguous memory areas their type before anything in them is freed.
-fn mark_cma(bring_up: &BringUp<'_, impl Platform>, memory: &dyn MemorySource) -> Result<(), BootError> {
+/// Cuts reserved ranges, which ascend by their starts and may overlap, out of memory, which ascends without overlap.
+struct FreeCutter<Memory, Add> {
+    memory: Memory,
+    /// What is left of the range of memory that was looked at last.
+    rest: Option<(PfnRange, ZoneId)>,
+    add: Add,
+}
+
+impl<Memory: Iterator<Item = (PfnRange, ZoneId)>, Add: FnMut(PfnRange, ZoneId)> FreeCutter<Memory, Add> {
+    fn new(mut memory: Memory, add: Add) -> Self {
+        Self { rest: memory.next(), memory, add }
+    }
+
+    fn cut_out(&mut self, reserved: PfnRange) {
+        while let Some((rest, zone)) = self.rest.filter(|(rest, _)| rest.start < reserved.end && !reserved.is_empty()) {
+            let free = PfnRange { start: rest.start, end: rest.end.min(reserved.start) };
+            if !free.is_empty() {
+                (self.add)(free, zone);
+            }
+            let behind = PfnRange { start: rest.start.max(reserved.end), end: rest.end };
+            self.rest = if behind.is_empty() { self.memory.next() } else { Some((behind, zone)) };
+        }
+    }
+
+    fn finish(mut self) {
+        while let Some((rest, zone)) = self.rest {
+            (self.add)(rest, zone);
+            self.rest = self.memory.next();
+        }
+    }
+}
+
+/// Gives the pageblocks of contiguous memory areas their type before anything in them is freed. Where the map does
+/// not come up at once, the areas do: who finds that a pageblock has a type looks at its pages.
+fn mark_cma(bring_up: &BringUp<'_, impl Platform>, memory: &dyn MemorySource, mode: InitMode) -> Result<(), BootError> {
     let BringUp { tables, geometry, map, .. } = bring_up;
     let blocks = PageblockMap::new(tables.pageblocks, map.range().start, *geometry);
     let max_order = geometry.max_order();
     let mut problem = None;
     let mut last_end = Pfn(0);
     memory.for_each_cma(&mut |area| {
-        let holder = tables.range_of(area.start).filter(|_| area.start >= last_end);
-        last_end = area.end;
         let whole = area.start.is_aligned(max_order) && area.end.is_aligned(max_order) && !area.is_empty();
-        let Some((range, zone)) = holder.filter(|(range, _)| whole && area.end <= range.end) else {
+        let free = tables.free_ranges_in(area).next().filter(|(free, _)| *free == area);
+        let Some((_, zone)) = free.filter(|_| whole && area.start >= last_end) else {
             problem.get_or_insert(BootError::BadCma(area));
             return;
         };
-        memory.for_each_reserved(&mut |reserved| {
-            if !reserved.intersection(area).is_empty() {
-                problem.get_or_insert(BootError::BadCma(area));
-            }
-        });
-        debug_assert!(range.contains(area.start));
+        last_end = area.end;
         let mut at: Pfn = area.start;
         while at < area.end {
             blocks.set(at, MigrateType::Cma);
@@ -232,6 +283,11 @@ fn mark_cma(bring_up: &BringUp<'_, impl Platform>, memory: &dyn MemorySource) ->
         }
         let pages: PageCount = area.count();
         tables.zones[zone.index()].facts.cma.fetch_add(pages.0, Ordering::Relaxed);
+        if mode != InitMode::Eager
+            && let Some(missing) = bring_up.bring_up(area).not_backed
+        {
+            problem.get_or_insert(BootError::MapNotBacked(missing));
+        }
     });
     problem.map_or(Ok(()), Err)
 }

@@ -22,6 +22,8 @@ pub struct Layout {
     pub(super) frames: PfnRange,
     pub(super) nodes: usize,
     pub(super) cutter: ZoneCutter,
+    /// How many reserved ranges there are.
+    pub(super) reserved: usize,
     pub(super) spans: [TableSpan; TABLES],
     control_bytes: usize,
     present: PageCount,
@@ -75,6 +77,10 @@ impl ZoneCutter {
     pub(crate) fn for_each_range(&self, memory: &dyn MemorySource, visit: &mut dyn FnMut(PfnRange, ZoneId)) {
         let mut pending: Option<(PfnRange, ZoneId)> = None;
         memory.for_each_memory(&mut |range, node| {
+            if node.index() >= MAX_NODES {
+                // Refused by the survey, so new since then: it is missed when ranges are counted.
+                return;
+            }
             let mut start = range.start;
             while start < range.end {
                 let (zone, zone_end) = self.zone_at(start, node);
@@ -96,38 +102,17 @@ impl ZoneCutter {
     }
 }
 
-impl ZoneCutter {
-    /// Calls `visit` with each range of memory that is not reserved, cut at zone borders, and its zone.
-    pub(crate) fn for_each_free_range(&self, memory: &dyn MemorySource, visit: &mut dyn FnMut(PfnRange, ZoneId)) {
-        self.for_each_range(memory, &mut |range, zone| {
-            let mut free_from = range.start;
-            memory.for_each_reserved(&mut |reserved| {
-                let reserved = reserved.intersection(range);
-                if reserved.is_empty() || reserved.end <= free_from {
-                    return;
-                }
-                if free_from < reserved.start {
-                    visit(PfnRange { start: free_from, end: reserved.start }, zone);
-                }
-                free_from = reserved.end;
-            });
-            if free_from < range.end {
-                visit(PfnRange { start: free_from, end: range.end }, zone);
-            }
-        });
-    }
-}
-
 /// What a first pass over the memory finds.
 struct Survey {
     first: Pfn,
     end: Pfn,
     nodes: usize,
     present: u64,
+    reserved: usize,
 }
 
 fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, BootError> {
-    let mut found = Survey { first: Pfn(u64::MAX), end: Pfn(0), nodes: 1, present: 0 };
+    let mut found = Survey { first: Pfn(u64::MAX), end: Pfn(0), nodes: 1, present: 0, reserved: 0 };
     let mut last = PfnRange::default();
     let mut problem = None;
     memory.for_each_memory(&mut |range, node| {
@@ -149,6 +134,7 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
             problem.get_or_insert(BootError::UnorderedReserved(last, range));
         }
         last = range;
+        found.reserved += 1;
     });
     if let Some(node) = config.cpus.iter().max() {
         if node.index() >= MAX_NODES {
@@ -164,7 +150,8 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
 }
 
 impl Layout {
-    /// Plans the yard of a machine. Touches no memory; costs two passes over the ranges of memory.
+    /// Plans the yard of a machine. Touches no memory; costs a few passes over the ranges of memory and one over
+    /// the reserved ones.
     ///
     /// # Errors
     ///
@@ -189,13 +176,11 @@ impl Layout {
             return Err(BootError::SpanTooLarge(frames.count()));
         }
         let cutter = ZoneCutter::new(config.geometry, config.zone_limits, movable_starts(memory, config)?);
-        let (mut ranges, mut free_ranges) = (0, 0);
+        let mut ranges = 0;
         cutter.for_each_range(memory, &mut |_, _| ranges += 1);
-        cutter.for_each_free_range(memory, &mut |_, _| free_ranges += 1);
-        let (spans, control_bytes) =
-            plan_tables(frames, &found, config, [ranges, free_ranges]).ok_or(BootError::TooLarge)?;
-        let present = PageCount(found.present);
-        Ok(Self { frames, nodes: found.nodes, cutter, spans, control_bytes, present })
+        let (spans, control_bytes) = plan_tables(frames, &found, config, ranges).ok_or(BootError::TooLarge)?;
+        let Survey { nodes, reserved, present, .. } = found;
+        Ok(Self { frames, nodes, cutter, reserved, spans, control_bytes, present: PageCount(present) })
     }
 
     /// The frames that the memory map covers, in whole sections, holes included.
@@ -243,7 +228,7 @@ fn plan_tables(
     frames: PfnRange,
     found: &Survey,
     config: &YardConfig<'_>,
-    [ranges, free_ranges]: [usize; 2],
+    ranges: usize,
 ) -> Option<([TableSpan; TABLES], usize)> {
     let geometry = config.geometry;
     let cpus = config.cpus.len();
@@ -264,6 +249,8 @@ fn plan_tables(
     spans[TableId::RangeEnds as usize] = planner.table::<AtomicU64>(ranges)?;
     spans[TableId::RangeZones as usize] = planner.table::<AtomicU16>(ranges)?;
     let blocks = frames.count().0 >> geometry.max_order().0;
+    // Free memory begins where memory does, or where a reserved range ends. What is too much is cut off at creation.
+    let free_ranges = ranges.checked_add(found.reserved)?;
     spans[TableId::FreeStarts as usize] = planner.table::<AtomicU64>(free_ranges)?;
     spans[TableId::FreeEnds as usize] = planner.table::<AtomicU64>(free_ranges)?;
     spans[TableId::Claims as usize] = planner.table::<AtomicU64>(usize::try_from(words_for(blocks)).ok()?)?;

@@ -164,6 +164,17 @@ impl Tables {
         }
     }
 
+    /// These tables with that many ranges of free memory, in the header too: the rest of their room stays unused.
+    pub(super) fn with_free_ranges(mut self, count: usize) -> Self {
+        for id in [TableId::FreeStarts, TableId::FreeEnds] {
+            let words = HeaderWord::FirstSpan as usize + 2 * id as usize;
+            self.header[words + 1].store(count as u64, Ordering::Relaxed);
+        }
+        self.free_starts = &self.free_starts[..count];
+        self.free_ends = &self.free_ends[..count];
+        self
+    }
+
     pub(super) fn word(&self, word: HeaderWord) -> &'static AtomicU64 {
         &self.header[word as usize]
     }
@@ -240,12 +251,20 @@ impl Tables {
         let tables = *self;
         let first = self.free_ends.partition_point(|end| end.load(Ordering::Relaxed) <= frames.start.0);
         (first..self.free_starts.len())
-            .map(move |at| PfnRange {
-                start: Pfn(tables.free_starts[at].load(Ordering::Relaxed)),
-                end: Pfn(tables.free_ends[at].load(Ordering::Relaxed)),
-            })
+            .map(move |at| tables.free_range(at))
             .take_while(move |range| range.start < frames.end)
             .filter_map(move |range| Some((range.intersection(frames), tables.range_of(range.start)?.1)))
+    }
+
+    /// The ranges of memory that was not reserved when the yard was created, as they stand in the table.
+    pub(super) fn free_ranges(&self) -> impl Iterator<Item = PfnRange> + use<> {
+        let tables = *self;
+        (0..self.free_starts.len()).map(move |at| tables.free_range(at))
+    }
+
+    fn free_range(&self, at: usize) -> PfnRange {
+        let start = Pfn(self.free_starts[at].load(Ordering::Relaxed));
+        PfnRange { start, end: Pfn(self.free_ends[at].load(Ordering::Relaxed)) }
     }
 
     /// Who initialises which part of the memory map.

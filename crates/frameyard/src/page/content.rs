@@ -77,13 +77,12 @@ impl PageTemplate {
     ///
     /// The kernel's content is what its `__init_single_page` writes: the links to zone, node and section that it
     /// keeps in the page's flags, and its counts. Both say the same of every free frame, so a template serves a
-    /// whole range.
+    /// whole range. Of a section beyond 2³² the low 32 bits of its number stand there.
     pub(crate) fn of(content: MapContent, section: u64, zone: Option<ZoneId>) -> Self {
         let mut words = [0; WORDS];
         match content {
             MapContent::Zero => {}
             MapContent::Kernel => {
-                debug_assert!(section < 1 << 32, "section {section} has no room in 32 bits");
                 words[IDENTITY] = zone.map_or(0, |zone| u64::from(zone.0) + 1) | section << 32;
                 words[COUNTS] = u64::from(u32::MAX) << 32;
             }

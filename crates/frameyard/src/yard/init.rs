@@ -125,25 +125,33 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Brings up one more section of a node, its highest zone first: for workers that have nothing else to do. How many
-    /// frames are left to initialise on the node afterwards; `None` where there were none.
+    /// frames are left to initialise on the node afterwards; `None` where there were none, or no such node.
+    ///
+    /// Where all that is left is with others, does nothing and says how much it is: what they do not bring up (because
+    /// they panicked) stays left for ever, so who sees the same number again and again waits in vain.
     ///
     /// # Errors
     ///
-    /// [`InitError::MapNotBacked`].
+    /// [`InitError::MapNotBacked`] where there is no memory for all that is left and not with others.
     pub fn initialise_next(&self, node: NodeId) -> Result<Option<PageCount>, InitError> {
+        if node.0 >= self.nodes() {
+            return Ok(None);
+        }
         let zones = || ZoneKind::ALL.into_iter().rev().map(move |kind| ZoneId::new(node, kind));
-        let mut not_backed = None;
+        let left = || zones().map(|id| self.tables.zones[id.index()].pending.pages_racy()).sum();
+        let (mut not_backed, mut in_progress) = (None, false);
         for id in zones() {
             match self.bring_up().grow(id) {
-                Growth::Grew | Growth::InProgress => {
-                    let left = zones().filter_map(|id| self.tables.zones.get(id.index()));
-                    return Ok(Some(left.map(|zone| zone.pending.pages_racy()).sum()));
-                }
+                Growth::Grew => return Ok(Some(left())),
+                Growth::InProgress => in_progress = true,
                 Growth::NotBacked(range) => not_backed = not_backed.or(Some(range)),
                 Growth::Exhausted => {}
             }
         }
-        not_backed.map_or(Ok(None), |range| Err(InitError::MapNotBacked(range)))
+        match not_backed {
+            Some(range) => Err(InitError::MapNotBacked(range)),
+            None => Ok(in_progress.then(left)),
+        }
     }
 
     /// Brings up the maximum-order blocks that a range of frames touches; how many frames became free.
@@ -151,7 +159,12 @@ impl<P: Platform> Yard<P> {
     /// # Errors
     ///
     /// [`InitError::OutsideMap`], or [`InitError::AlreadyInitialised`] where some of them are up or claimed: nothing
-    /// has changed then, unless others initialise the same range at the same time. [`InitError::MapNotBacked`].
+    /// has changed then, unless others initialise the same range at the same time. [`InitError::MapNotBacked`]: the
+    /// sections before those frames are up.
+    ///
+    /// # Cost
+    ///
+    /// Writes 64 bytes for each frame of those blocks; takes a zone lock once for each section and zone.
     pub fn initialise(&self, range: PfnRange) -> Result<PageCount, InitError> {
         let bring_up = self.bring_up();
         if range.is_empty() || self.map.range().intersection(range) != range {
@@ -170,7 +183,7 @@ impl<P: Platform> Yard<P> {
             }
             block = PfnRange::new(block.end, max_order.pages());
         }
-        let brought = bring_up.bring_up(range);
+        let brought = bring_up.bring_up_sections(range);
         match brought.not_backed {
             Some(range) => Err(InitError::MapNotBacked(range)),
             None => Ok(brought.freed),

@@ -1,12 +1,14 @@
 //! The type of each pageblock: one byte for each `2^pageblock_order` frames, so that no two zones share a byte.
 //!
-//! The byte is the type plus one; 0 stands for a pageblock without any memory, or whose pages are not initialised. So one load says both whether a
-//! frame number may have a page structure that can be looked at, and which list a freed frame belongs to.
+//! The byte is the type plus one; 0 stands for a pageblock without any memory, or whose pages are not initialised. So
+//! one load says both whether a frame number may have a page structure that can be looked at, and which list a freed
+//! frame belongs to.
 
 use crate::sync::{AtomicU8, Ordering};
 use crate::units::{Geometry, MigrateType, Order, PageCount, Pfn};
 
-/// The pageblock types of the whole memory map. Written under the lock of the zone that the block is in.
+/// The pageblock types of the whole memory map. Written under the lock of the zone that the block is in; the first time
+/// by who brings the block up, whom nobody can meet there.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PageblockMap<'a> {
     types: &'a [AtomicU8],

@@ -5,11 +5,10 @@
 //! free from the start (lazily), or become managed when they are initialised (deferred).
 //!
 //! Counts change under the zone lock, together with the free lists that the frames join; read without it they are
-//! a moment old. `pages` changes last: whoever finds frames no longer pending finds them free, so that no request is
-//! refused between the two. `cursor` is a hint where to look next, and
-//! may be anything; `stalled` spares those who come after somebody who waited in vain the same.
+//! a moment old. `blocks` and then `pages` change last: whoever finds frames no longer pending finds them free, so that
+//! no request is refused between the two. `cursor` is a hint where to look next, and may be anything; `stalled` spares those who come after somebody who waited in vain the same.
 
-use super::{LockedZone, add_exclusive, sub_exclusive};
+use super::{LockedZone, add_exclusive};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
@@ -41,9 +40,10 @@ impl Pending {
         self.pages.store(self.pages.load(Ordering::Relaxed).wrapping_sub(pages), Ordering::Release);
     }
 
-    /// How many of the zone's free frames are pending ones, a moment ago.
-    pub(crate) fn counted_pages_racy(&self) -> PageCount {
-        if self.is_counted() { self.pages_racy() } else { PageCount(0) }
+    /// Whether pending frames that count as free will make a block of at least that order, a moment ago. Where they
+    /// made one in the meantime, the caller finds it on the free lists.
+    pub(crate) fn has_counted_block_racy(&self, order: Order) -> bool {
+        self.is_counted() && self.highest_order_racy().is_some_and(|highest| highest >= order)
     }
 
     /// Whether pending frames count as managed and free.
@@ -58,8 +58,16 @@ impl Pending {
 
     /// The highest order of which pending frames will make blocks, a moment ago.
     pub(crate) fn highest_order_racy(&self) -> Option<Order> {
-        let highest = self.blocks.iter().rposition(|blocks| blocks.load(Ordering::Relaxed) > 0)?;
+        // Acquire: pairs with the Release in `listed`.
+        let highest = self.blocks.iter().rposition(|blocks| blocks.load(Ordering::Acquire) > 0)?;
         Some(Order(highest as u8))
+    }
+
+    /// So many blocks are on the free lists. For the holder of the lock.
+    fn listed(&self, order: Order, count: u64) {
+        let blocks = &self.blocks[order.index()];
+        // Release: pairs with the Acquire in `highest_order_racy`.
+        blocks.store(blocks.load(Ordering::Relaxed).wrapping_sub(count), Ordering::Release);
     }
 
     /// Where to look first for a section to initialise.
@@ -113,7 +121,7 @@ impl<P: Platform> LockedZone<'_, P> {
             self.free_block(pfn, order, self.blocks.get(pfn));
         }
         let pending = &self.zone.pending;
-        for_each_size(range, max_order, |order, count| sub_exclusive(&pending.blocks[order.index()], count));
+        for_each_size(range, max_order, |order, count| pending.listed(order, count));
         if pending.is_counted() {
             // They were counted as free already.
             self.free_change = self.free_change.wrapping_sub(range.count().0);

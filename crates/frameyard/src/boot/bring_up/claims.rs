@@ -74,11 +74,7 @@ impl Claims {
 
     /// Gives up a run that the caller has claimed and not begun to use.
     pub(crate) fn give_up(&self, range: PfnRange) {
-        self.give_up_blocks(self.blocks(range));
-    }
-
-    fn give_up_blocks(&self, blocks: core::ops::Range<u64>) {
-        for_each_word(blocks, |at, mask| {
+        for_each_word(self.blocks(range), |at, mask| {
             self.words[at as usize].fetch_and(!mask, Ordering::Relaxed);
         });
     }
@@ -93,7 +89,8 @@ impl Claims {
     }
 }
 
-/// Blocks that are claimed and not handed on yet. Given up when dropped: where the work on others of them panicked.
+/// Blocks that are claimed and not handed on yet. Those behind the run are given up when dropped: where the work on the
+/// run before them panicked. The run itself is handed on before anything can panic.
 struct Held {
     claims: Claims,
     run: core::ops::Range<u64>,
@@ -113,7 +110,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        self.claims.give_up_blocks(self.run.clone());
+        debug_assert!(self.run.is_empty(), "a run is handed on");
         if self.bits != 0 {
             self.claims.words[self.word as usize].fetch_and(!self.bits, Ordering::Relaxed);
         }
@@ -196,5 +193,23 @@ mod tests {
         assert_eq!(won(claims, range(0, 16 * 150)), [range(0, 16 * 150)]);
         claims.give_up(range(16 * 60, 16 * 70));
         assert_eq!(won(claims, range(0, 16 * 150)), [range(16 * 60, 16 * 70)]);
+    }
+
+    #[test]
+    fn who_panics_over_one_run_gives_up_those_behind_it() {
+        let claims = claims(200);
+        let [first, second, third] = [range(0, 16 * 70), range(16 * 71, 16 * 80), range(16 * 90, 16 * 200)];
+        assert_eq!(won(claims, range(first.end.0 - (1 << 20), 16 * 71)).len(), 1);
+        assert_eq!(won(claims, range(16 * 80, 16 * 90)).len(), 1);
+        let mut begun = Vec::new();
+        let attempt = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            claims.claim(range(0, 16 * 200), &mut |run| {
+                begun.push(run);
+                panic!("on purpose");
+            });
+        }));
+        assert!(attempt.is_err());
+        assert_eq!(begun, [first]);
+        assert_eq!(won(claims, range(0, 16 * 200)), [second, third], "what was begun is with who began it");
     }
 }

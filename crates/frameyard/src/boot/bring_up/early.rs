@@ -1,26 +1,18 @@
 //! What the creation of a yard brings up of the memory map.
 
 use super::{BringUp, Brought, Grain, PassError};
-use crate::boot::{InitMode, MapInit, MemorySource};
+use crate::boot::{InitMode, MapInit};
 use crate::platform::Platform;
 use crate::units::{NodeId, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::Zone;
 
 impl<P: Platform> BringUp<'_, P> {
-    /// What the creation of a yard brings up of the map.
-    ///
-    /// Contiguous memory areas come up in every mode: their pageblocks have a type already.
-    pub(in crate::boot) fn at_creation(&self, memory: &dyn MemorySource, init: &MapInit) -> Result<(), PassError> {
-        let mut brought = match init.mode {
-            InitMode::Eager => return self.pass(init.jobs, Grain::Chunk),
-            InitMode::Deferred => self.early(),
-            InitMode::Lazy => {
-                self.tables.zones.iter().for_each(Zone::count_pending);
-                Brought::default()
-            }
-        };
-        memory.for_each_cma(&mut |area| brought.add(self.bring_up(area)));
-        brought.not_backed.map_or(Ok(()), |range| Err(PassError::NotBacked(range)))
+    /// What the creation of a yard brings up of the map, beside contiguous memory areas.
+    pub(in crate::boot) fn at_creation(&self, init: &MapInit) -> Result<(), PassError> {
+        match init.mode {
+            InitMode::Eager => self.pass(init.jobs, Grain::Chunk),
+            InitMode::Deferred => self.early().not_backed.map_or(Ok(()), |range| Err(PassError::NotBacked(range))),
+            InitMode::Lazy => Ok(()),
+        }
     }
 
     /// Brings up what early boot needs: all zones but the highest of each node; of that the first sections
@@ -53,7 +45,7 @@ impl<P: Platform> BringUp<'_, P> {
     /// The part of a range that is not put off: it ends at the first section border behind `wanted` frames.
     fn first_sections(&self, range: PfnRange, wanted: PageCount) -> PfnRange {
         let enough = range.start + wanted;
-        let border = Pfn(enough.0.next_multiple_of(self.geometry.section_pages().0));
+        let border = enough.0.checked_next_multiple_of(self.geometry.section_pages().0).map_or(range.end, Pfn);
         PfnRange { start: range.start, end: border.min(range.end) }
     }
 

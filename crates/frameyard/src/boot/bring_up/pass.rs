@@ -61,6 +61,10 @@ impl<P: Platform> BringUp<'_, P> {
         let elapsed_ns = begin.zip(self.platform.clock_ns()).map(|(begin, end)| end - begin);
         let Tally { pages, freed } = &pass.tally;
         let (pages, freed) = (pages.load(Ordering::Relaxed), freed.load(Ordering::Relaxed));
+        if pages == 0 {
+            // Nothing was left: no pass to speak of.
+            return;
+        }
         let done =
             NodeInit { node, threads, jobs: count, pages: PageCount(pages), freed: PageCount(freed), elapsed_ns };
         self.platform.init_progress(InitProgress::NodeDone(done));

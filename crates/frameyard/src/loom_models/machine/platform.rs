@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::ptr::NonNull;
+use std::sync::Mutex;
 use std::vec::Vec;
 
 use loom::thread;
@@ -98,9 +99,9 @@ pub(in crate::loom_models) struct ModelPlatform {
     /// The most workers there can be.
     pub(super) workers: usize,
     /// Refuses memory for the map, as often as this says. No part of the model: only one thread has this platform.
-    pub(super) refusals: std::sync::atomic::AtomicU32,
+    pub(super) refusals: Mutex<u32>,
     /// The last round of the longest wait. As above.
-    pub(super) longest_wait: std::sync::atomic::AtomicU32,
+    pub(super) longest_wait: Mutex<u32>,
     /// What is wrong, and the yard's map and pageblock types, for doing it.
     pub(super) broken: Option<(InitFlaw, MemMap, PageblockMap<'static>)>,
 }
@@ -108,12 +109,12 @@ pub(in crate::loom_models) struct ModelPlatform {
 impl ModelPlatform {
     /// The last round of the longest wait so far.
     pub(in crate::loom_models) fn longest_wait(&self) -> u32 {
-        self.longest_wait.load(std::sync::atomic::Ordering::Relaxed)
+        *self.longest_wait.lock().unwrap()
     }
 
     /// From now on refuses memory for the map, so many times.
     pub(in crate::loom_models) fn refuse(&self, times: u32) {
-        self.refusals.store(times, std::sync::atomic::Ordering::Relaxed);
+        *self.refusals.lock().unwrap() = times;
     }
 
     /// Does what is wrong, when its time has come.
@@ -139,7 +140,8 @@ impl Platform for ModelPlatform {
     }
 
     fn relax(&self, round: u32) {
-        self.longest_wait.fetch_max(round, std::sync::atomic::Ordering::Relaxed);
+        let longest = self.longest_wait().max(round);
+        *self.longest_wait.lock().unwrap() = longest;
         Provided.relax(round);
     }
 
@@ -180,7 +182,7 @@ impl Platform for ModelPlatform {
     }
 
     fn back_map(&self, frames: PfnRange, _address: NonNull<u8>, _bytes: usize) -> Result<(), MapNotBacked> {
-        let left = self.refusals.load(std::sync::atomic::Ordering::Relaxed);
+        let left = *self.refusals.lock().unwrap();
         if left > 0 {
             self.refuse(left - 1);
             return Err(MapNotBacked);

@@ -3,7 +3,7 @@
 use std::boxed::Box;
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::vec::Vec;
 
 use loom::cell::UnsafeCell;
@@ -229,7 +229,7 @@ impl Machine {
             let blocks = PageblockMap::new(self.tables().pageblocks, Pfn(0), self.config().geometry);
             (flaw, self.map_view(), blocks)
         });
-        let [refusals, longest_wait] = [(); 2].map(|()| Mutex::new(0));
+        let [refusals, longest_wait] = [(); 2].map(|()| std::sync::Mutex::new(0));
         ModelPlatform { cpu: CpuId(cpu), locks, workers, refusals, longest_wait, broken }
     }
 

@@ -140,10 +140,8 @@ impl Platform for ModelPlatform {
     }
 
     fn relax(&self, round: u32) {
-        {
-            let mut longest = self.longest_wait.lock().unwrap();
-            *longest = round.max(*longest);
-        }
+        let longest = self.longest_wait().max(round);
+        *self.longest_wait.lock().unwrap() = longest;
         Provided.relax(round);
     }
 

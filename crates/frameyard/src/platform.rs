@@ -62,7 +62,8 @@ pub trait Platform: Sync {
     /// Called between two looks at something busy; `round` counts from 0.
     ///
     /// Must yield to other threads after a bounded number of rounds where the holder may be preempted, and rather sleep
-    /// from some round on: who waits for others gives up after a few thousand rounds.
+    /// from some round on, though not within the first 32: who waits for others gives up after a few thousand rounds,
+    /// who must not sleep after those 32.
     fn relax(&self, round: u32);
 
     /// Where the bytes of a frame (and of those that follow it in its block) are mapped, if they are.

@@ -5,6 +5,7 @@
 //! list has left the zone already, so they are compared when a batch is fetched. (The kernel compares them on
 //! every allocation.)
 
+use super::init::{SHORT_WAIT_ROUNDS, WAIT_ROUNDS};
 use super::{AllocError, Yard};
 use crate::boot::{Poisoning, YardEvent, home_slot};
 use crate::gfp::Gfp;
@@ -47,6 +48,11 @@ impl Request {
 
     fn no_reserves(self) -> Reserves {
         Reserves { cma: self.migrate_type == MigrateType::Movable, ..Reserves::default() }
+    }
+
+    /// How long it waits for memory that somebody else is initialising.
+    fn wait_rounds(self) -> u32 {
+        if self.gfp.contains(Gfp::DIRECT_RECLAIM) { WAIT_ROUNDS } else { SHORT_WAIT_ROUNDS }
     }
 
     fn may_wait(self) -> bool {
@@ -192,7 +198,8 @@ impl<P: Platform> Yard<P> {
             let found = if view.zone.pending.pages_racy().0 == 0 {
                 take(above(), Fallback::Allowed)
             } else {
-                take(above(), Fallback::AfterGrowth).or_else(|| self.grow_and_retry(id, request.order, above, take))
+                take(above(), Fallback::AfterGrowth)
+                    .or_else(|| self.grow_and_retry(id, (request.order, request.wait_rounds()), above, take))
             };
             if let Some(pfn) = found {
                 self.count_placement(id, first);

@@ -11,7 +11,11 @@ use crate::zone::{Fallback, RangeBlocked, Zone};
 
 /// How often who needs memory that others are initialising looks again, before it goes without. Each look is a round
 /// of [`Platform::relax`], which yields and then sleeps; initialising a section takes well under a millisecond.
-const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
+pub(super) const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
+
+/// The same for requests that may not sleep ([`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) is not set): as many as
+/// pause or yield.
+pub(super) const SHORT_WAIT_ROUNDS: u32 = if cfg!(loom) { 2 } else { 32 };
 
 /// Why a part of the memory map could not be brought up. What came up is in use; the rest can be tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -89,10 +93,12 @@ impl<P: Platform> Yard<P> {
                 // They may give it up.
                 match self.bring_up().grow(ZoneId(at as u16)) {
                     Growth::NotBacked(range) => return Err(InitError::MapNotBacked(range)),
-                    Growth::InProgress if !self.wait(zone, &mut round) => match zone.pending.pages_racy() {
-                        PageCount(0) => break,
-                        left => return Err(InitError::Unfinished(left)),
-                    },
+                    Growth::InProgress if !self.wait(zone, &mut round, WAIT_ROUNDS) => {
+                        match zone.pending.pages_racy() {
+                            PageCount(0) => break,
+                            left => return Err(InitError::Unfinished(left)),
+                        }
+                    }
                     Growth::InProgress | Growth::Grew | Growth::Exhausted => {}
                 }
             }
@@ -102,11 +108,11 @@ impl<P: Platform> Yard<P> {
 
     /// Waits a moment for who initialises memory of a zone. `false` where it was long enough, for the caller or for
     /// somebody before him since whom nothing has happened.
-    fn wait(&self, zone: &Zone, round: &mut u32) -> bool {
+    fn wait(&self, zone: &Zone, round: &mut u32, rounds: u32) -> bool {
         if *round == WAIT_ROUNDS {
             zone.pending.set_stalled();
         }
-        if zone.pending.is_stalled() {
+        if zone.pending.is_stalled() || *round >= rounds {
             return false;
         }
         self.platform.relax(*round);
@@ -202,13 +208,14 @@ impl<P: Platform> Yard<P> {
 
     /// Initialises more of a zone, section by section, until `take` finds something, or there is no more to be had.
     ///
-    /// Whoever needs memory that somebody else is initialising waits for it, holding nothing, for a bounded time.
+    /// Whoever needs memory that somebody else is initialising waits for it, holding nothing, for a bounded time: so
+    /// many rounds.
     #[cold]
     #[inline(never)]
     pub(super) fn grow_and_retry<T>(
         &self,
         id: ZoneId,
-        order: Order,
+        (order, rounds): (Order, u32),
         above_watermark: impl Fn() -> bool,
         take: impl Fn(bool, Fallback) -> Option<T>,
     ) -> Option<T> {
@@ -225,7 +232,7 @@ impl<P: Platform> Yard<P> {
             }
             match self.bring_up().grow(id) {
                 Growth::Grew => {}
-                Growth::InProgress if self.wait(zone, &mut round) => {}
+                Growth::InProgress if self.wait(zone, &mut round, rounds) => {}
                 Growth::InProgress | Growth::Exhausted | Growth::NotBacked(_) => break,
             }
             if let Some(taken) = take(above_watermark(), Fallback::AfterGrowth) {

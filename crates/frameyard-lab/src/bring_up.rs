@@ -317,10 +317,13 @@ impl Plan<'_> {
     }
 
     fn phantom(&self, map: Option<PresentMap>) -> Result<HostYard, BringUpError> {
-        let (geometry, mode) = (self.config.geometry, self.config.map_init.mode);
-        let page = self.host.page_size();
-        let written = map_room::written_bytes(self.layout, geometry, mode, self.wholly_written(), page);
-        map_room::check_host(written, self.layout, self.host)?;
+        // What is there already need not be available.
+        if map.is_none() {
+            let (geometry, mode) = (self.config.geometry, self.config.map_init.mode);
+            let page = self.host.page_size();
+            let written = map_room::written_bytes(self.layout, geometry, mode, self.wholly_written(), page);
+            map_room::check_host(written, self.layout, self.host)?;
+        }
         self.build(Backing::Phantom, map)
     }
 

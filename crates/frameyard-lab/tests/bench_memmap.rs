@@ -5,7 +5,7 @@ mod program;
 use program::{assert_refused, frameyard, json, stdout};
 use serde_json::Value;
 
-const KEYS: [&str; 15] = [
+const KEYS: [&str; 14] = [
     "initialiser",
     "content",
     "init_mode",
@@ -13,7 +13,6 @@ const KEYS: [&str; 15] = [
     "threads",
     "frames",
     "map_bytes",
-    "holes",
     "init_ns",
     "bytes_per_s",
     "fault_ns",
@@ -24,10 +23,13 @@ const KEYS: [&str; 15] = [
 ];
 const SMALL: [&str; 9] = ["bench", "memmap", "--map-size", "64M", "--frames", "2^20", "--repeat", "2", "--threads"];
 
-fn rows(options: &[&'static str]) -> Vec<Value> {
-    let line = [&SMALL[..], &["1"], options, &["--json"]].concat();
-    let rows = json(&line)["rows"].as_array().unwrap().clone();
-    for row in &rows {
+fn results(options: &[&'static str]) -> Value {
+    json(&[&SMALL[..], &["1"], options, &["--json"]].concat())
+}
+
+fn rows(results: &Value) -> &[Value] {
+    let rows = results["rows"].as_array().unwrap();
+    for row in rows {
         assert_eq!(row.as_object().unwrap().keys().collect::<Vec<_>>(), KEYS);
     }
     rows
@@ -45,10 +47,11 @@ fn is_measured(row: &Value, key: &str) -> bool {
 
 #[test]
 fn every_combination_is_a_row_and_what_is_not_measured_is_null() {
-    let rows = rows(&[]);
-    // Nine of initialiser and content in each mode, and the two that compare the cuttings.
-    assert_eq!(rows.len(), 9 * 3 + 2);
-    for row in &rows {
+    let results = results(&[]);
+    // Nine of initialiser and content in each mode, cut in two ways where there is something to cut.
+    let (all, fragmented) = (rows(&results), rows(&results["fragmented"]));
+    assert_eq!((all.len(), fragmented.len()), (9 * 5, 2));
+    for row in all.iter().chain(fragmented) {
         let is_lazy = row["init_mode"] == "lazy";
         for key in ["init_ns", "bytes_per_s", "fault_ns"] {
             assert_eq!(is_measured(row, key), !is_lazy, "{key}: {row}");
@@ -59,16 +62,20 @@ fn every_combination_is_a_row_and_what_is_not_measured_is_null() {
         assert!(is_measured(row, "first_alloc_ns") && is_measured(row, "threads"));
         assert_eq!((&row["frames"], &row["map_bytes"]), (&(1 << 20).into(), &(64 << 20).into()));
     }
-    let holes: Vec<&Value> = rows.iter().filter(|row| row["holes"] != 0).map(|row| &row["cutting"]).collect();
-    assert_eq!(holes, ["ranges", "sections"]);
+    let cuttings: Vec<&Value> = fragmented.iter().map(|row| &row["cutting"]).collect();
+    assert_eq!(cuttings, ["ranges", "sections"]);
+    assert_eq!((&results["holes"], &results["fragmented"]["holes"]), (&0.into(), &4096.into()));
 }
 
 #[test]
 fn chosen_axes_give_their_rows_alone() {
-    let rows = rows(&["--initialiser", "stream,two-pass", "--content", "kernel", "--init", "eager", "--holes", "100"]);
+    let options = ["--initialiser", "stream,two-pass", "--content", "kernel", "--init", "eager", "--holes", "100"];
+    let results = results(&[&options[..], &["--cutting", "sections"]].concat());
+    let rows = rows(&results);
     let named: Vec<&Value> = rows.iter().map(|row| &row["initialiser"]).collect();
     assert_eq!(named, ["stream", "two-pass"]);
-    assert!(rows.iter().all(|row| row["content"] == "kernel" && row["init_mode"] == "eager" && row["holes"] == 100));
+    assert!(rows.iter().all(|row| row["content"] == "kernel" && row["init_mode"] == "eager"));
+    assert!(results["holes"] == 100 && results["fragmented"].is_null());
 }
 
 #[test]
@@ -76,7 +83,7 @@ fn the_table_has_a_line_for_each_row() {
     let line = [&SMALL[..], &["1", "--init", "eager,lazy", "--initialiser", "none", "--content", "zero"]].concat();
     let output = frameyard(&line);
     let text = stdout(&output);
-    assert_eq!(text.lines().filter(|line| line.starts_with("none ")).count(), 2, "{text}");
+    assert_eq!(text.lines().filter(|line| line.starts_with("none ")).count(), 3, "{text}");
     assert!(text.starts_with("initialiser ") && text.contains("of limit") && text.contains("64 MiB"), "{text}");
 }
 

@@ -31,7 +31,7 @@ pub struct MemmapArgs {
     pub modes: Vec<InitMode>,
 
     /// How the work is cut into jobs
-    #[arg(long = "cutting", value_name = "HOW", value_delimiter = ',', value_parser = cutting(), default_value = "sections")]
+    #[arg(long = "cutting", value_name = "HOW", value_delimiter = ',', value_parser = cutting(), default_value = "sections,ranges")]
     pub cuttings: Vec<Cutting>,
 
     /// Numbers of threads; lazy rows have one [default: 1,2,4,… up to the CPUs here]
@@ -111,7 +111,7 @@ mod tests {
         let args = read("").unwrap();
         assert_eq!(args.initialisers, Initialiser::ALL);
         assert_eq!((args.contents, args.modes), (MapContent::ALL.to_vec(), InitMode::ALL.to_vec()));
-        assert_eq!((args.cuttings, args.repeat.get(), args.full), (vec![Cutting::Sections], 5, false));
+        assert_eq!((args.cuttings, args.repeat.get(), args.full), (vec![Cutting::Sections, Cutting::Ranges], 5, false));
         assert!(args.threads.is_empty() && args.map_sizes.is_empty() && args.frames.is_empty());
     }
 

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 
 use frameyard_host::HostTopology;
 use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::Failure;
 use crate::cli::MemmapArgs;
@@ -38,7 +38,7 @@ pub(super) fn run(args: &MemmapArgs) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
-    output::print(&Measurements { rows }, &args.output)
+    output::print(&Measurements { rows, holes: args.holes.unwrap_or(0) }, &args.output)
 }
 
 /// A row: medians over its runs; `None` for what is not measured.
@@ -51,6 +51,8 @@ struct Row {
     threads: usize,
     frames: u64,
     map_bytes: u64,
+    /// Frames left out singly: the same for all rows of a table.
+    #[serde(skip)]
     holes: u64,
     init_ns: Option<u64>,
     bytes_per_s: Option<f64>,
@@ -112,6 +114,14 @@ impl Row {
 /// All rows of a run, and how their rates spread.
 struct Measurements {
     rows: Vec<(Row, Option<Spread>)>,
+    /// Of the rows that were asked for; those that compare the cuttings have others.
+    holes: u64,
+}
+
+impl Measurements {
+    fn with_holes(&self, chosen: impl Fn(u64) -> bool) -> Vec<&Row> {
+        self.rows.iter().map(|(row, _)| row).filter(|row| chosen(row.holes)).collect()
+    }
 }
 
 impl Outcome for Measurements {
@@ -124,11 +134,18 @@ impl Outcome for Measurements {
     }
 
     fn totals(&self) -> Map<String, Value> {
-        Map::from_iter([("backing".to_owned(), Value::from("phantom"))])
+        let fragmented = self.with_holes(|holes| holes != self.holes);
+        let holes = fragmented.first().map(|row| row.holes);
+        let fragmented = holes.map(|holes| json!({ "holes": holes, "rows": fragmented }));
+        Map::from_iter([
+            ("backing".to_owned(), Value::from("phantom")),
+            ("holes".to_owned(), self.holes.into()),
+            ("fragmented".to_owned(), fragmented.into()),
+        ])
     }
 
     fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows.iter().map(|(row, _)| row).collect::<Vec<_>>())
+        Rows::of(&self.with_holes(|holes| holes == self.holes))
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {

@@ -104,7 +104,7 @@ impl MemmapArgs {
     fn is_bare(&self) -> bool {
         let all = (&Initialiser::ALL[..], &MapContent::ALL[..], InitMode::ALL);
         self.holes.is_none()
-            && self.cuttings == [Cutting::default()]
+            && Cutting::ALL.iter().all(|cutting| self.cuttings.contains(cutting))
             && (&self.initialisers[..], &self.contents[..], &self.modes[..]) == all
     }
 

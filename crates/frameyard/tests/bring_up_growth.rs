@@ -5,6 +5,7 @@ mod maps;
 
 use std::collections::BTreeSet;
 
+use fixture::random::Random;
 use fixture::{Fixture, Frames, order, run_on};
 use frameyard::{
     ByteSize, CpuId, FrameInfo, FrameState, FreeProblem, Gfp, InitError, InitMode, MapInit, MemoryTable, MigrateType,
@@ -23,21 +24,6 @@ fn one_zone() -> Machine {
 /// One zone of eight whole sections without a hole.
 fn plain() -> Machine {
     Machine { memory: vec![(frames(0x800, 0x1000), NodeId(0))], reserved: Vec::new(), ..machine("holes") }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % end
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
 }
 
 /// Frames on free lists, those not counted that are still to be initialised.
@@ -101,7 +87,7 @@ fn nothing_but_whole_blocks_is_taken_from_other_types_while_memory_is_untouched(
         let machine = if seed % 2 == 0 { one_zone() } else { plain() };
         let yard = machine.bring_up(way(mode));
         yard.set_pcp_sizing(PcpSizing::Fixed(if seed % 3 == 0 { 0 } else { 8 }));
-        let mut random = Random(seed * 0x9e37_79b9);
+        let mut random = Random::new(seed);
         let mut held: Vec<(Pfn, Order)> = Vec::new();
         let blocks = machine.geometry.max_order().pages().0 / machine.geometry.pageblock_order().pages().0;
         while yard.uninitialised_pages().0 > 0 {

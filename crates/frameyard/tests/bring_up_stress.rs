@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread;
 
+use fixture::random::Random;
 use fixture::{Fixture, Frames, MapWatch, order, run_on};
 use frameyard::{
     Cutting, Gfp, InitError, InitJobs, InitMode, Initialiser, MapContent, MapInit, MapNotBacked, NodeId, Order,
@@ -34,25 +35,6 @@ fn town() -> Machine {
         cma,
         zone_limits: ZoneLimits { dma: PhysAddr(0), dma32: PhysAddr(0x1a45 << 12) },
         ..machine("holes")
-    }
-}
-
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % end
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
     }
 }
 

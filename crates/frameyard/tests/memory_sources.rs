@@ -5,6 +5,7 @@ mod maps;
 
 use std::cell::Cell;
 
+use fixture::random::Random;
 use fixture::{HeapRegion, run_on};
 use frameyard::{
     BootError, CpuId, FrameState, InitMode, Layout, MapContent, MapInit, MapNotBacked, MemorySource, NodeId, PageCount,
@@ -12,22 +13,11 @@ use frameyard::{
 };
 use maps::{Machine, frames, machine, machines, small, way};
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % end
-    }
-}
-
 #[test]
 fn what_is_free_is_memory_without_the_reserved_ranges_however_they_lie() {
     run_on(0);
     for seed in 1..60 {
-        let mut random = Random(seed * 0x9e37_79b9);
+        let mut random = Random::new(seed);
         let (mut memory, mut at) = (Vec::new(), 0x100);
         for _ in 0..1 + random.below(12) {
             let start = at + random.below(3) * random.below(70);

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Barrier, Mutex};
 use std::thread;
 
+use fixture::random::Random;
 use fixture::{Fixture, Frames, order};
 use frameyard::{
     ByteSize, CpuId, FreeProblem, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, PcpSizing, Pfn, PfnRange,
@@ -21,25 +22,6 @@ const FIRST: Pfn = Pfn(0x1003);
 const PAGES: u64 = 11_000;
 /// Node 1 begins in the middle of a pageblock.
 const FIRST_NODE_PAGES: u64 = 7_001;
-
-struct Random(u64);
-
-impl Random {
-    fn new(seed: u64) -> Self {
-        Self((seed + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 16) % end
-    }
-
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.below(from.len() as u64) as usize]
-    }
-}
 
 /// A block in somebody's hands, and the mark that its holder wrote to every frame of it.
 #[derive(Clone, Copy)]

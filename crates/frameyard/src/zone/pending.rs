@@ -6,7 +6,8 @@
 //!
 //! Counts change under the zone lock, together with the free lists that the frames join; read without it they are
 //! a moment old. `blocks` and then `pages` change last: whoever finds frames no longer pending finds them free, so that
-//! no request is refused between the two. `cursor` is a hint where to look next, and may be anything; `stalled` spares those who come after somebody who waited in vain the same.
+//! no request is refused between the two. `cursor` is a hint where to look next, and may be anything; `stalled` spares
+//! those who come after somebody who waited in vain the same.
 
 use super::{LockedZone, add_exclusive};
 use crate::platform::Platform;
@@ -14,6 +15,10 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
 
 /// The frames of a zone that are still to be initialised and freed.
+///
+/// Lines of its own: every refill looks at `pages`, which nobody writes any more once the map is up, while counters
+/// beside it go on changing.
+#[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct Pending {
     pages: AtomicU64,

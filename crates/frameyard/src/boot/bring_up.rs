@@ -78,13 +78,28 @@ impl<P: Platform> BringUp<'_, P> {
     /// The section that holds a frame.
     pub(crate) fn section_of(&self, pfn: Pfn) -> PfnRange {
         let pages = self.geometry.section_pages();
-        let start = Pfn(pfn.0 & !(pages.0 - 1));
-        PfnRange::new(start, pages)
+        PfnRange::new(Pfn(pfn.0 & !(pages.0 - 1)), pages)
     }
 
-    pub(crate) fn entry(&self, section: PfnRange) -> SectionEntry {
-        let at = (section.start.0 - self.map.range().start.0) >> self.geometry.section_pages_shift();
+    /// The parts of a range that lie in one section each, ascending.
+    pub(crate) fn sections_in(&self, range: PfnRange) -> impl Iterator<Item = PfnRange> {
+        let mut rest = range;
+        core::iter::from_fn(move || {
+            let section = self.section_of(rest.start);
+            let part = section.intersection(rest);
+            rest.start = section.end;
+            (!part.is_empty()).then_some(part)
+        })
+    }
+
+    /// What is known of the section that holds a frame.
+    pub(crate) fn entry_of(&self, pfn: Pfn) -> SectionEntry {
+        let at = (pfn.0 - self.map.range().start.0) >> self.geometry.section_pages_shift();
         self.tables.section(at as usize)
+    }
+
+    fn blocks(&self) -> PageblockMap<'static> {
+        PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry)
     }
 
     /// Claims and brings up every maximum-order block that a range touches, unless somebody else has. The range lies
@@ -99,16 +114,15 @@ impl<P: Platform> BringUp<'_, P> {
         brought
     }
 
-    /// As [`bring_up`](Self::bring_up), section by section, leaving out those without memory.
+    /// As [`bring_up`](Self::bring_up), section by section, leaving out those without memory. Ends at the first that
+    /// cannot be backed.
     pub(crate) fn bring_up_sections(&self, range: PfnRange) -> Brought {
         let mut brought = Brought::default();
-        let mut at = range.start;
-        while at < range.end && brought.not_backed.is_none() {
-            let section = self.section_of(at);
-            if self.entry(section).is_present() {
-                brought.add(self.bring_up(section.intersection(range)));
+        for part in self.sections_in(range).filter(|part| self.entry_of(part.start).is_present()) {
+            brought.add(self.bring_up(part));
+            if brought.not_backed.is_some() {
+                break;
             }
-            at = section.end;
         }
         brought
     }
@@ -133,12 +147,7 @@ impl<P: Platform> BringUp<'_, P> {
         if self.map.content() == MapContent::Zero {
             self.write_part(run, PageTemplate::ZERO);
         } else {
-            let mut at = run.start;
-            while at < run.end {
-                let part = self.section_of(at).intersection(PfnRange { start: at, end: run.end });
-                self.write_section(part);
-                at = part.end;
-            }
+            self.sections_in(run).for_each(|part| self.write_section(part));
         }
         self.writer.finish();
     }
@@ -181,7 +190,7 @@ impl<P: Platform> BringUp<'_, P> {
     }
 
     fn publish_types(&self, run: PfnRange) {
-        let blocks = PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry);
+        let blocks = self.blocks();
         for (memory, _) in self.tables.ranges_in(run) {
             let mut at = blocks.start_of(memory.start);
             while at < memory.end {
@@ -220,8 +229,7 @@ impl<P: Platform> BringUp<'_, P> {
     }
 
     fn view(&self, id: ZoneId) -> ZoneView<'_, P> {
-        let blocks = PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry);
         let zone = &self.tables.zones[id.index()];
-        ZoneView { id, zone, map: self.map, blocks, geometry: self.geometry, platform: self.platform }
+        ZoneView { id, zone, map: self.map, blocks: self.blocks(), geometry: self.geometry, platform: self.platform }
     }
 }

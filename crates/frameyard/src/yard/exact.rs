@@ -87,8 +87,8 @@ impl<P: Platform> Yard<P> {
         if gfp.contains(Gfp::ZERO) && self.platform.frame_bytes(range.start).is_none() {
             return Err(RangeError::NoFrameBytes(range.start));
         }
-        if !self.is_initialised(range) {
-            self.ensure_initialised(range).map_err(|_| RangeError::NotInitialised(range))?;
+        if !self.ensure_initialised(range) {
+            return Err(RangeError::NotInitialised(range));
         }
         let view = self.zone_view(zone);
         let take = || self.take_initialised(zone, || view.lock().take_range(range, migrate_type));

@@ -6,7 +6,7 @@ use super::Yard;
 use crate::boot::{Grain, Growth, InitMode, PassError, PcpReset};
 use crate::page::FrameState;
 use crate::platform::Platform;
-use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::units::{NodeId, Order, PageCount, PfnRange, ZoneId, ZoneKind};
 use crate::zone::{Fallback, RangeBlocked, Zone};
 
 /// How often who needs memory that others are initialising looks again, before it goes without. Each look is a round
@@ -176,10 +176,8 @@ impl<P: Platform> Yard<P> {
         if range.is_empty() || self.map.range().intersection(range) != range {
             return Err(InitError::OutsideMap(range));
         }
-        for section in self.sections_in(range) {
-            if !bring_up.entry(section).is_present() {
-                return Err(InitError::OutsideMap(section));
-            }
+        if let Some(absent) = bring_up.sections_in(range).find(|part| !bring_up.entry_of(part.start).is_present()) {
+            return Err(InitError::OutsideMap(bring_up.section_of(absent.start)));
         }
         let max_order = self.geometry.max_order();
         let mut block = PfnRange::new(range.start.align_down(max_order), max_order.pages());
@@ -194,16 +192,6 @@ impl<P: Platform> Yard<P> {
             Some(range) => Err(InitError::MapNotBacked(range)),
             None => Ok(brought.freed),
         }
-    }
-
-    fn sections_in(&self, range: PfnRange) -> impl Iterator<Item = PfnRange> {
-        let pages = self.geometry.section_pages();
-        let mut at = Pfn(range.start.0 & !(pages.0 - 1));
-        core::iter::from_fn(move || {
-            let section = PfnRange::new(at, pages);
-            at = section.end;
-            (section.start < range.end).then_some(section)
-        })
     }
 
     /// Initialises more of a zone, section by section, until `take` finds something, or there is no more to be had.
@@ -260,23 +248,25 @@ impl<P: Platform> Yard<P> {
         take()
     }
 
-    /// Sees to it that all memory of a range is initialised; waits for whoever is at it, for a bounded time.
-    pub(super) fn ensure_initialised(&self, range: PfnRange) -> Result<(), InitError> {
+    /// Sees to it that all memory of a range is initialised; waits for whoever is at it, for a bounded time. `false`
+    /// where there is no memory for its page structures, or waiting was in vain.
+    pub(super) fn ensure_initialised(&self, range: PfnRange) -> bool {
         for round in 0..WAIT_ROUNDS {
-            let brought = self.bring_up().bring_up_sections(range);
-            if let Some(range) = brought.not_backed {
-                return Err(InitError::MapNotBacked(range));
-            }
             if self.is_initialised(range) {
-                return Ok(());
+                return true;
             }
-            self.platform.relax(round);
+            if self.bring_up().bring_up_sections(range).not_backed.is_some() {
+                return false;
+            }
+            if round > 0 {
+                self.platform.relax(round - 1);
+            }
         }
-        Err(InitError::MapNotBacked(range))
+        self.is_initialised(range)
     }
 
     /// Whether all memory of a range is initialised.
-    pub(super) fn is_initialised(&self, range: PfnRange) -> bool {
+    fn is_initialised(&self, range: PfnRange) -> bool {
         let blocks = self.pageblocks();
         self.tables.ranges_in(range).all(|(memory, _)| {
             let mut at = blocks.start_of(memory.start);

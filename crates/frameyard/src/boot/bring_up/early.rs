@@ -23,11 +23,11 @@ impl<P: Platform> BringUp<'_, P> {
             let Some(highest) = self.highest_zone(NodeId(node)) else { continue };
             let mut wanted = self.geometry.section_pages();
             for (range, _) in self.tables.ranges().filter(|(_, zone)| zone.node() == NodeId(node) && *zone != highest) {
-                brought.add(self.bring_up_memory(range));
+                brought.add(self.bring_up_sections(range));
             }
             for (range, _) in self.tables.ranges().filter(|(_, zone)| *zone == highest) {
                 let needed = self.first_sections(range, wanted);
-                brought.add(self.bring_up_memory(needed));
+                brought.add(self.bring_up_sections(needed));
                 if needed.end < range.end {
                     break;
                 }
@@ -47,16 +47,5 @@ impl<P: Platform> BringUp<'_, P> {
         let enough = range.start + wanted;
         let border = enough.0.checked_next_multiple_of(self.geometry.section_pages().0).map_or(range.end, Pfn);
         PfnRange { start: range.start, end: border.min(range.end) }
-    }
-
-    fn bring_up_memory(&self, range: PfnRange) -> Brought {
-        let mut brought = Brought::default();
-        let mut at = range.start;
-        while at < range.end {
-            let section = self.section_of(at);
-            brought.add(self.bring_up(section.intersection(range)));
-            at = section.end;
-        }
-        brought
     }
 }

@@ -32,43 +32,35 @@ impl<P: Platform> BringUp<'_, P> {
         let hint = if span.contains(hint) { hint } else { span.start };
         // From the hint to the end, then from the start: the hint may have passed what was given up.
         let parts = [PfnRange { start: hint, end: span.end }, PfnRange { start: span.start, end: hint }];
+        let may_help = |part: &PfnRange| {
+            let entry = self.entry_of(part.start);
+            entry.is_present() && entry.zone().is_none_or(|owner| owner == id)
+        };
+        let claims = self.claims();
         let (mut not_backed, mut refusals) = (None, 0);
-        if parts.into_iter().any(|part| self.grow_within(id, part, &mut not_backed, &mut refusals)) {
-            return Growth::Grew;
+        for part in parts.into_iter().flat_map(|part| self.sections_in(part)).filter(may_help) {
+            let section = self.section_of(part.start);
+            if !claims.has_unclaimed_racy(section) {
+                continue;
+            }
+            let brought = self.bring_up(section);
+            // The next one to come looks here first, unless there is nothing to be had.
+            zone.pending.set_cursor(if brought.not_backed.is_some() { section.end } else { section.start });
+            if brought.freed.0 > 0 {
+                return Growth::Grew;
+            }
+            if brought.not_backed.is_some() {
+                not_backed = not_backed.or(brought.not_backed);
+                refusals += 1;
+                if refusals == MOST_REFUSALS {
+                    break;
+                }
+            }
         }
         match not_backed {
             Some(range) => Growth::NotBacked(range),
             None if zone.pending.pages_racy().0 == 0 => Growth::Exhausted,
             None => Growth::InProgress,
         }
-    }
-
-    /// Whether there was something to bring up. Passes by what cannot be had, and notes the first of it.
-    fn grow_within(&self, id: ZoneId, part: PfnRange, not_backed: &mut Option<PfnRange>, refusals: &mut u32) -> bool {
-        let zone = &self.tables.zones[id.index()];
-        let claims = self.claims();
-        let mut at = part.start;
-        while at < part.end {
-            let section = self.section_of(at);
-            let entry = self.entry(section);
-            let may_help = entry.is_present() && entry.zone().is_none_or(|owner| owner == id);
-            if may_help && claims.has_unclaimed_racy(section) {
-                let brought = self.bring_up(section);
-                // The next one to come looks here first, unless there is nothing to be had.
-                zone.pending.set_cursor(if brought.not_backed.is_some() { section.end } else { section.start });
-                if brought.freed.0 > 0 {
-                    return true;
-                }
-                if brought.not_backed.is_some() {
-                    *not_backed = not_backed.or(brought.not_backed);
-                    *refusals += 1;
-                    if *refusals >= MOST_REFUSALS {
-                        break;
-                    }
-                }
-            }
-            at = section.end;
-        }
-        false
     }
 }

@@ -229,12 +229,7 @@ impl<P: Platform> NodePass<'_, P> {
 
     fn bring_up_by_section(&self, range: PfnRange) -> Brought {
         let mut brought = Brought::default();
-        let mut at = range.start;
-        while at < range.end {
-            let section = self.bring_up.section_of(at);
-            brought.add(self.bring_up_part(section.intersection(PfnRange { start: at, end: range.end })));
-            at = section.end;
-        }
+        self.bring_up.sections_in(range).for_each(|part| brought.add(self.bring_up_part(part)));
         brought
     }
 

@@ -14,6 +14,7 @@ mod size;
 pub use geometry::{Geometry, GeometryError};
 pub use kinds::{MigrateType, ZoneId, ZoneKind};
 pub use names::UnknownName;
+pub(crate) use names::named;
 pub use size::{ByteSize, ParseSizeError};
 
 /// A page frame number: a physical address divided by the page size.

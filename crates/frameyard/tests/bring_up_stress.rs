@@ -221,7 +221,7 @@ fn every_init(mut visit: impl FnMut(MapInit, u64)) {
         for cutting in Cutting::ALL {
             for threads in [1, 2, 4] {
                 seed += 1;
-                visit(init(mode, *cutting, threads, seed), seed);
+                visit(init(mode, cutting, threads, seed), seed);
             }
         }
     }

@@ -182,7 +182,7 @@ fn frame_numbers_may_be_as_large_as_machines_have_them() {
             Machine { memory, reserved: vec![frames(top - 0x90, top - 0x70)], cma: Vec::new(), ..machine("holes") };
         for mode in InitMode::ALL {
             for content in MapContent::ALL {
-                let yard = machine.bring_up(MapInit { content, ..way(*mode) });
+                let yard = machine.bring_up(MapInit { content, ..way(mode) });
                 yard.finish_init().unwrap();
                 assert_eq!(yard.managed_pages(), PageCount(0x305 - 0x20), "{top:#x}, {mode}, {content}");
             }

@@ -1,13 +1,9 @@
 //! When the memory map comes up, by which means, and how the work is spread.
 
-use core::fmt;
-use core::str::FromStr;
-
 use super::BootError;
 use crate::memmap::Initialiser;
 use crate::page::MapContent;
-use crate::units::UnknownName;
-use crate::units::{Geometry, PageCount};
+use crate::units::{Geometry, PageCount, named};
 
 /// When the memory map is initialised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -106,37 +102,6 @@ impl MapInit {
     }
 }
 
-macro_rules! named {
-    ($type:ident, $choices:literal, $($variant:ident => $name:literal),*) => {
-        impl $type {
-            /// All choices.
-            pub const ALL: &'static [Self] = &[$(Self::$variant),*];
-
-            /// The name used on command lines and in tables.
-            #[must_use]
-            pub const fn name(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $name),*
-                }
-            }
-        }
-
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.pad(self.name())
-            }
-        }
-
-        impl FromStr for $type {
-            type Err = UnknownName;
-
-            fn from_str(text: &str) -> Result<Self, UnknownName> {
-                Self::ALL.iter().copied().find(|choice| choice.name() == text).ok_or(UnknownName { choices: $choices })
-            }
-        }
-    };
-}
-
-named!(InitMode, "eager, deferred, lazy", Eager => "eager", Deferred => "deferred", Lazy => "lazy");
-named!(Cutting, "ranges, sections", Ranges => "ranges", Sections => "sections");
-named!(PcpReset, "off, on", Off => "off", On => "on");
+named!(InitMode: Eager => "eager", Deferred => "deferred", Lazy => "lazy");
+named!(Cutting: Ranges => "ranges", Sections => "sections");
+named!(PcpReset: Off => "off", On => "on");

@@ -1,10 +1,7 @@
 //! By which means the pages of a fresh memory map are written.
 
-use core::fmt;
-use core::str::FromStr;
-
 use crate::page::MapContent;
-use crate::units::UnknownName;
+use crate::units::named;
 
 /// How the pages of the memory map are written when they come up. For one content all leave the same bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -23,21 +20,6 @@ pub enum Initialiser {
 }
 
 impl Initialiser {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::None, Self::TwoPass, Self::MemsetPerPage, Self::StoresPerPage, Self::Stream];
-
-    /// The name used on command lines and in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::None => "none",
-            Self::TwoPass => "two-pass",
-            Self::MemsetPerPage => "memset-per-page",
-            Self::StoresPerPage => "stores-per-page",
-            Self::Stream => "stream",
-        }
-    }
-
     /// Whether it can write that content.
     #[must_use]
     pub const fn can_write(self, content: MapContent) -> bool {
@@ -45,17 +27,7 @@ impl Initialiser {
     }
 }
 
-impl FromStr for Initialiser {
-    type Err = UnknownName;
-
-    fn from_str(text: &str) -> Result<Self, UnknownName> {
-        let choices = "none, two-pass, memset-per-page, stores-per-page, stream";
-        Self::ALL.into_iter().find(|choice| choice.name() == text).ok_or(UnknownName { choices })
-    }
-}
-
-impl fmt::Display for Initialiser {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
+named!(
+    Initialiser: None => "none", TwoPass => "two-pass", MemsetPerPage => "memset-per-page",
+    StoresPerPage => "stores-per-page", Stream => "stream"
+);

@@ -1,10 +1,7 @@
 //! What a page holds before anything begins there.
 
-use core::fmt;
-use core::str::FromStr;
-
 use super::PAYLOAD_WORDS;
-use crate::units::{UnknownName, ZoneId};
+use crate::units::{ZoneId, named};
 
 /// What a page holds before anything begins there.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -17,20 +14,6 @@ pub enum MapContent {
 }
 
 impl MapContent {
-    /// Both.
-    pub const ALL: [Self; 2] = [Self::Zero, Self::Kernel];
-
-    /// The name used on command lines and in tables.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Zero => "zero",
-            Self::Kernel => "kernel",
-        }
-    }
-}
-
-impl MapContent {
     /// The words of a page in which nothing begins, as they stand in memory: of a frame in that section and zone.
     #[must_use]
     pub fn words(self, section: u64, zone: ZoneId) -> [u64; 8] {
@@ -38,20 +21,7 @@ impl MapContent {
     }
 }
 
-impl FromStr for MapContent {
-    type Err = UnknownName;
-
-    fn from_str(text: &str) -> Result<Self, UnknownName> {
-        let choices = "zero, kernel";
-        Self::ALL.into_iter().find(|choice| choice.name() == text).ok_or(UnknownName { choices })
-    }
-}
-
-impl fmt::Display for MapContent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.name())
-    }
-}
+named!(MapContent: Zero => "zero", Kernel => "kernel");
 
 /// How many 8-byte words a page has.
 pub(crate) const WORDS: usize = 2 + PAYLOAD_WORDS;

@@ -15,3 +15,39 @@ impl fmt::Display for UnknownName {
 }
 
 impl core::error::Error for UnknownName {}
+
+/// Gives an enumeration its list of choices, and the names by which they go on command lines and in tables.
+macro_rules! named {
+    ($type:ident: $first:ident => $first_name:literal $(, $variant:ident => $name:literal)*) => {
+        impl $type {
+            /// All choices.
+            pub const ALL: [Self; [$first_name $(, $name)*].len()] = [Self::$first $(, Self::$variant)*];
+
+            /// The name used on command lines and in tables.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self {
+                    Self::$first => $first_name,
+                    $(Self::$variant => $name),*
+                }
+            }
+        }
+
+        impl core::fmt::Display for $type {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                f.pad(self.name())
+            }
+        }
+
+        impl core::str::FromStr for $type {
+            type Err = $crate::units::UnknownName;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                let unknown = $crate::units::UnknownName { choices: concat!($first_name $(, ", ", $name)*) };
+                Self::ALL.into_iter().find(|choice| choice.name() == text).ok_or(unknown)
+            }
+        }
+    };
+}
+
+pub(crate) use named;

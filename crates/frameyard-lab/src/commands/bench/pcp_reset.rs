@@ -32,7 +32,7 @@ pub(super) fn run(args: &PcpResetArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for &zone_size in &args.zone_sizes {
         for cpus in &args.cpus {
-            for &reset in PcpReset::ALL {
+            for reset in PcpReset::ALL {
                 let case = Case { reset, cpus: cpus.get(), zone_size, pages: args.pages.get() };
                 rows.push(case.count(&host)?);
                 bar.inc(1);

@@ -102,7 +102,7 @@ impl Sweep {
 impl MemmapArgs {
     /// Whether all ways are swept, so that the rows that compare the cuttings belong to it.
     fn is_bare(&self) -> bool {
-        let all = (&Initialiser::ALL[..], &MapContent::ALL[..], InitMode::ALL);
+        let all = (&Initialiser::ALL[..], &MapContent::ALL[..], &InitMode::ALL[..]);
         self.holes.is_none()
             && Cutting::ALL.iter().all(|cutting| self.cuttings.contains(cutting))
             && (&self.initialisers[..], &self.contents[..], &self.modes[..]) == all
@@ -127,7 +127,7 @@ impl MemmapArgs {
 
 /// Two rows that differ in the cutting alone, on memory full of holes.
 fn fragmented(args: &MemmapArgs, place: Place) -> Vec<Case> {
-    let cases = args.cases(place, Cutting::ALL, USUAL_HOLES);
+    let cases = args.cases(place, &Cutting::ALL, USUAL_HOLES);
     let is_best = |case: &&Case| case.initialiser == Initialiser::Stream && case.mode == InitMode::Deferred;
     let chosen = cases.iter().rev().find(is_best).or(cases.last()).copied();
     let with = |cutting: &Cutting| chosen.map(|case| Case { cutting: *cutting, ..case });
@@ -223,7 +223,7 @@ mod tests {
                 for initialiser in Initialiser::ALL {
                     let rows = sweep
                         .cases()
-                        .filter(|case| (case.mode, case.content, case.initialiser) == (*mode, content, initialiser));
+                        .filter(|case| (case.mode, case.content, case.initialiser) == (mode, content, initialiser));
                     assert_eq!(rows.count() > 0, initialiser.can_write(content), "{mode} {content} {initialiser}");
                 }
             }

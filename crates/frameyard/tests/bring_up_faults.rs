@@ -17,9 +17,9 @@ use frameyard::{
     MapContent, MapInit, MapNotBacked, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, PhysAddr, RangeError,
     ZoneLimits,
 };
-use maps::{Machine, frames, give_back, machine, machines, pages_at_rest, reference, take_everything, way};
-
-const LATE: [InitMode; 2] = [InitMode::Deferred, InitMode::Lazy];
+use maps::{
+    LATE, Machine, frames, give_back, machine, machines, pages_at_rest, plain, reference, take_everything, way,
+};
 
 /// Fails where `work` does not come to its end. How long it takes decides nothing else.
 fn watchdog(work: impl FnOnce() + Send + 'static) {
@@ -34,11 +34,6 @@ fn watchdog(work: impl FnOnce() + Send + 'static) {
     if let Err(panic) = worker.join() {
         std::panic::resume_unwind(panic);
     }
-}
-
-/// One zone of eight whole sections.
-fn plain() -> Machine {
-    Machine { memory: vec![(frames(0x800, 0x1000), NodeId(0))], reserved: Vec::new(), ..machine("holes") }
 }
 
 /// Two nodes of four sections each.
@@ -399,14 +394,14 @@ fn jobs_that_make_no_sense_are_refused() {
     let with = |jobs| MapInit { jobs, ..way(InitMode::Eager) };
     for mode in InitMode::ALL {
         for threads in [0, 5, usize::MAX] {
-            let init = MapInit { mode: *mode, ..with(InitJobs { threads: Some(threads), ..InitJobs::default() }) };
+            let init = MapInit { mode, ..with(InitJobs { threads: Some(threads), ..InitJobs::default() }) };
             assert_eq!(refused(&plain(), init), BootError::BadThreads { threads, cpus: 4 });
         }
         for alignment in [0, 1, 16, 33, 96, 0x101, u64::MAX].map(PageCount) {
-            let init = MapInit { mode: *mode, ..with(InitJobs { alignment: Some(alignment), ..InitJobs::default() }) };
+            let init = MapInit { mode, ..with(InitJobs { alignment: Some(alignment), ..InitJobs::default() }) };
             assert_eq!(refused(&plain(), init), BootError::BadAlignment { alignment, least: block });
         }
-        let init = MapInit { mode: *mode, initialiser: Initialiser::None, ..with(InitJobs::default()) };
+        let init = MapInit { mode, initialiser: Initialiser::None, ..with(InitJobs::default()) };
         assert_eq!(refused(&plain(), init), BootError::ContentNotWritten(MapContent::Kernel));
     }
 }
@@ -422,7 +417,7 @@ fn jobs_as_large_and_as_small_as_can_be_bring_up_everything() {
             for alignment in [None, Some(least), Some(PageCount(1 << 40)), Some(PageCount(1 << 63))] {
                 for min_chunk in [None, Some(0), Some(1), Some(block + 1), Some(u64::MAX)] {
                     let min_chunk = min_chunk.map(PageCount);
-                    let jobs = InitJobs { cutting: *cutting, threads: Some(3), alignment, min_chunk };
+                    let jobs = InitJobs { cutting, threads: Some(3), alignment, min_chunk };
                     let yard = machine.bring_up(MapInit { jobs, ..way(InitMode::Eager) });
                     assert_eq!(yard.managed_pages(), expected.managed_pages(), "{}, {jobs:?}", machine.name);
                     let late = machine.bring_up(MapInit { jobs, ..way(InitMode::Deferred) });

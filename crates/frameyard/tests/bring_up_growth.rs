@@ -12,24 +12,11 @@ use frameyard::{
     NodeId, Order, PageCount, PcpSizing, Pfn, PfnRange, Poisoning, RangeError, WatermarkOptions, YardConfig,
     ZoneLimits,
 };
-use maps::{Machine, frames, give_back, machine, machines, take_everything, way};
-
-const LATE: [InitMode; 2] = [InitMode::Deferred, InitMode::Lazy];
+use maps::{LATE, Machine, frames, give_back, listed, machine, machines, plain, take_everything, way};
 
 /// One zone with holes and reserved frames.
 fn one_zone() -> Machine {
     machine("holes")
-}
-
-/// One zone of eight whole sections without a hole.
-fn plain() -> Machine {
-    Machine { memory: vec![(frames(0x800, 0x1000), NodeId(0))], reserved: Vec::new(), ..machine("holes") }
-}
-
-/// Frames on free lists, those not counted that are still to be initialised.
-fn listed(yard: &Fixture) -> u64 {
-    let pending = if yard.init_mode() == InitMode::Lazy { yard.uninitialised_pages().0 } else { 0 };
-    yard.zones().map(|zone| zone.free.0).sum::<u64>() - pending
 }
 
 #[test]
@@ -333,7 +320,7 @@ fn poisoned_frames_come_up_poisoned() {
     run_on(0);
     let machine = Machine { memory: vec![(frames(0x805, 0xd02), NodeId(0))], ..one_zone() };
     for mode in InitMode::ALL {
-        let config = YardConfig { poisoning: Poisoning::On, ..machine.config(way(*mode)) };
+        let config = YardConfig { poisoning: Poisoning::On, ..machine.config(way(mode)) };
         let yard = Fixture::new(&machine.table(), &config, Frames::Real);
         let byte = |pfn: Pfn| first_byte(&yard, pfn);
         let range = yard.alloc_range(frames(0xb05, 0xb15), Gfp::KERNEL).unwrap();

@@ -6,24 +6,9 @@ mod maps;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
-use fixture::{Fixture, Moment, TestPlatform, run_on};
-use frameyard::{
-    Access, Cutting, FrameState, Gfp, InitJobs, InitMode, MapInit, NodeId, Order, PageCount, Pfn, PfnRange, Yard,
-};
-use maps::{Machine, frames, give_back, machine, way};
-
-const LATE: [InitMode; 2] = [InitMode::Deferred, InitMode::Lazy];
-
-/// One zone of eight whole sections without a hole.
-fn plain() -> Machine {
-    Machine { memory: vec![(frames(0x800, 0x1000), NodeId(0))], reserved: Vec::new(), ..machine("holes") }
-}
-
-/// Frames on free lists, those not counted that are still to be initialised.
-fn listed(yard: &Fixture) -> u64 {
-    let pending = if yard.init_mode() == InitMode::Lazy { yard.uninitialised_pages().0 } else { 0 };
-    yard.zones().map(|zone| zone.free.0).sum::<u64>() - pending
-}
+use fixture::{Moment, TestPlatform, run_on};
+use frameyard::{Access, Cutting, FrameState, Gfp, InitJobs, MapInit, NodeId, Order, PageCount, Pfn, PfnRange, Yard};
+use maps::{LATE, Machine, frames, give_back, listed, plain, way};
 
 #[test]
 fn nobody_may_look_at_pages_before_all_of_them_are_written_and_reserved_ones_tagged() {

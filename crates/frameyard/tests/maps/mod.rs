@@ -11,6 +11,9 @@ use frameyard::{
 
 use crate::fixture::{Fixture, Frames, MapWatch};
 
+/// The modes in which something is left to initialise after the yard's creation.
+pub const LATE: [InitMode; 2] = [InitMode::Deferred, InitMode::Lazy];
+
 /// What a yard is created from.
 #[derive(Clone, Debug)]
 pub struct Machine {
@@ -222,8 +225,8 @@ pub fn ways(content: MapContent) -> Vec<MapInit> {
         for mode in InitMode::ALL {
             for cutting in Cutting::ALL {
                 for threads in [Some(1), Some(2), Some(4), None] {
-                    let jobs = InitJobs { cutting: *cutting, threads, ..InitJobs::default() };
-                    ways.push(MapInit { mode: *mode, content, initialiser, jobs, ..MapInit::default() });
+                    let jobs = InitJobs { cutting, threads, ..InitJobs::default() };
+                    ways.push(MapInit { mode, content, initialiser, jobs, ..MapInit::default() });
                 }
             }
         }
@@ -269,4 +272,15 @@ pub fn pages_at_rest(fixture: &Fixture, range: PfnRange) -> Vec<(Pfn, [u64; 8])>
         (pfn, words)
     };
     (range.start.0..range.end.0).map(|pfn| page(Pfn(pfn))).collect()
+}
+
+/// One zone of eight whole sections without a hole.
+pub fn plain() -> Machine {
+    Machine { memory: vec![(frames(0x800, 0x1000), NodeId(0))], reserved: Vec::new(), ..machine("holes") }
+}
+
+/// Frames on free lists, those not counted that are still to be initialised.
+pub fn listed(yard: &Fixture) -> u64 {
+    let pending = if yard.init_mode() == InitMode::Lazy { yard.uninitialised_pages().0 } else { 0 };
+    yard.zones().map(|zone| zone.free.0).sum::<u64>() - pending
 }

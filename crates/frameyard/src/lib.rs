@@ -11,10 +11,12 @@ mod boot;
 mod control;
 mod gfp;
 mod job;
+mod lock;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod memblock;
 mod memmap;
+mod owner;
 mod page;
 mod platform;
 mod report;
@@ -29,12 +31,16 @@ pub use boot::{
 };
 pub use gfp::Gfp;
 pub use job::{JobError, ParallelJob, RunError};
+pub use lock::{LockCounters, LockHold, LockUse};
 pub use memblock::{
     AllocDirection, EarlyBlock, EarlyMemory, EarlyRequest, FreeRanges, Memblock, MemblockError, MovableNodes,
     NodeChoice, NodeFilter, NothingMapped, PfnRanges, Region, RegionFlags, RegionList,
 };
 pub use memmap::Initialiser;
-pub use page::{FrameState, MapContent, PAGE_WORDS, Page, PageWord, Tag};
+pub use owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, ReclaimRequest, Reclaimer};
+pub use page::{
+    CountedPage, Counts, FrameLink, FrameState, MapContent, PAGE_WORDS, Page, PageWord, ReferenceUnderflow, Tag,
+};
 pub use platform::{Access, Contention, InitProgress, LockId, MapNotBacked, NodeInit, Platform, WorkerPanicked};
 pub use report::{
     GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent,
@@ -45,8 +51,8 @@ pub use units::{
     PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
 };
 pub use yard::{
-    AllocError, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, RangeError, RawRegion,
-    ValidateError, Yard, ZoneStatistics,
+    Adoption, AllocError, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, RangeError,
+    RawRegion, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
     HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,

@@ -14,11 +14,13 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, Order, Pfn, ZoneId};
 
 pub(crate) mod content;
+mod counted;
 mod words;
 
 pub use content::MapContent;
 pub(crate) use content::PageTemplate;
 
+pub use counted::{CountedPage, Counts, ReferenceUnderflow};
 pub use words::{PAGE_WORDS, PageWord};
 
 /// What a frame is, right now. A frame is in exactly one state at a time.
@@ -49,11 +51,13 @@ pub enum FrameState {
     Owned = 10,
     /// Its page structure is not initialised yet. Never stands in a page: there is no page to look at.
     Uninitialised = 11,
+    /// Head of an allocated block whose owner counts its users ([`CountedPage`]): the last one frees it.
+    Counted = 12,
 }
 
 impl FrameState {
     /// All states, by number.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Interior,
         Self::Reserved,
         Self::BuddyFree,
@@ -66,6 +70,7 @@ impl FrameState {
         Self::Offline,
         Self::Owned,
         Self::Uninitialised,
+        Self::Counted,
     ];
 
     /// The name used in tables and messages.
@@ -84,6 +89,7 @@ impl FrameState {
             Self::Offline => "offline",
             Self::Owned => "owned",
             Self::Uninitialised => "uninitialised",
+            Self::Counted => "counted",
         }
     }
 }
@@ -209,6 +215,19 @@ impl fmt::Debug for Tag {
 
 /// How many free words a page has behind tag and links.
 pub(crate) const PAYLOAD_WORDS: usize = 6;
+/// The payload word that names zone and section in kernel-like content.
+pub(crate) const IDENTITY: usize = 0;
+/// The payload word with the counts of references (low half) and mappings (high half), each relative to the map's content.
+///
+/// References differ from zero in no state but [`FrameState::Counted`]. So whoever has found a page by number may try to
+/// take a reference whatever has become of it since.
+pub(crate) const COUNTS: usize = 1;
+/// The payload word that says what a counted block is to its owner: its kind in bits 0–7, the rest as the kind wants it.
+pub(crate) const OWNER: usize = 2;
+/// The payload word that says where in its object a counted block is.
+pub(crate) const INDEX: usize = 3;
+/// The first of two payload words that a counted block's owner may use as it likes.
+pub(crate) const SPARE: usize = 4;
 
 /// The structure of one page frame: 64 bytes, a cache line of its own. See [`PAGE_WORDS`] for each word's uses.
 #[repr(C, align(64))]
@@ -216,11 +235,14 @@ pub(crate) const PAYLOAD_WORDS: usize = 6;
 pub struct Page {
     /// [`Tag`]: what begins here.
     tag: AtomicU64,
-    /// Buddy-free: the next block on the list. Packed batch: the next batch of the chain. 0: none.
+    /// Buddy-free: the next block on the list. Packed batch: the next batch of the chain. Counted: its owner's. 0: none.
     next: AtomicU32,
-    /// Buddy-free: the previous block on the list (0: none). Packed batch: how many frames it has.
+    /// Buddy-free: the previous block on the list (0: none). Packed batch: how many frames it has. Counted: its owner's.
     prev: AtomicU32,
-    /// Packed batch: twelve frame indices. In every other state what the map's content says: zero, or kernel-like.
+    /// Identity, counts, owner, index and two words more: see [`IDENTITY`], [`COUNTS`], [`OWNER`], [`INDEX`] and [`SPARE`].
+    ///
+    /// Packed batch: ten frame indices, in every word but the counts. Counted: the counts of users; owner, index and the
+    /// spare words are its owner's. In every other state what the map's content says: zero, or kernel-like.
     ///
     /// Kernel-like content is the same from bring-up on, whatever begins at the frame:
     ///
@@ -260,11 +282,30 @@ impl fmt::Debug for Page {
 }
 
 /// A frame's place in the memory map plus one, so that 0 can mean "none"; what links and lists hold.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Link(pub(crate) u32);
+///
+/// The same in every view of a yard: [`Yard::link`](crate::Yard::link) and [`Yard::linked`](crate::Yard::linked) translate.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct FrameLink(pub(crate) u32);
 
-impl Link {
-    pub(crate) const NONE: Self = Self(0);
+pub(crate) use FrameLink as Link;
+
+impl FrameLink {
+    /// No frame.
+    pub const NONE: Self = Self(0);
+
+    /// The number, to be kept in a word.
+    #[inline(always)]
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The link with that number.
+    #[inline(always)]
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
 }
 
 /// Access to the page structure of one frame.
@@ -353,6 +394,12 @@ impl<'a, P: Platform> PageRef<'a, P> {
     #[inline(always)]
     pub(crate) fn set_payload(&self, word: usize, value: u64) {
         self.words(Access::Write).payload[word].store(value, Ordering::Relaxed);
+    }
+
+    /// A payload word itself, for who changes it together with others.
+    #[inline(always)]
+    fn payload_word(&self, word: usize, access: Access) -> &'a AtomicU64 {
+        &self.words(access).payload[word]
     }
 
     /// Whether every word but the tag is as when the page was initialised, as in every state that uses no other word.

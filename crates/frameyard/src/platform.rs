@@ -17,6 +17,18 @@ pub enum LockId {
     Zone(ZoneId),
     /// The lock of one CPU's lists in one zone.
     PerCpu(ZoneId, CpuId),
+    /// The lock of a shard of a node's lists of used pages.
+    Lru(NodeId, u16),
+    /// The lock of one CPU's batch of pages on their way to such a list.
+    LruBatch(CpuId),
+    /// The readers-writer lock of an address space's map.
+    Space(u32),
+    /// The lock of one page of page tables.
+    PageTable(Pfn),
+    /// The lock of a table of owners' small objects, by its kind.
+    Objects(u32),
+    /// The lock of a cached file.
+    File(u32),
 }
 
 /// How a cache line is about to be used.
@@ -145,6 +157,13 @@ pub trait Platform: Sync {
 
     /// A clock that only rises, in ns; `None` where there is none. Nothing is decided by it.
     fn clock_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// The clock by which locks are timed, in ns; `None`, as by default, while they are not. Asked twice for each time
+    /// a lock is taken that keeps counters.
+    #[inline(always)]
+    fn lock_clock_ns(&self) -> Option<u64> {
         None
     }
 

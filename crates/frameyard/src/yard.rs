@@ -19,6 +19,7 @@ use crate::zone::{PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
 mod bulk;
+mod counted;
 mod drain;
 mod error;
 mod exact;
@@ -28,6 +29,7 @@ mod init;
 mod statistics;
 mod validate;
 
+pub use counted::Adoption;
 pub use error::{AllocError, FreeError, FreeProblem, RangeError};
 pub use frames::Frames;
 pub use init::InitError;

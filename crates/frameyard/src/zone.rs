@@ -31,9 +31,10 @@
 use core::fmt;
 
 use crate::control::AllAtomic;
+use crate::lock::{LockCounters, LockHold, LockLine};
 use crate::memmap::MemMap;
 use crate::page::PageRef;
-use crate::platform::{Contention, LockId, Platform};
+use crate::platform::{LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 
@@ -97,10 +98,8 @@ pub(crate) struct ZoneFacts {
 /// Event counters of a zone, changed under its lock alone (so a plain load and store each).
 #[derive(Default)]
 pub(crate) struct ZoneEvents {
-    /// Times the lock was taken.
-    pub(crate) acquisitions: AtomicU64,
-    /// Times somebody held it when it was asked for.
-    pub(crate) contended: AtomicU64,
+    /// How the lock was taken.
+    pub(crate) lock: LockCounters,
     /// Frames that crossed the lock: left the free lists for good, or came back to them.
     pub(crate) pages_moved: AtomicU64,
     /// Allocations served from another type's blocks.
@@ -143,11 +142,6 @@ pub(crate) struct Zone {
     pub(crate) pending: pending::Pending,
     areas: [FreeArea; ORDER_SLOTS],
 }
-
-/// The lock word alone on its line: waiters that look at it disturb nothing.
-#[repr(C, align(64))]
-#[derive(Default)]
-struct LockLine(AtomicU32);
 
 // SAFETY: atomics and arrays of atomics alone; all-zero is an empty zone.
 unsafe impl AllAtomic for Zone {}
@@ -280,12 +274,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// Takes the zone lock.
     pub(crate) fn lock(self) -> LockedZone<'a, P> {
         let guard = self.platform.guard();
-        let contention = self.platform.lock(LockId::Zone(self.id), &self.zone.lock.0);
-        add_exclusive(&self.zone.events.acquisitions, 1);
-        if contention == Contention::Contended {
-            add_exclusive(&self.zone.events.contended, 1);
-        }
-        LockedZone { view: self, free_change: 0, cma_change: 0, brought_in: 0, _guard: guard }
+        let hold = self.zone.events.lock.lock(self.platform, LockId::Zone(self.id), &self.zone.lock.0);
+        LockedZone { view: self, free_change: 0, cma_change: 0, brought_in: 0, hold, _guard: guard }
     }
 }
 
@@ -302,6 +292,7 @@ pub(crate) struct LockedZone<'a, P: Platform> {
     cma_change: u64,
     /// How many frames are pending no more.
     brought_in: u64,
+    hold: LockHold,
     _guard: P::Guard,
 }
 
@@ -361,6 +352,7 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
     #[inline]
     fn drop(&mut self) {
         self.publish_counts();
-        self.view.platform.unlock(LockId::Zone(self.view.id), &self.view.zone.lock.0);
+        let ZoneView { id, zone, platform, .. } = self.view;
+        zone.events.lock.unlock(platform, LockId::Zone(id), &zone.lock.0, self.hold);
     }
 }

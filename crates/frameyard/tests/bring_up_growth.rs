@@ -426,7 +426,7 @@ fn memory_that_makes_no_block_of_an_order_does_not_pass_for_one() {
     // Every second frame is reserved.
     let reserved = (0x800..0x1000).step_by(2).map(|pfn| frames(pfn, pfn + 1)).collect();
     let yard = Machine { reserved, ..plain() }.bring_up(way(InitMode::Lazy));
-    let locked = || yard.zones().map(|zone| zone.lock_acquisitions).sum::<u64>();
+    let locked = || yard.zones().map(|zone| zone.lock.acquisitions).sum::<u64>();
     let before = locked();
     for at in [1, 3, 5].map(order) {
         assert!(yard.alloc(at, Gfp::NOWAIT).is_err());

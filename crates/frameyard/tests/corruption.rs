@@ -305,7 +305,7 @@ fn words_that_should_be_zero_are_found() {
     check(&[
         (
             "inside a held block",
-            |s| s.word(s.block + PageCount(31), "payload").write(1u64),
+            |s| s.word(s.block + PageCount(31), "owner").write(1u64),
             |s| inside(s.block + PageCount(31), s.block),
         ),
         (
@@ -325,7 +325,7 @@ fn words_that_should_be_zero_are_found() {
         ),
         (
             "the payload of a free frame",
-            |s| s.word(s.free[1], "payload").write(1u64),
+            |s| s.word(s.free[1], "owner").write(1u64),
             |s| Expected::Error(ValidateError::WordsNotZero(s.free[1], FrameState::BuddyFree)),
         ),
     ]);

@@ -165,5 +165,5 @@ fn allocation_part<P: Platform>(yard: &Yard<P>, order: Order) -> Result<f64, Tas
 /// Acquisitions of all zone locks, and frames that crossed them.
 fn lock_counts<P: Platform>(yard: &Yard<P>) -> (u64, u64) {
     yard.zones()
-        .fold((0, 0), |(acquisitions, pages), zone| (acquisitions + zone.lock_acquisitions, pages + zone.pages_moved))
+        .fold((0, 0), |(acquisitions, pages), zone| (acquisitions + zone.lock.acquisitions, pages + zone.pages_moved))
 }

@@ -29,12 +29,14 @@ pub(super) enum HeaderWord {
     Drains,
     /// What the memory map's pages hold, and who writes them: `Initialiser` and `MapContent`.
     MapInit,
+    /// Frame at which owners find their state, plus 1; 0 for none.
+    Anchor,
     FirstSpan = 16,
 }
 
 pub(super) const HEADER_WORDS: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
-pub(super) const VERSION: u64 = 2;
+pub(super) const VERSION: u64 = 3;
 
 /// Which table.
 #[derive(Clone, Copy)]
@@ -286,6 +288,20 @@ impl Tables {
     /// How often an event of the whole yard has happened.
     pub(crate) fn counted(&self, event: YardEvent) -> u64 {
         self.word(event.word()).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn anchor(&self) -> Option<Pfn> {
+        // Acquire: pairs with the Release in `set_anchor`.
+        self.word(HeaderWord::Anchor).load(Ordering::Acquire).checked_sub(1).map(Pfn)
+    }
+
+    pub(crate) fn set_anchor(&self, from: Option<Pfn>, to: Option<Pfn>) -> Result<(), Option<Pfn>> {
+        let bits = |pfn: Option<Pfn>| pfn.map_or(0, |pfn| pfn.0 + 1);
+        // Release: who finds the anchor sees what was written there before. Pairs with the Acquire in `anchor`.
+        self.word(HeaderWord::Anchor)
+            .compare_exchange(bits(from), bits(to), Ordering::AcqRel, Ordering::Acquire)
+            .map(|_| ())
+            .map_err(|found| found.checked_sub(1).map(Pfn))
     }
 
     pub(crate) fn poisoning(&self) -> super::Poisoning {

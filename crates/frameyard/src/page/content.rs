@@ -21,6 +21,20 @@ impl MapContent {
     }
 }
 
+impl MapContent {
+    /// What the word of counts holds where there is neither a reference nor a mapping.
+    #[inline(always)]
+    pub(crate) const fn no_users(self) -> u64 {
+        match self {
+            Self::Zero => 0,
+            Self::Kernel => NO_MAPPINGS,
+        }
+    }
+}
+
+/// A map count as the kernel keeps it begins at -1.
+const NO_MAPPINGS: u64 = (u32::MAX as u64) << 32;
+
 named!(MapContent: Zero => "zero", Kernel => "kernel");
 
 /// How many 8-byte words a page has.
@@ -29,9 +43,9 @@ pub(crate) const WORDS: usize = 2 + PAYLOAD_WORDS;
 ///
 /// Both words that are not zero stand in the first half of the line: on an AMD EPYC of the Zen 4 family streaming
 /// stores write 56 GB/s of lines whose second half is zero, and 28 GB/s of lines where anything there is not.
-pub(crate) const IDENTITY: usize = 2;
+pub(crate) const IDENTITY: usize = WORDS - PAYLOAD_WORDS + super::IDENTITY;
 /// The word that holds the counts of a page of kernel-like content.
-pub(crate) const COUNTS: usize = 3;
+pub(crate) const COUNTS: usize = WORDS - PAYLOAD_WORDS + super::COUNTS;
 
 /// The eight words of a page before anything begins there; constant over a range of frames.
 ///
@@ -54,7 +68,7 @@ impl PageTemplate {
             MapContent::Zero => {}
             MapContent::Kernel => {
                 words[IDENTITY] = zone.map_or(0, |zone| u64::from(zone.0) + 1) | section << 32;
-                words[COUNTS] = u64::from(u32::MAX) << 32;
+                words[COUNTS] = NO_MAPPINGS;
             }
         }
         Self(words)

@@ -2,7 +2,7 @@
 
 use core::mem::{offset_of, size_of};
 
-use super::{FrameState, PAYLOAD_WORDS, Page};
+use super::{COUNTS, FrameState, IDENTITY, INDEX, OWNER, PAYLOAD_WORDS, Page, SPARE};
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// One word of a [`Page`] and what it holds, state by state.
@@ -27,17 +27,21 @@ impl PageWord {
 }
 
 /// Every word of a [`Page`], in order, from the real offsets.
-pub const PAGE_WORDS: [PageWord; 4] = [
+pub const PAGE_WORDS: [PageWord; 8] = [
     PageWord { name: "tag", offset: offset_of!(Page, tag), size: size_of::<AtomicU64>(), uses: tag },
     PageWord { name: "next", offset: offset_of!(Page, next), size: size_of::<AtomicU32>(), uses: next },
     PageWord { name: "prev", offset: offset_of!(Page, prev), size: size_of::<AtomicU32>(), uses: prev },
-    PageWord {
-        name: "payload",
-        offset: offset_of!(Page, payload),
-        size: size_of::<[AtomicU64; PAYLOAD_WORDS]>(),
-        uses: payload,
-    },
+    payload("identity", IDENTITY, 1, identity),
+    payload("counts", COUNTS, 1, counts),
+    payload("owner", OWNER, 1, owner),
+    payload("index", INDEX, 1, index),
+    payload("spare", SPARE, PAYLOAD_WORDS - SPARE, spare),
 ];
+
+const fn payload(name: &'static str, first: usize, words: usize, uses: fn(FrameState) -> &'static str) -> PageWord {
+    let word = size_of::<AtomicU64>();
+    PageWord { name, offset: offset_of!(Page, payload) + first * word, size: words * word, uses }
+}
 
 #[cfg(not(loom))]
 const _: () = {
@@ -63,6 +67,7 @@ fn next(state: FrameState) -> &'static str {
     match state {
         FrameState::BuddyFree => "next block of the list",
         FrameState::PerCpu => "leader of a packed batch: next batch; else 0",
+        FrameState::Counted => OWNERS,
         _ => "0",
     }
 }
@@ -71,14 +76,48 @@ fn prev(state: FrameState) -> &'static str {
     match state {
         FrameState::BuddyFree => "previous block of the list",
         FrameState::PerCpu => "leader of a packed batch: its size; else 0",
+        FrameState::Counted => OWNERS,
         _ => "0",
     }
 }
 
-fn payload(state: FrameState) -> &'static str {
+const OWNERS: &str = "its owner's";
+
+fn identity(state: FrameState) -> &'static str {
     match state {
-        FrameState::PerCpu => "carrier of a packed batch: 12 frame indices; else as interior",
-        FrameState::Interior => "0; kernel-like content: zone and section, counts, 0",
+        FrameState::Interior => "0; kernel-like content: zone and section",
+        FrameState::PerCpu => CARRIER,
+        _ => "as interior",
+    }
+}
+
+fn counts(state: FrameState) -> &'static str {
+    match state {
+        FrameState::Interior => "0; kernel-like content: map count -1",
+        FrameState::Counted => "references and mappings",
+        _ => "as interior",
+    }
+}
+
+fn owner(state: FrameState) -> &'static str {
+    carried(state, "kind of owner, and what that keeps")
+}
+
+fn index(state: FrameState) -> &'static str {
+    carried(state, "place in the owner's object")
+}
+
+fn spare(state: FrameState) -> &'static str {
+    carried(state, OWNERS)
+}
+
+const CARRIER: &str = "carrier of a packed batch: frame indices; else as interior";
+
+fn carried(state: FrameState, counted: &'static str) -> &'static str {
+    match state {
+        FrameState::Interior => "0",
+        FrameState::PerCpu => CARRIER,
+        FrameState::Counted => counted,
         _ => "as interior",
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Yard;
 use crate::boot::{SectionEntry, YardEvent};
+use crate::lock::LockUse;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
@@ -48,10 +49,8 @@ pub struct ZoneStatistics {
     pub numa_miss: u64,
     /// Requests that preferred this zone and were served elsewhere.
     pub numa_foreign: u64,
-    /// Times the zone lock was taken.
-    pub lock_acquisitions: u64,
-    /// Times it was busy when it was asked for.
-    pub lock_contended: u64,
+    /// How the zone lock was taken.
+    pub lock: LockUse,
     /// Frames that crossed the zone lock, either way.
     pub pages_moved: u64,
     /// Batches that per-CPU lists fetched.
@@ -134,8 +133,7 @@ impl<P: Platform> Yard<P> {
             pages_freed: read(&events.direct_pages_freed),
             numa_miss: read(&zone.placement.miss),
             numa_foreign: read(&zone.placement.foreign),
-            lock_acquisitions: read(&events.acquisitions),
-            lock_contended: read(&events.contended),
+            lock: events.lock.read(),
             pages_moved: read(&events.pages_moved),
             refills: 0,
             drains: 0,

@@ -5,7 +5,7 @@
 use core::fmt;
 
 use super::Yard;
-use crate::page::{FrameState, Tag};
+use crate::page::{CountedPage, FrameState, IDENTITY, PageRef, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::Group;
@@ -208,6 +208,8 @@ impl<P: Platform> Yard<P> {
                 // Those that lead or carry a packed batch use every word.
                 FrameState::PerCpu => true,
                 FrameState::BuddyFree => page.payload_is(fresh),
+                // Links and owner's words are its owner's; a counted block has users.
+                FrameState::Counted => page.payload(IDENTITY) == fresh.payload()[IDENTITY] && self.has_users(page),
                 _ => page.rest_is(fresh),
             };
             if !clear {
@@ -219,6 +221,11 @@ impl<P: Platform> Yard<P> {
             at = at + order.pages();
         }
         Ok(())
+    }
+
+    fn has_users(&self, page: PageRef<'_, P>) -> bool {
+        let counts = CountedPage::new(page, self.map.content().no_users()).counts();
+        counts.references >= counts.mappings.max(1)
     }
 
     /// Counts memory that is not initialised, and what of it will be free.

@@ -184,7 +184,7 @@ impl<P: Platform> LockedZone<'_, P> {
             };
             match tag.state() {
                 FrameState::BuddyFree => block_use.free += pages.0,
-                FrameState::Allocated | FrameState::Owned | FrameState::PerCpu
+                FrameState::Allocated | FrameState::Owned | FrameState::Counted | FrameState::PerCpu
                     if tag.migrate_type() == MigrateType::Movable =>
                 {
                     block_use.movable += pages.0;

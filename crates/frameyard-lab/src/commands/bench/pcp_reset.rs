@@ -129,7 +129,7 @@ impl Case {
 }
 
 fn acquisitions(yard: &HostYard) -> u64 {
-    yard.zones().map(|zone| zone.lock_acquisitions).sum()
+    yard.zones().map(|zone| zone.lock.acquisitions).sum()
 }
 
 /// Every CPU allocates so many frames, a few at a time while the others do too, then frees them in the same way.

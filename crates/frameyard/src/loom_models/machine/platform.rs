@@ -49,6 +49,7 @@ impl Locks {
         match id {
             LockId::PerCpu(..) => self.per_cpu,
             LockId::Zone(_) => self.zone,
+            _ => None,
         }
     }
 }

@@ -1,29 +1,33 @@
 //! A batch of blocks packed into the pages of its own members.
 //!
 //! The leader (the batch's first block) holds the size of the batch, the link to the next batch of the chain
-//! and the frame indices of the next twelve members; the members that follow it, the carriers, hold twelve
+//! and the frame indices of the next ten members; the members that follow it, the carriers, hold ten
 //! further indices each. So a batch of 64 blocks needs no memory, and packing, moving or unpacking it touches
-//! six pages instead of 64.
+//! seven pages instead of 64. The word of counts stays as it is: who found the page by number, while it was in use, may
+//! still look there whether it has users.
 //!
 //! Members other than leader and carriers keep nothing but their tag. Whoever packs or unpacks owns all members.
 
 use crate::memmap::MemMap;
-use crate::page::{Link, PAYLOAD_WORDS, PageRef};
+use crate::page::{COUNTS, Link, PAYLOAD_WORDS, PageRef};
 use crate::platform::Platform;
 
 /// The most blocks a batch has. (Few in models, so that small ones reach every path.)
 pub(crate) const BATCH: usize = if cfg!(loom) { 2 } else { 64 };
 
-const PER_PAGE: usize = 2 * PAYLOAD_WORDS;
+/// The payload words that hold two indices each.
+const CARRYING: [usize; PAYLOAD_WORDS - 1] = [0, 2, 3, 4, 5];
+const PER_PAGE: usize = 2 * CARRYING.len();
 const CARRIERS: usize = (BATCH - 1).div_ceil(PER_PAGE) - 1;
 
+const _: () = assert!(COUNTS == 1, "the word of counts carries nothing");
 const _: () = assert!(CARRIERS <= PER_PAGE, "the leader names all carriers");
 
 /// The page that holds entry `at` of a batch, and the half word it stands in.
 fn place(at: usize) -> (usize, usize, u32) {
     let stored = at - 1;
     let within = stored % PER_PAGE;
-    (stored / PER_PAGE, within / 2, 32 * (within as u32 % 2))
+    (stored / PER_PAGE, CARRYING[within / 2], 32 * (within as u32 % 2))
 }
 
 /// Packs up to [`BATCH`] blocks and puts the batch in front of `next`.
@@ -40,7 +44,7 @@ pub(crate) fn pack<P: Platform>(map: MemMap, platform: &P, entries: &[u32], next
     for carrier in 0..(entries.len() - 1).div_ceil(PER_PAGE) {
         let page = page(carrier);
         let stored = &entries[1 + carrier * PER_PAGE..];
-        for (word, pair) in stored.chunks(2).take(PAYLOAD_WORDS).enumerate() {
+        for (word, pair) in CARRYING.into_iter().zip(stored.chunks(2)) {
             let high = pair.get(1).copied().unwrap_or(0);
             page.set_payload(word, u64::from(pair[0]) | u64::from(high) << 32);
         }
@@ -67,8 +71,8 @@ pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, leader: Link, entri
             page.set_prev(Link::NONE);
         }
         let fresh = map.template(map.pfn(*entry), Some(page.tag().zone())).payload();
-        for (word, fresh) in fresh.into_iter().enumerate() {
-            page.set_payload(word, fresh);
+        for word in CARRYING {
+            page.set_payload(word, fresh[word]);
         }
     }
     found

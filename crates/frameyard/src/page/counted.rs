@@ -1,0 +1,348 @@
+//! Pages whose users are counted: what an owner of frames keeps in the page structures of its blocks.
+//!
+//! # Protocol
+//!
+//! A block is [`FrameState::Counted`] from its adoption until it is freed. The word of counts alone decides who may do
+//! what:
+//!
+//! - Who adopts a block has it alone. He writes the owner's words, then the counts, with Release; who gets a reference
+//!   by [`try_get`](CountedPage::try_get) (Acquire) sees them.
+//! - A reference keeps the block from being freed, so tag and order stay as they are. Who has none may read everything,
+//!   though it may change at once, and may try to get one.
+//! - After the last [`put`](CountedPage::put) (Release, then Acquire) nobody can get a reference any more: who put it has
+//!   the block alone, and frees it.
+//! - [`freeze`](CountedPage::freeze) exchanges exactly the references expected for none. From then on the caller has the
+//!   block alone, as after the last put, until it is thawed (the kernel's `folio_ref_freeze`). So a block is moved.
+//!
+//! Only counted blocks have references: packed per-CPU batches leave the word alone, and memory comes up without any. So
+//! a `try_get` on any initialised page fails, or gets a reference to a counted block, whatever stood there a moment ago.
+
+use core::fmt;
+
+use super::{COUNTS, FrameState, INDEX, Link, OWNER, PageRef, SPARE, Tag};
+use crate::platform::{Access, Platform};
+use crate::sync::Ordering;
+use crate::units::Pfn;
+
+/// How many users a counted block has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Counts {
+    /// All users: mappings, caches, lists that are being worked through, whoever looks at it just now.
+    pub references: u32,
+    /// How many entries of page tables map it. Each of them is a user.
+    pub mappings: u32,
+}
+
+impl Counts {
+    const MAPPING: u64 = 1 << 32;
+
+    const fn bits(self) -> u64 {
+        self.references as u64 | (self.mappings as u64) << 32
+    }
+
+    const fn from_bits(bits: u64) -> Self {
+        Self { references: bits as u32, mappings: (bits >> 32) as u32 }
+    }
+}
+
+/// More references or mappings were given back than there were. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReferenceUnderflow {
+    /// The frame.
+    pub pfn: Pfn,
+    /// Its users.
+    pub counts: Counts,
+}
+
+impl fmt::Display for ReferenceUnderflow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Counts { references, mappings } = self.counts;
+        write!(f, "{} has {references} references and {mappings} mappings: more were given back", self.pfn)
+    }
+}
+
+impl core::error::Error for ReferenceUnderflow {}
+
+/// The page structure of a block whose owner counts its users. Copyable; as long as the yard's view.
+///
+/// Any number of threads may have one. What each may do is said in the module's protocol: the words of the owner are
+/// written by who has the block alone, or as the owner's own protocol says.
+pub struct CountedPage<'a, P> {
+    page: PageRef<'a, P>,
+    /// What the word of counts holds where there are no users.
+    no_users: u64,
+}
+
+impl<P> Clone for CountedPage<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for CountedPage<'_, P> {}
+
+impl<P> fmt::Debug for CountedPage<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CountedPage").field(&self.page.pfn).finish()
+    }
+}
+
+impl<'a, P: Platform> CountedPage<'a, P> {
+    #[inline(always)]
+    pub(crate) fn new(page: PageRef<'a, P>, no_users: u64) -> Self {
+        Self { page, no_users }
+    }
+
+    /// The frame.
+    #[inline(always)]
+    #[must_use]
+    pub fn pfn(&self) -> Pfn {
+        self.page.pfn
+    }
+
+    /// State, order, migration type and zone of what begins here; fixed while the caller has a reference.
+    #[inline(always)]
+    #[must_use]
+    pub fn tag(&self) -> Tag {
+        self.page.tag()
+    }
+
+    /// Whether a counted block begins here. May change at once unless the caller has a reference.
+    #[inline(always)]
+    #[must_use]
+    pub fn is_counted(&self) -> bool {
+        self.tag().is(FrameState::Counted)
+    }
+
+    #[inline(always)]
+    fn decoded(&self, bits: u64) -> Counts {
+        Counts::from_bits(bits.wrapping_sub(self.no_users))
+    }
+
+    #[inline(always)]
+    fn encoded(&self, counts: Counts) -> u64 {
+        counts.bits().wrapping_add(self.no_users)
+    }
+
+    /// The users, a moment ago.
+    #[inline(always)]
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.decoded(self.page.payload(COUNTS))
+    }
+
+    /// Sets the counts of a block that the caller has alone. Release: pairs with [`try_get`](Self::try_get).
+    #[inline(always)]
+    pub fn set_counts(&self, counts: Counts) {
+        self.page.payload_word(COUNTS, Access::Write).store(self.encoded(counts), Ordering::Release);
+    }
+
+    /// Changes the counts as `change` says, unless that is `None`.
+    #[inline(always)]
+    fn change(&self, order: Ordering, change: impl Fn(Counts) -> Option<Counts>) -> Result<Counts, Counts> {
+        let word = self.page.payload_word(COUNTS, Access::ReadModifyWrite);
+        let mut found = word.load(Ordering::Relaxed);
+        loop {
+            let counts = self.decoded(found);
+            let Some(changed) = change(counts) else { return Err(counts) };
+            match word.compare_exchange_weak(found, self.encoded(changed), order, Ordering::Relaxed) {
+                Ok(_) => return Ok(changed),
+                Err(other) => found = other,
+            }
+        }
+    }
+
+    /// Gets a reference where there is one already (`get_page_unless_zero`). Any initialised page may be asked.
+    ///
+    /// Acquire: pairs with [`set_counts`](Self::set_counts) and [`thaw`](Self::thaw).
+    #[inline]
+    #[must_use]
+    pub fn try_get(&self) -> bool {
+        self.change(Ordering::Acquire, |counts| {
+            let references = counts.references.checked_add(1).filter(|_| counts.references > 0)?;
+            Some(Counts { references, ..counts })
+        })
+        .is_ok()
+    }
+
+    /// Gets a further reference; the caller has one.
+    #[inline(always)]
+    pub fn get(&self) {
+        self.page.payload_word(COUNTS, Access::ReadModifyWrite).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Gets a further reference for a new mapping; the caller has one.
+    #[inline(always)]
+    pub fn map(&self) {
+        let word = self.page.payload_word(COUNTS, Access::ReadModifyWrite);
+        word.fetch_add(1 + Counts::MAPPING, Ordering::Relaxed);
+    }
+
+    /// Puts a reference; how many are left. At 0 the caller has the block alone, and is to free it.
+    ///
+    /// # Errors
+    ///
+    /// [`ReferenceUnderflow`] where there was none.
+    #[inline]
+    pub fn put(&self) -> Result<u32, ReferenceUnderflow> {
+        self.give_back(|counts| Some(Counts { references: counts.references.checked_sub(1)?, ..counts }))
+    }
+
+    /// Puts the reference of a mapping that is no more; how many references are left. At 0 the caller is to free the block.
+    ///
+    /// # Errors
+    ///
+    /// [`ReferenceUnderflow`] where there was no mapping.
+    #[inline]
+    pub fn unmap(&self) -> Result<u32, ReferenceUnderflow> {
+        self.give_back(|counts| {
+            let (references, mappings) = (counts.references.checked_sub(1)?, counts.mappings.checked_sub(1)?);
+            Some(Counts { references, mappings })
+        })
+    }
+
+    #[inline(always)]
+    fn give_back(&self, change: impl Fn(Counts) -> Option<Counts>) -> Result<u32, ReferenceUnderflow> {
+        // Release: what the user did to the block is done before whoever puts the last reference frees it. Acquire:
+        // pairs with those.
+        match self.change(Ordering::AcqRel, change) {
+            Ok(counts) => Ok(counts.references),
+            Err(counts) => Err(ReferenceUnderflow { pfn: self.pfn(), counts }),
+        }
+    }
+
+    /// Takes the counts to zero if they are exactly those expected; then the caller has the block alone.
+    ///
+    /// Acquire: pairs with the Release of all who have put references. The counts are given back by
+    /// [`thaw`](Self::thaw), or the block goes away ([`Yard::free_counted`](crate::Yard::free_counted)).
+    #[inline]
+    #[must_use]
+    pub fn freeze(&self, expected: Counts) -> bool {
+        let word = self.page.payload_word(COUNTS, Access::ReadModifyWrite);
+        let (from, to) = (self.encoded(expected), self.encoded(Counts::default()));
+        word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Lets others at a block that the caller has alone: these are its users from now on.
+    ///
+    /// Release: pairs with [`try_get`](Self::try_get).
+    #[inline]
+    pub fn thaw(&self, counts: Counts) {
+        self.set_counts(counts);
+    }
+
+    /// The owner's word: the kind of owner in bits 0–7. Acquire: pairs with the Release of whoever changed it.
+    #[inline(always)]
+    #[must_use]
+    pub fn owner(&self) -> u64 {
+        self.page.payload_word(OWNER, Access::Read).load(Ordering::Acquire)
+    }
+
+    /// Sets the owner's word. Release: pairs with [`owner`](Self::owner).
+    #[inline(always)]
+    pub fn set_owner(&self, word: u64) {
+        self.page.payload_word(OWNER, Access::Write).store(word, Ordering::Release);
+    }
+
+    /// Sets bits of the owner's word; what stood there before. Acquire and Release, so a bit can be a lock.
+    #[inline(always)]
+    pub fn set_owner_bits(&self, bits: u64) -> u64 {
+        self.page.payload_word(OWNER, Access::ReadModifyWrite).fetch_or(bits, Ordering::AcqRel)
+    }
+
+    /// Clears bits of the owner's word; what stood there before. Acquire and Release.
+    #[inline(always)]
+    pub fn clear_owner_bits(&self, bits: u64) -> u64 {
+        self.page.payload_word(OWNER, Access::ReadModifyWrite).fetch_and(!bits, Ordering::AcqRel)
+    }
+
+    /// Changes the owner's word if it is as expected; what else stood there. Acquire and Release.
+    ///
+    /// # Errors
+    ///
+    /// The word found.
+    #[inline(always)]
+    pub fn replace_owner(&self, expected: u64, word: u64) -> Result<(), u64> {
+        let owner = self.page.payload_word(OWNER, Access::ReadModifyWrite);
+        owner.compare_exchange(expected, word, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
+    }
+
+    /// The block's place in its owner's object.
+    #[inline(always)]
+    #[must_use]
+    pub fn index(&self) -> u64 {
+        self.page.payload(INDEX)
+    }
+
+    /// Sets the block's place in its owner's object.
+    #[inline(always)]
+    pub fn set_index(&self, index: u64) {
+        self.page.set_payload(INDEX, index);
+    }
+
+    /// One of the two spare words, 0 or 1.
+    #[inline(always)]
+    #[must_use]
+    pub fn spare(&self, word: usize) -> u64 {
+        self.page.payload(SPARE + word)
+    }
+
+    /// Sets one of the two spare words, 0 or 1.
+    #[inline(always)]
+    pub fn set_spare(&self, word: usize, value: u64) {
+        self.page.set_payload(SPARE + word, value);
+    }
+
+    /// The first link, for lists of the owner's.
+    #[inline(always)]
+    #[must_use]
+    pub fn next(&self) -> Link {
+        self.page.next()
+    }
+
+    /// Sets the first link.
+    #[inline(always)]
+    pub fn set_next(&self, link: Link) {
+        self.page.set_next(link);
+    }
+
+    /// The second link, for lists of the owner's.
+    #[inline(always)]
+    #[must_use]
+    pub fn prev(&self) -> Link {
+        self.page.prev()
+    }
+
+    /// Sets the second link.
+    #[inline(always)]
+    pub fn set_prev(&self, link: Link) {
+        self.page.set_prev(link);
+    }
+
+    /// A hint that this page will be written soon.
+    #[inline(always)]
+    pub fn prefetch(&self) {
+        self.page.prefetch();
+    }
+
+    /// Makes links and owner's words as they were before the block was adopted. The caller has it alone.
+    #[inline(always)]
+    pub(crate) fn clear(&self) {
+        self.set_next(Link::NONE);
+        self.set_prev(Link::NONE);
+        for word in OWNER..SPARE + 2 {
+            self.page.set_payload(word, 0);
+        }
+    }
+
+    /// Replaces the tag where it still is the one expected.
+    #[inline(always)]
+    pub(crate) fn replace_tag(&self, current: Tag, new: Tag) -> bool {
+        self.page.replace_tag(current, new).is_ok()
+    }
+
+    #[inline(always)]
+    pub(crate) fn set_tag(&self, tag: Tag) {
+        self.page.set_tag(tag);
+    }
+}

@@ -1,0 +1,188 @@
+//! Blocks whose owner counts their users: from allocation to owner, to another owner, and back to the free lists.
+
+use super::{FreeError, Yard};
+use crate::boot::Poisoning;
+use crate::page::{CountedPage, Counts, FrameState, Link};
+use crate::platform::Platform;
+use crate::units::{Order, Pfn, ZoneId};
+use crate::zone::pcp::{ListId, LockedPcp};
+
+/// What the page of a block says while its users are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Adoption {
+    /// The users it begins with; there is at least one reference.
+    pub counts: Counts,
+    /// The owner's word: its kind in bits 0–7.
+    pub owner: u64,
+    /// The block's place in its owner's object.
+    pub index: u64,
+}
+
+impl<P: Platform> Yard<P> {
+    /// The link that names a frame.
+    ///
+    /// # Panics
+    ///
+    /// With debug assertions, where the frame is outside the memory map.
+    #[inline(always)]
+    pub fn link(&self, pfn: Pfn) -> Link {
+        debug_assert!(self.map.range().contains(pfn), "{pfn} is not in the memory map");
+        self.map.link(pfn)
+    }
+
+    /// The frame that a link names; none for [`FrameLink::NONE`](crate::FrameLink::NONE), and for what is no link of this yard.
+    #[inline(always)]
+    pub fn linked(&self, link: Link) -> Option<Pfn> {
+        self.map.linked(link).filter(|pfn| *pfn < self.map.range().end)
+    }
+
+    /// The page structure of a frame, to count users in; `None` where there is none, or none yet. Any frame may be asked
+    /// for, and anything may begin there.
+    ///
+    /// # Safety
+    ///
+    /// What the page's methods change is changed only by who may, by the protocol of [`CountedPage`]: words and links by
+    /// the owner of a counted block or by who has it alone, counts by [`CountedPage::try_get`] alone unless the caller has
+    /// a reference or the block alone. Anything else breaks the free lists, and frames are handed out twice.
+    #[inline(always)]
+    pub unsafe fn counted_page(&self, pfn: Pfn) -> Option<CountedPage<'_, P>> {
+        self.pageblocks().has_memory(pfn).then(|| self.counted(pfn))
+    }
+
+    #[inline(always)]
+    fn counted(&self, pfn: Pfn) -> CountedPage<'_, P> {
+        CountedPage::new(self.map.page(pfn, &self.platform), self.map.content().no_users())
+    }
+
+    /// Makes an allocated block one whose users are counted. The caller has allocated it.
+    ///
+    /// From now on [`free`](Self::free) refuses it. Cost: the line of its page, which the allocation has written.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`] where no such block is allocated there; nothing has changed then.
+    #[inline]
+    pub fn adopt(&self, pfn: Pfn, order: Order, adoption: Adoption) -> Result<(), FreeError> {
+        debug_assert!(adoption.counts.references > 0, "a counted block has a user");
+        let Some(page) = self.pageblocks().has_memory(pfn).then(|| self.counted(pfn)) else {
+            return Err(self.refuse(pfn, order));
+        };
+        let tag = page.tag();
+        // In transit until it has users: a counted block without any could be freed.
+        if !tag.is_block(FrameState::Allocated, order) || !page.replace_tag(tag, tag.with_state(FrameState::InTransit))
+        {
+            return Err(self.refuse(pfn, order));
+        }
+        page.set_index(adoption.index);
+        page.set_owner(adoption.owner);
+        page.set_counts(adoption.counts);
+        page.set_tag(tag.with_state(FrameState::Counted));
+        Ok(())
+    }
+
+    /// Makes a counted block an ordinary allocated one again: the caller has it alone, by the last put or by freezing it.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`] where there is no such counted block, or it has users; nothing has changed then.
+    #[inline]
+    pub fn disown(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let page = self.unused(pfn, order)?;
+        page.clear();
+        page.set_tag(page.tag().with_state(FrameState::Allocated));
+        Ok(())
+    }
+
+    /// A counted block without users, claimed by its state: nobody else finds it so.
+    #[inline(always)]
+    fn unused(&self, pfn: Pfn, order: Order) -> Result<CountedPage<'_, P>, FreeError> {
+        if let Some(page) = self.pageblocks().has_memory(pfn).then(|| self.counted(pfn)) {
+            let tag = page.tag();
+            if tag.is_block(FrameState::Counted, order)
+                && page.counts() == Counts::default()
+                && page.replace_tag(tag, tag.with_state(FrameState::InTransit))
+            {
+                return Ok(page);
+            }
+        }
+        Err(self.refuse(pfn, order))
+    }
+
+    /// Frees a counted block that has no users any more.
+    ///
+    /// Cost: that of [`free`](Self::free), and its page's words are written.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`] where there is no such counted block, or it has users; nothing has changed then.
+    #[inline]
+    pub fn free_counted(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.disown(pfn, order)?;
+        self.free(pfn, order)
+    }
+
+    /// Frees single counted frames that have no users any more. The per-CPU lock is taken once for all that go on one list.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`] names the first frame that is no such block; all others were freed.
+    pub fn free_counted_bulk(&self, frames: &[Pfn]) -> Result<(), FreeError> {
+        let cpu = self.cpu();
+        let mut problem = None;
+        let mut held: Option<(ZoneId, LockedPcp<'_, P>)> = None;
+        for pfn in frames.iter().copied() {
+            let page = match self.unused(pfn, Order::ZERO) {
+                Ok(page) => page,
+                Err(refused) => {
+                    problem.get_or_insert(refused);
+                    continue;
+                }
+            };
+            page.clear();
+            let tag = page.tag();
+            let zone = tag.zone();
+            let list = self.fast.blocks.ordinary_type(pfn).and_then(|kind| ListId::small(Order::ZERO, kind));
+            if held.as_ref().is_none_or(|(of, _)| *of != zone) {
+                drop(held.take());
+                let pcp = self.tables.pcp_of(zone, cpu).filter(|_| self.poisoning == Poisoning::Off);
+                held = pcp.and_then(|pcp| pcp.try_lock(&self.platform, zone, cpu)).map(|lists| (zone, lists));
+            }
+            let Some(((_, lists), list)) = held.as_mut().zip(list) else {
+                drop(held.take());
+                page.set_tag(tag.with_state(FrameState::Allocated));
+                self.release(pfn, Order::ZERO);
+                continue;
+            };
+            page.set_tag(tag.with_state(FrameState::PerCpu));
+            lists.count_free(list);
+            if !lists.push(list, Order::ZERO, self.map.index(pfn)) {
+                lists.push_slow(self.zone_view(zone), list, self.map.index(pfn));
+            }
+        }
+        problem.map_or(Ok(()), Err)
+    }
+
+    /// Splits a counted block that the caller has alone into single frames, each allocated and the caller's.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`] where there is no such counted block, or it has users; nothing has changed then.
+    pub fn disown_and_split(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        self.disown(pfn, order)?;
+        self.split(pfn, order)
+    }
+
+    /// The frame that owners have agreed to find their state at; `None` while there is none.
+    pub fn anchor(&self) -> Option<Pfn> {
+        self.tables.anchor()
+    }
+
+    /// Agrees on a frame at which owners find their state, in whichever process; `None` takes it away.
+    ///
+    /// # Errors
+    ///
+    /// What stands there, where that is not `from`; nothing has changed then.
+    pub fn set_anchor(&self, from: Option<Pfn>, to: Option<Pfn>) -> Result<(), Option<Pfn>> {
+        self.tables.set_anchor(from, to)
+    }
+}

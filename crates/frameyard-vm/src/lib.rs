@@ -9,6 +9,8 @@ mod error;
 mod frames;
 mod inject;
 mod lock;
+#[cfg(all(test, loom))]
+mod loom_models;
 mod objects;
 mod page;
 mod root;

@@ -167,7 +167,11 @@ impl CompactState {
 
     /// Whether hints should be forgotten; whoever is told forgets them.
     pub(crate) fn take_flush(&self) -> bool {
-        self.flush_hints.load(Ordering::Relaxed) != 0 && self.flush_hints.swap(0, Ordering::Relaxed) != 0
+        let wanted = self.flush_hints.load(Ordering::Relaxed) != 0;
+        if wanted {
+            self.flush_hints.store(0, Ordering::Relaxed);
+        }
+        wanted
     }
 
     /// Says that somebody missed a block of that order (`wakeup_kcompactd`).

@@ -424,3 +424,22 @@ fn another_view_of_the_yard_compacts_as_well() {
     mover.check_all();
     mover.free_all();
 }
+
+#[test]
+fn memory_that_is_scarce_rather_than_scattered_is_not_compacted() {
+    let yard = Fixture::small(1, 1 << 13);
+    let mover = Mover::new(&yard);
+    let mut slots: Vec<_> = std::iter::from_fn(|| mover.alloc(order(8), MOVABLE | Gfp::NOWARN).ok()).collect();
+    slots.sort_by_key(|slot| mover.place(*slot));
+    // Half a huge block each, and no two neighbours.
+    slots.iter().step_by(4).take(6).for_each(|slot| mover.free(*slot));
+    yard.drain_all();
+    let index = yard.fragmentation_index(ZONE, HUGE).unwrap();
+    assert!((0..=500).contains(&index), "index {index}");
+    let statistics = yard.zone_statistics(ZONE);
+    assert!(statistics.free.0 > statistics.watermarks.low.0 + 1024, "there is room to move blocks to");
+    let outcome = yard.compact_zone(ZONE, CompactRequest::for_order(HUGE, CompactEffort::Sync), &mover.owners());
+    assert_eq!(outcome.result, CompactResult::Skipped);
+    assert_eq!(mover.moves.load(Ordering::Relaxed), 0);
+    mover.free_all();
+}

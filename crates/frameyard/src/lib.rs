@@ -8,6 +8,7 @@
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 mod boot;
+mod compaction;
 mod control;
 mod gfp;
 mod job;
@@ -32,6 +33,7 @@ pub use boot::{
 #[cfg(loom)]
 #[doc(hidden)]
 pub use control::ModelledRegion;
+pub use compaction::{CompactCaller, CompactEffort, CompactOutcome, CompactRequest, CompactResult};
 pub use gfp::Gfp;
 pub use job::{JobError, ParallelJob, RunError};
 pub use lock::{LockCounters, LockHold, LockUse};
@@ -54,8 +56,8 @@ pub use units::{
     PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
 };
 pub use yard::{
-    Adoption, AllocError, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, RangeError,
-    RawRegion, ValidateError, Yard, ZoneStatistics,
+    Adoption, AllocError, CompactStatistics, ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError,
+    ListKind, PcpStatistics, RangeError, RawRegion, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
     HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,

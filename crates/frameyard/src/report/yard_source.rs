@@ -2,7 +2,7 @@
 
 use crate::platform::Platform;
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId, ZoneKind};
-use crate::yard::{Yard, ZoneStatistics};
+use crate::yard::{CompactStatistics, Yard, ZoneStatistics};
 use crate::zone::stat_threshold;
 
 use super::snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
@@ -14,8 +14,9 @@ use super::{GlobalStat, NumaEvent, VmEvent};
 /// - `numa_hit`: blocks that were handed out where they were wanted, so all but `numa_miss`.
 /// - `numa_local`, `numa_other`: blocks by whether the CPU that asked for them is of the zone's node. Blocks that
 ///   did not come from a per-CPU list are not told apart and count as local.
-/// - `allocstall_*` stay 0: nothing is reclaimed. Requests that fail have a counter of their own
-///   ([`Yard::failures`]).
+/// - `allocstall_*` count the rounds of reclaim that [`Yard::alloc_with`] asked for. Requests that fail have a counter of
+///   their own ([`Yard::failures`]).
+/// - `compact_stall` and its fellows are kept by zone ([`Yard::compact_statistics`]), and summed over all zones.
 ///
 /// No lock is taken. A number of a zone costs a walk over the lists of all CPUs.
 impl<P: Platform> ReportSource for Yard<P> {
@@ -96,6 +97,22 @@ impl<P: Platform> ReportSource for Yard<P> {
             VmEvent::PgallocMovable => allocated(ZoneKind::Movable),
             VmEvent::PgallocDevice => allocated(ZoneKind::Device),
             VmEvent::Pgfree => self.sum(|zone| zone.pages_freed),
+            VmEvent::AllocstallDma => self.reclaim_stalls(ZoneKind::Dma),
+            VmEvent::AllocstallDma32 => self.reclaim_stalls(ZoneKind::Dma32),
+            VmEvent::AllocstallNormal => self.reclaim_stalls(ZoneKind::Normal),
+            VmEvent::AllocstallMovable => self.reclaim_stalls(ZoneKind::Movable),
+            VmEvent::AllocstallDevice => self.reclaim_stalls(ZoneKind::Device),
+            VmEvent::PgmigrateSuccess => self.compacted(|zone| zone.migrated),
+            VmEvent::PgmigrateFail => self.compacted(|zone| zone.migrate_failed),
+            VmEvent::CompactMigrateScanned => self.compacted(|zone| zone.migrate_scanned),
+            VmEvent::CompactFreeScanned => self.compacted(|zone| zone.free_scanned),
+            VmEvent::CompactIsolated => self.compacted(|zone| zone.isolated),
+            VmEvent::CompactStall => self.compacted(|zone| zone.stalls),
+            VmEvent::CompactFail => self.compacted(|zone| zone.failures),
+            VmEvent::CompactSuccess => self.compacted(|zone| zone.successes),
+            VmEvent::CompactDaemonWake => self.compacted(|zone| zone.daemon_wakes),
+            VmEvent::CompactDaemonMigrateScanned => self.compacted(|zone| zone.daemon_migrate_scanned),
+            VmEvent::CompactDaemonFreeScanned => self.compacted(|zone| zone.daemon_free_scanned),
             _ => 0,
         }
     }
@@ -104,6 +121,10 @@ impl<P: Platform> ReportSource for Yard<P> {
 impl<P: Platform> Yard<P> {
     fn sum(&self, of: impl Fn(&ZoneStatistics) -> u64) -> u64 {
         self.zones().map(|zone| of(&zone)).fold(0, u64::wrapping_add)
+    }
+
+    fn compacted(&self, of: impl Fn(&CompactStatistics) -> u64) -> u64 {
+        self.zones().map(|zone| of(&self.compact_statistics(zone.id))).fold(0, u64::wrapping_add)
     }
 
     /// The pages that the memory map of all present sections has.

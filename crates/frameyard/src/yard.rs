@@ -19,6 +19,7 @@ use crate::zone::{PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
 mod bulk;
+mod contig;
 mod counted;
 mod drain;
 mod error;
@@ -29,6 +30,7 @@ mod init;
 mod statistics;
 mod validate;
 
+pub use contig::{BlockedBy, Blocker, ContigError};
 pub use counted::Adoption;
 pub use error::{AllocError, FreeError, FreeProblem, RangeError};
 pub use frames::Frames;

@@ -42,6 +42,7 @@ mod buddy;
 mod fallback;
 mod free_area;
 mod highatomic;
+mod isolate;
 mod pageblock;
 pub(crate) mod pcp;
 mod pcp_sizing;
@@ -54,7 +55,7 @@ pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
 use free_area::FreeArea;
 pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
-pub(crate) use range::{RangeBlocked, covering_block, pieces};
+pub(crate) use range::{RangeBlocked, RangeLists, covering_block, pieces};
 pub use watermark::{
     HugePageMinimum, MovableMinimum, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneSizing,
     default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks,

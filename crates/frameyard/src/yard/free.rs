@@ -113,9 +113,8 @@ impl<P: Platform> Yard<P> {
     #[cold]
     #[inline(never)]
     fn insert(&self, pfn: Pfn, order: Order, zone: ZoneId) -> Result<(), FreeError> {
-        let view = self.zone_view(zone);
-        let mut locked = view.lock();
-        locked.free_block(pfn, order, view.blocks.get(pfn));
+        let mut locked = self.zone_view(zone).lock();
+        locked.free_to_pageblocks(pfn, order);
         locked.count_direct_free(order);
         Ok(())
     }

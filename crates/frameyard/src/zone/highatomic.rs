@@ -14,7 +14,7 @@ impl<P: Platform> LockedZone<'_, P> {
         if percent < block || self.zone.reserved_highatomic_racy().0 >= percent.next_multiple_of(block) {
             return;
         }
-        if self.blocks.get(pfn).index() >= MigrateType::PER_CPU {
+        if !self.blocks.types_of(pfn, order).all(|migrate_type| migrate_type.index() < MigrateType::PER_CPU) {
             return;
         }
         if order >= self.geometry.pageblock_order() {

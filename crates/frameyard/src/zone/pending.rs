@@ -123,7 +123,7 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(crate) fn bring_in(&mut self, range: PfnRange) {
         let max_order = self.geometry.max_order();
         for (pfn, order) in super::pieces(range, max_order) {
-            self.free_block(pfn, order, self.blocks.get(pfn));
+            self.free_to_pageblocks(pfn, order);
         }
         let pending = &self.zone.pending;
         for_each_size(range, max_order, |order, count| pending.listed(order, count));

@@ -17,17 +17,40 @@ pub(crate) struct RangeBlocked {
     pub(crate) order: Order,
 }
 
+/// Which free lists a range may be taken from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RangeLists {
+    /// Those that allocations are served from, but for what is kept back for atomic high-order requests.
+    Open,
+    /// Those of isolated pageblocks.
+    Isolated,
+}
+
+impl RangeLists {
+    fn have(self, migrate_type: MigrateType) -> bool {
+        match self {
+            Self::Open => !matches!(migrate_type, MigrateType::HighAtomic | MigrateType::Isolate),
+            Self::Isolated => migrate_type == MigrateType::Isolate,
+        }
+    }
+}
+
 impl<P: Platform> LockedZone<'_, P> {
     /// Takes all frames of a range off the free lists, as allocated blocks of the largest aligned pieces.
     ///
     /// # Errors
     ///
     /// The first block that is not free; nothing has changed then. The range must lie in present sections.
-    pub(crate) fn take_range(&mut self, range: PfnRange, migrate_type: MigrateType) -> Result<(), RangeBlocked> {
+    pub(crate) fn take_range(
+        &mut self,
+        range: PfnRange,
+        lists: RangeLists,
+        migrate_type: MigrateType,
+    ) -> Result<(), RangeBlocked> {
         let mut at = range.start;
         while at < range.end {
             let (head, tag) = self.covering_block(at);
-            if !tag.is(FrameState::BuddyFree) || tag.zone() != self.id || self.is_kept_back(tag) {
+            if !tag.is(FrameState::BuddyFree) || tag.zone() != self.id || !lists.have(tag.migrate_type()) {
                 return Err(RangeBlocked { head, state: tag.state(), order: tag.order() });
             }
             at = head + tag.order().pages();
@@ -44,10 +67,6 @@ impl<P: Platform> LockedZone<'_, P> {
         }
         self.tag_pieces(range, FrameState::Allocated, migrate_type);
         Ok(())
-    }
-
-    fn is_kept_back(&self, tag: Tag) -> bool {
-        matches!(tag.migrate_type(), MigrateType::HighAtomic | MigrateType::Isolate)
     }
 
     /// The block that covers a frame; the frame itself with an interior tag where there is none.

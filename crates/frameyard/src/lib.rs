@@ -51,8 +51,8 @@ pub use units::{
     PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
 };
 pub use yard::{
-    Adoption, AllocError, BlockedBy, Blocker, ContigError, FrameInfo, Frames, FreeError, FreeProblem, InitError,
-    ListKind, PcpStatistics, RangeError, RawRegion, ValidateError, Yard, ZoneStatistics,
+    Adoption, AllocError, BlockedBy, Blocker, CmaReleaseError, ContigError, FrameInfo, Frames, FreeError, FreeProblem,
+    InitError, ListKind, PcpStatistics, RangeError, RawRegion, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
     HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,

@@ -19,6 +19,7 @@ use crate::zone::{PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
 mod bulk;
+mod cma;
 mod contig;
 mod counted;
 mod drain;
@@ -30,6 +31,7 @@ mod init;
 mod statistics;
 mod validate;
 
+pub use cma::CmaReleaseError;
 pub use contig::{BlockedBy, Blocker, ContigError};
 pub use counted::Adoption;
 pub use error::{AllocError, FreeError, FreeProblem, RangeError};

@@ -126,6 +126,15 @@ pub(crate) struct Placement {
     pub(crate) foreign: AtomicU64,
 }
 
+/// How requests to contiguous memory areas went; changed without a lock.
+#[derive(Default)]
+pub(crate) struct CmaEvents {
+    /// Those that got their frames.
+    pub(crate) served: AtomicU64,
+    /// Those that did not.
+    pub(crate) failed: AtomicU64,
+}
+
 /// The shared state of a zone.
 #[repr(C, align(128))]
 #[derive(Default)]
@@ -140,6 +149,7 @@ pub(crate) struct Zone {
     nonempty: [AtomicU32; MigrateType::COUNT],
     events: ZoneEvents,
     pub(crate) placement: Placement,
+    pub(crate) cma_events: CmaEvents,
     pub(crate) pending: pending::Pending,
     areas: [FreeArea; ORDER_SLOTS],
 }

@@ -3,15 +3,17 @@
 mod fixture;
 mod movers;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use fixture::random::Random;
-use fixture::{Fixture, Frames, run_on};
+use fixture::{Fixture, Frames, Moment, run_on};
 use frameyard::{
-    Adoption, Block, BlockedBy, ByteSize, ContigError, Counts, FrameOwner, FrameState, Geometry, Gfp, InitMode,
-    MapInit, MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId, Order, OwnerKind, Owners,
-    PageCount, Pfn, PfnRange, Poisoning, YardConfig, ZoneId, ZoneKind, ZoneLimits, ZoneStatistics,
+    Access, Adoption, Block, BlockedBy, ByteSize, CmaReleaseError, ContigError, Counts, FrameOwner, FrameState,
+    Geometry, Gfp, InitMode, MapInit, MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId,
+    Order, OwnerKind, Owners, PageCount, Pfn, PfnRange, Poisoning, YardConfig, ZoneId, ZoneKind, ZoneLimits,
+    ZoneStatistics,
 };
 use movers::{KIND, Movers};
 
@@ -346,6 +348,120 @@ fn a_block_that_lies_partly_in_isolated_pageblocks_is_freed_to_both_kinds_of_lis
     assert_eq!(yard.free_pages(), before + PageCount(256) - range.count());
     yard.free_range(range).unwrap();
     frees.movers.give_all_back();
+}
+
+#[test]
+fn a_frame_freed_by_who_missed_the_isolation_is_collected() {
+    let yard = made(&Made::default());
+    let late = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    let (about_to_free, isolated) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (freeing, waiting) = (about_to_free.clone(), isolated.clone());
+    yard.watch().spy_with(move |moment| match moment {
+        // It has read the pageblock's type, and puts the frame on a list of its CPU next.
+        Moment::Touch(pfn, Access::ReadModifyWrite) if pfn == late && !freeing.swap(true, Ordering::SeqCst) => {
+            while !waiting.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+        }
+        _ => {}
+    });
+    thread::scope(|scope| {
+        let (yard, about_to_free, isolated) = (&yard, &about_to_free, &isolated);
+        scope.spawn(move || {
+            run_on(1);
+            yard.free(late, Order::ZERO).unwrap();
+        });
+        scope.spawn(move || {
+            while yard.pageblocks_of(ZONE, MigrateType::Isolate) == 0 {
+                thread::yield_now();
+            }
+            isolated.store(true, Ordering::SeqCst);
+        });
+        while !about_to_free.load(Ordering::SeqCst) {
+            thread::yield_now();
+        }
+        let range = PfnRange::new(late, PageCount(1));
+        assert_eq!(yard.alloc_contig_range(range, Gfp::KERNEL, &Owners::NONE), Ok(range));
+        yard.free_range(range).unwrap();
+    });
+    yard.watch().calm();
+}
+
+/// An area of two maximum-order blocks, and one of one.
+const AREAS: [PfnRange; 2] = [
+    PfnRange { start: Pfn(FIRST.0 + 1024), end: Pfn(FIRST.0 + 1024 + 512) },
+    PfnRange { start: Pfn(FIRST.0 + 2048), end: Pfn(FIRST.0 + 2048 + 256) },
+];
+
+#[test]
+fn an_area_serves_movable_memory_until_it_is_asked() {
+    for mode in InitMode::ALL {
+        let map_init = MapInit { mode, ..MapInit::default() };
+        let yard = made(&Made { cma: &AREAS, map_init, ..Made::default() });
+        yard.finish_init().unwrap();
+        assert!(yard.cma_areas().eq(AREAS));
+        let movers = Movers::new(&yard);
+        let owners = Owners::NONE.with(KIND, &movers);
+        // Everything is in use, the areas by movable blocks.
+        fill(&yard, &movers, &mut Random::new(6), 100);
+        assert!(yard.zone_statistics(ZONE).free_cma < PageCount(100), "watermarks keep the rest free");
+        let full = yard.cma_alloc(Some(AREAS[0]), PageCount(300), Order(3), &owners).unwrap_err();
+        assert!(matches!(full, ContigError::Blocked(blocker) if blocker.why == BlockedBy::OutOfMemory), "{full}");
+        movers.give_all_back();
+        fill(&yard, &movers, &mut Random::new(6), 40);
+        let first = yard.cma_alloc(Some(AREAS[0]), PageCount(300), Order(3), &owners).unwrap();
+        assert_eq!(first, PfnRange::new(AREAS[0].start, PageCount(300)));
+        let second = yard.cma_alloc(None, PageCount(200), Order(6), &owners).unwrap();
+        assert_eq!(second, AREAS[1].intersection(PfnRange::new(AREAS[1].start, PageCount(200))), "320 + 200 > 512");
+        let third = yard.cma_alloc(None, PageCount(212), Order::ZERO, &owners).unwrap();
+        assert_eq!(third, PfnRange { start: first.end, end: AREAS[0].end });
+        let left = yard.cma_alloc(Some(AREAS[0]), PageCount(1), Order::ZERO, &owners).unwrap_err();
+        assert!(matches!(left, ContigError::Blocked(blocker) if blocker.why == BlockedBy::Unmovable), "{left}");
+        movers.check_all();
+        yard.validate().unwrap();
+        for range in [first, second, third] {
+            yard.cma_release(range).unwrap();
+            let twice = yard.cma_release(range).unwrap_err();
+            assert!(matches!(twice, CmaReleaseError::NotFromAnArea { pfn, .. } if pfn == range.start), "{twice}");
+        }
+        yard.validate().unwrap();
+        assert_eq!(yard.pageblocks_of(ZONE, MigrateType::Cma), 12, "areas stay areas");
+        movers.give_all_back();
+        yard.drain_all();
+        assert_eq!(yard.zone_statistics(ZONE).free_cma, PageCount(768));
+    }
+}
+
+#[test]
+fn an_area_takes_back_what_it_gave_out_and_nothing_else() {
+    let yard = made(&Made { cma: &AREAS, frames: Frames::Phantom, ..Made::default() });
+    let none = Owners::NONE;
+    let foreign = AREAS[1].start;
+    yard.alloc_range(PfnRange::new(foreign, PageCount(1)), Gfp::HIGHUSER_MOVABLE).unwrap();
+    let refused = yard.cma_release(PfnRange::new(foreign, PageCount(1)));
+    assert_eq!(refused, Err(CmaReleaseError::NotFromAnArea { pfn: foreign, state: FrameState::Allocated }));
+    yard.free(foreign, Order::ZERO).unwrap();
+    for range in [at(0, 1), at(1024, 513), at(1024, 0)] {
+        assert_eq!(yard.cma_release(range), Err(CmaReleaseError::NotInAnArea(range)));
+    }
+    let taken = yard.cma_alloc(None, PageCount(5), Order::ZERO, &none).unwrap();
+    assert_eq!(taken, at(1024, 5));
+    let part = yard.cma_release(at(1024, 3)).unwrap_err();
+    assert!(matches!(part, CmaReleaseError::Free(_)), "{part}");
+    yard.cma_release(at(1024, 4)).unwrap();
+    yard.cma_release(at(1028, 1)).unwrap();
+    let strange = at(0, 256);
+    assert_eq!(yard.cma_alloc(Some(strange), PageCount(5), Order::ZERO, &none), Err(ContigError::NoSuchArea(strange)));
+    let (count, align) = (PageCount(513), Order::ZERO);
+    assert_eq!(yard.cma_alloc(None, count, align, &none), Err(ContigError::NoPlace { count, align }));
+    let zone = yard.zone_statistics(ZONE);
+    assert_eq!((zone.cma_served, zone.cma_failed), (1, 2));
+    // Others pass areas over.
+    let blocked = yard.alloc_contig_range(at(1000, 30), Gfp::KERNEL, &none).unwrap_err();
+    assert!(matches!(blocked, ContigError::Blocked(blocker) if blocker.why == BlockedBy::Area), "{blocked}");
+    let behind = yard.alloc_contig(PageCount(1025), Order::ZERO, Gfp::KERNEL, NodeId(0), &none).unwrap();
+    assert_eq!(behind.start, AREAS[1].end);
+    yard.free_range(behind).unwrap();
 }
 
 #[test]

@@ -96,6 +96,8 @@ impl<P: Platform> ReportSource for Yard<P> {
             VmEvent::PgallocMovable => allocated(ZoneKind::Movable),
             VmEvent::PgallocDevice => allocated(ZoneKind::Device),
             VmEvent::Pgfree => self.sum(|zone| zone.pages_freed),
+            VmEvent::CmaAllocSuccess => self.sum(|zone| zone.cma_served),
+            VmEvent::CmaAllocFail => self.sum(|zone| zone.cma_failed),
             _ => 0,
         }
     }

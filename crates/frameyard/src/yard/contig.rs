@@ -120,7 +120,7 @@ impl<P: Platform> Yard<P> {
         if gfp.contains(Gfp::ZERO) && self.platform.frame_bytes(range.start).is_none() {
             return Err(ContigError::NoFrameBytes(range.start));
         }
-        if let Some(obstacle) = self.first_obstacle(range, owners) {
+        if let Some(obstacle) = self.first_obstacle(range, migrate_type, owners) {
             return Err(ContigError::Blocked(obstacle));
         }
         if !self.ensure_initialised(pageblocks) {

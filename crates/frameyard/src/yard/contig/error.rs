@@ -17,6 +17,8 @@ pub enum BlockedBy {
     Unmovable,
     /// It was never given to the allocator.
     Reserved,
+    /// It lies in a contiguous memory area, which gives frames out itself ([`Yard::cma_alloc`](crate::Yard::cma_alloc)).
+    Area,
     /// There is no memory.
     Hole,
     /// Somebody else was at work on it for as long as was waited, or is isolating the same pageblock.
@@ -28,7 +30,7 @@ pub enum BlockedBy {
 }
 
 named!(
-    BlockedBy: Pinned => "pinned", Unmovable => "unmovable", Reserved => "reserved", Hole => "hole", Busy => "busy",
+    BlockedBy: Pinned => "pinned", Unmovable => "unmovable", Reserved => "reserved", Area => "area", Hole => "hole", Busy => "busy",
     OutOfMemory => "out-of-memory", Failed => "failed"
 );
 
@@ -39,6 +41,7 @@ impl BlockedBy {
             Self::Pinned => "pinned: it can be moved when its pins are gone",
             Self::Unmovable => "unmovable: it would have to be freed",
             Self::Reserved => "reserved",
+            Self::Area => "in a contiguous memory area",
             Self::Hole => "in a hole: there is no memory",
             Self::Busy => "busy: somebody else is at work on it",
             Self::OutOfMemory => "in use, and there is no memory to move it to",

@@ -73,11 +73,21 @@ impl<P: Platform> Yard<P> {
 
     /// The first block of a range that will stay (`has_unmovable_pages`, `pfn_range_valid_contig`); memory whose pages
     /// are not initialised counts as what it will be. The range is memory of one zone.
-    pub(super) fn first_obstacle(&self, range: PfnRange, owners: &Owners<'_>) -> Option<Blocker> {
+    ///
+    /// Contiguous memory areas are in the way of everybody but themselves.
+    pub(super) fn first_obstacle(
+        &self,
+        range: PfnRange,
+        migrate_type: MigrateType,
+        owners: &Owners<'_>,
+    ) -> Option<Blocker> {
         let blocks = self.pageblocks();
         let mut at = range.start;
         while at < range.end {
             if blocks.has_memory(at) {
+                if migrate_type != MigrateType::Cma && blocks.lasting_type(at) == MigrateType::Cma {
+                    return Some(self.area_in_the_way(blocks.start_of(at)));
+                }
                 let cover = self.cover_of(at, owners);
                 if let Cover::Fixed(blocker) = cover {
                     return Some(blocker);
@@ -95,6 +105,12 @@ impl<P: Platform> Yard<P> {
             }
         }
         None
+    }
+
+    fn area_in_the_way(&self, pfn: Pfn) -> Blocker {
+        let state = self.map.page(pfn, &self.platform).tag().state();
+        let order = self.geometry.pageblock_order();
+        Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Area }
     }
 
     /// The first frame of a range of memory that was reserved when the yard was created.

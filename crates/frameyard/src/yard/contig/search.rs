@@ -4,7 +4,7 @@ use super::{BlockedBy, Blocker, ContigError};
 use crate::gfp::Gfp;
 use crate::owner::Owners;
 use crate::platform::Platform;
-use crate::units::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange};
+use crate::units::{ByteSize, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange};
 use crate::yard::Yard;
 
 /// How large a gigantic page is.
@@ -40,17 +40,13 @@ impl<P: Platform> Yard<P> {
         }
         let migrate_type = gfp.migrate_type().ok_or(ContigError::BadFlags(gfp))?;
         let mut blocked = ContigError::NoPlace { count, align };
-        if align > MAX_ALIGN {
-            return Err(blocked);
-        }
         let this_node = gfp.contains(Gfp::THISNODE);
         for zone in self.tables.zonelist(node).filter(|zone| zone.kind() <= gfp.highest_zone()) {
             if this_node && zone.node() != node {
                 continue;
             }
             for (memory, _) in self.tables.ranges().filter(|(_, of)| *of == zone) {
-                let take = |range| self.take_contiguous(range, gfp, migrate_type, owners);
-                match self.first_place(memory, count, align, owners, take) {
+                match self.first_place(memory, (count, align), migrate_type, gfp, owners) {
                     Ok(range) => return Ok(range),
                     Err(Some(problem)) => blocked = problem,
                     Err(None) => {}
@@ -71,7 +67,7 @@ impl<P: Platform> Yard<P> {
         self.alloc_contig(order.pages(), order, gfp, node, owners)
     }
 
-    /// Tries the places of a range of memory, lowest first, until `take` gets one.
+    /// Tries the places of a range of memory, lowest first, until one is had.
     ///
     /// # Errors
     ///
@@ -79,18 +75,21 @@ impl<P: Platform> Yard<P> {
     pub(in crate::yard) fn first_place(
         &self,
         memory: PfnRange,
-        count: PageCount,
-        align: Order,
+        (count, align): (PageCount, Order),
+        migrate_type: MigrateType,
+        gfp: Gfp,
         owners: &Owners<'_>,
-        take: impl Fn(PfnRange) -> Result<PfnRange, ContigError>,
     ) -> Result<PfnRange, Option<ContigError>> {
+        if align > MAX_ALIGN {
+            return Err(None);
+        }
         let mut problem = None;
         let mut at = memory.start.align_up(align);
         while let Some(start) = at.filter(|start| *start < memory.end && (memory.end - *start) >= count) {
             let place = PfnRange::new(start, count);
-            let blocker = match self.first_obstacle(place, owners) {
+            let blocker = match self.first_obstacle(place, migrate_type, owners) {
                 Some(blocker) => blocker,
-                None => match take(place) {
+                None => match self.take_contiguous(place, gfp, migrate_type, owners) {
                     Ok(range) => return Ok(range),
                     Err(ContigError::Blocked(blocker)) => blocker,
                     Err(other) => return Err(Some(other)),

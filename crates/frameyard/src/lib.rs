@@ -41,7 +41,9 @@ pub use owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owner
 pub use page::{
     CountedPage, Counts, FrameLink, FrameState, MapContent, PAGE_WORDS, Page, PageWord, ReferenceUnderflow, Tag,
 };
-pub use platform::{Access, Contention, InitProgress, LockId, MapNotBacked, NodeInit, Platform, WorkerPanicked};
+pub use platform::{
+    Access, Contention, FramesNotReturned, InitProgress, LockId, MapNotBacked, NodeInit, Platform, WorkerPanicked,
+};
 pub use report::{
     GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent,
     ZoneSnapshot, ZoneStat, write_buddyinfo, write_pagetypeinfo, write_vmstat, write_zoneinfo,
@@ -52,7 +54,8 @@ pub use units::{
 };
 pub use yard::{
     Adoption, AllocError, BlockedBy, Blocker, CmaReleaseError, ContigError, FrameInfo, Frames, FreeError, FreeProblem,
-    InitError, ListKind, PcpStatistics, RangeError, RawRegion, ValidateError, Yard, ZoneStatistics,
+    InitError, ListKind, PcpStatistics, RangeError, RawRegion, ReportError, ReportOutcome, ValidateError, Yard,
+    ZoneStatistics,
 };
 pub use zone::{
     HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,

@@ -8,7 +8,7 @@
 use core::ptr::NonNull;
 
 use crate::sync::{AtomicU32, Ordering};
-use crate::units::{CpuId, NodeId, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{ByteSize, CpuId, NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
 /// The identity of a lock: what it guards, not where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -179,6 +179,17 @@ pub trait Platform: Sync {
         Ok(())
     }
 
+    /// Gives the memory behind free frames back to where it came from; what is read there afterwards is undefined, until it
+    /// is written to. The frames are nobody's during the call; no lock is held. By default nothing can be given back.
+    ///
+    /// # Errors
+    ///
+    /// [`FramesNotReturned`]: the frames have their memory still, or part of it.
+    fn return_frames(&self, frames: PfnRange) -> Result<(), FramesNotReturned> {
+        let _ = frames;
+        Err(FramesNotReturned::NotPossible)
+    }
+
     /// Told how the memory map comes up. Called by whichever worker does it, while no lock is held.
     fn init_progress(&self, progress: InitProgress) {
         let _ = progress;
@@ -222,6 +233,30 @@ impl core::fmt::Display for MapNotBacked {
 }
 
 impl core::error::Error for MapNotBacked {}
+
+/// Why frames kept the memory behind them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FramesNotReturned {
+    /// There is no memory behind frames, or none that can be given back.
+    NotPossible,
+    /// Only whole pieces of this size can be given back.
+    Granule(ByteSize),
+    /// The system refused, with this error number.
+    Refused(i32),
+}
+
+impl core::fmt::Display for FramesNotReturned {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::NotPossible => f.write_str("the frames have no memory behind them that could be given back"),
+            Self::Granule(size) => write!(f, "memory is given back in pieces of {size}"),
+            Self::Refused(error) => write!(f, "the system took no memory back: error {error}"),
+        }
+    }
+}
+
+impl core::error::Error for FramesNotReturned {}
 
 /// A worker thread panicked while it ran a job of the platform.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

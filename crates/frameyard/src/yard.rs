@@ -28,6 +28,7 @@ mod exact;
 mod frames;
 mod free;
 mod init;
+mod reporting;
 mod statistics;
 mod validate;
 
@@ -37,6 +38,7 @@ pub use counted::Adoption;
 pub use error::{AllocError, FreeError, FreeProblem, RangeError};
 pub use frames::Frames;
 pub use init::InitError;
+pub use reporting::{ReportError, ReportOutcome};
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
 pub use validate::{ListKind, ValidateError};
 

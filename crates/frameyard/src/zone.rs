@@ -27,6 +27,7 @@
 //! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + allocated + isolated + poisoned, and
 //!   pending frames where those count.
 //! - `reserved_highatomic` = frames of the pageblocks of type HighAtomic.
+//! - `reported` = frames of the blocks on free lists that are reported.
 
 use core::fmt;
 
@@ -49,6 +50,7 @@ mod pcp_sizing;
 mod pending;
 pub(crate) mod poison;
 mod range;
+mod reporting;
 mod watermark;
 
 pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
@@ -56,6 +58,7 @@ use free_area::FreeArea;
 pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
 pub(crate) use range::{RangeBlocked, RangeLists, covering_block, pieces};
+pub(crate) use reporting::{ReportBatch, Taken};
 pub use watermark::{
     HugePageMinimum, MovableMinimum, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneSizing,
     default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks,
@@ -145,6 +148,8 @@ pub(crate) struct Zone {
     free_pages: AtomicU64,
     free_cma: AtomicU64,
     reserved_highatomic: AtomicU64,
+    /// Frames of free blocks whose bytes the host has.
+    reported: AtomicU64,
     /// For each type, the orders whose list has a block.
     nonempty: [AtomicU32; MigrateType::COUNT],
     events: ZoneEvents,
@@ -193,6 +198,10 @@ impl Zone {
 
     pub(crate) fn reserved_highatomic_racy(&self) -> PageCount {
         PageCount(self.reserved_highatomic.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn reported_racy(&self) -> PageCount {
+        PageCount(self.reported.load(Ordering::Relaxed))
     }
 
     pub(crate) fn events(&self) -> &ZoneEvents {

@@ -6,7 +6,7 @@
 
 use super::{FreeError, FreeProblem, Yard};
 use crate::boot::Poisoning;
-use crate::page::{FrameState, Tag};
+use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
@@ -114,7 +114,7 @@ impl<P: Platform> Yard<P> {
     #[inline(never)]
     fn insert(&self, pfn: Pfn, order: Order, zone: ZoneId) -> Result<(), FreeError> {
         let mut locked = self.zone_view(zone).lock();
-        locked.free_to_pageblocks(pfn, order);
+        locked.free_to_pageblocks(pfn, order, Residence::Resident);
         locked.count_direct_free(order);
         Ok(())
     }

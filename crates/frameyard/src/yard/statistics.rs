@@ -33,6 +33,8 @@ pub struct ZoneStatistics {
     pub cma_served: u64,
     /// Those that did not.
     pub cma_failed: u64,
+    /// Free frames that were given back to the host ([`Yard::report_free_pages`]) and not used since.
+    pub reported: PageCount,
     /// Frames of pageblocks kept for atomic high-order requests.
     pub reserved_highatomic: PageCount,
     /// The watermarks.
@@ -123,6 +125,7 @@ impl<P: Platform> Yard<P> {
             free_cma: zone.free_cma_racy(),
             cma_served: read(&zone.cma_events.served),
             cma_failed: read(&zone.cma_events.failed),
+            reported: zone.reported_racy(),
             reserved_highatomic: zone.reserved_highatomic_racy(),
             watermarks: Watermarks {
                 min: zone.watermark(WatermarkLevel::Min),

@@ -136,7 +136,7 @@ impl<P: Platform> LockedZone<'_, P> {
             self.remove_block(pfn, tag);
             self.blocks.set_block(pfn, found, migrate_type);
             add_exclusive(&self.zone.events.conversions, found.pages().0 / self.blocks.pages().0);
-            self.put_back_upper_halves(pfn, found, order, migrate_type);
+            self.put_back_upper_halves(pfn, (found, order), migrate_type, tag.residence());
             return pfn;
         }
         if self.may_convert(found, migrate_type) && self.worth_converting(pfn, old_type, migrate_type) {
@@ -147,7 +147,7 @@ impl<P: Platform> LockedZone<'_, P> {
             }
         }
         self.remove_block(pfn, tag);
-        self.put_back_upper_halves(pfn, found, order, old_type);
+        self.put_back_upper_halves(pfn, (found, order), old_type, tag.residence());
         pfn
     }
 

@@ -39,7 +39,7 @@ impl<P: Platform> LockedZone<'_, P> {
             self.blocks.set_block(pfn, order, to);
             self.remove_block(pfn, tag);
             // Merges with neighbours that it was kept apart from while it was reserved.
-            self.free_block(pfn, order, to);
+            self.free_block_as(pfn, order, to, tag.residence());
             sub_exclusive(&self.zone.reserved_highatomic, order.pages().0);
         } else {
             self.convert_pageblock(pfn, to);

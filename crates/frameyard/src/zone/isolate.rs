@@ -15,7 +15,7 @@
 //! in its own byte, so isolators keep nothing.
 
 use super::{LockedZone, add_exclusive, sub_exclusive};
-use crate::page::{FrameState, Tag};
+use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
@@ -51,26 +51,30 @@ impl<P: Platform> LockedZone<'_, P> {
         } else if tag.is(FrameState::BuddyFree) && tag.zone() == self.id {
             self.remove_block(head, tag);
             self.page(head).set_tag(Tag::INTERIOR);
-            self.put_back_pieces(PfnRange { start: head, end: start }, tag.migrate_type());
-            self.put_back_pieces(PfnRange { start: pageblock.end, end: block.end }, tag.migrate_type());
+            self.put_back_pieces(PfnRange { start: head, end: start }, tag.migrate_type(), tag.residence());
+            self.put_back_pieces(
+                PfnRange { start: pageblock.end, end: block.end },
+                tag.migrate_type(),
+                tag.residence(),
+            );
             // Merges with neighbours of the same kind.
-            self.free_block(start, self.geometry.pageblock_order(), to);
+            self.free_block_as(start, self.geometry.pageblock_order(), to, tag.residence());
         }
     }
 
     /// Frees a block to the lists of the pageblocks that it lies in, in parts where they are of different types
     /// (`split_large_buddy`). The caller owns it, as for [`free_block`](Self::free_block).
-    pub(crate) fn free_to_pageblocks(&mut self, pfn: Pfn, order: Order) {
+    pub(crate) fn free_to_pageblocks(&mut self, pfn: Pfn, order: Order, residence: Residence) {
         let migrate_type = self.blocks.get(pfn);
         if self.blocks.types_of(pfn, order).all(|other| other == migrate_type) {
-            self.free_block(pfn, order, migrate_type);
+            self.free_block_as(pfn, order, migrate_type, residence);
             return;
         }
         let pageblock_order = self.geometry.pageblock_order();
         self.page(pfn).set_tag(Tag::INTERIOR);
         for at in (0..order.pages().0).step_by(1 << pageblock_order.0) {
             let part = pfn + PageCount(at);
-            self.free_block(part, pageblock_order, self.blocks.get(part));
+            self.free_block_as(part, pageblock_order, self.blocks.get(part), residence);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::LockedZone;
 use super::free_area::Place;
-use crate::page::{FrameState, Tag};
+use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, Pfn, PfnRange};
 
@@ -62,8 +62,16 @@ impl<P: Platform> LockedZone<'_, P> {
             self.remove_block(head, tag);
             self.page(head).set_tag(Tag::INTERIOR);
             let block = PfnRange { start: head, end: at };
-            self.put_back_pieces(PfnRange { start: head, end: range.start.max(head) }, tag.migrate_type());
-            self.put_back_pieces(PfnRange { start: range.end.min(block.end), end: block.end }, tag.migrate_type());
+            self.put_back_pieces(
+                PfnRange { start: head, end: range.start.max(head) },
+                tag.migrate_type(),
+                tag.residence(),
+            );
+            self.put_back_pieces(
+                PfnRange { start: range.end.min(block.end), end: block.end },
+                tag.migrate_type(),
+                tag.residence(),
+            );
         }
         self.tag_pieces(range, FrameState::Allocated, migrate_type);
         Ok(())
@@ -75,9 +83,9 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     /// Puts a range that lies in one block, and not the whole of it, back on the lists. None of its pieces can merge.
-    pub(crate) fn put_back_pieces(&mut self, range: PfnRange, migrate_type: MigrateType) {
+    pub(crate) fn put_back_pieces(&mut self, range: PfnRange, migrate_type: MigrateType, residence: Residence) {
         for (pfn, order) in pieces(range, self.geometry.max_order()) {
-            self.add_block(pfn, order, migrate_type, Place::Head);
+            self.add_block(pfn, order, migrate_type, Place::Head, residence);
         }
     }
 

@@ -42,7 +42,8 @@ pub use page::{
     CountedPage, Counts, FrameLink, FrameState, MapContent, PAGE_WORDS, Page, PageWord, ReferenceUnderflow, Tag,
 };
 pub use platform::{
-    Access, Contention, FramesNotReturned, InitProgress, LockId, MapNotBacked, NodeInit, Platform, WorkerPanicked,
+    Access, Contention, FramesNotReturned, FreeFrames, InitProgress, LockId, MapNotBacked, NodeInit, Platform,
+    WorkerPanicked,
 };
 pub use report::{
     GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent,

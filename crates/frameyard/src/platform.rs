@@ -179,13 +179,13 @@ pub trait Platform: Sync {
         Ok(())
     }
 
-    /// Gives the memory behind free frames back to where it came from; what is read there afterwards is undefined, until it
-    /// is written to. The frames are nobody's during the call; no lock is held. By default nothing can be given back.
+    /// Gives the memory behind free frames back to where it came from. Their bytes are lost; what is read there before they
+    /// are written to again is any bytes. No lock is held. By default nothing can be given back.
     ///
     /// # Errors
     ///
     /// [`FramesNotReturned`]: the frames have their memory still, or part of it.
-    fn return_frames(&self, frames: PfnRange) -> Result<(), FramesNotReturned> {
+    fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
         let _ = frames;
         Err(FramesNotReturned::NotPossible)
     }
@@ -233,6 +233,26 @@ impl core::fmt::Display for MapNotBacked {
 }
 
 impl core::error::Error for MapNotBacked {}
+
+/// Free frames that nobody is given meanwhile: what [`Platform::return_frames`] is called with.
+///
+/// Only a yard makes one, of frames of its own: who has it knows that nobody reads or writes their bytes. A platform that
+/// hands it on hands it to what is behind the same frames.
+#[derive(Debug)]
+pub struct FreeFrames(PfnRange);
+
+impl FreeFrames {
+    /// The caller has the frames alone, and nobody has their bytes.
+    pub(crate) fn new(range: PfnRange) -> Self {
+        Self(range)
+    }
+
+    /// The frames.
+    #[must_use]
+    pub fn range(&self) -> PfnRange {
+        self.0
+    }
+}
 
 /// Why frames kept the memory behind them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::Yard;
 use crate::boot::Poisoning;
-use crate::platform::{FramesNotReturned, Platform};
+use crate::platform::{FramesNotReturned, FreeFrames, Platform};
 use crate::units::{MigrateType, Order, PageCount, PfnRange, ZoneId};
 use crate::zone::{ReportBatch, Taken};
 
@@ -131,7 +131,7 @@ impl<P: Platform> Yard<P> {
         let mut reported = 0;
         for pfn in batch.blocks() {
             let frames = PfnRange::new(*pfn, order.pages());
-            if let Err(problem) = self.platform.return_frames(frames) {
+            if let Err(problem) = self.platform.return_frames(&FreeFrames::new(frames)) {
                 refused = Some((frames, problem));
                 break;
             }

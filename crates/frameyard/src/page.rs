@@ -15,12 +15,14 @@ use crate::units::{MigrateType, Order, Pfn, ZoneId};
 
 pub(crate) mod content;
 mod counted;
+mod residence;
 mod words;
 
 pub use content::MapContent;
 pub(crate) use content::PageTemplate;
 
 pub use counted::{CountedPage, Counts, ReferenceUnderflow};
+pub(crate) use residence::Residence;
 pub use words::{PAGE_WORDS, PageWord};
 
 /// What a frame is, right now. A frame is in exactly one state at a time.
@@ -97,26 +99,6 @@ impl FrameState {
 impl fmt::Display for FrameState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
-    }
-}
-
-/// Where the bytes of a free block are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Residence {
-    /// In memory, as far as the yard knows.
-    Resident,
-    /// With the host, which gives other bytes when the frames are used again.
-    Reported,
-}
-
-impl Residence {
-    /// Of a block made of two.
-    #[inline(always)]
-    pub(crate) const fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Reported, Self::Reported) => Self::Reported,
-            _ => Self::Resident,
-        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Contiguous ranges out of memory that is in use: what moves away, what is named when it cannot, and what is undone.
 
+mod busy_yard;
 mod fixture;
 mod movers;
 
@@ -7,82 +8,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use busy_yard::{FIRST, Made, PAGES, ZONE, assert_same_shape, at, fill, geometry, made, memory, shape};
 use fixture::random::Random;
 use fixture::{Fixture, Frames, Moment, run_on};
 use frameyard::{
-    Access, Adoption, Block, BlockedBy, ByteSize, CmaReleaseError, ContigError, Counts, FrameOwner, FrameState,
-    Geometry, Gfp, InitMode, MapInit, MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId,
-    Order, OwnerKind, Owners, PageCount, Pfn, PfnRange, Poisoning, YardConfig, ZoneId, ZoneKind, ZoneLimits,
-    ZoneStatistics,
+    Access, Adoption, Block, BlockedBy, ContigError, Counts, FrameOwner, FrameState, Gfp, InitMode, MapInit,
+    MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId, Order, OwnerKind, Owners, PageCount,
+    Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits,
 };
 use movers::{KIND, Movers};
-
-const FIRST: Pfn = Pfn(0x1000);
-const PAGES: u64 = 0x1000;
-const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
-
-/// Pageblocks of 64 frames, maximum blocks of 256.
-fn geometry() -> Geometry {
-    Geometry::new(ByteSize::kib(4), ByteSize::mib(4), Order(6), Order(8)).unwrap()
-}
-
-fn memory() -> PfnRange {
-    PfnRange::new(FIRST, PageCount(PAGES))
-}
-
-fn at(start: u64, count: u64) -> PfnRange {
-    PfnRange::new(Pfn(FIRST.0 + start), PageCount(count))
-}
-
-struct Made<'a> {
-    cma: &'a [PfnRange],
-    reserved: &'a [PfnRange],
-    map_init: MapInit,
-    poisoning: Poisoning,
-    frames: Frames,
-}
-
-impl Default for Made<'_> {
-    fn default() -> Self {
-        let (map_init, poisoning) = (MapInit::default(), Poisoning::Off);
-        Self { cma: &[], reserved: &[], map_init, poisoning, frames: Frames::Real }
-    }
-}
-
-fn made(made: &Made<'_>) -> Fixture {
-    let cpus = [NodeId(0); 4];
-    let zone_limits = ZoneLimits::NONE;
-    let (map_init, poisoning) = (made.map_init, made.poisoning);
-    let config = YardConfig { geometry: geometry(), zone_limits, map_init, poisoning, ..YardConfig::new(&cpus) };
-    let memory = [(memory(), NodeId(0))];
-    Fixture::new(&MemoryTable { memory: &memory, reserved: made.reserved, cma: made.cma }, &config, made.frames)
-}
-
-/// The zone's type counts and free blocks, after a drain: what a failure must leave as it was.
-fn shape(yard: &Fixture) -> (Vec<u64>, ZoneStatistics) {
-    yard.drain_all();
-    let types = MigrateType::ALL.map(|of| yard.pageblocks_of(ZONE, of)).to_vec();
-    (types, yard.zone_statistics(ZONE))
-}
-
-fn assert_same_shape(before: &(Vec<u64>, ZoneStatistics), after: &(Vec<u64>, ZoneStatistics)) {
-    assert_eq!(before.0, after.0, "pageblock types are restored");
-    assert_eq!(before.1.free, after.1.free, "free frames");
-    assert_eq!(before.1.free_cma, after.1.free_cma, "free frames of areas");
-    assert_eq!(before.1.reserved_highatomic, after.1.reserved_highatomic);
-}
-
-/// Fills about `percent` of the yard with movable blocks in random places.
-fn fill(yard: &Fixture, movers: &Movers<'_>, random: &mut Random, percent: u64) {
-    let mut names = Vec::new();
-    while let Ok(name) = movers.take(Order(random.below(3) as u8)) {
-        names.push(name);
-    }
-    while yard.free_pages().0 * 100 < yard.managed_pages().0 * (100 - percent) {
-        let name = names.swap_remove(random.below(names.len() as u64) as usize);
-        assert!(movers.give_back(name));
-    }
-}
 
 #[test]
 fn a_range_of_a_busy_zone_is_emptied_and_contents_survive() {
@@ -385,83 +319,6 @@ fn a_frame_freed_by_who_missed_the_isolation_is_collected() {
         yard.free_range(range).unwrap();
     });
     yard.watch().calm();
-}
-
-/// An area of two maximum-order blocks, and one of one.
-const AREAS: [PfnRange; 2] = [
-    PfnRange { start: Pfn(FIRST.0 + 1024), end: Pfn(FIRST.0 + 1024 + 512) },
-    PfnRange { start: Pfn(FIRST.0 + 2048), end: Pfn(FIRST.0 + 2048 + 256) },
-];
-
-#[test]
-fn an_area_serves_movable_memory_until_it_is_asked() {
-    for mode in InitMode::ALL {
-        let map_init = MapInit { mode, ..MapInit::default() };
-        let yard = made(&Made { cma: &AREAS, map_init, ..Made::default() });
-        yard.finish_init().unwrap();
-        assert!(yard.cma_areas().eq(AREAS));
-        let movers = Movers::new(&yard);
-        let owners = Owners::NONE.with(KIND, &movers);
-        // Everything is in use, the areas by movable blocks.
-        fill(&yard, &movers, &mut Random::new(6), 100);
-        assert!(yard.zone_statistics(ZONE).free_cma < PageCount(100), "watermarks keep the rest free");
-        let full = yard.cma_alloc(Some(AREAS[0]), PageCount(300), Order(3), &owners).unwrap_err();
-        assert!(matches!(full, ContigError::Blocked(blocker) if blocker.why == BlockedBy::OutOfMemory), "{full}");
-        movers.give_all_back();
-        fill(&yard, &movers, &mut Random::new(6), 40);
-        let first = yard.cma_alloc(Some(AREAS[0]), PageCount(300), Order(3), &owners).unwrap();
-        assert_eq!(first, PfnRange::new(AREAS[0].start, PageCount(300)));
-        let second = yard.cma_alloc(None, PageCount(200), Order(6), &owners).unwrap();
-        assert_eq!(second, AREAS[1].intersection(PfnRange::new(AREAS[1].start, PageCount(200))), "320 + 200 > 512");
-        let third = yard.cma_alloc(None, PageCount(212), Order::ZERO, &owners).unwrap();
-        assert_eq!(third, PfnRange { start: first.end, end: AREAS[0].end });
-        let left = yard.cma_alloc(Some(AREAS[0]), PageCount(1), Order::ZERO, &owners).unwrap_err();
-        assert!(matches!(left, ContigError::Blocked(blocker) if blocker.why == BlockedBy::Unmovable), "{left}");
-        movers.check_all();
-        yard.validate().unwrap();
-        for range in [first, second, third] {
-            yard.cma_release(range).unwrap();
-            let twice = yard.cma_release(range).unwrap_err();
-            assert!(matches!(twice, CmaReleaseError::NotFromAnArea { pfn, .. } if pfn == range.start), "{twice}");
-        }
-        yard.validate().unwrap();
-        assert_eq!(yard.pageblocks_of(ZONE, MigrateType::Cma), 12, "areas stay areas");
-        movers.give_all_back();
-        yard.drain_all();
-        assert_eq!(yard.zone_statistics(ZONE).free_cma, PageCount(768));
-    }
-}
-
-#[test]
-fn an_area_takes_back_what_it_gave_out_and_nothing_else() {
-    let yard = made(&Made { cma: &AREAS, frames: Frames::Phantom, ..Made::default() });
-    let none = Owners::NONE;
-    let foreign = AREAS[1].start;
-    yard.alloc_range(PfnRange::new(foreign, PageCount(1)), Gfp::HIGHUSER_MOVABLE).unwrap();
-    let refused = yard.cma_release(PfnRange::new(foreign, PageCount(1)));
-    assert_eq!(refused, Err(CmaReleaseError::NotFromAnArea { pfn: foreign, state: FrameState::Allocated }));
-    yard.free(foreign, Order::ZERO).unwrap();
-    for range in [at(0, 1), at(1024, 513), at(1024, 0)] {
-        assert_eq!(yard.cma_release(range), Err(CmaReleaseError::NotInAnArea(range)));
-    }
-    let taken = yard.cma_alloc(None, PageCount(5), Order::ZERO, &none).unwrap();
-    assert_eq!(taken, at(1024, 5));
-    let part = yard.cma_release(at(1024, 3)).unwrap_err();
-    assert!(matches!(part, CmaReleaseError::Free(_)), "{part}");
-    yard.cma_release(at(1024, 4)).unwrap();
-    yard.cma_release(at(1028, 1)).unwrap();
-    let strange = at(0, 256);
-    assert_eq!(yard.cma_alloc(Some(strange), PageCount(5), Order::ZERO, &none), Err(ContigError::NoSuchArea(strange)));
-    let (count, align) = (PageCount(513), Order::ZERO);
-    assert_eq!(yard.cma_alloc(None, count, align, &none), Err(ContigError::NoPlace { count, align }));
-    let zone = yard.zone_statistics(ZONE);
-    assert_eq!((zone.cma_served, zone.cma_failed), (1, 2));
-    // Others pass areas over.
-    let blocked = yard.alloc_contig_range(at(1000, 30), Gfp::KERNEL, &none).unwrap_err();
-    assert!(matches!(blocked, ContigError::Blocked(blocker) if blocker.why == BlockedBy::Area), "{blocked}");
-    let behind = yard.alloc_contig(PageCount(1025), Order::ZERO, Gfp::KERNEL, NodeId(0), &none).unwrap();
-    assert_eq!(behind.start, AREAS[1].end);
-    yard.free_range(behind).unwrap();
 }
 
 #[test]

@@ -68,6 +68,10 @@ impl<P: Platform> ReportSource for Yard<P> {
         self.pageblocks_of(id, migrate_type)
     }
 
+    fn reported(&self, id: ZoneId) -> PageCount {
+        self.zone_statistics(id).reported
+    }
+
     fn numa_event(&self, id: ZoneId, event: NumaEvent) -> u64 {
         let zone = self.zone_statistics(id);
         match event {

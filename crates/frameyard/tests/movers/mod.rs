@@ -65,10 +65,11 @@ impl<'y> Movers<'y> {
         unsafe { self.yard.counted_page(pfn) }.expect("memory")
     }
 
-    fn words(&self, pfn: Pfn, order: Order) -> Option<&mut [u64]> {
+    /// The words of a block, where frames have memory. The state is borrowed for as long: so nobody else has them.
+    fn words<'s>(&self, _state: &'s mut State, pfn: Pfn, order: Order) -> Option<&'s mut [u64]> {
         let bytes = self.yard.geometry().size_of(order.pages()).0 as usize;
         let first = self.yard.platform().frame_bytes(pfn)?;
-        // SAFETY: the block is this owner's, and is looked at under its lock.
+        // SAFETY: the block is this owner's, and is looked at under its lock alone.
         Some(unsafe { std::slice::from_raw_parts_mut(first.as_ptr().cast(), bytes / 8) })
     }
 
@@ -78,7 +79,7 @@ impl<'y> Movers<'y> {
         let mut state = self.state();
         let name = state.next_name;
         state.next_name += 1;
-        if let Some(words) = self.words(pfn, order) {
+        if let Some(words) = self.words(&mut state, pfn, order) {
             words.fill(name);
         }
         let adoption = Adoption { counts: ONE, owner: KIND.0.into(), index: name };
@@ -96,7 +97,7 @@ impl<'y> Movers<'y> {
         if held.isolated {
             return false;
         }
-        self.check(pfn, held);
+        self.check(&mut state, pfn, held);
         state.by_name.remove(&name);
         state.by_frame.remove(&pfn);
         assert!(self.counted(pfn).freeze(ONE), "nobody else uses it");
@@ -130,19 +131,20 @@ impl<'y> Movers<'y> {
         self.state().by_name.len()
     }
 
-    fn check(&self, pfn: Pfn, held: Held) {
+    fn check(&self, state: &mut State, pfn: Pfn, held: Held) {
         assert_eq!(self.counted(pfn).index(), held.name);
-        if let Some(words) = self.words(pfn, held.order) {
+        if let Some(words) = self.words(state, pfn, held.order) {
             assert!(words.iter().all(|word| *word == held.name), "{pfn} lost its contents");
         }
     }
 
     /// Looks at every block's bytes, and that nobody has left one isolated.
     pub fn check_all(&self) {
-        let state = self.state();
-        for (pfn, held) in &state.by_frame {
+        let mut state = self.state();
+        let all: Vec<_> = state.by_frame.iter().map(|(pfn, held)| (*pfn, *held)).collect();
+        for (pfn, held) in all {
             assert!(!held.isolated, "{pfn} was not put back");
-            self.check(*pfn, *held);
+            self.check(&mut state, pfn, held);
         }
     }
 
@@ -183,9 +185,10 @@ impl FrameOwner for Movers<'_> {
         if !self.counted(from.pfn).freeze(ONE) {
             return Err(MigrateProblem::Pinned);
         }
-        if let Some((old, new)) = self.words(from.pfn, from.order).zip(self.words(to, from.order)) {
-            new.copy_from_slice(old);
+        if let Some(old) = self.words(&mut state, from.pfn, from.order) {
+            let words = old.to_vec();
             old.fill(u64::MAX);
+            self.words(&mut state, to, from.order).expect("memory, too").copy_from_slice(&words);
         }
         let adoption = Adoption { counts: ONE, owner: KIND.0.into(), index: held.name };
         self.yard.adopt(to, from.order, adoption).expect("a fresh target");

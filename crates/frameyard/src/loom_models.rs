@@ -21,6 +21,7 @@
 //! the models of three threads have no end in sight.
 
 mod bring_up;
+mod isolation;
 mod machine;
 mod parallel_job;
 mod per_cpu_lists;

@@ -37,6 +37,8 @@ use obstacle::Cover;
 
 /// How many rounds without a block moved are made before whoever is still in the way is named.
 const IDLE_ROUNDS: u32 = if cfg!(loom) { 2 } else { 16 };
+/// How often is looked between two idle rounds: pauses and yields at first, then sleeps.
+const LOOKS: u32 = if cfg!(loom) { 1 } else { 32 };
 /// How often a target that lies in the isolated pageblocks, or memory that is missing, is asked for again.
 const TARGET_TRIES: usize = 8;
 
@@ -196,8 +198,7 @@ impl<P: Platform> Yard<P> {
                 return Err(round.blocked.unwrap_or(Blocker { pfn, order, state, owner, why }));
             }
             if idle > 0 {
-                // Long enough for others to be done: first looks and yields, then sleeps.
-                (0..32).for_each(|look| self.platform.relax(32 * idle + look));
+                (0..LOOKS).for_each(|look| self.platform.relax((idle - 1) * LOOKS + look));
             }
         }
     }

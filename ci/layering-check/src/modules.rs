@@ -30,6 +30,18 @@ pub(crate) fn check(files: &[SourceFile], order: &[&str]) -> Vec<Violation> {
     violations
 }
 
+/// Reports every use of atomics in a crate that has to take them from the core's `sync`.
+pub(crate) fn check_atomics(files: &[SourceFile]) -> Vec<Violation> {
+    let mut violations = Vec::new();
+    for file in files {
+        for line in atomic_paths(&tokens(&file.text)) {
+            let what = format!("takes atomics past `frameyard::{ATOMICS}`, so that no model could explore them");
+            violations.push(Violation { file: file.path.clone(), line, what });
+        }
+    }
+    violations
+}
+
 /// The module that alone names `core::sync::atomic`.
 const ATOMICS: &str = "sync";
 

@@ -11,7 +11,7 @@ use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 mod modelled;
 
 #[cfg(loom)]
-pub(crate) use modelled::ModelledRegion;
+pub use modelled::ModelledRegion;
 
 /// Types that may lie in the control region.
 ///

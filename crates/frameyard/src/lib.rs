@@ -29,6 +29,9 @@ pub use boot::{
     AttachError, BootError, Cutting, InitJobs, InitMode, Layout, MapInit, MemorySource, MemoryTable, MovableMemory,
     PcpReset, Poisoning, YardConfig, ZoneLimits,
 };
+#[cfg(loom)]
+#[doc(hidden)]
+pub use control::ModelledRegion;
 pub use gfp::Gfp;
 pub use job::{JobError, ParallelJob, RunError};
 pub use lock::{LockCounters, LockHold, LockUse};

@@ -11,5 +11,6 @@ mod modelled;
 
 #[cfg(loom)]
 pub use modelled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
-#[cfg(all(test, loom))]
-pub(crate) use modelled::{Weakness, weakened};
+#[cfg(loom)]
+#[doc(hidden)]
+pub use modelled::{Weakness, weakened};

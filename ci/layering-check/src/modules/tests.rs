@@ -134,3 +134,11 @@ fn atomics_come_from_sync_alone() {
     assert_kept("page.rs", "#[cfg(test)]\nmod tests { use core::sync::atomic::AtomicU32; }");
     assert_kept("sync.rs", "pub use core::sync::atomic::AtomicU32;");
 }
+
+#[test]
+fn other_modelled_crates_take_atomics_from_the_core() {
+    let file = |text: &str| SourceFile { path: "words.rs".into(), text: text.to_owned() };
+    let broken = check_atomics(&[file("use frameyard::Pfn;\nuse core::sync::atomic::AtomicU32;")]);
+    assert_eq!(broken.iter().map(|violation| violation.line).collect::<Vec<_>>(), [2]);
+    assert!(check_atomics(&[file("use frameyard::sync::AtomicU32;")]).is_empty());
+}

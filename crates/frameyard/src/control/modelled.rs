@@ -11,7 +11,7 @@ use super::{AllAtomic, TableSpan};
 /// What the base of a control region points to in a model: its tables, by the offsets they would have.
 #[repr(C, align(128))]
 #[derive(Default)]
-pub(crate) struct ModelledRegion {
+pub struct ModelledRegion {
     tables: RefCell<BTreeMap<usize, Box<dyn Any>>>,
 }
 

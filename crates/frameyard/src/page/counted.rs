@@ -21,7 +21,7 @@ use core::fmt;
 
 use super::{COUNTS, FrameState, INDEX, Link, OWNER, PageRef, SPARE, Tag};
 use crate::platform::{Access, Platform};
-use crate::sync::Ordering;
+use crate::sync::{AtomicU32, Ordering};
 use crate::units::Pfn;
 
 /// How many users a counted block has.
@@ -317,6 +317,13 @@ impl<'a, P: Platform> CountedPage<'a, P> {
     #[inline(always)]
     pub fn set_prev(&self, link: Link) {
         self.page.set_prev(link);
+    }
+
+    /// The second link as the word of a lock, for owners that keep no list by it.
+    #[inline(always)]
+    #[must_use]
+    pub fn lock_word(&self) -> &'a AtomicU32 {
+        &self.page.words(Access::ReadModifyWrite).prev
     }
 
     /// A hint that this page will be written soon.

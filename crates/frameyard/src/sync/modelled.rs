@@ -9,7 +9,7 @@ pub use loom::sync::atomic::{Ordering, fence};
 
 /// What is wrong with every atomic access.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Weakness {
+pub enum Weakness {
     /// Nothing.
     None,
     /// An acquiring load acquires nothing.
@@ -20,6 +20,8 @@ pub(crate) enum Weakness {
     SplitCompareExchange,
     /// An addition is a load and a store.
     SplitAddition,
+    /// A bitwise intersection is a load and a store.
+    SplitIntersection,
     /// A bitwise union is a load and a store.
     SplitUnion,
     /// A bitwise union claims to have set all its bits, whoever had set them before.
@@ -35,8 +37,7 @@ std::thread_local! {
 }
 
 /// Runs `explore` with weakened atomics.
-#[cfg(test)]
-pub(crate) fn weakened<T>(weakness: Weakness, explore: impl FnOnce() -> T) -> T {
+pub fn weakened<T>(weakness: Weakness, explore: impl FnOnce() -> T) -> T {
     struct Restore(Weakness);
     impl Drop for Restore {
         fn drop(&mut self) {
@@ -125,6 +126,17 @@ macro_rules! modelled_atomic {
 
             /// As the method of the same name of `core`'s atomic.
             #[track_caller]
+            pub fn fetch_sub(&self, value: $value, ordering: Ordering) -> $value {
+                if !is_weakened(Weakness::SplitAddition) {
+                    return self.0.fetch_sub(value, ordering);
+                }
+                let found = self.0.load(Ordering::Relaxed);
+                self.0.store(found.wrapping_sub(value), Ordering::Relaxed);
+                found
+            }
+
+            /// As the method of the same name of `core`'s atomic.
+            #[track_caller]
             pub fn fetch_or(&self, value: $value, ordering: Ordering) -> $value {
                 if is_weakened(Weakness::SplitUnion) {
                     let found = self.0.load(Ordering::Relaxed);
@@ -138,7 +150,28 @@ macro_rules! modelled_atomic {
             /// As the method of the same name of `core`'s atomic.
             #[track_caller]
             pub fn fetch_and(&self, value: $value, ordering: Ordering) -> $value {
+                if is_weakened(Weakness::SplitIntersection) {
+                    let found = self.0.load(Ordering::Relaxed);
+                    self.0.store(found & value, Ordering::Relaxed);
+                    return found;
+                }
                 self.0.fetch_and(value, ordering)
+            }
+
+            /// As [`compare_exchange`](Self::compare_exchange): never fails without cause in a model.
+            ///
+            /// # Errors
+            ///
+            /// The value found, where it is not `current`.
+            #[track_caller]
+            pub fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(current, new, success, failure)
             }
 
             /// As the method of the same name of `core`'s atomic.

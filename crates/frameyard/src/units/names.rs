@@ -5,7 +5,15 @@ use core::fmt;
 /// A name that none of the choices has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownName {
-    pub(crate) choices: &'static str,
+    choices: &'static str,
+}
+
+impl UnknownName {
+    /// No choice of these, which are separated by commas.
+    #[must_use]
+    pub const fn among(choices: &'static str) -> Self {
+        Self { choices }
+    }
 }
 
 impl fmt::Display for UnknownName {
@@ -16,7 +24,9 @@ impl fmt::Display for UnknownName {
 
 impl core::error::Error for UnknownName {}
 
-/// Gives an enumeration its list of choices, and the names by which they go on command lines and in tables.
+/// Gives an enumeration its list of choices (`ALL`), the names by which they go on command lines and in tables (`name`,
+/// `Display`), and the way back (`FromStr`, with [`UnknownName`]).
+#[macro_export]
 macro_rules! named {
     ($type:ident: $first:ident => $first_name:literal $(, $variant:ident => $name:literal)*) => {
         impl $type {
@@ -40,10 +50,10 @@ macro_rules! named {
         }
 
         impl core::str::FromStr for $type {
-            type Err = $crate::units::UnknownName;
+            type Err = $crate::UnknownName;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                let unknown = $crate::units::UnknownName { choices: concat!($first_name $(, ", ", $name)*) };
+                let unknown = $crate::UnknownName::among(concat!($first_name $(, ", ", $name)*));
                 Self::ALL.into_iter().find(|choice| choice.name() == text).ok_or(unknown)
             }
         }

@@ -1,0 +1,24 @@
+//! What owns page frames: address spaces, page cache, lists of used pages, reclaim and migration.
+//!
+//! All state lies in frames of a yard, in words that are atomics, linked by frame number; [`Vm`] is a view of it. So
+//! whoever shares a yard can find the owner of any page, move it, or drop it.
+#![cfg_attr(not(any(test, loom)), no_std)]
+
+mod counters;
+mod error;
+mod frames;
+mod inject;
+mod lock;
+#[cfg(all(test, loom))]
+mod loom_models;
+mod objects;
+mod page;
+mod root;
+mod vm;
+mod words;
+
+pub use counters::VmCounter;
+pub use error::{VmError, VmValidateError};
+pub use inject::{FaultInjector, Step};
+pub use root::{LruPolicy, ThpMode, VmConfig};
+pub use vm::Vm;

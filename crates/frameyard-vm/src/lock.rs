@@ -1,0 +1,142 @@
+//! Locks in words: spinning ones, given back when dropped, and the readers-writer lock of an address space's map.
+//!
+//! # Lock order
+//!
+//! Map of a space (read or write) → file → page table (two of them only parent before child) → objects → batch of a CPU →
+//! list of used pages → the yard's own (per-CPU list → zone). A page's own lock bit is taken before all of them but the
+//! map, waited for only while no spinning lock is held. Whoever holds a map and needs that of another space only *tries*.
+
+use core::fmt;
+
+use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
+use frameyard::{LockId, Platform};
+
+/// A spinning lock that is held; given back when dropped.
+pub(crate) struct Held<'a, P: Platform> {
+    platform: &'a P,
+    id: LockId,
+    word: &'a AtomicU32,
+    _guard: P::Guard,
+}
+
+impl<'a, P: Platform> Held<'a, P> {
+    /// Takes a lock, waiting for it.
+    #[inline(always)]
+    pub(crate) fn lock(platform: &'a P, id: LockId, word: &'a AtomicU32) -> Self {
+        let guard = platform.guard();
+        platform.lock(id, word);
+        Self { platform, id, word, _guard: guard }
+    }
+
+    /// Takes a lock if it is free.
+    #[inline(always)]
+    pub(crate) fn try_lock(platform: &'a P, id: LockId, word: &'a AtomicU32) -> Option<Self> {
+        let guard = platform.guard();
+        match platform.try_lock(id, word) {
+            frameyard::Contention::Free => Some(Self { platform, id, word, _guard: guard }),
+            frameyard::Contention::Contended => None,
+        }
+    }
+}
+
+impl<P: Platform> Drop for Held<'_, P> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        self.platform.unlock(self.id, self.word);
+    }
+}
+
+impl<P: Platform> fmt::Debug for Held<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.id)
+    }
+}
+
+const WRITER: u64 = 1 << 63;
+const WRITER_WAITS: u64 = 1 << 62;
+
+/// A readers-writer lock in one word: bit 63 a writer has it, bit 62 one waits (and new readers stay out), the rest counts
+/// readers. A thread must not take it for reading twice: a writer that waits between would stop it for ever.
+pub(crate) struct MapLock<'a, P> {
+    platform: &'a P,
+    word: &'a AtomicU64,
+}
+
+/// Somebody reads what the lock guards.
+pub(crate) struct Reading<'a> {
+    word: &'a AtomicU64,
+}
+
+/// Somebody alone writes what the lock guards.
+pub(crate) struct Writing<'a> {
+    word: &'a AtomicU64,
+}
+
+impl<'a, P: Platform> MapLock<'a, P> {
+    #[inline(always)]
+    pub(crate) fn new(platform: &'a P, word: &'a AtomicU64) -> Self {
+        Self { platform, word }
+    }
+
+    /// Gets in as a reader if no writer has it or waits for it.
+    #[inline(always)]
+    pub(crate) fn try_read(&self) -> Option<Reading<'a>> {
+        let mut found = self.word.load(Ordering::Relaxed);
+        while found & (WRITER | WRITER_WAITS) == 0 {
+            // Acquire: pairs with the Release of the last writer.
+            match self.word.compare_exchange_weak(found, found + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(Reading { word: self.word }),
+                Err(other) => found = other,
+            }
+        }
+        None
+    }
+
+    /// Gets in as a reader, waiting for writers.
+    #[inline(always)]
+    pub(crate) fn read(&self) -> Reading<'a> {
+        let mut round = 0;
+        loop {
+            if let Some(reading) = self.try_read() {
+                return reading;
+            }
+            self.platform.relax(round);
+            round = round.saturating_add(1);
+        }
+    }
+
+    /// Gets in as a writer, waiting for all others.
+    #[inline]
+    pub(crate) fn write(&self) -> Writing<'a> {
+        let mut round = 0;
+        loop {
+            let found = self.word.load(Ordering::Relaxed);
+            let nobody = found & !WRITER_WAITS == 0;
+            let wanted = if nobody { WRITER } else { found | WRITER_WAITS };
+            // Acquire: pairs with the Release of all readers and the last writer.
+            let done = found == wanted
+                || self.word.compare_exchange_weak(found, wanted, Ordering::Acquire, Ordering::Relaxed).is_ok();
+            if nobody && done {
+                return Writing { word: self.word };
+            }
+            self.platform.relax(round);
+            round = round.saturating_add(1);
+        }
+    }
+}
+
+impl Drop for Reading<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `write`.
+        self.word.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Drop for Writing<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `try_read` and `write`. Another writer that waits says so again.
+        self.word.store(0, Ordering::Release);
+    }
+}

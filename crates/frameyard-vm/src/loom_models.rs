@@ -1,0 +1,82 @@
+//! Loom models of this crate's protocols: every interleaving of a few threads, up to a bound of preemptions.
+//!
+//! They run the production code on a whole small yard whose frames' words are modelled. Each protocol has a model that
+//! holds, and the same model with one thing broken, which must fail.
+
+mod counts;
+mod machine;
+
+use std::string::String;
+use std::sync::Arc;
+
+use frameyard::Yard;
+use loom::model::Builder;
+use loom::thread::{self, JoinHandle};
+
+use crate::vm::Vm;
+use crate::{VmConfig, VmError};
+use machine::{Broken, Machine, ModelPlatform};
+
+/// How many involuntary thread switches an execution has at most.
+const PREEMPTIONS: usize = 2;
+
+/// Explores a model; panics where an execution breaks it.
+fn explore(model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(PREEMPTIONS);
+    // An execution has many thousands of accesses, most of them while the yard is brought up by one thread.
+    builder.max_branches = 1_000_000;
+    builder.check(model);
+}
+
+/// Demands that a broken protocol fails its model with one of these messages.
+#[track_caller]
+fn assert_fails(model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
+    let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore(model)));
+    let Err(panic) = explored else { panic!("the broken protocol passes its model") };
+    let message = match panic.downcast::<String>() {
+        Ok(message) => *message,
+        Err(other) => String::from(*other.downcast::<&str>().expect("a panic has a message")),
+    };
+    assert!(expected.iter().any(|part| message.contains(part)), "failed for another reason: {message}");
+}
+
+/// The thread that made the machine, its yard, and what owns frames.
+struct Scene {
+    machine: Arc<Machine>,
+    yard: Yard<ModelPlatform>,
+}
+
+impl Scene {
+    /// A machine of so many sections of four frames, with a root.
+    fn new(sections: u64, config: &VmConfig, broken: Broken) -> Self {
+        let machine = Machine::bare(sections, broken);
+        let yard = machine.create();
+        Vm::create(&yard, config).expect("a root");
+        Self { machine, yard }
+    }
+
+    /// This thread's view.
+    fn vm(&self) -> Vm<'_, ModelPlatform> {
+        Vm::attach(&self.yard).expect("a root that was created")
+    }
+
+    /// Runs `body` in a thread of its own on a CPU.
+    fn start(&self, cpu: u32, body: impl FnOnce(Vm<'_, ModelPlatform>) + 'static) -> JoinHandle<()> {
+        let machine = Arc::clone(&self.machine);
+        thread::spawn(move || {
+            let yard = machine.attach(cpu);
+            body(Vm::attach(&yard).expect("a root that was created"));
+        })
+    }
+
+    /// Demands, when all other threads are done and have given back what they had, that nothing is lost.
+    fn finish(&self) {
+        let vm = self.vm();
+        vm.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
+        vm.destroy().unwrap_or_else(|problem: VmError| panic!("the validator objects: {problem}"));
+        self.yard.drain_all();
+        self.yard.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
+        assert_eq!(self.yard.free_pages(), self.yard.managed_pages(), "frames were lost");
+    }
+}

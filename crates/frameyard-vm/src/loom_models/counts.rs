@@ -1,0 +1,104 @@
+//! The word of counts of a page (`frameyard::CountedPage`): who may free a block, and who may move it.
+
+use frameyard::sync::{Weakness, weakened};
+use frameyard::{Adoption, Counts, Gfp, Order, Pfn, Platform};
+
+use super::machine::ModelPlatform;
+use super::{Scene, assert_fails, explore};
+use crate::VmConfig;
+use crate::objects::ObjectId;
+use crate::page::{PageKind, owner_word};
+use crate::vm::Vm;
+
+const SECTIONS: u64 = 2;
+
+fn counted(vm: Vm<'_, ModelPlatform>, references: u32) -> Pfn {
+    let pfn = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a frame");
+    let owner = owner_word(PageKind::Plain, ObjectId::NONE, 0);
+    let counts = Counts { references, mappings: 0 };
+    vm.yard().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 7 }).expect("the frame is ours");
+    pfn
+}
+
+/// Puts a reference, and frees the block with the last.
+fn put<P: Platform>(vm: Vm<'_, P>, pfn: Pfn) {
+    if vm.page(pfn).put().expect("there was a reference") == 0 {
+        vm.yard().free_counted(pfn, Order::ZERO).expect("the block is ours");
+    }
+}
+
+/// One puts the last reference while another, who found the page by number, tries to get one.
+fn found_while_freed() {
+    let scene = Scene::new(SECTIONS, &VmConfig::default(), None);
+    let pfn = counted(scene.vm(), 1);
+    let other = scene.start(1, move |vm| {
+        if vm.page(pfn).try_get() {
+            assert_eq!(vm.page(pfn).index(), 7, "the page is another's");
+            put(vm, pfn);
+        }
+    });
+    put(scene.vm(), pfn);
+    other.join().unwrap();
+    scene.finish();
+}
+
+/// Two put a reference each: one of them frees the block.
+fn put_by_two() {
+    let scene = Scene::new(SECTIONS, &VmConfig::default(), None);
+    let pfn = counted(scene.vm(), 2);
+    let other = scene.start(1, move |vm| put(vm, pfn));
+    put(scene.vm(), pfn);
+    other.join().unwrap();
+    scene.finish();
+}
+
+/// One freezes a page to have it alone, another tries to get a reference: never both.
+fn frozen_while_found() {
+    let scene = Scene::new(SECTIONS, &VmConfig::default(), None);
+    let pfn = counted(scene.vm(), 1);
+    let other = scene.start(1, move |vm| {
+        if vm.page(pfn).try_get() {
+            assert_eq!(vm.page(pfn).index(), 7, "the page is another's");
+            put(vm, pfn);
+        }
+    });
+    let vm = scene.vm();
+    let one = Counts { references: 1, mappings: 0 };
+    if vm.page(pfn).freeze(one) {
+        vm.page(pfn).set_index(8);
+        vm.page(pfn).set_index(7);
+        vm.page(pfn).thaw(one);
+    }
+    other.join().unwrap();
+    put(vm, pfn);
+    scene.finish();
+}
+
+#[test]
+fn a_page_found_by_number_is_referenced_or_freed() {
+    explore(found_while_freed);
+}
+
+#[test]
+fn the_last_of_two_users_frees() {
+    explore(put_by_two);
+}
+
+#[test]
+fn a_frozen_page_cannot_be_found() {
+    explore(frozen_while_found);
+}
+
+#[test]
+fn counts_that_are_read_and_then_written_are_found() {
+    weakened(Weakness::SplitCompareExchange, || {
+        assert_fails(
+            put_by_two,
+            &["the block is ours", "frames were lost", "the validator objects", "there was a reference"],
+        );
+        assert_fails(
+            found_while_freed,
+            &["the block is ours", "frames were lost", "the validator objects", "there was a reference", "another's"],
+        );
+    });
+}

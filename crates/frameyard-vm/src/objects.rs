@@ -1,0 +1,310 @@
+//! Small objects of a few words, in frames of the yard: spaces, areas, files and the nodes of their trees.
+//!
+//! Each kind has frames of its own, cut into slots. A frame's page says which slots are free (a bit each) and links the
+//! frames that have some. An object is named by the link of its frame and its slot, the same in every view.
+//!
+//! Frames of kinds that are [stable](ObjectKind::is_stable) are never given back while the root lives, so a stale
+//! [`ObjectId`] of such a kind leads to an object of that kind, perhaps another or a dead one; the kind's own words tell.
+//! Who uses an id of another kind must know that the object lives.
+//!
+//! # Protocol
+//!
+//! The record of a kind, the bits and the links of its frames are guarded by the kind's lock. The words of an object are its
+//! owner's. They are zero when it is made: who deletes it has it alone.
+
+use frameyard::sync::Ordering;
+use frameyard::{Adoption, CountedPage, Counts, FrameLink, Gfp, LockId, Order, Pfn, Platform};
+
+use crate::error::{VmError, VmValidateError};
+use crate::inject::Step;
+use crate::lock::Held;
+use crate::page::{PageKind, owner_word};
+use crate::vm::Vm;
+use crate::words::Words;
+
+/// What an object is.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(usize)]
+pub(crate) enum ObjectKind {
+    /// An address space.
+    Space = 0,
+    /// A range of addresses of a space that are mapped alike.
+    Area = 1,
+    /// A file of the page cache.
+    File = 2,
+    /// A node of the tree of a file's pages.
+    CacheNode = 3,
+}
+
+impl ObjectKind {
+    pub(crate) const ALL: [Self; 4] = [Self::Space, Self::Area, Self::File, Self::CacheNode];
+
+    /// How many words an object has.
+    pub(crate) const fn words(self) -> usize {
+        match self {
+            Self::Space | Self::File => 32,
+            Self::Area => 16,
+            Self::CacheNode => 72,
+        }
+    }
+
+    /// Whether frames with objects of this kind stay for ever.
+    pub(crate) const fn is_stable(self) -> bool {
+        matches!(self, Self::Space | Self::File)
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Space => "address spaces",
+            Self::Area => "areas",
+            Self::File => "files",
+            Self::CacheNode => "nodes of files",
+        }
+    }
+}
+
+/// The name of an object: link of its frame in bits 8–39, slot in bits 0–7. 0 names none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(crate) struct ObjectId(u64);
+
+impl ObjectId {
+    pub(crate) const NONE: Self = Self(0);
+
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// `None` for [`NONE`](Self::NONE).
+    pub(crate) fn some(self) -> Option<Self> {
+        if self == Self::NONE { None } else { Some(self) }
+    }
+
+    const fn slot(self) -> usize {
+        (self.0 & 0xff) as usize
+    }
+
+    const fn frame(self) -> FrameLink {
+        FrameLink::from_bits((self.0 >> 8) as u32)
+    }
+}
+
+/// Words of a kind's record.
+const LOCK: usize = 0;
+/// First of the frames with a free slot; of all frames where the kind is stable.
+const FIRST: usize = 8;
+const FRAMES: usize = 9;
+const LIVE: usize = 10;
+
+/// The spare word of a frame's page with a bit for each free slot.
+const FREE_SLOTS: usize = 0;
+
+impl<'y, P: Platform> Vm<'y, P> {
+    fn slots(&self, kind: ObjectKind) -> usize {
+        let words = self.yard().geometry().page_size().0 as usize / size_of::<u64>();
+        (words / kind.words()).min(64)
+    }
+
+    fn lock_objects(&self, kind: ObjectKind) -> Held<'y, P> {
+        let record = self.root().objects(kind as usize);
+        Held::lock(self.yard().platform(), LockId::Objects(kind as u32), record.lock_word(LOCK))
+    }
+
+    /// Makes an object, all zero.
+    pub(crate) fn new_object(&self, kind: ObjectKind) -> Result<ObjectId, VmError> {
+        if let Some(id) = self.take_slot(kind) {
+            return Ok(id);
+        }
+        let pfn = self.alloc_zeroed(Order::ZERO, Gfp::KERNEL, Step::AllocateObjects)?;
+        let owner = owner_word(PageKind::Objects, ObjectId::NONE, 0);
+        let adoption = Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: kind as u64 };
+        self.yard().adopt(pfn, Order::ZERO, adoption)?;
+        let page = self.page(pfn);
+        let all = u64::MAX >> (64 - self.slots(kind));
+        // The first slot is the caller's before anybody else sees the frame.
+        page.set_spare(FREE_SLOTS, all & !1);
+        let held = self.lock_objects(kind);
+        let record = self.root().objects(kind as usize);
+        record.at(FRAMES).fetch_add(1, Ordering::Relaxed);
+        record.at(LIVE).fetch_add(1, Ordering::Relaxed);
+        if all != 1 || kind.is_stable() {
+            self.link_frame(kind, page);
+        }
+        drop(held);
+        Ok(ObjectId(u64::from(self.yard().link(pfn).bits()) << 8))
+    }
+
+    fn take_slot(&self, kind: ObjectKind) -> Option<ObjectId> {
+        let _held = self.lock_objects(kind);
+        let record = self.root().objects(kind as usize);
+        let mut at = self.yard().linked(FrameLink::from_bits(record.at(FIRST).load(Ordering::Relaxed) as u32));
+        while let Some(pfn) = at {
+            let page = self.page(pfn);
+            let free = page.spare(FREE_SLOTS);
+            if free != 0 {
+                let slot = free.trailing_zeros();
+                page.set_spare(FREE_SLOTS, free & (free - 1));
+                if free & (free - 1) == 0 && !kind.is_stable() {
+                    self.unlink_frame(kind, page);
+                }
+                record.at(LIVE).fetch_add(1, Ordering::Relaxed);
+                return Some(ObjectId(u64::from(self.yard().link(pfn).bits()) << 8 | u64::from(slot)));
+            }
+            at = self.yard().linked(page.next());
+        }
+        None
+    }
+
+    fn link_frame(&self, kind: ObjectKind, page: CountedPage<'y, P>) {
+        let first = self.root().objects(kind as usize).at(FIRST);
+        let old = FrameLink::from_bits(first.load(Ordering::Relaxed) as u32);
+        let link = self.yard().link(page.pfn());
+        page.set_next(old);
+        page.set_prev(FrameLink::NONE);
+        if let Some(next) = self.yard().linked(old) {
+            self.page(next).set_prev(link);
+        }
+        first.store(u64::from(link.bits()), Ordering::Relaxed);
+    }
+
+    fn unlink_frame(&self, kind: ObjectKind, page: CountedPage<'y, P>) {
+        let (next, prev) = (page.next(), page.prev());
+        match self.yard().linked(prev) {
+            Some(prev) => self.page(prev).set_next(next),
+            None => {
+                let first = self.root().objects(kind as usize).at(FIRST);
+                first.store(u64::from(next.bits()), Ordering::Relaxed);
+            }
+        }
+        if let Some(next) = self.yard().linked(next) {
+            self.page(next).set_prev(prev);
+        }
+        page.set_next(FrameLink::NONE);
+        page.set_prev(FrameLink::NONE);
+    }
+
+    /// The words of an object.
+    ///
+    /// # Panics
+    ///
+    /// Where the id was never one of that kind.
+    #[inline]
+    pub(crate) fn object(&self, kind: ObjectKind, id: ObjectId) -> Words<'y> {
+        let pfn = self.yard().linked(id.frame()).expect("an object's id");
+        let words = self.words(pfn);
+        words.part(id.slot() * kind.words(), kind.words())
+    }
+
+    /// Deletes an object that the caller has alone.
+    pub(crate) fn delete_object(&self, kind: ObjectKind, id: ObjectId) {
+        let words = self.object(kind, id);
+        (0..words.len()).for_each(|word| words.at(word).store(0, Ordering::Relaxed));
+        let Some(pfn) = self.yard().linked(id.frame()) else { return };
+        let page = self.page(pfn);
+        let held = self.lock_objects(kind);
+        let record = self.root().objects(kind as usize);
+        let before = page.spare(FREE_SLOTS);
+        debug_assert!(before >> id.slot() & 1 == 0, "an object is deleted once");
+        let free = before | 1 << id.slot();
+        page.set_spare(FREE_SLOTS, free);
+        record.at(LIVE).fetch_sub(1, Ordering::Relaxed);
+        if kind.is_stable() {
+            return;
+        }
+        let is_empty = free == u64::MAX >> (64 - self.slots(kind));
+        match (before == 0, is_empty) {
+            (true, false) => self.link_frame(kind, page),
+            (false, true) => self.unlink_frame(kind, page),
+            _ => {}
+        }
+        if is_empty {
+            record.at(FRAMES).fetch_sub(1, Ordering::Relaxed);
+            drop(held);
+            self.free_objects_frame(page);
+        }
+    }
+
+    fn free_objects_frame(&self, page: CountedPage<'y, P>) {
+        let freed = page.put().map_err(VmError::from).and_then(|left| match left {
+            0 => self.yard().free_counted(page.pfn(), Order::ZERO).map_err(VmError::from),
+            _ => Ok(()),
+        });
+        debug_assert!(freed.is_ok(), "{freed:?}");
+    }
+
+    /// How many objects of a kind there are.
+    pub(crate) fn live_objects(&self, kind: ObjectKind) -> u64 {
+        self.root().objects(kind as usize).at(LIVE).load(Ordering::Relaxed)
+    }
+
+    /// The objects of a stable kind, live or not.
+    pub(crate) fn stable_objects(&self, kind: ObjectKind) -> impl Iterator<Item = ObjectId> {
+        debug_assert!(kind.is_stable());
+        self.listed_frames(kind).flat_map(move |page| {
+            let link = u64::from(self.yard().link(page.pfn()).bits()) << 8;
+            (0..self.slots(kind) as u64).map(move |slot| ObjectId(link | slot))
+        })
+    }
+
+    fn listed_frames(&self, kind: ObjectKind) -> impl Iterator<Item = CountedPage<'y, P>> {
+        let mut at = FrameLink::from_bits(self.root().objects(kind as usize).at(FIRST).load(Ordering::Relaxed) as u32);
+        core::iter::from_fn(move || {
+            let page = self.page(self.yard().linked(at)?);
+            at = page.next();
+            Some(page)
+        })
+    }
+
+    /// Frees the frames of stable kinds, when none of their objects lives.
+    pub(crate) fn free_stable_frames(&self) {
+        for kind in ObjectKind::ALL.into_iter().filter(|kind| kind.is_stable()) {
+            let record = self.root().objects(kind as usize);
+            while let Some(page) = { self.listed_frames(kind).next() } {
+                self.unlink_frame(kind, page);
+                record.at(FRAMES).fetch_sub(1, Ordering::Relaxed);
+                self.free_objects_frame(page);
+            }
+        }
+    }
+
+    /// Recounts the objects of all kinds whose frames are listed completely, while nobody is at work.
+    pub(crate) fn validate_objects(&self) -> Result<(), VmValidateError> {
+        for kind in ObjectKind::ALL {
+            let mut used = 0;
+            for page in self.listed_frames(kind) {
+                if PageKind::of_word(page.owner()) != Some(PageKind::Objects) || page.index() != kind as u64 {
+                    return Err(VmValidateError::Frame { pfn: page.pfn(), what: "is listed as a frame of objects" });
+                }
+                used += self.slots(kind) as u64 - u64::from(page.spare(FREE_SLOTS).count_ones());
+            }
+            let kept = self.live_objects(kind);
+            // Frames without a free slot are on no list, unless the kind is stable.
+            if used > kept || (kind.is_stable() && used != kept) {
+                return Err(VmValidateError::Count { what: kind.name(), kept, found: used });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Frames that hold objects; for the record of what a space or file costs.
+impl<P: Platform> Vm<'_, P> {
+    /// How many frames hold small objects.
+    #[must_use]
+    pub fn object_frames(&self) -> frameyard::PageCount {
+        let frames = |kind: ObjectKind| self.root().objects(kind as usize).at(FRAMES).load(Ordering::Relaxed);
+        frameyard::PageCount(ObjectKind::ALL.into_iter().map(frames).sum())
+    }
+
+    /// Whether a frame holds small objects, page tables or the root: what never moves.
+    #[must_use]
+    pub fn is_fixed(&self, pfn: Pfn) -> bool {
+        self.try_page(pfn).is_some_and(|page| {
+            let kind = PageKind::of_word(page.owner());
+            page.is_counted() && matches!(kind, Some(PageKind::Objects | PageKind::PageTable | PageKind::Root))
+        })
+    }
+}

@@ -1,0 +1,217 @@
+//! The root: a block of frames that every view begins at, found by the yard's anchor.
+//!
+//! Laid out in words: a header, a record for each kind of small object, the lists of used pages by node and shard, the
+//! batches of the CPUs, and the counters of the CPUs. What each record holds is said where it is used.
+
+use frameyard::sync::Ordering;
+use frameyard::{CpuId, NodeId, Order, PageCount, Pfn, Platform, Yard, named};
+
+use crate::error::VmError;
+use crate::page::MAX_SHARDS;
+use crate::words::Words;
+
+/// How the lists of used pages are locked.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum LruPolicy {
+    /// One lock and one set of lists for each node, as in the kernel.
+    #[default]
+    Vanilla = 0,
+    /// Each group of CPUs has lists and a lock of its own on each node; ageing works across them.
+    Sharded = 1,
+}
+
+named!(LruPolicy: Vanilla => "vanilla", Sharded => "sharded");
+
+/// Who gets huge pages (the kernel's `transparent_hugepage/enabled`).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum ThpMode {
+    /// Whoever maps as much.
+    Always = 0,
+    /// Who asks for them.
+    #[default]
+    Madvise = 1,
+    /// Nobody.
+    Never = 2,
+}
+
+named!(ThpMode: Always => "always", Madvise => "madvise", Never => "never");
+
+/// What address spaces, files and lists are to be like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct VmConfig {
+    /// How the lists of used pages are locked. Can be changed at any time.
+    pub lru: LruPolicy,
+    /// How many pages a CPU collects before it takes the lock of such a list: 1 to [`MAX_BATCH`](Self::MAX_BATCH), 15 in the kernel.
+    pub lru_batch: u8,
+    /// How many shards a node has where lists are sharded; no more than there are CPUs are used.
+    pub shards: u16,
+    /// Who gets huge pages. Can be changed at any time.
+    pub thp: ThpMode,
+}
+
+impl VmConfig {
+    /// The most pages a batch can have.
+    pub const MAX_BATCH: u8 = 31;
+}
+
+impl Default for VmConfig {
+    fn default() -> Self {
+        Self { lru: LruPolicy::default(), lru_batch: 15, shards: 16, thp: ThpMode::default() }
+    }
+}
+
+const MAGIC: u64 = u64::from_le_bytes(*b"fyowners");
+const VERSION: u64 = 1;
+
+/// Words of the header.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+pub(crate) enum HeaderWord {
+    Magic = 0,
+    Version,
+    Shards,
+    Batch,
+    Lru,
+    Thp,
+    /// Order of the root's own block.
+    Order,
+}
+
+const HEADER: usize = 64;
+const OBJECT_KINDS: usize = 8;
+/// Words of a record of small objects: two lines.
+pub(crate) const OBJECT_RECORD: usize = 16;
+/// Words of a record of lists of used pages.
+pub(crate) const LRU_RECORD: usize = 64;
+/// Words of a CPU's batches.
+pub(crate) const BATCH_RECORD: usize = 128;
+/// Words of a CPU's counters.
+pub(crate) const COUNTER_RECORD: usize = 64;
+
+/// The root, as found in its frames.
+#[derive(Clone, Copy)]
+pub(crate) struct Root<'y> {
+    words: Words<'y>,
+    pfn: Pfn,
+    nodes: usize,
+    cpus: usize,
+    shards: usize,
+}
+
+impl<'y> Root<'y> {
+    const fn first_lru() -> usize {
+        HEADER + OBJECT_KINDS * OBJECT_RECORD
+    }
+
+    fn first_batch(&self) -> usize {
+        Self::first_lru() + self.nodes * self.shards * LRU_RECORD
+    }
+
+    fn first_counters(&self) -> usize {
+        self.first_batch() + self.cpus * BATCH_RECORD
+    }
+
+    fn len(&self) -> usize {
+        self.first_counters() + self.cpus * COUNTER_RECORD
+    }
+
+    /// The order of a block that holds the root of such a yard.
+    pub(crate) fn order_for<P: Platform>(yard: &Yard<P>, config: &VmConfig) -> Result<(Order, u16), VmError> {
+        if config.lru_batch == 0 || config.lru_batch > VmConfig::MAX_BATCH {
+            return Err(VmError::BadConfig("a batch of used pages has 1 to 31 pages"));
+        }
+        if config.shards == 0 || config.shards > MAX_SHARDS {
+            return Err(VmError::BadConfig("a node has 1 to 64 shards of used pages"));
+        }
+        let shards = config.shards.min(yard.cpus().try_into().unwrap_or(MAX_SHARDS));
+        let nodes = usize::from(yard.nodes());
+        let words = Self::first_lru()
+            + nodes * usize::from(shards) * LRU_RECORD
+            + yard.cpus() as usize * (BATCH_RECORD + COUNTER_RECORD);
+        let bytes = (words * size_of::<u64>()) as u64;
+        let pages = bytes.div_ceil(yard.geometry().page_size().0);
+        let order = Order::covering(PageCount(pages)).filter(|order| *order <= yard.geometry().max_order());
+        order
+            .map(|order| (order, shards))
+            .ok_or(VmError::BadConfig("the yard has too many nodes and CPUs for one root block"))
+    }
+
+    /// Writes a new root into a zeroed block.
+    pub(crate) fn write<P: Platform>(
+        yard: &'y Yard<P>,
+        (pfn, order): (Pfn, Order),
+        shards: u16,
+        config: &VmConfig,
+    ) -> Result<Self, VmError> {
+        let words = Words::of(yard, pfn, order).ok_or(VmError::NoFrameBytes(pfn))?;
+        let put = |word: HeaderWord, value: u64| words.at(word as usize).store(value, Ordering::Relaxed);
+        put(HeaderWord::Version, VERSION);
+        put(HeaderWord::Shards, u64::from(shards));
+        put(HeaderWord::Batch, u64::from(config.lru_batch));
+        put(HeaderWord::Lru, config.lru as u64);
+        put(HeaderWord::Thp, config.thp as u64);
+        put(HeaderWord::Order, u64::from(order.0));
+        put(HeaderWord::Magic, MAGIC);
+        Self::find(yard, pfn)
+    }
+
+    /// The root in a block.
+    pub(crate) fn find<P: Platform>(yard: &'y Yard<P>, pfn: Pfn) -> Result<Self, VmError> {
+        let first = Words::of(yard, pfn, Order::ZERO).ok_or(VmError::NoFrameBytes(pfn))?;
+        let get = |word: HeaderWord| first.at(word as usize).load(Ordering::Relaxed);
+        if get(HeaderWord::Magic) != MAGIC || get(HeaderWord::Version) != VERSION {
+            return Err(VmError::NotThere);
+        }
+        let order = u8::try_from(get(HeaderWord::Order)).map(Order).ok();
+        let order = order.filter(|order| *order <= yard.geometry().max_order()).ok_or(VmError::NotThere)?;
+        let words = Words::of(yard, pfn, order).ok_or(VmError::NoFrameBytes(pfn))?;
+        let (nodes, cpus) = (usize::from(yard.nodes()), yard.cpus() as usize);
+        let root = Self { words, pfn, nodes, cpus, shards: get(HeaderWord::Shards) as usize };
+        if root.len() <= words.len() { Ok(root) } else { Err(VmError::NotThere) }
+    }
+
+    /// The block that the root lies in.
+    pub(crate) fn block(&self) -> (Pfn, Order) {
+        (self.pfn, Order(self.header(HeaderWord::Order) as u8))
+    }
+
+    pub(crate) fn header(&self, word: HeaderWord) -> u64 {
+        self.words.at(word as usize).load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_header(&self, word: HeaderWord, value: u64) {
+        self.words.at(word as usize).store(value, Ordering::Relaxed);
+    }
+
+    /// How many shards each node has.
+    #[inline(always)]
+    pub(crate) fn shards(&self) -> u16 {
+        self.shards as u16
+    }
+
+    /// The record of a kind of small objects.
+    pub(crate) fn objects(&self, kind: usize) -> Words<'y> {
+        self.words.part(HEADER + kind * OBJECT_RECORD, OBJECT_RECORD)
+    }
+
+    /// The record of a shard of a node's lists of used pages.
+    #[inline(always)]
+    pub(crate) fn lru(&self, node: NodeId, shard: u16) -> Words<'y> {
+        let at = node.index() * self.shards + usize::from(shard);
+        self.words.part(Self::first_lru() + at * LRU_RECORD, LRU_RECORD)
+    }
+
+    /// The batches of a CPU.
+    #[inline(always)]
+    pub(crate) fn batches(&self, cpu: CpuId) -> Words<'y> {
+        self.words.part(self.first_batch() + cpu.index() % self.cpus * BATCH_RECORD, BATCH_RECORD)
+    }
+
+    /// The counters of a CPU.
+    #[inline(always)]
+    pub(crate) fn counters(&self, cpu: CpuId) -> Words<'y> {
+        self.words.part(self.first_counters() + cpu.index() % self.cpus * COUNTER_RECORD, COUNTER_RECORD)
+    }
+}

@@ -1,0 +1,197 @@
+//! [`Vm`]: a view of all that owns frames of a yard.
+
+use core::fmt;
+
+use frameyard::sync::Ordering;
+use frameyard::{Adoption, Counts, CpuId, Gfp, Platform, Yard};
+
+use crate::counters::VmCounter;
+use crate::error::{VmError, VmValidateError};
+use crate::inject::{FaultInjector, Step};
+use crate::objects::{ObjectId, ObjectKind};
+use crate::page::{PageKind, owner_word};
+use crate::root::{HeaderWord, LruPolicy, Root, ThpMode, VmConfig};
+use crate::words;
+
+/// A view of the address spaces, files and lists of used pages of a yard. Copyable; any number of threads and processes
+/// have one each.
+pub struct Vm<'y, P: Platform> {
+    yard: &'y Yard<P>,
+    root: Root<'y>,
+    injector: Option<&'y dyn FaultInjector>,
+}
+
+impl<P: Platform> Clone for Vm<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for Vm<'_, P> {}
+
+impl<'y, P: Platform> Vm<'y, P> {
+    /// Creates the root in a yard that has none.
+    ///
+    /// Allocates a block of unmovable frames, and makes it the yard's anchor.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::AlreadyThere`], [`VmError::BadConfig`], [`VmError::NoFrameBytes`] in a phantom yard, or no memory.
+    pub fn create(yard: &'y Yard<P>, config: &VmConfig) -> Result<Self, VmError> {
+        if let Some(pfn) = yard.anchor() {
+            return Err(VmError::AlreadyThere(pfn));
+        }
+        let (order, shards) = Root::order_for(yard, config)?;
+        let pfn = yard.alloc(order, Gfp::KERNEL)?;
+        let made = if words::zero(yard, pfn, order) {
+            Root::write(yard, (pfn, order), shards, config)
+        } else {
+            Err(VmError::NoFrameBytes(pfn))
+        };
+        let root = match made {
+            Ok(root) => root,
+            Err(problem) => {
+                yard.free(pfn, order)?;
+                return Err(problem);
+            }
+        };
+        let owner = owner_word(PageKind::Root, ObjectId::NONE, 0);
+        yard.adopt(pfn, order, Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: 0 })?;
+        let vm = Self { yard, root, injector: None };
+        match yard.set_anchor(None, Some(pfn)) {
+            Ok(()) => Ok(vm),
+            Err(found) => {
+                vm.free_root()?;
+                Err(VmError::AlreadyThere(found.unwrap_or(pfn)))
+            }
+        }
+    }
+
+    /// A view of what [`create`](Self::create) made, in this process or another.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::NotThere`].
+    pub fn attach(yard: &'y Yard<P>) -> Result<Self, VmError> {
+        let pfn = yard.anchor().ok_or(VmError::NotThere)?;
+        Ok(Self { yard, root: Root::find(yard, pfn)?, injector: None })
+    }
+
+    /// The same view, in which steps fail as `injector` says.
+    #[must_use]
+    pub fn with_injector(self, injector: &'y dyn FaultInjector) -> Self {
+        Self { injector: Some(injector), ..self }
+    }
+
+    /// Gives the root and all that belongs to no space and no file back to the yard. Nobody else may have a view.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::BadConfig`] where there still are address spaces or files; nothing has changed then.
+    pub fn destroy(self) -> Result<(), VmError> {
+        if ObjectKind::ALL.into_iter().any(|kind| self.live_objects(kind) > 0) {
+            return Err(VmError::BadConfig("there still are address spaces or files: drop them first"));
+        }
+        self.free_stable_frames();
+        let (pfn, _) = self.root.block();
+        // Fails only where somebody else has put another root there, which nobody may.
+        let _ = self.yard.set_anchor(Some(pfn), None);
+        self.free_root()
+    }
+
+    fn free_root(&self) -> Result<(), VmError> {
+        let (pfn, order) = self.root.block();
+        self.page(pfn).put()?;
+        Ok(self.yard.free_counted(pfn, order)?)
+    }
+
+    /// The yard.
+    #[inline(always)]
+    #[must_use]
+    pub fn yard(&self) -> &'y Yard<P> {
+        self.yard
+    }
+
+    #[inline(always)]
+    pub(crate) fn root(&self) -> &Root<'y> {
+        &self.root
+    }
+
+    /// The CPU that runs the caller, folded into the yard's.
+    #[inline(always)]
+    pub(crate) fn cpu(&self) -> CpuId {
+        CpuId(self.yard.platform().current_cpu().0 % self.yard.cpus())
+    }
+
+    /// Fails where this step is to fail on purpose.
+    #[inline(always)]
+    pub(crate) fn may_fail(&self, step: Step) -> Result<(), VmError> {
+        match self.injector {
+            Some(injector) if injector.fails(step) => Err(VmError::Injected),
+            _ => Ok(()),
+        }
+    }
+
+    /// How the lists of used pages are locked.
+    #[must_use]
+    pub fn lru_policy(&self) -> LruPolicy {
+        match self.root.header(HeaderWord::Lru) {
+            1 => LruPolicy::Sharded,
+            _ => LruPolicy::Vanilla,
+        }
+    }
+
+    /// Changes how the lists of used pages are locked; pages that are on lists stay there until they are moved.
+    pub fn set_lru_policy(&self, policy: LruPolicy) {
+        self.root.set_header(HeaderWord::Lru, policy as u64);
+    }
+
+    /// Who gets huge pages.
+    #[must_use]
+    pub fn thp_mode(&self) -> ThpMode {
+        match self.root.header(HeaderWord::Thp) {
+            0 => ThpMode::Always,
+            2 => ThpMode::Never,
+            _ => ThpMode::Madvise,
+        }
+    }
+
+    /// Changes who gets huge pages from now on.
+    pub fn set_thp_mode(&self, mode: ThpMode) {
+        self.root.set_header(HeaderWord::Thp, mode as u64);
+    }
+
+    /// How many pages a CPU collects before it takes the lock of a list of used pages.
+    #[inline(always)]
+    pub(crate) fn lru_batch(&self) -> usize {
+        self.root.header(HeaderWord::Batch) as usize
+    }
+
+    /// Counts events, on the caller's CPU.
+    #[inline(always)]
+    pub(crate) fn count(&self, counter: VmCounter, amount: u64) {
+        self.root.counters(self.cpu()).at(counter as usize).fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// How often something has happened, a moment ago.
+    #[must_use]
+    pub fn counted(&self, counter: VmCounter) -> u64 {
+        let of = |cpu| self.root.counters(CpuId(cpu)).at(counter as usize).load(Ordering::Relaxed);
+        (0..self.yard.cpus()).map(of).sum()
+    }
+
+    /// Recounts all that is kept in the yard. For a yard at rest, like [`Yard::validate`], which it does not call.
+    ///
+    /// # Errors
+    ///
+    /// [`VmValidateError`] names the first equation that does not hold.
+    pub fn validate(&self) -> Result<(), VmValidateError> {
+        self.validate_objects()
+    }
+}
+
+impl<P: Platform> fmt::Debug for Vm<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vm").field("root", &self.root.block()).finish_non_exhaustive()
+    }
+}

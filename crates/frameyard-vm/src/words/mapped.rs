@@ -1,0 +1,114 @@
+//! The words and bytes of frames as they are mapped.
+
+use core::marker::PhantomData;
+use core::ptr::NonNull;
+
+use frameyard::sync::{AtomicU32, AtomicU64};
+use frameyard::{ByteSize, Order, Pfn, Platform, Yard};
+
+/// Words of frames that hold state of this crate. Copyable; valid as long as those frames are allocated, which whoever
+/// holds it has to know: a word of a frame freed since is another owner's.
+#[derive(Clone, Copy)]
+pub(crate) struct Words<'y> {
+    base: NonNull<AtomicU64>,
+    len: usize,
+    frames: PhantomData<&'y AtomicU64>,
+}
+
+// SAFETY: as a shared slice of atomics.
+unsafe impl Send for Words<'_> {}
+// SAFETY: as a shared slice of atomics.
+unsafe impl Sync for Words<'_> {}
+
+impl<'y> Words<'y> {
+    /// The words of a block of frames that is allocated; `None` where nothing is behind them.
+    #[inline(always)]
+    pub(crate) fn of<P: Platform>(yard: &'y Yard<P>, pfn: Pfn, order: Order) -> Option<Self> {
+        let base = yard.platform().frame_bytes(pfn)?.cast::<AtomicU64>();
+        let ByteSize(bytes) = yard.geometry().size_of(order.pages());
+        Some(Self { base, len: bytes as usize / size_of::<AtomicU64>(), frames: PhantomData })
+    }
+
+    /// How many words there are.
+    #[inline(always)]
+    pub(crate) fn len(self) -> usize {
+        self.len
+    }
+
+    /// One of the words.
+    ///
+    /// # Panics
+    ///
+    /// Where there is no such word.
+    #[inline(always)]
+    pub(crate) fn at(self, word: usize) -> &'y AtomicU64 {
+        assert!(word < self.len, "word {word} of {}", self.len);
+        // SAFETY: the word lies in the block, whose bytes are mapped as long as the yard lives (contract of `Yard::create`)
+        // and are accessed as atomics alone while it holds words.
+        unsafe { self.base.add(word).as_ref() }
+    }
+
+    /// The first half of a word that is a lock's and nothing else's.
+    #[inline(always)]
+    pub(crate) fn lock_word(self, word: usize) -> &'y AtomicU32 {
+        let word = NonNull::from(self.at(word)).cast::<AtomicU32>();
+        // SAFETY: half of a word that is there; it is accessed through this function alone.
+        unsafe { word.as_ref() }
+    }
+
+    /// A part of the words.
+    ///
+    /// # Panics
+    ///
+    /// Where it reaches beyond them.
+    #[inline(always)]
+    pub(crate) fn part(self, first: usize, len: usize) -> Self {
+        assert!(first <= self.len && len <= self.len - first, "words {first} and {len} more of {}", self.len);
+        // SAFETY: inside the same block.
+        Self { base: unsafe { self.base.add(first) }, len, frames: PhantomData }
+    }
+}
+
+/// Zeroes the bytes of a block that the caller has alone. `false` where nothing is behind it.
+#[inline]
+pub(crate) fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool {
+    let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
+    // SAFETY: the block's bytes are mapped and the caller's alone.
+    unsafe { base.write_bytes(0, yard.geometry().size_of(order.pages()).0 as usize) };
+    true
+}
+
+/// Copies the bytes of a block to another. Nobody else writes to either meanwhile, nor reads `to`. `false` where nothing is
+/// behind them.
+#[inline]
+pub(crate) fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order: Order) -> bool {
+    let Some((from, to)) = yard.platform().frame_bytes(from).zip(yard.platform().frame_bytes(to)) else {
+        return false;
+    };
+    let bytes = yard.geometry().size_of(order.pages()).0 as usize;
+    // SAFETY: both blocks are mapped, distinct because both are allocated, and kept from others by the caller.
+    unsafe { to.copy_from_nonoverlapping(from, bytes) };
+    true
+}
+
+/// Copies bytes out of a frame, from `offset` on. The caller keeps writers away. `false` where nothing is behind it.
+#[inline]
+pub(crate) fn read_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
+    let page = yard.geometry().page_size().0 as usize;
+    assert!(offset <= page && bytes.len() <= page - offset, "the bytes lie in one frame");
+    let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
+    // SAFETY: inside the frame, which is mapped; nobody writes there (caller), and `bytes` is no frame of the yard.
+    unsafe { base.add(offset).copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) };
+    true
+}
+
+/// Copies bytes into a frame, from `offset` on. The caller keeps all others away. `false` where nothing is behind it.
+#[inline]
+pub(crate) fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
+    let page = yard.geometry().page_size().0 as usize;
+    assert!(offset <= page && bytes.len() <= page - offset, "the bytes lie in one frame");
+    let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
+    // SAFETY: inside the frame, which is mapped; nobody else is there (caller), and `bytes` is no frame of the yard.
+    unsafe { base.add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    true
+}

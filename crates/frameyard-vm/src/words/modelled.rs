@@ -1,0 +1,129 @@
+//! The words of frames in a model: made when they are first asked for, for loom's atomics are no plain words.
+//!
+//! They belong to the operating-system thread that explores the model; each execution begins by forgetting those of the
+//! one before. A frame's address, by which they are found, is all that the platform has to say.
+
+use std::boxed::Box;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::vec::Vec;
+
+use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
+use frameyard::{Order, Pfn, Platform, Yard};
+
+type Modelled<T> = RefCell<BTreeMap<usize, Box<T>>>;
+
+std::thread_local! {
+    static WORDS: Modelled<AtomicU64> = const { RefCell::new(BTreeMap::new()) };
+    static LOCKS: Modelled<AtomicU32> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Forgets all words: an execution begins. Nobody uses words of the one before.
+#[cfg(test)]
+pub(crate) fn forget_all() {
+    WORDS.take();
+    LOCKS.take();
+}
+
+fn modelled<T: Default>(all: &'static std::thread::LocalKey<Modelled<T>>, address: usize) -> &'static T {
+    let made = all.with_borrow_mut(|all| core::ptr::from_ref::<T>(all.entry(address).or_default()));
+    // SAFETY: boxed, and kept until the next execution begins.
+    unsafe { &*made }
+}
+
+fn in_range(address: usize, bytes: usize) -> Vec<(usize, &'static AtomicU64)> {
+    WORDS.with_borrow(|all| {
+        let part = all.range(address..address + bytes);
+        // SAFETY: boxed, and kept until the next execution begins.
+        part.map(|(at, word)| (*at, unsafe { &*core::ptr::from_ref::<AtomicU64>(word) })).collect()
+    })
+}
+
+/// As the words of mapped frames.
+#[derive(Clone, Copy)]
+pub(crate) struct Words<'y> {
+    address: usize,
+    len: usize,
+    frames: core::marker::PhantomData<&'y AtomicU64>,
+}
+
+fn address_of<P: Platform>(yard: &Yard<P>, pfn: Pfn) -> Option<usize> {
+    Some(yard.platform().frame_bytes(pfn)?.addr().get())
+}
+
+fn bytes_of<P: Platform>(yard: &Yard<P>, order: Order) -> usize {
+    yard.geometry().size_of(order.pages()).0 as usize
+}
+
+impl<'y> Words<'y> {
+    pub(crate) fn of<P: Platform>(yard: &'y Yard<P>, pfn: Pfn, order: Order) -> Option<Self> {
+        Some(Self {
+            address: address_of(yard, pfn)?,
+            len: bytes_of(yard, order) / 8,
+            frames: core::marker::PhantomData,
+        })
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn at(self, word: usize) -> &'y AtomicU64 {
+        assert!(word < self.len, "word {word} of {}", self.len);
+        modelled(&WORDS, self.address + 8 * word)
+    }
+
+    pub(crate) fn lock_word(self, word: usize) -> &'y AtomicU32 {
+        assert!(word < self.len, "word {word} of {}", self.len);
+        modelled(&LOCKS, self.address + 8 * word)
+    }
+
+    pub(crate) fn part(self, first: usize, len: usize) -> Self {
+        assert!(first <= self.len && len <= self.len - first, "words {first} and {len} more of {}", self.len);
+        Self { address: self.address + 8 * first, len, ..self }
+    }
+}
+
+pub(crate) fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool {
+    let Some(address) = address_of(yard, pfn) else { return false };
+    for (_, word) in in_range(address, bytes_of(yard, order)) {
+        word.store(0, Ordering::Relaxed);
+    }
+    true
+}
+
+pub(crate) fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order: Order) -> bool {
+    let Some((from, to)) = address_of(yard, from).zip(address_of(yard, to)) else { return false };
+    zero_range(to, bytes_of(yard, order));
+    for (at, word) in in_range(from, bytes_of(yard, order)) {
+        modelled(&WORDS, to + (at - from)).store(word.load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    true
+}
+
+fn zero_range(address: usize, bytes: usize) {
+    for (_, word) in in_range(address, bytes) {
+        word.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Only whole words are modelled: bytes are read and written eight at a time, at offsets of whole words.
+pub(crate) fn read_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
+    let Some(address) = address_of(yard, pfn) else { return false };
+    for (at, chunk) in bytes.chunks_mut(8).enumerate() {
+        let word = modelled(&WORDS, address + offset + 8 * at).load(Ordering::Relaxed);
+        chunk.copy_from_slice(&word.to_le_bytes()[..chunk.len()]);
+    }
+    true
+}
+
+/// As [`read_bytes`].
+pub(crate) fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
+    let Some(address) = address_of(yard, pfn) else { return false };
+    for (at, chunk) in bytes.chunks(8).enumerate() {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        modelled(&WORDS, address + offset + 8 * at).store(u64::from_le_bytes(word), Ordering::Relaxed);
+    }
+    true
+}

@@ -7,6 +7,7 @@
 
 use frameyard::{ByteSize, CpuId, Geometry, NodeId, PhysAddr};
 
+mod areas;
 mod bootlog;
 mod builtin;
 mod cpulist;

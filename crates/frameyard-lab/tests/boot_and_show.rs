@@ -136,6 +136,32 @@ size = \"16M\"
     let rows = json(&["show", "pagetypeinfo", "--machine", &machine, "--phantom", "--json"]);
     let cma = rows["rows"].as_array().unwrap().iter().find(|row| row["type"] == "CMA").unwrap();
     assert_eq!((&cma["pageblocks"], &cma["order_10"]), (&8.into(), &4.into()));
+    let log = printed(&["boot", "--machine", &machine, "--phantom"]);
+    assert!(log.contains("cma: Reserved 16 MiB at 0x0000000104000000 on node 0\n"), "{log}");
+}
+
+#[test]
+fn areas_of_a_size_are_placed_on_their_nodes_shown_and_brought_up() {
+    let text = "
+topology = { sockets = 2, cores_per_socket = 1, threads_per_core = 1 }
+cma = [{ size = \"15M\" }, { size = \"8M\", node = 1 }, { start = 0x100000000, size = \"4M\", node = 0 }]
+[[node]]
+memory = [{ start = 0x100000000, size = \"256M\" }]
+[[node]]
+memory = [{ start = 0x200000000, size = \"256M\" }]
+";
+    let machine = file("placed-areas.toml", text);
+    let shown = printed(&["machines", "show", &machine]);
+    for line in [
+        "{ start = 0x100000000, end = 0x100400000 }, # 4M",
+        "{ start = 0x10f000000, end = 0x110000000 }, # 16M",
+        "{ start = 0x20f800000, end = 0x210000000 }, # 8M",
+    ] {
+        assert!(shown.contains(line), "{shown}");
+    }
+    let log = printed(&["boot", "--machine", &machine, "--phantom", "--init", "lazy"]);
+    assert!(log.contains("cma: Reserved 8 MiB at 0x000000020f800000 on node 1\n"), "{log}");
+    assert!(log.contains(" 28672K cma-reserved)"), "{log}");
 }
 
 #[test]

@@ -54,7 +54,7 @@ fn sockets_spread_over_nodes_where_no_node_lists_cpus() {
 }
 
 /// Each change to a good description, the line its error names, and words the error must have.
-const BREAKAGES: [(&str, &str, usize, &str); 22] = [
+const BREAKAGES: [(&str, &str, usize, &str); 29] = [
     ("name = \"two\"", "nam = \"two\"", 1, "unknown field `nam`"),
     ("name = \"two\"", "name = 2", 1, "invalid type: integer `2`, expected a string"),
     ("name = \"two\"", "name = \"two\"\nclock_mhz = -1", 2, "invalid value"),
@@ -77,6 +77,13 @@ const BREAKAGES: [(&str, &str, usize, &str); 22] = [
     ("size = \"2G\"", "size = \"16383P\"", 7, "must end at or below 0x10000000000000"),
     ("start = 0x100000000", "start = 0x7fffffffffffffff, end = 0x7fffffffffffffff", 7, "either an end or a size"),
     ("memory = [{", "memory = [{{", 12, ""),
+    ("name = \"two\"", "cma = [\n{ size = \"8G\" }]", 2, "no room for a contiguous area of 8G on any node"),
+    ("name = \"two\"", "cma = [\n{ size = \"0K\", node = 1 }]", 2, "no room for a contiguous area of 0 on node 1"),
+    ("name = \"two\"", "cma = [\n{ size = \"8M\", node = 2 }]", 2, "the machine has 2 node(s)"),
+    ("name = \"two\"", "cma = [\n{ end = 0x200000 }]", 2, "or a size alone"),
+    ("name = \"two\"", "cma = [\n{ start = 0x200000, node = 0 }]", 2, "either an end or a size"),
+    ("name = \"two\"", "cma = [\n{ start = 0x200000000, size = \"8M\", node = 0 }]", 2, "one memory range of one node"),
+    ("name = \"two\"", "cma = [{ size = \"8M\" },\n{ start = 0x90000000, size = \"8M\" }]", 2, "must lie in one"),
 ];
 
 #[test]

@@ -21,6 +21,7 @@
 //! the models of three threads have no end in sight.
 
 mod bring_up;
+mod isolation;
 mod machine;
 mod moving;
 mod parallel_job;

@@ -26,7 +26,7 @@ struct Document {
     #[serde(default)]
     reserved: Vec<Spanned<RangeTable>>,
     #[serde(default)]
-    cma: Vec<Spanned<RangeTable>>,
+    cma: Vec<Spanned<AreaTable>>,
 }
 
 #[derive(Deserialize)]
@@ -89,6 +89,16 @@ struct RangeTable {
     start: u64,
     end: Option<u64>,
     size: Option<Spanned<String>>,
+}
+
+/// A contiguous memory area: a range as others, or a size alone, to be placed on a node or any.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AreaTable {
+    start: Option<u64>,
+    end: Option<u64>,
+    size: Option<Spanned<String>>,
+    node: Option<u16>,
 }
 
 /// A machine from its description in TOML; `file` is what errors call the text.
@@ -160,9 +170,10 @@ impl Reader<'_> {
             nodes: nodes.collect::<Result<_, MachineError>>()?,
             distances: distances(document),
             reserved: self.ranges(&document.reserved)?,
-            cma: self.ranges(&document.cma)?,
+            cma: Vec::new(),
             clock_mhz: document.clock_mhz,
         };
+        self.place_areas(document, &mut machine)?;
         machine.cpus = self.cpus(document)?;
         Ok(machine)
     }
@@ -173,9 +184,18 @@ impl Reader<'_> {
     }
 
     fn range(&self, table: &Spanned<RangeTable>) -> Result<AddressRange, MachineError> {
-        let (offset, range) = (table.span().start, table.get_ref());
-        let start = PhysAddr(range.start);
-        let end = match (range.end, &range.size) {
+        let RangeTable { start, end, size } = table.get_ref();
+        self.range_of(table.span().start, PhysAddr(*start), *end, size.as_ref())
+    }
+
+    fn range_of(
+        &self,
+        offset: usize,
+        start: PhysAddr,
+        end: Option<u64>,
+        size: Option<&Spanned<String>>,
+    ) -> Result<AddressRange, MachineError> {
+        let end = match (end, size) {
             (Some(end), None) => end,
             (None, Some(text)) => {
                 let size = self.size(text)?;
@@ -188,6 +208,41 @@ impl Reader<'_> {
             }
         };
         Ok(AddressRange::new(start, PhysAddr(end)))
+    }
+
+    /// The range of an area that says where it starts.
+    fn area(&self, table: &Spanned<AreaTable>) -> Option<Result<AddressRange, MachineError>> {
+        let AreaTable { start, end, size, .. } = table.get_ref();
+        start.map(|start| self.range_of(table.span().start, PhysAddr(start), *end, size.as_ref()))
+    }
+
+    /// Gives the machine its contiguous areas: first those that say where they are, then the others, where there is room.
+    fn place_areas(&self, document: &Document, machine: &mut Machine) -> Result<(), MachineError> {
+        let nodes = machine.nodes.len();
+        for table in &document.cma {
+            if let Some(node) = table.get_ref().node.map(NodeId).filter(|node| node.index() >= nodes) {
+                return Err(self.invalid(table.span().start, Problem::CmaUnknownNode { node, nodes }));
+            }
+            if let Some(area) = self.area(table) {
+                let (area, node) = (area?, table.get_ref().node.map(NodeId));
+                if node.is_some_and(|node| !machine.nodes[node.index()].holds(area)) {
+                    return Err(self.invalid(table.span().start, Problem::CmaOutsideMemory(area)));
+                }
+                machine.cma.push(area);
+            }
+        }
+        for table in document.cma.iter().filter(|table| table.get_ref().start.is_none()) {
+            let AreaTable { end: None, size: Some(size), node, .. } = table.get_ref() else {
+                let message = "a contiguous area has a start and either an end or a size, or a size alone".to_owned();
+                return Err(self.malformed(table.span().start, message));
+            };
+            let (size, node) = (self.size(size)?, node.map(NodeId));
+            let no_room = || self.invalid(table.span().start, Problem::CmaNoRoom { size, node });
+            let area = machine.room_for_area(size, node).ok_or_else(no_room)?;
+            machine.cma.push(area);
+        }
+        machine.cma.sort_unstable();
+        Ok(())
     }
 
     fn ranges(&self, tables: &[Spanned<RangeTable>]) -> Result<Vec<AddressRange>, MachineError> {
@@ -303,6 +358,10 @@ impl Reader<'_> {
         let find = |tables: &[Spanned<RangeTable>], range: AddressRange| {
             tables.iter().rfind(|table| self.range(table) == Ok(range)).map(|table| table.span().start)
         };
+        let find_area = |range: AddressRange| {
+            let is_it = |table: &&Spanned<AreaTable>| self.area(table) == Some(Ok(range));
+            document.cma.iter().rfind(is_it).map(|table| table.span().start)
+        };
         let found = match problem {
             Problem::Overlap { second, second_range, .. } => {
                 node(second.index()).and_then(|node| find(&node.memory, *second_range))
@@ -311,9 +370,10 @@ impl Reader<'_> {
                 .node
                 .iter()
                 .map(|node| &node.get_ref().memory)
-                .chain([&document.reserved, &document.cma])
-                .find_map(|tables| find(tables, *range)),
-            Problem::CmaOutsideMemory(range) | Problem::CmaOverlap(_, range) => find(&document.cma, *range),
+                .chain([&document.reserved])
+                .find_map(|tables| find(tables, *range))
+                .or_else(|| find_area(*range)),
+            Problem::CmaOutsideMemory(range) | Problem::CmaOverlap(_, range) => find_area(*range),
             Problem::SelfDistance(from, _) | Problem::ShortDistance(from, ..) => row(from.index()),
             Problem::DistanceShape { row: index, .. } => row(*index),
             Problem::SameThread(_, second) => {

@@ -105,6 +105,20 @@ pub enum Problem {
     CmaOverlap(AddressRange, AddressRange),
     /// A contiguous memory area is not wholly in the memory of one node.
     CmaOutsideMemory(AddressRange),
+    /// A contiguous memory area is on a node that the machine does not have.
+    CmaUnknownNode {
+        /// The node.
+        node: NodeId,
+        /// How many nodes there are.
+        nodes: usize,
+    },
+    /// There is no place for a contiguous memory area that is described by its size.
+    CmaNoRoom {
+        /// Its size.
+        size: ByteSize,
+        /// The node it is to be on; `None` for any.
+        node: Option<NodeId>,
+    },
     /// A CPU is on a node that the machine does not have.
     UnknownNode {
         /// The CPU.
@@ -246,6 +260,16 @@ impl fmt::Display for Problem {
             Self::CmaOutsideMemory(range) => {
                 write!(f, "contiguous area {range} must lie in one memory range of one node")
             }
+            Self::CmaUnknownNode { node, nodes } => {
+                write!(f, "a contiguous area is on {node}, but the machine has {nodes} node(s), counted from 0")
+            }
+            Self::CmaNoRoom { size, node } => {
+                let place = node.map_or("any node".to_owned(), |node| node.to_string());
+                write!(
+                    f,
+                    "no room for a contiguous area of {size} on {place}: it needs unreserved memory of one zone, in whole blocks"
+                )
+            }
             _ => self.fmt_cpus_and_tables(f),
         }
     }
@@ -295,6 +319,8 @@ impl Problem {
             | Self::SizeOverflow { .. }
             | Self::Overlap { .. }
             | Self::CmaOverlap(..)
+            | Self::CmaUnknownNode { .. }
+            | Self::CmaNoRoom { .. }
             | Self::CmaOutsideMemory(_) => Ok(()),
         }
     }

@@ -18,8 +18,8 @@ use crate::page::{FrameState, Link, PAYLOAD_WORDS, Page, Tag};
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::PageblockMap;
 use crate::{
-    AttachError, Gfp, InitMode, Initialiser, Layout, MapInit, MemoryTable, PcpSizing, RangeError, RawRegion,
-    WatermarkOptions, Yard, YardConfig, ZoneLimits,
+    AttachError, ContigError, Gfp, InitMode, Initialiser, Layout, MapInit, MemoryTable, Owners, PcpSizing, RangeError,
+    RawRegion, WatermarkOptions, Yard, YardConfig, ZoneLimits,
 };
 use platform::Provided;
 pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, contentions};
@@ -298,6 +298,13 @@ impl Runner {
             self.machine.contents.own(at, LARGEST);
             at = at + LARGEST.pages();
         }
+        Ok(())
+    }
+
+    /// Allocates a pageblock by number though it may be in use, and writes to it.
+    pub(super) fn take_contiguous(&self, range: PfnRange) -> Result<(), ContigError> {
+        self.yard.alloc_contig_range(range, Gfp::MOVABLE, &Owners::NONE)?;
+        self.machine.contents.own(range.start, Order(1));
         Ok(())
     }
 

@@ -71,6 +71,12 @@ pub trait ReportSource {
     /// How many pageblocks of a populated zone are of that type.
     fn pageblocks(&self, id: ZoneId, migrate_type: MigrateType) -> u64;
 
+    /// Free frames of a populated zone whose memory the host has got back. No file of the kernel's shows it.
+    fn reported(&self, id: ZoneId) -> PageCount {
+        let _ = id;
+        PageCount(0)
+    }
+
     /// A number of a populated zone, other than free pages and free CMA pages, which its snapshot has.
     fn zone_stat(&self, id: ZoneId, stat: ZoneStat) -> u64 {
         let _ = (id, stat);

@@ -69,6 +69,10 @@ impl<P: Platform> ReportSource for Yard<P> {
         self.pageblocks_of(id, migrate_type)
     }
 
+    fn reported(&self, id: ZoneId) -> PageCount {
+        self.zone_statistics(id).reported
+    }
+
     fn numa_event(&self, id: ZoneId, event: NumaEvent) -> u64 {
         let zone = self.zone_statistics(id);
         match event {
@@ -113,6 +117,8 @@ impl<P: Platform> ReportSource for Yard<P> {
             VmEvent::CompactDaemonWake => self.compacted(|zone| zone.daemon_wakes),
             VmEvent::CompactDaemonMigrateScanned => self.compacted(|zone| zone.daemon_migrate_scanned),
             VmEvent::CompactDaemonFreeScanned => self.compacted(|zone| zone.daemon_free_scanned),
+            VmEvent::CmaAllocSuccess => self.sum(|zone| zone.cma_served),
+            VmEvent::CmaAllocFail => self.sum(|zone| zone.cma_failed),
             _ => 0,
         }
     }

@@ -56,6 +56,7 @@ fn zoneinfo_row(source: &dyn ReportSource, id: ZoneId, zone: &ZoneSnapshot) -> R
         ("managed", zone.managed),
         ("cma", zone.cma),
         ("free_cma", zone.free_cma),
+        ("reported", source.reported(id)),
     ];
     row.extend(pages.map(|(key, PageCount(pages))| (key.to_owned(), pages.into())));
     for (kind, pages) in ZoneKind::ALL.into_iter().zip(zone.protection) {

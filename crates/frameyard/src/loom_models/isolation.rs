@@ -1,0 +1,84 @@
+//! Isolated pageblocks (`zone::isolate`, `yard::contig`): a range is taken while others free into it, allocate from it,
+//! or want it too.
+
+use super::machine::{Flaw, Locks, Machine, Runner};
+use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::PcpSizing;
+use crate::units::{Order, PageCount, Pfn, PfnRange};
+
+/// An isolation looks at every page of its range, so an execution is long: two involuntary switches are enough to find
+/// what is broken here with one.
+const SWITCHES: usize = 2;
+
+const PAGEBLOCK: Order = Order(1);
+
+fn pageblock_of(pfn: Pfn) -> PfnRange {
+    PfnRange::new(pfn.align_down(PAGEBLOCK), PageCount(2))
+}
+
+/// Takes a pageblock and gives it back, if it can be had.
+fn take_and_give(runner: &Runner, range: PfnRange) {
+    if runner.take_contiguous(range).is_ok() {
+        runner.give(range.start, PAGEBLOCK);
+    }
+}
+
+/// CPU 0 takes the pageblock of a frame that CPU 1 frees meanwhile: to its list, or to the zone at once.
+fn isolate_and_free(sizing: PcpSizing, locks: Locks) {
+    let main = Machine::boot(1, sizing, locks);
+    let pfn = main.take(Order::ZERO).unwrap();
+    let taker = main.start(0, move |runner| take_and_give(runner, pageblock_of(pfn)));
+    let freer = main.start(1, move |runner| runner.give(pfn, Order::ZERO));
+    taker.join().unwrap();
+    freer.join().unwrap();
+    main.finish();
+}
+
+/// CPU 0 takes a pageblock that CPU 1 allocates from meanwhile.
+fn isolate_and_allocate(sizing: PcpSizing, locks: Locks) {
+    let main = Machine::boot(1, sizing, locks);
+    let taker = main.start(0, |runner| take_and_give(runner, pageblock_of(Pfn(0))));
+    let user = main.start(1, |runner| runner.take_and_give(Order::ZERO));
+    taker.join().unwrap();
+    user.join().unwrap();
+    main.finish();
+}
+
+/// Two take the same pageblock.
+fn isolate_twice(locks: Locks) {
+    let main = Machine::boot(1, PcpSizing::Fixed(0), locks);
+    let threads = [0, 1].map(|cpu| main.start(cpu, |runner| take_and_give(runner, pageblock_of(Pfn(2)))));
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    main.finish();
+}
+
+#[test]
+fn a_frame_freed_to_a_list_during_isolation_is_taken_or_free() {
+    explore_within(SWITCHES, || isolate_and_free(PcpSizing::Fixed(2), Locks::SOUND));
+}
+
+#[test]
+fn a_frame_freed_to_the_zone_during_isolation_is_taken_or_free() {
+    explore_within(SWITCHES, || isolate_and_free(PcpSizing::Fixed(0), Locks::SOUND));
+}
+
+#[test]
+fn no_frame_is_taken_that_is_allocated_during_isolation() {
+    explore_within(SWITCHES, || isolate_and_allocate(PcpSizing::Fixed(2), Locks::SOUND));
+}
+
+#[test]
+fn a_pageblock_is_isolated_by_one_at_a_time() {
+    explore_within(SWITCHES, || isolate_twice(Locks::SOUND));
+}
+
+#[test]
+fn a_zone_lock_that_does_not_order_isolation_is_found() {
+    for flaw in [Flaw::TakenRelaxed, Flaw::GivenBackRelaxed, Flaw::NeverRefused] {
+        let locks = Locks { zone: Some(flaw), ..Locks::SOUND };
+        assert_fails_within(1, move || isolate_and_free(PcpSizing::Fixed(0), locks), &DAMAGES);
+        assert_fails_within(1, move || isolate_twice(locks), &DAMAGES);
+    }
+}

@@ -15,6 +15,8 @@ mod objects;
 mod page;
 mod root;
 mod space;
+#[cfg(test)]
+mod test_yard;
 mod vm;
 mod words;
 

@@ -4,19 +4,24 @@
 //! whoever shares a yard can find the owner of any page, move it, or drop it.
 #![cfg_attr(not(any(test, loom)), no_std)]
 
+mod cache;
 mod counters;
 mod error;
 mod frames;
 mod inject;
 mod lock;
+mod lru;
 mod objects;
 mod page;
 mod root;
+mod store;
 mod vm;
 mod words;
 
+pub use cache::{DropProblem, File, FileError, FileId};
 pub use counters::VmCounter;
 pub use error::{VmError, VmValidateError};
 pub use inject::{FaultInjector, Step};
 pub use root::{LruPolicy, ThpMode, VmConfig};
+pub use store::{BackingStore, PatternStore, StoreError};
 pub use vm::Vm;

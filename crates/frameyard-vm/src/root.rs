@@ -77,6 +77,8 @@ pub(crate) enum HeaderWord {
     Thp,
     /// Order of the root's own block.
     Order,
+    /// How many files there have been.
+    Files,
 }
 
 const HEADER: usize = 64;
@@ -189,6 +191,11 @@ impl<'y> Root<'y> {
     #[inline(always)]
     pub(crate) fn shards(&self) -> u16 {
         self.shards as u16
+    }
+
+    /// Counts in the header: what stood there before.
+    pub(crate) fn count_in_header(&self, word: HeaderWord) -> u64 {
+        self.words.at(word as usize).fetch_add(1, Ordering::Relaxed)
     }
 
     /// The record of a kind of small objects.

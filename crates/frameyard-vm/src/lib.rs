@@ -6,6 +6,7 @@
 
 mod address;
 mod area;
+mod cache;
 mod counters;
 mod error;
 mod frames;
@@ -19,6 +20,7 @@ mod pending;
 mod reclaim;
 mod root;
 mod space;
+mod store;
 #[cfg(test)]
 mod test_yard;
 mod vm;
@@ -26,6 +28,7 @@ mod words;
 
 pub use address::{PageLevel, VirtAddr, VirtRange};
 pub use area::{HugeAdvice, MapKind};
+pub use cache::{DropProblem, File, FileError, FileId};
 pub use counters::VmCounter;
 pub use error::{VmError, VmValidateError};
 pub use inject::{FaultInjector, Step};
@@ -33,4 +36,5 @@ pub use lru::{LruList, LruStatistics};
 pub use reclaim::ReclaimStep;
 pub use root::{LruPolicy, ThpMode, VmConfig};
 pub use space::{AddressSpace, FaultError, MapError, MapRequest, MemoryAccess, SpaceId};
+pub use store::{BackingStore, PatternStore, StoreError};
 pub use vm::Vm;

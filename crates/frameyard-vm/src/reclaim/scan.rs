@@ -3,10 +3,10 @@
 use frameyard::{CountedPage, NodeId, PageCount, Pfn, Platform, ZoneKind};
 
 use super::{CLUSTER, Caller, FIRST_PRIORITY};
+use crate::cache::DropProblem;
 use crate::counters::VmCounter;
 use crate::lru::{End, Gathered, LockedShard, LruList, ShardKey};
 use crate::page::{Flags, PageKind};
-use crate::pending::DropProblem;
 use crate::vm::Vm;
 
 /// What a pass is to do.

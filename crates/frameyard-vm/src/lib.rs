@@ -11,10 +11,12 @@ mod error;
 mod frames;
 mod inject;
 mod lock;
+mod lru;
 mod objects;
 mod page;
 mod root;
 mod space;
+mod table;
 mod vm;
 mod words;
 

@@ -11,12 +11,14 @@ mod error;
 mod frames;
 mod inject;
 mod lock;
+mod lru;
 mod objects;
 mod page;
 mod root;
 mod space;
 #[cfg(test)]
 mod test_yard;
+mod table;
 mod vm;
 mod words;
 

@@ -55,6 +55,11 @@ impl SpaceWord {
     pub(crate) const PAGE_TABLES: usize = 26;
     /// The area found last; of this space, or none. Who removes an area under the map lock clears it.
     pub(crate) const LAST_FOUND: usize = 27;
+
+    /// The page tables of level 0 found lately, each at the word that its address says. Forgotten before tables go.
+    pub(crate) const LEAVES: usize = 32;
+    /// How many of them.
+    pub(crate) const LEAF_COUNT: usize = 32;
 }
 
 /// A space, as found in its words. Copyable; says nothing of whether the space lives, which whoever holds it has to know.

@@ -16,9 +16,9 @@ mod objects;
 mod page;
 mod root;
 mod space;
+mod table;
 #[cfg(test)]
 mod test_yard;
-mod table;
 mod vm;
 mod words;
 
@@ -28,5 +28,7 @@ pub use counters::VmCounter;
 pub use error::{VmError, VmValidateError};
 pub use inject::{FaultInjector, Step};
 pub use root::{LruPolicy, ThpMode, VmConfig};
-pub use space::{AddressSpace, FaultError, MapError, MapRequest, MemoryAccess, SpaceId};
+pub use space::{
+    AddressSpace, ExitOutcome, FaultError, MapError, MapRequest, MemoryAccess, SpaceId, SpaceStatistics, Unmapped,
+};
 pub use vm::Vm;

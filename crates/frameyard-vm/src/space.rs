@@ -1,4 +1,4 @@
-//! Address spaces: [`AddressSpace`], a handle that keeps one alive, and `SpaceRef`, which does not.
+//! Address spaces: [`AddressSpace`], a handle that keeps one in being, and [`SpaceRef`], which does not.
 //!
 //! # Who may do what
 //!
@@ -12,18 +12,21 @@
 use core::fmt;
 
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{ByteSize, FrameLink, Pfn, Platform};
+use frameyard::{FrameLink, Pfn, Platform};
 
-use crate::address::VirtAddr;
-use crate::area::MapKind;
 use crate::lock::MapLock;
 use crate::objects::{ObjectId, ObjectKind};
 use crate::vm::Vm;
 use crate::words::Words;
 
 mod error;
+mod lifecycle;
+mod map;
+mod zap_stub;
 
 pub use error::{FaultError, MapError};
+pub use lifecycle::{AddressSpace, ExitOutcome, SpaceId, SpaceStatistics};
+pub use map::{MapRequest, Unmapped};
 
 /// Words of a space. Those of a line are changed by the same people: the lock, what seldom changes, the counts that writers
 /// of the map change, those that faults change.
@@ -200,27 +203,4 @@ pub enum MemoryAccess {
     Read,
     /// Written.
     Write,
-}
-
-/// What is to be mapped, and where.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct MapRequest {
-    /// Where exactly; `None` where the space is to choose, top-down as the kernel's `mmap`.
-    pub at: Option<VirtAddr>,
-    /// How many bytes: a multiple of the page size of the kind.
-    pub bytes: ByteSize,
-    /// What the addresses show.
-    pub kind: MapKind,
-}
-
-/// The name of an address space, the same in all processes that share the yard; never given to another one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct SpaceId(u64);
-
-/// An address space: areas of addresses, and the page tables that map them. While this handle lives, it is there; with the
-/// last handle it goes, and all its memory returns to the yard.
-///
-/// Any number of threads may use it at once.
-pub struct AddressSpace<'y, P: Platform> {
-    space: SpaceRef<'y, P>,
 }

@@ -185,7 +185,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let vm = self.vm();
         let pfn = vm.alloc_zeroed(Order::ZERO, Gfp::KERNEL, Step::AllocatePageTable)?;
         let owner = owner_word(PageKind::PageTable, self.object(), 0);
-        let adoption = Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: table_index(level, addr) };
+        let adoption =
+            Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: table_index(level, addr) };
         vm.yard().adopt(pfn, Order::ZERO, adoption)?;
         self.add(SpaceWord::PAGE_TABLES, 1);
         Ok(self.table(pfn))

@@ -25,6 +25,7 @@ pub use area::{HugeAdvice, MapKind};
 pub use counters::VmCounter;
 pub use error::{VmError, VmValidateError};
 pub use inject::{FaultInjector, Step};
+pub use lru::{LruList, LruStatistics};
 pub use root::{LruPolicy, ThpMode, VmConfig};
 pub use space::{AddressSpace, FaultError, MapError, MapRequest, MemoryAccess, SpaceId};
 pub use vm::Vm;

@@ -188,7 +188,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// [`VmValidateError`] names the first equation that does not hold.
     pub fn validate(&self) -> Result<(), VmValidateError> {
         self.validate_objects()?;
-        self.validate_lru()
+        self.validate_lru()?;
+        self.validate_spaces()
     }
 }
 

@@ -9,7 +9,7 @@
 
 use frameyard::{Pfn, Platform};
 
-use crate::address::VirtRange;
+use crate::address::{VirtAddr, VirtRange};
 use crate::space::SpaceRef;
 use crate::table::{ENTRIES, Entry, Level, Table, TableUse};
 use crate::vm::Vm;
@@ -19,7 +19,7 @@ mod parallel;
 /// What was unmapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Zapped {
-    /// Small mappings of anonymous memory.
+    /// Pages of anonymous memory, those of huge mappings among them.
     pub(crate) pages: u64,
     /// Huge mappings of anonymous memory.
     pub(crate) huge: u64,
@@ -91,10 +91,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Frees the page tables that have addresses of a range behind them, and none outside of `floor` and `ceiling`: the
     /// areas next to the range need those. All between was zapped. How many were freed.
-    pub(crate) fn free_tables(&self, range: VirtRange, floor: u64, ceiling: u64) -> u64 {
+    pub(crate) fn free_tables(&self, range: VirtRange, floor: VirtAddr, ceiling: VirtAddr) -> u64 {
         self.forget_leaves();
         let mut zapper = Zapper::new(self);
-        zapper.free_tables(self.topmost(), Level::ROOT, (range.start.0, range.end.0), (floor, ceiling));
+        zapper.free_tables(self.topmost(), Level::ROOT, (range.start.0, range.end.0), (floor.0, ceiling.0));
         zapper.finish().tables
     }
 }
@@ -216,6 +216,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             self.gather_table(aside.pfn);
         }
         self.zapped.huge += 1;
+        self.zapped.pages += Level::HUGE.pages();
         self.unmap(entry.pfn());
     }
 

@@ -3,6 +3,8 @@
 //! Workers claim stretches of addresses one after the other, from one shared position, and skip what no table of level 1
 //! has behind it. Tables above level 0 stay until all workers are done, so that the claims can walk them.
 
+use core::num::NonZeroUsize;
+
 use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{NodeId, Platform};
 
@@ -39,28 +41,21 @@ impl Sum {
 }
 
 impl<P: Platform> SpaceRef<'_, P> {
-    /// Takes away all that is mapped and all page tables, the topmost included, by up to so many workers. The caller has the
-    /// space alone, without users.
+    /// Takes away all that is mapped, by up to so many workers; page tables of level 0 go with it, the others stay. The
+    /// caller has the space alone, without users.
     ///
     /// Workers run on the nodes in turn. Where fewer can be had, those do it, and the caller what is left.
-    pub(crate) fn zap_parallel(&self, workers: usize) -> Zapped {
-        let Some(root) = self.root_table() else { return Zapped::default() };
+    pub(crate) fn zap_parallel(&self, workers: NonZeroUsize) -> Zapped {
         let yard = self.vm().yard();
         let (position, sum) = (AtomicU64::new(0), Sum::default());
         self.forget_leaves();
-        let work = |_worker: usize| self.zap_stretches(&position, &sum);
-        let node_of = |worker: usize| NodeId((worker % usize::from(yard.nodes())) as u16);
-        if workers > 1 {
+        if workers > NonZeroUsize::MIN {
+            let work = |_worker: usize| self.zap_stretches(&position, &sum);
+            let node_of = |worker: usize| NodeId((worker % usize::from(yard.nodes())) as u16);
             // A worker that panicked leaves what it had claimed to the pass below.
-            let _ = yard.platform().run_workers(workers, &node_of, &work);
-        } else {
-            work(0);
+            let _ = yard.platform().run_workers(workers.get(), &node_of, &work);
         }
-        let all = VirtRange { start: VirtAddr(0), end: VirtAddr::END };
-        let rest = self.zap(all);
-        let tables = self.free_tables(all, 0, VirtAddr::END.0);
-        self.free_table_frames(&[root]);
-        sum.read().and(rest).and(Zapped { tables: tables + 1, ..Zapped::default() })
+        sum.read().and(self.zap(VirtRange { start: VirtAddr(0), end: VirtAddr::END }))
     }
 
     fn zap_stretches(&self, position: &AtomicU64, sum: &Sum) {

@@ -4,11 +4,15 @@
 //! whoever shares a yard can find the owner of any page, move it, or drop it.
 #![cfg_attr(not(any(test, loom)), no_std)]
 
+mod access;
 mod address;
+mod anonymous;
 mod area;
 mod counters;
 mod error;
+mod fault;
 mod frames;
+mod huge;
 mod inject;
 mod lock;
 mod lru;
@@ -21,12 +25,15 @@ mod table;
 mod test_yard;
 mod vm;
 mod words;
+mod zap;
 
+pub use access::{EntryFlags, PinnedPage, Translation};
 pub use address::{PageLevel, VirtAddr, VirtRange};
 pub use area::{HugeAdvice, MapKind};
 pub use counters::VmCounter;
 pub use error::{VmError, VmValidateError};
 pub use inject::{FaultInjector, Step};
+pub use lru::{LruList, LruStatistics};
 pub use root::{LruPolicy, ThpMode, VmConfig};
 pub use space::{
     AddressSpace, ExitOutcome, FaultError, MapError, MapRequest, MemoryAccess, SpaceId, SpaceStatistics, Unmapped,

@@ -22,7 +22,6 @@ use crate::words::Words;
 mod error;
 mod lifecycle;
 mod map;
-mod zap_stub;
 
 pub use error::{FaultError, MapError};
 pub use lifecycle::{AddressSpace, ExitOutcome, SpaceId, SpaceStatistics};
@@ -50,10 +49,6 @@ impl SpaceWord {
     /// How many bytes are mapped. Map lock.
     pub(crate) const MAPPED_BYTES: usize = 17;
 
-    /// How many pages of 4 KiB of anonymous memory are there, those of huge pages among them. Atomic.
-    pub(crate) const ANONYMOUS_PAGES: usize = 24;
-    /// How many huge mappings of anonymous memory are there. Atomic.
-    pub(crate) const HUGE_MAPPINGS: usize = 25;
     /// How many frames hold page tables, the topmost included. Atomic.
     pub(crate) const PAGE_TABLES: usize = 26;
     /// The area found last; of this space, or none. Who removes an area under the map lock clears it.
@@ -124,13 +119,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         self.vm.yard().linked(FrameLink::from_bits(link as u32))
     }
 
-    /// Counts in the space: `ANONYMOUS_PAGES`, `HUGE_MAPPINGS` and `PAGE_TABLES` go up.
+    /// Counts in the space: `PAGE_TABLES` goes up.
     #[inline(always)]
     pub(crate) fn add(&self, word: usize, amount: u64) {
         self.word(word).fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Counts in the space: `ANONYMOUS_PAGES`, `HUGE_MAPPINGS` and `PAGE_TABLES` go down.
+    /// Counts in the space: `PAGE_TABLES` goes down.
     #[inline(always)]
     pub(crate) fn subtract(&self, word: usize, amount: u64) {
         let before = self.word(word).fetch_sub(amount, Ordering::Relaxed);

@@ -32,6 +32,7 @@ use crate::space::{SpaceRef, SpaceWord};
 use crate::words::Words;
 
 mod entry;
+mod validate;
 
 pub(crate) use entry::{ENTRIES, Entry, HUGE, Level};
 
@@ -73,6 +74,15 @@ pub(crate) struct TableUse {
     pub(crate) used: u32,
     /// Those that map anonymous memory by themselves.
     pub(crate) anonymous: u32,
+}
+
+/// Anonymous memory that is mapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Mapped {
+    /// Pages of 4 KiB, those of huge mappings among them.
+    pub(crate) pages: u64,
+    /// Huge mappings.
+    pub(crate) huge: u64,
 }
 
 /// Spare words of a table's page.
@@ -272,6 +282,28 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             spot = self.follow(Spot { entry: found, ..spot }, addr);
         }
         Ok(spot)
+    }
+
+    /// What is mapped of anonymous memory, a moment ago. The caller has the map lock, for reading at least.
+    pub(crate) fn count_mapped(&self) -> Mapped {
+        let mut mapped = Mapped::default();
+        self.count_below(self.topmost(), Level::ROOT, &mut mapped);
+        mapped
+    }
+
+    fn count_below(&self, table: Table<'y>, level: Level, mapped: &mut Mapped) {
+        let anonymous = u64::from(TableUse::of(self.vm().page(table.pfn)).anonymous);
+        mapped.pages += anonymous * level.pages();
+        if level == Level::SMALL {
+            return;
+        }
+        mapped.huge += anonymous;
+        for index in 0..ENTRIES {
+            let entry = table.entry(index);
+            if entry.is_table(level) {
+                self.count_below(self.table(entry.pfn()), level.below(), mapped);
+            }
+        }
     }
 
     /// Follows an entry further down, if it leads to a table.

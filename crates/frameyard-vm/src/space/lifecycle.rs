@@ -136,6 +136,7 @@ impl<'y, P: Platform> Vm<'y, P> {
             }
             spaces += 1;
             areas += space.validate_areas()?;
+            space.validate_tables()?;
         }
         let kept = |kind| self.live_objects(kind);
         let counts =
@@ -161,15 +162,18 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
     }
 
     /// What is in the space. Under the map lock, for reading.
+    ///
+    /// Cost: a look at each page of page tables above the lowest level, and at the page structures of all.
     #[must_use]
     pub fn statistics(&self) -> SpaceStatistics {
         let _reading = self.space.map_lock().read();
         let get = |word| self.space.word(word).load(Ordering::Relaxed);
+        let mapped = self.space.count_mapped();
         SpaceStatistics {
             areas: get(SpaceWord::AREA_COUNT),
             mapped: ByteSize(get(SpaceWord::MAPPED_BYTES)),
-            resident: PageCount(get(SpaceWord::ANONYMOUS_PAGES)),
-            huge: get(SpaceWord::HUGE_MAPPINGS),
+            resident: PageCount(mapped.pages),
+            huge: mapped.huge,
             page_tables: PageCount(get(SpaceWord::PAGE_TABLES)),
         }
     }
@@ -203,7 +207,7 @@ fn put<P: Platform>(space: SpaceRef<'_, P>, workers: NonZeroUsize) -> ExitOutcom
     space.clear_areas();
     drop(writing);
     space.vm().delete_object(ObjectKind::Space, space.object());
-    ExitOutcome::Gone(Unmapped { pages: PageCount(zapped.pages), huge: zapped.huge, tables: PageCount(tables) })
+    ExitOutcome::Gone(Unmapped { pages: PageCount(zapped.pages), huge: zapped.huge, tables: PageCount(zapped.tables + tables) })
 }
 
 impl<P: Platform> Clone for AddressSpace<'_, P> {

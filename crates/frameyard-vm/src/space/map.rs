@@ -100,7 +100,8 @@ pub struct Unmapped {
 }
 
 impl<P: Platform> AddressSpace<'_, P> {
-    /// Maps a range of addresses. Anonymous memory is allocated when it is touched, devices are mapped at once.
+    /// Maps a range of addresses. Anonymous memory is allocated when it is touched; entries of the page tables are made
+    /// then, too, those of devices as well.
     ///
     /// A range of anonymous memory that touches another with the same advice becomes one area with it. Where the space
     /// chooses, it takes the highest gap that is large enough, and aligns what can have huge pages to 2 MiB.
@@ -123,15 +124,7 @@ impl<P: Platform> AddressSpace<'_, P> {
             },
             None => space.find_gap(request.bytes, request.alignment()).ok_or(MapError::NoRoom(request.bytes))?,
         };
-        let area = space.insert_area(range, request.kind)?;
-        if let MapKind::Device { .. } = request.kind
-            && let Err(problem) = space.map_device(&area)
-        {
-            space.zap(range);
-            free_tables_of(space, range);
-            space.remove_areas(range, None);
-            return Err(problem.into());
-        }
+        space.insert_area(range, request.kind)?;
         Ok(range)
     }
 
@@ -166,7 +159,7 @@ impl<P: Platform> AddressSpace<'_, P> {
         let zapped = space.zap(range);
         let tables = free_tables_of(space, range);
         space.remove_areas(range, spare);
-        Ok(Unmapped { pages: PageCount(zapped.pages), huge: zapped.huge, tables: PageCount(tables) })
+        Ok(Unmapped { pages: PageCount(zapped.pages), huge: zapped.huge, tables: PageCount(zapped.tables + tables) })
     }
 }
 

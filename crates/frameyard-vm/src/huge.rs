@@ -89,3 +89,6 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

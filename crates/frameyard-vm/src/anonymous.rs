@@ -191,3 +191,6 @@ impl<P: Platform> Moving<'_, '_, P> {
         table.set(self.spot.index, self.before.moved(at));
     }
 }
+
+#[cfg(test)]
+mod tests;

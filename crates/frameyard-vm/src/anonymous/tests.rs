@@ -17,9 +17,8 @@ const HUGE_BYTES: u64 = PageLevel::Huge.size().0;
 /// What migration does first: a reference, and off the list.
 fn isolate<P: Platform>(vm: &Vm<'_, P>, pfn: Pfn) -> bool {
     let Some(page) = vm.try_page(pfn).filter(CountedPage::try_get) else { return false };
-    let isolated = page.is_counted()
-        && PageKind::of_word(page.owner()) == Some(PageKind::Anonymous)
-        && vm.lru_isolate(page);
+    let isolated =
+        page.is_counted() && PageKind::of_word(page.owner()) == Some(PageKind::Anonymous) && vm.lru_isolate(page);
     if !isolated {
         vm.put_page(page);
     }

@@ -133,7 +133,11 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         // One that is on no list is on its way there or isolated, by somebody with a reference.
         let known = found as u64 + pins(page) + u64::from(word & Flags::LRU == 0);
         if u64::from(counts.references) < known {
-            return Err(VmValidateError::Count { what: "references of a page", kept: counts.references.into(), found: known });
+            return Err(VmValidateError::Count {
+                what: "references of a page",
+                kept: counts.references.into(),
+                found: known,
+            });
         }
         Ok(())
     }

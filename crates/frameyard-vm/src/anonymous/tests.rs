@@ -6,6 +6,7 @@ use frameyard::{ByteSize, CpuId, Gfp, PageCount};
 use super::*;
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
+use crate::counters::VmCounter;
 use crate::inject::FaultInjector;
 use crate::root::{ThpMode, VmConfig};
 use crate::space::{AddressSpace, FaultError, MapRequest, MemoryAccess};

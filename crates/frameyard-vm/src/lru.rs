@@ -48,10 +48,12 @@ mod batch;
 mod check;
 mod release;
 mod shard;
+#[cfg(test)]
+mod tests;
 
 use batch::BatchKind;
-pub(crate) use shard::LockedShard;
-use shard::ShardKey;
+pub(crate) use batch::Gathered;
+pub(crate) use shard::{BackgroundWord, End, LockedShard, ShardKey};
 
 /// A list of used pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -182,10 +184,30 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.lock_shard(key).link(page);
     }
 
+    /// Puts isolated pages straight back, those of a shard under one acquisition of its lock, and puts a reference of each.
+    /// Under [`LruPolicy::Sharded`] they go back to their shards. At most 32 pages.
+    pub(crate) fn put_back_all(&self, frames: &[Pfn]) {
+        let policy = self.lru_policy();
+        let key = |pfn| {
+            let page = self.listed_page(pfn);
+            let found = ShardKey::of(page, page.owner());
+            Some(if policy == LruPolicy::Vanilla { ShardKey { shard: 0, ..found } } else { found })
+        };
+        self.by_shard(frames, key, |lists, page| lists.link(page));
+        let mut unused = Gathered::new();
+        self.put_all(frames, &mut unused);
+        self.free_unused(unused.frames());
+    }
+
+    /// The shard that pages added by the caller's CPU go to.
+    pub(crate) fn shard_of_caller(&self) -> u16 {
+        self.shard_of_cpu(self.cpu())
+    }
+
     /// The shard that a page goes on when the caller's CPU adds it.
     #[inline(always)]
     fn shard_for(&self, page: CountedPage<'y, P>) -> ShardKey {
-        ShardKey { node: page.tag().zone().node(), shard: self.shard_of_cpu(self.cpu()) }
+        ShardKey { node: page.tag().zone().node(), shard: self.shard_of_caller() }
     }
 
     /// Puts one reference of a page; frees it if that was the last.

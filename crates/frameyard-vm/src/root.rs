@@ -79,6 +79,8 @@ pub(crate) enum HeaderWord {
     Order,
     /// How many address spaces there ever were.
     Spaces,
+    /// How many files there have been.
+    Files,
 }
 
 const HEADER: usize = 64;
@@ -196,6 +198,11 @@ impl<'y> Root<'y> {
     /// Adds one to a word of the header; what stands there now.
     pub(crate) fn next(&self, word: HeaderWord) -> u64 {
         self.words.at(word as usize).fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Counts in the header: what stood there before.
+    pub(crate) fn count_in_header(&self, word: HeaderWord) -> u64 {
+        self.words.at(word as usize).fetch_add(1, Ordering::Relaxed)
     }
 
     /// The record of a kind of small objects.

@@ -126,3 +126,12 @@ pub(crate) fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, 
     unsafe { base.add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     true
 }
+
+/// Lets `use_of` at the bytes of one frame, which the caller has for himself. `None` where nothing is behind it.
+#[inline]
+pub(crate) fn with_bytes<P: Platform, R>(yard: &Yard<P>, pfn: Pfn, use_of: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+    let bytes = yard.geometry().page_size().0 as usize;
+    let base = NonNull::slice_from_raw_parts(yard.platform().frame_bytes(pfn)?, bytes);
+    // SAFETY: the frame is mapped, and nobody else is at its bytes while this runs (caller).
+    Some(use_of(unsafe { &mut *base.as_ptr() }))
+}

@@ -38,26 +38,31 @@ const FRAMES: usize = 8;
 
 const _: () = assert!(FRAMES + BatchKind::ALL.len() * MOST <= BATCH_RECORD, "the batches fit into their record");
 
-/// Frames taken out of a batch.
-pub(super) struct Taken {
+/// A few frames, worked on together.
+pub(crate) struct Gathered {
     frames: [Pfn; MOST],
     len: usize,
 }
 
-impl Taken {
+impl Gathered {
     #[inline(always)]
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { frames: [Pfn(0); MOST], len: 0 }
     }
 
+    /// Adds a frame.
+    ///
+    /// # Panics
+    ///
+    /// Where there are [`MOST`] already.
     #[inline(always)]
-    pub(super) fn push(&mut self, pfn: Pfn) {
+    pub(crate) fn push(&mut self, pfn: Pfn) {
         self.frames[self.len] = pfn;
         self.len += 1;
     }
 
     #[inline(always)]
-    pub(super) fn frames(&self) -> &[Pfn] {
+    pub(crate) fn frames(&self) -> &[Pfn] {
         &self.frames[..self.len]
     }
 }
@@ -86,10 +91,10 @@ impl<'y, P: Platform> Vm<'y, P> {
     }
 
     /// Empties a batch. The caller holds its lock.
-    fn take_batch(&self, kind: BatchKind, cpu: CpuId) -> Taken {
+    fn take_batch(&self, kind: BatchKind, cpu: CpuId) -> Gathered {
         let record = self.root().batches(cpu);
         let length = record.at(LENGTHS + kind as usize);
-        let mut taken = Taken::new();
+        let mut taken = Gathered::new();
         for at in 0..length.load(Ordering::Relaxed) as usize {
             taken.push(Pfn(record.at(FRAMES + kind as usize * MOST + at).load(Ordering::Relaxed)));
         }
@@ -119,7 +124,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     /// Does with pages what their batch is for, and puts a reference of each.
     fn settle(&self, kind: BatchKind, cpu: CpuId, frames: &[Pfn]) {
-        let mut unused = Taken::new();
+        let mut unused = Gathered::new();
         match kind {
             BatchKind::Add => self.settle_new(cpu, frames, &mut unused),
             BatchKind::Activate | BatchKind::Deactivate => self.settle_listed(kind, frames, &mut unused),
@@ -130,10 +135,10 @@ impl<'y, P: Platform> Vm<'y, P> {
     }
 
     /// Puts new pages on their list; those of which nobody else has a reference are to be freed instead.
-    fn settle_new(&self, cpu: CpuId, frames: &[Pfn], unused: &mut Taken) {
+    fn settle_new(&self, cpu: CpuId, frames: &[Pfn], unused: &mut Gathered) {
         const ONLY: Counts = Counts { references: 1, mappings: 0 };
         let shard = self.shard_of_cpu(cpu);
-        let mut listed = Taken::new();
+        let mut listed = Gathered::new();
         frames.iter().for_each(|pfn| self.listed_page(*pfn).prefetch());
         for pfn in frames.iter().copied() {
             let page = self.listed_page(pfn);
@@ -149,7 +154,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.put_all(listed.frames(), unused);
     }
 
-    fn settle_listed(&self, kind: BatchKind, frames: &[Pfn], unused: &mut Taken) {
+    fn settle_listed(&self, kind: BatchKind, frames: &[Pfn], unused: &mut Gathered) {
         let wanted = if kind == BatchKind::Activate { Flags::ACTIVE } else { 0 };
         let key = |pfn| {
             let page = self.listed_page(pfn);
@@ -177,7 +182,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     }
 
     /// Puts a reference of each page; those that have none left are to be freed.
-    pub(super) fn put_all(&self, frames: &[Pfn], unused: &mut Taken) {
+    pub(super) fn put_all(&self, frames: &[Pfn], unused: &mut Gathered) {
         for pfn in frames.iter().copied() {
             match self.listed_page(pfn).put() {
                 Ok(0) => unused.push(pfn),

@@ -19,6 +19,18 @@ const MOVED: usize = 12;
 const ENDS: usize = 16;
 /// How many pages each list has.
 const PAGES: usize = 20;
+/// What the background reclaimer of the node keeps, in its first shard's record.
+const BACKGROUND: usize = 24;
+
+/// What the background reclaimer of a node remembers between its steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(crate) enum BackgroundWord {
+    /// How hard it tries, plus 1; 0 while it sleeps.
+    Priority = 0,
+    /// Pages looked at since it last freed one.
+    Fruitless = 1,
+}
 
 /// Which shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,6 +74,11 @@ impl<'y> Shard<'y> {
     #[inline(always)]
     pub(crate) fn pages_racy(self, list: LruList) -> PageCount {
         PageCount(self.words.at(PAGES + list.index()).load(Ordering::Relaxed))
+    }
+
+    /// A word of the node's background reclaimer; in the record of shard 0.
+    pub(crate) fn background(self, word: BackgroundWord) -> &'y AtomicU64 {
+        self.words.at(BACKGROUND + word as usize)
     }
 
     pub(super) fn statistics_racy(self) -> LruStatistics {

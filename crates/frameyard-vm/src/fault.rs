@@ -58,12 +58,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Maps what is to be at an address. The walk ended at `spot`, where nothing is present. The caller has the map lock for
     /// reading, and no other.
     #[inline]
-    pub(crate) fn fault(
-        &self,
-        spot: Spot<'y>,
-        addr: VirtAddr,
-        access: MemoryAccess,
-    ) -> Result<Faulted, FaultError> {
+    pub(crate) fn fault(&self, spot: Spot<'y>, addr: VirtAddr, access: MemoryAccess) -> Result<Faulted, FaultError> {
         if spot.entry.is_moving() {
             return self.wait_until_moved(spot, addr);
         }

@@ -113,7 +113,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let object = self.stable_objects(ObjectKind::Space).find(|object| *object == id.object())?;
         // A visit, so that a space of another name never has a handle too many.
         let visit = SpaceRef::new(*self, object).visit()?;
-        (SpaceId::of(*visit) == id && visit.get_handle()).then_some(AddressSpace { space: *visit })
+        (SpaceId::of(*visit) == id && visit.get_handle()).then(|| AddressSpace { space: *visit })
     }
 
     /// The spaces that live, while none comes or goes.
@@ -207,7 +207,11 @@ fn put<P: Platform>(space: SpaceRef<'_, P>, workers: NonZeroUsize) -> ExitOutcom
     space.clear_areas();
     drop(writing);
     space.vm().delete_object(ObjectKind::Space, space.object());
-    ExitOutcome::Gone(Unmapped { pages: PageCount(zapped.pages), huge: zapped.huge, tables: PageCount(zapped.tables + tables) })
+    ExitOutcome::Gone(Unmapped {
+        pages: PageCount(zapped.pages),
+        huge: zapped.huge,
+        tables: PageCount(zapped.tables + tables),
+    })
 }
 
 impl<P: Platform> Clone for AddressSpace<'_, P> {

@@ -93,13 +93,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(count)
     }
 
-    fn validate_mapping(
-        &self,
-        table: Table<'y>,
-        level: Level,
-        index: usize,
-        addr: u64,
-    ) -> Result<(), VmValidateError> {
+    fn validate_mapping(&self, table: Table<'y>, level: Level, index: usize, addr: u64) -> Result<(), VmValidateError> {
         let entry = table.entry(index);
         if !entry.is_present() {
             return Err(wrong(entry.pfn(), "is still being moved, says an entry of a space at rest"));
@@ -139,7 +133,11 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         // One that is on no list is on its way there or isolated, by somebody with a reference.
         let known = found as u64 + pins(page) + u64::from(word & Flags::LRU == 0);
         if u64::from(counts.references) < known {
-            return Err(VmValidateError::Count { what: "references of a page", kept: counts.references.into(), found: known });
+            return Err(VmValidateError::Count {
+                what: "references of a page",
+                kept: counts.references.into(),
+                found: known,
+            });
         }
         Ok(())
     }

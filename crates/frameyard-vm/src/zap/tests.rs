@@ -28,13 +28,18 @@ fn unmapping_frees_pages_and_tables_and_leaves_the_neighbours_theirs() {
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
     // Both in the 2 MiB of one table, and one a GiB further.
-    let (below, above, far) = (range(1 << 30, 64 * PAGE), range((1 << 30) + 100 * PAGE, 1000 * PAGE), range(3 << 30, PAGE));
+    let (below, above, far) =
+        (range(1 << 30, 64 * PAGE), range((1 << 30) + 100 * PAGE, 1000 * PAGE), range(3 << 30, PAGE));
     for area in [below, above, far] {
         space.map(MapRequest::anonymous(area.size()).at(area.start)).unwrap();
         touch(&space, area, PAGE);
     }
     vm.validate().unwrap();
-    assert_eq!(space.statistics().page_tables.0, 1 + 1 + 2 + 4, "three tables below the first GiB's, one below the other's");
+    assert_eq!(
+        space.statistics().page_tables.0,
+        1 + 1 + 2 + 4,
+        "three tables below the first GiB's, one below the other's"
+    );
     let unmapped = space.unmap(below).unwrap();
     assert_eq!((unmapped.pages, unmapped.tables), (PageCount(64), PageCount(0)), "the table is needed further on");
     vm.validate().unwrap();
@@ -74,7 +79,8 @@ fn unmapped_memory_is_zero_when_it_is_mapped_again() {
 #[test]
 fn a_space_goes_with_all_that_it_maps_however_many_workers_take_it_down() {
     for workers in [1, 2, 5] {
-        let yard = TestYard::of(TestMachine { memory: ByteSize::mib(128), cpus: 4, nodes: 2, ..TestMachine::default() });
+        let yard =
+            TestYard::of(TestMachine { memory: ByteSize::mib(128), cpus: 4, nodes: 2, ..TestMachine::default() });
         let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
         let before = yard.free_pages();
         let space = vm.create_space().unwrap();

@@ -1,6 +1,6 @@
 //! One pass over a node's lists of used pages.
 
-use frameyard::{CountedPage, NodeId, PageCount, Pfn, Platform, ZoneKind};
+use frameyard::{CountedPage, NodeId, PageCount, Platform, ZoneKind};
 
 use super::{CLUSTER, Caller, FIRST_PRIORITY};
 use crate::cache::DropProblem;

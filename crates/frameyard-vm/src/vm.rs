@@ -107,6 +107,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         if ObjectKind::ALL.into_iter().any(|kind| self.live_objects(kind) > 0) {
             return Err(VmError::BadConfig("there still are address spaces or files: drop them first"));
         }
+        self.lru_drain_all();
         self.free_stable_frames();
         let (pfn, _) = self.root.block();
         // Fails only where somebody else has put another root there, which nobody may.
@@ -202,7 +203,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// [`VmValidateError`] names the first equation that does not hold.
     pub fn validate(&self) -> Result<(), VmValidateError> {
         self.validate_objects()?;
-        self.validate_files()
+        self.validate_files()?;
+        self.validate_lru()
     }
 }
 

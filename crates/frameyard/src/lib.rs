@@ -8,6 +8,7 @@
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 mod boot;
+mod compaction;
 mod control;
 mod gfp;
 mod job;
@@ -29,6 +30,7 @@ pub use boot::{
     AttachError, BootError, Cutting, InitJobs, InitMode, Layout, MapInit, MemorySource, MemoryTable, MovableMemory,
     PcpReset, Poisoning, YardConfig, ZoneLimits,
 };
+pub use compaction::{CompactCaller, CompactEffort, CompactOutcome, CompactRequest, CompactResult};
 pub use gfp::Gfp;
 pub use job::{JobError, ParallelJob, RunError};
 pub use lock::{LockCounters, LockHold, LockUse};

@@ -19,6 +19,7 @@ use crate::zone::{PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
 mod bulk;
+mod compact;
 mod counted;
 mod drain;
 mod error;
@@ -26,6 +27,7 @@ mod exact;
 mod frames;
 mod free;
 mod init;
+mod rescue;
 mod statistics;
 mod validate;
 

@@ -16,7 +16,7 @@
 //! 5. Copy the bytes.
 //! 6. Make `to` a counted block of the same owner and place, with the references of a mapping and of a batch.
 //! 7. Under the lock of the table: exchange the moving entry for one of `to`, with the flags that it had.
-//! 8. `to` goes on a list, and `from` is the caller's, allocated.
+//! 8. `from` is the caller's, allocated; the reference for a batch is his, too, and takes `to` to a list.
 //!
 //! Whatever fails up to 6 is undone in reverse order; 7 and 8 cannot fail.
 //!
@@ -114,7 +114,6 @@ impl<'y, P: Platform> Vm<'y, P> {
         match self.fill_frozen(moving.from, to, order) {
             Ok(()) => {
                 moving.end(to);
-                self.lru_add(self.page(to));
                 let disowned = self.yard().disown(moving.from.pfn(), order);
                 debug_assert!(disowned.is_ok(), "who has frozen a block has it alone: {disowned:?}");
                 Ok(())

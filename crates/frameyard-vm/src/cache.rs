@@ -165,7 +165,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// No memory for the object.
     pub fn create_file(&self, key: u64, size: ByteSize) -> Result<File<'y, P>, VmError> {
         let id = self.new_object(ObjectKind::File)?;
-        let serial = self.root().count_in_header(HeaderWord::Files);
+        let serial = self.root().next(HeaderWord::Files);
         let file = FileRef::new(*self, id);
         file.begin(key, size, serial);
         Ok(File { file, stream: Stream::default() })

@@ -200,11 +200,6 @@ impl<'y> Root<'y> {
         self.words.at(word as usize).fetch_add(1, Ordering::Relaxed) + 1
     }
 
-    /// Counts in the header: what stood there before.
-    pub(crate) fn count_in_header(&self, word: HeaderWord) -> u64 {
-        self.words.at(word as usize).fetch_add(1, Ordering::Relaxed)
-    }
-
     /// The record of a kind of small objects.
     pub(crate) fn objects(&self, kind: usize) -> Words<'y> {
         self.words.part(HEADER + kind * OBJECT_RECORD, OBJECT_RECORD)

@@ -211,7 +211,8 @@ fn a_fault_on_a_page_that_is_being_moved_waits_and_gives_up_in_the_end() {
 /// Writes of one thread to its own bytes of every page, each more than the last, and read back each time.
 fn keep_writing(space: &AddressSpace<'_, TestPlatform>, range: VirtRange, thread: u64, stop: &AtomicBool) -> u64 {
     let mut round = 0_u64;
-    while !stop.load(Ordering::Relaxed) {
+    // At least once: the pages may all have been moved before this thread first runs.
+    loop {
         for addr in (range.start.0..range.end.0).step_by(PAGE as usize) {
             let at = VirtAddr(addr + 8 * thread);
             let mut found = [0; 8];
@@ -220,8 +221,10 @@ fn keep_writing(space: &AddressSpace<'_, TestPlatform>, range: VirtRange, thread
             space.write(at, &(round + 1).to_le_bytes()).unwrap();
         }
         round += 1;
+        if stop.load(Ordering::Relaxed) {
+            return round;
+        }
     }
-    round
 }
 
 #[test]

@@ -4,7 +4,7 @@ use frameyard::{ByteSize, CountedPage, Counts, PageCount, Platform};
 
 use super::File;
 use super::error::{DropProblem, FileError};
-use super::file::{FileRef, Gathered};
+use super::file::{FileRef, UnusedPages};
 use super::page_lock::PageHeld;
 use super::tree::Which;
 use crate::error::VmError;
@@ -48,13 +48,13 @@ impl<P: Platform> File<'_, P> {
     pub fn drop_clean(&self) -> PageCount {
         let vm = self.file.vm();
         vm.lru_drain_all();
-        let mut gathered = Gathered::new(vm);
+        let mut unused = UnusedPages::new(vm);
         let (mut dropped, mut from) = (PageCount(0), 0);
         while let Some((index, used)) = self.file.next_page(from, Which::Any) {
             from = index + 1;
             let Some(held) = PageHeld::try_lock(used.page()) else { continue };
             if self.file.drop_unused(used.page(), held).is_ok() {
-                gathered.push(used.page().pfn());
+                unused.push(used.page().pfn());
                 used.forget();
                 dropped += PageCount(1);
             } else {

@@ -56,13 +56,13 @@ impl<P: Platform> Copy for FileRef<'_, P> {}
 pub(super) const GATHER: usize = 32;
 
 /// Frames that nobody has a reference to any more, freed many at a time.
-pub(super) struct Gathered<'y, P: Platform> {
+pub(super) struct UnusedPages<'y, P: Platform> {
     vm: Vm<'y, P>,
     frames: [Pfn; GATHER],
     len: usize,
 }
 
-impl<'y, P: Platform> Gathered<'y, P> {
+impl<'y, P: Platform> UnusedPages<'y, P> {
     pub(super) fn new(vm: Vm<'y, P>) -> Self {
         Self { vm, frames: [Pfn(0); GATHER], len: 0 }
     }
@@ -88,7 +88,7 @@ impl<'y, P: Platform> Gathered<'y, P> {
     }
 }
 
-impl<P: Platform> Drop for Gathered<'_, P> {
+impl<P: Platform> Drop for UnusedPages<'_, P> {
     fn drop(&mut self) {
         self.free();
     }
@@ -191,21 +191,21 @@ impl<'y, P: Platform> FileRef<'y, P> {
 
     /// Takes all pages out of a file that nobody uses any more, and deletes it.
     fn delete(&self) {
-        let mut gathered = Gathered::new(self.vm);
+        let mut unused = UnusedPages::new(self.vm);
         loop {
             let mut tree = self.lock();
-            while !gathered.is_full() {
+            while !unused.is_full() {
                 let Some((index, pfn)) = tree.next(0, Which::Any) else { break };
                 tree.remove(index);
                 let page = self.vm.page(pfn);
                 page.set_owner_bits(Flags::TRUNCATED);
                 if page.put() == Ok(0) {
-                    gathered.push(pfn);
+                    unused.push(pfn);
                 }
             }
             let is_empty = tree.is_empty();
             drop(tree);
-            gathered.free();
+            unused.free();
             if is_empty {
                 break;
             }

@@ -1,10 +1,10 @@
 //! Pages of files move to other frames.
 
-use frameyard::{Adoption, Block, Counts, MigrateMode, MigrateProblem, Order, Pfn, Platform};
+use frameyard::{Adoption, Block, MigrateMode, MigrateProblem, Order, Pfn, Platform};
 
 use super::evict::UNUSED;
 use super::file::FileRef;
-use super::page_lock::{PageHeld, PageUse};
+use super::page_lock::PageHeld;
 use crate::inject::Step;
 use crate::page::Flags;
 use crate::vm::Vm;
@@ -12,7 +12,7 @@ use crate::words;
 
 impl<'y, P: Platform> Vm<'y, P> {
     /// Moves an isolated page of a file to another frame, which is allocated and the caller's; afterwards it is the file's,
-    /// and the old frame the caller's, as if just allocated.
+    /// on no list, and the isolator's reference is one to it. The old frame is the caller's, as if just allocated.
     ///
     /// # Errors
     ///
@@ -62,10 +62,8 @@ impl<'y, P: Platform> FileRef<'y, P> {
         }
         // Frozen: the flags stay as they are.
         let owner = page.owner() & !(Flags::LOCKED | Flags::ISOLATED | Flags::LRU);
-        // The tree's reference and one for what is left to do here.
-        let counts = Counts { references: 2, mappings: 0 };
         let adopted = vm.may_fail(Step::Thaw).map_err(failed).and_then(|()| {
-            let adoption = Adoption { counts, owner, index };
+            let adoption = Adoption { counts: UNUSED, owner, index };
             vm.yard().adopt(to, Order::ZERO, adoption).map_err(|_| MigrateProblem::Failed)
         });
         if let Err(problem) = adopted {
@@ -77,9 +75,6 @@ impl<'y, P: Platform> FileRef<'y, P> {
         held.forget();
         let disowned = vm.yard().disown(from, Order::ZERO);
         debug_assert!(disowned.is_ok(), "a frozen page is its freezer's: {disowned:?}");
-        let moved = PageUse::of(vm, vm.page(to));
-        vm.lru_put_back(moved.page());
-        drop(moved);
         Ok(())
     }
 }

@@ -112,6 +112,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         check(page.counts() == Counts { references: 1, mappings: 0 }, "has users beside its file, at rest")?;
         let busy = Flags::LOCKED | Flags::TRUNCATED | Flags::ISOLATED;
         check(owner & busy == 0, "is in a file's tree, and locked, cut or isolated at rest")?;
+        check(owner & Flags::LRU != 0, "is in a file's tree, and on no list of used pages")?;
         let dirty = u64::from(owner & Flags::DIRTY != 0);
         check(dirty == tagged, "is dirty and not tagged in its file's tree, or the other way round")?;
         check(dirty == 0 || owner & Flags::UPTODATE != 0, "is dirty and not up to date")?;

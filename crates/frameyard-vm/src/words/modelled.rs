@@ -9,13 +9,14 @@ use std::collections::BTreeMap;
 use std::vec::Vec;
 
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
-use frameyard::{Order, Pfn, Platform, Yard};
+use frameyard::{LockCounters, Order, Pfn, Platform, Yard};
 
 type Modelled<T> = RefCell<BTreeMap<usize, Box<T>>>;
 
 std::thread_local! {
     static WORDS: Modelled<AtomicU64> = const { RefCell::new(BTreeMap::new()) };
     static LOCKS: Modelled<AtomicU32> = const { RefCell::new(BTreeMap::new()) };
+    static COUNTERS: Modelled<LockCounters> = const { RefCell::new(BTreeMap::new()) };
 }
 
 /// Forgets all words: an execution begins. Nobody uses words of the one before.
@@ -23,6 +24,7 @@ std::thread_local! {
 pub(crate) fn forget_all() {
     WORDS.take();
     LOCKS.take();
+    COUNTERS.take();
 }
 
 fn modelled<T: Default>(all: &'static std::thread::LocalKey<Modelled<T>>, address: usize) -> &'static T {
@@ -78,6 +80,11 @@ impl<'y> Words<'y> {
         modelled(&LOCKS, self.address + 8 * word)
     }
 
+    pub(crate) fn lock_counters(self, word: usize) -> &'y LockCounters {
+        assert!(word + 4 <= self.len, "words {word} and 3 more of {}", self.len);
+        modelled(&COUNTERS, self.address + 8 * word)
+    }
+
     pub(crate) fn part(self, first: usize, len: usize) -> Self {
         assert!(first <= self.len && len <= self.len - first, "words {first} and {len} more of {}", self.len);
         Self { address: self.address + 8 * first, len, ..self }
@@ -126,4 +133,22 @@ pub(crate) fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, 
         modelled(&WORDS, address + offset + 8 * at).store(u64::from_le_bytes(word), Ordering::Relaxed);
     }
     true
+}
+
+/// As [`read_bytes`] and [`write_bytes`] of a whole frame.
+pub(crate) fn with_bytes<P: Platform, R>(yard: &Yard<P>, pfn: Pfn, use_of: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+    let address = address_of(yard, pfn)?;
+    let mut bytes = std::vec![0; bytes_of(yard, Order::ZERO)];
+    for (at, word) in in_range(address, bytes.len()) {
+        bytes[at - address..][..8].copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+    }
+    let used = use_of(&mut bytes);
+    for (at, chunk) in bytes.chunks_exact(8).enumerate() {
+        let word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
+        // Words that nobody has asked for are zero.
+        if word != 0 || in_range(address + 8 * at, 8).len() == 1 {
+            modelled(&WORDS, address + 8 * at).store(word, Ordering::Relaxed);
+        }
+    }
+    Some(used)
 }

@@ -111,7 +111,7 @@ fn run(space: SpaceRef<'_, TestPlatform>, actions: &[Action]) {
                 if hole.is_none() {
                     let spare = space.spare_for_removal(asked).unwrap();
                     space.remove_areas(asked, spare);
-                    (page..page + pages).for_each(|page| drop(model.0.remove(&page)));
+                    model.0.retain(|at, _| !(page..page + pages).contains(at));
                 }
             }
             Action::Find { page } => {

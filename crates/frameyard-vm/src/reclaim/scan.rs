@@ -56,7 +56,7 @@ impl Scan {
 ///
 /// After the kernel's `inactive_is_low`.
 pub(super) fn inactive_is_low(inactive: PageCount, active: PageCount, page_bytes: u64) -> bool {
-    let gibibytes = (inactive.0 + active.0) * page_bytes >> 30;
+    let gibibytes = ((inactive.0 + active.0) * page_bytes) >> 30;
     let ratio = if gibibytes > 0 { (10 * gibibytes).isqrt() } else { 1 };
     inactive.0 * ratio < active.0
 }

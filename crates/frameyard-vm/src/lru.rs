@@ -48,6 +48,8 @@ mod batch;
 mod check;
 mod release;
 mod shard;
+#[cfg(test)]
+mod tests;
 
 use batch::BatchKind;
 pub(crate) use batch::Gathered;

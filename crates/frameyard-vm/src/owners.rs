@@ -4,10 +4,9 @@
 //!
 //! # Protocol
 //!
-//! Who isolates a page takes it off its list, which one alone can do, sets [`Flags::ISOLATED`], and keeps a reference. A
-//! page that is moved hands that reference on: after a successful move, the new page has the counts that the old one had,
-//! the isolator's reference included, and neither [`Flags::LRU`] nor [`Flags::ISOLATED`]. It goes on a list here, through
-//! the batch, which takes that reference over.
+//! Who isolates a page takes it off its list, which one alone can do, sets [`Flags::ISOLATED`], and keeps a reference. If
+//! it is put back, that reference goes with it to the batch. If it is moved, it goes away with the old page's others; the new
+//! page is put on a list by whoever moves it, with a reference of its own.
 
 use frameyard::{Block, CountedPage, FrameOwner, MigrateMode, MigrateProblem, Owners, Pfn, Platform};
 
@@ -90,9 +89,6 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
         };
         let counter = if done.is_ok() { VmCounter::PgmigrateSuccess } else { VmCounter::PgmigrateFail };
         self.count(counter, from.order.pages().0);
-        if done.is_ok() {
-            self.lru_add(self.page(to));
-        }
         done
     }
 

@@ -23,6 +23,8 @@ use crate::vm::Vm;
 
 mod background;
 mod scan;
+#[cfg(test)]
+mod tests;
 
 pub use background::ReclaimStep;
 use scan::Scan;

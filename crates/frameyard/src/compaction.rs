@@ -23,6 +23,14 @@
 //! and the compactor's, and goes straight to the free lists. So every frame is in one place at any time, and no owner is
 //! called with a lock held.
 
+mod hints;
+mod index;
 mod request;
+mod run;
+mod sources;
+mod targets;
 
+pub(crate) use hints::SkipHints;
+pub(crate) use index::{fragmentation, unusable};
 pub use request::{CompactCaller, CompactEffort, CompactOutcome, CompactRequest, CompactResult};
+pub(crate) use run::Compaction;

@@ -53,8 +53,8 @@ pub use units::{
     PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
 };
 pub use yard::{
-    Adoption, AllocError, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, RangeError,
-    RawRegion, ValidateError, Yard, ZoneStatistics,
+    Adoption, AllocError, CompactStatistics, ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError,
+    ListKind, PcpStatistics, RangeError, RawRegion, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
     HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,

@@ -31,6 +31,7 @@ mod rescue;
 mod statistics;
 mod validate;
 
+pub use compact::{CompactStatistics, ExtfragEvents};
 pub use counted::Adoption;
 pub use error::{AllocError, FreeError, FreeProblem, RangeError};
 pub use frames::Frames;

@@ -15,30 +15,50 @@ fn machine() -> TestYard {
     TestYard::of(TestMachine { cpus: 8, memory: ByteSize::mib(8), ..TestMachine::default() })
 }
 
-/// Moves pages of files, wherever they are, until told to stop; how many.
-fn keep_moving(vm: Vm<'_, TestPlatform>, stop: &AtomicBool) -> u64 {
+/// Moves pages of files, wherever they are, until told to stop, and counts them.
+fn keep_moving(vm: Vm<'_, TestPlatform>, stop: &AtomicBool, moved: &AtomicU64) {
     let range = vm.yard().memory_ranges().next().unwrap().0;
-    let (mut at, mut moved) = (range.start, 0);
+    let mut at = range.start;
     while !stop.load(Ordering::Relaxed) {
         let mode = if at.0.is_multiple_of(2) { MigrateMode::Async } else { MigrateMode::Sync };
-        moved += u64::from(try_to_move(vm, at, mode));
+        moved.fetch_add(u64::from(try_to_move(vm, at, mode)), Ordering::Relaxed);
         at = if at.0 + 1 < range.end.0 { Pfn(at.0 + 1) } else { range.start };
         if at == range.start {
             vm.lru_drain_all();
         }
     }
-    moved
 }
 
-/// Drops and reclaims until told to stop; how many pages went.
-fn keep_dropping(vm: Vm<'_, TestPlatform>, file: &File<'_, TestPlatform>, stop: &AtomicBool) -> u64 {
-    let mut dropped = 0;
+/// Drops and reclaims until told to stop, and counts the pages that went.
+fn keep_dropping(vm: Vm<'_, TestPlatform>, file: &File<'_, TestPlatform>, stop: &AtomicBool, dropped: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
-        dropped += file.drop_clean().0;
-        dropped += vm.reclaim_pages(NodeId(0), ZoneKind::Movable, PageCount(32)).0;
+        let clean = file.drop_clean() + vm.reclaim_pages(NodeId(0), ZoneKind::Movable, PageCount(32));
+        dropped.fetch_add(clean.0, Ordering::Relaxed);
         thread::yield_now();
     }
-    dropped
+}
+
+/// Tells all others to stop when whoever has it ends, be it by a panic.
+struct StopsOthers<'a>(&'a AtomicBool);
+
+impl Drop for StopsOthers<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Tells all others to stop when the last writer ends, or one panics.
+struct LastStops<'a> {
+    working: &'a AtomicU64,
+    stop: &'a AtomicBool,
+}
+
+impl Drop for LastStops<'_> {
+    fn drop(&mut self) {
+        if self.working.fetch_sub(1, Ordering::Relaxed) == 1 || thread::panicking() {
+            self.stop.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// A record that says where it is, who wrote it and how often, and can be told from half of another.
@@ -64,7 +84,10 @@ fn no_write_is_lost_while_pages_move_and_are_dropped_and_written_back() {
     const PAGES: u64 = 48;
     const SLOTS: u64 = PAGES * PAGE / RECORD as u64;
     const WRITERS: u64 = 2;
-    const TURNS: u64 = 6000;
+    const TURNS: u64 = 4000;
+    /// Writers go on until so many pages were moved and dropped, or give up.
+    const WANTED: u64 = 300;
+    const MOST_TURNS: u64 = 4_000_000;
     for policy in [LruPolicy::Vanilla, LruPolicy::Sharded] {
         let (yard, store) = (machine(), MemoryStore::default());
         with_vm_on(&yard, |vm| {
@@ -73,25 +96,29 @@ fn no_write_is_lost_while_pages_move_and_are_dropped_and_written_back() {
             let file = vm.create_file(1, ByteSize(PAGES * PAGE)).unwrap();
             let (stop, working) = (AtomicBool::new(false), AtomicU64::new(WRITERS));
             let last: Vec<AtomicU64> = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
-            let (file, stop, last) = (&file, &stop, &last);
-            let (moved, dropped) = thread::scope(|scope| {
+            let (moved, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
+            let (file, stop, last, moved, dropped) = (&file, &stop, &last, &moved, &dropped);
+            let is_enough = |turn: u64| {
+                let least = moved.load(Ordering::Relaxed).min(dropped.load(Ordering::Relaxed));
+                turn > MOST_TURNS || (turn > TURNS && least >= WANTED) || stop.load(Ordering::Relaxed)
+            };
+            thread::scope(|scope| {
                 for writer in 0..WRITERS {
                     let working = &working;
                     scope.spawn(move || {
                         run_on(writer as u32);
-                        for turn in 1..=TURNS {
+                        let _done = LastStops { working, stop };
+                        for turn in (1..).take_while(|turn| !is_enough(*turn)) {
                             // Each writer has slots of its own.
                             let slot = turn.wrapping_mul(0x9e37_79b9).wrapping_add(writer * 77) % (SLOTS / WRITERS);
                             let slot = slot * WRITERS + writer;
                             file.write(slot * RECORD as u64, &record(slot, turn)).unwrap();
                             last[slot as usize].store(turn, Ordering::Relaxed);
                         }
-                        if working.fetch_sub(1, Ordering::Relaxed) == 1 {
-                            stop.store(true, Ordering::Relaxed);
-                        }
                     });
                 }
                 scope.spawn(move || {
+                    let _stops = StopsOthers(stop);
                     run_on(2);
                     let mut seen = 0_u64;
                     while !stop.load(Ordering::Relaxed) {
@@ -103,23 +130,24 @@ fn no_write_is_lost_while_pages_move_and_are_dropped_and_written_back() {
                     }
                 });
                 scope.spawn(move || {
+                    let _stops = StopsOthers(stop);
                     run_on(3);
                     while !stop.load(Ordering::Relaxed) {
                         file.sync().unwrap();
                         thread::yield_now();
                     }
                 });
-                let mover = scope.spawn(move || {
+                scope.spawn(move || {
                     run_on(4);
-                    keep_moving(vm, stop)
+                    keep_moving(vm, stop, moved);
                 });
-                let dropper = scope.spawn(move || {
+                scope.spawn(move || {
                     run_on(5);
-                    keep_dropping(vm, file, stop)
+                    keep_dropping(vm, file, stop, dropped);
                 });
-                (mover.join().unwrap(), dropper.join().unwrap())
             });
-            assert!(moved > 0 && dropped > 0, "{moved} moved, {dropped} dropped");
+            let counts = (moved.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed));
+            assert!(counts.0 >= WANTED && counts.1 >= WANTED, "moved and dropped: {counts:?}");
             for slot in 0..SLOTS {
                 let mut bytes = [0; RECORD];
                 file.read(slot * RECORD as u64, &mut bytes).unwrap();
@@ -155,14 +183,14 @@ fn readers_see_the_pattern_while_the_file_is_cut_and_grows() {
             }
             scope.spawn(move || {
                 run_on(2);
-                keep_moving(vm, stop)
+                keep_moving(vm, stop, &AtomicU64::new(0));
             });
+            let _stops = StopsOthers(stop);
             run_on(3);
             for turn in 0..800_u64 {
                 file.truncate(ByteSize(turn * 7919 % (PAGES * PAGE))).unwrap();
                 file.truncate(ByteSize(PAGES * PAGE)).unwrap();
             }
-            stop.store(true, Ordering::Relaxed);
         });
         vm.validate().unwrap();
     });
@@ -210,9 +238,10 @@ fn files_go_away_while_others_read_move_and_reclaim() {
         let (stop, start) = (AtomicBool::new(false), Barrier::new(3));
         let (stop, start) = (&stop, &start);
         thread::scope(|scope| {
+            let _stops = StopsOthers(stop);
             scope.spawn(move || {
                 run_on(3);
-                keep_moving(vm, stop)
+                keep_moving(vm, stop, &AtomicU64::new(0));
             });
             scope.spawn(move || {
                 run_on(4);
@@ -247,7 +276,6 @@ fn files_go_away_while_others_read_move_and_reclaim() {
                 })
                 .collect();
             users.into_iter().for_each(|user| user.join().unwrap());
-            stop.store(true, Ordering::Relaxed);
         });
         assert_eq!(vm.cached_pages(), PageCount(0));
     });

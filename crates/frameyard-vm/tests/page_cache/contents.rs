@@ -98,8 +98,8 @@ proptest! {
                         assert_eq!(file.drop_clean(), clean);
                     }
                     Action::Move => {
-                        let pages = file.pages().0;
-                        assert_eq!(move_all(vm, MigrateMode::Sync), pages);
+                        // One that moves upwards is met again.
+                        assert!(move_all(vm, MigrateMode::Sync) >= file.pages().0);
                     }
                     Action::Reclaim => {
                         let wanted = PageCount(8);

@@ -111,7 +111,7 @@ fn every_allocation_of_every_deed_may_fail_once() {
             visited += 1;
         }
     }
-    assert!(visited > 30, "{visited} failures");
+    assert!(visited > 20, "{visited} failures");
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn a_move_that_fails_at_any_step_changes_nothing() {
                 injector.arm(n);
                 let moved = move_all(vm, MigrateMode::Sync);
                 assert!(injector.has_failed());
-                assert!((19..=20).contains(&moved) || moved > 20, "{moved} of {}", file.pages());
+                assert!(moved >= 19, "{moved} of {}", file.pages());
                 vm.validate().unwrap();
                 let mut bytes = vec![0; 20 * PAGE as usize];
                 file.read(0, &mut bytes).unwrap();

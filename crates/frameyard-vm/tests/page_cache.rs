@@ -1,11 +1,11 @@
 //! The page cache from outside: contents against a model, readahead, failures at every step, and many at once.
 
 mod page_cache {
-    pub mod at_once;
-    pub mod contents;
-    pub mod failures;
-    pub mod stores;
-    pub mod windows;
+    pub(crate) mod at_once;
+    pub(crate) mod contents;
+    pub(crate) mod failures;
+    pub(crate) mod stores;
+    pub(crate) mod windows;
 }
 
 #[path = "../src/test_yard.rs"]

@@ -48,7 +48,7 @@ fn frame(index: u64) -> Pfn {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_tree_finds_what_a_map_finds(changes in prop::collection::vec(any_change(), 1..120), probes in prop::collection::vec(any_index(), 8)) {

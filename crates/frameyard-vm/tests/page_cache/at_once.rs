@@ -79,79 +79,111 @@ fn turn_of(bytes: &[u8; RECORD], slot: u64) -> u64 {
     turn
 }
 
-#[test]
-fn no_write_is_lost_while_pages_move_and_are_dropped_and_written_back() {
+/// A file of records that are written over and over, and who last wrote each.
+struct Records<'a, 'y> {
+    file: File<'y, TestPlatform>,
+    last: Vec<AtomicU64>,
+    stop: &'a AtomicBool,
+    working: AtomicU64,
+    moved: AtomicU64,
+    dropped: AtomicU64,
+}
+
+impl<'a, 'y> Records<'a, 'y> {
     const PAGES: u64 = 48;
-    const SLOTS: u64 = PAGES * PAGE / RECORD as u64;
+    const SLOTS: u64 = Self::PAGES * PAGE / RECORD as u64;
     const WRITERS: u64 = 2;
     const TURNS: u64 = 4000;
     /// Writers go on until so many pages were moved and dropped, or give up.
     const WANTED: u64 = 300;
     const MOST_TURNS: u64 = 4_000_000;
+
+    fn new(vm: Vm<'y, TestPlatform>, stop: &'a AtomicBool) -> Self {
+        Self {
+            file: vm.create_file(1, ByteSize(Self::PAGES * PAGE)).unwrap(),
+            last: (0..Self::SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            stop,
+            working: AtomicU64::new(Self::WRITERS),
+            moved: AtomicU64::new(0),
+            dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// How many pages were moved and dropped, the smaller of both.
+    fn disturbed(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed).min(self.dropped.load(Ordering::Relaxed))
+    }
+
+    fn read(&self, slot: u64) -> u64 {
+        let mut bytes = [0; RECORD];
+        assert_eq!(self.file.read(slot * RECORD as u64, &mut bytes), Ok(RECORD));
+        turn_of(&bytes, slot)
+    }
+
+    fn last(&self, slot: u64) -> u64 {
+        self.last[slot as usize].load(Ordering::Relaxed)
+    }
+
+    fn keep_writing(&self, writer: u64) {
+        let _done = LastStops { working: &self.working, stop: self.stop };
+        for turn in 1..Self::MOST_TURNS {
+            let is_enough = turn > Self::TURNS && self.disturbed() >= Self::WANTED;
+            if is_enough || self.stop.load(Ordering::Relaxed) {
+                break;
+            }
+            // Each writer has slots of its own.
+            let slot = turn.wrapping_mul(0x9e37_79b9).wrapping_add(writer * 77) % (Self::SLOTS / Self::WRITERS);
+            let slot = slot * Self::WRITERS + writer;
+            self.file.write(slot * RECORD as u64, &record(slot, turn)).unwrap();
+            self.last[slot as usize].store(turn, Ordering::Relaxed);
+        }
+    }
+
+    fn keep_reading(&self) {
+        let _stops = StopsOthers(self.stop);
+        let mut seen = 0_u64;
+        while !self.stop.load(Ordering::Relaxed) {
+            seen = seen.wrapping_add(0x51_7cc1);
+            let slot = seen % Self::SLOTS;
+            let before = self.last(slot);
+            assert!(self.read(slot) >= before, "what was written before is read");
+        }
+    }
+
+    fn keep_syncing(&self) {
+        let _stops = StopsOthers(self.stop);
+        while !self.stop.load(Ordering::Relaxed) {
+            self.file.sync().unwrap();
+            thread::yield_now();
+        }
+    }
+}
+
+#[test]
+fn no_write_is_lost_while_pages_move_and_are_dropped_and_written_back() {
     for policy in [LruPolicy::Vanilla, LruPolicy::Sharded] {
         let (yard, store) = (machine(), MemoryStore::default());
         with_vm_on(&yard, |vm| {
             let vm = vm.with_store(&store);
             vm.set_lru_policy(policy);
-            let file = vm.create_file(1, ByteSize(PAGES * PAGE)).unwrap();
-            let (stop, working) = (AtomicBool::new(false), AtomicU64::new(WRITERS));
-            let last: Vec<AtomicU64> = (0..SLOTS).map(|_| AtomicU64::new(0)).collect();
-            let (moved, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
-            let (file, stop, last, moved, dropped) = (&file, &stop, &last, &moved, &dropped);
-            let is_enough = |turn: u64| {
-                let least = moved.load(Ordering::Relaxed).min(dropped.load(Ordering::Relaxed));
-                turn > MOST_TURNS || (turn > TURNS && least >= WANTED) || stop.load(Ordering::Relaxed)
-            };
+            let stop = AtomicBool::new(false);
+            let records = &Records::new(vm, &stop);
             thread::scope(|scope| {
-                for writer in 0..WRITERS {
-                    let working = &working;
-                    scope.spawn(move || {
-                        run_on(writer as u32);
-                        let _done = LastStops { working, stop };
-                        for turn in (1..).take_while(|turn| !is_enough(*turn)) {
-                            // Each writer has slots of its own.
-                            let slot = turn.wrapping_mul(0x9e37_79b9).wrapping_add(writer * 77) % (SLOTS / WRITERS);
-                            let slot = slot * WRITERS + writer;
-                            file.write(slot * RECORD as u64, &record(slot, turn)).unwrap();
-                            last[slot as usize].store(turn, Ordering::Relaxed);
-                        }
-                    });
+                let on = |cpu: u32, work: &(dyn Fn() + Sync)| {
+                    run_on(cpu);
+                    work();
+                };
+                for writer in 0..Records::WRITERS {
+                    scope.spawn(move || on(writer as u32, &|| records.keep_writing(writer)));
                 }
-                scope.spawn(move || {
-                    let _stops = StopsOthers(stop);
-                    run_on(2);
-                    let mut seen = 0_u64;
-                    while !stop.load(Ordering::Relaxed) {
-                        seen = seen.wrapping_add(0x51_7cc1);
-                        let (slot, mut bytes) = (seen % SLOTS, [0; RECORD]);
-                        let before = last[slot as usize].load(Ordering::Relaxed);
-                        assert_eq!(file.read(slot * RECORD as u64, &mut bytes), Ok(RECORD));
-                        assert!(turn_of(&bytes, slot) >= before, "what was written before is read");
-                    }
-                });
-                scope.spawn(move || {
-                    let _stops = StopsOthers(stop);
-                    run_on(3);
-                    while !stop.load(Ordering::Relaxed) {
-                        file.sync().unwrap();
-                        thread::yield_now();
-                    }
-                });
-                scope.spawn(move || {
-                    run_on(4);
-                    keep_moving(vm, stop, moved);
-                });
-                scope.spawn(move || {
-                    run_on(5);
-                    keep_dropping(vm, file, stop, dropped);
-                });
+                scope.spawn(move || on(2, &|| records.keep_reading()));
+                scope.spawn(move || on(3, &|| records.keep_syncing()));
+                scope.spawn(move || on(4, &|| keep_moving(vm, records.stop, &records.moved)));
+                scope.spawn(move || on(5, &|| keep_dropping(vm, &records.file, records.stop, &records.dropped)));
             });
-            let counts = (moved.load(Ordering::Relaxed), dropped.load(Ordering::Relaxed));
-            assert!(counts.0 >= WANTED && counts.1 >= WANTED, "moved and dropped: {counts:?}");
-            for slot in 0..SLOTS {
-                let mut bytes = [0; RECORD];
-                file.read(slot * RECORD as u64, &mut bytes).unwrap();
-                assert_eq!(turn_of(&bytes, slot), last[slot as usize].load(Ordering::Relaxed), "slot {slot}");
+            assert!(records.disturbed() >= Records::WANTED, "{} moved and dropped", records.disturbed());
+            for slot in 0..Records::SLOTS {
+                assert_eq!(records.read(slot), records.last(slot), "slot {slot}");
             }
             vm.validate().unwrap();
         });

@@ -61,7 +61,7 @@ fn check_read(file: &frameyard_vm::File<'_, crate::TestPlatform>, model: &[u8], 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_file_reads_like_a_vector_of_bytes(actions in prop::collection::vec(action(), 1..60)) {

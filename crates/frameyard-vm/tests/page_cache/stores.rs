@@ -11,7 +11,7 @@ use crate::PAGE;
 
 /// A store that remembers what is written back. Where nothing was, there are zeros.
 #[derive(Default)]
-pub struct MemoryStore {
+pub(crate) struct MemoryStore {
     pages: Mutex<HashMap<(u64, u64), Vec<u8>>>,
     fills: AtomicU64,
     /// So many of the next fills go well, then one fails; `u64::MAX` for all.
@@ -21,22 +21,22 @@ pub struct MemoryStore {
 
 impl MemoryStore {
     /// How often a page was filled.
-    pub fn fills(&self) -> u64 {
+    pub(crate) fn fills(&self) -> u64 {
         self.fills.load(Ordering::Relaxed)
     }
 
     /// Lets the n-th fill from now on fail.
-    pub fn fail_fill(&self, n: u64) {
+    pub(crate) fn fail_fill(&self, n: u64) {
         self.failing_fill.store(n + 1, Ordering::Relaxed);
     }
 
     /// Lets the n-th writing back from now on fail.
-    pub fn fail_write(&self, n: u64) {
+    pub(crate) fn fail_write(&self, n: u64) {
         self.failing_write.store(n + 1, Ordering::Relaxed);
     }
 
     /// A page as it was written back; shorter where the file ended in it.
-    pub fn page(&self, key: u64, page: u64) -> Option<Vec<u8>> {
+    pub(crate) fn page(&self, key: u64, page: u64) -> Option<Vec<u8>> {
         self.pages.lock().unwrap().get(&(key, page)).cloned()
     }
 

@@ -22,6 +22,10 @@ impl ModelledRegion {
     ///
     /// Where the span was used with another type or length before.
     pub(super) fn table<T: AllAtomic>(&self, span: TableSpan) -> &'static [T] {
+        if span.count == 0 {
+            // It shares its offset with the table behind it.
+            return &[];
+        }
         let mut tables = self.tables.borrow_mut();
         let table = tables.entry(span.offset).or_insert_with(|| {
             let table: Vec<T> = (0..span.count).map(|_| T::default()).collect();

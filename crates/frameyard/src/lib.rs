@@ -8,6 +8,7 @@
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 mod boot;
+mod compaction;
 mod control;
 mod gfp;
 mod job;
@@ -29,6 +30,7 @@ pub use boot::{
     AttachError, BootError, Cutting, InitJobs, InitMode, Layout, MapInit, MemorySource, MemoryTable, MovableMemory,
     PcpReset, Poisoning, YardConfig, ZoneLimits,
 };
+pub use compaction::{CompactCaller, CompactEffort, CompactOutcome, CompactRequest, CompactResult};
 pub use gfp::Gfp;
 pub use job::{JobError, ParallelJob, RunError};
 pub use lock::{LockCounters, LockHold, LockUse};
@@ -51,8 +53,8 @@ pub use units::{
     PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
 };
 pub use yard::{
-    Adoption, AllocError, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, RangeError,
-    RawRegion, ValidateError, Yard, ZoneStatistics,
+    Adoption, AllocError, CompactStatistics, ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError,
+    ListKind, PcpStatistics, RangeError, RawRegion, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
     HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,

@@ -19,6 +19,7 @@ use crate::zone::{PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
 mod bulk;
+mod compact;
 mod counted;
 mod drain;
 mod error;
@@ -26,9 +27,11 @@ mod exact;
 mod frames;
 mod free;
 mod init;
+mod rescue;
 mod statistics;
 mod validate;
 
+pub use compact::{CompactStatistics, ExtfragEvents};
 pub use counted::Adoption;
 pub use error::{AllocError, FreeError, FreeProblem, RangeError};
 pub use frames::Frames;

@@ -39,6 +39,7 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 
 mod buddy;
+mod compact_state;
 mod fallback;
 mod free_area;
 mod highatomic;
@@ -50,6 +51,7 @@ pub(crate) mod poison;
 mod range;
 mod watermark;
 
+pub(crate) use compact_state::{COSTLY_ORDER, CompactEvent, CompactState, FreeShape, MAX_DEFER_SHIFT};
 pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
 use free_area::FreeArea;
 pub(crate) use pageblock::PageblockMap;
@@ -106,6 +108,8 @@ pub(crate) struct ZoneEvents {
     pub(crate) fallbacks: AtomicU64,
     /// Pageblocks that changed their type on the way.
     pub(crate) conversions: AtomicU64,
+    /// Both by the type asked for and the type taken from.
+    pub(crate) extfrag: ExtfragCounters,
     /// Blocks handed out past the per-CPU lists.
     pub(crate) direct_allocations: AtomicU64,
     /// Blocks taken back past the per-CPU lists.
@@ -114,6 +118,13 @@ pub(crate) struct ZoneEvents {
     pub(crate) direct_pages_allocated: AtomicU64,
     /// Frames of the blocks taken back past the per-CPU lists.
     pub(crate) direct_pages_freed: AtomicU64,
+}
+
+/// Fallbacks and conversions by the type asked for and the type taken from (`mm_page_alloc_extfrag`).
+#[derive(Default)]
+pub(crate) struct ExtfragCounters {
+    pub(crate) fallbacks: [[AtomicU64; MigrateType::PER_CPU]; MigrateType::PER_CPU],
+    pub(crate) conversions: [[AtomicU64; MigrateType::PER_CPU]; MigrateType::PER_CPU],
 }
 
 /// Where requests were served that preferred another node; changed on the slow path, by any CPU.
@@ -140,6 +151,7 @@ pub(crate) struct Zone {
     events: ZoneEvents,
     pub(crate) placement: Placement,
     pub(crate) pending: pending::Pending,
+    pub(crate) compaction: CompactState,
     areas: [FreeArea; ORDER_SLOTS],
 }
 

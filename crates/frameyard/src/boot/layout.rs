@@ -254,6 +254,7 @@ fn plan_tables(
     spans[TableId::FreeStarts as usize] = planner.table::<AtomicU64>(free_ranges)?;
     spans[TableId::FreeEnds as usize] = planner.table::<AtomicU64>(free_ranges)?;
     spans[TableId::Claims as usize] = planner.table::<AtomicU64>(usize::try_from(words_for(blocks)).ok()?)?;
+    spans[TableId::SkipHints as usize] = planner.table::<AtomicU64>(pageblocks.div_ceil(64))?;
     spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     Some((spans, planner.bytes()))
 }

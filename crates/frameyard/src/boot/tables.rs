@@ -55,9 +55,10 @@ pub(super) enum TableId {
     FreeStarts,
     FreeEnds,
     Claims,
+    SkipHints,
 }
 
-pub(super) const TABLES: usize = TableId::Claims as usize + 1;
+pub(super) const TABLES: usize = TableId::SkipHints as usize + 1;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 
 /// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
@@ -83,6 +84,8 @@ pub(crate) struct Tables {
     pub(super) free_ends: &'static [AtomicU64],
     /// A bit for each maximum-order block; see [`Claims`].
     pub(super) claims: &'static [AtomicU64],
+    /// A bit for each pageblock, 64 in a word: compaction passes it by.
+    pub(crate) skip_hints: &'static [AtomicU64],
 }
 
 /// What is known of a section of the memory map.
@@ -162,6 +165,7 @@ impl Tables {
                 free_starts: region.table(span(TableId::FreeStarts))?,
                 free_ends: region.table(span(TableId::FreeEnds))?,
                 claims: region.table(span(TableId::Claims))?,
+                skip_hints: region.table(span(TableId::SkipHints))?,
             })
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::platform::Platform;
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId, ZoneKind};
-use crate::yard::{Yard, ZoneStatistics};
+use crate::yard::{CompactStatistics, Yard, ZoneStatistics};
 use crate::zone::stat_threshold;
 
 use super::snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
@@ -96,6 +96,17 @@ impl<P: Platform> ReportSource for Yard<P> {
             VmEvent::PgallocMovable => allocated(ZoneKind::Movable),
             VmEvent::PgallocDevice => allocated(ZoneKind::Device),
             VmEvent::Pgfree => self.sum(|zone| zone.pages_freed),
+            VmEvent::PgmigrateSuccess => self.compacted(|zone| zone.migrated),
+            VmEvent::PgmigrateFail => self.compacted(|zone| zone.migrate_failed),
+            VmEvent::CompactMigrateScanned => self.compacted(|zone| zone.migrate_scanned),
+            VmEvent::CompactFreeScanned => self.compacted(|zone| zone.free_scanned),
+            VmEvent::CompactIsolated => self.compacted(|zone| zone.isolated),
+            VmEvent::CompactStall => self.compacted(|zone| zone.stalls),
+            VmEvent::CompactFail => self.compacted(|zone| zone.failures),
+            VmEvent::CompactSuccess => self.compacted(|zone| zone.successes),
+            VmEvent::CompactDaemonWake => self.compacted(|zone| zone.daemon_wakes),
+            VmEvent::CompactDaemonMigrateScanned => self.compacted(|zone| zone.daemon_migrate_scanned),
+            VmEvent::CompactDaemonFreeScanned => self.compacted(|zone| zone.daemon_free_scanned),
             _ => 0,
         }
     }
@@ -104,6 +115,10 @@ impl<P: Platform> ReportSource for Yard<P> {
 impl<P: Platform> Yard<P> {
     fn sum(&self, of: impl Fn(&ZoneStatistics) -> u64) -> u64 {
         self.zones().map(|zone| of(&zone)).fold(0, u64::wrapping_add)
+    }
+
+    fn compacted(&self, of: impl Fn(&CompactStatistics) -> u64) -> u64 {
+        self.zones().map(|zone| of(&self.compact_statistics(zone.id))).fold(0, u64::wrapping_add)
     }
 
     /// The pages that the memory map of all present sections has.

@@ -143,7 +143,7 @@ impl<P: Platform> Yard<P> {
         pfn
     }
 
-    fn alloc_slow(&self, node: NodeId, cpu: CpuId, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+    pub(super) fn alloc_slow(&self, node: NodeId, cpu: CpuId, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         let max = self.geometry.max_order();
         if order > max {
             return Err(AllocError::OrderTooLarge { order, max });
@@ -154,6 +154,7 @@ impl<P: Platform> Yard<P> {
         match self.search(request) {
             Some(pfn) => self.prepare(pfn, order, gfp),
             None => {
+                self.wake_compaction(self.eligible_zones(request), order, gfp.highest_zone());
                 if !gfp.contains(Gfp::NOWARN) {
                     self.tables.count(YardEvent::Failure);
                 }
@@ -179,11 +180,7 @@ impl<P: Platform> Yard<P> {
     }
 
     fn eligible_zones(&self, request: Request) -> impl Iterator<Item = ZoneId> {
-        let highest = request.gfp.highest_zone();
-        let this_node = request.gfp.contains(Gfp::THISNODE);
-        self.tables
-            .zonelist(request.node)
-            .filter(move |zone| zone.kind() <= highest && (!this_node || zone.node() == request.node))
+        self.zones_for(request.node, request.gfp)
     }
 
     /// One walk over the zonelist (`get_page_from_freelist`).

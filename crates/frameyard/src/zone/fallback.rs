@@ -38,12 +38,17 @@ pub(crate) struct BlockUse {
 }
 
 /// The other types to look in, best first (the kernel's `fallbacks`).
-fn fallbacks(migrate_type: MigrateType) -> [MigrateType; 2] {
+pub(super) fn fallbacks(migrate_type: MigrateType) -> [MigrateType; 2] {
     match migrate_type {
         MigrateType::Movable => [MigrateType::Reclaimable, MigrateType::Unmovable],
         MigrateType::Reclaimable => [MigrateType::Unmovable, MigrateType::Movable],
         _ => [MigrateType::Reclaimable, MigrateType::Movable],
     }
+}
+
+/// Whether a request of that type may turn over the pageblock of a block of that order (`can_steal_fallback`).
+pub(super) fn may_convert(found: Order, migrate_type: MigrateType, pageblock_order: Order) -> bool {
+    found.0 >= pageblock_order.0 / 2 || migrate_type != MigrateType::Movable
 }
 
 impl<P: Platform> LockedZone<'_, P> {
@@ -101,10 +106,13 @@ impl<P: Platform> LockedZone<'_, P> {
     #[cold]
     fn take_from_other_types(&mut self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
         let (found, other) = self.largest_of_other_types(order, migrate_type)?;
-        let nibble = migrate_type == MigrateType::Movable && found > order && !self.may_convert(found, migrate_type);
+        let nibble = migrate_type == MigrateType::Movable
+            && found > order
+            && !may_convert(found, migrate_type, self.geometry.pageblock_order());
         let (found, other) = if nibble { self.smallest_of_other_types(order, migrate_type)? } else { (found, other) };
         let pfn = self.first_block(found, other)?;
         add_exclusive(&self.zone.events.fallbacks, 1);
+        add_exclusive(&self.zone.events.extfrag.fallbacks[migrate_type.index()][other.index()], 1);
         Some(self.steal(pfn, found, order, migrate_type))
     }
 
@@ -122,11 +130,6 @@ impl<P: Platform> LockedZone<'_, P> {
         Some((Order(order.0 + lowest as u8), *other))
     }
 
-    /// Whether a request of that type may turn over the pageblock of a block of that order (`can_steal_fallback`).
-    fn may_convert(&self, found: Order, migrate_type: MigrateType) -> bool {
-        found.0 >= self.geometry.pageblock_order().0 / 2 || migrate_type != MigrateType::Movable
-    }
-
     /// Takes part of a free block of another type, converting its pageblock where that is worth it
     /// (`steal_suitable_fallback`).
     fn steal(&mut self, pfn: Pfn, found: Order, order: Order, migrate_type: MigrateType) -> Pfn {
@@ -135,13 +138,15 @@ impl<P: Platform> LockedZone<'_, P> {
         if found >= self.geometry.pageblock_order() {
             self.remove_block(pfn, tag);
             self.blocks.set_block(pfn, found, migrate_type);
-            add_exclusive(&self.zone.events.conversions, found.pages().0 / self.blocks.pages().0);
+            self.count_conversions(migrate_type, old_type, found.pages().0 / self.blocks.pages().0);
             self.put_back_upper_halves(pfn, found, order, migrate_type);
             return pfn;
         }
-        if self.may_convert(found, migrate_type) && self.worth_converting(pfn, old_type, migrate_type) {
+        if may_convert(found, migrate_type, self.geometry.pageblock_order())
+            && self.worth_converting(pfn, old_type, migrate_type)
+        {
             self.convert_pageblock(pfn, migrate_type);
-            add_exclusive(&self.zone.events.conversions, 1);
+            self.count_conversions(migrate_type, old_type, 1);
             if let Some(pfn) = self.take_smallest(order, migrate_type) {
                 return pfn;
             }
@@ -149,6 +154,11 @@ impl<P: Platform> LockedZone<'_, P> {
         self.remove_block(pfn, tag);
         self.put_back_upper_halves(pfn, found, order, old_type);
         pfn
+    }
+
+    fn count_conversions(&self, asked: MigrateType, taken_from: MigrateType, count: u64) {
+        add_exclusive(&self.zone.events.conversions, count);
+        add_exclusive(&self.zone.events.extfrag.conversions[asked.index()][taken_from.index()], count);
     }
 
     /// Whether at least half of the pageblock is free or already of the kind that is asked for.

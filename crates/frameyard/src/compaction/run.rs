@@ -1,0 +1,287 @@
+//! One run of compaction over a zone: where it begins, when it ends, and what is remembered of it.
+
+use super::hints::SkipHints;
+use super::index::{EXTFRAG_THRESHOLD, fragmentation, unusable};
+use super::request::{CompactCaller, CompactEffort, CompactOutcome, CompactRequest, CompactResult};
+use super::sources::{Sources, Supply};
+use super::targets::Targets;
+use crate::boot::{Poisoning, Tables};
+use crate::owner::Owners;
+use crate::page::{FrameState, Tag};
+use crate::platform::Platform;
+use crate::units::{CpuId, MigrateType, PageCount, Pfn, PfnRange};
+use crate::zone::{COSTLY_ORDER, CompactEvent, Zone, ZoneView};
+
+/// Below this part of free memory in small blocks, in hundredths, the proactive compactor rests, and it begins ten above
+/// (`compaction_proactiveness` of 20).
+const PROACTIVE_LOW: u64 = 80;
+const PROACTIVE_HIGH: u64 = PROACTIVE_LOW + 10;
+
+/// Whether blocks of a pageblock of that type can be moved, as a rule.
+pub(super) fn is_movable_block(migrate_type: MigrateType) -> bool {
+    matches!(migrate_type, MigrateType::Movable | MigrateType::Cma)
+}
+
+/// A run over a zone.
+pub(crate) struct Compaction<'a, P: Platform> {
+    pub(super) view: ZoneView<'a, P>,
+    pub(super) tables: Tables,
+    pub(super) poisoning: Poisoning,
+    pub(super) owners: &'a Owners<'a>,
+    pub(super) request: CompactRequest,
+    pub(super) span: PfnRange,
+    /// The frame that the migrate scanner looks at next.
+    pub(super) migrate_at: Pfn,
+    /// Blocks set aside in the pageblock that it is in.
+    pub(super) taken_in_block: u64,
+    /// The end of the pageblock that the free scanner is in.
+    pub(super) free_end: Pfn,
+    /// The frame of that pageblock that it looks at next; below it: it has not begun there.
+    pub(super) free_next: Pfn,
+    /// Whether the run began at the zone's ends.
+    whole_zone: bool,
+    /// The pageblock in which blocks were moved last; its frames may still be on per-CPU lists.
+    moved_in: Option<Pfn>,
+    pub(super) sources: Sources<'a>,
+    pub(super) targets: Targets,
+    pub(super) outcome: CompactOutcome,
+}
+
+impl<'a, P: Platform> Compaction<'a, P> {
+    /// A run over a zone that has memory.
+    pub(crate) fn new(
+        view: ZoneView<'a, P>,
+        tables: Tables,
+        poisoning: Poisoning,
+        owners: &'a Owners<'a>,
+        request: CompactRequest,
+    ) -> Self {
+        let span = view.zone.span();
+        Self {
+            view,
+            tables,
+            poisoning,
+            owners,
+            request,
+            span,
+            migrate_at: span.start,
+            taken_in_block: 0,
+            free_end: Pfn(0),
+            free_next: Pfn(0),
+            whole_zone: true,
+            moved_in: None,
+            sources: Sources::new(),
+            targets: Targets::new(),
+            outcome: CompactOutcome::default(),
+        }
+    }
+
+    pub(super) fn zone(&self) -> &'a Zone {
+        self.view.zone
+    }
+
+    pub(super) fn hints(&self) -> SkipHints<'static> {
+        SkipHints::new(self.tables.skip_hints, self.view.map.range().start, self.view.geometry)
+    }
+
+    /// Whether the run goes by what earlier ones found out, and leaves what it finds out to later ones.
+    pub(super) fn uses_hints(&self) -> bool {
+        self.request.order.is_some() && self.request.effort != CompactEffort::Full
+    }
+
+    /// To which pageblocks blocks are moved: movable ones, or any ordinary one in the end (`ignore_block_suitable`).
+    pub(super) fn target_types(&self) -> fn(MigrateType) -> bool {
+        if self.request.order.is_some() && self.request.effort == CompactEffort::Full {
+            |migrate_type| is_movable_block(migrate_type) || migrate_type.index() < MigrateType::PER_CPU
+        } else {
+            is_movable_block
+        }
+    }
+
+    /// Why there is nothing to do, if so (`compaction_suit_allocation_order`).
+    pub(crate) fn unsuitable(&self) -> Option<CompactResult> {
+        let order = self.request.order?;
+        let CompactRequest { highest_zone, migrate_type, caller, .. } = self.request;
+        if caller == CompactCaller::Proactive {
+            return (!self.is_scattered()).then_some(CompactResult::Skipped);
+        }
+        let zone = self.zone();
+        if zone.would_serve_racy(order, highest_zone, migrate_type) {
+            return Some(CompactResult::Success);
+        }
+        if !zone.has_room_to_compact_racy(order, highest_zone) {
+            return Some(CompactResult::Skipped);
+        }
+        let index = fragmentation(zone.free_shape_racy(order, self.view.geometry.max_order()), order);
+        let want = order > COSTLY_ORDER && (0..=EXTFRAG_THRESHOLD).contains(&index);
+        want.then_some(CompactResult::Skipped)
+    }
+
+    /// Compacts, whether or not it is worth while.
+    pub(crate) fn run(mut self) -> CompactOutcome {
+        self.begin();
+        self.outcome.result = self.until_finished();
+        self.give_back_targets();
+        if !self.uses_hints() {
+            // All that was known of the zone is out of date.
+            self.forget_hints();
+        }
+        self.count();
+        self.outcome
+    }
+
+    /// Sets the scanners where earlier ones stopped, or at the zone's ends.
+    fn begin(&mut self) {
+        let state = &self.zone().compaction;
+        if self.request.order.is_some_and(|order| state.is_restarting(order)) {
+            self.forget_hints();
+        }
+        let pageblock = self.view.geometry.pageblock_order();
+        let top = self.span.end.align_up(pageblock).unwrap_or(self.span.end);
+        self.free_end = top;
+        if !self.uses_hints() {
+            self.drain_all();
+            return;
+        }
+        let scanner = usize::from(self.request.effort != CompactEffort::Async);
+        let cached = state.cached_migrate(scanner);
+        if self.span.contains(cached) {
+            self.migrate_at = cached;
+            self.whole_zone = cached <= self.end_of_block(self.span.start);
+        }
+        let cached = state.cached_free();
+        if cached > self.span.start && cached <= top {
+            self.free_end = cached.align_up(pageblock).unwrap_or(top);
+        }
+    }
+
+    fn until_finished(&mut self) -> CompactResult {
+        loop {
+            if let Some(result) = self.finished() {
+                return result;
+            }
+            let began_at = self.migrate_at;
+            self.isolate_sources();
+            if !self.sources.is_empty() {
+                self.moved_in = Some(self.view.blocks.start_of(began_at));
+                if self.migrate_sources() == Supply::Exhausted && !self.scanners_met() {
+                    return CompactResult::Contended;
+                }
+            }
+            self.drain_behind();
+        }
+    }
+
+    /// Whether the run is at its end, and how (`__compact_finished`).
+    fn finished(&self) -> Option<CompactResult> {
+        let state = &self.zone().compaction;
+        if self.scanners_met() {
+            if self.uses_hints() {
+                state.reset_positions();
+            }
+            if self.request.caller == CompactCaller::Direct {
+                state.want_flush();
+            }
+            return Some(if self.whole_zone { CompactResult::Complete } else { CompactResult::PartialSkipped });
+        }
+        if self.is_over_limit() {
+            return Some(CompactResult::Unfinished);
+        }
+        let order = self.request.order?;
+        let pageblock = self.view.geometry.pageblock_order();
+        // A pageblock that was begun is finished, so that fewer are mixed.
+        if !self.migrate_at.is_aligned(pageblock) {
+            return None;
+        }
+        let done = match self.request.caller {
+            CompactCaller::Proactive => self.score() <= PROACTIVE_LOW,
+            _ => self.zone().has_suitable_block_racy(order, self.request.migrate_type, pageblock),
+        };
+        done.then_some(CompactResult::Success)
+    }
+
+    /// The part of free memory in blocks too small for a huge page, in hundredths (`fragmentation_score_zone`).
+    pub(crate) fn score(&self) -> u64 {
+        let order = self.view.geometry.pageblock_order();
+        unusable(self.zone().free_shape_racy(order, self.view.geometry.max_order()), order) / 10
+    }
+
+    /// Whether free memory is scattered so much that the proactive compactor begins, and there is enough of it.
+    pub(crate) fn is_scattered(&self) -> bool {
+        let order = self.view.geometry.pageblock_order();
+        self.score() > PROACTIVE_HIGH && self.zone().has_room_to_compact_racy(order, self.request.highest_zone)
+    }
+
+    pub(super) fn scanners_met(&self) -> bool {
+        self.migrate_at >= self.span.end || self.free_end <= self.end_of_block(self.migrate_at)
+    }
+
+    pub(super) fn is_over_limit(&self) -> bool {
+        let scanned = self.outcome.migrate_scanned + self.outcome.free_scanned;
+        self.request.limit.is_some_and(|limit| scanned >= limit)
+    }
+
+    pub(super) fn end_of_block(&self, pfn: Pfn) -> Pfn {
+        self.view.blocks.start_of(pfn) + self.view.blocks.pages()
+    }
+
+    /// How far it is from a frame to the next one that something may begin at, by a tag that may be stale.
+    pub(super) fn length_at(&self, pfn: Pfn, tag: Tag) -> PageCount {
+        let order = tag.order();
+        let sound = order <= self.view.geometry.max_order() && pfn.is_aligned(order);
+        match tag.state() {
+            FrameState::Interior => PageCount(1),
+            _ if sound => order.pages(),
+            _ => PageCount(1),
+        }
+    }
+
+    /// Has the frames of a block of the order wanted merge, as soon as the scanner has left it behind.
+    fn drain_behind(&mut self) {
+        let Some((order, moved_in)) = self.request.order.zip(self.moved_in).filter(|(order, _)| order.0 > 0) else {
+            return;
+        };
+        if moved_in < self.migrate_at.align_down(order) {
+            let cpu = self.view.platform.current_cpu();
+            self.drain(CpuId(cpu.0 % self.tables.cpus()));
+            self.moved_in = None;
+        }
+    }
+
+    fn drain_all(&self) {
+        (0..self.tables.cpus()).for_each(|cpu| self.drain(CpuId(cpu)));
+    }
+
+    fn drain(&self, cpu: CpuId) {
+        if let Some(pcp) = self.tables.pcp_of(self.view.id, cpu).filter(|pcp| !pcp.is_empty_racy()) {
+            pcp.lock(self.view.platform).drain(self.view);
+        }
+    }
+
+    /// The next runs look at the whole zone again (`__reset_isolation_suitable`).
+    pub(crate) fn forget_hints(&self) {
+        self.zone().compaction.reset_positions();
+        self.hints().clear(self.span);
+    }
+
+    fn count(&self) {
+        let CompactOutcome { migrated, failed, pinned, unmovable, .. } = self.outcome;
+        let CompactOutcome { migrate_scanned, free_scanned, isolated, .. } = self.outcome;
+        let state = &self.zone().compaction;
+        for (event, amount) in [
+            (CompactEvent::MigrateScanned, migrate_scanned),
+            (CompactEvent::FreeScanned, free_scanned),
+            (CompactEvent::Isolated, isolated),
+            (CompactEvent::Migrated, migrated),
+            (CompactEvent::MigrateFailed, failed),
+            (CompactEvent::Pinned, pinned),
+            (CompactEvent::Unmovable, unmovable),
+        ] {
+            state.count(event, amount.0);
+        }
+        if matches!(self.request.caller, CompactCaller::Background | CompactCaller::Proactive) {
+            state.count(CompactEvent::DaemonMigrateScanned, migrate_scanned.0);
+            state.count(CompactEvent::DaemonFreeScanned, free_scanned.0);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! The migrate scanner: finds blocks in use, and has their owners set them aside and move them.
+
+use super::request::{CompactCaller, CompactEffort};
+use super::run::{Compaction, is_movable_block};
+use crate::boot::Poisoning;
+use crate::owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
+use crate::page::{CountedPage, FrameState, Tag};
+use crate::platform::Platform;
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::zone::poison;
+
+/// How many blocks are set aside at once (`COMPACT_CLUSTER_MAX`).
+const CLUSTER: usize = 32;
+/// How often a busy block is tried by who may wait (`NR_MAX_MIGRATE_SYNC_RETRY`).
+const SYNC_TRIES: u32 = 3;
+
+/// A block that its owner has set aside.
+#[derive(Clone, Copy)]
+struct Source<'a> {
+    block: Block,
+    owner: &'a dyn FrameOwner,
+}
+
+/// Blocks that their owners have set aside.
+pub(super) struct Sources<'a> {
+    list: [Option<Source<'a>>; CLUSTER],
+    len: usize,
+    pages: u64,
+}
+
+impl<'a> Sources<'a> {
+    pub(super) const fn new() -> Self {
+        Self { list: [None; CLUSTER], len: 0, pages: 0 }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn push(&mut self, source: Source<'a>) {
+        self.list[self.len] = Some(source);
+        self.len += 1;
+        self.pages += source.block.order.pages().0;
+    }
+
+    fn last(&self) -> Option<Source<'a>> {
+        self.list[self.len.checked_sub(1)?]
+    }
+
+    fn pop(&mut self) -> Option<Source<'a>> {
+        let last = self.last()?;
+        self.len -= 1;
+        self.pages -= last.block.order.pages().0;
+        Some(last)
+    }
+}
+
+/// Whether there was room for all that was to be moved.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Supply {
+    Enough,
+    Exhausted,
+}
+
+/// What the migrate scanner makes of a block.
+enum Found<'a> {
+    /// Nothing that is in the way: free, or on its way there, or of another zone.
+    Nothing,
+    /// It has been set aside.
+    Taken(Source<'a>),
+    /// It stays, so no free block can cover it.
+    Stays,
+}
+
+impl<'a, P: Platform> Compaction<'a, P> {
+    /// Goes up until some blocks are set aside, a pageblock has been looked at, or the scanners meet
+    /// (`isolate_migratepages`).
+    pub(super) fn isolate_sources(&mut self) {
+        loop {
+            if self.scanners_met() || self.is_over_limit() {
+                return;
+            }
+            let start = self.view.blocks.start_of(self.migrate_at).max(self.span.start);
+            let end = self.end_of_block(self.migrate_at).min(self.span.end);
+            if self.migrate_at <= start {
+                self.taken_in_block = 0;
+            }
+            if (self.migrate_at > start && self.view.blocks.has_memory(start)) || self.is_source(start) {
+                return self.isolate_in(PfnRange { start, end });
+            }
+            self.migrate_at = end;
+        }
+    }
+
+    /// Whether a pageblock may have blocks to move (`suitable_migration_source` and `isolation_suitable`).
+    fn is_source(&self, start: Pfn) -> bool {
+        let blocks = self.view.blocks;
+        if !blocks.has_memory(start) || (self.uses_hints() && self.hints().is_set(start)) {
+            return false;
+        }
+        let tag = self.view.page(start).tag();
+        if tag.is(FrameState::BuddyFree) && tag.order() >= self.view.geometry.pageblock_order() {
+            return false;
+        }
+        let block_type = blocks.get(start);
+        if block_type == MigrateType::Isolate {
+            return false;
+        }
+        if self.request.effort != CompactEffort::Async || self.request.caller != CompactCaller::Direct {
+            return true;
+        }
+        match self.request.migrate_type {
+            MigrateType::Movable => is_movable_block(block_type),
+            wanted => block_type == wanted,
+        }
+    }
+
+    /// Looks at the frames of a pageblock from the scanner's position on (`isolate_migratepages_block`).
+    fn isolate_in(&mut self, frames: PfnRange) {
+        while self.migrate_at < frames.end && self.sources.len < CLUSTER {
+            let at = self.migrate_at;
+            let tag = self.view.page(at).tag();
+            let pages = self.length_at(at, tag);
+            self.outcome.migrate_scanned.0 += 1;
+            self.migrate_at = at + pages;
+            match self.look_at(at, tag, pages) {
+                Found::Nothing => {}
+                Found::Taken(source) => {
+                    self.sources.push(source);
+                    self.taken_in_block += 1;
+                    self.outcome.isolated += pages;
+                }
+                Found::Stays => self.skip_spoilt(at, frames.end),
+            }
+        }
+        if self.migrate_at >= frames.end {
+            self.leave_block(frames);
+        }
+    }
+
+    fn look_at(&mut self, at: Pfn, tag: Tag, pages: PageCount) -> Found<'a> {
+        if tag.zone() != self.view.id {
+            return Found::Nothing;
+        }
+        match tag.state() {
+            FrameState::Counted => self.ask_owner(Block { pfn: at, order: tag.order() }, pages),
+            FrameState::Interior
+            | FrameState::BuddyFree
+            | FrameState::PerCpu
+            | FrameState::InTransit
+            | FrameState::Isolated => Found::Nothing,
+            _ => {
+                self.outcome.unmovable += pages;
+                Found::Stays
+            }
+        }
+    }
+
+    /// Has a block's owner set it aside, unless it is as large as what is wanted (`skip_isolation_on_order`).
+    fn ask_owner(&mut self, block: Block, pages: PageCount) -> Found<'a> {
+        let limit = self.request.order.unwrap_or(self.view.geometry.pageblock_order());
+        if block.order >= limit.max(Order(1)) || block.order >= self.view.geometry.pageblock_order() {
+            return Found::Stays;
+        }
+        let page = CountedPage::new(self.view.page(block.pfn), self.view.map.content().no_users());
+        let Some(owner) = self.owners.of(OwnerKind::of_word(page.owner())) else {
+            self.outcome.unmovable += pages;
+            return Found::Stays;
+        };
+        match owner.isolate(block, self.request.effort.mode()) {
+            Ok(()) => return Found::Taken(Source { block, owner }),
+            Err(MigrateProblem::Gone) => return Found::Nothing,
+            Err(MigrateProblem::Pinned) => self.outcome.pinned += pages,
+            Err(MigrateProblem::Unmovable) => self.outcome.unmovable += pages,
+            Err(MigrateProblem::Busy | MigrateProblem::Failed) => self.outcome.busy += pages,
+        }
+        Found::Stays
+    }
+
+    /// A block stays, so the block of the order wanted around it cannot become free: where the caller is in a hurry, the
+    /// others in it stay, too, and the scanner goes on behind it (`skip_on_failure`).
+    fn skip_spoilt(&mut self, at: Pfn, end: Pfn) {
+        let Some(order) = self
+            .request
+            .order
+            .filter(|_| self.request.caller == CompactCaller::Direct && self.request.effort == CompactEffort::Async)
+        else {
+            return;
+        };
+        let start = at.align_down(order);
+        while self.sources.last().is_some_and(|source| source.block.pfn >= start) {
+            if let Some(source) = self.sources.pop() {
+                source.owner.put_back(source.block);
+                self.taken_in_block -= 1;
+            }
+        }
+        self.migrate_at = self.migrate_at.max((start + order.pages()).min(end));
+    }
+
+    /// Remembers that a pageblock was looked at, and whether there was anything to move.
+    fn leave_block(&mut self, frames: PfnRange) {
+        if !self.uses_hints() {
+            return;
+        }
+        if self.taken_in_block == 0 {
+            self.hints().set(frames.start);
+        }
+        let scanners = match self.request.effort.mode() {
+            MigrateMode::Async => 1,
+            MigrateMode::Sync => 2,
+        };
+        self.zone().compaction.advance_migrate(self.migrate_at, scanners);
+    }
+
+    /// Moves what was set aside, and puts back what cannot be moved. Frees the blocks that contents have left.
+    pub(super) fn migrate_sources(&mut self) -> Supply {
+        let mut supply = Supply::Enough;
+        let mut moved = [Block { pfn: Pfn(0), order: Order::ZERO }; CLUSTER];
+        let mut count = 0;
+        let mut wanted = self.sources.pages;
+        // The last one set aside first, and so on: each leaves the list before it is anybody else's.
+        while let Some(source) = self.sources.pop() {
+            let pages = source.block.order.pages();
+            let target = if supply == Supply::Enough { self.target(source.block.order, wanted) } else { None };
+            wanted -= pages.0;
+            match target {
+                Some(to) if self.move_to(source, to) => {
+                    self.outcome.migrated += pages;
+                    moved[count] = source.block;
+                    count += 1;
+                }
+                Some(_) => self.outcome.failed += pages,
+                None => {
+                    source.owner.put_back(source.block);
+                    self.outcome.failed += pages;
+                    // A larger block may find none although single frames do.
+                    if source.block.order == Order::ZERO {
+                        supply = Supply::Exhausted;
+                    }
+                }
+            }
+        }
+        self.free_moved(&moved[..count]);
+        supply
+    }
+
+    /// Has the owner move a block; puts it back where that fails (`unmap_and_move`).
+    fn move_to(&mut self, source: Source<'a>, to: Pfn) -> bool {
+        let Source { block, owner } = source;
+        let mode = self.request.effort.mode();
+        let tries = if mode == MigrateMode::Sync { SYNC_TRIES } else { 1 };
+        for attempt in 0..tries {
+            match owner.migrate(block, to, mode) {
+                Ok(()) => return true,
+                Err(MigrateProblem::Busy) if attempt + 1 < tries => self.view.platform.relax(attempt),
+                Err(_) => break,
+            }
+        }
+        owner.put_back(block);
+        self.take_back(to, block.order);
+        false
+    }
+
+    /// Frees blocks that their contents have left, all under one lock.
+    fn free_moved(&mut self, blocks: &[Block]) {
+        let claimed = |block: &Block| {
+            let page = self.view.page(block.pfn);
+            let tag = page.tag();
+            let is_ours = tag.is_block(FrameState::Allocated, block.order);
+            debug_assert!(is_ours, "{block} was left, and is {tag:?}");
+            is_ours && page.replace_tag(tag, tag.with_state(FrameState::InTransit)).is_ok()
+        };
+        if self.poisoning == Poisoning::On {
+            for block in blocks {
+                poison::fill(self.view.platform, self.view.geometry, block.pfn, block.order);
+            }
+        }
+        if blocks.is_empty() {
+            return;
+        }
+        let mut locked = self.view.lock();
+        for block in blocks.iter().filter(|block| claimed(block)) {
+            locked.free_compacted(block.pfn, block.order);
+        }
+    }
+}

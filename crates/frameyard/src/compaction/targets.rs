@@ -1,0 +1,235 @@
+//! The free scanner, and the free blocks in hand: what blocks in use are moved to.
+
+use super::run::Compaction;
+use crate::boot::{Poisoning, YardEvent};
+use crate::page::{FrameState, Tag};
+use crate::platform::Platform;
+use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn, PfnRange};
+use crate::zone::{covering_block, poison};
+
+/// How many free blocks are in hand at most.
+const ROOM: usize = 64;
+/// How many free blocks are taken under the zone lock at once (`COMPACT_CLUSTER_MAX`).
+const CLUSTER: usize = 32;
+/// How much room is left for the halves of blocks that are split.
+const HALVES: usize = ORDER_SLOTS;
+
+/// Free blocks that are off the free lists, each of them isolated.
+pub(super) struct Targets {
+    blocks: [(Pfn, Order); ROOM],
+    len: usize,
+    pages: u64,
+}
+
+impl Targets {
+    pub(super) const fn new() -> Self {
+        Self { blocks: [(Pfn(0), Order::ZERO); ROOM], len: 0, pages: 0 }
+    }
+
+    fn room(&self) -> usize {
+        ROOM - self.len
+    }
+
+    /// Adds a block; there is room.
+    fn push(&mut self, pfn: Pfn, order: Order) {
+        self.blocks[self.len] = (pfn, order);
+        self.len += 1;
+        self.pages += order.pages().0;
+    }
+
+    fn pop(&mut self) -> Option<(Pfn, Order)> {
+        self.len = self.len.checked_sub(1)?;
+        let (pfn, order) = self.blocks[self.len];
+        self.pages -= order.pages().0;
+        Some((pfn, order))
+    }
+
+    /// Takes the smallest block of at least that order whose rest there is room for.
+    fn take_smallest(&mut self, order: Order) -> Option<(Pfn, Order)> {
+        let room = self.room() + 1;
+        let fits = |found: Order| found >= order && usize::from(found.0 - order.0) <= room;
+        let blocks = self.blocks[..self.len].iter().enumerate();
+        let (at, _) = blocks.filter(|(_, (_, found))| fits(*found)).min_by_key(|(_, (_, found))| *found)?;
+        self.len -= 1;
+        let (pfn, found) = self.blocks[at];
+        self.blocks[at] = self.blocks[self.len];
+        self.pages -= found.pages().0;
+        Some((pfn, found))
+    }
+}
+
+impl<P: Platform> Compaction<'_, P> {
+    /// A block to move one of that order to, allocated and the compactor's; `wanted` frames are still to be moved.
+    pub(super) fn target(&mut self, order: Order, wanted: u64) -> Option<Pfn> {
+        loop {
+            if self.targets.pages < wanted || self.targets.len == 0 {
+                self.isolate_free(wanted);
+            }
+            let (pfn, found) = self.targets.take_smallest(order)?;
+            self.split_target(pfn, found, order);
+            if self.is_sound(pfn, order) {
+                return Some(pfn);
+            }
+        }
+    }
+
+    /// Keeps the upper halves of a block in hand until what is left is of that order, and allocated.
+    fn split_target(&mut self, pfn: Pfn, found: Order, order: Order) {
+        let tag = self.view.page(pfn).tag();
+        let mut half = found;
+        while half > order {
+            half.0 -= 1;
+            let upper = pfn + half.pages();
+            self.view.page(upper).set_tag(Tag::new(FrameState::Isolated, half, tag.migrate_type(), self.view.id));
+            self.targets.push(upper, half);
+        }
+        let allocated = Tag::new(FrameState::Allocated, order, MigrateType::Movable, self.view.id);
+        self.view.page(pfn).set_tag(allocated);
+    }
+
+    /// Whether nobody wrote to a block while it was free. One that somebody did is put aside.
+    fn is_sound(&self, pfn: Pfn, order: Order) -> bool {
+        if self.poisoning == Poisoning::Off
+            || poison::damaged(self.view.platform, self.view.geometry, pfn, order).is_none()
+        {
+            return true;
+        }
+        let page = self.view.page(pfn);
+        page.set_tag(page.tag().with_state(FrameState::Poisoned));
+        self.tables.count(YardEvent::PoisonHit);
+        false
+    }
+
+    /// Takes a target back that its owner did not want; its bytes may be written.
+    pub(super) fn take_back(&mut self, pfn: Pfn, order: Order) {
+        let page = self.view.page(pfn);
+        let tag = page.tag();
+        let is_ours = tag.is_block(FrameState::Allocated, order);
+        debug_assert!(is_ours, "{pfn} was to stay the compactor's, and is {tag:?}");
+        if !is_ours || page.replace_tag(tag, tag.with_state(FrameState::Isolated)).is_err() {
+            return;
+        }
+        if self.poisoning == Poisoning::On {
+            poison::fill(self.view.platform, self.view.geometry, pfn, order);
+        }
+        if self.targets.room() > 0 {
+            self.targets.push(pfn, order);
+        } else {
+            self.view.lock().free_compacted(pfn, order);
+        }
+    }
+
+    /// Gives all targets back to the free lists; the free scanner of the next run finds them again.
+    pub(super) fn give_back_targets(&mut self) {
+        if self.targets.len == 0 {
+            return;
+        }
+        let mut highest = Pfn(0);
+        let mut locked = self.view.lock();
+        while let Some((pfn, order)) = self.targets.pop() {
+            locked.free_compacted(pfn, order);
+            highest = highest.max(pfn);
+        }
+        drop(locked);
+        let end = self.end_of_block(highest);
+        if self.uses_hints() && self.zone().compaction.cached_free() < end {
+            self.zone().compaction.set_free(end);
+        }
+    }
+
+    /// Goes down from the free scanner's position until enough free frames are in hand (`isolate_freepages`).
+    fn isolate_free(&mut self, wanted: u64) {
+        while self.targets.pages < wanted && self.targets.room() > HALVES && !self.scanners_met() {
+            let frames = self.free_block();
+            if self.free_next <= frames.start && !self.is_target(frames.start) {
+                self.next_free_block(frames);
+                continue;
+            }
+            self.free_next = self.free_next.max(frames.start);
+            let went_on = self.isolate_free_in(frames, wanted);
+            if self.free_next >= frames.end {
+                if self.uses_hints() {
+                    self.hints().set(frames.start);
+                }
+                self.next_free_block(frames);
+            } else if !went_on {
+                break;
+            }
+        }
+    }
+
+    /// The frames of the zone in the pageblock that the free scanner is at.
+    fn free_block(&self) -> PfnRange {
+        let start = self.view.blocks.start_of(Pfn(self.free_end.0 - 1));
+        PfnRange { start, end: self.free_end }.intersection(self.span)
+    }
+
+    fn next_free_block(&mut self, frames: PfnRange) {
+        let start = self.view.blocks.start_of(frames.start);
+        self.free_end = start;
+        self.free_next = Pfn(0);
+        if self.uses_hints() {
+            self.zone().compaction.set_free(start);
+        }
+    }
+
+    /// Whether blocks may be moved to a pageblock (`suitable_migration_target` and `isolation_suitable`).
+    fn is_target(&self, start: Pfn) -> bool {
+        let blocks = self.view.blocks;
+        if !blocks.has_memory(start) || (self.uses_hints() && self.hints().is_set(start)) {
+            return false;
+        }
+        let (_, tag) = covering_block(self.view.geometry.max_order(), start, |pfn| self.view.page(pfn).tag());
+        let whole = tag.is(FrameState::BuddyFree) && tag.order() >= self.target_limit();
+        !whole && (self.target_types())(blocks.get(start))
+    }
+
+    /// Free blocks from this order on are left whole.
+    fn target_limit(&self) -> Order {
+        let pageblock = self.view.geometry.pageblock_order();
+        self.request.order.map_or(pageblock, |order| order.clamp(Order(1), pageblock))
+    }
+
+    /// Takes up to a cluster of free blocks, from the free scanner's position upwards; whether one could be taken, or
+    /// none was seen.
+    fn isolate_free_in(&mut self, frames: PfnRange, wanted: u64) -> bool {
+        let mut seen = [Pfn(0); CLUSTER];
+        let count = self.find_free(frames, wanted, &mut seen);
+        if count == 0 {
+            return true;
+        }
+        let limit = self.target_limit();
+        let allowed = self.target_types();
+        let before = self.targets.pages;
+        let mut locked = self.view.lock();
+        for pfn in &seen[..count] {
+            if let Some(tag) = locked.isolate_free_block(*pfn, limit, allowed) {
+                self.targets.push(*pfn, tag.order());
+            }
+        }
+        drop(locked);
+        let taken = self.targets.pages - before;
+        self.outcome.isolated.0 += taken;
+        taken > 0
+    }
+
+    /// Looks for free blocks without the lock; where they were found, and how many. Moves the scanner behind them.
+    fn find_free(&mut self, frames: PfnRange, wanted: u64, seen: &mut [Pfn; CLUSTER]) -> usize {
+        let limit = self.target_limit();
+        let most = self.targets.room().saturating_sub(HALVES).min(CLUSTER);
+        let mut pages = self.targets.pages;
+        let mut count = 0;
+        while self.free_next < frames.end && count < most && pages < wanted {
+            let at = self.free_next;
+            let tag = self.view.page(at).tag();
+            if tag.is(FrameState::BuddyFree) && tag.zone() == self.view.id && tag.order() < limit {
+                seen[count] = at;
+                count += 1;
+                pages += tag.order().pages().0;
+            }
+            self.outcome.free_scanned.0 += 1;
+            self.free_next = at + self.length_at(at, tag);
+        }
+        count
+    }
+}

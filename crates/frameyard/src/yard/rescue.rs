@@ -1,0 +1,181 @@
+//! Allocation with somebody to ask: what moves blocks together and what gives frames up, when nothing is free.
+
+use super::compact::DirectCompaction;
+use super::{AllocError, Yard};
+use crate::boot::YardEvent;
+use crate::compaction::{CompactEffort, CompactResult};
+use crate::gfp::Gfp;
+use crate::owner::{Owners, ReclaimRequest};
+use crate::platform::Platform;
+use crate::units::{NodeId, Order, PageCount, Pfn, ZoneId};
+use crate::zone::{COSTLY_ORDER, CompactEvent};
+
+/// How many frames reclaim is asked for at least (`SWAP_CLUSTER_MAX`).
+const CLUSTER: u64 = 32;
+/// How often memory is reclaimed for one request, as long as that frees any (`MAX_RECLAIM_RETRIES`).
+const ROUNDS: u32 = 16;
+/// The same for a large order (`should_compact_retry`).
+const COSTLY_ROUNDS: u32 = 4;
+
+/// A request that found no block.
+#[derive(Clone, Copy)]
+struct Missed<'a> {
+    node: NodeId,
+    order: Order,
+    gfp: Gfp,
+    owners: &'a Owners<'a>,
+}
+
+impl<P: Platform> Yard<P> {
+    /// Allocates a block as [`alloc`](Self::alloc) does; where there is none and the request may wait
+    /// ([`Gfp::DIRECT_RECLAIM`]), memory is compacted and reclaimed.
+    ///
+    /// For more than one frame, memory is compacted without waiting for anybody first. Then, a bounded number of times and
+    /// as long as it frees any, memory is reclaimed, and compacted again. At last whole zones are compacted, and per-CPU
+    /// lists drained. [`Gfp::NORETRY`] makes do with one round of reclaim. After the kernel's `__alloc_pages_slowpath`.
+    ///
+    /// Cost where there is a block: that of `alloc`. No lock may be held that an owner could want.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError`]; nothing is allocated then.
+    #[inline]
+    pub fn alloc_with(&self, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Pfn, AllocError> {
+        match self.alloc(order, at_first(gfp)) {
+            Err(AllocError::OutOfMemory { node, .. }) => self.rescue(Missed { node, order, gfp, owners }),
+            found => found,
+        }
+    }
+
+    /// As [`alloc_with`](Self::alloc_with), preferring a given node.
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError`]; nothing is allocated then.
+    pub fn alloc_on_with(&self, node: NodeId, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Pfn, AllocError> {
+        match self.alloc_on(node, order, at_first(gfp)) {
+            Err(AllocError::OutOfMemory { .. }) => self.rescue(Missed { node, order, gfp, owners }),
+            found => found,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn rescue(&self, missed: Missed<'_>) -> Result<Pfn, AllocError> {
+        let Missed { node, order, gfp, .. } = missed;
+        let found = if gfp.contains(Gfp::DIRECT_RECLAIM) { self.compact_and_reclaim(missed) } else { None };
+        found.unwrap_or_else(|| {
+            if !gfp.contains(Gfp::NOWARN) {
+                self.tables.count(YardEvent::Failure);
+            }
+            Err(AllocError::OutOfMemory { order, gfp, node })
+        })
+    }
+
+    /// All that can be done for a request that may wait; `None` where it was in vain.
+    fn compact_and_reclaim(&self, missed: Missed<'_>) -> Option<Result<Pfn, AllocError>> {
+        let Missed { order, gfp, owners, .. } = missed;
+        let costly = order > COSTLY_ORDER;
+        let (effort, rounds) = match (gfp.contains(Gfp::NORETRY), costly) {
+            (true, _) => (CompactEffort::Async, 1),
+            (false, true) => (CompactEffort::Sync, COSTLY_ROUNDS),
+            (false, false) => (CompactEffort::Sync, ROUNDS),
+        };
+        if order.0 > 0 {
+            let (found, result) = self.compact_directly(missed, CompactEffort::Async);
+            let hopeless = matches!(result, CompactResult::Skipped | CompactResult::Deferred);
+            if found.is_some() || (hopeless && costly && gfp.contains(Gfp::NORETRY)) {
+                return found;
+            }
+        }
+        for _ in 0..if owners.reclaimer().is_some() { rounds } else { 0 } {
+            let freed = self.reclaim_for(missed);
+            let found = self.attempt(missed, at_first(gfp));
+            if found.is_some() {
+                return found;
+            }
+            if order.0 > 0
+                && let (Some(found), _) = self.compact_directly(missed, effort)
+            {
+                return Some(found);
+            }
+            if freed.0 == 0 {
+                break;
+            }
+        }
+        self.last_resort(missed)
+    }
+}
+
+impl<P: Platform> Yard<P> {
+    /// Looks for a block again; `None` where there still is none.
+    fn attempt(&self, missed: Missed<'_>, gfp: Gfp) -> Option<Result<Pfn, AllocError>> {
+        match self.alloc_slow(missed.node, self.cpu(), missed.order, gfp) {
+            Err(AllocError::OutOfMemory { .. }) => None,
+            found => Some(found),
+        }
+    }
+
+    /// Compacts the zones that could serve a request, and looks again (`__alloc_pages_direct_compact`).
+    fn compact_directly(
+        &self,
+        missed: Missed<'_>,
+        effort: CompactEffort,
+    ) -> (Option<Result<Pfn, AllocError>>, CompactResult) {
+        let Missed { node, order, gfp, owners } = missed;
+        let zones = || self.zones_for(node, gfp);
+        let DirectCompaction { result, zone } = self.compact_for_allocation(zones(), order, gfp, effort, owners);
+        if matches!(result, CompactResult::Skipped | CompactResult::Deferred) {
+            return (None, result);
+        }
+        let found = self.attempt(missed, at_first(gfp));
+        let count = |event| {
+            if let Some(first) = zones().next() {
+                self.tables.zones[first.index()].compaction.count(event, 1);
+            }
+        };
+        count(CompactEvent::Stall);
+        count(if found.is_some() { CompactEvent::Success } else { CompactEvent::Fail });
+        if let Some(zone) = zone.filter(|_| found.is_some()) {
+            self.tables.zones[zone.index()].compaction.order_was_allocated(order);
+        }
+        (found, result)
+    }
+
+    /// Has owners give frames up: enough to compact for the order, where one is wanted (`compact_gap`).
+    fn reclaim_for(&self, missed: Missed<'_>) -> PageCount {
+        let Missed { node, order, gfp, owners } = missed;
+        let gap = if order.0 > 0 { 2 * order.pages().0 } else { 1 };
+        let request =
+            ReclaimRequest { node, highest_zone: gfp.highest_zone(), order, wanted: PageCount(gap.max(CLUSTER)) };
+        owners.reclaimer().map_or(PageCount(0), |reclaimer| reclaimer.reclaim(request))
+    }
+
+    /// One more compaction, a thorough one where the order is small, and then what per-CPU lists and reserves hold.
+    /// Nothing for a request that rather fails.
+    fn last_resort(&self, missed: Missed<'_>) -> Option<Result<Pfn, AllocError>> {
+        if missed.gfp.contains(Gfp::NORETRY) {
+            return None;
+        }
+        let effort = if missed.order > COSTLY_ORDER { CompactEffort::Sync } else { CompactEffort::Full };
+        if missed.order.0 > 0
+            && let (Some(found), _) = self.compact_directly(missed, effort)
+        {
+            return Some(found);
+        }
+        self.attempt(missed, missed.gfp | Gfp::NOWARN)
+    }
+
+    /// The zones that may serve a request, nearest first.
+    pub(super) fn zones_for(&self, node: NodeId, gfp: Gfp) -> impl Iterator<Item = ZoneId> {
+        let highest = gfp.highest_zone();
+        let this_node = gfp.contains(Gfp::THISNODE);
+        self.tables.zonelist(node).filter(move |zone| zone.kind() <= highest && (!this_node || zone.node() == node))
+    }
+}
+
+/// The flags of an attempt that is not the last: nothing is drained for it, and its failure is no failure yet.
+#[inline(always)]
+const fn at_first(gfp: Gfp) -> Gfp {
+    gfp.union(Gfp::NOWARN).union(Gfp::NORETRY)
+}

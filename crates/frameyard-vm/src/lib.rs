@@ -4,6 +4,8 @@
 //! whoever shares a yard can find the owner of any page, move it, or drop it.
 #![cfg_attr(not(any(test, loom)), no_std)]
 
+mod address;
+mod area;
 mod counters;
 mod error;
 mod frames;
@@ -12,11 +14,15 @@ mod lock;
 mod objects;
 mod page;
 mod root;
+mod space;
 mod vm;
 mod words;
 
+pub use address::{PageLevel, VirtAddr, VirtRange};
+pub use area::{HugeAdvice, MapKind};
 pub use counters::VmCounter;
 pub use error::{VmError, VmValidateError};
 pub use inject::{FaultInjector, Step};
 pub use root::{LruPolicy, ThpMode, VmConfig};
+pub use space::{AddressSpace, FaultError, MapError, MapRequest, MemoryAccess, SpaceId};
 pub use vm::Vm;

@@ -1,0 +1,221 @@
+//! Address spaces: [`AddressSpace`], a handle that keeps one alive, and `SpaceRef`, which does not.
+//!
+//! # Who may do what
+//!
+//! The word of users has two counts. *Handles* keep a space in being: who puts the last one takes the space down. *Visits*
+//! are for whoever finds a space by a page of it (migration, reclaim): they are to be had only while there are handles, are
+//! short, and the last handle's owner waits for them. A visitor never waits for a handle to go.
+//!
+//! Under the map lock: areas and page tables above the leaves' entries change while it is held for writing, and stay as they
+//! are while it is held for reading. Who has it for reading may add page tables, each under the lock of its parent.
+
+use core::fmt;
+
+use frameyard::sync::{AtomicU64, Ordering};
+use frameyard::{ByteSize, FrameLink, Pfn, Platform};
+
+use crate::address::VirtAddr;
+use crate::area::MapKind;
+use crate::lock::MapLock;
+use crate::objects::{ObjectId, ObjectKind};
+use crate::vm::Vm;
+use crate::words::Words;
+
+mod error;
+
+pub use error::{FaultError, MapError};
+
+/// Words of a space. Those of a line are changed by the same people: the lock, what seldom changes, the counts that writers
+/// of the map change, those that faults change.
+pub(crate) struct SpaceWord;
+
+impl SpaceWord {
+    /// The map lock.
+    pub(crate) const MAP_LOCK: usize = 0;
+
+    /// Handles in bits 0–31, visits in bits 32–63. No handles: the space is dead, or not there yet.
+    pub(crate) const USERS: usize = 8;
+    /// Link of the frame of the topmost page table. Fixed while there are users.
+    pub(crate) const ROOT_TABLE: usize = 9;
+    /// Which of all spaces that ever were it is, from 1. Fixed while there are users.
+    pub(crate) const SERIAL: usize = 10;
+    /// Root of the tree of areas. Map lock.
+    pub(crate) const AREAS: usize = 11;
+
+    /// How many areas there are. Map lock.
+    pub(crate) const AREA_COUNT: usize = 16;
+    /// How many bytes are mapped. Map lock.
+    pub(crate) const MAPPED_BYTES: usize = 17;
+
+    /// How many pages of 4 KiB of anonymous memory are there, those of huge pages among them. Atomic.
+    pub(crate) const ANONYMOUS_PAGES: usize = 24;
+    /// How many huge mappings of anonymous memory are there. Atomic.
+    pub(crate) const HUGE_MAPPINGS: usize = 25;
+    /// How many frames hold page tables, the topmost included. Atomic.
+    pub(crate) const PAGE_TABLES: usize = 26;
+    /// The area found last; of this space, or none. Who removes an area under the map lock clears it.
+    pub(crate) const LAST_FOUND: usize = 27;
+}
+
+/// A space, as found in its words. Copyable; says nothing of whether the space lives, which whoever holds it has to know.
+pub(crate) struct SpaceRef<'y, P: Platform> {
+    vm: Vm<'y, P>,
+    id: ObjectId,
+    words: Words<'y>,
+}
+
+impl<P: Platform> Clone for SpaceRef<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for SpaceRef<'_, P> {}
+
+impl<P: Platform> fmt::Debug for SpaceRef<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("SpaceRef").field(&self.id).finish()
+    }
+}
+
+const HANDLES: u64 = u32::MAX as u64;
+const VISIT: u64 = 1 << 32;
+
+impl<'y, P: Platform> SpaceRef<'y, P> {
+    /// The space of an id that once was a space's.
+    pub(crate) fn new(vm: Vm<'y, P>, id: ObjectId) -> Self {
+        Self { vm, id, words: vm.object(ObjectKind::Space, id) }
+    }
+
+    #[inline(always)]
+    pub(crate) fn vm(&self) -> &Vm<'y, P> {
+        &self.vm
+    }
+
+    /// The id by which pages name the space they are of.
+    #[inline(always)]
+    pub(crate) fn object(&self) -> ObjectId {
+        self.id
+    }
+
+    #[inline(always)]
+    pub(crate) fn word(&self, word: usize) -> &'y AtomicU64 {
+        self.words.at(word)
+    }
+
+    /// The lock of its areas and page tables.
+    #[inline(always)]
+    pub(crate) fn map_lock(&self) -> MapLock<'y, P> {
+        MapLock::new(self.vm.yard().platform(), self.word(SpaceWord::MAP_LOCK))
+    }
+
+    /// The frame of the topmost page table; `None` before there is one.
+    #[inline(always)]
+    pub(crate) fn root_table(&self) -> Option<Pfn> {
+        let link = self.word(SpaceWord::ROOT_TABLE).load(Ordering::Relaxed);
+        self.vm.yard().linked(FrameLink::from_bits(link as u32))
+    }
+
+    /// Counts in the space: `ANONYMOUS_PAGES`, `HUGE_MAPPINGS` and `PAGE_TABLES` go up.
+    #[inline(always)]
+    pub(crate) fn add(&self, word: usize, amount: u64) {
+        self.word(word).fetch_add(amount, Ordering::Relaxed);
+    }
+
+    /// Counts in the space: `ANONYMOUS_PAGES`, `HUGE_MAPPINGS` and `PAGE_TABLES` go down.
+    #[inline(always)]
+    pub(crate) fn subtract(&self, word: usize, amount: u64) {
+        let before = self.word(word).fetch_sub(amount, Ordering::Relaxed);
+        debug_assert!(before >= amount, "word {word} of a space: {before} less {amount}");
+    }
+
+    /// Looks in, as whoever came by a page of it; `None` where the space is dead.
+    pub(crate) fn visit(self) -> Option<Visit<'y, P>> {
+        self.change_users(|users| (users & HANDLES != 0).then_some(users + VISIT)).then_some(Visit { space: self })
+    }
+
+    /// A further handle, where there is one.
+    fn get_handle(self) -> bool {
+        self.change_users(|users| (users & HANDLES != 0 && users & HANDLES != HANDLES).then_some(users + 1))
+    }
+
+    /// Puts a handle; whether it was the last. Then nobody can visit any more, nobody does, and the caller has the space
+    /// alone.
+    fn put_handle(self) -> bool {
+        let users = self.word(SpaceWord::USERS);
+        // AcqRel: what the other handles' owners did is done before the last one takes the space down.
+        if users.fetch_sub(1, Ordering::AcqRel) & HANDLES != 1 {
+            return false;
+        }
+        let mut round = 0;
+        // Acquire: pairs with the Release in `Visit::drop`.
+        while users.load(Ordering::Acquire) != 0 {
+            self.vm.yard().platform().relax(round);
+            round = round.saturating_add(1);
+        }
+        true
+    }
+
+    fn change_users(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
+        // Acquire: pairs with the Release of `open`.
+        self.word(SpaceWord::USERS).fetch_update(Ordering::Acquire, Ordering::Relaxed, change).is_ok()
+    }
+}
+
+/// Somebody who found a space by a page of it looks in. The space stays until this is dropped.
+pub(crate) struct Visit<'y, P: Platform> {
+    space: SpaceRef<'y, P>,
+}
+
+impl<'y, P: Platform> core::ops::Deref for Visit<'y, P> {
+    type Target = SpaceRef<'y, P>;
+
+    fn deref(&self) -> &SpaceRef<'y, P> {
+        &self.space
+    }
+}
+
+impl<P: Platform> Drop for Visit<'_, P> {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `put_handle`.
+        self.space.word(SpaceWord::USERS).fetch_sub(VISIT, Ordering::Release);
+    }
+}
+
+impl<P: Platform> fmt::Debug for Visit<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.space.fmt(f)
+    }
+}
+
+/// How an address is used.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MemoryAccess {
+    /// Read.
+    Read,
+    /// Written.
+    Write,
+}
+
+/// What is to be mapped, and where.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct MapRequest {
+    /// Where exactly; `None` where the space is to choose, top-down as the kernel's `mmap`.
+    pub at: Option<VirtAddr>,
+    /// How many bytes: a multiple of the page size of the kind.
+    pub bytes: ByteSize,
+    /// What the addresses show.
+    pub kind: MapKind,
+}
+
+/// The name of an address space, the same in all processes that share the yard; never given to another one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct SpaceId(u64);
+
+/// An address space: areas of addresses, and the page tables that map them. While this handle lives, it is there; with the
+/// last handle it goes, and all its memory returns to the yard.
+///
+/// Any number of threads may use it at once.
+pub struct AddressSpace<'y, P: Platform> {
+    space: SpaceRef<'y, P>,
+}

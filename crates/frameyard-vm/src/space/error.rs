@@ -1,0 +1,102 @@
+//! Why a range of addresses cannot be mapped, unmapped or used.
+
+use core::fmt;
+
+use frameyard::ByteSize;
+
+use crate::address::{VirtAddr, VirtRange};
+use crate::error::VmError;
+
+/// Why addresses are not mapped or unmapped. Nothing has changed then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum MapError {
+    /// What was asked for is mapped already, in part or wholly: the first such range.
+    Overlap(VirtRange),
+    /// A part of what is to be unmapped is not mapped: the first such range.
+    NotMapped(VirtRange),
+    /// A number is not a multiple of what it has to be one of.
+    Misaligned {
+        /// Which number.
+        what: &'static str,
+        /// The number.
+        value: u64,
+        /// What it has to be a multiple of.
+        align: ByteSize,
+    },
+    /// There are no bytes in the range.
+    Empty,
+    /// The range reaches outside what can be mapped.
+    BeyondAddressSpace {
+        /// Where it begins.
+        start: VirtAddr,
+        /// How many bytes it has.
+        bytes: ByteSize,
+    },
+    /// No gap is large enough.
+    NoRoom(ByteSize),
+    /// Anything else, as everywhere.
+    Vm(VmError),
+}
+
+impl fmt::Display for MapError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Overlap(range) => write!(f, "{range} are mapped already: unmap them first, or map elsewhere"),
+            Self::NotMapped(range) => write!(f, "{range} are not mapped: unmap only what is mapped"),
+            Self::Misaligned { what, value, align } => {
+                write!(f, "{what} {value:#x} is no multiple of {align}: it must be one")
+            }
+            Self::Empty => f.write_str("a range of 0 bytes: must be at least one page"),
+            Self::BeyondAddressSpace { start, bytes } => write!(
+                f,
+                "{bytes} bytes from {start}: addresses must be from {:#x} up to {:#x}",
+                VirtAddr::LOWEST.0,
+                VirtAddr::END.0
+            ),
+            Self::NoRoom(bytes) => write!(f, "no gap of {bytes} bytes is left: unmap something first, or map less"),
+            Self::Vm(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for MapError {}
+
+impl From<VmError> for MapError {
+    fn from(error: VmError) -> Self {
+        Self::Vm(error)
+    }
+}
+
+/// Why an address cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FaultError {
+    /// It is not mapped.
+    NotMapped(VirtAddr),
+    /// It is mapped to what has no bytes here: a device.
+    NoFrameBytes(VirtAddr),
+    /// The page there is being moved, and that did not come to an end in time.
+    Moving(VirtAddr),
+    /// Anything else, as everywhere.
+    Vm(VmError),
+}
+
+impl fmt::Display for FaultError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotMapped(addr) => write!(f, "{addr} is not mapped: map it first"),
+            Self::NoFrameBytes(addr) => write!(f, "{addr} shows a device, which has no bytes: read and write memory"),
+            Self::Moving(addr) => write!(f, "the page at {addr} is being moved, and that does not come to an end"),
+            Self::Vm(error) => error.fmt(f),
+        }
+    }
+}
+
+impl core::error::Error for FaultError {}
+
+impl From<VmError> for FaultError {
+    fn from(error: VmError) -> Self {
+        Self::Vm(error)
+    }
+}

@@ -9,6 +9,7 @@ mod machines_args;
 mod memmap_args;
 mod run_args;
 mod values;
+mod workload_args;
 mod yard_args;
 
 use std::ffi::OsString;
@@ -28,6 +29,9 @@ pub use memmap_args::{MemmapArgs, PcpResetArgs};
 pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
 pub use values::{AccessKind, Amount, HugePageMinimum, KernelFormat, ParseAmountError, Policy};
 pub use values::{ProcFile, TaskMode, Workload};
+pub use workload_args::{
+    ComparisonArgs, DurationArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs, ParallelFreeArgs, PurgeArgs, WorkerArgs,
+};
 pub use yard_args::{BootArgs, LayoutArgs, ShowArgs, YardArgs};
 
 /// The whole command line.
@@ -62,6 +66,9 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Writes the manual pages into a folder
     Man(ManArgs),
+    /// Runs a task of a workload in a process of its own; started by `bench`
+    #[command(hide = true)]
+    Worker(WorkerArgs),
 }
 
 /// How results are written.

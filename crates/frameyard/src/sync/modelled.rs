@@ -137,6 +137,12 @@ macro_rules! modelled_atomic {
 
             /// As the method of the same name of `core`'s atomic.
             #[track_caller]
+            pub fn fetch_max(&self, value: $value, ordering: Ordering) -> $value {
+                self.0.fetch_max(value, ordering)
+            }
+
+            /// As the method of the same name of `core`'s atomic.
+            #[track_caller]
             pub fn fetch_and(&self, value: $value, ordering: Ordering) -> $value {
                 self.0.fetch_and(value, ordering)
             }
@@ -163,6 +169,22 @@ macro_rules! modelled_atomic {
                 }
                 self.0.store(new, Ordering::Relaxed);
                 Ok(found)
+            }
+
+            /// As the method of the same name of `core`'s atomic; never fails for no reason here.
+            ///
+            /// # Errors
+            ///
+            /// The value found, where it is not `current`.
+            #[track_caller]
+            pub fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(current, new, success, failure)
             }
         }
     };

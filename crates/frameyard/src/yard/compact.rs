@@ -47,8 +47,8 @@ pub struct CompactStatistics {
     pub considered: u32,
     /// Of `2^defer_shift` attempts one is made.
     pub defer_shift: u32,
-    /// The lowest order that failed.
-    pub order_failed: Order,
+    /// The lowest order that failed and was not made since; `None` while none did. Lower ones are not put off.
+    pub order_failed: Option<Order>,
     /// Pageblocks that the scanners pass by.
     pub skipped_pageblocks: u64,
     /// Whether scanners go on where earlier ones stopped, rather than at the zone's ends.
@@ -293,7 +293,7 @@ impl<P: Platform> Yard<P> {
     pub fn compact_statistics(&self, id: ZoneId) -> CompactStatistics {
         let Some(zone) = self.populated_zone(id) else { return CompactStatistics::default() };
         let state = &zone.compaction;
-        let (considered, defer_shift, order_failed) = state.deferral();
+        let (considered, defer_shift) = state.deferral();
         let hints = SkipHints::new(self.tables.skip_hints, self.map.range().start, self.geometry);
         let span = zone.span();
         CompactStatistics {
@@ -312,7 +312,7 @@ impl<P: Platform> Yard<P> {
             daemon_free_scanned: state.counted(CompactEvent::DaemonFreeScanned),
             considered,
             defer_shift,
-            order_failed,
+            order_failed: state.order_failed(),
             skipped_pageblocks: hints.count(span),
             positions_cached: state.cached_migrate(1) > span.start || state.cached_free() > span.start,
         }

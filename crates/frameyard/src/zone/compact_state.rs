@@ -50,7 +50,7 @@ pub(crate) struct CompactState {
     considered: AtomicU32,
     /// Of `2^defer_shift` attempts one is made.
     defer_shift: AtomicU32,
-    /// The lowest order that failed.
+    /// The lowest order that failed plus 1; 0: none did.
     order_failed: AtomicU32,
     /// 1 where the scanners of a direct compaction met, so that hints should be forgotten when there is time.
     flush_hints: AtomicU32,
@@ -104,7 +104,7 @@ impl CompactState {
 
     /// Whether an attempt for that order is put off; counts it as considered (`compaction_deferred`).
     pub(crate) fn is_deferred(&self, order: Order) -> bool {
-        if u32::from(order.0) < self.order_failed.load(Ordering::Relaxed) {
+        if self.order_failed().is_none_or(|failed| order < failed) {
             return false;
         }
         let limit = 1 << self.defer_shift.load(Ordering::Relaxed).min(MAX_DEFER_SHIFT);
@@ -121,12 +121,22 @@ impl CompactState {
         self.considered.store(0, Ordering::Relaxed);
         let shift = self.defer_shift.load(Ordering::Relaxed);
         self.defer_shift.store((shift + 1).min(MAX_DEFER_SHIFT), Ordering::Relaxed);
-        self.order_failed.fetch_min(u32::from(order.0), Ordering::Relaxed);
+        if self.order_failed().is_none_or(|failed| order < failed) {
+            self.order_failed.store(u32::from(order.0) + 1, Ordering::Relaxed);
+        }
     }
 
     /// Compaction made a block of that order (`compaction_defer_reset`).
     pub(crate) fn order_can_be_made(&self, order: Order) {
-        self.order_failed.fetch_max(u32::from(order.0) + 1, Ordering::Relaxed);
+        if self.order_failed().is_some_and(|failed| order >= failed) {
+            self.order_failed.store(u32::from(order.0) + 2, Ordering::Relaxed);
+        }
+    }
+
+    /// The lowest order that failed; `None`: none did.
+    pub(crate) fn order_failed(&self) -> Option<Order> {
+        let word = self.order_failed.load(Ordering::Relaxed).min(ORDER_SLOTS as u32 + 1);
+        word.checked_sub(1).map(|order| Order(order as u8))
     }
 
     /// As [`order_can_be_made`](Self::order_can_be_made), and an allocation got it: nothing is put off any more.
@@ -140,15 +150,14 @@ impl CompactState {
     /// Whether attempts were put off as long as can be, so that this one should begin anew (`compaction_restarting`).
     pub(crate) fn is_restarting(&self, order: Order) -> bool {
         let shift = self.defer_shift.load(Ordering::Relaxed);
-        u32::from(order.0) >= self.order_failed.load(Ordering::Relaxed)
+        self.order_failed().is_some_and(|failed| order >= failed)
             && shift >= MAX_DEFER_SHIFT
             && self.considered.load(Ordering::Relaxed) >= 1 << shift.min(MAX_DEFER_SHIFT)
     }
 
-    /// Attempts considered since the last failure, the shift, and the lowest order that failed.
-    pub(crate) fn deferral(&self) -> (u32, u32, Order) {
-        let order_failed = self.order_failed.load(Ordering::Relaxed).min(ORDER_SLOTS as u32) as u8;
-        (self.considered.load(Ordering::Relaxed), self.defer_shift.load(Ordering::Relaxed), Order(order_failed))
+    /// Attempts considered since the last failure, and the shift.
+    pub(crate) fn deferral(&self) -> (u32, u32) {
+        (self.considered.load(Ordering::Relaxed), self.defer_shift.load(Ordering::Relaxed))
     }
 
     /// Says that hints should be forgotten when there is time.
@@ -158,7 +167,11 @@ impl CompactState {
 
     /// Whether hints should be forgotten; whoever is told forgets them.
     pub(crate) fn take_flush(&self) -> bool {
-        self.flush_hints.load(Ordering::Relaxed) != 0 && self.flush_hints.swap(0, Ordering::Relaxed) != 0
+        let wanted = self.flush_hints.load(Ordering::Relaxed) != 0;
+        if wanted {
+            self.flush_hints.store(0, Ordering::Relaxed);
+        }
+        wanted
     }
 
     /// Says that somebody missed a block of that order (`wakeup_kcompactd`).

@@ -1,9 +1,23 @@
 //! Areas: ranges of addresses of a space that are mapped alike, as objects in a tree (the kernel's `vm_area_struct`).
+//!
+//! Anonymous areas that touch and have the same advice are one (`vma_merge`); an area that is unmapped in part is cut, and
+//! where both its ends stay, it becomes two.
 
-use frameyard::{ByteSize, PhysAddr, named};
+use frameyard::sync::Ordering;
+use frameyard::{ByteSize, PhysAddr, Platform, named};
 
-use crate::address::{PageLevel, VirtRange};
-use crate::objects::ObjectId;
+use crate::address::{PageLevel, VirtAddr, VirtRange};
+use crate::error::VmError;
+use crate::objects::{ObjectId, ObjectKind};
+use crate::space::{SpaceRef, SpaceWord};
+use crate::words::Words;
+use tree::AreaTree;
+
+mod gap;
+#[cfg(test)]
+mod model_tests;
+mod tree;
+mod validate;
 
 /// Whether a range of anonymous memory is to have huge pages (the kernel's `madvise`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -66,4 +80,261 @@ pub(crate) struct Area {
     pub(crate) id: ObjectId,
     pub(crate) range: VirtRange,
     pub(crate) kind: MapKind,
+}
+
+/// Words of an area. The first line is what whoever looks for an address reads.
+struct AreaWord;
+
+impl AreaWord {
+    const START: usize = 0;
+    const END: usize = 1;
+    /// [`MapKind`]: which in bits 0–7, advice or level in bits 8–15.
+    const KIND: usize = 2;
+    /// The physical address that a device's area begins with.
+    const DEVICE: usize = 3;
+    /// The areas below, in the tree.
+    const LEFT: usize = 4;
+    /// The areas above, in the tree.
+    const RIGHT: usize = 5;
+
+    /// Of the subtree: how many levels.
+    const HEIGHT: usize = 8;
+    /// Of the subtree: where its first area begins.
+    const FIRST: usize = 9;
+    /// Of the subtree: where its last area ends.
+    const LAST: usize = 10;
+    /// Of the subtree: bytes of the largest gap between two of its areas.
+    const GAP: usize = 11;
+}
+
+const ANONYMOUS: u64 = 1;
+const DEVICE: u64 = 2;
+
+impl MapKind {
+    /// The kind as the words `KIND` and `DEVICE`.
+    const fn words(self) -> (u64, u64) {
+        match self {
+            Self::Anonymous { huge } => (ANONYMOUS | (huge as u64) << 8, 0),
+            Self::Device { first, page } => (DEVICE | (page as u64) << 8, first.0),
+        }
+    }
+
+    fn from_words(kind: u64, device: u64) -> Self {
+        let choice = (kind >> 8 & 0xff) as usize;
+        match kind & 0xff {
+            DEVICE => Self::Device { first: PhysAddr(device), page: PageLevel::ALL[choice % PageLevel::ALL.len()] },
+            _ => Self::Anonymous { huge: HugeAdvice::ALL[choice % HugeAdvice::ALL.len()] },
+        }
+    }
+}
+
+/// An area where it lies in the tree. Its words are read and written under the space's map lock.
+#[derive(Clone, Copy)]
+struct Node<'y> {
+    id: ObjectId,
+    words: Words<'y>,
+}
+
+impl<'y> Node<'y> {
+    #[inline(always)]
+    fn get(self, word: usize) -> u64 {
+        self.words.at(word).load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn set(self, word: usize, value: u64) {
+        self.words.at(word).store(value, Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    fn range(self) -> VirtRange {
+        VirtRange { start: VirtAddr(self.get(AreaWord::START)), end: VirtAddr(self.get(AreaWord::END)) }
+    }
+
+    fn kind(self) -> MapKind {
+        MapKind::from_words(self.get(AreaWord::KIND), self.get(AreaWord::DEVICE))
+    }
+
+    fn area(self) -> Area {
+        Area { id: self.id, range: self.range(), kind: self.kind() }
+    }
+
+    /// Writes what it covers and shows; the tree has to be told of new borders.
+    fn write(self, range: VirtRange, kind: MapKind) {
+        let (kind, device) = kind.words();
+        self.set(AreaWord::START, range.start.0);
+        self.set(AreaWord::END, range.end.0);
+        self.set(AreaWord::KIND, kind);
+        self.set(AreaWord::DEVICE, device);
+    }
+}
+
+/// An area's object that is there before anything changes, for a change that must not fail.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SpareArea(ObjectId);
+
+/// All of these need the map lock: those that look, at least for reading, those that change, for writing.
+impl<'y, P: Platform> SpaceRef<'y, P> {
+    #[inline(always)]
+    fn areas(&self) -> AreaTree<'y, P> {
+        AreaTree { vm: *self.vm(), root: self.word(SpaceWord::AREAS) }
+    }
+
+    /// The area that covers an address. The one found last is looked at first.
+    #[inline]
+    pub(crate) fn find_area(&self, addr: VirtAddr) -> Option<Area> {
+        let last_found = self.word(SpaceWord::LAST_FOUND);
+        let known = ObjectId::from_bits(last_found.load(Ordering::Relaxed)).some().map(|id| self.areas().node(id));
+        if let Some(node) = known.filter(|node| node.range().contains(addr)) {
+            return Some(node.area());
+        }
+        let node = self.areas().first_ending_after(addr).filter(|node| node.range().contains(addr))?;
+        last_found.store(node.id.bits(), Ordering::Relaxed);
+        Some(node.area())
+    }
+
+    /// The lowest area that ends behind an address: the one that covers it, or the next.
+    pub(crate) fn first_area_ending_after(&self, addr: VirtAddr) -> Option<Area> {
+        self.areas().first_ending_after(addr).map(Node::area)
+    }
+
+    /// The highest area that begins before an address.
+    pub(crate) fn last_area_starting_before(&self, addr: VirtAddr) -> Option<Area> {
+        self.areas().last_starting_before(addr).map(Node::area)
+    }
+
+    /// The areas that have addresses in common with a range, lowest first. One way down the tree for each.
+    pub(crate) fn areas_in(&self, range: VirtRange) -> impl Iterator<Item = Area> + use<'y, P> {
+        let areas = self.areas();
+        let mut at = range.start;
+        core::iter::from_fn(move || {
+            let area = areas.first_ending_after(at).map(Node::area).filter(|area| area.range.start < range.end)?;
+            at = area.range.end;
+            (at > range.start && !range.is_empty()).then_some(area)
+        })
+    }
+
+    /// The first part of a range that no area covers.
+    pub(crate) fn first_hole(&self, range: VirtRange) -> Option<VirtRange> {
+        let mut at = range.start;
+        for area in self.areas_in(range) {
+            if area.range.start > at {
+                return Some(VirtRange { start: at, end: area.range.start });
+            }
+            at = area.range.end;
+        }
+        (at < range.end).then_some(VirtRange { start: at, end: range.end })
+    }
+
+    /// The highest range of `bytes` that is not mapped and begins at a multiple of `align`, at least a page.
+    pub(crate) fn find_gap(&self, bytes: ByteSize, align: ByteSize) -> Option<VirtRange> {
+        self.areas().find_gap(bytes, align)
+    }
+
+    /// Makes a range that no area covers part of the map: of an area beside it that is alike, or as a new one. Returns the
+    /// area that has the range now.
+    ///
+    /// Where there is no memory, nothing has changed.
+    pub(crate) fn insert_area(&self, range: VirtRange, kind: MapKind) -> Result<Area, VmError> {
+        let areas = self.areas();
+        let below = areas.last_starting_before(range.start);
+        let below = below.filter(|node| node.range().end == range.start && merge(node.kind(), kind));
+        let above = areas.first_ending_after(range.end);
+        let above = above.filter(|node| node.range().start == range.end && merge(kind, node.kind()));
+        let node = match (below, above) {
+            (Some(below), Some(above)) => {
+                let whole = VirtRange { start: below.range().start, end: above.range().end };
+                self.remove_node(above);
+                self.move_borders(below, whole);
+                below
+            }
+            (Some(below), None) => {
+                self.move_borders(below, VirtRange { start: below.range().start, end: range.end });
+                below
+            }
+            (None, Some(above)) => {
+                self.move_borders(above, VirtRange { start: range.start, end: above.range().end });
+                above
+            }
+            (None, None) => self.insert_spare(self.spare_area()?, range, kind),
+        };
+        self.add(SpaceWord::MAPPED_BYTES, range.size().0);
+        Ok(node.area())
+    }
+
+    /// What [`remove_areas`](Self::remove_areas) needs for that range: a further area, if one area covers it and has more
+    /// on both sides.
+    pub(crate) fn spare_for_removal(&self, range: VirtRange) -> Result<Option<SpareArea>, VmError> {
+        let covering = self.first_area_ending_after(range.start);
+        let is_cut_in_two = covering.is_some_and(|area| area.range.start < range.start && range.end < area.range.end);
+        if is_cut_in_two { self.spare_area().map(Some) } else { Ok(None) }
+    }
+
+    /// Takes a range that areas cover wholly out of the map.
+    ///
+    /// # Panics
+    ///
+    /// Where an area becomes two and `spare` is not what [`spare_for_removal`](Self::spare_for_removal) gave.
+    pub(crate) fn remove_areas(&self, range: VirtRange, spare: Option<SpareArea>) {
+        let areas = self.areas();
+        while let Some(node) = areas.first_ending_after(range.start).filter(|node| node.range().start < range.end) {
+            let (whole, kind) = (node.range(), node.kind());
+            let before = VirtRange { start: whole.start, end: range.start };
+            let after = VirtRange { start: range.end, end: whole.end };
+            let kind_after = kind.advanced(ByteSize(range.end.0.saturating_sub(whole.start.0)));
+            match (before.is_empty(), after.is_empty()) {
+                (true, true) => self.remove_node(node),
+                (false, true) => self.move_borders(node, before),
+                (true, false) => {
+                    node.write(after, kind_after);
+                    areas.borders_changed(after.start);
+                }
+                (false, false) => {
+                    self.move_borders(node, before);
+                    self.insert_spare(spare.expect("a spare for an area that becomes two"), after, kind_after);
+                }
+            }
+            self.subtract(SpaceWord::MAPPED_BYTES, whole.intersection(range).size().0);
+        }
+    }
+
+    /// Takes all areas out of the map.
+    pub(crate) fn clear_areas(&self) {
+        self.word(SpaceWord::LAST_FOUND).store(0, Ordering::Relaxed);
+        self.areas().clear(|node| self.vm().delete_object(ObjectKind::Area, node.id));
+        self.word(SpaceWord::AREA_COUNT).store(0, Ordering::Relaxed);
+        self.word(SpaceWord::MAPPED_BYTES).store(0, Ordering::Relaxed);
+    }
+
+    fn spare_area(&self) -> Result<SpareArea, VmError> {
+        self.vm().new_object(ObjectKind::Area).map(SpareArea)
+    }
+
+    fn insert_spare(&self, spare: SpareArea, range: VirtRange, kind: MapKind) -> Node<'y> {
+        let node = self.areas().node(spare.0);
+        node.write(range, kind);
+        self.areas().insert(node);
+        self.add(SpaceWord::AREA_COUNT, 1);
+        node
+    }
+
+    fn remove_node(&self, node: Node<'y>) {
+        self.areas().remove(node);
+        let last_found = self.word(SpaceWord::LAST_FOUND);
+        if last_found.load(Ordering::Relaxed) == node.id.bits() {
+            last_found.store(0, Ordering::Relaxed);
+        }
+        self.vm().delete_object(ObjectKind::Area, node.id);
+        self.subtract(SpaceWord::AREA_COUNT, 1);
+    }
+
+    fn move_borders(&self, node: Node<'y>, range: VirtRange) {
+        node.write(range, node.kind());
+        self.areas().borders_changed(range.start);
+    }
+}
+
+/// Whether two areas that touch are one.
+fn merge(below: MapKind, above: MapKind) -> bool {
+    matches!(below, MapKind::Anonymous { .. }) && below == above
 }

@@ -88,6 +88,15 @@ pub enum VmValidateError {
         /// What is wrong.
         what: &'static str,
     },
+    /// Addresses of a space are not mapped as its words say.
+    Addresses {
+        /// The first address.
+        start: u64,
+        /// The first address behind them.
+        end: u64,
+        /// What is wrong.
+        what: &'static str,
+    },
 }
 
 impl fmt::Display for VmValidateError {
@@ -95,6 +104,7 @@ impl fmt::Display for VmValidateError {
         match self {
             Self::Count { what, kept, found } => write!(f, "{what}: {kept} kept, {found} found"),
             Self::Frame { pfn, what } => write!(f, "{pfn}: {what}"),
+            Self::Addresses { start, end, what } => write!(f, "addresses [{start:#x}, {end:#x}): {what}"),
         }
     }
 }

@@ -35,7 +35,16 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// Allocates a block. Where there is none, the owners that this view knows are asked to make room first.
     pub(crate) fn alloc_frames(&self, order: Order, gfp: Gfp, step: Step) -> Result<Pfn, VmError> {
         self.may_fail(step)?;
-        Ok(self.yard().alloc(order, gfp)?)
+        // What is asked for twice is counted as a failure once.
+        match self.yard().alloc(order, gfp.without(Gfp::DIRECT_RECLAIM) | Gfp::NOWARN) {
+            Ok(pfn) => Ok(pfn),
+            Err(_) => self.alloc_with_owners(order, gfp),
+        }
+    }
+
+    #[cold]
+    fn alloc_with_owners(&self, order: Order, gfp: Gfp) -> Result<Pfn, VmError> {
+        Ok(self.yard().alloc_with(order, gfp, &self.owners())?)
     }
 
     /// Allocates a block and zeroes it.

@@ -6,23 +6,35 @@
 
 mod address;
 mod area;
+mod cache;
 mod counters;
 mod error;
 mod frames;
 mod inject;
 mod lock;
+mod lru;
 mod objects;
+mod owners;
 mod page;
+mod pending;
+mod reclaim;
 mod root;
 mod space;
+mod store;
+#[cfg(test)]
+mod test_yard;
 mod vm;
 mod words;
 
 pub use address::{PageLevel, VirtAddr, VirtRange};
 pub use area::{HugeAdvice, MapKind};
+pub use cache::{DropProblem, File, FileError, FileId};
 pub use counters::VmCounter;
 pub use error::{VmError, VmValidateError};
 pub use inject::{FaultInjector, Step};
+pub use lru::{LruList, LruStatistics};
+pub use reclaim::ReclaimStep;
 pub use root::{LruPolicy, ThpMode, VmConfig};
 pub use space::{AddressSpace, FaultError, MapError, MapRequest, MemoryAccess, SpaceId};
+pub use store::{BackingStore, PatternStore, StoreError};
 pub use vm::Vm;

@@ -77,6 +77,10 @@ pub(crate) enum HeaderWord {
     Thp,
     /// Order of the root's own block.
     Order,
+    /// How many address spaces there ever were.
+    Spaces,
+    /// How many files there have been.
+    Files,
 }
 
 const HEADER: usize = 64;
@@ -189,6 +193,16 @@ impl<'y> Root<'y> {
     #[inline(always)]
     pub(crate) fn shards(&self) -> u16 {
         self.shards as u16
+    }
+
+    /// Adds one to a word of the header; what stands there now.
+    pub(crate) fn next(&self, word: HeaderWord) -> u64 {
+        self.words.at(word as usize).fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Counts in the header: what stood there before.
+    pub(crate) fn count_in_header(&self, word: HeaderWord) -> u64 {
+        self.words.at(word as usize).fetch_add(1, Ordering::Relaxed)
     }
 
     /// The record of a kind of small objects.

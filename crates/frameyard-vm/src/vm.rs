@@ -11,6 +11,7 @@ use crate::inject::{FaultInjector, Step};
 use crate::objects::{ObjectId, ObjectKind};
 use crate::page::{PageKind, owner_word};
 use crate::root::{HeaderWord, LruPolicy, Root, ThpMode, VmConfig};
+use crate::store::{BackingStore, PatternStore};
 use crate::words;
 
 /// A view of the address spaces, files and lists of used pages of a yard. Copyable; any number of threads and processes
@@ -19,6 +20,7 @@ pub struct Vm<'y, P: Platform> {
     yard: &'y Yard<P>,
     root: Root<'y>,
     injector: Option<&'y dyn FaultInjector>,
+    store: &'y dyn BackingStore,
 }
 
 impl<P: Platform> Clone for Vm<'_, P> {
@@ -57,7 +59,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         };
         let owner = owner_word(PageKind::Root, ObjectId::NONE, 0);
         yard.adopt(pfn, order, Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: 0 })?;
-        let vm = Self { yard, root, injector: None };
+        let vm = Self { yard, root, injector: None, store: &PatternStore };
         match yard.set_anchor(None, Some(pfn)) {
             Ok(()) => Ok(vm),
             Err(found) => {
@@ -74,13 +76,26 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// [`VmError::NotThere`].
     pub fn attach(yard: &'y Yard<P>) -> Result<Self, VmError> {
         let pfn = yard.anchor().ok_or(VmError::NotThere)?;
-        Ok(Self { yard, root: Root::find(yard, pfn)?, injector: None })
+        Ok(Self { yard, root: Root::find(yard, pfn)?, injector: None, store: &PatternStore })
     }
 
     /// The same view, in which steps fail as `injector` says.
     #[must_use]
     pub fn with_injector(self, injector: &'y dyn FaultInjector) -> Self {
         Self { injector: Some(injector), ..self }
+    }
+
+    /// The same view, in which files are filled from `store` and written back to it; [`PatternStore`] at first.
+    ///
+    /// All who use the same files need stores with the same contents.
+    #[must_use]
+    pub fn with_store(self, store: &'y dyn BackingStore) -> Self {
+        Self { store, ..self }
+    }
+
+    #[inline(always)]
+    pub(crate) fn store(&self) -> &'y dyn BackingStore {
+        self.store
     }
 
     /// Gives the root and all that belongs to no space and no file back to the yard. Nobody else may have a view.
@@ -92,6 +107,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         if ObjectKind::ALL.into_iter().any(|kind| self.live_objects(kind) > 0) {
             return Err(VmError::BadConfig("there still are address spaces or files: drop them first"));
         }
+        self.lru_drain_all();
         self.free_stable_frames();
         let (pfn, _) = self.root.block();
         // Fails only where somebody else has put another root there, which nobody may.
@@ -186,7 +202,9 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// [`VmValidateError`] names the first equation that does not hold.
     pub fn validate(&self) -> Result<(), VmValidateError> {
-        self.validate_objects()
+        self.validate_objects()?;
+        self.validate_lru()?;
+        self.validate_files()
     }
 }
 

@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use frameyard::sync::{AtomicU32, AtomicU64};
-use frameyard::{ByteSize, Order, Pfn, Platform, Yard};
+use frameyard::{ByteSize, LockCounters, Order, Pfn, Platform, Yard};
 
 /// Words of frames that hold state of this crate. Copyable; valid as long as those frames are allocated, which whoever
 /// holds it has to know: a word of a frame freed since is another owner's.
@@ -54,6 +54,20 @@ impl<'y> Words<'y> {
         let word = NonNull::from(self.at(word)).cast::<AtomicU32>();
         // SAFETY: half of a word that is there; it is accessed through this function alone.
         unsafe { word.as_ref() }
+    }
+
+    /// Four words as what is counted of a lock.
+    ///
+    /// # Panics
+    ///
+    /// Where there are no such words.
+    #[inline(always)]
+    pub(crate) fn lock_counters(self, word: usize) -> &'y LockCounters {
+        const { assert!(size_of::<LockCounters>() == 4 * size_of::<AtomicU64>()) };
+        const { assert!(align_of::<LockCounters>() == align_of::<AtomicU64>()) };
+        let words = self.part(word, 4);
+        // SAFETY: the counters are four atomics in C's order, and four words are there; any value of them is valid.
+        unsafe { words.base.cast::<LockCounters>().as_ref() }
     }
 
     /// A part of the words.
@@ -111,4 +125,13 @@ pub(crate) fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, 
     // SAFETY: inside the frame, which is mapped; nobody else is there (caller), and `bytes` is no frame of the yard.
     unsafe { base.add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     true
+}
+
+/// Lets `use_of` at the bytes of one frame, which the caller has for himself. `None` where nothing is behind it.
+#[inline]
+pub(crate) fn with_bytes<P: Platform, R>(yard: &Yard<P>, pfn: Pfn, use_of: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+    let bytes = yard.geometry().page_size().0 as usize;
+    let base = NonNull::slice_from_raw_parts(yard.platform().frame_bytes(pfn)?, bytes);
+    // SAFETY: the frame is mapped, and nobody else is at its bytes while this runs (caller).
+    Some(use_of(unsafe { &mut *base.as_ptr() }))
 }

@@ -1,0 +1,219 @@
+//! The tree of areas against a plain map of pages.
+
+use std::collections::BTreeMap;
+
+use frameyard::{ByteSize, PhysAddr};
+use proptest::prelude::*;
+
+use super::{HugeAdvice, MapKind};
+use crate::address::{PageLevel, VirtAddr, VirtRange};
+use crate::objects::ObjectKind;
+use crate::space::SpaceRef;
+use crate::test_yard::{TestPlatform, TestYard};
+use crate::{Vm, VmConfig};
+
+const PAGE: u64 = 4096;
+const BASE: u64 = VirtAddr::LOWEST.0;
+const PAGES: u64 = 256;
+
+#[derive(Clone, Copy, Debug)]
+enum Action {
+    Insert { page: u64, pages: u64, kind: MapKind },
+    Remove { page: u64, pages: u64 },
+    Find { page: u64 },
+    Gap { pages: u64, align: u64 },
+}
+
+fn kinds() -> impl Strategy<Value = MapKind> {
+    prop_oneof![
+        4 => Just(MapKind::Anonymous { huge: HugeAdvice::Default }),
+        1 => Just(MapKind::Anonymous { huge: HugeAdvice::Never }),
+        1 => (0..1000u64).prop_map(|frame| MapKind::Device { first: PhysAddr(frame * PAGE), page: PageLevel::Small }),
+    ]
+}
+
+fn actions() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        4 => (0..PAGES, 1..12u64, kinds()).prop_map(|(page, pages, kind)| Action::Insert { page, pages, kind }),
+        3 => (0..PAGES, 1..20u64).prop_map(|(page, pages)| Action::Remove { page, pages }),
+        1 => (0..PAGES).prop_map(|page| Action::Find { page }),
+        1 => (1..16u64, 0..5u32).prop_map(|(pages, shift)| Action::Gap { pages, align: 1 << shift }),
+    ]
+}
+
+fn range(page: u64, pages: u64) -> VirtRange {
+    VirtRange::new(VirtAddr(BASE + page * PAGE), ByteSize(pages * PAGE)).unwrap()
+}
+
+/// What each page shows.
+#[derive(Default)]
+struct Model(BTreeMap<u64, MapKind>);
+
+impl Model {
+    fn areas(&self) -> Vec<(VirtRange, MapKind)> {
+        let mut areas: Vec<(VirtRange, MapKind)> = Vec::new();
+        for (page, kind) in &self.0 {
+            let this = range(*page, 1);
+            match areas.last_mut() {
+                Some((last, of))
+                    if last.end == this.start && of.advanced(last.size()) == *kind && self.joins(*page) =>
+                {
+                    last.end = this.end;
+                }
+                _ => areas.push((this, *kind)),
+            }
+        }
+        areas
+    }
+
+    /// Pages of devices are one area only where they were mapped at once, which their physical addresses tell here: each
+    /// mapping begins elsewhere.
+    fn joins(&self, page: u64) -> bool {
+        page > 0 && self.0.contains_key(&(page - 1))
+    }
+
+    /// The highest place, by looking at all of them.
+    fn gap(&self, pages: u64, align: u64, room: u64) -> Option<u64> {
+        let fits = |first: u64| {
+            (BASE / PAGE + first).is_multiple_of(align)
+                && (first..first + pages).all(|page| !self.0.contains_key(&page))
+        };
+        (0..=room.checked_sub(pages)?).rev().find(|first| fits(*first))
+    }
+}
+
+fn run(space: SpaceRef<'_, TestPlatform>, actions: &[Action]) {
+    let mut model = Model::default();
+    let mut device = 0;
+    for action in actions.iter().copied() {
+        match action {
+            Action::Insert { page, pages, kind } => {
+                let asked = range(page, pages);
+                if (page..page + pages).any(|page| model.0.contains_key(&page)) {
+                    assert!(space.areas_in(asked).next().is_some());
+                    continue;
+                }
+                assert_eq!(space.areas_in(asked).count(), 0);
+                assert_eq!(space.first_hole(asked), Some(asked));
+                device += 1;
+                let kind = match kind {
+                    MapKind::Device { page, .. } => MapKind::Device { first: PhysAddr(device << 32), page },
+                    anonymous @ MapKind::Anonymous { .. } => anonymous,
+                };
+                let area = space.insert_area(asked, kind).unwrap();
+                assert!(area.range.covers(asked));
+                model.0.extend((0..pages).map(|at| (page + at, kind.advanced(ByteSize(at * PAGE)))));
+            }
+            Action::Remove { page, pages } => {
+                let asked = range(page, pages);
+                let hole = (page..page + pages).find(|page| !model.0.contains_key(page));
+                assert_eq!(space.first_hole(asked).map(|hole| hole.start), hole.map(|page| range(page, 1).start));
+                if hole.is_none() {
+                    let spare = space.spare_for_removal(asked).unwrap();
+                    space.remove_areas(asked, spare);
+                    (page..page + pages).for_each(|page| drop(model.0.remove(&page)));
+                }
+            }
+            Action::Find { page } => {
+                let addr = range(page, 1).start;
+                let found = space.find_area(addr);
+                let shown = found.map(|area| area.kind.advanced(ByteSize(addr.0 - area.range.start.0)));
+                assert_eq!(shown, model.0.get(&page).copied());
+            }
+            Action::Gap { pages, align } => check_gap(space, &model, pages, align),
+        }
+        let areas: Vec<_> = space.areas_in(range(0, 2 * PAGES)).map(|area| (area.range, area.kind)).collect();
+        assert_eq!(areas, model.areas());
+        assert_eq!(space.validate_areas(), Ok(areas.len() as u64));
+    }
+}
+
+/// Asks for a gap while a wall stands above all that the model knows, so that it has to be between.
+fn check_gap(space: SpaceRef<'_, TestPlatform>, model: &Model, pages: u64, align: u64) {
+    let room = PAGES + 12;
+    let wall = VirtRange { start: range(room, 1).start, end: VirtAddr::END };
+    space.insert_area(wall, MapKind::Device { first: PhysAddr(0), page: PageLevel::Small }).unwrap();
+    let found = space.find_gap(ByteSize(pages * PAGE), ByteSize(align * PAGE));
+    let found = found.map(|gap| (gap.start.0 - BASE) / PAGE);
+    let best = model.gap(pages, align, room);
+    match (found, best) {
+        // What leaves room for any alignment is preferred to what happens to be aligned.
+        (Some(found), Some(best)) => {
+            assert!(found <= best && model.gap(pages, align, found + pages) == Some(found), "{found} for {best}");
+            assert!(align > 1 || found == best);
+        }
+        (found, best) => assert_eq!(found, best),
+    }
+    space.remove_areas(wall, None);
+}
+
+fn in_a_space(check: impl FnOnce(Vm<'_, TestPlatform>, SpaceRef<'_, TestPlatform>)) {
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let id = vm.new_object(ObjectKind::Space).unwrap();
+    let space = SpaceRef::new(vm, id);
+    check(vm, space);
+    space.clear_areas();
+    assert_eq!(vm.live_objects(ObjectKind::Area), 0);
+    vm.delete_object(ObjectKind::Space, id);
+    vm.destroy().unwrap();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_tree_of_areas_is_a_map_of_pages(actions in prop::collection::vec(actions(), 1..120)) {
+        in_a_space(|_, space| run(space, &actions));
+    }
+}
+
+#[test]
+fn many_areas_make_a_shallow_tree() {
+    in_a_space(|_, space| {
+        let kind = MapKind::Anonymous { huge: HugeAdvice::Default };
+        for page in 0..4096 {
+            space.insert_area(range(2 * page, 1), kind).unwrap();
+        }
+        assert_eq!(space.validate_areas(), Ok(4096));
+        let height = super::tree::height(space.areas().root());
+        assert!((12..=17).contains(&height), "1.44 log2(4096) levels at most, not {height}");
+        for page in (0..4096).step_by(2) {
+            space.remove_areas(range(2 * page, 1), None);
+        }
+        assert_eq!(space.validate_areas(), Ok(2048));
+        let inner = space.find_gap(ByteSize(3 * PAGE), ByteSize(PAGE)).unwrap();
+        assert_eq!(inner.end, VirtAddr::END, "the highest gap is behind the last area");
+    });
+}
+
+#[test]
+fn an_area_that_grows_or_shrinks_needs_no_further_object() {
+    in_a_space(|vm, space| {
+        let kind = MapKind::Anonymous { huge: HugeAdvice::Default };
+        space.insert_area(range(10, 10), kind).unwrap();
+        space.insert_area(range(30, 10), kind).unwrap();
+        space.insert_area(range(20, 10), kind).unwrap();
+        assert_eq!(vm.live_objects(ObjectKind::Area), 1, "three areas are one");
+        assert_eq!(space.find_area(range(15, 1).start).unwrap().range, range(10, 30));
+        assert!(space.spare_for_removal(range(10, 5)).unwrap().is_none());
+        space.remove_areas(range(10, 5), None);
+        assert!(space.spare_for_removal(range(35, 5)).unwrap().is_none());
+        space.remove_areas(range(35, 5), None);
+        assert_eq!(vm.live_objects(ObjectKind::Area), 1);
+        assert_eq!(space.find_area(range(15, 1).start).unwrap().range, range(15, 20));
+        assert_eq!(space.validate_areas(), Ok(1));
+    });
+}
+
+#[test]
+fn what_was_found_last_is_forgotten_with_its_area() {
+    in_a_space(|_, space| {
+        let kind = MapKind::Anonymous { huge: HugeAdvice::Default };
+        space.insert_area(range(1, 4), kind).unwrap();
+        assert!(space.find_area(range(2, 1).start).is_some());
+        space.remove_areas(range(1, 4), None);
+        assert_eq!(space.find_area(range(2, 1).start), None);
+        space.validate_areas().unwrap();
+    });
+}

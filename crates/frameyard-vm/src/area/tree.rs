@@ -1,0 +1,261 @@
+//! The tree of a space's areas: by address, balanced as an AVL tree, each subtree knowing the largest gap in it.
+//!
+//! Heights of the two subtrees of an area differ by at most one, so a tree of n areas has at most 1.44 log₂ n levels, and
+//! no function here calls itself deeper. `FIRST`, `LAST` and `GAP` of a subtree follow from its own area and the same words
+//! of its two parts, so only the path to what has changed is written again.
+
+use core::cmp::Ordering::{Equal, Greater, Less};
+
+use frameyard::Platform;
+use frameyard::sync::{AtomicU64, Ordering};
+
+use super::{AreaWord, Node};
+use crate::address::{VirtAddr, VirtRange};
+use crate::objects::{ObjectId, ObjectKind};
+use crate::vm::Vm;
+
+/// The tree whose root a word names. Read under the map lock, changed while it is held for writing.
+pub(super) struct AreaTree<'y, P: Platform> {
+    pub(super) vm: Vm<'y, P>,
+    pub(super) root: &'y AtomicU64,
+}
+
+impl<P: Platform> Clone for AreaTree<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P: Platform> Copy for AreaTree<'_, P> {}
+
+impl<'y, P: Platform> AreaTree<'y, P> {
+    /// The area of an id.
+    #[inline(always)]
+    pub(super) fn node(self, id: ObjectId) -> Node<'y> {
+        Node { id, words: self.vm.object(ObjectKind::Area, id) }
+    }
+
+    /// The area that a word names.
+    #[inline(always)]
+    fn named(self, word: u64) -> Option<Node<'y>> {
+        ObjectId::from_bits(word).some().map(|id| self.node(id))
+    }
+
+    #[inline(always)]
+    pub(super) fn root(self) -> Option<Node<'y>> {
+        self.named(self.root.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn set_root(self, root: Option<Node<'y>>) {
+        self.root.store(name(root), Ordering::Relaxed);
+    }
+
+    #[inline(always)]
+    pub(super) fn left(self, node: Node<'y>) -> Option<Node<'y>> {
+        self.named(node.get(AreaWord::LEFT))
+    }
+
+    #[inline(always)]
+    pub(super) fn right(self, node: Node<'y>) -> Option<Node<'y>> {
+        self.named(node.get(AreaWord::RIGHT))
+    }
+
+    /// The lowest area that ends behind an address: the one that covers it, or the next.
+    pub(super) fn first_ending_after(self, addr: VirtAddr) -> Option<Node<'y>> {
+        let (mut at, mut best) = (self.root(), None);
+        while let Some(node) = at {
+            if node.get(AreaWord::END) > addr.0 {
+                best = Some(node);
+                if node.get(AreaWord::START) <= addr.0 {
+                    break;
+                }
+                at = self.left(node);
+            } else {
+                at = self.right(node);
+            }
+        }
+        best
+    }
+
+    /// The highest area that begins before an address.
+    pub(super) fn last_starting_before(self, addr: VirtAddr) -> Option<Node<'y>> {
+        let (mut at, mut best) = (self.root(), None);
+        while let Some(node) = at {
+            if node.get(AreaWord::START) < addr.0 {
+                best = Some(node);
+                at = self.right(node);
+            } else {
+                at = self.left(node);
+            }
+        }
+        best
+    }
+
+    /// Puts an area into the tree whose borders are written and that overlaps none.
+    pub(super) fn insert(self, new: Node<'y>) {
+        self.set_root(Some(self.inserted(self.root(), new)));
+    }
+
+    fn inserted(self, root: Option<Node<'y>>, new: Node<'y>) -> Node<'y> {
+        let Some(node) = root else {
+            new.set(AreaWord::LEFT, 0);
+            new.set(AreaWord::RIGHT, 0);
+            self.sum_up(new);
+            return new;
+        };
+        let side = if new.range().start < node.range().start { AreaWord::LEFT } else { AreaWord::RIGHT };
+        let below = self.inserted(self.named(node.get(side)), new);
+        node.set(side, name(Some(below)));
+        self.balanced(node)
+    }
+
+    /// Takes an area out of the tree.
+    pub(super) fn remove(self, node: Node<'y>) {
+        self.set_root(self.removed(self.root(), node.range().start));
+    }
+
+    fn removed(self, root: Option<Node<'y>>, start: VirtAddr) -> Option<Node<'y>> {
+        let node = root?;
+        let side = match start.cmp(&node.range().start) {
+            Less => AreaWord::LEFT,
+            Greater => AreaWord::RIGHT,
+            Equal => return self.joined(self.left(node), self.right(node)),
+        };
+        let below = self.removed(self.named(node.get(side)), start);
+        node.set(side, name(below));
+        Some(self.balanced(node))
+    }
+
+    /// One tree of the two that were below an area.
+    fn joined(self, left: Option<Node<'y>>, right: Option<Node<'y>>) -> Option<Node<'y>> {
+        let Some(right) = right else { return left };
+        let (first, rest) = self.without_first(right);
+        first.set(AreaWord::LEFT, name(left));
+        first.set(AreaWord::RIGHT, name(rest));
+        Some(self.balanced(first))
+    }
+
+    /// The first area of a tree, and the rest of it.
+    fn without_first(self, root: Node<'y>) -> (Node<'y>, Option<Node<'y>>) {
+        let Some(left) = self.left(root) else { return (root, self.right(root)) };
+        let (first, rest) = self.without_first(left);
+        root.set(AreaWord::LEFT, name(rest));
+        (first, Some(self.balanced(root)))
+    }
+
+    /// Tells the tree that an area which begins there now has other borders than before, in the same gap.
+    pub(super) fn borders_changed(self, start: VirtAddr) {
+        self.sum_up_to(self.root(), start);
+    }
+
+    fn sum_up_to(self, root: Option<Node<'y>>, start: VirtAddr) {
+        let Some(node) = root else { return };
+        match start.cmp(&node.range().start) {
+            Less => self.sum_up_to(self.left(node), start),
+            Greater => self.sum_up_to(self.right(node), start),
+            Equal => {}
+        }
+        self.sum_up(node);
+    }
+
+    /// Takes all areas out of the tree, each given to `each` when nothing leads to it any more.
+    pub(super) fn clear(self, mut each: impl FnMut(Node<'y>)) {
+        let root = self.root();
+        self.set_root(None);
+        self.cleared(root, &mut each);
+    }
+
+    fn cleared(self, root: Option<Node<'y>>, each: &mut impl FnMut(Node<'y>)) {
+        let Some(node) = root else { return };
+        self.cleared(self.left(node), each);
+        self.cleared(self.right(node), each);
+        each(node);
+    }
+
+    /// Writes what an area knows of its subtree.
+    fn sum_up(self, node: Node<'y>) {
+        let sums = self.sums(node);
+        node.set(AreaWord::HEIGHT, sums.height);
+        node.set(AreaWord::FIRST, sums.range.start.0);
+        node.set(AreaWord::LAST, sums.range.end.0);
+        node.set(AreaWord::GAP, sums.gap);
+    }
+
+    /// What an area has to know of its subtree, by its own borders and what the areas below it know.
+    pub(super) fn sums(self, node: Node<'y>) -> Sums {
+        let (left, right) = (self.left(node), self.right(node));
+        let mut range = node.range();
+        let mut gap = 0;
+        if let Some(left) = left {
+            gap = left.get(AreaWord::GAP).max(range.start.0.saturating_sub(left.get(AreaWord::LAST)));
+            range.start = VirtAddr(left.get(AreaWord::FIRST));
+        }
+        if let Some(right) = right {
+            let between = right.get(AreaWord::FIRST).saturating_sub(range.end.0);
+            gap = gap.max(right.get(AreaWord::GAP)).max(between);
+            range.end = VirtAddr(right.get(AreaWord::LAST));
+        }
+        Sums { height: 1 + height(left).max(height(right)), range, gap }
+    }
+
+    /// Sums up an area whose subtrees are balanced and differ by at most two levels, and turns it where they differ by two;
+    /// what stands there now.
+    fn balanced(self, node: Node<'y>) -> Node<'y> {
+        let (left, right) = (self.left(node), self.right(node));
+        if height(left) > height(right) + 1 {
+            return self.turned(node, AreaWord::LEFT, AreaWord::RIGHT);
+        }
+        if height(right) > height(left) + 1 {
+            return self.turned(node, AreaWord::RIGHT, AreaWord::LEFT);
+        }
+        self.sum_up(node);
+        node
+    }
+
+    /// Turns an area whose subtree at `high` is two levels higher than that at `low`.
+    fn turned(self, node: Node<'y>, high: usize, low: usize) -> Node<'y> {
+        let Some(mut below) = self.named(node.get(high)) else { return node };
+        let inner = self.named(below.get(low));
+        if height(inner) > height(self.named(below.get(high))) {
+            below = self.lifted(below, low, high);
+            node.set(high, name(Some(below)));
+        }
+        self.lifted(node, high, low)
+    }
+
+    /// Lifts what is below an area, at `high`, to its place; the area goes below it, at `low`.
+    fn lifted(self, node: Node<'y>, high: usize, low: usize) -> Node<'y> {
+        let Some(top) = self.named(node.get(high)) else { return node };
+        node.set(high, top.get(low));
+        self.sum_up(node);
+        top.set(low, name(Some(node)));
+        self.sum_up(top);
+        top
+    }
+}
+
+/// What an area knows of its subtree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Sums {
+    pub(super) height: u64,
+    pub(super) range: VirtRange,
+    pub(super) gap: u64,
+}
+
+impl Sums {
+    /// As the area's words have it.
+    pub(super) fn kept(node: Node<'_>) -> Self {
+        let range = VirtRange { start: VirtAddr(node.get(AreaWord::FIRST)), end: VirtAddr(node.get(AreaWord::LAST)) };
+        Self { height: node.get(AreaWord::HEIGHT), range, gap: node.get(AreaWord::GAP) }
+    }
+}
+
+#[inline(always)]
+pub(super) fn height(node: Option<Node<'_>>) -> u64 {
+    node.map_or(0, |node| node.get(AreaWord::HEIGHT))
+}
+
+#[inline(always)]
+fn name(node: Option<Node<'_>>) -> u64 {
+    node.map_or(0, |node| node.id.bits())
+}

@@ -1,0 +1,76 @@
+//! Recounting the tree of a space's areas.
+
+use frameyard::Platform;
+use frameyard::sync::Ordering;
+
+use super::tree::{AreaTree, Sums, height};
+use super::{MapKind, Node, SpaceRef, SpaceWord, merge};
+use crate::address::{VirtAddr, VirtRange};
+use crate::error::VmValidateError;
+use crate::objects::ObjectId;
+
+/// What has been seen of a tree so far, lowest area first.
+struct Seen {
+    areas: u64,
+    bytes: u64,
+    /// Where the last one ended, and what it was.
+    last: Option<(VirtAddr, MapKind)>,
+    knows_last_found: bool,
+    last_found: ObjectId,
+}
+
+impl<P: Platform> SpaceRef<'_, P> {
+    /// Recounts the areas of a space at rest: in order, apart, inside what can be mapped, merged where they are alike, the
+    /// tree balanced, what each knows of its subtree right. Returns how many there are.
+    pub(crate) fn validate_areas(&self) -> Result<u64, VmValidateError> {
+        let get = |word| self.word(word).load(Ordering::Relaxed);
+        let last_found = ObjectId::from_bits(get(SpaceWord::LAST_FOUND));
+        let mut seen = Seen { areas: 0, bytes: 0, last: None, knows_last_found: false, last_found };
+        if let Some(root) = self.areas().root() {
+            check(self.areas(), root, &mut seen)?;
+        }
+        let counts = [
+            ("areas of a space", get(SpaceWord::AREA_COUNT), seen.areas),
+            ("mapped bytes of a space", get(SpaceWord::MAPPED_BYTES), seen.bytes),
+        ];
+        if let Some((what, kept, found)) = counts.into_iter().find(|(_, kept, found)| kept != found) {
+            return Err(VmValidateError::Count { what, kept, found });
+        }
+        if last_found.some().is_some() && !seen.knows_last_found {
+            return Err(VmValidateError::Count { what: "the area found last is one of the space", kept: 1, found: 0 });
+        }
+        Ok(seen.areas)
+    }
+}
+
+fn check<'y, P: Platform>(tree: AreaTree<'y, P>, node: Node<'y>, seen: &mut Seen) -> Result<(), VmValidateError> {
+    let (left, right) = (tree.left(node), tree.right(node));
+    if let Some(left) = left {
+        check(tree, left, seen)?;
+    }
+    let (range, kind) = (node.range(), node.kind());
+    let wrong = |what| VmValidateError::Addresses { start: range.start.0, end: range.end.0, what };
+    let whole = VirtRange { start: VirtAddr::LOWEST, end: VirtAddr::END };
+    if range.is_empty() || !whole.covers(range) || !range.is_aligned(kind.page_size()) {
+        return Err(wrong("no range that can be an area"));
+    }
+    if let Some((end, below)) = seen.last {
+        if end > range.start {
+            return Err(wrong("the area below reaches into it"));
+        }
+        if end == range.start && merge(below, kind) {
+            return Err(wrong("the area below is alike and not merged with it"));
+        }
+    }
+    seen.last = Some((range.end, kind));
+    seen.areas += 1;
+    seen.bytes += range.size().0;
+    seen.knows_last_found |= node.id == seen.last_found;
+    if height(left).abs_diff(height(right)) > 1 {
+        return Err(wrong("the tree is not balanced at this area"));
+    }
+    if Sums::kept(node) != tree.sums(node) {
+        return Err(wrong("the area does not know what is below it in the tree"));
+    }
+    right.map_or(Ok(()), |right| check(tree, right, seen))
+}

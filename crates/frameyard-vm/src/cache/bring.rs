@@ -1,0 +1,243 @@
+//! Pages come into the tree: looked up, made and filled; the one that is asked for, and those ahead of it.
+
+use frameyard::{Adoption, Counts, Gfp, Order, Platform};
+
+use super::error::FileError;
+use super::file::FileRef;
+use super::page_lock::{LockedPage, PageUse};
+use super::readahead::{Cause, MAX_WINDOW, Stream, Window};
+use super::tree::{Inserted, Spare};
+use crate::counters::VmCounter;
+use crate::error::VmError;
+use crate::inject::Step;
+use crate::page::{Flags, PageKind, owner_word};
+use crate::words;
+
+/// Which pages may come into the tree.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Limit {
+    /// Those that the file has.
+    Size,
+    /// Any: the caller has the size's lock, and makes the file longer.
+    None,
+}
+
+/// A place in the tree that somebody wanted a page at.
+enum Place<'y, P: Platform> {
+    /// The caller's page is there now: locked, and not up to date.
+    Made(LockedPage<'y, P>),
+    /// There is a page already.
+    Taken(PageUse<'y, P>),
+    /// It is behind the end of the file.
+    Behind,
+}
+
+const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
+/// Nobody waits for these pages (the kernel's `readahead_gfp_mask`).
+const GFP_AHEAD: Gfp = GFP.union(Gfp::NORETRY).union(Gfp::NOWARN);
+
+impl<'y, P: Platform> FileRef<'y, P> {
+    /// How many pages a file of that size has.
+    pub(super) fn pages_of(&self, size: u64) -> u64 {
+        size.div_ceil(self.vm().yard().geometry().page_size().0)
+    }
+
+    /// The page with that number, if it is there.
+    pub(super) fn lookup(&self, index: u64) -> Option<PageUse<'y, P>> {
+        let tree = self.lock();
+        let page = self.vm().page(tree.find(index)?);
+        // The tree's reference cannot go away under the lock.
+        page.get();
+        drop(tree);
+        Some(PageUse::of(self.vm(), page))
+    }
+
+    /// Puts a new page into the tree, locked and not up to date, where there is none.
+    fn make(&self, index: u64, gfp: Gfp, limit: Limit) -> Result<Place<'y, P>, VmError> {
+        let vm = self.vm();
+        let pfn = vm.alloc_frames(Order::ZERO, gfp, Step::AllocatePage)?;
+        let owner = owner_word(PageKind::Cache, self.object(), Flags::LOCKED);
+        let counts = Counts { references: 1, mappings: 0 };
+        vm.yard().adopt(pfn, Order::ZERO, Adoption { counts, owner, index })?;
+        let page = vm.page(pfn);
+        // Its only user, unless it gets into the tree.
+        let used = PageUse::of(vm, page);
+        let mut spare = Spare::new(vm);
+        loop {
+            let mut tree = self.lock();
+            if limit == Limit::Size && index >= self.pages_of(tree.size()) {
+                return Ok(Place::Behind);
+            }
+            match tree.insert(index, pfn, &mut spare) {
+                Inserted::Done => {
+                    // The tree's reference, and that of the batch that it goes through.
+                    page.get();
+                    page.get();
+                    break;
+                }
+                Inserted::Occupied(found) => {
+                    let found = vm.page(found);
+                    found.get();
+                    drop(tree);
+                    return Ok(Place::Taken(PageUse::of(vm, found)));
+                }
+                Inserted::Lacking(nodes) => {
+                    drop(tree);
+                    spare.fill(nodes)?;
+                }
+            }
+        }
+        vm.lru_add(page);
+        vm.count(VmCounter::PgcacheAdd, 1);
+        used.forget();
+        Ok(Place::Made(LockedPage::made(vm, page)))
+    }
+
+    /// Sees to it that a locked page is up to date. Where the store fails, the page is out of the file.
+    pub(super) fn fill(&self, page: &LockedPage<'y, P>) -> Result<(), FileError> {
+        if page.is(Flags::UPTODATE) {
+            return Ok(());
+        }
+        let (vm, index, pfn) = (self.vm(), page.page().index(), page.page().pfn());
+        let filled = words::with_bytes(vm.yard(), pfn, |bytes| vm.store().fill(self.key(), index, 0, bytes));
+        match filled {
+            Some(Ok(())) => {
+                page.set(Flags::UPTODATE);
+                Ok(())
+            }
+            Some(Err(problem)) => {
+                self.take_out(page);
+                Err(problem.into())
+            }
+            None => {
+                self.take_out(page);
+                Err(VmError::NoFrameBytes(pfn).into())
+            }
+        }
+    }
+
+    /// Takes a locked page out of the tree, dirty or not.
+    pub(super) fn take_out(&self, page: &LockedPage<'y, P>) {
+        let page = page.page();
+        let mut tree = self.lock();
+        let removed = tree.remove(page.index());
+        debug_assert_eq!(removed, Some(page.pfn()), "a locked page that was not taken out is in the tree");
+        drop(tree);
+        page.set_owner_bits(Flags::TRUNCATED);
+        // The tree's reference; the caller has another.
+        let put = page.put();
+        debug_assert!(put.is_ok_and(|left| left > 0), "{put:?}");
+    }
+
+    /// Locks a page that is or was in the tree; `None` where it is there no more.
+    pub(super) fn lock_page(&self, used: PageUse<'y, P>) -> Result<Option<LockedPage<'y, P>>, VmError> {
+        let locked = used.lock()?;
+        Ok(if locked.is(Flags::TRUNCATED) { None } else { Some(locked) })
+    }
+
+    /// The page with that number for whoever writes to it, locked, up to date or not; `None` where it was taken out just
+    /// now or is behind the end of the file: look again.
+    pub(super) fn page_to_write(&self, index: u64, limit: Limit) -> Result<Option<LockedPage<'y, P>>, FileError> {
+        let vm = self.vm();
+        if let Some(used) = self.lookup(index) {
+            vm.count(VmCounter::PgcacheHit, 1);
+            return Ok(self.lock_page(used)?);
+        }
+        vm.count(VmCounter::PgcacheMiss, 1);
+        match self.make(index, GFP, limit)? {
+            Place::Made(page) => Ok(Some(page)),
+            Place::Taken(used) => Ok(self.lock_page(used)?),
+            Place::Behind => Ok(None),
+        }
+    }
+
+    /// The page with that number, the first of `asked`, for whoever reads it: locked and up to date. `None` as for
+    /// [`page_to_write`](Self::page_to_write).
+    pub(super) fn page_to_read(
+        &self,
+        index: u64,
+        asked: u64,
+        stream: &Stream,
+    ) -> Result<Option<LockedPage<'y, P>>, FileError> {
+        let vm = self.vm();
+        let used = match self.lookup(index) {
+            Some(used) => {
+                vm.count(VmCounter::PgcacheHit, 1);
+                self.read_on(&used, asked, stream);
+                used
+            }
+            None => {
+                vm.count(VmCounter::PgcacheMiss, 1);
+                let window = stream.plan(index, asked, Cause::Miss);
+                let page = match self.make(index, GFP, Limit::Size)? {
+                    Place::Made(page) => page,
+                    Place::Taken(used) => return self.up_to_date(used),
+                    Place::Behind => return Ok(None),
+                };
+                self.fill(&page)?;
+                if window.pages <= 1 {
+                    return Ok(Some(page));
+                }
+                // Others may have the page while the rest of the window comes in.
+                let used = page.unlock();
+                self.bring(window, index);
+                used
+            }
+        };
+        self.up_to_date(used)
+    }
+
+    fn up_to_date(&self, used: PageUse<'y, P>) -> Result<Option<LockedPage<'y, P>>, FileError> {
+        let Some(page) = self.lock_page(used)? else { return Ok(None) };
+        self.fill(&page)?;
+        Ok(Some(page))
+    }
+
+    /// Brings the next window where this page is marked.
+    fn read_on(&self, used: &PageUse<'y, P>, asked: u64, stream: &Stream) {
+        let page = used.page();
+        let marked = |owner: u64| owner & Flags::READAHEAD != 0;
+        if !marked(page.owner()) || !marked(page.clear_owner_bits(Flags::READAHEAD)) {
+            return;
+        }
+        let index = page.index();
+        let hole = if stream.expects(index) {
+            Some(index + 1)
+        } else {
+            let tree = self.lock();
+            (index + 1..=index + MAX_WINDOW).find(|next| tree.find(*next).is_none())
+        };
+        // Where that many pages are there already, nothing is to be done before they are read.
+        let Some(hole) = hole else { return };
+        let window = stream.plan(index, asked, Cause::Mark(hole));
+        self.bring(window, index);
+    }
+
+    /// Brings the pages of a window that are not there, except one. Failures are silent: whoever wants such a page hears of
+    /// it then.
+    fn bring(&self, window: Window, except: u64) {
+        let vm = self.vm();
+        let end = window.end().min(self.pages_of(self.size()));
+        let mut brought = 0;
+        for index in (window.start..end).filter(|index| *index != except) {
+            let there = { self.lock().find(index).is_some() };
+            if there {
+                continue;
+            }
+            match self.make(index, GFP_AHEAD, Limit::Size) {
+                Ok(Place::Made(page)) => {
+                    if window.mark() == Some(index) {
+                        page.set(Flags::READAHEAD);
+                    }
+                    if self.fill(&page).is_err() {
+                        break;
+                    }
+                    brought += 1;
+                }
+                Ok(Place::Taken(_)) => {}
+                Ok(Place::Behind) | Err(_) => break,
+            }
+        }
+        vm.count(VmCounter::PgcacheReadahead, brought);
+    }
+}

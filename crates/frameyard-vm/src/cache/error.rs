@@ -1,0 +1,73 @@
+//! What can go wrong with a file.
+
+use core::fmt;
+
+use crate::error::VmError;
+use crate::store::StoreError;
+
+/// Why a file was not read, written, written back or cut.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FileError {
+    /// Memory, or somebody who does not come to an end.
+    Vm(VmError),
+    /// The store did not give or take a page.
+    Store(StoreError),
+    /// The bytes would end behind 2⁶⁴.
+    TooLarge {
+        /// Where they begin.
+        offset: u64,
+        /// How many they are.
+        bytes: u64,
+    },
+}
+
+impl fmt::Display for FileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Vm(error) => error.fmt(f),
+            Self::Store(error) => error.fmt(f),
+            Self::TooLarge { offset, bytes } => {
+                write!(f, "{bytes} bytes at {offset} of a file: they must end below 2^64")
+            }
+        }
+    }
+}
+
+impl core::error::Error for FileError {}
+
+impl From<VmError> for FileError {
+    fn from(error: VmError) -> Self {
+        Self::Vm(error)
+    }
+}
+
+impl From<StoreError> for FileError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// Why a page was not taken out of its file. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum DropProblem {
+    /// It is in no file any more, or never was.
+    Gone,
+    /// It has to be written back first.
+    Dirty,
+    /// Somebody uses it, or looks at it, just now.
+    Busy,
+}
+
+impl fmt::Display for DropProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Gone => "the page is in no file any more",
+            Self::Dirty => "the page has to be written back first",
+            Self::Busy => "somebody uses the page just now",
+        })
+    }
+}
+
+impl core::error::Error for DropProblem {}

@@ -1,0 +1,150 @@
+//! Pages leave their file: dropped where they are clean and unused, or cut away.
+
+use frameyard::{ByteSize, CountedPage, Counts, PageCount, Platform};
+
+use super::File;
+use super::error::{DropProblem, FileError};
+use super::file::{FileRef, Gathered};
+use super::page_lock::PageHeld;
+use super::tree::Which;
+use crate::error::VmError;
+use crate::page::{Flags, PageKind, object_of};
+use crate::vm::Vm;
+use crate::words;
+
+/// A page in its tree that the caller has a reference to, and nobody else.
+pub(super) const UNUSED: Counts = Counts { references: 2, mappings: 0 };
+
+impl<'y, P: Platform> FileRef<'y, P> {
+    /// Takes a locked page out of the tree if it is clean and nobody but the caller uses it. Then it has no references any
+    /// more, and is the caller's alone.
+    fn drop_unused(&self, page: CountedPage<'y, P>, held: PageHeld<'y, P>) -> Result<(), DropProblem> {
+        let owner = page.owner();
+        if owner & Flags::TRUNCATED != 0 {
+            return Err(DropProblem::Gone);
+        }
+        if owner & Flags::DIRTY != 0 {
+            return Err(DropProblem::Dirty);
+        }
+        let mut tree = self.lock();
+        if tree.find(page.index()) != Some(page.pfn()) {
+            return Err(DropProblem::Gone);
+        }
+        if !page.freeze(UNUSED) {
+            return Err(DropProblem::Busy);
+        }
+        tree.remove(page.index());
+        drop(tree);
+        page.set_owner_bits(Flags::TRUNCATED);
+        drop(held);
+        Ok(())
+    }
+}
+
+impl<P: Platform> File<'_, P> {
+    /// Drops all pages that are clean and in nobody's use just now: how many.
+    ///
+    /// After the kernel's `invalidate_mapping_pages`. Empties the CPUs' batches of used pages first.
+    pub fn drop_clean(&self) -> PageCount {
+        let vm = self.file.vm();
+        vm.lru_drain_all();
+        let mut gathered = Gathered::new(vm);
+        let (mut dropped, mut from) = (PageCount(0), 0);
+        while let Some((index, used)) = self.file.next_page(from, Which::Any) {
+            from = index + 1;
+            let Some(held) = PageHeld::try_lock(used.page()) else { continue };
+            if self.file.drop_unused(used.page(), held).is_ok() {
+                gathered.push(used.page().pfn());
+                used.forget();
+                dropped += PageCount(1);
+            }
+        }
+        dropped
+    }
+
+    /// Makes the file that long. Pages behind its end are dropped, dirty or not, and the store is told.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`]: somebody does not come to an end with a page that is to go, or the store failed. The size is set then
+    /// (unless somebody else was at work on it), but what is cut away may be seen again should the file grow.
+    pub fn truncate(&self, size: ByteSize) -> Result<(), FileError> {
+        let file = self.file;
+        let _sizing = file.lock_size()?;
+        let old = {
+            let mut tree = file.lock();
+            let old = tree.size();
+            tree.set_size(size.0);
+            old
+        };
+        if size.0 >= old {
+            return Ok(());
+        }
+        self.cut_pages(file.pages_of(size.0))?;
+        file.vm().store().truncate(file.key(), size)?;
+        self.restore_tail(size.0)
+    }
+
+    fn cut_pages(&self, first: u64) -> Result<(), VmError> {
+        let mut from = first;
+        while let Some((index, used)) = self.file.next_page(from, Which::Any) {
+            if let Some(page) = self.file.lock_page(used)? {
+                self.file.take_out(&page);
+            }
+            from = index + 1;
+        }
+        Ok(())
+    }
+
+    /// Gives the last page, where it is in memory, what the store has behind the new end.
+    fn restore_tail(&self, size: u64) -> Result<(), FileError> {
+        let (file, vm) = (self.file, self.file.vm());
+        let geometry = vm.yard().geometry();
+        let (index, from) = (size >> geometry.page_shift(), (size % geometry.page_size().0) as usize);
+        if from == 0 {
+            return Ok(());
+        }
+        let Some(used) = file.lookup(index) else { return Ok(()) };
+        let Some(page) = file.lock_page(used)? else { return Ok(()) };
+        if page.is(Flags::UPTODATE) {
+            let pfn = page.page().pfn();
+            let fill = |bytes: &mut [u8]| vm.store().fill(file.key(), index, from, &mut bytes[from..]);
+            let filled = words::with_bytes(vm.yard(), pfn, fill).ok_or(VmError::NoFrameBytes(pfn))?;
+            if filled.is_err() && !page.is(Flags::DIRTY) {
+                // Whoever wants the page fills all of it.
+                page.page().clear_owner_bits(Flags::UPTODATE);
+            }
+            filled?;
+        }
+        Ok(())
+    }
+}
+
+impl<'y, P: Platform> Vm<'y, P> {
+    /// The file that a page is in, with the caller as a user of it.
+    pub(super) fn file_of(&self, page: CountedPage<'y, P>) -> Option<FileRef<'y, P>> {
+        let owner = page.owner();
+        let object = object_of(owner).some()?;
+        if PageKind::of_word(owner) != Some(PageKind::Cache) || owner & Flags::TRUNCATED != 0 {
+            return None;
+        }
+        let file = FileRef::new(*self, object);
+        file.try_get_user().then_some(file)
+    }
+
+    /// Takes a page out of its file for reclaim. The caller has it isolated, with one reference. On success it has no
+    /// references any more and is the caller's, for [`free_unused`](Self::free_unused).
+    ///
+    /// # Errors
+    ///
+    /// [`DropProblem`]; the page is still isolated then.
+    pub(crate) fn drop_cache_page(&self, page: CountedPage<'y, P>) -> Result<(), DropProblem> {
+        let file = self.file_of(page).ok_or(DropProblem::Gone)?;
+        let dropped = match PageHeld::try_lock(page) {
+            Some(held) => file.drop_unused(page, held),
+            None => Err(DropProblem::Busy),
+        };
+        file.put_user();
+        dropped
+    }
+}

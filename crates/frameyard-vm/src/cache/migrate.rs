@@ -1,0 +1,85 @@
+//! Pages of files move to other frames.
+
+use frameyard::{Adoption, Block, Counts, MigrateMode, MigrateProblem, Order, Pfn, Platform};
+
+use super::evict::UNUSED;
+use super::file::FileRef;
+use super::page_lock::{PageHeld, PageUse};
+use crate::inject::Step;
+use crate::page::Flags;
+use crate::vm::Vm;
+use crate::words;
+
+impl<'y, P: Platform> Vm<'y, P> {
+    /// Moves an isolated page of a file to another frame, which is allocated and the caller's; afterwards it is the file's,
+    /// and the old frame the caller's, as if just allocated.
+    ///
+    /// # Errors
+    ///
+    /// [`MigrateProblem`]; nothing has changed then, but for the bytes of `to`.
+    pub(crate) fn migrate_cache(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
+        if from.order != Order::ZERO {
+            return Err(MigrateProblem::Unmovable);
+        }
+        let page = self.try_page(from.pfn).ok_or(MigrateProblem::Gone)?;
+        let file = self.file_of(page).ok_or(MigrateProblem::Gone)?;
+        let moved = file.migrate(from.pfn, to, mode);
+        // Perhaps the last user: after this the file's pages may be gone, the moved one included.
+        file.put_user();
+        moved
+    }
+}
+
+impl<'y, P: Platform> FileRef<'y, P> {
+    fn migrate(&self, from: Pfn, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
+        let vm = self.vm();
+        let page = vm.page(from);
+        let held = match mode {
+            MigrateMode::Async => PageHeld::try_lock(page),
+            MigrateMode::Sync => PageHeld::lock(vm, page).ok(),
+        };
+        let held = held.ok_or(MigrateProblem::Busy)?;
+        if page.owner() & Flags::TRUNCATED != 0 {
+            return Err(MigrateProblem::Gone);
+        }
+        let failed = |_| MigrateProblem::Failed;
+        vm.may_fail(Step::Freeze).map_err(failed)?;
+        if page.counts() != UNUSED {
+            return Err(MigrateProblem::Busy);
+        }
+        vm.may_fail(Step::Copy).map_err(failed)?;
+        // Nobody writes to it: that takes the page's lock.
+        if !words::copy(vm.yard(), from, to, Order::ZERO) {
+            return Err(MigrateProblem::Failed);
+        }
+        let index = page.index();
+        let mut tree = self.lock();
+        if tree.find(index) != Some(from) {
+            return Err(MigrateProblem::Gone);
+        }
+        if !page.freeze(UNUSED) {
+            return Err(MigrateProblem::Busy);
+        }
+        // Frozen: the flags stay as they are.
+        let owner = page.owner() & !(Flags::LOCKED | Flags::ISOLATED | Flags::LRU);
+        // The tree's reference and one for what is left to do here.
+        let counts = Counts { references: 2, mappings: 0 };
+        let adopted = vm.may_fail(Step::Thaw).map_err(failed).and_then(|()| {
+            let adoption = Adoption { counts, owner, index };
+            vm.yard().adopt(to, Order::ZERO, adoption).map_err(|_| MigrateProblem::Failed)
+        });
+        if let Err(problem) = adopted {
+            page.thaw(UNUSED);
+            return Err(problem);
+        }
+        tree.replace(index, to);
+        drop(tree);
+        held.forget();
+        let disowned = vm.yard().disown(from, Order::ZERO);
+        debug_assert!(disowned.is_ok(), "a frozen page is its freezer's: {disowned:?}");
+        let moved = PageUse::of(vm, vm.page(to));
+        vm.lru_put_back(moved.page());
+        drop(moved);
+        Ok(())
+    }
+}

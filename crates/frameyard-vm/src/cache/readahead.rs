@@ -1,0 +1,222 @@
+//! How many pages are brought ahead of their use: the windows of the kernel's `ondemand_readahead`.
+//!
+//! A window is a run of pages brought at once; the page with which its last part begins carries a mark. Reading a marked
+//! page brings the next window, so who reads on never waits. Windows grow while reading goes on in sequence, up to
+//! [`MAX_WINDOW`]; whoever reads here and there gets what he asks for.
+
+use frameyard::sync::{AtomicU64, Ordering};
+
+/// The most pages of a window: 128 KiB of 4 KiB pages.
+pub(super) const MAX_WINDOW: u64 = 32;
+
+/// Pages brought at once: `pages` of them from `start` on, the last `ahead` of them before anybody asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Window {
+    pub(super) start: u64,
+    pub(super) pages: u64,
+    pub(super) ahead: u64,
+}
+
+impl Window {
+    /// The page behind the window.
+    pub(super) fn end(self) -> u64 {
+        self.start.saturating_add(self.pages)
+    }
+
+    /// The page that is marked.
+    pub(super) fn mark(self) -> Option<u64> {
+        (self.ahead > 0).then(|| self.start + (self.pages - self.ahead))
+    }
+
+    /// Whether who reads this page reads on.
+    fn goes_on_at(self, index: u64) -> bool {
+        self.pages > 0 && (Some(index) == self.mark() || index == self.end())
+    }
+
+    /// The first window of a reader who asks for so many pages (the kernel's `get_init_ra_size`).
+    fn first(start: u64, asked: u64) -> Self {
+        let rounded = asked.min(MAX_WINDOW).next_power_of_two();
+        let pages = match rounded {
+            _ if rounded <= MAX_WINDOW / 32 => rounded * 4,
+            _ if rounded <= MAX_WINDOW / 4 => rounded * 2,
+            _ => MAX_WINDOW,
+        };
+        Self { start, pages, ahead: if pages > asked { pages - asked } else { pages } }
+    }
+
+    /// The size of the window that follows one of so many pages (the kernel's `get_next_ra_size`).
+    fn grown(pages: u64) -> u64 {
+        match pages {
+            0..2 => pages.max(1) * 4,
+            2..=16 => pages * 2,
+            _ => MAX_WINDOW,
+        }
+    }
+
+    /// The window that follows this one; all of it is ahead.
+    fn following(self) -> Self {
+        let pages = Self::grown(self.pages);
+        Self { start: self.end(), pages, ahead: pages }
+    }
+}
+
+/// Why pages are brought.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Cause {
+    /// A page is not there.
+    Miss,
+    /// A marked page was read; the first page behind it that is not there has this number.
+    Mark(u64),
+}
+
+/// What a handle remembers of how it was read. Hints alone: threads that share a handle may mix them up.
+#[derive(Debug)]
+pub(super) struct Stream {
+    start: AtomicU64,
+    pages: AtomicU64,
+    ahead: AtomicU64,
+    /// The page read last, plus one; 0 while there is none.
+    last: AtomicU64,
+    /// The same of the page written last.
+    written: AtomicU64,
+}
+
+impl Default for Stream {
+    fn default() -> Self {
+        let [start, pages, ahead, last, written] = [(); 5].map(|()| AtomicU64::new(0));
+        Self { start, pages, ahead, last, written }
+    }
+}
+
+impl Stream {
+    fn window(&self) -> Window {
+        let load = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        Window { start: load(&self.start), pages: load(&self.pages), ahead: load(&self.ahead) }
+    }
+
+    fn set_window(&self, window: Window) {
+        self.start.store(window.start, Ordering::Relaxed);
+        self.pages.store(window.pages, Ordering::Relaxed);
+        self.ahead.store(window.ahead, Ordering::Relaxed);
+    }
+
+    /// Notes that a page was read; whether another one was the last before it.
+    pub(super) fn read(&self, index: u64) -> bool {
+        Self::moved(&self.last, index)
+    }
+
+    /// The same for a page that was written.
+    pub(super) fn wrote(&self, index: u64) -> bool {
+        Self::moved(&self.written, index)
+    }
+
+    fn moved(word: &AtomicU64, index: u64) -> bool {
+        let last = index.wrapping_add(1);
+        if word.load(Ordering::Relaxed) == last {
+            return false;
+        }
+        word.store(last, Ordering::Relaxed);
+        true
+    }
+
+    /// Whether the window that follows is known for who reads this page.
+    pub(super) fn expects(&self, index: u64) -> bool {
+        self.window().goes_on_at(index)
+    }
+
+    /// The window to bring for page `index`, the first of `asked` pages that are wanted.
+    pub(super) fn plan(&self, index: u64, asked: u64, cause: Cause) -> Window {
+        let known = self.window();
+        let goes_on = known.goes_on_at(index);
+        let last = self.last.load(Ordering::Relaxed);
+        let in_sequence = index == last || index + 1 == last;
+        let window = match cause {
+            _ if index == 0 && cause == Cause::Miss => Window::first(index, asked),
+            _ if goes_on => known.following(),
+            Cause::Mark(hole) => {
+                // Whose mark this is is forgotten; what is there shows how far he got.
+                let pages = Window::grown((hole - index).saturating_add(asked).min(MAX_WINDOW));
+                Window { start: hole, pages, ahead: pages }
+            }
+            Cause::Miss if asked > MAX_WINDOW || in_sequence => Window::first(index, asked),
+            Cause::Miss => return Window { start: index, pages: asked.min(MAX_WINDOW), ahead: 0 },
+        };
+        // A miss at the mark of a window that was dropped since, or one whose end was never reached.
+        let window = match cause {
+            Cause::Miss if window.start > index => Window::first(index, asked),
+            _ => Self::merged(window, index),
+        };
+        self.set_window(window);
+        window
+    }
+
+    /// A window that is asked for at its own mark takes the next one along at once.
+    fn merged(window: Window, index: u64) -> Window {
+        if index != window.start || window.ahead != window.pages {
+            return window;
+        }
+        let next = Window::grown(window.pages);
+        let pages = (window.pages + next).min(MAX_WINDOW);
+        let ahead = if pages == MAX_WINDOW { MAX_WINDOW / 2 } else { next };
+        Window { pages, ahead, ..window }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn windows_of_a_sequential_reader_double_up_to_the_most() {
+        let stream = Stream::default();
+        let first = stream.plan(0, 1, Cause::Miss);
+        assert_eq!(first, Window { start: 0, pages: 4, ahead: 3 });
+        let mut at = first;
+        let mut sizes = vec![at.pages];
+        for _ in 0..5 {
+            let mark = at.mark().unwrap();
+            let next = stream.plan(mark, 1, Cause::Mark(at.end()));
+            assert_eq!(next.start, at.end(), "the next window begins where the last one ends");
+            sizes.push(next.pages);
+            at = next;
+        }
+        assert_eq!(sizes, [4, 8, 16, 32, 32, 32]);
+    }
+
+    #[test]
+    fn a_random_reader_gets_what_he_asks_for() {
+        let stream = Stream::default();
+        for (index, asked) in [(100, 1), (7, 2), (5000, 1), (60, 9)] {
+            assert!(stream.read(index + asked + 1000));
+            let window = stream.plan(index, asked, Cause::Miss);
+            assert_eq!(window, Window { start: index, pages: asked, ahead: 0 });
+            assert_eq!(window.mark(), None);
+        }
+    }
+
+    #[test]
+    fn a_reader_who_goes_on_from_anywhere_gets_a_window() {
+        let stream = Stream::default();
+        stream.read(99);
+        assert_eq!(stream.plan(100, 1, Cause::Miss), Window { start: 100, pages: 4, ahead: 3 });
+    }
+
+    #[test]
+    fn a_mark_of_another_reader_is_taken_up_behind_what_is_there() {
+        let stream = Stream::default();
+        let window = stream.plan(40, 1, Cause::Mark(48));
+        assert_eq!(window.start, 48);
+        assert_eq!(window.pages, 18, "twice the eight pages that are there and the one asked for");
+    }
+
+    #[test]
+    fn a_miss_always_brings_the_page_itself() {
+        let stream = Stream::default();
+        for index in [0, 1, 2, 3, 4, 8, 9, 8, 3, 0, 1, 100, 101, 103, 116, 115] {
+            let window = stream.plan(index, 1, Cause::Miss);
+            assert!((window.start..window.end()).contains(&index), "{window:?} for {index}");
+            assert!(window.pages <= MAX_WINDOW && window.ahead <= window.pages);
+            stream.read(index);
+        }
+    }
+}

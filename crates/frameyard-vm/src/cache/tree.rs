@@ -1,0 +1,401 @@
+//! The tree of a file's pages: nodes of 64 slots, as high as the highest page needs, under the file's lock.
+//!
+//! A node is an object of 72 words: 64 slots, a bit for each slot in use, a bit for each slot with a dirty page in or
+//! beneath it, the node's level and the number of the first page that it can lead to. Slots of level 0 hold links of
+//! frames, those above names of nodes.
+//!
+//! Holds while the lock is free: no node is empty; the topmost has more than its first slot in use, or level 0; bits say
+//! what the slots say; the file's counts of pages and dirty pages are those of level 0.
+//!
+//! Nodes come from [`Spare`], which is filled while the lock is not held.
+
+use frameyard::sync::{AtomicU64, Ordering};
+use frameyard::{FrameLink, Pfn, Platform};
+
+use super::file::{FileRef, FileWord};
+use crate::error::VmError;
+use crate::lock::Held;
+use crate::objects::{ObjectId, ObjectKind};
+use crate::vm::Vm;
+use crate::words::Words;
+
+/// Bits of a page's number that a node resolves.
+const BITS: u32 = 6;
+const SLOTS: usize = 1 << BITS;
+/// Nodes on the way to a page with the highest number there can be.
+pub(super) const MAX_HEIGHT: usize = u64::BITS.div_ceil(BITS) as usize;
+
+/// Words of a node, behind its slots.
+pub(super) const PRESENT: usize = SLOTS;
+pub(super) const DIRTY: usize = SLOTS + 1;
+pub(super) const LEVEL: usize = SLOTS + 2;
+pub(super) const BASE: usize = SLOTS + 3;
+
+/// Which pages are looked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Which {
+    Any,
+    Dirty,
+}
+
+/// What became of an insertion.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Inserted {
+    Done,
+    /// There is a page already.
+    Occupied(Pfn),
+    /// So many nodes are needed. Nothing has changed.
+    Lacking(usize),
+}
+
+/// Nodes that are in no tree yet; those left are deleted when dropped.
+pub(super) struct Spare<'y, P: Platform> {
+    vm: Vm<'y, P>,
+    ids: [ObjectId; 2 * MAX_HEIGHT],
+    len: usize,
+}
+
+impl<'y, P: Platform> Spare<'y, P> {
+    pub(super) fn new(vm: Vm<'y, P>) -> Self {
+        Self { vm, ids: [ObjectId::NONE; 2 * MAX_HEIGHT], len: 0 }
+    }
+
+    /// Makes nodes until there are so many. Allocates; no lock is held.
+    pub(super) fn fill(&mut self, wanted: usize) -> Result<(), VmError> {
+        while self.len < wanted {
+            self.ids[self.len] = self.vm.new_object(ObjectKind::CacheNode)?;
+            self.len += 1;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self) -> ObjectId {
+        self.len -= 1;
+        self.ids[self.len]
+    }
+}
+
+impl<P: Platform> Drop for Spare<'_, P> {
+    fn drop(&mut self) {
+        for id in &self.ids[..self.len] {
+            self.vm.delete_object(ObjectKind::CacheNode, *id);
+        }
+    }
+}
+
+#[inline(always)]
+const fn slot_at(index: u64, level: u32) -> usize {
+    (index >> (level * BITS)) as usize % SLOTS
+}
+
+/// Nodes on the way to a page with that number.
+pub(super) const fn height_for(index: u64) -> u64 {
+    let bits = u64::BITS - index.leading_zeros();
+    if bits == 0 { 1 } else { bits.div_ceil(BITS) as u64 }
+}
+
+/// The first page that a node of that level on the way to `index` can lead to.
+pub(super) fn base_of(index: u64, level: u32) -> u64 {
+    let span = (level + 1) * BITS;
+    index.checked_shr(span).map_or(0, |high| high << span)
+}
+
+#[inline(always)]
+fn load(word: &AtomicU64) -> u64 {
+    // Under the file's lock, like all that follows.
+    word.load(Ordering::Relaxed)
+}
+
+#[inline(always)]
+fn store(word: &AtomicU64, value: u64) {
+    word.store(value, Ordering::Relaxed);
+}
+
+fn set_bit(word: &AtomicU64, slot: usize) {
+    store(word, load(word) | 1 << slot);
+}
+
+fn clear_bit(word: &AtomicU64, slot: usize) {
+    store(word, load(word) & !(1 << slot));
+}
+
+/// A file's tree, and its lock, which is given back when dropped.
+pub(super) struct Tree<'y, P: Platform> {
+    file: FileRef<'y, P>,
+    _held: Held<'y, P>,
+}
+
+impl<'y, P: Platform> Tree<'y, P> {
+    pub(super) fn new(file: FileRef<'y, P>, held: Held<'y, P>) -> Self {
+        Self { file, _held: held }
+    }
+
+    pub(super) fn size(&self) -> u64 {
+        self.file.size()
+    }
+
+    pub(super) fn set_size(&mut self, size: u64) {
+        // Release: pairs with `FileRef::size`.
+        self.file.word(FileWord::Size).store(size, Ordering::Release);
+    }
+
+    #[inline(always)]
+    pub(super) fn height(&self) -> u64 {
+        load(self.file.word(FileWord::Height))
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.height() == 0
+    }
+
+    #[inline(always)]
+    pub(super) fn root(&self) -> ObjectId {
+        ObjectId::from_bits(load(self.file.word(FileWord::Root)))
+    }
+
+    #[inline(always)]
+    pub(super) fn node(&self, id: ObjectId) -> Words<'y> {
+        self.file.vm().object(ObjectKind::CacheNode, id)
+    }
+
+    fn frame(&self, slot: u64) -> Option<Pfn> {
+        self.file.vm().yard().linked(FrameLink::from_bits(slot as u32))
+    }
+
+    fn link(&self, pfn: Pfn) -> u64 {
+        u64::from(self.file.vm().yard().link(pfn).bits())
+    }
+
+    /// The node of level 0 that leads to a page.
+    #[inline]
+    fn leaf(&self, index: u64) -> Option<Words<'y>> {
+        let height = self.height();
+        if height_for(index) > height {
+            return None;
+        }
+        let mut node = self.node(self.root());
+        for level in (1..height as u32).rev() {
+            let child = ObjectId::from_bits(load(node.at(slot_at(index, level))));
+            node = self.node(child.some()?);
+        }
+        Some(node)
+    }
+
+    /// The frame of a page.
+    #[inline]
+    pub(super) fn find(&self, index: u64) -> Option<Pfn> {
+        self.frame(load(self.leaf(index)?.at(slot_at(index, 0))))
+    }
+
+    /// The first page from `from` on, and its number.
+    pub(super) fn next(&self, from: u64, which: Which) -> Option<(u64, Pfn)> {
+        let mut from = from;
+        let bits = if which == Which::Any { PRESENT } else { DIRTY };
+        // Each time round, the way goes one node to the right of a node that had nothing left: at most once a level.
+        'descent: loop {
+            let height = self.height();
+            if height_for(from) > height {
+                return None;
+            }
+            let (mut node, mut level) = (self.node(self.root()), height as u32 - 1);
+            loop {
+                let (slot, base) = (slot_at(from, level), base_of(from, level));
+                let mask = load(node.at(bits)) & (u64::MAX << slot);
+                if mask == 0 {
+                    from = base.checked_add(1_u64.checked_shl((level + 1) * BITS)?)?;
+                    continue 'descent;
+                }
+                let first = mask.trailing_zeros() as usize;
+                if first != slot {
+                    from = base | (first as u64) << (level * BITS);
+                }
+                let found = load(node.at(first));
+                if level == 0 {
+                    return Some((from, self.frame(found)?));
+                }
+                (node, level) = (self.node(ObjectId::from_bits(found)), level - 1);
+            }
+        }
+    }
+
+    /// How many nodes an insertion at `index` makes.
+    fn nodes_lacking(&self, index: u64) -> usize {
+        let (height, wanted) = (self.height(), height_for(index));
+        if height == 0 {
+            return wanted as usize;
+        }
+        if wanted > height {
+            // One on top for each level, and all of another branch beneath.
+            return (wanted - height + wanted - 1) as usize;
+        }
+        let mut node = self.node(self.root());
+        for level in (1..height as u32).rev() {
+            match ObjectId::from_bits(load(node.at(slot_at(index, level)))).some() {
+                Some(child) => node = self.node(child),
+                None => return level as usize,
+            }
+        }
+        0
+    }
+
+    fn new_node(&self, spare: &mut Spare<'y, P>, index: u64, level: u32) -> ObjectId {
+        let id = spare.take();
+        let node = self.node(id);
+        store(node.at(LEVEL), u64::from(level));
+        store(node.at(BASE), base_of(index, level));
+        id
+    }
+
+    fn set_root(&self, root: ObjectId, height: u64) {
+        store(self.file.word(FileWord::Root), root.bits());
+        store(self.file.word(FileWord::Height), height);
+    }
+
+    fn grow(&mut self, index: u64, spare: &mut Spare<'y, P>) {
+        let wanted = height_for(index);
+        if self.height() == 0 {
+            let root = self.new_node(spare, index, wanted as u32 - 1);
+            self.set_root(root, wanted);
+        }
+        while self.height() < wanted {
+            let (old, level) = (self.root(), self.height() as u32);
+            let id = self.new_node(spare, 0, level);
+            let node = self.node(id);
+            store(node.at(0), old.bits());
+            store(node.at(PRESENT), 1);
+            store(node.at(DIRTY), u64::from(load(self.node(old).at(DIRTY)) != 0));
+            self.set_root(id, u64::from(level) + 1);
+        }
+    }
+
+    /// Puts a page into the tree, if there is none with that number and the nodes are there.
+    pub(super) fn insert(&mut self, index: u64, pfn: Pfn, spare: &mut Spare<'y, P>) -> Inserted {
+        if let Some(found) = self.find(index) {
+            return Inserted::Occupied(found);
+        }
+        let lacking = self.nodes_lacking(index);
+        if lacking > spare.len {
+            return Inserted::Lacking(lacking);
+        }
+        self.grow(index, spare);
+        let mut node = self.node(self.root());
+        for level in (1..self.height() as u32).rev() {
+            let slot = slot_at(index, level);
+            let child = ObjectId::from_bits(load(node.at(slot))).some().unwrap_or_else(|| {
+                let child = self.new_node(spare, index, level - 1);
+                store(node.at(slot), child.bits());
+                set_bit(node.at(PRESENT), slot);
+                child
+            });
+            node = self.node(child);
+        }
+        let slot = slot_at(index, 0);
+        store(node.at(slot), self.link(pfn));
+        set_bit(node.at(PRESENT), slot);
+        let pages = self.file.word(FileWord::Pages);
+        store(pages, load(pages) + 1);
+        Inserted::Done
+    }
+
+    /// Puts another frame in the place of a page that is in the tree.
+    pub(super) fn replace(&mut self, index: u64, pfn: Pfn) {
+        if let Some(leaf) = self.leaf(index) {
+            debug_assert!(load(leaf.at(PRESENT)) >> slot_at(index, 0) & 1 == 1, "a page is replaced where one is");
+            store(leaf.at(slot_at(index, 0)), self.link(pfn));
+        }
+    }
+
+    /// The nodes on the way to a page, and their names, from the top; how many they are.
+    fn way(&self, index: u64) -> Option<([Option<(ObjectId, Words<'y>)>; MAX_HEIGHT], usize)> {
+        let height = self.height();
+        if height_for(index) > height {
+            return None;
+        }
+        let mut way = [None; MAX_HEIGHT];
+        let mut id = self.root();
+        for (place, level) in (0..height as u32).rev().enumerate() {
+            let node = self.node(id);
+            way[place] = Some((id, node));
+            id = ObjectId::from_bits(load(node.at(slot_at(index, level))));
+            if level > 0 {
+                id.some()?;
+            }
+        }
+        Some((way, height as usize))
+    }
+
+    /// Takes a page out of the tree: its frame. Nodes that become empty are deleted.
+    pub(super) fn remove(&mut self, index: u64) -> Option<Pfn> {
+        self.untag_dirty(index);
+        let (way, height) = self.way(index)?;
+        let mut removed = None;
+        for (level, (id, node)) in way[..height].iter().rev().flatten().enumerate() {
+            let slot = slot_at(index, level as u32);
+            if level == 0 {
+                removed = Some(self.frame(load(node.at(slot)))?);
+            }
+            store(node.at(slot), 0);
+            clear_bit(node.at(PRESENT), slot);
+            if load(node.at(PRESENT)) != 0 {
+                break;
+            }
+            self.file.vm().delete_object(ObjectKind::CacheNode, *id);
+            if level + 1 == height {
+                self.set_root(ObjectId::NONE, 0);
+            }
+        }
+        let pages = self.file.word(FileWord::Pages);
+        store(pages, load(pages) - 1);
+        self.shrink();
+        removed
+    }
+
+    /// Takes away nodes on top that lead to their first slot alone.
+    fn shrink(&mut self) {
+        while self.height() > 1 {
+            let root = self.root();
+            let node = self.node(root);
+            if load(node.at(PRESENT)) != 1 {
+                return;
+            }
+            self.set_root(ObjectId::from_bits(load(node.at(0))), self.height() - 1);
+            self.file.vm().delete_object(ObjectKind::CacheNode, root);
+        }
+    }
+
+    /// Notes that a page in the tree is dirty.
+    pub(super) fn tag_dirty(&mut self, index: u64) {
+        let Some((way, height)) = self.way(index) else { return };
+        for (level, (_, node)) in way[..height].iter().rev().flatten().enumerate() {
+            let slot = slot_at(index, level as u32);
+            if load(node.at(DIRTY)) >> slot & 1 == 1 {
+                // All above say so too; at level 0 the page itself was.
+                return;
+            }
+            if level == 0 {
+                let dirty = self.file.word(FileWord::DirtyPages);
+                store(dirty, load(dirty) + 1);
+            }
+            set_bit(node.at(DIRTY), slot);
+        }
+    }
+
+    /// Notes that a page in the tree is clean, which it may be already.
+    pub(super) fn untag_dirty(&mut self, index: u64) {
+        let Some((way, height)) = self.way(index) else { return };
+        for (level, (_, node)) in way[..height].iter().rev().flatten().enumerate() {
+            let slot = slot_at(index, level as u32);
+            if level == 0 {
+                if load(node.at(DIRTY)) >> slot & 1 == 0 {
+                    return;
+                }
+                let dirty = self.file.word(FileWord::DirtyPages);
+                store(dirty, load(dirty) - 1);
+            }
+            clear_bit(node.at(DIRTY), slot);
+            if load(node.at(DIRTY)) != 0 {
+                return;
+            }
+        }
+    }
+}

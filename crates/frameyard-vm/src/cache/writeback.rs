@@ -1,0 +1,82 @@
+//! Dirty pages: noted, and written back.
+
+use frameyard::{PageCount, Platform};
+
+use super::File;
+use super::error::FileError;
+use super::file::FileRef;
+use super::page_lock::{LockedPage, PageUse};
+use super::tree::Which;
+use crate::counters::VmCounter;
+use crate::error::VmError;
+use crate::page::Flags;
+use crate::words;
+
+impl<'y, P: Platform> FileRef<'y, P> {
+    /// Notes that a locked page was written to.
+    pub(super) fn set_dirty(&self, page: &LockedPage<'y, P>) {
+        // Only who has the page locked changes this flag.
+        if !page.is(Flags::DIRTY) {
+            page.set(Flags::DIRTY);
+            self.lock().tag_dirty(page.page().index());
+        }
+    }
+
+    fn set_clean(&self, page: &LockedPage<'y, P>) {
+        page.page().clear_owner_bits(Flags::DIRTY);
+        self.lock().untag_dirty(page.page().index());
+    }
+
+    /// The first page from `from` on, with a reference for the caller, and its number.
+    pub(super) fn next_page(&self, from: u64, which: Which) -> Option<(u64, PageUse<'y, P>)> {
+        let tree = self.lock();
+        let (index, pfn) = tree.next(from, which)?;
+        let page = self.vm().page(pfn);
+        page.get();
+        drop(tree);
+        Some((index, PageUse::of(self.vm(), page)))
+    }
+
+    /// Writes a locked page back, if it is dirty.
+    fn write_back(&self, page: &LockedPage<'y, P>) -> Result<PageCount, FileError> {
+        if !page.is(Flags::DIRTY) {
+            return Ok(PageCount(0));
+        }
+        let (vm, index, pfn) = (self.vm(), page.page().index(), page.page().pfn());
+        let geometry = vm.yard().geometry();
+        let used = self.size().saturating_sub(index << geometry.page_shift()).min(geometry.page_size().0);
+        if used == 0 {
+            // Who has just cut the file takes the page out.
+            return Ok(PageCount(0));
+        }
+        let store = |bytes: &mut [u8]| vm.store().write_back(self.key(), index, &bytes[..used as usize]);
+        words::with_bytes(vm.yard(), pfn, store).ok_or(VmError::NoFrameBytes(pfn))??;
+        self.set_clean(page);
+        vm.count(VmCounter::Pgwriteback, 1);
+        Ok(PageCount(1))
+    }
+}
+
+impl<P: Platform> File<'_, P> {
+    /// Writes all pages back that are dirty now: how many. Pages written to meanwhile may stay dirty.
+    ///
+    /// # Errors
+    ///
+    /// [`FileError`] of the first page that could not be written back; it and those behind it stay dirty.
+    pub fn sync(&self) -> Result<PageCount, FileError> {
+        let mut written = PageCount(0);
+        let mut from = 0;
+        // Whoever makes the file longer meanwhile does not keep this from its end.
+        let end = self.file.pages_of(self.file.size());
+        while let Some((index, used)) = self.file.next_page(from, Which::Dirty) {
+            if index >= end {
+                break;
+            }
+            if let Some(page) = self.file.lock_page(used)? {
+                written += self.file.write_back(&page)?;
+            }
+            from = index + 1;
+        }
+        Ok(written)
+    }
+}

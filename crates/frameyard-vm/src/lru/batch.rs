@@ -1,0 +1,221 @@
+//! Batches: what a CPU collects before it takes the lock of a shard.
+
+use frameyard::sync::Ordering;
+use frameyard::{CountedPage, Counts, CpuId, LockId, NodeId, Order, PageCount, Pfn, Platform};
+
+use super::shard::{End, LockedShard, ShardKey};
+use crate::counters::VmCounter;
+use crate::lock::Held;
+use crate::page::Flags;
+use crate::root::{BATCH_RECORD, VmConfig};
+use crate::vm::Vm;
+
+/// What the pages of a batch are to become.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(usize)]
+pub(super) enum BatchKind {
+    /// New on a list.
+    Add = 0,
+    /// Active.
+    Activate = 1,
+    /// Inactive, and next to be dropped.
+    Deactivate = 2,
+}
+
+impl BatchKind {
+    pub(super) const ALL: [Self; 3] = [Self::Add, Self::Activate, Self::Deactivate];
+}
+
+/// The most pages that are worked on under one lock.
+pub(super) const MOST: usize = 32;
+
+const _: () = assert!(VmConfig::MAX_BATCH as usize + 1 == MOST, "a batch and a page more fit");
+
+/// Words of a CPU's batches: the lock and the lengths on one line, then the frames of each batch.
+const LOCK: usize = 0;
+const LENGTHS: usize = 1;
+const FRAMES: usize = 8;
+
+const _: () = assert!(FRAMES + BatchKind::ALL.len() * MOST <= BATCH_RECORD, "the batches fit into their record");
+
+/// A few frames, worked on together.
+pub(crate) struct Gathered {
+    frames: [Pfn; MOST],
+    len: usize,
+}
+
+impl Gathered {
+    #[inline(always)]
+    pub(crate) fn new() -> Self {
+        Self { frames: [Pfn(0); MOST], len: 0 }
+    }
+
+    /// Adds a frame.
+    ///
+    /// # Panics
+    ///
+    /// Where there are [`MOST`] already.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, pfn: Pfn) {
+        self.frames[self.len] = pfn;
+        self.len += 1;
+    }
+
+    #[inline(always)]
+    pub(crate) fn frames(&self) -> &[Pfn] {
+        &self.frames[..self.len]
+    }
+}
+
+impl<'y, P: Platform> Vm<'y, P> {
+    /// Puts a page in a batch, which takes over a reference of it. A full batch is worked off, and so is one that gets a
+    /// large block; where the batch is busy (the caller changed its CPU, or somebody drains it), the page goes its way alone.
+    #[inline]
+    pub(super) fn batch_push(&self, kind: BatchKind, page: CountedPage<'y, P>) {
+        let cpu = self.cpu();
+        let record = self.root().batches(cpu);
+        let platform = self.yard().platform();
+        let Some(held) = Held::try_lock(platform, LockId::LruBatch(cpu), record.lock_word(LOCK)) else {
+            return self.settle(kind, cpu, &[page.pfn()]);
+        };
+        let length = record.at(LENGTHS + kind as usize);
+        let len = length.load(Ordering::Relaxed) as usize;
+        record.at(FRAMES + kind as usize * MOST + len).store(page.pfn().0, Ordering::Relaxed);
+        length.store(len as u64 + 1, Ordering::Relaxed);
+        if len + 1 < self.lru_batch() && page.tag().order() == Order::ZERO {
+            return;
+        }
+        let taken = self.take_batch(kind, cpu);
+        drop(held);
+        self.settle(kind, cpu, taken.frames());
+    }
+
+    /// Empties a batch. The caller holds its lock.
+    fn take_batch(&self, kind: BatchKind, cpu: CpuId) -> Gathered {
+        let record = self.root().batches(cpu);
+        let length = record.at(LENGTHS + kind as usize);
+        let mut taken = Gathered::new();
+        for at in 0..length.load(Ordering::Relaxed) as usize {
+            taken.push(Pfn(record.at(FRAMES + kind as usize * MOST + at).load(Ordering::Relaxed)));
+        }
+        length.store(0, Ordering::Relaxed);
+        taken
+    }
+
+    /// The frames in a batch, while nobody is at work.
+    pub(super) fn batch_racy(&self, kind: BatchKind, cpu: CpuId) -> impl Iterator<Item = Pfn> {
+        let record = self.root().batches(cpu);
+        let len = record.at(LENGTHS + kind as usize).load(Ordering::Relaxed) as usize;
+        (0..len.min(MOST)).map(move |at| Pfn(record.at(FRAMES + kind as usize * MOST + at).load(Ordering::Relaxed)))
+    }
+
+    pub(super) fn drain_batches(&self, cpu: CpuId) {
+        let record = self.root().batches(cpu);
+        for kind in BatchKind::ALL {
+            if record.at(LENGTHS + kind as usize).load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            let held = Held::lock(self.yard().platform(), LockId::LruBatch(cpu), record.lock_word(LOCK));
+            let taken = self.take_batch(kind, cpu);
+            drop(held);
+            self.settle(kind, cpu, taken.frames());
+        }
+    }
+
+    /// Does with pages what their batch is for, and puts a reference of each.
+    fn settle(&self, kind: BatchKind, cpu: CpuId, frames: &[Pfn]) {
+        let mut unused = Gathered::new();
+        match kind {
+            BatchKind::Add => self.settle_new(cpu, frames, &mut unused),
+            BatchKind::Activate | BatchKind::Deactivate => self.settle_listed(kind, frames, &mut unused),
+        }
+        if !unused.frames().is_empty() {
+            self.free_unused(unused.frames());
+        }
+    }
+
+    /// Puts new pages on their list; those of which nobody else has a reference are to be freed instead.
+    fn settle_new(&self, cpu: CpuId, frames: &[Pfn], unused: &mut Gathered) {
+        const ONLY: Counts = Counts { references: 1, mappings: 0 };
+        let shard = self.shard_of_cpu(cpu);
+        let mut listed = Gathered::new();
+        frames.iter().for_each(|pfn| self.listed_page(*pfn).prefetch());
+        for pfn in frames.iter().copied() {
+            let page = self.listed_page(pfn);
+            if page.counts() == ONLY && page.freeze(ONLY) {
+                unused.push(pfn);
+            } else {
+                listed.push(pfn);
+            }
+        }
+        let node = |pfn: Pfn| Some(self.listed_page(pfn).tag().zone().node());
+        let key = |pfn| node(pfn).map(|node: NodeId| ShardKey { node, shard });
+        self.by_shard(listed.frames(), key, |lists, page| lists.link(page));
+        self.put_all(listed.frames(), unused);
+    }
+
+    fn settle_listed(&self, kind: BatchKind, frames: &[Pfn], unused: &mut Gathered) {
+        let wanted = if kind == BatchKind::Activate { Flags::ACTIVE } else { 0 };
+        let key = |pfn| {
+            let page = self.listed_page(pfn);
+            let word = page.owner();
+            (word & Flags::LRU != 0).then(|| ShardKey::of(page, word))
+        };
+        let mut moved = PageCount(0);
+        self.by_shard(frames, key, |lists, page| {
+            let word = page.owner();
+            // It may have been isolated since, and be on another shard.
+            if !lists.has(page, word) {
+                return;
+            }
+            if word & Flags::ACTIVE != wanted {
+                let end = if kind == BatchKind::Activate { End::First } else { End::Last };
+                lists.relist(page, wanted, end);
+                moved += page.tag().order().pages();
+            } else if kind == BatchKind::Deactivate {
+                lists.rotate(page, End::Last);
+            }
+        });
+        let counter = if kind == BatchKind::Activate { VmCounter::Pgactivate } else { VmCounter::Pgdeactivate };
+        self.count_pages(counter, moved);
+        self.put_all(frames, unused);
+    }
+
+    /// Puts a reference of each page; those that have none left are to be freed.
+    pub(super) fn put_all(&self, frames: &[Pfn], unused: &mut Gathered) {
+        for pfn in frames.iter().copied() {
+            match self.listed_page(pfn).put() {
+                Ok(0) => unused.push(pfn),
+                Ok(_) => {}
+                Err(underflow) => debug_assert!(false, "{underflow}"),
+            }
+        }
+    }
+
+    /// Does something with pages under the locks of their shards, each of which is taken once. Pages without a key are
+    /// left out. At most [`MOST`] pages.
+    #[inline]
+    pub(super) fn by_shard(
+        &self,
+        frames: &[Pfn],
+        key_of: impl Fn(Pfn) -> Option<ShardKey>,
+        mut work: impl FnMut(&mut LockedShard<'y, P>, CountedPage<'y, P>),
+    ) {
+        let mut keys = [None; MOST];
+        for (key, pfn) in keys.iter_mut().zip(frames) {
+            *key = key_of(*pfn);
+        }
+        let mut from = 0;
+        while let Some(first) = (from..frames.len()).find(|at| keys[*at].is_some()) {
+            from = first + 1;
+            let Some(key) = keys[first] else { break };
+            let mut lists = self.lock_shard(key);
+            for (its, pfn) in keys.iter_mut().zip(frames).skip(first) {
+                if *its == Some(key) {
+                    *its = None;
+                    work(&mut lists, self.listed_page(*pfn));
+                }
+            }
+        }
+    }
+}

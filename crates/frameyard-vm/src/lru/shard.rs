@@ -1,0 +1,297 @@
+//! A shard: four lists of used pages of a node, their lock, and what is counted of it.
+
+use core::fmt;
+
+use frameyard::sync::{AtomicU64, Ordering};
+use frameyard::{CountedPage, FrameLink, LockHold, LockId, NodeId, PageCount, Platform};
+
+use super::{LruList, LruStatistics};
+use crate::page::{Flags, shard_of, with_shard};
+use crate::vm::Vm;
+use crate::words::Words;
+
+/// Words of a shard's record: the lock alone on its line, then what is counted of it, then the lists.
+const LOCK: usize = 0;
+const COUNTERS: usize = 8;
+/// Blocks that were linked, unlinked or moved.
+const MOVED: usize = 12;
+/// First and last page of each list, low and high half: the first is the one that was put there last.
+const ENDS: usize = 16;
+/// How many pages each list has.
+const PAGES: usize = 20;
+/// What the background reclaimer of the node keeps, in its first shard's record.
+const BACKGROUND: usize = 24;
+
+/// What the background reclaimer of a node remembers between its steps.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(usize)]
+pub(crate) enum BackgroundWord {
+    /// How hard it tries, plus 1; 0 while it sleeps.
+    Priority = 0,
+    /// Pages looked at since it last freed one.
+    Fruitless = 1,
+}
+
+/// Which shard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct ShardKey {
+    pub(crate) node: NodeId,
+    pub(crate) shard: u16,
+}
+
+impl ShardKey {
+    /// The shard that the owner's word of a page names.
+    #[inline(always)]
+    pub(crate) fn of<P: Platform>(page: CountedPage<'_, P>, word: u64) -> Self {
+        Self { node: page.tag().zone().node(), shard: shard_of(word) }
+    }
+
+    fn lock_id(self) -> LockId {
+        LockId::Lru(self.node, self.shard)
+    }
+}
+
+/// A shard, seen by somebody without its lock.
+#[derive(Clone, Copy)]
+pub(crate) struct Shard<'y> {
+    words: Words<'y>,
+}
+
+impl<'y> Shard<'y> {
+    #[inline(always)]
+    fn ends(self, list: LruList) -> &'y AtomicU64 {
+        self.words.at(ENDS + list.index())
+    }
+
+    /// The first and the last page of a list.
+    #[inline(always)]
+    pub(super) fn ends_racy(self, list: LruList) -> [FrameLink; 2] {
+        let bits = self.ends(list).load(Ordering::Relaxed);
+        [FrameLink::from_bits(bits as u32), FrameLink::from_bits((bits >> 32) as u32)]
+    }
+
+    /// How many pages a list has, a moment ago.
+    #[inline(always)]
+    pub(crate) fn pages_racy(self, list: LruList) -> PageCount {
+        PageCount(self.words.at(PAGES + list.index()).load(Ordering::Relaxed))
+    }
+
+    /// A word of the node's background reclaimer; in the record of shard 0.
+    pub(crate) fn background(self, word: BackgroundWord) -> &'y AtomicU64 {
+        self.words.at(BACKGROUND + word as usize)
+    }
+
+    pub(super) fn statistics_racy(self) -> LruStatistics {
+        let lock = self.words.lock_counters(COUNTERS).read();
+        LruStatistics {
+            pages: LruList::ALL.map(|list| self.pages_racy(list)),
+            lock,
+            moved: self.words.at(MOVED).load(Ordering::Relaxed),
+            shards: u16::from(lock.acquisitions > 0),
+        }
+    }
+}
+
+/// A shard whose lock is held; given back when dropped.
+pub(crate) struct LockedShard<'y, P: Platform> {
+    vm: Vm<'y, P>,
+    key: ShardKey,
+    shard: Shard<'y>,
+    hold: LockHold,
+    /// Pages that lists gained, to be added to what they have.
+    gained: [i64; LruList::ALL.len()],
+    moved: u64,
+    _guard: P::Guard,
+}
+
+impl<P: Platform> fmt::Debug for LockedShard<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("LockedShard").field(&self.key).finish()
+    }
+}
+
+impl<'y, P: Platform> Vm<'y, P> {
+    #[inline(always)]
+    pub(crate) fn shard(&self, key: ShardKey) -> Shard<'y> {
+        Shard { words: self.root().lru(key.node, key.shard) }
+    }
+
+    /// Takes the lock of a shard, waiting for it.
+    #[inline]
+    pub(crate) fn lock_shard(&self, key: ShardKey) -> LockedShard<'y, P> {
+        let shard = self.shard(key);
+        let platform = self.yard().platform();
+        let guard = platform.guard();
+        let hold = shard.words.lock_counters(COUNTERS).lock(platform, key.lock_id(), shard.words.lock_word(LOCK));
+        LockedShard { vm: *self, key, shard, hold, gained: [0; LruList::ALL.len()], moved: 0, _guard: guard }
+    }
+}
+
+impl<P: Platform> Drop for LockedShard<'_, P> {
+    #[inline]
+    fn drop(&mut self) {
+        let words = self.shard.words;
+        for (list, gained) in self.gained.into_iter().enumerate() {
+            if gained != 0 {
+                add(words.at(PAGES + list), gained as u64);
+            }
+        }
+        add(words.at(MOVED), self.moved);
+        let counters = words.lock_counters(COUNTERS);
+        counters.unlock(self.vm.yard().platform(), self.key.lock_id(), words.lock_word(LOCK), self.hold);
+    }
+}
+
+/// Adds to a word that the holder of a lock alone changes.
+#[inline(always)]
+fn add(word: &AtomicU64, amount: u64) {
+    word.store(word.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+}
+
+/// Which end of a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// Where pages are put that were just used.
+    First,
+    /// Where reclaim begins.
+    Last,
+}
+
+impl<'y, P: Platform> LockedShard<'y, P> {
+    /// Which shard it is.
+    #[inline(always)]
+    pub(crate) fn key(&self) -> ShardKey {
+        self.key
+    }
+
+    /// Whether the page is linked here; its owner's word is given.
+    #[inline(always)]
+    pub(crate) fn has(&self, page: CountedPage<'y, P>, word: u64) -> bool {
+        word & Flags::LRU != 0 && ShardKey::of(page, word) == self.key
+    }
+
+    fn neighbour(&self, link: FrameLink) -> Option<CountedPage<'y, P>> {
+        self.vm.yard().linked(link).map(|pfn| self.vm.listed_page(pfn))
+    }
+
+    fn set_ends(&self, list: LruList, [first, last]: [FrameLink; 2]) {
+        let bits = u64::from(first.bits()) | u64::from(last.bits()) << 32;
+        self.shard.ends(list).store(bits, Ordering::Relaxed);
+    }
+
+    /// Puts a page that is not linked on the list that its flags name, and sets [`Flags::LRU`].
+    #[inline]
+    pub(crate) fn link(&mut self, page: CountedPage<'y, P>) {
+        let mut word = page.owner();
+        loop {
+            debug_assert!(word & Flags::LRU == 0, "{:?} is linked already", page.pfn());
+            let linked = with_shard(word, self.key.shard) | Flags::LRU;
+            match page.replace_owner(word, linked) {
+                Ok(()) => break,
+                Err(found) => word = found,
+            }
+        }
+        self.insert(LruList::of_word(word), page, End::First);
+        self.moved += 1;
+    }
+
+    /// Takes a page off the list that its flags name. Its flag [`Flags::LRU`] was cleared, or it is about to be freed.
+    #[inline]
+    pub(crate) fn unlink(&mut self, page: CountedPage<'y, P>) {
+        self.remove(LruList::of_word(page.owner()), page);
+        page.set_next(FrameLink::NONE);
+        page.set_prev(FrameLink::NONE);
+        self.moved += 1;
+    }
+
+    /// Moves a linked page to another place on its list.
+    #[inline]
+    pub(crate) fn rotate(&mut self, page: CountedPage<'y, P>, end: End) {
+        let list = LruList::of_word(page.owner());
+        self.remove(list, page);
+        self.insert(list, page, end);
+        self.moved += 1;
+    }
+
+    /// Moves a linked page from the inactive list to the active one, or back, as it is to have [`Flags::ACTIVE`].
+    #[inline]
+    pub(crate) fn relist(&mut self, page: CountedPage<'y, P>, active: u64, end: End) {
+        debug_assert!(active & !Flags::ACTIVE == 0);
+        let word = page.owner();
+        self.remove(LruList::of_word(word), page);
+        if active == 0 {
+            page.clear_owner_bits(Flags::ACTIVE);
+        } else {
+            page.set_owner_bits(Flags::ACTIVE);
+        }
+        self.insert(LruList::of_word(word & !Flags::ACTIVE | active), page, end);
+        self.moved += 1;
+    }
+
+    #[inline]
+    fn insert(&mut self, list: LruList, page: CountedPage<'y, P>, end: End) {
+        let link = self.vm.yard().link(page.pfn());
+        let [first, last] = self.shard.ends_racy(list);
+        match end {
+            End::First => {
+                page.set_prev(FrameLink::NONE);
+                page.set_next(first);
+                self.neighbour(first).inspect(|next| next.set_prev(link));
+                self.set_ends(list, [link, if last == FrameLink::NONE { link } else { last }]);
+            }
+            End::Last => {
+                page.set_next(FrameLink::NONE);
+                page.set_prev(last);
+                self.neighbour(last).inspect(|prev| prev.set_next(link));
+                self.set_ends(list, [if first == FrameLink::NONE { link } else { first }, link]);
+            }
+        }
+        self.gained[list.index()] += page.tag().order().pages().0 as i64;
+    }
+
+    #[inline]
+    fn remove(&mut self, list: LruList, page: CountedPage<'y, P>) {
+        let (next, prev) = (page.next(), page.prev());
+        if let Some(prev) = self.neighbour(prev) {
+            prev.set_next(next);
+        }
+        if let Some(next) = self.neighbour(next) {
+            next.set_prev(prev);
+        }
+        if prev == FrameLink::NONE || next == FrameLink::NONE {
+            let [first, last] = self.shard.ends_racy(list);
+            let first = if prev == FrameLink::NONE { next } else { first };
+            let last = if next == FrameLink::NONE { prev } else { last };
+            self.set_ends(list, [first, last]);
+        }
+        self.gained[list.index()] -= page.tag().order().pages().0 as i64;
+    }
+
+    /// The page at the end of a list where reclaim begins.
+    #[inline(always)]
+    pub(crate) fn last(&self, list: LruList) -> Option<CountedPage<'y, P>> {
+        self.neighbour(self.shard.ends_racy(list)[1])
+    }
+
+    /// The page that was put on the list after this one.
+    #[inline(always)]
+    pub(crate) fn before(&self, page: CountedPage<'y, P>) -> Option<CountedPage<'y, P>> {
+        self.neighbour(page.prev())
+    }
+
+    /// Takes a linked page for the caller: a reference, and off the list. `None` where somebody frees or isolates it.
+    #[inline]
+    pub(crate) fn isolate(&mut self, page: CountedPage<'y, P>) -> Option<CountedPage<'y, P>> {
+        if !page.try_get() {
+            return None;
+        }
+        if page.clear_owner_bits(Flags::LRU) & Flags::LRU == 0 {
+            // Who isolates it has a reference and waits for this lock, so this is not the last.
+            let left = page.put();
+            debug_assert!(left.is_ok_and(|left| left > 0), "{left:?}");
+            return None;
+        }
+        self.unlink(page);
+        Some(page)
+    }
+}

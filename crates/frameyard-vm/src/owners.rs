@@ -1,0 +1,101 @@
+//! Moving pages: what compaction and contiguous ranges ask of this crate.
+//!
+//! Isolating is the same for all kinds of pages, and so is putting them back; moving one is up to the module of its kind.
+//!
+//! # Protocol
+//!
+//! Who isolates a page takes it off its list, which one alone can do, sets [`Flags::ISOLATED`], and keeps a reference. If
+//! it is put back, that reference goes with it to the batch. If it is moved, it goes away with the old page's others; the new
+//! page is put on a list by whoever moves it, with a reference of its own.
+
+use frameyard::{Block, CountedPage, FrameOwner, MigrateMode, MigrateProblem, Owners, Pfn, Platform};
+
+use crate::counters::VmCounter;
+use crate::inject::Step;
+use crate::page::{Flags, PageKind};
+use crate::vm::Vm;
+
+impl<'y, P: Platform> Vm<'y, P> {
+    /// What this view can move and give up, for whoever compacts the yard or allocates with owners to ask.
+    #[must_use]
+    pub fn owners(&self) -> Owners<'_> {
+        Owners::NONE.with(PageKind::Anonymous.owner(), self).with(PageKind::Cache.owner(), self).with_reclaimer(self)
+    }
+
+    /// Sets a page aside of which the caller has got a reference.
+    fn set_aside(&self, page: CountedPage<'y, P>, block: Block, mode: MigrateMode) -> Result<(), MigrateProblem> {
+        let tag = page.tag();
+        if !page.is_counted() || tag.order() != block.order {
+            return Err(MigrateProblem::Gone);
+        }
+        let word = page.owner();
+        match PageKind::of_word(word) {
+            Some(PageKind::Anonymous | PageKind::Cache) if word & Flags::TRUNCATED != 0 => {
+                return Err(MigrateProblem::Gone);
+            }
+            Some(PageKind::Anonymous | PageKind::Cache) => {}
+            _ => return Err(MigrateProblem::Unmovable),
+        }
+        if word & Flags::ISOLATED != 0 {
+            return Err(MigrateProblem::Busy);
+        }
+        // A batch has a reference as strangers have, and its page may be on no list yet.
+        if mode == MigrateMode::Sync && (has_strangers(page) || page.owner() & Flags::LRU == 0) {
+            self.lru_drain();
+            if has_strangers(page) || page.owner() & Flags::LRU == 0 {
+                self.lru_drain_all();
+            }
+        }
+        if has_strangers(page) {
+            return Err(MigrateProblem::Pinned);
+        }
+        if !self.lru_isolate(page) {
+            return Err(MigrateProblem::Busy);
+        }
+        page.set_owner_bits(Flags::ISOLATED);
+        Ok(())
+    }
+}
+
+/// Whether a page has references besides those of its mappings, of its file, and the caller's own.
+fn has_strangers<P: Platform>(page: CountedPage<'_, P>) -> bool {
+    let counts = page.counts();
+    let of_file = u32::from(PageKind::of_word(page.owner()) == Some(PageKind::Cache));
+    counts.references > counts.mappings.saturating_add(of_file).saturating_add(1)
+}
+
+impl<P: Platform> FrameOwner for Vm<'_, P> {
+    /// After the kernel's `isolate_migratepages_block`, as far as it concerns one page. Cost: a reference, and the lock of the
+    /// page's shard; with [`MigrateMode::Sync`], the locks of batches where the page may be in one.
+    fn isolate(&self, block: Block, mode: MigrateMode) -> Result<(), MigrateProblem> {
+        self.may_fail(Step::Isolate).map_err(|_| MigrateProblem::Failed)?;
+        let page = self.try_page(block.pfn).ok_or(MigrateProblem::Gone)?;
+        if !page.try_get() {
+            return Err(MigrateProblem::Gone);
+        }
+        let done = self.set_aside(page, block, mode);
+        if done.is_err() {
+            self.put_page(page);
+        }
+        done
+    }
+
+    /// After the kernel's `migrate_pages`, for one page and one attempt.
+    fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
+        let done = match PageKind::of_word(self.page(from.pfn).owner()) {
+            Some(PageKind::Anonymous) => self.migrate_anonymous(from, to, mode),
+            Some(PageKind::Cache) => self.migrate_cache(from, to, mode),
+            _ => Err(MigrateProblem::Unmovable),
+        };
+        let counter = if done.is_ok() { VmCounter::PgmigrateSuccess } else { VmCounter::PgmigrateFail };
+        self.count(counter, from.order.pages().0);
+        done
+    }
+
+    /// After the kernel's `putback_movable_pages`.
+    fn put_back(&self, block: Block) {
+        let page = self.page(block.pfn);
+        page.clear_owner_bits(Flags::ISOLATED);
+        self.lru_add(page);
+    }
+}

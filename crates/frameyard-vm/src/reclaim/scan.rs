@@ -1,0 +1,261 @@
+//! One pass over a node's lists of used pages.
+
+use frameyard::{CountedPage, NodeId, PageCount, Pfn, Platform, ZoneKind};
+
+use super::{CLUSTER, Caller, FIRST_PRIORITY};
+use crate::cache::DropProblem;
+use crate::counters::VmCounter;
+use crate::lru::{End, Gathered, LockedShard, LruList, ShardKey};
+use crate::page::{Flags, PageKind};
+use crate::vm::Vm;
+
+/// What a pass is to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Scan {
+    pub(super) caller: Caller,
+    pub(super) node: NodeId,
+    /// Pages of higher zones are of no use to the caller.
+    pub(super) highest_zone: ZoneKind,
+    /// The `2^-priority`th part of the lists is looked at.
+    pub(super) priority: u32,
+    /// How many pages are enough.
+    pub(super) wanted: PageCount,
+    /// How many pages are looked at, at the most.
+    pub(super) most: Option<PageCount>,
+}
+
+/// What a pass has done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct Scanned {
+    pub(super) looked_at: PageCount,
+    pub(super) freed: PageCount,
+}
+
+/// What reclaim came upon and could not drop.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Kept {
+    dirty: u64,
+    busy: u64,
+    activated: u64,
+}
+
+impl Scan {
+    /// Whether pages that were used lately get a second chance: not any more once the need is great.
+    const fn spares_used(&self) -> bool {
+        self.priority + 2 >= FIRST_PRIORITY
+    }
+
+    /// How much of that many pages this pass looks at.
+    fn part_of(&self, pages: PageCount) -> u64 {
+        let part = (pages.0 >> self.priority).max(pages.0.min(CLUSTER));
+        self.most.map_or(part, |most| part.min(most.0))
+    }
+}
+
+/// Whether active pages are to be made inactive: the larger the memory, the smaller the part that is to be inactive.
+///
+/// After the kernel's `inactive_is_low`.
+pub(super) fn inactive_is_low(inactive: PageCount, active: PageCount, page_bytes: u64) -> bool {
+    let gibibytes = (inactive.0 + active.0) * page_bytes >> 30;
+    let ratio = if gibibytes > 0 { (10 * gibibytes).isqrt() } else { 1 };
+    inactive.0 * ratio < active.0
+}
+
+impl<'y, P: Platform> Vm<'y, P> {
+    /// Looks at a part of a node's inactive lists of files, drops what it can, and ages the active ones.
+    ///
+    /// After the kernel's `shrink_lruvec`. Takes the lock of a shard once for each 32 pages.
+    pub(super) fn shrink_node(&self, scan: &Scan) -> Scanned {
+        let mut done = Scanned::default();
+        self.age_active(scan, LruList::ActiveFile);
+        let pages = self.pages_on(scan.node, LruList::InactiveFile);
+        let part = scan.part_of(pages);
+        for (key, share) in self.shares(scan, LruList::InactiveFile, pages, part) {
+            let mut left = share;
+            while left > 0 && done.freed < scan.wanted {
+                let some = self.shrink_some(key, scan, left.min(CLUSTER));
+                done.looked_at += some.looked_at;
+                done.freed += some.freed;
+                left = if some.looked_at.0 == 0 { 0 } else { left.saturating_sub(some.looked_at.0) };
+            }
+        }
+        self.count(scan.caller.scanned(), done.looked_at.0);
+        self.count(scan.caller.dropped(), done.freed.0);
+        if scan.priority == 0 && done.freed.0 == 0 {
+            self.note_anonymous(scan.node);
+        }
+        done
+    }
+
+    /// Pages on a list of a node, in all shards.
+    pub(super) fn pages_on(&self, node: NodeId, list: LruList) -> PageCount {
+        (0..self.root().shards()).map(|shard| self.shard(ShardKey { node, shard }).pages_racy(list)).sum()
+    }
+
+    /// How many pages of each shard's list are to be looked at, so that it is in proportion to what each has. Begins at
+    /// a shard that depends on the caller's CPU, so that those who reclaim at once begin at different ones.
+    fn shares(&self, scan: &Scan, list: LruList, all: PageCount, part: u64) -> impl Iterator<Item = (ShardKey, u64)> {
+        let (vm, node) = (*self, scan.node);
+        let shards = self.root().shards();
+        let first = self.shard_of_caller();
+        (0..shards).filter_map(move |n| {
+            let key = ShardKey { node, shard: (first + n) % shards };
+            let pages = vm.shard(key).pages_racy(list).0;
+            let share = (u128::from(part) * u128::from(pages)).div_ceil(u128::from(all.0.max(1))) as u64;
+            (share > 0).then_some((key, share.min(pages)))
+        })
+    }
+
+    /// Looks at up to 32 pages of a shard's inactive list of files, under one acquisition of its lock, and drops what it can.
+    fn shrink_some(&self, key: ShardKey, scan: &Scan, most: u64) -> Scanned {
+        let mut kept = Kept::default();
+        let (taken, looked_at) = self.take_some(key, scan, most, &mut kept);
+        let (mut dropped, mut back) = (Gathered::new(), Gathered::new());
+        let mut freed = PageCount(0);
+        for pfn in taken.frames().iter().copied() {
+            let page = self.page(pfn);
+            match self.drop_cache_page(page) {
+                Ok(()) => {
+                    freed += page.tag().order().pages();
+                    dropped.push(pfn);
+                    continue;
+                }
+                Err(DropProblem::Dirty) => {
+                    kept.dirty += 1;
+                    page.set_owner_bits(Flags::ACTIVE);
+                }
+                Err(_) => kept.busy += 1,
+            }
+            back.push(pfn);
+        }
+        self.put_back_all(back.frames());
+        self.free_unused(dropped.frames());
+        self.count_kept(kept);
+        Scanned { looked_at: PageCount(looked_at), freed }
+    }
+
+    /// Takes pages off the end of a list that may be dropped; also how many pages were looked at.
+    fn take_some(&self, key: ShardKey, scan: &Scan, most: u64, kept: &mut Kept) -> (Gathered, u64) {
+        let mut taken = Gathered::new();
+        let mut looked_at = 0;
+        let mut lists = self.lock_shard(key);
+        let mut at = lists.last(LruList::InactiveFile);
+        for _ in 0..CLUSTER {
+            let Some(page) = at.filter(|_| looked_at < most) else { break };
+            at = lists.before(page);
+            at.inspect(CountedPage::prefetch);
+            looked_at += page.tag().order().pages().0;
+            match Verdict::of(page, page.owner(), scan) {
+                Verdict::Take => match lists.isolate(page) {
+                    Some(page) => taken.push(page.pfn()),
+                    None => lists.rotate(page, End::First),
+                },
+                Verdict::Spare => {
+                    page.clear_owner_bits(Flags::REFERENCED);
+                    lists.rotate(page, End::First);
+                }
+                Verdict::OfNoUse => lists.rotate(page, End::First),
+                Verdict::Busy => {
+                    kept.busy += 1;
+                    lists.rotate(page, End::First);
+                }
+                Verdict::Dirty => {
+                    kept.dirty += 1;
+                    kept.activated += 1;
+                    lists.relist(page, Flags::ACTIVE, End::First);
+                }
+            }
+        }
+        (taken, looked_at)
+    }
+
+    fn count_kept(&self, kept: Kept) {
+        let counts = [
+            (VmCounter::ReclaimDirty, kept.dirty),
+            (VmCounter::ReclaimBusy, kept.busy),
+            (VmCounter::Pgactivate, kept.activated),
+        ];
+        counts.into_iter().filter(|(_, amount)| *amount > 0).for_each(|(counter, amount)| self.count(counter, amount));
+    }
+
+    /// Makes pages inactive where there are too few inactive ones: those at the end that were not used since they were
+    /// last looked at.
+    ///
+    /// After the kernel's `shrink_active_list`.
+    fn age_active(&self, scan: &Scan, list: LruList) {
+        let inactive = self.pages_on(scan.node, LruList::InactiveFile);
+        let active = self.pages_on(scan.node, list);
+        if !inactive_is_low(inactive, active, self.yard().geometry().page_size().0) {
+            return;
+        }
+        let part = scan.part_of(active);
+        for (key, share) in self.shares(scan, list, active, part) {
+            let mut left = share;
+            while left > 0 {
+                let aged = self.age_some(key, list, scan, left.min(CLUSTER));
+                left = if aged == 0 { 0 } else { left.saturating_sub(aged) };
+            }
+        }
+    }
+
+    fn age_some(&self, key: ShardKey, list: LruList, scan: &Scan, most: u64) -> u64 {
+        let (mut looked_at, mut aged) = (0, 0);
+        let mut lists: LockedShard<'y, P> = self.lock_shard(key);
+        let mut at = lists.last(list);
+        for _ in 0..CLUSTER {
+            let Some(page) = at.filter(|_| looked_at < most) else { break };
+            at = lists.before(page);
+            at.inspect(CountedPage::prefetch);
+            let pages = page.tag().order().pages().0;
+            looked_at += pages;
+            if scan.spares_used() && page.owner() & Flags::REFERENCED != 0 {
+                page.clear_owner_bits(Flags::REFERENCED);
+                lists.rotate(page, End::First);
+            } else {
+                lists.relist(page, 0, End::First);
+                aged += pages;
+            }
+        }
+        drop(lists);
+        self.count(VmCounter::Pgrefill, looked_at);
+        self.count(VmCounter::Pgdeactivate, aged);
+        looked_at
+    }
+
+    /// Counts a few pages of spaces, when there is nothing else left that could be dropped.
+    fn note_anonymous(&self, node: NodeId) {
+        let pages = self.pages_on(node, LruList::InactiveAnon) + self.pages_on(node, LruList::ActiveAnon);
+        self.count(VmCounter::ReclaimAnonymous, pages.0.min(CLUSTER));
+    }
+}
+
+/// What is to become of a page at the end of an inactive list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Verdict {
+    /// It may be dropped.
+    Take,
+    /// It was used since it was last looked at.
+    Spare,
+    /// It is of a zone that would not help.
+    OfNoUse,
+    /// Its bytes are nowhere else.
+    Dirty,
+    /// Somebody is at work on it, or it is of a kind that is never dropped.
+    Busy,
+}
+
+impl Verdict {
+    fn of<P: Platform>(page: CountedPage<'_, P>, word: u64, scan: &Scan) -> Self {
+        if page.tag().zone().kind() > scan.highest_zone {
+            Self::OfNoUse
+        } else if PageKind::of_word(word) != Some(PageKind::Cache) || word & Flags::LOCKED != 0 {
+            Self::Busy
+        } else if word & Flags::REFERENCED != 0 && scan.spares_used() {
+            Self::Spare
+        } else if word & Flags::DIRTY != 0 {
+            Self::Dirty
+        } else {
+            Self::Take
+        }
+    }
+}

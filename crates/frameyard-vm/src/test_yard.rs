@@ -1,0 +1,187 @@
+//! For tests: a yard on heap memory whose frames have bytes, with a platform whose CPU each thread chooses; checked by the
+//! validator when dropped, and every frame is demanded back.
+#![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it")]
+
+use std::alloc::{Layout as HeapLayout, alloc_zeroed, dealloc};
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use frameyard::{
+    ByteSize, CpuId, Geometry, Layout, MemoryTable, NodeId, PageCount, Pfn, PfnRange, Platform, RawRegion,
+    WorkerPanicked, Yard, YardConfig, ZoneLimits,
+};
+
+const PAGE: usize = 4096;
+
+thread_local! {
+    static CPU: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Makes this thread run on a CPU.
+pub fn run_on(cpu: u32) {
+    CPU.set(cpu);
+}
+
+/// Zeroed heap memory, aligned to a page. Untouched parts cost nothing: what is asked for is less aligned, as only that is
+/// zeroed by the host.
+#[derive(Debug)]
+struct HeapRegion {
+    whole: NonNull<u8>,
+    layout: HeapLayout,
+    base: NonNull<u8>,
+    size: ByteSize,
+}
+
+// SAFETY: plain memory, used through atomics or by whoever owns a frame.
+unsafe impl Send for HeapRegion {}
+// SAFETY: as above.
+unsafe impl Sync for HeapRegion {}
+
+impl HeapRegion {
+    fn new(size: ByteSize) -> Self {
+        let layout = HeapLayout::from_size_align(size.0 as usize + PAGE, 16).unwrap();
+        // SAFETY: the layout has a size.
+        let whole = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory for a test");
+        // SAFETY: less than a page, which is asked for besides.
+        let base = unsafe { whole.add(whole.align_offset(PAGE)) };
+        Self { whole, layout, base, size }
+    }
+
+    fn raw(&self) -> RawRegion {
+        RawRegion { base: self.base, size: self.size }
+    }
+}
+
+impl Drop for HeapRegion {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout in `new`.
+        unsafe { dealloc(self.whole.as_ptr(), self.layout) }
+    }
+}
+
+/// Threads say which CPU they are; every frame has memory.
+#[derive(Clone, Debug)]
+pub struct TestPlatform {
+    first: Pfn,
+    frames: Option<Arc<HeapRegion>>,
+}
+
+impl Platform for TestPlatform {
+    type Guard = ();
+
+    fn guard(&self) {}
+
+    fn current_cpu(&self) -> CpuId {
+        CpuId(CPU.get())
+    }
+
+    fn relax(&self, round: u32) {
+        // As the hosted platform does: who waits for long leaves the CPU to others.
+        match round {
+            0..64 => std::hint::spin_loop(),
+            64..256 => thread::yield_now(),
+            _ => thread::sleep(Duration::from_micros(50)),
+        }
+    }
+
+    fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
+        let offset = (pfn.0.checked_sub(self.first.0)? as usize) << Geometry::X86_64.page_shift();
+        let frames = self.frames.as_ref()?;
+        // SAFETY: the offset is checked to lie in the region.
+        (offset < frames.size.0 as usize).then(|| unsafe { frames.base.add(offset) })
+    }
+
+    fn run_workers(
+        &self,
+        count: usize,
+        _node_of: &(dyn Fn(usize) -> NodeId + Sync),
+        job: &(dyn Fn(usize) + Sync),
+    ) -> Result<(), WorkerPanicked> {
+        thread::scope(|scope| {
+            let worker = |worker: usize| {
+                run_on(worker as u32);
+                job(worker);
+            };
+            let workers: Vec<_> = (1..count).map(|number| scope.spawn(move || worker(number))).collect();
+            let own = catch_unwind(AssertUnwindSafe(|| job(0)));
+            let panicked = workers.into_iter().filter_map(|worker| worker.join().err()).count();
+            if panicked == 0 && own.is_ok() { Ok(()) } else { Err(WorkerPanicked) }
+        })
+    }
+}
+
+/// What a test's yard is to be like.
+#[derive(Clone, Copy, Debug)]
+pub struct TestMachine {
+    /// CPUs, dealt out to the nodes in turn.
+    pub cpus: usize,
+    /// Nodes, with an equal part of the memory each.
+    pub nodes: u16,
+    /// All memory.
+    pub memory: ByteSize,
+    /// Whether frames have bytes.
+    pub phantom: bool,
+}
+
+impl Default for TestMachine {
+    fn default() -> Self {
+        Self { cpus: 2, nodes: 1, memory: ByteSize::mib(64), phantom: false }
+    }
+}
+
+/// A yard and the memory that it lives in.
+pub struct TestYard {
+    yard: Option<Yard<TestPlatform>>,
+    map: HeapRegion,
+    control: HeapRegion,
+}
+
+impl TestYard {
+    /// 64 MiB on one node, with two CPUs.
+    pub fn new() -> Self {
+        Self::of(TestMachine::default())
+    }
+
+    /// As the machine says. Memory begins at frame 0x10000 and has no holes.
+    pub fn of(machine: TestMachine) -> Self {
+        let pages = machine.memory.0 >> Geometry::X86_64.page_shift();
+        let share = pages / u64::from(machine.nodes);
+        let first = Pfn(0x1_0000);
+        let of_node =
+            |node: u16| (PfnRange::new(Pfn(first.0 + u64::from(node) * share), PageCount(share)), NodeId(node));
+        let memory: Vec<_> = (0..machine.nodes).map(of_node).collect();
+        let cpus: Vec<_> = (0..machine.cpus).map(|cpu| NodeId(cpu as u16 % machine.nodes)).collect();
+        let memory = MemoryTable { memory: &memory, ..MemoryTable::default() };
+        let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
+        let layout = Layout::plan(&memory, &config).expect("a layout");
+        let (map, control) = (HeapRegion::new(layout.map_bytes()), HeapRegion::new(layout.control_bytes()));
+        let frames = (!machine.phantom).then(|| Arc::new(HeapRegion::new(machine.memory)));
+        let platform = TestPlatform { first, frames };
+        // SAFETY: the regions are fresh and zeroed, as large as planned, and dropped after the yard.
+        let yard = unsafe { Yard::create(&memory, &config, &layout, map.raw(), control.raw(), platform) };
+        Self { yard: Some(yard.expect("a yard")), map, control }
+    }
+}
+
+impl std::ops::Deref for TestYard {
+    type Target = Yard<TestPlatform>;
+
+    fn deref(&self) -> &Yard<TestPlatform> {
+        self.yard.as_ref().unwrap()
+    }
+}
+
+impl Drop for TestYard {
+    fn drop(&mut self) {
+        let yard = self.yard.take().unwrap();
+        if thread::panicking() {
+            return;
+        }
+        yard.validate().expect("the yard is valid at the end");
+        assert_eq!(yard.free_pages(), yard.managed_pages(), "every frame is back");
+    }
+}

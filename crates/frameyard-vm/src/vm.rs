@@ -204,7 +204,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub fn validate(&self) -> Result<(), VmValidateError> {
         self.validate_objects()?;
         self.validate_lru()?;
-        self.validate_files()
+        self.validate_files()?;
+        self.validate_spaces()
     }
 }
 

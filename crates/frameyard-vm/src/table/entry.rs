@@ -227,7 +227,9 @@ mod tests {
         let huge = Entry::page(Pfn(0x200), Level::HUGE);
         assert_eq!(huge.bits(), 0x8000_0000_0020_0087, "a large page");
         assert_eq!(Entry::table(Pfn(3)).bits(), 0x3027);
-        assert!(Entry::table(Pfn(3)).is_table(Level::ROOT) && !huge.is_table(Level::HUGE) && !small.is_table(Level::SMALL));
+        assert!(
+            Entry::table(Pfn(3)).is_table(Level::ROOT) && !huge.is_table(Level::HUGE) && !small.is_table(Level::SMALL)
+        );
     }
 
     #[test]

@@ -69,7 +69,7 @@ pub use memory::{
     Backing, FileGrowth, FrameBytesError, HostMemory, HostMemoryBuilder, HugePages, MemoryError, NodeBinding,
     NodeFrames,
 };
-pub use platform::{CpuIdentity, HostPlatform, PopulateMap, RseqUnavailable};
+pub use platform::{CpuIdentity, HostPlatform, LockTiming, PopulateMap, RseqUnavailable};
 pub use prefault::PrefaultProgress;
 pub use processes::{WorkerError, Workers, spawn_workers};
 pub use processor_use::ProcessorUse;

@@ -12,12 +12,12 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 
-use frameyard::{ByteSize, Geometry, NodeId, PageCount, Pfn};
+use frameyard::{ByteSize, FramesNotReturned, FreeFrames, Geometry, NodeId, PageCount, Pfn};
 
 use crate::hugetlb::{self, HugetlbShortage, HugetlbSize};
 use crate::prefault::{self, PrefaultProgress, Share};
 use crate::sys;
-use crate::sys::mapping::{Advice, Mapping, Source};
+use crate::sys::mapping::{Advice, Mapping, Piece, Sharing, Source};
 use crate::topology::HostTopology;
 
 mod error;
@@ -344,6 +344,35 @@ impl HostMemory {
             size: self.layout.backed(),
             source,
         })
+    }
+
+    /// Gives the memory behind free frames back to the host. It is there again, zeroed, as soon as the frames are used.
+    ///
+    /// # Errors
+    ///
+    /// [`FramesNotReturned`]: [`NotPossible`](FramesNotReturned::NotPossible) for phantom frames, and for huge pages of the
+    /// host's pool, which would lose their reservation and perhaps not come back;
+    /// [`Granule`](FramesNotReturned::Granule) for less than whole pages of the host;
+    /// [`Refused`](FramesNotReturned::Refused) where the system does not do it, as in files on file systems without holes.
+    pub(crate) fn give_back(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
+        let sharing = match self.backing {
+            Backing::Anonymous => Sharing::Private,
+            Backing::Memfd | Backing::File { .. } => Sharing::Shared,
+            Backing::Hugetlb(_) | Backing::Phantom => return Err(FramesNotReturned::NotPossible),
+        };
+        let range = frames.range();
+        let is_there = self.layout.present_from(range.start).is_some_and(|present| present >= range.count());
+        let Some(mapping) = self.mapping.as_ref().filter(|_| is_there) else {
+            return Err(FramesNotReturned::NotPossible);
+        };
+        let offset = self.layout.offset_of(range.start);
+        let piece = Piece { offset, len: (range.count().0 << self.layout.page_shift()) as usize };
+        let granule = self.granule as usize;
+        if !piece.offset.is_multiple_of(granule) || !piece.len.is_multiple_of(granule) {
+            return Err(FramesNotReturned::Granule(ByteSize(self.granule)));
+        }
+        let refused = |error: std::io::Error| FramesNotReturned::Refused(error.raw_os_error().unwrap_or(0));
+        mapping.discard(piece, sharing).map_err(refused)
     }
 
     /// The pieces by node of the host.

@@ -3,10 +3,13 @@
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use frameyard::{CpuId, InitProgress, MapNotBacked, NodeId, Pfn, PfnRange, Platform, WorkerPanicked};
+use frameyard::{
+    CpuId, FramesNotReturned, FreeFrames, InitProgress, MapNotBacked, NodeId, Pfn, PfnRange, Platform, WorkerPanicked,
+};
 
 use crate::cpu_list::CpuList;
 use crate::init_watch::InitWatch;
@@ -71,6 +74,16 @@ pub enum PopulateMap {
     Yes,
 }
 
+/// Whether locks are timed.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum LockTiming {
+    /// They are not: taking one costs nothing more than a look at this switch.
+    #[default]
+    Off,
+    /// How long they are waited for and held is counted, by two or three looks at the clock each time.
+    On,
+}
+
 /// The environment of a yard in a process of Linux.
 ///
 /// Says the host's CPU numbers as they are; a yard of fewer CPUs folds them in.
@@ -85,6 +98,7 @@ pub struct HostPlatform {
     created: Instant,
     init_watch: InitWatch,
     populate_map: PopulateMap,
+    lock_timing: AtomicBool,
 }
 
 impl HostPlatform {
@@ -104,6 +118,7 @@ impl HostPlatform {
             created: Instant::now(),
             init_watch: InitWatch::default(),
             populate_map: PopulateMap::No,
+            lock_timing: AtomicBool::new(false),
         }
     }
 
@@ -119,6 +134,14 @@ impl HostPlatform {
     pub fn with_populate_map(mut self, populate: PopulateMap) -> Self {
         self.populate_map = populate;
         self
+    }
+
+    /// From now on, times the locks that are taken through this platform, or does not; it does not at first.
+    ///
+    /// What is counted is told by [`ZoneStatistics::lock`](frameyard::ZoneStatistics::lock) and its like. A lock that is
+    /// held while the switch is turned may be left out.
+    pub fn time_locks(&self, timing: LockTiming) {
+        self.lock_timing.store(timing == LockTiming::On, Ordering::Relaxed);
     }
 
     /// The same with another way to know the CPU.
@@ -261,6 +284,17 @@ impl Platform for HostPlatform {
     /// Since the platform was made, by the system's monotonic clock.
     fn clock_ns(&self) -> Option<u64> {
         u64::try_from(self.created.elapsed().as_nanos()).ok()
+    }
+
+    /// As [`clock_ns`](Self::clock_ns), while locks are timed ([`time_locks`](HostPlatform::time_locks)).
+    #[inline(always)]
+    fn lock_clock_ns(&self) -> Option<u64> {
+        if self.lock_timing.load(Ordering::Relaxed) { self.clock_ns() } else { None }
+    }
+
+    /// Private memory by `MADV_DONTNEED`, that of a file by a hole in it (`MADV_REMOVE`).
+    fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
+        self.memory.give_back(frames)
     }
 
     /// Makes all pages of the host that hold a part of the map present, where that was asked for ([`PopulateMap`]).

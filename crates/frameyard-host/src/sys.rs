@@ -1,7 +1,8 @@
 //! The system calls: the only module of this crate with `unsafe` code.
 //!
 //! What it hands out is safe to use: [`mapping::Mapping`] owns its address range and gives it back when
-//! dropped, and never reads or writes what is mapped. It knows nothing of frames or nodes of a yard.
+//! dropped, and never reads or writes what is mapped; it gives back what its user has alone. It knows nothing of frames or
+//! nodes of a yard.
 
 pub(crate) mod bytes;
 pub(crate) mod cpu;

@@ -20,7 +20,6 @@ mod lru;
 mod objects;
 mod owners;
 mod page;
-mod pending;
 mod reclaim;
 mod root;
 mod space;

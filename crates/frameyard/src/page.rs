@@ -100,6 +100,26 @@ impl fmt::Display for FrameState {
     }
 }
 
+/// Where the bytes of a free block are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Residence {
+    /// In memory, as far as the yard knows.
+    Resident,
+    /// With the host, which gives other bytes when the frames are used again.
+    Reported,
+}
+
+impl Residence {
+    /// Of a block made of two.
+    #[inline(always)]
+    pub(crate) const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Reported, Self::Reported) => Self::Reported,
+            _ => Self::Resident,
+        }
+    }
+}
+
 /// The first word of a page: state, order, migration type and zone of the block that begins here.
 ///
 /// | bits | meaning |
@@ -108,7 +128,8 @@ impl fmt::Display for FrameState {
 /// | 8–15 | order of the block |
 /// | 16–23 | migration type: of the free list that a block is on, or that it was last allocated as |
 /// | 24 | seen by the validator; clear at all other times |
-/// | 25–31 | unused, zero |
+/// | 25 | buddy-free: reported, so the host has its bytes; clear in all other states |
+/// | 26–31 | unused, zero |
 /// | 32–47 | [`ZoneId`] |
 /// | 48–63 | unused, zero |
 ///
@@ -152,7 +173,7 @@ impl Tag {
     #[inline(always)]
     pub(crate) const fn is_free_buddy(self, order: Order, zone: ZoneId) -> bool {
         let wanted = FrameState::BuddyFree as u64 | (order.0 as u64) << 8 | (zone.0 as u64) << 32;
-        self.0 & !(0xff << 16) == wanted
+        self.0 & !(0xff << 16 | Self::REPORTED) == wanted
     }
 
     /// The order of the block that begins here.
@@ -182,7 +203,25 @@ impl Tag {
     /// Whether state and migration type exist and all unused bits are clear; the validator's mark is not looked at.
     pub(crate) const fn is_well_formed(self) -> bool {
         let known = Self::new(self.state(), self.order(), self.migrate_type(), self.zone());
+        let known = if self.is(FrameState::BuddyFree) { known.with_residence(self.residence()) } else { known };
         self.without_seen().0 == known.0
+    }
+
+    const REPORTED: u64 = 1 << 25;
+
+    /// Where the bytes of a free block are.
+    #[inline(always)]
+    pub(crate) const fn residence(self) -> Residence {
+        if self.0 & Self::REPORTED == 0 { Residence::Resident } else { Residence::Reported }
+    }
+
+    /// A free block whose bytes are there.
+    #[inline(always)]
+    pub(crate) const fn with_residence(self, residence: Residence) -> Self {
+        match residence {
+            Residence::Resident => Self(self.0 & !Self::REPORTED),
+            Residence::Reported => Self(self.0 | Self::REPORTED),
+        }
     }
 
     const SEEN: u64 = 1 << 24;
@@ -450,8 +489,19 @@ mod tests {
             assert!(!tag.is_free_buddy(Order(4), zone));
             assert!(!tag.is_free_buddy(Order(3), other));
             assert!(!tag.with_state(FrameState::PerCpu).is_free_buddy(Order(3), zone));
+            assert!(tag.with_residence(Residence::Reported).is_free_buddy(Order(3), zone));
         }
         assert!(!Tag::INTERIOR.is_free_buddy(Order(0), ZoneId(0)));
+    }
+
+    #[test]
+    fn only_free_blocks_are_reported() {
+        let tag = Tag::new(FrameState::BuddyFree, Order(3), MigrateType::Movable, ZoneId(0));
+        let reported = tag.with_residence(Residence::Reported);
+        assert_eq!((tag.residence(), reported.residence()), (Residence::Resident, Residence::Reported));
+        assert_eq!(reported.with_residence(Residence::Resident), tag);
+        assert!(tag.is_well_formed() && reported.is_well_formed());
+        assert!(!reported.with_state(FrameState::Allocated).is_well_formed());
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use core::ptr::NonNull;
 
 use crate::sync::{AtomicU32, Ordering};
-use crate::units::{CpuId, NodeId, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{ByteSize, CpuId, NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
 /// The identity of a lock: what it guards, not where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -179,6 +179,17 @@ pub trait Platform: Sync {
         Ok(())
     }
 
+    /// Gives the memory behind free frames back to where it came from. Their bytes are lost; what is read there before they
+    /// are written to again is any bytes. No lock is held. By default nothing can be given back.
+    ///
+    /// # Errors
+    ///
+    /// [`FramesNotReturned`]: the frames have their memory still, or part of it.
+    fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
+        let _ = frames;
+        Err(FramesNotReturned::NotPossible)
+    }
+
     /// Told how the memory map comes up. Called by whichever worker does it, while no lock is held.
     fn init_progress(&self, progress: InitProgress) {
         let _ = progress;
@@ -222,6 +233,50 @@ impl core::fmt::Display for MapNotBacked {
 }
 
 impl core::error::Error for MapNotBacked {}
+
+/// Free frames that nobody is given meanwhile: what [`Platform::return_frames`] is called with.
+///
+/// Only a yard makes one, of frames of its own: who has it knows that nobody reads or writes their bytes. A platform that
+/// hands it on hands it to what is behind the same frames.
+#[derive(Debug)]
+pub struct FreeFrames(PfnRange);
+
+impl FreeFrames {
+    /// The caller has the frames alone, and nobody has their bytes.
+    pub(crate) fn new(range: PfnRange) -> Self {
+        Self(range)
+    }
+
+    /// The frames.
+    #[must_use]
+    pub fn range(&self) -> PfnRange {
+        self.0
+    }
+}
+
+/// Why frames kept the memory behind them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FramesNotReturned {
+    /// There is no memory behind frames, or none that can be given back.
+    NotPossible,
+    /// Only whole pieces of this size can be given back.
+    Granule(ByteSize),
+    /// The system refused, with this error number.
+    Refused(i32),
+}
+
+impl core::fmt::Display for FramesNotReturned {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::NotPossible => f.write_str("the frames have no memory behind them that could be given back"),
+            Self::Granule(size) => write!(f, "memory is given back in pieces of {size}"),
+            Self::Refused(error) => write!(f, "the system took no memory back: error {error}"),
+        }
+    }
+}
+
+impl core::error::Error for FramesNotReturned {}
 
 /// A worker thread panicked while it ran a job of the platform.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

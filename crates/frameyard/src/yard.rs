@@ -19,7 +19,9 @@ use crate::zone::{PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
 mod bulk;
+mod cma;
 mod compact;
+mod contig;
 mod counted;
 mod drain;
 mod error;
@@ -27,15 +29,19 @@ mod exact;
 mod frames;
 mod free;
 mod init;
+mod reporting;
 mod rescue;
 mod statistics;
 mod validate;
 
+pub use cma::CmaReleaseError;
 pub use compact::{CompactStatistics, ExtfragEvents};
+pub use contig::{BlockedBy, Blocker, ContigError};
 pub use counted::Adoption;
 pub use error::{AllocError, FreeError, FreeProblem, RangeError};
 pub use frames::Frames;
 pub use init::InitError;
+pub use reporting::{ReportError, ReportOutcome};
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
 pub use validate::{ListKind, ValidateError};
 

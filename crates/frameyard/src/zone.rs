@@ -27,6 +27,7 @@
 //! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + allocated + isolated + poisoned, and
 //!   pending frames where those count.
 //! - `reserved_highatomic` = frames of the pageblocks of type HighAtomic.
+//! - `reported` = frames of the blocks on free lists that are reported.
 
 use core::fmt;
 
@@ -43,12 +44,14 @@ mod compact_state;
 mod fallback;
 mod free_area;
 mod highatomic;
+mod isolate;
 mod pageblock;
 pub(crate) mod pcp;
 mod pcp_sizing;
 mod pending;
 pub(crate) mod poison;
 mod range;
+mod reporting;
 mod watermark;
 
 pub(crate) use compact_state::{COSTLY_ORDER, CompactEvent, CompactState, FreeShape, MAX_DEFER_SHIFT};
@@ -56,7 +59,8 @@ pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
 use free_area::FreeArea;
 pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
-pub(crate) use range::{RangeBlocked, covering_block, pieces};
+pub(crate) use range::{RangeBlocked, RangeLists, covering_block, pieces};
+pub(crate) use reporting::{ReportBatch, Taken};
 pub use watermark::{
     HugePageMinimum, MovableMinimum, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneSizing,
     default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks,
@@ -136,6 +140,15 @@ pub(crate) struct Placement {
     pub(crate) foreign: AtomicU64,
 }
 
+/// How requests to contiguous memory areas went; changed without a lock.
+#[derive(Default)]
+pub(crate) struct CmaEvents {
+    /// Those that got their frames.
+    pub(crate) served: AtomicU64,
+    /// Those that did not.
+    pub(crate) failed: AtomicU64,
+}
+
 /// The shared state of a zone.
 #[repr(C, align(128))]
 #[derive(Default)]
@@ -146,10 +159,13 @@ pub(crate) struct Zone {
     free_pages: AtomicU64,
     free_cma: AtomicU64,
     reserved_highatomic: AtomicU64,
+    /// Frames of free blocks whose bytes the host has.
+    reported: AtomicU64,
     /// For each type, the orders whose list has a block.
     nonempty: [AtomicU32; MigrateType::COUNT],
     events: ZoneEvents,
     pub(crate) placement: Placement,
+    pub(crate) cma_events: CmaEvents,
     pub(crate) pending: pending::Pending,
     pub(crate) compaction: CompactState,
     areas: [FreeArea; ORDER_SLOTS],
@@ -194,6 +210,10 @@ impl Zone {
 
     pub(crate) fn reserved_highatomic_racy(&self) -> PageCount {
         PageCount(self.reserved_highatomic.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn reported_racy(&self) -> PageCount {
+        PageCount(self.reported.load(Ordering::Relaxed))
     }
 
     pub(crate) fn events(&self) -> &ZoneEvents {

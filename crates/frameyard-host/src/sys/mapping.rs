@@ -1,4 +1,4 @@
-//! Address ranges: reserved as a whole, backed piece by piece, given back when dropped.
+//! Address ranges: reserved as a whole, backed piece by piece, given back when dropped or page by page before.
 
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -25,6 +25,15 @@ pub(crate) enum Advice {
     HugePages,
     /// Back it with pages of the base size only.
     NoHugePages,
+}
+
+/// Who else has what is behind a piece.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Sharing {
+    /// Nobody.
+    Private,
+    /// All that map the same file.
+    Shared,
 }
 
 /// A part of a [`Mapping`], in bytes from its base; both are multiples of the host's page size.
@@ -158,6 +167,19 @@ impl Mapping {
         populate_pages(self.checked(piece), piece.len)
     }
 
+    /// Gives the memory of a piece back to the host; it reads as zeros until it is written to. In a file that is shared, a
+    /// hole, for all that map it; in private memory the pages are this process's alone.
+    ///
+    /// Whoever calls it knows that nobody reads or writes those bytes meanwhile, or has a reference to them.
+    pub(crate) fn discard(&self, piece: Piece, sharing: Sharing) -> io::Result<()> {
+        let advice = match sharing {
+            Sharing::Private => libc::MADV_DONTNEED,
+            Sharing::Shared => libc::MADV_REMOVE,
+        };
+        // SAFETY: the piece lies inside our range, and nobody uses its bytes, as the caller says.
+        check(unsafe { libc::madvise(self.checked(piece), piece.len, advice) })
+    }
+
     /// Lets the pages of a piece come from one node of the host alone.
     pub(crate) fn bind(&self, piece: Piece, host_node: u32) -> io::Result<()> {
         const WORD: usize = libc::c_ulong::BITS as usize;
@@ -270,6 +292,18 @@ mod tests {
         mapping.populate(part).unwrap();
         assert_eq!(mapping.resident(mapping.whole()).unwrap(), 3 * page() as u64);
         assert_eq!(mapping.resident(part).unwrap(), 3 * page() as u64);
+    }
+
+    #[test]
+    fn what_is_given_back_is_not_resident_and_reads_as_zeros() {
+        let mapping = backed(4 * HUGE);
+        mapping.advise(mapping.whole(), Advice::NoHugePages).unwrap();
+        let words = mapping.words();
+        words.iter().for_each(|word| word.store(7, std::sync::atomic::Ordering::Relaxed));
+        mapping.discard(Piece { offset: HUGE, len: 3 * page() }, Sharing::Private).unwrap();
+        assert_eq!(mapping.resident(mapping.whole()).unwrap(), (4 * HUGE - 3 * page()) as u64);
+        let word = |byte: usize| words[byte / 8].load(std::sync::atomic::Ordering::Relaxed);
+        assert_eq!((word(HUGE - 8), word(HUGE), word(HUGE + 3 * page())), (7, 0, 7));
     }
 
     #[test]

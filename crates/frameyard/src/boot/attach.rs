@@ -78,6 +78,7 @@ impl Attached {
             (tables.range_ends.len(), tables.range_starts.len()),
             (tables.range_zones.len(), tables.range_starts.len()),
             (tables.free_ends.len(), tables.free_starts.len()),
+            (tables.cma_ends.len(), tables.cma_starts.len()),
             (tables.claims.len(), words_for(frames.count().0 >> geometry.max_order().0) as usize),
         ];
         // A map of more frames than links can name, or that begins inside a section, is no yard's.
@@ -88,8 +89,8 @@ impl Attached {
         cpus > 0 && sound_map && equal && nodes_exist && self.memory_is_sound() && self.sections_have_memory()
     }
 
-    /// Whether ranges of memory ascend and lie in the map, free ones ascend and lie in those, and zones span parts of
-    /// the map.
+    /// Whether ranges of memory ascend and lie in the map, free ones ascend and lie in those, areas lie in them, and zones
+    /// span parts of the map.
     fn memory_is_sound(&self) -> bool {
         let Self { tables, frames, .. } = self;
         let ascends = |last: &mut Pfn, range: PfnRange| {
@@ -108,7 +109,11 @@ impl Attached {
         };
         let spans_map =
             |zone: &Zone| zone.span() == PfnRange::default() || zone.span().intersection(*frames) == zone.span();
-        tables.ranges().all(in_map) && tables.free_ranges().all(in_memory) && tables.zones.iter().all(spans_map)
+        let is_memory = |area: PfnRange| tables.range_of(area.start).is_some_and(|(range, _)| area.end <= range.end);
+        tables.ranges().all(in_map)
+            && tables.free_ranges().all(in_memory)
+            && tables.zones.iter().all(spans_map)
+            && tables.cma_areas().all(|area| !area.is_empty() && is_memory(area))
     }
 
     /// Whether those sections are said to be present that have memory: the map of others may be touched by nobody.

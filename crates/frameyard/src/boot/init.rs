@@ -268,6 +268,7 @@ fn mark_cma(bring_up: &BringUp<'_, impl Platform>, memory: &dyn MemorySource, mo
     let max_order = geometry.max_order();
     let mut problem = None;
     let mut last_end = Pfn(0);
+    let mut count = 0;
     memory.for_each_cma(&mut |area| {
         let whole = area.start.is_aligned(max_order) && area.end.is_aligned(max_order) && !area.is_empty();
         let free = tables.free_ranges_in(area).next().filter(|(free, _)| *free == area);
@@ -276,6 +277,11 @@ fn mark_cma(bring_up: &BringUp<'_, impl Platform>, memory: &dyn MemorySource, mo
             return;
         };
         last_end = area.end;
+        if let Some((start, end)) = tables.cma_starts.get(count).zip(tables.cma_ends.get(count)) {
+            start.store(area.start.0, Ordering::Relaxed);
+            end.store(area.end.0, Ordering::Relaxed);
+        }
+        count += 1;
         let mut at: Pfn = area.start;
         while at < area.end {
             blocks.set(at, MigrateType::Cma);
@@ -289,5 +295,9 @@ fn mark_cma(bring_up: &BringUp<'_, impl Platform>, memory: &dyn MemorySource, mo
             problem.get_or_insert(BootError::MapNotBacked(missing));
         }
     });
-    problem.map_or(Ok(()), Err)
+    match problem {
+        Some(problem) => Err(problem),
+        None if count != tables.cma_starts.len() => Err(BootError::LayoutMismatch),
+        None => Ok(()),
+    }
 }

@@ -109,10 +109,11 @@ struct Survey {
     nodes: usize,
     present: u64,
     reserved: usize,
+    cma: usize,
 }
 
 fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, BootError> {
-    let mut found = Survey { first: Pfn(u64::MAX), end: Pfn(0), nodes: 1, present: 0, reserved: 0 };
+    let mut found = Survey { first: Pfn(u64::MAX), end: Pfn(0), nodes: 1, present: 0, reserved: 0, cma: 0 };
     let mut last = PfnRange::default();
     let mut problem = None;
     memory.for_each_memory(&mut |range, node| {
@@ -136,6 +137,7 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
         last = range;
         found.reserved += 1;
     });
+    memory.for_each_cma(&mut |_| found.cma += 1);
     if let Some(node) = config.cpus.iter().max() {
         if node.index() >= MAX_NODES {
             problem.get_or_insert(BootError::TooManyNodes(*node));
@@ -253,6 +255,8 @@ fn plan_tables(
     let free_ranges = ranges.checked_add(found.reserved)?;
     spans[TableId::FreeStarts as usize] = planner.table::<AtomicU64>(free_ranges)?;
     spans[TableId::FreeEnds as usize] = planner.table::<AtomicU64>(free_ranges)?;
+    spans[TableId::CmaStarts as usize] = planner.table::<AtomicU64>(found.cma)?;
+    spans[TableId::CmaEnds as usize] = planner.table::<AtomicU64>(found.cma)?;
     spans[TableId::Claims as usize] = planner.table::<AtomicU64>(usize::try_from(words_for(blocks)).ok()?)?;
     spans[TableId::SkipHints as usize] = planner.table::<AtomicU64>(pageblocks.div_ceil(64))?;
     spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;

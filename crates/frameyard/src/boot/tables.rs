@@ -36,7 +36,7 @@ pub(super) enum HeaderWord {
 
 pub(super) const HEADER_WORDS: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
-pub(super) const VERSION: u64 = 3;
+pub(super) const VERSION: u64 = 4;
 
 /// Which table.
 #[derive(Clone, Copy)]
@@ -54,6 +54,8 @@ pub(super) enum TableId {
     RangeZones,
     FreeStarts,
     FreeEnds,
+    CmaStarts,
+    CmaEnds,
     Claims,
     SkipHints,
 }
@@ -82,6 +84,9 @@ pub(crate) struct Tables {
     /// The memory that was not reserved when the yard was created, cut as the ranges are.
     pub(super) free_starts: &'static [AtomicU64],
     pub(super) free_ends: &'static [AtomicU64],
+    /// The contiguous memory areas.
+    pub(super) cma_starts: &'static [AtomicU64],
+    pub(super) cma_ends: &'static [AtomicU64],
     /// A bit for each maximum-order block; see [`Claims`].
     pub(super) claims: &'static [AtomicU64],
     /// A bit for each pageblock, 64 in a word: compaction passes it by.
@@ -164,6 +169,8 @@ impl Tables {
                 range_zones: region.table(span(TableId::RangeZones))?,
                 free_starts: region.table(span(TableId::FreeStarts))?,
                 free_ends: region.table(span(TableId::FreeEnds))?,
+                cma_starts: region.table(span(TableId::CmaStarts))?,
+                cma_ends: region.table(span(TableId::CmaEnds))?,
                 claims: region.table(span(TableId::Claims))?,
                 skip_hints: region.table(span(TableId::SkipHints))?,
             })
@@ -233,6 +240,13 @@ impl Tables {
         let start = Pfn(self.range_starts[at].load(Ordering::Relaxed));
         let end = Pfn(self.range_ends[at].load(Ordering::Relaxed));
         (PfnRange { start, end }, ZoneId(self.range_zones[at].load(Ordering::Relaxed)))
+    }
+
+    /// The contiguous memory areas, ascending.
+    pub(crate) fn cma_areas(&self) -> impl ExactSizeIterator<Item = PfnRange> + use<> {
+        let pfn = |word: &AtomicU64| Pfn(word.load(Ordering::Relaxed));
+        let (starts, ends) = (self.cma_starts, self.cma_ends);
+        starts.iter().zip(ends).map(move |(start, end)| PfnRange { start: pfn(start), end: pfn(end) })
     }
 
     /// The range of memory that holds a frame, and its zone; `None` in a hole. Binary search.

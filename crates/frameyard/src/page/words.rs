@@ -58,7 +58,7 @@ const _: () = {
 fn tag(state: FrameState) -> &'static str {
     match state {
         FrameState::Interior => "0",
-        FrameState::BuddyFree => "state, order, list's migration type, zone",
+        FrameState::BuddyFree => "state, order, list's migration type, whether reported, zone",
         _ => "state, order, migration type, zone",
     }
 }

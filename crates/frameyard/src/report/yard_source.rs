@@ -107,6 +107,8 @@ impl<P: Platform> ReportSource for Yard<P> {
             VmEvent::CompactDaemonWake => self.compacted(|zone| zone.daemon_wakes),
             VmEvent::CompactDaemonMigrateScanned => self.compacted(|zone| zone.daemon_migrate_scanned),
             VmEvent::CompactDaemonFreeScanned => self.compacted(|zone| zone.daemon_free_scanned),
+            VmEvent::CmaAllocSuccess => self.sum(|zone| zone.cma_served),
+            VmEvent::CmaAllocFail => self.sum(|zone| zone.cma_failed),
             _ => 0,
         }
     }

@@ -7,7 +7,7 @@ use crate::gfp::Gfp;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{Order, PageCount, Pfn, PfnRange};
-use crate::zone::{RangeBlocked, pieces, poison};
+use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
 
 impl<P: Platform> Yard<P> {
     /// Allocates `count` contiguous frames, whatever their number: the rest of the covering block is freed at once.
@@ -91,7 +91,7 @@ impl<P: Platform> Yard<P> {
             return Err(RangeError::NotInitialised(range));
         }
         let view = self.zone_view(zone);
-        let take = || self.take_initialised(zone, || view.lock().take_range(range, migrate_type));
+        let take = || self.take_initialised(zone, || view.lock().take_range(range, RangeLists::Open, migrate_type));
         let taken = take().or_else(|blocked| match blocked.state {
             FrameState::PerCpu | FrameState::InTransit => {
                 self.drain_zone(zone);
@@ -113,7 +113,7 @@ impl<P: Platform> Yard<P> {
 
     /// Looks for damage in a range just taken: puts damaged blocks aside and gives the others back.
     #[cold]
-    fn check_range(&self, range: PfnRange) -> Result<(), RangeError> {
+    pub(super) fn check_range(&self, range: PfnRange) -> Result<(), RangeError> {
         let blocks = || pieces(range, self.geometry.max_order());
         let damaged = |pfn: Pfn, order: Order| poison::damaged(&self.platform, self.geometry, pfn, order);
         let first = blocks().find_map(|(block, order)| Some((damaged(block, order)?, block, order)));

@@ -6,7 +6,7 @@
 
 use super::{FreeError, FreeProblem, Yard};
 use crate::boot::Poisoning;
-use crate::page::{FrameState, Tag};
+use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
@@ -113,9 +113,8 @@ impl<P: Platform> Yard<P> {
     #[cold]
     #[inline(never)]
     fn insert(&self, pfn: Pfn, order: Order, zone: ZoneId) -> Result<(), FreeError> {
-        let view = self.zone_view(zone);
-        let mut locked = view.lock();
-        locked.free_block(pfn, order, view.blocks.get(pfn));
+        let mut locked = self.zone_view(zone).lock();
+        locked.free_to_pageblocks(pfn, order, Residence::Resident);
         locked.count_direct_free(order);
         Ok(())
     }

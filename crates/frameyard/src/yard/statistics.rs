@@ -29,6 +29,12 @@ pub struct ZoneStatistics {
     pub cma: PageCount,
     /// Those of them that are free.
     pub free_cma: PageCount,
+    /// Requests to contiguous memory areas that got their frames.
+    pub cma_served: u64,
+    /// Those that did not.
+    pub cma_failed: u64,
+    /// Free frames that were given back to the host ([`Yard::report_free_pages`]) and not used since.
+    pub reported: PageCount,
     /// Frames of pageblocks kept for atomic high-order requests.
     pub reserved_highatomic: PageCount,
     /// The watermarks.
@@ -117,6 +123,9 @@ impl<P: Platform> Yard<P> {
             per_cpu: PageCount(0),
             cma: PageCount(read(&zone.facts.cma)),
             free_cma: zone.free_cma_racy(),
+            cma_served: read(&zone.cma_events.served),
+            cma_failed: read(&zone.cma_events.failed),
+            reported: zone.reported_racy(),
             reserved_highatomic: zone.reserved_highatomic_racy(),
             watermarks: Watermarks {
                 min: zone.watermark(WatermarkLevel::Min),

@@ -5,7 +5,7 @@
 use core::fmt;
 
 use super::Yard;
-use crate::page::{CountedPage, FrameState, IDENTITY, PageRef, Tag};
+use crate::page::{CountedPage, FrameState, IDENTITY, PageRef, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::Group;
@@ -100,6 +100,8 @@ struct Recount {
     pending: u64,
     covered: u64,
     highatomic: u64,
+    /// Frames of free blocks that are reported.
+    reported: u64,
     /// The pageblock looked at last; a hole may cut it in two.
     pageblock: Option<Pfn>,
 }
@@ -160,6 +162,7 @@ impl<P: Platform> Yard<P> {
             zone.managed().0,
             recount.covered - recount.reserved - (recount.pending - counted),
         )?;
+        compare("reported pages", view.id, zone.reported_racy().0, recount.reported)?;
         compare("high-atomic pages", view.id, zone.reserved_highatomic_racy().0, recount.highatomic)
     }
 
@@ -256,6 +259,9 @@ impl<P: Platform> Yard<P> {
     ) -> Result<(), ValidateError> {
         let (order, list) = (tag.order(), tag.migrate_type());
         recount.free[order.index()][list.index()] += 1;
+        if tag.residence() == Residence::Reported {
+            recount.reported += order.pages().0;
+        }
         let block_type = view.blocks.get(pfn);
         let mut at = pfn;
         while at < pfn + order.pages() {

@@ -2,7 +2,7 @@
 
 use super::LockedZone;
 use super::free_area::Place;
-use crate::page::{FrameState, Tag};
+use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
@@ -19,8 +19,9 @@ impl<P: Platform> LockedZone<'_, P> {
         }
         let found = Order(order.0 + orders.trailing_zeros() as u8);
         let pfn = self.first_block(found, migrate_type)?;
-        self.remove_block(pfn, self.page(pfn).tag());
-        self.put_back_upper_halves(pfn, found, order, migrate_type);
+        let tag = self.page(pfn).tag();
+        self.remove_block(pfn, tag);
+        self.put_back_upper_halves(pfn, (found, order), migrate_type, tag.residence());
         Some(pfn)
     }
 
@@ -44,25 +45,32 @@ impl<P: Platform> LockedZone<'_, P> {
             }
             let found = Order(order.0 + orders.trailing_zeros() as u8);
             let Some(block) = self.first_block(found, migrate_type) else { break };
-            self.remove_block(block, self.page(block).tag());
+            let tag = self.page(block).tag();
+            self.remove_block(block, tag);
             let pieces = (1 << (found.0 - order.0)).min(count - taken);
             for piece in 0..pieces as u64 {
                 take(self, block + PageCount(piece << order.0));
             }
             taken += pieces;
             let rest = PfnRange { start: block + PageCount((pieces as u64) << order.0), end: block + found.pages() };
-            self.put_back_pieces(rest, migrate_type);
+            self.put_back_pieces(rest, migrate_type, tag.residence());
         }
         taken
     }
 
     /// Splits a block of order `from`, off the lists, down to `to`; the upper halves are freed (`expand`).
     #[inline]
-    pub(crate) fn put_back_upper_halves(&mut self, pfn: Pfn, from: Order, to: Order, migrate_type: MigrateType) {
+    pub(crate) fn put_back_upper_halves(
+        &mut self,
+        pfn: Pfn,
+        (from, to): (Order, Order),
+        migrate_type: MigrateType,
+        residence: Residence,
+    ) {
         let mut order = from;
         while order > to {
             order.0 -= 1;
-            self.add_block(pfn + order.pages(), order, migrate_type, Place::Head);
+            self.add_block(pfn + order.pages(), order, migrate_type, Place::Head, residence);
         }
     }
 
@@ -72,8 +80,14 @@ impl<P: Platform> LockedZone<'_, P> {
     /// pageblock order on, blocks of different types merge only if both are of the ordinary types.
     #[inline]
     pub(crate) fn free_block(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
+        self.free_block_as(pfn, order, migrate_type, Residence::Resident);
+    }
+
+    /// As [`free_block`](Self::free_block). What it merges to is reported only if all of it is.
+    #[inline]
+    pub(crate) fn free_block_as(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType, residence: Residence) {
         let max_order = self.geometry.max_order();
-        let (mut pfn, mut order) = (pfn, order);
+        let (mut pfn, mut order, mut residence) = (pfn, order, residence);
         while order < max_order {
             let buddy = pfn.buddy(order);
             let tag = self.page(buddy).tag();
@@ -84,13 +98,14 @@ impl<P: Platform> LockedZone<'_, P> {
                 break;
             }
             self.remove_block(buddy, tag);
+            residence = residence.and(tag.residence());
             let upper = pfn.max(buddy);
             self.page(upper).set_tag(Tag::INTERIOR);
             pfn = pfn.min(buddy);
             order.0 += 1;
         }
         let place = if self.will_likely_merge(pfn, order) { Place::Tail } else { Place::Head };
-        self.add_block(pfn, order, migrate_type, place);
+        self.add_block(pfn, order, migrate_type, place, residence);
     }
 
     /// Whether a buddy of at least pageblock order may merge with a block of `migrate_type`; if so it takes on that type.

@@ -3,7 +3,7 @@
 use super::{LockedZone, add_exclusive};
 use crate::page::FrameState;
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, PageCount, Pfn};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
 /// Whether CMA pageblocks may serve the request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -139,7 +139,7 @@ impl<P: Platform> LockedZone<'_, P> {
             self.remove_block(pfn, tag);
             self.blocks.set_block(pfn, found, migrate_type);
             self.count_conversions(migrate_type, old_type, found.pages().0 / self.blocks.pages().0);
-            self.put_back_upper_halves(pfn, found, order, migrate_type);
+            self.put_back_upper_halves(pfn, (found, order), migrate_type, tag.residence());
             return pfn;
         }
         if may_convert(found, migrate_type, self.geometry.pageblock_order())
@@ -152,7 +152,7 @@ impl<P: Platform> LockedZone<'_, P> {
             }
         }
         self.remove_block(pfn, tag);
-        self.put_back_upper_halves(pfn, found, order, old_type);
+        self.put_back_upper_halves(pfn, (found, order), old_type, tag.residence());
         pfn
     }
 
@@ -211,10 +211,17 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Returns how many frames moved. Blocks of at least pageblock order are the caller's to treat.
     pub(crate) fn convert_pageblock(&mut self, pfn: Pfn, to: MigrateType) -> PageCount {
         let start = self.blocks.start_of(pfn);
-        let end = start + self.blocks.pages();
+        let moved = self.relink_range(PfnRange::new(start, self.blocks.pages()), to);
+        self.blocks.set(start, to);
+        moved
+    }
+
+    /// Moves the zone's free blocks of a range, which begins and ends where blocks do, to the lists of another type; how
+    /// many frames moved.
+    pub(super) fn relink_range(&mut self, range: PfnRange, to: MigrateType) -> PageCount {
         let mut moved = PageCount(0);
-        let mut at = start;
-        while at < end {
+        let mut at = range.start;
+        while at < range.end {
             let tag = self.page(at).tag();
             let pages = match tag.state() {
                 FrameState::Interior => PageCount(1),
@@ -226,7 +233,6 @@ impl<P: Platform> LockedZone<'_, P> {
             }
             at = at + pages;
         }
-        self.blocks.set(start, to);
         moved
     }
 }

@@ -5,7 +5,7 @@
 //! a later policy wants to know about blocks that come and go, it learns there.
 
 use super::{LockedZone, add_exclusive, sub_exclusive};
-use crate::page::{FrameState, Link, Tag};
+use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, Order, PageCount, Pfn};
@@ -49,11 +49,21 @@ pub(crate) enum Place {
 impl<P: Platform> LockedZone<'_, P> {
     /// Puts a block on the free list of its order and type. The caller owns the block's head.
     #[inline]
-    pub(crate) fn add_block(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType, place: Place) {
+    pub(crate) fn add_block(
+        &mut self,
+        pfn: Pfn,
+        order: Order,
+        migrate_type: MigrateType,
+        place: Place,
+        residence: Residence,
+    ) {
         let list = self.zone.areas[order.index()].list(migrate_type);
         let link = self.map.link(pfn);
         let page = self.page(pfn);
-        page.set_tag(Tag::new(FrameState::BuddyFree, order, migrate_type, self.id));
+        page.set_tag(Tag::new(FrameState::BuddyFree, order, migrate_type, self.id).with_residence(residence));
+        if residence == Residence::Reported {
+            add_exclusive(&self.zone.reported, order.pages().0);
+        }
         match place {
             Place::Head => {
                 let old = Link(list.first.load(Ordering::Relaxed));
@@ -109,13 +119,16 @@ impl<P: Platform> LockedZone<'_, P> {
             let bits = &self.zone.nonempty[migrate_type.index()];
             bits.store(bits.load(Ordering::Relaxed) & !(1 << order.0), Ordering::Relaxed);
         }
+        if tag.residence() == Residence::Reported {
+            sub_exclusive(&self.zone.reported, order.pages().0);
+        }
         self.count_free(order, migrate_type, u64::wrapping_sub);
     }
 
     /// Moves a free block to the list of another type (the kernel's `move_to_free_list`).
     pub(crate) fn relink_block(&mut self, pfn: Pfn, tag: Tag, to: MigrateType) {
         self.remove_block(pfn, tag);
-        self.add_block(pfn, tag.order(), to, Place::Tail);
+        self.add_block(pfn, tag.order(), to, Place::Tail, tag.residence());
     }
 
     /// The block that a list would give next.

@@ -14,7 +14,7 @@ impl<P: Platform> LockedZone<'_, P> {
         if percent < block || self.zone.reserved_highatomic_racy().0 >= percent.next_multiple_of(block) {
             return;
         }
-        if self.blocks.get(pfn).index() >= MigrateType::PER_CPU {
+        if !self.blocks.types_of(pfn, order).all(|migrate_type| migrate_type.index() < MigrateType::PER_CPU) {
             return;
         }
         if order >= self.geometry.pageblock_order() {
@@ -39,7 +39,7 @@ impl<P: Platform> LockedZone<'_, P> {
             self.blocks.set_block(pfn, order, to);
             self.remove_block(pfn, tag);
             // Merges with neighbours that it was kept apart from while it was reserved.
-            self.free_block(pfn, order, to);
+            self.free_block_as(pfn, order, to, tag.residence());
             sub_exclusive(&self.zone.reserved_highatomic, order.pages().0);
         } else {
             self.convert_pageblock(pfn, to);

@@ -1,11 +1,22 @@
 //! The type of each pageblock: one byte for each `2^pageblock_order` frames, so that no two zones share a byte.
 //!
-//! The byte is the type plus one; 0 stands for a pageblock without any memory, or whose pages are not initialised. So
-//! one load says both whether a frame number may have a page structure that can be looked at, and which list a freed
-//! frame belongs to.
+//! The low half of the byte is the type plus one; 0 stands for a pageblock without any memory, or whose pages are not
+//! initialised. So one load says both whether a frame number may have a page structure that can be looked at, and which
+//! list a freed frame belongs to. The high half is 0, but for isolated pageblocks: there it is the type plus one that the
+//! pageblock goes back to.
 
 use crate::sync::{AtomicU8, Ordering};
 use crate::units::{Geometry, MigrateType, Order, PageCount, Pfn};
+
+/// The half of the byte that holds the type; the other remembers what an isolated pageblock was.
+const TYPE: u8 = 0xf;
+const REMEMBERED_SHIFT: u32 = 4;
+
+const _: () = assert!(MigrateType::COUNT < TYPE as usize, "type plus one fits half a byte");
+
+fn type_of(half: u8) -> Option<MigrateType> {
+    MigrateType::from_bits((half & TYPE).wrapping_sub(1))
+}
 
 /// The pageblock types of the whole memory map. Written under the lock of the zone that the block is in; the first time
 /// by who brings the block up, whom nobody can meet there.
@@ -52,8 +63,36 @@ impl<'a> PageblockMap<'a> {
     /// The type of the pageblock that holds `pfn`. Without the zone lock it may be stale at once.
     #[inline(always)]
     pub(crate) fn get(&self, pfn: Pfn) -> MigrateType {
-        let bits = self.byte(pfn).load(Ordering::Relaxed).wrapping_sub(1);
-        MigrateType::from_bits(bits).unwrap_or(MigrateType::Unmovable)
+        type_of(self.byte(pfn).load(Ordering::Relaxed)).unwrap_or(MigrateType::Unmovable)
+    }
+
+    /// The type that the pageblock has, or goes back to while it is isolated. Without the zone lock it may be stale.
+    pub(crate) fn lasting_type(&self, pfn: Pfn) -> MigrateType {
+        let byte = self.byte(pfn).load(Ordering::Relaxed);
+        type_of(byte >> REMEMBERED_SHIFT).or(type_of(byte)).unwrap_or(MigrateType::Unmovable)
+    }
+
+    /// Makes the pageblock an isolated one that remembers its type; that type. `None` where it is isolated already.
+    pub(crate) fn isolate(&self, pfn: Pfn) -> Option<MigrateType> {
+        let was = self.get(pfn);
+        if was == MigrateType::Isolate {
+            return None;
+        }
+        let remembered = (was as u8 + 1) << REMEMBERED_SHIFT;
+        // Release: as in `set`.
+        self.byte(pfn).store(remembered | (MigrateType::Isolate as u8 + 1), Ordering::Release);
+        Some(was)
+    }
+
+    /// Gives an isolated pageblock the type back that it remembers; that type. `None` where it is not isolated.
+    pub(crate) fn restore(&self, pfn: Pfn) -> Option<MigrateType> {
+        if self.get(pfn) != MigrateType::Isolate {
+            return None;
+        }
+        let was = self.lasting_type(pfn);
+        // Release: as in `set`.
+        self.byte(pfn).store(was as u8 + 1, Ordering::Release);
+        Some(was)
     }
 
     /// Lets everybody look at the pages of a pageblock with memory: Movable, unless it has a type already. Whoever sees
@@ -65,8 +104,12 @@ impl<'a> PageblockMap<'a> {
         }
     }
 
-    /// Sets the type of the pageblock that holds `pfn`.
+    /// Sets the type of the pageblock that holds `pfn`, which is not isolated.
     pub(crate) fn set(&self, pfn: Pfn, migrate_type: MigrateType) {
+        debug_assert!(
+            self.get(pfn) != MigrateType::Isolate,
+            "the pageblock of {pfn} is isolated: only its isolator changes it"
+        );
         // Release: pairs with the Acquire in `ordinary_type` and `has_memory`. The writer sees the pages initialised,
         // by the zone lock; whoever sees this type instead of the published one must, too.
         self.byte(pfn).store(migrate_type as u8 + 1, Ordering::Release);
@@ -79,6 +122,13 @@ impl<'a> PageblockMap<'a> {
             self.set(at, migrate_type);
             at = at + PageCount(1 << self.order.0);
         }
+    }
+
+    /// The types of the pageblocks that a block lies in.
+    pub(crate) fn types_of(&self, pfn: Pfn, order: Order) -> impl Iterator<Item = MigrateType> {
+        let blocks = *self;
+        let count = 1u64 << order.0.saturating_sub(self.order.0);
+        (0..count).map(move |at| blocks.get(pfn + PageCount(at << blocks.order.0)))
     }
 
     /// How many frames a pageblock has.

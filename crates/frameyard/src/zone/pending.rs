@@ -10,6 +10,7 @@
 //! those who come after somebody who waited in vain the same.
 
 use super::{LockedZone, add_exclusive};
+use crate::page::Residence;
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
@@ -123,7 +124,7 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(crate) fn bring_in(&mut self, range: PfnRange) {
         let max_order = self.geometry.max_order();
         for (pfn, order) in super::pieces(range, max_order) {
-            self.free_block(pfn, order, self.blocks.get(pfn));
+            self.free_to_pageblocks(pfn, order, Residence::Resident);
         }
         let pending = &self.zone.pending;
         for_each_size(range, max_order, |order, count| pending.listed(order, count));

@@ -2,7 +2,7 @@
 
 use super::LockedZone;
 use super::free_area::Place;
-use crate::page::{FrameState, Tag};
+use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, Pfn, PfnRange};
 
@@ -17,17 +17,40 @@ pub(crate) struct RangeBlocked {
     pub(crate) order: Order,
 }
 
+/// Which free lists a range may be taken from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum RangeLists {
+    /// Those that allocations are served from, but for what is kept back for atomic high-order requests.
+    Open,
+    /// Those of isolated pageblocks.
+    Isolated,
+}
+
+impl RangeLists {
+    fn have(self, migrate_type: MigrateType) -> bool {
+        match self {
+            Self::Open => !matches!(migrate_type, MigrateType::HighAtomic | MigrateType::Isolate),
+            Self::Isolated => migrate_type == MigrateType::Isolate,
+        }
+    }
+}
+
 impl<P: Platform> LockedZone<'_, P> {
     /// Takes all frames of a range off the free lists, as allocated blocks of the largest aligned pieces.
     ///
     /// # Errors
     ///
     /// The first block that is not free; nothing has changed then. The range must lie in present sections.
-    pub(crate) fn take_range(&mut self, range: PfnRange, migrate_type: MigrateType) -> Result<(), RangeBlocked> {
+    pub(crate) fn take_range(
+        &mut self,
+        range: PfnRange,
+        lists: RangeLists,
+        migrate_type: MigrateType,
+    ) -> Result<(), RangeBlocked> {
         let mut at = range.start;
         while at < range.end {
             let (head, tag) = self.covering_block(at);
-            if !tag.is(FrameState::BuddyFree) || tag.zone() != self.id || self.is_kept_back(tag) {
+            if !tag.is(FrameState::BuddyFree) || tag.zone() != self.id || !lists.have(tag.migrate_type()) {
                 return Err(RangeBlocked { head, state: tag.state(), order: tag.order() });
             }
             at = head + tag.order().pages();
@@ -39,15 +62,19 @@ impl<P: Platform> LockedZone<'_, P> {
             self.remove_block(head, tag);
             self.page(head).set_tag(Tag::INTERIOR);
             let block = PfnRange { start: head, end: at };
-            self.put_back_pieces(PfnRange { start: head, end: range.start.max(head) }, tag.migrate_type());
-            self.put_back_pieces(PfnRange { start: range.end.min(block.end), end: block.end }, tag.migrate_type());
+            self.put_back_pieces(
+                PfnRange { start: head, end: range.start.max(head) },
+                tag.migrate_type(),
+                tag.residence(),
+            );
+            self.put_back_pieces(
+                PfnRange { start: range.end.min(block.end), end: block.end },
+                tag.migrate_type(),
+                tag.residence(),
+            );
         }
         self.tag_pieces(range, FrameState::Allocated, migrate_type);
         Ok(())
-    }
-
-    fn is_kept_back(&self, tag: Tag) -> bool {
-        matches!(tag.migrate_type(), MigrateType::HighAtomic | MigrateType::Isolate)
     }
 
     /// The block that covers a frame; the frame itself with an interior tag where there is none.
@@ -56,9 +83,9 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     /// Puts a range that lies in one block, and not the whole of it, back on the lists. None of its pieces can merge.
-    pub(crate) fn put_back_pieces(&mut self, range: PfnRange, migrate_type: MigrateType) {
+    pub(crate) fn put_back_pieces(&mut self, range: PfnRange, migrate_type: MigrateType, residence: Residence) {
         for (pfn, order) in pieces(range, self.geometry.max_order()) {
-            self.add_block(pfn, order, migrate_type, Place::Head);
+            self.add_block(pfn, order, migrate_type, Place::Head, residence);
         }
     }
 

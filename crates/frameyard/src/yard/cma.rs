@@ -1,0 +1,113 @@
+//! Contiguous memory areas: ranges fixed when the yard was created, which movable allocations use until the area is asked
+//! for memory.
+//!
+//! Blocks that an area has given out carry the type Cma in their tags, which nothing else that is allocated does: so what
+//! is released is known from what was merely allocated there.
+
+use core::fmt;
+
+use super::contig::ContigError;
+use super::{FreeError, Yard};
+use crate::gfp::Gfp;
+use crate::owner::Owners;
+use crate::page::{FrameState, Tag};
+use crate::platform::Platform;
+use crate::sync::Ordering;
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::zone::CmaEvents;
+
+/// Why frames were not given back to a contiguous memory area. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum CmaReleaseError {
+    /// The range is empty, or does not lie in one area.
+    NotInAnArea(PfnRange),
+    /// The block at this frame was not given out by an area.
+    NotFromAnArea {
+        /// The frame.
+        pfn: Pfn,
+        /// What it is.
+        state: FrameState,
+    },
+    /// The range does not begin and end where blocks that were given out do.
+    Free(FreeError),
+}
+
+impl fmt::Display for CmaReleaseError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotInAnArea(range) => write!(f, "{range} does not lie in a contiguous memory area"),
+            Self::NotFromAnArea { pfn, state } => {
+                write!(f, "{pfn} is {state} and was not given out by its contiguous memory area")
+            }
+            Self::Free(error) => fmt::Display::fmt(error, f),
+        }
+    }
+}
+
+impl core::error::Error for CmaReleaseError {}
+
+impl<P: Platform> Yard<P> {
+    /// The contiguous memory areas, ascending.
+    pub fn cma_areas(&self) -> impl ExactSizeIterator<Item = PfnRange> {
+        self.tables.cma_areas()
+    }
+
+    /// Takes `count` frames that begin at a multiple of `2^align` out of an area, or any area, moving away what uses them
+    /// meanwhile (`cma_alloc`). Give them back with [`cma_release`](Self::cma_release).
+    ///
+    /// # Errors
+    ///
+    /// [`ContigError`]: [`Blocked`](ContigError::Blocked) names the block that was in the way at the last place tried;
+    /// [`NoSuchArea`](ContigError::NoSuchArea) where `area` is none of [`cma_areas`](Self::cma_areas).
+    pub fn cma_alloc(
+        &self,
+        area: Option<PfnRange>,
+        count: PageCount,
+        align: Order,
+        owners: &Owners<'_>,
+    ) -> Result<PfnRange, ContigError> {
+        if count.0 == 0 {
+            return Err(ContigError::Empty);
+        }
+        let mut failed = area.map_or(ContigError::NoPlace { count, align }, ContigError::NoSuchArea);
+        for candidate in self.cma_areas().filter(|candidate| area.is_none_or(|area| area == *candidate)) {
+            match self.first_place(candidate, (count, align), MigrateType::Cma, Gfp::KERNEL, owners) {
+                Ok(range) => {
+                    self.cma_events(candidate).served.fetch_add(1, Ordering::Relaxed);
+                    return Ok(range);
+                }
+                Err(problem) => failed = problem.unwrap_or(ContigError::NoPlace { count, align }),
+            }
+            self.cma_events(candidate).failed.fetch_add(1, Ordering::Relaxed);
+        }
+        Err(failed)
+    }
+
+    /// Gives frames back that an area gave out (`cma_release`): all that [`cma_alloc`](Self::cma_alloc) returned, or part of
+    /// it that begins and ends where its largest aligned blocks do. Movable allocations may use them again.
+    ///
+    /// # Errors
+    ///
+    /// [`CmaReleaseError`]; nothing has changed then.
+    pub fn cma_release(&self, range: PfnRange) -> Result<(), CmaReleaseError> {
+        if range.is_empty() || !self.cma_areas().any(|area| area.intersection(range) == range) {
+            return Err(CmaReleaseError::NotInAnArea(range));
+        }
+        let mut at = range.start;
+        while at < range.end {
+            let tag = self.page_of(at).map_or(Tag::INTERIOR, |page| page.tag());
+            if !tag.is(FrameState::Allocated) || tag.migrate_type() != MigrateType::Cma {
+                return Err(CmaReleaseError::NotFromAnArea { pfn: at, state: tag.state() });
+            }
+            at = at + tag.order().pages();
+        }
+        self.free_range(range).map_err(CmaReleaseError::Free)
+    }
+
+    /// Counters of the zone that an area lies in.
+    fn cma_events(&self, area: PfnRange) -> &CmaEvents {
+        let zone = self.zone_of(area.start).map_or(0, |zone| zone.index());
+        &self.tables.zones[zone].cma_events
+    }
+}

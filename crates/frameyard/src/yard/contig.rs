@@ -1,0 +1,293 @@
+//! Contiguous ranges of any length, taken from memory that is in use: [`Yard::alloc_contig_range`].
+//!
+//! # Protocol
+//!
+//! 1. The pages of the range, in whole pageblocks, are initialised. A block that will stay ends it here.
+//! 2. The pageblocks are isolated one by one, each under the zone lock. From then on nothing of them is allocated from the
+//!    free lists, and what is freed into them stays there ([`zone::isolate`](crate::zone) says why). A pageblock that is
+//!    isolated already is somebody else's: the later one gives up, and undoes what it has isolated itself. So no two are
+//!    ever at work on one frame.
+//! 3. In rounds: per-CPU lists are drained, and every counted block of the range is isolated by its owner, moved to a
+//!    block allocated elsewhere, and freed into its isolated pageblock. No lock of the yard is held meanwhile. After each
+//!    round the whole range is taken in one hold of the zone lock, if every frame of it is on an Isolate list. Nothing
+//!    that was seen without the lock decides anything but what to try next.
+//! 4. The pageblocks get their types back, whatever has happened: [`Isolation`] does it when it is dropped.
+//!
+//! What can come between: a frame freed by somebody who had read the pageblock's type before it was isolated lands on a
+//! per-CPU list, and may be allocated from there once more; the next round finds it, on the list or in use. A target may
+//! come from such a list, too: one that lies in the isolated pageblocks is given back and another one is taken. The frames
+//! of the range that are in use can only become fewer otherwise, so rounds in which nothing is moved are counted, and
+//! a block that is still there after [`IDLE_ROUNDS`] of them is named in the error.
+
+use super::{RangeError, Yard};
+use crate::boot::Poisoning;
+use crate::gfp::Gfp;
+use crate::owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, ReclaimRequest};
+use crate::page::FrameState;
+use crate::platform::Platform;
+use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
+use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
+
+mod error;
+mod obstacle;
+mod search;
+
+pub use error::{BlockedBy, Blocker, ContigError};
+use obstacle::Cover;
+
+/// How many rounds without a block moved are made before whoever is still in the way is named.
+const IDLE_ROUNDS: u32 = if cfg!(loom) { 2 } else { 16 };
+/// How often a target that lies in the isolated pageblocks, or memory that is missing, is asked for again.
+const TARGET_TRIES: usize = 8;
+
+/// Flags for the memory that blocks are moved to.
+const TARGET: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
+
+/// Isolated pageblocks; they get their types back when it is dropped.
+struct Isolation<'y, P: Platform> {
+    yard: &'y Yard<P>,
+    zone: ZoneId,
+    /// Whole pageblocks.
+    range: PfnRange,
+}
+
+impl<'y, P: Platform> Isolation<'y, P> {
+    /// Isolates the pageblocks of a range, which begins and ends with them.
+    ///
+    /// # Errors
+    ///
+    /// The first pageblock that is isolated already. Those before it have their types back.
+    fn new(yard: &'y Yard<P>, zone: ZoneId, range: PfnRange) -> Result<Self, Pfn> {
+        let mut isolation = Self { yard, zone, range: PfnRange { start: range.start, end: range.start } };
+        while isolation.range.end < range.end {
+            let at = isolation.range.end;
+            if !yard.zone_view(zone).lock().isolate_pageblock(at) {
+                return Err(at);
+            }
+            isolation.range.end = at + yard.pageblocks().pages();
+        }
+        Ok(isolation)
+    }
+}
+
+impl<P: Platform> Drop for Isolation<'_, P> {
+    fn drop(&mut self) {
+        let mut at = self.range.start;
+        while at < self.range.end {
+            self.yard.zone_view(self.zone).lock().unisolate_pageblock(at);
+            at = at + self.yard.pageblocks().pages();
+        }
+    }
+}
+
+/// What a round found and did.
+#[derive(Default)]
+struct Round {
+    moved: u64,
+    /// The first block that could not be moved this time.
+    blocked: Option<Blocker>,
+}
+
+impl<P: Platform> Yard<P> {
+    /// Allocates exactly the frames of a range, moving away what is in use (`alloc_contig_range`).
+    ///
+    /// Blocks whose users are counted are moved by their owners, which must be able to be called from here: the caller
+    /// holds no lock that they take. Memory of the range that is not initialised comes up first. Watermarks are not looked
+    /// at. The frames stand in the largest aligned blocks; free them with [`free_range`](Self::free_range).
+    ///
+    /// # Errors
+    ///
+    /// [`ContigError`]: names the block in the way. Nothing is allocated then.
+    ///
+    /// # Cost
+    ///
+    /// Takes the zone lock twice for each pageblock, once for each block moved, and once a round for as long as the range
+    /// has blocks.
+    pub fn alloc_contig_range(&self, range: PfnRange, gfp: Gfp, owners: &Owners<'_>) -> Result<PfnRange, ContigError> {
+        let migrate_type = gfp.migrate_type().ok_or(ContigError::BadFlags(gfp))?;
+        self.take_contiguous(range, gfp, migrate_type, owners)
+    }
+
+    /// As [`alloc_contig_range`](Self::alloc_contig_range), with the type that the blocks are tagged with.
+    pub(super) fn take_contiguous(
+        &self,
+        range: PfnRange,
+        gfp: Gfp,
+        migrate_type: MigrateType,
+        owners: &Owners<'_>,
+    ) -> Result<PfnRange, ContigError> {
+        let (zone, pageblocks) = self.zone_of_contiguous(range)?;
+        if gfp.contains(Gfp::ZERO) && self.platform.frame_bytes(range.start).is_none() {
+            return Err(ContigError::NoFrameBytes(range.start));
+        }
+        if let Some(obstacle) = self.first_obstacle(range, migrate_type, owners) {
+            return Err(ContigError::Blocked(obstacle));
+        }
+        if !self.ensure_initialised(pageblocks) {
+            return Err(ContigError::NotInitialised(pageblocks));
+        }
+        let isolation = Isolation::new(self, zone, pageblocks)
+            .map_err(|pfn| ContigError::Blocked(self.isolated_by_another(pfn)))?;
+        self.empty_and_take(&isolation, range, migrate_type, owners).map_err(ContigError::Blocked)?;
+        drop(isolation);
+        if self.poisoning == Poisoning::On
+            && let Err(RangeError::Poisoned { pfn, block, order }) = self.check_range(range)
+        {
+            return Err(ContigError::Poisoned { pfn, block, order });
+        }
+        if gfp.contains(Gfp::ZERO) {
+            for (pfn, order) in pieces(range, self.geometry.max_order()) {
+                poison::zero(&self.platform, self.geometry, pfn, order);
+            }
+        }
+        Ok(range)
+    }
+
+    /// The zone of a range that may be allocated, and the pageblocks that it lies in.
+    fn zone_of_contiguous(&self, range: PfnRange) -> Result<(ZoneId, PfnRange), ContigError> {
+        if range.is_empty() {
+            return Err(ContigError::Empty);
+        }
+        let hole = |pfn| {
+            let (order, state) = (crate::units::Order::ZERO, FrameState::Interior);
+            ContigError::Blocked(Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Hole })
+        };
+        let (memory, zone) = self.tables.range_of(range.start).ok_or(hole(range.start))?;
+        if range.end > memory.end {
+            let next = self.tables.range_of(memory.end);
+            return Err(next.map_or(hole(memory.end), |_| ContigError::NotOneZone(range)));
+        }
+        let order = self.geometry.pageblock_order();
+        let end = range.end.align_up(order).unwrap_or(range.end);
+        let pageblocks = PfnRange { start: range.start.align_down(order), end };
+        if self.tables.ranges_in(pageblocks).any(|(_, other)| other != zone) {
+            return Err(ContigError::NotOneZone(pageblocks));
+        }
+        Ok((zone, pageblocks))
+    }
+
+    /// What is said of a pageblock that somebody else has isolated.
+    fn isolated_by_another(&self, pfn: Pfn) -> Blocker {
+        let state = self.frame_info(pfn).map_or(FrameState::Interior, |info| info.state);
+        let order = self.geometry.pageblock_order();
+        Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Busy }
+    }
+
+    /// Moves everything out of a range whose pageblocks are isolated, and takes it.
+    fn empty_and_take(
+        &self,
+        isolation: &Isolation<'_, P>,
+        range: PfnRange,
+        migrate_type: MigrateType,
+        owners: &Owners<'_>,
+    ) -> Result<(), Blocker> {
+        let view = self.zone_view(isolation.zone);
+        let mut idle = 0;
+        loop {
+            self.drain_zone(isolation.zone);
+            let round = self.move_away(isolation, range, owners)?;
+            let take = || view.lock().take_range(range, RangeLists::Isolated, migrate_type);
+            let Err(RangeBlocked { head: pfn, state, order }) = self.take_initialised(isolation.zone, take) else {
+                return Ok(());
+            };
+            idle = if round.moved > 0 { 0 } else { idle + 1 };
+            if idle == IDLE_ROUNDS {
+                let (owner, why) = (OwnerKind::NONE, BlockedBy::Busy);
+                return Err(round.blocked.unwrap_or(Blocker { pfn, order, state, owner, why }));
+            }
+            if idle > 0 {
+                // Long enough for others to be done: first looks and yields, then sleeps.
+                (0..32).for_each(|look| self.platform.relax(32 * idle + look));
+            }
+        }
+    }
+
+    /// Has the owners move what they have in a range.
+    ///
+    /// # Errors
+    ///
+    /// A block that will stay where it is.
+    fn move_away(&self, isolation: &Isolation<'_, P>, range: PfnRange, owners: &Owners<'_>) -> Result<Round, Blocker> {
+        let mut round = Round::default();
+        let mut at = range.start;
+        while at < range.end {
+            let cover = self.cover_of(at, owners);
+            at = cover.end().max(Pfn(at.0 + 1));
+            match cover {
+                Cover::Free(_) => {}
+                Cover::Fixed(blocker) => return Err(blocker),
+                Cover::Passing(blocker) => _ = round.blocked.get_or_insert(blocker),
+                Cover::Owned(block, kind) => {
+                    let Some(owner) = owners.of(kind) else { continue };
+                    let why = match self.move_block(isolation, owner, block, owners) {
+                        Ok(()) => {
+                            round.moved += 1;
+                            continue;
+                        }
+                        Err(why) => why,
+                    };
+                    let Block { pfn, order } = block;
+                    let blocker = Blocker { pfn, order, state: FrameState::Counted, owner: kind, why };
+                    match why {
+                        BlockedBy::Unmovable | BlockedBy::OutOfMemory => return Err(blocker),
+                        _ => _ = round.blocked.get_or_insert(blocker),
+                    }
+                }
+            }
+        }
+        Ok(round)
+    }
+
+    /// Has an owner move a block out of the isolated pageblocks, and frees it there.
+    fn move_block(
+        &self,
+        isolation: &Isolation<'_, P>,
+        owner: &dyn FrameOwner,
+        block: Block,
+        owners: &Owners<'_>,
+    ) -> Result<(), BlockedBy> {
+        owner.isolate(block, MigrateMode::Sync).map_err(reason)?;
+        let Some(target) = self.target_for(isolation, block, owners) else {
+            owner.put_back(block);
+            return Err(BlockedBy::OutOfMemory);
+        };
+        if let Err(problem) = owner.migrate(block, target, MigrateMode::Sync) {
+            owner.put_back(block);
+            self.release(target, block.order);
+            return Err(reason(problem));
+        }
+        self.release(block.pfn, block.order);
+        Ok(())
+    }
+
+    /// Allocates memory for a block, outside the isolated pageblocks; has some reclaimed where there is none.
+    fn target_for(&self, isolation: &Isolation<'_, P>, block: Block, owners: &Owners<'_>) -> Option<Pfn> {
+        let node = isolation.zone.node();
+        for _ in 0..TARGET_TRIES {
+            match self.alloc_on(node, block.order, TARGET) {
+                // From a per-CPU list that a late free has reached. Freed now, it goes to the isolated lists.
+                Ok(pfn) if isolation.range.contains(pfn) => self.release(pfn, block.order),
+                Ok(pfn) => return Some(pfn),
+                Err(_) => {
+                    let wanted = PageCount(block.order.pages().0.max(32));
+                    let (highest_zone, order) = (TARGET.highest_zone(), block.order);
+                    let request = ReclaimRequest { node, highest_zone, order, wanted };
+                    if owners.reclaimer()?.reclaim(request).0 == 0 {
+                        return None;
+                    }
+                }
+            }
+        }
+        None
+    }
+}
+
+fn reason(problem: MigrateProblem) -> BlockedBy {
+    match problem {
+        MigrateProblem::Pinned => BlockedBy::Pinned,
+        MigrateProblem::Unmovable => BlockedBy::Unmovable,
+        MigrateProblem::Failed => BlockedBy::Failed,
+        // Gone: whatever it is by now, the next round will see.
+        MigrateProblem::Gone | MigrateProblem::Busy => BlockedBy::Busy,
+    }
+}

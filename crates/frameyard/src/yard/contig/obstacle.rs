@@ -1,0 +1,127 @@
+//! What is in the way of a contiguous range: looked at without a lock, so only what lasts is believed at once.
+
+use super::{BlockedBy, Blocker};
+use crate::owner::{Block, OwnerKind, Owners};
+use crate::page::{CountedPage, FrameState, Tag};
+use crate::platform::Platform;
+use crate::units::{MigrateType, Order, Pfn, PfnRange};
+use crate::yard::Yard;
+use crate::zone::covering_block;
+
+/// What covers a frame, for who wants it free.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cover {
+    /// On a free list.
+    Free(Block),
+    /// Counted, with an owner that can be asked.
+    Owned(Block, OwnerKind),
+    /// Neither free nor anybody's, or somebody's who may give it up in a moment: look again.
+    Passing(Blocker),
+    /// It will stay.
+    Fixed(Blocker),
+}
+
+impl Cover {
+    /// The frame behind it.
+    pub(super) fn end(self) -> Pfn {
+        match self {
+            Self::Free(block) | Self::Owned(block, _) => block.frames().end,
+            Self::Passing(blocker) | Self::Fixed(blocker) => blocker.frames().end,
+        }
+    }
+}
+
+impl<P: Platform> Yard<P> {
+    /// What covers a frame of memory whose page is initialised.
+    pub(super) fn cover_of(&self, pfn: Pfn, owners: &Owners<'_>) -> Cover {
+        let (head, tag) =
+            covering_block(self.geometry.max_order(), pfn, |pfn| self.map.page(pfn, &self.platform).tag());
+        let block = Block { pfn: head, order: tag.order() };
+        let blocker = |why| Blocker { pfn: head, order: tag.order(), state: tag.state(), owner: OwnerKind::NONE, why };
+        match tag.state() {
+            FrameState::BuddyFree => Cover::Free(block),
+            FrameState::Counted => self.cover_of_counted(block, tag, owners),
+            FrameState::Reserved => Cover::Fixed(blocker(BlockedBy::Reserved)),
+            // Movable memory is given out before its owner adopts it, and taken back before it is freed.
+            FrameState::Allocated if tag.migrate_type() == MigrateType::Movable => {
+                Cover::Passing(blocker(BlockedBy::Unmovable))
+            }
+            FrameState::Interior | FrameState::PerCpu | FrameState::InTransit | FrameState::Isolated => {
+                Cover::Passing(blocker(BlockedBy::Busy))
+            }
+            _ => Cover::Fixed(blocker(BlockedBy::Unmovable)),
+        }
+    }
+
+    fn cover_of_counted(&self, block: Block, tag: Tag, owners: &Owners<'_>) -> Cover {
+        let page = CountedPage::new(self.map.page(block.pfn, &self.platform), self.map.content().no_users());
+        let owner = OwnerKind::of_word(page.owner());
+        if owners.of(owner).is_some() {
+            return Cover::Owned(block, owner);
+        }
+        let blocker = |owner, why| {
+            let Block { pfn, order } = block;
+            Blocker { pfn, order, state: tag.state(), owner, why }
+        };
+        // Between the two reads it may have become another's. What is the same twice is believed.
+        if page.tag() == tag && OwnerKind::of_word(page.owner()) == owner {
+            Cover::Fixed(blocker(owner, BlockedBy::Unmovable))
+        } else {
+            Cover::Passing(blocker(owner, BlockedBy::Busy))
+        }
+    }
+
+    /// The first block of a range that will stay (`has_unmovable_pages`, `pfn_range_valid_contig`); memory whose pages
+    /// are not initialised counts as what it will be. The range is memory of one zone.
+    ///
+    /// Contiguous memory areas are in the way of everybody but themselves.
+    pub(super) fn first_obstacle(
+        &self,
+        range: PfnRange,
+        migrate_type: MigrateType,
+        owners: &Owners<'_>,
+    ) -> Option<Blocker> {
+        let blocks = self.pageblocks();
+        let mut at = range.start;
+        while at < range.end {
+            if blocks.has_memory(at) {
+                if migrate_type != MigrateType::Cma && blocks.lasting_type(at) == MigrateType::Cma {
+                    return Some(self.area_in_the_way(blocks.start_of(at)));
+                }
+                let cover = self.cover_of(at, owners);
+                if let Cover::Fixed(blocker) = cover {
+                    return Some(blocker);
+                }
+                at = cover.end().max(Pfn(at.0 + 1));
+            } else {
+                let pageblock = PfnRange::new(blocks.start_of(at), blocks.pages());
+                let part = PfnRange { start: at, end: pageblock.end.min(range.end) };
+                if let Some(pfn) = self.first_reserved(part) {
+                    let state = FrameState::Uninitialised;
+                    let why = BlockedBy::Reserved;
+                    return Some(Blocker { pfn, order: Order::ZERO, state, owner: OwnerKind::NONE, why });
+                }
+                at = part.end;
+            }
+        }
+        None
+    }
+
+    fn area_in_the_way(&self, pfn: Pfn) -> Blocker {
+        let state = self.map.page(pfn, &self.platform).tag().state();
+        let order = self.geometry.pageblock_order();
+        Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Area }
+    }
+
+    /// The first frame of a range of memory that was reserved when the yard was created.
+    fn first_reserved(&self, range: PfnRange) -> Option<Pfn> {
+        let mut at = range.start;
+        for (free, _) in self.tables.free_ranges_in(range) {
+            if free.start > at {
+                break;
+            }
+            at = free.end;
+        }
+        (at < range.end).then_some(at)
+    }
+}

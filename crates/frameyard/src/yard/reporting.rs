@@ -1,0 +1,147 @@
+//! Giving the memory behind free frames back to the host, off the path of allocation (the kernel's page reporting).
+
+use core::fmt;
+
+use super::Yard;
+use crate::boot::Poisoning;
+use crate::platform::{FramesNotReturned, FreeFrames, Platform};
+use crate::units::{MigrateType, Order, PageCount, PfnRange, ZoneId};
+use crate::zone::{ReportBatch, Taken};
+
+/// What was given back.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ReportOutcome {
+    /// Frames.
+    pub pages: PageCount,
+    /// Blocks.
+    pub blocks: u64,
+}
+
+/// Why free memory was not given back, or not all of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum ReportError {
+    /// The yard poisons free frames: their bytes must stay.
+    Poisoning,
+    /// There are no blocks of that order.
+    OrderTooLarge {
+        /// The order asked for.
+        order: Order,
+        /// The largest that can be.
+        max: Order,
+    },
+    /// The platform did not take these frames. They are free as before.
+    NotReturned {
+        /// The frames.
+        frames: PfnRange,
+        /// Why.
+        problem: FramesNotReturned,
+        /// What was given back before.
+        before: ReportOutcome,
+    },
+}
+
+impl fmt::Display for ReportError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Poisoning => f.write_str("free frames are poisoned: their bytes must stay to be checked"),
+            Self::OrderTooLarge { order, max } => write!(f, "{order} is above the maximum, {max}"),
+            Self::NotReturned { frames, problem, before } => {
+                write!(f, "{frames} was not given back, after {}: {problem}", before.pages)
+            }
+        }
+    }
+}
+
+impl core::error::Error for ReportError {}
+
+impl<P: Platform> Yard<P> {
+    /// Gives the memory behind free blocks of at least `min_order` back to the host, largest blocks first, up to `budget`
+    /// frames (rounded up to a block). The frames stay free, and get new memory when they are used.
+    ///
+    /// Up to 32 blocks at a time are out of reach of allocations, and none that would take a zone below its low
+    /// watermark. Blocks that were given back already and not used since are passed over; how much that is stands in
+    /// [`ZoneStatistics::reported`](crate::ZoneStatistics::reported). After the kernel's `page_reporting_process`.
+    ///
+    /// # Errors
+    ///
+    /// [`ReportError`]; what was given back before it stays so.
+    ///
+    /// # Cost
+    ///
+    /// Looks at every free block of those orders; takes the zone lock twice for every 32 given back. The platform is asked
+    /// without a lock, once for each block.
+    pub fn report_free_pages(&self, min_order: Order, budget: PageCount) -> Result<ReportOutcome, ReportError> {
+        let max = self.geometry.max_order();
+        if min_order > max {
+            return Err(ReportError::OrderTooLarge { order: min_order, max });
+        }
+        if self.poisoning == Poisoning::On {
+            return Err(ReportError::Poisoning);
+        }
+        let mut outcome = ReportOutcome::default();
+        for zone in (0..self.tables.zones.len()).map(|zone| ZoneId(zone as u16)) {
+            if !self.is_populated(zone) {
+                continue;
+            }
+            for order in (min_order.0..=max.0).rev().map(Order) {
+                for migrate_type in MigrateType::ALL.into_iter().filter(|of| *of != MigrateType::Isolate) {
+                    self.report_list(zone, order, migrate_type, budget, &mut outcome)?;
+                }
+            }
+        }
+        Ok(outcome)
+    }
+
+    /// Gives back the blocks of one list that are on it now.
+    fn report_list(
+        &self,
+        zone: ZoneId,
+        order: Order,
+        migrate_type: MigrateType,
+        budget: PageCount,
+        outcome: &mut ReportOutcome,
+    ) -> Result<(), ReportError> {
+        let view = self.zone_view(zone);
+        let mut looks = view.zone.free_blocks_racy(order.index(), migrate_type);
+        while looks > 0 && outcome.pages < budget {
+            let most = (budget - outcome.pages).0.div_ceil(order.pages().0);
+            let most = usize::try_from(most).unwrap_or(usize::MAX);
+            let Taken { batch, looked, at_watermark } = view.lock().take_unreported(order, migrate_type, looks, most);
+            looks -= looked;
+            if !batch.blocks().is_empty() {
+                self.report_batch(zone, &batch, order, outcome)?;
+            }
+            if at_watermark || looked == 0 {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Gives back the blocks of a batch, and puts them back on the lists, whether they were or not.
+    fn report_batch(
+        &self,
+        zone: ZoneId,
+        batch: &ReportBatch,
+        order: Order,
+        outcome: &mut ReportOutcome,
+    ) -> Result<(), ReportError> {
+        let mut refused = None;
+        let mut reported = 0;
+        for pfn in batch.blocks() {
+            let frames = PfnRange::new(*pfn, order.pages());
+            if let Err(problem) = self.platform.return_frames(&FreeFrames::new(frames)) {
+                refused = Some((frames, problem));
+                break;
+            }
+            reported += 1;
+        }
+        outcome.pages += self.zone_view(zone).lock().put_back_reported(batch, order, reported);
+        outcome.blocks += reported as u64;
+        match refused {
+            Some((frames, problem)) => Err(ReportError::NotReturned { frames, problem, before: *outcome }),
+            None => Ok(()),
+        }
+    }
+}

@@ -58,12 +58,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Maps what is to be at an address. The walk ended at `spot`, where nothing is present. The caller has the map lock for
     /// reading, and no other.
     #[inline]
-    pub(crate) fn fault(
-        &self,
-        spot: Spot<'y>,
-        addr: VirtAddr,
-        access: MemoryAccess,
-    ) -> Result<Faulted, FaultError> {
+    pub(crate) fn fault(&self, spot: Spot<'y>, addr: VirtAddr, access: MemoryAccess) -> Result<Faulted, FaultError> {
         if spot.entry.is_moving() {
             return self.wait_until_moved(spot, addr);
         }
@@ -151,12 +146,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Maps a huge page; `None` where it is to be a small one after all: because there is no such block, or a table of
     /// small pages stands there already.
-    fn fault_huge(
-        &self,
-        spot: Spot<'y>,
-        addr: VirtAddr,
-        access: MemoryAccess,
-    ) -> Result<Option<Faulted>, FaultError> {
+    fn fault_huge(&self, spot: Spot<'y>, addr: VirtAddr, access: MemoryAccess) -> Result<Option<Faulted>, FaultError> {
         let spot = self.descend(spot, addr.0, Level::HUGE)?;
         if spot.level != Level::HUGE || !spot.entry.is_empty() {
             return Ok(Some(Faulted::LookAgain));

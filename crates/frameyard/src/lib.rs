@@ -56,8 +56,8 @@ pub use units::{
     PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
 };
 pub use yard::{
-    Adoption, AllocError, BlockedBy, Blocker, CmaReleaseError, CompactStatistics, ContigError, ExtfragEvents, FrameInfo,
-    Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, RangeError, RawRegion, ReportError,
+    Adoption, AllocError, BlockedBy, Blocker, CmaReleaseError, CompactStatistics, ContigError, ExtfragEvents,
+    FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, RangeError, RawRegion, ReportError,
     ReportOutcome, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{

@@ -6,38 +6,38 @@ use frameyard_vm::{Vm, VmCounter};
 
 /// Counters of all zones, all nodes and all CPUs together, a moment ago.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Counts {
+pub(crate) struct Counts {
     /// The locks of zones.
-    pub zone_lock: LockUse,
+    pub(crate) zone_lock: LockUse,
     /// The locks of the lists of used pages.
-    pub lru_lock: LockUse,
+    pub(crate) lru_lock: LockUse,
     /// Frames that crossed a zone lock.
-    pub pages_moved: u64,
+    pub(crate) pages_moved: u64,
     /// Requests served from blocks of another type.
-    pub extfrag_fallbacks: u64,
+    pub(crate) extfrag_fallbacks: u64,
     /// Those of them that were not for movable frames and took movable ones.
-    pub extfrag_into_movable: u64,
+    pub(crate) extfrag_into_movable: u64,
     /// Pageblocks that changed their type for it.
-    pub extfrag_conversions: u64,
+    pub(crate) extfrag_conversions: u64,
     /// Allocations that compacted for themselves.
-    pub compact_stall: u64,
+    pub(crate) compact_stall: u64,
     /// Those of them that got a block.
-    pub compact_success: u64,
+    pub(crate) compact_success: u64,
     /// Those of them that did not.
-    pub compact_fail: u64,
+    pub(crate) compact_fail: u64,
     /// Frames that compaction moved.
-    pub compact_migrated: u64,
+    pub(crate) compact_migrated: u64,
     /// Frames that it could not move.
-    pub compact_migrate_failed: u64,
+    pub(crate) compact_migrate_failed: u64,
     /// Whether the times at locks were measured.
-    pub locks_are_timed: bool,
+    pub(crate) locks_are_timed: bool,
     vm: [u64; VmCounter::COUNT],
 }
 
 impl Counts {
     /// The counters as they stand.
     #[must_use]
-    pub fn of(vm: &Vm<'_, HostPlatform>) -> Self {
+    pub(crate) fn of(vm: &Vm<'_, HostPlatform>) -> Self {
         let yard = vm.yard();
         let mut counts = Self {
             locks_are_timed: yard.platform().lock_clock_ns().is_some(),
@@ -72,13 +72,13 @@ impl Counts {
 
     /// A counter of what owns frames.
     #[must_use]
-    pub fn vm(&self, counter: VmCounter) -> u64 {
+    pub(crate) fn vm(&self, counter: VmCounter) -> u64 {
         self.vm[counter as usize]
     }
 
     /// What happened since an earlier look.
     #[must_use]
-    pub fn since(&self, earlier: &Self) -> Self {
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
         let mut vm = self.vm;
         vm.iter_mut().zip(earlier.vm).for_each(|(count, earlier)| *count = count.wrapping_sub(earlier));
         Self {
@@ -103,7 +103,7 @@ impl Counts {
 ///
 /// Of all zones together, each by its share of free memory; `None` where nothing is free.
 #[must_use]
-pub fn unusable_thousandths(yard: &Yard<HostPlatform>, order: Order) -> Option<u64> {
+pub(crate) fn unusable_thousandths(yard: &Yard<HostPlatform>, order: Order) -> Option<u64> {
     let (mut unusable, mut free) = (0, 0);
     for zone in yard.zones() {
         let Some(index) = yard.unusable_index(zone.id, order) else { continue };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 
 use frameyard::{ByteSize, PageCount, ValidateError};
-use frameyard_host::{HostPlatform, HostTopology, HostYard, SharedMemoryFile};
+use frameyard_host::{HostPlatform, HostYard, LockTiming, SharedMemoryFile};
 use frameyard_vm::{LruPolicy, Vm, VmConfig, VmError};
 
 use super::crew::{Crew, lead_processes, lead_threads};
@@ -17,24 +17,24 @@ use crate::machine::Machine;
 
 /// One combination of what is compared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Setting {
+pub(crate) struct Setting {
     /// What tasks are.
-    pub mode: TaskMode,
+    pub(crate) mode: TaskMode,
     /// How many there are.
-    pub tasks: NonZeroU32,
+    pub(crate) tasks: NonZeroU32,
     /// The policy of zones.
-    pub zone: Policy,
+    pub(crate) zone: Policy,
     /// The policy of the lists of used pages.
-    pub lru: LruPolicy,
+    pub(crate) lru: LruPolicy,
 }
 
 /// Memory was lost: less is free when all was given back than before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LostFrames {
+pub(crate) struct LostFrames {
     /// Free before.
-    pub before: PageCount,
+    pub(crate) before: PageCount,
     /// Free when all was given back.
-    pub after: PageCount,
+    pub(crate) after: PageCount,
 }
 
 impl fmt::Display for LostFrames {
@@ -51,8 +51,6 @@ impl std::error::Error for LostFrames {}
 pub(crate) struct Ground<'y> {
     /// The owners.
     pub(crate) vm: Vm<'y, HostPlatform>,
-    /// The host.
-    pub(crate) host: &'y HostTopology,
     file: Option<&'y SharedMemoryFile>,
 }
 
@@ -69,11 +67,11 @@ pub(crate) fn on_ground<R>(
 ) -> Result<R, Failure> {
     let brought_up = bring_up(machine, options)?;
     print_notes(&brought_up.notes);
-    let host = HostTopology::current().map_err(Failure::run_time)?;
     let BroughtUp { yard, file, .. } = &brought_up;
+    yard.platform().time_locks(LockTiming::On);
     let before = yard.free_pages();
     let vm = Vm::create(&**yard, &VmConfig { lru, ..VmConfig::default() }).map_err(refused)?;
-    let result = run(&Ground { vm, host: &host, file: file.as_ref() })?;
+    let result = run(&Ground { vm, file: file.as_ref() })?;
     vm.lru_drain_all();
     vm.validate().map_err(Failure::run_time)?;
     yard.validate().map_err(Failure::run_time)?;

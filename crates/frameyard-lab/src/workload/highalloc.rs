@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use frameyard::{AllocError, Gfp, NodeId, Order, Pfn};
 use frameyard_host::HostPlatform;
-use frameyard_vm::Vm;
+use frameyard_vm::{ReclaimStep, Vm};
 
 use super::counts::{Counts, unusable_thousandths};
 use super::crew::Crew;
@@ -24,7 +24,7 @@ mod builder;
 pub(crate) use builder::Build;
 
 /// The blocks that are asked for: of 2 MiB.
-pub const HUGE: Order = Order(9);
+pub(crate) const HUGE: Order = Order(9);
 /// As many are asked for as this part of the yard has, in percent.
 const WANTED_PERCENT: u64 = 80;
 /// How long a background thread rests when it has nothing to do.
@@ -32,7 +32,7 @@ const NAP: Duration = Duration::from_millis(1);
 
 /// What a delay between requests is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum DelayKind {
+pub(crate) enum DelayKind {
     /// The background work of that time, without the rest of it.
     #[default]
     Virtual,
@@ -43,7 +43,7 @@ pub enum DelayKind {
 impl DelayKind {
     /// The name in rows.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Virtual => "virtual",
             Self::Real => "real",
@@ -107,7 +107,8 @@ pub(crate) fn run(
             let mut threads = Vec::new();
             for node in (0..vm.yard().nodes()).map(NodeId) {
                 for step in [reclaim as Step, compact as Step] {
-                    let body = || work_in_background(&vm, node, step, &background);
+                    let (vm, background) = (&vm, &background);
+                    let body = move || work_in_background(vm, node, step, background);
                     threads.push(thread::Builder::new().spawn_scoped(scope, body)?);
                 }
             }
@@ -226,11 +227,11 @@ impl Drop for HeldBlocks<'_, '_> {
 type Step = fn(&Vm<'_, HostPlatform>, NodeId) -> bool;
 
 fn reclaim(vm: &Vm<'_, HostPlatform>, node: NodeId) -> bool {
-    vm.reclaim_step(node).is_some()
+    matches!(vm.reclaim_step(node), ReclaimStep::Progress(_))
 }
 
 fn compact(vm: &Vm<'_, HostPlatform>, node: NodeId) -> bool {
-    vm.yard().compact_background(node, &vm.owners()).is_some()
+    vm.compact_step(node).is_some()
 }
 
 fn work_in_background(vm: &Vm<'_, HostPlatform>, node: NodeId, step: Step, go_on: &AtomicBool) {

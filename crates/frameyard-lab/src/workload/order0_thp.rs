@@ -68,6 +68,6 @@ fn fragment(ground: &Ground<'_>, setting: &Setting, seed: u64) -> Result<(), Fai
 
 /// What a yard must have free for so many tasks of each kind.
 #[must_use]
-pub fn memory_needed(tasks: u32) -> ByteSize {
+pub(crate) fn memory_needed(tasks: u32) -> ByteSize {
     page_fault::memory_needed(tasks.saturating_mul(2))
 }

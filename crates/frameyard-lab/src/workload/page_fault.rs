@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use frameyard::{ByteSize, NodeId};
+use frameyard::ByteSize;
 use frameyard_host::HostPlatform;
 use frameyard_vm::{AddressSpace, HugeAdvice, MapKind, MapRequest, MemoryAccess, PageLevel, VirtAddr, VirtRange};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use super::task::{Site, TaskOrder, TaskProblem, TaskReport, Work, nanoseconds};
 use crate::Failure;
 
 /// How much a task maps at a time: as much as page_fault1.
-pub const MAP_SIZE: ByteSize = ByteSize::mib(128);
+pub(crate) const MAP_SIZE: ByteSize = ByteSize::mib(128);
 
 /// The loop of a task.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,7 +26,7 @@ pub(crate) struct Loop {
 
 /// Which pages a mapping is to have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum Pages {
+pub(crate) enum Pages {
     /// Of 4 KiB.
     Small,
     /// Of 2 MiB where there are any.
@@ -44,7 +44,7 @@ impl Pages {
 
     /// The name in rows.
     #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Small => "small",
             Self::Huge => "huge",
@@ -133,12 +133,7 @@ pub(crate) fn run(ground: &Ground<'_>, setting: &Setting, seed: u64, duration: D
 
 /// What a yard must have free for so many tasks: their mappings, page tables for them, and a reserve.
 #[must_use]
-pub fn memory_needed(tasks: u32) -> ByteSize {
+pub(crate) fn memory_needed(tasks: u32) -> ByteSize {
     let mapped = MAP_SIZE.0.saturating_mul(u64::from(tasks));
     ByteSize(mapped.saturating_add(mapped / 16).saturating_add(ByteSize::mib(32).0))
-}
-
-/// All nodes of a ground's yard.
-pub(crate) fn nodes(ground: &Ground<'_>) -> impl Iterator<Item = NodeId> {
-    (0..ground.vm.yard().nodes()).map(NodeId)
 }

@@ -1,10 +1,11 @@
 //! `parallel-free`: the exit of spaces that hold most of memory: one whose exit threads share, or one for each process.
 
+use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use frameyard::{ByteSize, PageCount};
-use frameyard_vm::MemoryAccess;
+use frameyard_vm::{ExitOutcome, MemoryAccess};
 use serde::{Deserialize, Serialize};
 
 use super::counts::Counts;
@@ -39,8 +40,10 @@ impl Fill {
             return Ok(TaskReport { iterations, ..TaskReport::default() });
         };
         let begin = site.begin()?;
-        space.exit(NonZeroUsize::MIN)?;
-        Ok(TaskReport { iterations, elapsed_ns: nanoseconds(begin.elapsed()), ..TaskReport::default() })
+        let outcome = space.exit(NonZeroUsize::MIN);
+        let elapsed_ns = nanoseconds(begin.elapsed());
+        check_gone(&outcome)?;
+        Ok(TaskReport { iterations, elapsed_ns, ..TaskReport::default() })
     }
 }
 
@@ -69,13 +72,29 @@ pub(crate) fn run(ground: &Ground<'_>, setting: &Setting, seed: u64) -> Result<F
 
 fn one_space(ground: &Ground<'_>, orders: &[TaskOrder]) -> Result<FreeRun, Failure> {
     let space = ground.vm.create_space().map_err(Failure::run_time)?;
-    let reports =
-        lead_threads(ground.vm, &space, orders, |crew| crew.reports().map_err(Failure::run_time))?;
+    let reports = lead_threads(ground.vm, &space, orders, |crew| crew.reports().map_err(Failure::run_time))?;
     let workers = NonZeroUsize::new(orders.len()).unwrap_or(NonZeroUsize::MIN);
     let (before, begin) = (Counts::of(&ground.vm), Instant::now());
-    space.exit(workers).map_err(Failure::run_time)?;
+    let outcome = space.exit(workers);
     let exit_ns = nanoseconds(begin.elapsed());
+    check_gone(&outcome).map_err(Failure::run_time)?;
     Ok(FreeRun { pages: touched(&reports), exit_ns, counts: Counts::of(&ground.vm).since(&before) })
+}
+
+/// Somebody else keeps a space that was to go.
+#[derive(Clone, Copy, Debug)]
+struct StillUsed;
+
+impl fmt::Display for StillUsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the space did not go: somebody else has a handle of it")
+    }
+}
+
+impl std::error::Error for StillUsed {}
+
+fn check_gone(outcome: &ExitOutcome) -> Result<(), StillUsed> {
+    if matches!(outcome, ExitOutcome::Gone(_)) { Ok(()) } else { Err(StillUsed) }
 }
 
 fn many_spaces(ground: &Ground<'_>, orders: &[TaskOrder]) -> Result<FreeRun, Failure> {
@@ -91,7 +110,7 @@ fn many_spaces(ground: &Ground<'_>, orders: &[TaskOrder]) -> Result<FreeRun, Fai
 
 /// What a yard must have free for so many tasks: some pages for each, and page tables for them.
 #[must_use]
-pub fn memory_needed(tasks: u32) -> ByteSize {
+pub(crate) fn memory_needed(tasks: u32) -> ByteSize {
     ByteSize(ByteSize::mib(16).0.saturating_mul(1 + u64::from(tasks)))
 }
 

@@ -94,7 +94,7 @@ fn cpu(site: &Site<'_, '_>) -> CpuId {
 
 /// How many purgers serve so many tasks, where they are threads: one for four.
 #[must_use]
-pub fn usual_purgers(tasks: u32) -> u32 {
+pub(crate) fn usual_purgers(tasks: u32) -> u32 {
     tasks.div_ceil(4)
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn run(
 
 /// What a yard must have free for so many tasks and purgers.
 #[must_use]
-pub fn memory_needed(tasks: u32, purgers: u32) -> ByteSize {
+pub(crate) fn memory_needed(tasks: u32, purgers: u32) -> ByteSize {
     let pieces = u64::from(tasks) * (PIECES_WAITING as u64 + 1) + u64::from(purgers);
     ByteSize(pieces.saturating_mul(PIECE.0 + PIECE.0 / 16).saturating_add(ByteSize::mib(32).0))
 }

@@ -207,7 +207,11 @@ fn put<P: Platform>(space: SpaceRef<'_, P>, workers: NonZeroUsize) -> ExitOutcom
     space.clear_areas();
     drop(writing);
     space.vm().delete_object(ObjectKind::Space, space.object());
-    ExitOutcome::Gone(Unmapped { pages: PageCount(zapped.pages), huge: zapped.huge, tables: PageCount(zapped.tables + tables) })
+    ExitOutcome::Gone(Unmapped {
+        pages: PageCount(zapped.pages),
+        huge: zapped.huge,
+        tables: PageCount(zapped.tables + tables),
+    })
 }
 
 impl<P: Platform> Clone for AddressSpace<'_, P> {

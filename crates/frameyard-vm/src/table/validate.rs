@@ -93,13 +93,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(count)
     }
 
-    fn validate_mapping(
-        &self,
-        table: Table<'y>,
-        level: Level,
-        index: usize,
-        addr: u64,
-    ) -> Result<(), VmValidateError> {
+    fn validate_mapping(&self, table: Table<'y>, level: Level, index: usize, addr: u64) -> Result<(), VmValidateError> {
         let entry = table.entry(index);
         if !entry.is_present() {
             return Err(wrong(entry.pfn(), "is still being moved, says an entry of a space at rest"));

@@ -36,9 +36,8 @@ pub(super) fn run(args: &HighallocArgs) -> Result<(), Failure> {
     let plans: Vec<HighallocPlan> = args.delays.iter().map(|delay| plan(*delay)).collect();
     let needed = |setting: &Setting| ByteSize(LEAST_MEMORY.0.saturating_mul(1 + u64::from(setting.tasks.get())));
     let seed = args.comparison.seed;
-    let compared = comparison.measure(plans.len(), needed, |ground, setting, plan| {
-        highalloc::run(ground, setting, seed, &plans[plan])
-    })?;
+    let compared = comparison
+        .measure(plans.len(), needed, |ground, setting, plan| highalloc::run(ground, setting, seed, &plans[plan]))?;
     let rows = compared.into_iter().map(|(plan, compared)| row(&plans[plan], compared)).collect();
     output::print(&HighallocOutcome { machine: comparison.machine().to_owned(), rows }, &args.comparison.output)
 }
@@ -81,7 +80,10 @@ fn row(plan: &HighallocPlan, compared: Compared<HighallocRun>) -> Row<Values> {
             delay_kind: plan.kind.name(),
             settle_ns: plan.settle.as_nanos() as u64,
             unmovable_share: share(f64::from(plan.unmovable_percent) / 100.0),
-            high_order: { let Order(order) = HUGE; order },
+            high_order: {
+                let Order(order) = HUGE;
+                order
+            },
             high_order_attempts: run.attempts,
             high_order_success: share(success(&run)),
             high_order_success_min: share(spread.min),

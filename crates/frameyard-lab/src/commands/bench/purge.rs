@@ -26,15 +26,12 @@ pub(super) fn run(args: &PurgeArgs) -> Result<(), Failure> {
     let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForEachRow, REPEAT)?;
     let (seed, duration) = (args.comparison.seed, args.duration.duration);
     let purgers = |setting: &Setting| match setting.mode {
-        TaskMode::Threads => {
-            args.purgers.map_or_else(|| purge::usual_purgers(setting.tasks.get()), NonZeroU32::get)
-        }
+        TaskMode::Threads => args.purgers.map_or_else(|| purge::usual_purgers(setting.tasks.get()), NonZeroU32::get),
         TaskMode::Processes => setting.tasks.get(),
     };
     let needed = |setting: &Setting| purge::memory_needed(setting.tasks.get(), purgers(setting));
-    let compared = comparison.measure(1, needed, |ground, setting, _| {
-        purge::run(ground, setting, purgers(setting), seed, duration)
-    })?;
+    let compared = comparison
+        .measure(1, needed, |ground, setting, _| purge::run(ground, setting, purgers(setting), seed, duration))?;
     let rows = compared.into_iter().map(|(_, compared)| row(purgers(&compared.setting), compared)).collect();
     output::print(&PurgeOutcome { machine: comparison.machine().to_owned(), rows }, &args.comparison.output)
 }

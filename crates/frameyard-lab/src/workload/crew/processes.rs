@@ -11,7 +11,7 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use frameyard_host::{HostTopology, HostYard, SharedFileError, SharedMemoryFile, Workers, spawn_workers};
+use frameyard_host::{HostTopology, HostYard, LockTiming, SharedFileError, SharedMemoryFile, Workers, spawn_workers};
 use frameyard_vm::Vm;
 
 use super::{Crew, CrewError, Message, Note, panic_text};
@@ -122,7 +122,8 @@ impl Worker {
     ///
     /// [`Failure::Input`] where this process was not started by a run.
     pub(crate) fn of(order: &str) -> Result<(Self, SharedMemoryFile), Failure> {
-        let order = serde_json::from_str(order).map_err(|error| Failure::input(format!("worker: no order: {error}")))?;
+        let order =
+            serde_json::from_str(order).map_err(|error| Failure::input(format!("worker: no order: {error}")))?;
         let host = HostTopology::current().map_err(Failure::run_time)?;
         let file = SharedMemoryFile::from_environment(&host).map_err(|error: SharedFileError| Failure::input(error))?;
         let socket = io::stdin().as_fd().try_clone_to_owned().map_err(Failure::run_time)?;
@@ -150,6 +151,7 @@ impl Worker {
 
     fn work(&self, file: &SharedMemoryFile) -> Result<TaskReport, TaskProblem> {
         let yard = HostYard::builder().attach(file, &HostTopology::current()?)?;
+        yard.platform().time_locks(LockTiming::On);
         let vm = Vm::attach(&yard)?;
         let (stages, exchange) = (&Stages::default(), &Exchange::default());
         let commands = self.socket.lock().unwrap_or_else(PoisonError::into_inner).try_clone()?;

@@ -71,16 +71,8 @@ pub(in super::super) struct CountColumns {
 
 impl CountColumns {
     /// The headings of [`cells`](Self::cells).
-    pub(in super::super) const HEADINGS: [&str; 8] = [
-        "zone lock",
-        "contended",
-        "wait",
-        "hold",
-        "LRU lock",
-        "contended",
-        "wait",
-        "hold",
-    ];
+    pub(in super::super) const HEADINGS: [&str; 8] =
+        ["zone lock", "contended", "wait", "hold", "LRU lock", "contended", "wait", "hold"];
 
     /// Frames that compaction moved.
     pub(in super::super) fn migrated(&self) -> u64 {

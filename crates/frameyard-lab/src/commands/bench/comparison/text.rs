@@ -64,12 +64,16 @@ fn two_by_two<V>(members: &[(&Row<V>, String)]) -> Table {
     let mut table = Table::with_headings(std::iter::once("zone policy".to_owned()).chain(headings));
     for zone in zones {
         let cell = |lru: &&str| {
-            let found = members.iter().find(|(row, _)| row.setting.zone_policy == zone && row.setting.lru_policy == *lru);
-            found.map_or_else(|| "-".to_owned(), |(row, result)| {
-                let counts = &row.counts;
-                let shares = [counts.zone_lock_contended_share, counts.lru_lock_contended_share].map(percent);
-                format!("{result} ({})", shares.join(", "))
-            })
+            let found =
+                members.iter().find(|(row, _)| row.setting.zone_policy == zone && row.setting.lru_policy == *lru);
+            found.map_or_else(
+                || "-".to_owned(),
+                |(row, result)| {
+                    let counts = &row.counts;
+                    let shares = [counts.zone_lock_contended_share, counts.lru_lock_contended_share].map(percent);
+                    format!("{result} ({})", shares.join(", "))
+                },
+            )
         };
         table.push(std::iter::once(zone.to_owned()).chain(lrus.iter().map(cell)));
     }

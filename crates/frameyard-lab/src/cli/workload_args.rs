@@ -29,8 +29,8 @@ pub struct ComparisonArgs {
     )]
     pub lru_policies: Vec<LruPolicy>,
 
-    /// Numbers of tasks to run with
-    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2", value_parser = positive_number)]
+    /// Numbers of tasks to run with [default: 1,2,4,… up to the CPUs here; highalloc: as many as those]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number)]
     pub tasks: Vec<NonZeroU32>,
 
     /// What a task is: a thread in one address space, or a process with one of its own
@@ -44,6 +44,10 @@ pub struct ComparisonArgs {
     /// Seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     pub seed: u64,
+
+    /// Write memory maps of more than 4 GiB
+    #[arg(long)]
+    pub full: bool,
 
     /// The machine.
     #[command(flatten)]
@@ -133,7 +137,7 @@ pub struct PurgeArgs {
 }
 
 /// Arguments of the hidden command that worker processes run.
-#[derive(Args, Clone, Debug)]
+#[derive(Clone, Debug)]
 pub struct WorkerArgs {
     /// What the worker is told, as JSON
     pub order: String,

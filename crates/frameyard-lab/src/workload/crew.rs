@@ -24,6 +24,8 @@ pub(crate) use threads::lead_threads;
 pub(super) enum Note {
     /// It is ready to work.
     Prepared,
+    /// It has begun to work.
+    Begun,
     /// It has done its work.
     Done(TaskReport),
     /// It has ended without.
@@ -72,6 +74,7 @@ pub(crate) struct Crew<'a> {
     messages: Receiver<Message>,
     announce: &'a dyn Fn(Stage),
     prepared: usize,
+    begun: usize,
     reports: Vec<Option<TaskReport>>,
 }
 
@@ -83,7 +86,7 @@ impl fmt::Debug for Crew<'_> {
 
 impl<'a> Crew<'a> {
     fn new(tasks: usize, messages: Receiver<Message>, announce: &'a dyn Fn(Stage)) -> Self {
-        Self { messages, announce, prepared: 0, reports: vec![None; tasks] }
+        Self { messages, announce, prepared: 0, begun: 0, reports: vec![None; tasks] }
     }
 
     /// Waits until all tasks are prepared.
@@ -94,9 +97,13 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    /// Lets the tasks work.
-    pub(crate) fn begin(&self) {
+    /// Lets the tasks work, and returns when all have begun: on a busy host that takes a while.
+    pub(crate) fn begin(&mut self) -> Result<(), CrewError> {
         (self.announce)(Stage::Work);
+        while self.begun < self.reports.len() {
+            self.take_next()?;
+        }
+        Ok(())
     }
 
     /// Waits so long; less, where all tasks are done before.
@@ -144,6 +151,7 @@ impl<'a> Crew<'a> {
     fn take(&mut self, (task, note): Message) -> Result<(), CrewError> {
         match note {
             Some(Note::Prepared) => self.prepared += 1,
+            Some(Note::Begun) => self.begun += 1,
             Some(Note::Done(report)) => self.reports[task] = Some(report),
             Some(Note::Failed(what)) => return Err(CrewError::Failed { task, what }),
             // The end of one that has reported.

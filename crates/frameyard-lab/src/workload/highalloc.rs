@@ -144,7 +144,7 @@ fn settle_and_ask(
     stop_threads: impl FnOnce(),
 ) -> Result<HighallocRun, Failure> {
     crew.wait_prepared().map_err(Failure::run_time)?;
-    crew.begin();
+    crew.begin().map_err(Failure::run_time)?;
     crew.watch(plan.settle).map_err(Failure::run_time)?;
     match plan.kind {
         DelayKind::Real => ask(vm, crew, |crew| {

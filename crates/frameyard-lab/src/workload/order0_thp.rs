@@ -61,7 +61,7 @@ fn fragment(ground: &Ground<'_>, setting: &Setting, seed: u64) -> Result<(), Fai
     let orders = TaskOrder::alike(tasks, seed, &Work::Fragment(Fragment { bytes: share }));
     ground.lead(&orders, |crew| {
         crew.wait_prepared().map_err(Failure::run_time)?;
-        crew.begin();
+        crew.begin().map_err(Failure::run_time)?;
         crew.reports().map_err(Failure::run_time).map(drop)
     })
 }

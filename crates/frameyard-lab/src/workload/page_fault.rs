@@ -115,7 +115,7 @@ pub(crate) fn run_for(ground: &Ground<'_>, orders: &[TaskOrder], duration: Durat
     ground.lead(orders, |crew| {
         crew.wait_prepared().map_err(Failure::run_time)?;
         let before = (Counts::of(&ground.vm), super::host_time::HostTime::now());
-        crew.begin();
+        crew.begin().map_err(Failure::run_time)?;
         crew.watch(duration).map_err(Failure::run_time)?;
         crew.end();
         let idle = super::host_time::idle_share(before.1, super::host_time::HostTime::now());

@@ -101,7 +101,7 @@ fn many_spaces(ground: &Ground<'_>, orders: &[TaskOrder]) -> Result<FreeRun, Fai
     ground.lead(orders, |crew| {
         crew.wait_prepared().map_err(Failure::run_time)?;
         let before = Counts::of(&ground.vm);
-        crew.begin();
+        crew.begin().map_err(Failure::run_time)?;
         let reports = crew.reports().map_err(Failure::run_time)?;
         let exit_ns = reports.iter().map(|report| report.elapsed_ns).max().unwrap_or(0);
         Ok(FreeRun { pages: touched(&reports), exit_ns, counts: Counts::of(&ground.vm).since(&before) })

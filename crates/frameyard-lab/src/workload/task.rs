@@ -9,6 +9,7 @@ use frameyard_host::HostPlatform;
 use frameyard_vm::{AddressSpace, Vm};
 use serde::{Deserialize, Serialize};
 
+use super::crew::Note;
 use super::exchange::Exchange;
 use super::stage::{Stage, Stages};
 use super::{highalloc, order0_thp, page_fault, parallel_free, purge};
@@ -116,8 +117,8 @@ pub(crate) struct Site<'a, 'y> {
     pub(crate) exchange: &'a Exchange,
     /// The stage of the run.
     pub(crate) stages: &'a Stages,
-    /// Tells whoever leads the run that the task is prepared.
-    pub(crate) prepared: &'a (dyn Fn() + Sync),
+    /// Tells whoever leads the run how far the task is.
+    pub(super) tell: &'a (dyn Fn(Note) + Sync),
 }
 
 impl fmt::Debug for Site<'_, '_> {
@@ -155,12 +156,15 @@ impl<'a, 'y> Site<'a, 'y> {
         }
     }
 
-    /// Says that the task is prepared, and waits for all others to be; when the work began.
+    /// Says that the task is prepared, and waits for all others to be; when its work began.
     pub(crate) fn begin(&self) -> Result<Instant, Abandoned> {
-        (self.prepared)();
+        (self.tell)(Note::Prepared);
         match self.stages.wait_for(Stage::Work) {
             Stage::End => Err(Abandoned),
-            _ => Ok(Instant::now()),
+            _ => {
+                (self.tell)(Note::Begun);
+                Ok(Instant::now())
+            }
         }
     }
 

@@ -7,10 +7,11 @@ mod text;
 use std::num::NonZeroU32;
 
 use frameyard::{ByteSize, InitMode, Order};
+use frameyard_host::HostTopology;
 use serde::Serialize;
 
 use crate::Failure;
-use crate::bring_up::{BringUp, FrameBacking, Sharing};
+use crate::bring_up::{BringUp, FrameBacking, MapLimit, Sharing};
 use crate::chosen_machine::ChosenMachine;
 use crate::cli::{ComparisonArgs, InitArgs, MachineArgs, TaskMode};
 use crate::output::{RoundedSize, progress_bar};
@@ -39,6 +40,7 @@ pub(super) struct Comparison<'a> {
     name: &'static str,
     yards: Yards,
     repeat: NonZeroU32,
+    tasks: Vec<NonZeroU32>,
 }
 
 /// The runs of a combination.
@@ -74,7 +76,19 @@ impl<'a> Comparison<'a> {
             )));
         }
         chosen.print_notes();
-        Ok(Self { args, chosen, name, yards, repeat: args.repeat.unwrap_or(repeat) })
+        let tasks = match &args.tasks[..] {
+            [] => usual_tasks(&HostTopology::current().map_err(Failure::run_time)?),
+            tasks => tasks.to_vec(),
+        };
+        Ok(Self { args, chosen, name, yards, repeat: args.repeat.unwrap_or(repeat), tasks })
+    }
+
+    /// The same, with the most tasks alone unless others are asked for.
+    pub(super) fn with_most_tasks(mut self) -> Self {
+        if self.args.tasks.is_empty() {
+            self.tasks = self.tasks.iter().max().copied().into_iter().collect();
+        }
+        self
     }
 
     /// The name of the machine.
@@ -94,7 +108,7 @@ impl<'a> Comparison<'a> {
         mut run: impl FnMut(&Ground<'_>, &Setting, usize) -> Result<R, Failure>,
     ) -> Result<Vec<(usize, Compared<R>)>, Failure> {
         let settings = self.settings();
-        settings.iter().try_for_each(|setting| self.check_memory(needed(setting)))?;
+        self.check_memory(settings.iter().map(&needed).max().unwrap_or_default())?;
         let (warm_up, repeat) = (u32::from(self.yards == Yards::OneForEachRow), self.repeat.get());
         let bar = progress_bar(self.name, (variants * settings.len()) as u64 * u64::from(warm_up + repeat));
         let mut rows = Vec::new();
@@ -127,7 +141,7 @@ impl<'a> Comparison<'a> {
     fn settings(&self) -> Vec<Setting> {
         let mut settings = Vec::new();
         for &mode in &self.args.modes {
-            for &tasks in &self.args.tasks {
+            for &tasks in &self.tasks {
                 for &zone in &self.args.zone_policies {
                     let lru = self.args.lru_policies.iter();
                     settings.extend(lru.map(|&lru| Setting { mode, tasks, zone, lru }));
@@ -150,7 +164,8 @@ impl<'a> Comparison<'a> {
         };
         let backing = FrameBacking::Real;
         let of_args = BringUp::of(&self.args.machine, &self.args.yard);
-        on_ground(machine, &BringUp { map_init, sharing, backing, ..of_args }, setting.lru, run)
+        let map_limit = if self.args.full { MapLimit::Full } else { MapLimit::Usual };
+        on_ground(machine, &BringUp { map_init, map_limit, sharing, backing, ..of_args }, setting.lru, run)
     }
 
     /// Refuses a machine whose blocks do not go up to an order.
@@ -180,11 +195,20 @@ fn check_free(name: &str, ground: &Ground<'_>, needed: ByteSize) -> Result<(), F
 }
 
 fn too_small(name: &str, needed: ByteSize, there: ByteSize) -> Failure {
+    let [mut needs, mut has] = [needed, there].map(|size| RoundedSize(size).to_string());
+    if needs == has {
+        [needs, has] = [needed, there].map(|size| format!("{} KiB", size.0.div_ceil(1 << 10)));
+    }
     Failure::input(format!(
-        "{name}: these tasks need {} of free memory and the machine has {}: give it more --memory, or run fewer --tasks",
-        RoundedSize(needed),
-        RoundedSize(there)
+        "{name}: these tasks need {needs} of free memory and the machine has {has}: give it more --memory, or run fewer --tasks"
     ))
+}
+
+/// 1, 2, 4, … up to the CPUs that this process may use, and those.
+fn usual_tasks(host: &HostTopology) -> Vec<NonZeroU32> {
+    let cpus = host.allowed().count().max(1);
+    let powers = (0..u32::BITS).map(|shift| 1 << shift).take_while(|tasks| *tasks < cpus);
+    powers.chain([cpus]).filter_map(NonZeroU32::new).collect()
 }
 
 /// The runs in the order of a value, the median one first: what is said of a row is said of that run.

@@ -25,7 +25,7 @@ const LEAST_MEMORY: ByteSize = ByteSize::mib(64);
 
 /// Runs every combination of mode, number of builders, delay and policies.
 pub(super) fn run(args: &HighallocArgs) -> Result<(), Failure> {
-    let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForEachRun, REPEAT)?;
+    let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForEachRun, REPEAT)?.with_most_tasks();
     comparison.check_order(HUGE)?;
     let plan = |delay| HighallocPlan {
         delay,
@@ -131,12 +131,13 @@ impl Outcome for HighallocOutcome {
             ),
             result: format!("{:.1} %, {:.0}", row.values.high_order_success * 100.0, row.values.pages_per_s),
         };
-        let headings = ["delay ms", "success", "of", "mean ms", "longest ms", "moved", "pages checked"];
+        let headings = ["delay ms", "kind", "success %", "of", "mean ms", "longest ms", "moved", "pages checked"];
         write_comparison(out, &self.rows, headline, headings, |row| {
             let values = &row.values;
             [
-                format!("{} {}", milliseconds(values.delay_ns as f64), values.delay_kind),
-                format!("{:.1} %", values.high_order_success * 100.0),
+                milliseconds(values.delay_ns as f64).to_string(),
+                values.delay_kind.to_owned(),
+                format!("{:.1}", values.high_order_success * 100.0),
                 values.high_order_attempts.to_string(),
                 format!("{:.3}", milliseconds(values.high_order_ns)),
                 format!("{:.1}", milliseconds(values.high_order_ns_max as f64)),

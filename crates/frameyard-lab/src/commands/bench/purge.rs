@@ -100,13 +100,13 @@ impl Outcome for PurgeOutcome {
             group: format!("{}, tasks: {}; pages faulted in each second", row.setting.mode, row.setting.tasks),
             result: format!("{:.0}", row.values.pages_per_s),
         };
-        write_comparison(out, &self.rows, headline, ["purgers", "pages/s", "freed elsewhere"], |row| {
+        write_comparison(out, &self.rows, headline, ["purgers", "pages/s", "freed elsewhere %"], |row| {
             let values = &row.values;
             let elsewhere = values.freed_elsewhere_share;
             [
                 values.purgers.to_string(),
                 format!("{:.0} ({:.0}–{:.0})", values.pages_per_s, values.pages_per_s_min, values.pages_per_s_max),
-                elsewhere.map_or_else(|| "-".to_owned(), |share| format!("{:.0} %", share * 100.0)),
+                elsewhere.map_or_else(|| "-".to_owned(), |share| format!("{:.0}", share * 100.0)),
             ]
         })?;
         writeln!(

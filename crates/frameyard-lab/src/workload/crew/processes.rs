@@ -16,12 +16,10 @@ use frameyard_vm::Vm;
 
 use super::{Crew, CrewError, Message, Note, panic_text};
 use crate::Failure;
+use crate::cli::WORKER;
 use crate::workload::exchange::Exchange;
 use crate::workload::stage::{Stage, Stages};
 use crate::workload::task::{Site, TaskOrder, TaskProblem, TaskReport};
-
-/// The hidden command that a worker runs.
-const COMMAND: &str = "worker";
 
 /// Runs each order in a process of its own while `lead` leads them. Where that fails, the processes are killed.
 ///
@@ -68,7 +66,7 @@ fn start(file: &SharedMemoryFile, orders: &[TaskOrder]) -> Result<(Workers, Vec<
     let workers = spawn_workers(orders.len(), |command, worker| {
         let order = serde_json::to_string(&orders[worker]).expect("an order is plain values");
         let stdin = theirs.next().map_or(Stdio::null(), |socket| Stdio::from(OwnedFd::from(socket)));
-        command.arg(COMMAND).arg(order).stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg(WORKER).arg(order).stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null());
         inherited.announce(command);
     });
     Ok((workers.map_err(CrewError::Worker).map_err(Failure::run_time)?, ours))
@@ -157,8 +155,7 @@ impl Worker {
         let commands = self.socket.lock().unwrap_or_else(PoisonError::into_inner).try_clone()?;
         thread::scope(|scope| {
             let listener = thread::Builder::new().spawn_scoped(scope, || listen(&commands, stages, exchange))?;
-            let prepared = || self.tell(&Note::Prepared);
-            let site = Site { vm, common: None, exchange, stages, prepared: &prepared };
+            let site = Site { vm, common: None, exchange, stages, tell: &|note| self.tell(&note) };
             let result = panic::catch_unwind(AssertUnwindSafe(|| site.run(&self.order)));
             // The listener ends with the stage, or with this.
             let _ = commands.shutdown(std::net::Shutdown::Read);

@@ -35,8 +35,7 @@ pub(crate) fn lead_threads<R>(
             let body = move || {
                 // Who leads may have gone, and then nobody wants to know.
                 let tell = |note| drop(sender.send((task, Some(note))));
-                let prepared = || tell(Note::Prepared);
-                let site = Site { vm, common: Some(common), exchange, stages, prepared: &prepared };
+                let site = Site { vm, common: Some(common), exchange, stages, tell: &tell };
                 match panic::catch_unwind(AssertUnwindSafe(|| site.run(order))) {
                     Ok(Ok(report)) => tell(Note::Done(report)),
                     Ok(Err(problem)) => tell(Note::Failed(problem.to_string())),

@@ -72,7 +72,7 @@ pub(in super::super) struct CountColumns {
 impl CountColumns {
     /// The headings of [`cells`](Self::cells).
     pub(in super::super) const HEADINGS: [&str; 8] =
-        ["zone lock", "contended", "wait", "hold", "LRU lock", "contended", "wait", "hold"];
+        ["zone lock", "contended %", "wait ms", "hold ms", "LRU lock", "contended %", "wait ms", "hold ms"];
 
     /// Frames that compaction moved.
     pub(in super::super) fn migrated(&self) -> u64 {
@@ -137,11 +137,11 @@ fn share(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 / whole as f64)
 }
 
-/// A share as people read it.
+/// A share in percent.
 pub(super) fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "-".to_owned(), |share| format!("{:.2} %", share * 100.0))
+    share.map_or_else(|| "-".to_owned(), |share| format!("{:.2}", share * 100.0))
 }
 
 fn milliseconds(ns: Option<u64>) -> String {
-    ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.2} ms", ns as f64 / 1e6))
+    ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.2}", ns as f64 / 1e6))
 }

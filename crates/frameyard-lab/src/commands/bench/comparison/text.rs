@@ -71,7 +71,7 @@ fn two_by_two<V>(members: &[(&Row<V>, String)]) -> Table {
                 |(row, result)| {
                     let counts = &row.counts;
                     let shares = [counts.zone_lock_contended_share, counts.lru_lock_contended_share].map(percent);
-                    format!("{result} ({})", shares.join(", "))
+                    format!("{result} ({} %)", shares.join(" %, "))
                 },
             )
         };

@@ -37,7 +37,6 @@
 use frameyard::{Adoption, Block, CountedPage, Counts, MigrateMode, MigrateProblem, Order, Pfn, Platform};
 
 use crate::access::pins;
-use crate::counters::VmCounter;
 use crate::inject::Step;
 use crate::lock::Reading;
 use crate::page::{Flags, PageKind, object_of, owner_word};
@@ -70,16 +69,6 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// [`MigrateProblem`]: `from` is still isolated, and `to` still the caller's.
     pub(crate) fn migrate_anonymous(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
-        let done = self.move_anonymous(from, to, mode);
-        let (counter, pages) = match done {
-            Ok(()) => (VmCounter::PgmigrateSuccess, from.order.pages()),
-            Err(_) => (VmCounter::PgmigrateFail, from.order.pages()),
-        };
-        self.count(counter, pages.0);
-        done
-    }
-
-    fn move_anonymous(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
         let page = self.page(from.pfn);
         let word = page.owner();
         let level = match from.order {
@@ -202,3 +191,6 @@ impl<P: Platform> Moving<'_, '_, P> {
         table.set(self.spot.index, self.before.moved(at));
     }
 }
+
+#[cfg(test)]
+mod tests;

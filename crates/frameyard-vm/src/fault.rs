@@ -209,3 +209,6 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(Faulted::Mapped)
     }
 }
+
+#[cfg(test)]
+mod tests;

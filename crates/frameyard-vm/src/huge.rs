@@ -12,7 +12,7 @@ use frameyard::{Adoption, CountedPage, Counts, Order, PageCount, Platform};
 use crate::counters::VmCounter;
 use crate::page::{PageKind, owner_word};
 use crate::space::SpaceRef;
-use crate::table::{ENTRIES, Entry, HUGE, Level, Table, TableUse};
+use crate::table::{ENTRIES, Entry, HUGE, Level, Table, TableUse, table_index};
 
 /// What became of a block whose mapping is split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,6 +33,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let locked = self.lock_table(table);
         let small = locked.take_aside(self).expect("a table is set aside for each huge mapping");
         let filled = self.lock_table(small);
+        // It was set aside for whichever huge mapping would be split.
+        filled.page.set_index(table_index(Level::SMALL, addr));
         for part in 0..ENTRIES {
             let own = entry.split(part as u64);
             filled.set(part, if split == Split::Pages { own } else { own.of_block() });
@@ -89,3 +91,6 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,9 @@ use crate::inject::Step;
 use crate::page::{Flags, PageKind};
 use crate::vm::Vm;
 
+#[cfg(test)]
+mod tests;
+
 impl<'y, P: Platform> Vm<'y, P> {
     /// What this view can move and give up, for whoever compacts the yard or allocates with owners to ask.
     #[must_use]

@@ -134,7 +134,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Looks in, as whoever came by a page of it; `None` where the space is dead.
     pub(crate) fn visit(self) -> Option<Visit<'y, P>> {
-        self.change_users(|users| (users & HANDLES != 0).then_some(users + VISIT)).then_some(Visit { space: self })
+        self.change_users(|users| (users & HANDLES != 0).then_some(users + VISIT)).then(|| Visit { space: self })
     }
 
     /// A further handle, where there is one.

@@ -256,3 +256,6 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         self.gather_table(child.pfn);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -155,14 +155,9 @@ fn ranges_outside_the_address_space_are_refused() {
             Err(MapError::NoRoom(bytes(all + PAGE))),
             "more than there is"
         );
-        assert_eq!(
-            space
-                .map(MapRequest::anonymous(bytes(u64::MAX - PAGE + 1)))
-                .map_err(|error| error.to_string())
-                .err()
-                .as_deref(),
-            Some("no gap of 18446744073709547520 bytes is left: unmap something first, or map less")
-        );
+        let problem = space.map(MapRequest::anonymous(bytes(u64::MAX - PAGE + 1))).unwrap_err();
+        let line = "no gap of 18014398509481980K bytes is left: unmap something first, or map less";
+        assert_eq!(problem.to_string(), line);
         let whole = space.map(MapRequest::anonymous(bytes(all)).advised(HugeAdvice::Never)).unwrap();
         assert_eq!(whole, VirtRange { start: VirtAddr::LOWEST, end: VirtAddr::END });
         assert_eq!(space.map(MapRequest::anonymous(bytes(PAGE))), Err(MapError::NoRoom(bytes(PAGE))));

@@ -113,7 +113,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let object = self.stable_objects(ObjectKind::Space).find(|object| *object == id.object())?;
         // A visit, so that a space of another name never has a handle too many.
         let visit = SpaceRef::new(*self, object).visit()?;
-        (SpaceId::of(*visit) == id && visit.get_handle()).then_some(AddressSpace { space: *visit })
+        (SpaceId::of(*visit) == id && visit.get_handle()).then(|| AddressSpace { space: *visit })
     }
 
     /// The spaces that live, while none comes or goes.

@@ -112,7 +112,7 @@ impl<P: Platform> AddressSpace<'_, P> {
     ///
     /// # Cost
     ///
-    /// The map lock for writing; O(log n) for n areas; for devices, an entry for each page.
+    /// The map lock for writing; O(log n) for n areas.
     pub fn map(&self, request: MapRequest) -> Result<VirtRange, MapError> {
         let asked = request.checked()?;
         let space = self.space();

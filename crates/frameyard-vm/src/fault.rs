@@ -68,7 +68,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             MapKind::Anonymous { huge } => {
                 if spot.level > Level::SMALL
                     && self.wants_huge(&area, addr, huge)
-                    && let Some(done) = self.fault_huge(spot, addr, access)?
+                    && let Some(done) = self.fault_huge(spot, addr, access, huge)?
                 {
                     return Ok(done);
                 }
@@ -146,12 +146,18 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Maps a huge page; `None` where it is to be a small one after all: because there is no such block, or a table of
     /// small pages stands there already.
-    fn fault_huge(&self, spot: Spot<'y>, addr: VirtAddr, access: MemoryAccess) -> Result<Option<Faulted>, FaultError> {
+    fn fault_huge(
+        &self,
+        spot: Spot<'y>,
+        addr: VirtAddr,
+        access: MemoryAccess,
+        advice: HugeAdvice,
+    ) -> Result<Option<Faulted>, FaultError> {
         let spot = self.descend(spot, addr.0, Level::HUGE)?;
         if spot.level != Level::HUGE || !spot.entry.is_empty() {
             return Ok(Some(Faulted::LookAgain));
         }
-        let Some((pfn, aside)) = self.huge_block(addr) else {
+        let Some((pfn, aside)) = self.huge_block(addr, advice) else {
             self.vm().count(VmCounter::ThpFaultFallback, 1);
             return Ok(None);
         };
@@ -171,10 +177,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 
     /// A zeroed block for a huge mapping, and a table for when it is split; `None` where either cannot be had.
-    fn huge_block(&self, addr: VirtAddr) -> Option<(Pfn, Pfn)> {
-        const GFP: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::COMP).union(Gfp::NOWARN).union(Gfp::NORETRY);
+    ///
+    /// Memory is compacted for those alone who asked for huge pages, as the kernel does by default
+    /// (`vma_thp_gfp_mask` with `defrag` at `madvise`).
+    fn huge_block(&self, addr: VirtAddr, advice: HugeAdvice) -> Option<(Pfn, Pfn)> {
+        const TRY: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::COMP).union(Gfp::NOWARN).union(Gfp::NORETRY);
+        let gfp = if advice == HugeAdvice::Huge { TRY } else { TRY.without(Gfp::DIRECT_RECLAIM) };
         let aside = self.new_table(Level::SMALL, addr.0).ok()?.pfn;
-        let block = self.vm().alloc_frames(HUGE, GFP, Step::AllocateHugePage);
+        let block = self.vm().alloc_frames(HUGE, gfp, Step::AllocateHugePage);
         let prepared = block.and_then(|pfn| self.prepare(pfn, HUGE, Level::HUGE.align_down(addr.0)).map(|()| pfn));
         match prepared {
             Ok(pfn) => Some((pfn, aside)),

@@ -22,6 +22,8 @@ use crate::words::Words;
 mod error;
 mod lifecycle;
 mod map;
+#[cfg(test)]
+mod tests;
 
 pub use error::{FaultError, MapError};
 pub use lifecycle::{AddressSpace, ExitOutcome, SpaceId, SpaceStatistics};

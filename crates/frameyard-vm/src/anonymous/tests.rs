@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use frameyard::{ByteSize, CpuId, Gfp, PageCount};
+use frameyard::{ByteSize, CpuId, FrameOwner, Gfp, PageCount};
 
 use super::*;
 use crate::address::{PageLevel, VirtAddr, VirtRange};
@@ -15,23 +15,6 @@ use crate::test_yard::{TestPlatform, TestYard, run_on};
 const PAGE: u64 = 4096;
 const HUGE_BYTES: u64 = PageLevel::Huge.size().0;
 
-/// What migration does first: a reference, and off the list.
-fn isolate<P: Platform>(vm: &Vm<'_, P>, pfn: Pfn) -> bool {
-    let Some(page) = vm.try_page(pfn).filter(CountedPage::try_get) else { return false };
-    let isolated =
-        page.is_counted() && PageKind::of_word(page.owner()) == Some(PageKind::Anonymous) && vm.lru_isolate(page);
-    if !isolated {
-        vm.put_page(page);
-    }
-    isolated
-}
-
-fn put_back<P: Platform>(vm: &Vm<'_, P>, pfn: Pfn) {
-    let page = vm.page(pfn);
-    vm.lru_put_back(page);
-    vm.put_page(page);
-}
-
 /// Moves what an address leads to, as compaction would; `None` where it could not be isolated.
 fn move_page<P: Platform>(
     vm: &Vm<'_, P>,
@@ -42,20 +25,22 @@ fn move_page<P: Platform>(
     let found = space.translate(addr)?;
     let order = found.level.order();
     let from = Block { pfn: found.pfn.align_down(order), order };
-    if !isolate(vm, from.pfn) {
+    move_block(vm, from, mode)
+}
+
+/// Moves a block, as compaction would; `None` where it could not be isolated.
+fn move_block<P: Platform>(vm: &Vm<'_, P>, from: Block, mode: MigrateMode) -> Option<Result<(), MigrateProblem>> {
+    vm.isolate(from, mode).ok()?;
+    let Ok(to) = vm.yard().alloc(from.order, Gfp::HIGHUSER_MOVABLE) else {
+        vm.put_back(from);
         return None;
-    }
-    if vm.page(from.pfn).tag().order() != order {
-        put_back(vm, from.pfn);
-        return None;
-    }
-    let to = vm.yard().alloc(order, Gfp::HIGHUSER_MOVABLE).unwrap();
-    let moved = vm.migrate_anonymous(from, to, mode);
+    };
+    let moved = vm.migrate(from, to, mode);
     if moved.is_ok() {
-        vm.yard().free(from.pfn, order).unwrap();
+        vm.yard().free(from.pfn, from.order).unwrap();
     } else {
-        vm.yard().free(to, order).unwrap();
-        put_back(vm, from.pfn);
+        vm.yard().free(to, from.order).unwrap();
+        vm.put_back(from);
     }
     Some(moved)
 }
@@ -146,13 +131,20 @@ fn a_pinned_page_stays_where_it_is() {
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     for huge in [HugeAdvice::Never, HugeAdvice::Huge] {
         let (space, range) = filled(&vm, HUGE_BYTES, huge);
+        let found = space.translate(range.start).unwrap();
+        let from = Block { pfn: found.pfn, order: found.level.order() };
+        let to = yard.alloc(from.order, Gfp::HIGHUSER_MOVABLE).unwrap();
+        vm.isolate(from, MigrateMode::Async).unwrap();
         let pinned = space.pin(range.start).unwrap();
         for mode in MigrateMode::ALL {
-            assert_eq!(move_page(&vm, &space, range.start, mode), Some(Err(MigrateProblem::Pinned)));
+            assert_eq!(vm.migrate(from, to, mode), Err(MigrateProblem::Pinned));
         }
+        vm.put_back(from);
+        assert_eq!(vm.isolate(from, MigrateMode::Sync), Err(MigrateProblem::Pinned));
         assert_eq!(space.translate(range.start).map(|found| found.pfn), Some(pinned.pfn()));
         vm.validate().unwrap();
         drop(pinned);
+        yard.free(to, from.order).unwrap();
         assert_eq!(move_page(&vm, &space, range.start, MigrateMode::Async), Some(Ok(())));
         check(&space, range);
     }
@@ -164,27 +156,28 @@ fn a_page_whose_users_are_not_all_known_is_busy_and_one_of_a_space_that_went_is_
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let (space, range) = filled(&vm, 2 * PAGE, HugeAdvice::Never);
-    let pfn = space.translate(range.start).unwrap().pfn;
-    let page = vm.page(pfn);
-    page.get();
-    assert_eq!(move_page(&vm, &space, range.start, MigrateMode::Sync), Some(Err(MigrateProblem::Busy)));
-    vm.put_page(page);
+    let from = Block { pfn: space.translate(range.start).unwrap().pfn, order: Order::ZERO };
+    let to = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    vm.isolate(from, MigrateMode::Async).unwrap();
+    vm.page(from.pfn).get();
+    assert_eq!(vm.migrate(from, to, MigrateMode::Sync), Err(MigrateProblem::Busy));
+    vm.put_page(vm.page(from.pfn));
     // Nobody moves a page while somebody changes the map.
     let writing = space.space().map_lock().write();
-    let to = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
-    assert!(isolate(&vm, pfn));
-    let from = Block { pfn, order: Order::ZERO };
     for mode in MigrateMode::ALL {
-        assert_eq!(vm.migrate_anonymous(from, to, mode), Err(MigrateProblem::Busy));
+        assert_eq!(vm.migrate(from, to, mode), Err(MigrateProblem::Busy));
     }
     drop(writing);
     // Unmapped while it is isolated, in a space that goes on, then in one that is gone.
     let half = VirtRange { start: range.start, end: VirtAddr(range.start.0 + PAGE) };
     assert_eq!(space.unmap(half).unwrap().pages, PageCount(1));
-    assert_eq!(vm.migrate_anonymous(from, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
+    assert_eq!(vm.migrate(from, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
     drop(space);
-    assert_eq!(vm.migrate_anonymous(from, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
-    put_back(&vm, pfn);
+    assert_eq!(vm.migrate(from, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
+    let free = yard.free_pages();
+    vm.put_back(from);
+    vm.lru_drain_all();
+    assert_eq!(yard.free_pages(), free + PageCount(1), "the isolator had the last reference");
     yard.free(to, Order::ZERO).unwrap();
     vm.validate().unwrap();
     vm.destroy().unwrap();
@@ -291,7 +284,10 @@ fn pages_are_moved_while_their_spaces_come_and_go() {
             let frames = yard.frame_range();
             let (mut moved, mut at) = (0, frames.start);
             while !stop.load(Ordering::Relaxed) {
-                moved += u64::from(move_block(&vm, at));
+                if let Some(page) = vm.try_page(at) {
+                    let block = Block { pfn: at, order: page.tag().order() };
+                    moved += u64::from(move_block(&vm, block, MigrateMode::Async) == Some(Ok(())));
+                }
                 at = if at + PageCount(1) < frames.end { at + PageCount(1) } else { frames.start };
             }
             moved
@@ -313,26 +309,6 @@ fn pages_are_moved_while_their_spaces_come_and_go() {
     vm.destroy().unwrap();
 }
 
-/// Moves the block of an address space at a frame, if there is one.
-fn move_block(vm: &Vm<'_, TestPlatform>, pfn: Pfn) -> bool {
-    if !isolate(vm, pfn) {
-        return false;
-    }
-    let order = vm.page(pfn).tag().order();
-    let Ok(to) = vm.yard().alloc(order, Gfp::HIGHUSER_MOVABLE) else {
-        put_back(vm, pfn);
-        return false;
-    };
-    let moved = vm.migrate_anonymous(Block { pfn, order }, to, MigrateMode::Async).is_ok();
-    if moved {
-        vm.yard().free(pfn, order).unwrap();
-    } else {
-        vm.yard().free(to, order).unwrap();
-        put_back(vm, pfn);
-    }
-    moved
-}
-
 #[test]
 fn parts_of_a_block_that_was_pinned_when_it_was_split_are_busy() {
     let yard = TestYard::new();
@@ -343,12 +319,13 @@ fn parts_of_a_block_that_was_pinned_when_it_was_split_are_busy() {
     let _ = space.unmap(first).unwrap();
     let head = pinned.pfn();
     drop(pinned);
-    assert!(isolate(&vm, head), "the block is on its list");
+    let from = Block { pfn: head, order: HUGE };
+    vm.isolate(from, MigrateMode::Sync).unwrap();
     let to = yard.alloc(HUGE, Gfp::HIGHUSER_MOVABLE).unwrap();
-    let moved = vm.migrate_anonymous(Block { pfn: head, order: HUGE }, to, MigrateMode::Sync);
+    let moved = vm.migrate(from, to, MigrateMode::Sync);
     assert_eq!(moved, Err(MigrateProblem::Busy));
     yard.free(to, HUGE).unwrap();
-    put_back(&vm, head);
+    vm.put_back(from);
     check(&space, VirtRange { start: first.end, end: range.end });
     vm.validate().unwrap();
     drop(space);

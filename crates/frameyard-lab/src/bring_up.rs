@@ -16,7 +16,8 @@ use frameyard::{
     WatermarkOptions, YardConfig, ZoneLimits,
 };
 use frameyard_host::{
-    Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages, MemoryError, ProcessorUse,
+    Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages, MemoryError, ProcessorUse, SharedFrames,
+    SharedMemoryFile,
 };
 
 use crate::Failure;
@@ -51,6 +52,16 @@ pub enum MapMemory {
     Present,
 }
 
+/// Who is to use a yard.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Sharing {
+    /// This process alone.
+    #[default]
+    Private,
+    /// This process and those that it starts, which inherit the yard's memory file.
+    Processes,
+}
+
 /// How a machine is brought up. The default is a yard as the kernel would set it up, on real memory.
 #[derive(Clone, Copy, Debug)]
 pub struct BringUp {
@@ -76,6 +87,9 @@ pub struct BringUp {
     pub map_limit: MapLimit,
     /// Whether the memory of the map is there before it is initialised. What that takes is no part of `boot_ns`.
     pub map_memory: MapMemory,
+    /// Who is to use the yard. Where that is several processes, frames are real and backing, huge pages and the memory
+    /// of the map are not looked at.
+    pub sharing: Sharing,
 }
 
 impl Default for BringUp {
@@ -91,6 +105,7 @@ impl Default for BringUp {
             map_init: MapInit::default(),
             map_limit: MapLimit::default(),
             map_memory: MapMemory::default(),
+            sharing: Sharing::default(),
         }
     }
 }
@@ -120,6 +135,8 @@ impl BringUp {
 pub struct BroughtUp {
     /// The yard.
     pub yard: HostYard,
+    /// The memory file that the yard is in, where it is shared.
+    pub file: Option<SharedMemoryFile>,
     /// The machine.
     pub machine: Machine,
     /// How long it took from the machine's description to a yard that allocates.
@@ -205,6 +222,7 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
     let used = ProcessorUse::of_this_process().since(used).since(made.map_fault_use);
     Ok(BroughtUp {
         yard: made.yard,
+        file: made.file,
         machine: machine.clone(),
         boot_ns,
         used,
@@ -254,6 +272,7 @@ struct PresentMap {
 /// A yard whose map is up as far as its mode says, and the times that took.
 struct Made {
     yard: HostYard,
+    file: Option<SharedMemoryFile>,
     map_fault_ns: Option<u64>,
     map_fault_use: ProcessorUse,
     create_ns: u64,
@@ -271,18 +290,24 @@ impl Plan<'_> {
 
     /// Makes the yard and, where the map is deferred, brings up the rest of it as when all CPUs are there.
     fn make(&self, notes: &mut Vec<String>) -> Result<Made, BringUpError> {
-        let map = self.map()?;
+        let map = match self.options.sharing {
+            Sharing::Private => self.map()?,
+            Sharing::Processes => None,
+        };
         let map_fault_ns = map.as_ref().map(|map| map.fault_ns);
         let map_fault_use = map.as_ref().map_or_else(ProcessorUse::default, |map| map.fault_use);
         let begin = Instant::now();
-        let yard = self.create(map, notes)?;
+        let (yard, file) = match self.options.sharing {
+            Sharing::Private => (self.create(map, notes)?, None),
+            Sharing::Processes => self.create_shared().map(|(yard, file)| (yard, Some(file)))?,
+        };
         let create_ns = nanoseconds(begin);
         if self.config.map_init.mode != InitMode::Deferred {
-            return Ok(Made { yard, map_fault_ns, map_fault_use, create_ns, finish_ns: None });
+            return Ok(Made { yard, file, map_fault_ns, map_fault_use, create_ns, finish_ns: None });
         }
         let begin = Instant::now();
         yard.finish_init().map_err(BringUpError::Init)?;
-        Ok(Made { yard, map_fault_ns, map_fault_use, create_ns, finish_ns: Some(nanoseconds(begin)) })
+        Ok(Made { yard, file, map_fault_ns, map_fault_use, create_ns, finish_ns: Some(nanoseconds(begin)) })
     }
 
     /// Memory for the map, where it is to be there before.
@@ -314,6 +339,12 @@ impl Plan<'_> {
                 other => other,
             },
         }
+    }
+
+    fn create_shared(&self) -> Result<(HostYard, SharedMemoryFile), BringUpError> {
+        let builder = self.watch.attach(builder(self.options, Backing::Anonymous));
+        let built = builder.build_shared(self.early, self.config, SharedFrames::Memory, self.host);
+        built.map_err(|error| BringUpError::of_yard(error, self.layout.map_bytes()))
     }
 
     fn phantom(&self, map: Option<PresentMap>) -> Result<HostYard, BringUpError> {

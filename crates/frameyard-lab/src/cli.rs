@@ -9,6 +9,7 @@ mod machines_args;
 mod memmap_args;
 mod run_args;
 mod values;
+mod workload_args;
 mod yard_args;
 
 use std::ffi::OsString;
@@ -28,6 +29,9 @@ pub use memmap_args::{MemmapArgs, PcpResetArgs};
 pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
 pub use values::{AccessKind, Amount, HugePageMinimum, KernelFormat, ParseAmountError, Policy};
 pub use values::{ProcFile, TaskMode, Workload};
+pub use workload_args::{
+    ComparisonArgs, DurationArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs, ParallelFreeArgs, PurgeArgs, WorkerArgs,
+};
 pub use yard_args::{BootArgs, LayoutArgs, ShowArgs, YardArgs};
 
 /// The whole command line.
@@ -62,7 +66,14 @@ pub enum Command {
     Completions(CompletionsArgs),
     /// Writes the manual pages into a folder
     Man(ManArgs),
+    /// Runs a task of a workload in a process of its own. Only `bench` starts it, so it is in no help text and no script:
+    /// [`parse`] looks for it by itself.
+    #[command(skip)]
+    Worker(WorkerArgs),
 }
+
+/// The hidden command of worker processes, whose only argument is what the worker is told.
+pub(crate) const WORKER: &str = "worker";
 
 /// How results are written.
 #[derive(Args, Clone, Debug)]
@@ -99,6 +110,13 @@ where
     I: IntoIterator<Item = T>,
     T: Into<OsString> + Clone,
 {
+    let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    if let [_, command, order] = &arguments[..]
+        && command == WORKER
+    {
+        let order = order.to_string_lossy().into_owned();
+        return Ok(Cli { command: Command::Worker(WorkerArgs { order }) });
+    }
     Cli::try_parse_from(arguments).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => error.exit(),
         _ => refusal(&error),

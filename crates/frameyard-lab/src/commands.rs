@@ -10,6 +10,7 @@ mod layout;
 mod machines;
 mod man;
 mod show;
+mod worker;
 
 use crate::Failure;
 use crate::cli::{Cli, Command};
@@ -28,5 +29,6 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Bench(args) => bench::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
+        Command::Worker(args) => worker::run(&args),
     }
 }

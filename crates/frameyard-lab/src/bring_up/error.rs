@@ -3,7 +3,7 @@
 use std::fmt;
 
 use frameyard::{BootError, ByteSize, InitError, MemblockError};
-use frameyard_host::{HostYardError, MemoryError};
+use frameyard_host::{HostYardError, MemoryError, SharedFileError};
 
 use crate::Failure;
 use crate::machine::Machine;
@@ -59,6 +59,7 @@ impl BringUpError {
     pub(super) fn of_yard(error: HostYardError, map: ByteSize) -> Self {
         match error {
             HostYardError::Boot(error) => Self::Boot(error),
+            HostYardError::File(SharedFileError::Memory(error)) => Self::of_yard(HostYardError::Memory(error), map),
             HostYardError::Memory(MemoryError::LargerThanHost { needed, usable }) => {
                 Self::LargerThanHost { frames: needed, usable, map }
             }

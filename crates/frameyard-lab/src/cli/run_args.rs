@@ -6,7 +6,10 @@ use clap::{Args, Subcommand};
 use frameyard::Order;
 
 use super::values::{order, positive_number, whole_number};
-use super::{AccessKind, InitArgs, MachineArgs, MemmapArgs, OutputArgs, PcpResetArgs, Policy, TaskMode, YardArgs};
+use super::{
+    AccessKind, HighallocArgs, InitArgs, MachineArgs, MemmapArgs, Order0ThpArgs, OutputArgs, PageFaultArgs,
+    ParallelFreeArgs, PcpResetArgs, Policy, PurgeArgs, TaskMode, YardArgs,
+};
 
 /// Who runs a workload, how often, and under which policies.
 #[derive(Args, Clone, Debug)]
@@ -55,6 +58,16 @@ pub enum BenchWorkload {
     Memmap(MemmapArgs),
     /// Counts how often zone locks are taken, with per-CPU lists sized early and sized again
     PcpReset(PcpResetArgs),
+    /// Maps memory, touches every page, unmaps it, and again
+    PageFault(PageFaultArgs),
+    /// Takes spaces down that hold most of memory
+    ParallelFree(ParallelFreeArgs),
+    /// Asks for huge blocks in memory full of page cache
+    Highalloc(HighallocArgs),
+    /// Runs tasks with huge pages beside others without, in memory that was full of small ones
+    Order0Thp(Order0ThpArgs),
+    /// Frees pages on other CPUs than they were allocated on
+    Purge(PurgeArgs),
 }
 
 /// Arguments of `bench alloc`.
@@ -130,7 +143,7 @@ mod tests {
     #[test]
     fn wrong_values_are_refused_with_what_would_be_right() {
         for (line, says) in [
-            ("", "[subcommands: alloc, memmap, pcp-reset]"),
+            ("", "[subcommands: alloc, memmap, pcp-reset, page-fault, parallel-free, highalloc, order0-thp, purge]"),
             ("alloc --tasks 0", "from 1"),
             ("alloc --order 0,16", "from 0 to 15"),
             ("alloc --policy fast", "possible values: vanilla"),

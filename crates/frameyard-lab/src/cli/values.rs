@@ -3,6 +3,7 @@
 use std::fmt;
 use std::num::{NonZeroU8, NonZeroU32};
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::ValueEnum;
 use frameyard::{ByteSize, ParseSizeError};
@@ -169,6 +170,29 @@ pub(super) fn whole_number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("write a whole number from 0 to {}", u64::MAX))
 }
 
+/// A time, as in `500ms` or `2s`.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    let units = [("ms", 1_000_000), ("us", 1_000), ("ns", 1), ("s", 1_000_000_000)];
+    let read = |(unit, nanoseconds): (&str, u64)| {
+        text.strip_suffix(unit)?.parse::<u64>().ok()?.checked_mul(nanoseconds).map(Duration::from_nanos)
+    };
+    units.into_iter().find_map(read).ok_or_else(|| "write digits and s, ms, us or ns, as in 500ms or 2s".to_owned())
+}
+
+/// A time that is not zero.
+pub(super) fn positive_duration(text: &str) -> Result<Duration, String> {
+    match duration(text)? {
+        Duration::ZERO => Err("must be more than nothing, as in 500ms or 2s".to_owned()),
+        duration => Ok(duration),
+    }
+}
+
+/// A percentage up to a half.
+pub(super) fn percentage(text: &str) -> Result<u8, String> {
+    let number = text.strip_suffix('%').and_then(|number| number.parse().ok());
+    number.filter(|percent| *percent <= 50).ok_or_else(|| "write a percentage from 0% to 50%".to_owned())
+}
+
 /// An order of blocks.
 pub(super) fn order(text: &str) -> Result<frameyard::Order, String> {
     let highest = frameyard::ORDER_SLOTS - 1;
@@ -194,6 +218,17 @@ mod tests {
         assert_eq!("101%".parse::<Amount>(), Err(ParseAmountError::Percent));
         assert_eq!("-1%".parse::<Amount>(), Err(ParseAmountError::Percent));
         assert_eq!("lots".parse::<Amount>(), Err(ParseAmountError::Size(ParseSizeError::Malformed)));
+    }
+
+    #[test]
+    fn times_are_digits_and_a_unit() {
+        assert_eq!(duration("2s"), Ok(Duration::from_secs(2)));
+        assert_eq!(duration("15us"), Ok(Duration::from_micros(15)));
+        assert_eq!(positive_duration("100ms"), Ok(Duration::from_millis(100)));
+        assert!(positive_duration("0ms").unwrap_err().contains("more than nothing"));
+        for text in ["", "5", "s", "-1s", "1.5s", "20000000000s"] {
+            assert!(duration(text).unwrap_err().contains("as in 500ms"), "{text}");
+        }
     }
 
     #[test]

@@ -1,8 +1,14 @@
 //! `bench`: workloads that run natively.
 
 mod alloc;
+mod comparison;
+mod highalloc;
 mod memmap;
+mod order0_thp;
+mod page_fault;
+mod parallel_free;
 mod pcp_reset;
+mod purge;
 
 use crate::Failure;
 use crate::cli::{BenchArgs, BenchWorkload};
@@ -13,5 +19,10 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchWorkload::Alloc(args) => alloc::run(args),
         BenchWorkload::Memmap(args) => memmap::run(args),
         BenchWorkload::PcpReset(args) => pcp_reset::run(args),
+        BenchWorkload::PageFault(args) => page_fault::run(args),
+        BenchWorkload::ParallelFree(args) => parallel_free::run(args),
+        BenchWorkload::Highalloc(args) => highalloc::run(args),
+        BenchWorkload::Order0Thp(args) => order0_thp::run(args),
+        BenchWorkload::Purge(args) => purge::run(args),
     }
 }

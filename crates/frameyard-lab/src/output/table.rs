@@ -23,6 +23,12 @@ impl Table {
         Self { headings: headings.map(str::to_owned).to_vec(), rows: Vec::new() }
     }
 
+    /// An empty table with headings whose number is known at run time only.
+    #[must_use]
+    pub fn with_headings<T: ToString>(headings: impl IntoIterator<Item = T>) -> Self {
+        Self { headings: headings.into_iter().map(|heading| heading.to_string()).collect(), rows: Vec::new() }
+    }
+
     /// All columns of `rows`, headed as their keys are.
     #[must_use]
     pub fn of(rows: &Rows) -> Self {

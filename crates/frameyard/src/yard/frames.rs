@@ -6,6 +6,7 @@ use core::ptr::NonNull;
 
 use super::{AllocError, RangeError, Yard};
 use crate::gfp::Gfp;
+use crate::owner::Owners;
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{ByteSize, Order, PageCount, Pfn, PfnRange};
@@ -24,6 +25,17 @@ impl<P: Platform> Yard<P> {
     /// [`AllocError`]; nothing is allocated then.
     pub fn frames(&self, order: Order, gfp: Gfp) -> Result<Frames<'_, P>, AllocError> {
         let pfn = self.alloc(order, gfp)?;
+        Ok(self.own(PfnRange::new(pfn, order.pages())))
+    }
+
+    /// Allocates a block that frees itself, with owners to ask where there is none. See
+    /// [`alloc_with`](Self::alloc_with).
+    ///
+    /// # Errors
+    ///
+    /// [`AllocError`]; nothing is allocated then.
+    pub fn frames_with(&self, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Frames<'_, P>, AllocError> {
+        let pfn = self.alloc_with(order, gfp, owners)?;
         Ok(self.own(PfnRange::new(pfn, order.pages())))
     }
 

@@ -1,0 +1,194 @@
+//! Arguments of the workloads of what owns frames.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint};
+use frameyard_vm::LruPolicy;
+
+use super::values::{duration, percentage, positive_duration, positive_number, whole_number};
+use super::{MachineArgs, OutputArgs, Policy, TaskMode, YardArgs};
+
+/// What is compared, and how often it is run.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Runs")]
+pub struct ComparisonArgs {
+    /// Policies of zones to compare
+    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_enum, default_value = "vanilla")]
+    pub zone_policies: Vec<Policy>,
+
+    /// Policies of the lists of used pages to compare, each with each policy of zones
+    #[arg(
+        long = "lru",
+        value_name = "POLICIES",
+        value_delimiter = ',',
+        value_parser = lru_policy(),
+        default_value = "vanilla,sharded"
+    )]
+    pub lru_policies: Vec<LruPolicy>,
+
+    /// Numbers of tasks to run with [default: 1,2,4,… up to the CPUs here; highalloc: as many as those]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number)]
+    pub tasks: Vec<NonZeroU32>,
+
+    /// What a task is: a thread in one address space, or a process with one of its own
+    #[arg(long = "mode", value_name = "MODES", value_delimiter = ',', value_enum, default_value = "threads,processes")]
+    pub modes: Vec<TaskMode>,
+
+    /// Runs of each row, of which the median is reported [default: 3; highalloc: 1]
+    #[arg(long, value_name = "N", value_parser = positive_number)]
+    pub repeat: Option<NonZeroU32>,
+
+    /// Seed of the random choices
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
+    pub seed: u64,
+
+    /// Write memory maps of more than 4 GiB
+    #[arg(long)]
+    pub full: bool,
+
+    /// The machine.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// The yard.
+    #[command(flatten)]
+    pub yard: YardArgs,
+    /// How the result is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// How long each run works.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct DurationArgs {
+    /// How long each run works, as in 500ms or 2s
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
+    pub duration: Duration,
+}
+
+/// Arguments of `bench page-fault`.
+#[derive(Args, Clone, Debug)]
+pub struct PageFaultArgs {
+    /// Also write will-it-scale's columns to a file; with several policies, one file for each pair, named after it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub csv: Option<PathBuf>,
+    /// How long.
+    #[command(flatten)]
+    pub duration: DurationArgs,
+    /// What is compared.
+    #[command(flatten)]
+    pub comparison: ComparisonArgs,
+}
+
+/// Arguments of `bench parallel-free`.
+#[derive(Args, Clone, Debug)]
+pub struct ParallelFreeArgs {
+    /// What is compared.
+    #[command(flatten)]
+    pub comparison: ComparisonArgs,
+}
+
+/// Arguments of `bench highalloc`.
+#[derive(Args, Clone, Debug)]
+pub struct HighallocArgs {
+    /// Times between two requests for a huge block
+    #[arg(long = "delay", value_name = "TIMES", value_delimiter = ',', default_value = "100ms,1ms", value_parser = duration)]
+    pub delays: Vec<Duration>,
+    /// Let that time pass; else only the background work of it is done
+    #[arg(long)]
+    pub real_delay: bool,
+    /// Time between the filling of memory and the first request
+    #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = duration)]
+    pub settle: Duration,
+    /// The part of memory that builders hold in unmovable frames, up to 50%
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percentage)]
+    pub unmovable: u8,
+    /// What is compared.
+    #[command(flatten)]
+    pub comparison: ComparisonArgs,
+}
+
+/// Arguments of `bench order0-thp`.
+#[derive(Args, Clone, Debug)]
+pub struct Order0ThpArgs {
+    /// How long.
+    #[command(flatten)]
+    pub duration: DurationArgs,
+    /// What is compared; there are as many tasks of each kind as asked for.
+    #[command(flatten)]
+    pub comparison: ComparisonArgs,
+}
+
+/// Arguments of `bench purge`.
+#[derive(Args, Clone, Debug)]
+pub struct PurgeArgs {
+    /// Threads that free, for all tasks together where those are threads [default: one for four tasks]; a process has one
+    /// of its own
+    #[arg(long, value_name = "N", value_parser = positive_number)]
+    pub purgers: Option<NonZeroU32>,
+    /// How long.
+    #[command(flatten)]
+    pub duration: DurationArgs,
+    /// What is compared.
+    #[command(flatten)]
+    pub comparison: ComparisonArgs,
+}
+
+/// Arguments of the hidden command that worker processes run.
+#[derive(Clone, Debug)]
+pub struct WorkerArgs {
+    /// What the worker is told, as JSON
+    pub order: String,
+}
+
+/// Reads a policy of the lists of used pages.
+fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
+    let names = LruPolicy::ALL.iter().map(|policy| policy.name());
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<LruPolicy>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        args: HighallocArgs,
+    }
+
+    fn read(line: &str) -> Result<HighallocArgs, String> {
+        let words = std::iter::once("x").chain(line.split_whitespace());
+        Line::try_parse_from(words).map(|line| line.args).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_bare_workload_compares_every_pair_of_policies_in_both_modes() {
+        let args = read("").unwrap();
+        let comparison = args.comparison;
+        assert_eq!(comparison.lru_policies, LruPolicy::ALL);
+        assert_eq!(comparison.zone_policies, [Policy::Vanilla]);
+        assert_eq!(comparison.modes, [TaskMode::Threads, TaskMode::Processes]);
+        assert_eq!(args.delays, [Duration::from_millis(100), Duration::from_millis(1)]);
+        assert_eq!(args.unmovable, 5);
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_what_would_be_right() {
+        for (line, says) in [
+            ("--tasks 0", "from 1"),
+            ("--lru fast", "possible values: vanilla, sharded"),
+            ("--policy fast", "possible values: vanilla"),
+            ("--delay 5", "as in 500ms or 2s"),
+            ("--delay 99999999999999999999s", "as in 500ms or 2s"),
+            ("--unmovable 51%", "from 0% to 50%"),
+            ("--mode fibres", "possible values: threads, processes"),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(says), "{line}: {error}");
+        }
+    }
+}

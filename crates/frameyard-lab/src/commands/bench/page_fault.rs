@@ -1,0 +1,119 @@
+//! `bench page-fault`: the loop of will-it-scale's page_fault1.
+
+use std::io::{self, Write};
+use std::num::NonZeroU32;
+
+use serde::Serialize;
+
+use super::comparison::{
+    Compared, Comparison, Headline, Row, SettingColumns, Yards, counted, median_first, rounded, write_comparison,
+};
+use crate::Failure;
+use crate::cli::PageFaultArgs;
+use crate::measure::Spread;
+use crate::output::{self, Outcome, RowError, Rows};
+use crate::workload::ground::Setting;
+use crate::workload::page_fault::{self, MAP_SIZE, TaskRun};
+
+mod will_it_scale;
+
+/// The name of the command.
+const NAME: &str = "bench page-fault";
+/// Runs of a row, unless asked for otherwise.
+const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
+
+/// Runs every combination of mode, number of tasks and policies.
+pub(super) fn run(args: &PageFaultArgs) -> Result<(), Failure> {
+    let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForEachRow, REPEAT)?;
+    let needed = |setting: &Setting| page_fault::memory_needed(setting.tasks.get());
+    let (seed, duration) = (args.comparison.seed, args.duration.duration);
+    let compared =
+        comparison.measure(1, needed, |ground, setting, _| page_fault::run(ground, setting, seed, duration))?;
+    let rows: Vec<Row<Values>> = compared.into_iter().map(|(_, compared)| row(compared)).collect();
+    if let Some(file) = &args.csv {
+        will_it_scale::write(file, &rows)?;
+    }
+    output::print(&PageFaultOutcome { machine: comparison.machine().to_owned(), rows }, &args.comparison.output)
+}
+
+/// What is measured. An iteration is a page of 4 KiB touched.
+#[derive(Serialize, Debug)]
+pub(super) struct Values {
+    map_bytes: u64,
+    elapsed_ns: u64,
+    iterations_min: u64,
+    iterations_max: u64,
+    iterations_total: u64,
+    pages_per_s: f64,
+    pages_per_s_min: f64,
+    pages_per_s_max: f64,
+    page_ns: f64,
+    idle_share: Option<f64>,
+}
+
+fn row(compared: Compared<TaskRun>) -> Row<Values> {
+    let Compared { setting, memory, runs } = compared;
+    let number = runs.len();
+    let spread = Spread::of(runs.iter().map(TaskRun::rate)).unwrap_or(Spread { median: 0.0, min: 0.0, max: 0.0 });
+    let (run, _) = median_first(runs, TaskRun::rate);
+    let iterations = || run.reports.iter().map(|report| report.iterations);
+    Row {
+        setting: SettingColumns::of(&setting, memory, number),
+        values: Values {
+            map_bytes: MAP_SIZE.0,
+            elapsed_ns: run.reports.iter().map(|report| report.elapsed_ns).max().unwrap_or(0),
+            iterations_min: iterations().min().unwrap_or(0),
+            iterations_max: iterations().max().unwrap_or(0),
+            iterations_total: iterations().sum(),
+            pages_per_s: rounded(run.rate()),
+            pages_per_s_min: rounded(spread.min),
+            pages_per_s_max: rounded(spread.max),
+            page_ns: rounded(run.reports.len() as f64 * 1e9 / run.rate()),
+            idle_share: run.idle,
+        },
+        counts: counted(&run.counts),
+    }
+}
+
+/// All rows.
+struct PageFaultOutcome {
+    machine: String,
+    rows: Vec<Row<Values>>,
+}
+
+impl Outcome for PageFaultOutcome {
+    fn command(&self) -> &'static str {
+        NAME
+    }
+
+    fn machine(&self) -> Option<&str> {
+        Some(&self.machine)
+    }
+
+    fn rows(&self) -> Result<Rows, RowError> {
+        Rows::of(&self.rows)
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let headline = |row: &Row<Values>| Headline {
+            group: format!("{}, tasks: {}; pages touched each second", row.setting.mode, row.setting.tasks),
+            result: format!("{:.0}", row.values.pages_per_s),
+        };
+        let headings = ["pages/s", "ns/page", "fewest", "most", "total"];
+        write_comparison(out, &self.rows, headline, headings, |row| {
+            let values = &row.values;
+            [
+                format!("{:.0} ({:.0}–{:.0})", values.pages_per_s, values.pages_per_s_min, values.pages_per_s_max),
+                format!("{:.0}", values.page_ns),
+                values.iterations_min.to_string(),
+                values.iterations_max.to_string(),
+                values.iterations_total.to_string(),
+            ]
+        })?;
+        writeln!(
+            out,
+            "\nMedians (least–most) of the runs; the other columns are those of the median run. A page is touched by a function\n\
+             call here: figures of a kernel's own page_fault1 include hardware exceptions and system calls."
+        )
+    }
+}

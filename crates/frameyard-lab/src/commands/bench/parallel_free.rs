@@ -1,0 +1,101 @@
+//! `bench parallel-free`: the exit of spaces that hold most of memory.
+
+use std::io::{self, Write};
+use std::num::NonZeroU32;
+
+use frameyard::ByteSize;
+use serde::Serialize;
+
+use super::comparison::{
+    Compared, Comparison, Headline, Row, SettingColumns, Yards, counted, median_first, rounded, write_comparison,
+};
+use crate::Failure;
+use crate::cli::ParallelFreeArgs;
+use crate::measure::Spread;
+use crate::output::{self, Outcome, RoundedSize, RowError, Rows};
+use crate::workload::ground::Setting;
+use crate::workload::parallel_free::{self, FreeRun};
+
+/// The name of the command.
+const NAME: &str = "bench parallel-free";
+/// Runs of a row, unless asked for otherwise.
+const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
+
+/// Runs every combination of mode, number of workers and policies.
+pub(super) fn run(args: &ParallelFreeArgs) -> Result<(), Failure> {
+    let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForEachRow, REPEAT)?;
+    let seed = args.comparison.seed;
+    let needed = |setting: &Setting| parallel_free::memory_needed(setting.tasks.get());
+    let compared = comparison.measure(1, needed, |ground, setting, _| parallel_free::run(ground, setting, seed))?;
+    let rows = compared.into_iter().map(|(_, compared)| row(compared)).collect();
+    output::print(&ParallelFreeOutcome { machine: comparison.machine().to_owned(), rows }, &args.comparison.output)
+}
+
+/// What is measured. Tasks are workers of one exit, or processes that exit at once.
+#[derive(Serialize, Debug)]
+struct Values {
+    pages: u64,
+    mapped_bytes: u64,
+    exit_ns: u64,
+    exit_ns_min: u64,
+    exit_ns_max: u64,
+    pages_per_s: f64,
+}
+
+fn row(compared: Compared<FreeRun>) -> Row<Values> {
+    let Compared { setting, memory, runs } = compared;
+    let number = runs.len();
+    let time = |run: &FreeRun| run.exit_ns as f64;
+    let spread = Spread::of(runs.iter().map(time)).unwrap_or(Spread { median: 0.0, min: 0.0, max: 0.0 });
+    let (run, _) = median_first(runs, time);
+    Row {
+        setting: SettingColumns::of(&setting, memory, number),
+        values: Values {
+            pages: run.pages.0,
+            mapped_bytes: run.pages.0 * ByteSize::kib(4).0,
+            exit_ns: run.exit_ns,
+            exit_ns_min: spread.min as u64,
+            exit_ns_max: spread.max as u64,
+            pages_per_s: rounded(run.pages.0 as f64 * 1e9 / run.exit_ns.max(1) as f64),
+        },
+        counts: counted(&run.counts),
+    }
+}
+
+/// All rows.
+struct ParallelFreeOutcome {
+    machine: String,
+    rows: Vec<Row<Values>>,
+}
+
+impl Outcome for ParallelFreeOutcome {
+    fn command(&self) -> &'static str {
+        NAME
+    }
+
+    fn machine(&self) -> Option<&str> {
+        Some(&self.machine)
+    }
+
+    fn rows(&self) -> Result<Rows, RowError> {
+        Rows::of(&self.rows)
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let milliseconds = |ns: u64| ns as f64 / 1e6;
+        let headline = |row: &Row<Values>| Headline {
+            group: format!("{}, workers: {}; time of the exit", row.setting.mode, row.setting.tasks),
+            result: format!("{:.1} ms", milliseconds(row.values.exit_ns)),
+        };
+        write_comparison(out, &self.rows, headline, ["mapped", "exit ms", "pages/s"], |row| {
+            let values = &row.values;
+            let [median, least, most] = [values.exit_ns, values.exit_ns_min, values.exit_ns_max].map(milliseconds);
+            [
+                RoundedSize(ByteSize(values.mapped_bytes)).to_string(),
+                format!("{median:.1} ({least:.1}–{most:.1})"),
+                format!("{:.0}", values.pages_per_s),
+            ]
+        })?;
+        writeln!(out, "\nMedians (least–most) of the runs; the other columns are those of the median run.")
+    }
+}

@@ -1,0 +1,118 @@
+//! `bench purge`: pages that are freed on other CPUs than they were allocated on.
+
+use std::io::{self, Write};
+use std::num::NonZeroU32;
+
+use serde::Serialize;
+
+use super::comparison::{
+    Compared, Comparison, Headline, Row, SettingColumns, Yards, counted, median_first, rounded, write_comparison,
+};
+use crate::Failure;
+use crate::cli::{PurgeArgs, TaskMode};
+use crate::measure::Spread;
+use crate::output::{self, Outcome, RowError, Rows};
+use crate::workload::ground::Setting;
+use crate::workload::page_fault::TaskRun;
+use crate::workload::purge;
+
+/// The name of the command.
+const NAME: &str = "bench purge";
+/// Runs of a row, unless asked for otherwise.
+const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
+
+/// Runs every combination of mode, number of tasks and policies.
+pub(super) fn run(args: &PurgeArgs) -> Result<(), Failure> {
+    let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForEachRow, REPEAT)?;
+    let (seed, duration) = (args.comparison.seed, args.duration.duration);
+    let purgers = |setting: &Setting| match setting.mode {
+        TaskMode::Threads => args.purgers.map_or_else(|| purge::usual_purgers(setting.tasks.get()), NonZeroU32::get),
+        TaskMode::Processes => setting.tasks.get(),
+    };
+    let needed = |setting: &Setting| purge::memory_needed(setting.tasks.get(), purgers(setting));
+    let compared = comparison
+        .measure(1, needed, |ground, setting, _| purge::run(ground, setting, purgers(setting), seed, duration))?;
+    let rows = compared.into_iter().map(|(_, compared)| row(purgers(&compared.setting), compared)).collect();
+    output::print(&PurgeOutcome { machine: comparison.machine().to_owned(), rows }, &args.comparison.output)
+}
+
+/// What is measured.
+#[derive(Serialize, Debug)]
+struct Values {
+    purgers: u32,
+    elapsed_ns: u64,
+    iterations_min: u64,
+    iterations_max: u64,
+    iterations_total: u64,
+    pages_per_s: f64,
+    pages_per_s_min: f64,
+    pages_per_s_max: f64,
+    freed_elsewhere_share: Option<f64>,
+}
+
+fn row(purgers: u32, compared: Compared<TaskRun>) -> Row<Values> {
+    let Compared { setting, memory, runs } = compared;
+    let number = runs.len();
+    let spread = Spread::of(runs.iter().map(TaskRun::rate)).unwrap_or(Spread { median: 0.0, min: 0.0, max: 0.0 });
+    let (run, _) = median_first(runs, TaskRun::rate);
+    // Purgers, where they are tasks, come behind those that fault.
+    let iterations = || run.reports.iter().take(setting.tasks.get() as usize).map(|report| report.iterations);
+    let freed: u64 = run.reports.iter().map(|report| report.freed).sum();
+    let elsewhere: u64 = run.reports.iter().map(|report| report.freed_elsewhere).sum();
+    Row {
+        setting: SettingColumns::of(&setting, memory, number),
+        values: Values {
+            purgers,
+            elapsed_ns: run.reports.iter().map(|report| report.elapsed_ns).max().unwrap_or(0),
+            iterations_min: iterations().min().unwrap_or(0),
+            iterations_max: iterations().max().unwrap_or(0),
+            iterations_total: iterations().sum(),
+            pages_per_s: rounded(run.rate()),
+            pages_per_s_min: rounded(spread.min),
+            pages_per_s_max: rounded(spread.max),
+            freed_elsewhere_share: (freed > 0).then(|| rounded(elsewhere as f64 / freed as f64)),
+        },
+        counts: counted(&run.counts),
+    }
+}
+
+/// All rows.
+struct PurgeOutcome {
+    machine: String,
+    rows: Vec<Row<Values>>,
+}
+
+impl Outcome for PurgeOutcome {
+    fn command(&self) -> &'static str {
+        NAME
+    }
+
+    fn machine(&self) -> Option<&str> {
+        Some(&self.machine)
+    }
+
+    fn rows(&self) -> Result<Rows, RowError> {
+        Rows::of(&self.rows)
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let headline = |row: &Row<Values>| Headline {
+            group: format!("{}, tasks: {}; pages faulted in each second", row.setting.mode, row.setting.tasks),
+            result: format!("{:.0}", row.values.pages_per_s),
+        };
+        write_comparison(out, &self.rows, headline, ["purgers", "pages/s", "freed elsewhere %"], |row| {
+            let values = &row.values;
+            let elsewhere = values.freed_elsewhere_share;
+            [
+                values.purgers.to_string(),
+                format!("{:.0} ({:.0}–{:.0})", values.pages_per_s, values.pages_per_s_min, values.pages_per_s_max),
+                elsewhere.map_or_else(|| "-".to_owned(), |share| format!("{:.0}", share * 100.0)),
+            ]
+        })?;
+        writeln!(
+            out,
+            "\nMedians (least–most) of the runs; the other columns are those of the median run. Freed elsewhere: on another CPU\n\
+             than the one that allocated."
+        )
+    }
+}

@@ -1,0 +1,114 @@
+//! What a yard and its owners have counted, and what of it happened during a run.
+
+use frameyard::{CompactStatistics, LockUse, MigrateType, NodeId, Order, Platform, Yard};
+use frameyard_host::HostPlatform;
+use frameyard_vm::{Vm, VmCounter};
+
+/// Counters of all zones, all nodes and all CPUs together, a moment ago.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Counts {
+    /// The locks of zones.
+    pub(crate) zone_lock: LockUse,
+    /// The locks of the lists of used pages.
+    pub(crate) lru_lock: LockUse,
+    /// Frames that crossed a zone lock.
+    pub(crate) pages_moved: u64,
+    /// Requests served from blocks of another type.
+    pub(crate) extfrag_fallbacks: u64,
+    /// Those of them that were not for movable frames and took movable ones.
+    pub(crate) extfrag_into_movable: u64,
+    /// Pageblocks that changed their type for it.
+    pub(crate) extfrag_conversions: u64,
+    /// Allocations that compacted for themselves.
+    pub(crate) compact_stall: u64,
+    /// Those of them that got a block.
+    pub(crate) compact_success: u64,
+    /// Those of them that did not.
+    pub(crate) compact_fail: u64,
+    /// Frames that compaction moved.
+    pub(crate) compact_migrated: u64,
+    /// Frames that it could not move.
+    pub(crate) compact_migrate_failed: u64,
+    /// Whether the times at locks were measured.
+    pub(crate) locks_are_timed: bool,
+    vm: [u64; VmCounter::COUNT],
+}
+
+impl Counts {
+    /// The counters as they stand.
+    #[must_use]
+    pub(crate) fn of(vm: &Vm<'_, HostPlatform>) -> Self {
+        let yard = vm.yard();
+        let mut counts = Self {
+            locks_are_timed: yard.platform().lock_clock_ns().is_some(),
+            vm: VmCounter::ALL.map(|counter| vm.counted(counter)),
+            ..Self::default()
+        };
+        for zone in yard.zones() {
+            counts.zone_lock = counts.zone_lock.and(zone.lock);
+            counts.pages_moved += zone.pages_moved;
+            counts.extfrag_fallbacks += zone.fallbacks;
+            counts.extfrag_conversions += zone.conversions;
+            let events = yard.extfrag_events(zone.id);
+            counts.extfrag_into_movable += [MigrateType::Unmovable, MigrateType::Reclaimable]
+                .map(|asked| events.fallbacks(asked, MigrateType::Movable))
+                .iter()
+                .sum::<u64>();
+            counts.add_compaction(&yard.compact_statistics(zone.id));
+        }
+        for node in (0..yard.nodes()).map(NodeId) {
+            counts.lru_lock = counts.lru_lock.and(vm.lru_statistics(node).lock);
+        }
+        counts
+    }
+
+    fn add_compaction(&mut self, zone: &CompactStatistics) {
+        self.compact_stall += zone.stalls;
+        self.compact_success += zone.successes;
+        self.compact_fail += zone.failures;
+        self.compact_migrated += zone.migrated;
+        self.compact_migrate_failed += zone.migrate_failed;
+    }
+
+    /// A counter of what owns frames.
+    #[must_use]
+    pub(crate) fn vm(&self, counter: VmCounter) -> u64 {
+        self.vm[counter as usize]
+    }
+
+    /// What happened since an earlier look.
+    #[must_use]
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let mut vm = self.vm;
+        vm.iter_mut().zip(earlier.vm).for_each(|(count, earlier)| *count = count.wrapping_sub(earlier));
+        Self {
+            zone_lock: self.zone_lock.since(earlier.zone_lock),
+            lru_lock: self.lru_lock.since(earlier.lru_lock),
+            pages_moved: self.pages_moved.wrapping_sub(earlier.pages_moved),
+            extfrag_fallbacks: self.extfrag_fallbacks.wrapping_sub(earlier.extfrag_fallbacks),
+            extfrag_into_movable: self.extfrag_into_movable.wrapping_sub(earlier.extfrag_into_movable),
+            extfrag_conversions: self.extfrag_conversions.wrapping_sub(earlier.extfrag_conversions),
+            compact_stall: self.compact_stall.wrapping_sub(earlier.compact_stall),
+            compact_success: self.compact_success.wrapping_sub(earlier.compact_success),
+            compact_fail: self.compact_fail.wrapping_sub(earlier.compact_fail),
+            compact_migrated: self.compact_migrated.wrapping_sub(earlier.compact_migrated),
+            compact_migrate_failed: self.compact_migrate_failed.wrapping_sub(earlier.compact_migrate_failed),
+            locks_are_timed: self.locks_are_timed && earlier.locks_are_timed,
+            vm,
+        }
+    }
+}
+
+/// How scattered free memory is, in thousandths: the part of it that is in blocks too small for an order.
+///
+/// Of all zones together, each by its share of free memory; `None` where nothing is free.
+#[must_use]
+pub(crate) fn unusable_thousandths(yard: &Yard<HostPlatform>, order: Order) -> Option<u64> {
+    let (mut unusable, mut free) = (0, 0);
+    for zone in yard.zones() {
+        let Some(index) = yard.unusable_index(zone.id, order) else { continue };
+        unusable += index * zone.free.0;
+        free += zone.free.0;
+    }
+    unusable.checked_div(free)
+}

@@ -1,0 +1,119 @@
+//! What a run stands on: a yard with what owns its frames, made for it and checked behind it.
+
+use std::fmt;
+use std::num::NonZeroU32;
+
+use frameyard::{ByteSize, PageCount, ValidateError};
+use frameyard_host::{HostPlatform, HostYard, LockTiming, SharedMemoryFile};
+use frameyard_vm::{LruPolicy, Vm, VmConfig, VmError};
+
+use super::crew::{Crew, lead_processes, lead_threads};
+use super::task::TaskOrder;
+use crate::Failure;
+use crate::bring_up::{BringUp, BroughtUp, bring_up};
+use crate::chosen_machine::print_notes;
+use crate::cli::{Policy, TaskMode};
+use crate::machine::Machine;
+
+/// One combination of what is compared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Setting {
+    /// What tasks are.
+    pub(crate) mode: TaskMode,
+    /// How many there are.
+    pub(crate) tasks: NonZeroU32,
+    /// The policy of zones.
+    pub(crate) zone: Policy,
+    /// The policy of the lists of used pages.
+    pub(crate) lru: LruPolicy,
+}
+
+/// Memory was lost: less is free when all was given back than before.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct LostFrames {
+    /// Free before.
+    pub(crate) before: PageCount,
+    /// Free when all was given back.
+    pub(crate) after: PageCount,
+}
+
+impl fmt::Display for LostFrames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { before, after } = self;
+        write!(f, "frames were lost: {} free before the run and {} after all was given back", before.0, after.0)
+    }
+}
+
+impl std::error::Error for LostFrames {}
+
+/// A yard with what owns its frames.
+#[derive(Debug)]
+pub(crate) struct Ground<'y> {
+    /// The owners.
+    pub(crate) vm: Vm<'y, HostPlatform>,
+    file: Option<&'y SharedMemoryFile>,
+}
+
+/// Brings up a yard, lets `run` use it, and checks that nothing is wrong and nothing is lost.
+///
+/// # Errors
+///
+/// [`Failure::Input`] where machine and options make no yard; [`Failure::RunTime`] for what `run` or a check finds.
+pub(crate) fn on_ground<R>(
+    machine: &Machine,
+    options: &BringUp,
+    lru: LruPolicy,
+    run: impl FnOnce(&Ground<'_>) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let brought_up = bring_up(machine, options)?;
+    print_notes(&brought_up.notes);
+    let BroughtUp { yard, file, .. } = &brought_up;
+    yard.platform().time_locks(LockTiming::On);
+    let before = yard.free_pages();
+    let vm = Vm::create(&**yard, &VmConfig { lru, ..VmConfig::default() }).map_err(refused)?;
+    let result = run(&Ground { vm, file: file.as_ref() })?;
+    vm.lru_drain_all();
+    vm.validate().map_err(Failure::run_time)?;
+    yard.validate().map_err(Failure::run_time)?;
+    vm.destroy().map_err(Failure::run_time)?;
+    check_all_is_back(yard, before).map_err(Failure::run_time)?;
+    Ok(result)
+}
+
+/// Frames without bytes are bad input: the user asked for them.
+fn refused(error: VmError) -> Failure {
+    match error {
+        VmError::NoFrameBytes(_) => Failure::input(error),
+        _ => Failure::run_time(error),
+    }
+}
+
+fn check_all_is_back(yard: &HostYard, before: PageCount) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    yard.drain_all();
+    let check: Result<(), ValidateError> = yard.validate();
+    check?;
+    let after = yard.free_pages();
+    if after == before { Ok(()) } else { Err(LostFrames { before, after }.into()) }
+}
+
+impl Ground<'_> {
+    /// Memory that is free.
+    pub(crate) fn free_memory(&self) -> ByteSize {
+        self.vm.yard().geometry().size_of(self.vm.yard().free_pages())
+    }
+
+    /// Runs tasks, as threads of one address space or as processes, while `lead` leads them.
+    pub(crate) fn lead<R>(
+        &self,
+        orders: &[TaskOrder],
+        lead: impl FnOnce(&mut Crew<'_>) -> Result<R, Failure>,
+    ) -> Result<R, Failure> {
+        match self.file {
+            Some(file) => lead_processes(file, orders, lead),
+            None => {
+                let common = self.vm.create_space().map_err(Failure::run_time)?;
+                lead_threads(self.vm, &common, orders, lead)
+            }
+        }
+    }
+}

@@ -4,28 +4,34 @@
 //! whoever shares a yard can find the owner of any page, move it, or drop it.
 #![cfg_attr(not(any(test, loom)), no_std)]
 
+mod access;
 mod address;
+mod anonymous;
 mod area;
 mod cache;
 mod counters;
 mod error;
+mod fault;
 mod frames;
+mod huge;
 mod inject;
 mod lock;
 mod lru;
 mod objects;
 mod owners;
 mod page;
-mod pending;
 mod reclaim;
 mod root;
 mod space;
 mod store;
+mod table;
 #[cfg(test)]
 mod test_yard;
 mod vm;
 mod words;
+mod zap;
 
+pub use access::{EntryFlags, PinnedPage, Translation};
 pub use address::{PageLevel, VirtAddr, VirtRange};
 pub use area::{HugeAdvice, MapKind};
 pub use cache::{DropProblem, File, FileError, FileId};
@@ -35,6 +41,8 @@ pub use inject::{FaultInjector, Step};
 pub use lru::{LruList, LruStatistics};
 pub use reclaim::ReclaimStep;
 pub use root::{LruPolicy, ThpMode, VmConfig};
-pub use space::{AddressSpace, FaultError, MapError, MapRequest, MemoryAccess, SpaceId};
+pub use space::{
+    AddressSpace, ExitOutcome, FaultError, MapError, MapRequest, MemoryAccess, SpaceId, SpaceStatistics, Unmapped,
+};
 pub use store::{BackingStore, PatternStore, StoreError};
 pub use vm::Vm;

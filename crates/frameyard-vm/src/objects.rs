@@ -42,7 +42,8 @@ impl ObjectKind {
     /// How many words an object has.
     pub(crate) const fn words(self) -> usize {
         match self {
-            Self::Space | Self::File => 32,
+            Self::Space => 64,
+            Self::File => 32,
             Self::Area => 16,
             Self::CacheNode => 72,
         }

@@ -5,8 +5,8 @@
 //! # Protocol
 //!
 //! Who isolates a page takes it off its list, which one alone can do, sets [`Flags::ISOLATED`], and keeps a reference. If
-//! it is put back, that reference goes with it to the batch. If it is moved, it goes away with the old page's others; the new
-//! page is put on a list by whoever moves it, with a reference of its own.
+//! it is put back, that reference goes with it to the batch. If it is moved, the new page has the counts that the old one
+//! had, that reference included, and neither [`Flags::LRU`] nor [`Flags::ISOLATED`]: so it goes to the batch as well.
 
 use frameyard::{Block, CountedPage, FrameOwner, MigrateMode, MigrateProblem, Owners, Pfn, Platform};
 
@@ -14,6 +14,9 @@ use crate::counters::VmCounter;
 use crate::inject::Step;
 use crate::page::{Flags, PageKind};
 use crate::vm::Vm;
+
+#[cfg(test)]
+mod tests;
 
 impl<'y, P: Platform> Vm<'y, P> {
     /// What this view can move and give up, for whoever compacts the yard or allocates with owners to ask.
@@ -89,6 +92,9 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
         };
         let counter = if done.is_ok() { VmCounter::PgmigrateSuccess } else { VmCounter::PgmigrateFail };
         self.count(counter, from.order.pages().0);
+        if done.is_ok() {
+            self.lru_add(self.page(to));
+        }
         done
     }
 

@@ -1,4 +1,4 @@
-//! Address spaces: [`AddressSpace`], a handle that keeps one alive, and `SpaceRef`, which does not.
+//! Address spaces: [`AddressSpace`], a handle that keeps one in being, and [`SpaceRef`], which does not.
 //!
 //! # Who may do what
 //!
@@ -12,18 +12,22 @@
 use core::fmt;
 
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{ByteSize, FrameLink, Pfn, Platform};
+use frameyard::{FrameLink, Pfn, Platform};
 
-use crate::address::VirtAddr;
-use crate::area::MapKind;
 use crate::lock::MapLock;
 use crate::objects::{ObjectId, ObjectKind};
 use crate::vm::Vm;
 use crate::words::Words;
 
 mod error;
+mod lifecycle;
+mod map;
+#[cfg(test)]
+mod tests;
 
 pub use error::{FaultError, MapError};
+pub use lifecycle::{AddressSpace, ExitOutcome, SpaceId, SpaceStatistics};
+pub use map::{MapRequest, Unmapped};
 
 /// Words of a space. Those of a line are changed by the same people: the lock, what seldom changes, the counts that writers
 /// of the map change, those that faults change.
@@ -47,14 +51,15 @@ impl SpaceWord {
     /// How many bytes are mapped. Map lock.
     pub(crate) const MAPPED_BYTES: usize = 17;
 
-    /// How many pages of 4 KiB of anonymous memory are there, those of huge pages among them. Atomic.
-    pub(crate) const ANONYMOUS_PAGES: usize = 24;
-    /// How many huge mappings of anonymous memory are there. Atomic.
-    pub(crate) const HUGE_MAPPINGS: usize = 25;
     /// How many frames hold page tables, the topmost included. Atomic.
     pub(crate) const PAGE_TABLES: usize = 26;
     /// The area found last; of this space, or none. Who removes an area under the map lock clears it.
     pub(crate) const LAST_FOUND: usize = 27;
+
+    /// The page tables of level 0 found lately, each at the word that its address says. Forgotten before tables go.
+    pub(crate) const LEAVES: usize = 32;
+    /// How many of them.
+    pub(crate) const LEAF_COUNT: usize = 32;
 }
 
 /// A space, as found in its words. Copyable; says nothing of whether the space lives, which whoever holds it has to know.
@@ -116,13 +121,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         self.vm.yard().linked(FrameLink::from_bits(link as u32))
     }
 
-    /// Counts in the space: `ANONYMOUS_PAGES`, `HUGE_MAPPINGS` and `PAGE_TABLES` go up.
+    /// Counts in the space: `PAGE_TABLES` goes up.
     #[inline(always)]
     pub(crate) fn add(&self, word: usize, amount: u64) {
         self.word(word).fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Counts in the space: `ANONYMOUS_PAGES`, `HUGE_MAPPINGS` and `PAGE_TABLES` go down.
+    /// Counts in the space: `PAGE_TABLES` goes down.
     #[inline(always)]
     pub(crate) fn subtract(&self, word: usize, amount: u64) {
         let before = self.word(word).fetch_sub(amount, Ordering::Relaxed);
@@ -131,7 +136,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Looks in, as whoever came by a page of it; `None` where the space is dead.
     pub(crate) fn visit(self) -> Option<Visit<'y, P>> {
-        self.change_users(|users| (users & HANDLES != 0).then_some(users + VISIT)).then_some(Visit { space: self })
+        self.change_users(|users| (users & HANDLES != 0).then_some(users + VISIT)).then(|| Visit { space: self })
     }
 
     /// A further handle, where there is one.
@@ -195,27 +200,4 @@ pub enum MemoryAccess {
     Read,
     /// Written.
     Write,
-}
-
-/// What is to be mapped, and where.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct MapRequest {
-    /// Where exactly; `None` where the space is to choose, top-down as the kernel's `mmap`.
-    pub at: Option<VirtAddr>,
-    /// How many bytes: a multiple of the page size of the kind.
-    pub bytes: ByteSize,
-    /// What the addresses show.
-    pub kind: MapKind,
-}
-
-/// The name of an address space, the same in all processes that share the yard; never given to another one.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub struct SpaceId(u64);
-
-/// An address space: areas of addresses, and the page tables that map them. While this handle lives, it is there; with the
-/// last handle it goes, and all its memory returns to the yard.
-///
-/// Any number of threads may use it at once.
-pub struct AddressSpace<'y, P: Platform> {
-    space: SpaceRef<'y, P>,
 }

@@ -203,8 +203,9 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// [`VmValidateError`] names the first equation that does not hold.
     pub fn validate(&self) -> Result<(), VmValidateError> {
         self.validate_objects()?;
-        self.validate_files()?;
-        self.validate_lru()
+        self.validate_lru()?;
+        self.validate_spaces()?;
+        self.validate_files()
     }
 }
 

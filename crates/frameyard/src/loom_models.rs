@@ -22,6 +22,7 @@
 
 mod bring_up;
 mod machine;
+mod moving;
 mod parallel_job;
 mod per_cpu_lists;
 mod publication;

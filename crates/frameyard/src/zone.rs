@@ -134,6 +134,8 @@ pub(crate) struct Placement {
     pub(crate) miss: AtomicU64,
     /// Preferred this zone, but was served elsewhere (`numa_foreign`).
     pub(crate) foreign: AtomicU64,
+    /// Could have been served up to here, and reclaimed for itself (`allocstall_*`). Counted without memory in the zone, too.
+    pub(crate) reclaimed: AtomicU64,
 }
 
 /// The shared state of a zone.

@@ -8,9 +8,9 @@ use std::sync::atomic::Ordering;
 use fixture::random::Random;
 use fixture::{Fixture, Frames, order};
 use frameyard::{
-    Block, CompactEffort, CompactRequest, CompactResult, FrameOwner, Gfp, InitMode, MapInit, MemoryTable, MigrateMode,
-    MigrateProblem, MigrateType, NodeId, Order, Owners, PageCount, PcpSizing, Pfn, PfnRange, Poisoning, YardConfig,
-    ZoneId, ZoneKind, ZoneLimits,
+    Block, CompactEffort, CompactRequest, CompactResult, FrameOwner, Gfp, InitMode, Initialiser, MapContent, MapInit,
+    MemoryTable, MigrateMode, MigrateProblem, MigrateType, NodeId, Order, Owners, PageCount, PcpSizing, Pfn, PfnRange,
+    Poisoning, YardConfig, ZoneId, ZoneKind, ZoneLimits,
 };
 use mover::{Faults, KIND, Mover};
 
@@ -19,10 +19,11 @@ const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;
 const HUGE: Order = Order(9);
 
 /// A yard of one Normal zone whose frames have memory.
-fn real(pages: u64, poisoning: Poisoning) -> Fixture {
+fn real(pages: u64, poisoning: Poisoning, content: MapContent) -> Fixture {
     let memory = [(PfnRange::new(Pfn(0x1000), PageCount(pages)), NodeId(0))];
     let cpus = [NodeId(0); 2];
-    let config = YardConfig { zone_limits: ZoneLimits::NONE, poisoning, ..YardConfig::new(&cpus) };
+    let map_init = MapInit { content, initialiser: Initialiser::Stream, ..MapInit::default() };
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, poisoning, map_init, ..YardConfig::new(&cpus) };
     Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Real)
 }
 
@@ -75,7 +76,6 @@ fn a_whole_zone_of_every_other_frame_makes_nearly_all_huge_blocks_that_it_could(
     assert!(outcome.failed <= PageCount(32), "the last cluster alone finds no room: {outcome:?}");
     assert_eq!(outcome.migrated.0, mover.moves.load(Ordering::Relaxed));
     let made = free_huge_blocks(&yard, ZONE);
-    println!("{made} of {possible} blocks: {outcome:?}");
     assert!(made * 100 >= possible * 95, "{made} of {possible} blocks");
     yard.validate().expect("nothing is in flight");
     mover.check_all();
@@ -84,8 +84,10 @@ fn a_whole_zone_of_every_other_frame_makes_nearly_all_huge_blocks_that_it_could(
 
 #[test]
 fn contents_move_with_their_blocks_and_blocks_of_several_frames_move_too() {
-    for poisoning in [Poisoning::Off, Poisoning::On] {
-        let yard = real(1 << 13, poisoning);
+    for (poisoning, content) in
+        [(Poisoning::Off, MapContent::Zero), (Poisoning::On, MapContent::Zero), (Poisoning::Off, MapContent::Kernel)]
+    {
+        let yard = real(1 << 13, poisoning, content);
         let mover = Mover::new(&yard);
         let mut random = Random::new(5);
         let mut slots = Vec::new();
@@ -153,7 +155,8 @@ fn without_owners_nothing_moves() {
 #[test]
 fn owners_that_refuse_at_random_lose_nothing() {
     for seed in 0..24 {
-        let yard = real(1 << 12, if seed % 2 == 0 { Poisoning::Off } else { Poisoning::On });
+        let poisoning = if seed % 2 == 0 { Poisoning::Off } else { Poisoning::On };
+        let yard = real(1 << 12, poisoning, MapContent::Zero);
         let mover = Mover::new(&yard);
         let slots = fill(&yard, &mover);
         let mut random = Random::new(seed);
@@ -365,4 +368,78 @@ fn events_of_fragmentation_name_the_types() {
     assert_eq!(events.conversions(MigrateType::Unmovable, MigrateType::Movable), statistics.conversions);
     assert_eq!(events.fallbacks(MigrateType::Cma, MigrateType::Isolate), 0);
     yard.free(pfn, Order::ZERO).unwrap();
+}
+
+#[test]
+fn scattered_free_memory_is_moved_together_though_nobody_asked() {
+    let yard = Fixture::small(1, 1 << 15);
+    let mover = Mover::new(&yard);
+    let slots = fill(&yard, &mover);
+    thin_out(&yard, &mover, &slots, |pfn| !pfn.is_multiple_of(4));
+    let mut steps = 0;
+    while let Some(outcome) = yard.compact_background(NodeId(0), &mover.owners()) {
+        let scanned = outcome.migrate_scanned + outcome.free_scanned;
+        assert!(scanned.0 <= (64 + 4) << HUGE.0, "a step is bounded: {outcome:?}");
+        steps += 1;
+        assert!(steps < 1000, "the background compactor never rests");
+    }
+    let statistics = yard.compact_statistics(ZONE);
+    assert_eq!(statistics.daemon_wakes, 0, "nobody missed a block");
+    assert!(statistics.migrated > 0 && steps > 0);
+    assert!(yard.unusable_index(ZONE, HUGE).unwrap() < 910);
+    mover.check_all();
+    mover.free_all();
+}
+
+#[test]
+fn a_hurried_compaction_leaves_pageblocks_with_a_pinned_frame_alone() {
+    let yard = Fixture::small(1, 1 << 13);
+    let mover = Mover::new(&yard);
+    let slots = fill(&yard, &mover);
+    thin_out(&yard, &mover, &slots, checkerboard);
+    for (_, slot) in slots.iter().filter(|(pfn, _)| pfn.0.is_multiple_of(512)) {
+        mover.pin(*slot);
+    }
+    let run = |effort| yard.compact_zone(ZONE, CompactRequest::for_allocation(HUGE, MOVABLE, effort), &mover.owners());
+    let hurried = run(CompactEffort::Async);
+    assert_eq!((hurried.migrated, hurried.isolated), (PageCount(0), PageCount(0)), "{hurried:?}");
+    assert!(hurried.pinned.0 > 2);
+    let thorough = run(CompactEffort::Full);
+    assert!(thorough.migrated.0 > 0, "{thorough:?}");
+    mover.check_all();
+    mover.free_all();
+}
+
+#[test]
+fn another_view_of_the_yard_compacts_as_well() {
+    let yard = real(1 << 12, Poisoning::Off, MapContent::Zero);
+    let mover = Mover::new(&yard);
+    let slots = fill(&yard, &mover);
+    thin_out(&yard, &mover, &slots, checkerboard);
+    let view = yard.attach();
+    let outcome = view.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
+    assert!(outcome.migrated.0 > 0);
+    assert_eq!(yard.compact_statistics(ZONE).migrated, outcome.migrated.0, "counts are the yard's, not the view's");
+    view.validate().unwrap();
+    mover.check_all();
+    mover.free_all();
+}
+
+#[test]
+fn memory_that_is_scarce_rather_than_scattered_is_not_compacted() {
+    let yard = Fixture::small(1, 1 << 13);
+    let mover = Mover::new(&yard);
+    let mut slots: Vec<_> = std::iter::from_fn(|| mover.alloc(order(8), MOVABLE | Gfp::NOWARN).ok()).collect();
+    slots.sort_by_key(|slot| mover.place(*slot));
+    // Half a huge block each, and no two neighbours.
+    slots.iter().step_by(4).take(6).for_each(|slot| mover.free(*slot));
+    yard.drain_all();
+    let index = yard.fragmentation_index(ZONE, HUGE).unwrap();
+    assert!((0..=500).contains(&index), "index {index}");
+    let statistics = yard.zone_statistics(ZONE);
+    assert!(statistics.free.0 > statistics.watermarks.low.0 + 1024, "there is room to move blocks to");
+    let outcome = yard.compact_zone(ZONE, CompactRequest::for_order(HUGE, CompactEffort::Sync), &mover.owners());
+    assert_eq!(outcome.result, CompactResult::Skipped);
+    assert_eq!(mover.moves.load(Ordering::Relaxed), 0);
+    mover.free_all();
 }

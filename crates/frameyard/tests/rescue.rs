@@ -11,7 +11,7 @@ use fixture::random::Random;
 use fixture::{Fixture, Frames, order, run_on};
 use frameyard::{
     AllocError, CompactEffort, CompactRequest, Gfp, MemoryTable, NodeId, Order, Owners, PageCount, Pfn, PfnRange,
-    ReclaimRequest, Reclaimer, YardConfig, ZoneId, ZoneKind, ZoneLimits,
+    ReclaimRequest, Reclaimer, ReportSource, VmEvent, YardConfig, ZoneId, ZoneKind, ZoneLimits,
 };
 use mover::{Faults, Mover};
 
@@ -72,8 +72,21 @@ fn a_request_for_a_huge_block_is_served_by_compaction() {
     let huge = yard.alloc_with(HUGE, MOVABLE, &mover.owners()).expect("a block made by compaction");
     let statistics = yard.compact_statistics(ZONE);
     assert_eq!((statistics.stalls, statistics.successes, statistics.failures), (1, 1, 0));
-    assert!(mover.moves.load(Ordering::Relaxed) > 0);
+    let moves = mover.moves.load(Ordering::Relaxed);
+    assert!(moves > 0);
     assert_eq!(yard.failures(), 0);
+    for (event, count) in [
+        (VmEvent::CompactStall, 1),
+        (VmEvent::CompactSuccess, 1),
+        (VmEvent::CompactFail, 0),
+        (VmEvent::PgmigrateSuccess, moves),
+        (VmEvent::CompactMigrateScanned, statistics.migrate_scanned),
+        (VmEvent::CompactIsolated, statistics.isolated),
+        (VmEvent::AllocstallMovable, 0),
+    ] {
+        assert_eq!(yard.yard().event(event), count, "{}", event.name());
+    }
+    assert!(statistics.isolated >= 2 * moves && statistics.migrate_scanned > moves);
     yard.validate().unwrap();
     mover.check_all();
     yard.free(huge, HUGE).unwrap();
@@ -118,6 +131,7 @@ fn single_frames_come_from_reclaim() {
     let expected =
         ReclaimRequest { node: NodeId(0), highest_zone: ZoneKind::Movable, order: Order::ZERO, wanted: PageCount(32) };
     assert!(asked.iter().all(|request| *request == expected));
+    assert_eq!(yard.yard().event(VmEvent::AllocstallMovable), asked.len() as u64);
     assert_eq!(yard.failures(), 0);
     mover.free_all();
 }
@@ -227,7 +241,13 @@ fn allocating_freeing_and_compacting_at_once_loses_nothing() {
             let mut slots = Vec::new();
             let mut plain = Vec::new();
             barrier.wait();
-            for _ in 0..3_000 {
+            // Memory is full, and then half full and fragmented.
+            slots.extend((0..1_450).filter_map(|_| mover.alloc(Order::ZERO, MOVABLE | Gfp::NORETRY).ok()));
+            barrier.wait();
+            for at in (0..slots.len()).rev().step_by(2) {
+                mover.free(slots.swap_remove(at));
+            }
+            for _ in 0..4_000 {
                 match random.below(100) {
                     0..45 => {
                         if let Ok(slot) = mover.alloc(order(random.pick(&[0, 0, 0, 0, 1, 3])), MOVABLE | Gfp::NORETRY) {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use frameyard::{ByteSize, PhysAddr};
 use proptest::prelude::*;
 
-use super::{HugeAdvice, MapKind};
+use super::{AreaWord, HugeAdvice, MapKind};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::objects::ObjectKind;
-use crate::space::SpaceRef;
+use crate::space::{SpaceRef, SpaceWord};
 use crate::test_yard::{TestPlatform, TestYard};
 use crate::{Vm, VmConfig};
 
@@ -111,7 +111,7 @@ fn run(space: SpaceRef<'_, TestPlatform>, actions: &[Action]) {
                 if hole.is_none() {
                     let spare = space.spare_for_removal(asked).unwrap();
                     space.remove_areas(asked, spare);
-                    (page..page + pages).for_each(|page| drop(model.0.remove(&page)));
+                    model.0.retain(|at, _| !(page..page + pages).contains(at));
                 }
             }
             Action::Find { page } => {
@@ -215,5 +215,43 @@ fn what_was_found_last_is_forgotten_with_its_area() {
         space.remove_areas(range(1, 4), None);
         assert_eq!(space.find_area(range(2, 1).start), None);
         space.validate_areas().unwrap();
+    });
+}
+
+#[test]
+fn the_validator_sees_damage_to_any_word_of_an_area() {
+    in_a_space(|_, space| {
+        for area in 0..7 {
+            let kind = MapKind::Anonymous { huge: HugeAdvice::ALL[area as usize % 2] };
+            space.insert_area(range(10 * area, 10), kind).unwrap();
+        }
+        space.validate_areas().unwrap();
+        let root = space.areas().root().unwrap();
+        let child = space.areas().left(root).unwrap();
+        for (node, word, value) in [
+            (root, AreaWord::START, root.get(AreaWord::START) - PAGE),
+            (root, AreaWord::END, root.get(AreaWord::END) + PAGE),
+            (root, AreaWord::END, root.get(AreaWord::END) - 1),
+            (root, AreaWord::KIND, child.get(AreaWord::KIND) ^ 1 << 8),
+            (root, AreaWord::LEFT, 0),
+            (root, AreaWord::HEIGHT, 1),
+            (root, AreaWord::FIRST, child.get(AreaWord::START)),
+            (root, AreaWord::LAST, root.get(AreaWord::END)),
+            (root, AreaWord::GAP, PAGE),
+            (child, AreaWord::START, VirtAddr::LOWEST.0 - PAGE),
+            (child, AreaWord::GAP, PAGE),
+        ] {
+            let was = node.get(word);
+            assert_ne!(was, value, "word {word}: no damage");
+            node.set(word, value);
+            assert!(space.validate_areas().is_err(), "word {word}");
+            node.set(word, was);
+        }
+        space.validate_areas().unwrap();
+        for word in [SpaceWord::AREA_COUNT, SpaceWord::MAPPED_BYTES, SpaceWord::LAST_FOUND] {
+            space.add(word, 1 << 8);
+            assert!(space.validate_areas().is_err(), "word {word}");
+            space.subtract(word, 1 << 8);
+        }
     });
 }

@@ -158,12 +158,6 @@ pub(crate) enum End {
 }
 
 impl<'y, P: Platform> LockedShard<'y, P> {
-    /// Which shard it is.
-    #[inline(always)]
-    pub(crate) fn key(&self) -> ShardKey {
-        self.key
-    }
-
     /// Whether the page is linked here; its owner's word is given.
     #[inline(always)]
     pub(crate) fn has(&self, page: CountedPage<'y, P>, word: u64) -> bool {

@@ -1,6 +1,6 @@
 //! One pass over a node's lists of used pages.
 
-use frameyard::{CountedPage, NodeId, PageCount, Pfn, Platform, ZoneKind};
+use frameyard::{CountedPage, NodeId, PageCount, Platform, ZoneKind};
 
 use super::{CLUSTER, Caller, FIRST_PRIORITY};
 use crate::cache::DropProblem;
@@ -56,7 +56,7 @@ impl Scan {
 ///
 /// After the kernel's `inactive_is_low`.
 pub(super) fn inactive_is_low(inactive: PageCount, active: PageCount, page_bytes: u64) -> bool {
-    let gibibytes = (inactive.0 + active.0) * page_bytes >> 30;
+    let gibibytes = ((inactive.0 + active.0) * page_bytes) >> 30;
     let ratio = if gibibytes > 0 { (10 * gibibytes).isqrt() } else { 1 };
     inactive.0 * ratio < active.0
 }

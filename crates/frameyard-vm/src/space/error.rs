@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use frameyard::ByteSize;
+use frameyard::{ByteSize, PhysAddr};
 
 use crate::address::{VirtAddr, VirtRange};
 use crate::error::VmError;
@@ -33,6 +33,13 @@ pub enum MapError {
         /// How many bytes it has.
         bytes: ByteSize,
     },
+    /// Physical addresses beyond 52 bits, for which entries of page tables have no room.
+    BeyondPhysicalAddresses {
+        /// The first address.
+        first: PhysAddr,
+        /// How many bytes there are.
+        bytes: ByteSize,
+    },
     /// No gap is large enough.
     NoRoom(ByteSize),
     /// Anything else, as everywhere.
@@ -54,6 +61,9 @@ impl fmt::Display for MapError {
                 VirtAddr::LOWEST.0,
                 VirtAddr::END.0
             ),
+            Self::BeyondPhysicalAddresses { first, bytes } => {
+                write!(f, "{bytes} bytes from physical address {first}: physical addresses must be below 2^52")
+            }
             Self::NoRoom(bytes) => write!(f, "no gap of {bytes} bytes is left: unmap something first, or map less"),
             Self::Vm(error) => error.fmt(f),
         }

@@ -1,7 +1,7 @@
 //! Pageblocks that compaction passes by: nothing there could be moved, or nothing was free.
 
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange};
+use crate::units::{Geometry, Order, Pfn, PfnRange};
 
 /// A bit for each pageblock of the memory map (the kernel's `PB_migrate_skip`). Hints alone, so relaxed.
 #[derive(Clone, Copy, Debug)]
@@ -33,30 +33,41 @@ impl<'a> SkipHints<'a> {
         }
     }
 
-    /// All pageblocks of a range are worth a look again.
+    /// All pageblocks of a range are worth a look again. Costs a look at a word for 64 of them.
     pub(crate) fn clear(&self, range: PfnRange) {
-        let mut at = range.start.align_down(self.order);
-        while at < range.end {
-            if let Some((word, bit)) = self.place(at)
-                && word.load(Ordering::Relaxed) & bit != 0
-            {
-                word.fetch_and(!bit, Ordering::Relaxed);
+        for (word, bits) in self.words_of(range) {
+            if word.load(Ordering::Relaxed) & bits != 0 {
+                word.fetch_and(!bits, Ordering::Relaxed);
             }
-            at = at + self.order.pages();
         }
     }
 
     /// How many pageblocks of a range are passed by.
     pub(crate) fn count(&self, range: PfnRange) -> u64 {
-        let blocks = (range.end.0.saturating_sub(range.start.align_down(self.order).0)).div_ceil(self.order.pages().0);
-        let start = range.start.align_down(self.order);
-        (0..blocks).filter(|block| self.is_set(start + PageCount(block << self.order.0))).count() as u64
+        self.words_of(range).map(|(word, bits)| u64::from((word.load(Ordering::Relaxed) & bits).count_ones())).sum()
+    }
+
+    /// The words of a range of the map, and which of their bits are the range's.
+    fn words_of(&self, range: PfnRange) -> impl Iterator<Item = (&'a AtomicU64, u64)> {
+        let block_of = |pfn: Pfn| pfn.0.saturating_sub(self.first.0) >> self.order.0;
+        let blocks = if range.is_empty() { 0..0 } else { block_of(range.start)..block_of(Pfn(range.end.0 - 1)) + 1 };
+        let bits = move |word: u64| {
+            let below = |block: u64| match block.saturating_sub(word * 64) {
+                bits @ 0..64 => (1u64 << bits) - 1,
+                _ => u64::MAX,
+            };
+            below(blocks.end) & !below(blocks.start)
+        };
+        let (first, words) = (block_of(range.start) / 64, self.words);
+        let touched = words.iter().zip(0..).skip(first as usize).map(move |(word, at)| (word, bits(at)));
+        touched.take_while(|(_, bits)| *bits != 0)
     }
 }
 
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::units::PageCount;
 
     #[test]
     fn hints_are_set_counted_and_cleared_by_pageblock() {
@@ -68,8 +79,11 @@ mod tests {
         }
         assert_eq!(hints.count(all), 4);
         assert!(hints.is_set(Pfn(0x8000 + (64 << 9))) && !hints.is_set(Pfn(0x8000 + (65 << 9))));
+        let in_the_middle = PfnRange { start: Pfn(0x8000 + (63 << 9)), end: Pfn(0x8000 + (64 << 9) + 1) };
+        assert_eq!(hints.count(in_the_middle), 2);
+        assert_eq!(hints.count(PfnRange::default()), 0);
         hints.clear(PfnRange { start: Pfn(0x8000 + 5), end: Pfn(0x8000 + (64 << 9)) });
-        assert_eq!(hints.count(all), 2);
+        assert_eq!((hints.count(all), hints.count(in_the_middle)), (2, 1));
     }
 
     #[test]

@@ -320,6 +320,11 @@ impl Runner {
         }
     }
 
+    /// Writes to a block for the first time.
+    pub(super) fn own(&self, pfn: Pfn, order: Order) {
+        self.machine.contents.own(pfn, order);
+    }
+
     /// Writes to a block for the last time.
     pub(super) fn disown(&self, pfn: Pfn, order: Order) {
         self.machine.contents.disown(pfn, order);

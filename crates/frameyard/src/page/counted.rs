@@ -21,7 +21,7 @@ use core::fmt;
 
 use super::{COUNTS, FrameState, INDEX, Link, OWNER, PageRef, SPARE, Tag};
 use crate::platform::{Access, Platform};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::Pfn;
 
 /// How many users a counted block has.
@@ -291,6 +291,14 @@ impl<'a, P: Platform> CountedPage<'a, P> {
     #[inline(always)]
     pub fn set_spare(&self, word: usize, value: u64) {
         self.page.set_payload(SPARE + word, value);
+    }
+
+    /// One of the two spare words itself, 0 or 1, for an owner that counts in it.
+    #[inline(always)]
+    #[must_use]
+    pub fn spare_word(&self, word: usize) -> &'a AtomicU64 {
+        assert!(word < 2, "a page has two spare words");
+        self.page.payload_word(SPARE + word, Access::ReadModifyWrite)
     }
 
     /// The first link, for lists of the owner's.

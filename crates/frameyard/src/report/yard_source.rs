@@ -14,8 +14,9 @@ use super::{GlobalStat, NumaEvent, VmEvent};
 /// - `numa_hit`: blocks that were handed out where they were wanted, so all but `numa_miss`.
 /// - `numa_local`, `numa_other`: blocks by whether the CPU that asked for them is of the zone's node. Blocks that
 ///   did not come from a per-CPU list are not told apart and count as local.
-/// - `allocstall_*` stay 0: nothing is reclaimed. Requests that fail have a counter of their own
-///   ([`Yard::failures`]).
+/// - `allocstall_*` count the rounds of reclaim that [`Yard::alloc_with`] asked for. Requests that fail have a counter of
+///   their own ([`Yard::failures`]).
+/// - `compact_stall` and its fellows are kept by zone ([`Yard::compact_statistics`]), and summed over all zones.
 ///
 /// No lock is taken. A number of a zone costs a walk over the lists of all CPUs.
 impl<P: Platform> ReportSource for Yard<P> {
@@ -96,6 +97,11 @@ impl<P: Platform> ReportSource for Yard<P> {
             VmEvent::PgallocMovable => allocated(ZoneKind::Movable),
             VmEvent::PgallocDevice => allocated(ZoneKind::Device),
             VmEvent::Pgfree => self.sum(|zone| zone.pages_freed),
+            VmEvent::AllocstallDma => self.reclaim_stalls(ZoneKind::Dma),
+            VmEvent::AllocstallDma32 => self.reclaim_stalls(ZoneKind::Dma32),
+            VmEvent::AllocstallNormal => self.reclaim_stalls(ZoneKind::Normal),
+            VmEvent::AllocstallMovable => self.reclaim_stalls(ZoneKind::Movable),
+            VmEvent::AllocstallDevice => self.reclaim_stalls(ZoneKind::Device),
             VmEvent::PgmigrateSuccess => self.compacted(|zone| zone.migrated),
             VmEvent::PgmigrateFail => self.compacted(|zone| zone.migrate_failed),
             VmEvent::CompactMigrateScanned => self.compacted(|zone| zone.migrate_scanned),

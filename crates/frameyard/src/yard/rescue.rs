@@ -7,7 +7,8 @@ use crate::compaction::{CompactEffort, CompactResult};
 use crate::gfp::Gfp;
 use crate::owner::{Owners, ReclaimRequest};
 use crate::platform::Platform;
-use crate::units::{NodeId, Order, PageCount, Pfn, ZoneId};
+use crate::sync::Ordering;
+use crate::units::{NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::{COSTLY_ORDER, CompactEvent};
 
 /// How many frames reclaim is asked for at least (`SWAP_CLUSTER_MAX`).
@@ -148,7 +149,16 @@ impl<P: Platform> Yard<P> {
         let gap = if order.0 > 0 { 2 * order.pages().0 } else { 1 };
         let request =
             ReclaimRequest { node, highest_zone: gfp.highest_zone(), order, wanted: PageCount(gap.max(CLUSTER)) };
-        owners.reclaimer().map_or(PageCount(0), |reclaimer| reclaimer.reclaim(request))
+        let Some(reclaimer) = owners.reclaimer() else { return PageCount(0) };
+        let highest = ZoneId::new(node, request.highest_zone);
+        self.tables.zones[highest.index()].placement.reclaimed.fetch_add(1, Ordering::Relaxed);
+        reclaimer.reclaim(request)
+    }
+
+    /// How often requests reclaimed memory for themselves that zones up to that kind could have served (`allocstall_*`).
+    pub fn reclaim_stalls(&self, highest: ZoneKind) -> u64 {
+        let zones = (0..self.nodes()).map(|node| ZoneId::new(NodeId(node), highest));
+        zones.map(|zone| self.tables.zones[zone.index()].placement.reclaimed.load(Ordering::Relaxed)).sum()
     }
 
     /// One more compaction, a thorough one where the order is small, and then what per-CPU lists and reserves hold.

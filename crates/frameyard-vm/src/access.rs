@@ -1,0 +1,327 @@
+//! Using addresses: as a processor would, by bytes, and by pins that keep a page where it is.
+//!
+//! # Protocol
+//!
+//! Bytes are read and written while the lock of the table is held whose entry maps them. So whoever takes an entry away
+//! under that lock ([migration](crate::anonymous)) knows that nobody is at the bytes from then on, but for pins: they are
+//! references, so a pinned page cannot be frozen.
+
+use core::fmt;
+
+use frameyard::{CountedPage, Pfn, Platform, ReferenceUnderflow};
+
+use crate::address::{PageLevel, VirtAddr};
+use crate::error::VmError;
+use crate::fault::Faulted;
+use crate::page::PageKind;
+use crate::space::{AddressSpace, FaultError, MemoryAccess, SpaceRef};
+use crate::table::{Entry, Level, LockedTable, Spot};
+use crate::vm::Vm;
+use crate::words;
+
+/// How long the map lock is held for one access to bytes: to the next multiple of this many bytes.
+const STRETCH: u64 = PageLevel::Huge.size().0;
+
+/// The spare word of an anonymous page's head in which its pins are counted; each is a reference, too.
+const PINS: usize = 1;
+
+/// What an address leads to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Translation {
+    /// The frame that the address is in.
+    pub pfn: Pfn,
+    /// What the entry maps.
+    pub level: PageLevel,
+    /// What the entry says beside that.
+    pub flags: EntryFlags,
+}
+
+/// What an entry of page tables says of a page, in the bits of x86-64.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct EntryFlags(u64);
+
+impl EntryFlags {
+    const fn entry(self) -> Entry {
+        Entry::from_bits(self.0)
+    }
+
+    /// Whether the page may be written.
+    #[must_use]
+    pub const fn is_writable(self) -> bool {
+        self.entry().is_writable()
+    }
+
+    /// Whether it was used.
+    #[must_use]
+    pub const fn is_accessed(self) -> bool {
+        self.entry().is_accessed()
+    }
+
+    /// Whether it was written.
+    #[must_use]
+    pub const fn is_dirty(self) -> bool {
+        self.entry().is_dirty()
+    }
+
+    /// Whether it is a page of a device.
+    #[must_use]
+    pub const fn is_device(self) -> bool {
+        self.entry().is_device()
+    }
+}
+
+/// A page that stays where it is: not moved, and not freed even when it is unmapped. Unpinned on drop.
+pub struct PinnedPage<'y, P: Platform> {
+    vm: Vm<'y, P>,
+    head: Pfn,
+    pfn: Pfn,
+}
+
+impl<P: Platform> PinnedPage<'_, P> {
+    /// The frame that the address is in.
+    #[must_use]
+    pub fn pfn(&self) -> Pfn {
+        self.pfn
+    }
+}
+
+impl<P: Platform> Drop for PinnedPage<'_, P> {
+    fn drop(&mut self) {
+        let unpinned = self.vm.unpin(self.head);
+        debug_assert!(unpinned.is_ok(), "{unpinned:?}");
+    }
+}
+
+impl<P: Platform> fmt::Debug for PinnedPage<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PinnedPage").field(&self.pfn).finish()
+    }
+}
+
+impl<P: Platform> Vm<'_, P> {
+    /// Puts a pin by the number of the block's first frame. Meant for whoever gave a [`PinnedPage`] up by
+    /// `core::mem::forget`; the others drop it.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::Underflow`] where the frame begins no page of an address space that is pinned; nothing has changed then.
+    pub fn unpin(&self, pfn: Pfn) -> Result<(), VmError> {
+        let underflow = |counts| VmError::Underflow(ReferenceUnderflow { pfn, counts });
+        // A pinned page has a reference that keeps it; who asks for another page by mistake must not touch its words.
+        let Some(page) = self.try_page(pfn).filter(CountedPage::try_get) else {
+            return Err(underflow(frameyard::Counts::default()));
+        };
+        let unpinned = PageKind::of_word(page.owner()) == Some(PageKind::Anonymous) && take_pin(page);
+        let counts = page.counts();
+        self.put_page(page);
+        if !unpinned {
+            return Err(underflow(counts));
+        }
+        self.put_page(page);
+        Ok(())
+    }
+}
+
+/// How many pins a page of a space has, a moment ago. The caller has a reference.
+#[inline(always)]
+pub(crate) fn pins<P: Platform>(page: CountedPage<'_, P>) -> u64 {
+    page.spare(PINS)
+}
+
+fn take_pin<P: Platform>(page: CountedPage<'_, P>) -> bool {
+    use frameyard::sync::Ordering::Relaxed;
+    // What happens to the page is ordered by the references, not by this count.
+    page.spare_word(PINS).fetch_update(Relaxed, Relaxed, |pins| pins.checked_sub(1)).is_ok()
+}
+
+impl<'y, P: Platform> SpaceRef<'y, P> {
+    /// The entry that maps an address, present; the address is mapped first where it is not. `Err` with what else happened.
+    #[inline(always)]
+    fn present(&self, addr: VirtAddr, access: MemoryAccess) -> Result<Spot<'y>, FaultError> {
+        loop {
+            let spot = self.walk(addr.0);
+            if spot.entry.is_present() {
+                return Ok(spot);
+            }
+            self.fault(spot, addr, access)?;
+        }
+    }
+
+    #[inline]
+    fn touch(&self, addr: VirtAddr, access: MemoryAccess) -> Result<(), FaultError> {
+        check(addr)?;
+        let _reading = self.map_lock().read();
+        loop {
+            let spot = self.walk(addr.0);
+            if spot.entry.is_present() {
+                if spot.entry.used(access) == spot.entry || self.locked(spot, |_, _| Ok(()), access)?.is_some() {
+                    return Ok(());
+                }
+            } else if self.fault(spot, addr, access)? == Faulted::Mapped {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Does something under the lock of a table while a page is present there, and notes the use; `None` where it is not
+    /// present any more.
+    #[inline(always)]
+    fn locked<R>(
+        &self,
+        spot: Spot<'y>,
+        work: impl FnOnce(&LockedTable<'y, P>, Entry) -> Result<R, FaultError>,
+        access: MemoryAccess,
+    ) -> Result<Option<R>, FaultError> {
+        let table = self.lock_table(spot.table);
+        let entry = table.entry(spot.index);
+        if !entry.is_present() {
+            return Ok(None);
+        }
+        let done = work(&table, entry)?;
+        let used = entry.used(access);
+        if used != entry {
+            table.set(spot.index, used);
+        }
+        Ok(Some(done))
+    }
+
+    /// Does something with bytes, page by page: `copy` is told how many were done before, and the frame, the offset in it
+    /// and the number of bytes to do now; `false` where there are none behind the frame.
+    fn access(
+        &self,
+        addr: VirtAddr,
+        len: usize,
+        access: MemoryAccess,
+        mut copy: impl FnMut(usize, Pfn, usize, usize) -> bool,
+    ) -> Result<(), FaultError> {
+        let page_size = Level::SMALL.span();
+        let mut done = 0;
+        while done < len {
+            let stretch_end = done + (STRETCH - (addr.0 + done as u64) % STRETCH) as usize;
+            let _reading = self.map_lock().read();
+            while done < len.min(stretch_end) {
+                let at = VirtAddr(addr.0 + done as u64);
+                check(at)?;
+                let offset = (at.0 % page_size) as usize;
+                let count = (len - done).min(page_size as usize - offset);
+                let spot = self.present(at, access)?;
+                let copied = self.locked(
+                    spot,
+                    |_, entry| {
+                        let pfn = frame_at(entry, spot.level, at.0);
+                        let copied = !entry.is_device() && copy(done, pfn, offset, count);
+                        if copied { Ok(()) } else { Err(FaultError::NoFrameBytes(at)) }
+                    },
+                    access,
+                )?;
+                if copied.is_some() {
+                    done += count;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn translate(&self, addr: VirtAddr) -> Option<Translation> {
+        check(addr).ok()?;
+        let _reading = self.map_lock().read();
+        let Spot { entry, level, .. } = self.walk(addr.0);
+        let mapped = match level {
+            Level::SMALL => PageLevel::Small,
+            Level::HUGE => PageLevel::Huge,
+            _ => PageLevel::Gigantic,
+        };
+        entry.is_present().then(|| Translation {
+            pfn: frame_at(entry, level, addr.0),
+            level: mapped,
+            flags: EntryFlags(entry.bits()),
+        })
+    }
+
+    fn pin(&self, addr: VirtAddr) -> Result<PinnedPage<'y, P>, FaultError> {
+        check(addr)?;
+        let _reading = self.map_lock().read();
+        loop {
+            let spot = self.present(addr, MemoryAccess::Write)?;
+            let take = |_: &LockedTable<'y, P>, entry: Entry| {
+                if entry.is_device() {
+                    return Err(FaultError::NoFrameBytes(addr));
+                }
+                let page = self.vm().page(entry.head());
+                // The entry is a reference as long as its table's lock is held.
+                page.get();
+                page.spare_word(PINS).fetch_add(1, frameyard::sync::Ordering::Relaxed);
+                Ok(PinnedPage { vm: *self.vm(), head: entry.head(), pfn: frame_at(entry, spot.level, addr.0) })
+            };
+            if let Some(pinned) = self.locked(spot, take, MemoryAccess::Write)? {
+                return Ok(pinned);
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn check(addr: VirtAddr) -> Result<(), FaultError> {
+    if addr < VirtAddr::END { Ok(()) } else { Err(FaultError::NotMapped(addr)) }
+}
+
+/// The frame of an address behind an entry.
+#[inline(always)]
+fn frame_at(entry: Entry, level: Level, addr: u64) -> Pfn {
+    Pfn(entry.pfn().0 + ((addr - level.align_down(addr)) >> Level::SMALL.shift()))
+}
+
+impl<'y, P: Platform> AddressSpace<'y, P> {
+    /// Uses an address as a processor would: maps it if it is not, and notes the use in its entry.
+    ///
+    /// # Errors
+    ///
+    /// [`FaultError`]. Cost: where the page is there and was used so before, the map lock and a walk of two loads; else the
+    /// lock of its table, and for a fault a frame, zeroed, and the lock of the CPU's batch.
+    #[inline]
+    pub fn touch(&self, addr: VirtAddr, access: MemoryAccess) -> Result<(), FaultError> {
+        self.space().touch(addr, access)
+    }
+
+    /// Reads bytes.
+    ///
+    /// Each page is read at once: nobody writes to it, or moves it, meanwhile. Different pages are read one after the other.
+    ///
+    /// # Errors
+    ///
+    /// [`FaultError`] names the first address that cannot be read; what comes before it is read.
+    pub fn read(&self, addr: VirtAddr, bytes: &mut [u8]) -> Result<(), FaultError> {
+        let yard = self.space().vm().yard();
+        self.space().access(addr, bytes.len(), MemoryAccess::Read, |done, pfn, offset, count| {
+            words::read_bytes(yard, pfn, offset, &mut bytes[done..done + count])
+        })
+    }
+
+    /// Writes bytes. As [`read`](Self::read).
+    ///
+    /// # Errors
+    ///
+    /// [`FaultError`] names the first address that cannot be written; what comes before it is written.
+    pub fn write(&self, addr: VirtAddr, bytes: &[u8]) -> Result<(), FaultError> {
+        let yard = self.space().vm().yard();
+        self.space().access(addr, bytes.len(), MemoryAccess::Write, |done, pfn, offset, count| {
+            words::write_bytes(yard, pfn, offset, &bytes[done..done + count])
+        })
+    }
+
+    /// What an address leads to, a moment ago; `None` where nothing is mapped there yet, or its page is just being moved.
+    #[must_use]
+    pub fn translate(&self, addr: VirtAddr) -> Option<Translation> {
+        self.space().translate(addr)
+    }
+
+    /// Keeps the page of an address where it is, until the pin is dropped (the kernel's `pin_user_pages`, for writing). The
+    /// address is mapped first if it is not. A huge page is pinned as a whole.
+    ///
+    /// # Errors
+    ///
+    /// [`FaultError`]; [`FaultError::NoFrameBytes`] where it is a device's.
+    pub fn pin(&self, addr: VirtAddr) -> Result<PinnedPage<'y, P>, FaultError> {
+        self.space().pin(addr)
+    }
+}

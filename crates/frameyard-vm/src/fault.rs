@@ -1,0 +1,224 @@
+//! Faults: an address that is used and maps nothing gets what its area says.
+//!
+//! After the kernel's `handle_mm_fault`: anonymous memory gets a zeroed page, 4 KiB or, where the mode and the area allow it
+//! and the aligned 2 MiB are all in the area, a huge one (`do_anonymous_page`, `do_huge_pmd_anonymous_page`). There is no page
+//! of zeros for those who only read. Device areas get an entry of their size. An address whose page is just being moved waits.
+//!
+//! # Protocol
+//!
+//! Under the map lock for reading. The page is allocated, zeroed and made a counted one before the lock of the table is
+//! taken; under it the entry is looked at again, and whoever finds it taken gives his page back and looks again. A page
+//! begins with two references, one of its mapping and one of the batch that puts it on a list.
+//!
+//! # Cost
+//!
+//! A small fault: the map lock (two exchanges), a walk of two loads, the area found last, one frame off the caller's per-CPU
+//! list (one exchange), zeroing, one exchange on the page's tag, the table's lock (one exchange), the lock of the CPU's batch
+//! (one exchange), one count. Three lines are written beside the page's own bytes: those of its page structure, of the
+//! table's, and the entry's.
+
+use frameyard::{Adoption, Counts, Gfp, Order, Pfn, Platform};
+
+use crate::address::{PageLevel, VirtAddr, VirtRange};
+use crate::area::{Area, HugeAdvice, MapKind};
+use crate::counters::VmCounter;
+use crate::error::VmError;
+use crate::inject::Step;
+use crate::page::{PageKind, owner_word};
+use crate::root::ThpMode;
+use crate::space::{FaultError, MemoryAccess, SpaceRef};
+use crate::table::{Entry, HUGE, Level, Spot};
+use crate::words;
+
+/// How often who meets a page that is being moved looks again, before he gives up. Each look is a round of
+/// [`Platform::relax`]; moving a huge page takes well under a millisecond.
+const WAIT_ROUNDS: u32 = 4096;
+
+/// How a fault ended, when nothing failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Faulted {
+    /// The address is mapped, and used as asked for.
+    Mapped,
+    /// Somebody else was faster, or what was waited for has come.
+    LookAgain,
+}
+
+impl Entry {
+    /// The same page, used so.
+    #[inline(always)]
+    pub(crate) const fn used(self, access: MemoryAccess) -> Self {
+        match access {
+            MemoryAccess::Read => self.read(),
+            MemoryAccess::Write => self.written(),
+        }
+    }
+}
+
+impl<'y, P: Platform> SpaceRef<'y, P> {
+    /// Maps what is to be at an address. The walk ended at `spot`, where nothing is present. The caller has the map lock for
+    /// reading, and no other.
+    #[inline]
+    pub(crate) fn fault(&self, spot: Spot<'y>, addr: VirtAddr, access: MemoryAccess) -> Result<Faulted, FaultError> {
+        if spot.entry.is_moving() {
+            return self.wait_until_moved(spot, addr);
+        }
+        let area = self.find_area(addr).ok_or(FaultError::NotMapped(addr))?;
+        self.vm().count(VmCounter::Pgfault, 1);
+        match area.kind {
+            MapKind::Anonymous { huge } => {
+                if spot.level > Level::SMALL
+                    && self.wants_huge(&area, addr, huge)
+                    && let Some(done) = self.fault_huge(spot, addr, access, huge)?
+                {
+                    return Ok(done);
+                }
+                self.fault_small(spot, addr, access)
+            }
+            MapKind::Device { .. } => self.fault_device(&area, spot, addr, access),
+        }
+    }
+
+    /// Waits until a page is there again. No lock but the map's is held, so that whoever moves it comes to an end.
+    #[cold]
+    fn wait_until_moved(&self, spot: Spot<'y>, addr: VirtAddr) -> Result<Faulted, FaultError> {
+        self.vm().count(VmCounter::MigrationWait, 1);
+        for round in 0..WAIT_ROUNDS {
+            if !spot.table.entry(spot.index).is_moving() {
+                return Ok(Faulted::LookAgain);
+            }
+            self.vm().yard().platform().relax(round);
+        }
+        Err(FaultError::Moving(addr))
+    }
+
+    #[inline(always)]
+    fn fault_small(&self, spot: Spot<'y>, addr: VirtAddr, access: MemoryAccess) -> Result<Faulted, FaultError> {
+        let spot = if spot.level == Level::SMALL { spot } else { self.descend(spot, addr.0, Level::SMALL)? };
+        if spot.level != Level::SMALL {
+            return Ok(Faulted::LookAgain);
+        }
+        let pfn = self.vm().alloc_frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE, Step::AllocatePage)?;
+        self.prepare(pfn, Order::ZERO, Level::SMALL.align_down(addr.0))?;
+        let page = self.vm().page(pfn);
+        let table = self.lock_table(spot.table);
+        if !table.entry(spot.index).is_empty() {
+            drop(table);
+            self.give_up(pfn);
+            return Ok(Faulted::LookAgain);
+        }
+        table.fill(spot.index, Entry::page(pfn, Level::SMALL).used(access), Level::SMALL);
+        drop(table);
+        self.vm().lru_add(page);
+        Ok(Faulted::Mapped)
+    }
+
+    /// Makes a fresh block the space's, with zeroed bytes, one mapping and a reference for a batch.
+    #[inline(always)]
+    fn prepare(&self, pfn: Pfn, order: Order, addr: u64) -> Result<(), VmError> {
+        let yard = self.vm().yard();
+        if !words::zero(yard, pfn, order) {
+            yard.free(pfn, order)?;
+            return Err(VmError::NoFrameBytes(pfn));
+        }
+        let owner = owner_word(PageKind::Anonymous, self.object(), 0);
+        let counts = Counts { references: 2, mappings: 1 };
+        Ok(yard.adopt(pfn, order, Adoption { counts, owner, index: addr })?)
+    }
+
+    /// Gives a block back that was [prepared](Self::prepare) in vain. Somebody who found it by number may still look at it.
+    #[cold]
+    fn give_up(&self, pfn: Pfn) {
+        let page = self.vm().page(pfn);
+        let unmapped = page.unmap();
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+        self.vm().put_page(page);
+    }
+
+    fn wants_huge(&self, area: &Area, addr: VirtAddr, advice: HugeAdvice) -> bool {
+        let allowed = match self.vm().thp_mode() {
+            ThpMode::Always => advice != HugeAdvice::Never,
+            ThpMode::Madvise => advice == HugeAdvice::Huge,
+            ThpMode::Never => false,
+        };
+        let size = PageLevel::Huge.size();
+        allowed && VirtRange::new(addr.align_down(size), size).is_some_and(|huge| area.range.covers(huge))
+    }
+
+    /// Maps a huge page; `None` where it is to be a small one after all: because there is no such block, or a table of
+    /// small pages stands there already.
+    fn fault_huge(
+        &self,
+        spot: Spot<'y>,
+        addr: VirtAddr,
+        access: MemoryAccess,
+        advice: HugeAdvice,
+    ) -> Result<Option<Faulted>, FaultError> {
+        let spot = self.descend(spot, addr.0, Level::HUGE)?;
+        if spot.level != Level::HUGE || !spot.entry.is_empty() {
+            return Ok(Some(Faulted::LookAgain));
+        }
+        let Some((pfn, aside)) = self.huge_block(addr, advice) else {
+            self.vm().count(VmCounter::ThpFaultFallback, 1);
+            return Ok(None);
+        };
+        let table = self.lock_table(spot.table);
+        if !table.entry(spot.index).is_empty() {
+            drop(table);
+            self.give_up(pfn);
+            self.free_table_frames(&[aside]);
+            return Ok(Some(Faulted::LookAgain));
+        }
+        table.fill(spot.index, Entry::page(pfn, Level::HUGE).used(access), Level::HUGE);
+        table.set_aside(self.vm().yard().link(aside), self.vm().page(aside));
+        drop(table);
+        self.vm().lru_add(self.vm().page(pfn));
+        self.vm().count(VmCounter::ThpFaultAlloc, 1);
+        Ok(Some(Faulted::Mapped))
+    }
+
+    /// A zeroed block for a huge mapping, and a table for when it is split; `None` where either cannot be had.
+    ///
+    /// Memory is compacted for those alone who asked for huge pages, as the kernel does by default
+    /// (`vma_thp_gfp_mask` with `defrag` at `madvise`).
+    fn huge_block(&self, addr: VirtAddr, advice: HugeAdvice) -> Option<(Pfn, Pfn)> {
+        const TRY: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::COMP).union(Gfp::NOWARN).union(Gfp::NORETRY);
+        let gfp = if advice == HugeAdvice::Huge { TRY } else { TRY.without(Gfp::DIRECT_RECLAIM) };
+        let aside = self.new_table(Level::SMALL, addr.0).ok()?.pfn;
+        let block = self.vm().alloc_frames(HUGE, gfp, Step::AllocateHugePage);
+        let prepared = block.and_then(|pfn| self.prepare(pfn, HUGE, Level::HUGE.align_down(addr.0)).map(|()| pfn));
+        match prepared {
+            Ok(pfn) => Some((pfn, aside)),
+            Err(_) => {
+                self.free_table_frames(&[aside]);
+                None
+            }
+        }
+    }
+
+    /// Maps a page of a device, of the area's size, or smaller where a table stands in the way.
+    fn fault_device(
+        &self,
+        area: &Area,
+        spot: Spot<'y>,
+        addr: VirtAddr,
+        access: MemoryAccess,
+    ) -> Result<Faulted, FaultError> {
+        let MapKind::Device { first, page } = area.kind else { return Ok(Faulted::LookAgain) };
+        let level = Level(page as u8).min(spot.level);
+        let spot = self.descend(spot, addr.0, level)?;
+        if spot.level != level {
+            return Ok(Faulted::LookAgain);
+        }
+        let start = level.align_down(addr.0);
+        let pfn = Pfn((first.0 + (start - area.range.start.0)) >> Level::SMALL.shift());
+        let table = self.lock_table(spot.table);
+        if !table.entry(spot.index).is_empty() {
+            return Ok(Faulted::LookAgain);
+        }
+        table.fill(spot.index, Entry::device(pfn, level).used(access), level);
+        Ok(Faulted::Mapped)
+    }
+}
+
+#[cfg(test)]
+mod tests;

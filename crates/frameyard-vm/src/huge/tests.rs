@@ -1,0 +1,99 @@
+use frameyard::{ByteSize, PageCount};
+
+use crate::address::{PageLevel, VirtAddr, VirtRange};
+use crate::area::HugeAdvice;
+use crate::counters::VmCounter;
+use crate::root::VmConfig;
+use crate::space::{AddressSpace, MapRequest};
+use crate::test_yard::{TestPlatform, TestYard, run_on};
+use crate::vm::Vm;
+
+const PAGE: u64 = 4096;
+const HUGE_BYTES: u64 = PageLevel::Huge.size().0;
+
+fn huge_space<'y>(vm: &Vm<'y, TestPlatform>) -> (AddressSpace<'y, TestPlatform>, VirtRange) {
+    let space = vm.create_space().unwrap();
+    let request = MapRequest::anonymous(ByteSize(2 * HUGE_BYTES)).advised(HugeAdvice::Huge);
+    let range = space.map(request).unwrap();
+    for addr in (range.start.0..range.end.0).step_by(PAGE as usize) {
+        space.write(VirtAddr(addr + 8), &addr.to_le_bytes()).unwrap();
+    }
+    assert_eq!(space.statistics().huge, 2);
+    (space, range)
+}
+
+fn check(space: &AddressSpace<'_, TestPlatform>, start: u64, end: u64) {
+    for addr in (start..end).step_by(PAGE as usize) {
+        let mut found = [0; 8];
+        space.read(VirtAddr(addr + 8), &mut found).unwrap();
+        assert_eq!(u64::from_le_bytes(found), addr);
+    }
+}
+
+#[test]
+fn a_huge_mapping_is_split_where_a_border_lies_inside_and_keeps_its_bytes() {
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let (space, range) = huge_space(&vm);
+    // The last pages of the first, the first ones of the second.
+    let (start, end) = (range.start.0 + HUGE_BYTES - 10 * PAGE, range.start.0 + HUGE_BYTES + 20 * PAGE);
+    let free = yard.free_pages();
+    let tables = space.statistics().page_tables;
+    let unmapped = space.unmap(VirtRange { start: VirtAddr(start), end: VirtAddr(end) }).unwrap();
+    assert_eq!((unmapped.pages, unmapped.huge, unmapped.tables.0), (PageCount(30), 0, 0));
+    assert_eq!((space.statistics().huge, space.statistics().resident.0), (0, 1024 - 30));
+    assert_eq!(space.statistics().page_tables, tables, "both tables had been set aside");
+    vm.lru_drain_all();
+    assert_eq!(yard.free_pages(), free + PageCount(30), "single pages are freed at once");
+    vm.validate().unwrap();
+    check(&space, range.start.0, start);
+    check(&space, end, range.end.0);
+    assert_eq!((vm.counted(VmCounter::ThpSplitPmd), vm.counted(VmCounter::ThpSplitPage)), (2, 2));
+    assert_eq!(vm.counted(VmCounter::ThpSplitPageFailed), 0);
+    drop(space);
+    vm.destroy().unwrap();
+}
+
+#[test]
+fn a_pinned_huge_page_is_mapped_in_parts_and_freed_as_a_whole_with_the_last_user() {
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let (space, range) = huge_space(&vm);
+    let pinned = space.pin(VirtAddr(range.start.0 + 3 * PAGE)).unwrap();
+    let free = yard.free_pages();
+    let first = VirtRange { start: range.start, end: VirtAddr(range.start.0 + 100 * PAGE) };
+    assert_eq!(space.unmap(first).unwrap().pages, PageCount(100));
+    vm.lru_drain_all();
+    assert_eq!(yard.free_pages(), free, "the block is in use, so all of it stays");
+    assert_eq!((vm.counted(VmCounter::ThpSplitPmd), vm.counted(VmCounter::ThpSplitPageFailed)), (1, 1));
+    vm.validate().unwrap();
+    check(&space, first.end.0, range.end.0);
+    // Parts can be pinned, too.
+    let part = space.pin(VirtAddr(first.end.0 + PAGE)).unwrap();
+    assert_eq!(part.pfn().0, pinned.pfn().0 - 3 + 101);
+    vm.validate().unwrap();
+    assert_eq!(space.unmap(VirtRange { start: first.end, end: range.end }).unwrap().huge, 1);
+    drop(part);
+    assert_eq!(yard.free_pages().0 - free.0, 512 + 4 + 1, "the other block, the tables, and a frame of areas");
+    drop(pinned);
+    assert_eq!(yard.free_pages().0 - free.0, 1024 + 4 + 1);
+    vm.validate().unwrap();
+    drop(space);
+    vm.destroy().unwrap();
+}
+
+#[test]
+fn a_huge_page_in_the_batch_of_another_cpu_is_split_all_the_same() {
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let (space, range) = huge_space(&vm);
+    run_on(1);
+    let half = VirtRange { start: range.start, end: VirtAddr(range.start.0 + HUGE_BYTES / 2) };
+    assert_eq!(space.unmap(half).unwrap().pages, PageCount(256));
+    assert_eq!(vm.counted(VmCounter::ThpSplitPage), 1);
+    vm.validate().unwrap();
+    check(&space, half.end.0, range.end.0);
+    drop(space);
+    run_on(0);
+    vm.destroy().unwrap();
+}

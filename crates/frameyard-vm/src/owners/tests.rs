@@ -1,0 +1,184 @@
+//! What is set aside for migration, what is not and why, and that it comes back.
+
+use frameyard::{
+    Adoption, Block, ByteSize, CountedPage, Counts, FrameOwner, Gfp, MigrateMode, MigrateProblem, NodeId, Order, Pfn,
+};
+
+use crate::VmCounter;
+use crate::cache::File;
+use crate::inject::{FaultInjector, Step};
+use crate::lru::LruList;
+use crate::objects::ObjectId;
+use crate::page::{Flags, PageKind, owner_word};
+use crate::root::VmConfig;
+use crate::test_yard::{TestPlatform, TestYard, run_on};
+use crate::vm::Vm;
+
+type TestVm<'y> = Vm<'y, TestPlatform>;
+
+const PAGE: u64 = 4096;
+
+fn block(pfn: Pfn) -> Block {
+    Block { pfn, order: Order::ZERO }
+}
+
+/// A page counted by the test, which has one reference.
+fn new_page<'y>(vm: &TestVm<'y>, kind: PageKind) -> CountedPage<'y, TestPlatform> {
+    let pfn = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    let owner = owner_word(kind, ObjectId::NONE, 0);
+    let adoption = Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: 0 };
+    vm.yard().adopt(pfn, Order::ZERO, adoption).unwrap();
+    vm.page(pfn)
+}
+
+/// A file with that many pages in memory, and the frames that hold them, if they were free before.
+fn file_in_memory<'y>(vm: &TestVm<'y>, pages: u64) -> (File<'y, TestPlatform>, Vec<Pfn>) {
+    let file = vm.create_file(3, ByteSize(pages * PAGE)).unwrap();
+    let mut bytes = [0; PAGE as usize];
+    (0..pages).for_each(|page| assert!(file.read(page * PAGE, &mut bytes).is_ok()));
+    let all = vm.yard().frame_range();
+    let is_cache = |pfn: &Pfn| {
+        let page = vm.try_page(*pfn).filter(CountedPage::is_counted);
+        page.is_some_and(|page| PageKind::of_word(page.owner()) == Some(PageKind::Cache))
+    };
+    let frames: Vec<_> = (all.start.0..all.end.0).map(Pfn).filter(is_cache).collect();
+    assert_eq!(frames.len() as u64, pages);
+    (file, frames)
+}
+
+fn in_yard(test: impl FnOnce(TestVm<'_>)) {
+    run_on(0);
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    test(vm);
+    vm.lru_drain_all();
+    vm.validate().expect("valid at the end");
+    vm.destroy().expect("nobody uses it");
+}
+
+#[test]
+fn what_is_no_page_of_a_space_or_a_file_is_not_set_aside() {
+    in_yard(|vm| {
+        let isolate = |block| vm.isolate(block, MigrateMode::Sync);
+        let free = vm.yard().alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+        assert_eq!(isolate(block(free)), Err(MigrateProblem::Gone), "allocated, and nobody's");
+        vm.yard().free(free, Order::ZERO).unwrap();
+        assert_eq!(isolate(block(free)), Err(MigrateProblem::Gone), "free");
+        assert_eq!(isolate(block(Pfn(1))), Err(MigrateProblem::Gone), "no memory");
+        let (root, order) = vm.root().block();
+        assert_eq!(isolate(Block { pfn: root, order }), Err(MigrateProblem::Unmovable));
+        let plain = new_page(&vm, PageKind::Plain);
+        assert_eq!(isolate(block(plain.pfn())), Err(MigrateProblem::Unmovable));
+        let order = Order(1);
+        assert_eq!(isolate(Block { pfn: plain.pfn(), order }), Err(MigrateProblem::Gone), "of another order");
+        assert_eq!(plain.counts().references, 1, "no reference is left behind");
+        vm.put_page(plain);
+    });
+}
+
+#[test]
+fn one_alone_sets_a_page_aside_and_it_comes_back_to_its_list() {
+    in_yard(|vm| {
+        let (_file, frames) = file_in_memory(&vm, 15);
+        vm.lru_drain();
+        let on_list = || vm.lru_statistics(NodeId(0)).on(LruList::InactiveFile).0;
+        let page = vm.page(frames[4]);
+        assert_eq!(on_list(), 15);
+        assert_eq!(vm.isolate(block(frames[4]), MigrateMode::Async), Ok(()));
+        assert_eq!((on_list(), page.counts().references), (14, 2));
+        for mode in MigrateMode::ALL {
+            assert_eq!(vm.isolate(block(frames[4]), mode), Err(MigrateProblem::Busy));
+        }
+        assert_eq!(page.counts().references, 2);
+        vm.put_back(block(frames[4]));
+        vm.lru_drain();
+        assert_eq!((on_list(), page.counts().references), (15, 1));
+        assert_eq!(page.owner() & Flags::ISOLATED, 0);
+    });
+}
+
+#[test]
+fn a_page_in_a_batch_is_busy_for_those_who_do_not_wait_and_fetched_by_those_who_do() {
+    in_yard(|vm| {
+        run_on(1);
+        let (_file, frames) = file_in_memory(&vm, 3);
+        run_on(0);
+        let found = vm.isolate(block(frames[0]), MigrateMode::Async);
+        assert!(matches!(found, Err(MigrateProblem::Busy | MigrateProblem::Pinned)), "{found:?}");
+        assert_eq!(vm.isolate(block(frames[0]), MigrateMode::Sync), Ok(()));
+        vm.put_back(block(frames[0]));
+    });
+}
+
+#[test]
+fn a_page_with_users_whom_nobody_can_find_is_pinned() {
+    in_yard(|vm| {
+        let (_file, frames) = file_in_memory(&vm, 15);
+        let page = vm.page(frames[0]);
+        page.get();
+        for mode in MigrateMode::ALL {
+            assert_eq!(vm.isolate(block(frames[0]), mode), Err(MigrateProblem::Pinned));
+        }
+        vm.put_page(page);
+        assert_eq!(vm.isolate(block(frames[0]), MigrateMode::Async), Ok(()));
+        vm.put_back(block(frames[0]));
+    });
+}
+
+#[test]
+fn a_page_whose_file_goes_while_it_is_set_aside_is_freed_when_it_is_put_back() {
+    in_yard(|vm| {
+        let (file, frames) = file_in_memory(&vm, 15);
+        assert_eq!(vm.isolate(block(frames[7]), MigrateMode::Sync), Ok(()));
+        drop(file);
+        assert!(vm.page(frames[7]).is_counted(), "who has set it aside has a reference");
+        let to = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+        assert_eq!(vm.migrate(block(frames[7]), to, MigrateMode::Sync), Err(MigrateProblem::Gone));
+        vm.yard().free(to, Order::ZERO).unwrap();
+        vm.put_back(block(frames[7]));
+        vm.lru_drain();
+        assert!(!vm.page(frames[7]).is_counted());
+    });
+}
+
+/// Fails one step, as often as it is asked.
+struct Fails(Step);
+
+impl FaultInjector for Fails {
+    fn fails(&self, step: Step) -> bool {
+        self.0 == step
+    }
+}
+
+#[test]
+fn a_move_that_fails_at_any_step_leaves_the_page_as_it_was() {
+    let steps = [Step::Isolate, Step::Freeze, Step::Copy, Step::Thaw].map(Fails);
+    run_on(0);
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let (file, frames) = file_in_memory(&vm, 15);
+    let from = block(frames[3]);
+    let to = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    for step in &steps {
+        let failing = vm.with_injector(step);
+        let isolated = failing.isolate(from, MigrateMode::Sync);
+        let wanted = if step.0 == Step::Isolate { Err(MigrateProblem::Failed) } else { Ok(()) };
+        assert_eq!(isolated, wanted, "{:?}", step.0);
+        if isolated.is_ok() {
+            let moved = failing.migrate(from, to, MigrateMode::Sync);
+            assert_eq!(moved, Err(MigrateProblem::Failed), "{:?}", step.0);
+            failing.put_back(from);
+        }
+        vm.lru_drain();
+        assert_eq!(vm.page(from.pfn).counts().references, 1, "{:?}", step.0);
+        vm.validate().unwrap();
+    }
+    assert_eq!(vm.isolate(from, MigrateMode::Sync), Ok(()));
+    assert_eq!(vm.migrate(from, to, MigrateMode::Sync), Ok(()));
+    yard.free(from.pfn, Order::ZERO).expect("the caller's, as if just allocated");
+    assert_eq!(vm.counted(VmCounter::PgmigrateSuccess), 1);
+    assert_eq!(vm.counted(VmCounter::PgmigrateFail), 3);
+    drop(file);
+    vm.validate().unwrap();
+    vm.destroy().unwrap();
+}

@@ -1,0 +1,75 @@
+//! Handles and visits.
+
+use core::sync::atomic::Ordering;
+use std::thread;
+
+use super::{HANDLES, SpaceRef, SpaceWord, VISIT};
+use crate::objects::ObjectKind;
+use crate::test_yard::{TestPlatform, TestYard, run_on};
+use crate::{Vm, VmConfig};
+
+fn in_yard(test: impl FnOnce(Vm<'_, TestPlatform>)) {
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    test(vm);
+    vm.validate().unwrap();
+    vm.destroy().unwrap();
+}
+
+fn users(space: SpaceRef<'_, TestPlatform>) -> u64 {
+    space.word(SpaceWord::USERS).load(Ordering::Acquire)
+}
+
+#[test]
+fn a_dead_space_is_not_visited_and_keeps_no_count_of_who_tried() {
+    in_yard(|vm| {
+        let handle = vm.create_space().unwrap();
+        let space = handle.space();
+        let visit = space.visit().expect("it lives");
+        assert_eq!(users(space), VISIT + 1);
+        drop(visit);
+        assert_eq!(users(space), 1);
+        drop(handle);
+        assert!(space.visit().is_none());
+        assert!(!space.get_handle());
+        assert_eq!(users(space), 0);
+    });
+}
+
+#[test]
+fn who_puts_the_last_handle_waits_for_visits() {
+    in_yard(|vm| {
+        let handle = vm.create_space().unwrap();
+        let space = handle.space();
+        let visit = space.visit().unwrap();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                run_on(1);
+                drop(handle);
+            });
+            while users(space) & HANDLES != 0 {
+                thread::yield_now();
+            }
+            // From here on nobody gets in, and the space is there as long as the visit lasts.
+            assert!(space.visit().is_none());
+            assert!(!space.get_handle());
+            assert_eq!(vm.live_objects(ObjectKind::Space), 1);
+            assert!(visit.root_table().is_some());
+            drop(visit);
+        });
+        assert_eq!(vm.live_objects(ObjectKind::Space), 0);
+    });
+}
+
+#[test]
+fn the_validator_sees_a_visit_that_was_not_ended_and_a_lock_that_was_not_given_back() {
+    in_yard(|vm| {
+        let handle = vm.create_space().unwrap();
+        let visit = handle.space().visit();
+        assert_eq!(vm.validate().unwrap_err().to_string(), "visits of a space at rest: 1 kept, 0 found");
+        drop(visit);
+        let reading = handle.space().map_lock().read();
+        assert_eq!(vm.validate().unwrap_err().to_string(), "map lock of a space at rest: 1 kept, 0 found");
+        drop(reading);
+    });
+}

@@ -1,0 +1,259 @@
+//! [`Entry`]: one entry of a page table, in the format of x86-64, and the levels of tables.
+
+use core::fmt;
+
+use frameyard::{Order, Pfn};
+
+/// Entries of a table.
+pub(crate) const ENTRIES: usize = 512;
+/// The order of the block behind an entry of a level-1 table.
+pub(crate) const HUGE: Order = Order(9);
+
+/// How far above the pages a table is: 0 for tables of 4 KiB pages (the kernel's PTE), 1 (PMD), 2 (PUD), 3 for the root (PGD).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Level(pub(crate) u8);
+
+impl Level {
+    pub(crate) const SMALL: Self = Self(0);
+    pub(crate) const HUGE: Self = Self(1);
+    pub(crate) const GIGANTIC: Self = Self(2);
+    pub(crate) const ROOT: Self = Self(3);
+
+    /// Binary logarithm of the bytes behind one entry.
+    #[inline(always)]
+    pub(crate) const fn shift(self) -> u32 {
+        12 + 9 * self.0 as u32
+    }
+
+    /// The bytes behind one entry.
+    #[inline(always)]
+    pub(crate) const fn span(self) -> u64 {
+        1 << self.shift()
+    }
+
+    /// The level of the tables that entries of this one lead to.
+    #[inline(always)]
+    pub(crate) const fn below(self) -> Self {
+        Self(self.0 - 1)
+    }
+
+    /// The place of an address in a table of this level.
+    #[inline(always)]
+    pub(crate) const fn index(self, addr: u64) -> usize {
+        (addr >> self.shift()) as usize % ENTRIES
+    }
+
+    /// The first address behind the entry that has this address behind it.
+    #[inline(always)]
+    pub(crate) const fn align_down(self, addr: u64) -> u64 {
+        addr & !(self.span() - 1)
+    }
+
+    /// How many 4 KiB pages are behind one entry.
+    #[inline(always)]
+    pub(crate) const fn pages(self) -> u64 {
+        self.span() >> 12
+    }
+}
+
+/// One entry of a page table.
+///
+/// | bit | meaning |
+/// |---|---|
+/// | 0 | present: the rest means to a processor what it says |
+/// | 1, 2 | may be written; may be used by user code |
+/// | 5, 6 | used; written |
+/// | 7 | above level 0: a large page, no table |
+/// | 9 | software: a page of a device. Nobody counts its users |
+/// | 10 | software: at level 0, a part of a block of order 9, whose head is counted for it |
+/// | 11 | software, of an entry that is not present: the page is being moved. All other bits are as before |
+/// | 12–51 | frame number |
+/// | 63 | no code runs there |
+///
+/// 0 is an empty entry.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Entry(u64);
+
+impl Entry {
+    const PRESENT: u64 = 1 << 0;
+    const WRITE: u64 = 1 << 1;
+    const USER: u64 = 1 << 2;
+    const ACCESSED: u64 = 1 << 5;
+    const DIRTY: u64 = 1 << 6;
+    const LARGE: u64 = 1 << 7;
+    const DEVICE: u64 = 1 << 9;
+    const PART: u64 = 1 << 10;
+    const MOVING: u64 = 1 << 11;
+    const FRAME: u64 = ((1 << 52) - 1) & !((1 << 12) - 1);
+    const NO_EXECUTE: u64 = 1 << 63;
+
+    pub(crate) const EMPTY: Self = Self(0);
+
+    const fn of(pfn: Pfn, bits: u64) -> Self {
+        Self(pfn.0 << 12 & Self::FRAME | bits)
+    }
+
+    /// The entry that leads to a table. The processor checks rights at the last level.
+    pub(crate) const fn table(pfn: Pfn) -> Self {
+        Self::of(pfn, Self::PRESENT | Self::WRITE | Self::USER | Self::ACCESSED)
+    }
+
+    /// A page of data, that may be read and written, at that level; nobody has used it yet.
+    #[inline(always)]
+    pub(crate) const fn page(pfn: Pfn, level: Level) -> Self {
+        let large = if level.0 > 0 { Self::LARGE } else { 0 };
+        Self::of(pfn, Self::PRESENT | Self::WRITE | Self::USER | Self::NO_EXECUTE | large)
+    }
+
+    /// A page of a device.
+    pub(crate) const fn device(pfn: Pfn, level: Level) -> Self {
+        Self(Self::page(pfn, level).0 | Self::DEVICE)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
+    }
+
+    #[inline(always)]
+    pub(crate) const fn pfn(self) -> Pfn {
+        Pfn((self.0 & Self::FRAME) >> 12)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether a page is mapped here, and not being moved, or a table begins.
+    #[inline(always)]
+    pub(crate) const fn is_present(self) -> bool {
+        self.0 & Self::PRESENT != 0
+    }
+
+    /// Whether it leads to a table, in a table of that level.
+    #[inline(always)]
+    pub(crate) const fn is_table(self, level: Level) -> bool {
+        level.0 > 0 && self.0 & (Self::PRESENT | Self::LARGE) == Self::PRESENT
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_moving(self) -> bool {
+        self.0 & (Self::PRESENT | Self::MOVING) == Self::MOVING
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_device(self) -> bool {
+        self.0 & Self::DEVICE != 0
+    }
+
+    /// Whether the frame is a part of a block of order 9 that is mapped by small entries.
+    #[inline(always)]
+    pub(crate) const fn is_part(self) -> bool {
+        self.0 & Self::PART != 0
+    }
+
+    pub(crate) const fn is_accessed(self) -> bool {
+        self.0 & Self::ACCESSED != 0
+    }
+
+    pub(crate) const fn is_dirty(self) -> bool {
+        self.0 & Self::DIRTY != 0
+    }
+
+    pub(crate) const fn is_writable(self) -> bool {
+        self.0 & Self::WRITE != 0
+    }
+
+    /// The head of the counted block that the frame belongs to.
+    #[inline(always)]
+    pub(crate) const fn head(self) -> Pfn {
+        if self.is_part() { self.pfn().align_down(HUGE) } else { self.pfn() }
+    }
+
+    /// The same page, used.
+    #[inline(always)]
+    pub(crate) const fn read(self) -> Self {
+        Self(self.0 | Self::ACCESSED)
+    }
+
+    /// The same page, used and written.
+    #[inline(always)]
+    pub(crate) const fn written(self) -> Self {
+        Self(self.0 | Self::ACCESSED | Self::DIRTY)
+    }
+
+    /// The same page while it is being moved.
+    pub(crate) const fn moving(self) -> Self {
+        Self(self.0 & !Self::PRESENT | Self::MOVING)
+    }
+
+    /// The page after it was moved to another frame, or not at all.
+    pub(crate) const fn moved(self, to: Pfn) -> Self {
+        Self::of(to, self.0 & !(Self::FRAME | Self::MOVING) | Self::PRESENT)
+    }
+
+    /// One of the small entries that a large one of level 1 is split into, of a page by itself.
+    pub(crate) const fn split(self, part: u64) -> Self {
+        Self::of(Pfn(self.pfn().0 + part), self.0 & !(Self::FRAME | Self::LARGE))
+    }
+
+    /// The same small entry of a page that stays a part of its block.
+    pub(crate) const fn of_block(self) -> Self {
+        Self(self.0 | Self::PART)
+    }
+}
+
+impl fmt::Debug for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Entry({:#x})", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn entries_are_those_of_the_processor() {
+        let small = Entry::page(Pfn(0x12345), Level::SMALL);
+        assert_eq!(small.bits(), 0x8000_0000_1234_5007, "present, writable, user, no code");
+        assert_eq!(small.written().bits(), 0x8000_0000_1234_5067, "used and written");
+        let huge = Entry::page(Pfn(0x200), Level::HUGE);
+        assert_eq!(huge.bits(), 0x8000_0000_0020_0087, "a large page");
+        assert_eq!(Entry::table(Pfn(3)).bits(), 0x3027);
+        assert!(
+            Entry::table(Pfn(3)).is_table(Level::ROOT) && !huge.is_table(Level::HUGE) && !small.is_table(Level::SMALL)
+        );
+    }
+
+    #[test]
+    fn a_page_that_moves_keeps_its_flags_and_is_not_present_meanwhile() {
+        let before = Entry::page(Pfn(7), Level::SMALL).written();
+        let moving = before.moving();
+        assert!(moving.is_moving() && !moving.is_present() && !moving.is_empty());
+        assert_eq!((moving.pfn(), moving.moved(Pfn(7))), (Pfn(7), before));
+        assert_eq!(moving.moved(Pfn(9)), Entry::page(Pfn(9), Level::SMALL).written());
+    }
+
+    #[test]
+    fn parts_of_a_block_lead_to_its_head() {
+        let huge = Entry::page(Pfn(0x400), Level::HUGE).written();
+        let part = huge.split(5);
+        assert_eq!(part, Entry::page(Pfn(0x405), Level::SMALL).written());
+        assert_eq!((part.head(), part.of_block().head()), (Pfn(0x405), Pfn(0x400)));
+    }
+
+    #[test]
+    fn addresses_are_cut_into_nine_bits_a_level() {
+        let addr = 0x0000_7fff_ffff_f000;
+        assert_eq!(Level::ROOT.index(addr), 255);
+        assert_eq!((Level::GIGANTIC.index(addr), Level::HUGE.index(addr), Level::SMALL.index(addr)), (511, 511, 511));
+        assert_eq!((Level::HUGE.span(), Level::GIGANTIC.span(), Level::ROOT.pages()), (2 << 20, 1 << 30, 1 << 27));
+    }
+}

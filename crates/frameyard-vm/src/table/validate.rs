@@ -1,0 +1,144 @@
+//! The recount of page tables and of what they map.
+
+use frameyard::{CountedPage, Counts, Pfn, Platform};
+
+use super::{ENTRIES, Entry, HUGE, Level, Table, TableUse, set_aside_in, table_index};
+use crate::access::pins;
+use crate::address::VirtAddr;
+use crate::area::MapKind;
+use crate::error::VmValidateError;
+use crate::page::{Flags, PageKind, object_of};
+use crate::space::{SpaceRef, SpaceWord};
+
+fn wrong(pfn: Pfn, what: &'static str) -> VmValidateError {
+    VmValidateError::Frame { pfn, what }
+}
+
+fn equal(what: &'static str, kept: u64, found: u64) -> Result<(), VmValidateError> {
+    if kept == found { Ok(()) } else { Err(VmValidateError::Count { what, kept, found }) }
+}
+
+impl<'y, P: Platform> SpaceRef<'y, P> {
+    /// Recounts the page tables and all that they map, while nobody is at work: the equations above [`Table`], that each
+    /// entry lies in an area of its kind, and that each page knows its place and its mappings.
+    pub(crate) fn validate_tables(&self) -> Result<(), VmValidateError> {
+        use frameyard::sync::Ordering::Relaxed;
+        let found = self.validate_below(self.topmost(), Level::ROOT, 0)?;
+        equal("page tables of a space", self.word(SpaceWord::PAGE_TABLES).load(Relaxed), found)?;
+        for at in 0..SpaceWord::LEAF_COUNT {
+            let known = self.word(SpaceWord::LEAVES + at).load(Relaxed);
+            let addr = known >> 32 << Level::HUGE.shift();
+            let spot = self.walk_from_top(addr);
+            let link = u64::from(self.vm().yard().link(spot.table.pfn).bits());
+            if known != 0 && (spot.level != Level::SMALL || link != known & u64::from(u32::MAX)) {
+                return Err(wrong(spot.table.pfn, "is not the table found lately for its addresses"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Recounts a table and those below it; how many there are, those set aside among them.
+    fn validate_below(&self, table: Table<'y>, level: Level, base: u64) -> Result<u64, VmValidateError> {
+        let page = self.table_page(table.pfn, table_index(level, base))?;
+        let (mut found, mut tables) = (TableUse::default(), 1);
+        for index in 0..ENTRIES {
+            let (entry, addr) = (table.entry(index), base + ((index as u64) << level.shift()));
+            if entry.is_empty() {
+                continue;
+            }
+            found.used += 1;
+            if entry.is_table(level) {
+                tables += self.validate_below(self.table(entry.pfn()), level.below(), addr)?;
+            } else {
+                found.anonymous += u32::from(!entry.is_device());
+                self.validate_mapping(table, level, index, addr)?;
+            }
+        }
+        let kept = TableUse::of(page);
+        equal("entries used of a page table", u64::from(kept.used), u64::from(found.used))?;
+        equal("anonymous entries of a page table", u64::from(kept.anonymous), u64::from(found.anonymous))?;
+        let aside = self.count_aside(page, table)?;
+        equal("page tables set aside", if level == Level::HUGE { u64::from(found.anonymous) } else { 0 }, aside)?;
+        Ok(tables + aside)
+    }
+
+    fn table_page(&self, pfn: Pfn, index: u64) -> Result<CountedPage<'y, P>, VmValidateError> {
+        let page = self.vm().try_page(pfn).filter(CountedPage::is_counted);
+        let page = page.ok_or(wrong(pfn, "is led to as a page table and is no counted page"))?;
+        let word = page.owner();
+        if PageKind::of_word(word) != Some(PageKind::PageTable) || object_of(word) != self.object() {
+            return Err(wrong(pfn, "is led to as a page table of a space and is not"));
+        }
+        if page.index() != index {
+            return Err(wrong(pfn, "is a page table of other addresses or of another level"));
+        }
+        if page.counts() != (Counts { references: 1, mappings: 0 }) {
+            return Err(wrong(pfn, "is a page table and has other users than the space"));
+        }
+        Ok(page)
+    }
+
+    fn count_aside(&self, page: CountedPage<'y, P>, table: Table<'y>) -> Result<u64, VmValidateError> {
+        let (mut count, mut at) = (0, set_aside_in(page));
+        while let Some(pfn) = self.vm().yard().linked(at) {
+            let aside = self.table(pfn);
+            let its = self.vm().page(pfn);
+            self.table_page(pfn, its.index())?;
+            if (0..ENTRIES).any(|index| !aside.entry(index).is_empty()) || count >= ENTRIES as u64 {
+                return Err(wrong(table.pfn, "has a table set aside that is in use"));
+            }
+            count += 1;
+            at = its.next();
+        }
+        Ok(count)
+    }
+
+    fn validate_mapping(&self, table: Table<'y>, level: Level, index: usize, addr: u64) -> Result<(), VmValidateError> {
+        let entry = table.entry(index);
+        if !entry.is_present() {
+            return Err(wrong(entry.pfn(), "is still being moved, says an entry of a space at rest"));
+        }
+        let area = self.first_area_ending_after(VirtAddr(addr)).filter(|area| area.range.contains(VirtAddr(addr)));
+        let is_device = area.map(|area| matches!(area.kind, MapKind::Device { .. }));
+        if is_device != Some(entry.is_device()) {
+            return Err(wrong(entry.pfn(), "is mapped where no area of its kind is"));
+        }
+        if entry.is_device() { Ok(()) } else { self.validate_anonymous(table, level, entry, addr) }
+    }
+
+    fn validate_anonymous(
+        &self,
+        table: Table<'y>,
+        level: Level,
+        entry: Entry,
+        addr: u64,
+    ) -> Result<(), VmValidateError> {
+        let head = entry.head();
+        let page = self.vm().page(head);
+        let (word, counts) = (page.owner(), page.counts());
+        if !page.is_counted() || PageKind::of_word(word) != Some(PageKind::Anonymous) {
+            return Err(wrong(head, "is mapped and is no page of an address space"));
+        }
+        let order = if level == Level::HUGE || entry.is_part() { HUGE.0 } else { 0 };
+        let in_block = (entry.pfn().0 - head.0) << Level::SMALL.shift();
+        if page.tag().order().0 != order || object_of(word) != self.object() || page.index() + in_block != addr {
+            return Err(wrong(head, "is mapped in another place than its page says"));
+        }
+        let is_same = |index: &usize| {
+            let other = table.entry(*index);
+            other.is_part() && other.head() == head
+        };
+        let found = if entry.is_part() { (0..ENTRIES).filter(is_same).count() } else { 1 };
+        equal("mappings of a page", u64::from(counts.mappings), found as u64)?;
+        // One that is on no list is on its way there or isolated, by somebody with a reference.
+        let known = found as u64 + pins(page) + u64::from(word & Flags::LRU == 0);
+        if u64::from(counts.references) < known {
+            return Err(VmValidateError::Count {
+                what: "references of a page",
+                kept: counts.references.into(),
+                found: known,
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,261 @@
+//! Taking mappings away: pages are gathered and freed in batches, and page tables after them.
+//!
+//! After the kernel's `unmap_page_range`, `tlb_batch_pages_flush` and `free_pgtables`. The caller has the map lock for
+//! writing, or the space alone: nobody walks, faults or moves a page meanwhile, so entries of pages that are being moved are
+//! not met. Others may still have references to pages (pins, batches, whoever looks at a list): the last one frees them.
+//!
+//! Workers that take a space down together work on different addresses, cut at multiples of 2 MiB, and so on different
+//! tables of level 0. What they share above, they change under the lock of the table.
+
+use frameyard::{Pfn, Platform};
+
+use crate::address::{VirtAddr, VirtRange};
+use crate::space::SpaceRef;
+use crate::table::{ENTRIES, Entry, Level, Table, TableUse};
+use crate::vm::Vm;
+
+mod parallel;
+
+/// What was unmapped.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Zapped {
+    /// Pages of anonymous memory, those of huge mappings among them.
+    pub(crate) pages: u64,
+    /// Huge mappings of anonymous memory.
+    pub(crate) huge: u64,
+    /// Mappings of devices, of any size.
+    pub(crate) device: u64,
+    /// Frames of page tables that were freed.
+    pub(crate) tables: u64,
+}
+
+impl Zapped {
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self {
+            pages: self.pages + other.pages,
+            huge: self.huge + other.huge,
+            device: self.device + other.device,
+            tables: self.tables + other.tables,
+        }
+    }
+}
+
+/// How many frames are gathered before they are freed: their page structures stay in the nearest cache meanwhile.
+const GATHER: usize = 256;
+/// How many entries ahead the page structure of an entry is fetched.
+const AHEAD: usize = 8;
+
+/// Frames that are to be freed together.
+struct Gather {
+    frames: [Pfn; GATHER],
+    len: usize,
+}
+
+impl Gather {
+    fn new() -> Self {
+        Self { frames: [Pfn(0); GATHER], len: 0 }
+    }
+
+    /// Adds a frame; full ones are to be emptied at once.
+    #[inline(always)]
+    fn push(&mut self, pfn: Pfn) -> bool {
+        self.frames[self.len] = pfn;
+        self.len += 1;
+        self.len == GATHER
+    }
+
+    fn take(&mut self) -> &[Pfn] {
+        let len = core::mem::take(&mut self.len);
+        &self.frames[..len]
+    }
+}
+
+/// Takes mappings of a space away.
+struct Zapper<'a, 'y, P: Platform> {
+    space: &'a SpaceRef<'y, P>,
+    pages: Gather,
+    tables: Gather,
+    zapped: Zapped,
+}
+
+impl<'y, P: Platform> SpaceRef<'y, P> {
+    /// Takes away all that is mapped in a range, a multiple of 4 KiB; huge mappings at its borders are split. Page tables
+    /// stay. The caller has the map lock for writing.
+    pub(crate) fn zap(&self, range: VirtRange) -> Zapped {
+        // Pages that are still on their way to a list would only go there to be taken off it.
+        self.vm().lru_drain();
+        let mut zapper = Zapper::new(self);
+        zapper.zap(self.topmost(), Level::ROOT, range.start.0, range.end.0);
+        zapper.finish()
+    }
+
+    /// Frees the page tables that have addresses of a range behind them, and none outside of `floor` and `ceiling`: the
+    /// areas next to the range need those. All between was zapped. How many were freed.
+    pub(crate) fn free_tables(&self, range: VirtRange, floor: VirtAddr, ceiling: VirtAddr) -> u64 {
+        self.forget_leaves();
+        let mut zapper = Zapper::new(self);
+        zapper.free_tables(self.topmost(), Level::ROOT, (range.start.0, range.end.0), (floor.0, ceiling.0));
+        zapper.finish().tables
+    }
+}
+
+impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
+    fn new(space: &'a SpaceRef<'y, P>) -> Self {
+        Self { space, pages: Gather::new(), tables: Gather::new(), zapped: Zapped::default() }
+    }
+
+    fn vm(&self) -> &'a Vm<'y, P> {
+        self.space.vm()
+    }
+
+    /// Frees what is gathered; what was unmapped in all.
+    fn finish(mut self) -> Zapped {
+        self.vm().free_unused(self.pages.take());
+        self.space.free_table_frames(self.tables.take());
+        self.zapped
+    }
+
+    fn gather_table(&mut self, pfn: Pfn) {
+        self.zapped.tables += 1;
+        if self.tables.push(pfn) {
+            self.space.free_table_frames(self.tables.take());
+        }
+    }
+
+    /// Puts the reference of a mapping that is no more.
+    #[inline(always)]
+    fn unmap(&mut self, head: Pfn) {
+        let left = self.vm().page(head).unmap();
+        debug_assert!(left.is_ok(), "{left:?}");
+        if left == Ok(0) && self.pages.push(head) {
+            self.vm().free_unused(self.pages.take());
+        }
+    }
+
+    /// Zaps what a table has behind it, from `start` up to `end`.
+    fn zap(&mut self, table: Table<'y>, level: Level, start: u64, end: u64) {
+        if level == Level::SMALL {
+            return self.zap_small(table, start, end);
+        }
+        let mut at = start;
+        while at < end {
+            let index = level.index(at);
+            let first = level.align_down(at);
+            let next = (first + level.span()).min(end);
+            let entry = table.entry(index);
+            if entry.is_table(level) {
+                self.zap(self.space.table(entry.pfn()), level.below(), at, next);
+            } else if !entry.is_empty() {
+                self.zap_large((table, level, index), entry, (at, next));
+            }
+            at = next;
+        }
+    }
+
+    fn zap_small(&mut self, table: Table<'y>, start: u64, end: u64) {
+        let first = Level::SMALL.index(start);
+        let last = first + ((end - start) >> Level::SMALL.shift()) as usize;
+        debug_assert!(last <= ENTRIES);
+        let locked = self.space.lock_table(table);
+        let before = TableUse::of(locked.page);
+        let mut left = before;
+        for index in first..last {
+            if left.used == 0 {
+                break;
+            }
+            if index + AHEAD < last {
+                self.prefetch(table.entry(index + AHEAD));
+            }
+            let entry = locked.entry(index);
+            if entry.is_empty() {
+                continue;
+            }
+            debug_assert!(!entry.is_moving(), "nobody moves pages while they are unmapped");
+            locked.set(index, Entry::EMPTY);
+            left.used -= 1;
+            if !entry.is_device() {
+                left.anonymous -= 1;
+                self.unmap(entry.head());
+            }
+        }
+        locked.change_use(|_| left);
+        let anonymous = u64::from(before.anonymous - left.anonymous);
+        self.zapped.pages += anonymous;
+        self.zapped.device += u64::from(before.used - left.used) - anonymous;
+    }
+
+    #[inline(always)]
+    fn prefetch(&self, entry: Entry) {
+        if !entry.is_empty() && !entry.is_device() {
+            self.vm().page(entry.head()).prefetch();
+        }
+    }
+
+    /// Zaps a large page, or that part of it.
+    fn zap_large(&mut self, at: (Table<'y>, Level, usize), entry: Entry, (start, end): (u64, u64)) {
+        let (table, level, index) = at;
+        debug_assert!(!entry.is_moving(), "nobody moves pages while they are unmapped");
+        let is_part = end - start < level.span();
+        if is_part && !entry.is_device() {
+            let small = self.space.split_huge(table, index, level.align_down(start));
+            return self.zap_small(small, start, end);
+        }
+        // A part of a device's page goes with the whole of it: the rest is mapped again when it is used.
+        let locked = self.space.lock_table(table);
+        locked.set(index, Entry::EMPTY);
+        let anonymous = u32::from(!entry.is_device());
+        locked.change_use(|at| TableUse { used: at.used - 1, anonymous: at.anonymous - anonymous });
+        if entry.is_device() {
+            self.zapped.device += 1;
+            return;
+        }
+        let aside = locked.take_aside(self.space);
+        drop(locked);
+        debug_assert!(aside.is_some(), "a table is set aside for each huge mapping");
+        if let Some(aside) = aside {
+            self.gather_table(aside.pfn);
+        }
+        self.zapped.huge += 1;
+        self.zapped.pages += Level::HUGE.pages();
+        self.unmap(entry.pfn());
+    }
+
+    /// Frees tables below one: those that are all inside `limits`.
+    fn free_tables(&mut self, table: Table<'y>, level: Level, (start, end): (u64, u64), limits: (u64, u64)) {
+        let mut at = start;
+        while at < end {
+            let index = level.index(at);
+            let first = level.align_down(at);
+            let behind = first + level.span();
+            let next = behind.min(end);
+            let entry = table.entry(index);
+            if entry.is_table(level) {
+                let child = self.space.table(entry.pfn());
+                if level.below() > Level::SMALL {
+                    self.free_tables(child, level.below(), (at, next), limits);
+                }
+                if first >= limits.0 && behind <= limits.1 {
+                    self.free_child((table, level, index), child);
+                }
+            }
+            at = next;
+        }
+    }
+
+    fn free_child(&mut self, (table, level, index): (Table<'y>, Level, usize), child: Table<'y>) {
+        let is_empty = TableUse::of(self.vm().page(child.pfn)) == TableUse::default();
+        debug_assert!(is_empty, "what is mapped by a table that no area needs was zapped");
+        if !is_empty {
+            return;
+        }
+        let locked = self.space.lock_table(table);
+        debug_assert!(locked.entry(index).is_table(level));
+        locked.set(index, Entry::EMPTY);
+        locked.change_use(|at| TableUse { used: at.used - 1, ..at });
+        drop(locked);
+        self.gather_table(child.pfn);
+    }
+}
+
+#[cfg(test)]
+mod tests;

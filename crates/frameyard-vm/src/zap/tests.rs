@@ -1,0 +1,118 @@
+use std::num::NonZeroUsize;
+
+use frameyard::{ByteSize, PageCount, PhysAddr};
+
+use crate::address::{PageLevel, VirtAddr, VirtRange};
+use crate::area::HugeAdvice;
+use crate::root::{ThpMode, VmConfig};
+use crate::space::{AddressSpace, ExitOutcome, MapRequest, MemoryAccess};
+use crate::test_yard::{TestMachine, TestPlatform, TestYard};
+use crate::vm::Vm;
+
+const PAGE: u64 = 4096;
+const HUGE_BYTES: u64 = PageLevel::Huge.size().0;
+
+fn touch(space: &AddressSpace<'_, TestPlatform>, range: VirtRange, step: u64) {
+    for addr in (range.start.0..range.end.0).step_by(step as usize) {
+        space.touch(VirtAddr(addr), MemoryAccess::Write).unwrap();
+    }
+}
+
+fn range(start: u64, bytes: u64) -> VirtRange {
+    VirtRange { start: VirtAddr(start), end: VirtAddr(start + bytes) }
+}
+
+#[test]
+fn unmapping_frees_pages_and_tables_and_leaves_the_neighbours_theirs() {
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let space = vm.create_space().unwrap();
+    // Both in the 2 MiB of one table, and one a GiB further.
+    let (below, above, far) =
+        (range(1 << 30, 64 * PAGE), range((1 << 30) + 100 * PAGE, 1000 * PAGE), range(3 << 30, PAGE));
+    for area in [below, above, far] {
+        space.map(MapRequest::anonymous(area.size()).at(area.start)).unwrap();
+        touch(&space, area, PAGE);
+    }
+    vm.validate().unwrap();
+    assert_eq!(
+        space.statistics().page_tables.0,
+        1 + 1 + 2 + 4,
+        "three tables below the first GiB's, one below the other's"
+    );
+    let unmapped = space.unmap(below).unwrap();
+    assert_eq!((unmapped.pages, unmapped.tables), (PageCount(64), PageCount(0)), "the table is needed further on");
+    vm.validate().unwrap();
+    let unmapped = space.unmap(above).unwrap();
+    assert_eq!((unmapped.pages, unmapped.tables), (PageCount(1000), PageCount(4)), "three, and the one above them");
+    vm.validate().unwrap();
+    assert_eq!((space.statistics().resident.0, space.statistics().page_tables.0), (1, 4));
+    assert!(space.unmap(above).is_err(), "it is unmapped once");
+    // The tables found lately are forgotten.
+    space.map(MapRequest::anonymous(below.size()).at(below.start)).unwrap();
+    touch(&space, below, PAGE);
+    vm.validate().unwrap();
+    drop(space);
+    vm.destroy().unwrap();
+}
+
+#[test]
+fn unmapped_memory_is_zero_when_it_is_mapped_again() {
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig { thp: ThpMode::Always, ..VmConfig::default() }).unwrap();
+    let space = vm.create_space().unwrap();
+    let area = range(1 << 30, 2 * HUGE_BYTES);
+    for _ in 0..2 {
+        space.map(MapRequest::anonymous(area.size()).at(area.start)).unwrap();
+        for addr in (area.start.0..area.end.0).step_by(PAGE as usize) {
+            let mut found = [0xff; 8];
+            space.read(VirtAddr(addr), &mut found).unwrap();
+            assert_eq!(found, [0; 8]);
+            space.write(VirtAddr(addr), &[0xff; 8]).unwrap();
+        }
+        assert_eq!(space.unmap(area).unwrap().huge, 2);
+    }
+    drop(space);
+    vm.destroy().unwrap();
+}
+
+#[test]
+fn a_space_goes_with_all_that_it_maps_however_many_workers_take_it_down() {
+    for workers in [1, 2, 5] {
+        let yard =
+            TestYard::of(TestMachine { memory: ByteSize::mib(128), cpus: 4, nodes: 2, ..TestMachine::default() });
+        let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+        let before = yard.free_pages();
+        let space = vm.create_space().unwrap();
+        let dense = range(1 << 30, 16 << 20);
+        let sparse = range((5 << 30) + HUGE_BYTES, 8 << 30);
+        let huge = range(1 << 40, 10 * HUGE_BYTES);
+        let pages = dense.size().0 / PAGE;
+        for (area, advice, step) in [
+            (dense, HugeAdvice::Never, PAGE),
+            (sparse, HugeAdvice::Never, 7 * HUGE_BYTES + 3 * PAGE),
+            (huge, HugeAdvice::Huge, HUGE_BYTES),
+        ] {
+            space.map(MapRequest::anonymous(area.size()).at(area.start).advised(advice)).unwrap();
+            touch(&space, area, step);
+        }
+        let sparse_pages = sparse.size().0.div_ceil(7 * HUGE_BYTES + 3 * PAGE);
+        let device = MapRequest::device(PhysAddr(1 << 45), PageLevel::Gigantic.size(), PageLevel::Gigantic);
+        let device = space.map(device).unwrap();
+        space.touch(device.start, MemoryAccess::Read).unwrap();
+        vm.validate().unwrap();
+        let tables = space.statistics().page_tables;
+        match space.exit(NonZeroUsize::new(workers).unwrap()) {
+            ExitOutcome::Gone(unmapped) => {
+                assert_eq!(unmapped.pages.0, pages + sparse_pages + 10 * 512);
+                assert_eq!((unmapped.huge, unmapped.tables), (10, tables));
+            }
+            ExitOutcome::StillUsed => panic!("there was one handle"),
+        }
+        vm.lru_drain_all();
+        vm.validate().unwrap();
+        // The frame in which the spaces stand stays with the root.
+        assert_eq!(yard.free_pages() + PageCount(1), before);
+        vm.destroy().unwrap();
+    }
+}

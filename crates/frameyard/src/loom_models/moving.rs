@@ -1,0 +1,175 @@
+//! A block that its owner gives up while compaction sets it aside and moves it (`compaction`, `page::counted`).
+//!
+//! The owner is the smallest there can be: one slot that says where its frame is, behind a lock. Setting aside takes a
+//! reference without that lock, from a frame that may be freed, or be something else, at any moment. Who puts the last
+//! reference frees the frame, wherever it is by then.
+
+use std::sync::{Arc, Mutex};
+
+use super::machine::{Locks, Machine, ModelPlatform, Runner, ZONE};
+use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::page::{CountedPage, Counts};
+use crate::platform::{LockId, Platform};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, Weakness, weakened};
+use crate::units::{Order, Pfn};
+use crate::{Adoption, Block, CompactRequest, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, PcpSizing};
+
+const KIND: OwnerKind = OwnerKind(1);
+const LOCK: LockId = LockId::Objects(0);
+
+/// The highest frame of two sections.
+const HIGHEST: Pfn = Pfn(7);
+
+/// Involuntary switches: what is broken here is found with one.
+const PREEMPTIONS: usize = 2;
+
+/// Where the frame is, plus one; 0: it was given up.
+#[derive(Default)]
+struct Slot {
+    lock: AtomicU32,
+    place: AtomicU64,
+}
+
+/// What happened, over all executions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Seen {
+    moved: bool,
+    gone_before: bool,
+    gone_meanwhile: bool,
+    freed_by_compactor: bool,
+}
+
+/// The owner, as one thread has it.
+struct SlotOwner<'a> {
+    runner: &'a Runner,
+    slot: &'a Slot,
+    seen: &'a Mutex<Seen>,
+}
+
+// SAFETY: loom runs all threads of a model on one thread of the system.
+unsafe impl Sync for SlotOwner<'_> {}
+
+impl SlotOwner<'_> {
+    fn page(&self, pfn: Pfn) -> CountedPage<'_, ModelPlatform> {
+        // SAFETY: counts are changed by who has a reference, and got by `try_get`.
+        unsafe { self.runner.yard.counted_page(pfn) }.expect("a page")
+    }
+
+    fn locked<T>(&self, work: impl FnOnce() -> T) -> T {
+        let platform = self.runner.yard.platform();
+        platform.lock(LOCK, &self.slot.lock);
+        let result = work();
+        platform.unlock(LOCK, &self.slot.lock);
+        result
+    }
+
+    /// Puts a reference, and frees the frame with the last one; whether it was.
+    fn put(&self, pfn: Pfn) -> bool {
+        let last = self.page(pfn).put().expect("a reference of ours") == 0;
+        if last {
+            self.runner.yard.free_counted(pfn, Order::ZERO).expect("the block is ours");
+        }
+        last
+    }
+
+    fn saw(&self, what: impl FnOnce(&mut Seen)) {
+        what(&mut self.seen.lock().unwrap());
+    }
+
+    /// Gives the frame up, wherever it is.
+    fn give_up(&self) {
+        let pfn = self.locked(|| {
+            let place = self.slot.place.load(Ordering::Relaxed);
+            self.slot.place.store(0, Ordering::Relaxed);
+            let pfn = Pfn(place - 1);
+            self.runner.disown(pfn, Order::ZERO);
+            pfn
+        });
+        self.put(pfn);
+    }
+}
+
+impl FrameOwner for SlotOwner<'_> {
+    fn isolate(&self, block: Block, _mode: MigrateMode) -> Result<(), MigrateProblem> {
+        if self.page(block.pfn).try_get() {
+            return Ok(());
+        }
+        self.saw(|seen| seen.gone_before = true);
+        Err(MigrateProblem::Gone)
+    }
+
+    fn migrate(&self, from: Block, to: Pfn, _mode: MigrateMode) -> Result<(), MigrateProblem> {
+        self.locked(|| {
+            if self.slot.place.load(Ordering::Relaxed) != from.pfn.0 + 1 {
+                self.saw(|seen| seen.gone_meanwhile = true);
+                return Err(MigrateProblem::Gone);
+            }
+            // The slot's reference and the one of who set it aside.
+            if !self.page(from.pfn).freeze(Counts { references: 2, mappings: 0 }) {
+                return Err(MigrateProblem::Busy);
+            }
+            self.runner.disown(from.pfn, Order::ZERO);
+            self.runner.own(to, Order::ZERO);
+            self.runner.yard.adopt(to, Order::ZERO, adoption()).expect("the block is ours");
+            self.slot.place.store(to.0 + 1, Ordering::Relaxed);
+            self.runner.yard.disown(from.pfn, Order::ZERO).expect("the block is ours");
+            self.saw(|seen| seen.moved = true);
+            Ok(())
+        })
+    }
+
+    fn put_back(&self, block: Block) {
+        if self.put(block.pfn) {
+            self.saw(|seen| seen.freed_by_compactor = true);
+        }
+    }
+}
+
+fn adoption() -> Adoption {
+    Adoption { counts: Counts { references: 1, mappings: 0 }, owner: u64::from(KIND.0), index: 0 }
+}
+
+/// CPU 0 gives a frame up while CPU 1 compacts the zone that it is in.
+fn give_up_while_compacting(seen: &Arc<Mutex<Seen>>) {
+    let main = Machine::boot(2, PcpSizing::Fixed(0), Locks::SOUND);
+    let slot = Arc::new(Slot::default());
+    // The lowest frame is to move, to the pageblock of the highest one: what is free as a whole is left whole.
+    while let Some(pfn) = main.take(Order::ZERO) {
+        assert!(pfn <= HIGHEST);
+    }
+    (1..HIGHEST.0).for_each(|frame| main.give(Pfn(frame), Order::ZERO));
+    main.yard.adopt(Pfn(0), Order::ZERO, adoption()).unwrap();
+    slot.place.store(1, Ordering::Relaxed);
+    let compactor = main.start(1, {
+        let (slot, seen) = (Arc::clone(&slot), Arc::clone(seen));
+        move |runner| {
+            let owner = SlotOwner { runner, slot: &slot, seen: &seen };
+            runner.yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::default().with(KIND, &owner));
+        }
+    });
+    SlotOwner { runner: &main, slot: &slot, seen }.give_up();
+    compactor.join().unwrap();
+    main.give(HIGHEST, Order::ZERO);
+    main.finish();
+}
+
+#[test]
+fn a_frame_that_is_given_up_while_it_is_moved_is_freed_once() {
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let model = {
+        let seen = Arc::clone(&seen);
+        move || give_up_while_compacting(&seen)
+    };
+    explore_within(PREEMPTIONS, model);
+    let all = Seen { moved: true, gone_before: true, gone_meanwhile: true, freed_by_compactor: true };
+    assert_eq!(*seen.lock().unwrap(), all, "every way to meet was explored");
+}
+
+#[test]
+fn references_that_are_read_and_then_written_are_found() {
+    let ends = ["a reference of ours", "frames were lost"];
+    let expected: std::vec::Vec<&str> = DAMAGES.into_iter().chain(ends).collect();
+    weakened(Weakness::SplitCompareExchange, || {
+        assert_fails_within(PREEMPTIONS, || give_up_while_compacting(&Arc::default()), &expected);
+    });
+}

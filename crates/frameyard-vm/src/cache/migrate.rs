@@ -12,7 +12,7 @@ use crate::words;
 
 impl<'y, P: Platform> Vm<'y, P> {
     /// Moves an isolated page of a file to another frame, which is allocated and the caller's; afterwards it is the file's,
-    /// and on its way to a list. The old frame is the caller's, as if just allocated, without the isolator's reference.
+    /// on no list, and the isolator's reference is one to it. The old frame is the caller's, as if just allocated.
     ///
     /// # Errors
     ///
@@ -62,7 +62,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         }
         // Frozen: the flags stay as they are.
         let owner = page.owner() & !(Flags::LOCKED | Flags::ISOLATED | Flags::LRU);
-        // The tree's reference, and that of the batch that it goes through.
+        // The tree's reference, and the isolator's, who puts the page on a list.
         let adopted = vm.may_fail(Step::Thaw).map_err(failed).and_then(|()| {
             let adoption = Adoption { counts: UNUSED, owner, index };
             vm.yard().adopt(to, Order::ZERO, adoption).map_err(|_| MigrateProblem::Failed)
@@ -76,7 +76,6 @@ impl<'y, P: Platform> FileRef<'y, P> {
         held.forget();
         let disowned = vm.yard().disown(from, Order::ZERO);
         debug_assert!(disowned.is_ok(), "a frozen page is its freezer's: {disowned:?}");
-        vm.lru_add(vm.page(to));
         Ok(())
     }
 }

@@ -222,6 +222,8 @@ fn a_page_that_somebody_waits_for_or_uses_is_not_moved() {
         assert_eq!(vm.migrate_cache(from, to, MigrateMode::Async), Ok(()));
         assert_eq!(page_of(&file, 0).pfn(), to);
         vm.yard().free(from.pfn, Order::ZERO).unwrap();
+        // The isolator's reference is one to the new page.
+        restore(vm, vm.page(to));
         vm.validate().unwrap();
         let mut bytes = [0; 4];
         file.read(5, &mut bytes).unwrap();

@@ -1,7 +1,7 @@
 //! What is run on a yard: the operations and their timing, without any rendering.
 //!
-//! Workloads of what owns frames run on a [ground](ground) as tasks of a [crew](crew), threads or processes, which go
-//! through the same [stages](stage); each has a module of its own, with what a task does and what a run is.
+//! Workloads of what owns frames run on a `ground` as tasks of a `crew`, threads or processes, which go
+//! through the same stages (`stage`); each has a module of its own, with what a task does and what a run is.
 
 pub mod alloc;
 pub(crate) mod churn;

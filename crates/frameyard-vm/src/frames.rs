@@ -36,7 +36,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn alloc_frames(&self, order: Order, gfp: Gfp, step: Step) -> Result<Pfn, VmError> {
         self.may_fail(step)?;
         // What is asked for twice is counted as a failure once.
-        match self.yard().alloc(order, gfp.without(Gfp::DIRECT_RECLAIM) | Gfp::NOWARN) {
+        match self.yard().alloc(order, gfp.without(Gfp::DIRECT_RECLAIM) | Gfp::NOWARN | Gfp::NOFRAGMENT) {
             Ok(pfn) => Ok(pfn),
             Err(_) => self.alloc_with_owners(order, gfp),
         }

@@ -39,6 +39,9 @@ impl Gfp {
     pub const THISNODE: Self = Self(1 << 10);
     /// A failure is expected: it is not counted as an allocation failure (`__GFP_NOWARN`).
     pub const NOWARN: Self = Self(1 << 11);
+    /// Fail rather than take a part of another type's pageblock: whole free ones alone may change hands (the kernel's
+    /// `ALLOC_NOFRAGMENT`). What the caller's per-CPU lists hold already may be taken.
+    pub const NOFRAGMENT: Self = Self(1 << 12);
 
     /// Ordinary kernel memory.
     pub const KERNEL: Self = Self::DIRECT_RECLAIM;
@@ -48,7 +51,7 @@ impl Gfp {
     pub const HIGHUSER_MOVABLE: Self = Self(Self::DIRECT_RECLAIM.0 | Self::HIGHMEM.0 | Self::MOVABLE.0);
 
     /// The flags by name, for printing and parsing.
-    pub const NAMES: [(&'static str, Self); 12] = [
+    pub const NAMES: [(&'static str, Self); 13] = [
         ("DMA", Self::DMA),
         ("HIGHMEM", Self::HIGHMEM),
         ("DMA32", Self::DMA32),
@@ -61,6 +64,7 @@ impl Gfp {
         ("COMP", Self::COMP),
         ("THISNODE", Self::THISNODE),
         ("NOWARN", Self::NOWARN),
+        ("NOFRAGMENT", Self::NOFRAGMENT),
     ];
 
     /// The bits.
@@ -72,7 +76,7 @@ impl Gfp {
     /// The flags with these bits; unknown bits are dropped.
     #[must_use]
     pub const fn from_bits_truncate(bits: u32) -> Self {
-        Self(bits & 0xfff)
+        Self(bits & 0x1fff)
     }
 
     /// Whether all flags of `other` are set.

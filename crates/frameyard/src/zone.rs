@@ -39,6 +39,7 @@ use crate::platform::{LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 
+mod boost;
 mod buddy;
 mod compact_state;
 mod fallback;
@@ -97,6 +98,12 @@ pub(crate) struct ZoneFacts {
     pub(crate) cma: AtomicU64,
     /// min, low, high, promo.
     pub(crate) watermarks: [AtomicU64; 4],
+    /// What is added to low, high and promo for a while; changed under the zone lock.
+    pub(crate) boost: AtomicU64,
+    /// The most that may be, in 1/10000 of the high watermark.
+    pub(crate) boost_factor: AtomicU32,
+    /// 1 from when a background reclaimer was seen, which will take boosts back.
+    pub(crate) is_reclaimed: AtomicU32,
     /// Frames kept back from requests that could use a higher zone, by that zone's kind.
     pub(crate) protection: [AtomicU64; ZoneKind::COUNT],
 }
@@ -252,6 +259,9 @@ impl Zone {
         }
         let free = self.free_pages_racy().0.saturating_sub(unusable);
         let mut limit = self.watermark(mark).0;
+        if mark != WatermarkLevel::Min {
+            limit += self.boost().0;
+        }
         if reserves.min {
             limit -= limit / 2;
             if reserves.non_block {

@@ -29,14 +29,17 @@ impl<P: Platform> Vm<'_, P> {
     /// One step of a node's background reclaimer: whoever has a thread for it calls this again and again, and waits a while
     /// after [`Idle`](ReclaimStep::Idle) and [`Stuck`](ReclaimStep::Stuck).
     ///
-    /// It begins when requests find no zone of the node above its low watermark, and ends when they find one above the
-    /// high one. After the kernel's `balance_pgdat`. Looks at 1024 pages of inactive lists at the most, and as many active.
+    /// It begins when requests find no zone of the node above its low watermark, or when watermarks were boosted because
+    /// pageblocks came to hold frames of several types. It ends when requests find a zone above the high watermark, the
+    /// boost included; then the boost is taken back, and the background compactor makes whole pageblocks of what is free. After the kernel's `balance_pgdat`. Looks at 1024 pages of inactive lists at the most, and as many active.
     pub fn reclaim_step(&self, node: NodeId) -> ReclaimStep {
         let word = |word| self.shard(ShardKey { node, shard: 0 }).background(word);
         let (priority, fruitless) = (word(BackgroundWord::Priority), word(BackgroundWord::Fruitless));
         let found = priority.load(Ordering::Relaxed);
-        let level = if found == ASLEEP { WatermarkLevel::Low } else { WatermarkLevel::High };
+        self.yard().announce_reclaimer(node);
+        let level = if found == ASLEEP && !self.is_boosted(node) { WatermarkLevel::Low } else { WatermarkLevel::High };
         let Some(highest_zone) = self.short_of_pages(node, level) else {
+            self.yard().take_boosts_back(node);
             priority.store(ASLEEP, Ordering::Relaxed);
             return ReclaimStep::Idle;
         };
@@ -55,10 +58,16 @@ impl<P: Platform> Vm<'_, P> {
         if done.freed.0 > 0 {
             fruitless.store(0, Ordering::Relaxed);
         } else if self.is_fruitless(node, at, fruitless, done.looked_at) {
+            self.yard().take_boosts_back(node);
             priority.store(ASLEEP, Ordering::Relaxed);
             return ReclaimStep::Stuck;
         }
         ReclaimStep::Progress(done.freed)
+    }
+
+    /// Whether watermarks of the node are lifted, because pageblocks came to hold frames of several types.
+    fn is_boosted(&self, node: NodeId) -> bool {
+        self.yard().zones().any(|zone| zone.id.node() == node && zone.watermarks.boost.0 > 0)
     }
 
     /// Whether all pages of files have been looked at for nothing since the last was freed.

@@ -44,6 +44,7 @@ impl Tables {
         size_zones(geometry, watermarks, sizings)?;
         for (record, zone) in sizings.iter().zip(self.zones) {
             store(record, zone);
+            zone.facts.boost_factor.store(watermarks.watermark_boost_factor, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -87,6 +88,8 @@ fn store(record: &ZoneSizing, zone: &Zone) {
     for (slot, mark) in zone.facts.watermarks.iter().zip([marks.min, marks.low, marks.high, marks.promo]) {
         slot.store(mark.0, Ordering::Relaxed);
     }
+    // Whoever raises or lowers the boost just now may win; it is taken back all the same.
+    zone.facts.boost.store(marks.boost.0, Ordering::Relaxed);
     for (slot, protection) in zone.facts.protection.iter().zip(record.protection) {
         slot.store(protection.0, Ordering::Relaxed);
     }

@@ -32,6 +32,8 @@ struct Request {
 
 impl Request {
     fn of_zone(self, fallback: Fallback) -> BlockRequest {
+        let whole_alone = fallback == Fallback::Allowed && self.gfp.contains(Gfp::NOFRAGMENT);
+        let fallback = if whole_alone { Fallback::WholePageblocks } else { fallback };
         BlockRequest { order: self.order, migrate_type: self.migrate_type, cma: self.cma(), fallback }
     }
 

@@ -239,6 +239,32 @@ impl<P: Platform> Yard<P> {
         DirectCompaction { result: best, zone: None }
     }
 
+    /// Says that a background reclaimer looks after a node: from now on, watermarks of its zones rise for a while when
+    /// pageblocks come to hold frames of several types
+    /// ([`watermark_boost_factor`](crate::WatermarkOptions::watermark_boost_factor)), until it calls
+    /// [`take_boosts_back`](Self::take_boosts_back). A node that does not exist has no zones.
+    pub fn announce_reclaimer(&self, node: NodeId) {
+        self.zones_of(node).for_each(|zone| self.tables.zones[zone.index()].is_reclaimed_from_now_on());
+    }
+
+    /// Lowers the watermarks of a node's zones to where they belong, and has the background compactor make whole
+    /// pageblocks of what is free in those that were boosted; by how much they were lowered, together.
+    ///
+    /// For a background reclaimer that has freed as much, or cannot. After the end of the kernel's `balance_pgdat`. Takes
+    /// the lock of each boosted zone.
+    pub fn take_boosts_back(&self, node: NodeId) -> PageCount {
+        let mut lowered = PageCount(0);
+        for zone in self.zones_of(node) {
+            let boost = self.tables.zones[zone.index()].boost();
+            if boost.0 > 0 {
+                self.zone_view(zone).lock().take_boost_back(boost);
+                self.wake_compaction(core::iter::once(zone), self.geometry.pageblock_order(), ZoneKind::Movable);
+                lowered += boost;
+            }
+        }
+        lowered
+    }
+
     /// Tells the background compactor that somebody missed a block (`wakeup_kcompactd`).
     pub(super) fn wake_compaction(&self, zones: impl Iterator<Item = ZoneId>, order: Order, highest: ZoneKind) {
         if order.0 > 0 {

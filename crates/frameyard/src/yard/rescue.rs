@@ -8,15 +8,16 @@ use crate::gfp::Gfp;
 use crate::owner::{Owners, ReclaimRequest};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
+use crate::units::{MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
 use crate::zone::{COSTLY_ORDER, CompactEvent};
 
 /// How many frames reclaim is asked for at least (`SWAP_CLUSTER_MAX`).
 const CLUSTER: u64 = 32;
 /// How often memory is reclaimed for one request, as long as that frees any (`MAX_RECLAIM_RETRIES`).
 const ROUNDS: u32 = 16;
-/// The same for a large order (`should_compact_retry`).
-const COSTLY_ROUNDS: u32 = 4;
+/// The same for a large order (`should_compact_retry`, which makes do with 4). While others take what is freed, more
+/// rounds cost less than requests that fail after the work of some.
+const COSTLY_ROUNDS: u32 = 10;
 
 /// A request that found no block.
 #[derive(Clone, Copy)]
@@ -42,7 +43,7 @@ impl<P: Platform> Yard<P> {
     /// [`AllocError`]; nothing is allocated then.
     #[inline]
     pub fn alloc_with(&self, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Pfn, AllocError> {
-        match self.alloc(order, at_first(gfp)) {
+        match self.alloc(order, unmixed(gfp)) {
             Err(AllocError::OutOfMemory { node, .. }) => self.rescue(Missed { node, order, gfp, owners }),
             found => found,
         }
@@ -54,7 +55,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`AllocError`]; nothing is allocated then.
     pub fn alloc_on_with(&self, node: NodeId, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Pfn, AllocError> {
-        match self.alloc_on(node, order, at_first(gfp)) {
+        match self.alloc_on(node, order, unmixed(gfp)) {
             Err(AllocError::OutOfMemory { .. }) => self.rescue(Missed { node, order, gfp, owners }),
             found => found,
         }
@@ -82,6 +83,9 @@ impl<P: Platform> Yard<P> {
             (false, true) => (CompactEffort::Sync, COSTLY_ROUNDS),
             (false, false) => (CompactEffort::Sync, ROUNDS),
         };
+        if let Some(found) = self.mix_types(missed) {
+            return Some(found);
+        }
         if order.0 > 0 {
             let (found, result) = self.compact_directly(missed, CompactEffort::Async);
             let hopeless = matches!(result, CompactResult::Skipped | CompactResult::Deferred);
@@ -91,7 +95,7 @@ impl<P: Platform> Yard<P> {
         }
         for _ in 0..if owners.reclaimer().is_some() { rounds } else { 0 } {
             let freed = self.reclaim_for(missed);
-            let found = self.attempt(missed, at_first(gfp));
+            let found = self.attempt(missed, unmixed(gfp));
             if found.is_some() {
                 return found;
             }
@@ -104,7 +108,19 @@ impl<P: Platform> Yard<P> {
                 break;
             }
         }
-        self.last_resort(missed)
+        self.attempt(missed, at_first(gfp)).or_else(|| self.last_resort(missed))
+    }
+
+    /// Lets a request that reclaim cannot help without mixing types in a pageblock mix them: what is reclaimed and moved is
+    /// movable, and so are the pageblocks that gain from it. The background compactor hears that a whole one is wanted.
+    fn mix_types(&self, missed: Missed<'_>) -> Option<Result<Pfn, AllocError>> {
+        let Missed { node, order, gfp, .. } = missed;
+        let pageblock = self.geometry.pageblock_order();
+        if order >= pageblock || gfp.migrate_type() == Some(MigrateType::Movable) {
+            return None;
+        }
+        self.wake_compaction(self.zones_for(node, gfp), pageblock, gfp.highest_zone());
+        self.attempt(missed, at_first(gfp))
     }
 }
 
@@ -129,7 +145,7 @@ impl<P: Platform> Yard<P> {
         if matches!(result, CompactResult::Skipped | CompactResult::Deferred) {
             return (None, result);
         }
-        let found = self.attempt(missed, at_first(gfp));
+        let found = self.attempt(missed, unmixed(gfp));
         let count = |event| {
             if let Some(first) = zones().next() {
                 self.tables.zones[first.index()].compaction.count(event, 1);
@@ -188,4 +204,10 @@ impl<P: Platform> Yard<P> {
 #[inline(always)]
 const fn at_first(gfp: Gfp) -> Gfp {
     gfp.union(Gfp::NOWARN).union(Gfp::NORETRY)
+}
+
+/// The flags of an attempt after which there is something else to try than mixing types in a pageblock.
+#[inline(always)]
+const fn unmixed(gfp: Gfp) -> Gfp {
+    if gfp.contains(Gfp::DIRECT_RECLAIM) { at_first(gfp).union(Gfp::NOFRAGMENT) } else { at_first(gfp) }
 }

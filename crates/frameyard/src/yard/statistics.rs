@@ -132,7 +132,7 @@ impl<P: Platform> Yard<P> {
                 low: zone.watermark(WatermarkLevel::Low),
                 high: zone.watermark(WatermarkLevel::High),
                 promo: zone.watermark(WatermarkLevel::Promo),
-                boost: PageCount(0),
+                boost: zone.boost(),
             },
             protection: ZoneKind::ALL.map(|kind| zone.protection(kind)),
             allocations: read(&events.direct_allocations),

@@ -19,6 +19,8 @@ pub(crate) enum Fallback {
     Allowed,
     /// Only when no memory of the zone is waiting to be initialised: that would serve it better.
     AfterGrowth,
+    /// Only whole pageblocks, so that none comes to hold frames of two types (`ALLOC_NOFRAGMENT`).
+    WholePageblocks,
 }
 
 /// What is wanted of a zone.
@@ -74,6 +76,12 @@ impl<P: Platform> LockedZone<'_, P> {
         }
         if fallback == Fallback::AfterGrowth && self.should_grow_first(order) {
             return None;
+        }
+        if fallback == Fallback::WholePageblocks {
+            let (found, _) = self.largest_of_other_types(order, migrate_type)?;
+            if found < self.geometry.pageblock_order() {
+                return None;
+            }
         }
         self.take_from_other_types(order, migrate_type)
     }
@@ -142,6 +150,7 @@ impl<P: Platform> LockedZone<'_, P> {
             self.put_back_upper_halves(pfn, (found, order), migrate_type, tag.residence());
             return pfn;
         }
+        self.boost_watermarks();
         if may_convert(found, migrate_type, self.geometry.pageblock_order())
             && self.worth_converting(pfn, old_type, migrate_type)
         {

@@ -123,6 +123,9 @@ pub struct WatermarkOptions {
     pub lowmem_reserve_ratio: [u32; ZoneKind::COUNT],
     /// How the Movable zone gets its minimum.
     pub movable_minimum: MovableMinimum,
+    /// How far the watermarks of a zone may rise for a while when its pageblocks come to hold frames of several types,
+    /// in 1/10000 of the high one; 0: not at all. They rise only where a background reclaimer is at work.
+    pub watermark_boost_factor: u32,
 }
 
 impl Default for WatermarkOptions {
@@ -133,6 +136,7 @@ impl Default for WatermarkOptions {
             watermark_scale_factor: 10,
             lowmem_reserve_ratio: [256, 256, 32, 0, 0],
             movable_minimum: MovableMinimum::default(),
+            watermark_boost_factor: 15_000,
         }
     }
 }

@@ -260,7 +260,7 @@ impl Zone {
         let free = self.free_pages_racy().0.saturating_sub(unusable);
         let mut limit = self.watermark(mark).0;
         if mark != WatermarkLevel::Min {
-            limit += self.boost().0;
+            limit = limit.saturating_add(self.boost().0);
         }
         if reserves.min {
             limit -= limit / 2;

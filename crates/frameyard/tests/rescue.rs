@@ -162,7 +162,7 @@ fn out_of_memory_is_an_error_however_much_reclaim_promises() {
     for (order, gfp, rounds) in [
         (Order::ZERO, MOVABLE, 16),
         (order(2), MOVABLE, 16),
-        (HUGE, MOVABLE, 4),
+        (HUGE, MOVABLE, 10),
         (Order::ZERO, MOVABLE | Gfp::NORETRY, 1),
         (HUGE, MOVABLE | Gfp::NORETRY, 0),
     ] {

@@ -227,6 +227,28 @@ fn the_background_reclaimer_begins_below_low_and_ends_above_high() {
 }
 
 #[test]
+fn the_background_reclaimer_takes_boosts_back() {
+    let yard = four_cpus();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let zone = || yard.zones().next().expect("a zone");
+    let file = vm.create_file(KEY, ByteSize(yard.managed_pages().0 * PAGE as u64)).unwrap();
+    (0..yard.managed_pages().0).for_each(|page| read_page(&file, page));
+    while vm.reclaim_step(NODE) != ReclaimStep::Idle {}
+    let mut frames = Vec::new();
+    while zone().watermarks.boost.0 == 0 {
+        frames.push(yard.alloc_with(Order::ZERO, Gfp::KERNEL, &vm.owners()).expect("a frame before types must mix"));
+    }
+    let ReclaimStep::Progress(_) = vm.reclaim_step(NODE) else { panic!("it wakes for the boost") };
+    while vm.reclaim_step(NODE) != ReclaimStep::Idle {}
+    assert_eq!(zone().watermarks.boost, PageCount(0));
+    assert!(zone().free > zone().watermarks.high);
+    assert!(vm.compact_step(NODE).is_some(), "it wakes the compactor");
+    frames.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+    drop(file);
+    end(vm);
+}
+
+#[test]
 fn the_background_reclaimer_says_when_it_is_stuck() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();

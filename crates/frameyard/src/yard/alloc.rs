@@ -52,6 +52,15 @@ impl Request {
         Reserves { cma: self.migrate_type == MigrateType::Movable, ..Reserves::default() }
     }
 
+    /// The request as long as memory is not short: movable frames may fill pageblocks of other types then. Nobody would
+    /// reclaim to keep those free for their own.
+    fn above_low(self) -> Self {
+        match self.migrate_type {
+            MigrateType::Movable => Self { gfp: self.gfp.without(Gfp::NOFRAGMENT), ..self },
+            _ => self,
+        }
+    }
+
     /// How long it waits for memory that somebody else is initialising.
     fn wait_rounds(self) -> u32 {
         if self.gfp.contains(Gfp::DIRECT_RECLAIM) { WAIT_ROUNDS } else { SHORT_WAIT_ROUNDS }
@@ -168,7 +177,7 @@ impl<P: Platform> Yard<P> {
     /// Looks at the zones above their low watermark, then down to the minimum, then collects what per-CPU lists
     /// and high-atomic reserves hold and looks again.
     fn search(&self, request: Request) -> Option<Pfn> {
-        self.search_zones(request, WatermarkLevel::Low, request.no_reserves())
+        self.search_zones(request.above_low(), WatermarkLevel::Low, request.no_reserves())
             .or_else(|| self.search_zones(request, WatermarkLevel::Min, request.reserves()))
             .or_else(|| {
                 if !request.may_wait() {

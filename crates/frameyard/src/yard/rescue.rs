@@ -32,6 +32,8 @@ impl<P: Platform> Yard<P> {
     /// Allocates a block as [`alloc`](Self::alloc) does; where there is none and the request may wait
     /// ([`Gfp::DIRECT_RECLAIM`]), memory is compacted and reclaimed.
     ///
+    /// Pageblocks of other types are left alone at first ([`Gfp::NOFRAGMENT`]); a request that may not be moved shares one
+    /// before anything is reclaimed for it, a movable one when reclaim was in vain (the kernel's `defrag_mode`).
     /// For more than one frame, memory is compacted without waiting for anybody first. Then, a bounded number of times and
     /// as long as it frees any, memory is reclaimed, and compacted again. At last whole zones are compacted, and per-CPU
     /// lists drained. [`Gfp::NORETRY`] makes do with one round of reclaim. After the kernel's `__alloc_pages_slowpath`.

@@ -21,7 +21,7 @@ fn boosted(boost: PageCount, high: PageCount, factor: u32, pageblock: PageCount)
     let most = u128::from(high.0) * u128::from(factor) / 10_000;
     match u64::try_from(most).unwrap_or(u64::MAX) {
         0 => boost,
-        most => PageCount((boost.0 + pageblock.0).min(most.max(pageblock.0))),
+        most => PageCount(boost.0.saturating_add(pageblock.0).min(most.max(pageblock.0))),
     }
 }
 

@@ -85,7 +85,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let visit = SpaceRef::new(*self, object_of(word)).visit().ok_or(MigrateProblem::Gone)?;
         let _reading = self.read_map(&visit, mode).ok_or(MigrateProblem::Busy)?;
         let moving = visit.begin_move(page, level)?;
-        self.finish_move(moving, to, from.order, mode)
+        self.finish_move(&moving, to, from.order, mode)
     }
 
     fn read_map(&self, space: &Visit<'y, P>, mode: MigrateMode) -> Option<Reading<'y>> {
@@ -102,12 +102,12 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     fn finish_move(
         &self,
-        moving: Moving<'_, 'y, P>,
+        moving: &Moving<'_, 'y, P>,
         to: Pfn,
         order: Order,
         mode: MigrateMode,
     ) -> Result<(), MigrateProblem> {
-        if let Err(problem) = self.freeze(&moving, mode) {
+        if let Err(problem) = self.freeze(moving, mode) {
             moving.end(moving.from.pfn());
             return Err(problem);
         }

@@ -136,7 +136,9 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// The CPU that runs the caller, folded into the yard's.
     #[inline(always)]
     pub(crate) fn cpu(&self) -> CpuId {
-        CpuId(self.yard.platform().current_cpu().0 % self.yard.cpus())
+        let (cpu, cpus) = (self.yard.platform().current_cpu(), self.yard.cpus());
+        // Nearly always known: a division would cost more than the count that it is asked for.
+        if cpu.0 < cpus { cpu } else { CpuId(cpu.0 % cpus) }
     }
 
     /// Fails where this step is to fail on purpose.

@@ -5,7 +5,7 @@ mod fixture;
 use std::num::NonZeroUsize;
 
 use fixture::{FailAt, HUGE, PAGE, TestMachine, TestSpace, TestVm, Then, anonymous, at, bytes, in_yard, range};
-use fixture::{expect, failed_on_purpose, pattern};
+use fixture::{expect, failed_on_purpose, fill, pattern};
 use frameyard::{ByteSize, Gfp, Order, PhysAddr};
 use frameyard_vm::{
     AddressSpace, ExitOutcome, FaultError, HugeAdvice, MapError, MapRequest, MemoryAccess, PageLevel, VirtRange,
@@ -127,6 +127,7 @@ fn where_no_object_can_be_had_maps_and_cuts_change_nothing() {
         for slot in 0..32 {
             space.map(anonymous(range(slot * 8 * PAGE, 3 * PAGE))).unwrap();
         }
+        fill(&space, range(0, 2 * PAGE), 4);
         let mut held = Vec::new();
         while let Ok(pfn) = vm.yard().alloc(Order::ZERO, Gfp::KERNEL) {
             held.push(pfn);
@@ -135,9 +136,10 @@ fn where_no_object_can_be_had_maps_and_cuts_change_nothing() {
         let out = |problem: MapError| matches!(problem, MapError::Vm(VmError::OutOfMemory(_)));
         assert!(out(space.map(MapRequest::anonymous(bytes(PAGE))).unwrap_err()));
         assert!(out(space.unmap(range(PAGE, PAGE)).unwrap_err()), "an area in two needs a further object");
+        expect(&space, range(0, 2 * PAGE), 4);
         assert_eq!(space.statistics(), before);
         assert!(matches!(vm.create_space(), Err(VmError::OutOfMemory(_))));
-        assert!(matches!(space.touch(at(0), MemoryAccess::Write), Err(FaultError::Vm(VmError::OutOfMemory(_)))));
+        assert!(matches!(space.touch(at(2 * PAGE), MemoryAccess::Write), Err(FaultError::Vm(VmError::OutOfMemory(_)))));
         space.unmap(range(2 * PAGE, PAGE)).expect("an area that shrinks needs none");
         space.map(anonymous(range(2 * PAGE, PAGE))).expect("nor one that grows");
         assert_eq!(space.statistics(), before);

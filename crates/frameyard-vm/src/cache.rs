@@ -77,7 +77,7 @@ impl FileId {
     const SERIALS: u64 = 1 << (u64::BITS - Self::OBJECT_BITS);
 
     fn new(object: ObjectId, serial: u64) -> Self {
-        Self(object.bits() | serial % Self::SERIALS << Self::OBJECT_BITS)
+        Self(object.bits() | ((serial % Self::SERIALS) << Self::OBJECT_BITS))
     }
 
     const fn object(self) -> ObjectId {

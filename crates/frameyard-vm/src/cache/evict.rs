@@ -44,7 +44,8 @@ impl<'y, P: Platform> FileRef<'y, P> {
 impl<P: Platform> File<'_, P> {
     /// Drops all pages that are clean and in nobody's use just now: how many.
     ///
-    /// After the kernel's `invalidate_mapping_pages`; what cannot be dropped is next to be reclaimed. Empties the CPUs' batches of used pages first.
+    /// After the kernel's `invalidate_mapping_pages`; what cannot be dropped is next to be reclaimed. Empties the CPUs'
+    /// batches of used pages first.
     pub fn drop_clean(&self) -> PageCount {
         let vm = self.file.vm();
         vm.lru_drain_all();

@@ -62,6 +62,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         }
         // Frozen: the flags stay as they are.
         let owner = page.owner() & !(Flags::LOCKED | Flags::ISOLATED | Flags::LRU);
+        // The tree's reference, and the isolator's, who puts the page on a list.
         let adopted = vm.may_fail(Step::Thaw).map_err(failed).and_then(|()| {
             let adoption = Adoption { counts: UNUSED, owner, index };
             vm.yard().adopt(to, Order::ZERO, adoption).map_err(|_| MigrateProblem::Failed)

@@ -22,7 +22,8 @@ pub(super) struct PageHeld<'y, P: Platform> {
 impl<'y, P: Platform> PageHeld<'y, P> {
     /// Takes the lock if it is free.
     pub(super) fn try_lock(page: CountedPage<'y, P>) -> Option<Self> {
-        try_take(page).then_some(Self { page })
+        // Made only where the lock was taken: dropping it would give another's back.
+        if try_take(page) { Some(Self { page }) } else { None }
     }
 
     /// Takes the lock, waiting for it so long; no other lock is held.

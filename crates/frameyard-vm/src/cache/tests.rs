@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use frameyard::{Block, ByteSize, Gfp, MigrateMode, MigrateProblem, Order, PageCount, Pfn};
 use proptest::prelude::*;
 
+use super::page_lock::PageHeld;
 use super::tree::{Inserted, Spare, Which, height_for};
 use super::*;
 use crate::page::Flags;
@@ -47,7 +48,7 @@ fn frame(index: u64) -> Pfn {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn a_tree_finds_what_a_map_finds(changes in prop::collection::vec(any_change(), 1..120), probes in prop::collection::vec(any_index(), 8)) {
@@ -169,6 +170,20 @@ fn only_clean_pages_that_nobody_uses_are_dropped() {
 }
 
 #[test]
+fn who_does_not_get_a_pages_lock_does_not_give_it_back() {
+    with_vm(|vm| {
+        let file = vm.create_file(3, ByteSize(PAGE)).unwrap();
+        file.read(0, &mut [0; 1]).unwrap();
+        let page = page_of(&file, 0);
+        let held = PageHeld::try_lock(page).unwrap();
+        assert!(PageHeld::try_lock(page).is_none());
+        assert!(PageHeld::try_lock(page).is_none(), "it still is the first one's");
+        drop(held);
+        assert!(PageHeld::try_lock(page).is_some());
+    });
+}
+
+#[test]
 fn an_isolated_page_survives_its_file_until_it_is_put_back() {
     with_vm(|vm| {
         let file = vm.create_file(3, ByteSize(PAGE)).unwrap();
@@ -207,6 +222,7 @@ fn a_page_that_somebody_waits_for_or_uses_is_not_moved() {
         assert_eq!(vm.migrate_cache(from, to, MigrateMode::Async), Ok(()));
         assert_eq!(page_of(&file, 0).pfn(), to);
         vm.yard().free(from.pfn, Order::ZERO).unwrap();
+        // The isolator's reference is one to the new page.
         restore(vm, vm.page(to));
         vm.validate().unwrap();
         let mut bytes = [0; 4];

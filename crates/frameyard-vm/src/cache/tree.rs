@@ -119,6 +119,22 @@ fn clear_bit(word: &AtomicU64, slot: usize) {
     store(word, load(word) & !(1 << slot));
 }
 
+/// The nodes on the way to a page, and their names, by level.
+struct Way<'y> {
+    index: u64,
+    nodes: [Option<(ObjectId, Words<'y>)>; MAX_HEIGHT],
+}
+
+impl<'y> Way<'y> {
+    fn slot(&self, level: u32) -> usize {
+        slot_at(self.index, level)
+    }
+
+    fn upwards(&self) -> impl Iterator<Item = (u32, ObjectId, Words<'y>)> {
+        (0..).zip(self.nodes.iter().flatten()).map(|(level, (id, node))| (level, *id, *node))
+    }
+}
+
 /// A file's tree, and its lock, which is given back when dropped.
 pub(super) struct Tree<'y, P: Platform> {
     file: FileRef<'y, P>,
@@ -305,32 +321,33 @@ impl<'y, P: Platform> Tree<'y, P> {
         }
     }
 
-    /// The nodes on the way to a page, and their names, from the top; how many they are.
-    fn way(&self, index: u64) -> Option<([Option<(ObjectId, Words<'y>)>; MAX_HEIGHT], usize)> {
+    /// The way to a page, if there are nodes all the way.
+    fn way(&self, index: u64) -> Option<Way<'y>> {
         let height = self.height();
         if height_for(index) > height {
             return None;
         }
-        let mut way = [None; MAX_HEIGHT];
+        let mut way = Way { index, nodes: [None; MAX_HEIGHT] };
         let mut id = self.root();
-        for (place, level) in (0..height as u32).rev().enumerate() {
+        for level in (0..height as u32).rev() {
             let node = self.node(id);
-            way[place] = Some((id, node));
+            way.nodes[level as usize] = Some((id, node));
             id = ObjectId::from_bits(load(node.at(slot_at(index, level))));
             if level > 0 {
                 id.some()?;
             }
         }
-        Some((way, height as usize))
+        Some(way)
     }
 
     /// Takes a page out of the tree: its frame. Nodes that become empty are deleted.
     pub(super) fn remove(&mut self, index: u64) -> Option<Pfn> {
         self.untag_dirty(index);
-        let (way, height) = self.way(index)?;
+        let way = self.way(index)?;
+        let height = self.height();
         let mut removed = None;
-        for (level, (id, node)) in way[..height].iter().rev().flatten().enumerate() {
-            let slot = slot_at(index, level as u32);
+        for (level, id, node) in way.upwards() {
+            let slot = way.slot(level);
             if level == 0 {
                 removed = Some(self.frame(load(node.at(slot)))?);
             }
@@ -339,8 +356,8 @@ impl<'y, P: Platform> Tree<'y, P> {
             if load(node.at(PRESENT)) != 0 {
                 break;
             }
-            self.file.vm().delete_object(ObjectKind::CacheNode, *id);
-            if level + 1 == height {
+            self.file.vm().delete_object(ObjectKind::CacheNode, id);
+            if u64::from(level) + 1 == height {
                 self.set_root(ObjectId::NONE, 0);
             }
         }
@@ -365,9 +382,9 @@ impl<'y, P: Platform> Tree<'y, P> {
 
     /// Notes that a page in the tree is dirty.
     pub(super) fn tag_dirty(&mut self, index: u64) {
-        let Some((way, height)) = self.way(index) else { return };
-        for (level, (_, node)) in way[..height].iter().rev().flatten().enumerate() {
-            let slot = slot_at(index, level as u32);
+        let Some(way) = self.way(index) else { return };
+        for (level, _, node) in way.upwards() {
+            let slot = way.slot(level);
             if load(node.at(DIRTY)) >> slot & 1 == 1 {
                 // All above say so too; at level 0 the page itself was.
                 return;
@@ -382,9 +399,9 @@ impl<'y, P: Platform> Tree<'y, P> {
 
     /// Notes that a page in the tree is clean, which it may be already.
     pub(super) fn untag_dirty(&mut self, index: u64) {
-        let Some((way, height)) = self.way(index) else { return };
-        for (level, (_, node)) in way[..height].iter().rev().flatten().enumerate() {
-            let slot = slot_at(index, level as u32);
+        let Some(way) = self.way(index) else { return };
+        for (level, _, node) in way.upwards() {
+            let slot = way.slot(level);
             if level == 0 {
                 if load(node.at(DIRTY)) >> slot & 1 == 0 {
                     return;

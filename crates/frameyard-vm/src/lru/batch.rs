@@ -26,8 +26,7 @@ impl BatchKind {
     pub(super) const ALL: [Self; 3] = [Self::Add, Self::Activate, Self::Deactivate];
 }
 
-/// The most pages that are worked on under one lock.
-pub(super) const MOST: usize = 32;
+const MOST: usize = Gathered::MOST;
 
 const _: () = assert!(VmConfig::MAX_BATCH as usize + 1 == MOST, "a batch and a page more fit");
 
@@ -45,6 +44,9 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
+    /// The most frames there can be, and the most pages that are worked on under one lock.
+    pub(crate) const MOST: usize = 32;
+
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Self { frames: [Pfn(0); MOST], len: 0 }
@@ -54,7 +56,7 @@ impl Gathered {
     ///
     /// # Panics
     ///
-    /// Where there are [`MOST`] already.
+    /// Where there are [`MOST`](Self::MOST) already.
     #[inline(always)]
     pub(crate) fn push(&mut self, pfn: Pfn) {
         self.frames[self.len] = pfn;

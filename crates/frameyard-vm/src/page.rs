@@ -16,7 +16,7 @@ use crate::objects::ObjectId;
 /// What a frame is to this crate: its kind of owner.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
-pub enum PageKind {
+pub(crate) enum PageKind {
     /// A page of an address space. Object: its space; index: its address.
     Anonymous = 1,
     /// A page of a file. Object: its file; index: its number in it.
@@ -34,7 +34,7 @@ pub enum PageKind {
 impl PageKind {
     /// The kind as the core knows it.
     #[must_use]
-    pub const fn owner(self) -> OwnerKind {
+    pub(crate) const fn owner(self) -> OwnerKind {
         OwnerKind(self as u8)
     }
 

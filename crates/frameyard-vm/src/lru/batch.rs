@@ -1,7 +1,7 @@
 //! Batches: what a CPU collects before it takes the lock of a shard.
 
 use frameyard::sync::Ordering;
-use frameyard::{CountedPage, Counts, CpuId, LockId, NodeId, Order, PageCount, Pfn, Platform};
+use frameyard::{CountedPage, Counts, CpuId, LockId, Order, PageCount, Pfn, Platform};
 
 use super::shard::{End, LockedShard, ShardKey};
 use crate::counters::VmCounter;
@@ -141,18 +141,17 @@ impl<'y, P: Platform> Vm<'y, P> {
         const ONLY: Counts = Counts { references: 1, mappings: 0 };
         let shard = self.shard_of_cpu(cpu);
         let mut listed = Gathered::new();
-        frames.iter().for_each(|pfn| self.listed_page(*pfn).prefetch());
-        for pfn in frames.iter().copied() {
+        // The caller has just written to these pages, so nothing is fetched ahead.
+        let key = |pfn| {
             let page = self.listed_page(pfn);
             if page.counts() == ONLY && page.freeze(ONLY) {
                 unused.push(pfn);
-            } else {
-                listed.push(pfn);
+                return None;
             }
-        }
-        let node = |pfn: Pfn| Some(self.listed_page(pfn).tag().zone().node());
-        let key = |pfn| node(pfn).map(|node: NodeId| ShardKey { node, shard });
-        self.by_shard(listed.frames(), key, |lists, page| lists.link(page));
+            listed.push(pfn);
+            Some(ShardKey { node: page.tag().zone().node(), shard })
+        };
+        self.by_shard(frames, key, |lists, page| lists.link(page));
         self.put_all(listed.frames(), unused);
     }
 
@@ -200,7 +199,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(super) fn by_shard(
         &self,
         frames: &[Pfn],
-        key_of: impl Fn(Pfn) -> Option<ShardKey>,
+        mut key_of: impl FnMut(Pfn) -> Option<ShardKey>,
         mut work: impl FnMut(&mut LockedShard<'y, P>, CountedPage<'y, P>),
     ) {
         let mut keys = [None; MOST];

@@ -27,6 +27,7 @@ use frameyard::{Adoption, CountedPage, Counts, FrameLink, Gfp, LockId, Order, Pf
 use crate::error::VmError;
 use crate::inject::Step;
 use crate::lock::Held;
+use crate::lru::Gathered;
 use crate::page::{PageKind, owner_word};
 use crate::space::{SpaceRef, SpaceWord};
 use crate::words::Words;
@@ -204,16 +205,22 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Frees tables that nothing leads to any more.
     pub(crate) fn free_table_frames(&self, tables: &[Pfn]) {
-        if tables.is_empty() {
-            return;
+        for some in tables.chunks(Gathered::MOST) {
+            let mut unused = Gathered::new();
+            for pfn in some.iter().copied() {
+                match self.vm().page(pfn).put() {
+                    Ok(0) => unused.push(pfn),
+                    // Somebody has found the frame by number and looks what it is; he frees it.
+                    Ok(_) => {}
+                    Err(underflow) => debug_assert!(false, "a table has a user: {underflow}"),
+                }
+            }
+            let freed = self.vm().yard().free_counted_bulk(unused.frames());
+            debug_assert!(freed.is_ok(), "{freed:?}");
         }
-        for pfn in tables {
-            let put = self.vm().page(*pfn).put();
-            debug_assert!(put == Ok(0), "a table has one user: {put:?}");
+        if !tables.is_empty() {
+            self.subtract(SpaceWord::PAGE_TABLES, tables.len() as u64);
         }
-        let freed = self.vm().yard().free_counted_bulk(tables);
-        debug_assert!(freed.is_ok(), "{freed:?}");
-        self.subtract(SpaceWord::PAGE_TABLES, tables.len() as u64);
     }
 
     /// Goes down to the entry for an address. The caller has the map lock, for reading at least.

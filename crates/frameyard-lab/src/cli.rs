@@ -30,7 +30,8 @@ pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
 pub use values::{AccessKind, Amount, HugePageMinimum, KernelFormat, ParseAmountError, Policy};
 pub use values::{ProcFile, TaskMode, Workload};
 pub use workload_args::{
-    ComparisonArgs, DurationArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs, ParallelFreeArgs, PurgeArgs, WorkerArgs,
+    ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs, ParallelFreeArgs,
+    PurgeArgs, WorkerArgs,
 };
 pub use yard_args::{BootArgs, LayoutArgs, ShowArgs, YardArgs};
 

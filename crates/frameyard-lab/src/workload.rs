@@ -8,6 +8,7 @@ pub(crate) mod churn;
 pub(crate) mod counts;
 pub(crate) mod crew;
 mod exchange;
+pub(crate) mod fault_cost;
 pub(crate) mod ground;
 pub(crate) mod highalloc;
 mod host_time;

@@ -7,8 +7,8 @@ use frameyard::Order;
 
 use super::values::{order, positive_number, whole_number};
 use super::{
-    AccessKind, HighallocArgs, InitArgs, MachineArgs, MemmapArgs, Order0ThpArgs, OutputArgs, PageFaultArgs,
-    ParallelFreeArgs, PcpResetArgs, Policy, PurgeArgs, TaskMode, YardArgs,
+    AccessKind, FaultCostArgs, HighallocArgs, InitArgs, MachineArgs, MemmapArgs, Order0ThpArgs, OutputArgs,
+    PageFaultArgs, ParallelFreeArgs, PcpResetArgs, Policy, PurgeArgs, TaskMode, YardArgs,
 };
 
 /// Who runs a workload, how often, and under which policies.
@@ -60,6 +60,8 @@ pub enum BenchWorkload {
     PcpReset(PcpResetArgs),
     /// Maps memory, touches every page, unmaps it, and again
     PageFault(PageFaultArgs),
+    /// Compares a fault and its unmap with the zeroing of the page
+    FaultCost(FaultCostArgs),
     /// Takes spaces down that hold most of memory
     ParallelFree(ParallelFreeArgs),
     /// Asks for huge blocks in memory full of page cache

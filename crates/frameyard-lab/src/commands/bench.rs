@@ -2,6 +2,7 @@
 
 mod alloc;
 mod comparison;
+mod fault_cost;
 mod highalloc;
 mod memmap;
 mod order0_thp;
@@ -20,6 +21,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchWorkload::Memmap(args) => memmap::run(args),
         BenchWorkload::PcpReset(args) => pcp_reset::run(args),
         BenchWorkload::PageFault(args) => page_fault::run(args),
+        BenchWorkload::FaultCost(args) => fault_cost::run(args),
         BenchWorkload::ParallelFree(args) => parallel_free::run(args),
         BenchWorkload::Highalloc(args) => highalloc::run(args),
         BenchWorkload::Order0Thp(args) => order0_thp::run(args),

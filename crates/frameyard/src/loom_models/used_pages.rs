@@ -244,8 +244,7 @@ fn met(model: fn(Flaw, &Arc<Mutex<Seen>>)) -> Seen {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let inside = Arc::clone(&seen);
     explore_within(PREEMPTIONS, move || model(Flaw::None, &inside));
-    let seen = *seen.lock().unwrap();
-    seen
+    *seen.lock().unwrap()
 }
 
 #[track_caller]

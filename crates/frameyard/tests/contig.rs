@@ -162,6 +162,28 @@ fn zones_are_not_mixed() {
 }
 
 #[test]
+fn a_search_goes_on_above_a_pageblock_that_zones_share() {
+    let cpus = [NodeId(0)];
+    let limits = ZoneLimits { dma: frameyard::PhysAddr(290 << 12), ..ZoneLimits::NONE };
+    let config = YardConfig { geometry: geometry(), zone_limits: limits, ..YardConfig::new(&cpus) };
+    let memory = [(PfnRange { start: Pfn(0), end: Pfn(1024) }, NodeId(0))];
+    let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
+    for (count, start) in [(20, 320), (64, 340), (100, 404)] {
+        let found = yard.alloc_contig(PageCount(count), Order(0), Gfp::KERNEL, NodeId(0), &Owners::NONE);
+        assert_eq!(found, Ok(PfnRange::new(Pfn(start), PageCount(count))), "the pageblock at 256 is of both zones");
+    }
+    for (count, start) in [(20, 320), (64, 340), (100, 404)] {
+        yard.free_range(PfnRange::new(Pfn(start), PageCount(count))).unwrap();
+    }
+    let whole = PageCount(1024 - 320);
+    let found = yard.alloc_contig(whole, Order(0), Gfp::KERNEL, NodeId(0), &Owners::NONE);
+    assert_eq!(found, Ok(PfnRange::new(Pfn(320), whole)));
+    yard.free_range(found.unwrap()).unwrap();
+    let more = yard.alloc_contig(PageCount(1024 - 300), Order(0), Gfp::KERNEL, NodeId(0), &Owners::NONE);
+    assert!(matches!(more, Err(ContigError::NotOneZone(_))), "{more:?}");
+}
+
+#[test]
 fn owners_that_refuse_at_random_lose_nothing() {
     let yard = made(&Made::default());
     let movers = Movers::new(&yard);

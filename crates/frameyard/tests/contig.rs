@@ -12,9 +12,9 @@ use busy_yard::{FIRST, Made, PAGES, ZONE, assert_same_shape, at, fill, geometry,
 use fixture::random::Random;
 use fixture::{Fixture, Frames, Moment, run_on};
 use frameyard::{
-    Access, Adoption, Block, BlockedBy, ContigError, Counts, FrameOwner, FrameState, Gfp, InitMode, MapInit,
-    MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId, Order, OwnerKind, Owners, PageCount,
-    Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits,
+    Access, Adoption, Block, BlockedBy, CompactEffort, CompactRequest, ContigError, Counts, FrameOwner, FrameState,
+    Gfp, InitMode, MapInit, MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId, Order,
+    OwnerKind, Owners, PageCount, Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits,
 };
 use movers::{KIND, Movers};
 
@@ -344,11 +344,13 @@ fn a_frame_freed_by_who_missed_the_isolation_is_collected() {
 }
 
 #[test]
-fn allocation_freeing_moving_and_isolation_go_on_at_once() {
+fn allocation_freeing_moving_reporting_and_isolation_go_on_at_once() {
     let yard = made(&Made::default());
     let movers = Movers::new(&yard);
     movers.refuse_isolate.store(50, Ordering::Relaxed);
     movers.refuse_migrate.store(50, Ordering::Relaxed);
+    // What is given back loses its bytes: nobody may have it just then.
+    yard.watch().return_with(|_| Ok(()));
     let owners = Owners::NONE.with(KIND, &movers);
     let done = AtomicBool::new(false);
     let made = thread::scope(|scope| {
@@ -377,6 +379,16 @@ fn allocation_freeing_moving_and_isolation_go_on_at_once() {
                 plain.into_iter().for_each(|(pfn, order)| yard.free(pfn, order).unwrap());
             });
         }
+        scope.spawn(|| {
+            run_on(4);
+            let mut random = Random::new(300);
+            while !done.load(Ordering::Relaxed) {
+                yard.report_free_pages(Order(random.below(9) as u8), PageCount(random.below(500))).unwrap();
+                yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &owners);
+                let wanted = CompactRequest::for_order(Order(6), CompactEffort::ALL[random.below(3) as usize]);
+                yard.compact_zone(ZONE, wanted, &owners);
+            }
+        });
         let takers: Vec<_> = (2..4u32)
             .map(|cpu| {
                 let (yard, owners) = (&yard, &owners);

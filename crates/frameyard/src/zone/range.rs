@@ -53,7 +53,8 @@ impl<P: Platform> LockedZone<'_, P> {
         let mut at = range.start;
         while at < range.end {
             let (head, tag) = self.covering_block(at);
-            if !tag.is(FrameState::BuddyFree) || tag.zone() != self.id || !lists.have(tag.migrate_type(), migrate_type) {
+            if !tag.is(FrameState::BuddyFree) || tag.zone() != self.id || !lists.have(tag.migrate_type(), migrate_type)
+            {
                 return Err(RangeBlocked { head, state: tag.state(), order: tag.order() });
             }
             at = head + tag.order().pages();

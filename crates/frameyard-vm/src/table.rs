@@ -86,6 +86,9 @@ pub(crate) struct Mapped {
     pub(crate) huge: u64,
 }
 
+/// How many tables are freed at once.
+const TABLES_AT_ONCE: usize = 32;
+
 /// Spare words of a table's page.
 const USE: usize = 0;
 const SET_ASIDE: usize = 1;
@@ -203,7 +206,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(self.table(pfn))
     }
 
-    /// Frees tables that nothing leads to any more.
+    /// Frees tables that nothing leads to any more. Whoever took one for another page and got a reference frees it instead.
     pub(crate) fn free_table_frames(&self, tables: &[Pfn]) {
         for some in tables.chunks(Gathered::MOST) {
             let mut unused = Gathered::new();
@@ -228,7 +231,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Cost: a load for each level; two where the table was found lately ([`SpaceWord::LEAVES`]).
     #[inline(always)]
     pub(crate) fn walk(&self, addr: u64) -> Spot<'y> {
-        let leaf = self.leaf_word(addr).load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `walk_from_top`. The table may have been linked since the map lock was taken.
+        let leaf = self.leaf_word(addr).load(Ordering::Acquire);
         if leaf >> 32 == addr >> Level::HUGE.shift()
             && let Some(pfn) = self.vm().yard().linked(FrameLink::from_bits(leaf as u32))
         {
@@ -251,7 +255,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             table = self.table(entry.pfn());
             if level == Level::SMALL {
                 let link = u64::from(self.vm().yard().link(table.pfn).bits());
-                self.leaf_word(addr).store(addr >> Level::HUGE.shift() << 32 | link, Ordering::Relaxed);
+                // Release: whoever finds the table here sees it as who made it has left it, as by the entry above it.
+                self.leaf_word(addr).store(addr >> Level::HUGE.shift() << 32 | link, Ordering::Release);
             }
         }
     }

@@ -12,9 +12,9 @@ use busy_yard::{FIRST, Made, PAGES, ZONE, assert_same_shape, at, fill, geometry,
 use fixture::random::Random;
 use fixture::{Fixture, Frames, Moment, run_on};
 use frameyard::{
-    Access, Adoption, Block, BlockedBy, ContigError, Counts, FrameOwner, FrameState, Gfp, InitMode, MapInit,
-    MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId, Order, OwnerKind, Owners, PageCount,
-    Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits,
+    Access, Adoption, Block, BlockedBy, CompactEffort, CompactRequest, ContigError, Counts, FrameOwner, FrameState,
+    Gfp, InitMode, MapInit, MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId, Order,
+    OwnerKind, Owners, PageCount, Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits,
 };
 use movers::{KIND, Movers};
 
@@ -159,6 +159,28 @@ fn zones_are_not_mixed() {
     let low = PfnRange { start: Pfn(200), end: Pfn(256) };
     assert_eq!(yard.alloc_contig_range(low, Gfp::KERNEL, &Owners::NONE), Ok(low));
     yard.free_range(low).unwrap();
+}
+
+#[test]
+fn a_search_goes_on_above_a_pageblock_that_zones_share() {
+    let cpus = [NodeId(0)];
+    let limits = ZoneLimits { dma: frameyard::PhysAddr(290 << 12), ..ZoneLimits::NONE };
+    let config = YardConfig { geometry: geometry(), zone_limits: limits, ..YardConfig::new(&cpus) };
+    let memory = [(PfnRange { start: Pfn(0), end: Pfn(1024) }, NodeId(0))];
+    let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
+    for (count, start) in [(20, 320), (64, 340), (100, 404)] {
+        let found = yard.alloc_contig(PageCount(count), Order(0), Gfp::KERNEL, NodeId(0), &Owners::NONE);
+        assert_eq!(found, Ok(PfnRange::new(Pfn(start), PageCount(count))), "the pageblock at 256 is of both zones");
+    }
+    for (count, start) in [(20, 320), (64, 340), (100, 404)] {
+        yard.free_range(PfnRange::new(Pfn(start), PageCount(count))).unwrap();
+    }
+    let whole = PageCount(1024 - 320);
+    let found = yard.alloc_contig(whole, Order(0), Gfp::KERNEL, NodeId(0), &Owners::NONE);
+    assert_eq!(found, Ok(PfnRange::new(Pfn(320), whole)));
+    yard.free_range(found.unwrap()).unwrap();
+    let more = yard.alloc_contig(PageCount(1024 - 300), Order(0), Gfp::KERNEL, NodeId(0), &Owners::NONE);
+    assert!(matches!(more, Err(ContigError::NotOneZone(_))), "{more:?}");
 }
 
 #[test]
@@ -322,11 +344,13 @@ fn a_frame_freed_by_who_missed_the_isolation_is_collected() {
 }
 
 #[test]
-fn allocation_freeing_moving_and_isolation_go_on_at_once() {
+fn allocation_freeing_moving_reporting_and_isolation_go_on_at_once() {
     let yard = made(&Made::default());
     let movers = Movers::new(&yard);
     movers.refuse_isolate.store(50, Ordering::Relaxed);
     movers.refuse_migrate.store(50, Ordering::Relaxed);
+    // What is given back loses its bytes: nobody may have it just then.
+    yard.watch().return_with(|_| Ok(()));
     let owners = Owners::NONE.with(KIND, &movers);
     let done = AtomicBool::new(false);
     let made = thread::scope(|scope| {
@@ -355,6 +379,16 @@ fn allocation_freeing_moving_and_isolation_go_on_at_once() {
                 plain.into_iter().for_each(|(pfn, order)| yard.free(pfn, order).unwrap());
             });
         }
+        scope.spawn(|| {
+            run_on(4);
+            let mut random = Random::new(300);
+            while !done.load(Ordering::Relaxed) {
+                yard.report_free_pages(Order(random.below(9) as u8), PageCount(random.below(500))).unwrap();
+                yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &owners);
+                let wanted = CompactRequest::for_order(Order(6), CompactEffort::ALL[random.below(3) as usize]);
+                yard.compact_zone(ZONE, wanted, &owners);
+            }
+        });
         let takers: Vec<_> = (2..4u32)
             .map(|cpu| {
                 let (yard, owners) = (&yard, &owners);

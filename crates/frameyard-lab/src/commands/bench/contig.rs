@@ -1,0 +1,1 @@
+pub(super) fn run(_: &impl Sized) -> Result<(), crate::Failure> { Ok(()) }

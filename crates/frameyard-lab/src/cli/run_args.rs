@@ -7,8 +7,8 @@ use frameyard::Order;
 
 use super::values::{order, positive_number, whole_number};
 use super::{
-    AccessKind, CompactionArgs, ContigArgs, HighallocArgs, InitArgs, MachineArgs, MemmapArgs, Order0ThpArgs, OutputArgs,
-    PageFaultArgs, ParallelFreeArgs, PcpResetArgs, Policy, PurgeArgs, ReportFreeArgs, TaskMode, YardArgs,
+    AccessKind, CompactionArgs, ContigArgs, HighallocArgs, InitArgs, MachineArgs, MemmapArgs, Order0ThpArgs,
+    OutputArgs, PageFaultArgs, ParallelFreeArgs, PcpResetArgs, Policy, PurgeArgs, ReportFreeArgs, TaskMode, YardArgs,
 };
 
 /// Who runs a workload, how often, and under which policies.

@@ -6,7 +6,9 @@
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use frameyard::{CompactOutcome, CompactRequest, MigrateType, Order, PageCount, Yard, ZoneId, ZoneKind, ZoneStatistics};
+use frameyard::{
+    CompactOutcome, CompactRequest, MigrateType, Order, PageCount, Yard, ZoneId, ZoneKind, ZoneStatistics,
+};
 use frameyard_host::{HostPlatform, LockTiming};
 use frameyard_vm::{AddressSpace, HugeAdvice, MapRequest, MemoryAccess, VirtAddr};
 
@@ -18,7 +20,7 @@ use crate::Failure;
 /// The blocks that are counted: of 2 MiB.
 pub(crate) const HUGE: Order = Order(9);
 /// Frames that stay free above the low watermark, where allocations go elsewhere: less than a huge block.
-const LEFT: u64 = 192;
+const LEFT: u64 = 128;
 /// Pages that are faulted by each space between two looks at what is free.
 const BETWEEN_LOOKS: u64 = 16;
 /// What the contents of pages follow from.

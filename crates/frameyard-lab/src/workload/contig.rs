@@ -10,7 +10,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use frameyard::{BlockedBy, ByteSize, ContigError, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneStatistics};
+use frameyard::{
+    BlockedBy, ByteSize, ContigError, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneStatistics,
+};
 use frameyard_host::{HostPlatform, LockTiming};
 use frameyard_vm::{HugeAdvice, MapRequest, PinnedPage, Vm, VmCounter};
 
@@ -136,8 +138,11 @@ pub(crate) fn run(ground: &Ground<'_>, plan: &ContigPlan) -> Result<ContigRun, F
             tenants.push(thread::Builder::new().spawn_scoped(scope, body)?);
         }
         drop(prepared);
-        let attempts =
-            if preparations.iter().take(tenants.len()).all(|well| well) { ask(vm, &zone, plan, &shared) } else { Ok(Vec::new()) };
+        let attempts = if preparations.iter().take(tenants.len()).all(|well| well) {
+            ask(vm, &zone, plan, &shared)
+        } else {
+            Ok(Vec::new())
+        };
         drop(over);
         let mut checked = 0;
         for tenant in tenants {
@@ -156,8 +161,9 @@ fn ask(
 ) -> Result<Vec<Attempt>, Failure> {
     let asker = Asker { vm, zone: zone.id, count: vm.yard().geometry().pages_in(plan.size), shared };
     let align = Order(plan.size.0.trailing_zeros() as u8 - vm.yard().geometry().page_shift());
-    let anywhere =
-        |_| asker.ask(AskedFor::Anywhere, None, || vm.yard().alloc_contig(asker.count, align, GFP, NodeId(0), &vm.owners()));
+    let anywhere = |_| {
+        asker.ask(AskedFor::Anywhere, None, || vm.yard().alloc_contig(asker.count, align, GFP, NodeId(0), &vm.owners()))
+    };
     let mut attempts: Vec<Attempt> = (0..plan.repeat).map(anywhere).collect::<Result<_, _>>()?;
     let page = asker.pinned_page()?;
     let (pfn, range) = (page.pfn(), around(page.pfn(), asker.count, zone.span, vm.yard().geometry().pageblock_order()));

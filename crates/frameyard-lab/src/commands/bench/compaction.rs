@@ -25,7 +25,7 @@ const LEAST_MEMORY: ByteSize = ByteSize::mib(32);
 const SPARE: ByteSize = ByteSize::mib(64);
 /// The zone is filled nearly to its end: its watermarks are as low as they can be.
 const WATERMARKS: fn() -> WatermarkOptions = || WatermarkOptions {
-    min_free_kbytes: Some(1024),
+    min_free_kbytes: Some(32),
     watermark_scale_factor: 1,
     // What falls back to the memory beside it finds some.
     lowmem_reserve_ratio: [0; frameyard::ZoneKind::COUNT],
@@ -166,8 +166,18 @@ impl Outcome for CompactionOutcome {
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         let mut table = Table::new([
-            "LRU", "zone", "order 9 before", "possible", "after", "share %", "pages moved", "ms", "moved GB/s",
-            "zone GB/s", "copy GB/s", "zero GB/s",
+            "LRU",
+            "zone",
+            "order 9 before",
+            "possible",
+            "after",
+            "share %",
+            "pages moved",
+            "ms",
+            "moved GB/s",
+            "zone GB/s",
+            "copy GB/s",
+            "zero GB/s",
         ]);
         for row in &self.rows {
             table.push([

@@ -144,8 +144,18 @@ impl Outcome for ContigOutcome {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut table =
-            Table::new(["LRU", "kind", "range", "used %", "outcome", "pages moved", "ms", "GB/s", "moved GB/s", "blocked by"]);
+        let mut table = Table::new([
+            "LRU",
+            "kind",
+            "range",
+            "used %",
+            "outcome",
+            "pages moved",
+            "ms",
+            "GB/s",
+            "moved GB/s",
+            "blocked by",
+        ]);
         for row in &self.rows {
             table.push([
                 row.lru_policy.to_owned(),

@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fastrand::Rng;
 use frameyard::ByteSize;
 use frameyard_host::HostPlatform;
-use frameyard_vm::{AddressSpace, FaultError, File, FileError, HugeAdvice, MapRequest, VirtAddr, VirtRange, Vm, VmError};
+use frameyard_vm::{
+    AddressSpace, FaultError, File, FileError, HugeAdvice, MapRequest, VirtAddr, VirtRange, Vm, VmError,
+};
 
 use crate::workload::stamp::{PAGE, check, stamp};
 use crate::workload::task::TaskProblem;

@@ -11,6 +11,7 @@ mod run_args;
 mod values;
 mod workload_args;
 mod yard_args;
+mod zone_args;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -34,6 +35,7 @@ pub use workload_args::{
     PurgeArgs, WorkerArgs,
 };
 pub use yard_args::{BootArgs, LayoutArgs, ShowArgs, YardArgs};
+pub use zone_args::{CompactionArgs, ContigArgs, ReportFreeArgs};
 
 /// The whole command line.
 #[derive(Parser, Debug)]

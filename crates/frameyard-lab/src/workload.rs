@@ -5,6 +5,9 @@
 
 pub mod alloc;
 pub(crate) mod churn;
+pub(crate) mod compaction;
+pub(crate) mod contig;
+pub(crate) mod copy_speed;
 pub(crate) mod counts;
 pub(crate) mod crew;
 mod exchange;
@@ -16,7 +19,9 @@ pub(crate) mod order0_thp;
 pub(crate) mod page_fault;
 pub(crate) mod parallel_free;
 pub(crate) mod purge;
+pub(crate) mod report_free;
 mod stage;
+mod stamp;
 mod task;
 mod tasks;
 

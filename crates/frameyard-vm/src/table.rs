@@ -86,9 +86,6 @@ pub(crate) struct Mapped {
     pub(crate) huge: u64,
 }
 
-/// How many tables are freed at once.
-const TABLES_AT_ONCE: usize = 32;
-
 /// Spare words of a table's page.
 const USE: usize = 0;
 const SET_ASIDE: usize = 1;

@@ -174,7 +174,7 @@ pub struct WorkerArgs {
 }
 
 /// Reads a policy of the lists of used pages.
-fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
+pub(super) fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
     let names = LruPolicy::ALL.iter().map(|policy| policy.name());
     PossibleValuesParser::new(names).try_map(|name| name.parse::<LruPolicy>())
 }

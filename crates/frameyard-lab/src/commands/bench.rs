@@ -1,8 +1,11 @@
 //! `bench`: workloads that run natively.
 
 mod alloc;
+mod compaction;
 mod comparison;
+mod contig;
 mod fault_cost;
+mod flat_machine;
 mod highalloc;
 mod memmap;
 mod order0_thp;
@@ -10,6 +13,7 @@ mod page_fault;
 mod parallel_free;
 mod pcp_reset;
 mod purge;
+mod report_free;
 
 use crate::Failure;
 use crate::cli::{BenchArgs, BenchWorkload};
@@ -26,5 +30,8 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchWorkload::Highalloc(args) => highalloc::run(args),
         BenchWorkload::Order0Thp(args) => order0_thp::run(args),
         BenchWorkload::Purge(args) => purge::run(args),
+        BenchWorkload::Compaction(args) => compaction::run(args),
+        BenchWorkload::Contig(args) => contig::run(args),
+        BenchWorkload::ReportFree(args) => report_free::run(args),
     }
 }

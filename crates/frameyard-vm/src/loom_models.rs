@@ -4,6 +4,7 @@
 //! holds, and the same model with one thing broken, which must fail.
 
 mod counts;
+mod lru;
 mod machine;
 
 use std::string::String;

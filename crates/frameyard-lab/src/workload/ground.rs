@@ -62,13 +62,13 @@ pub(crate) struct Ground<'y> {
 pub(crate) fn on_ground<R>(
     machine: &Machine,
     options: &BringUp,
-    (lru, timing): (LruPolicy, LockTiming),
+    lru: LruPolicy,
     run: impl FnOnce(&Ground<'_>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
     let brought_up = bring_up(machine, options)?;
     print_notes(&brought_up.notes);
     let BroughtUp { yard, file, .. } = &brought_up;
-    yard.platform().time_locks(timing);
+    yard.platform().time_locks(LockTiming::On);
     let before = yard.free_pages();
     let vm = Vm::create(&**yard, &VmConfig { lru, ..VmConfig::default() }).map_err(refused)?;
     let result = run(&Ground { vm, file: file.as_ref() })?;

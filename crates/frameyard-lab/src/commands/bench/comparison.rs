@@ -7,7 +7,7 @@ mod text;
 use std::num::NonZeroU32;
 
 use frameyard::{ByteSize, InitMode, Order};
-use frameyard_host::{HostTopology, LockTiming};
+use frameyard_host::HostTopology;
 use serde::Serialize;
 
 use crate::Failure;
@@ -165,12 +165,7 @@ impl<'a> Comparison<'a> {
         let backing = FrameBacking::Real;
         let of_args = BringUp::of(&self.args.machine, &self.args.yard);
         let map_limit = if self.args.full { MapLimit::Full } else { MapLimit::Usual };
-        on_ground(
-            machine,
-            &BringUp { map_init, map_limit, sharing, backing, ..of_args },
-            (setting.lru, LockTiming::On),
-            run,
-        )
+        on_ground(machine, &BringUp { map_init, map_limit, sharing, backing, ..of_args }, setting.lru, run)
     }
 
     /// Refuses a machine whose blocks do not go up to an order.

@@ -49,8 +49,9 @@ pub(super) fn run(args: &FaultCostArgs) -> Result<(), Failure> {
     let options = BringUp { map_init, backing, ..BringUp::of(&args.machine, &args.yard) };
     let mut rows = Vec::new();
     for &lru in &args.lru_policies {
-        // Locks are not timed: two looks at the clock for each acquisition would be part of the cost.
-        let rounds = on_ground(&chosen.machine, &options, (lru, LockTiming::Off), |ground| {
+        let rounds = on_ground(&chosen.machine, &options, lru, |ground| {
+            // Two looks at the clock for each acquisition of a lock would be part of the cost.
+            ground.vm.yard().platform().time_locks(LockTiming::Off);
             fault_cost::run(ground, args.map, args.repeat.get())
         })?;
         rows.push(FaultCostRow::new(lru, args.map, &rounds));

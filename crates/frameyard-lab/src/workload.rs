@@ -22,7 +22,7 @@ pub(crate) mod purge;
 pub(crate) mod report_free;
 mod stage;
 mod stamp;
-mod task;
+pub(crate) mod task;
 mod tasks;
 
 pub use tasks::{TaskError, run_tasks};

@@ -44,7 +44,7 @@ pub struct ContigArgs {
     #[arg(long, value_name = "N", default_value = "2", value_parser = positive_number)]
     pub tasks: NonZeroU32,
 
-    /// How often a range is asked for
+    /// How often all is done, each time in a new yard
     #[arg(long, value_name = "N", default_value = "3", value_parser = positive_number)]
     pub repeat: NonZeroU32,
 

@@ -37,10 +37,10 @@ pub(crate) struct ContigPlan {
     pub(crate) size: ByteSize,
     /// How much of the zone tenants use.
     pub(crate) fill: ByteSize,
+    /// How much they use for a moment, before they give pages all over it back.
+    pub(crate) most: ByteSize,
     /// How many tenants there are.
     pub(crate) tasks: u32,
-    /// How often a range is asked for anywhere.
-    pub(crate) repeat: u32,
     /// Seed of the random choices.
     pub(crate) seed: u64,
 }
@@ -113,7 +113,7 @@ impl Drop for OverOnDrop<'_> {
     }
 }
 
-/// One run of the workload.
+/// One run of the workload: a range of each kind is asked for once.
 ///
 /// # Errors
 ///
@@ -130,8 +130,9 @@ pub(crate) fn run(ground: &Ground<'_>, plan: &ContigPlan) -> Result<ContigRun, F
         for number in 0..plan.tasks {
             let (shared, prepared) = (&shared, prepared.clone());
             let body = move || {
-                let share = plan.fill.0 / u64::from(plan.tasks);
-                let tenant = Tenant::fill(vm, number, task_seed(plan.seed, number), ByteSize(share));
+                let share = |bytes: ByteSize| ByteSize(bytes.0 / u64::from(plan.tasks));
+                let amounts = (share(plan.fill), share(plan.most));
+                let tenant = Tenant::fill(vm, number, task_seed(plan.seed, number), amounts);
                 let _ = prepared.send(tenant.is_ok());
                 tenant?.work(&shared.over, &shared.steps)
             };
@@ -161,10 +162,8 @@ fn ask(
 ) -> Result<Vec<Attempt>, Failure> {
     let asker = Asker { vm, zone: zone.id, count: vm.yard().geometry().pages_in(plan.size), shared };
     let align = Order(plan.size.0.trailing_zeros() as u8 - vm.yard().geometry().page_shift());
-    let anywhere = |_| {
-        asker.ask(AskedFor::Anywhere, None, || vm.yard().alloc_contig(asker.count, align, GFP, NodeId(0), &vm.owners()))
-    };
-    let mut attempts: Vec<Attempt> = (0..plan.repeat).map(anywhere).collect::<Result<_, _>>()?;
+    let anywhere = || vm.yard().alloc_contig(asker.count, align, GFP, NodeId(0), &vm.owners());
+    let mut attempts = vec![asker.ask(AskedFor::Anywhere, None, anywhere)?];
     let page = asker.pinned_page()?;
     let (pfn, range) = (page.pfn(), around(page.pfn(), asker.count, zone.span, vm.yard().geometry().pageblock_order()));
     let this = |gfp| vm.yard().alloc_contig_range(range, gfp, &vm.owners());

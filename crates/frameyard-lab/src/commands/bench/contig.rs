@@ -11,9 +11,10 @@ use super::flat_machine::FlatMachine;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{Amount, ContigArgs, InitArgs};
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, spinner};
+use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar};
 use crate::workload::contig::{self, Attempt, ContigPlan, ContigRun};
 use crate::workload::ground::on_ground;
+use crate::workload::task::task_seed;
 
 /// The name of the command.
 const NAME: &str = "bench contig";
@@ -38,13 +39,17 @@ pub(super) fn run(args: &ContigArgs) -> Result<(), Failure> {
         map_limit: MapLimit::Full,
         ..BringUp::of(&args.machine, &args.yard)
     };
-    let progress = spinner(NAME.to_owned());
+    let bar = progress_bar(NAME, args.lru_policies.len() as u64 * u64::from(args.repeat.get()));
     let mut rows = Vec::new();
     for &lru in &args.lru_policies {
-        let run = on_ground(&machine, &options, lru, |ground| contig::run(ground, &plan))?;
-        rows.extend(run.attempts.iter().map(|attempt| row(lru, &plan, &run, attempt)));
+        for number in 0..args.repeat.get() {
+            let plan = ContigPlan { seed: task_seed(args.seed, number), ..plan };
+            let run = on_ground(&machine, &options, lru, |ground| contig::run(ground, &plan))?;
+            rows.extend(run.attempts.iter().map(|attempt| row(lru, number, &plan, &run, attempt)));
+            bar.inc(1);
+        }
     }
-    progress.finish_and_clear();
+    bar.finish_and_clear();
     output::print(&ContigOutcome { machine: flat.name().to_owned(), rows }, &args.output)
 }
 
@@ -62,19 +67,21 @@ fn plan(args: &ContigArgs, zone: ByteSize, pageblock: ByteSize) -> Result<Contig
         ));
     }
     let fill = args.fill.of(zone);
-    if fill > Amount::Percent(MOST_FILLED).of(zone) {
+    let most = Amount::Percent(MOST_FILLED).of(zone);
+    if fill > most {
         return refuse(format!(
             "--fill {fill}: tasks may use up to {MOST_FILLED}% of the Movable zone, which has {}",
             RoundedSize(zone)
         ));
     }
-    Ok(ContigPlan { size: args.size, fill, tasks: args.tasks.get(), repeat: args.repeat.get(), seed: args.seed })
+    Ok(ContigPlan { size: args.size, fill, most, tasks: args.tasks.get(), seed: args.seed })
 }
 
 /// A range that was asked for. Rates are in 10⁹ bytes a second.
 #[derive(Serialize, Debug)]
 struct Row {
     lru_policy: &'static str,
+    run: u32,
     kind: &'static str,
     zone_bytes: u64,
     used_share_before: f64,
@@ -94,7 +101,7 @@ struct Row {
     data_intact: bool,
 }
 
-fn row(lru: LruPolicy, plan: &ContigPlan, run: &ContigRun, attempt: &Attempt) -> Row {
+fn row(lru: LruPolicy, number: u32, plan: &ContigPlan, run: &ContigRun, attempt: &Attempt) -> Row {
     // Bytes in a nanosecond are 10⁹ bytes in a second.
     let rate = |bytes: u64| rounded(bytes as f64 / attempt.contig_ns.max(1) as f64);
     let taken = attempt.outcome.ok();
@@ -104,6 +111,7 @@ fn row(lru: LruPolicy, plan: &ContigPlan, run: &ContigRun, attempt: &Attempt) ->
     };
     Row {
         lru_policy: lru.name(),
+        run: number,
         kind: attempt.asked.name(),
         zone_bytes: run.zone.0 * 4096,
         used_share_before: rounded(attempt.used_before.0 as f64 / run.zone.0.max(1) as f64),

@@ -12,7 +12,7 @@ use frameyard_vm::{
 use crate::workload::stamp::{PAGE, check, stamp};
 use crate::workload::task::TaskProblem;
 
-/// Pages that are unmapped and mapped again at a time, and read of a file.
+/// Pages that are given back or taken at a time, and read of a file.
 const CHUNK: u64 = 32;
 /// How often an access is tried that others kept from coming to an end.
 const TRIES: u32 = 1000;
@@ -24,6 +24,10 @@ pub(super) struct Tenant<'y> {
     start: VirtAddr,
     /// What the contents of each page of the space follow from; 0 where nothing was written.
     keys: Vec<u64>,
+    /// Chunks of the space: first those that have pages, then those that have none.
+    chunks: Vec<u64>,
+    /// How many have.
+    kept: usize,
     file: File<'y, HostPlatform>,
     /// The same of the file, where 0 stands for what the store says.
     file_keys: Vec<u64>,
@@ -32,43 +36,58 @@ pub(super) struct Tenant<'y> {
 }
 
 impl<'y> Tenant<'y> {
-    /// A tenant with so much memory, half of it in a file.
-    pub(super) fn fill(vm: Vm<'y, HostPlatform>, number: u32, seed: u64, bytes: ByteSize) -> Result<Self, TaskProblem> {
-        let chunks = (bytes.0 / PAGE as u64 / CHUNK / 2).max(1);
-        let half = ByteSize(chunks * CHUNK * PAGE as u64);
+    /// A tenant with so much memory, half of it in a file. At first it takes as much as `most`, and then gives chunks back
+    /// at random, so that what it has lies all over the zone.
+    pub(super) fn fill(
+        vm: Vm<'y, HostPlatform>,
+        number: u32,
+        seed: u64,
+        (bytes, most): (ByteSize, ByteSize),
+    ) -> Result<Self, TaskProblem> {
+        let chunks_of = |bytes: u64| (bytes / PAGE as u64 / CHUNK).max(1);
+        let size_of = |chunks: u64| ByteSize(chunks * CHUNK * PAGE as u64);
+        let of_file = chunks_of(bytes.0 / 2);
+        let (kept, chunks) = (of_file, chunks_of(most.0).saturating_sub(of_file).max(of_file));
         let space = vm.create_space()?;
-        let start = space.map(MapRequest::anonymous(half).advised(HugeAdvice::Never))?.start;
-        let pages = (chunks * CHUNK) as usize;
+        let start = space.map(MapRequest::anonymous(size_of(chunks)).advised(HugeAdvice::Never))?.start;
         let mut tenant = Self {
             random: Rng::with_seed(seed),
             space,
             start,
-            keys: vec![0; pages],
-            file: vm.create_file(u64::from(number), half)?,
-            file_keys: vec![0; pages],
+            keys: vec![0; (chunks * CHUNK) as usize],
+            chunks: (0..chunks).collect(),
+            kept: chunks as usize,
+            file: vm.create_file(u64::from(number), size_of(of_file))?,
+            file_keys: vec![0; (of_file * CHUNK) as usize],
             next_key: u64::from(number + 1) << 40,
             buffer: vec![0; CHUNK as usize * PAGE],
         };
         for chunk in 0..chunks {
-            for page in chunk * CHUNK..(chunk + 1) * CHUNK {
-                tenant.write(page)?;
+            tenant.write_chunk(chunk)?;
+            if chunk * of_file / chunks != (chunk + 1) * of_file / chunks {
+                tenant.read_file(chunk * of_file / chunks)?;
             }
-            tenant.read_file(chunk)?;
+        }
+        tenant.random.shuffle(&mut tenant.chunks);
+        while tenant.kept as u64 > kept {
+            tenant.kept -= 1;
+            tenant.give_back(tenant.chunks[tenant.kept])?;
         }
         Ok(tenant)
     }
 
     /// Uses its memory until told to stop, and then checks all of it; how many pages.
     pub(super) fn work(mut self, over: &AtomicBool, steps: &AtomicU64) -> Result<u64, TaskProblem> {
-        let pages = self.keys.len() as u64;
+        let (pages, file_pages) = (self.keys.len() as u64, self.file_keys.len() as u64);
         while !over.load(Ordering::Relaxed) {
-            let page = self.random.u64(..pages);
+            let page = self.chunks[self.random.usize(..self.kept)] * CHUNK + self.random.u64(..CHUNK);
+            let of_file = self.random.u64(..file_pages);
             let done = match self.random.u8(..16) {
-                0 => self.map_again(page / CHUNK)?,
+                0 => self.change_chunk()?,
                 1..=5 => self.write(page)?,
                 6..=10 => self.read(page)?,
-                11..=12 => self.write_file(page)?,
-                _ => self.read_file(page / CHUNK)?,
+                11..=12 => self.write_file(of_file)?,
+                _ => self.read_file(of_file / CHUNK)?,
             };
             steps.fetch_add(done, Ordering::Relaxed);
         }
@@ -76,7 +95,7 @@ impl<'y> Tenant<'y> {
         for page in 0..pages {
             checked += self.read(page)?;
         }
-        for chunk in 0..pages / CHUNK {
+        for chunk in 0..file_pages / CHUNK {
             checked += self.read_file(chunk)?;
         }
         Ok(checked)
@@ -117,17 +136,27 @@ impl<'y> Tenant<'y> {
         Ok(1)
     }
 
-    /// Unmaps some pages, maps as many in their place, and writes half of them.
-    fn map_again(&mut self, chunk: u64) -> Result<u64, TaskProblem> {
+    fn write_chunk(&mut self, chunk: u64) -> Result<u64, TaskProblem> {
+        (chunk * CHUNK..(chunk + 1) * CHUNK).try_fold(0, |done, page| Ok(done + self.write(page)?))
+    }
+
+    /// Gives the pages of a chunk back: unmaps it, and maps it anew.
+    fn give_back(&mut self, chunk: u64) -> Result<u64, TaskProblem> {
         let first = chunk * CHUNK;
         let range = VirtRange { start: self.addr(first), end: self.addr(first + CHUNK) };
         self.space.unmap(range)?;
         self.keys[first as usize..(first + CHUNK) as usize].fill(0);
         self.space.map(MapRequest::anonymous(range.size()).advised(HugeAdvice::Never).at(range.start))?;
-        for page in first..first + CHUNK {
-            self.write(page)?;
-        }
-        Ok(2 * CHUNK)
+        Ok(CHUNK)
+    }
+
+    /// Gives a chunk back and takes another one, or the same where there is no other.
+    fn change_chunk(&mut self) -> Result<u64, TaskProblem> {
+        let (out, into) = (self.random.usize(..self.kept), self.random.usize(self.kept - 1..self.chunks.len()));
+        let into = if into < self.kept { out } else { into };
+        let done = self.give_back(self.chunks[out])?;
+        self.chunks.swap(out, into);
+        Ok(done + self.write_chunk(self.chunks[out])?)
     }
 
     /// Writes a page of the file.

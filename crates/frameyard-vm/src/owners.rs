@@ -32,12 +32,11 @@ impl<'y, P: Platform> Vm<'y, P> {
             return Err(MigrateProblem::Gone);
         }
         let word = page.owner();
-        match PageKind::of_word(word) {
-            Some(PageKind::Anonymous | PageKind::Cache) if word & Flags::TRUNCATED != 0 => {
-                return Err(MigrateProblem::Gone);
-            }
-            Some(PageKind::Anonymous | PageKind::Cache) => {}
-            _ => return Err(MigrateProblem::Unmovable),
+        if !is_movable(word) {
+            return Err(MigrateProblem::Unmovable);
+        }
+        if word & Flags::TRUNCATED != 0 {
+            return Err(MigrateProblem::Gone);
         }
         if word & Flags::ISOLATED != 0 {
             return Err(MigrateProblem::Busy);
@@ -60,6 +59,11 @@ impl<'y, P: Platform> Vm<'y, P> {
     }
 }
 
+/// Whether a page with that owner's word is of a kind that can be moved.
+const fn is_movable(word: u64) -> bool {
+    matches!(PageKind::of_word(word), Some(PageKind::Anonymous | PageKind::Cache))
+}
+
 /// Whether a page has references besides those of its mappings, of its file, and the caller's own.
 fn has_strangers<P: Platform>(page: CountedPage<'_, P>) -> bool {
     let counts = page.counts();
@@ -73,6 +77,13 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
     fn isolate(&self, block: Block, mode: MigrateMode) -> Result<(), MigrateProblem> {
         self.may_fail(Step::Isolate).map_err(|_| MigrateProblem::Failed)?;
         let page = self.try_page(block.pfn).ok_or(MigrateProblem::Gone)?;
+        // A look without a reference spares whoever has a frame of another kind one that comes and goes.
+        if !page.is_counted() {
+            return Err(MigrateProblem::Gone);
+        }
+        if !is_movable(page.owner()) {
+            return Err(MigrateProblem::Unmovable);
+        }
         if !page.try_get() {
             return Err(MigrateProblem::Gone);
         }

@@ -27,6 +27,7 @@ use frameyard::{Adoption, CountedPage, Counts, FrameLink, Gfp, LockId, Order, Pf
 use crate::error::VmError;
 use crate::inject::Step;
 use crate::lock::Held;
+use crate::lru::Gathered;
 use crate::page::{PageKind, owner_word};
 use crate::space::{SpaceRef, SpaceWord};
 use crate::words::Words;
@@ -84,9 +85,6 @@ pub(crate) struct Mapped {
     /// Huge mappings.
     pub(crate) huge: u64,
 }
-
-/// How many tables are freed at once.
-const TABLES_AT_ONCE: usize = 32;
 
 /// Spare words of a table's page.
 const USE: usize = 0;
@@ -207,20 +205,22 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Frees tables that nothing leads to any more. Whoever took one for another page and got a reference frees it instead.
     pub(crate) fn free_table_frames(&self, tables: &[Pfn]) {
-        for some in tables.chunks(TABLES_AT_ONCE) {
-            let (mut unused, mut len) = ([Pfn(0); TABLES_AT_ONCE], 0);
+        for some in tables.chunks(Gathered::MOST) {
+            let mut unused = Gathered::new();
             for pfn in some.iter().copied() {
-                let left = self.vm().page(pfn).put();
-                debug_assert!(left.is_ok(), "a table has one user: {left:?}");
-                if left == Ok(0) {
-                    unused[len] = pfn;
-                    len += 1;
+                match self.vm().page(pfn).put() {
+                    Ok(0) => unused.push(pfn),
+                    // Somebody has found the frame by number and looks what it is; he frees it.
+                    Ok(_) => {}
+                    Err(underflow) => debug_assert!(false, "a table has a user: {underflow}"),
                 }
             }
-            let freed = self.vm().yard().free_counted_bulk(&unused[..len]);
+            let freed = self.vm().yard().free_counted_bulk(unused.frames());
             debug_assert!(freed.is_ok(), "{freed:?}");
         }
-        self.subtract(SpaceWord::PAGE_TABLES, tables.len() as u64);
+        if !tables.is_empty() {
+            self.subtract(SpaceWord::PAGE_TABLES, tables.len() as u64);
+        }
     }
 
     /// Goes down to the entry for an address. The caller has the map lock, for reading at least.

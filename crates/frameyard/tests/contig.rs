@@ -285,6 +285,43 @@ impl FrameOwner for FreesAnother<'_> {
     }
 }
 
+/// Says of one block that it is busy, whenever it is asked.
+struct BusyAt<'y> {
+    movers: Movers<'y>,
+    busy: Pfn,
+}
+
+impl FrameOwner for BusyAt<'_> {
+    fn isolate(&self, block: Block, mode: MigrateMode) -> Result<(), MigrateProblem> {
+        if block.pfn == self.busy { Err(MigrateProblem::Busy) } else { self.movers.isolate(block, mode) }
+    }
+
+    fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
+        self.movers.migrate(from, to, mode)
+    }
+
+    fn put_back(&self, block: Block) {
+        self.movers.put_back(block);
+    }
+}
+
+#[test]
+fn a_pinned_block_is_named_rather_than_a_busy_one_below_it() {
+    let yard = made(&Made::default());
+    let movers = Movers::new(&yard);
+    let names = [movers.take(Order::ZERO).unwrap(), movers.take(Order::ZERO).unwrap()];
+    let [busy, pinned] = names.map(|name| movers.place_of(name));
+    assert!(busy < pinned, "frames come out in ascending order");
+    movers.pin(names[1]);
+    let owner = BusyAt { movers, busy };
+    let range = PfnRange { start: busy, end: Pfn(pinned.0 + 1) };
+    let outcome = yard.alloc_contig_range(range, Gfp::KERNEL, &Owners::NONE.with(KIND, &owner));
+    let Err(ContigError::Blocked(blocker)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((blocker.pfn, blocker.why), (pinned, BlockedBy::Pinned));
+    owner.movers.unpin(names[1]);
+    owner.movers.give_all_back();
+}
+
 #[test]
 fn a_block_that_lies_partly_in_isolated_pageblocks_is_freed_to_both_kinds_of_lists() {
     let yard = made(&Made::default());

@@ -69,10 +69,13 @@ fn what_is_no_page_of_a_space_or_a_file_is_not_set_aside() {
         assert_eq!(isolate(Block { pfn: root, order }), Err(MigrateProblem::Unmovable));
         let plain = new_page(&vm, PageKind::Plain);
         assert_eq!(isolate(block(plain.pfn())), Err(MigrateProblem::Unmovable));
+        let small = new_page(&vm, PageKind::Anonymous);
         let order = Order(1);
-        assert_eq!(isolate(Block { pfn: plain.pfn(), order }), Err(MigrateProblem::Gone), "of another order");
-        assert_eq!(plain.counts().references, 1, "no reference is left behind");
-        vm.put_page(plain);
+        assert_eq!(isolate(Block { pfn: small.pfn(), order }), Err(MigrateProblem::Gone), "of another order");
+        for page in [plain, small] {
+            assert_eq!(page.counts().references, 1, "no reference is left behind");
+            vm.put_page(page);
+        }
     });
 }
 

@@ -112,7 +112,7 @@ impl Outcome for PurgeOutcome {
         writeln!(
             out,
             "\nMedians (least–most) of the runs; the other columns are those of the median run. Freed elsewhere: on another CPU\n\
-             than the one that allocated."
+             than the one that allocated. Purgers have CPUs of their own where there are two."
         )
     }
 }

@@ -15,6 +15,9 @@ pub(in super::super) struct Headline {
     pub(in super::super) result: String,
 }
 
+/// A row of a group, and its result.
+type Member<'r, V> = (&'r Row<V>, String);
+
 /// Writes a table for each group, of zone policies down and policies of the lists of used pages across; then all rows, with
 /// the columns that `details` gives behind those of the setting.
 pub(in super::super) fn write_comparison<V, const N: usize>(
@@ -24,7 +27,7 @@ pub(in super::super) fn write_comparison<V, const N: usize>(
     headings: [&str; N],
     details: impl Fn(&Row<V>) -> [String; N],
 ) -> io::Result<()> {
-    let mut groups: Vec<(String, Vec<(&Row<V>, String)>)> = Vec::new();
+    let mut groups: Vec<(String, Vec<Member<'_, V>>)> = Vec::new();
     for row in rows {
         let Headline { group, result } = headline(row);
         match groups.iter_mut().find(|(name, _)| *name == group) {
@@ -48,7 +51,7 @@ pub(in super::super) fn write_comparison<V, const N: usize>(
     table.write(out)
 }
 
-fn two_by_two<V>(members: &[(&Row<V>, String)]) -> Table {
+fn two_by_two<V>(members: &[Member<'_, V>]) -> Table {
     let mut zones: Vec<&str> = Vec::new();
     let mut lrus: Vec<&str> = Vec::new();
     for (row, _) in members {

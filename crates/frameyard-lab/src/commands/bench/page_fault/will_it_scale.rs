@@ -31,7 +31,7 @@ pub(super) fn write(file: &Path, rows: &[Row<Values>]) -> Result<(), Failure> {
     Ok(())
 }
 
-fn pair<'r>(row: &'r Row<Values>) -> (&'r str, &'r str) {
+fn pair(row: &Row<Values>) -> (&str, &str) {
     (row.setting.zone_policy, row.setting.lru_policy)
 }
 

@@ -94,7 +94,8 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
         done
     }
 
-    /// After the kernel's `migrate_pages`, for one page and one attempt.
+    /// After the kernel's `migrate_pages`, for one page and one attempt. A huge page that is mapped by small entries is split
+    /// into single pages, and [`Busy`](MigrateProblem::Busy): the first of them is the one that is still isolated.
     fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
         let done = match PageKind::of_word(self.page(from.pfn).owner()) {
             Some(PageKind::Anonymous) => self.migrate_anonymous(from, to, mode),

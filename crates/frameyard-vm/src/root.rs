@@ -208,6 +208,7 @@ impl<'y> Root<'y> {
     /// The record of a shard of a node's lists of used pages.
     #[inline(always)]
     pub(crate) fn lru(&self, node: NodeId, shard: u16) -> Words<'y> {
+        debug_assert!(node.index() < self.nodes && usize::from(shard) < self.shards, "shard {shard} of {node}");
         let at = node.index() * self.shards + usize::from(shard);
         self.words.part(Self::first_lru() + at * LRU_RECORD, LRU_RECORD)
     }

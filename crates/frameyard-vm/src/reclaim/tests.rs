@@ -12,7 +12,7 @@ use crate::VmCounter;
 use crate::cache::File;
 use crate::error::VmError;
 use crate::inject::Step;
-use crate::lru::LruList;
+use crate::lru::{LruList, LruStatistics};
 use crate::page::{Flags, PageKind};
 use crate::root::{LruPolicy, VmConfig};
 use crate::store::{BackingStore, PatternStore};
@@ -291,5 +291,21 @@ fn readers_of_more_than_memory_get_on_while_the_background_reclaims() {
     });
     vm.validate().unwrap();
     drop(files);
+    end(vm);
+}
+
+#[test]
+fn nodes_that_do_not_exist_have_nothing_to_reclaim() {
+    let yard = four_cpus();
+    let vm = Vm::create(&yard, &VmConfig { lru_batch: 31, shards: 1, ..VmConfig::default() }).unwrap();
+    let file = vm.create_file(1, ByteSize((30 * PAGE) as u64)).unwrap();
+    (0..30).for_each(|page| read_page(&file, page));
+    for node in 1..20 {
+        assert_eq!(vm.reclaim_step(NodeId(node)), ReclaimStep::Idle);
+        assert_eq!(vm.lru_statistics(NodeId(node)), LruStatistics::default());
+    }
+    vm.lru_drain_all();
+    assert_eq!(on(&vm, LruList::InactiveFile) + on(&vm, LruList::ActiveFile), 30);
+    drop(file);
     end(vm);
 }

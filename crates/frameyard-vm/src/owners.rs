@@ -59,6 +59,16 @@ impl<'y, P: Platform> Vm<'y, P> {
     }
 }
 
+impl<'y, P: Platform> Vm<'y, P> {
+    /// A page that somebody has set aside; `None` for all other numbers, which anybody can make up.
+    fn isolated_page(&self, pfn: Pfn) -> Option<CountedPage<'y, P>> {
+        let is_isolated = |page: &CountedPage<'y, P>| {
+            page.is_counted() && is_movable(page.owner()) && page.owner() & Flags::ISOLATED != 0
+        };
+        self.try_page(pfn).filter(is_isolated)
+    }
+}
+
 /// Whether a page with that owner's word is of a kind that can be moved.
 const fn is_movable(word: u64) -> bool {
     matches!(PageKind::of_word(word), Some(PageKind::Anonymous | PageKind::Cache))
@@ -97,7 +107,8 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
     /// After the kernel's `migrate_pages`, for one page and one attempt. A huge page that is mapped by small entries is split
     /// into single pages, and [`Busy`](MigrateProblem::Busy): the first of them is the one that is still isolated.
     fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
-        let done = match PageKind::of_word(self.page(from.pfn).owner()) {
+        let Some(page) = self.isolated_page(from.pfn) else { return Err(MigrateProblem::Gone) };
+        let done = match PageKind::of_word(page.owner()) {
             Some(PageKind::Anonymous) => self.migrate_anonymous(from, to, mode),
             Some(PageKind::Cache) => self.migrate_cache(from, to, mode),
             _ => Err(MigrateProblem::Unmovable),
@@ -112,7 +123,7 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
 
     /// After the kernel's `putback_movable_pages`.
     fn put_back(&self, block: Block) {
-        let page = self.page(block.pfn);
+        let Some(page) = self.isolated_page(block.pfn) else { return };
         page.clear_owner_bits(Flags::ISOLATED);
         self.lru_add(page);
     }

@@ -185,3 +185,25 @@ fn a_move_that_fails_at_any_step_leaves_the_page_as_it_was() {
     vm.validate().unwrap();
     vm.destroy().unwrap();
 }
+
+#[test]
+fn what_was_not_set_aside_is_neither_moved_nor_put_back() {
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let space = vm.create_space().unwrap();
+    let mapped = space.map(crate::MapRequest::anonymous(frameyard::ByteSize(4096))).unwrap();
+    space.write(mapped.start, &[7]).unwrap();
+    vm.lru_drain_all();
+    let used = space.translate(mapped.start).unwrap().pfn;
+    let to = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    for pfn in [used, to, Pfn(0), Pfn(u64::MAX >> 12)] {
+        let block = Block { pfn, order: Order::ZERO };
+        vm.put_back(block);
+        assert_eq!(vm.migrate(block, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
+    }
+    yard.free(to, Order::ZERO).unwrap();
+    vm.lru_drain_all();
+    vm.validate().unwrap();
+    drop(space);
+    vm.destroy().unwrap();
+}

@@ -7,6 +7,7 @@ mod batches;
 mod counts;
 mod lru;
 mod machine;
+mod migrate;
 
 use std::any::Any;
 use std::boxed::Box;
@@ -28,9 +29,15 @@ const PREEMPTIONS: usize = 3;
 /// Explores a model; panics where an execution breaks it.
 #[track_caller]
 fn explore(model: impl Fn() + Send + Sync + 'static) {
+    explore_to(PREEMPTIONS, model);
+}
+
+/// As [`explore`], up to another bound of preemptions: some models are large.
+#[track_caller]
+fn explore_to(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let model = Arc::new(model);
     let mut known = learn_all();
-    while let Err(panic) = explore_once(&model) {
+    while let Err(panic) = explore_once(preemptions, &model) {
         let learnt = learn_all();
         // A word was made by a thread while another was about to use it. The next exploration begins with it.
         if learnt == known || !message_of(&panic).contains("Concurrent load and mut accesses") {
@@ -40,9 +47,9 @@ fn explore(model: impl Fn() + Send + Sync + 'static) {
     }
 }
 
-fn explore_once(model: &Arc<impl Fn() + Send + Sync + 'static>) -> std::thread::Result<()> {
+fn explore_once(preemptions: usize, model: &Arc<impl Fn() + Send + Sync + 'static>) -> std::thread::Result<()> {
     let mut builder = Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.preemption_bound = Some(preemptions);
     // An execution has many thousands of accesses, most of them while the yard is brought up by one thread.
     builder.max_branches = 1_000_000;
     let model = Arc::clone(model);
@@ -59,7 +66,13 @@ fn message_of(panic: &Box<dyn Any + Send>) -> &str {
 /// Demands that a broken protocol fails its model with one of these messages.
 #[track_caller]
 fn assert_fails(model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
-    let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore(model)));
+    assert_fails_to(PREEMPTIONS, model, expected);
+}
+
+/// As [`assert_fails`], up to another bound of preemptions.
+#[track_caller]
+fn assert_fails_to(preemptions: usize, model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
+    let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore_to(preemptions, model)));
     let Err(panic) = explored else { panic!("the broken protocol passes its model") };
     let message = message_of(&panic);
     assert!(expected.iter().any(|part| message.contains(part)), "failed for another reason: {message}");

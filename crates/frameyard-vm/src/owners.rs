@@ -8,7 +8,7 @@
 //! it is put back, that reference goes with it to the batch. If it is moved, the new page has the counts that the old one
 //! had, that reference included, and neither [`Flags::LRU`] nor [`Flags::ISOLATED`]: so it goes to the batch as well.
 
-use frameyard::{Block, CountedPage, FrameOwner, MigrateMode, MigrateProblem, Owners, Pfn, Platform};
+use frameyard::{Block, CountedPage, FrameOwner, FrameState, MigrateMode, MigrateProblem, Owners, Pfn, Platform};
 
 use crate::counters::VmCounter;
 use crate::inject::Step;
@@ -74,6 +74,14 @@ const fn is_movable(word: u64) -> bool {
     matches!(PageKind::of_word(word), Some(PageKind::Anonymous | PageKind::Cache))
 }
 
+impl<P: Platform> Vm<'_, P> {
+    /// Whether exactly that block is allocated to somebody who has given it no state of his own yet.
+    fn is_allocated(&self, block: Block) -> bool {
+        let tag = self.try_page(block.pfn).map(|page| page.tag());
+        tag.is_some_and(|tag| tag.is(FrameState::Allocated) && tag.order() == block.order)
+    }
+}
+
 /// Whether a page has references besides those of its mappings, of its file, and the caller's own.
 fn has_strangers<P: Platform>(page: CountedPage<'_, P>) -> bool {
     let counts = page.counts();
@@ -108,6 +116,10 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
     /// into single pages, and [`Busy`](MigrateProblem::Busy): the first of them is the one that is still isolated.
     fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
         let Some(page) = self.isolated_page(from.pfn) else { return Err(MigrateProblem::Gone) };
+        // Before a byte of it is written: who holds frames as `Frames`, or counts their users, has them for himself.
+        if !self.is_allocated(Block { pfn: to, ..from }) {
+            return Err(MigrateProblem::Failed);
+        }
         let done = match PageKind::of_word(page.owner()) {
             Some(PageKind::Anonymous) => self.migrate_anonymous(from, to, mode),
             Some(PageKind::Cache) => self.migrate_cache(from, to, mode),

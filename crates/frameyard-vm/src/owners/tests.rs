@@ -207,3 +207,29 @@ fn what_was_not_set_aside_is_neither_moved_nor_put_back() {
     drop(space);
     vm.destroy().unwrap();
 }
+
+#[test]
+fn a_page_is_moved_to_nothing_but_a_block_that_was_just_allocated() {
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let space = vm.create_space().unwrap();
+    let mapped = space.map(crate::MapRequest::anonymous(frameyard::ByteSize(4096))).unwrap();
+    space.write(mapped.start, &[7]).unwrap();
+    let block = Block { pfn: space.translate(mapped.start).unwrap().pfn, order: Order::ZERO };
+    vm.isolate(block, MigrateMode::Sync).unwrap();
+    let mut others = yard.frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    others.bytes_mut().unwrap().fill(0x55);
+    let larger = yard.alloc(Order(1), Gfp::HIGHUSER_MOVABLE).unwrap();
+    for to in [others.pfn(), block.pfn, larger, larger + frameyard::PageCount(1), Pfn(0)] {
+        assert_eq!(vm.migrate(block, to, MigrateMode::Sync), Err(MigrateProblem::Failed), "{to}");
+    }
+    assert!(others.bytes().unwrap().iter().all(|byte| *byte == 0x55), "another owner's bytes were written");
+    vm.put_back(block);
+    yard.free(larger, Order(1)).unwrap();
+    drop(others);
+    let mut byte = [0];
+    space.read(mapped.start, &mut byte).unwrap();
+    assert_eq!(byte, [7]);
+    drop(space);
+    vm.destroy().unwrap();
+}

@@ -1,12 +1,10 @@
 //! Moving pages of address spaces (`crate::anonymous`) against all who use, map, pin and unmap them, and against the end of
 //! the space (`crate::space`).
 
-use std::mem::ManuallyDrop;
-use std::ops::Deref;
-
 use frameyard::sync::{Weakness, weakened};
 use frameyard::{Block, ByteSize, FrameOwner, Gfp, LockId, MigrateMode, Order, Pfn};
 
+use super::kept::Kept;
 use super::machine::{Broken, Flaw, ModelPlatform};
 use super::{Scene, assert_fails, assert_fails_to, explore, explore_to};
 use crate::address::{VirtAddr, VirtRange};
@@ -52,32 +50,6 @@ const DAMAGED: &[&str] = &[
 fn scene(broken: Broken) -> Scene {
     let config = VmConfig { lru_batch: 2, shards: 1, ..VmConfig::default() };
     Scene::new(SECTIONS, &config, broken)
-}
-
-/// A handle or pin that is given back, but not while a failed model unwinds.
-struct Kept<T>(ManuallyDrop<T>);
-
-impl<T> Kept<T> {
-    fn new(kept: T) -> Self {
-        Self(ManuallyDrop::new(kept))
-    }
-}
-
-impl<T> Deref for Kept<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-impl<T> Drop for Kept<T> {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            // SAFETY: dropped here alone.
-            unsafe { ManuallyDrop::drop(&mut self.0) }
-        }
-    }
 }
 
 type Space<'y> = Kept<AddressSpace<'y, ModelPlatform>>;

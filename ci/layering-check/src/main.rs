@@ -15,8 +15,22 @@ use std::process::ExitCode;
 
 /// The modules of the core, bottom-up.
 const MODULES: &[&str] = &[
-    "units", "gfp", "sync", "platform", "lock", "job", "page", "owner", "memmap", "memblock", "control", "zone", "boot",
-    "compaction", "contig", "reporting", "yard", "report",
+    "units",
+    "gfp",
+    "sync",
+    "platform",
+    "lock",
+    "job",
+    "page",
+    "owner",
+    "memmap",
+    "memblock",
+    "control",
+    "zone",
+    "boot",
+    "compaction",
+    "yard",
+    "report",
 ];
 
 /// The crates, bottom-up.

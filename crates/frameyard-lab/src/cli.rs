@@ -11,6 +11,7 @@ mod run_args;
 mod values;
 mod workload_args;
 mod yard_args;
+mod zone_args;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -30,9 +31,11 @@ pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
 pub use values::{AccessKind, Amount, HugePageMinimum, KernelFormat, ParseAmountError, Policy};
 pub use values::{ProcFile, TaskMode, Workload};
 pub use workload_args::{
-    ComparisonArgs, DurationArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs, ParallelFreeArgs, PurgeArgs, WorkerArgs,
+    ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs, ParallelFreeArgs,
+    PurgeArgs, WorkerArgs,
 };
 pub use yard_args::{BootArgs, LayoutArgs, ShowArgs, YardArgs};
+pub use zone_args::{CompactionArgs, ContigArgs, ReportFreeArgs};
 
 /// The whole command line.
 #[derive(Parser, Debug)]

@@ -5,9 +5,13 @@
 
 pub mod alloc;
 pub(crate) mod churn;
+pub(crate) mod compaction;
+pub(crate) mod contig;
+pub(crate) mod copy_speed;
 pub(crate) mod counts;
 pub(crate) mod crew;
 mod exchange;
+pub(crate) mod fault_cost;
 pub(crate) mod ground;
 pub(crate) mod highalloc;
 mod host_time;
@@ -15,8 +19,10 @@ pub(crate) mod order0_thp;
 pub(crate) mod page_fault;
 pub(crate) mod parallel_free;
 pub(crate) mod purge;
+pub(crate) mod report_free;
 mod stage;
-mod task;
+mod stamp;
+pub(crate) mod task;
 mod tasks;
 
 pub use tasks::{TaskError, run_tasks};

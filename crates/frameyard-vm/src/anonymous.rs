@@ -3,7 +3,8 @@
 //! # Reverse mapping
 //!
 //! The page of an anonymous block names its space (owner's word) and its address (index). It has exactly one mapping, unless
-//! its huge mapping was split while it was pinned. So there is one entry to find, by a walk from the top of that space.
+//! its huge mapping was split while it was pinned. So there is one entry to find, by a walk from the top of that space. A
+//! block with more of them is split into single pages instead of being moved; they can be moved then.
 //!
 //! # Protocol
 //!
@@ -172,7 +173,11 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             && !before.is_device()
             && !before.is_part();
         if !is_its {
-            // Mapped by parts of its block, or not at all any more.
+            drop(table);
+            // Mapped by parts of its block, or not at all any more. The parts can be moved by themselves, the next time.
+            if level == Level::HUGE && spot.level == Level::SMALL && self.split_parts(from, spot.table) {
+                return Err(MigrateProblem::Busy);
+            }
             let mapped = from.counts().mappings > 0;
             return Err(if mapped { MigrateProblem::Busy } else { MigrateProblem::Gone });
         }

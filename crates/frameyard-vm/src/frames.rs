@@ -8,14 +8,12 @@ use crate::vm::Vm;
 use crate::words::{self, Words};
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// The page of a frame that this crate has allocated.
-    ///
-    /// # Panics
-    ///
-    /// Where the frame has no page.
+    /// The page of a frame that this crate has allocated. A number from anywhere else is for [`try_page`](Self::try_page).
     #[inline(always)]
     pub(crate) fn page(&self, pfn: Pfn) -> CountedPage<'y, P> {
-        self.try_page(pfn).expect("a frame of this crate has a page")
+        // SAFETY: the caller has found the frame in this crate's own state, so it has been allocated; words are changed as
+        // in `try_page`.
+        unsafe { self.yard().allocated_page(pfn) }
     }
 
     /// The page of any frame; whatever begins there.

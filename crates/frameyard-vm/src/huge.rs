@@ -5,12 +5,12 @@
 //!
 //! The block is split into single pages if its users are known: its one mapping and who splits it. Else (it is pinned, say)
 //! it stays whole: each small entry says that it is a part of it and is one of its mappings, and the last one that goes,
-//! or the last other user, frees all of it.
+//! or the last other user, frees all of it. Who wants to move such a block later, when the others are gone, splits it first.
 
 use frameyard::{Adoption, CountedPage, Counts, Order, PageCount, Platform};
 
 use crate::counters::VmCounter;
-use crate::page::{PageKind, owner_word};
+use crate::page::{Flags, PageKind, owner_word};
 use crate::space::SpaceRef;
 use crate::table::{ENTRIES, Entry, HUGE, Level, Table, TableUse, table_index};
 
@@ -75,6 +75,47 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         vm.put_page(page);
         vm.count(VmCounter::ThpSplitPageFailed, 1);
         Split::Block
+    }
+
+    /// Splits a block into single pages that small entries of `table` map, if nobody uses it but those and the caller, who
+    /// has isolated it; whether it was split. Frames that no entry maps any more are freed. The first one stays isolated,
+    /// with the caller's reference. The caller has the map lock, for reading at least.
+    ///
+    /// Bytes are used under the table's lock alone, so nobody is at them meanwhile, and all pages stay where they are.
+    pub(crate) fn split_parts(&self, head: CountedPage<'y, P>, table: Table<'y>) -> bool {
+        let (vm, addr) = (self.vm(), head.index());
+        let locked = self.lock_table(table);
+        let part = |index: usize| Some(locked.entry(index)).filter(|part| part.is_part() && part.head() == head.pfn());
+        let mapped: [Option<Entry>; ENTRIES] = core::array::from_fn(part);
+        let mappings = mapped.iter().flatten().count() as u32;
+        if mappings == 0 || !head.freeze(Counts { references: mappings + 1, mappings }) {
+            return false;
+        }
+        let split = vm.yard().disown_and_split(head.pfn(), HUGE);
+        debug_assert!(split.is_ok(), "who has a block alone can split it: {split:?}");
+        for (index, part) in mapped.iter().enumerate() {
+            let pfn = head.pfn() + PageCount(index as u64);
+            if part.is_none() && index > 0 {
+                let freed = vm.yard().free(pfn, Order::ZERO);
+                debug_assert!(freed.is_ok(), "a frame just split off is allocated: {freed:?}");
+                continue;
+            }
+            let mappings = u32::from(part.is_some());
+            // One reference is for a batch; for the first page, he who has isolated it has it.
+            let counts = Counts { references: mappings + 1, mappings };
+            let owner = owner_word(PageKind::Anonymous, self.object(), if index == 0 { Flags::ISOLATED } else { 0 });
+            let adoption = Adoption { counts, owner, index: addr + ((index as u64) << Level::SMALL.shift()) };
+            let adopted = vm.yard().adopt(pfn, Order::ZERO, adoption);
+            debug_assert!(adopted.is_ok(), "a frame just split off is allocated: {adopted:?}");
+            if let Some(entry) = part {
+                locked.set(index, entry.alone());
+            }
+        }
+        drop(locked);
+        let others = mapped.iter().enumerate().skip(1).filter(|(_, part)| part.is_some());
+        others.for_each(|(index, _)| vm.lru_add(vm.page(head.pfn() + PageCount(index as u64))));
+        vm.count(VmCounter::ThpSplitPage, 1);
+        true
     }
 
     /// Makes single pages of a block that the caller has alone, each with a mapping and a reference for a batch.

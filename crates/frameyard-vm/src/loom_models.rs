@@ -3,9 +3,16 @@
 //! They run the production code on a whole small yard whose frames' words are modelled. Each protocol has a model that
 //! holds, and the same model with one thing broken, which must fail.
 
+mod batches;
+mod cache;
 mod counts;
+mod kept;
+mod lru;
 mod machine;
+mod migrate;
 
+use std::any::Any;
+use std::boxed::Box;
 use std::string::String;
 use std::sync::Arc;
 
@@ -14,30 +21,62 @@ use loom::model::Builder;
 use loom::thread::{self, JoinHandle};
 
 use crate::vm::Vm;
+use crate::words::learn_all;
 use crate::{VmConfig, VmError};
 use machine::{Broken, Machine, ModelPlatform};
 
 /// How many involuntary thread switches an execution has at most.
-const PREEMPTIONS: usize = 2;
+const PREEMPTIONS: usize = 3;
 
 /// Explores a model; panics where an execution breaks it.
+#[track_caller]
 fn explore(model: impl Fn() + Send + Sync + 'static) {
+    explore_to(PREEMPTIONS, model);
+}
+
+/// As [`explore`], up to another bound of preemptions: some models are large.
+#[track_caller]
+fn explore_to(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let model = Arc::new(model);
+    let mut known = learn_all();
+    while let Err(panic) = explore_once(preemptions, &model) {
+        let learnt = learn_all();
+        // A word was made by a thread while another was about to use it. The next exploration begins with it.
+        if learnt == known || !message_of(&panic).contains("and mut accesses") {
+            std::panic::resume_unwind(panic);
+        }
+        known = learnt;
+    }
+}
+
+fn explore_once(preemptions: usize, model: &Arc<impl Fn() + Send + Sync + 'static>) -> std::thread::Result<()> {
     let mut builder = Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS);
+    builder.preemption_bound = Some(preemptions);
     // An execution has many thousands of accesses, most of them while the yard is brought up by one thread.
     builder.max_branches = 1_000_000;
-    builder.check(model);
+    let model = Arc::clone(model);
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.check(move || model())))
+}
+
+fn message_of(panic: &Box<dyn Any + Send>) -> &str {
+    match panic.downcast_ref::<String>() {
+        Some(message) => message,
+        None => panic.downcast_ref::<&str>().expect("a panic has a message"),
+    }
 }
 
 /// Demands that a broken protocol fails its model with one of these messages.
 #[track_caller]
 fn assert_fails(model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
-    let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore(model)));
+    assert_fails_to(PREEMPTIONS, model, expected);
+}
+
+/// As [`assert_fails`], up to another bound of preemptions.
+#[track_caller]
+fn assert_fails_to(preemptions: usize, model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
+    let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore_to(preemptions, model)));
     let Err(panic) = explored else { panic!("the broken protocol passes its model") };
-    let message = match panic.downcast::<String>() {
-        Ok(message) => *message,
-        Err(other) => String::from(*other.downcast::<&str>().expect("a panic has a message")),
-    };
+    let message = message_of(&panic);
     assert!(expected.iter().any(|part| message.contains(part)), "failed for another reason: {message}");
 }
 

@@ -231,11 +231,12 @@ impl<'y, P: Platform> Vm<'y, P> {
         (0..self.yard().cpus()).for_each(|cpu| self.drain_batches(CpuId(cpu)));
     }
 
-    /// What is on a node's lists, a moment ago. Takes no lock.
+    /// What is on a node's lists, a moment ago; nothing where there is no such node. Takes no lock.
     #[must_use]
     pub fn lru_statistics(&self, node: NodeId) -> LruStatistics {
         let mut sum = LruStatistics::default();
-        for shard in 0..self.root().shards() {
+        let shards = if node.0 < self.yard().nodes() { self.root().shards() } else { 0 };
+        for shard in 0..shards {
             let of = self.shard(ShardKey { node, shard }).statistics_racy();
             for (all, pages) in sum.pages.iter_mut().zip(of.pages) {
                 *all += pages;

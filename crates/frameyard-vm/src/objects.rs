@@ -168,7 +168,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         if let Some(next) = self.yard().linked(old) {
             self.page(next).set_prev(link);
         }
-        first.store(u64::from(link.bits()), Ordering::Relaxed);
+        // Release: pairs with the Acquire in `listed_frames`, for who looks without the kind's lock.
+        first.store(u64::from(link.bits()), Ordering::Release);
     }
 
     fn unlink_frame(&self, kind: ObjectKind, page: CountedPage<'y, P>) {
@@ -251,7 +252,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     }
 
     fn listed_frames(&self, kind: ObjectKind) -> impl Iterator<Item = CountedPage<'y, P>> {
-        let mut at = FrameLink::from_bits(self.root().objects(kind as usize).at(FIRST).load(Ordering::Relaxed) as u32);
+        // Acquire: pairs with the Release in `link_frame`. A frame found is zeroed, and linked to those before it.
+        let mut at = FrameLink::from_bits(self.root().objects(kind as usize).at(FIRST).load(Ordering::Acquire) as u32);
         core::iter::from_fn(move || {
             let page = self.page(self.yard().linked(at)?);
             at = page.next();

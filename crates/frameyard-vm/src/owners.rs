@@ -8,7 +8,7 @@
 //! it is put back, that reference goes with it to the batch. If it is moved, the new page has the counts that the old one
 //! had, that reference included, and neither [`Flags::LRU`] nor [`Flags::ISOLATED`]: so it goes to the batch as well.
 
-use frameyard::{Block, CountedPage, FrameOwner, MigrateMode, MigrateProblem, Owners, Pfn, Platform};
+use frameyard::{Block, CountedPage, FrameOwner, FrameState, MigrateMode, MigrateProblem, Owners, Pfn, Platform};
 
 use crate::counters::VmCounter;
 use crate::inject::Step;
@@ -32,12 +32,11 @@ impl<'y, P: Platform> Vm<'y, P> {
             return Err(MigrateProblem::Gone);
         }
         let word = page.owner();
-        match PageKind::of_word(word) {
-            Some(PageKind::Anonymous | PageKind::Cache) if word & Flags::TRUNCATED != 0 => {
-                return Err(MigrateProblem::Gone);
-            }
-            Some(PageKind::Anonymous | PageKind::Cache) => {}
-            _ => return Err(MigrateProblem::Unmovable),
+        if !is_movable(word) {
+            return Err(MigrateProblem::Unmovable);
+        }
+        if word & Flags::TRUNCATED != 0 {
+            return Err(MigrateProblem::Gone);
         }
         if word & Flags::ISOLATED != 0 {
             return Err(MigrateProblem::Busy);
@@ -60,6 +59,29 @@ impl<'y, P: Platform> Vm<'y, P> {
     }
 }
 
+impl<'y, P: Platform> Vm<'y, P> {
+    /// A page that somebody has set aside; `None` for all other numbers, which anybody can make up.
+    fn isolated_page(&self, pfn: Pfn) -> Option<CountedPage<'y, P>> {
+        let is_isolated = |page: &CountedPage<'y, P>| {
+            page.is_counted() && is_movable(page.owner()) && page.owner() & Flags::ISOLATED != 0
+        };
+        self.try_page(pfn).filter(is_isolated)
+    }
+}
+
+/// Whether a page with that owner's word is of a kind that can be moved.
+const fn is_movable(word: u64) -> bool {
+    matches!(PageKind::of_word(word), Some(PageKind::Anonymous | PageKind::Cache))
+}
+
+impl<P: Platform> Vm<'_, P> {
+    /// Whether exactly that block is allocated to somebody who has given it no state of his own yet.
+    fn is_allocated(&self, block: Block) -> bool {
+        let tag = self.try_page(block.pfn).map(|page| page.tag());
+        tag.is_some_and(|tag| tag.is(FrameState::Allocated) && tag.order() == block.order)
+    }
+}
+
 /// Whether a page has references besides those of its mappings, of its file, and the caller's own.
 fn has_strangers<P: Platform>(page: CountedPage<'_, P>) -> bool {
     let counts = page.counts();
@@ -73,6 +95,13 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
     fn isolate(&self, block: Block, mode: MigrateMode) -> Result<(), MigrateProblem> {
         self.may_fail(Step::Isolate).map_err(|_| MigrateProblem::Failed)?;
         let page = self.try_page(block.pfn).ok_or(MigrateProblem::Gone)?;
+        // A look without a reference spares whoever has a frame of another kind one that comes and goes.
+        if !page.is_counted() {
+            return Err(MigrateProblem::Gone);
+        }
+        if !is_movable(page.owner()) {
+            return Err(MigrateProblem::Unmovable);
+        }
         if !page.try_get() {
             return Err(MigrateProblem::Gone);
         }
@@ -83,9 +112,15 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
         done
     }
 
-    /// After the kernel's `migrate_pages`, for one page and one attempt.
+    /// After the kernel's `migrate_pages`, for one page and one attempt. A huge page that is mapped by small entries is split
+    /// into single pages, and [`Busy`](MigrateProblem::Busy): the first of them is the one that is still isolated.
     fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
-        let done = match PageKind::of_word(self.page(from.pfn).owner()) {
+        let Some(page) = self.isolated_page(from.pfn) else { return Err(MigrateProblem::Gone) };
+        // Before a byte of it is written: who holds frames as `Frames`, or counts their users, has them for himself.
+        if !self.is_allocated(Block { pfn: to, ..from }) {
+            return Err(MigrateProblem::Failed);
+        }
+        let done = match PageKind::of_word(page.owner()) {
             Some(PageKind::Anonymous) => self.migrate_anonymous(from, to, mode),
             Some(PageKind::Cache) => self.migrate_cache(from, to, mode),
             _ => Err(MigrateProblem::Unmovable),
@@ -100,7 +135,7 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
 
     /// After the kernel's `putback_movable_pages`.
     fn put_back(&self, block: Block) {
-        let page = self.page(block.pfn);
+        let Some(page) = self.isolated_page(block.pfn) else { return };
         page.clear_owner_bits(Flags::ISOLATED);
         self.lru_add(page);
     }

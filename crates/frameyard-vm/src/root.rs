@@ -208,19 +208,20 @@ impl<'y> Root<'y> {
     /// The record of a shard of a node's lists of used pages.
     #[inline(always)]
     pub(crate) fn lru(&self, node: NodeId, shard: u16) -> Words<'y> {
+        debug_assert!(node.index() < self.nodes && usize::from(shard) < self.shards, "shard {shard} of {node}");
         let at = node.index() * self.shards + usize::from(shard);
         self.words.part(Self::first_lru() + at * LRU_RECORD, LRU_RECORD)
     }
 
-    /// The batches of a CPU.
+    /// The batches of a CPU of the yard.
     #[inline(always)]
     pub(crate) fn batches(&self, cpu: CpuId) -> Words<'y> {
-        self.words.part(self.first_batch() + cpu.index() % self.cpus * BATCH_RECORD, BATCH_RECORD)
+        self.words.part(self.first_batch() + cpu.index() * BATCH_RECORD, BATCH_RECORD)
     }
 
-    /// The counters of a CPU.
+    /// The counters of a CPU of the yard.
     #[inline(always)]
     pub(crate) fn counters(&self, cpu: CpuId) -> Words<'y> {
-        self.words.part(self.first_counters() + cpu.index() % self.cpus * COUNTER_RECORD, COUNTER_RECORD)
+        self.words.part(self.first_counters() + cpu.index() * COUNTER_RECORD, COUNTER_RECORD)
     }
 }

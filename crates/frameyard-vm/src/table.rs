@@ -27,6 +27,7 @@ use frameyard::{Adoption, CountedPage, Counts, FrameLink, Gfp, LockId, Order, Pf
 use crate::error::VmError;
 use crate::inject::Step;
 use crate::lock::Held;
+use crate::lru::Gathered;
 use crate::page::{PageKind, owner_word};
 use crate::space::{SpaceRef, SpaceWord};
 use crate::words::Words;
@@ -202,18 +203,24 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(self.table(pfn))
     }
 
-    /// Frees tables that nothing leads to any more.
+    /// Frees tables that nothing leads to any more. Whoever took one for another page and got a reference frees it instead.
     pub(crate) fn free_table_frames(&self, tables: &[Pfn]) {
-        if tables.is_empty() {
-            return;
+        for some in tables.chunks(Gathered::MOST) {
+            let mut unused = Gathered::new();
+            for pfn in some.iter().copied() {
+                match self.vm().page(pfn).put() {
+                    Ok(0) => unused.push(pfn),
+                    // Somebody has found the frame by number and looks what it is; he frees it.
+                    Ok(_) => {}
+                    Err(underflow) => debug_assert!(false, "a table has a user: {underflow}"),
+                }
+            }
+            let freed = self.vm().yard().free_counted_bulk(unused.frames());
+            debug_assert!(freed.is_ok(), "{freed:?}");
         }
-        for pfn in tables {
-            let put = self.vm().page(*pfn).put();
-            debug_assert!(put == Ok(0), "a table has one user: {put:?}");
+        if !tables.is_empty() {
+            self.subtract(SpaceWord::PAGE_TABLES, tables.len() as u64);
         }
-        let freed = self.vm().yard().free_counted_bulk(tables);
-        debug_assert!(freed.is_ok(), "{freed:?}");
-        self.subtract(SpaceWord::PAGE_TABLES, tables.len() as u64);
     }
 
     /// Goes down to the entry for an address. The caller has the map lock, for reading at least.
@@ -221,7 +228,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Cost: a load for each level; two where the table was found lately ([`SpaceWord::LEAVES`]).
     #[inline(always)]
     pub(crate) fn walk(&self, addr: u64) -> Spot<'y> {
-        let leaf = self.leaf_word(addr).load(Ordering::Relaxed);
+        // Acquire: pairs with the Release in `walk_from_top`. The table may have been linked since the map lock was taken.
+        let leaf = self.leaf_word(addr).load(Ordering::Acquire);
         if leaf >> 32 == addr >> Level::HUGE.shift()
             && let Some(pfn) = self.vm().yard().linked(FrameLink::from_bits(leaf as u32))
         {
@@ -244,7 +252,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             table = self.table(entry.pfn());
             if level == Level::SMALL {
                 let link = u64::from(self.vm().yard().link(table.pfn).bits());
-                self.leaf_word(addr).store(addr >> Level::HUGE.shift() << 32 | link, Ordering::Relaxed);
+                // Release: whoever finds the table here sees it as who made it has left it, as by the entry above it.
+                self.leaf_word(addr).store(addr >> Level::HUGE.shift() << 32 | link, Ordering::Release);
             }
         }
     }

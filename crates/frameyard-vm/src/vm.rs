@@ -3,7 +3,7 @@
 use core::fmt;
 
 use frameyard::sync::Ordering;
-use frameyard::{Adoption, Counts, CpuId, Gfp, Platform, Yard};
+use frameyard::{Adoption, Counts, CpuId, Gfp, NodeId, Platform, Yard};
 
 use crate::counters::VmCounter;
 use crate::error::{VmError, VmValidateError};
@@ -102,12 +102,16 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// # Errors
     ///
-    /// [`VmError::BadConfig`] where there still are address spaces or files; nothing has changed then.
+    /// [`VmError::BadConfig`] where there still are address spaces, files or pinned pages; nothing has changed then.
     pub fn destroy(self) -> Result<(), VmError> {
         if ObjectKind::ALL.into_iter().any(|kind| self.live_objects(kind) > 0) {
             return Err(VmError::BadConfig("there still are address spaces or files: drop them first"));
         }
         self.lru_drain_all();
+        // Their lists lie in the root.
+        if (0..self.yard.nodes()).any(|node| self.lru_statistics(NodeId(node)).pages.iter().any(|pages| pages.0 > 0)) {
+            return Err(VmError::BadConfig("there still are pinned pages: unpin them first"));
+        }
         self.free_stable_frames();
         let (pfn, _) = self.root.block();
         // Fails only where somebody else has put another root there, which nobody may.

@@ -7,7 +7,7 @@ mod modelled;
 
 #[cfg(not(loom))]
 pub(crate) use mapped::{Words, copy, read_bytes, with_bytes, write_bytes, zero};
-#[cfg(all(test, loom))]
-pub(crate) use modelled::forget_all;
 #[cfg(loom)]
 pub(crate) use modelled::{Words, copy, read_bytes, with_bytes, write_bytes, zero};
+#[cfg(all(test, loom))]
+pub(crate) use modelled::{forget_all, learn_all};

@@ -414,3 +414,16 @@ fn what_still_has_spaces_is_not_destroyed() {
         space.touch(at(0), MemoryAccess::Write).unwrap();
     });
 }
+
+#[test]
+fn what_still_has_pinned_pages_is_not_destroyed() {
+    in_small_yard(|vm| {
+        let space = vm.create_space().unwrap();
+        space.map(anonymous(range(0, PAGE))).unwrap();
+        let pin = space.pin(at(0)).unwrap();
+        drop(space);
+        assert!(matches!(vm.destroy(), Err(VmError::BadConfig(_))), "the pinned page is on a list");
+        vm.validate().unwrap();
+        drop(pin);
+    });
+}

@@ -28,6 +28,7 @@ mod parallel_job;
 mod per_cpu_lists;
 mod publication;
 mod racing_frees;
+mod used_pages;
 mod zone_lock;
 
 use std::string::String;

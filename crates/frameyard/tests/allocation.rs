@@ -488,6 +488,9 @@ fn contiguous_areas_serve_movable_requests_alone() {
     let yard = Fixture::new(&table, &config, Frames::Phantom);
     let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
     assert_eq!(yard.zone_statistics(zone).free_cma, PageCount(16 * MIB));
+    let particular = PfnRange::new(Pfn(0x2005), PageCount(7));
+    assert!(matches!(yard.alloc_range(particular, Gfp::KERNEL), Err(RangeError::InUse { .. })));
+    yard.free_range(yard.alloc_range(particular, Gfp::HIGHUSER_MOVABLE).unwrap()).unwrap();
     let mut unmovable = Vec::new();
     while let Ok(pfn) = yard.alloc(order(3), Gfp::KERNEL) {
         assert!(!cma[0].contains(pfn));

@@ -12,9 +12,9 @@ use busy_yard::{FIRST, Made, PAGES, ZONE, assert_same_shape, at, fill, geometry,
 use fixture::random::Random;
 use fixture::{Fixture, Frames, Moment, run_on};
 use frameyard::{
-    Access, Adoption, Block, BlockedBy, ContigError, Counts, FrameOwner, FrameState, Gfp, InitMode, MapInit,
-    MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId, Order, OwnerKind, Owners, PageCount,
-    Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits,
+    Access, Adoption, Block, BlockedBy, CompactEffort, CompactRequest, ContigError, Counts, FrameOwner, FrameState,
+    Gfp, InitMode, MapInit, MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId, Order,
+    OwnerKind, Owners, PageCount, Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits,
 };
 use movers::{KIND, Movers};
 
@@ -162,6 +162,28 @@ fn zones_are_not_mixed() {
 }
 
 #[test]
+fn a_search_goes_on_above_a_pageblock_that_zones_share() {
+    let cpus = [NodeId(0)];
+    let limits = ZoneLimits { dma: frameyard::PhysAddr(290 << 12), ..ZoneLimits::NONE };
+    let config = YardConfig { geometry: geometry(), zone_limits: limits, ..YardConfig::new(&cpus) };
+    let memory = [(PfnRange { start: Pfn(0), end: Pfn(1024) }, NodeId(0))];
+    let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
+    for (count, start) in [(20, 320), (64, 340), (100, 404)] {
+        let found = yard.alloc_contig(PageCount(count), Order(0), Gfp::KERNEL, NodeId(0), &Owners::NONE);
+        assert_eq!(found, Ok(PfnRange::new(Pfn(start), PageCount(count))), "the pageblock at 256 is of both zones");
+    }
+    for (count, start) in [(20, 320), (64, 340), (100, 404)] {
+        yard.free_range(PfnRange::new(Pfn(start), PageCount(count))).unwrap();
+    }
+    let whole = PageCount(1024 - 320);
+    let found = yard.alloc_contig(whole, Order(0), Gfp::KERNEL, NodeId(0), &Owners::NONE);
+    assert_eq!(found, Ok(PfnRange::new(Pfn(320), whole)));
+    yard.free_range(found.unwrap()).unwrap();
+    let more = yard.alloc_contig(PageCount(1024 - 300), Order(0), Gfp::KERNEL, NodeId(0), &Owners::NONE);
+    assert!(matches!(more, Err(ContigError::NotOneZone(_))), "{more:?}");
+}
+
+#[test]
 fn owners_that_refuse_at_random_lose_nothing() {
     let yard = made(&Made::default());
     let movers = Movers::new(&yard);
@@ -263,6 +285,43 @@ impl FrameOwner for FreesAnother<'_> {
     }
 }
 
+/// Says of one block that it is busy, whenever it is asked.
+struct BusyAt<'y> {
+    movers: Movers<'y>,
+    busy: Pfn,
+}
+
+impl FrameOwner for BusyAt<'_> {
+    fn isolate(&self, block: Block, mode: MigrateMode) -> Result<(), MigrateProblem> {
+        if block.pfn == self.busy { Err(MigrateProblem::Busy) } else { self.movers.isolate(block, mode) }
+    }
+
+    fn migrate(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
+        self.movers.migrate(from, to, mode)
+    }
+
+    fn put_back(&self, block: Block) {
+        self.movers.put_back(block);
+    }
+}
+
+#[test]
+fn a_pinned_block_is_named_rather_than_a_busy_one_below_it() {
+    let yard = made(&Made::default());
+    let movers = Movers::new(&yard);
+    let names = [movers.take(Order::ZERO).unwrap(), movers.take(Order::ZERO).unwrap()];
+    let [busy, pinned] = names.map(|name| movers.place_of(name));
+    assert!(busy < pinned, "frames come out in ascending order");
+    movers.pin(names[1]);
+    let owner = BusyAt { movers, busy };
+    let range = PfnRange { start: busy, end: Pfn(pinned.0 + 1) };
+    let outcome = yard.alloc_contig_range(range, Gfp::KERNEL, &Owners::NONE.with(KIND, &owner));
+    let Err(ContigError::Blocked(blocker)) = outcome else { panic!("{outcome:?}") };
+    assert_eq!((blocker.pfn, blocker.why), (pinned, BlockedBy::Pinned));
+    owner.movers.unpin(names[1]);
+    owner.movers.give_all_back();
+}
+
 #[test]
 fn a_block_that_lies_partly_in_isolated_pageblocks_is_freed_to_both_kinds_of_lists() {
     let yard = made(&Made::default());
@@ -322,11 +381,13 @@ fn a_frame_freed_by_who_missed_the_isolation_is_collected() {
 }
 
 #[test]
-fn allocation_freeing_moving_and_isolation_go_on_at_once() {
+fn allocation_freeing_moving_reporting_and_isolation_go_on_at_once() {
     let yard = made(&Made::default());
     let movers = Movers::new(&yard);
     movers.refuse_isolate.store(50, Ordering::Relaxed);
     movers.refuse_migrate.store(50, Ordering::Relaxed);
+    // What is given back loses its bytes: nobody may have it just then.
+    yard.watch().return_with(|_| Ok(()));
     let owners = Owners::NONE.with(KIND, &movers);
     let done = AtomicBool::new(false);
     let made = thread::scope(|scope| {
@@ -355,6 +416,16 @@ fn allocation_freeing_moving_and_isolation_go_on_at_once() {
                 plain.into_iter().for_each(|(pfn, order)| yard.free(pfn, order).unwrap());
             });
         }
+        scope.spawn(|| {
+            run_on(4);
+            let mut random = Random::new(300);
+            while !done.load(Ordering::Relaxed) {
+                yard.report_free_pages(Order(random.below(9) as u8), PageCount(random.below(500))).unwrap();
+                yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &owners);
+                let wanted = CompactRequest::for_order(Order(6), CompactEffort::ALL[random.below(3) as usize]);
+                yard.compact_zone(ZONE, wanted, &owners);
+            }
+        });
         let takers: Vec<_> = (2..4u32)
             .map(|cpu| {
                 let (yard, owners) = (&yard, &owners);

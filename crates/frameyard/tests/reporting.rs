@@ -92,6 +92,24 @@ fn a_budget_is_kept_to_the_block() {
 }
 
 #[test]
+fn one_call_reaches_every_block_of_a_long_list() {
+    let yard = plain();
+    let returned = willing(&yard);
+    // Every second pair of frames is free: lists of a thousand blocks, more than are out at once.
+    let pairs: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(Order(1), Gfp::KERNEL).ok()).collect();
+    let (freed, kept): (Vec<Pfn>, Vec<Pfn>) = pairs.into_iter().partition(|pfn| pfn.0 % 4 == 0);
+    freed.iter().for_each(|pfn| yard.free(*pfn, Order(1)).unwrap());
+    yard.drain_all();
+    assert!(freed.len() > 500, "{}", freed.len());
+    let outcome = yard.report_free_pages(Order::ZERO, ALL).unwrap();
+    let free = yard.free_pages().0;
+    assert_eq!((outcome.pages.0, reported(&yard), returned.load(Ordering::Relaxed)), (free, free, free));
+    yard.validate().unwrap();
+    kept.iter().for_each(|pfn| yard.free(*pfn, Order(1)).unwrap());
+    yard.watch().calm();
+}
+
+#[test]
 fn parts_stay_reported_use_ends_it_and_merging_needs_both() {
     let yard = plain();
     willing(&yard);

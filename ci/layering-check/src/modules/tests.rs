@@ -141,4 +141,8 @@ fn other_modelled_crates_take_atomics_from_the_core() {
     let broken = check_atomics(&[file("use frameyard::Pfn;\nuse core::sync::atomic::AtomicU32;")]);
     assert_eq!(broken.iter().map(|violation| violation.line).collect::<Vec<_>>(), [2]);
     assert!(check_atomics(&[file("use frameyard::sync::AtomicU32;")]).is_empty());
+    assert!(check_atomics(&[file("#[cfg(test)]\nmod tests { use core::sync::atomic::AtomicU32; }")]).is_empty());
+    let declares = SourceFile { path: "space.rs".into(), text: "#[cfg(test)]\nmod tests;".to_owned() };
+    let tests = SourceFile { path: "space/tests.rs".into(), text: "use core::sync::atomic::AtomicU32;".to_owned() };
+    assert!(check_atomics(&[declares, tests]).is_empty());
 }

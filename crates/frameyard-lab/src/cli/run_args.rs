@@ -7,8 +7,9 @@ use frameyard::Order;
 
 use super::values::{order, positive_number, whole_number};
 use super::{
-    AccessKind, HighallocArgs, InitArgs, MachineArgs, MemmapArgs, Order0ThpArgs, OutputArgs, PageFaultArgs,
-    ParallelFreeArgs, PcpResetArgs, Policy, PurgeArgs, TaskMode, YardArgs,
+    AccessKind, CompactionArgs, ContigArgs, FaultCostArgs, HighallocArgs, InitArgs, MachineArgs, MemmapArgs,
+    Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs, PcpResetArgs, Policy, PurgeArgs, ReportFreeArgs,
+    TaskMode, YardArgs,
 };
 
 /// Who runs a workload, how often, and under which policies.
@@ -60,6 +61,8 @@ pub enum BenchWorkload {
     PcpReset(PcpResetArgs),
     /// Maps memory, touches every page, unmaps it, and again
     PageFault(PageFaultArgs),
+    /// Compares a fault and its unmap with the zeroing of the page
+    FaultCost(FaultCostArgs),
     /// Takes spaces down that hold most of memory
     ParallelFree(ParallelFreeArgs),
     /// Asks for huge blocks in memory full of page cache
@@ -68,6 +71,12 @@ pub enum BenchWorkload {
     Order0Thp(Order0ThpArgs),
     /// Frees pages on other CPUs than they were allocated on
     Purge(PurgeArgs),
+    /// Compacts a zone in which every second frame is free
+    Compaction(CompactionArgs),
+    /// Asks for contiguous ranges in a zone that is in use
+    Contig(ContigArgs),
+    /// Gives the memory behind free frames back to the host, and uses it again
+    ReportFree(ReportFreeArgs),
 }
 
 /// Arguments of `bench alloc`.
@@ -143,7 +152,7 @@ mod tests {
     #[test]
     fn wrong_values_are_refused_with_what_would_be_right() {
         for (line, says) in [
-            ("", "[subcommands: alloc, memmap, pcp-reset, page-fault, parallel-free, highalloc, order0-thp, purge]"),
+            ("", "[subcommands: alloc, memmap, "),
             ("alloc --tasks 0", "from 1"),
             ("alloc --order 0,16", "from 0 to 15"),
             ("alloc --policy fast", "possible values: vanilla"),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
+use frameyard::ByteSize;
 use frameyard_vm::LruPolicy;
 
 use super::values::{duration, percentage, positive_duration, positive_number, whole_number};
@@ -82,6 +83,35 @@ pub struct PageFaultArgs {
     pub comparison: ComparisonArgs,
 }
 
+/// Arguments of `bench fault-cost`.
+#[derive(Args, Clone, Debug)]
+pub struct FaultCostArgs {
+    /// Policies of the lists of used pages to measure
+    #[arg(
+        long = "lru",
+        value_name = "POLICIES",
+        value_delimiter = ',',
+        value_parser = lru_policy(),
+        default_value = "vanilla,sharded"
+    )]
+    pub lru_policies: Vec<LruPolicy>,
+    /// How much is mapped at a time
+    #[arg(long, value_name = "SIZE", default_value = "128M")]
+    pub map: ByteSize,
+    /// Rounds, of which the median is reported
+    #[arg(long, value_name = "N", default_value = "21", value_parser = positive_number)]
+    pub repeat: NonZeroU32,
+    /// The machine.
+    #[command(flatten)]
+    pub machine: MachineArgs,
+    /// The yard.
+    #[command(flatten)]
+    pub yard: YardArgs,
+    /// How the result is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
 /// Arguments of `bench parallel-free`.
 #[derive(Args, Clone, Debug)]
 pub struct ParallelFreeArgs {
@@ -144,7 +174,7 @@ pub struct WorkerArgs {
 }
 
 /// Reads a policy of the lists of used pages.
-fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
+pub(super) fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
     let names = LruPolicy::ALL.iter().map(|policy| policy.name());
     PossibleValuesParser::new(names).try_map(|name| name.parse::<LruPolicy>())
 }

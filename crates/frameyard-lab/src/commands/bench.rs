@@ -1,7 +1,11 @@
 //! `bench`: workloads that run natively.
 
 mod alloc;
+mod compaction;
 mod comparison;
+mod contig;
+mod fault_cost;
+mod flat_machine;
 mod highalloc;
 mod memmap;
 mod order0_thp;
@@ -9,6 +13,7 @@ mod page_fault;
 mod parallel_free;
 mod pcp_reset;
 mod purge;
+mod report_free;
 
 use crate::Failure;
 use crate::cli::{BenchArgs, BenchWorkload};
@@ -20,9 +25,13 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchWorkload::Memmap(args) => memmap::run(args),
         BenchWorkload::PcpReset(args) => pcp_reset::run(args),
         BenchWorkload::PageFault(args) => page_fault::run(args),
+        BenchWorkload::FaultCost(args) => fault_cost::run(args),
         BenchWorkload::ParallelFree(args) => parallel_free::run(args),
         BenchWorkload::Highalloc(args) => highalloc::run(args),
         BenchWorkload::Order0Thp(args) => order0_thp::run(args),
         BenchWorkload::Purge(args) => purge::run(args),
+        BenchWorkload::Compaction(args) => compaction::run(args),
+        BenchWorkload::Contig(args) => contig::run(args),
+        BenchWorkload::ReportFree(args) => report_free::run(args),
     }
 }

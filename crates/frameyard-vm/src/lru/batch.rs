@@ -1,7 +1,7 @@
 //! Batches: what a CPU collects before it takes the lock of a shard.
 
 use frameyard::sync::Ordering;
-use frameyard::{CountedPage, Counts, CpuId, LockId, NodeId, Order, PageCount, Pfn, Platform};
+use frameyard::{CountedPage, Counts, CpuId, LockId, Order, PageCount, Pfn, Platform};
 
 use super::shard::{End, LockedShard, ShardKey};
 use crate::counters::VmCounter;
@@ -26,8 +26,7 @@ impl BatchKind {
     pub(super) const ALL: [Self; 3] = [Self::Add, Self::Activate, Self::Deactivate];
 }
 
-/// The most pages that are worked on under one lock.
-pub(super) const MOST: usize = 32;
+const MOST: usize = Gathered::MOST;
 
 const _: () = assert!(VmConfig::MAX_BATCH as usize + 1 == MOST, "a batch and a page more fit");
 
@@ -45,6 +44,9 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
+    /// The most frames there can be, and the most pages that are worked on under one lock.
+    pub(crate) const MOST: usize = 32;
+
     #[inline(always)]
     pub(crate) fn new() -> Self {
         Self { frames: [Pfn(0); MOST], len: 0 }
@@ -54,7 +56,7 @@ impl Gathered {
     ///
     /// # Panics
     ///
-    /// Where there are [`MOST`] already.
+    /// Where there are [`MOST`](Self::MOST) already.
     #[inline(always)]
     pub(crate) fn push(&mut self, pfn: Pfn) {
         self.frames[self.len] = pfn;
@@ -139,18 +141,17 @@ impl<'y, P: Platform> Vm<'y, P> {
         const ONLY: Counts = Counts { references: 1, mappings: 0 };
         let shard = self.shard_of_cpu(cpu);
         let mut listed = Gathered::new();
-        frames.iter().for_each(|pfn| self.listed_page(*pfn).prefetch());
-        for pfn in frames.iter().copied() {
+        // The caller has just written to these pages, so nothing is fetched ahead.
+        let key = |pfn| {
             let page = self.listed_page(pfn);
             if page.counts() == ONLY && page.freeze(ONLY) {
                 unused.push(pfn);
-            } else {
-                listed.push(pfn);
+                return None;
             }
-        }
-        let node = |pfn: Pfn| Some(self.listed_page(pfn).tag().zone().node());
-        let key = |pfn| node(pfn).map(|node: NodeId| ShardKey { node, shard });
-        self.by_shard(listed.frames(), key, |lists, page| lists.link(page));
+            listed.push(pfn);
+            Some(ShardKey { node: page.tag().zone().node(), shard })
+        };
+        self.by_shard(frames, key, |lists, page| lists.link(page));
         self.put_all(listed.frames(), unused);
     }
 
@@ -198,7 +199,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(super) fn by_shard(
         &self,
         frames: &[Pfn],
-        key_of: impl Fn(Pfn) -> Option<ShardKey>,
+        mut key_of: impl FnMut(Pfn) -> Option<ShardKey>,
         mut work: impl FnMut(&mut LockedShard<'y, P>, CountedPage<'y, P>),
     ) {
         let mut keys = [None; MOST];

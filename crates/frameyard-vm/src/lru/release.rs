@@ -2,7 +2,7 @@
 
 use frameyard::{Order, Pfn, Platform};
 
-use super::batch::MOST;
+use super::Gathered;
 use super::shard::ShardKey;
 use crate::page::Flags;
 use crate::vm::Vm;
@@ -13,7 +13,7 @@ impl<P: Platform> Vm<'_, P> {
     /// After the kernel's `release_pages`. Cost: the lock of a shard once for all its pages of a batch; the yard's per-CPU lock
     /// once a batch.
     pub(crate) fn free_unused(&self, frames: &[Pfn]) {
-        frames.chunks(self.lru_batch().clamp(1, MOST)).for_each(|frames| self.free_batch(frames));
+        frames.chunks(self.lru_batch().clamp(1, Gathered::MOST)).for_each(|frames| self.free_batch(frames));
     }
 
     fn free_batch(&self, frames: &[Pfn]) {
@@ -33,18 +33,14 @@ impl<P: Platform> Vm<'_, P> {
             (word & Flags::LRU != 0).then(|| ShardKey::of(page, word))
         };
         self.by_shard(frames, key, |lists, page| lists.unlink(page));
-        let mut small = [Pfn(0); MOST];
-        let mut len = 0;
+        let mut small = Gathered::new();
         for pfn in frames.iter().copied() {
             match self.listed_page(pfn).tag().order() {
-                Order::ZERO => {
-                    small[len] = pfn;
-                    len += 1;
-                }
+                Order::ZERO => small.push(pfn),
                 order => self.expect_freed(self.yard().free_counted(pfn, order)),
             }
         }
-        self.expect_freed(self.yard().free_counted_bulk(&small[..len]));
+        self.expect_freed(self.yard().free_counted_bulk(small.frames()));
     }
 
     fn expect_freed(&self, freed: Result<(), frameyard::FreeError>) {

@@ -7,7 +7,7 @@ use frameyard::{
     Adoption, CountedPage, Counts, Gfp, NodeId, Order, PageCount, Pfn, ReclaimRequest, Reclaimer, ZoneKind,
 };
 
-use super::{LruList, LruStatistics};
+use super::{LruList, LruStatistics, ShardKey};
 use crate::VmCounter;
 use crate::error::VmValidateError;
 use crate::objects::ObjectId;
@@ -205,6 +205,57 @@ fn a_page_that_is_isolated_before_its_batch_is_drained_stays_isolated() {
     vm.lru_drain();
     assert_eq!((on(&vm, LruList::ActiveFile), on(&vm, LruList::InactiveFile)), (0, 14));
     vm.validate().unwrap();
+    release(&vm, &pages);
+    finish(vm);
+}
+
+#[test]
+fn who_scans_a_list_leaves_alone_what_others_isolate_or_free() {
+    let yard = four_cpus();
+    let vm = Vm::create(&yard, &batches_of(1)).unwrap();
+    let pages = added(&vm, 3);
+    let key = ShardKey { node: NODE, shard: 0 };
+    // Somebody is about to isolate this one: he has a reference and has cleared the flag, and waits for the lock.
+    pages[0].get();
+    pages[0].clear_owner_bits(Flags::LRU);
+    assert!(vm.lock_shard(key).isolate(pages[0]).is_none());
+    assert_eq!((pages[0].counts().references, on(&vm, LruList::InactiveFile)), (2, 3));
+    vm.lock_shard(key).unlink(pages[0]);
+    vm.put_page(pages[0]);
+    // Somebody is about to free this one: he has put the last reference, and waits for the lock.
+    assert_eq!(pages[1].put(), Ok(0));
+    assert!(vm.lock_shard(key).isolate(pages[1]).is_none());
+    assert_eq!((pages[1].counts().references, on(&vm, LruList::InactiveFile)), (0, 2));
+    vm.free_unused(&[pages[1].pfn()]);
+    assert!(vm.lock_shard(key).isolate(pages[2]).is_some());
+    vm.put_page(pages[2]);
+    vm.validate().unwrap();
+    vm.put_page(pages[0]);
+    vm.put_page(pages[2]);
+    finish(vm);
+}
+
+#[test]
+fn pages_that_could_not_be_dropped_go_back_where_the_policy_says() {
+    let yard = four_cpus();
+    let vm = Vm::create(&yard, &sharded()).unwrap();
+    run_on(3);
+    let pages = added(&vm, 15);
+    let set_aside_and_back = || {
+        for page in &pages {
+            page.get();
+            assert!(vm.lru_isolate(*page));
+        }
+        let before = acquisitions(&vm);
+        vm.put_back_all(&pages.iter().map(CountedPage::pfn).collect::<Vec<_>>());
+        assert_eq!(acquisitions(&vm) - before, 1);
+        vm.validate().unwrap();
+        shard_of(pages[7].owner())
+    };
+    run_on(0);
+    assert_eq!(set_aside_and_back(), 1, "to the shard that they were on");
+    vm.set_lru_policy(LruPolicy::Vanilla);
+    assert_eq!(set_aside_and_back(), 0);
     release(&vm, &pages);
     finish(vm);
 }

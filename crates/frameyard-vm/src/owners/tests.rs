@@ -69,10 +69,13 @@ fn what_is_no_page_of_a_space_or_a_file_is_not_set_aside() {
         assert_eq!(isolate(Block { pfn: root, order }), Err(MigrateProblem::Unmovable));
         let plain = new_page(&vm, PageKind::Plain);
         assert_eq!(isolate(block(plain.pfn())), Err(MigrateProblem::Unmovable));
+        let small = new_page(&vm, PageKind::Anonymous);
         let order = Order(1);
-        assert_eq!(isolate(Block { pfn: plain.pfn(), order }), Err(MigrateProblem::Gone), "of another order");
-        assert_eq!(plain.counts().references, 1, "no reference is left behind");
-        vm.put_page(plain);
+        assert_eq!(isolate(Block { pfn: small.pfn(), order }), Err(MigrateProblem::Gone), "of another order");
+        for page in [plain, small] {
+            assert_eq!(page.counts().references, 1, "no reference is left behind");
+            vm.put_page(page);
+        }
     });
 }
 
@@ -180,5 +183,53 @@ fn a_move_that_fails_at_any_step_leaves_the_page_as_it_was() {
     assert_eq!(vm.counted(VmCounter::PgmigrateFail), 3);
     drop(file);
     vm.validate().unwrap();
+    vm.destroy().unwrap();
+}
+
+#[test]
+fn what_was_not_set_aside_is_neither_moved_nor_put_back() {
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let space = vm.create_space().unwrap();
+    let mapped = space.map(crate::MapRequest::anonymous(frameyard::ByteSize(4096))).unwrap();
+    space.write(mapped.start, &[7]).unwrap();
+    vm.lru_drain_all();
+    let used = space.translate(mapped.start).unwrap().pfn;
+    let to = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    for pfn in [used, to, Pfn(0), Pfn(u64::MAX >> 12)] {
+        let block = Block { pfn, order: Order::ZERO };
+        vm.put_back(block);
+        assert_eq!(vm.migrate(block, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
+    }
+    yard.free(to, Order::ZERO).unwrap();
+    vm.lru_drain_all();
+    vm.validate().unwrap();
+    drop(space);
+    vm.destroy().unwrap();
+}
+
+#[test]
+fn a_page_is_moved_to_nothing_but_a_block_that_was_just_allocated() {
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let space = vm.create_space().unwrap();
+    let mapped = space.map(crate::MapRequest::anonymous(frameyard::ByteSize(4096))).unwrap();
+    space.write(mapped.start, &[7]).unwrap();
+    let block = Block { pfn: space.translate(mapped.start).unwrap().pfn, order: Order::ZERO };
+    vm.isolate(block, MigrateMode::Sync).unwrap();
+    let mut others = yard.frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    others.bytes_mut().unwrap().fill(0x55);
+    let larger = yard.alloc(Order(1), Gfp::HIGHUSER_MOVABLE).unwrap();
+    for to in [others.pfn(), block.pfn, larger, larger + frameyard::PageCount(1), Pfn(0)] {
+        assert_eq!(vm.migrate(block, to, MigrateMode::Sync), Err(MigrateProblem::Failed), "{to}");
+    }
+    assert!(others.bytes().unwrap().iter().all(|byte| *byte == 0x55), "another owner's bytes were written");
+    vm.put_back(block);
+    yard.free(larger, Order(1)).unwrap();
+    drop(others);
+    let mut byte = [0];
+    space.read(mapped.start, &mut byte).unwrap();
+    assert_eq!(byte, [7]);
+    drop(space);
     vm.destroy().unwrap();
 }

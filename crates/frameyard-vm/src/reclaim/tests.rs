@@ -12,7 +12,8 @@ use crate::VmCounter;
 use crate::cache::File;
 use crate::error::VmError;
 use crate::inject::Step;
-use crate::lru::LruList;
+use crate::lru::{LruList, LruStatistics};
+use crate::page::{Flags, PageKind};
 use crate::root::{LruPolicy, VmConfig};
 use crate::store::{BackingStore, PatternStore};
 use crate::test_yard::{TestMachine, TestPlatform, TestYard, run_on};
@@ -114,6 +115,29 @@ fn dirty_pages_are_kept_and_counted_and_the_caller_hears_that_there_is_no_memory
 
 #[test]
 fn pages_used_since_they_were_looked_at_get_a_second_chance() {
+    let yard = four_cpus();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let file = vm.create_file(KEY, ByteSize(2048 * PAGE as u64)).unwrap();
+    (0..2048).for_each(|page| read_page(&file, page));
+    vm.lru_drain_all();
+    let cached = |pfn: &Pfn| {
+        let page = vm.try_page(*pfn).filter(|page| page.is_counted());
+        page.is_some_and(|page| PageKind::of_word(page.owner()) == Some(PageKind::Cache))
+    };
+    let all = yard.frame_range();
+    let pages = (all.start.0..all.end.0).map(Pfn).filter(cached).map(|pfn| vm.page(pfn));
+    let oldest = |index: u64| index < 64;
+    pages.filter(|page| !oldest(page.index())).for_each(|page| _ = page.clear_owner_bits(Flags::REFERENCED));
+    assert!(vm.reclaim(request(500)).0 >= 500);
+    let misses = vm.counted(VmCounter::PgcacheMiss);
+    (0..64).for_each(|page| read_page(&file, page));
+    assert_eq!(vm.counted(VmCounter::PgcacheMiss), misses, "younger ones that were not used went first");
+    drop(file);
+    end(vm);
+}
+
+#[test]
+fn pages_used_again_are_active_and_the_last_to_go() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let file = vm.create_file(KEY, ByteSize(2048 * PAGE as u64)).unwrap();
@@ -289,5 +313,21 @@ fn readers_of_more_than_memory_get_on_while_the_background_reclaims() {
     });
     vm.validate().unwrap();
     drop(files);
+    end(vm);
+}
+
+#[test]
+fn nodes_that_do_not_exist_have_nothing_to_reclaim() {
+    let yard = four_cpus();
+    let vm = Vm::create(&yard, &VmConfig { lru_batch: 31, shards: 1, ..VmConfig::default() }).unwrap();
+    let file = vm.create_file(1, ByteSize((30 * PAGE) as u64)).unwrap();
+    (0..30).for_each(|page| read_page(&file, page));
+    for node in 1..20 {
+        assert_eq!(vm.reclaim_step(NodeId(node)), ReclaimStep::Idle);
+        assert_eq!(vm.lru_statistics(NodeId(node)), LruStatistics::default());
+    }
+    vm.lru_drain_all();
+    assert_eq!(on(&vm, LruList::InactiveFile) + on(&vm, LruList::ActiveFile), 30);
+    drop(file);
     end(vm);
 }

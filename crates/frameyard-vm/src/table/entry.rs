@@ -206,6 +206,11 @@ impl Entry {
     pub(crate) const fn of_block(self) -> Self {
         Self(self.0 | Self::PART)
     }
+
+    /// The same small entry of a page that is no part of a block any more.
+    pub(crate) const fn alone(self) -> Self {
+        Self(self.0 & !Self::PART)
+    }
 }
 
 impl fmt::Debug for Entry {

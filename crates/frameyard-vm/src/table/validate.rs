@@ -82,7 +82,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let (mut count, mut at) = (0, set_aside_in(page));
         while let Some(pfn) = self.vm().yard().linked(at) {
             let aside = self.table(pfn);
-            let its = self.vm().page(pfn);
+            let Some(its) = self.vm().try_page(pfn) else {
+                return Err(wrong(pfn, "is set aside as a table and has no page"));
+            };
             self.table_page(pfn, its.index())?;
             if (0..ENTRIES).any(|index| !aside.entry(index).is_empty()) || count >= ENTRIES as u64 {
                 return Err(wrong(table.pfn, "has a table set aside that is in use"));
@@ -114,7 +116,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         addr: u64,
     ) -> Result<(), VmValidateError> {
         let head = entry.head();
-        let page = self.vm().page(head);
+        let Some(page) = self.vm().try_page(head) else {
+            return Err(wrong(head, "is mapped and has no page"));
+        };
         let (word, counts) = (page.owner(), page.counts());
         if !page.is_counted() || PageKind::of_word(word) != Some(PageKind::Anonymous) {
             return Err(wrong(head, "is mapped and is no page of an address space"));

@@ -2,40 +2,81 @@
 //!
 //! They belong to the operating-system thread that explores the model; each execution begins by forgetting those of the
 //! one before. A frame's address, by which they are found, is all that the platform has to say.
+//!
+//! To loom, making a word is an access that all others must come after. So an execution begins by making all words that
+//! are known to be used: those that were asked for before the exploration began.
 
 use std::boxed::Box;
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Vec;
 
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 use frameyard::{LockCounters, Order, Pfn, Platform, Yard};
 
-type Modelled<T> = RefCell<BTreeMap<usize, Box<T>>>;
+/// All words of a type, by address.
+struct Modelled<T> {
+    made: BTreeMap<usize, Box<T>>,
+    /// Where such a word was ever asked for.
+    asked_for: BTreeSet<usize>,
+    /// Where one is made when an execution begins.
+    known: BTreeSet<usize>,
+}
+
+type All<T> = RefCell<Modelled<T>>;
+
+impl<T: Default> Modelled<T> {
+    const fn new() -> Self {
+        Self { made: BTreeMap::new(), asked_for: BTreeSet::new(), known: BTreeSet::new() }
+    }
+
+    #[cfg(test)]
+    fn forget(&mut self) {
+        self.made.clear();
+        self.made.extend(self.known.iter().map(|address| (*address, Box::default())));
+    }
+
+    #[cfg(test)]
+    fn learn(&mut self) -> usize {
+        self.known.clone_from(&self.asked_for);
+        self.known.len()
+    }
+}
 
 std::thread_local! {
-    static WORDS: Modelled<AtomicU64> = const { RefCell::new(BTreeMap::new()) };
-    static LOCKS: Modelled<AtomicU32> = const { RefCell::new(BTreeMap::new()) };
-    static COUNTERS: Modelled<LockCounters> = const { RefCell::new(BTreeMap::new()) };
+    static WORDS: All<AtomicU64> = const { RefCell::new(Modelled::new()) };
+    static LOCKS: All<AtomicU32> = const { RefCell::new(Modelled::new()) };
+    static COUNTERS: All<LockCounters> = const { RefCell::new(Modelled::new()) };
 }
 
-/// Forgets all words: an execution begins. Nobody uses words of the one before.
+/// Forgets what words hold: an execution begins. Nobody uses words of the one before.
 #[cfg(test)]
 pub(crate) fn forget_all() {
-    WORDS.take();
-    LOCKS.take();
-    COUNTERS.take();
+    WORDS.with_borrow_mut(Modelled::forget);
+    LOCKS.with_borrow_mut(Modelled::forget);
+    COUNTERS.with_borrow_mut(Modelled::forget);
 }
 
-fn modelled<T: Default>(all: &'static std::thread::LocalKey<Modelled<T>>, address: usize) -> &'static T {
-    let made = all.with_borrow_mut(|all| core::ptr::from_ref::<T>(all.entry(address).or_default()));
+/// From now on, executions begin with all words that were ever asked for; how many those are.
+#[cfg(test)]
+pub(crate) fn learn_all() -> usize {
+    WORDS.with_borrow_mut(Modelled::learn)
+        + LOCKS.with_borrow_mut(Modelled::learn)
+        + COUNTERS.with_borrow_mut(Modelled::learn)
+}
+
+fn modelled<T: Default>(all: &'static std::thread::LocalKey<All<T>>, address: usize) -> &'static T {
+    let made = all.with_borrow_mut(|all| {
+        all.asked_for.insert(address);
+        core::ptr::from_ref::<T>(all.made.entry(address).or_default())
+    });
     // SAFETY: boxed, and kept until the next execution begins.
     unsafe { &*made }
 }
 
 fn in_range(address: usize, bytes: usize) -> Vec<(usize, &'static AtomicU64)> {
     WORDS.with_borrow(|all| {
-        let part = all.range(address..address + bytes);
+        let part = all.made.range(address..address + bytes);
         // SAFETY: boxed, and kept until the next execution begins.
         part.map(|(at, word)| (*at, unsafe { &*core::ptr::from_ref::<AtomicU64>(word) })).collect()
     })

@@ -116,3 +116,22 @@ fn a_space_goes_with_all_that_it_maps_however_many_workers_take_it_down() {
         vm.destroy().unwrap();
     }
 }
+
+#[test]
+fn a_table_that_somebody_took_for_another_page_is_freed_when_he_lets_it_go() {
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let space = vm.create_space().unwrap();
+    let mapped = space.map(MapRequest::anonymous(ByteSize(PAGE))).unwrap();
+    touch(&space, mapped, PAGE);
+    let tables = [space.space().walk(mapped.start.0).table.pfn, space.space().topmost().pfn].map(|pfn| vm.page(pfn));
+    // As who isolates or unpins a frame by number does, for a moment.
+    assert!(tables.iter().all(|table| table.try_get()));
+    space.unmap(mapped).unwrap();
+    drop(space);
+    vm.lru_drain_all();
+    let free = yard.free_pages();
+    tables.into_iter().for_each(|table| vm.put_page(table));
+    assert_eq!(yard.free_pages() - free, PageCount(2));
+    vm.destroy().unwrap();
+}

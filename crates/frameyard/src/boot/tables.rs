@@ -36,7 +36,7 @@ pub(super) enum HeaderWord {
 
 pub(super) const HEADER_WORDS: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
-pub(super) const VERSION: u64 = 4;
+pub(super) const VERSION: u64 = 5;
 
 /// Which table.
 #[derive(Clone, Copy)]

@@ -204,20 +204,26 @@ macro_rules! modelled_atomic {
                 Ok(found)
             }
 
-            /// As the method of the same name of `core`'s atomic; never fails for no reason here.
+            /// As the method of the same name of `core`'s atomic.
             ///
             /// # Errors
             ///
-            /// The value found, where it is not `current`.
+            /// The value found, where `change` has no other for it.
             #[track_caller]
-            pub fn compare_exchange_weak(
+            pub fn fetch_update(
                 &self,
-                current: $value,
-                new: $value,
-                success: Ordering,
-                failure: Ordering,
+                set: Ordering,
+                fetch: Ordering,
+                mut change: impl FnMut($value) -> Option<$value>,
             ) -> Result<$value, $value> {
-                self.compare_exchange(current, new, success, failure)
+                let mut found = self.load(fetch);
+                while let Some(changed) = change(found) {
+                    match self.compare_exchange(found, changed, set, fetch) {
+                        Ok(before) => return Ok(before),
+                        Err(other) => found = other,
+                    }
+                }
+                Err(found)
             }
         }
     };

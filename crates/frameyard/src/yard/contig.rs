@@ -86,8 +86,17 @@ impl<P: Platform> Drop for Isolation<'_, P> {
 #[derive(Default)]
 struct Round {
     moved: u64,
-    /// The first block that could not be moved this time.
+    /// The first block that could not be moved this time, of those that are more than busy if there are such.
     blocked: Option<Blocker>,
+}
+
+impl Round {
+    /// Remembers a block in the way. One that is busy gives way: it says less than one that is pinned.
+    fn note(&mut self, blocker: Blocker) {
+        if self.blocked.is_none_or(|known| known.why == BlockedBy::Busy && blocker.why != BlockedBy::Busy) {
+            self.blocked = Some(blocker);
+        }
+    }
 }
 
 impl<P: Platform> Yard<P> {
@@ -217,7 +226,7 @@ impl<P: Platform> Yard<P> {
             match cover {
                 Cover::Free(_) => {}
                 Cover::Fixed(blocker) => return Err(blocker),
-                Cover::Passing(blocker) => _ = round.blocked.get_or_insert(blocker),
+                Cover::Passing(blocker) => round.note(blocker),
                 Cover::Owned(block, kind) => {
                     let Some(owner) = owners.of(kind) else { continue };
                     let why = match self.move_block(isolation, owner, block, owners) {
@@ -231,7 +240,7 @@ impl<P: Platform> Yard<P> {
                     let blocker = Blocker { pfn, order, state: FrameState::Counted, owner: kind, why };
                     match why {
                         BlockedBy::Unmovable | BlockedBy::OutOfMemory => return Err(blocker),
-                        _ => _ = round.blocked.get_or_insert(blocker),
+                        _ => round.note(blocker),
                     }
                 }
             }

@@ -49,6 +49,17 @@ impl<P: Platform> Yard<P> {
         self.pageblocks().has_memory(pfn).then(|| self.counted(pfn))
     }
 
+    /// As [`counted_page`](Self::counted_page), for a frame that this yard has given out: there is nothing to look up.
+    ///
+    /// # Safety
+    ///
+    /// As there; and the frame has been allocated from this yard, at any time.
+    #[inline(always)]
+    pub unsafe fn allocated_page(&self, pfn: Pfn) -> CountedPage<'_, P> {
+        debug_assert!(self.pageblocks().has_memory(pfn), "{pfn} has been allocated");
+        self.counted(pfn)
+    }
+
     #[inline(always)]
     fn counted(&self, pfn: Pfn) -> CountedPage<'_, P> {
         CountedPage::new(self.map.page(pfn, &self.platform), self.map.content().no_users())

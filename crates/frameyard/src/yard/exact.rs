@@ -69,7 +69,7 @@ impl<P: Platform> Yard<P> {
     /// Allocates exactly the frames of a range, if all of them are free.
     ///
     /// Memory of the range that is not initialised comes up first; frames on per-CPU lists are collected. Watermarks are
-    /// not looked at. The frames stand in the largest aligned blocks; free them with [`free_range`](Self::free_range). Takes the zone lock for as long as the
+    /// not looked at. Frames of contiguous memory areas are for movable requests alone. The frames stand in the largest aligned blocks; free them with [`free_range`](Self::free_range). Takes the zone lock for as long as the
     /// range has blocks.
     ///
     /// # Errors

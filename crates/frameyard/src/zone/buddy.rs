@@ -104,7 +104,9 @@ impl<P: Platform> LockedZone<'_, P> {
             pfn = pfn.min(buddy);
             order.0 += 1;
         }
-        let place = if self.will_likely_merge(pfn, order) { Place::Tail } else { Place::Head };
+        // What has no memory behind it any more is allocated last, and is not in the way of the next look for what has.
+        let last = residence == Residence::Reported || self.will_likely_merge(pfn, order);
+        let place = if last { Place::Tail } else { Place::Head };
         self.add_block(pfn, order, migrate_type, place, residence);
     }
 

@@ -20,17 +20,20 @@ pub(crate) struct RangeBlocked {
 /// Which free lists a range may be taken from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum RangeLists {
-    /// Those that allocations are served from, but for what is kept back for atomic high-order requests.
+    /// Those that allocations of the type are served from: not what is kept back for atomic high-order requests, and what
+    /// is of contiguous memory areas for movable ones alone.
     Open,
     /// Those of isolated pageblocks.
     Isolated,
 }
 
 impl RangeLists {
-    fn have(self, migrate_type: MigrateType) -> bool {
-        match self {
-            Self::Open => !matches!(migrate_type, MigrateType::HighAtomic | MigrateType::Isolate),
-            Self::Isolated => migrate_type == MigrateType::Isolate,
+    fn have(self, list: MigrateType, wanted: MigrateType) -> bool {
+        match (self, list) {
+            (Self::Open, MigrateType::HighAtomic | MigrateType::Isolate) => false,
+            (Self::Open, MigrateType::Cma) => wanted == MigrateType::Movable,
+            (Self::Open, _) => true,
+            (Self::Isolated, _) => list == MigrateType::Isolate,
         }
     }
 }
@@ -50,7 +53,8 @@ impl<P: Platform> LockedZone<'_, P> {
         let mut at = range.start;
         while at < range.end {
             let (head, tag) = self.covering_block(at);
-            if !tag.is(FrameState::BuddyFree) || tag.zone() != self.id || !lists.have(tag.migrate_type()) {
+            if !tag.is(FrameState::BuddyFree) || tag.zone() != self.id || !lists.have(tag.migrate_type(), migrate_type)
+            {
                 return Err(RangeBlocked { head, state: tag.state(), order: tag.order() });
             }
             at = head + tag.order().pages();

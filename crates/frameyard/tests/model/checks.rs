@@ -160,29 +160,44 @@ impl Driver<'_> {
         }
     }
 
-    /// Whether a range has a block on the free lists that is kept for atomic requests.
-    pub(super) fn kept_back(&self, range: PfnRange) -> bool {
-        (range.start.0..range.end.0).any(|pfn| {
+    /// Whether a range has a block on the free lists that such a request may not have: kept for atomic requests, or of a
+    /// contiguous memory area.
+    pub(super) fn kept_back(&self, range: PfnRange, gfp: Gfp) -> bool {
+        let is_kept = |pfn| {
             let info = self.yard().frame_info(Pfn(pfn));
-            let kept = (FrameState::BuddyFree, MigrateType::HighAtomic);
-            info.is_some_and(|info| (info.state, info.migrate_type) == kept)
-        })
+            info.is_some_and(|info| info.state == FrameState::BuddyFree && is_kept_from(info.migrate_type, gfp))
+        };
+        (range.start.0..range.end.0).any(is_kept)
     }
 
     /// A range was refused: by its first block in use, or by a free one before it that is kept back.
-    pub(super) fn check_in_use(&self, range: PfnRange, head: Pfn, order: Order, state: FrameState, zone: ZoneId) {
+    pub(super) fn check_in_use(
+        &self,
+        (range, gfp): (PfnRange, Gfp),
+        head: Pfn,
+        order: Order,
+        state: FrameState,
+        zone: ZoneId,
+    ) {
         let first = self.reference.first_taken(range);
         if state == FrameState::BuddyFree {
             let info = self.yard().frame_info(head).expect("memory");
             assert_eq!((info.head, info.order, info.state), (head, order, state));
-            assert_eq!(info.migrate_type, MigrateType::HighAtomic, "{head} is free and not kept back");
-            assert!(self.yard().zone_statistics(zone).reserved_highatomic.0 > 0);
+            assert!(is_kept_from(info.migrate_type, gfp), "{head} is free and not kept back");
+            let reserved = self.yard().zone_statistics(zone).reserved_highatomic.0;
+            assert!(reserved > 0 || info.migrate_type == MigrateType::Cma);
             assert!(first.is_none_or(|(taken, _)| taken > head), "a block before {head} is in use");
         } else {
             let (_, standing) = first.unwrap_or_else(|| panic!("all of {range} is free, but {head} is {state}"));
             assert_eq!(standing, Standing::Taken { head, order, state });
         }
     }
+}
+
+/// Whether free blocks of a type are not for such a request.
+fn is_kept_from(migrate_type: MigrateType, gfp: Gfp) -> bool {
+    let movable = gfp.migrate_type() == Some(MigrateType::Movable);
+    migrate_type == MigrateType::HighAtomic || (migrate_type == MigrateType::Cma && !movable)
 }
 
 /// How deep a request may dip into a zone: below `min` for those that must not wait.

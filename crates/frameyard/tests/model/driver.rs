@@ -299,7 +299,7 @@ impl Driver<'_> {
         let free = self.reference.pick_free(start).filter(|_| !start.is_multiple_of(4));
         let start = free.unwrap_or_else(|| self.reference.pick_memory(start));
         let range = PfnRange::new(start, PageCount(count.into()));
-        let kept_back = self.kept_back(range);
+        let kept_back = self.kept_back(range, gfp);
         let answer = self.yard().alloc_range(range, gfp);
         let (memory, zone) = self.reference.zone_of(start).expect("memory");
         if range.is_empty() {
@@ -317,10 +317,10 @@ impl Driver<'_> {
         match answer {
             Ok(taken) => {
                 assert_eq!(taken, range);
-                assert!(!kept_back, "{range} holds frames kept for atomic requests");
+                assert!(!kept_back, "{range} holds frames kept from {gfp}");
                 self.receive_range(range, gfp, None);
             }
-            Err(RangeError::InUse { head, order, state }) => self.check_in_use(range, head, order, state, zone),
+            Err(RangeError::InUse { head, order, state }) => self.check_in_use((range, gfp), head, order, state, zone),
             Err(RangeError::Poisoned { pfn, block, order }) => {
                 assert_eq!(self.reference.damaged_in(range).next(), Some(pfn), "the first damaged frame");
                 self.reference.put_aside(block, order);

@@ -92,6 +92,13 @@ impl<P: Platform> Yard<P> {
                 None => match self.take_contiguous(place, gfp, migrate_type, owners) {
                     Ok(range) => return Ok(range),
                     Err(ContigError::Blocked(blocker)) => blocker,
+                    // A pageblock at a border of the zone; there are places beside it.
+                    Err(ContigError::NotOneZone(shared)) => {
+                        problem = Some(ContigError::NotOneZone(shared));
+                        let behind = PfnRange::new(self.pageblocks().start_of(start), self.pageblocks().pages()).end;
+                        at = behind.align_up(align);
+                        continue;
+                    }
                     Err(other) => return Err(Some(other)),
                 },
             };

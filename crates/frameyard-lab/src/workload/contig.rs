@@ -1,0 +1,266 @@
+//! `contig`: contiguous ranges out of a Movable zone that tasks use all the time.
+//!
+//! Tenants fill a part of the zone with pages of address spaces and files, and go on faulting, writing, reading and
+//! unmapping while the leader asks for ranges. Then it pins a page and asks for the range around it, which must be refused
+//! with the name of that very frame; and once more when the pin is gone, that time with the range set to zero, which would
+//! show if anybody still had a page there. In the end tenants check all that they have.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use frameyard::{
+    BlockedBy, ByteSize, ContigError, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneStatistics,
+};
+use frameyard_host::{HostPlatform, LockTiming};
+use frameyard_vm::{HugeAdvice, MapRequest, PinnedPage, Vm, VmCounter};
+
+use super::compaction::movable_zone;
+use super::ground::Ground;
+use super::task::{nanoseconds, task_seed};
+use crate::Failure;
+
+mod tenant;
+
+use tenant::Tenant;
+
+/// What contiguous ranges are for: huge pages of users.
+const GFP: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
+/// How many pages are faulted until one lies in the Movable zone.
+const PIN_TRIES: u64 = 64;
+
+/// How the workload is run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ContigPlan {
+    /// How long the ranges are.
+    pub(crate) size: ByteSize,
+    /// How much of the zone tenants use.
+    pub(crate) fill: ByteSize,
+    /// How much they use for a moment, before they give pages all over it back.
+    pub(crate) most: ByteSize,
+    /// How many tenants there are.
+    pub(crate) tasks: u32,
+    /// Seed of the random choices.
+    pub(crate) seed: u64,
+}
+
+/// What kind of range is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AskedFor {
+    /// One anywhere.
+    Anywhere,
+    /// A certain one, with a pinned page in it.
+    Pinned,
+    /// The same when the pin is gone, set to zero.
+    Unpinned,
+}
+
+impl AskedFor {
+    /// The name in rows.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Anywhere => "busy",
+            Self::Pinned => "pinned",
+            Self::Unpinned => "unpinned",
+        }
+    }
+}
+
+/// A range that was asked for.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct Attempt {
+    /// What for.
+    pub(crate) asked: AskedFor,
+    /// The range, or what was in the way.
+    pub(crate) outcome: Result<PfnRange, ContigError>,
+    /// The frame that was pinned.
+    pub(crate) pinned: Option<Pfn>,
+    /// How long it took.
+    pub(crate) contig_ns: u64,
+    /// Pages that were moved.
+    pub(crate) pages_moved: u64,
+    /// Pages of the zone in use before.
+    pub(crate) used_before: PageCount,
+    /// What tenants did meanwhile: pages written, read, mapped or unmapped.
+    pub(crate) tenant_steps: u64,
+}
+
+/// What came of a run.
+#[derive(Clone, PartialEq, Debug)]
+pub(crate) struct ContigRun {
+    /// Frames of the Movable zone.
+    pub(crate) zone: PageCount,
+    /// In their order.
+    pub(crate) attempts: Vec<Attempt>,
+    /// Pages whose contents tenants checked in the end.
+    pub(crate) checked: u64,
+}
+
+/// What leader and tenants share.
+#[derive(Default)]
+struct Shared {
+    over: AtomicBool,
+    steps: AtomicU64,
+}
+
+/// Ends the tenants in any case.
+struct OverOnDrop<'a>(&'a Shared);
+
+impl Drop for OverOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One run of the workload: a range of each kind is asked for once.
+///
+/// # Errors
+///
+/// [`Failure::RunTime`] for contents that are not what was written, and where a pinned page does not keep a range.
+pub(crate) fn run(ground: &Ground<'_>, plan: &ContigPlan) -> Result<ContigRun, Failure> {
+    let vm = ground.vm;
+    vm.yard().platform().time_locks(LockTiming::Off);
+    let zone = movable_zone(vm.yard()).ok_or_else(|| Failure::input("there is no Movable zone"))?;
+    let shared = Shared::default();
+    let (prepared, preparations) = mpsc::channel();
+    thread::scope(|scope| {
+        let over = OverOnDrop(&shared);
+        let mut tenants = Vec::new();
+        for number in 0..plan.tasks {
+            let (shared, prepared) = (&shared, prepared.clone());
+            let body = move || {
+                let share = |bytes: ByteSize| ByteSize(bytes.0 / u64::from(plan.tasks));
+                let amounts = (share(plan.fill), share(plan.most));
+                let tenant = Tenant::fill(vm, number, task_seed(plan.seed, number), amounts);
+                let _ = prepared.send(tenant.is_ok());
+                tenant?.work(&shared.over, &shared.steps)
+            };
+            tenants.push(thread::Builder::new().spawn_scoped(scope, body)?);
+        }
+        drop(prepared);
+        let attempts = if preparations.iter().take(tenants.len()).all(|well| well) {
+            ask(vm, &zone, plan, &shared)
+        } else {
+            Ok(Vec::new())
+        };
+        drop(over);
+        let mut checked = 0;
+        for tenant in tenants {
+            checked += tenant.join().map_err(|_| Failure::run_time("a tenant panicked"))?.map_err(Failure::run_time)?;
+        }
+        Ok(ContigRun { zone: zone.managed, attempts: attempts?, checked })
+    })
+}
+
+/// All requests, in their order.
+fn ask(
+    vm: Vm<'_, HostPlatform>,
+    zone: &ZoneStatistics,
+    plan: &ContigPlan,
+    shared: &Shared,
+) -> Result<Vec<Attempt>, Failure> {
+    let asker = Asker { vm, zone: zone.id, count: vm.yard().geometry().pages_in(plan.size), shared };
+    let align = Order(plan.size.0.trailing_zeros() as u8 - vm.yard().geometry().page_shift());
+    let anywhere = || vm.yard().alloc_contig(asker.count, align, GFP, NodeId(0), &vm.owners());
+    let mut attempts = vec![asker.ask(AskedFor::Anywhere, None, anywhere)?];
+    let page = asker.pinned_page()?;
+    let (pfn, range) = (page.pfn(), around(page.pfn(), asker.count, zone.span, vm.yard().geometry().pageblock_order()));
+    let this = |gfp| vm.yard().alloc_contig_range(range, gfp, &vm.owners());
+    let pinned = asker.ask(AskedFor::Pinned, Some(pfn), || this(GFP))?;
+    match &pinned.outcome {
+        Err(ContigError::Blocked(blocker)) if blocker.pfn == pfn && blocker.why == BlockedBy::Pinned => {}
+        Err(ContigError::Blocked(blocker)) => {
+            return Err(Failure::run_time(format!("{pfn} is pinned in {range}, but {blocker}")));
+        }
+        _ => return Err(Failure::run_time(format!("{pfn} is pinned, but {range} was taken with it"))),
+    }
+    attempts.push(pinned);
+    drop(page);
+    attempts.push(asker.ask(AskedFor::Unpinned, None, || this(GFP | Gfp::ZERO))?);
+    Ok(attempts)
+}
+
+/// So many frames of a zone around a frame, in whole pageblocks.
+fn around(pfn: Pfn, count: PageCount, zone: PfnRange, pageblock: Order) -> PfnRange {
+    let middle = Pfn(pfn.0.saturating_sub(count.0 / 2)).align_down(pageblock);
+    let last = Pfn(zone.end.0.saturating_sub(count.0)).align_down(pageblock);
+    PfnRange::new(middle.min(last).max(zone.start), count)
+}
+
+struct Asker<'a, 'y> {
+    vm: Vm<'y, HostPlatform>,
+    zone: ZoneId,
+    count: PageCount,
+    shared: &'a Shared,
+}
+
+impl<'y> Asker<'_, 'y> {
+    /// Asks once, and gives back what was had.
+    fn ask(
+        &self,
+        asked: AskedFor,
+        pinned: Option<Pfn>,
+        request: impl FnOnce() -> Result<PfnRange, ContigError>,
+    ) -> Result<Attempt, Failure> {
+        let yard = self.vm.yard();
+        let moved = || self.vm.counted(VmCounter::PgmigrateSuccess);
+        let steps = || self.shared.steps.load(Ordering::Relaxed);
+        let zone = yard.zone_statistics(self.zone);
+        let used_before = PageCount(zone.managed.0.saturating_sub(zone.free.0 + zone.per_cpu.0));
+        let before = (moved(), steps());
+        let begin = Instant::now();
+        let outcome = request();
+        let contig_ns = nanoseconds(begin.elapsed());
+        let (pages_moved, tenant_steps) = (moved() - before.0, steps() - before.1);
+        match &outcome {
+            Ok(range) => yard.free_range(*range).map_err(Failure::run_time)?,
+            Err(ContigError::Blocked(_) | ContigError::NoPlace { .. }) => {}
+            Err(error) => return Err(Failure::run_time(*error)),
+        }
+        Ok(Attempt { asked, outcome, pinned, contig_ns, pages_moved, used_before, tenant_steps })
+    }
+
+    /// A page of the zone, pinned. Its space goes when it is unpinned.
+    fn pinned_page(&self) -> Result<Pinned<'y>, Failure> {
+        let page = self.vm.yard().geometry().page_size().0;
+        let space = self.vm.create_space().map_err(Failure::run_time)?;
+        let request = MapRequest::anonymous(ByteSize(PIN_TRIES * page)).advised(HugeAdvice::Never);
+        let range = space.map(request).map_err(Failure::run_time)?;
+        for addr in (range.start.0..range.end.0).step_by(page as usize).map(frameyard_vm::VirtAddr) {
+            space.write(addr, &[1]).map_err(Failure::run_time)?;
+            let pin = space.pin(addr).map_err(Failure::run_time)?;
+            if self.vm.yard().zone_of(pin.pfn()) == Some(self.zone) {
+                return Ok(Pinned { pin, _space: space });
+            }
+        }
+        Err(Failure::run_time("no page that was faulted in lies in the Movable zone: use less of it with --fill"))
+    }
+}
+
+/// A pinned page and the space that it is of.
+struct Pinned<'y> {
+    pin: PinnedPage<'y, HostPlatform>,
+    _space: frameyard_vm::AddressSpace<'y, HostPlatform>,
+}
+
+impl Pinned<'_> {
+    fn pfn(&self) -> Pfn {
+        self.pin.pfn()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_around_a_frame_stays_in_the_zone() {
+        let zone = PfnRange { start: Pfn(4096), end: Pfn(4096 + 8192) };
+        let range = |pfn| around(Pfn(pfn), PageCount(2048), zone, Order(9));
+        for pfn in [4096, 5000, 8000, 12287] {
+            assert!(range(pfn).contains(Pfn(pfn)) && range(pfn).intersection(zone) == range(pfn), "{pfn}");
+        }
+        assert_eq!(range(8000), PfnRange::new(Pfn(6656), PageCount(2048)));
+    }
+}

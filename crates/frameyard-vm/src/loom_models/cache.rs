@@ -1,0 +1,154 @@
+//! Pages of files (`crate::cache`): dropped by reclaim while they are looked up, read and written.
+
+use frameyard::sync::{Weakness, weakened};
+use frameyard::{ByteSize, LockId, NodeId};
+
+use super::kept::Kept;
+use super::machine::{Broken, Flaw, ModelPlatform};
+use super::{Scene, assert_fails_to, explore_to};
+use crate::lru::{LruList, ShardKey};
+use crate::store::{BackingStore, StoreError};
+use crate::vm::Vm;
+use crate::{File, VmConfig};
+
+/// Room for the root, a file, a node of its tree, and a few pages.
+const SECTIONS: u64 = 3;
+const SHARD: ShardKey = ShardKey { node: NodeId(0), shard: 0 };
+const PAGE: ByteSize = ByteSize::kib(4);
+
+/// What the store gives, and what is written.
+const STORED: u64 = 31;
+const WRITTEN: u64 = 32;
+
+/// What a model says whose file, counts or lists were broken.
+const DAMAGED: &[&str] = &[
+    "a write was lost",
+    "the bytes are another page's",
+    "the validator objects",
+    "frames were lost",
+    "who frees a page has it alone",
+    "is linked already",
+    "more were given back",
+    "a frozen page is its freezer's",
+];
+
+/// Gives one word and zeros; takes nothing.
+struct OneWord;
+
+impl BackingStore for OneWord {
+    fn fill(&self, _key: u64, _page: u64, offset: usize, bytes: &mut [u8]) -> Result<(), StoreError> {
+        bytes.fill(0);
+        if offset == 0 {
+            bytes[..8].copy_from_slice(&STORED.to_le_bytes());
+        }
+        Ok(())
+    }
+
+    fn write_back(&self, key: u64, page: u64, _bytes: &[u8]) -> Result<(), StoreError> {
+        Err(StoreError::Failed { key, page })
+    }
+}
+
+type Handle<'y> = Kept<File<'y, ModelPlatform>>;
+
+fn scene(broken: Broken) -> Scene {
+    let config = VmConfig { lru_batch: 2, shards: 1, ..VmConfig::default() };
+    Scene::new(SECTIONS, &config, broken)
+}
+
+/// A file of one page, which is there and on a list.
+fn filled(vm: Vm<'_, ModelPlatform>) -> Handle<'_> {
+    let file = Kept::new(vm.with_store(&OneWord).create_file(1, PAGE).expect("a file"));
+    assert_eq!(read(&file), STORED, "the bytes are another page's");
+    vm.lru_drain();
+    file
+}
+
+/// Reads the first word. Who waits for a page's lock gives up soon in a model: he asks again.
+fn read(file: &File<'_, ModelPlatform>) -> u64 {
+    let mut bytes = [0; 8];
+    while file.read(0, &mut bytes).is_err() {}
+    u64::from_le_bytes(bytes)
+}
+
+fn write(file: &File<'_, ModelPlatform>) {
+    while file.write(0, &WRITTEN.to_le_bytes()).is_err() {}
+}
+
+/// Drops the last page of the list as reclaim does, if it can be.
+fn reclaim(vm: Vm<'_, ModelPlatform>) {
+    let mut lists = vm.lock_shard(SHARD);
+    let taken = lists.last(LruList::InactiveFile).and_then(|page| lists.isolate(page));
+    drop(lists);
+    let Some(page) = taken else { return };
+    match vm.drop_cache_page(page) {
+        Ok(()) => vm.free_unused(&[page.pfn()]),
+        Err(_) => vm.put_back_all(&[page.pfn()]),
+    }
+}
+
+fn finish(scene: &Scene, file: Handle<'_>) {
+    scene.vm().lru_drain_all();
+    scene.vm().validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
+    drop(file);
+    scene.finish();
+}
+
+/// A page is read while reclaim drops it.
+fn read_while_dropped(broken: Broken) {
+    let scene = scene(broken);
+    let file = filled(scene.vm());
+    let other = scene.start(1, reclaim);
+    assert_eq!(read(&file), STORED, "the bytes are another page's");
+    other.join().unwrap();
+    finish(&scene, file);
+}
+
+/// A page is written while reclaim drops it.
+fn written_while_dropped(broken: Broken) {
+    let scene = scene(broken);
+    let file = filled(scene.vm());
+    let other = scene.start(1, reclaim);
+    write(&file);
+    other.join().unwrap();
+    assert_eq!(read(&file), WRITTEN, "a write was lost");
+    finish(&scene, file);
+}
+
+/// A file goes while reclaim drops its page.
+fn deleted_while_dropped() {
+    let scene = scene(None);
+    let file = filled(scene.vm());
+    let other = scene.start(1, reclaim);
+    drop(file);
+    other.join().unwrap();
+    scene.vm().lru_drain_all();
+    scene.finish();
+}
+
+const NO_FILE_LOCK: Broken = Some((|id| matches!(id, LockId::File(_)), Flaw::NeverRefused));
+
+#[test]
+fn a_page_of_a_file_is_found_or_dropped() {
+    explore_to(2, || read_while_dropped(None));
+}
+
+#[test]
+fn a_page_that_reclaim_looks_at_loses_no_write() {
+    explore_to(2, || written_while_dropped(None));
+}
+
+#[test]
+fn a_page_is_dropped_or_goes_with_its_file() {
+    explore_to(2, deleted_while_dropped);
+}
+
+#[test]
+fn files_whose_lock_refuses_nobody_are_found() {
+    assert_fails_to(2, || read_while_dropped(NO_FILE_LOCK), DAMAGED);
+}
+
+#[test]
+fn pages_of_files_that_two_have_locked_are_found() {
+    weakened(Weakness::UnheardUnion, || assert_fails_to(2, || written_while_dropped(None), DAMAGED));
+}

@@ -1,0 +1,176 @@
+//! Lists of used pages (`crate::lru`): who takes a page off its list, who frees it, and how batches put it there.
+
+use frameyard::sync::{Weakness, weakened};
+use frameyard::{Adoption, Block, Counts, FrameOwner, Gfp, LockId, MigrateMode, NodeId, Order, Pfn};
+
+use super::machine::{Broken, Flaw, ModelPlatform};
+use super::{Scene, assert_fails, explore};
+use crate::VmConfig;
+use crate::lru::{LruList, ShardKey};
+use crate::objects::ObjectId;
+use crate::page::{PageKind, owner_word};
+use crate::vm::Vm;
+
+const SECTIONS: u64 = 2;
+const SHARD: ShardKey = ShardKey { node: NodeId(0), shard: 0 };
+
+/// What a model says whose lists or counts were broken.
+pub(super) const DAMAGED: &[&str] = &[
+    "the validator objects",
+    "frames were lost",
+    "who frees a page has it alone",
+    "is on a list",
+    "is linked already",
+    "more were given back",
+    "there was a mapping",
+];
+
+pub(super) fn scene(broken: Broken) -> Scene {
+    // Batches are emptied when they are told to.
+    let config = VmConfig { lru_batch: 2, shards: 1, ..VmConfig::default() };
+    Scene::new(SECTIONS, &config, broken)
+}
+
+pub(super) fn block(pfn: Pfn) -> Block {
+    Block { pfn, order: Order::ZERO }
+}
+
+/// A page as a fault makes it, on no list yet: a mapping has one reference, the caller another for a batch.
+pub(super) fn fresh(vm: Vm<'_, ModelPlatform>) -> Pfn {
+    let pfn = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a frame");
+    let owner = owner_word(PageKind::Anonymous, ObjectId::NONE, 0);
+    let counts = Counts { references: 2, mappings: 1 };
+    vm.yard().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 0 }).expect("the frame is ours");
+    pfn
+}
+
+/// A page on a list, whose mapping has the only reference.
+pub(super) fn listed(vm: Vm<'_, ModelPlatform>) -> Pfn {
+    let pfn = fresh(vm);
+    vm.lru_add(vm.page(pfn));
+    vm.lru_drain();
+    pfn
+}
+
+/// Takes the mapping away, as unmapping does.
+pub(super) fn unmap(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
+    if vm.page(pfn).unmap().expect("there was a mapping") == 0 {
+        vm.free_unused(&[pfn]);
+    }
+}
+
+/// Sets a page aside that was found by number, and puts it back.
+pub(super) fn isolate_by_number(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
+    if vm.isolate(block(pfn), MigrateMode::Async).is_ok() {
+        vm.put_back(block(pfn));
+        vm.lru_drain();
+    }
+}
+
+/// Takes the last page off the list as reclaim does, and puts it back as reclaim does.
+pub(super) fn isolate_from_list(vm: Vm<'_, ModelPlatform>) {
+    let mut lists = vm.lock_shard(SHARD);
+    let taken = lists.last(LruList::InactiveAnon).and_then(|page| lists.isolate(page));
+    drop(lists);
+    if let Some(page) = taken {
+        vm.put_back_all(&[page.pfn()]);
+    }
+}
+
+/// One isolates a page found by number while another takes its last mapping away. A neighbour on the list stays.
+fn isolated_while_freed(broken: Broken) {
+    let scene = scene(broken);
+    let vm = scene.vm();
+    let (pfn, neighbour) = (listed(vm), listed(vm));
+    let other = scene.start(1, move |vm| isolate_by_number(vm, pfn));
+    unmap(vm, pfn);
+    other.join().unwrap();
+    vm.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
+    unmap(vm, neighbour);
+    scene.finish();
+}
+
+/// One isolates a page while another frees its neighbour.
+fn isolated_while_a_neighbour_is_freed(broken: Broken) {
+    let scene = scene(broken);
+    let vm = scene.vm();
+    let (first, second) = (listed(vm), listed(vm));
+    let other = scene.start(1, move |vm| isolate_by_number(vm, first));
+    unmap(vm, second);
+    other.join().unwrap();
+    vm.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
+    unmap(vm, first);
+    scene.finish();
+}
+
+/// One isolates a page found by number while another takes it from the end of its list.
+fn isolated_by_two() {
+    let scene = scene(None);
+    let vm = scene.vm();
+    let pfn = listed(vm);
+    let other = scene.start(1, move |vm| isolate_by_number(vm, pfn));
+    isolate_from_list(vm);
+    other.join().unwrap();
+    vm.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
+    unmap(vm, pfn);
+    scene.finish();
+}
+
+/// One takes pages from the end of a list while another frees one of them.
+fn reclaimed_while_freed(broken: Broken) {
+    let scene = scene(broken);
+    let vm = scene.vm();
+    let (pfn, neighbour) = (listed(vm), listed(vm));
+    let other = scene.start(1, isolate_from_list);
+    unmap(vm, pfn);
+    other.join().unwrap();
+    vm.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
+    unmap(vm, neighbour);
+    scene.finish();
+}
+
+#[test]
+fn a_page_is_isolated_or_freed() {
+    explore(|| isolated_while_freed(None));
+}
+
+#[test]
+fn a_page_is_isolated_beside_one_that_is_freed() {
+    explore(|| isolated_while_a_neighbour_is_freed(None));
+}
+
+#[test]
+fn of_two_who_isolate_a_page_one_gets_it() {
+    explore(isolated_by_two);
+}
+
+#[test]
+fn reclaim_meets_pages_that_are_freed() {
+    explore(|| reclaimed_while_freed(None));
+}
+
+#[test]
+fn a_flag_of_lists_that_is_read_and_then_cleared_is_found() {
+    weakened(Weakness::SplitIntersection, || assert_fails(isolated_by_two, DAMAGED));
+}
+
+#[test]
+fn lists_whose_lock_refuses_nobody_are_found() {
+    let broken: Broken = Some((|id| matches!(id, LockId::Lru(..)), Flaw::NeverRefused));
+    assert_fails(move || isolated_while_a_neighbour_is_freed(broken), DAMAGED);
+    assert_fails(move || reclaimed_while_freed(broken), DAMAGED);
+}
+
+#[test]
+fn lists_whose_lock_orders_nothing_are_found() {
+    let broken: Broken = Some((|id| matches!(id, LockId::Lru(..)), Flaw::TakenRelaxed));
+    assert_fails(move || isolated_while_a_neighbour_is_freed(broken), DAMAGED);
+}
+
+#[test]
+fn references_that_are_read_and_then_written_are_found() {
+    weakened(Weakness::SplitCompareExchange, || {
+        assert_fails(|| isolated_while_freed(None), DAMAGED);
+        assert_fails(|| reclaimed_while_freed(None), DAMAGED);
+    });
+}

@@ -133,3 +133,6 @@ impl Aged {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

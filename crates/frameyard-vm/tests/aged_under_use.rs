@@ -9,7 +9,9 @@ use std::thread;
 
 use fixture::{HUGE, PAGE, TestMachine, TestSpace, TestVm, at, in_yard, range, run_on};
 use frameyard::{ByteSize, CompactRequest, NodeId};
-use frameyard_vm::{FaultError, HugeAdvice, LruList, LruPolicy, MapRequest, MemoryAccess, VirtAddr, VmConfig, VmCounter};
+use frameyard_vm::{
+    FaultError, HugeAdvice, LruList, LruPolicy, MapRequest, MemoryAccess, VirtAddr, VmConfig, VmCounter,
+};
 
 const NODE: NodeId = NodeId(0);
 /// How many rounds a user makes at least.

@@ -6,7 +6,9 @@ use frameyard::{LockId, NodeId, Pfn};
 
 use super::kept::Kept;
 use super::machine::{Broken, Flaw, ModelPlatform};
-use super::migrate::{AT, BEFORE, BOTH, DAMAGED, NO_TABLE_LOCK, finish, move_page, read, scene, target, write, written};
+use super::migrate::{
+    AT, BEFORE, BOTH, DAMAGED, NO_TABLE_LOCK, finish, move_page, read, scene, target, write, written,
+};
 use super::{assert_fails, assert_fails_to, explore_to};
 use crate::address::VirtAddr;
 use crate::lru::{LruList, ShardKey};
@@ -108,7 +110,7 @@ fn a_page_is_unmapped_once_while_it_is_looked_at() {
 
 #[test]
 fn a_space_ends_after_looks_at_its_pages() {
-    explore_to(1, || ended_while(|vm, _, _| age(vm)));
+    explore_to(2, || ended_while(|vm, _, _| age(vm)));
 }
 
 #[test]
@@ -129,7 +131,7 @@ fn looks_without_the_map_lock_are_found() {
 
 #[test]
 fn looks_without_a_visit_are_found() {
-    assert_fails_to(1, || ended_while(look_uninvited), DAMAGED);
+    assert_fails_to(2, || ended_while(look_uninvited), DAMAGED);
 }
 
 #[test]

@@ -21,8 +21,9 @@
 //!
 //! # Bounds
 //!
-//! A pass looks at the same part of these lists as of those of files, no more pages than it has just looked at there, but
-//! for one batch a shard. Who reclaims for an allocation looks at none.
+//! A pass looks at the same part of these lists as of those of files, but at no more pages than it has just looked at there,
+//! or 32 where those were fewer; each shard's share is rounded up, and a huge page is looked at as a whole. Who reclaims for
+//! an allocation looks at none.
 
 use frameyard::{CountedPage, PageCount, Platform};
 

@@ -98,7 +98,13 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     /// How many pages of each shard's list are to be looked at, so that it is in proportion to what each has. Begins at
     /// a shard that depends on the caller's CPU, so that those who reclaim at once begin at different ones.
-    pub(super) fn shares(&self, scan: &Scan, list: LruList, all: PageCount, part: u64) -> impl Iterator<Item = (ShardKey, u64)> {
+    pub(super) fn shares(
+        &self,
+        scan: &Scan,
+        list: LruList,
+        all: PageCount,
+        part: u64,
+    ) -> impl Iterator<Item = (ShardKey, u64)> {
         let (vm, node) = (*self, scan.node);
         let shards = self.root().shards();
         let first = self.shard_of_caller();

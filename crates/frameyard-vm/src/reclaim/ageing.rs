@@ -15,8 +15,8 @@
 //!
 //! Up to 32 pages are isolated under the lock of their shard, looked at without it ([`Vm::take_use`]), and put back: so no
 //! lock is held with that of a list, and a page is in the hands of one alone, here as for migration. Meanwhile it has
-//! one reference more and no flag of being on a list: who wants to move or split it finds it busy and comes again; who
-//! unmaps it leaves freeing it to the put-back. The flags of an isolated page that say which list it is for are the
+//! one reference more and no flag of being on a list: who wants to move it finds it busy and comes again; who splits its mapping leaves
+//! its block whole for now, as he does while it is pinned; who unmaps it leaves freeing it to the put-back. The flags of an isolated page that say which list it is for are the
 //! isolator's to change.
 //!
 //! # Bounds

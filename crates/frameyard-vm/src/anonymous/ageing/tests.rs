@@ -130,3 +130,25 @@ fn a_page_that_nothing_maps_any_more_is_found_so() {
         drop(pins);
     });
 }
+
+#[test]
+fn a_page_that_is_looked_at_is_busy_for_whoever_wants_to_move_it_and_pinned_only_if_it_is() {
+    use frameyard::{Block, FrameOwner, MigrateMode, MigrateProblem};
+    in_yard(|vm| {
+        let (space, start) = written(&vm, HugeAdvice::Never);
+        let page = page_at(&vm, &space, start);
+        let block = Block { pfn: page.pfn(), order: Order::ZERO };
+        page.get();
+        assert!(vm.lru_isolate(page));
+        for mode in [MigrateMode::Async, MigrateMode::Sync] {
+            assert_eq!(vm.isolate(block, mode), Err(MigrateProblem::Busy));
+            let pin = space.pin(start).unwrap();
+            assert_eq!(vm.isolate(block, mode), Err(MigrateProblem::Pinned));
+            drop(pin);
+        }
+        assert_eq!(vm.take_use(page), Use::Used);
+        vm.put_back_all(&[page.pfn()]);
+        assert_eq!(vm.isolate(block, MigrateMode::Async), Ok(()));
+        vm.put_back(block);
+    });
+}

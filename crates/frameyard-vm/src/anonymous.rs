@@ -196,5 +196,8 @@ impl<P: Platform> Moving<'_, '_, P> {
     }
 }
 
+mod ageing;
 #[cfg(test)]
 mod tests;
+
+pub(crate) use ageing::Use;

@@ -17,6 +17,10 @@ pub enum VmCounter {
     PgscanKswapd,
     /// Pages looked at by direct reclaim.
     PgscanDirect,
+    /// Pages of spaces looked at by either: they are aged, and stay.
+    PgscanAnon,
+    /// Pages of files looked at by either.
+    PgscanFile,
     /// Pages dropped by background reclaim.
     PgstealKswapd,
     /// Pages dropped by direct reclaim.
@@ -64,13 +68,15 @@ impl VmCounter {
     pub const COUNT: usize = Self::ALL.len();
 
     /// All counters, by number.
-    pub const ALL: [Self; 26] = [
+    pub const ALL: [Self; 28] = [
         Self::Pgfault,
         Self::Pgactivate,
         Self::Pgdeactivate,
         Self::Pgrefill,
         Self::PgscanKswapd,
         Self::PgscanDirect,
+        Self::PgscanAnon,
+        Self::PgscanFile,
         Self::PgstealKswapd,
         Self::PgstealDirect,
         Self::Allocstall,
@@ -103,6 +109,8 @@ impl VmCounter {
             Self::Pgrefill => "pgrefill",
             Self::PgscanKswapd => "pgscan_kswapd",
             Self::PgscanDirect => "pgscan_direct",
+            Self::PgscanAnon => "pgscan_anon",
+            Self::PgscanFile => "pgscan_file",
             Self::PgstealKswapd => "pgsteal_kswapd",
             Self::PgstealDirect => "pgsteal_direct",
             Self::Allocstall => "allocstall",

@@ -14,6 +14,9 @@ use crate::page::{Flags, PageKind, owner_word};
 use crate::space::SpaceRef;
 use crate::table::{ENTRIES, Entry, HUGE, Level, Table, TableUse, table_index};
 
+/// What the pages of a block take over from it: how lately they were used. (The entries keep their bits of use.)
+const KEPT: u64 = Flags::ACTIVE | Flags::REFERENCED;
+
 /// What became of a block whose mapping is split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Split {
@@ -91,6 +94,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if mappings == 0 || !head.freeze(Counts { references: mappings + 1, mappings }) {
             return false;
         }
+        let kept = head.owner() & KEPT;
         let split = vm.yard().disown_and_split(head.pfn(), HUGE);
         debug_assert!(split.is_ok(), "who has a block alone can split it: {split:?}");
         for (index, part) in mapped.iter().enumerate() {
@@ -103,7 +107,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             let mappings = u32::from(part.is_some());
             // One reference is for a batch; for the first page, he who has isolated it has it.
             let counts = Counts { references: mappings + 1, mappings };
-            let owner = owner_word(PageKind::Anonymous, self.object(), if index == 0 { Flags::ISOLATED } else { 0 });
+            let isolated = if index == 0 { Flags::ISOLATED } else { 0 };
+            let owner = owner_word(PageKind::Anonymous, self.object(), kept | isolated);
             let adoption = Adoption { counts, owner, index: addr + ((index as u64) << Level::SMALL.shift()) };
             let adopted = vm.yard().adopt(pfn, Order::ZERO, adoption);
             debug_assert!(adopted.is_ok(), "a frame just split off is allocated: {adopted:?}");
@@ -121,9 +126,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Makes single pages of a block that the caller has alone, each with a mapping and a reference for a batch.
     fn make_single(&self, head: CountedPage<'y, P>, addr: u64) {
         let yard = self.vm().yard();
+        let owner = owner_word(PageKind::Anonymous, self.object(), head.owner() & KEPT);
         let split = yard.disown_and_split(head.pfn(), HUGE);
         debug_assert!(split.is_ok(), "who has a block alone can split it: {split:?}");
-        let owner = owner_word(PageKind::Anonymous, self.object(), 0);
         let counts = Counts { references: 2, mappings: 1 };
         for part in 0..HUGE.pages().0 {
             let index = addr + (part << Level::SMALL.shift());

@@ -3,6 +3,7 @@
 //! They run the production code on a whole small yard whose frames' words are modelled. Each protocol has a model that
 //! holds, and the same model with one thing broken, which must fail.
 
+mod ageing;
 mod batches;
 mod cache;
 mod counts;

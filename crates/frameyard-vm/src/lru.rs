@@ -14,6 +14,7 @@
 //!
 //! A page is *linked* from when it is put on a list until it is taken off. Its links, and its [`ACTIVE`](Flags::ACTIVE)
 //! flag while it is linked, change under the lock of its shard alone; so does the shard that its owner's word names.
+//! While it is not linked, that flag is for whoever has the page isolated to change.
 //! [`LRU`](Flags::LRU) is set under that lock, together with the shard, when a page is linked. It is cleared by whoever wants
 //! the page off, with a reference and without a lock: who clears it, by exchange, takes the lock of the shard he found
 //! beside it, and unlinks. So:

@@ -10,6 +10,7 @@
 
 use frameyard::{Block, CountedPage, FrameOwner, FrameState, MigrateMode, MigrateProblem, Owners, Pfn, Platform};
 
+use crate::access::pins;
 use crate::counters::VmCounter;
 use crate::inject::Step;
 use crate::page::{Flags, PageKind};
@@ -49,7 +50,9 @@ impl<'y, P: Platform> Vm<'y, P> {
             }
         }
         if has_strangers(page) {
-            return Err(MigrateProblem::Pinned);
+            // Off its list it is in a batch, or somebody looks at it for reclaim: soon over, but for pins.
+            let is_elsewhere = page.owner() & Flags::LRU == 0 && !is_pinned(page);
+            return Err(if is_elsewhere { MigrateProblem::Busy } else { MigrateProblem::Pinned });
         }
         if !self.lru_isolate(page) {
             return Err(MigrateProblem::Busy);
@@ -80,6 +83,11 @@ impl<P: Platform> Vm<'_, P> {
         let tag = self.try_page(block.pfn).map(|page| page.tag());
         tag.is_some_and(|tag| tag.is(FrameState::Allocated) && tag.order() == block.order)
     }
+}
+
+/// Whether a page of a space is pinned.
+fn is_pinned<P: Platform>(page: CountedPage<'_, P>) -> bool {
+    PageKind::of_word(page.owner()) == Some(PageKind::Anonymous) && pins(page) > 0
 }
 
 /// Whether a page has references besides those of its mappings, of its file, and the caller's own.

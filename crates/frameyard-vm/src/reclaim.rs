@@ -5,10 +5,11 @@
 //! not write; what is in use just now stays. The rest is taken off and dropped. When a node has too few inactive pages,
 //! active lists are aged. All shards of a node are scanned, each in proportion to what it has, whatever the policy.
 //!
-//! Pages of spaces have nowhere to go, so their lists are not scanned; a few are looked at when nothing else is left, and
-//! counted, as all that reclaim comes upon and cannot drop.
+//! Pages of spaces have nowhere to go. The background reclaimer ages them in passing, so that their lists tell which are in
+//! use; who reclaims for an allocation leaves them alone. They are counted, as all that reclaim comes upon and cannot drop.
 //!
 //! - `scan`: one pass over a node's lists;
+//! - `ageing`: pages of spaces, by the bits of use in their entries;
 //! - `background`: the background reclaimer's steps.
 //!
 //! # Bounds
@@ -21,6 +22,7 @@ use frameyard::{NodeId, PageCount, Platform, ReclaimRequest, Reclaimer, ZoneKind
 use crate::counters::VmCounter;
 use crate::vm::Vm;
 
+mod ageing;
 mod background;
 mod scan;
 #[cfg(test)]

@@ -6,8 +6,8 @@
 //! # Who may do what
 //!
 //! - Under the map lock for reading: anybody looks at entries, without any lock. Entries change under the lock of their
-//!   table: an empty one becomes a table or a page, one of a page gets its bits of use, or the page is moved. A table that is
-//!   linked stays, and so does an entry that leads to one.
+//!   table: an empty one becomes a table or a page, one of a page gets its bits of use or loses the one that ageing
+//!   clears, or the page is moved. A table that is linked stays, and so does an entry that leads to one.
 //! - Under the map lock for writing: pages go, tables go, huge mappings are split.
 //!
 //! An entry is written with Release and read with Acquire, so whoever follows one to a table or a page sees it as it was
@@ -181,6 +181,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let page = self.vm().page(table.pfn);
         let held = Held::lock(self.vm().yard().platform(), LockId::PageTable(table.pfn), page.lock_word());
         LockedTable { page, words: table.words, _held: held }
+    }
+
+    /// As [`lock_table`](Self::lock_table), if nobody has the lock.
+    pub(crate) fn try_lock_table(&self, table: Table<'y>) -> Option<LockedTable<'y, P>> {
+        let page = self.vm().page(table.pfn);
+        let held = Held::try_lock(self.vm().yard().platform(), LockId::PageTable(table.pfn), page.lock_word())?;
+        Some(LockedTable { page, words: table.words, _held: held })
     }
 
     /// Makes the topmost table of a space that has none; it is the caller's to link.

@@ -1,10 +1,13 @@
-use frameyard::{ByteSize, PageCount};
+use frameyard::{ByteSize, Gfp, PageCount};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
 use crate::counters::VmCounter;
+use crate::lru::LruList;
+use crate::page::Flags;
 use crate::root::VmConfig;
 use crate::space::{AddressSpace, MapRequest};
+use crate::table::HUGE;
 use crate::test_yard::{TestPlatform, TestYard, run_on};
 use crate::vm::Vm;
 
@@ -95,5 +98,44 @@ fn a_huge_page_in_the_batch_of_another_cpu_is_split_all_the_same() {
     check(&space, half.end.0, range.end.0);
     drop(space);
     run_on(0);
+    vm.destroy().unwrap();
+}
+
+#[test]
+fn pages_of_a_huge_page_that_is_split_stay_as_active_as_it_was() {
+    use frameyard::{Block, FrameOwner, MigrateMode, MigrateProblem};
+    run_on(0);
+    let yard = TestYard::new();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let (space, range) = huge_space(&vm);
+    vm.lru_drain_all();
+    let node = yard.zones().next().unwrap().id.node();
+    let active = || vm.lru_statistics(node).on(LruList::ActiveAnon).0;
+    for at in [range.start, VirtAddr(range.start.0 + HUGE_BYTES)] {
+        let page = vm.page(space.translate(at).unwrap().pfn);
+        page.get();
+        assert!(vm.lru_isolate(page));
+        page.set_owner_bits(Flags::ACTIVE);
+        vm.put_back_all(&[page.pfn()]);
+    }
+    assert_eq!(active(), 1024);
+    // One is split at once, the other, pinned, when somebody wants to move it.
+    let pinned = space.pin(range.start).unwrap();
+    let last = |end: u64| VirtRange { start: VirtAddr(end - PAGE), end: VirtAddr(end) };
+    let _ = space.unmap(last(range.start.0 + HUGE_BYTES)).unwrap();
+    let _ = space.unmap(last(range.end.0)).unwrap();
+    vm.lru_drain_all();
+    assert_eq!((vm.counted(VmCounter::ThpSplitPage), active()), (1, 512 + 511));
+    let block = Block { pfn: pinned.pfn(), order: HUGE };
+    drop(pinned);
+    vm.isolate(block, MigrateMode::Sync).unwrap();
+    let to = yard.alloc(HUGE, Gfp::HIGHUSER_MOVABLE).unwrap();
+    assert_eq!(vm.migrate(block, to, MigrateMode::Sync), Err(MigrateProblem::Busy));
+    vm.put_back(block);
+    yard.free(to, HUGE).unwrap();
+    vm.lru_drain_all();
+    assert_eq!((vm.counted(VmCounter::ThpSplitPage), active()), (2, 2 * 511));
+    check(&space, range.start.0, range.start.0 + HUGE_BYTES - PAGE);
+    drop(space);
     vm.destroy().unwrap();
 }

@@ -17,19 +17,19 @@ use crate::{MemoryAccess, VmConfig};
 
 /// Room for the root, a space, its area, four page tables, and a few pages.
 const SECTIONS: u64 = 4;
-const AT: VirtAddr = VirtAddr::LOWEST;
+pub(super) const AT: VirtAddr = VirtAddr::LOWEST;
 const NEXT: VirtAddr = VirtAddr(AT.0 + 4096);
-const BOTH: VirtRange = VirtRange { start: AT, end: VirtAddr(AT.0 + 2 * 4096) };
+pub(super) const BOTH: VirtRange = VirtRange { start: AT, end: VirtAddr(AT.0 + 2 * 4096) };
 
 /// What is written before, and what while the page is moved; two words of the page.
-const BEFORE: [u64; 2] = [11, 12];
+pub(super) const BEFORE: [u64; 2] = [11, 12];
 const AFTER: u64 = 21;
 
 /// Page tables whose lock refuses nobody.
-const NO_TABLE_LOCK: Broken = Some((|id| matches!(id, LockId::PageTable(_)), Flaw::NeverRefused));
+pub(super) const NO_TABLE_LOCK: Broken = Some((|id| matches!(id, LockId::PageTable(_)), Flaw::NeverRefused));
 
 /// What a model says whose space, counts or lists were broken.
-const DAMAGED: &[&str] = &[
+pub(super) const DAMAGED: &[&str] = &[
     "a write was lost",
     "a pinned page was moved",
     "the validator objects",
@@ -47,15 +47,15 @@ const DAMAGED: &[&str] = &[
     "attempt to subtract with overflow",
 ];
 
-fn scene(broken: Broken) -> Scene {
+pub(super) fn scene(broken: Broken) -> Scene {
     let config = VmConfig { lru_batch: 2, shards: 1, ..VmConfig::default() };
     Scene::new(SECTIONS, &config, broken)
 }
 
-type Space<'y> = Kept<AddressSpace<'y, ModelPlatform>>;
+pub(super) type Space<'y> = Kept<AddressSpace<'y, ModelPlatform>>;
 
 /// A space with an area of two pages, of which the first is there, on a list, and written; and its frame.
-fn written(vm: Vm<'_, ModelPlatform>) -> (Space<'_>, Pfn) {
+pub(super) fn written(vm: Vm<'_, ModelPlatform>) -> (Space<'_>, Pfn) {
     let space = Kept::new(vm.create_space().expect("a space"));
     let request = MapRequest::anonymous(ByteSize::kib(8)).at(AT).advised(HugeAdvice::Never);
     space.map(request).expect("an area");
@@ -66,23 +66,23 @@ fn written(vm: Vm<'_, ModelPlatform>) -> (Space<'_>, Pfn) {
     (space, pfn)
 }
 
-fn write(space: &AddressSpace<'_, ModelPlatform>, addr: VirtAddr, value: u64) {
+pub(super) fn write(space: &AddressSpace<'_, ModelPlatform>, addr: VirtAddr, value: u64) {
     space.write(addr, &value.to_le_bytes()).expect("mapped memory is written");
 }
 
-fn read(space: &AddressSpace<'_, ModelPlatform>, addr: VirtAddr) -> u64 {
+pub(super) fn read(space: &AddressSpace<'_, ModelPlatform>, addr: VirtAddr) -> u64 {
     let mut bytes = [0; 8];
     space.read(addr, &mut bytes).expect("mapped memory is read");
     u64::from_le_bytes(bytes)
 }
 
 /// A frame to move a page to.
-fn target(vm: Vm<'_, ModelPlatform>) -> Pfn {
+pub(super) fn target(vm: Vm<'_, ModelPlatform>) -> Pfn {
     vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a frame")
 }
 
 /// Moves a page found by number, as compaction does, if it can be.
-fn move_page(vm: Vm<'_, ModelPlatform>, pfn: Pfn, to: Pfn) {
+pub(super) fn move_page(vm: Vm<'_, ModelPlatform>, pfn: Pfn, to: Pfn) {
     let from = Block { pfn, order: Order::ZERO };
     let mode = MigrateMode::Async;
     let unused = match vm.isolate(from, mode) {
@@ -100,7 +100,7 @@ fn move_page(vm: Vm<'_, ModelPlatform>, pfn: Pfn, to: Pfn) {
 }
 
 /// Demands that the space is in order, then ends it, and demands that nothing is lost.
-fn finish(scene: &Scene, space: Space<'_>) {
+pub(super) fn finish(scene: &Scene, space: Space<'_>) {
     scene.vm().validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
     drop(space);
     scene.finish();

@@ -32,8 +32,8 @@ impl<P: Platform> Vm<'_, P> {
     /// It begins when requests find no zone of the node above its low watermark, or when watermarks were boosted because
     /// pageblocks came to hold frames of several types. It ends when requests find a zone above the high watermark, the
     /// boost included; then the boost is taken back, and the background compactor makes whole pageblocks of what is free.
-    /// After the kernel's `balance_pgdat`. Looks at 1024 pages of inactive lists at the most, and as many active. A node
-    /// that does not exist has nothing to do.
+    /// After the kernel's `balance_pgdat`. Looks at 1024 pages of inactive lists of files at the most, and as many active;
+    /// and ages as many pages of spaces, which stay. A node that does not exist has nothing to do.
     pub fn reclaim_step(&self, node: NodeId) -> ReclaimStep {
         if node.0 >= self.yard().nodes() {
             return ReclaimStep::Idle;

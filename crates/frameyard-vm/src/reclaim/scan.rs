@@ -46,7 +46,7 @@ impl Scan {
     }
 
     /// How much of that many pages this pass looks at.
-    fn part_of(&self, pages: PageCount) -> u64 {
+    pub(super) fn part_of(&self, pages: PageCount) -> u64 {
         let part = (pages.0 >> self.priority).max(pages.0.min(CLUSTER));
         self.most.map_or(part, |most| part.min(most.0))
     }
@@ -62,7 +62,8 @@ pub(super) fn inactive_is_low(inactive: PageCount, active: PageCount, page_bytes
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Looks at a part of a node's inactive lists of files, drops what it can, and ages the active ones.
+    /// Looks at a part of a node's inactive lists of files, drops what it can, and ages the active ones; in the background
+    /// also pages of spaces.
     ///
     /// After the kernel's `shrink_lruvec`. Takes the lock of a shard once for each 32 pages.
     pub(super) fn shrink_node(&self, scan: &Scan) -> Scanned {
@@ -80,9 +81,12 @@ impl<'y, P: Platform> Vm<'y, P> {
             }
         }
         self.count(scan.caller.scanned(), done.looked_at.0);
+        self.count(VmCounter::PgscanFile, done.looked_at.0);
         self.count(scan.caller.dropped(), done.freed.0);
-        if scan.priority == 0 && done.freed.0 == 0 {
-            self.note_anonymous(scan.node);
+        match scan.caller {
+            Caller::Background => self.age_anonymous(scan, done.looked_at),
+            Caller::Direct if scan.priority == 0 && done.freed.0 == 0 => self.note_anonymous(scan.node),
+            Caller::Direct => {}
         }
         done
     }
@@ -94,7 +98,13 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     /// How many pages of each shard's list are to be looked at, so that it is in proportion to what each has. Begins at
     /// a shard that depends on the caller's CPU, so that those who reclaim at once begin at different ones.
-    fn shares(&self, scan: &Scan, list: LruList, all: PageCount, part: u64) -> impl Iterator<Item = (ShardKey, u64)> {
+    pub(super) fn shares(
+        &self,
+        scan: &Scan,
+        list: LruList,
+        all: PageCount,
+        part: u64,
+    ) -> impl Iterator<Item = (ShardKey, u64)> {
         let (vm, node) = (*self, scan.node);
         let shards = self.root().shards();
         let first = self.shard_of_caller();
@@ -222,7 +232,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         looked_at
     }
 
-    /// Counts a few pages of spaces, when there is nothing else left that could be dropped.
+    /// Counts a few pages of spaces, when there is nothing else left that could be dropped. Nobody looks at them.
     fn note_anonymous(&self, node: NodeId) {
         let pages = self.pages_on(node, LruList::InactiveAnon) + self.pages_on(node, LruList::ActiveAnon);
         self.count(VmCounter::ReclaimAnonymous, pages.0.min(CLUSTER));

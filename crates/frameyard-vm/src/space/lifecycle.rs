@@ -26,7 +26,7 @@ impl SpaceId {
         Self(space.object().bits() | space.word(SpaceWord::SERIAL).load(Ordering::Relaxed) << Self::OBJECT)
     }
 
-    fn object(self) -> ObjectId {
+    pub(crate) fn object(self) -> ObjectId {
         ObjectId::from_bits(self.0 & ((1 << Self::OBJECT) - 1))
     }
 

@@ -187,6 +187,12 @@ impl Entry {
         Self(self.0 | Self::ACCESSED | Self::DIRTY)
     }
 
+    /// The same page, as if it had not been used since.
+    #[inline(always)]
+    pub(crate) const fn unused(self) -> Self {
+        Self(self.0 & !Self::ACCESSED)
+    }
+
     /// The same page while it is being moved.
     pub(crate) const fn moving(self) -> Self {
         Self(self.0 & !Self::PRESENT | Self::MOVING)
@@ -229,6 +235,7 @@ mod tests {
         assert_eq!(small.bits(), 0x8000_0000_1234_5007, "present, writable, user, no code");
         assert_eq!(small.written().bits(), 0x8000_0000_1234_5067, "used and written");
         let huge = Entry::page(Pfn(0x200), Level::HUGE);
+        assert_eq!(small.written().unused().bits(), 0x8000_0000_1234_5047, "what was written stays so");
         assert_eq!(huge.bits(), 0x8000_0000_0020_0087, "a large page");
         assert_eq!(Entry::table(Pfn(3)).bits(), 0x3027);
         assert!(

@@ -1,0 +1,233 @@
+//! Which pages ageing takes for used, and how many it looks at.
+
+use frameyard::{ByteSize, Gfp, NodeId, Order, Pfn, ReclaimRequest, Reclaimer, ZoneKind};
+
+use super::*;
+use crate::address::{PageLevel, VirtAddr, VirtRange};
+use crate::area::HugeAdvice;
+use crate::cache::File;
+use crate::reclaim::ReclaimStep;
+use crate::root::{LruPolicy, VmConfig};
+use crate::space::{AddressSpace, MapRequest, MemoryAccess};
+use crate::test_yard::{TestMachine, TestPlatform, TestYard, run_on};
+
+type TestVm<'y> = Vm<'y, TestPlatform>;
+type TestSpace<'y> = AddressSpace<'y, TestPlatform>;
+
+const NODE: NodeId = NodeId(0);
+const PAGE: u64 = 4096;
+
+/// Runs a test under each policy, in a yard of four CPUs.
+fn under_each_policy(test: impl Fn(TestVm<'_>)) {
+    for lru in LruPolicy::ALL {
+        run_on(0);
+        let yard = TestYard::of(TestMachine { cpus: 4, memory: ByteSize::mib(32), ..TestMachine::default() });
+        let vm = Vm::create(&yard, &VmConfig { lru, shards: 2, ..VmConfig::default() }).unwrap();
+        test(vm);
+        vm.validate().expect("valid at the end");
+        vm.destroy().expect("nobody uses it");
+    }
+}
+
+fn on(vm: &TestVm<'_>, list: LruList) -> u64 {
+    vm.lru_statistics(NODE).on(list).0
+}
+
+/// Frames that leave the node short of memory, so that its background reclaimer has something to do.
+fn shortage(vm: &TestVm<'_>) -> Vec<Pfn> {
+    let zone = || vm.yard().zones().next().expect("a zone");
+    let mut frames = Vec::new();
+    while zone().free > zone().watermarks.min {
+        frames.push(vm.yard().alloc(Order::ZERO, Gfp::KERNEL).expect("memory above the watermark"));
+    }
+    frames
+}
+
+fn free_all(vm: &TestVm<'_>, frames: Vec<Pfn>) {
+    frames.into_iter().for_each(|pfn| vm.yard().free(pfn, Order::ZERO).unwrap());
+}
+
+/// A space with so many bytes, written by all CPUs in turn.
+fn written<'y>(vm: &TestVm<'y>, bytes: ByteSize, huge: HugeAdvice) -> (TestSpace<'y>, VirtRange) {
+    let space = vm.create_space().unwrap();
+    let range = space.map(MapRequest::anonymous(bytes).at(VirtAddr(1 << 40)).advised(huge)).unwrap();
+    for (page, addr) in pages(range).enumerate() {
+        run_on((page / 16 % 4) as u32);
+        space.write(addr, &addr.0.to_le_bytes()).unwrap();
+    }
+    run_on(0);
+    vm.lru_drain_all();
+    (space, range)
+}
+
+fn pages(range: VirtRange) -> impl Iterator<Item = VirtAddr> {
+    (range.start.0..range.end.0).step_by(PAGE as usize).map(VirtAddr)
+}
+
+fn touch_all(space: &TestSpace<'_>, range: VirtRange) {
+    pages(range).for_each(|addr| space.touch(addr, MemoryAccess::Read).unwrap());
+}
+
+fn check(space: &TestSpace<'_>, range: VirtRange) {
+    for addr in pages(range) {
+        let mut found = [0; 8];
+        space.read(addr, &mut found).unwrap();
+        assert_eq!(u64::from_le_bytes(found), addr.0);
+    }
+}
+
+/// How many pages of the range are active.
+fn active_in(vm: &TestVm<'_>, space: &TestSpace<'_>, range: VirtRange) -> u64 {
+    let is_active = |addr: &VirtAddr| {
+        let found = space.translate(*addr).expect("it was touched");
+        vm.page(found.pfn.align_down(found.level.order())).owner() & Flags::ACTIVE != 0
+    };
+    pages(range).filter(is_active).count() as u64
+}
+
+/// Works for the background reclaimer until it has looked at so many pages of spaces, inactive or active. `meanwhile` runs
+/// after each step.
+fn age(vm: &TestVm<'_>, wanted: u64, meanwhile: impl Fn()) {
+    let looked_at = || vm.counted(VmCounter::PgscanAnon) + vm.counted(VmCounter::Pgrefill);
+    let end = looked_at() + wanted;
+    let mut steps = 0;
+    while looked_at() < end {
+        assert_ne!(vm.reclaim_step(NODE), ReclaimStep::Idle, "the node is short of memory");
+        meanwhile();
+        steps += 1;
+        assert!(steps < 100_000, "{} of {end} pages", looked_at());
+    }
+}
+
+#[test]
+fn pages_used_between_looks_become_active_and_those_beside_them_do_not() {
+    under_each_policy(|vm| {
+        let (space, all) = written(&vm, ByteSize::mib(2), HugeAdvice::Never);
+        let (used, rest) = all.split_at_page(64);
+        let held = shortage(&vm);
+        // Pages begin used, and each look but the first is about what was used since.
+        age(&vm, 512 * 6, || touch_all(&space, used));
+        assert_eq!((active_in(&vm, &space, used), active_in(&vm, &space, rest)), (64, 0), "{:?}", vm.lru_policy());
+        assert_eq!((on(&vm, LruList::ActiveAnon), on(&vm, LruList::InactiveAnon)), (64, 448));
+        assert_eq!(vm.counted(VmCounter::Pgactivate), 64);
+        assert!(vm.counted(VmCounter::ReclaimAnonymous) >= 448, "what was not used would have been dropped");
+        check(&space, all);
+        free_all(&vm, held);
+    });
+}
+
+#[test]
+fn active_pages_that_are_not_used_any_more_become_inactive_when_too_few_are() {
+    under_each_policy(|vm| {
+        let (space, all) = written(&vm, ByteSize::mib(2), HugeAdvice::Never);
+        let held = shortage(&vm);
+        age(&vm, 512 * 6, || touch_all(&space, all));
+        let active = on(&vm, LruList::ActiveAnon);
+        assert!(active >= 256 && vm.counted(VmCounter::Pgactivate) >= active, "{active} pages");
+        let (used, rest) = all.split_at_page(64);
+        age(&vm, 512 * 12, || touch_all(&space, used));
+        let left = active_in(&vm, &space, rest);
+        assert!(left <= active - 100 && left <= 256, "{left} of {active} pages are still active");
+        assert_eq!(active_in(&vm, &space, used), 64, "what is used stays active");
+        assert!(vm.counted(VmCounter::Pgdeactivate) >= active - 64 - left);
+        assert!(vm.counted(VmCounter::Pgrefill) >= vm.counted(VmCounter::Pgdeactivate));
+        check(&space, all);
+        free_all(&vm, held);
+    });
+}
+
+#[test]
+fn huge_pages_are_aged_as_one() {
+    under_each_policy(|vm| {
+        let (space, all) = written(&vm, ByteSize::mib(8), HugeAdvice::Huge);
+        assert_eq!(space.statistics().huge, 4);
+        let used = VirtRange::new(VirtAddr(all.start.0 + (5 << 20)), ByteSize(PAGE)).unwrap();
+        let held = shortage(&vm);
+        age(&vm, 2048 * 6, || touch_all(&space, used));
+        let whole = |at: u64| VirtRange::new(VirtAddr(all.start.0 + at), PageLevel::Huge.size()).unwrap();
+        let active = [0, 2, 4, 6].map(|mib| active_in(&vm, &space, whole(mib << 20)));
+        assert_eq!(active, [0, 0, 512, 0], "{:?}", vm.lru_policy());
+        assert_eq!((on(&vm, LruList::ActiveAnon), on(&vm, LruList::InactiveAnon)), (512, 3 * 512));
+        assert_eq!(vm.counted(VmCounter::Pgactivate), 512);
+        check(&space, all);
+        free_all(&vm, held);
+    });
+}
+
+#[test]
+fn no_more_pages_of_spaces_are_looked_at_than_of_files_but_for_a_batch() {
+    under_each_policy(|vm| {
+        let (space, _) = written(&vm, ByteSize::mib(8), HugeAdvice::Never);
+        let file = vm.create_file(1, ByteSize::mib(8)).unwrap();
+        // None of them can be dropped.
+        (0..2048).for_each(|page| file.write(page * PAGE, &[1; PAGE as usize]).unwrap());
+        vm.lru_drain_all();
+        let held = shortage(&vm);
+        let counted = || [VmCounter::PgscanFile, VmCounter::PgscanAnon].map(|counter| vm.counted(counter));
+        let (mut most, mut before) = (0, counted());
+        for _ in 0..100 {
+            let _ = vm.reclaim_step(NODE);
+            let [files, anonymous] = counted();
+            let step = (files - before[0], anonymous - before[1]);
+            assert!(step.1 <= step.0.max(CLUSTER) + 1, "{} pages of spaces after {} of files", step.1, step.0);
+            most = most.max(step.1);
+            before = [files, anonymous];
+        }
+        assert!(most > CLUSTER, "as the need grows");
+        let sum = vm.counted(VmCounter::PgscanKswapd) + vm.counted(VmCounter::PgscanDirect);
+        assert_eq!(before[0] + before[1], sum, "each look is at a page of either");
+        free_all(&vm, held);
+        drop((space, file));
+    });
+}
+
+#[test]
+fn who_reclaims_for_an_allocation_looks_at_no_page_of_a_space() {
+    under_each_policy(|vm| {
+        let (space, all) = written(&vm, ByteSize::mib(2), HugeAdvice::Never);
+        let (highest_zone, order) = (ZoneKind::Movable, Order::ZERO);
+        let freed = vm.reclaim(ReclaimRequest { node: NODE, highest_zone, order, wanted: PageCount(100) });
+        assert_eq!((freed, vm.counted(VmCounter::PgscanAnon)), (PageCount(0), 0));
+        assert!(vm.counted(VmCounter::ReclaimAnonymous) > 0, "they are counted");
+        assert!(pages(all).all(|addr| space.translate(addr).unwrap().flags.is_accessed()));
+        drop(space);
+    });
+}
+
+/// Reads a page of a file.
+fn read_page(file: &File<'_, TestPlatform>, page: u64) {
+    let mut bytes = [0; PAGE as usize];
+    assert_eq!(file.read(page * PAGE, &mut bytes), Ok(PAGE as usize));
+}
+
+#[test]
+fn pages_of_a_file_that_are_read_again_and_again_outlive_the_others() {
+    under_each_policy(|vm| {
+        let file = vm.create_file(3, ByteSize(3000 * PAGE)).unwrap();
+        (0..3000).for_each(|page| read_page(&file, page));
+        vm.lru_drain_all();
+        let read_again = || (0..64).for_each(|page| read_page(&file, page * 7));
+        read_again();
+        let misses = vm.counted(VmCounter::PgcacheMiss);
+        let mut held = Vec::new();
+        let mut steps = 0;
+        while vm.counted(VmCounter::PgstealKswapd) < 1000 {
+            held.append(&mut shortage(&vm));
+            let _ = vm.reclaim_step(NODE);
+            read_again();
+            steps += 1;
+            assert!(steps < 10_000, "others of the file are dropped");
+        }
+        assert_eq!(vm.counted(VmCounter::PgcacheMiss), misses, "{:?}", vm.lru_policy());
+        free_all(&vm, held);
+        drop(file);
+    });
+}
+
+impl VirtRange {
+    /// The first so many pages, and the rest.
+    fn split_at_page(self, pages: u64) -> (Self, Self) {
+        let at = VirtAddr(self.start.0 + pages * PAGE);
+        (Self { end: at, ..self }, Self { start: at, ..self })
+    }
+}

@@ -10,6 +10,7 @@
 
 use frameyard::{Block, CountedPage, FrameOwner, FrameState, MigrateMode, MigrateProblem, Owners, Pfn, Platform};
 
+use crate::access::pins;
 use crate::counters::VmCounter;
 use crate::inject::Step;
 use crate::page::{Flags, PageKind};
@@ -49,7 +50,8 @@ impl<'y, P: Platform> Vm<'y, P> {
             }
         }
         if has_strangers(page) {
-            return Err(MigrateProblem::Pinned);
+            // Who isolates a page, drops it or looks it up has a reference, too, but not for long. Pins are counted.
+            return Err(if is_pinned(page) { MigrateProblem::Pinned } else { MigrateProblem::Busy });
         }
         if !self.lru_isolate(page) {
             return Err(MigrateProblem::Busy);
@@ -87,6 +89,11 @@ fn has_strangers<P: Platform>(page: CountedPage<'_, P>) -> bool {
     let counts = page.counts();
     let of_file = u32::from(PageKind::of_word(page.owner()) == Some(PageKind::Cache));
     counts.references > counts.mappings.saturating_add(of_file).saturating_add(1)
+}
+
+/// Whether a page is kept where it is by pins. Pages of files have none.
+fn is_pinned<P: Platform>(page: CountedPage<'_, P>) -> bool {
+    PageKind::of_word(page.owner()) == Some(PageKind::Anonymous) && pins(page) > 0
 }
 
 impl<P: Platform> FrameOwner for Vm<'_, P> {
@@ -137,6 +144,10 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
     fn put_back(&self, block: Block) {
         let Some(page) = self.isolated_page(block.pfn) else { return };
         page.clear_owner_bits(Flags::ISOLATED);
-        self.lru_add(page);
+        if self.may_fail(Step::PutBack).is_ok() {
+            return self.lru_add(page);
+        }
+        self.lru_put_back(page);
+        self.put_page(page);
     }
 }

@@ -102,7 +102,7 @@ fn a_space_goes_with_all_that_it_maps_however_many_workers_take_it_down() {
         space.touch(device.start, MemoryAccess::Read).unwrap();
         vm.validate().unwrap();
         let tables = space.statistics().page_tables;
-        match space.exit(NonZeroUsize::new(workers).unwrap()) {
+        match space.exit(NonZeroUsize::new(workers).unwrap()).unwrap() {
             ExitOutcome::Gone(unmapped) => {
                 assert_eq!(unmapped.pages.0, pages + sparse_pages + 10 * 512);
                 assert_eq!((unmapped.huge, unmapped.tables), (10, tables));

@@ -14,9 +14,7 @@ use std::sync::Mutex;
 
 use fixture::{HUGE, PAGE, TestMachine, TestSpace, TestVm, anonymous, at, expect, in_yard, pattern, range, run_on};
 use frameyard::{ByteSize, CompactRequest, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneKind};
-use frameyard_vm::{
-    AddressSpace, ExitOutcome, FaultInjector, File, HugeAdvice, MapRequest, Step, VirtRange, VmConfig,
-};
+use frameyard_vm::{AddressSpace, ExitOutcome, FaultInjector, File, HugeAdvice, MapRequest, Step, VirtRange, VmConfig};
 use stores::MemoryStore;
 
 const SMALL: TestMachine = TestMachine { cpus: 2, nodes: 1, memory: ByteSize::mib(32), phantom: false };

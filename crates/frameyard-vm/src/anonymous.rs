@@ -48,7 +48,7 @@ use crate::words;
 
 /// How often a move that may wait tries to get in. As many rounds as pause or yield: it must not sleep, for others wait for
 /// the memory that it makes.
-const SYNC_TRIES: u32 = 32;
+const SYNC_TRIES: u32 = if cfg!(loom) { 2 } else { 32 };
 
 /// The users of a block that is moved: its mapping, and who has isolated it.
 const EXPECTED: Counts = Counts { references: 2, mappings: 1 };

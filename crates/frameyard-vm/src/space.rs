@@ -94,7 +94,7 @@ const VISIT: u64 = 1 << 32;
 
 /// How often the owner of a space's last handle looks whether all visitors have gone, before he gives up: rounds of
 /// [`Platform::relax`]. A visitor moves one page.
-const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
+const WAIT_ROUNDS: u32 = if cfg!(loom) { 1 } else { 4096 };
 
 /// How a handle of a space went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -138,6 +138,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// The entry that maps an address, present; the address is mapped first where it is not. `Err` with what else happened.
     #[inline(always)]
     fn present(&self, addr: VirtAddr, access: MemoryAccess) -> Result<Spot<'y>, FaultError> {
+        // Each time round the page has come, or has come and gone: somebody else gets on. The wait for one that is being
+        // moved is bounded.
         loop {
             let spot = self.walk(addr.0);
             if spot.entry.is_present() {
@@ -151,6 +153,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn touch(&self, addr: VirtAddr, access: MemoryAccess) -> Result<(), FaultError> {
         check(addr)?;
         let _reading = self.map_lock().read();
+        // As in `present`.
         loop {
             let spot = self.walk(addr.0);
             if spot.entry.is_present() {
@@ -241,6 +244,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn pin(&self, addr: VirtAddr) -> Result<PinnedPage<'y, P>, FaultError> {
         check(addr)?;
         let _reading = self.map_lock().read();
+        // Ends, as in `present`: once it is there, it goes only where somebody begins to move it.
         loop {
             let spot = self.present(addr, MemoryAccess::Write)?;
             let take = |_: &LockedTable<'y, P>, entry: Entry| {

@@ -48,7 +48,7 @@ use crate::words;
 
 /// How often a move that may wait tries to get in. As many rounds as pause or yield: it must not sleep, for others wait for
 /// the memory that it makes.
-const SYNC_TRIES: u32 = 32;
+const SYNC_TRIES: u32 = if cfg!(loom) { 2 } else { 32 };
 
 /// The users of a block that is moved: its mapping, and who has isolated it.
 const EXPECTED: Counts = Counts { references: 2, mappings: 1 };
@@ -83,7 +83,10 @@ impl<'y, P: Platform> Vm<'y, P> {
         if pins(page) > 0 {
             return Err(MigrateProblem::Pinned);
         }
+        let failed = |_| MigrateProblem::Failed;
+        self.may_fail(Step::Visit).map_err(failed)?;
         let visit = SpaceRef::new(*self, object_of(word)).visit().ok_or(MigrateProblem::Gone)?;
+        self.may_fail(Step::ReadMap).map_err(failed)?;
         let _reading = self.read_map(&visit, mode).ok_or(MigrateProblem::Busy)?;
         let moving = visit.begin_move(page, level)?;
         self.finish_move(&moving, to, from.order, mode)
@@ -164,6 +167,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Marks the entry of a page as moving. The caller has the map lock for reading.
     fn begin_move(&self, from: CountedPage<'y, P>, level: Level) -> Result<Moving<'_, 'y, P>, MigrateProblem> {
+        self.vm().may_fail(Step::Mark).map_err(|_| MigrateProblem::Failed)?;
         let spot = self.walk(from.index());
         let table = self.lock_table(spot.table);
         let before = table.entry(spot.index);

@@ -270,6 +270,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if is_cut_in_two { self.spare_area().map(Some) } else { Ok(None) }
     }
 
+    /// Gives back what [`spare_for_removal`](Self::spare_for_removal) gave, unused.
+    pub(crate) fn give_back_spare(&self, spare: Option<SpareArea>) {
+        if let Some(SpareArea(id)) = spare {
+            self.vm().delete_object(ObjectKind::Area, id);
+        }
+    }
+
     /// Takes a range that areas cover wholly out of the map.
     ///
     /// # Panics

@@ -27,11 +27,12 @@
 //! then freezes the count at the tree's and the isolator's references under the file's lock, and puts the new frame in the
 //! same slot. Who waits for the page's lock has a reference: the freeze fails, and the page stays. The old frame is nobody's.
 //!
-//! *Truncate versus everything*: the size shrinks first, under the file's lock; nothing behind it is put into the tree
-//! after that, but by who has the size's lock. Then each page behind it is locked (so reads, writes and writing back of it
-//! have ended), taken out, and marked [`TRUNCATED`](crate::page::Flags::TRUNCATED): who waited for its lock sees that and
-//! looks again. Who reads or writes looks at the size again once he has the page. Bytes of a page behind the end of the
-//! file are always those of the store.
+//! *Truncate versus everything*: nothing behind the file's end is put into the tree, but by who has the size's lock. Who
+//! cuts the file takes its last page each time: locks it (so reads, writes and writing back of it have ended), moves the
+//! end before it and takes it out in one hold of the file's lock, and marks it
+//! [`TRUNCATED`](crate::page::Flags::TRUNCATED): who waited for its lock sees that and looks again. Who reads or writes
+//! looks at the size again once he has the page. Where a page cannot be had in time, the file ends with it. Bytes of a page
+//! behind the end of the file are always those of the store, but between a cut that failed and the one that ends it.
 //!
 //! *Death of a file*: the last user takes all pages out. Nobody else has a user then, so nobody has a page's lock; who has
 //! isolated a page has a reference, and frees it when he puts it back. Who finds a page by number gets a user first, and

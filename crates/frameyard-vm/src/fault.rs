@@ -82,6 +82,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[cold]
     fn wait_until_moved(&self, spot: Spot<'y>, addr: VirtAddr) -> Result<Faulted, FaultError> {
         self.vm().count(VmCounter::MigrationWait, 1);
+        self.vm().may_fail(Step::AwaitMove)?;
         for round in 0..WAIT_ROUNDS {
             if !spot.table.entry(spot.index).is_moving() {
                 return Ok(Faulted::LookAgain);

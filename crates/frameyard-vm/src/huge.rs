@@ -10,6 +10,7 @@
 use frameyard::{Adoption, CountedPage, Counts, Order, PageCount, Platform};
 
 use crate::counters::VmCounter;
+use crate::inject::Step;
 use crate::page::{Flags, PageKind, owner_word};
 use crate::space::SpaceRef;
 use crate::table::{ENTRIES, Entry, HUGE, Level, Table, TableUse, table_index};
@@ -64,7 +65,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             vm.lru_drain_all();
             vm.lru_isolate(page)
         };
-        let isolated = vm.lru_isolate(page) || drained();
+        let isolated = vm.may_fail(Step::SplitHuge).is_ok() && (vm.lru_isolate(page) || drained());
         if isolated && page.freeze(EXPECTED) {
             self.make_single(page, addr);
             vm.count(VmCounter::ThpSplitPage, 1);
@@ -87,6 +88,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Bytes are used under the table's lock alone, so nobody is at them meanwhile, and all pages stay where they are.
     pub(crate) fn split_parts(&self, head: CountedPage<'y, P>, table: Table<'y>) -> bool {
         let (vm, addr) = (self.vm(), head.index());
+        if vm.may_fail(Step::SplitHuge).is_err() {
+            return false;
+        }
         let locked = self.lock_table(table);
         let part = |index: usize| Some(locked.entry(index)).filter(|part| part.is_part() && part.head() == head.pfn());
         let mapped: [Option<Entry>; ENTRIES] = core::array::from_fn(part);

@@ -5,6 +5,13 @@
 //! Map of a space (read or write) → file → page table (two of them only parent before child) → objects → batch of a CPU →
 //! list of used pages → the yard's own (per-CPU list → zone). A page's own lock bit is taken before all of them but the
 //! map, waited for only while no spinning lock is held. Whoever holds a map and needs that of another space only *tries*.
+//!
+//! # Waiting
+//!
+//! These locks are waited for without a count of rounds: with pauses, then yielding, then sleeping, as the platform has
+//! it. That ends, for whoever holds one comes to an end without anybody who holds none: under a spinning lock nobody waits
+//! but for spinning locks further down; under a map's also for a page's own lock, for a page that is being moved, and for
+//! memory, each for a bounded time and with a typed way out. Locks are not fair: who waits may see others come first.
 
 use core::fmt;
 

@@ -54,6 +54,16 @@ impl ObjectKind {
         matches!(self, Self::Space | Self::File)
     }
 
+    /// Making one.
+    const fn step(self) -> Step {
+        match self {
+            Self::Space => Step::MakeSpace,
+            Self::Area => Step::MakeArea,
+            Self::File => Step::MakeFile,
+            Self::CacheNode => Step::MakeCacheNode,
+        }
+    }
+
     const fn name(self) -> &'static str {
         match self {
             Self::Space => "address spaces",
@@ -116,6 +126,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     /// Makes an object, all zero.
     pub(crate) fn new_object(&self, kind: ObjectKind) -> Result<ObjectId, VmError> {
+        self.may_fail(kind.step())?;
         if let Some(id) = self.take_slot(kind) {
             return Ok(id);
         }

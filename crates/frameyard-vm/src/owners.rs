@@ -50,9 +50,8 @@ impl<'y, P: Platform> Vm<'y, P> {
             }
         }
         if has_strangers(page) {
-            // Off its list it is in a batch, or somebody looks at it for reclaim: soon over, but for pins.
-            let is_elsewhere = page.owner() & Flags::LRU == 0 && !is_pinned(page);
-            return Err(if is_elsewhere { MigrateProblem::Busy } else { MigrateProblem::Pinned });
+            // Who isolates a page, drops it or looks it up has a reference, too, but not for long. Pins are counted.
+            return Err(if is_pinned(page) { MigrateProblem::Pinned } else { MigrateProblem::Busy });
         }
         if !self.lru_isolate(page) {
             return Err(MigrateProblem::Busy);
@@ -85,16 +84,16 @@ impl<P: Platform> Vm<'_, P> {
     }
 }
 
-/// Whether a page of a space is pinned.
-fn is_pinned<P: Platform>(page: CountedPage<'_, P>) -> bool {
-    PageKind::of_word(page.owner()) == Some(PageKind::Anonymous) && pins(page) > 0
-}
-
 /// Whether a page has references besides those of its mappings, of its file, and the caller's own.
 fn has_strangers<P: Platform>(page: CountedPage<'_, P>) -> bool {
     let counts = page.counts();
     let of_file = u32::from(PageKind::of_word(page.owner()) == Some(PageKind::Cache));
     counts.references > counts.mappings.saturating_add(of_file).saturating_add(1)
+}
+
+/// Whether a page is kept where it is by pins. Pages of files have none.
+fn is_pinned<P: Platform>(page: CountedPage<'_, P>) -> bool {
+    PageKind::of_word(page.owner()) == Some(PageKind::Anonymous) && pins(page) > 0
 }
 
 impl<P: Platform> FrameOwner for Vm<'_, P> {
@@ -145,6 +144,10 @@ impl<P: Platform> FrameOwner for Vm<'_, P> {
     fn put_back(&self, block: Block) {
         let Some(page) = self.isolated_page(block.pfn) else { return };
         page.clear_owner_bits(Flags::ISOLATED);
-        self.lru_add(page);
+        if self.may_fail(Step::PutBack).is_ok() {
+            return self.lru_add(page);
+        }
+        self.lru_put_back(page);
+        self.put_page(page);
     }
 }

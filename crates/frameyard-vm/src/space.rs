@@ -4,7 +4,10 @@
 //!
 //! The word of users has two counts. *Handles* keep a space in being: who puts the last one takes the space down. *Visits*
 //! are for whoever finds a space by a page of it (migration, reclaim): they are to be had only while there are handles, are
-//! short, and the last handle's owner waits for them. A visitor never waits for a handle to go.
+//! short, and the last handle's owner waits for them, though not without a bound. A visitor never waits for a handle to go.
+//!
+//! Where visits do not come to an end in time, who exits hears of it and has his handle again; a handle that is dropped
+//! *leaves* the space instead: the last visitor takes it down. So whoever ends a visit holds no spinning lock.
 //!
 //! Under the map lock: areas and page tables above the leaves' entries change while it is held for writing, and stay as they
 //! are while it is held for reading. Who has it for reading may add page tables, each under the lock of its parent.
@@ -14,6 +17,7 @@ use core::fmt;
 use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{FrameLink, Pfn, Platform};
 
+use crate::inject::Step;
 use crate::lock::MapLock;
 use crate::objects::{ObjectId, ObjectKind};
 use crate::vm::Vm;
@@ -26,7 +30,7 @@ mod map;
 mod tests;
 
 pub use error::{FaultError, MapError};
-pub use lifecycle::{AddressSpace, ExitOutcome, SpaceId, SpaceStatistics};
+pub use lifecycle::{AddressSpace, ExitOutcome, ExitProblem, ExitStalled, SpaceId, SpaceStatistics};
 pub use map::{MapRequest, Unmapped};
 
 /// Words of a space. Those of a line are changed by the same people: the lock, what seldom changes, the counts that writers
@@ -37,7 +41,8 @@ impl SpaceWord {
     /// The map lock.
     pub(crate) const MAP_LOCK: usize = 0;
 
-    /// Handles in bits 0–31, visits in bits 32–63. No handles: the space is dead, or not there yet.
+    /// Handles in bits 0–30, visits in bits 32–63. No handles: the space is dead, or not there yet. Bit 31: the last
+    /// handle was dropped while there were visits, and the last of those takes the space down.
     pub(crate) const USERS: usize = 8;
     /// Link of the frame of the topmost page table. Fixed while there are users.
     pub(crate) const ROOT_TABLE: usize = 9;
@@ -83,8 +88,24 @@ impl<P: Platform> fmt::Debug for SpaceRef<'_, P> {
     }
 }
 
-const HANDLES: u64 = u32::MAX as u64;
+const HANDLES: u64 = i32::MAX as u64;
+const LEFT: u64 = 1 << 31;
 const VISIT: u64 = 1 << 32;
+
+/// How often the owner of a space's last handle looks whether all visitors have gone, before he gives up: rounds of
+/// [`Platform::relax`]. A visitor moves one page.
+const WAIT_ROUNDS: u32 = if cfg!(loom) { 1 } else { 4096 };
+
+/// How a handle of a space went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Put {
+    /// Others have handles.
+    StillUsed,
+    /// It was the last one. Nobody can visit any more, nobody does, and the caller has the space alone.
+    Last,
+    /// It was the last one, and visitors do not come to an end. Nobody else can visit.
+    Visited,
+}
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
     /// The space of an id that once was a space's.
@@ -144,21 +165,38 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         self.change_users(|users| (users & HANDLES != 0 && users & HANDLES != HANDLES).then_some(users + 1))
     }
 
-    /// Puts a handle; whether it was the last. Then nobody can visit any more, nobody does, and the caller has the space
-    /// alone.
-    fn put_handle(self) -> bool {
+    /// Puts a handle, and waits for visitors if it was the last.
+    fn put_handle(self) -> Put {
         let users = self.word(SpaceWord::USERS);
         // AcqRel: what the other handles' owners did is done before the last one takes the space down.
         if users.fetch_sub(1, Ordering::AcqRel) & HANDLES != 1 {
-            return false;
+            return Put::StillUsed;
         }
-        let mut round = 0;
-        // Acquire: pairs with the Release in `Visit::drop`.
-        while users.load(Ordering::Acquire) != 0 {
+        if self.vm.may_fail(Step::AwaitVisits).is_err() {
+            return Put::Visited;
+        }
+        for round in 0..WAIT_ROUNDS {
+            // Acquire: pairs with the Release in `Visit::drop`.
+            if users.load(Ordering::Acquire) == 0 {
+                return Put::Last;
+            }
             self.vm.yard().platform().relax(round);
-            round = round.saturating_add(1);
         }
-        true
+        Put::Visited
+    }
+
+    /// Takes the last handle back that was put while there were visitors: the space lives on.
+    fn take_handle_back(self) {
+        // Release: as in `open`. Nobody else has a handle, so nobody else has changed this count meanwhile.
+        self.word(SpaceWord::USERS).fetch_add(1, Ordering::Release);
+    }
+
+    /// Leaves a space whose last handle was put to the last of its visitors; `false` where the last one has gone: the
+    /// caller has the space alone.
+    fn leave(self) -> bool {
+        let leave = |users| (users != 0).then_some(users | LEFT);
+        // Acquire, on failure: pairs with the Release in `Visit::drop`. Release: pairs with the Acquire there.
+        self.word(SpaceWord::USERS).fetch_update(Ordering::Release, Ordering::Acquire, leave).is_ok()
     }
 
     fn change_users(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
@@ -167,7 +205,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 }
 
-/// Somebody who found a space by a page of it looks in. The space stays until this is dropped.
+/// Somebody who found a space by a page of it looks in. The space stays until this is dropped, without a spinning lock held.
 pub(crate) struct Visit<'y, P: Platform> {
     space: SpaceRef<'y, P>,
 }
@@ -182,8 +220,12 @@ impl<'y, P: Platform> core::ops::Deref for Visit<'y, P> {
 
 impl<P: Platform> Drop for Visit<'_, P> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `put_handle`.
-        self.space.word(SpaceWord::USERS).fetch_sub(VISIT, Ordering::Release);
+        // Release: pairs with the Acquire in `put_handle` and `leave`. Acquire: pairs with the Release in `leave`, and with
+        // that of the visitors before.
+        let before = self.space.word(SpaceWord::USERS).fetch_sub(VISIT, Ordering::AcqRel);
+        if before == VISIT | LEFT {
+            self.space.take_down_left();
+        }
     }
 }
 

@@ -1,8 +1,12 @@
 //! Taking mappings away: pages are gathered and freed in batches, and page tables after them.
 //!
 //! After the kernel's `unmap_page_range`, `tlb_batch_pages_flush` and `free_pgtables`. The caller has the map lock for
-//! writing, or the space alone: nobody walks, faults or moves a page meanwhile, so entries of pages that are being moved are
-//! not met. Others may still have references to pages (pins, batches, whoever looks at a list): the last one frees them.
+//! writing, or the space alone: nobody walks, faults or begins to move a page meanwhile. Others may still have references to
+//! pages (pins, batches, whoever looks at a list): the last one frees them.
+//!
+//! Who moves a page holds the map lock for reading until it is there again, so its entry is not met here, unless he never
+//! came to an end (his process was killed). Such an entry is waited for, for a bounded time and once for all of them; then it
+//! stays as it is, for the frame is his, and with it the tables that lead to it. The caller hears of the address.
 //!
 //! Workers that take a space down together work on different addresses, cut at multiples of 2 MiB, and so on different
 //! tables of level 0. What they share above, they change under the lock of the table.
@@ -27,21 +31,26 @@ pub(crate) struct Zapped {
     pub(crate) device: u64,
     /// Frames of page tables that were freed.
     pub(crate) tables: u64,
+    /// An address whose page is being moved, and that did not come to an end: it is still mapped.
+    pub(crate) moving: Option<VirtAddr>,
 }
 
 impl Zapped {
-    pub(crate) const fn and(self, other: Self) -> Self {
+    pub(crate) fn and(self, other: Self) -> Self {
         Self {
             pages: self.pages + other.pages,
             huge: self.huge + other.huge,
             device: self.device + other.device,
             tables: self.tables + other.tables,
+            moving: self.moving.or(other.moving),
         }
     }
 }
 
 /// How many frames are gathered before they are freed: their page structures stay in the nearest cache meanwhile.
 const GATHER: usize = 256;
+/// How often the entry of a page that is being moved is looked at again: rounds of [`Platform::relax`].
+const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
 /// How many entries ahead the page structure of an entry is fetched.
 const AHEAD: usize = 8;
 
@@ -156,9 +165,33 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         let first = Level::SMALL.index(start);
         let last = first + ((end - start) >> Level::SMALL.shift()) as usize;
         debug_assert!(last <= ENTRIES);
+        let mut at = first;
+        while let Some(moving) = self.zap_entries(table, at, last) {
+            let addr = start + (((moving - first) as u64) << Level::SMALL.shift());
+            at = if self.await_move(table, moving, addr) { moving } else { moving + 1 };
+        }
+    }
+
+    /// Waits until the page of an entry is there again, whoever moves it; `false` where it is left as it is. No lock of a
+    /// table is held.
+    #[cold]
+    fn await_move(&mut self, table: Table<'y>, index: usize, addr: u64) -> bool {
+        let rounds = if self.zapped.moving.is_none() { WAIT_ROUNDS } else { 1 };
+        for round in 0..rounds {
+            if !table.entry(index).is_moving() {
+                return true;
+            }
+            self.vm().yard().platform().relax(round);
+        }
+        self.zapped.moving.get_or_insert(VirtAddr(addr));
+        false
+    }
+
+    /// Zaps entries of a table of level 0, up to one whose page is being moved: which.
+    fn zap_entries(&mut self, table: Table<'y>, first: usize, last: usize) -> Option<usize> {
         let locked = self.space.lock_table(table);
         let before = TableUse::of(locked.page);
-        let mut left = before;
+        let (mut left, mut moving) = (before, None);
         for index in first..last {
             if left.used == 0 {
                 break;
@@ -170,7 +203,10 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             if entry.is_empty() {
                 continue;
             }
-            debug_assert!(!entry.is_moving(), "nobody moves pages while they are unmapped");
+            if entry.is_moving() {
+                moving = Some(index);
+                break;
+            }
             locked.set(index, Entry::EMPTY);
             left.used -= 1;
             if !entry.is_device() {
@@ -182,6 +218,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         let anonymous = u64::from(before.anonymous - left.anonymous);
         self.zapped.pages += anonymous;
         self.zapped.device += u64::from(before.used - left.used) - anonymous;
+        moving
     }
 
     #[inline(always)]
@@ -194,7 +231,14 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     /// Zaps a large page, or that part of it.
     fn zap_large(&mut self, at: (Table<'y>, Level, usize), entry: Entry, (start, end): (u64, u64)) {
         let (table, level, index) = at;
-        debug_assert!(!entry.is_moving(), "nobody moves pages while they are unmapped");
+        let entry = if entry.is_moving() {
+            if !self.await_move(table, index, start) {
+                return;
+            }
+            table.entry(index)
+        } else {
+            entry
+        };
         let is_part = end - start < level.span();
         if is_part && !entry.is_device() {
             let small = self.space.split_huge(table, index, level.align_down(start));
@@ -244,7 +288,8 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
 
     fn free_child(&mut self, (table, level, index): (Table<'y>, Level, usize), child: Table<'y>) {
         let is_empty = TableUse::of(self.vm().page(child.pfn)) == TableUse::default();
-        debug_assert!(is_empty, "what is mapped by a table that no area needs was zapped");
+        let is_left = self.zapped.moving.is_some();
+        debug_assert!(is_empty || is_left, "what is mapped by a table that no area needs was zapped");
         if !is_empty {
             return;
         }

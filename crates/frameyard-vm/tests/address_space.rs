@@ -368,7 +368,7 @@ fn exit_gives_all_back_with_one_worker_and_with_several() {
             space.map(MapRequest::device(DEVICE, ByteSize::gib(2), PageLevel::Huge)).unwrap();
             let before = space.statistics();
             assert_eq!((before.huge, before.resident), (10, PageCount(30 << 8)));
-            let ExitOutcome::Gone(unmapped) = space.exit(NonZeroUsize::new(workers).unwrap()) else {
+            let ExitOutcome::Gone(unmapped) = space.exit(NonZeroUsize::new(workers).unwrap()).unwrap() else {
                 panic!("nobody else uses it")
             };
             assert_eq!((unmapped.huge, unmapped.pages), (10, PageCount(30 << 8)));
@@ -388,13 +388,13 @@ fn a_space_lives_as_long_as_its_last_handle() {
         space.map(anonymous(range(0, PAGE))).unwrap();
         let other = vm.space(SpaceId::from_bits(id.to_bits())).expect("it lives");
         let third = other.clone();
-        assert_eq!(space.exit(ONE), ExitOutcome::StillUsed);
+        assert_eq!(space.exit(ONE).unwrap(), ExitOutcome::StillUsed);
         third.write(at(0), b"still there").unwrap();
         drop(third);
         let mut bytes = [0; 11];
         other.read(at(0), &mut bytes).unwrap();
         assert_eq!(&bytes, b"still there");
-        assert!(matches!(other.exit(ONE), ExitOutcome::Gone(_)));
+        assert!(matches!(other.exit(ONE).unwrap(), ExitOutcome::Gone(_)));
         assert!(vm.space(id).is_none());
         let next = vm.create_space().unwrap();
         assert_ne!(next.id(), id, "a name is not given again");

@@ -193,7 +193,7 @@ proptest! {
             runs.iter().for_each(Run::check);
             let pins: Vec<_> = runs.into_iter().flat_map(|run| run.pins).collect();
             for space in spaces {
-                assert!(matches!(space.exit(NonZeroUsize::new(workers).unwrap()), ExitOutcome::Gone(_)));
+                assert!(matches!(space.exit(NonZeroUsize::new(workers).unwrap()).unwrap(), ExitOutcome::Gone(_)));
             }
             vm.validate().expect("pinned pages outlive their spaces");
             drop(pins);
@@ -240,7 +240,7 @@ fn threads_share_a_space() {
             }
         });
         vm.validate().expect("valid when all are done");
-        assert!(matches!(space.exit(NonZeroUsize::new(4).unwrap()), ExitOutcome::Gone(_)));
+        assert!(matches!(space.exit(NonZeroUsize::new(4).unwrap()).unwrap(), ExitOutcome::Gone(_)));
     });
 }
 
@@ -309,11 +309,11 @@ fn handles_come_and_go_while_others_look_for_the_space() {
                             run_on(number);
                             let Some(handle) = vm.space(id) else { return 0 };
                             handle.touch(at(0), MemoryAccess::Write).unwrap();
-                            usize::from(handle.exit(NonZeroUsize::MIN) != ExitOutcome::StillUsed)
+                            usize::from(handle.exit(NonZeroUsize::MIN).unwrap() != ExitOutcome::StillUsed)
                         })
                     })
                     .collect();
-                let own = usize::from(space.exit(NonZeroUsize::MIN) != ExitOutcome::StillUsed);
+                let own = usize::from(space.exit(NonZeroUsize::MIN).unwrap() != ExitOutcome::StillUsed);
                 own + workers.into_iter().map(|worker| worker.join().unwrap()).sum::<usize>()
             });
             assert_eq!(last, 1, "exactly one handle was the last");

@@ -96,7 +96,7 @@ fn come_and_go(vm: &TestVm<'_>) {
         if pins.len() > 2 {
             pins.remove(0);
         }
-        let _ = space.exit(NonZeroUsize::new(1 + round as usize % 2).unwrap());
+        let _ = space.exit(NonZeroUsize::new(1 + round as usize % 2).unwrap()).unwrap();
     }
 }
 

@@ -100,7 +100,8 @@ pub trait Platform: Sync {
         let _ = address;
     }
 
-    /// Takes the lock whose word is `word`, waiting for it.
+    /// Takes the lock whose word is `word`, waiting for it: as long as others hold it, who wait for nobody meanwhile but
+    /// for the holders of locks further down.
     ///
     /// Pairs with [`unlock`](Platform::unlock).
     #[inline]

@@ -67,7 +67,7 @@ pub(crate) fn run(ground: &Ground<'_>) -> Result<CompactionRun, Failure> {
     let zone = movable_zone(yard).ok_or_else(|| Failure::input("there is no Movable zone"))?;
     let [going, staying] = [Area::new(ground, zone.managed)?, Area::new(ground, zone.managed)?];
     let pages = fill(ground, zone.id, &going, &staying)?;
-    let _gone = going.space.exit(NonZeroUsize::MIN);
+    let _gone = going.space.exit(NonZeroUsize::MIN).map_err(|stalled| Failure::run_time(stalled.problem))?;
     yard.drain_all();
     let before = Shape::of(yard, zone.id);
 

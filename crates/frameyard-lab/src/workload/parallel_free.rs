@@ -4,8 +4,8 @@ use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use frameyard::{ByteSize, PageCount};
-use frameyard_vm::{ExitOutcome, MemoryAccess};
+use frameyard::{ByteSize, PageCount, Platform};
+use frameyard_vm::{ExitOutcome, ExitProblem, ExitStalled, MemoryAccess};
 use serde::{Deserialize, Serialize};
 
 use super::counts::Counts;
@@ -42,7 +42,7 @@ impl Fill {
         let begin = site.begin()?;
         let outcome = space.exit(NonZeroUsize::MIN);
         let elapsed_ns = nanoseconds(begin.elapsed());
-        check_gone(&outcome)?;
+        check_gone(outcome)?;
         Ok(TaskReport { iterations, elapsed_ns, ..TaskReport::default() })
     }
 }
@@ -77,24 +77,34 @@ fn one_space(ground: &Ground<'_>, orders: &[TaskOrder]) -> Result<FreeRun, Failu
     let (before, begin) = (Counts::of(&ground.vm), Instant::now());
     let outcome = space.exit(workers);
     let exit_ns = nanoseconds(begin.elapsed());
-    check_gone(&outcome).map_err(Failure::run_time)?;
+    check_gone(outcome).map_err(Failure::run_time)?;
     Ok(FreeRun { pages: touched(&reports), exit_ns, counts: Counts::of(&ground.vm).since(&before) })
 }
 
-/// Somebody else keeps a space that was to go.
+/// Why a space that was to go is still there.
 #[derive(Clone, Copy, Debug)]
-struct StillUsed;
+enum StillThere {
+    Used,
+    Stalled(ExitProblem),
+}
 
-impl fmt::Display for StillUsed {
+impl fmt::Display for StillThere {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the space did not go: somebody else has a handle of it")
+        match self {
+            Self::Used => f.write_str("the space did not go: somebody else has a handle of it"),
+            Self::Stalled(problem) => write!(f, "the space did not go: {problem}"),
+        }
     }
 }
 
-impl std::error::Error for StillUsed {}
+impl std::error::Error for StillThere {}
 
-fn check_gone(outcome: &ExitOutcome) -> Result<(), StillUsed> {
-    if matches!(outcome, ExitOutcome::Gone(_)) { Ok(()) } else { Err(StillUsed) }
+fn check_gone<P: Platform>(outcome: Result<ExitOutcome, ExitStalled<'_, P>>) -> Result<(), StillThere> {
+    match outcome {
+        Ok(ExitOutcome::Gone(_)) => Ok(()),
+        Ok(ExitOutcome::StillUsed) => Err(StillThere::Used),
+        Err(stalled) => Err(StillThere::Stalled(stalled.problem)),
+    }
 }
 
 fn many_spaces(ground: &Ground<'_>, orders: &[TaskOrder]) -> Result<FreeRun, Failure> {

@@ -6,7 +6,7 @@ use super::error::FileError;
 use super::file::FileRef;
 use super::page_lock::{LockedPage, PageUse};
 use super::readahead::{Cause, MAX_WINDOW, Stream, Window};
-use super::tree::{Inserted, Spare};
+use super::tree::{Inserted, Spare, Tree};
 use crate::counters::VmCounter;
 use crate::error::VmError;
 use crate::inject::Step;
@@ -55,7 +55,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
     /// Puts a new page into the tree, locked and not up to date, where there is none.
     fn make(&self, index: u64, gfp: Gfp, limit: Limit) -> Result<Place<'y, P>, VmError> {
         let vm = self.vm();
-        let pfn = vm.alloc_frames(Order::ZERO, gfp, Step::AllocatePage)?;
+        let pfn = vm.alloc_frames(Order::ZERO, gfp, Step::AllocateCachePage)?;
         let owner = owner_word(PageKind::Cache, self.object(), Flags::LOCKED);
         let counts = Counts { references: 1, mappings: 0 };
         vm.yard().adopt(pfn, Order::ZERO, Adoption { counts, owner, index })?;
@@ -63,6 +63,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         // Its only user, unless it gets into the tree.
         let used = PageUse::of(vm, page);
         let mut spare = Spare::new(vm);
+        // Ends: there are never fewer spare nodes, and as many as a path of the highest tree has are always enough.
         loop {
             let mut tree = self.lock();
             if limit == Limit::Size && index >= self.pages_of(tree.size()) {
@@ -118,8 +119,18 @@ impl<'y, P: Platform> FileRef<'y, P> {
 
     /// Takes a locked page out of the tree, dirty or not.
     pub(super) fn take_out(&self, page: &LockedPage<'y, P>) {
-        let page = page.page();
+        self.take_out_of(self.lock(), page);
+    }
+
+    /// The same with the last page of the file, which ends there from now on.
+    pub(super) fn cut_off(&self, page: &LockedPage<'y, P>, end: u64) {
         let mut tree = self.lock();
+        tree.set_size(end);
+        self.take_out_of(tree, page);
+    }
+
+    fn take_out_of(&self, mut tree: Tree<'y, P>, page: &LockedPage<'y, P>) {
+        let page = page.page();
         let removed = tree.remove(page.index());
         debug_assert_eq!(removed, Some(page.pfn()), "a locked page that was not taken out is in the tree");
         drop(tree);
@@ -178,9 +189,14 @@ impl<'y, P: Platform> FileRef<'y, P> {
                 if window.pages <= 1 {
                     return Ok(Some(page));
                 }
+                // All of it was asked for: its first page has the mark, and is being read.
+                if window.mark() == Some(index) {
+                    page.set(Flags::READAHEAD);
+                }
                 // Others may have the page while the rest of the window comes in.
                 let used = page.unlock();
                 self.bring(window, index);
+                self.read_on(&used, asked, stream);
                 used
             }
         };

@@ -2,6 +2,8 @@
 
 use core::fmt;
 
+use frameyard::ByteSize;
+
 use crate::error::VmError;
 use crate::store::StoreError;
 
@@ -13,6 +15,15 @@ pub enum FileError {
     Vm(VmError),
     /// The store did not give or take a page.
     Store(StoreError),
+    /// The file was not cut as far as it was to be: the same call again does the rest.
+    NotCut {
+        /// Where it was to end.
+        wanted: ByteSize,
+        /// Where it ended then.
+        end: ByteSize,
+        /// What kept the page before that end from being dropped, or the one in which it is to end from being cut.
+        why: VmError,
+    },
     /// The bytes would end behind 2⁶⁴.
     TooLarge {
         /// Where they begin.
@@ -27,6 +38,9 @@ impl fmt::Display for FileError {
         match self {
             Self::Vm(error) => error.fmt(f),
             Self::Store(error) => error.fmt(f),
+            Self::NotCut { wanted, end, why } => {
+                write!(f, "the file ends at {} and not at {} yet: {why}: cut it again", end.0, wanted.0)
+            }
             Self::TooLarge { offset, bytes } => {
                 write!(f, "{bytes} bytes at {offset} of a file: they must end below 2^64")
             }

@@ -5,9 +5,10 @@ use frameyard::{ByteSize, CountedPage, Counts, PageCount, Platform};
 use super::File;
 use super::error::{DropProblem, FileError};
 use super::file::{FileRef, UnusedPages};
-use super::page_lock::PageHeld;
+use super::page_lock::{PageHeld, PageUse};
 use super::tree::Which;
 use crate::error::VmError;
+use crate::inject::Step;
 use crate::page::{Flags, PageKind, object_of};
 use crate::vm::Vm;
 use crate::words;
@@ -19,6 +20,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
     /// Takes a locked page out of the tree if it is clean and nobody but the caller uses it. Then it has no references any
     /// more, and is the caller's alone.
     fn drop_unused(&self, page: CountedPage<'y, P>, held: PageHeld<'y, P>) -> Result<(), DropProblem> {
+        self.vm().may_fail(Step::DropPage).map_err(|_| DropProblem::Busy)?;
         let owner = page.owner();
         if owner & Flags::TRUNCATED != 0 {
             return Err(DropProblem::Gone);
@@ -51,7 +53,9 @@ impl<P: Platform> File<'_, P> {
         vm.lru_drain_all();
         let mut unused = UnusedPages::new(vm);
         let (mut dropped, mut from) = (PageCount(0), 0);
-        while let Some((index, used)) = self.file.next_page(from, Which::Any) {
+        // Whoever makes the file longer meanwhile does not keep this from its end.
+        let end = self.file.pages_of(self.file.size());
+        while let Some((index, used)) = self.file.next_page(from, Which::Any).filter(|(index, _)| *index < end) {
             from = index + 1;
             let Some(held) = PageHeld::try_lock(used.page()) else { continue };
             if self.file.drop_unused(used.page(), held).is_ok() {
@@ -65,38 +69,54 @@ impl<P: Platform> File<'_, P> {
         dropped
     }
 
-    /// Makes the file that long. Pages behind its end are dropped, dirty or not, and the store is told.
+    /// Makes the file that long. Pages behind its end are dropped, dirty or not, the last one first, and the store is told.
+    /// The end moves with the pages: whoever reads or writes meanwhile finds all that stands before it.
     ///
     /// # Errors
     ///
-    /// [`FileError`]: somebody does not come to an end with a page that is to go, or the store failed. The size is set then
-    /// (unless somebody else was at work on it), but what is cut away may be seen again should the file grow.
+    /// [`FileError`]; the file is consistent then, and the same call again does what remains to be done:
+    ///
+    /// - [`NotCut`](FileError::NotCut): somebody does not come to an end with a page that is to go. The file ends with that
+    ///   page, or, where it is the one that is cut in two, where it should. Nothing before the end was touched.
+    /// - Others: somebody else is at work on the size, and nothing has changed; or the store failed, and the file has its
+    ///   new end. What is cut away may be seen again should the file grow before the store was told.
     pub fn truncate(&self, size: ByteSize) -> Result<(), FileError> {
         let file = self.file;
         let _sizing = file.lock_size()?;
-        let old = {
-            let mut tree = file.lock();
-            let old = tree.size();
-            tree.set_size(size.0);
-            old
-        };
-        if size.0 >= old {
+        if size.0 > file.size() {
+            file.lock().set_size(size.0);
             return Ok(());
         }
-        self.cut_pages(file.pages_of(size.0))?;
+        let not_cut = |why| FileError::NotCut { wanted: size, end: self.size(), why };
+        self.cut_pages(size.0).map_err(not_cut)?;
         file.vm().store().truncate(file.key(), size)?;
-        self.restore_tail(size.0)
+        self.restore_tail(size.0).map_err(|error| match error {
+            FileError::Vm(why) => not_cut(why),
+            other => other,
+        })
     }
 
-    fn cut_pages(&self, first: u64) -> Result<(), VmError> {
-        let mut from = first;
-        while let Some((index, used)) = self.file.next_page(from, Which::Any) {
-            if let Some(page) = self.file.lock_page(used)? {
-                self.file.take_out(&page);
-            }
-            from = index + 1;
+    /// Drops the pages behind an end, the last one first, and moves the file's end along. The caller has the size's lock.
+    fn cut_pages(&self, size: u64) -> Result<(), VmError> {
+        let (file, shift) = (self.file, self.file.vm().yard().geometry().page_shift());
+        let first = file.pages_of(size);
+        // Ends: the file's end goes down each time, and nobody brings pages behind it.
+        loop {
+            let mut tree = file.lock();
+            let Some((index, pfn)) = tree.last().filter(|(index, _)| *index >= first) else {
+                tree.set_size(size);
+                return Ok(());
+            };
+            let end = tree.size().min((index << shift).saturating_add(1 << shift));
+            tree.set_size(end);
+            let page = file.vm().page(pfn);
+            // The tree's reference cannot go away under the lock.
+            page.get();
+            drop(tree);
+            // One that was dropped meanwhile may be there again.
+            let Some(page) = file.lock_page(PageUse::of(file.vm(), page))? else { continue };
+            file.cut_off(&page, index << shift);
         }
-        Ok(())
     }
 
     /// Gives the last page, where it is in memory, what the store has behind the new end.
@@ -142,6 +162,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// [`DropProblem`]; the page is still isolated then.
     pub(crate) fn drop_cache_page(&self, page: CountedPage<'y, P>) -> Result<(), DropProblem> {
+        self.may_fail(Step::Visit).map_err(|_| DropProblem::Busy)?;
         let file = self.file_of(page).ok_or(DropProblem::Gone)?;
         let dropped = match PageHeld::try_lock(page) {
             Some(held) => file.drop_unused(page, held),

@@ -6,6 +6,7 @@ use frameyard::{ByteSize, LockId, Pfn, Platform};
 use super::tree::{Tree, Which};
 use super::{FileId, WAIT_ROUNDS};
 use crate::error::VmError;
+use crate::inject::Step;
 use crate::lock::Held;
 use crate::objects::{ObjectId, ObjectKind};
 use crate::page::Flags;
@@ -176,6 +177,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
 
     /// Takes the size's lock, waiting for it so long.
     pub(super) fn lock_size(&self) -> Result<SizeHeld<'y>, VmError> {
+        self.vm.may_fail(Step::LockSize)?;
         let word = self.word(FileWord::SizeLock);
         for round in 0..WAIT_ROUNDS {
             // Acquire: pairs with the Release of the last holder.
@@ -192,6 +194,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
     /// Takes all pages out of a file that nobody uses any more, and deletes it.
     fn delete(&self) {
         let mut unused = UnusedPages::new(self.vm);
+        // Ends: without users, nobody puts pages into the tree.
         loop {
             let mut tree = self.lock();
             while !unused.is_full() {

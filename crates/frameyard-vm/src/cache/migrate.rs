@@ -22,6 +22,7 @@ impl<'y, P: Platform> Vm<'y, P> {
             return Err(MigrateProblem::Unmovable);
         }
         let page = self.try_page(from.pfn).ok_or(MigrateProblem::Gone)?;
+        self.may_fail(Step::Visit).map_err(|_| MigrateProblem::Failed)?;
         let file = self.file_of(page).ok_or(MigrateProblem::Gone)?;
         let moved = file.migrate(from.pfn, to, mode);
         // Perhaps the last user: after this the file's pages may be gone, the moved one included.

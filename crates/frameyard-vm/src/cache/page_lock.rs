@@ -6,6 +6,7 @@ use frameyard::{CountedPage, Platform};
 
 use super::WAIT_ROUNDS;
 use crate::error::VmError;
+use crate::inject::Step;
 use crate::page::Flags;
 use crate::vm::Vm;
 
@@ -28,6 +29,7 @@ impl<'y, P: Platform> PageHeld<'y, P> {
 
     /// Takes the lock, waiting for it so long; no other lock is held.
     pub(super) fn lock(vm: Vm<'y, P>, page: CountedPage<'y, P>) -> Result<Self, VmError> {
+        vm.may_fail(Step::LockPage)?;
         for round in 0..WAIT_ROUNDS {
             if let Some(held) = Self::try_lock(page) {
                 return Ok(held);
@@ -84,6 +86,11 @@ impl<'y, P: Platform> PageUse<'y, P> {
 
 impl<P: Platform> Drop for PageUse<'_, P> {
     fn drop(&mut self) {
+        // A model that has failed on purpose is left as it is: its counts are wrong.
+        #[cfg(all(test, loom))]
+        if std::thread::panicking() {
+            return;
+        }
         self.vm.put_page(self.page);
     }
 }

@@ -42,6 +42,7 @@ impl<P: Platform> File<'_, P> {
     /// For each page: the file's lock once, and the page's own while its bytes are copied.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<usize, FileError> {
         let mut done = 0;
+        // A page is looked for again only where somebody has taken it out meanwhile: each time round, somebody gets on.
         while done < bytes.len() {
             let Some(at) = offset.checked_add(done as u64).filter(|at| *at < self.file.size()) else { break };
             let rest = (bytes.len() - done) as u64;
@@ -83,6 +84,7 @@ impl<P: Platform> File<'_, P> {
             return Err(FileError::TooLarge { offset, bytes: len });
         }
         let mut done = 0;
+        // As in `read`: who looks again does so because somebody else got on.
         while done < bytes.len() {
             let at = offset + done as u64;
             let part = self.part(at, bytes.len() - done);

@@ -234,6 +234,21 @@ impl<'y, P: Platform> Tree<'y, P> {
         }
     }
 
+    /// The page with the highest number, and that number.
+    pub(super) fn last(&self) -> Option<(u64, Pfn)> {
+        let (mut node, mut level) = (self.node(self.root().some()?), self.height() as u32 - 1);
+        let mut index = 0;
+        loop {
+            let slot = load(node.at(PRESENT)).checked_ilog2()?;
+            index |= u64::from(slot) << (level * BITS);
+            let found = load(node.at(slot as usize));
+            if level == 0 {
+                return Some((index, self.frame(found)?));
+            }
+            (node, level) = (self.node(ObjectId::from_bits(found)), level - 1);
+        }
+    }
+
     /// How many nodes an insertion at `index` makes.
     fn nodes_lacking(&self, index: u64) -> usize {
         let (height, wanted) = (self.height(), height_for(index));

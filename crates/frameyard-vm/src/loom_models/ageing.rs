@@ -2,7 +2,7 @@
 //! against the end of the space.
 
 use frameyard::sync::{Weakness, weakened};
-use frameyard::{LockId, NodeId, Pfn};
+use frameyard::{LockId, MigrateMode, NodeId, Pfn};
 
 use super::kept::Kept;
 use super::machine::{Broken, Flaw, ModelPlatform};
@@ -49,7 +49,7 @@ fn moved_while_looked_at() {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
     let to = target(scene.vm());
-    let other = scene.start(1, move |vm| move_page(vm, pfn, to));
+    let other = scene.start(1, move |vm| move_page(vm, pfn, to, MigrateMode::Async));
     age(scene.vm());
     other.join().unwrap();
     let found = [read(&space, AT), read(&space, VirtAddr(AT.0 + 8))];

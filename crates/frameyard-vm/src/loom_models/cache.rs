@@ -1,10 +1,12 @@
-//! Pages of files (`crate::cache`): dropped by reclaim while they are looked up, read and written.
+//! Pages of files (`crate::cache`): dropped by reclaim while they are looked up, read and written, and cut off while they are
+//! moved.
 
 use frameyard::sync::{Weakness, weakened};
-use frameyard::{ByteSize, LockId, NodeId};
+use frameyard::{ByteSize, LockId, MigrateMode, NodeId, PageCount};
 
 use super::kept::Kept;
 use super::machine::{Broken, Flaw, ModelPlatform};
+use super::migrate::{move_page, target};
 use super::{Scene, assert_fails_to, explore_to};
 use crate::lru::{LruList, ShardKey};
 use crate::store::{BackingStore, StoreError};
@@ -30,6 +32,9 @@ const DAMAGED: &[&str] = &[
     "is linked already",
     "more were given back",
     "a frozen page is its freezer's",
+    "a page is behind the end",
+    "a locked page that was not taken out is in the tree",
+    "ReferenceUnderflow",
 ];
 
 /// Gives one word and zeros; takes nothing.
@@ -126,6 +131,19 @@ fn deleted_while_dropped() {
     scene.finish();
 }
 
+/// A file is cut while its page is moved: the page is gone, wherever it was.
+fn cut_while_moved(broken: Broken, mode: MigrateMode) {
+    let scene = scene(broken);
+    let file = filled(scene.vm());
+    let pfn = scene.vm().lock_shard(SHARD).last(LruList::InactiveFile).expect("the page is on its list").pfn();
+    let to = target(scene.vm());
+    let other = scene.start(1, move |vm| move_page(vm, pfn, to, mode));
+    while file.truncate(ByteSize(0)).is_err() {}
+    assert_eq!((file.size(), file.pages()), (ByteSize(0), PageCount(0)), "a page is behind the end");
+    other.join().unwrap();
+    finish(&scene, file);
+}
+
 const NO_FILE_LOCK: Broken = Some((|id| matches!(id, LockId::File(_)), Flaw::NeverRefused));
 
 #[test]
@@ -141,6 +159,21 @@ fn a_page_that_reclaim_looks_at_loses_no_write() {
 #[test]
 fn a_page_is_dropped_or_goes_with_its_file() {
     explore_to(2, deleted_while_dropped);
+}
+
+#[test]
+fn a_page_is_moved_or_cut_off() {
+    explore_to(2, || cut_while_moved(None, MigrateMode::Async));
+}
+
+#[test]
+fn a_page_is_moved_by_who_waits_or_cut_off() {
+    explore_to(2, || cut_while_moved(None, MigrateMode::Sync));
+}
+
+#[test]
+fn files_that_are_cut_and_whose_lock_refuses_nobody_are_found() {
+    assert_fails_to(2, || cut_while_moved(NO_FILE_LOCK, MigrateMode::Async), DAMAGED);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Moving pages of address spaces (`crate::anonymous`) against all who use, map, pin and unmap them, and against the end of
 //! the space (`crate::space`).
 
+use frameyard::MigrateMode::{Async, Sync};
 use frameyard::sync::{Weakness, weakened};
 use frameyard::{Block, ByteSize, FrameOwner, Gfp, LockId, MigrateMode, Order, Pfn};
 
@@ -82,9 +83,8 @@ pub(super) fn target(vm: Vm<'_, ModelPlatform>) -> Pfn {
 }
 
 /// Moves a page found by number, as compaction does, if it can be.
-pub(super) fn move_page(vm: Vm<'_, ModelPlatform>, pfn: Pfn, to: Pfn) {
+pub(super) fn move_page(vm: Vm<'_, ModelPlatform>, pfn: Pfn, to: Pfn, mode: MigrateMode) {
     let from = Block { pfn, order: Order::ZERO };
-    let mode = MigrateMode::Async;
     let unused = match vm.isolate(from, mode) {
         Err(_) => to,
         Ok(()) => match vm.migrate(from, to, mode) {
@@ -107,11 +107,11 @@ pub(super) fn finish(scene: &Scene, space: Space<'_>) {
 }
 
 /// A page is written while it is moved.
-fn written_while_moved(broken: Broken) {
+fn written_while_moved(broken: Broken, mode: MigrateMode) {
     let scene = scene(broken);
     let (space, pfn) = written(scene.vm());
     let to = target(scene.vm());
-    let other = scene.start(1, move |vm| move_page(vm, pfn, to));
+    let other = scene.start(1, move |vm| move_page(vm, pfn, to, mode));
     write(&space, AT, AFTER);
     other.join().unwrap();
     let found = [read(&space, AT), read(&space, VirtAddr(AT.0 + 8))];
@@ -119,7 +119,7 @@ fn written_while_moved(broken: Broken) {
     finish(&scene, space);
 }
 
-/// What is undone by somebody who moves a page, from when it is to be frozen until the bytes are copied.
+/// What is undone by somebody who moves a page, from when it is to be marked or frozen until the bytes are copied.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Undone {
     /// That the entry says that the page is being moved.
@@ -155,9 +155,9 @@ impl Undoing<'_> {
 
 impl FaultInjector for Undoing<'_> {
     fn fails(&self, step: Step) -> bool {
-        match step {
-            Step::Freeze => self.begin(),
-            Step::Thaw => self.end(),
+        match (self.0, step) {
+            (Undone::Reading, Step::Mark) | (Undone::Mark, Step::Freeze) => self.begin(),
+            (_, Step::Thaw) => self.end(),
             _ => {}
         }
         false
@@ -168,7 +168,7 @@ impl FaultInjector for Undoing<'_> {
 fn move_without(undone: Undone, vm: Vm<'_, ModelPlatform>, id: SpaceId, pfn: Pfn, to: Pfn) {
     let space = Kept::new(vm.space(id).expect("the space is there"));
     let undoing = Undoing(undone, space.space());
-    move_page(vm.with_injector(&undoing), pfn, to);
+    move_page(vm.with_injector(&undoing), pfn, to, Async);
 }
 
 /// As [`written_while_moved`], by somebody who does not mark the entry.
@@ -198,11 +198,11 @@ fn unmapped_while_moved_unlocked() {
 }
 
 /// The page beside the one that is moved is mapped by a fault.
-fn mapped_while_a_neighbour_is_moved() {
+fn mapped_while_a_neighbour_is_moved(mode: MigrateMode) {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
     let to = target(scene.vm());
-    let other = scene.start(1, move |vm| move_page(vm, pfn, to));
+    let other = scene.start(1, move |vm| move_page(vm, pfn, to, mode));
     space.touch(NEXT, MemoryAccess::Write).expect("mapped memory is used");
     other.join().unwrap();
     scene.vm().lru_drain_all();
@@ -229,11 +229,11 @@ fn mapped_by_two(broken: Broken) {
 }
 
 /// A page is pinned while it is moved: it stays where the pin found it.
-fn pinned_while_moved(broken: Broken) {
+fn pinned_while_moved(broken: Broken, mode: MigrateMode) {
     let scene = scene(broken);
     let (space, pfn) = written(scene.vm());
     let to = target(scene.vm());
-    let other = scene.start(1, move |vm| move_page(vm, pfn, to));
+    let other = scene.start(1, move |vm| move_page(vm, pfn, to, mode));
     let pinned = Kept::new(space.pin(AT).expect("mapped memory is pinned"));
     other.join().unwrap();
     let found = space.translate(AT).map(|found| found.pfn);
@@ -244,22 +244,22 @@ fn pinned_while_moved(broken: Broken) {
 }
 
 /// A page is unmapped while it is moved.
-fn unmapped_while_moved() {
+fn unmapped_while_moved(mode: MigrateMode) {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
     let to = target(scene.vm());
-    let other = scene.start(1, move |vm| move_page(vm, pfn, to));
+    let other = scene.start(1, move |vm| move_page(vm, pfn, to, mode));
     let _ = space.unmap(BOTH).expect("the area is there");
     other.join().unwrap();
     finish(&scene, space);
 }
 
 /// A space ends while a page of it is moved.
-fn ended_while_moved() {
+fn ended_while_moved(mode: MigrateMode) {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
     let to = target(scene.vm());
-    let other = scene.start(1, move |vm| move_page(vm, pfn, to));
+    let other = scene.start(1, move |vm| move_page(vm, pfn, to, mode));
     drop(space);
     other.join().unwrap();
     scene.finish();
@@ -282,12 +282,12 @@ fn ended_while_looked_up() {
 
 #[test]
 fn a_page_that_is_moved_loses_no_write() {
-    explore(|| written_while_moved(None));
+    explore(|| written_while_moved(None, Async));
 }
 
 #[test]
 fn a_fault_meets_a_page_that_is_moved() {
-    explore_to(2, mapped_while_a_neighbour_is_moved);
+    explore_to(2, || mapped_while_a_neighbour_is_moved(Async));
 }
 
 #[test]
@@ -297,17 +297,17 @@ fn of_two_faults_one_maps_a_page() {
 
 #[test]
 fn a_page_is_pinned_or_moved() {
-    explore(|| pinned_while_moved(None));
+    explore(|| pinned_while_moved(None, Async));
 }
 
 #[test]
 fn a_page_is_unmapped_once_while_it_is_moved() {
-    explore_to(1, unmapped_while_moved);
+    explore_to(1, || unmapped_while_moved(Async));
 }
 
 #[test]
 fn a_space_ends_after_pages_are_moved() {
-    explore_to(1, ended_while_moved);
+    explore_to(1, || ended_while_moved(Async));
 }
 
 #[test]
@@ -316,15 +316,40 @@ fn a_space_is_found_or_ends() {
 }
 
 #[test]
+fn a_fault_meets_a_page_that_is_moved_by_who_waits() {
+    explore_to(1, || mapped_while_a_neighbour_is_moved(Sync));
+}
+
+#[test]
+fn a_page_that_is_moved_by_who_waits_loses_no_write() {
+    explore_to(2, || written_while_moved(None, Sync));
+}
+
+#[test]
+fn a_page_is_unmapped_once_while_it_is_moved_by_who_waits() {
+    explore_to(1, || unmapped_while_moved(Sync));
+}
+
+#[test]
+fn a_space_ends_after_pages_are_moved_by_who_waits() {
+    explore_to(1, || ended_while_moved(Sync));
+}
+
+#[test]
+fn page_tables_whose_lock_refuses_nobody_who_waits_are_found() {
+    assert_fails_to(2, || written_while_moved(NO_TABLE_LOCK, Sync), DAMAGED);
+}
+
+#[test]
 fn page_tables_whose_lock_refuses_nobody_are_found() {
-    assert_fails(|| written_while_moved(NO_TABLE_LOCK), DAMAGED);
+    assert_fails(|| written_while_moved(NO_TABLE_LOCK, Async), DAMAGED);
     assert_fails(|| mapped_by_two(NO_TABLE_LOCK), DAMAGED);
 }
 
 #[test]
 fn page_tables_whose_lock_orders_nothing_are_found() {
     let broken: Broken = Some((|id| matches!(id, LockId::PageTable(_)), Flaw::TakenRelaxed));
-    assert_fails(move || written_while_moved(broken), DAMAGED);
+    assert_fails(move || written_while_moved(broken, Async), DAMAGED);
 }
 
 #[test]
@@ -334,7 +359,7 @@ fn pages_that_are_moved_without_a_mark_are_found() {
 
 #[test]
 fn pins_that_are_taken_without_a_lock_are_found() {
-    assert_fails(|| pinned_while_moved(NO_TABLE_LOCK), DAMAGED);
+    assert_fails(|| pinned_while_moved(NO_TABLE_LOCK, Async), DAMAGED);
 }
 
 #[test]

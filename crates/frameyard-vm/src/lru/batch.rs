@@ -5,6 +5,7 @@ use frameyard::{CountedPage, Counts, CpuId, LockId, Order, PageCount, Pfn, Platf
 
 use super::shard::{End, LockedShard, ShardKey};
 use crate::counters::VmCounter;
+use crate::inject::Step;
 use crate::lock::Held;
 use crate::page::Flags;
 use crate::root::{BATCH_RECORD, VmConfig};
@@ -77,7 +78,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         let cpu = self.cpu();
         let record = self.root().batches(cpu);
         let platform = self.yard().platform();
-        let Some(held) = Held::try_lock(platform, LockId::LruBatch(cpu), record.lock_word(LOCK)) else {
+        let lock = || Held::try_lock(platform, LockId::LruBatch(cpu), record.lock_word(LOCK));
+        let Some(held) = self.may_fail(Step::AddToBatch).ok().and_then(|()| lock()) else {
             return self.settle(kind, cpu, &[page.pfn()]);
         };
         let length = record.at(LENGTHS + kind as usize);

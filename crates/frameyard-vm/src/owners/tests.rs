@@ -1,7 +1,9 @@
 //! What is set aside for migration, what is not and why, and that it comes back.
 
+use frameyard::sync::{AtomicU64, Ordering};
 use frameyard::{
-    Adoption, Block, ByteSize, CountedPage, Counts, FrameOwner, Gfp, MigrateMode, MigrateProblem, NodeId, Order, Pfn,
+    Adoption, Block, BlockedBy, ByteSize, ContigError, CountedPage, Counts, FrameOwner, Gfp, MigrateMode,
+    MigrateProblem, NodeId, Order, PageCount, Pfn, PfnRange,
 };
 
 use crate::VmCounter;
@@ -11,6 +13,7 @@ use crate::lru::LruList;
 use crate::objects::ObjectId;
 use crate::page::{Flags, PageKind, owner_word};
 use crate::root::VmConfig;
+use crate::space::{SpaceRef, SpaceWord};
 use crate::test_yard::{TestPlatform, TestYard, run_on};
 use crate::vm::Vm;
 
@@ -106,25 +109,39 @@ fn a_page_in_a_batch_is_busy_for_those_who_do_not_wait_and_fetched_by_those_who_
         run_on(1);
         let (_file, frames) = file_in_memory(&vm, 3);
         run_on(0);
-        let found = vm.isolate(block(frames[0]), MigrateMode::Async);
-        assert!(matches!(found, Err(MigrateProblem::Busy | MigrateProblem::Pinned)), "{found:?}");
+        assert_eq!(vm.isolate(block(frames[0]), MigrateMode::Async), Err(MigrateProblem::Busy));
         assert_eq!(vm.isolate(block(frames[0]), MigrateMode::Sync), Ok(()));
         vm.put_back(block(frames[0]));
     });
 }
 
 #[test]
-fn a_page_with_users_whom_nobody_can_find_is_pinned() {
+fn a_page_that_somebody_is_at_is_busy_and_one_with_pins_is_pinned() {
     in_yard(|vm| {
         let (_file, frames) = file_in_memory(&vm, 15);
-        let page = vm.page(frames[0]);
-        page.get();
-        for mode in MigrateMode::ALL {
-            assert_eq!(vm.isolate(block(frames[0]), mode), Err(MigrateProblem::Pinned));
+        let space = vm.create_space().unwrap();
+        let mapped = space.map(crate::MapRequest::anonymous(ByteSize(PAGE))).unwrap();
+        space.write(mapped.start, &[7]).unwrap();
+        vm.lru_drain_all();
+        let mapped_frame = space.translate(mapped.start).unwrap().pfn;
+        for pfn in [frames[0], mapped_frame] {
+            // As who isolates it has, too, before he says so.
+            let page = vm.page(pfn);
+            page.get();
+            for mode in MigrateMode::ALL {
+                assert_eq!(vm.isolate(block(pfn), mode), Err(MigrateProblem::Busy));
+            }
+            vm.put_page(page);
         }
-        vm.put_page(page);
-        assert_eq!(vm.isolate(block(frames[0]), MigrateMode::Async), Ok(()));
-        vm.put_back(block(frames[0]));
+        let pin = space.pin(mapped.start).unwrap();
+        for mode in MigrateMode::ALL {
+            assert_eq!(vm.isolate(block(mapped_frame), mode), Err(MigrateProblem::Pinned));
+        }
+        drop(pin);
+        for pfn in [frames[0], mapped_frame] {
+            assert_eq!(vm.isolate(block(pfn), MigrateMode::Async), Ok(()));
+            vm.put_back(block(pfn));
+        }
     });
 }
 
@@ -232,4 +249,90 @@ fn a_page_is_moved_to_nothing_but_a_block_that_was_just_allocated() {
     assert_eq!(byte, [7]);
     drop(space);
     vm.destroy().unwrap();
+}
+
+#[test]
+fn of_two_who_set_a_page_aside_the_other_hears_that_it_is_busy() {
+    in_yard(|vm| {
+        let (_file, frames) = file_in_memory(&vm, 15);
+        vm.lru_drain_all();
+        let from = block(frames[5]);
+        let rivals = |cpu| {
+            run_on(cpu);
+            let mut had = 0;
+            for turn in 0..20_000 {
+                match vm.isolate(from, MigrateMode::ALL[turn % 2]) {
+                    Ok(()) => {
+                        had += 1;
+                        vm.put_back(from);
+                    }
+                    Err(problem) => assert_eq!(problem, MigrateProblem::Busy, "nobody has pinned it"),
+                }
+            }
+            had
+        };
+        let had = std::thread::scope(|scope| {
+            let other = scope.spawn(|| rivals(1));
+            rivals(0) + other.join().unwrap()
+        });
+        assert!(had > 0);
+    });
+}
+
+/// A range that holds a block which somebody else has set aside cannot be taken; he is not said to have pinned it.
+#[test]
+fn a_contiguous_range_names_the_block_that_somebody_else_has_set_aside_as_busy() {
+    in_yard(|vm| {
+        let (_file, frames) = file_in_memory(&vm, 15);
+        vm.lru_drain_all();
+        let range = PfnRange::new(frames[5], PageCount(1));
+        let take = || vm.yard().alloc_contig_range(range, Gfp::HIGHUSER_MOVABLE, &vm.owners());
+        vm.isolate(block(frames[5]), MigrateMode::Sync).unwrap();
+        let Err(ContigError::Blocked(blocker)) = take() else { panic!("it was set aside") };
+        assert_eq!((blocker.frames(), blocker.why), (range, BlockedBy::Busy));
+        assert_eq!(blocker.owner, PageKind::Cache.owner());
+        vm.put_back(block(frames[5]));
+        assert_eq!(take(), Ok(range));
+        vm.yard().free_range(range).unwrap();
+    });
+}
+
+/// Keeps a space from being found until it was looked for so often.
+struct Returning<'y> {
+    space: SpaceRef<'y, TestPlatform>,
+    left: AtomicU64,
+}
+
+impl FaultInjector for Returning<'_> {
+    fn fails(&self, step: Step) -> bool {
+        if step == Step::Visit && self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.space.word(SpaceWord::USERS).store(1, Ordering::Release);
+        }
+        false
+    }
+}
+
+#[test]
+fn a_range_with_a_page_of_a_space_that_is_going_is_tried_again() {
+    in_yard(|vm| {
+        let space = vm.create_space().unwrap();
+        let mapped = space.map(crate::MapRequest::anonymous(ByteSize(PAGE))).unwrap();
+        space.write(mapped.start, &[7]).unwrap();
+        vm.lru_drain_all();
+        let range = PfnRange::new(space.translate(mapped.start).unwrap().pfn, PageCount(1));
+        // As if its last handle was put just now.
+        space.space().word(SpaceWord::USERS).store(0, Ordering::Release);
+        let never = Returning { space: space.space(), left: AtomicU64::new(u64::MAX) };
+        let failing = vm.with_injector(&never);
+        let Err(ContigError::Blocked(blocker)) =
+            vm.yard().alloc_contig_range(range, Gfp::HIGHUSER_MOVABLE, &failing.owners())
+        else {
+            panic!("the page is there")
+        };
+        assert_eq!((blocker.frames(), blocker.why), (range, BlockedBy::Busy));
+        let later = Returning { space: space.space(), left: AtomicU64::new(3) };
+        let failing = vm.with_injector(&later);
+        assert_eq!(vm.yard().alloc_contig_range(range, Gfp::HIGHUSER_MOVABLE, &failing.owners()), Ok(range));
+        vm.yard().free_range(range).unwrap();
+    });
 }

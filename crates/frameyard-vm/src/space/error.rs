@@ -7,7 +7,7 @@ use frameyard::{ByteSize, PhysAddr};
 use crate::address::{VirtAddr, VirtRange};
 use crate::error::VmError;
 
-/// Why addresses are not mapped or unmapped. Nothing has changed then.
+/// Why addresses are not mapped or unmapped. Nothing has changed then, unless it says so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MapError {
@@ -42,6 +42,9 @@ pub enum MapError {
     },
     /// No gap is large enough.
     NoRoom(ByteSize),
+    /// The page at this address is being moved, and that does not come to an end. The areas of the range are there still,
+    /// its other pages may be gone.
+    Moving(VirtAddr),
     /// Anything else, as everywhere.
     Vm(VmError),
 }
@@ -63,6 +66,9 @@ impl fmt::Display for MapError {
             ),
             Self::BeyondPhysicalAddresses { first, bytes } => {
                 write!(f, "{bytes} bytes from physical address {first}: physical addresses must be below 2^52")
+            }
+            Self::Moving(addr) => {
+                write!(f, "the page at {addr} is being moved, and that does not come to an end: unmap again")
             }
             Self::NoRoom(bytes) => write!(f, "no gap of {bytes} bytes is left: unmap something first, or map less"),
             Self::Vm(error) => error.fmt(f),

@@ -6,7 +6,7 @@ use core::num::NonZeroUsize;
 use frameyard::sync::Ordering;
 use frameyard::{ByteSize, PageCount, Platform};
 
-use super::{HANDLES, SpaceRef, SpaceWord, Unmapped};
+use super::{HANDLES, Put, SpaceRef, SpaceWord, Unmapped};
 use crate::address::{VirtAddr, VirtRange};
 use crate::error::{VmError, VmValidateError};
 use crate::objects::{ObjectId, ObjectKind};
@@ -66,6 +66,53 @@ pub enum ExitOutcome {
     /// Others have handles, and use the space on.
     StillUsed,
 }
+
+/// Why a space was not taken down in time.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum ExitProblem {
+    /// Somebody who moves a page of it does not come to an end. Nothing has changed.
+    Visited,
+    /// The page at this address is being moved, and nobody is to be seen who would come to an end with that (he was
+    /// killed, say). All other pages are gone; the areas are there.
+    Moving(VirtAddr),
+}
+
+impl fmt::Display for ExitProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Visited => f.write_str("somebody moves a page of the space, and does not come to an end: exit again"),
+            Self::Moving(addr) => {
+                write!(f, "the page at {addr} is being moved, and that does not come to an end: exit again")
+            }
+        }
+    }
+}
+
+impl core::error::Error for ExitProblem {}
+
+/// A space that was not taken down in time, with the handle that was to go: it can exit again. Dropped, the space goes as a
+/// dropped handle's does.
+pub struct ExitStalled<'y, P: Platform> {
+    /// The handle.
+    pub space: AddressSpace<'y, P>,
+    /// What was waited for.
+    pub problem: ExitProblem,
+}
+
+impl<P: Platform> fmt::Display for ExitStalled<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.space.id(), self.problem)
+    }
+}
+
+impl<P: Platform> fmt::Debug for ExitStalled<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExitStalled").field("space", &self.space).field("problem", &self.problem).finish()
+    }
+}
+
+impl<P: Platform> core::error::Error for ExitStalled<'_, P> {}
 
 /// What is in a space, a moment ago.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -179,39 +226,64 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
     }
 
     /// Gives the handle back. With the last one the space goes: its pages and page tables are freed, by as many workers at
-    /// once as are asked for and the platform has. Dropping the handle does the same with one worker.
+    /// once as are asked for and the platform has.
+    ///
+    /// Dropping the handle does the same with one worker. Where this would fail with [`ExitProblem::Visited`], whoever the
+    /// last handle's owner has waited for takes the space down when he is done.
+    ///
+    /// # Errors
+    ///
+    /// [`ExitStalled`], after a bounded time; it has the handle, which can exit again.
     ///
     /// # Cost
     ///
     /// O(1) for each page, page table and area, divided by the workers.
-    pub fn exit(self, workers: NonZeroUsize) -> ExitOutcome {
+    pub fn exit(self, workers: NonZeroUsize) -> Result<ExitOutcome, ExitStalled<'y, P>> {
         let space = self.space;
         core::mem::forget(self);
-        put(space, workers)
+        let problem = match space.put_handle() {
+            Put::StillUsed => return Ok(ExitOutcome::StillUsed),
+            Put::Last => match space.take_down(workers) {
+                Ok(unmapped) => return Ok(ExitOutcome::Gone(unmapped)),
+                Err(addr) => ExitProblem::Moving(addr),
+            },
+            Put::Visited => ExitProblem::Visited,
+        };
+        space.take_handle_back();
+        Err(ExitStalled { space: Self { space }, problem })
     }
 }
 
-/// Puts a handle; takes the space down if it was the last.
-fn put<P: Platform>(space: SpaceRef<'_, P>, workers: NonZeroUsize) -> ExitOutcome {
-    if !space.put_handle() {
-        return ExitOutcome::StillUsed;
+impl<P: Platform> SpaceRef<'_, P> {
+    /// Frees all that a space has, and the space. The caller has it alone.
+    ///
+    /// # Errors
+    ///
+    /// An address whose page is being moved, and that does not come to an end: the space is still there.
+    fn take_down(self, workers: NonZeroUsize) -> Result<Unmapped, VirtAddr> {
+        let writing = self.map_lock().write();
+        let zapped = self.zap_parallel(workers);
+        if let Some(addr) = zapped.moving {
+            return Err(addr);
+        }
+        let all = VirtRange { start: VirtAddr(0), end: VirtAddr::END };
+        let mut tables = self.free_tables(all, VirtAddr(0), VirtAddr::END);
+        if let Some(root) = self.root_table() {
+            self.free_table_frames(&[root]);
+            tables += 1;
+        }
+        self.clear_areas();
+        drop(writing);
+        self.vm().delete_object(ObjectKind::Space, self.object());
+        Ok(Unmapped { pages: PageCount(zapped.pages), huge: zapped.huge, tables: PageCount(zapped.tables + tables) })
     }
-    let writing = space.map_lock().write();
-    let zapped = space.zap_parallel(workers);
-    let all = VirtRange { start: VirtAddr(0), end: VirtAddr::END };
-    let mut tables = space.free_tables(all, VirtAddr(0), VirtAddr::END);
-    if let Some(root) = space.root_table() {
-        space.free_table_frames(&[root]);
-        tables += 1;
+
+    /// Takes a space down that its last handle's owner has left, or that he cannot wait for any longer. A page that is being
+    /// moved by nobody who would come to an end stays, and the space's object and tables with it, as nobody's: the next
+    /// validation says so.
+    pub(super) fn take_down_left(self) {
+        let _ = self.take_down(NonZeroUsize::MIN);
     }
-    space.clear_areas();
-    drop(writing);
-    space.vm().delete_object(ObjectKind::Space, space.object());
-    ExitOutcome::Gone(Unmapped {
-        pages: PageCount(zapped.pages),
-        huge: zapped.huge,
-        tables: PageCount(zapped.tables + tables),
-    })
 }
 
 impl<P: Platform> Clone for AddressSpace<'_, P> {
@@ -219,16 +291,23 @@ impl<P: Platform> Clone for AddressSpace<'_, P> {
     ///
     /// # Panics
     ///
-    /// Where there are 2³² − 1 handles already.
+    /// Where there are 2³¹ − 1 handles already.
     fn clone(&self) -> Self {
-        assert!(self.space.get_handle(), "a space has less than 2^32 handles");
+        assert!(self.space.get_handle(), "a space has less than 2^31 handles");
         Self { space: self.space }
     }
 }
 
 impl<P: Platform> Drop for AddressSpace<'_, P> {
     fn drop(&mut self) {
-        let _ = put(self.space, NonZeroUsize::MIN);
+        let is_ours = match self.space.put_handle() {
+            Put::StillUsed => false,
+            Put::Last => true,
+            Put::Visited => !self.space.leave(),
+        };
+        if is_ours {
+            self.space.take_down_left();
+        }
     }
 }
 

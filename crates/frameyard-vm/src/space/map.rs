@@ -136,7 +136,7 @@ impl<P: Platform> AddressSpace<'_, P> {
     /// # Errors
     ///
     /// [`MapError::NotMapped`] names the first hole, [`MapError::Misaligned`] a border inside a page. Nothing has changed
-    /// then.
+    /// then, but for [`MapError::Moving`].
     ///
     /// # Cost
     ///
@@ -157,6 +157,10 @@ impl<P: Platform> AddressSpace<'_, P> {
         borders_between_pages(space, range)?;
         let spare = space.spare_for_removal(range)?;
         let zapped = space.zap(range);
+        if let Some(addr) = zapped.moving {
+            space.give_back_spare(spare);
+            return Err(MapError::Moving(addr));
+        }
         let tables = free_tables_of(space, range);
         space.remove_areas(range, spare);
         Ok(Unmapped { pages: PageCount(zapped.pages), huge: zapped.huge, tables: PageCount(zapped.tables + tables) })

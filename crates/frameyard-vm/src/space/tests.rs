@@ -1,12 +1,15 @@
 //! Handles and visits.
 
+use core::num::NonZeroUsize;
 use core::sync::atomic::Ordering;
 use std::thread;
+
+use frameyard::{ByteSize, PageCount};
 
 use super::{HANDLES, SpaceRef, SpaceWord, VISIT};
 use crate::objects::ObjectKind;
 use crate::test_yard::{TestPlatform, TestYard, run_on};
-use crate::{Vm, VmConfig};
+use crate::{ExitOutcome, ExitProblem, MapRequest, Vm, VmConfig};
 
 fn in_yard(test: impl FnOnce(Vm<'_, TestPlatform>)) {
     let yard = TestYard::new();
@@ -58,6 +61,48 @@ fn who_puts_the_last_handle_waits_for_visits() {
             drop(visit);
         });
         assert_eq!(vm.live_objects(ObjectKind::Space), 0);
+    });
+}
+
+#[test]
+fn an_exit_that_visitors_do_not_let_come_to_an_end_says_so_and_gives_the_handle_back() {
+    in_yard(|vm| {
+        let handle = vm.create_space().unwrap();
+        let range = handle.map(MapRequest::anonymous(ByteSize::kib(64))).unwrap();
+        handle.write(range.start, &[5]).unwrap();
+        let visit = handle.space().visit().unwrap();
+        let stalled = handle.exit(NonZeroUsize::MIN).unwrap_err();
+        assert_eq!(stalled.problem, ExitProblem::Visited);
+        assert!(stalled.to_string().ends_with("does not come to an end: exit again"), "{stalled}");
+        let handle = stalled.space;
+        let mut byte = [0];
+        handle.read(range.start, &mut byte).unwrap();
+        assert_eq!(byte, [5], "nothing has changed");
+        assert!(vm.space(handle.id()).is_some(), "the space is to be found again");
+        drop(visit);
+        assert!(matches!(handle.exit(NonZeroUsize::MIN), Ok(ExitOutcome::Gone(_))));
+    });
+}
+
+#[test]
+fn a_space_that_is_dropped_while_it_is_visited_goes_with_the_last_visitor() {
+    in_yard(|vm| {
+        let free = vm.yard().free_pages();
+        let handle = vm.create_space().unwrap();
+        let range = handle.map(MapRequest::anonymous(ByteSize::kib(64))).unwrap();
+        handle.write(range.start, &[5]).unwrap();
+        let [first, last] = [handle.space().visit().unwrap(), handle.space().visit().unwrap()];
+        let id = handle.id();
+        drop(handle);
+        assert!(vm.space(id).is_none() && last.visit().is_none());
+        drop(first);
+        assert_eq!(vm.live_objects(ObjectKind::Space), 1, "the other visitor is there");
+        assert!(last.root_table().is_some());
+        drop(last);
+        assert_eq!(vm.live_objects(ObjectKind::Space), 0);
+        vm.lru_drain_all();
+        // The frame in which the spaces stand stays with the root.
+        assert_eq!(vm.yard().free_pages() + PageCount(1), free);
     });
 }
 

@@ -27,7 +27,8 @@ struct Sum {
 
 impl Sum {
     fn add(&self, zapped: Zapped) {
-        let Zapped { pages, huge, device, tables } = zapped;
+        // Who comes last looks at all entries that were left.
+        let Zapped { pages, huge, device, tables, moving: _ } = zapped;
         let counts = [(&self.pages, pages), (&self.huge, huge), (&self.device, device), (&self.tables, tables)];
         for (sum, count) in counts {
             sum.fetch_add(count, Ordering::Relaxed);
@@ -36,7 +37,8 @@ impl Sum {
 
     fn read(&self) -> Zapped {
         let of = |sum: &AtomicU64| sum.load(Ordering::Relaxed);
-        Zapped { pages: of(&self.pages), huge: of(&self.huge), device: of(&self.device), tables: of(&self.tables) }
+        let [pages, huge, device, tables] = [&self.pages, &self.huge, &self.device, &self.tables].map(of);
+        Zapped { pages, huge, device, tables, moving: None }
     }
 }
 

@@ -1,12 +1,14 @@
 use std::num::NonZeroUsize;
+use std::thread;
 
 use frameyard::{ByteSize, PageCount, PhysAddr};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
 use crate::root::{ThpMode, VmConfig};
-use crate::space::{AddressSpace, ExitOutcome, MapRequest, MemoryAccess};
-use crate::test_yard::{TestMachine, TestPlatform, TestYard};
+use crate::space::{AddressSpace, ExitOutcome, ExitProblem, MapError, MapRequest, MemoryAccess};
+use crate::table::Entry;
+use crate::test_yard::{TestMachine, TestPlatform, TestYard, run_on};
 use crate::vm::Vm;
 
 const PAGE: u64 = 4096;
@@ -102,7 +104,7 @@ fn a_space_goes_with_all_that_it_maps_however_many_workers_take_it_down() {
         space.touch(device.start, MemoryAccess::Read).unwrap();
         vm.validate().unwrap();
         let tables = space.statistics().page_tables;
-        match space.exit(NonZeroUsize::new(workers).unwrap()) {
+        match space.exit(NonZeroUsize::new(workers).unwrap()).unwrap() {
             ExitOutcome::Gone(unmapped) => {
                 assert_eq!(unmapped.pages.0, pages + sparse_pages + 10 * 512);
                 assert_eq!((unmapped.huge, unmapped.tables), (10, tables));
@@ -134,4 +136,80 @@ fn a_table_that_somebody_took_for_another_page_is_freed_when_he_lets_it_go() {
     tables.into_iter().for_each(|table| vm.put_page(table));
     assert_eq!(yard.free_pages() - free, PageCount(2));
     vm.destroy().unwrap();
+}
+
+/// Changes the entry that maps an address, as who moves its page does.
+fn change_entry(space: &AddressSpace<'_, TestPlatform>, addr: VirtAddr, change: impl FnOnce(Entry) -> Entry) {
+    let spot = space.space().walk(addr.0);
+    let table = space.space().lock_table(spot.table);
+    table.set(spot.index, change(table.entry(spot.index)));
+}
+
+fn thaw(entry: Entry) -> Entry {
+    entry.moved(entry.pfn())
+}
+
+/// Spaces with one small area, and one of a huge page, in a yard each; and an address in it.
+fn with_a_mapped_page(test: impl Fn(&Vm<'_, TestPlatform>, AddressSpace<'_, TestPlatform>, VirtRange, VirtAddr)) {
+    for (advice, page) in [(HugeAdvice::Never, 7), (HugeAdvice::Huge, 0)] {
+        let yard = TestYard::new();
+        let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+        let space = vm.create_space().unwrap();
+        let area = range(1 << 30, HUGE_BYTES);
+        space.map(MapRequest::anonymous(area.size()).at(area.start).advised(advice)).unwrap();
+        touch(&space, area, PAGE);
+        test(&vm, space, area, VirtAddr(area.start.0 + page * PAGE));
+        vm.lru_drain_all();
+        vm.validate().unwrap();
+        vm.destroy().unwrap();
+    }
+}
+
+#[test]
+fn unmapping_waits_for_a_page_that_is_being_moved() {
+    with_a_mapped_page(|_, space, area, addr| {
+        change_entry(&space, addr, Entry::moving);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                run_on(1);
+                change_entry(&space, addr, thaw);
+            });
+            assert_eq!(space.unmap(area).unwrap().pages, PageCount(512));
+        });
+    });
+}
+
+#[test]
+fn a_move_that_never_ends_is_named_by_who_unmaps_and_can_be_unmapped_when_it_has() {
+    with_a_mapped_page(|vm, space, area, addr| {
+        let is_huge = addr == area.start;
+        // A part of it, too: of a small area in two.
+        for part in [range(addr.0, PAGE), area] {
+            change_entry(&space, addr, Entry::moving);
+            let problem = space.unmap(part).unwrap_err();
+            assert_eq!(problem, MapError::Moving(addr));
+            assert!(problem.to_string().ends_with("does not come to an end: unmap again"), "{problem}");
+            let left = if is_huge || part != area { 512 } else { 1 };
+            assert_eq!((space.statistics().areas, space.statistics().resident), (1, PageCount(left)));
+            change_entry(&space, addr, thaw);
+            vm.validate().unwrap();
+        }
+        space.unmap(area).unwrap();
+        assert_eq!(space.statistics().resident, PageCount(0));
+    });
+}
+
+#[test]
+fn a_move_that_never_ends_is_named_by_who_exits_and_he_can_exit_when_it_has() {
+    for workers in [1, 2] {
+        let workers = NonZeroUsize::new(workers).unwrap();
+        with_a_mapped_page(|vm, space, _, addr| {
+            change_entry(&space, addr, Entry::moving);
+            let stalled = space.exit(workers).unwrap_err();
+            assert_eq!(stalled.problem, ExitProblem::Moving(addr));
+            change_entry(&stalled.space, addr, thaw);
+            vm.validate().unwrap();
+            assert!(matches!(stalled.space.exit(workers), Ok(ExitOutcome::Gone(_))));
+        });
+    }
 }

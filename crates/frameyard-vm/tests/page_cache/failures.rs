@@ -98,8 +98,14 @@ fn every_allocation_of_every_deed_may_fail_once() {
                 failed = injector.has_failed();
                 injector.arm(u64::MAX - 1);
                 vm.validate().unwrap();
-                if done.is_err() {
-                    assert_eq!(done, Err(FileError::Vm(VmError::Injected)));
+                if let Err(problem) = done {
+                    assert!(
+                        matches!(
+                            problem,
+                            FileError::Vm(VmError::Injected) | FileError::NotCut { why: VmError::Injected, .. }
+                        ),
+                        "{problem}"
+                    );
                     DEEDS[number](&file, &mut model).unwrap();
                 }
                 assert_eq!(file.size(), ByteSize(model.len() as u64));
@@ -112,6 +118,39 @@ fn every_allocation_of_every_deed_may_fail_once() {
         }
     }
     assert!(visited > 20, "{visited} failures");
+}
+
+#[test]
+fn a_cut_that_cannot_have_a_page_ends_the_file_with_that_page_and_the_next_one_does_the_rest() {
+    let (store, injector) =
+        (MemoryStore::default(), OneFailure { only: Some(Step::LockPage), ..OneFailure::default() });
+    with_vm(|vm| {
+        let vm = vm.with_store(&store).with_injector(&injector);
+        let file = vm.create_file(7, ByteSize(0)).unwrap();
+        let mut model = Vec::new();
+        let bytes: Vec<u8> = (0..10 * PAGE).map(|at| (at / PAGE) as u8 + 1).collect();
+        write(&file, &mut model, 0, &bytes).unwrap();
+        write(&file, &mut model, 10 * PAGE, &[9; 70]).unwrap();
+        let wanted = ByteSize(3 * PAGE + 5);
+        let ends = [10 * PAGE + 70, 9 * PAGE, 3 * PAGE + 5];
+        // The last page of all, the third from there, and the one that is cut in two.
+        for (pages_had, end) in [0, 2, 5].into_iter().zip(ends) {
+            injector.arm(pages_had);
+            let problem = file.truncate(wanted).unwrap_err();
+            assert_eq!(problem, FileError::NotCut { wanted, end: ByteSize(end), why: VmError::Injected });
+            let message = format!("the file ends at {end} and not at 12293 yet: failed on purpose: cut it again");
+            assert_eq!(problem.to_string(), message);
+            vm.validate().unwrap();
+            assert_eq!((file.size(), file.pages()), (ByteSize(end), PageCount(end.div_ceil(PAGE))));
+            model.truncate(end as usize);
+            check(&file, &model);
+            assert_eq!(file.sync().unwrap() > PageCount(0), pages_had == 0, "what is left can be written back");
+        }
+        file.truncate(wanted).unwrap();
+        file.truncate(ByteSize(6 * PAGE)).unwrap();
+        model.resize(6 * PAGE as usize, 0);
+        check(&file, &model);
+    });
 }
 
 #[test]

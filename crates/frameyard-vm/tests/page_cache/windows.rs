@@ -82,3 +82,26 @@ fn a_page_read_twice_becomes_active_and_one_read_in_small_steps_does_not() {
         assert_eq!(active(), PageCount(1));
     });
 }
+
+#[test]
+fn large_reads_in_sequence_wait_for_the_first_page_alone() {
+    for (asked, first) in [(32, 0), (40, 0), (64, 7), (200, 100)] {
+        with_vm(|vm| {
+            let file = vm.create_file(1, ByteSize(2000 * PAGE)).unwrap();
+            // Who begins elsewhere than at the beginning is known to read in sequence by the page before.
+            let before = u64::from(first > 0);
+            if before > 0 {
+                file.read((first - 1) * PAGE, &mut [0; 1]).unwrap();
+            }
+            let mut bytes = vec![0; (asked * PAGE) as usize];
+            for turn in 0..4 {
+                assert_eq!(file.read((first + turn * asked) * PAGE, &mut bytes), Ok(bytes.len()));
+                assert!(
+                    file.pages().0 > before + (turn + 1) * asked,
+                    "there is more than was read, {asked} pages at once"
+                );
+            }
+            assert_eq!(vm.counted(VmCounter::PgcacheMiss), before + 1, "{asked} pages at once");
+        });
+    }
+}

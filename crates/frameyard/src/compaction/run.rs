@@ -156,6 +156,8 @@ impl<'a, P: Platform> Compaction<'a, P> {
     }
 
     fn until_finished(&mut self) -> CompactResult {
+        // Ends: each time round, the migrate scanner goes up, or the free scanner down, until they meet. No owner waits
+        // without a bound.
         loop {
             if let Some(result) = self.finished() {
                 return result;

@@ -10,7 +10,7 @@ use super::{AllAtomic, TableSpan};
 
 /// What the base of a control region points to in a model: its tables, by the offsets they would have.
 #[repr(C, align(128))]
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub struct ModelledRegion {
     tables: RefCell<BTreeMap<usize, Box<dyn Any>>>,
 }

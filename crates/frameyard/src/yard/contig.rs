@@ -16,8 +16,9 @@
 //! What can come between: a frame freed by somebody who had read the pageblock's type before it was isolated lands on a
 //! per-CPU list, and may be allocated from there once more; the next round finds it, on the list or in use. A target may
 //! come from such a list, too: one that lies in the isolated pageblocks is given back and another one is taken. The frames
-//! of the range that are in use can only become fewer otherwise, so rounds in which nothing is moved are counted, and
-//! a block that is still there after [`IDLE_ROUNDS`] of them is named in the error.
+//! of the range that are in use can only become fewer otherwise, moved from here or freed by their users (whose space ends,
+//! say). So rounds after which they are no fewer than ever before are counted, and a block that is still there after
+//! [`IDLE_ROUNDS`] of them in a row is named in the error: that ends however long the range is.
 
 use super::{RangeError, Yard};
 use crate::boot::Poisoning;
@@ -35,7 +36,7 @@ mod search;
 pub use error::{BlockedBy, Blocker, ContigError};
 use obstacle::Cover;
 
-/// How many rounds without a block moved are made before whoever is still in the way is named.
+/// How many rounds in which the range becomes no emptier are made before whoever is still in the way is named.
 const IDLE_ROUNDS: u32 = if cfg!(loom) { 2 } else { 16 };
 /// How often is looked between two idle rounds: pauses and yields at first, then sleeps.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 32 };
@@ -85,7 +86,8 @@ impl<P: Platform> Drop for Isolation<'_, P> {
 /// What a round found and did.
 #[derive(Default)]
 struct Round {
-    moved: u64,
+    /// Frames of blocks that are still in the way.
+    in_the_way: u64,
     /// The first block that could not be moved this time, of those that are more than busy if there are such.
     blocked: Option<Blocker>,
 }
@@ -93,6 +95,7 @@ struct Round {
 impl Round {
     /// Remembers a block in the way. One that is busy gives way: it says less than one that is pinned.
     fn note(&mut self, blocker: Blocker) {
+        self.in_the_way += blocker.order.pages().0;
         if self.blocked.is_none_or(|known| known.why == BlockedBy::Busy && blocker.why != BlockedBy::Busy) {
             self.blocked = Some(blocker);
         }
@@ -193,7 +196,8 @@ impl<P: Platform> Yard<P> {
         owners: &Owners<'_>,
     ) -> Result<(), Blocker> {
         let view = self.zone_view(isolation.zone);
-        let mut idle = 0;
+        let (mut idle, mut fewest) = (0, u64::MAX);
+        // Ends: each round makes the frames in the way fewer than ever, or is one of a few in a row that do not.
         loop {
             self.drain_zone(isolation.zone);
             let round = self.move_away(isolation, range, owners)?;
@@ -201,7 +205,8 @@ impl<P: Platform> Yard<P> {
             let Err(RangeBlocked { head: pfn, state, order }) = self.take_initialised(isolation.zone, take) else {
                 return Ok(());
             };
-            idle = if round.moved > 0 { 0 } else { idle + 1 };
+            idle = if round.in_the_way < fewest { 0 } else { idle + 1 };
+            fewest = fewest.min(round.in_the_way);
             if idle == IDLE_ROUNDS {
                 let (owner, why) = (OwnerKind::NONE, BlockedBy::Busy);
                 return Err(round.blocked.unwrap_or(Blocker { pfn, order, state, owner, why }));
@@ -230,10 +235,7 @@ impl<P: Platform> Yard<P> {
                 Cover::Owned(block, kind) => {
                     let Some(owner) = owners.of(kind) else { continue };
                     let why = match self.move_block(isolation, owner, block, owners) {
-                        Ok(()) => {
-                            round.moved += 1;
-                            continue;
-                        }
+                        Ok(()) => continue,
                         Err(why) => why,
                     };
                     let Block { pfn, order } = block;

@@ -85,6 +85,7 @@ impl<P: Platform> Yard<P> {
         }
         let mut problem = None;
         let mut at = memory.start.align_up(align);
+        // Ends: each place begins above the one before.
         while let Some(start) = at.filter(|start| *start < memory.end && (memory.end - *start) >= count) {
             let place = PfnRange::new(start, count);
             let blocker = match self.first_obstacle(place, migrate_type, owners) {

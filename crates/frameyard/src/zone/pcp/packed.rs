@@ -18,10 +18,9 @@ pub(crate) const BATCH: usize = if cfg!(loom) { 2 } else { 64 };
 /// The payload words that hold two indices each.
 const CARRYING: [usize; PAYLOAD_WORDS - 1] = [0, 2, 3, 4, 5];
 const PER_PAGE: usize = 2 * CARRYING.len();
-const CARRIERS: usize = (BATCH - 1).div_ceil(PER_PAGE) - 1;
 
 const _: () = assert!(COUNTS == 1, "the word of counts carries nothing");
-const _: () = assert!(CARRIERS <= PER_PAGE, "the leader names all carriers");
+const _: () = assert!((BATCH - 1).div_ceil(PER_PAGE) <= 1 + PER_PAGE, "the leader names all carriers");
 
 /// The page that holds entry `at` of a batch, and the half word it stands in.
 fn place(at: usize) -> (usize, usize, u32) {

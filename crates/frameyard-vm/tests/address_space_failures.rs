@@ -74,12 +74,13 @@ fn live_through(vm: TestVm<'_>, fail: &FailAt) {
     expect(&space, range(HUGE, 2 * PAGE), 100);
     vm.validate().expect("valid after unmapping");
     let two = NonZeroUsize::new(2).unwrap();
-    let outcome = space.exit(two).or_else(|stalled| {
+    let mut outcome = space.exit(two);
+    if let Err(stalled) = outcome {
         assert_eq!(stalled.problem, ExitProblem::Visited);
         vm.validate().expect("valid after an exit that did not come to an end");
         fail.disarm();
-        stalled.space.exit(two)
-    });
+        outcome = stalled.space.exit(two);
+    }
     assert!(matches!(outcome, Ok(ExitOutcome::Gone(_))), "{outcome:?}");
 }
 

@@ -238,6 +238,7 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
     /// # Cost
     ///
     /// O(1) for each page, page table and area, divided by the workers.
+    #[expect(clippy::result_large_err, reason = "the handle comes back, and there is no heap")]
     pub fn exit(self, workers: NonZeroUsize) -> Result<ExitOutcome, ExitStalled<'y, P>> {
         let space = self.space;
         core::mem::forget(self);

@@ -37,7 +37,7 @@ pub use error::{BlockedBy, Blocker, ContigError};
 use obstacle::Cover;
 
 /// How many rounds in which the range becomes no emptier are made before whoever is still in the way is named.
-const IDLE_ROUNDS: u32 = if cfg!(loom) { 2 } else { 16 };
+const IDLE_ROUNDS: u32 = if cfg!(loom) { 1 } else { 16 };
 /// How often is looked between two idle rounds: pauses and yields at first, then sleeps.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 32 };
 /// How often a target that lies in the isolated pageblocks, or memory that is missing, is asked for again.

@@ -60,13 +60,13 @@ pub use units::{
 };
 pub use yard::{
     Adoption, AllocError, BlockedBy, Blocker, CmaReleaseError, CompactStatistics, ContigError, ExtfragEvents,
-    FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, RangeError, RawRegion, ReportError,
-    ReportOutcome, ValidateError, Yard, ZoneStatistics,
+    FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, PolicyError, RangeError, RawRegion,
+    ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
     HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,
-    WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneSizing, default_min_free_kbytes, free_buffer_pages,
-    recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
+    WatermarkOptions, WatermarkOptionsError, Watermarks, ZonePolicy, ZoneSizing, default_min_free_kbytes,
+    free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
 };
 
 /// Runs the examples of the README as tests.

@@ -42,6 +42,7 @@ use crate::units::{Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, Pf
 mod boost;
 mod buddy;
 mod compact_state;
+pub(crate) mod crossing;
 mod fallback;
 mod free_area;
 mod highatomic;
@@ -51,6 +52,7 @@ pub(crate) mod pcp;
 mod pcp_sizing;
 mod pending;
 pub(crate) mod poison;
+mod policy;
 mod range;
 mod reporting;
 mod watermark;
@@ -60,6 +62,7 @@ pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
 use free_area::FreeArea;
 pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
+pub use policy::ZonePolicy;
 pub(crate) use range::{RangeBlocked, RangeLists, covering_block, pieces};
 pub(crate) use reporting::{ReportBatch, Taken};
 pub use watermark::{
@@ -104,6 +107,8 @@ pub(crate) struct ZoneFacts {
     pub(crate) boost_factor: AtomicU32,
     /// 1 from when a background reclaimer was seen, which will take boosts back.
     pub(crate) is_reclaimed: AtomicU32,
+    /// [`ZonePolicy`], the same in all zones; read under the zone lock or that of a CPU's lists.
+    policy: AtomicU32,
     /// Frames kept back from requests that could use a higher zone, by that zone's kind.
     pub(crate) protection: [AtomicU64; ZoneKind::COUNT],
 }
@@ -177,6 +182,7 @@ pub(crate) struct Zone {
     pub(crate) cma_events: CmaEvents,
     pub(crate) pending: pending::Pending,
     pub(crate) compaction: CompactState,
+    crossing: crossing::CrossingState,
     areas: [FreeArea; ORDER_SLOTS],
 }
 
@@ -223,6 +229,16 @@ impl Zone {
 
     pub(crate) fn reported_racy(&self) -> PageCount {
         PageCount(self.reported.load(Ordering::Relaxed))
+    }
+
+    /// How frames cross the border.
+    #[inline(always)]
+    pub(crate) fn policy(&self) -> ZonePolicy {
+        ZonePolicy::from_bits(self.facts.policy.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_policy(&self, policy: ZonePolicy) {
+        self.facts.policy.store(policy as u32, Ordering::Relaxed);
     }
 
     pub(crate) fn events(&self) -> &ZoneEvents {

@@ -206,8 +206,12 @@ impl PerCpuPages {
         ZoneId(self.zone.load(Ordering::Relaxed) as u16)
     }
 
+    fn cpu(&self) -> CpuId {
+        CpuId(self.cpu.load(Ordering::Relaxed))
+    }
+
     fn lock_id(&self) -> LockId {
-        LockId::PerCpu(self.zone(), CpuId(self.cpu.load(Ordering::Relaxed)))
+        LockId::PerCpu(self.zone(), self.cpu())
     }
 
     pub(crate) fn high_racy(&self) -> PageCount {
@@ -314,6 +318,11 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
     #[inline(always)]
     fn list(&self, id: ListId) -> &'a PcpList {
         &self.pcp.lists[id.0 as usize]
+    }
+
+    /// Whose lists these are.
+    fn cpu(&self) -> CpuId {
+        self.pcp.cpu()
     }
 
     /// Sets the limits. Safe at any time: the lists shrink to a lower limit as they are used.

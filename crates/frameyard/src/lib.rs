@@ -47,8 +47,8 @@ pub use page::{
     CountedPage, Counts, FrameLink, FrameState, MapContent, PAGE_WORDS, Page, PageWord, ReferenceUnderflow, Tag,
 };
 pub use platform::{
-    Access, Contention, FramesNotReturned, FreeFrames, InitProgress, LockId, MapNotBacked, NodeInit, Platform, Span,
-    WorkerPanicked,
+    Access, Contention, Counted, CountingPlatform, CountingRow, FramesNotReturned, FreeFrames, InitProgress, LockId,
+    LockKind, LocksTaken, MapNotBacked, NodeInit, PageTouches, Platform, Span, SpanTouches, WorkerPanicked,
 };
 pub use report::{
     GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent,
@@ -60,8 +60,8 @@ pub use units::{
 };
 pub use yard::{
     Adoption, AllocError, BlockedBy, Blocker, CmaReleaseError, CompactStatistics, ContigError, ExtfragEvents,
-    FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, PolicyError, RangeError, RawRegion,
-    ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
+    FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, PcpTraffic, PolicyError, RangeError,
+    RawRegion, ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
     CrossingStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone,

@@ -10,6 +10,10 @@ use core::ptr::NonNull;
 use crate::sync::{AtomicU32, Ordering};
 use crate::units::{ByteSize, CpuId, NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
+mod counting;
+
+pub use counting::{Counted, CountingPlatform, CountingRow, LockKind, LocksTaken, PageTouches, SpanTouches};
+
 /// The identity of a lock: what it guards, not where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LockId {

@@ -51,8 +51,9 @@ pub use platform::{
     LockKind, LocksTaken, MapNotBacked, NodeInit, PageTouches, Platform, Span, SpanTouches, WorkerPanicked,
 };
 pub use report::{
-    GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent,
-    ZoneSnapshot, ZoneStat, write_buddyinfo, write_pagetypeinfo, write_vmstat, write_zoneinfo,
+    GlobalStat, KernelFormat, ListMetrics, Metric, MetricHistogram, MetricKind, MetricsRow, MetricsSource, NodeStat,
+    NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent, ZoneSnapshot, ZoneStat, write_buddyinfo,
+    write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat, write_zoneinfo,
 };
 pub use units::{
     ByteSize, CpuId, Geometry, GeometryError, MigrateType, NodeId, ORDER_SLOTS, Order, PageCount, ParseSizeError, Pfn,

@@ -26,6 +26,9 @@ impl<const FIRST: u32, const BUCKETS: usize> Default for Histogram<FIRST, BUCKET
 impl<const FIRST: u32, const BUCKETS: usize> Histogram<FIRST, BUCKETS> {
     const FITS: () = assert!(BUCKETS <= HistogramCounts::MOST, "a reading has room for all buckets");
 
+    /// What is counted before anything is.
+    const EMPTY: HistogramCounts = HistogramCounts { first: FIRST, len: BUCKETS, counts: [0; HistogramCounts::MOST] };
+
     /// Counts a value.
     pub(crate) fn record(&self, value: u64) {
         let exponent = u64::BITS - value.saturating_sub(1).leading_zeros();
@@ -35,7 +38,7 @@ impl<const FIRST: u32, const BUCKETS: usize> Histogram<FIRST, BUCKETS> {
     /// What was counted, a moment ago.
     pub(crate) fn read(&self) -> HistogramCounts {
         const { Self::FITS }
-        let mut counts = HistogramCounts { first: FIRST, len: BUCKETS, counts: [0; HistogramCounts::MOST] };
+        let mut counts = Self::EMPTY;
         for (count, bucket) in counts.counts.iter_mut().zip(&self.0) {
             *count = bucket.load(Ordering::Relaxed);
         }
@@ -57,13 +60,13 @@ impl HistogramCounts {
     /// A histogram of nanoseconds that has counted nothing: up to 32 ns, then to each power of two, to 0.27 s.
     #[must_use]
     pub fn of_times() -> Self {
-        TimeHistogram::default().read()
+        TimeHistogram::EMPTY
     }
 
     /// A histogram of pages that has counted nothing: 1, 2, 4 and so on, to 65536.
     #[must_use]
     pub fn of_pages() -> Self {
-        PageHistogram::default().read()
+        PageHistogram::EMPTY
     }
 
     /// Counts a value.

@@ -100,10 +100,7 @@ fn read(counter: &AtomicU64) -> u64 {
 impl<P: Platform> Yard<P> {
     /// The zones that have memory, lowest first on each node.
     pub fn zones(&self) -> impl Iterator<Item = ZoneStatistics> {
-        (0..self.tables.zones.len() as u16)
-            .map(ZoneId)
-            .filter(|zone| self.is_populated(*zone))
-            .map(|zone| self.zone_statistics(zone))
+        self.populated_zones().map(|zone| self.zone_statistics(zone))
     }
 
     /// The statistics of a zone.

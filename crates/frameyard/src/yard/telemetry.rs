@@ -3,7 +3,7 @@
 use super::Yard;
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{CpuId, ZoneId};
+use crate::units::{CpuId, PageCount, ZoneId};
 use crate::zone::crossing::CrossingRow;
 use crate::zone::{CrossingStatistics, ZoneLockTelemetry};
 
@@ -58,6 +58,16 @@ impl<P: Platform> Yard<P> {
             refills: counts.refills.load(Ordering::Relaxed),
             drains: counts.drains.load(Ordering::Relaxed),
         })
+    }
+
+    /// How many frames the lists of a CPU hold, huge ones included. `None` as for [`pcp_traffic`](Self::pcp_traffic).
+    pub fn pcp_pages(&self, zone: ZoneId, cpu: CpuId) -> Option<PageCount> {
+        Some(self.tables.pcp_of(zone, cpu).filter(|_| self.is_populated(zone))?.pages_racy())
+    }
+
+    /// The zones that have memory, lowest first on each node.
+    pub(crate) fn populated_zones(&self) -> impl Iterator<Item = ZoneId> {
+        (0..self.tables.zones.len() as u16).map(ZoneId).filter(|zone| self.is_populated(*zone))
     }
 
     /// The zone's own row, then those of the CPUs.

@@ -1,7 +1,7 @@
 //! What is counted at the border of a zone: how its lock was taken, and what the ways of crossing did.
 //!
 //! A zone has a [`CrossingRow`] for each CPU, and one for all that does not come from a CPU's lists. A CPU's row is
-//! changed under the lock of that CPU's lists, so with [`add_exclusive`](crate::zone::add_exclusive); what its part
+//! changed under the lock of that CPU's lists, so with [`add_exclusive`]; what its part
 //! [`CrossingRow::lock`] counts is changed by the holder of the zone lock. The zone's own row is changed under the zone
 //! lock, or with atomic additions by those who do without.
 
@@ -9,6 +9,7 @@ use crate::control::AllAtomic;
 use crate::lock::{HistogramCounts, LockCounters, LockHold, LockUse, PageHistogram, TimeHistogram};
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::MigrateType;
+use crate::zone::add_exclusive;
 
 /// What was counted of a zone and a CPU; of a zone and all that did not come from a CPU's lists.
 #[repr(C, align(64))]
@@ -29,6 +30,8 @@ pub(crate) struct ZoneLockCounts {
     pub(crate) uses: LockCounters,
     /// Frames that crossed the lock: left the free lists for good, or came back to them.
     pub(crate) pages_moved: AtomicU64,
+    /// Those of them that crossed in holds that were timed.
+    pages_timed: AtomicU64,
     /// How long it was waited for where somebody else had it; while locks are timed.
     wait: TimeHistogram,
     /// How long it was held; while locks are timed.
@@ -46,6 +49,7 @@ impl ZoneLockCounts {
         }
         self.hold.record(held_ns);
         if pages > 0 {
+            add_exclusive(&self.pages_timed, pages);
             self.pages.record(pages);
         }
     }
@@ -54,6 +58,7 @@ impl ZoneLockCounts {
         ZoneLockTelemetry {
             uses: self.uses.read(),
             pages_moved: self.pages_moved.load(Ordering::Relaxed),
+            pages_timed: self.pages_timed.load(Ordering::Relaxed),
             wait_ns: self.wait.read(),
             hold_ns: self.hold.read(),
             pages: self.pages.read(),
@@ -68,6 +73,8 @@ pub struct ZoneLockTelemetry {
     pub uses: LockUse,
     /// Frames that crossed it, either way.
     pub pages_moved: u64,
+    /// Those of them that crossed while locks were timed.
+    pub pages_timed: u64,
     /// How long it was waited for where somebody else had it, while locks were timed.
     pub wait_ns: HistogramCounts,
     /// How long it was held, while locks were timed.
@@ -79,7 +86,7 @@ pub struct ZoneLockTelemetry {
 impl Default for ZoneLockTelemetry {
     fn default() -> Self {
         let (times, pages) = (HistogramCounts::of_times(), HistogramCounts::of_pages());
-        Self { uses: LockUse::default(), pages_moved: 0, wait_ns: times, hold_ns: times, pages }
+        Self { uses: LockUse::default(), pages_moved: 0, pages_timed: 0, wait_ns: times, hold_ns: times, pages }
     }
 }
 
@@ -90,6 +97,7 @@ impl ZoneLockTelemetry {
         Self {
             uses: self.uses.and(other.uses),
             pages_moved: self.pages_moved.wrapping_add(other.pages_moved),
+            pages_timed: self.pages_timed.wrapping_add(other.pages_timed),
             wait_ns: self.wait_ns.and(&other.wait_ns),
             hold_ns: self.hold_ns.and(&other.hold_ns),
             pages: self.pages.and(&other.pages),
@@ -102,6 +110,7 @@ impl ZoneLockTelemetry {
         Self {
             uses: self.uses.since(earlier.uses),
             pages_moved: self.pages_moved.wrapping_sub(earlier.pages_moved),
+            pages_timed: self.pages_timed.wrapping_sub(earlier.pages_timed),
             wait_ns: self.wait_ns.since(&earlier.wait_ns),
             hold_ns: self.hold_ns.since(&earlier.hold_ns),
             pages: self.pages.since(&earlier.pages),

@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use frameyard::{
     ByteSize, InitMode, Initialiser, Layout, MapInit, MovableMemory, NodeId, NodeInit, PcpSizing, Poisoning, Region,
-    WatermarkOptions, YardConfig, ZoneLimits,
+    WatermarkOptions, YardConfig, ZoneLimits, ZonePolicy,
 };
 use frameyard_host::{
     Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages, MemoryError, ProcessorUse, SharedFrames,
@@ -79,6 +79,8 @@ pub struct BringUp {
     pub pcp_sizing: PcpSizing,
     /// How watermarks and reserves are set.
     pub watermarks: WatermarkOptions,
+    /// How frames cross between per-CPU lists and zones.
+    pub policy: ZonePolicy,
     /// Whether freed frames are poisoned.
     pub poisoning: Poisoning,
     /// When and how the memory map comes up.
@@ -101,6 +103,7 @@ impl Default for BringUp {
             movable: None,
             pcp_sizing: PcpSizing::default(),
             watermarks: WatermarkOptions::default(),
+            policy: ZonePolicy::default(),
             poisoning: Poisoning::default(),
             map_init: MapInit::default(),
             map_limit: MapLimit::default(),
@@ -205,6 +208,7 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
         movable: movable(machine, options.movable),
         watermarks: options.watermarks,
         pcp_sizing: options.pcp_sizing,
+        policy: options.policy,
         poisoning: options.poisoning,
         map_init: threads_that_can_be(options.map_init, cpus.len(), &host),
         ..YardConfig::new(&cpus)

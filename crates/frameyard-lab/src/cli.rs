@@ -28,7 +28,7 @@ pub use machine_args::{GeometryArgs, MachineArgs};
 pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
 pub use memmap_args::{MemmapArgs, PcpResetArgs};
 pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
-pub use values::{AccessKind, Amount, HugePageMinimum, KernelFormat, ParseAmountError, Policy};
+pub use values::{AccessKind, Amount, HugePageMinimum, KernelFormat, ParseAmountError};
 pub use values::{ProcFile, TaskMode, Workload};
 pub use workload_args::{
     ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs, ParallelFreeArgs,

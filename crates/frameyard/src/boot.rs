@@ -10,7 +10,7 @@ use core::fmt;
 
 use crate::gfp::Gfp;
 use crate::units::{CpuId, Geometry, NodeId, PageCount, PfnRange, PhysAddr, ZoneKind};
-use crate::zone::{PcpSizing, WatermarkOptions};
+use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
 mod attach;
 mod bring_up;
@@ -146,6 +146,8 @@ pub struct YardConfig<'a> {
     pub watermarks: WatermarkOptions,
     /// How per-CPU lists are sized.
     pub pcp_sizing: PcpSizing,
+    /// How frames cross between per-CPU lists and zones.
+    pub policy: ZonePolicy,
     /// Whether freed frames are poisoned.
     pub poisoning: Poisoning,
     /// When and how the memory map comes up.
@@ -164,6 +166,7 @@ impl<'a> YardConfig<'a> {
             movable: MovableMemory::None,
             watermarks: WatermarkOptions::default(),
             pcp_sizing: PcpSizing::Scaled,
+            policy: ZonePolicy::default(),
             poisoning: Poisoning::Off,
             map_init: MapInit::default(),
         }

@@ -1,4 +1,4 @@
-//! The kernel's `/proc` formats: buddyinfo, pagetypeinfo, zoneinfo and vmstat, byte for byte.
+//! The kernel's `/proc` formats: buddyinfo, pagetypeinfo, zoneinfo and vmstat, byte for byte; and metrics of the yard's own.
 //!
 //! The writers pull plain numbers out of a [`ReportSource`] and write into any [`core::fmt::Write`]; they
 //! neither allocate nor lock. Which lines there are depends on the [`KernelFormat`]; how many orders, on
@@ -9,6 +9,7 @@ use core::str::FromStr;
 
 mod buddyinfo;
 mod items;
+mod metrics;
 mod pagetypeinfo;
 mod snapshot;
 mod vmstat;
@@ -17,6 +18,9 @@ mod zoneinfo;
 
 pub use buddyinfo::write_buddyinfo;
 pub use items::{GlobalStat, NodeStat, NumaEvent, VmEvent, ZoneStat};
+pub use metrics::{
+    ListMetrics, Metric, MetricHistogram, MetricKind, MetricsRow, MetricsSource, write_metrics, write_prometheus,
+};
 pub use pagetypeinfo::write_pagetypeinfo;
 pub use snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
 pub use vmstat::write_vmstat;

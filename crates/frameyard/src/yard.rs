@@ -29,9 +29,11 @@ mod exact;
 mod frames;
 mod free;
 mod init;
+mod policy;
 mod reporting;
 mod rescue;
 mod statistics;
+mod telemetry;
 mod validate;
 
 pub use cma::CmaReleaseError;
@@ -41,8 +43,10 @@ pub use counted::Adoption;
 pub use error::{AllocError, FreeError, FreeProblem, RangeError};
 pub use frames::Frames;
 pub use init::InitError;
+pub use policy::PolicyError;
 pub use reporting::{ReportError, ReportOutcome};
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
+pub use telemetry::PcpTraffic;
 pub use validate::{ListKind, ValidateError};
 
 /// A memory region that the caller hands over. What it has to hold is said where it is handed over.
@@ -255,6 +259,7 @@ impl<P: Platform> Yard<P> {
             zone: &self.tables.zones[id.index()],
             map: self.map,
             blocks: self.pageblocks(),
+            rows: self.tables.crossing_rows(),
             geometry: self.geometry,
             platform: &self.platform,
         }

@@ -32,16 +32,17 @@
 use core::fmt;
 
 use crate::control::AllAtomic;
-use crate::lock::{LockCounters, LockHold, LockLine};
+use crate::lock::{LockHold, LockLine};
 use crate::memmap::MemMap;
-use crate::page::PageRef;
+use crate::page::{FrameLink, PageRef};
 use crate::platform::{LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::units::{Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::units::{CpuId, Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 
 mod boost;
 mod buddy;
 mod compact_state;
+pub(crate) mod crossing;
 mod fallback;
 mod free_area;
 mod highatomic;
@@ -51,15 +52,19 @@ pub(crate) mod pcp;
 mod pcp_sizing;
 mod pending;
 pub(crate) mod poison;
+mod policy;
 mod range;
 mod reporting;
 mod watermark;
 
 pub(crate) use compact_state::{COSTLY_ORDER, CompactEvent, CompactState, FreeShape, MAX_DEFER_SHIFT};
+use crossing::{CrossingRow, ZoneLockCounts};
+pub use crossing::{CrossingStatistics, ZoneLockTelemetry};
 pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
 use free_area::FreeArea;
 pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
+pub use policy::ZonePolicy;
 pub(crate) use range::{RangeBlocked, RangeLists, covering_block, pieces};
 pub(crate) use reporting::{ReportBatch, Taken};
 pub use watermark::{
@@ -104,6 +109,8 @@ pub(crate) struct ZoneFacts {
     pub(crate) boost_factor: AtomicU32,
     /// 1 from when a background reclaimer was seen, which will take boosts back.
     pub(crate) is_reclaimed: AtomicU32,
+    /// [`ZonePolicy`], the same in all zones; read under the zone lock or that of a CPU's lists.
+    policy: AtomicU32,
     /// Frames kept back from requests that could use a higher zone, by that zone's kind.
     pub(crate) protection: [AtomicU64; ZoneKind::COUNT],
 }
@@ -111,10 +118,6 @@ pub(crate) struct ZoneFacts {
 /// Event counters of a zone, changed under its lock alone (so a plain load and store each).
 #[derive(Default)]
 pub(crate) struct ZoneEvents {
-    /// How the lock was taken.
-    pub(crate) lock: LockCounters,
-    /// Frames that crossed the lock: left the free lists for good, or came back to them.
-    pub(crate) pages_moved: AtomicU64,
     /// Allocations served from another type's blocks.
     pub(crate) fallbacks: AtomicU64,
     /// Pageblocks that changed their type on the way.
@@ -173,10 +176,13 @@ pub(crate) struct Zone {
     /// For each type, the orders whose list has a block.
     nonempty: [AtomicU32; MigrateType::COUNT],
     events: ZoneEvents,
+    /// What was counted of all that does not come from a CPU's lists.
+    row: CrossingRow,
     pub(crate) placement: Placement,
     pub(crate) cma_events: CmaEvents,
     pub(crate) pending: pending::Pending,
     pub(crate) compaction: CompactState,
+    crossing: crossing::CrossingState,
     areas: [FreeArea; ORDER_SLOTS],
 }
 
@@ -225,8 +231,24 @@ impl Zone {
         PageCount(self.reported.load(Ordering::Relaxed))
     }
 
+    /// How frames cross the border.
+    #[inline(always)]
+    pub(crate) fn policy(&self) -> ZonePolicy {
+        ZonePolicy::from_bits(self.facts.policy.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn set_policy(&self, policy: ZonePolicy) {
+        self.facts.policy.store(policy as u32, Ordering::Relaxed);
+    }
+
     pub(crate) fn events(&self) -> &ZoneEvents {
         &self.events
+    }
+
+    /// What was counted of all that does not come from a CPU's lists.
+    #[inline(always)]
+    pub(crate) fn row(&self) -> &CrossingRow {
+        &self.row
     }
 
     pub(crate) fn watermark(&self, mark: WatermarkLevel) -> PageCount {
@@ -235,6 +257,11 @@ impl Zone {
 
     pub(crate) fn protection(&self, highest: ZoneKind) -> PageCount {
         PageCount(self.facts.protection[highest as usize].load(Ordering::Relaxed))
+    }
+
+    /// What the list of an order and type would give next, a moment ago.
+    pub(crate) fn first_link_racy(&self, order: Order, migrate_type: MigrateType) -> FrameLink {
+        self.areas[order.index()].list(migrate_type).first_racy()
     }
 
     /// How many blocks of an order and type are free, a moment ago.
@@ -297,6 +324,8 @@ pub(crate) struct ZoneView<'a, P> {
     pub(crate) zone: &'a Zone,
     pub(crate) map: MemMap,
     pub(crate) blocks: PageblockMap<'a>,
+    /// For each CPU, a row for each zone, of which there are so many: what is counted of them.
+    pub(crate) rows: (&'a [CrossingRow], usize),
     pub(crate) geometry: Geometry,
     pub(crate) platform: &'a P,
 }
@@ -315,11 +344,28 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         self.map.page(pfn, self.platform)
     }
 
-    /// Takes the zone lock.
+    /// What is counted of a CPU's lists in this zone; of all without lists where there is no such CPU.
+    pub(crate) fn row_of(self, cpu: CpuId) -> &'a CrossingRow {
+        let (rows, zones) = self.rows;
+        rows.get(cpu.index() * zones + self.id.index()).unwrap_or(&self.zone.row)
+    }
+
+    /// Takes the zone lock, for what does not come from a CPU's lists.
     pub(crate) fn lock(self) -> LockedZone<'a, P> {
+        self.lock_counted(&self.zone.row)
+    }
+
+    /// Takes the zone lock for the lists of a CPU.
+    pub(crate) fn lock_for(self, cpu: CpuId) -> LockedZone<'a, P> {
+        self.lock_counted(self.row_of(cpu))
+    }
+
+    #[inline]
+    fn lock_counted(self, row: &'a CrossingRow) -> LockedZone<'a, P> {
         let guard = self.platform.guard();
-        let hold = self.zone.events.lock.lock(self.platform, LockId::Zone(self.id), &self.zone.lock.0);
-        LockedZone { view: self, free_change: 0, cma_change: 0, brought_in: 0, hold, _guard: guard }
+        let hold = row.lock.uses.lock(self.platform, LockId::Zone(self.id), &self.zone.lock.0);
+        let counts = &row.lock;
+        LockedZone { view: self, counts, moved: 0, free_change: 0, cma_change: 0, brought_in: 0, hold, _guard: guard }
     }
 }
 
@@ -330,6 +376,10 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 /// must not take that for a shortage.
 pub(crate) struct LockedZone<'a, P: Platform> {
     view: ZoneView<'a, P>,
+    /// Where this hold is counted.
+    counts: &'a ZoneLockCounts,
+    /// How many frames crossed.
+    moved: u64,
     /// What `free_pages` is to change by, modulo 2⁶⁴.
     free_change: u64,
     /// What `free_cma` is to change by, modulo 2⁶⁴.
@@ -370,25 +420,29 @@ impl<P: Platform> LockedZone<'_, P> {
         if self.brought_in != 0 {
             self.zone.pending.brought_in(self.brought_in);
         }
+        if self.moved != 0 {
+            add_exclusive(&self.counts.pages_moved, self.moved);
+        }
     }
 
     /// Counts a block handed out past the per-CPU lists.
-    pub(crate) fn count_direct_allocation(&self, order: Order) {
+    pub(crate) fn count_direct_allocation(&mut self, order: Order) {
         add_exclusive(&self.zone.events.direct_allocations, 1);
         add_exclusive(&self.zone.events.direct_pages_allocated, order.pages().0);
         self.count_moved(order.pages());
     }
 
     /// Counts a block taken back past the per-CPU lists.
-    pub(crate) fn count_direct_free(&self, order: Order) {
+    pub(crate) fn count_direct_free(&mut self, order: Order) {
         add_exclusive(&self.zone.events.direct_frees, 1);
         add_exclusive(&self.zone.events.direct_pages_freed, order.pages().0);
         self.count_moved(order.pages());
     }
 
     /// Counts frames that cross the lock.
-    pub(crate) fn count_moved(&self, count: PageCount) {
-        add_exclusive(&self.zone.events.pages_moved, count.0);
+    #[inline(always)]
+    pub(crate) fn count_moved(&mut self, count: PageCount) {
+        self.moved += count.0;
     }
 }
 
@@ -397,6 +451,9 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
     fn drop(&mut self) {
         self.publish_counts();
         let ZoneView { id, zone, platform, .. } = self.view;
-        zone.events.lock.unlock(platform, LockId::Zone(id), &zone.lock.0, self.hold);
+        if let Some(held_ns) = self.counts.uses.count_hold(platform, self.hold) {
+            self.counts.record(self.hold, held_ns, self.moved);
+        }
+        platform.unlock(LockId::Zone(id), &zone.lock.0);
     }
 }

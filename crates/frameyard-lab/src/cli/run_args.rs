@@ -3,13 +3,14 @@
 use std::num::NonZeroU32;
 
 use clap::{Args, Subcommand};
-use frameyard::Order;
+use frameyard::{Order, ZonePolicy};
 
 use super::values::{order, positive_number, whole_number};
+use super::workload_args::zone_policy;
 use super::{
     AccessKind, CompactionArgs, ContigArgs, FaultCostArgs, HighallocArgs, InitArgs, MachineArgs, MemmapArgs,
-    Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs, PcpResetArgs, Policy, PurgeArgs, ReportFreeArgs,
-    TaskMode, YardArgs,
+    Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs, PcpResetArgs, PurgeArgs, ReportFreeArgs, TaskMode,
+    YardArgs,
 };
 
 /// Who runs a workload, how often, and under which policies.
@@ -17,8 +18,8 @@ use super::{
 #[command(next_help_heading = "Runs")]
 pub struct RunArgs {
     /// Policies to compare
-    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_enum, default_value = "vanilla")]
-    pub policies: Vec<Policy>,
+    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name())]
+    pub policies: Vec<ZonePolicy>,
 
     /// Numbers of tasks to run with
     #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = positive_number)]
@@ -138,7 +139,7 @@ mod tests {
         assert_eq!(args.orders, [Order(0), Order(3), Order(9)]);
         assert_eq!(args.runs.tasks.iter().map(|tasks| tasks.get()).collect::<Vec<_>>(), [1, 2]);
         assert_eq!((args.runs.repeat.get(), args.runs.seed, args.runs.full), (5, 1, false));
-        assert_eq!((args.runs.mode, args.runs.policies), (TaskMode::Threads, vec![Policy::Vanilla]));
+        assert_eq!((args.runs.mode, args.runs.policies), (TaskMode::Threads, vec![ZonePolicy::Vanilla]));
     }
 
     #[test]

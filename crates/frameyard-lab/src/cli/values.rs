@@ -89,14 +89,6 @@ pub enum Workload {
     Churn,
 }
 
-/// A policy of the allocator.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum Policy {
-    /// As the kernel does: merge on every free
-    #[default]
-    Vanilla,
-}
-
 /// An amount of memory: a size, or a share of what there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Amount {

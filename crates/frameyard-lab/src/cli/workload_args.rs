@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use frameyard::ByteSize;
+use frameyard::{ByteSize, ZonePolicy};
 use frameyard_vm::LruPolicy;
 
 use super::values::{duration, percentage, positive_duration, positive_number, whole_number};
-use super::{MachineArgs, OutputArgs, Policy, TaskMode, YardArgs};
+use super::{MachineArgs, OutputArgs, TaskMode, YardArgs};
 
 /// What is compared, and how often it is run.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Runs")]
 pub struct ComparisonArgs {
     /// Policies of zones to compare
-    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_enum, default_value = "vanilla")]
-    pub zone_policies: Vec<Policy>,
+    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name())]
+    pub zone_policies: Vec<ZonePolicy>,
 
     /// Policies of the lists of used pages to compare, each with each policy of zones
     #[arg(
@@ -173,6 +173,12 @@ pub struct WorkerArgs {
     pub order: String,
 }
 
+/// Reads a policy of zones.
+pub(super) fn zone_policy() -> impl TypedValueParser<Value = ZonePolicy> {
+    let names = ZonePolicy::ALL.iter().map(|policy| policy.name());
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<ZonePolicy>())
+}
+
 /// Reads a policy of the lists of used pages.
 pub(super) fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
     let names = LruPolicy::ALL.iter().map(|policy| policy.name());
@@ -200,7 +206,7 @@ mod tests {
         let args = read("").unwrap();
         let comparison = args.comparison;
         assert_eq!(comparison.lru_policies, LruPolicy::ALL);
-        assert_eq!(comparison.zone_policies, [Policy::Vanilla]);
+        assert_eq!(comparison.zone_policies, [ZonePolicy::Vanilla]);
         assert_eq!(comparison.modes, [TaskMode::Threads, TaskMode::Processes]);
         assert_eq!(args.delays, [Duration::from_millis(100), Duration::from_millis(1)]);
         assert_eq!(args.unmovable, 5);

@@ -1,11 +1,12 @@
 //! Arguments of the commands that bring up a yard and look at it.
 
 use clap::Args;
-use frameyard::{PcpReset, PcpSizing};
+use frameyard::{PcpReset, PcpSizing, ZonePolicy};
 
 use super::init_args::pcp_reset;
 use super::values::whole_number;
-use super::{Amount, HugePageMinimum, InitArgs, KernelFormat, MachineArgs, OutputArgs, Policy, ProcFile, Workload};
+use super::workload_args::zone_policy;
+use super::{Amount, HugePageMinimum, InitArgs, KernelFormat, MachineArgs, OutputArgs, ProcFile, Workload};
 
 /// How a yard is set up on its machine.
 #[derive(Args, Clone, Copy, Debug)]
@@ -48,8 +49,8 @@ pub struct BootArgs {
     #[arg(long)]
     pub full: bool,
     /// The policy to boot with
-    #[arg(long, value_enum, default_value_t)]
-    pub policy: Policy,
+    #[arg(long, value_parser = zone_policy(), default_value_t)]
+    pub policy: ZonePolicy,
     /// Make all frames present in the host's memory
     #[arg(long, conflicts_with = "phantom")]
     pub prefault: bool,
@@ -80,8 +81,8 @@ pub struct ShowArgs {
     #[arg(long)]
     pub full: bool,
     /// The policy to boot with
-    #[arg(long, value_enum, default_value_t)]
-    pub policy: Policy,
+    #[arg(long, value_parser = zone_policy(), default_value_t)]
+    pub policy: ZonePolicy,
     /// The kernel whose format is printed
     #[arg(long, value_enum, default_value_t)]
     pub format: KernelFormat,

@@ -38,6 +38,7 @@ fn options(args: &BootArgs, machine: &Machine) -> Result<BringUp, Failure> {
         map_init: args.init.map_init(InitMode::Deferred, machine)?,
         map_memory: if args.prefault_map { MapMemory::Present } else { MapMemory::AsTouched },
         map_limit: if args.full { MapLimit::Full } else { MapLimit::Usual },
+        policy: args.policy,
         // Nothing is allocated, so a map that nobody initialises is written at few places: huge pages would only
         // make it larger.
         huge_pages: HugePages::Never,

@@ -24,7 +24,8 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
     let booted = boot(&args.machine, |machine| {
         let map_init = args.init.map_init(InitMode::Eager, machine)?;
         let map_limit = if args.full { MapLimit::Full } else { MapLimit::Usual };
-        let mut options = BringUp { map_init, map_limit, ..reproducible(&args.machine, &args.yard) };
+        let mut options =
+            BringUp { map_init, map_limit, policy: args.policy, ..reproducible(&args.machine, &args.yard) };
         options.watermarks.movable_minimum = match format {
             KernelFormat::V6_1 => MovableMinimum::Proportional,
             KernelFormat::V6_12 => MovableMinimum::Clamped,

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use frameyard::{ByteSize, PageCount, ValidateError};
+use frameyard::{ByteSize, PageCount, ValidateError, ZonePolicy};
 use frameyard_host::{HostPlatform, HostYard, LockTiming, SharedMemoryFile};
 use frameyard_vm::{LruPolicy, Vm, VmConfig, VmError};
 
@@ -12,7 +12,7 @@ use super::task::TaskOrder;
 use crate::Failure;
 use crate::bring_up::{BringUp, BroughtUp, bring_up};
 use crate::chosen_machine::print_notes;
-use crate::cli::{Policy, TaskMode};
+use crate::cli::TaskMode;
 use crate::machine::Machine;
 
 /// One combination of what is compared.
@@ -23,7 +23,7 @@ pub(crate) struct Setting {
     /// How many there are.
     pub(crate) tasks: NonZeroU32,
     /// The policy of zones.
-    pub(crate) zone: Policy,
+    pub(crate) zone: ZonePolicy,
     /// The policy of the lists of used pages.
     pub(crate) lru: LruPolicy,
 }

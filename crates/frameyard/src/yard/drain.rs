@@ -5,7 +5,7 @@
 use super::Yard;
 use crate::platform::Platform;
 use crate::units::{CpuId, ZoneId};
-use crate::zone::{PcpSizing, WatermarkOptions};
+use crate::zone::{PcpSizing, WatermarkOptions, crossing};
 
 impl<P: Platform> Yard<P> {
     /// Drains the lists of one CPU in one zone. A CPU or zone that has none is drained already.
@@ -24,10 +24,13 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Drains the lists of all CPUs in one zone.
+    /// Drains the lists of all CPUs in one zone, and what is kept between them and the free lists.
     pub fn drain_zone(&self, zone: ZoneId) {
         for cpu in 0..self.cpus {
             self.drain(zone, CpuId(cpu));
+        }
+        if self.is_populated(zone) {
+            crossing::collect(self.zone_view(zone));
         }
     }
 

@@ -100,10 +100,7 @@ fn read(counter: &AtomicU64) -> u64 {
 impl<P: Platform> Yard<P> {
     /// The zones that have memory, lowest first on each node.
     pub fn zones(&self) -> impl Iterator<Item = ZoneStatistics> {
-        (0..self.tables.zones.len() as u16)
-            .map(ZoneId)
-            .filter(|zone| self.is_populated(*zone))
-            .map(|zone| self.zone_statistics(zone))
+        self.populated_zones().map(|zone| self.zone_statistics(zone))
     }
 
     /// The statistics of a zone.
@@ -142,8 +139,8 @@ impl<P: Platform> Yard<P> {
             pages_freed: read(&events.direct_pages_freed),
             numa_miss: read(&zone.placement.miss),
             numa_foreign: read(&zone.placement.foreign),
-            lock: events.lock.read(),
-            pages_moved: read(&events.pages_moved),
+            lock: zone.row().lock.uses.read(),
+            pages_moved: read(&zone.row().lock.pages_moved),
             refills: 0,
             drains: 0,
             fallbacks: read(&events.fallbacks),
@@ -167,6 +164,9 @@ impl<P: Platform> Yard<P> {
                 statistics.local_allocations += out.blocks;
             }
             statistics.frees += back.blocks;
+            let row = self.zone_view(statistics.id).row_of(cpu);
+            statistics.lock = statistics.lock.and(row.lock.uses.read());
+            statistics.pages_moved += read(&row.lock.pages_moved);
             statistics.refills += read(&pcp.counts.refills);
             statistics.drains += read(&pcp.counts.drains);
         }

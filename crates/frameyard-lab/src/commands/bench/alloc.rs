@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use frameyard::{ByteSize, InitMode};
+use frameyard::{ByteSize, InitMode, ZonePolicy};
 use frameyard_host::{HostTopology, HostYard};
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use crate::Failure;
 use crate::bring_up::{BringUp, MapLimit, bring_up};
 use crate::chosen_machine::{ChosenMachine, print_notes};
-use crate::cli::{AccessKind, AllocArgs, MachineArgs, Policy, TaskMode};
+use crate::cli::{AccessKind, AllocArgs, MachineArgs, TaskMode};
 use crate::measure::Spread;
 use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar};
 use crate::workload::alloc::{AllocRun, AllocWorkload};
@@ -73,6 +73,7 @@ fn measure(args: &AllocArgs, yard: &HostYard, host: &HostTopology) -> Result<Vec
                 for &policy in &args.runs.policies {
                     let workload = AllocWorkload { kind, order, tasks, seed: args.runs.seed };
                     let mut runs = Vec::new();
+                    yard.set_policy(policy).map_err(Failure::run_time)?;
                     // The first run warms up and is not counted.
                     for _ in 0..=args.runs.repeat.get() {
                         runs.push(workload.run(&**yard, host).map_err(Failure::run_time)?);
@@ -107,7 +108,7 @@ struct AllocRow {
 }
 
 impl AllocRow {
-    fn new(workload: &AllocWorkload, policy: Policy, runs: &[AllocRun]) -> Self {
+    fn new(workload: &AllocWorkload, policy: ZonePolicy, runs: &[AllocRun]) -> Self {
         let spread = |of: fn(&AllocRun) -> f64| {
             Spread::of(runs.iter().map(of)).unwrap_or(Spread { median: f64::NAN, min: f64::NAN, max: f64::NAN })
         };
@@ -116,7 +117,7 @@ impl AllocRow {
             kind: kind_name(workload.kind),
             order: workload.order.0,
             tasks: workload.tasks.get(),
-            policy: policy_name(policy),
+            policy: policy.name(),
             ops: runs.first().map_or(0, |run| run.ops),
             get_ns: rounded(get.median),
             put_ns: rounded(put.median),
@@ -140,12 +141,6 @@ fn kind_name(kind: AccessKind) -> &'static str {
         AccessKind::Repeat => "repeat",
         AccessKind::Bulk => "bulk",
         AccessKind::Random => "random",
-    }
-}
-
-fn policy_name(policy: Policy) -> &'static str {
-    match policy {
-        Policy::Vanilla => "vanilla",
     }
 }
 

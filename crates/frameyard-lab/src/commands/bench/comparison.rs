@@ -165,7 +165,12 @@ impl<'a> Comparison<'a> {
         let backing = FrameBacking::Real;
         let of_args = BringUp::of(&self.args.machine, &self.args.yard);
         let map_limit = if self.args.full { MapLimit::Full } else { MapLimit::Usual };
-        on_ground(machine, &BringUp { map_init, map_limit, sharing, backing, ..of_args }, setting.lru, run)
+        on_ground(
+            machine,
+            &BringUp { map_init, map_limit, sharing, backing, policy: setting.zone, ..of_args },
+            setting.lru,
+            run,
+        )
     }
 
     /// Refuses a machine whose blocks do not go up to an order.

@@ -5,7 +5,7 @@ use frameyard_vm::VmCounter;
 use serde::Serialize;
 
 use super::rounded;
-use crate::cli::{Policy, TaskMode};
+use crate::cli::TaskMode;
 use crate::workload::counts::Counts;
 use crate::workload::ground::Setting;
 
@@ -28,9 +28,7 @@ impl SettingColumns {
                 TaskMode::Processes => "processes",
             },
             tasks: setting.tasks.get(),
-            zone_policy: match setting.zone {
-                Policy::Vanilla => "vanilla",
-            },
+            zone_policy: setting.zone.name(),
             lru_policy: setting.lru.name(),
             memory_bytes: memory.0,
             runs: runs as u32,

@@ -1,0 +1,299 @@
+//! Metrics: what is written of fixed numbers, what holds of every exposition, and what a yard counts.
+
+mod fixture;
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fixture::{Fixture, run_on};
+use frameyard::{
+    Contention, CpuId, CrossingStatistics, Gfp, HistogramCounts, ListMetrics, LockId, LockUse, Metric, MetricsRow,
+    MetricsSource, NodeId, Order, PageCount, PcpTraffic, Pfn, Platform, Yard, ZoneId, ZoneKind, ZoneLockTelemetry,
+    ZonePolicy, write_metrics, write_prometheus,
+};
+
+const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
+
+/// Numbers that never change.
+struct Fixed(Vec<MetricsRow>);
+
+impl MetricsSource for Fixed {
+    fn policy(&self) -> ZonePolicy {
+        ZonePolicy::ClusterBulk
+    }
+
+    fn for_each_row(&self, visit: &mut dyn FnMut(&MetricsRow) -> fmt::Result) -> fmt::Result {
+        self.0.iter().try_for_each(visit)
+    }
+}
+
+fn histogram(mut counts: HistogramCounts, values: &[u64]) -> HistogramCounts {
+    values.iter().for_each(|value| counts.record(*value));
+    counts
+}
+
+fn fixed() -> Fixed {
+    let direct = MetricsRow {
+        zone: ZoneId::new(NodeId(1), ZoneKind::Normal),
+        cpu: None,
+        lock: ZoneLockTelemetry::default(),
+        crossing: CrossingStatistics { clusters_in_use: 0u64.wrapping_sub(2), ..CrossingStatistics::default() },
+        lists: None,
+    };
+    let lock = ZoneLockTelemetry {
+        uses: LockUse { acquisitions: 40, contended: 2, wait_ns: 1_000_000_150, hold_ns: 700 },
+        pages_moved: 630,
+        pages_timed: 126,
+        wait_ns: histogram(HistogramCounts::of_times(), &[150, 1_000_000_000]),
+        hold_ns: histogram(HistogramCounts::of_times(), &[100, 600]),
+        pages: histogram(HistogramCounts::of_pages(), &[63, 63]),
+    };
+    let crossing = CrossingStatistics {
+        skipped_merges: 11,
+        later_merges: 5,
+        clusters_in_use: 9,
+        full_batch_drains: [1, 2, 3],
+        depot_pushes: 4,
+        ..CrossingStatistics::default()
+    };
+    let lists = ListMetrics { pages: PageCount(77), traffic: PcpTraffic { refills: 6, drains: 4 } };
+    let idle = MetricsRow { cpu: Some(CpuId(1)), lists: Some(ListMetrics::default()), ..direct };
+    let idle = MetricsRow { crossing: CrossingStatistics::default(), ..idle };
+    Fixed(vec![direct, MetricsRow { cpu: Some(CpuId(0)), lock, crossing, lists: Some(lists), ..direct }, idle])
+}
+
+fn text(source: &dyn MetricsSource) -> String {
+    let mut text = String::new();
+    write_metrics(source, &mut text).unwrap();
+    text
+}
+
+fn exposition(source: &dyn MetricsSource) -> String {
+    let mut text = String::new();
+    write_prometheus(source, &mut text).unwrap();
+    text
+}
+
+/// Compares with a file of the tests, line by line first.
+fn assert_snapshot(written: &str, expected: &str) {
+    for (number, (ours, kept)) in written.lines().zip(expected.lines()).enumerate() {
+        assert_eq!(ours, kept, "line {}", number + 1);
+    }
+    assert_eq!(written, expected);
+}
+
+#[test]
+fn text_is_a_name_and_a_number_a_line() {
+    assert_snapshot(&text(&fixed()), include_str!("metrics/text.txt"));
+}
+
+#[test]
+fn the_exposition_is_what_prometheus_reads() {
+    assert_snapshot(&exposition(&fixed()), include_str!("metrics/prometheus.txt"));
+}
+
+/// What `promtool check metrics` and the format demand, of any exposition. How many series there are.
+fn check_exposition(text: &str) -> usize {
+    assert!(text.ends_with('\n') && !text.contains("\n\n"));
+    let mut types: HashMap<&str, &str> = HashMap::new();
+    let mut helped = HashSet::new();
+    let mut series = HashMap::new();
+    let mut family = "";
+    for line in text.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            assert!(helped.insert(name) && help.len() > 5, "{line}");
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            assert!(types.insert(name, kind).is_none() && helped.contains(name), "{line}");
+            assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
+            family = name;
+        } else {
+            let (id, value) = line.rsplit_once(' ').unwrap();
+            let (name, labels) = id.strip_suffix('}').unwrap().split_once('{').unwrap();
+            assert!(name.chars().all(|of| of.is_ascii_lowercase() || of == '_'), "{line}");
+            // All series of a family stand together behind its type.
+            let base = match types[family] {
+                "histogram" => ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap(),
+                _ => name,
+            };
+            assert_eq!(base, family, "{line}");
+            for label in labels.split(',') {
+                let (key, value) = label.split_once('=').unwrap();
+                assert!(["node", "zone", "cpu", "policy", "le"].contains(&key), "{line}");
+                assert!(value.len() > 2 && value.starts_with('"') && value.ends_with('"'), "{line}");
+            }
+            let value: f64 = value.parse().unwrap();
+            assert!(types[family] == "gauge" || value >= 0.0, "{line}");
+            assert!(series.insert(id.to_owned(), value).is_none(), "twice: {line}");
+        }
+    }
+    check_histograms(text, &series);
+    series.len()
+}
+
+/// Buckets rise in bound and in count, and the last holds what is counted.
+fn check_histograms(text: &str, series: &HashMap<String, f64>) {
+    let mut buckets: HashMap<String, Vec<(f64, f64)>> = HashMap::new();
+    for line in text.lines().filter(|line| line.contains(",le=\"")) {
+        let (id, count) = line.rsplit_once(' ').unwrap();
+        let (own, bound) = id.split_once(",le=\"").unwrap();
+        let bound: f64 = bound.trim_end_matches("\"}").parse().unwrap();
+        buckets.entry(own.to_owned()).or_default().push((bound, count.parse().unwrap()));
+    }
+    for (own, buckets) in buckets {
+        assert!(buckets.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{own}: {buckets:?}");
+        let (bound, count) = *buckets.last().unwrap();
+        assert!(bound.is_infinite(), "{own}");
+        let of = |end: &str| series[&format!("{}}}", own.replace("_bucket{", &format!("{end}{{")))];
+        assert_eq!(of("_count"), count, "{own}");
+        // No value is larger than the bound of its bucket, or not larger than that of the bucket before.
+        let mut below = (0.0, 0.0);
+        let (mut least, mut most) = (0.0, 0.0);
+        for (bound, count) in &buckets {
+            least += (count - below.1) * below.0;
+            most += if *count > below.1 { (count - below.1) * bound } else { 0.0 };
+            below = (*bound, *count);
+        }
+        assert!((least..=most).contains(&of("_sum")), "{own}: {least} {} {most}", of("_sum"));
+    }
+}
+
+#[test]
+fn the_fixed_exposition_obeys_the_rules() {
+    assert!(check_exposition(&exposition(&fixed())) > 3 * 17 + 2 * 27);
+}
+
+/// A clock that rises by 10 ns at each look, while locks are timed; one CPU.
+#[derive(Default)]
+struct Timed {
+    clock: AtomicU64,
+    on: AtomicBool,
+    /// Whether all locks are said to have been held by somebody else.
+    contended: AtomicBool,
+}
+
+impl Platform for Timed {
+    type Guard = ();
+
+    fn guard(&self) {}
+
+    fn current_cpu(&self) -> CpuId {
+        CpuId(1)
+    }
+
+    fn relax(&self, _round: u32) {}
+
+    fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn lock(&self, id: LockId, word: &frameyard::sync::AtomicU32) -> Contention {
+        assert_eq!(self.try_lock(id, word), Contention::Free);
+        if self.contended.load(Ordering::Relaxed) { Contention::Contended } else { Contention::Free }
+    }
+
+    fn lock_clock_ns(&self) -> Option<u64> {
+        self.on.load(Ordering::Relaxed).then(|| self.clock.fetch_add(10, Ordering::Relaxed))
+    }
+}
+
+/// A further view of a yard, with a clock. It must not outlive the fixture.
+fn timed(yard: &Fixture) -> Yard<Timed> {
+    // SAFETY: both regions are the yard's and stay mapped as long as the fixture lives.
+    unsafe { Yard::attach(yard.map.raw(), yard.control.raw(), Timed::default()) }.unwrap()
+}
+
+fn churn(yard: &Yard<Timed>, count: usize) {
+    let held: Vec<Pfn> = (0..count).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+    held.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+}
+
+#[test]
+fn what_is_counted_belongs_to_the_cpu_whose_lists_crossed() {
+    let fixture = Fixture::small(2, 32 << 10);
+    run_on(0);
+    let yard = timed(&fixture);
+    let direct = yard.zone_lock_telemetry_of(NORMAL, None).unwrap();
+    churn(&yard, 500);
+    let of_cpu = |cpu| yard.zone_lock_telemetry_of(NORMAL, Some(CpuId(cpu))).unwrap();
+    assert_eq!(of_cpu(0), ZoneLockTelemetry::default());
+    assert_eq!(yard.zone_lock_telemetry_of(NORMAL, None), Some(direct), "nothing went past the lists");
+    let traffic = yard.pcp_traffic(NORMAL, CpuId(1)).unwrap();
+    assert_eq!(of_cpu(1).uses.acquisitions, traffic.refills + traffic.drains);
+    assert!(of_cpu(1).pages_moved >= 500);
+    let block = yard.alloc(Order(7), Gfp::KERNEL).unwrap();
+    yard.free(block, Order(7)).unwrap();
+    let later = yard.zone_lock_telemetry_of(NORMAL, None).unwrap().since(&direct);
+    assert_eq!((later.uses.acquisitions, later.pages_moved), (2, 256));
+    let whole = yard.zone_lock_telemetry(NORMAL);
+    assert_eq!(whole.uses, yard.zone_statistics(NORMAL).lock);
+    assert_eq!(whole.pages_moved, yard.zone_statistics(NORMAL).pages_moved);
+    assert_eq!(yard.zone_lock_telemetry_of(NORMAL, Some(CpuId(2))), None);
+    assert_eq!(yard.crossing_statistics(NORMAL), CrossingStatistics::default());
+    assert_eq!(yard.crossing_statistics_of(NORMAL, Some(CpuId(2))), None);
+}
+
+#[test]
+fn histograms_count_while_locks_are_timed_alone() {
+    let fixture = Fixture::small(2, 32 << 10);
+    run_on(0);
+    let yard = timed(&fixture);
+    churn(&yard, 500);
+    yard.drain_all();
+    let untimed = yard.zone_lock_telemetry(NORMAL);
+    assert!(untimed.uses.acquisitions > 0);
+    assert_eq!((untimed.hold_ns.count(), untimed.pages.count(), untimed.wait_ns.count()), (0, 0, 0));
+    yard.platform().on.store(true, Ordering::Relaxed);
+    churn(&yard, 500);
+    yard.drain_all();
+    let free = yard.zone_lock_telemetry(NORMAL).since(&untimed);
+    // One look at the clock when the lock is taken and one before it is given back: 10 ns.
+    assert_eq!(free.hold_ns.count(), free.uses.acquisitions);
+    assert_eq!(free.hold_ns.buckets().next(), Some((Some(32), free.uses.acquisitions)));
+    assert_eq!(free.uses.hold_ns, 10 * free.uses.acquisitions);
+    assert_eq!((free.wait_ns.count(), free.pages_timed), (0, free.pages_moved));
+    yard.platform().contended.store(true, Ordering::Relaxed);
+    churn(&yard, 500);
+    yard.drain_all();
+    let all = yard.zone_lock_telemetry(NORMAL).since(&untimed);
+    assert_eq!(all.wait_ns.count(), all.uses.contended);
+    assert!(all.uses.contended > 0 && all.uses.wait_ns == 10 * all.uses.contended);
+    yard.platform().on.store(false, Ordering::Relaxed);
+    churn(&yard, 500);
+    let later = yard.zone_lock_telemetry(NORMAL).since(&untimed);
+    assert_eq!((later.hold_ns, later.pages), (all.hold_ns, all.pages));
+}
+
+#[test]
+fn the_exposition_of_a_yard_obeys_the_rules_and_sums_to_its_statistics() {
+    let fixture = Fixture::small(2, 32 << 10);
+    run_on(0);
+    let yard = timed(&fixture);
+    yard.platform().on.store(true, Ordering::Relaxed);
+    yard.platform().contended.store(true, Ordering::Relaxed);
+    churn(&yard, 2000);
+    let text = exposition(&yard);
+    check_exposition(&text);
+    let sum = |name: &str| -> u64 {
+        let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
+        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
+    };
+    let zone = yard.zone_statistics(NORMAL);
+    assert_eq!(sum("frameyard_zone_lock_acquisitions_total"), zone.lock.acquisitions);
+    assert_eq!(sum("frameyard_zone_lock_pages_moved_total"), zone.pages_moved);
+    assert_eq!(sum("frameyard_pcp_pages"), zone.per_cpu.0);
+    assert_eq!(sum("frameyard_pcp_refills_total"), zone.refills);
+    assert!(text.contains("zone=\"Normal\",cpu=\"1\",policy=\"vanilla\"} "));
+    yard.set_policy(ZonePolicy::LockPerPage).unwrap();
+    assert!(exposition(&yard).contains("policy=\"lock-per-page\"} "));
+}
+
+#[test]
+fn names_are_told_once() {
+    let names: HashSet<_> = Metric::ALL.iter().map(|metric| metric.name()).collect();
+    assert_eq!(names.len(), Metric::ALL.len());
+    assert!(Metric::ALL.iter().all(|metric| metric.help().ends_with('.') && !metric.help().contains('\n')));
+}

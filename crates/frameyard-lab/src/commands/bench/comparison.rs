@@ -7,7 +7,7 @@ mod text;
 use std::num::NonZeroU32;
 
 use frameyard::{ByteSize, InitMode, Order};
-use frameyard_host::HostTopology;
+use frameyard_host::{HostTopology, LockTiming};
 use serde::Serialize;
 
 use crate::Failure;
@@ -23,13 +23,25 @@ pub(super) use text::{Headline, write_comparison};
 /// How much memory the machine has unless something else is asked for: as much as the published desktop.
 const DEFAULT_MEMORY: ByteSize = ByteSize::gib(4);
 
-/// Whether the runs of a row have the same yard.
+/// Whether runs have the same yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Yards {
-    /// They do, and a first run, which warms up, is not counted.
-    OneForEachRow,
+    /// All runs that differ in the zones' policy alone do, one after the other, and the policy is switched between them. A
+    /// first round, which warms up, is not counted.
+    OneForAllPolicies,
     /// They do not: a run leaves a yard that is no longer the same.
     OneForEachRun,
+}
+
+/// What a round is for, in which every policy of zones has a run: so that they are compared, policies alternate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Round {
+    /// Nothing: it warms up.
+    WarmUp,
+    /// To be counted, without the cost of looks at the clock at each lock.
+    Untimed,
+    /// To be counted, and locks are timed.
+    Timed,
 }
 
 /// A comparison that is to be made.
@@ -39,7 +51,7 @@ pub(super) struct Comparison<'a> {
     chosen: ChosenMachine,
     name: &'static str,
     yards: Yards,
-    repeat: NonZeroU32,
+    rounds: Vec<Round>,
     tasks: Vec<NonZeroU32>,
 }
 
@@ -80,7 +92,27 @@ impl<'a> Comparison<'a> {
             [] => usual_tasks(&HostTopology::current().map_err(Failure::run_time)?),
             tasks => tasks.to_vec(),
         };
-        Ok(Self { args, chosen, name, yards, repeat: args.repeat.unwrap_or(repeat), tasks })
+        let warm_up = (yards == Yards::OneForAllPolicies).then_some(Round::WarmUp);
+        let counted = args.repeat.unwrap_or(repeat).get() as usize;
+        let rounds = warm_up.into_iter().chain(std::iter::repeat_n(Round::Timed, counted)).collect();
+        Ok(Self { args, chosen, name, yards, rounds, tasks })
+    }
+
+    /// The same, with locks timed in a further, last round alone: what the others measure is without the cost of it.
+    pub(super) fn with_times_apart(mut self) -> Self {
+        for round in self.rounds.iter_mut().filter(|round| **round == Round::Timed) {
+            *round = Round::Untimed;
+        }
+        self.rounds.push(Round::Timed);
+        self
+    }
+
+    /// The same, with so many tasks unless others are asked for.
+    pub(super) fn with_usual_tasks(mut self, tasks: &[NonZeroU32]) -> Self {
+        if self.args.tasks.is_empty() {
+            self.tasks = tasks.to_vec();
+        }
+        self
     }
 
     /// The same, with the most tasks alone unless others are asked for.
@@ -107,30 +139,41 @@ impl<'a> Comparison<'a> {
         needed: impl Fn(&Setting) -> ByteSize,
         mut run: impl FnMut(&Ground<'_>, &Setting, usize) -> Result<R, Failure>,
     ) -> Result<Vec<(usize, Compared<R>)>, Failure> {
-        let settings = self.settings();
+        let (settings, memory) = (self.settings(), self.chosen.machine.memory_bytes());
         self.check_memory(settings.iter().map(&needed).max().unwrap_or_default())?;
-        let (warm_up, repeat) = (u32::from(self.yards == Yards::OneForEachRow), self.repeat.get());
-        let bar = progress_bar(self.name, (variants * settings.len()) as u64 * u64::from(warm_up + repeat));
-        let mut rows = Vec::new();
-        for setting in &settings {
-            for variant in 0..variants {
-                let mut once = |ground: &Ground<'_>| {
-                    check_free(self.name, ground, needed(setting))?;
-                    let result = run(ground, setting, variant);
-                    bar.inc(1);
-                    result
-                };
-                let runs = match self.yards {
-                    Yards::OneForEachRow => self.on_ground(setting, |ground| {
-                        once(ground)?;
-                        (0..repeat).map(|_| once(ground)).collect::<Result<Vec<R>, Failure>>()
-                    })?,
-                    Yards::OneForEachRun => {
-                        (0..repeat).map(|_| self.on_ground(setting, &mut once)).collect::<Result<Vec<R>, Failure>>()?
+        let empty = |setting: &Setting| Compared { setting: *setting, memory, runs: Vec::new() };
+        let rows = settings.iter().flat_map(|setting| (0..variants).map(move |variant| (variant, empty(setting))));
+        let mut rows: Vec<(usize, Compared<R>)> = rows.collect();
+        let bar = progress_bar(self.name, (rows.len() * self.rounds.len()) as u64);
+        let mut once = |ground: &Ground<'_>, round: Round, (variant, row): &mut (usize, Compared<R>)| {
+            let yard = ground.vm.yard();
+            yard.set_policy(row.setting.zone).map_err(Failure::run_time)?;
+            yard.platform().time_locks(if round == Round::Timed { LockTiming::On } else { LockTiming::Off });
+            check_free(self.name, ground, needed(&row.setting))?;
+            let result = run(ground, &row.setting, *variant)?;
+            if round != Round::WarmUp {
+                row.runs.push(result);
+            }
+            bar.inc(1);
+            Ok(())
+        };
+        for group in groups(&settings) {
+            let is_member = |row: &&mut (usize, Compared<R>)| differ_in_policy_alone(&row.1.setting, &group);
+            match self.yards {
+                Yards::OneForAllPolicies => self.on_ground(&group, |ground| {
+                    let mut all = self.rounds.iter().copied();
+                    all.try_for_each(|round| {
+                        rows.iter_mut().filter(is_member).try_for_each(|row| once(ground, round, row))
+                    })
+                })?,
+                Yards::OneForEachRun => {
+                    for &round in &self.rounds {
+                        for row in rows.iter_mut().filter(is_member) {
+                            let setting = row.1.setting;
+                            self.on_ground(&setting, |ground| once(ground, round, row))?;
+                        }
                     }
-                };
-                let memory = self.chosen.machine.memory_bytes();
-                rows.push((variant, Compared { setting: *setting, memory, runs }));
+                }
             }
         }
         bar.finish_and_clear();
@@ -192,6 +235,21 @@ impl<'a> Comparison<'a> {
         let memory = self.chosen.machine.memory_bytes();
         if needed > memory { Err(too_small(self.name, needed, memory)) } else { Ok(()) }
     }
+}
+
+/// One setting of each group that differs in the zones' policy alone.
+fn groups(settings: &[Setting]) -> Vec<Setting> {
+    let mut groups: Vec<Setting> = Vec::new();
+    for setting in settings {
+        if !groups.iter().any(|group| differ_in_policy_alone(group, setting)) {
+            groups.push(*setting);
+        }
+    }
+    groups
+}
+
+fn differ_in_policy_alone(one: &Setting, other: &Setting) -> bool {
+    Setting { zone: other.zone, ..*one } == *other
 }
 
 fn check_free(name: &str, ground: &Ground<'_>, needed: ByteSize) -> Result<(), Failure> {

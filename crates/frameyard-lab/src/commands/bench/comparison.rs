@@ -23,11 +23,20 @@ pub(super) use text::{Headline, write_comparison};
 /// How much memory the machine has unless something else is asked for: as much as the published desktop.
 const DEFAULT_MEMORY: ByteSize = ByteSize::gib(4);
 
+/// Which runs are timed at their locks, which takes looks at the clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum TimedRuns {
+    /// All that count.
+    All,
+    /// One of its own, the last.
+    OneApart,
+}
+
 /// Whether runs have the same yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Yards {
     /// All runs that differ in the zones' policy alone do, one after the other, and the policy is switched between them. A
-    /// first round, which warms up, is not counted.
+    /// first run, which warms up, is not counted.
     OneForAllPolicies,
     /// They do not: a run leaves a yard that is no longer the same.
     OneForEachRun,
@@ -36,22 +45,21 @@ pub(super) enum Yards {
 /// What a round is for, in which every policy of zones has a run: so that they are compared, policies alternate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Round {
-    /// Nothing: it warms up.
-    WarmUp,
-    /// To be counted, without the cost of looks at the clock at each lock.
+    /// What is measured without the cost of looks at the clock at each lock.
     Untimed,
-    /// To be counted, and locks are timed.
+    /// What locks are timed for.
     Timed,
 }
 
 /// A comparison that is to be made.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Comparison<'a> {
     args: &'a ComparisonArgs,
     chosen: ChosenMachine,
     name: &'static str,
     yards: Yards,
-    rounds: Vec<Round>,
+    repeat: NonZeroU32,
+    timed: TimedRuns,
     tasks: Vec<NonZeroU32>,
 }
 
@@ -92,25 +100,25 @@ impl<'a> Comparison<'a> {
             [] => usual_tasks(&HostTopology::current().map_err(Failure::run_time)?),
             tasks => tasks.to_vec(),
         };
-        let warm_up = (yards == Yards::OneForAllPolicies).then_some(Round::WarmUp);
-        let counted = args.repeat.unwrap_or(repeat).get() as usize;
-        let rounds = warm_up.into_iter().chain(std::iter::repeat_n(Round::Timed, counted)).collect();
-        Ok(Self { args, chosen, name, yards, rounds, tasks })
+        let repeat = args.repeat.unwrap_or(repeat);
+        Ok(Self { args, chosen, name, yards, repeat, timed: TimedRuns::All, tasks })
     }
 
     /// The same, with locks timed in a further, last round alone: what the others measure is without the cost of it.
     pub(super) fn with_times_apart(mut self) -> Self {
-        for round in self.rounds.iter_mut().filter(|round| **round == Round::Timed) {
-            *round = Round::Untimed;
-        }
-        self.rounds.push(Round::Timed);
+        self.timed = TimedRuns::OneApart;
         self
     }
 
+    /// The same of another workload on the same machine.
+    pub(super) fn with_yards(self, yards: Yards) -> Self {
+        Self { yards, ..self }
+    }
+
     /// The same, with so many tasks unless others are asked for.
-    pub(super) fn with_usual_tasks(mut self, tasks: &[NonZeroU32]) -> Self {
+    pub(super) fn with_usual_tasks(mut self, tasks: NonZeroU32) -> Self {
         if self.args.tasks.is_empty() {
-            self.tasks = tasks.to_vec();
+            self.tasks = vec![tasks];
         }
         self
     }
@@ -139,38 +147,42 @@ impl<'a> Comparison<'a> {
         needed: impl Fn(&Setting) -> ByteSize,
         mut run: impl FnMut(&Ground<'_>, &Setting, usize) -> Result<R, Failure>,
     ) -> Result<Vec<(usize, Compared<R>)>, Failure> {
-        let (settings, memory) = (self.settings(), self.chosen.machine.memory_bytes());
-        self.check_memory(settings.iter().map(&needed).max().unwrap_or_default())?;
+        self.check_memory(&needed)?;
+        let (settings, memory, rounds) = (self.settings(), self.chosen.machine.memory_bytes(), self.rounds());
         let empty = |setting: &Setting| Compared { setting: *setting, memory, runs: Vec::new() };
         let rows = settings.iter().flat_map(|setting| (0..variants).map(move |variant| (variant, empty(setting))));
         let mut rows: Vec<(usize, Compared<R>)> = rows.collect();
-        let bar = progress_bar(self.name, (rows.len() * self.rounds.len()) as u64);
-        let mut once = |ground: &Ground<'_>, round: Round, (variant, row): &mut (usize, Compared<R>)| {
+        let bar = progress_bar(self.name, (rows.len() * rounds.len()) as u64);
+        let mut once = |ground: &Ground<'_>, round: Round, (variant, row): &(usize, Compared<R>)| {
             let yard = ground.vm.yard();
-            yard.set_policy(row.setting.zone).map_err(Failure::run_time)?;
+            if yard.policy() != row.setting.zone {
+                yard.set_policy(row.setting.zone).map_err(Failure::run_time)?;
+            }
             yard.platform().time_locks(if round == Round::Timed { LockTiming::On } else { LockTiming::Off });
             check_free(self.name, ground, needed(&row.setting))?;
-            let result = run(ground, &row.setting, *variant)?;
-            if round != Round::WarmUp {
-                row.runs.push(result);
-            }
-            bar.inc(1);
-            Ok(())
+            run(ground, &row.setting, *variant)
         };
         for group in groups(&settings) {
             let is_member = |row: &&mut (usize, Compared<R>)| differ_in_policy_alone(&row.1.setting, &group);
             match self.yards {
                 Yards::OneForAllPolicies => self.on_ground(&group, |ground| {
-                    let mut all = self.rounds.iter().copied();
-                    all.try_for_each(|round| {
-                        rows.iter_mut().filter(is_member).try_for_each(|row| once(ground, round, row))
-                    })
+                    if let Some(row) = rows.iter_mut().find(is_member) {
+                        once(ground, Round::Untimed, row)?;
+                    }
+                    for &round in &rounds {
+                        for row in rows.iter_mut().filter(is_member) {
+                            row.1.runs.push(once(ground, round, row)?);
+                            bar.inc(1);
+                        }
+                    }
+                    Ok(())
                 })?,
                 Yards::OneForEachRun => {
-                    for &round in &self.rounds {
+                    for &round in &rounds {
                         for row in rows.iter_mut().filter(is_member) {
-                            let setting = row.1.setting;
-                            self.on_ground(&setting, |ground| once(ground, round, row))?;
+                            let result = self.on_ground(&row.1.setting, |ground| once(ground, round, row))?;
+                            row.1.runs.push(result);
+                            bar.inc(1);
                         }
                     }
                 }
@@ -178,6 +190,14 @@ impl<'a> Comparison<'a> {
         }
         bar.finish_and_clear();
         Ok(rows)
+    }
+
+    fn rounds(&self) -> Vec<Round> {
+        let repeat = self.repeat.get() as usize;
+        match self.timed {
+            TimedRuns::All => vec![Round::Timed; repeat],
+            TimedRuns::OneApart => std::iter::repeat_n(Round::Untimed, repeat).chain([Round::Timed]).collect(),
+        }
     }
 
     /// Every combination, those next to each other that are to be compared.
@@ -231,7 +251,12 @@ impl<'a> Comparison<'a> {
     }
 
     /// Refuses what cannot be enough before any yard is made.
-    fn check_memory(&self, needed: ByteSize) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Input`].
+    pub(super) fn check_memory(&self, needed: impl Fn(&Setting) -> ByteSize) -> Result<(), Failure> {
+        let needed = self.settings().iter().map(needed).max().unwrap_or_default();
         let memory = self.chosen.machine.memory_bytes();
         if needed > memory { Err(too_small(self.name, needed, memory)) } else { Ok(()) }
     }

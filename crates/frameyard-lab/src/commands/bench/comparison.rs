@@ -110,11 +110,6 @@ impl<'a> Comparison<'a> {
         self
     }
 
-    /// The same of another workload on the same machine.
-    pub(super) fn with_yards(self, yards: Yards) -> Self {
-        Self { yards, ..self }
-    }
-
     /// The same, with so many tasks unless others are asked for.
     pub(super) fn with_usual_tasks(mut self, tasks: NonZeroU32) -> Self {
         if self.args.tasks.is_empty() {

@@ -32,8 +32,8 @@ pub(super) struct Combination {
 }
 
 /// A row. Pages are frames handed out while the workload was measured; in `parallel-free`, taken back. Throughput and counts
-/// are medians of the runs whose locks were not timed; times, and what CPUs held, are of the one whose locks were. What is
-/// said of refills and drains is of one thread that does what the tasks do.
+/// are medians of the runs whose locks were not timed; times, and what CPUs held, are of the one whose locks were; where all
+/// were, of all. What is said of refills and drains is of one thread that does what the tasks do.
 #[derive(Clone, PartialEq, Serialize, Debug, Default)]
 pub(super) struct Row {
     pub(super) source: &'static str,
@@ -111,6 +111,7 @@ impl Row {
     /// What some runs of a combination gave.
     pub(super) fn measured(of: &Combination, runs: &[Sample]) -> Self {
         let (timed, untimed): (Vec<&Sample>, Vec<&Sample>) = runs.iter().partition(|run| run.locks_are_timed);
+        let untimed = if untimed.is_empty() { timed.clone() } else { untimed };
         let rate = |run: &&Sample| run.rates.iter().find(|(kind, _)| *kind == of.task_kind).map(|(_, rate)| *rate);
         let rates = spread(untimed.iter().filter_map(rate));
         let of_untimed = |value: fn(&Sample) -> Option<f64>| median(untimed.iter().filter_map(|run| value(run)));
@@ -215,6 +216,13 @@ mod tests {
         assert_eq!((row.ops_per_s, row.ops_per_s_min, row.ops_per_s_max), (Some(20.0), Some(10.0), Some(30.0)));
         assert_eq!((row.runs, row.zone_lock_acquisitions_per_1000_pages), (Some(3), Some(20.0)));
         assert_eq!((row.zone_lock_hold_ns_per_page, row.zone_lock_wait_ns_per_page), (Some(2.0), Some(0.5)));
+    }
+
+    #[test]
+    fn where_locks_were_timed_in_all_runs_all_count() {
+        let timed = |rate| Sample { locks_are_timed: true, ..sample(rate, 10) };
+        let row = Row::measured(&combination(), &[timed(1.0), timed(3.0)]);
+        assert_eq!((row.runs, row.ops_per_s, row.zone_lock_hold_ns_per_page), (Some(2), Some(2.0), Some(2.0)));
     }
 
     #[test]

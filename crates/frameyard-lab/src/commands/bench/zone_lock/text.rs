@@ -85,8 +85,7 @@ fn are_of_one_workload(measured: &Row, published: &Row) -> bool {
 fn title(row: &Row) -> String {
     let mut title = row.workload.clone();
     if let Some(kind) = row.task_kind {
-        title += if row.workload == "alloc" { " " } else { ", tasks with pages: " };
-        title += kind;
+        title += &if row.workload == "alloc" { format!(" {kind}") } else { format!(", tasks with {kind} pages") };
     }
     if let Some(delay) = row.delay_ns {
         title += &format!(", virtual delay of {} ms", delay as f64 / 1e6);
@@ -98,8 +97,8 @@ fn title(row: &Row) -> String {
 type Column = (&'static str, fn(&Row, &Row) -> Option<String>);
 
 const COLUMNS: [Column; 15] = [
-    ("ops/s", |row, _| Some(rate(row.ops_per_s?, row.ops_per_s_min?, row.ops_per_s_max?))),
-    ("vs first", |row, first| Some(format!("{:+.1} %", (row.ops_per_s? / first.ops_per_s? - 1.0) * 100.0))),
+    ("M ops/s", |row, _| Some(rate(row.ops_per_s?, row.ops_per_s_min?, row.ops_per_s_max?))),
+    ("vs first %", |row, first| Some(format!("{:+.1}", (row.ops_per_s? / first.ops_per_s? - 1.0) * 100.0))),
     ("get ns", |row, _| row.get_ns.map(|ns| format!("{ns:.1}"))),
     ("put ns", |row, _| row.put_ns.map(|ns| format!("{ns:.1}"))),
     ("success %", |row, _| row.high_order_success.map(|share| format!("{:.1}", share * 100.0))),
@@ -198,10 +197,9 @@ fn machines(published: &[&Row]) -> String {
     if names.is_empty() { String::new() } else { format!("{PUBLISHED}, {}:", names.join(", ")) }
 }
 
-/// A rate and its spread.
+/// A rate and its spread, in millions.
 fn rate(median: f64, least: f64, most: f64) -> String {
-    let (unit, name) = if median >= 1e5 { (1e6, " M") } else { (1e3, " k") };
-    format!("{:.2}{name} ({:.2}–{:.2})", median / unit, least / unit, most / unit)
+    format!("{:.3} ({:.3}–{:.3})", median / 1e6, least / 1e6, most / 1e6)
 }
 
 #[cfg(test)]
@@ -266,11 +264,11 @@ mod tests {
         let (tables, notes) = text.split_once("Medians").unwrap();
         let expected = "\
 page-fault; threads, tasks: 2
-                  measured here:                                               published, skylake-112:
-policy   LRU      ops/s               vs first  zone taken  held  kept  zone lock, alloc %  LRU lock %
-vanilla  vanilla  2.00 M (1.90–2.10)  +0.0 %         31.50  12.3   378                  42           5
-vanilla  sharded  2.00 M (1.90–2.10)  +0.0 %         31.50  12.3   378                   -           -
-depot    vanilla  3.00 M (1.90–2.10)  +50.0 %         0.02  12.3   378                   -           -
+                  measured here:                                           published, skylake-112:
+policy   LRU      M ops/s              vs first %  zone taken  held  kept  zone lock, alloc %  LRU lock %
+vanilla  vanilla  2.000 (1.900–2.100)        +0.0       31.50  12.3   378                  42           5
+vanilla  sharded  2.000 (1.900–2.100)        +0.0       31.50  12.3   378                   -           -
+depot    vanilla  3.000 (1.900–2.100)       +50.0        0.02  12.3   378                   -           -
 
 published, skylake-112:
 experiment         metric  policy   value  note

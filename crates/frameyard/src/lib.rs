@@ -36,7 +36,7 @@ pub use compaction::{CompactCaller, CompactEffort, CompactOutcome, CompactReques
 pub use control::ModelledRegion;
 pub use gfp::Gfp;
 pub use job::{JobError, ParallelJob, RunError};
-pub use lock::{LockCounters, LockHold, LockUse};
+pub use lock::{HistogramCounts, LockCounters, LockHold, LockUse};
 pub use memblock::{
     AllocDirection, EarlyBlock, EarlyMemory, EarlyRequest, FreeRanges, Memblock, MemblockError, MovableNodes,
     NodeChoice, NodeFilter, NothingMapped, PfnRanges, Region, RegionFlags, RegionList,
@@ -47,8 +47,8 @@ pub use page::{
     CountedPage, Counts, FrameLink, FrameState, MapContent, PAGE_WORDS, Page, PageWord, ReferenceUnderflow, Tag,
 };
 pub use platform::{
-    Access, Contention, FramesNotReturned, FreeFrames, InitProgress, LockId, MapNotBacked, NodeInit, Platform,
-    WorkerPanicked,
+    Access, Contention, Counted, CountingPlatform, CountingRow, FramesNotReturned, FreeFrames, InitProgress, LockId,
+    LockKind, LocksTaken, MapNotBacked, NodeInit, PageTouches, Platform, Span, SpanTouches, WorkerPanicked,
 };
 pub use report::{
     GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent,
@@ -60,13 +60,14 @@ pub use units::{
 };
 pub use yard::{
     Adoption, AllocError, BlockedBy, Blocker, CmaReleaseError, CompactStatistics, ContigError, ExtfragEvents,
-    FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, PolicyError, RangeError, RawRegion,
-    ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
+    FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, PcpTraffic, PolicyError, RangeError,
+    RawRegion, ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
-    HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,
-    WatermarkOptions, WatermarkOptionsError, Watermarks, ZonePolicy, ZoneSizing, default_min_free_kbytes,
-    free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
+    CrossingStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone,
+    WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneLockTelemetry, ZonePolicy, ZoneSizing,
+    default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks,
+    size_zones, stat_threshold,
 };
 
 /// Runs the examples of the README as tests.

@@ -3,6 +3,11 @@
 use crate::platform::{Contention, LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
+mod histogram;
+
+pub use histogram::HistogramCounts;
+pub(crate) use histogram::{PageHistogram, TimeHistogram};
+
 /// A lock word, alone on its line: waiters that look at it disturb nothing.
 #[repr(C, align(64))]
 #[derive(Default, Debug)]
@@ -59,6 +64,14 @@ impl LockUse {
 #[derive(Clone, Copy, Debug)]
 pub struct LockHold {
     since_ns: Option<u64>,
+    waited_ns: Option<u64>,
+}
+
+impl LockHold {
+    /// How long the lock was waited for, where somebody else held it and locks are timed.
+    pub(crate) fn waited_ns(self) -> Option<u64> {
+        self.waited_ns
+    }
 }
 
 impl LockCounters {
@@ -86,22 +99,31 @@ impl LockCounters {
     #[inline(always)]
     fn count(&self, contention: Contention, asked_ns: Option<u64>, since_ns: Option<u64>) -> LockHold {
         add(&self.acquisitions, 1);
+        let mut waited_ns = None;
         if contention == Contention::Contended {
             add(&self.contended, 1);
             if let Some((asked, got)) = asked_ns.zip(since_ns) {
+                waited_ns = Some(got.saturating_sub(asked));
                 add(&self.wait_ns, got.saturating_sub(asked));
             }
         }
-        LockHold { since_ns }
+        LockHold { since_ns, waited_ns }
     }
 
     /// Gives a lock back that was taken by [`lock`](Self::lock) or [`try_lock`](Self::try_lock).
     #[inline]
     pub fn unlock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32, hold: LockHold) {
-        if let Some((since, now)) = hold.since_ns.zip(platform.lock_clock_ns()) {
-            add(&self.hold_ns, now.saturating_sub(since));
-        }
+        self.count_hold(platform, hold);
         platform.unlock(id, word);
+    }
+
+    /// Counts a hold that is about to end: how long it was, where it was timed. Who calls this gives the lock back himself.
+    #[inline(always)]
+    pub(crate) fn count_hold<P: Platform>(&self, platform: &P, hold: LockHold) -> Option<u64> {
+        let (since, now) = hold.since_ns.zip(platform.lock_clock_ns())?;
+        let held_ns = now.saturating_sub(since);
+        add(&self.hold_ns, held_ns);
+        Some(held_ns)
     }
 
     /// What was counted, a moment ago.

@@ -10,6 +10,10 @@ use core::ptr::NonNull;
 use crate::sync::{AtomicU32, Ordering};
 use crate::units::{ByteSize, CpuId, NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
+mod counting;
+
+pub use counting::{Counted, CountingPlatform, CountingRow, LockKind, LocksTaken, PageTouches, SpanTouches};
+
 /// The identity of a lock: what it guards, not where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LockId {
@@ -40,6 +44,15 @@ pub enum Access {
     Write,
     /// An atomic read-modify-write.
     ReadModifyWrite,
+}
+
+/// What a batch of frames does between a CPU's lists and a zone: see [`Platform::span_begins`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Span {
+    /// Frames are fetched for a CPU's list.
+    Refill,
+    /// Frames leave a CPU's lists for the zone.
+    Drain,
 }
 
 /// Whether a lock was free when it was asked for.
@@ -98,6 +111,20 @@ pub trait Platform: Sync {
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = address;
+    }
+
+    /// The caller begins to move frames between a CPU's lists and a zone. Spans do not nest. The lock of the lists is held,
+    /// that of the zone is not yet. Natively empty.
+    #[inline(always)]
+    fn span_begins(&self, span: Span) {
+        let _ = span;
+    }
+
+    /// The caller has moved so many frames, and holds the zone's lock no more. Pairs with
+    /// [`span_begins`](Self::span_begins).
+    #[inline(always)]
+    fn span_ends(&self, span: Span, pages: PageCount) {
+        let _ = (span, pages);
     }
 
     /// Takes the lock whose word is `word`, waiting for it.

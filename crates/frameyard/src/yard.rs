@@ -33,6 +33,7 @@ mod policy;
 mod reporting;
 mod rescue;
 mod statistics;
+mod telemetry;
 mod validate;
 
 pub use cma::CmaReleaseError;
@@ -45,6 +46,7 @@ pub use init::InitError;
 pub use policy::PolicyError;
 pub use reporting::{ReportError, ReportOutcome};
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
+pub use telemetry::PcpTraffic;
 pub use validate::{ListKind, ValidateError};
 
 /// A memory region that the caller hands over. What it has to hold is said where it is handed over.
@@ -257,6 +259,7 @@ impl<P: Platform> Yard<P> {
             zone: &self.tables.zones[id.index()],
             map: self.map,
             blocks: self.pageblocks(),
+            rows: self.tables.crossing_rows(),
             geometry: self.geometry,
             platform: &self.platform,
         }

@@ -32,12 +32,12 @@
 use core::fmt;
 
 use crate::control::AllAtomic;
-use crate::lock::{LockCounters, LockHold, LockLine};
+use crate::lock::{LockHold, LockLine};
 use crate::memmap::MemMap;
-use crate::page::PageRef;
+use crate::page::{FrameLink, PageRef};
 use crate::platform::{LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::units::{Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::units::{CpuId, Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 
 mod boost;
 mod buddy;
@@ -58,6 +58,8 @@ mod reporting;
 mod watermark;
 
 pub(crate) use compact_state::{COSTLY_ORDER, CompactEvent, CompactState, FreeShape, MAX_DEFER_SHIFT};
+use crossing::{CrossingRow, ZoneLockCounts};
+pub use crossing::{CrossingStatistics, ZoneLockTelemetry};
 pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
 use free_area::FreeArea;
 pub(crate) use pageblock::PageblockMap;
@@ -116,10 +118,6 @@ pub(crate) struct ZoneFacts {
 /// Event counters of a zone, changed under its lock alone (so a plain load and store each).
 #[derive(Default)]
 pub(crate) struct ZoneEvents {
-    /// How the lock was taken.
-    pub(crate) lock: LockCounters,
-    /// Frames that crossed the lock: left the free lists for good, or came back to them.
-    pub(crate) pages_moved: AtomicU64,
     /// Allocations served from another type's blocks.
     pub(crate) fallbacks: AtomicU64,
     /// Pageblocks that changed their type on the way.
@@ -178,6 +176,8 @@ pub(crate) struct Zone {
     /// For each type, the orders whose list has a block.
     nonempty: [AtomicU32; MigrateType::COUNT],
     events: ZoneEvents,
+    /// What was counted of all that does not come from a CPU's lists.
+    row: CrossingRow,
     pub(crate) placement: Placement,
     pub(crate) cma_events: CmaEvents,
     pub(crate) pending: pending::Pending,
@@ -245,12 +245,23 @@ impl Zone {
         &self.events
     }
 
+    /// What was counted of all that does not come from a CPU's lists.
+    #[inline(always)]
+    pub(crate) fn row(&self) -> &CrossingRow {
+        &self.row
+    }
+
     pub(crate) fn watermark(&self, mark: WatermarkLevel) -> PageCount {
         PageCount(self.facts.watermarks[mark as usize].load(Ordering::Relaxed))
     }
 
     pub(crate) fn protection(&self, highest: ZoneKind) -> PageCount {
         PageCount(self.facts.protection[highest as usize].load(Ordering::Relaxed))
+    }
+
+    /// What the list of an order and type would give next, a moment ago.
+    pub(crate) fn first_link_racy(&self, order: Order, migrate_type: MigrateType) -> FrameLink {
+        self.areas[order.index()].list(migrate_type).first_racy()
     }
 
     /// How many blocks of an order and type are free, a moment ago.
@@ -313,6 +324,8 @@ pub(crate) struct ZoneView<'a, P> {
     pub(crate) zone: &'a Zone,
     pub(crate) map: MemMap,
     pub(crate) blocks: PageblockMap<'a>,
+    /// For each CPU, a row for each zone, of which there are so many: what is counted of them.
+    pub(crate) rows: (&'a [CrossingRow], usize),
     pub(crate) geometry: Geometry,
     pub(crate) platform: &'a P,
 }
@@ -331,11 +344,28 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         self.map.page(pfn, self.platform)
     }
 
-    /// Takes the zone lock.
+    /// What is counted of a CPU's lists in this zone; of all without lists where there is no such CPU.
+    pub(crate) fn row_of(self, cpu: CpuId) -> &'a CrossingRow {
+        let (rows, zones) = self.rows;
+        rows.get(cpu.index() * zones + self.id.index()).unwrap_or(&self.zone.row)
+    }
+
+    /// Takes the zone lock, for what does not come from a CPU's lists.
     pub(crate) fn lock(self) -> LockedZone<'a, P> {
+        self.lock_counted(&self.zone.row)
+    }
+
+    /// Takes the zone lock for the lists of a CPU.
+    pub(crate) fn lock_for(self, cpu: CpuId) -> LockedZone<'a, P> {
+        self.lock_counted(self.row_of(cpu))
+    }
+
+    #[inline]
+    fn lock_counted(self, row: &'a CrossingRow) -> LockedZone<'a, P> {
         let guard = self.platform.guard();
-        let hold = self.zone.events.lock.lock(self.platform, LockId::Zone(self.id), &self.zone.lock.0);
-        LockedZone { view: self, free_change: 0, cma_change: 0, brought_in: 0, hold, _guard: guard }
+        let hold = row.lock.uses.lock(self.platform, LockId::Zone(self.id), &self.zone.lock.0);
+        let counts = &row.lock;
+        LockedZone { view: self, counts, moved: 0, free_change: 0, cma_change: 0, brought_in: 0, hold, _guard: guard }
     }
 }
 
@@ -346,6 +376,10 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 /// must not take that for a shortage.
 pub(crate) struct LockedZone<'a, P: Platform> {
     view: ZoneView<'a, P>,
+    /// Where this hold is counted.
+    counts: &'a ZoneLockCounts,
+    /// How many frames crossed.
+    moved: u64,
     /// What `free_pages` is to change by, modulo 2⁶⁴.
     free_change: u64,
     /// What `free_cma` is to change by, modulo 2⁶⁴.
@@ -386,25 +420,29 @@ impl<P: Platform> LockedZone<'_, P> {
         if self.brought_in != 0 {
             self.zone.pending.brought_in(self.brought_in);
         }
+        if self.moved != 0 {
+            add_exclusive(&self.counts.pages_moved, self.moved);
+        }
     }
 
     /// Counts a block handed out past the per-CPU lists.
-    pub(crate) fn count_direct_allocation(&self, order: Order) {
+    pub(crate) fn count_direct_allocation(&mut self, order: Order) {
         add_exclusive(&self.zone.events.direct_allocations, 1);
         add_exclusive(&self.zone.events.direct_pages_allocated, order.pages().0);
         self.count_moved(order.pages());
     }
 
     /// Counts a block taken back past the per-CPU lists.
-    pub(crate) fn count_direct_free(&self, order: Order) {
+    pub(crate) fn count_direct_free(&mut self, order: Order) {
         add_exclusive(&self.zone.events.direct_frees, 1);
         add_exclusive(&self.zone.events.direct_pages_freed, order.pages().0);
         self.count_moved(order.pages());
     }
 
     /// Counts frames that cross the lock.
-    pub(crate) fn count_moved(&self, count: PageCount) {
-        add_exclusive(&self.zone.events.pages_moved, count.0);
+    #[inline(always)]
+    pub(crate) fn count_moved(&mut self, count: PageCount) {
+        self.moved += count.0;
     }
 }
 
@@ -413,6 +451,9 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
     fn drop(&mut self) {
         self.publish_counts();
         let ZoneView { id, zone, platform, .. } = self.view;
-        zone.events.lock.unlock(platform, LockId::Zone(id), &zone.lock.0, self.hold);
+        if let Some(held_ns) = self.counts.uses.count_hold(platform, self.hold) {
+            self.counts.record(self.hold, held_ns, self.moved);
+        }
+        platform.unlock(LockId::Zone(id), &zone.lock.0);
     }
 }

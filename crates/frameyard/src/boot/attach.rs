@@ -72,6 +72,7 @@ impl Attached {
             (tables.zonelists.len(), nodes * Tables::zonelist_stride(nodes)),
             (tables.home_pcps.len(), cpus * ZONE_CHOICES),
             (tables.pcps.len(), cpus * zones),
+            (tables.crossing_rows().0.len(), cpus * zones),
             (tables.sections.len(), (frames.count().0 >> geometry.section_pages_shift()) as usize),
             (tables.pageblocks.len(), (frames.count().0 >> geometry.pageblock_order().0) as usize),
             (tables.skip_hints.len(), tables.pageblocks.len().div_ceil(64)),

@@ -7,6 +7,7 @@ use crate::control::{ControlRegion, TableSpan};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
 use crate::zone::Zone;
+use crate::zone::crossing::CrossingRow;
 use crate::zone::pcp::PerCpuPages;
 
 /// Words of the header; the rest of it are table spans, two words each.
@@ -31,12 +32,14 @@ pub(super) enum HeaderWord {
     MapInit,
     /// Frame at which owners find their state, plus 1; 0 for none.
     Anchor,
+    /// 1 while somebody changes the policy.
+    PolicySwitch,
     FirstSpan = 16,
 }
 
 pub(super) const HEADER_WORDS: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
-pub(super) const VERSION: u64 = 5;
+pub(super) const VERSION: u64 = 6;
 
 /// Which table.
 #[derive(Clone, Copy)]
@@ -58,9 +61,10 @@ pub(super) enum TableId {
     CmaEnds,
     Claims,
     SkipHints,
+    CrossingRows,
 }
 
-pub(super) const TABLES: usize = TableId::SkipHints as usize + 1;
+pub(super) const TABLES: usize = TableId::CrossingRows as usize + 1;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 
 /// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
@@ -91,6 +95,8 @@ pub(crate) struct Tables {
     pub(super) claims: &'static [AtomicU64],
     /// A bit for each pageblock, 64 in a word: compaction passes it by.
     pub(crate) skip_hints: &'static [AtomicU64],
+    /// A row of all zones for each CPU: what is counted of its lists.
+    pub(super) crossing_rows: &'static [CrossingRow],
 }
 
 /// What is known of a section of the memory map.
@@ -173,6 +179,7 @@ impl Tables {
                 cma_ends: region.table(span(TableId::CmaEnds))?,
                 claims: region.table(span(TableId::Claims))?,
                 skip_hints: region.table(span(TableId::SkipHints))?,
+                crossing_rows: region.table(span(TableId::CrossingRows))?,
             })
         }
     }
@@ -210,6 +217,12 @@ impl Tables {
     #[inline(always)]
     pub(crate) fn pcp_of(&self, zone: ZoneId, cpu: CpuId) -> Option<&'static PerCpuPages> {
         self.pcps.get(cpu.index() * self.zones.len() + zone.index())
+    }
+
+    /// What is counted of each CPU's lists in each zone, and how many zones there are.
+    #[inline(always)]
+    pub(crate) fn crossing_rows(&self) -> (&'static [CrossingRow], usize) {
+        (self.crossing_rows, self.zones.len())
     }
 
     pub(crate) fn distance(&self, from: NodeId, to: NodeId) -> u8 {
@@ -322,12 +335,29 @@ impl Tables {
             .map_err(|found| found.checked_sub(1).map(Pfn))
     }
 
+    /// Begins a change of the policy; `None` while somebody else is at one.
+    pub(crate) fn begin_switch(&self) -> Option<PolicySwitch> {
+        let word = self.word(HeaderWord::PolicySwitch);
+        // Acquire: sees the policy as the last switch left it. Pairs with the Release in `PolicySwitch::drop`.
+        word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok().then_some(PolicySwitch(word))
+    }
+
     pub(crate) fn poisoning(&self) -> super::Poisoning {
         if self.word(HeaderWord::Poisoning).load(Ordering::Relaxed) == 0 {
             super::Poisoning::Off
         } else {
             super::Poisoning::On
         }
+    }
+}
+
+/// A change of the policy in progress; it ends when this is dropped.
+pub(crate) struct PolicySwitch(&'static AtomicU64);
+
+impl Drop for PolicySwitch {
+    fn drop(&mut self) {
+        // Release: pairs with the Acquire in `begin_switch`.
+        self.0.store(0, Ordering::Release);
     }
 }
 

@@ -49,7 +49,7 @@ impl Tables {
         Ok(())
     }
 
-    /// Sets `high` and `batch` of all per-CPU lists anew.
+    /// Sets `high` and `batch` of all per-CPU lists anew; under a policy with limits of its own, for when it ends.
     pub(crate) fn size_pcps<P: Platform>(&self, platform: &P, geometry: Geometry, sizing: PcpSizing) {
         let online_cpus = self.cpus();
         for (at, zone) in self.zones.iter().enumerate() {
@@ -62,7 +62,9 @@ impl Tables {
             let sizes = sizing.sizes(geometry, PcpZone { managed: zone.managed(), low, local_cpus, online_cpus });
             let huge_high = huge_high(geometry, sizes);
             for pcp in (0..online_cpus).filter_map(|cpu| self.pcp_of(id, CpuId(cpu))) {
-                pcp.lock(platform).set_limits(sizes.high, huge_high, sizes.batch);
+                let mut lists = pcp.lock(platform);
+                // Read under the lock: who changes the policy locks the lists afterwards.
+                lists.set_limits(zone.policy(), sizes.high, huge_high, sizes.batch);
             }
         }
     }

@@ -4,7 +4,8 @@
 //!
 //! Whatever crosses the border between per-CPU lists and a zone reads the policy while it holds the lock of a CPU's lists.
 //! So the new policy is written first; then every CPU's lists are locked and emptied once, after which nobody acts by the old
-//! one any more; then what the old one kept between the lists and the free lists is brought back and merged.
+//! one any more; then what the old one kept between the lists and the free lists is brought back and merged. One switch is
+//! in progress at a time: two that wrote their policies in turns would leave zones of different policies.
 
 use core::fmt;
 
@@ -51,13 +52,20 @@ impl<P: Platform> Yard<P> {
     /// # Errors
     ///
     /// [`PolicyError`]; no frame is lost then.
+    ///
+    /// # Cost
+    ///
+    /// Takes the lock of every CPU's lists in every zone once, and zone locks for what these hold.
     pub fn set_policy(&self, policy: ZonePolicy) -> Result<(), PolicyError> {
+        let _switch = self.tables.begin_switch().ok_or(PolicyError::Busy)?;
         self.tables.zones.iter().for_each(|zone| zone.set_policy(policy));
         for zone in (0..self.tables.zones.len() as u16).map(ZoneId).filter(|zone| self.is_populated(*zone)) {
             let view = self.zone_view(zone);
             for pcp in (0..self.cpus).filter_map(|cpu| self.tables.pcp_of(zone, CpuId(cpu))) {
                 // Even lists that look empty: their lock is what ends the old policy there.
-                pcp.lock(&self.platform).drain(view);
+                let mut lists = pcp.lock(&self.platform);
+                lists.adopt_policy(policy);
+                lists.drain(view);
             }
             crossing::collect(view);
         }

@@ -142,8 +142,8 @@ impl<P: Platform> Yard<P> {
             pages_freed: read(&events.direct_pages_freed),
             numa_miss: read(&zone.placement.miss),
             numa_foreign: read(&zone.placement.foreign),
-            lock: events.lock.read(),
-            pages_moved: read(&events.pages_moved),
+            lock: zone.row().lock.uses.read(),
+            pages_moved: read(&zone.row().lock.pages_moved),
             refills: 0,
             drains: 0,
             fallbacks: read(&events.fallbacks),
@@ -167,6 +167,9 @@ impl<P: Platform> Yard<P> {
                 statistics.local_allocations += out.blocks;
             }
             statistics.frees += back.blocks;
+            let row = self.zone_view(statistics.id).row_of(cpu);
+            statistics.lock = statistics.lock.and(row.lock.uses.read());
+            statistics.pages_moved += read(&row.lock.pages_moved);
             statistics.refills += read(&pcp.counts.refills);
             statistics.drains += read(&pcp.counts.drains);
         }

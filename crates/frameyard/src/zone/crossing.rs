@@ -4,16 +4,23 @@
 //! CPU's lists held, and read the policy under it. So once the policy was changed and every CPU's lists were locked once,
 //! nothing crosses in the old way any more; that is how [`Yard::set_policy`](crate::Yard::set_policy) changes it.
 //!
-//! Each way of crossing has a file of its own: [`pages`] goes to the free lists page by page.
+//! Each way of crossing has a file of its own: [`pages`] goes to the free lists page by page, [`prefetching`] prefetches
+//! what that will look at, [`single`] does without what makes it fast. [`counts`] is what is counted here.
 
 use super::{BlockRequest, LockedZone, ZonePolicy, ZoneView};
-use crate::platform::Platform;
+use crate::platform::{Platform, Span};
 use crate::sync::AtomicU32;
-use crate::units::{CpuId, Order};
+use crate::units::{CpuId, Order, PageCount};
 use crate::zone::pcp::packed::BATCH;
 
+mod counts;
 mod pages;
+mod prefetching;
+mod single;
 mod suspension;
+
+pub(crate) use counts::{CrossingRow, ZoneLockCounts};
+pub use counts::{CrossingStatistics, ZoneLockTelemetry};
 
 #[expect(unused_imports, reason = "for the ways of crossing that can be suspended")]
 pub(crate) use suspension::{CutStalled, Suspension};
@@ -68,11 +75,21 @@ pub(crate) fn fetch<P: Platform>(
     wanted: usize,
     deliver: impl FnMut(&Picked),
 ) -> usize {
-    let _ = cpu;
-    match view.zone.policy() {
-        ZonePolicy::Vanilla | ZonePolicy::BigPcp => pages::fetch(view, request, wanted, deliver),
-        _ => pages::fetch(view, request, wanted, deliver),
-    }
+    view.platform.span_begins(Span::Refill);
+    let got = match view.zone.policy() {
+        ZonePolicy::Prefetch => prefetching::fetch(view, request, cpu, wanted, deliver),
+        ZonePolicy::PrefetchBeforeLock => {
+            prefetching::ahead_of_lock(view, request, wanted);
+            pages::fetch(view, request, cpu, wanted, deliver)
+        }
+        ZonePolicy::LockPerPage => single::fetch(view, request, cpu, wanted, deliver),
+        ZonePolicy::Vanilla | ZonePolicy::Vanilla416 | ZonePolicy::BigPcp => {
+            pages::fetch(view, request, cpu, wanted, deliver)
+        }
+        _ => pages::fetch(view, request, cpu, wanted, deliver),
+    };
+    view.platform.span_ends(Span::Refill, PageCount((got as u64) << request.order.0));
+    got
 }
 
 /// Why blocks leave a CPU's lists.
@@ -90,22 +107,40 @@ pub(crate) struct GivingBack<'a, P: Platform> {
     policy: ZonePolicy,
     cpu: CpuId,
     why: Leaving,
+    /// How many frames were given back.
+    pages: u64,
     locked: Option<LockedZone<'a, P>>,
 }
 
 impl<'a, P: Platform> GivingBack<'a, P> {
-    /// The caller holds the lock of the lists of `cpu` as long as this lives.
+    /// The caller holds the lock of the lists of `cpu` as long as this lives. Made before the blocks are taken off the
+    /// lists: some do that under the zone lock.
     pub(crate) fn new(view: ZoneView<'a, P>, cpu: CpuId, why: Leaving) -> Self {
-        Self { view, policy: view.zone.policy(), cpu, why, locked: None }
+        view.platform.span_begins(Span::Drain);
+        let policy = view.zone.policy();
+        let locked = (policy == ZonePolicy::Vanilla416).then(|| view.lock_for(cpu));
+        Self { view, policy, cpu, why, pages: 0, locked }
     }
 
     /// Gives blocks back. They are tagged as blocks of per-CPU lists.
     pub(crate) fn give(&mut self, picked: &Picked, order: Order) {
-        let _ = (self.cpu, self.why);
+        let _ = self.why;
+        self.pages += (picked.len as u64) << order.0;
         match self.policy {
-            ZonePolicy::Vanilla | ZonePolicy::BigPcp => pages::give_back(&mut self.locked, self.view, picked, order),
-            _ => pages::give_back(&mut self.locked, self.view, picked, order),
+            ZonePolicy::Vanilla416 => single::give_back(&mut self.locked, self.view, self.cpu, picked, order),
+            ZonePolicy::LockPerPage => single::give_back_each(self.view, self.cpu, picked, order),
+            ZonePolicy::Vanilla | ZonePolicy::BigPcp | ZonePolicy::Prefetch | ZonePolicy::PrefetchBeforeLock => {
+                pages::give_back(&mut self.locked, self.view, self.cpu, picked, order);
+            }
+            _ => pages::give_back(&mut self.locked, self.view, self.cpu, picked, order),
         }
+    }
+}
+
+impl<P: Platform> Drop for GivingBack<'_, P> {
+    fn drop(&mut self) {
+        self.locked = None;
+        self.view.platform.span_ends(Span::Drain, PageCount(self.pages));
     }
 }
 

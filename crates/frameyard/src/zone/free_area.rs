@@ -19,6 +19,10 @@ pub(crate) struct FreeList {
 }
 
 impl FreeList {
+    pub(crate) fn first_racy(&self) -> Link {
+        Link(self.first.load(Ordering::Relaxed))
+    }
+
     pub(crate) fn blocks_racy(&self) -> u64 {
         self.blocks.load(Ordering::Relaxed)
     }

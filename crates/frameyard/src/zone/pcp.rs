@@ -31,7 +31,7 @@ use crate::control::AllAtomic;
 use crate::platform::{Contention, LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
-use crate::zone::add_exclusive;
+use crate::zone::{ZonePolicy, add_exclusive};
 
 pub(crate) mod packed;
 mod traffic;
@@ -46,6 +46,11 @@ const FIRST_HUGE: usize = SMALL_ORDERS * MigrateType::PER_CPU;
 pub(crate) const LISTS: usize = FIRST_HUGE + 2;
 /// How many entries a list's array has: two packed batches, so that after one is moved in or out there is room either way.
 pub(crate) const ARRAY: usize = 2 * packed::BATCH;
+
+/// The limits of all lists under [`ZonePolicy::BigPcp`]. (Small in models, whose yards are.)
+const BIG_HIGH: u32 = if cfg!(loom) { 12 } else { 65532 };
+/// How many frames cross at once then.
+const BIG_BATCH: u32 = if cfg!(loom) { 2 } else { 10922 };
 
 /// Which list: a number below [`LISTS`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -151,6 +156,9 @@ pub(crate) struct PerCpuPages {
     batch: AtomicU32,
     zone: AtomicU32,
     cpu: AtomicU32,
+    /// What `high` and `batch` are as the yard sizes its lists, whatever the policy makes of them.
+    own_high: [AtomicU32; 2],
+    own_batch: AtomicU32,
     pub(crate) counts: PcpCounts,
     lists: [PcpList; LISTS],
 }
@@ -325,15 +333,31 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         self.pcp.cpu()
     }
 
-    /// Sets the limits. Safe at any time: the lists shrink to a lower limit as they are used.
-    pub(crate) fn set_limits(&mut self, high: PageCount, huge_high: PageCount, batch: PageCount) {
-        for (group, high) in [high, huge_high].into_iter().enumerate() {
-            let high = high.0.min(i32::MAX as u64) as u32;
+    /// Sets the limits as the yard sizes its lists; they are in force unless `policy` has limits of its own. Safe at any
+    /// time: the lists shrink to a lower limit as they are used.
+    pub(crate) fn set_limits(&mut self, policy: ZonePolicy, high: PageCount, huge_high: PageCount, batch: PageCount) {
+        for (own, high) in self.pcp.own_high.iter().zip([high, huge_high]) {
+            own.store(high.0.min(i32::MAX as u64) as u32, Ordering::Relaxed);
+        }
+        self.pcp.own_batch.store(batch.0 as u32, Ordering::Relaxed);
+        self.adopt_policy(policy);
+    }
+
+    /// Brings those limits into force that the policy has, or those that the yard sizes its lists to.
+    pub(crate) fn adopt_policy(&mut self, policy: ZonePolicy) {
+        let (highs, batch) = match policy {
+            ZonePolicy::BigPcp => ([BIG_HIGH; 2], BIG_BATCH),
+            _ => (
+                [0, 1].map(|group: usize| self.pcp.own_high[group].load(Ordering::Relaxed)),
+                self.pcp.own_batch.load(Ordering::Relaxed),
+            ),
+        };
+        for (group, high) in highs.into_iter().enumerate() {
             let old = self.pcp.high[group].load(Ordering::Relaxed);
             self.pcp.high[group].store(high, Ordering::Relaxed);
             add(&self.pcp.room[group], high.wrapping_sub(old));
         }
-        self.pcp.batch.store(batch.0 as u32, Ordering::Relaxed);
+        self.pcp.batch.store(batch, Ordering::Relaxed);
     }
 
     /// Counts blocks handed out from a list.

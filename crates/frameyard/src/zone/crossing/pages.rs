@@ -7,7 +7,7 @@
 use super::Picked;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
-use crate::units::{Order, PageCount, Pfn, PfnRange};
+use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};
 use crate::zone::pcp::packed::BATCH;
 use crate::zone::{BlockRequest, LockedZone, ZoneView, pieces};
 
@@ -15,13 +15,26 @@ use crate::zone::{BlockRequest, LockedZone, ZoneView, pieces};
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     request: BlockRequest,
+    cpu: CpuId,
+    wanted: usize,
+    deliver: impl FnMut(&Picked),
+) -> usize {
+    fetch_with(view, request, cpu, wanted, deliver, |_| ())
+}
+
+/// As [`fetch`], and calls `taken` after each block was taken.
+pub(super) fn fetch_with<P: Platform>(
+    view: ZoneView<'_, P>,
+    request: BlockRequest,
+    cpu: CpuId,
     wanted: usize,
     mut deliver: impl FnMut(&Picked),
+    mut taken: impl FnMut(&LockedZone<'_, P>),
 ) -> usize {
     let mut got = 0;
-    let mut locked = view.lock();
+    let mut locked = view.lock_for(cpu);
     while got < wanted {
-        let picked = take_from_zone(&mut locked, request, (wanted - got).min(BATCH));
+        let picked = take_from_zone(&mut locked, request, (wanted - got).min(BATCH), &mut taken);
         if picked.len == 0 {
             break;
         }
@@ -32,12 +45,18 @@ pub(super) fn fetch<P: Platform>(
     got
 }
 
-fn take_from_zone<P: Platform>(locked: &mut LockedZone<'_, P>, request: BlockRequest, count: usize) -> Picked {
+fn take_from_zone<P: Platform>(
+    locked: &mut LockedZone<'_, P>,
+    request: BlockRequest,
+    count: usize,
+    taken: &mut impl FnMut(&LockedZone<'_, P>),
+) -> Picked {
     let mut picked = Picked::none();
     let BlockRequest { order, migrate_type, .. } = request;
     locked.take_blocks(request, count, |locked, pfn| {
         locked.tag_block(pfn, FrameState::PerCpu, order, migrate_type);
         picked.push(locked.map.index(pfn));
+        taken(locked);
     });
     picked
 }
@@ -49,13 +68,14 @@ fn take_from_zone<P: Platform>(locked: &mut LockedZone<'_, P>, request: BlockReq
 pub(super) fn give_back<'a, P: Platform>(
     locked: &mut Option<LockedZone<'a, P>>,
     view: ZoneView<'a, P>,
+    cpu: CpuId,
     picked: &Picked,
     order: Order,
 ) {
     if locked.is_none() {
         read_ahead(view, picked, order);
     }
-    let locked = locked.get_or_insert_with(|| view.lock());
+    let locked = locked.get_or_insert_with(|| view.lock_for(cpu));
     locked.count_moved(PageCount((picked.len as u64) << order.0));
     let mut rest = picked.entries();
     while let Some((first, others)) = rest.split_first() {
@@ -116,7 +136,7 @@ fn buddy_at<P: Platform>(view: ZoneView<'_, P>, index: u32, order: Order) -> Pfn
 ///
 /// The reads of a step depend on nothing and are all made before any is looked at, so their misses overlap; so
 /// many prefetches would be dropped. What is read may be stale; it only decides what is read next.
-fn read_ahead<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, order: Order) {
+pub(super) fn read_ahead<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, order: Order) {
     let mut merging = Picked { entries: picked.entries, len: picked.len };
     let mut tags = [Tag::INTERIOR; BATCH];
     let mut order = order;

@@ -161,13 +161,14 @@ impl<P: Platform> LockedPcp<'_, P> {
             let list = self.list(id);
             while left > 0 && !list.is_empty() {
                 let wanted = left.div_ceil(order.pages().0).min(BATCH as u64) as usize;
+                let giving_back = giving_back.get_or_insert_with(|| GivingBack::new(view, self.cpu(), why));
                 let mut picked = list.take_oldest(wanted);
                 if picked.len == 0 {
                     picked = list.pop_batch(view);
                 }
                 let freed = picked.len as u64 * order.pages().0;
                 add(&self.pcp.room[id.group() as usize], freed as u32);
-                giving_back.get_or_insert_with(|| GivingBack::new(view, self.cpu(), why)).give(&picked, order);
+                giving_back.give(&picked, order);
                 left = left.saturating_sub(freed);
             }
         }

@@ -1,0 +1,77 @@
+//! How locks of zones were taken, and what crossed them: by zone, and by the CPU whose lists did it. No lock is taken.
+
+use super::Yard;
+use crate::platform::Platform;
+use crate::sync::Ordering;
+use crate::units::{CpuId, ZoneId};
+use crate::zone::crossing::CrossingRow;
+use crate::zone::{CrossingStatistics, ZoneLockTelemetry};
+
+/// How often one CPU's lists went to their zone.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PcpTraffic {
+    /// Batches fetched.
+    pub refills: u64,
+    /// Batches given back.
+    pub drains: u64,
+}
+
+impl<P: Platform> Yard<P> {
+    /// How the lock of a zone was taken, by all.
+    ///
+    /// # Panics
+    ///
+    /// Where the node of the zone does not exist.
+    ///
+    /// # Cost
+    ///
+    /// Reads 600 bytes for each CPU.
+    pub fn zone_lock_telemetry(&self, zone: ZoneId) -> ZoneLockTelemetry {
+        self.rows_of(zone).fold(ZoneLockTelemetry::default(), |sum, row| sum.and(&row.lock.read()))
+    }
+
+    /// How the lock of a zone was taken for the lists of a CPU; with `None`, by all that did without these (large blocks,
+    /// compaction, range operations, blocks of a CPU whose lists were busy). `None` where there is no such CPU or zone.
+    pub fn zone_lock_telemetry_of(&self, zone: ZoneId, cpu: Option<CpuId>) -> Option<ZoneLockTelemetry> {
+        self.row_of(zone, cpu).map(|row| row.lock.read())
+    }
+
+    /// What the ways of crossing between per-CPU lists and a zone did, on all CPUs.
+    ///
+    /// # Panics
+    ///
+    /// Where the node of the zone does not exist.
+    pub fn crossing_statistics(&self, zone: ZoneId) -> CrossingStatistics {
+        self.rows_of(zone).fold(CrossingStatistics::default(), |sum, row| sum.and(&row.crossing.read()))
+    }
+
+    /// What they did for the lists of a CPU, or, with `None`, beside these. `None` where there is no such CPU or zone.
+    pub fn crossing_statistics_of(&self, zone: ZoneId, cpu: Option<CpuId>) -> Option<CrossingStatistics> {
+        self.row_of(zone, cpu).map(|row| row.crossing.read())
+    }
+
+    /// How often the lists of a CPU went to their zone. `None` where the zone has no memory or there is no such CPU.
+    pub fn pcp_traffic(&self, zone: ZoneId, cpu: CpuId) -> Option<PcpTraffic> {
+        let pcp = self.tables.pcp_of(zone, cpu).filter(|_| self.is_populated(zone))?;
+        let counts = &pcp.counts;
+        Some(PcpTraffic {
+            refills: counts.refills.load(Ordering::Relaxed),
+            drains: counts.drains.load(Ordering::Relaxed),
+        })
+    }
+
+    /// The zone's own row, then those of the CPUs.
+    fn rows_of(&self, zone: ZoneId) -> impl Iterator<Item = &CrossingRow> {
+        let view = self.zone_view(zone);
+        let of_cpus = (0..self.cpus).map(move |cpu| view.row_of(CpuId(cpu)));
+        core::iter::once(self.tables.zones[zone.index()].row()).chain(of_cpus)
+    }
+
+    fn row_of(&self, zone: ZoneId, cpu: Option<CpuId>) -> Option<&CrossingRow> {
+        let own = self.tables.zones.get(zone.index())?.row();
+        match cpu {
+            None => Some(own),
+            Some(cpu) => (cpu.0 < self.cpus).then(|| self.zone_view(zone).row_of(cpu)),
+        }
+    }
+}

@@ -7,10 +7,11 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use frameyard::{ByteSize, LockUse, Platform, Yard};
+use frameyard::{ByteSize, Counted, CountingRow, LockUse, Platform, SpanTouches, Yard};
 use frameyard_host::CpuList;
 use frameyard_vm::{ExitOutcome, MemoryAccess, Vm};
 
+use super::ground::Ground;
 use super::page_fault::{Pages, map, pages_of};
 use super::task::TaskProblem;
 use crate::Failure;
@@ -19,6 +20,9 @@ use crate::Failure;
 const ROUNDS_BEFORE: u32 = 2;
 /// Rounds that are counted.
 const ROUNDS: u32 = 2;
+
+/// Lines that are told apart in one hold of a zone lock, and a third more: enough for the largest batch there is.
+const LINES_REMEMBERED: usize = 1 << 16;
 
 /// How frames come back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,18 +42,37 @@ pub(crate) struct Direction {
     pub(crate) pages: u64,
     /// How zone locks were taken.
     pub(crate) zone_lock: LockUse,
-    /// Page structures touched while one was held, where that is counted.
-    pub(crate) lines_under_lock: Option<u64>,
+    /// What was touched of page structures, where that is counted.
+    pub(crate) lines: Option<Lines>,
+}
+
+/// What was touched of page structures while frames moved between a CPU's lists and a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Lines {
+    /// Lines touched while a zone lock was held.
+    pub(crate) under_lock: u64,
+    /// Frames moved.
+    pub(crate) pages: u64,
+}
+
+impl Lines {
+    fn of(span: &SpanTouches) -> Self {
+        Self { under_lock: span.under_lock.lines, pages: span.pages }
+    }
+
+    /// Both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { under_lock: self.under_lock + other.under_lock, pages: self.pages + other.pages }
+    }
 }
 
 impl Direction {
     /// Both rounds' figures together.
     fn and(self, other: Self) -> Self {
-        let lines = self.lines_under_lock.unwrap_or(0) + other.lines_under_lock.unwrap_or(0);
         Self {
             pages: self.pages + other.pages,
             zone_lock: self.zone_lock.and(other.zone_lock),
-            lines_under_lock: other.lines_under_lock.map(|_| lines),
+            lines: other.lines.map(|lines| lines.and(self.lines.unwrap_or_default())),
         }
     }
 }
@@ -68,42 +91,66 @@ struct Look {
     allocated: u64,
     freed: u64,
     zone_lock: LockUse,
-    lines: Option<u64>,
+    counted: Option<Counted>,
 }
 
 impl Look {
-    fn at<P: Platform>(yard: &Yard<P>, lines: Option<u64>) -> Self {
-        let nothing = Self { allocated: 0, freed: 0, zone_lock: LockUse::default(), lines };
+    fn at<P: Platform>(yard: &Yard<P>, counted: Option<Counted>) -> Self {
+        let nothing = Self { allocated: 0, freed: 0, zone_lock: LockUse::default(), counted };
         yard.zones().fold(nothing, |look, zone| Self {
             allocated: look.allocated + zone.pages_allocated,
             freed: look.freed + zone.pages_freed,
             zone_lock: look.zone_lock.and(zone.lock),
-            lines,
+            counted,
         })
     }
 
-    fn since(&self, earlier: &Self, pages: impl Fn(&Self) -> u64) -> Direction {
+    fn since(&self, earlier: &Self, pages: fn(&Self) -> u64, span: fn(&Counted) -> &SpanTouches) -> Direction {
+        let counted = self.counted.zip(earlier.counted).map(|(now, then)| now.since(&then));
         Direction {
             pages: pages(self) - pages(earlier),
             zone_lock: self.zone_lock.since(earlier.zone_lock),
-            lines_under_lock: self.lines.zip(earlier.lines).map(|(now, then)| now - then),
+            // Rows that were too small leave lines out.
+            lines: counted.filter(|counted| counted.forgotten + counted.lost == 0).map(|all| Lines::of(span(&all))),
         }
     }
 }
 
-/// Takes so much memory and gives it back, some rounds, on a thread of its own. `cpus` are those that it may use, and `lines`
-/// says how many page structures were touched under zone locks so far, where that is counted.
-pub(crate) fn run<P: Platform>(
+/// Both directions on a ground, with the times at locks where these are timed; then the lines of page structures, from the
+/// same once more through a view that counts them.
+///
+/// # Errors
+///
+/// [`Failure::RunTime`]: no memory, or the view cannot be had.
+pub(crate) fn timed_and_counted(
+    ground: &Ground<'_>,
+    cpus: &CpuList,
+    way: Return,
+    bytes: ByteSize,
+) -> Result<Crossing, Failure> {
+    let timed = run(&ground.vm, cpus, way, bytes, || None)?;
+    // One thread at a time uses the view.
+    let rows: Vec<CountingRow<LINES_REMEMBERED>> = vec![CountingRow::default()];
+    let yard = ground.yard.counting(&rows, || 0).map_err(Failure::run_time)?;
+    let vm = Vm::attach(&yard).map_err(Failure::run_time)?;
+    let counted = run(&vm, cpus, way, bytes, || Some(yard.platform().counted()))?;
+    let with_lines = |timed: Direction, counted: Direction| Direction { lines: counted.lines, ..timed };
+    Ok(Crossing { refill: with_lines(timed.refill, counted.refill), drain: with_lines(timed.drain, counted.drain) })
+}
+
+/// Takes so much memory and gives it back, some rounds, on a thread of its own. `cpus` are those that it may use, and `counted`
+/// says what was counted so far, where it is.
+fn run<P: Platform>(
     vm: &Vm<'_, P>,
     cpus: &CpuList,
     way: Return,
     bytes: ByteSize,
-    lines: impl Fn() -> Option<u64> + Sync,
+    counted: impl Fn() -> Option<Counted> + Sync,
 ) -> Result<Crossing, Failure> {
     let rounds = || {
         let mut crossing = Crossing::default();
         for round in 0..ROUNDS_BEFORE + ROUNDS {
-            let Crossing { refill, drain } = one_round(vm, cpus, way, bytes, &lines)?;
+            let Crossing { refill, drain } = one_round(vm, cpus, way, bytes, &counted)?;
             if round >= ROUNDS_BEFORE {
                 crossing = Crossing { refill: crossing.refill.and(refill), drain: crossing.drain.and(drain) };
             }
@@ -122,9 +169,9 @@ fn one_round<P: Platform>(
     cpus: &CpuList,
     way: Return,
     bytes: ByteSize,
-    lines: &dyn Fn() -> Option<u64>,
+    counted: &dyn Fn() -> Option<Counted>,
 ) -> Result<Crossing, TaskProblem> {
-    let look = || Look::at(vm.yard(), lines());
+    let look = || Look::at(vm.yard(), counted());
     let space = vm.create_space()?;
     settle(cpus, 0);
     let before = look();
@@ -149,8 +196,8 @@ fn one_round<P: Platform>(
     }
     let after = look();
     Ok(Crossing {
-        refill: between.since(&before, |look| look.allocated),
-        drain: after.since(&between, |look| look.freed),
+        refill: between.since(&before, |look| look.allocated, |counted| &counted.refill),
+        drain: after.since(&between, |look| look.freed, |counted| &counted.drain),
     })
 }
 

@@ -51,6 +51,8 @@ impl std::error::Error for LostFrames {}
 pub(crate) struct Ground<'y> {
     /// The owners.
     pub(crate) vm: Vm<'y, HostPlatform>,
+    /// The yard.
+    pub(crate) yard: &'y HostYard,
     file: Option<&'y SharedMemoryFile>,
 }
 
@@ -71,7 +73,7 @@ pub(crate) fn on_ground<R>(
     yard.platform().time_locks(LockTiming::On);
     let before = yard.free_pages();
     let vm = Vm::create(&**yard, &VmConfig { lru, ..VmConfig::default() }).map_err(refused)?;
-    let result = run(&Ground { vm, file: file.as_ref() })?;
+    let result = run(&Ground { vm, yard, file: file.as_ref() })?;
     vm.lru_drain_all();
     vm.validate().map_err(Failure::run_time)?;
     yard.validate().map_err(Failure::run_time)?;

@@ -165,7 +165,7 @@ impl Plan<'_> {
             }
             let (sample, held) = while_looking(ground.vm.yard(), || self.once(workload, ground, setting, variant));
             let crossing = match way(workload) {
-                Some(way) => Some(crossing::run(&ground.vm, self.host.allowed(), way, CROSSING, || None)?),
+                Some(way) => Some(crossing::timed_and_counted(ground, self.host.allowed(), way, CROSSING)?),
                 None => None,
             };
             Ok(Sample { held: Some(held), crossing, ..sample? })

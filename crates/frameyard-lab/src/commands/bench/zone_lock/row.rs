@@ -167,11 +167,11 @@ impl Row {
         };
         let taken: fn(&Direction) -> Option<f64> = |way| per_1000_pages(way.zone_lock, way.pages);
         let held: fn(&Direction) -> Option<f64> = |way| per_page(way.zone_lock.hold_ns, way.pages);
-        let lines: fn(&Direction) -> Option<f64> = |way| per_page(way.lines_under_lock?, way.pages);
+        let lines: fn(&Direction) -> Option<f64> = |way| per_page(way.lines?.under_lock, way.lines?.pages);
         let both = crossings().filter_map(|crossing| {
-            let lines = crossing.refill.lines_under_lock? + crossing.drain.lines_under_lock?;
             // Each page crosses twice.
-            per_page(lines, crossing.refill.pages + crossing.drain.pages)
+            let lines = crossing.refill.lines?.and(crossing.drain.lines?);
+            per_page(lines.under_lock, lines.pages)
         });
         Self {
             zone_lock_acquisitions_per_1000_pages_refill: refill(taken),
@@ -189,7 +189,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::crossing::Crossing;
+    use crate::workload::crossing::{Crossing, Lines};
 
     fn combination() -> Combination {
         Combination {
@@ -236,7 +236,8 @@ mod tests {
 
     #[test]
     fn lines_are_of_each_page_that_crossed_in_one_direction_or_the_other() {
-        let way = |lines| Direction { pages: 100, zone_lock: LockUse::default(), lines_under_lock: Some(lines) };
+        let lines = |under_lock| Some(Lines { under_lock, pages: 100 });
+        let way = |under_lock| Direction { pages: 99, zone_lock: LockUse::default(), lines: lines(under_lock) };
         let crossing = Some(Crossing { refill: way(10), drain: way(100) });
         let timed = Sample { locks_are_timed: true, crossing, ..sample(1.0, 1) };
         let row = Row::measured(&combination(), &[timed]);

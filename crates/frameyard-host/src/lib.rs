@@ -77,7 +77,7 @@ pub use region::Region;
 pub use resident::ResidentSize;
 pub use shared::{HeaderError, InheritedFile, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
 pub use topology::{HostNode, HostTopology, TopologyError};
-pub use yard::{HostYard, HostYardBuilder, HostYardError, MapRegionProblem};
+pub use yard::{CountingYard, HostYard, HostYardBuilder, HostYardError, MapRegionProblem};
 
 /// Runs the examples of the README as tests.
 #[cfg(doctest)]

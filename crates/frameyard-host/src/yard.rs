@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::Deref;
 
 use frameyard::{
-    AttachError, BootError, ByteSize, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard,
-    YardConfig,
+    AttachError, BootError, ByteSize, CountingRow, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange,
+    Yard, YardConfig,
 };
 
 use crate::init_watch::InitWatch;
@@ -13,6 +13,7 @@ use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, No
 use crate::platform::{CpuIdentity, HostPlatform, PopulateMap, RseqUnavailable};
 use crate::region::Region;
 use crate::shared::{SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
+pub use crate::sys::yard::CountingYard;
 use crate::sys::yard::OwnedYard;
 use crate::topology::HostTopology;
 
@@ -289,6 +290,21 @@ impl HostYard {
     #[must_use]
     pub fn control_region(&self) -> &Region {
         self.yard.control()
+    }
+
+    /// A further view of the yard through which lines of page structures and locks are counted, in `rows`; what is done to
+    /// the yard itself is not. `who` says which task runs the caller: a small number, which no two tasks share that use the
+    /// view at the same time.
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`], as of any further view.
+    pub fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
+        &'y self,
+        rows: &'y [CountingRow<LINES>],
+        who: W,
+    ) -> Result<CountingYard<'y, W, LINES>, AttachError> {
+        self.yard.counting(rows, who)
     }
 
     /// Ends the yard and gives back the region of its memory map, with whatever stands in it; in a shared yard, this

@@ -12,6 +12,7 @@ mod values;
 mod workload_args;
 mod yard_args;
 mod zone_args;
+mod zone_lock_args;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -36,6 +37,7 @@ pub use workload_args::{
 };
 pub use yard_args::{BootArgs, LayoutArgs, ShowArgs, YardArgs};
 pub use zone_args::{CompactionArgs, ContigArgs, ReportFreeArgs};
+pub use zone_lock_args::{ZoneLockArgs, ZoneLockWorkload};
 
 /// The whole command line.
 #[derive(Parser, Debug)]

@@ -24,6 +24,17 @@ fn each_policy_has_a_row_whose_parts_make_up_the_whole() {
 }
 
 #[test]
+fn policies_of_zones_are_measured_each_with_each_of_the_lists() {
+    let line = "bench fault-cost --memory 64M --map 4M --repeat 1 --policy depot,vanilla --lru sharded --json";
+    let results = json(&line.split_whitespace().collect::<Vec<_>>());
+    let pair = |row: &serde_json::Value| {
+        [&row["zone_policy"], &row["lru_policy"]].map(|name| name.as_str().unwrap().to_owned())
+    };
+    let pairs: Vec<_> = results["rows"].as_array().unwrap().iter().map(pair).collect();
+    assert_eq!(pairs, [["depot", "sharded"], ["vanilla", "sharded"]]);
+}
+
+#[test]
 fn mappings_that_cannot_be_are_refused_with_what_would_be_right() {
     for map in ["1M", "3M", "64M"] {
         assert_refused(
@@ -32,5 +43,6 @@ fn mappings_that_cannot_be_are_refused_with_what_would_be_right() {
             "up to half of the machine's memory",
         );
     }
+    assert_refused(&["bench", "fault-cost", "--policy", "fast"], 2, "possible values: vanilla");
     assert_refused(&["bench", "fault-cost", "--phantom"], 2, "leave --phantom out");
 }

@@ -278,7 +278,8 @@ fn the_command_of_workers_is_hidden_and_refuses_who_is_no_worker() {
         assert!(!stdout(&frameyard(&["completions", shell])).contains("worker"), "{shell}");
     }
     assert_refused(&["worker", "{}"], 2, "no order");
-    let order = r#"{"number":0,"seed":1,"work":{"PageFault":{"bytes":4096,"pages":"Small"}}}"#;
+    let order =
+        r#"{"locks_are_timed":false,"task":{"number":0,"seed":1,"work":{"PageFault":{"bytes":4096,"pages":"Small"}}}}"#;
     assert_refused(&["worker", order], 2, "was not started on a memory file");
 }
 

@@ -2,7 +2,9 @@
 
 use std::ops::Deref;
 
-use frameyard::{AttachError, BootError, Layout, MemorySource, RawRegion, Yard, YardConfig};
+use frameyard::{
+    AttachError, BootError, CountingPlatform, CountingRow, Layout, MemorySource, RawRegion, Yard, YardConfig,
+};
 
 use crate::platform::HostPlatform;
 use crate::region::Region;
@@ -15,6 +17,9 @@ pub(crate) struct OwnedYard {
     map: Region,
     control: Region,
 }
+
+/// A view of a yard of this process through which everything is counted.
+pub type CountingYard<'y, W, const LINES: usize> = Yard<CountingPlatform<'y, &'y HostPlatform, W, LINES>>;
 
 fn raw(region: &Region) -> RawRegion {
     RawRegion { base: region.base(), size: region.size() }
@@ -46,6 +51,18 @@ impl OwnedYard {
         // into the result.
         let yard = unsafe { Yard::attach(raw(&map), raw(&control), platform)? };
         Ok(Self { yard, map, control })
+    }
+
+    /// A further view, through which everything is counted in `rows`.
+    pub(crate) fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
+        &'y self,
+        rows: &'y [CountingRow<LINES>],
+        who: W,
+    ) -> Result<CountingYard<'y, W, LINES>, AttachError> {
+        let platform = CountingPlatform::new(self.yard.platform(), rows, who);
+        // SAFETY: both regions are those of one yard. They stay mapped as long as `self`, which the view borrows by its
+        // platform; that leaves addresses of frames to the platform that the yard was made with.
+        unsafe { Yard::attach(raw(&self.map), raw(&self.control), platform) }
     }
 
     /// The memory map's region, when the yard is no more.

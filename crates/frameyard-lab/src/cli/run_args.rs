@@ -10,7 +10,7 @@ use super::workload_args::zone_policy;
 use super::{
     AccessKind, CompactionArgs, ContigArgs, FaultCostArgs, HighallocArgs, InitArgs, MachineArgs, MemmapArgs,
     Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs, PcpResetArgs, PurgeArgs, ReportFreeArgs, TaskMode,
-    YardArgs,
+    YardArgs, ZoneLockArgs,
 };
 
 /// Who runs a workload, how often, and under which policies.
@@ -72,6 +72,8 @@ pub enum BenchWorkload {
     Order0Thp(Order0ThpArgs),
     /// Frees pages on other CPUs than they were allocated on
     Purge(PurgeArgs),
+    /// Compares all policies of zones in all workloads of the zone lock, beside published figures
+    ZoneLock(ZoneLockArgs),
     /// Compacts a zone in which every second frame is free
     Compaction(CompactionArgs),
     /// Asks for contiguous ranges in a zone that is in use

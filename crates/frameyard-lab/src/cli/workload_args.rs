@@ -86,7 +86,10 @@ pub struct PageFaultArgs {
 /// Arguments of `bench fault-cost`.
 #[derive(Args, Clone, Debug)]
 pub struct FaultCostArgs {
-    /// Policies of the lists of used pages to measure
+    /// Policies of zones to measure
+    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name())]
+    pub zone_policies: Vec<ZonePolicy>,
+    /// Policies of the lists of used pages to measure, each with each policy of zones
     #[arg(
         long = "lru",
         value_name = "POLICIES",

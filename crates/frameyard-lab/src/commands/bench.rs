@@ -14,6 +14,7 @@ mod parallel_free;
 mod pcp_reset;
 mod purge;
 mod report_free;
+mod zone_lock;
 
 use crate::Failure;
 use crate::cli::{BenchArgs, BenchWorkload};
@@ -30,6 +31,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchWorkload::Highalloc(args) => highalloc::run(args),
         BenchWorkload::Order0Thp(args) => order0_thp::run(args),
         BenchWorkload::Purge(args) => purge::run(args),
+        BenchWorkload::ZoneLock(args) => zone_lock::run(args),
         BenchWorkload::Compaction(args) => compaction::run(args),
         BenchWorkload::Contig(args) => contig::run(args),
         BenchWorkload::ReportFree(args) => report_free::run(args),

@@ -12,6 +12,8 @@ const HEADING: anstyle::Style = anstyle::Style::new().bold();
 /// A table: headings, and rows of cells; columns of numbers or sizes are aligned to the right.
 #[derive(Clone, Debug)]
 pub struct Table {
+    /// Texts above the headings, each with the column that it begins at.
+    bands: Vec<(usize, String)>,
     headings: Vec<String>,
     rows: Vec<Vec<String>>,
 }
@@ -20,13 +22,14 @@ impl Table {
     /// An empty table with these headings.
     #[must_use]
     pub fn new<const COLUMNS: usize>(headings: [&str; COLUMNS]) -> Self {
-        Self { headings: headings.map(str::to_owned).to_vec(), rows: Vec::new() }
+        Self::with_headings(headings)
     }
 
     /// An empty table with headings whose number is known at run time only.
     #[must_use]
     pub fn with_headings<T: ToString>(headings: impl IntoIterator<Item = T>) -> Self {
-        Self { headings: headings.into_iter().map(|heading| heading.to_string()).collect(), rows: Vec::new() }
+        let headings = headings.into_iter().map(|heading| heading.to_string()).collect();
+        Self { bands: Vec::new(), headings, rows: Vec::new() }
     }
 
     /// All columns of `rows`, headed as their keys are.
@@ -34,7 +37,18 @@ impl Table {
     pub fn of(rows: &Rows) -> Self {
         let rows = rows.as_slice();
         let headings = rows.first().map(|row| row.keys().cloned().collect()).unwrap_or_default();
-        Self { headings, rows: rows.iter().map(|row| row.values().map(cell).collect()).collect() }
+        let rows = rows.iter().map(|row| row.values().map(cell).collect()).collect();
+        Self { bands: Vec::new(), headings, rows }
+    }
+
+    /// The same with a text above the headings from that column on. Bands come from left to right; one that is too long for its
+    /// columns moves those behind it. Empty ones are not written.
+    #[must_use]
+    pub fn with_band(mut self, column: usize, text: &str) -> Self {
+        if !text.is_empty() {
+            self.bands.push((column, text.to_owned()));
+        }
+        self
     }
 
     /// Appends a row; cells that are missing stay empty, cells beyond the headings are dropped.
@@ -55,10 +69,25 @@ impl Table {
     /// Those of `out`.
     pub fn write(&self, out: &mut dyn Write) -> io::Result<()> {
         let columns: Vec<Column> = (0..self.headings.len()).map(|at| self.column(at)).collect();
+        if !self.bands.is_empty() {
+            writeln!(out, "{HEADING}{}{HEADING:#}", self.band_line(&columns))?;
+        }
         if !self.headings.is_empty() {
             writeln!(out, "{HEADING}{}{HEADING:#}", line(&self.headings, &columns))?;
         }
         self.rows.iter().try_for_each(|row| writeln!(out, "{}", line(row, &columns)))
+    }
+
+    fn band_line(&self, columns: &[Column]) -> String {
+        let mut line = String::new();
+        for (column, text) in &self.bands {
+            let start: usize = columns.iter().take(*column).map(|column| column.width + 2).sum();
+            let gap = if line.is_empty() { 0 } else { 2 };
+            let written = line.chars().count();
+            line.extend(std::iter::repeat_n(' ', start.saturating_sub(written).max(gap)));
+            line += text;
+        }
+        line
     }
 
     fn column(&self, at: usize) -> Column {
@@ -133,6 +162,17 @@ mod tests {
         table.push(["a", "first machine"]);
         table.push(["longer"]);
         assert_eq!(plain(&table), "name    what it is\na       first machine\nlonger\n");
+    }
+
+    #[test]
+    fn bands_stand_over_the_columns_that_they_begin_at() {
+        let mut table =
+            Table::new(["policy", "ops", "lock"]).with_band(1, "here").with_band(2, "there").with_band(3, "");
+        table.push(["vanilla", "1000", "5"]);
+        assert_eq!(
+            plain(&table),
+            "         here  there\npolicy   ops   lock\nvanilla  1000     5\n".replace("ops ", " ops")
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use frameyard::{Gfp, Order, Pfn, Platform, Yard};
+use frameyard::{Gfp, LockUse, Order, Pfn, Platform, Yard};
 use frameyard_host::HostTopology;
 
 use super::{TaskError, run_tasks};
@@ -26,10 +26,20 @@ pub struct AllocRun {
     pub get_ns: f64,
     /// Nanoseconds a free took, mean over the tasks.
     pub put_ns: f64,
-    /// Times a zone lock was taken, set-up included.
-    pub zone_lock_acquisitions: u64,
+    /// How zone locks were taken, set-up included.
+    pub zone_lock: LockUse,
+    /// Frames that crossed a zone lock.
+    pub pages_moved: u64,
+    /// Frames handed out, set-up included.
+    pub pages_allocated: u64,
+}
+
+impl AllocRun {
     /// Frames that crossed a zone lock each time.
-    pub pages_per_acquisition: f64,
+    #[must_use]
+    pub fn pages_per_acquisition(&self) -> f64 {
+        self.pages_moved as f64 / self.zone_lock.acquisitions.max(1) as f64
+    }
 }
 
 /// What one task measured.
@@ -66,14 +76,14 @@ impl AllocWorkload {
             AccessKind::Random => self.random(yard, host)?,
         };
         let after = lock_counts(yard);
-        let acquisitions = after.0 - before.0;
         let tasks = timings.len() as f64;
         Ok(AllocRun {
             ops: timings.iter().map(|timing| timing.ops).sum(),
             get_ns: timings.iter().map(|timing| timing.get_ns).sum::<f64>() / tasks,
             put_ns: timings.iter().map(|timing| timing.put_ns).sum::<f64>() / tasks,
-            zone_lock_acquisitions: acquisitions,
-            pages_per_acquisition: (after.1 - before.1) as f64 / acquisitions.max(1) as f64,
+            zone_lock: after.0.since(before.0),
+            pages_moved: after.1 - before.1,
+            pages_allocated: after.2 - before.2,
         })
     }
 
@@ -162,8 +172,9 @@ fn allocation_part<P: Platform>(yard: &Yard<P>, order: Order) -> Result<f64, Tas
     Ok(get / (get + put))
 }
 
-/// Acquisitions of all zone locks, and frames that crossed them.
-fn lock_counts<P: Platform>(yard: &Yard<P>) -> (u64, u64) {
-    yard.zones()
-        .fold((0, 0), |(acquisitions, pages), zone| (acquisitions + zone.lock.acquisitions, pages + zone.pages_moved))
+/// All zone locks together, frames that crossed them, and frames handed out.
+fn lock_counts<P: Platform>(yard: &Yard<P>) -> (LockUse, u64, u64) {
+    yard.zones().fold(Default::default(), |(lock, moved, allocated), zone| {
+        (zone.lock.and(lock), moved + zone.pages_moved, allocated + zone.pages_allocated)
+    })
 }

@@ -13,6 +13,10 @@ pub(crate) struct Counts {
     pub(crate) lru_lock: LockUse,
     /// Frames that crossed a zone lock.
     pub(crate) pages_moved: u64,
+    /// Frames handed out.
+    pub(crate) pages_allocated: u64,
+    /// Frames taken back.
+    pub(crate) pages_freed: u64,
     /// Requests served from blocks of another type.
     pub(crate) extfrag_fallbacks: u64,
     /// Those of them that were not for movable frames and took movable ones.
@@ -47,6 +51,8 @@ impl Counts {
         for zone in yard.zones() {
             counts.zone_lock = counts.zone_lock.and(zone.lock);
             counts.pages_moved += zone.pages_moved;
+            counts.pages_allocated += zone.pages_allocated;
+            counts.pages_freed += zone.pages_freed;
             counts.extfrag_fallbacks += zone.fallbacks;
             counts.extfrag_conversions += zone.conversions;
             let events = yard.extfrag_events(zone.id);
@@ -76,6 +82,13 @@ impl Counts {
         self.vm[counter as usize]
     }
 
+    /// Frames that came and went: handed out or taken back, whichever were more. A workload that does both does so with the
+    /// same frames.
+    #[must_use]
+    pub(crate) fn pages(&self) -> u64 {
+        self.pages_allocated.max(self.pages_freed)
+    }
+
     /// What happened since an earlier look.
     #[must_use]
     pub(crate) fn since(&self, earlier: &Self) -> Self {
@@ -85,6 +98,8 @@ impl Counts {
             zone_lock: self.zone_lock.since(earlier.zone_lock),
             lru_lock: self.lru_lock.since(earlier.lru_lock),
             pages_moved: self.pages_moved.wrapping_sub(earlier.pages_moved),
+            pages_allocated: self.pages_allocated.wrapping_sub(earlier.pages_allocated),
+            pages_freed: self.pages_freed.wrapping_sub(earlier.pages_freed),
             extfrag_fallbacks: self.extfrag_fallbacks.wrapping_sub(earlier.extfrag_fallbacks),
             extfrag_into_movable: self.extfrag_into_movable.wrapping_sub(earlier.extfrag_into_movable),
             extfrag_conversions: self.extfrag_conversions.wrapping_sub(earlier.extfrag_conversions),

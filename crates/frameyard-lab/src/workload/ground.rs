@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use frameyard::{ByteSize, PageCount, ValidateError, ZonePolicy};
+use frameyard::{ByteSize, PageCount, Platform, ValidateError, ZonePolicy};
 use frameyard_host::{HostPlatform, HostYard, LockTiming, SharedMemoryFile};
 use frameyard_vm::{LruPolicy, Vm, VmConfig, VmError};
 
@@ -51,6 +51,8 @@ impl std::error::Error for LostFrames {}
 pub(crate) struct Ground<'y> {
     /// The owners.
     pub(crate) vm: Vm<'y, HostPlatform>,
+    /// The yard.
+    pub(crate) yard: &'y HostYard,
     file: Option<&'y SharedMemoryFile>,
 }
 
@@ -71,7 +73,7 @@ pub(crate) fn on_ground<R>(
     yard.platform().time_locks(LockTiming::On);
     let before = yard.free_pages();
     let vm = Vm::create(&**yard, &VmConfig { lru, ..VmConfig::default() }).map_err(refused)?;
-    let result = run(&Ground { vm, file: file.as_ref() })?;
+    let result = run(&Ground { vm, yard, file: file.as_ref() })?;
     vm.lru_drain_all();
     vm.validate().map_err(Failure::run_time)?;
     yard.validate().map_err(Failure::run_time)?;
@@ -102,6 +104,14 @@ impl Ground<'_> {
         self.vm.yard().geometry().size_of(self.vm.yard().free_pages())
     }
 
+    /// Whether locks are timed.
+    pub(crate) fn lock_timing(&self) -> LockTiming {
+        match self.vm.yard().platform().lock_clock_ns() {
+            Some(_) => LockTiming::On,
+            None => LockTiming::Off,
+        }
+    }
+
     /// Runs tasks, as threads of one address space or as processes, while `lead` leads them.
     pub(crate) fn lead<R>(
         &self,
@@ -109,7 +119,7 @@ impl Ground<'_> {
         lead: impl FnOnce(&mut Crew<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         match self.file {
-            Some(file) => lead_processes(file, orders, lead),
+            Some(file) => lead_processes(file, self.lock_timing(), orders, lead),
             None => {
                 let common = self.vm.create_space().map_err(Failure::run_time)?;
                 lead_threads(self.vm, &common, orders, lead)

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use frameyard::ByteSize;
-use frameyard_host::HostPlatform;
+use frameyard::{ByteSize, Platform};
 use frameyard_vm::{AddressSpace, HugeAdvice, MapKind, MapRequest, MemoryAccess, PageLevel, VirtAddr, VirtRange};
 use serde::{Deserialize, Serialize};
 
@@ -74,8 +73,8 @@ impl Loop {
 }
 
 /// Maps anonymous memory where the space chooses.
-pub(crate) fn map(
-    space: &AddressSpace<'_, HostPlatform>,
+pub(crate) fn map<P: Platform>(
+    space: &AddressSpace<'_, P>,
     bytes: ByteSize,
     pages: Pages,
 ) -> Result<VirtRange, frameyard_vm::MapError> {

@@ -70,23 +70,40 @@ fn measure(args: &AllocArgs, yard: &HostYard, host: &HostTopology) -> Result<Vec
     for &kind in &args.kinds {
         for &order in &args.orders {
             for &tasks in &args.runs.tasks {
-                for &policy in &args.runs.policies {
-                    let workload = AllocWorkload { kind, order, tasks, seed: args.runs.seed };
-                    let mut runs = Vec::new();
-                    yard.set_policy(policy).map_err(Failure::run_time)?;
-                    // The first run warms up and is not counted.
-                    for _ in 0..=args.runs.repeat.get() {
-                        runs.push(workload.run(&**yard, host).map_err(Failure::run_time)?);
-                        yard.drain_all();
-                        bar.inc(1);
-                    }
-                    rows.push(AllocRow::new(&workload, policy, &runs[1..]));
-                }
+                let workload = AllocWorkload { kind, order, tasks, seed: args.runs.seed };
+                let runs = alternate(yard, &args.runs.policies, args.runs.repeat.get(), |_| {
+                    bar.inc(1);
+                    workload.run(&**yard, host).map_err(Failure::run_time)
+                })?;
+                let policies = args.runs.policies.iter();
+                rows.extend(policies.zip(&runs).map(|(&policy, runs)| AllocRow::new(&workload, policy, runs)));
             }
         }
     }
     bar.finish_and_clear();
     Ok(rows)
+}
+
+/// What the rounds of each policy gave; in every round each policy has a run, so that they are compared. A round before the
+/// first, which warms up, is not counted. `run` is told the number of the round, from 0 for that one.
+pub(super) fn alternate<R>(
+    yard: &HostYard,
+    policies: &[ZonePolicy],
+    rounds: u32,
+    mut run: impl FnMut(u32) -> Result<R, Failure>,
+) -> Result<Vec<Vec<R>>, Failure> {
+    let mut results: Vec<Vec<R>> = policies.iter().map(|_| Vec::new()).collect();
+    for round in 0..=rounds {
+        for (policy, results) in policies.iter().zip(&mut results) {
+            yard.set_policy(*policy).map_err(Failure::run_time)?;
+            let result = run(round)?;
+            yard.drain_all();
+            if round > 0 {
+                results.push(result);
+            }
+        }
+    }
+    Ok(results)
 }
 
 /// A row: one combination, over its runs.
@@ -125,8 +142,8 @@ impl AllocRow {
             get_ns_max: rounded(get.max),
             put_ns_min: rounded(put.min),
             put_ns_max: rounded(put.max),
-            zone_lock_acquisitions: spread(|run| run.zone_lock_acquisitions as f64).median as u64,
-            pages_per_acquisition: rounded(spread(|run| run.pages_per_acquisition).median),
+            zone_lock_acquisitions: spread(|run| run.zone_lock.acquisitions as f64).median as u64,
+            pages_per_acquisition: rounded(spread(AllocRun::pages_per_acquisition).median),
         }
     }
 }
@@ -136,7 +153,7 @@ fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
 }
 
-fn kind_name(kind: AccessKind) -> &'static str {
+pub(super) fn kind_name(kind: AccessKind) -> &'static str {
     match kind {
         AccessKind::Repeat => "repeat",
         AccessKind::Bulk => "bulk",

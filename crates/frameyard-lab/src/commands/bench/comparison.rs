@@ -7,7 +7,7 @@ mod text;
 use std::num::NonZeroU32;
 
 use frameyard::{ByteSize, InitMode, Order};
-use frameyard_host::HostTopology;
+use frameyard_host::{HostTopology, LockTiming};
 use serde::Serialize;
 
 use crate::Failure;
@@ -23,23 +23,43 @@ pub(super) use text::{Headline, write_comparison};
 /// How much memory the machine has unless something else is asked for: as much as the published desktop.
 const DEFAULT_MEMORY: ByteSize = ByteSize::gib(4);
 
-/// Whether the runs of a row have the same yard.
+/// Which runs are timed at their locks, which takes looks at the clock.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum TimedRuns {
+    /// All that count.
+    All,
+    /// One of its own, the last.
+    OneApart,
+}
+
+/// Whether runs have the same yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Yards {
-    /// They do, and a first run, which warms up, is not counted.
-    OneForEachRow,
+    /// All runs that differ in the zones' policy alone do, one after the other, and the policy is switched between them. A
+    /// first run, which warms up, is not counted.
+    OneForAllPolicies,
     /// They do not: a run leaves a yard that is no longer the same.
     OneForEachRun,
 }
 
+/// What a round is for, in which every policy of zones has a run: so that they are compared, policies alternate.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Round {
+    /// What is measured without the cost of looks at the clock at each lock.
+    Untimed,
+    /// What locks are timed for.
+    Timed,
+}
+
 /// A comparison that is to be made.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Comparison<'a> {
     args: &'a ComparisonArgs,
     chosen: ChosenMachine,
     name: &'static str,
     yards: Yards,
     repeat: NonZeroU32,
+    timed: TimedRuns,
     tasks: Vec<NonZeroU32>,
 }
 
@@ -80,7 +100,22 @@ impl<'a> Comparison<'a> {
             [] => usual_tasks(&HostTopology::current().map_err(Failure::run_time)?),
             tasks => tasks.to_vec(),
         };
-        Ok(Self { args, chosen, name, yards, repeat: args.repeat.unwrap_or(repeat), tasks })
+        let repeat = args.repeat.unwrap_or(repeat);
+        Ok(Self { args, chosen, name, yards, repeat, timed: TimedRuns::All, tasks })
+    }
+
+    /// The same, with locks timed in a further, last round alone: what the others measure is without the cost of it.
+    pub(super) fn with_times_apart(mut self) -> Self {
+        self.timed = TimedRuns::OneApart;
+        self
+    }
+
+    /// The same, with so many tasks unless others are asked for.
+    pub(super) fn with_usual_tasks(mut self, tasks: NonZeroU32) -> Self {
+        if self.args.tasks.is_empty() {
+            self.tasks = vec![tasks];
+        }
+        self
     }
 
     /// The same, with the most tasks alone unless others are asked for.
@@ -107,34 +142,57 @@ impl<'a> Comparison<'a> {
         needed: impl Fn(&Setting) -> ByteSize,
         mut run: impl FnMut(&Ground<'_>, &Setting, usize) -> Result<R, Failure>,
     ) -> Result<Vec<(usize, Compared<R>)>, Failure> {
-        let settings = self.settings();
-        self.check_memory(settings.iter().map(&needed).max().unwrap_or_default())?;
-        let (warm_up, repeat) = (u32::from(self.yards == Yards::OneForEachRow), self.repeat.get());
-        let bar = progress_bar(self.name, (variants * settings.len()) as u64 * u64::from(warm_up + repeat));
-        let mut rows = Vec::new();
-        for setting in &settings {
-            for variant in 0..variants {
-                let mut once = |ground: &Ground<'_>| {
-                    check_free(self.name, ground, needed(setting))?;
-                    let result = run(ground, setting, variant);
-                    bar.inc(1);
-                    result
-                };
-                let runs = match self.yards {
-                    Yards::OneForEachRow => self.on_ground(setting, |ground| {
-                        once(ground)?;
-                        (0..repeat).map(|_| once(ground)).collect::<Result<Vec<R>, Failure>>()
-                    })?,
-                    Yards::OneForEachRun => {
-                        (0..repeat).map(|_| self.on_ground(setting, &mut once)).collect::<Result<Vec<R>, Failure>>()?
+        self.check_memory(&needed)?;
+        let (settings, memory, rounds) = (self.settings(), self.chosen.machine.memory_bytes(), self.rounds());
+        let empty = |setting: &Setting| Compared { setting: *setting, memory, runs: Vec::new() };
+        let rows = settings.iter().flat_map(|setting| (0..variants).map(move |variant| (variant, empty(setting))));
+        let mut rows: Vec<(usize, Compared<R>)> = rows.collect();
+        let bar = progress_bar(self.name, (rows.len() * rounds.len()) as u64);
+        let mut once = |ground: &Ground<'_>, round: Round, (variant, row): &(usize, Compared<R>)| {
+            let yard = ground.vm.yard();
+            if yard.policy() != row.setting.zone {
+                yard.set_policy(row.setting.zone).map_err(Failure::run_time)?;
+            }
+            yard.platform().time_locks(if round == Round::Timed { LockTiming::On } else { LockTiming::Off });
+            check_free(self.name, ground, needed(&row.setting))?;
+            run(ground, &row.setting, *variant)
+        };
+        for group in groups(&settings) {
+            let is_member = |row: &&mut (usize, Compared<R>)| differ_in_policy_alone(&row.1.setting, &group);
+            match self.yards {
+                Yards::OneForAllPolicies => self.on_ground(&group, |ground| {
+                    if let Some(row) = rows.iter_mut().find(is_member) {
+                        once(ground, Round::Untimed, row)?;
                     }
-                };
-                let memory = self.chosen.machine.memory_bytes();
-                rows.push((variant, Compared { setting: *setting, memory, runs }));
+                    for &round in &rounds {
+                        for row in rows.iter_mut().filter(is_member) {
+                            row.1.runs.push(once(ground, round, row)?);
+                            bar.inc(1);
+                        }
+                    }
+                    Ok(())
+                })?,
+                Yards::OneForEachRun => {
+                    for &round in &rounds {
+                        for row in rows.iter_mut().filter(is_member) {
+                            let result = self.on_ground(&row.1.setting, |ground| once(ground, round, row))?;
+                            row.1.runs.push(result);
+                            bar.inc(1);
+                        }
+                    }
+                }
             }
         }
         bar.finish_and_clear();
         Ok(rows)
+    }
+
+    fn rounds(&self) -> Vec<Round> {
+        let repeat = self.repeat.get() as usize;
+        match self.timed {
+            TimedRuns::All => vec![Round::Timed; repeat],
+            TimedRuns::OneApart => std::iter::repeat_n(Round::Untimed, repeat).chain([Round::Timed]).collect(),
+        }
     }
 
     /// Every combination, those next to each other that are to be compared.
@@ -188,10 +246,30 @@ impl<'a> Comparison<'a> {
     }
 
     /// Refuses what cannot be enough before any yard is made.
-    fn check_memory(&self, needed: ByteSize) -> Result<(), Failure> {
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Input`].
+    pub(super) fn check_memory(&self, needed: impl Fn(&Setting) -> ByteSize) -> Result<(), Failure> {
+        let needed = self.settings().iter().map(needed).max().unwrap_or_default();
         let memory = self.chosen.machine.memory_bytes();
         if needed > memory { Err(too_small(self.name, needed, memory)) } else { Ok(()) }
     }
+}
+
+/// One setting of each group that differs in the zones' policy alone.
+fn groups(settings: &[Setting]) -> Vec<Setting> {
+    let mut groups: Vec<Setting> = Vec::new();
+    for setting in settings {
+        if !groups.iter().any(|group| differ_in_policy_alone(group, setting)) {
+            groups.push(*setting);
+        }
+    }
+    groups
+}
+
+fn differ_in_policy_alone(one: &Setting, other: &Setting) -> bool {
+    Setting { zone: other.zone, ..*one } == *other
 }
 
 fn check_free(name: &str, ground: &Ground<'_>, needed: ByteSize) -> Result<(), Failure> {

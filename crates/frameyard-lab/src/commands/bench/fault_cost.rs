@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use frameyard::{ByteSize, InitMode};
+use frameyard::{ByteSize, InitMode, ZonePolicy};
 use frameyard_host::LockTiming;
 use frameyard_vm::LruPolicy;
 use serde::Serialize;
@@ -21,14 +21,12 @@ use crate::workload::ground::on_ground;
 const NAME: &str = "bench fault-cost";
 /// How much memory the machine has unless something else is asked for.
 const DEFAULT_MEMORY: ByteSize = ByteSize::gib(1);
-/// The zones' policy: the only one there is.
-const ZONE_POLICY: &str = "vanilla";
 /// What a fault and its unmap may cost: so many times the zeroing of a page …
 const ZEROING_FACTOR: f64 = 1.3;
 /// … and so many nanoseconds more.
 const ALLOWANCE_NS: f64 = 100.0;
 
-/// Measures each policy.
+/// Measures each pair of policies.
 pub(super) fn run(args: &FaultCostArgs) -> Result<(), Failure> {
     if args.machine.phantom {
         return Err(Failure::input(format!("{NAME} --phantom: pages need memory behind them; leave --phantom out")));
@@ -48,18 +46,19 @@ pub(super) fn run(args: &FaultCostArgs) -> Result<(), Failure> {
     let backing = FrameBacking::Real;
     let options = BringUp { map_init, backing, ..BringUp::of(&args.machine, &args.yard) };
     let mut rows = Vec::new();
-    for &lru in &args.lru_policies {
-        let rounds = on_ground(&chosen.machine, &options, lru, |ground| {
+    let pairs = args.zone_policies.iter().flat_map(|&zone| args.lru_policies.iter().map(move |&lru| (zone, lru)));
+    for (policy, lru) in pairs {
+        let rounds = on_ground(&chosen.machine, &BringUp { policy, ..options }, lru, |ground| {
             // Two looks at the clock for each acquisition of a lock would be part of the cost.
             ground.vm.yard().platform().time_locks(LockTiming::Off);
             fault_cost::run(ground, args.map, args.repeat.get())
         })?;
-        rows.push(FaultCostRow::new(lru, args.map, &rounds));
+        rows.push(FaultCostRow::new(policy, lru, args.map, &rounds));
     }
     output::print(&FaultCostOutcome { machine: chosen.machine.name.clone(), rows }, &args.output)
 }
 
-/// A policy's medians. Times are of one page.
+/// A pair's medians. Times are of one page.
 #[derive(Serialize, Debug)]
 struct FaultCostRow {
     zone_policy: &'static str,
@@ -80,13 +79,13 @@ struct FaultCostRow {
 }
 
 impl FaultCostRow {
-    fn new(lru: LruPolicy, map: ByteSize, rounds: &[FaultCostRound]) -> Self {
+    fn new(zone: ZonePolicy, lru: LruPolicy, map: ByteSize, rounds: &[FaultCostRound]) -> Self {
         let spread = |of: fn(&FaultCostRound) -> f64| {
             Spread::of(rounds.iter().map(of)).unwrap_or(Spread { median: f64::NAN, min: f64::NAN, max: f64::NAN })
         };
         let (whole, zero) = (spread(|round| round.fault_and_unmap_ns), spread(|round| round.zero_ns));
         Self {
-            zone_policy: ZONE_POLICY,
+            zone_policy: zone.name(),
             lru_policy: lru.name(),
             map_bytes: map.0,
             rounds: rounds.len(),

@@ -24,7 +24,7 @@ const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
 /// Runs every combination of mode, number of tasks and policies.
 pub(super) fn run(args: &PageFaultArgs) -> Result<(), Failure> {
-    let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForEachRow, REPEAT)?;
+    let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForAllPolicies, REPEAT)?;
     let needed = |setting: &Setting| page_fault::memory_needed(setting.tasks.get());
     let (seed, duration) = (args.comparison.seed, args.duration.duration);
     let compared =

@@ -23,7 +23,7 @@ const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
 /// Runs every combination of mode, number of workers and policies.
 pub(super) fn run(args: &ParallelFreeArgs) -> Result<(), Failure> {
-    let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForEachRow, REPEAT)?;
+    let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForAllPolicies, REPEAT)?;
     let seed = args.comparison.seed;
     let needed = |setting: &Setting| parallel_free::memory_needed(setting.tasks.get());
     let compared = comparison.measure(1, needed, |ground, setting, _| parallel_free::run(ground, setting, seed))?;

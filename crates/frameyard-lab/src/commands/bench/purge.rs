@@ -23,7 +23,7 @@ const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
 /// Runs every combination of mode, number of tasks and policies.
 pub(super) fn run(args: &PurgeArgs) -> Result<(), Failure> {
-    let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForEachRow, REPEAT)?;
+    let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForAllPolicies, REPEAT)?;
     let (seed, duration) = (args.comparison.seed, args.duration.duration);
     let purgers = |setting: &Setting| match setting.mode {
         TaskMode::Threads => args.purgers.map_or_else(|| purge::usual_purgers(setting.tasks.get()), NonZeroU32::get),

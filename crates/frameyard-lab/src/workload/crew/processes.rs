@@ -13,6 +13,7 @@ use std::thread;
 
 use frameyard_host::{HostTopology, HostYard, LockTiming, SharedFileError, SharedMemoryFile, Workers, spawn_workers};
 use frameyard_vm::Vm;
+use serde::{Deserialize, Serialize};
 
 use super::{Crew, CrewError, Message, Note, panic_text};
 use crate::Failure;
@@ -28,10 +29,11 @@ use crate::workload::task::{Site, TaskOrder, TaskProblem, TaskReport};
 /// What `lead` returns; how a worker ended that did not end well; or that none could be started.
 pub(crate) fn lead_processes<R>(
     file: &SharedMemoryFile,
+    timing: LockTiming,
     orders: &[TaskOrder],
     lead: impl FnOnce(&mut Crew<'_>) -> Result<R, Failure>,
 ) -> Result<R, Failure> {
-    let (workers, sockets) = start(file, orders)?;
+    let (workers, sockets) = start(file, timing, orders)?;
     let (sender, messages) = mpsc::channel();
     for (task, socket) in sockets.iter().enumerate() {
         let (socket, sender) = (socket.try_clone().map_err(start_failed)?, sender.clone());
@@ -58,13 +60,18 @@ fn start_failed(error: io::Error) -> Failure {
 }
 
 /// Starts the workers; our ends of their sockets, by task.
-fn start(file: &SharedMemoryFile, orders: &[TaskOrder]) -> Result<(Workers, Vec<UnixStream>), Failure> {
+fn start(
+    file: &SharedMemoryFile,
+    timing: LockTiming,
+    orders: &[TaskOrder],
+) -> Result<(Workers, Vec<UnixStream>), Failure> {
     let inherited = file.inherit().map_err(start_failed)?;
     let pairs = orders.iter().map(|_| UnixStream::pair()).collect::<Result<Vec<_>, _>>().map_err(start_failed)?;
     let (ours, theirs): (Vec<UnixStream>, Vec<UnixStream>) = pairs.into_iter().unzip();
     let mut theirs = theirs.into_iter();
     let workers = spawn_workers(orders.len(), |command, worker| {
-        let order = serde_json::to_string(&orders[worker]).expect("an order is plain values");
+        let order = WorkerOrder { locks_are_timed: timing == LockTiming::On, task: orders[worker].clone() };
+        let order = serde_json::to_string(&order).expect("an order is plain values");
         let stdin = theirs.next().map_or(Stdio::null(), |socket| Stdio::from(OwnedFd::from(socket)));
         command.arg(WORKER).arg(order).stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null());
         inherited.announce(command);
@@ -101,9 +108,16 @@ fn how_it_ended(failure: Failure, workers: Workers, announce: &dyn Fn(Stage)) ->
     }
 }
 
+/// What a worker is told when it is started.
+#[derive(Debug, Serialize, Deserialize)]
+struct WorkerOrder {
+    locks_are_timed: bool,
+    task: TaskOrder,
+}
+
 /// A worker process: what it was told, and its line to the leader.
 pub(crate) struct Worker {
-    order: TaskOrder,
+    order: WorkerOrder,
     socket: Mutex<UnixStream>,
 }
 
@@ -149,14 +163,14 @@ impl Worker {
 
     fn work(&self, file: &SharedMemoryFile) -> Result<TaskReport, TaskProblem> {
         let yard = HostYard::builder().attach(file, &HostTopology::current()?)?;
-        yard.platform().time_locks(LockTiming::On);
+        yard.platform().time_locks(if self.order.locks_are_timed { LockTiming::On } else { LockTiming::Off });
         let vm = Vm::attach(&yard)?;
         let (stages, exchange) = (&Stages::default(), &Exchange::default());
         let commands = self.socket.lock().unwrap_or_else(PoisonError::into_inner).try_clone()?;
         thread::scope(|scope| {
             let listener = thread::Builder::new().spawn_scoped(scope, || listen(&commands, stages, exchange))?;
             let site = Site { vm, common: None, exchange, stages, tell: &|note| self.tell(&note) };
-            let result = panic::catch_unwind(AssertUnwindSafe(|| site.run(&self.order)));
+            let result = panic::catch_unwind(AssertUnwindSafe(|| site.run(&self.order.task)));
             // The listener ends with the stage, or with this.
             let _ = commands.shutdown(std::net::Shutdown::Read);
             drop(listener.join());

@@ -1,0 +1,210 @@
+//! What a workload does to the border between per-CPU lists and zones, one direction at a time.
+//!
+//! While tasks run side by side, refills and drains mix. Here one thread does what the tasks do, a round after the other:
+//! it faults a mapping in, which only takes frames, and lets it go, which only gives them back. So each direction has figures
+//! of its own, and they are the same whenever they are counted.
+
+use std::num::NonZeroUsize;
+use std::thread;
+
+use frameyard::{ByteSize, Counted, CountingRow, LockUse, Platform, SpanTouches, Yard};
+use frameyard_host::CpuList;
+use frameyard_vm::{ExitOutcome, MemoryAccess, Vm};
+
+use super::ground::Ground;
+use super::page_fault::{Pages, map, pages_of};
+use super::task::TaskProblem;
+use crate::Failure;
+
+/// Rounds that are not counted, after which lists and caches are as they will stay.
+const ROUNDS_BEFORE: u32 = 2;
+/// Rounds that are counted.
+const ROUNDS: u32 = 2;
+
+/// Lines that are told apart in one hold of a zone lock, and a third more: enough for the largest batch there is.
+const LINES_REMEMBERED: usize = 1 << 16;
+
+/// How frames come back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Return {
+    /// On the CPU that took them, as `page-fault` unmaps.
+    SameCpu,
+    /// On another CPU, where there are two, as `purge` frees.
+    OtherCpu,
+    /// With the space that had them, as in `parallel-free`.
+    Exit,
+}
+
+/// What was done and counted in one direction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Direction {
+    /// Frames handed out, or taken back.
+    pub(crate) pages: u64,
+    /// How zone locks were taken.
+    pub(crate) zone_lock: LockUse,
+    /// What was touched of page structures, where that is counted.
+    pub(crate) lines: Option<Lines>,
+}
+
+/// What was touched of page structures while frames moved between a CPU's lists and a zone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Lines {
+    /// Lines touched while a zone lock was held.
+    pub(crate) under_lock: u64,
+    /// Frames moved.
+    pub(crate) pages: u64,
+}
+
+impl Lines {
+    fn of(span: &SpanTouches) -> Self {
+        Self { under_lock: span.under_lock.lines, pages: span.pages }
+    }
+
+    /// Both together.
+    pub(crate) fn and(self, other: Self) -> Self {
+        Self { under_lock: self.under_lock + other.under_lock, pages: self.pages + other.pages }
+    }
+}
+
+impl Direction {
+    /// Both rounds' figures together.
+    fn and(self, other: Self) -> Self {
+        Self {
+            pages: self.pages + other.pages,
+            zone_lock: self.zone_lock.and(other.zone_lock),
+            lines: other.lines.map(|lines| lines.and(self.lines.unwrap_or_default())),
+        }
+    }
+}
+
+/// Both directions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Crossing {
+    /// Frames are taken.
+    pub(crate) refill: Direction,
+    /// Frames are given back.
+    pub(crate) drain: Direction,
+}
+
+/// Counters of a yard at a moment.
+struct Look {
+    allocated: u64,
+    freed: u64,
+    zone_lock: LockUse,
+    counted: Option<Counted>,
+}
+
+impl Look {
+    fn at<P: Platform>(yard: &Yard<P>, counted: Option<Counted>) -> Self {
+        let nothing = Self { allocated: 0, freed: 0, zone_lock: LockUse::default(), counted };
+        yard.zones().fold(nothing, |look, zone| Self {
+            allocated: look.allocated + zone.pages_allocated,
+            freed: look.freed + zone.pages_freed,
+            zone_lock: look.zone_lock.and(zone.lock),
+            counted,
+        })
+    }
+
+    fn since(&self, earlier: &Self, pages: fn(&Self) -> u64, span: fn(&Counted) -> &SpanTouches) -> Direction {
+        let counted = self.counted.zip(earlier.counted).map(|(now, then)| now.since(&then));
+        Direction {
+            pages: pages(self) - pages(earlier),
+            zone_lock: self.zone_lock.since(earlier.zone_lock),
+            // Rows that were too small leave lines out.
+            lines: counted.filter(|counted| counted.forgotten + counted.lost == 0).map(|all| Lines::of(span(&all))),
+        }
+    }
+}
+
+/// Both directions on a ground, with the times at locks where these are timed; then the lines of page structures, from the
+/// same once more through a view that counts them.
+///
+/// # Errors
+///
+/// [`Failure::RunTime`]: no memory, or the view cannot be had.
+pub(crate) fn timed_and_counted(
+    ground: &Ground<'_>,
+    cpus: &CpuList,
+    way: Return,
+    bytes: ByteSize,
+) -> Result<Crossing, Failure> {
+    let timed = run(&ground.vm, cpus, way, bytes, || None)?;
+    // One thread at a time uses the view.
+    let rows: Vec<CountingRow<LINES_REMEMBERED>> = vec![CountingRow::default()];
+    let yard = ground.yard.counting(&rows, || 0).map_err(Failure::run_time)?;
+    let vm = Vm::attach(&yard).map_err(Failure::run_time)?;
+    let counted = run(&vm, cpus, way, bytes, || Some(yard.platform().counted()))?;
+    let with_lines = |timed: Direction, counted: Direction| Direction { lines: counted.lines, ..timed };
+    Ok(Crossing { refill: with_lines(timed.refill, counted.refill), drain: with_lines(timed.drain, counted.drain) })
+}
+
+/// Takes so much memory and gives it back, some rounds, on a thread of its own. `cpus` are those that it may use, and `counted`
+/// says what was counted so far, where it is.
+fn run<P: Platform>(
+    vm: &Vm<'_, P>,
+    cpus: &CpuList,
+    way: Return,
+    bytes: ByteSize,
+    counted: impl Fn() -> Option<Counted> + Sync,
+) -> Result<Crossing, Failure> {
+    let rounds = || {
+        let mut crossing = Crossing::default();
+        for round in 0..ROUNDS_BEFORE + ROUNDS {
+            let Crossing { refill, drain } = one_round(vm, cpus, way, bytes, &counted)?;
+            if round >= ROUNDS_BEFORE {
+                crossing = Crossing { refill: crossing.refill.and(refill), drain: crossing.drain.and(drain) };
+            }
+        }
+        Ok(crossing)
+    };
+    // A thread of its own: it stays on the CPU that it was put on last.
+    let result = thread::scope(|scope| scope.spawn(rounds).join());
+    result
+        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        .map_err(|problem: TaskProblem| Failure::run_time(problem))
+}
+
+fn one_round<P: Platform>(
+    vm: &Vm<'_, P>,
+    cpus: &CpuList,
+    way: Return,
+    bytes: ByteSize,
+    counted: &dyn Fn() -> Option<Counted>,
+) -> Result<Crossing, TaskProblem> {
+    let look = || Look::at(vm.yard(), counted());
+    let space = vm.create_space()?;
+    settle(cpus, 0);
+    let before = look();
+    let range = map(&space, bytes, Pages::Small)?;
+    for addr in pages_of(range) {
+        space.touch(addr, MemoryAccess::Write)?;
+    }
+    let between = look();
+    match way {
+        Return::SameCpu => {
+            space.unmap(range)?;
+        }
+        Return::OtherCpu => {
+            settle(cpus, 1);
+            space.unmap(range)?;
+        }
+        Return::Exit => {
+            if !matches!(space.exit(NonZeroUsize::MIN), ExitOutcome::Gone(_)) {
+                return Err("the space did not go".into());
+            }
+        }
+    }
+    let after = look();
+    Ok(Crossing {
+        refill: between.since(&before, |look| look.allocated, |counted| &counted.refill),
+        drain: after.since(&between, |look| look.freed, |counted| &counted.drain),
+    })
+}
+
+/// Goes to the n-th CPU. Where that is refused, or there is one alone, stays: figures of a return to another CPU are then
+/// those of a return to the same.
+fn settle(cpus: &CpuList, number: usize) {
+    if let Some(&cpu) = cpus.as_slice().get(number) {
+        let _ = CpuList::from_iter([cpu]).pin_this_thread();
+    }
+}

@@ -34,7 +34,7 @@ use core::fmt;
 use crate::control::AllAtomic;
 use crate::lock::{LockCounters, LockHold, LockLine};
 use crate::memmap::MemMap;
-use crate::page::PageRef;
+use crate::page::{PageRef, Tag};
 use crate::platform::{LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
@@ -45,6 +45,7 @@ mod compact_state;
 pub(crate) mod crossing;
 mod fallback;
 mod free_area;
+mod handed_out;
 mod highatomic;
 mod isolate;
 mod pageblock;
@@ -60,6 +61,7 @@ mod watermark;
 pub(crate) use compact_state::{COSTLY_ORDER, CompactEvent, CompactState, FreeShape, MAX_DEFER_SHIFT};
 pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
 use free_area::FreeArea;
+pub(crate) use handed_out::HandedOut;
 pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
 pub use policy::ZonePolicy;
@@ -313,6 +315,7 @@ pub(crate) struct ZoneView<'a, P> {
     pub(crate) zone: &'a Zone,
     pub(crate) map: MemMap,
     pub(crate) blocks: PageblockMap<'a>,
+    pub(crate) handed: HandedOut<'a>,
     pub(crate) geometry: Geometry,
     pub(crate) platform: &'a P,
 }
@@ -329,6 +332,12 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]
     pub(crate) fn page(&self, pfn: Pfn) -> PageRef<'a, P> {
         self.map.page(pfn, self.platform)
+    }
+
+    /// What begins at a frame: its page's tag, in which allocated blocks and those on per-CPU lists are told apart.
+    #[inline(always)]
+    pub(crate) fn tag_at(&self, pfn: Pfn) -> Tag {
+        self.handed.read(pfn, self.page(pfn).tag())
     }
 
     /// Takes the zone lock.

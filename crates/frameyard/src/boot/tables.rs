@@ -6,8 +6,8 @@ use super::bring_up::Claims;
 use crate::control::{ControlRegion, TableSpan};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
-use crate::zone::Zone;
 use crate::zone::pcp::PerCpuPages;
+use crate::zone::{HandedOut, Zone};
 
 /// Words of the header; the rest of it are table spans, two words each.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ pub(super) enum HeaderWord {
 
 pub(super) const HEADER_WORDS: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
-pub(super) const VERSION: u64 = 5;
+pub(super) const VERSION: u64 = 6;
 
 /// Which table.
 #[derive(Clone, Copy)]
@@ -58,9 +58,10 @@ pub(super) enum TableId {
     CmaEnds,
     Claims,
     SkipHints,
+    HandedOut,
 }
 
-pub(super) const TABLES: usize = TableId::SkipHints as usize + 1;
+pub(super) const TABLES: usize = TableId::HandedOut as usize + 1;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 
 /// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
@@ -91,6 +92,8 @@ pub(crate) struct Tables {
     pub(super) claims: &'static [AtomicU64],
     /// A bit for each pageblock, 64 in a word: compaction passes it by.
     pub(crate) skip_hints: &'static [AtomicU64],
+    /// A byte for each frame; see [`HandedOut`].
+    pub(super) handed_out: &'static [AtomicU8],
 }
 
 /// What is known of a section of the memory map.
@@ -123,6 +126,7 @@ impl SectionEntry {
     }
 
     /// The zone of all its memory; `None` where several zones meet in it.
+    #[inline(always)]
     pub(crate) const fn zone(self) -> Option<ZoneId> {
         if self.0 & Self::MIXED == 0 { Some(ZoneId(self.0 as u16)) } else { None }
     }
@@ -173,6 +177,7 @@ impl Tables {
                 cma_ends: region.table(span(TableId::CmaEnds))?,
                 claims: region.table(span(TableId::Claims))?,
                 skip_hints: region.table(span(TableId::SkipHints))?,
+                handed_out: region.table(span(TableId::HandedOut))?,
             })
         }
     }
@@ -292,6 +297,12 @@ impl Tables {
         Claims::new(self.claims, first, geometry.max_order())
     }
 
+    /// Which blocks of the map are handed out.
+    pub(crate) fn handed_out(&self, first: Pfn) -> HandedOut<'static> {
+        HandedOut::new(self.handed_out, first)
+    }
+
+    #[inline(always)]
     pub(crate) fn section(&self, at: usize) -> SectionEntry {
         self.sections
             .get(at)

@@ -6,7 +6,7 @@ use crate::boot::YardEvent;
 use crate::gfp::Gfp;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
 
 impl<P: Platform> Yard<P> {
@@ -40,8 +40,9 @@ impl<P: Platform> Yard<P> {
     fn cut(&self, block: PfnRange, count: PageCount, migrate_type: MigrateType) -> PfnRange {
         let first = PfnRange::new(block.start, count);
         let rest = PfnRange { start: first.end, end: block.end };
+        let zone = self.zone_of_block(block.start);
         for part in [rest, first] {
-            self.tag_pieces(part, migrate_type);
+            self.tag_pieces(part, migrate_type, zone);
         }
         self.hand_out_pieces(first, migrate_type);
         for (pfn, order) in pieces(rest, self.geometry.max_order()) {
@@ -51,8 +52,7 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Gives the largest aligned pieces of a range that the caller has alone heads of their own.
-    fn tag_pieces(&self, range: PfnRange, migrate_type: MigrateType) {
-        let zone = self.zone_of_block(range.start);
+    fn tag_pieces(&self, range: PfnRange, migrate_type: MigrateType, zone: ZoneId) {
         for (pfn, order) in pieces(range, self.geometry.max_order()) {
             let piece = Tag::new(FrameState::Allocated, order, migrate_type, zone);
             self.map.page(pfn, &self.platform).set_tag(piece);

@@ -79,8 +79,7 @@ const fn is_movable(word: u64) -> bool {
 impl<P: Platform> Vm<'_, P> {
     /// Whether exactly that block is allocated to somebody who has given it no state of his own yet.
     fn is_allocated(&self, block: Block) -> bool {
-        let tag = self.try_page(block.pfn).map(|page| page.tag());
-        tag.is_some_and(|tag| tag.is(FrameState::Allocated) && tag.order() == block.order)
+        self.yard().is_allocated(block.pfn, block.order)
     }
 }
 

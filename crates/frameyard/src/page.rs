@@ -35,11 +35,11 @@ pub enum FrameState {
     Reserved = 1,
     /// Head of a free block on a free list of its zone.
     BuddyFree = 2,
-    /// Head of a block on a per-CPU list.
+    /// Head of a block on a per-CPU list. Its page may say [`Allocated`](Self::Allocated) as well: see [`Tag`].
     PerCpu = 3,
     /// Head of a block on its way between two owners; only the thread that moves it knows it.
     InTransit = 4,
-    /// Head of an allocated block.
+    /// Head of an allocated block. Its page may say [`PerCpu`](Self::PerCpu) as well: see [`Tag`].
     Allocated = 5,
     /// Head of a block taken off the free lists for a range operation.
     Isolated = 6,
@@ -108,15 +108,19 @@ impl fmt::Display for FrameState {
 /// |---|---|
 /// | 0–7 | [`FrameState`] |
 /// | 8–15 | order of the block |
-/// | 16–23 | migration type: of the free list that a block is on, or that it was last allocated as |
+/// | 16–23 | migration type: of the free list that a block is on or was last taken from, or that it was allocated as |
 /// | 24 | seen by the validator; clear at all other times |
 /// | 25 | buddy-free: reported, so the host has its bytes; clear in all other states |
 /// | 26–31 | unused, zero |
 /// | 32–47 | [`ZoneId`] |
 /// | 48–63 | unused, zero |
 ///
-/// The zone stands in the tag so that one load and one comparison decide whether a buddy can be merged with,
-/// and so that freeing finds its zone in the line that it must read anyway.
+/// The zone stands in the tag so that one load and one comparison decide whether a buddy can be merged with.
+///
+/// A block goes from a per-CPU list to who allocates it and back without a write to its page. So the states
+/// [`Allocated`](FrameState::Allocated) and [`PerCpu`](FrameState::PerCpu) say the same here: the block has left its zone.
+/// Which of both it is, and the type that it is allocated as, is said by the byte of its head in the table of what is
+/// handed out. [`Yard::frame_info`](crate::Yard::frame_info) puts both together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Tag(u64);
 
@@ -225,6 +229,18 @@ impl Tag {
     #[inline(always)]
     pub(crate) const fn with_state(self, state: FrameState) -> Self {
         Self(self.0 & !0xff | state as u64)
+    }
+
+    /// The same block with another migration type.
+    #[inline(always)]
+    pub(crate) const fn with_migrate_type(self, migrate_type: MigrateType) -> Self {
+        Self(self.0 & !(0xff << 16) | (migrate_type as u64) << 16)
+    }
+
+    /// Whether the tag says one of the two states between which a block changes without a write to its page.
+    #[inline(always)]
+    pub(crate) const fn has_left_zone(self) -> bool {
+        self.is(FrameState::Allocated) || self.is(FrameState::PerCpu)
     }
 }
 
@@ -375,7 +391,7 @@ impl<'a, P: Platform> PageRef<'a, P> {
         self.words(Access::Write).tag.store(tag.0, Ordering::Relaxed);
     }
 
-    /// Changes the tag if it still is `current`; the one step that decides between two racing frees.
+    /// Changes the tag if it still is `current`.
     ///
     /// Relaxed: the frame's bytes are not ordered by its tag, but by the locks of the lists it passes through.
     #[inline(always)]

@@ -7,15 +7,15 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use crate::boot::{
-    self, AttachError, BootError, BringUp, Layout, MapInit, MemorySource, Poisoning, Tables, YardConfig,
+    self, AttachError, BootError, BringUp, Layout, MapInit, MemorySource, Poisoning, SectionEntry, Tables, YardConfig,
 };
 use crate::control::TABLE_ALIGN;
 use crate::memmap::{MapWriter, MemMap};
-use crate::page::{Page, PageRef};
+use crate::page::{Page, PageRef, Tag};
 use crate::platform::Platform;
 use crate::sync::AtomicU32;
 use crate::units::{ByteSize, CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
-use crate::zone::{PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
+use crate::zone::{HandedOut, PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
 mod bulk;
@@ -65,6 +65,7 @@ pub struct Yard<P: Platform> {
     platform: P,
     map: MemMap,
     tables: Tables,
+    handed: HandedOut<'static>,
     geometry: Geometry,
     cpus: u32,
     poisoning: Poisoning,
@@ -178,7 +179,9 @@ impl<P: Platform> Yard<P> {
             Poisoning::On => (&[][..], &[][..]),
         };
         let fast = FastPath { homes, blocks: PageblockMap::new(types, map.range().start, geometry) };
-        Self { platform, map, tables, geometry, cpus: tables.cpus(), poisoning, map_init, writer, tuning, fast }
+        let handed = tables.handed_out(map.range().start);
+        let cpus = tables.cpus();
+        Self { platform, map, tables, handed, geometry, cpus, poisoning, map_init, writer, tuning, fast }
     }
 
     /// The platform that the yard runs on.
@@ -235,6 +238,35 @@ impl<P: Platform> Yard<P> {
         self.pageblocks().has_memory(pfn).then(|| self.map.page(pfn, &self.platform))
     }
 
+    /// What begins at a frame of the map whose page is initialised: its page's tag, in which allocated blocks and those on
+    /// per-CPU lists are told apart.
+    #[inline(always)]
+    fn tag_at(&self, pfn: Pfn) -> Tag {
+        self.handed.read(pfn, self.map.page(pfn, &self.platform).tag())
+    }
+
+    /// The zone of a block that is allocated, or of the caller's. Looks at its page only where zones meet in its section.
+    #[inline(always)]
+    fn zone_of_block(&self, pfn: Pfn) -> ZoneId {
+        match self.section_of(pfn).zone() {
+            Some(zone) => zone,
+            None => self.zone_in_tag(pfn),
+        }
+    }
+
+    /// What is known of the section that a frame of the map lies in.
+    #[inline(always)]
+    fn section_of(&self, pfn: Pfn) -> SectionEntry {
+        let offset = pfn.0 - self.map.range().start.0;
+        self.tables.section((offset >> self.geometry.section_pages_shift()) as usize)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn zone_in_tag(&self, pfn: Pfn) -> ZoneId {
+        self.map.page(pfn, &self.platform).tag().zone()
+    }
+
     #[inline(always)]
     fn pageblocks(&self) -> PageblockMap<'static> {
         PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry)
@@ -260,6 +292,7 @@ impl<P: Platform> Yard<P> {
             map: self.map,
             blocks: self.pageblocks(),
             rows: self.tables.crossing_rows(),
+            handed: self.handed,
             geometry: self.geometry,
             platform: &self.platform,
         }

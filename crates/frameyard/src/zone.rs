@@ -34,7 +34,7 @@ use core::fmt;
 use crate::control::AllAtomic;
 use crate::lock::{LockHold, LockLine};
 use crate::memmap::MemMap;
-use crate::page::{FrameLink, PageRef};
+use crate::page::{FrameLink, PageRef, Tag};
 use crate::platform::{LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
@@ -45,6 +45,7 @@ mod compact_state;
 pub(crate) mod crossing;
 mod fallback;
 mod free_area;
+mod handed_out;
 mod highatomic;
 mod isolate;
 mod pageblock;
@@ -62,6 +63,7 @@ use crossing::{CrossingRow, ZoneLockCounts};
 pub use crossing::{CrossingStatistics, ZoneLockTelemetry};
 pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
 use free_area::FreeArea;
+pub(crate) use handed_out::HandedOut;
 pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
 pub use policy::ZonePolicy;
@@ -326,6 +328,7 @@ pub(crate) struct ZoneView<'a, P> {
     pub(crate) blocks: PageblockMap<'a>,
     /// For each CPU, a row for each zone, of which there are so many: what is counted of them.
     pub(crate) rows: (&'a [CrossingRow], usize),
+    pub(crate) handed: HandedOut<'a>,
     pub(crate) geometry: Geometry,
     pub(crate) platform: &'a P,
 }
@@ -351,6 +354,13 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// Takes the zone lock, for what does not come from a CPU's lists.
+    /// What begins at a frame: its page's tag, in which allocated blocks and those on per-CPU lists are told apart.
+    #[inline(always)]
+    pub(crate) fn tag_at(&self, pfn: Pfn) -> Tag {
+        self.handed.read(pfn, self.page(pfn).tag())
+    }
+
+    /// Takes the zone lock.
     pub(crate) fn lock(self) -> LockedZone<'a, P> {
         self.lock_counted(&self.zone.row)
     }

@@ -12,8 +12,8 @@ use busy_yard::{FIRST, Made, PAGES, ZONE, assert_same_shape, at, fill, geometry,
 use fixture::random::Random;
 use fixture::{Fixture, Frames, Moment, run_on};
 use frameyard::{
-    Access, Adoption, Block, BlockedBy, CompactEffort, CompactRequest, ContigError, Counts, FrameOwner, FrameState,
-    Gfp, InitMode, MapInit, MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId, Order,
+    Adoption, Block, BlockedBy, CompactEffort, CompactRequest, ContigError, Counts, CpuId, FrameOwner, FrameState, Gfp,
+    InitMode, LockId, MapInit, MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId, Order,
     OwnerKind, Owners, PageCount, Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits,
 };
 use movers::{KIND, Movers};
@@ -349,9 +349,10 @@ fn a_frame_freed_by_who_missed_the_isolation_is_collected() {
     let late = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
     let (about_to_free, isolated) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
     let (freeing, waiting) = (about_to_free.clone(), isolated.clone());
+    let lists = LockId::PerCpu(ZONE, CpuId(1));
     yard.watch().spy_with(move |moment| match moment {
         // It has read the pageblock's type, and puts the frame on a list of its CPU next.
-        Moment::Touch(pfn, Access::ReadModifyWrite) if pfn == late && !freeing.swap(true, Ordering::SeqCst) => {
+        Moment::TryLock(id) if id == lists && !freeing.swap(true, Ordering::SeqCst) => {
             while !waiting.load(Ordering::SeqCst) {
                 thread::yield_now();
             }

@@ -13,6 +13,15 @@ const PAGES: u64 = 0x1000;
 const PAGE_BYTES: usize = 64;
 const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 
+/// The word of the header where the places of tables begin, and the number of the table of what is handed out.
+const FIRST_SPAN: usize = 16;
+const HANDED_OUT: usize = 17;
+
+/// What that table says of a movable block of an order.
+const fn mark(order: Order) -> u8 {
+    (order.0 + 1) | (MigrateType::Movable as u8) << 5
+}
+
 /// Pageblocks of 64 frames, maximum blocks of 256.
 fn geometry() -> Geometry {
     Geometry::new(ByteSize::kib(4), ByteSize::mib(4), Order(6), Order(8)).unwrap()
@@ -144,6 +153,13 @@ impl Scene {
     /// Changes the link of a free block to name that frame.
     fn set_link(&self, pfn: Pfn, name: &str, to: u64) {
         self.word(pfn, name).write(u32::try_from(to - FIRST.0 + 1).unwrap());
+    }
+
+    /// Overwrites a frame's byte in the table of what is handed out.
+    fn set_mark(&self, pfn: Pfn, mark: u8) {
+        let region = self.yard.control.raw();
+        let table = Place { region, offset: 8 * (FIRST_SPAN + 2 * HANDED_OUT) }.read::<u64>() as usize;
+        Place { region, offset: table + (pfn.0 - FIRST.0) as usize }.write(mark);
     }
 
     fn set_type(&self, pfn: Pfn, migrate_type: MigrateType) {
@@ -284,8 +300,13 @@ fn damaged_tags_are_found() {
         ("a larger order, over a neighbour", |s| s.set_tag(s.free[0], 8, 0xff, 1), |s| inside(s.held[0], s.free[0])),
         (
             "a smaller order, with frames left over",
+            |s| s.set_tag(s.largest, 8, 0xff, 7),
+            |s| Expected::Error(ValidateError::Uncovered(s.largest + PageCount(128))),
+        ),
+        (
+            "a smaller order than was handed out",
             |s| s.set_tag(s.block, 8, 0xff, 4),
-            |s| Expected::Error(ValidateError::Uncovered(s.block + PageCount(16))),
+            |s| Expected::Error(ValidateError::WrongMark(s.block)),
         ),
         (
             "left on its way",
@@ -294,7 +315,10 @@ fn damaged_tags_are_found() {
         ),
         (
             "held, and said to be reserved",
-            |s| s.set_state(s.block, FrameState::Reserved),
+            |s| {
+                s.set_state(s.block, FrameState::Reserved);
+                s.set_mark(s.block, 0);
+            },
             |_| Expected::Count("managed pages"),
         ),
     ]);
@@ -370,18 +394,24 @@ fn broken_free_lists_are_found() {
             |_| broken(ListKind::Free, FIRST + PageCount(5 * PAGES)),
         ),
         (
-            "a linked block that is said to be held",
-            |s| s.set_state(s.free[2], FrameState::Allocated),
-            |s| Expected::Error(ValidateError::WordsNotZero(s.free[2], FrameState::Allocated)),
+            "a linked block that is said to be on a CPU's list",
+            |s| s.set_state(s.free[2], FrameState::PerCpu),
+            |s| broken(ListKind::PerCpu, s.free[2]),
         ),
         (
             "the only block of a list that is said to be held",
-            |s| s.set_state(s.free_pair, FrameState::Allocated),
+            |s| {
+                s.set_state(s.free_pair, FrameState::Allocated);
+                s.set_mark(s.free_pair, mark(order(1)));
+            },
             |_| Expected::Count("blocks of a free list"),
         ),
         (
             "a held frame that is said to be free, beside its free buddy",
-            |s| s.set_state(s.held[3], FrameState::BuddyFree),
+            |s| {
+                s.set_state(s.held[3], FrameState::BuddyFree);
+                s.set_mark(s.held[3], 0);
+            },
             |s| Expected::Error(ValidateError::UnmergedBuddies(s.free[3], Order::ZERO)),
         ),
         (
@@ -443,7 +473,7 @@ fn broken_per_cpu_lists_are_found() {
         ),
         (
             "a listed frame that is said to be held",
-            |s| s.set_state(s.per_cpu[3], FrameState::Allocated),
+            |s| s.set_mark(s.per_cpu[3], mark(Order::ZERO)),
             |s| broken(ListKind::PerCpu, s.per_cpu[3]),
         ),
         (
@@ -453,8 +483,51 @@ fn broken_per_cpu_lists_are_found() {
         ),
         (
             "a held frame that is said to be listed",
-            |s| s.set_state(s.held[0], FrameState::PerCpu),
+            |s| s.set_mark(s.held[0], 0),
             |s| broken(ListKind::PerCpu, s.held[0]),
         ),
     ]);
+}
+
+#[test]
+fn wrong_marks_of_what_is_handed_out_are_found() {
+    check(&[
+        (
+            "a free block that can be freed",
+            |s| s.set_mark(s.free_pair, mark(order(1))),
+            |s| Expected::Error(ValidateError::WrongMark(s.free_pair)),
+        ),
+        (
+            "a frame inside a free block",
+            |s| s.set_mark(s.largest + PageCount(255), mark(Order::ZERO)),
+            |s| Expected::Error(ValidateError::WrongMark(s.largest + PageCount(255))),
+        ),
+        (
+            "a frame inside a held block",
+            |s| s.set_mark(s.block + PageCount(1), mark(Order::ZERO)),
+            |s| Expected::Error(ValidateError::WrongMark(s.block + PageCount(1))),
+        ),
+        (
+            "a held block as one of another order",
+            |s| s.set_mark(s.block, mark(order(4))),
+            |s| Expected::Error(ValidateError::WrongMark(s.block)),
+        ),
+        (
+            "a held frame of a type that does not exist",
+            |s| s.set_mark(s.held[1], mark(Order::ZERO) | 7 << 5),
+            |s| Expected::Error(ValidateError::WrongMark(s.held[1])),
+        ),
+    ]);
+}
+
+#[test]
+fn what_the_page_of_a_block_that_left_its_zone_says_of_the_two_states_is_not_looked_at() {
+    let scene = Scene::new();
+    for state in [FrameState::PerCpu, FrameState::Allocated] {
+        scene.set_state(scene.held[0], state);
+        scene.set_state(scene.per_cpu[0], state);
+        scene.yard.validate().unwrap();
+        let found = [scene.held[0], scene.per_cpu[0]].map(|pfn| scene.yard.frame_info(pfn).unwrap().state);
+        assert_eq!(found, [FrameState::Allocated, FrameState::PerCpu]);
+    }
 }

@@ -18,6 +18,7 @@ const RANGE_ENDS: u64 = 9;
 const FREE_STARTS: u64 = 11;
 const FREE_ENDS: u64 = 12;
 const CLAIMS: u64 = 13;
+const HANDED_OUT: u64 = 17;
 
 /// A word of the control region of a yard at rest.
 fn word(yard: &Fixture, place: u64) -> NonNull<u64> {
@@ -120,7 +121,7 @@ fn zones_that_span_more_than_the_map_are_damage() {
 fn tables_of_the_wrong_length_are_damage() {
     run_on(0);
     let yard = machine("nodes").bring_up(way(InitMode::Lazy));
-    for id in 0..=CLAIMS {
+    for id in (0..=CLAIMS).chain([HANDED_OUT]) {
         let place = FIRST_SPAN + 2 * id + 1;
         let count = read(&yard, place);
         for value in [count - 1, count + 1, u64::MAX] {

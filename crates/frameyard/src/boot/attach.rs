@@ -75,6 +75,7 @@ impl Attached {
             (tables.crossing_rows().0.len(), cpus * zones),
             (tables.sections.len(), (frames.count().0 >> geometry.section_pages_shift()) as usize),
             (tables.pageblocks.len(), (frames.count().0 >> geometry.pageblock_order().0) as usize),
+            (tables.handed_out.len(), frames.count().0 as usize),
             (tables.skip_hints.len(), tables.pageblocks.len().div_ceil(64)),
             (tables.range_ends.len(), tables.range_starts.len()),
             (tables.range_zones.len(), tables.range_starts.len()),

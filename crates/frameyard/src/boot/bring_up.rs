@@ -236,6 +236,7 @@ impl<P: Platform> BringUp<'_, P> {
             map: self.map,
             blocks: self.blocks(),
             rows: self.tables.crossing_rows(),
+            handed: self.tables.handed_out(self.map.range().start),
             geometry: self.geometry,
             platform: self.platform,
         }

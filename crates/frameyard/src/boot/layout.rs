@@ -262,5 +262,7 @@ fn plan_tables(
     spans[TableId::SkipHints as usize] = planner.table::<AtomicU64>(pageblocks.div_ceil(64))?;
     spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     spans[TableId::CrossingRows as usize] = planner.table::<CrossingRow>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
+    // Last, for it is by far the largest: a byte a frame, touched where frames are allocated alone.
+    spans[TableId::HandedOut as usize] = planner.table::<AtomicU8>(usize::try_from(frames.count().0).ok()?)?;
     Some((spans, planner.bytes()))
 }

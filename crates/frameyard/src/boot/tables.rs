@@ -6,9 +6,9 @@ use super::bring_up::Claims;
 use crate::control::{ControlRegion, TableSpan};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
-use crate::zone::Zone;
 use crate::zone::crossing::CrossingRow;
 use crate::zone::pcp::PerCpuPages;
+use crate::zone::{HandedOut, Zone};
 
 /// Words of the header; the rest of it are table spans, two words each.
 #[derive(Clone, Copy)]
@@ -62,9 +62,10 @@ pub(super) enum TableId {
     Claims,
     SkipHints,
     CrossingRows,
+    HandedOut,
 }
 
-pub(super) const TABLES: usize = TableId::CrossingRows as usize + 1;
+pub(super) const TABLES: usize = TableId::HandedOut as usize + 1;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 
 /// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
@@ -97,6 +98,8 @@ pub(crate) struct Tables {
     pub(crate) skip_hints: &'static [AtomicU64],
     /// A row of all zones for each CPU: what is counted of its lists.
     pub(super) crossing_rows: &'static [CrossingRow],
+    /// A byte for each frame; see [`HandedOut`].
+    pub(super) handed_out: &'static [AtomicU8],
 }
 
 /// What is known of a section of the memory map.
@@ -129,6 +132,7 @@ impl SectionEntry {
     }
 
     /// The zone of all its memory; `None` where several zones meet in it.
+    #[inline(always)]
     pub(crate) const fn zone(self) -> Option<ZoneId> {
         if self.0 & Self::MIXED == 0 { Some(ZoneId(self.0 as u16)) } else { None }
     }
@@ -180,6 +184,7 @@ impl Tables {
                 claims: region.table(span(TableId::Claims))?,
                 skip_hints: region.table(span(TableId::SkipHints))?,
                 crossing_rows: region.table(span(TableId::CrossingRows))?,
+                handed_out: region.table(span(TableId::HandedOut))?,
             })
         }
     }
@@ -305,6 +310,12 @@ impl Tables {
         Claims::new(self.claims, first, geometry.max_order())
     }
 
+    /// Which blocks of the map are handed out.
+    pub(crate) fn handed_out(&self, first: Pfn) -> HandedOut<'static> {
+        HandedOut::new(self.handed_out, first)
+    }
+
+    #[inline(always)]
     pub(crate) fn section(&self, at: usize) -> SectionEntry {
         self.sections
             .get(at)

@@ -119,7 +119,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
     fn isolate_in(&mut self, frames: PfnRange) {
         while self.migrate_at < frames.end && self.sources.len < CLUSTER {
             let at = self.migrate_at;
-            let tag = self.view.page(at).tag();
+            let tag = self.view.tag_at(at);
             let pages = self.length_at(at, tag);
             self.outcome.migrate_scanned.0 += 1;
             self.migrate_at = at + pages;
@@ -264,11 +264,9 @@ impl<'a, P: Platform> Compaction<'a, P> {
     /// Frees blocks that their contents have left, all under one lock.
     fn free_moved(&mut self, blocks: &[Block]) {
         let claimed = |block: &Block| {
-            let page = self.view.page(block.pfn);
-            let tag = page.tag();
-            let is_ours = tag.is_block(FrameState::Allocated, block.order);
-            debug_assert!(is_ours, "{block} was left, and is {tag:?}");
-            is_ours && page.replace_tag(tag, tag.with_state(FrameState::InTransit)).is_ok()
+            let is_ours = self.view.handed.take_back(block.pfn, block.order).is_some();
+            debug_assert!(is_ours, "{block} was left, and is {:?}", self.view.tag_at(block.pfn));
+            is_ours
         };
         if self.poisoning == Poisoning::On {
             for block in blocks {

@@ -68,12 +68,13 @@ impl<P: Platform> Compaction<'_, P> {
             let (pfn, found) = self.targets.take_smallest(order)?;
             self.split_target(pfn, found, order);
             if self.is_sound(pfn, order) {
+                self.view.handed.give(pfn, order, MigrateType::Movable);
                 return Some(pfn);
             }
         }
     }
 
-    /// Keeps the upper halves of a block in hand until what is left is of that order, and allocated.
+    /// Keeps the upper halves of a block in hand until what is left is of that order, and to be handed out.
     fn split_target(&mut self, pfn: Pfn, found: Order, order: Order) {
         let tag = self.view.page(pfn).tag();
         let mut half = found;
@@ -102,13 +103,13 @@ impl<P: Platform> Compaction<'_, P> {
 
     /// Takes a target back that its owner did not want; its bytes may be written.
     pub(super) fn take_back(&mut self, pfn: Pfn, order: Order) {
-        let page = self.view.page(pfn);
-        let tag = page.tag();
-        let is_ours = tag.is_block(FrameState::Allocated, order);
-        debug_assert!(is_ours, "{pfn} was to stay the compactor's, and is {tag:?}");
-        if !is_ours || page.replace_tag(tag, tag.with_state(FrameState::Isolated)).is_err() {
+        let is_ours = self.view.handed.take_back(pfn, order).is_some();
+        debug_assert!(is_ours, "{pfn} was to stay the compactor's, and is {:?}", self.view.tag_at(pfn));
+        if !is_ours {
             return;
         }
+        let page = self.view.page(pfn);
+        page.set_tag(page.tag().with_state(FrameState::Isolated));
         if self.poisoning == Poisoning::On {
             poison::fill(self.view.platform, self.view.geometry, pfn, order);
         }

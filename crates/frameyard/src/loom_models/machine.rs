@@ -284,7 +284,8 @@ impl Runner {
             let at = pfn + PageCount(frame);
             let page = map.page(at, self.yard.platform());
             let head = if frame == 0 { FrameState::Allocated } else { FrameState::Interior };
-            let fresh = page.tag().is(head) && page.rest_is(map.template(at, Some(ZONE)));
+            let tag = self.machine.tables().handed_out(Pfn(0)).read(at, page.tag());
+            let fresh = tag.is(head) && page.rest_is(map.template(at, Some(ZONE)));
             assert!(fresh, "{at} was {NOT_INITIALISED}");
         }
     }

@@ -101,6 +101,9 @@ impl<'a, P: Platform> CountedPage<'a, P> {
     }
 
     /// State, order, migration type and zone of what begins here; fixed while the caller has a reference.
+    ///
+    /// Of a block that is no counted one it is what stands in the page, which does not tell an allocated block from one on a
+    /// per-CPU list: [`Yard::frame_info`](crate::Yard::frame_info) and [`Yard::is_allocated`](crate::Yard::is_allocated) do.
     #[inline(always)]
     #[must_use]
     pub fn tag(&self) -> Tag {

@@ -59,6 +59,7 @@ fn tag(state: FrameState) -> &'static str {
     match state {
         FrameState::Interior => "0",
         FrameState::BuddyFree => "state, order, list's migration type, whether reported, zone",
+        FrameState::PerCpu | FrameState::Allocated => "either of per-cpu and allocated, order, migration type, zone",
         _ => "state, order, migration type, zone",
     }
 }

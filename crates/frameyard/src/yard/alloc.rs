@@ -1,7 +1,7 @@
 //! Allocation: the fast path through the caller's per-CPU lists, and the slow path over the zonelist.
 //!
 //! The fast path takes a frame from the array of its CPU's list: one atomic exchange on the list's lock word,
-//! three lines of the list, one store to the frame's page. Watermarks are not looked at: a frame on a per-CPU
+//! three lines of the list, one store to the frame's byte in the table of what is handed out. Watermarks are not looked at: a frame on a per-CPU
 //! list has left the zone already, so they are compared when a batch is fetched. (The kernel compares them on
 //! every allocation.)
 
@@ -9,7 +9,7 @@ use super::init::{SHORT_WAIT_ROUNDS, WAIT_ROUNDS};
 use super::{AllocError, Yard};
 use crate::boot::{Poisoning, YardEvent, home_slot};
 use crate::gfp::Gfp;
-use crate::page::{FrameState, Tag};
+use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneId};
@@ -75,7 +75,7 @@ impl<P: Platform> Yard<P> {
     /// Allocates a block of `2^order` frames, preferably of the node that the caller runs on.
     ///
     /// After the kernel's `alloc_pages`. Cost in the common case: the caller's per-CPU lock (a try) and the
-    /// frame's page; a zone lock once a batch.
+    /// frame's byte in the table of what is handed out; a zone lock once a batch.
     ///
     /// # Errors
     ///
@@ -102,7 +102,9 @@ impl<P: Platform> Yard<P> {
         }
         let cpu = self.platform.current_cpu();
         let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
-        self.take_held(cpu, home, list, order, migrate_type)
+        let pfn = self.take_held(cpu, home, list, order)?;
+        self.handed.give(pfn, order, migrate_type);
+        Some(pfn)
     }
 
     /// As [`alloc`](Self::alloc), preferring a given node. Takes the slow path's walk over the zonelist.
@@ -117,16 +119,16 @@ impl<P: Platform> Yard<P> {
         self.alloc_slow(node, self.cpu(), order, gfp)
     }
 
-    /// Takes a block from the array of a list of the caller's.
+    /// Takes a block from the array of a list of the caller's. It is still to be handed out.
     #[inline(always)]
-    fn take_held(&self, cpu: CpuId, home: u32, list: ListId, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
+    fn take_held(&self, cpu: CpuId, home: u32, list: ListId, order: Order) -> Option<Pfn> {
         let pcp = self.tables.pcps.get(home as usize)?;
         let zone = pcp.zone();
         let mut lists = pcp.try_lock(&self.platform, zone, cpu)?;
         let index = lists.pop(list, order)?;
         lists.count_allocations(list, 1);
         drop(lists);
-        Some(self.hand_out(index, order, migrate_type, zone))
+        Some(self.map.pfn(index))
     }
 
     /// Everything but the fast path of small blocks: huge ones, zeroing, one node alone, empty arrays.
@@ -138,20 +140,11 @@ impl<P: Platform> Yard<P> {
             && let Some(list) = ListId::new(order, migrate_type, self.geometry)
             && !gfp.contains(Gfp::THISNODE)
             && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
-            && let Some(pfn) = self.take_held(cpu, home.load(Ordering::Relaxed), list, order, migrate_type)
+            && let Some(pfn) = self.take_held(cpu, home.load(Ordering::Relaxed), list, order)
         {
-            return self.prepare(pfn, order, gfp);
+            return self.hand_out(pfn, order, migrate_type, gfp);
         }
         self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp)
-    }
-
-    /// Marks a block that came off a per-CPU list as allocated.
-    #[inline(always)]
-    pub(super) fn hand_out(&self, index: u32, order: Order, migrate_type: MigrateType, zone: ZoneId) -> Pfn {
-        let pfn = self.map.pfn(index);
-        let tag = Tag::new(FrameState::Allocated, order, migrate_type, zone);
-        self.map.page(pfn, &self.platform).set_tag(tag);
-        pfn
     }
 
     pub(super) fn alloc_slow(&self, node: NodeId, cpu: CpuId, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
@@ -163,7 +156,7 @@ impl<P: Platform> Yard<P> {
         let list = ListId::new(order, migrate_type, self.geometry);
         let request = Request { order, gfp, migrate_type, node, cpu, list };
         match self.search(request) {
-            Some(pfn) => self.prepare(pfn, order, gfp),
+            Some(pfn) => self.hand_out(pfn, order, migrate_type, gfp),
             None => {
                 self.wake_compaction(self.eligible_zones(request), order, gfp.highest_zone());
                 if !gfp.contains(Gfp::NOWARN) {
@@ -174,6 +167,8 @@ impl<P: Platform> Yard<P> {
         }
     }
 
+    /// Takes a block out of a zone; it is still to be handed out.
+    ///
     /// Looks at the zones above their low watermark, then down to the minimum, then collects what per-CPU lists
     /// and high-atomic reserves hold and looks again.
     fn search(&self, request: Request) -> Option<Pfn> {
@@ -237,7 +232,7 @@ impl<P: Platform> Yard<P> {
                 Some(index)
             };
             if let Some(index) = pcp.try_lock(&self.platform, view.id, request.cpu).and_then(pop) {
-                let pfn = self.hand_out(index, order, migrate_type, view.id);
+                let pfn = self.map.pfn(index);
                 if reserves.high_atomic {
                     view.lock().reserve_highatomic(pfn, order);
                 }
@@ -269,8 +264,8 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Does to a fresh block what its flags ask for, if anything: checks it for damage, zeroes it.
-    pub(super) fn prepare(&self, pfn: Pfn, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+    /// Hands a fresh block out, when it is checked for damage and zeroed, where that is asked for.
+    fn hand_out(&self, pfn: Pfn, order: Order, migrate_type: MigrateType, gfp: Gfp) -> Result<Pfn, AllocError> {
         if self.poisoning == Poisoning::On
             && let Some(damaged) = poison::damaged(&self.platform, self.geometry, pfn, order)
         {
@@ -280,9 +275,10 @@ impl<P: Platform> Yard<P> {
             return Err(AllocError::Poisoned { pfn: damaged, block: pfn, order });
         }
         if gfp.contains(Gfp::ZERO) && !poison::zero(&self.platform, self.geometry, pfn, order) {
-            self.release(pfn, order);
+            self.put_away(pfn, order);
             return Err(AllocError::NoFrameBytes(pfn));
         }
+        self.handed.give(pfn, order, migrate_type);
         Ok(pfn)
     }
 }

@@ -48,7 +48,8 @@ impl<P: Platform> Yard<P> {
         let mut taken = 0;
         for frame in frames.iter_mut() {
             let Some(index) = lists.pop(list, Order::ZERO) else { break };
-            *frame = self.hand_out(index, Order::ZERO, migrate_type, pcp.zone());
+            *frame = self.map.pfn(index);
+            self.handed.give(*frame, Order::ZERO, migrate_type);
             taken += 1;
         }
         lists.count_allocations(list, taken as u64);

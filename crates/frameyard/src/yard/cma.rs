@@ -10,7 +10,7 @@ use super::contig::ContigError;
 use super::{FreeError, Yard};
 use crate::gfp::Gfp;
 use crate::owner::Owners;
-use crate::page::{FrameState, Tag};
+use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -96,11 +96,11 @@ impl<P: Platform> Yard<P> {
         }
         let mut at = range.start;
         while at < range.end {
-            let tag = self.page_of(at).map_or(Tag::INTERIOR, |page| page.tag());
-            if !tag.is(FrameState::Allocated) || tag.migrate_type() != MigrateType::Cma {
-                return Err(CmaReleaseError::NotFromAnArea { pfn: at, state: tag.state() });
-            }
-            at = at + tag.order().pages();
+            let Some(mark) = self.handed.mark(at).filter(|mark| mark.migrate_type() == MigrateType::Cma) else {
+                let state = self.page_of(at).map_or(FrameState::Interior, |_| self.tag_at(at).state());
+                return Err(CmaReleaseError::NotFromAnArea { pfn: at, state });
+            };
+            at = at + mark.order().pages();
         }
         self.free_range(range).map_err(CmaReleaseError::Free)
     }

@@ -154,6 +154,7 @@ impl<P: Platform> Yard<P> {
                 poison::zero(&self.platform, self.geometry, pfn, order);
             }
         }
+        self.hand_out_pieces(range, migrate_type);
         Ok(range)
     }
 

@@ -2,7 +2,7 @@
 
 use super::{FreeError, Yard};
 use crate::boot::Poisoning;
-use crate::page::{CountedPage, Counts, FrameState, Link};
+use crate::page::{CountedPage, Counts, FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp};
@@ -67,7 +67,8 @@ impl<P: Platform> Yard<P> {
 
     /// Makes an allocated block one whose users are counted. The caller has allocated it.
     ///
-    /// From now on [`free`](Self::free) refuses it. Cost: the line of its page, which the allocation has written.
+    /// From now on [`free`](Self::free) refuses it. Cost: its byte in the table of what is handed out, and the line of its
+    /// page.
     ///
     /// # Errors
     ///
@@ -75,19 +76,13 @@ impl<P: Platform> Yard<P> {
     #[inline]
     pub fn adopt(&self, pfn: Pfn, order: Order, adoption: Adoption) -> Result<(), FreeError> {
         debug_assert!(adoption.counts.references > 0, "a counted block has a user");
-        let Some(page) = self.pageblocks().has_memory(pfn).then(|| self.counted(pfn)) else {
-            return Err(self.refuse(pfn, order));
-        };
-        let tag = page.tag();
-        // In transit until it has users: a counted block without any could be freed.
-        if !tag.is_block(FrameState::Allocated, order) || !page.replace_tag(tag, tag.with_state(FrameState::InTransit))
-        {
-            return Err(self.refuse(pfn, order));
-        }
+        let Some(mark) = self.handed.take_back(pfn, order) else { return Err(self.refuse(pfn, order)) };
+        let page = self.counted(pfn);
         page.set_index(adoption.index);
         page.set_owner(adoption.owner);
         page.set_counts(adoption.counts);
-        page.set_tag(tag.with_state(FrameState::Counted));
+        // Last: a counted block without users could be freed.
+        page.set_tag(Tag::new(FrameState::Counted, order, mark.migrate_type(), self.zone_of_block(pfn)));
         Ok(())
     }
 
@@ -98,10 +93,19 @@ impl<P: Platform> Yard<P> {
     /// [`FreeError`] where there is no such counted block, or it has users; nothing has changed then.
     #[inline]
     pub fn disown(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let tag = self.leave(pfn, order)?;
+        self.handed.give(pfn, order, tag.migrate_type());
+        Ok(())
+    }
+
+    /// Makes a counted block that the caller has alone one that has no owner, and that nobody else can free.
+    #[inline(always)]
+    fn leave(&self, pfn: Pfn, order: Order) -> Result<Tag, FreeError> {
         let page = self.unused(pfn, order)?;
         page.clear();
-        page.set_tag(page.tag().with_state(FrameState::Allocated));
-        Ok(())
+        let tag = page.tag().with_state(FrameState::PerCpu);
+        page.set_tag(tag);
+        Ok(tag)
     }
 
     /// A counted block without users, claimed by its state: nobody else finds it so.
@@ -128,8 +132,9 @@ impl<P: Platform> Yard<P> {
     /// [`FreeError`] where there is no such counted block, or it has users; nothing has changed then.
     #[inline]
     pub fn free_counted(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.disown(pfn, order)?;
-        self.free(pfn, order)
+        self.leave(pfn, order)?;
+        self.put_away(pfn, order);
+        Ok(())
     }
 
     /// Frees single counted frames that have no users any more. The per-CPU lock is taken once for all that go on one list.
@@ -142,15 +147,13 @@ impl<P: Platform> Yard<P> {
         let mut problem = None;
         let mut held: Option<(ZoneId, LockedPcp<'_, P>)> = None;
         for pfn in frames.iter().copied() {
-            let page = match self.unused(pfn, Order::ZERO) {
-                Ok(page) => page,
+            let tag = match self.leave(pfn, Order::ZERO) {
+                Ok(tag) => tag,
                 Err(refused) => {
                     problem.get_or_insert(refused);
                     continue;
                 }
             };
-            page.clear();
-            let tag = page.tag();
             let zone = tag.zone();
             let list = self.fast.blocks.ordinary_type(pfn).and_then(|kind| ListId::small(Order::ZERO, kind));
             if held.as_ref().is_none_or(|(of, _)| *of != zone) {
@@ -160,11 +163,9 @@ impl<P: Platform> Yard<P> {
             }
             let Some(((_, lists), list)) = held.as_mut().zip(list) else {
                 drop(held.take());
-                page.set_tag(tag.with_state(FrameState::Allocated));
-                self.release(pfn, Order::ZERO);
+                self.put_away(pfn, Order::ZERO);
                 continue;
             };
-            page.set_tag(tag.with_state(FrameState::PerCpu));
             lists.count_free(list);
             if !lists.push(list, Order::ZERO, self.map.index(pfn)) {
                 lists.push_slow(self.zone_view(zone), list, self.map.index(pfn));
@@ -179,8 +180,9 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`FreeError`] where there is no such counted block, or it has users; nothing has changed then.
     pub fn disown_and_split(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.disown(pfn, order)?;
-        self.split(pfn, order)
+        let tag = self.leave(pfn, order)?;
+        self.hand_out_single(pfn, order, tag.migrate_type());
+        Ok(())
     }
 
     /// The frame that owners have agreed to find their state at; `None` while there is none.

@@ -6,7 +6,7 @@ use crate::boot::YardEvent;
 use crate::gfp::Gfp;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
-use crate::units::{Order, PageCount, Pfn, PfnRange};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
 
 impl<P: Platform> Yard<P> {
@@ -24,45 +24,66 @@ impl<P: Platform> Yard<P> {
             Some(order) if count.0 > 0 && order <= max => order,
             _ => return Err(AllocError::BadSize { count, max: max.pages() }),
         };
-        let pfn = self.alloc(order, gfp)?;
-        let range = PfnRange::new(pfn, count);
-        if count != order.pages() {
-            let rest = PfnRange { start: range.end, end: pfn + order.pages() };
-            self.cut(pfn, range, rest);
-            for (pfn, order) in pieces(rest, max) {
-                self.release(pfn, order);
+        loop {
+            let pfn = self.alloc(order, gfp)?;
+            if count == order.pages() {
+                return Ok(PfnRange::new(pfn, count));
+            }
+            // Somebody may have freed it meanwhile that does not own it.
+            if let Some(mark) = self.handed.take_back(pfn, order) {
+                return Ok(self.cut(PfnRange::new(pfn, order.pages()), count, mark.migrate_type()));
             }
         }
-        Ok(range)
     }
 
-    /// Gives both parts of an allocated block heads of their own. The caller owns the block.
-    fn cut(&self, head: Pfn, first: PfnRange, rest: PfnRange) {
-        let tag = self.map.page(head, &self.platform).tag();
+    /// Hands out the first frames of a block that the caller has alone, and frees the others.
+    fn cut(&self, block: PfnRange, count: PageCount, migrate_type: MigrateType) -> PfnRange {
+        let first = PfnRange::new(block.start, count);
+        let rest = PfnRange { start: first.end, end: block.end };
+        let zone = self.zone_of_block(block.start);
         for part in [rest, first] {
-            for (pfn, order) in pieces(part, self.geometry.max_order()) {
-                let piece = Tag::new(FrameState::Allocated, order, tag.migrate_type(), tag.zone());
-                self.map.page(pfn, &self.platform).set_tag(piece);
-            }
+            self.tag_pieces(part, migrate_type, zone);
+        }
+        self.hand_out_pieces(first, migrate_type);
+        for (pfn, order) in pieces(rest, self.geometry.max_order()) {
+            self.put_away(pfn, order);
+        }
+        first
+    }
+
+    /// Gives the largest aligned pieces of a range that the caller has alone heads of their own.
+    fn tag_pieces(&self, range: PfnRange, migrate_type: MigrateType, zone: ZoneId) {
+        for (pfn, order) in pieces(range, self.geometry.max_order()) {
+            let piece = Tag::new(FrameState::Allocated, order, migrate_type, zone);
+            self.map.page(pfn, &self.platform).set_tag(piece);
+        }
+    }
+
+    /// Hands out a range that the caller has alone, in the largest aligned pieces, which are tagged.
+    pub(super) fn hand_out_pieces(&self, range: PfnRange, migrate_type: MigrateType) {
+        for (pfn, order) in pieces(range, self.geometry.max_order()) {
+            self.handed.give(pfn, order, migrate_type);
+        }
+    }
+
+    /// Hands out the frames of a block that the caller has alone, each by itself.
+    pub(super) fn hand_out_single(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
+        let single = Tag::new(FrameState::Allocated, Order::ZERO, migrate_type, self.zone_of_block(pfn));
+        // The head last: as long as it says how large the block is, no frame of it seems to be in none.
+        for offset in (0..order.pages().0).rev() {
+            self.map.page(pfn + PageCount(offset), &self.platform).set_tag(single);
+            self.handed.give(pfn + PageCount(offset), Order::ZERO, migrate_type);
         }
     }
 
     /// Splits an allocated block into single frames, each to be freed by itself (the kernel's `split_page`).
     ///
-    /// The caller owns the block: nobody else may free it meanwhile.
-    ///
     /// # Errors
     ///
     /// [`FreeError`] where the block could not be freed either; nothing has changed then.
     pub fn split(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let tag = self.page_of(pfn).map_or(Tag::INTERIOR, |page| page.tag());
-        if !tag.is_block(FrameState::Allocated, order) {
-            return Err(self.refuse(pfn, order));
-        }
-        let single = Tag::new(FrameState::Allocated, Order::ZERO, tag.migrate_type(), tag.zone());
-        for offset in (0..order.pages().0).rev() {
-            self.map.page(pfn + PageCount(offset), &self.platform).set_tag(single);
-        }
+        let Some(mark) = self.handed.take_back(pfn, order) else { return Err(self.refuse(pfn, order)) };
+        self.hand_out_single(pfn, order, mark.migrate_type());
         Ok(())
     }
 
@@ -108,10 +129,11 @@ impl<P: Platform> Yard<P> {
                 poison::zero(&self.platform, self.geometry, pfn, order);
             }
         }
+        self.hand_out_pieces(range, migrate_type);
         Ok(range)
     }
 
-    /// Looks for damage in a range just taken: puts damaged blocks aside and gives the others back.
+    /// Looks for damage in a range just taken and not handed out yet: puts damaged blocks aside and gives the others back.
     #[cold]
     pub(super) fn check_range(&self, range: PfnRange) -> Result<(), RangeError> {
         let blocks = || pieces(range, self.geometry.max_order());
@@ -124,7 +146,7 @@ impl<P: Platform> Yard<P> {
                 page.set_tag(page.tag().with_state(FrameState::Poisoned));
                 self.tables.count(YardEvent::PoisonHit);
             } else {
-                self.release(pfn, order);
+                self.put_away(pfn, order);
             }
         }
         Err(RangeError::Poisoned { pfn, block, order })

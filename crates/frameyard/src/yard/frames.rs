@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 use super::{AllocError, RangeError, Yard};
 use crate::gfp::Gfp;
 use crate::owner::Owners;
-use crate::page::FrameState;
+use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{ByteSize, Order, PageCount, Pfn, PfnRange};
 
@@ -24,8 +24,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`AllocError`]; nothing is allocated then.
     pub fn frames(&self, order: Order, gfp: Gfp) -> Result<Frames<'_, P>, AllocError> {
-        let pfn = self.alloc(order, gfp)?;
-        Ok(self.own(PfnRange::new(pfn, order.pages())))
+        self.owned(|| Ok(PfnRange::new(self.alloc(order, gfp)?, order.pages())))
     }
 
     /// Allocates a block that frees itself, with owners to ask where there is none. See
@@ -35,8 +34,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`AllocError`]; nothing is allocated then.
     pub fn frames_with(&self, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Frames<'_, P>, AllocError> {
-        let pfn = self.alloc_with(order, gfp, owners)?;
-        Ok(self.own(PfnRange::new(pfn, order.pages())))
+        self.owned(|| Ok(PfnRange::new(self.alloc_with(order, gfp, owners)?, order.pages())))
     }
 
     /// Allocates so many contiguous frames that free themselves. See [`alloc_exact`](Self::alloc_exact).
@@ -45,7 +43,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`AllocError`]; nothing is allocated then.
     pub fn frames_exact(&self, count: PageCount, gfp: Gfp) -> Result<Frames<'_, P>, AllocError> {
-        Ok(self.own(self.alloc_exact(count, gfp)?))
+        self.owned(|| self.alloc_exact(count, gfp))
     }
 
     /// Allocates the frames of a range. See [`alloc_range`](Self::alloc_range).
@@ -54,25 +52,43 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`RangeError`]; nothing is allocated then.
     pub fn frames_at(&self, range: PfnRange, gfp: Gfp) -> Result<Frames<'_, P>, RangeError> {
-        Ok(self.own(self.alloc_range(range, gfp)?))
+        self.owned(|| self.alloc_range(range, gfp))
     }
 
-    /// Makes an owner of frames that the caller holds. From now on [`free`](Self::free) refuses them, so that safe
-    /// code cannot take an owner's bytes away.
-    fn own(&self, range: PfnRange) -> Frames<'_, P> {
-        self.set_states(range, FrameState::Owned);
-        Frames { yard: self, range }
-    }
-
-    /// Gives all blocks of a range that the caller holds another state.
-    fn set_states(&self, range: PfnRange, state: FrameState) {
-        let mut at = range.start;
-        while at < range.end {
-            let page = self.map.page(at, &self.platform);
-            let tag = page.tag();
-            page.set_tag(tag.with_state(state));
-            at = at + tag.order().pages();
+    /// Makes an owner of frames that `alloc` gives.
+    fn owned<E>(&self, alloc: impl Fn() -> Result<PfnRange, E>) -> Result<Frames<'_, P>, E> {
+        loop {
+            // Until they have an owner, anybody who does not know better can free them by number. Then others will do.
+            if let Some(frames) = self.own(alloc()?) {
+                return Ok(frames);
+            }
         }
+    }
+
+    /// Makes an owner of frames that are handed out. From now on [`free`](Self::free) refuses them, so that safe code
+    /// cannot take an owner's bytes away: nobody else can own a block that was taken back here.
+    ///
+    /// `None` where somebody frees them at the same time. What is still there in front of the first such block is freed then;
+    /// what is behind it stays as it is, for nobody can tell whose it is by now.
+    fn own(&self, range: PfnRange) -> Option<Frames<'_, P>> {
+        let mut frames = Frames { yard: self, range: PfnRange { end: range.start, ..range } };
+        while frames.range.end < range.end {
+            frames.range.end = self.own_block(frames.range.end, range.end)?;
+        }
+        Some(frames)
+    }
+
+    /// Gives the block that is handed out at a frame an owner, if it ends before `end`; the frame behind it.
+    fn own_block(&self, pfn: Pfn, end: Pfn) -> Option<Pfn> {
+        let order = self.handed.mark(pfn)?.order();
+        let behind = pfn + order.pages();
+        if behind > end {
+            return None;
+        }
+        let mark = self.handed.take_back(pfn, order)?;
+        let tag = Tag::new(FrameState::Owned, order, mark.migrate_type(), self.zone_of_block(pfn));
+        self.map.page(pfn, &self.platform).set_tag(tag);
+        Some(behind)
     }
 }
 
@@ -122,10 +138,27 @@ impl<'y, P: Platform> Frames<'y, P> {
     /// Gives the frames up without freeing them; free them with [`Yard::free_range`].
     #[must_use = "the frames stay allocated"]
     pub fn into_range(self) -> PfnRange {
+        self.for_each_block(|pfn, tag| self.yard.handed.give(pfn, tag.order(), tag.migrate_type()));
+        self.into_owned_range()
+    }
+
+    /// Gives the frames up to whoever sees to them from now on; nothing is changed.
+    fn into_owned_range(self) -> PfnRange {
         let range = self.range;
-        self.yard.set_states(range, FrameState::Allocated);
         mem::forget(self);
         range
+    }
+
+    /// Makes all blocks ones that have no owner, and gives each to `leave`, with its tag.
+    fn for_each_block(&self, mut leave: impl FnMut(Pfn, Tag)) {
+        let mut at = self.range.start;
+        while at < self.range.end {
+            let page = self.yard.map.page(at, &self.yard.platform);
+            let tag = page.tag();
+            page.set_tag(tag.with_state(FrameState::Allocated));
+            leave(at, tag);
+            at = at + tag.order().pages();
+        }
     }
 
     /// Takes frames over that [`into_range`](Self::into_range) gave up.
@@ -133,26 +166,32 @@ impl<'y, P: Platform> Frames<'y, P> {
     /// # Safety
     ///
     /// The range is allocated, in blocks that begin and end with it, and nobody else will free it.
+    ///
+    /// # Panics
+    ///
+    /// Where that is not so.
     pub unsafe fn from_range(yard: &'y Yard<P>, range: PfnRange) -> Self {
-        yard.own(range)
+        yard.own(range).expect("the frames are allocated, and nobody else frees them")
     }
 
     /// Splits the frames into single ones, each with an owner of its own.
     pub fn into_single_frames(self) -> impl Iterator<Item = Frames<'y, P>> {
         let yard = self.yard;
-        let range = self.into_range();
-        let mut at = range.start;
-        while at < range.end {
-            let order = yard.map.page(at, &yard.platform).tag().order();
-            let split = yard.split(at, order);
-            debug_assert!(split.is_ok(), "{split:?}");
-            at = at + order.pages();
+        let mut at = self.range.start;
+        while at < self.range.end {
+            let tag = yard.map.page(at, &yard.platform).tag();
+            let single = Tag::new(FrameState::Owned, Order::ZERO, tag.migrate_type(), tag.zone());
+            // The head last: as long as it says how large the block is, no frame of it seems to be in none.
+            for offset in (0..tag.order().pages().0).rev() {
+                yard.map.page(at + PageCount(offset), &yard.platform).set_tag(single);
+            }
+            at = at + tag.order().pages();
         }
-        SingleFrames { yard, rest: range }
+        SingleFrames { yard, rest: self.into_owned_range() }
     }
 }
 
-/// Single frames that are still to be handed out; those that are not are freed.
+/// Single owned frames that are still to be given out; those that are not are freed.
 struct SingleFrames<'y, P: Platform> {
     yard: &'y Yard<P>,
     rest: PfnRange,
@@ -167,7 +206,7 @@ impl<'y, P: Platform> Iterator for SingleFrames<'y, P> {
         }
         let range = PfnRange::new(self.rest.start, PageCount(1));
         self.rest.start = range.end;
-        Some(self.yard.own(range))
+        Some(Frames { yard: self.yard, range })
     }
 }
 
@@ -179,15 +218,7 @@ impl<P: Platform> Drop for SingleFrames<'_, P> {
 
 impl<P: Platform> Drop for Frames<'_, P> {
     fn drop(&mut self) {
-        let yard = self.yard;
-        let mut at = self.range.start;
-        while at < self.range.end {
-            let page = yard.map.page(at, &yard.platform);
-            let tag = page.tag();
-            page.set_tag(tag.with_state(FrameState::Allocated));
-            yard.release(at, tag.order());
-            at = at + tag.order().pages();
-        }
+        self.for_each_block(|pfn, tag| self.yard.put_away(pfn, tag.order()));
     }
 }
 

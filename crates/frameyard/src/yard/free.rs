@@ -1,12 +1,13 @@
 //! Freeing: the check that decides between racing frees, the fast path, and what a bad free is told.
 //!
-//! The tag of the block's page is exchanged in one atomic step from allocated to per-CPU. Of two threads that
-//! free the same block at once one succeeds; the other finds it free already and changes nothing. The exchange
-//! decides this alone, so it is relaxed; the lock of the list that the block goes to orders everything else.
+//! The byte of the block's head in the table of what is handed out is exchanged in one atomic step for zero (see
+//! [`HandedOut`](crate::zone::HandedOut)). Of two threads that free the same block at once one succeeds; the other finds it
+//! free already and changes nothing. The block's page is not touched: it is written when the block is packed or drained
+//! with others, whose lines are then fetched side by side. The zone is that of the section.
 
 use super::{FreeError, FreeProblem, Yard};
 use crate::boot::Poisoning;
-use crate::page::{FrameState, Residence, Tag};
+use crate::page::{FrameState, Residence};
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
@@ -15,8 +16,8 @@ use crate::zone::{covering_block, poison};
 impl<P: Platform> Yard<P> {
     /// Frees a block that [`alloc`](Self::alloc) gave out with the same order.
     ///
-    /// After the kernel's `free_pages`. Cost in the common case: one atomic exchange on the frame's page, the
-    /// caller's per-CPU lock (a try); a zone lock once a batch.
+    /// After the kernel's `free_pages`. Cost in the common case: one atomic exchange on the frame's byte in the table of what
+    /// is handed out, the caller's per-CPU lock (a try); a zone lock once a batch. The frame's page is not touched.
     ///
     /// # Errors
     ///
@@ -29,94 +30,82 @@ impl<P: Platform> Yard<P> {
 
     #[inline(always)]
     fn free_fast(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        match self.handed.take_back(pfn, order) {
+            Some(_) => {
+                self.put_away(pfn, order);
+                Ok(())
+            }
+            None => Err(self.refuse(pfn, order)),
+        }
+    }
+
+    /// Frees a block that the caller has alone, and that is not handed out: puts it on the caller's list, or on its zone's.
+    ///
+    /// Its head's tag says that it has left the zone; all other words of its pages are as when they were initialised.
+    #[inline(always)]
+    pub(super) fn put_away(&self, pfn: Pfn, order: Order) {
         if let Some(list_type) = self.fast.blocks.ordinary_type(pfn)
             && let Some(list) = ListId::small(order, list_type)
-            && let Some(zone) = self.claim(pfn, order)
         {
-            return self.put_back(self.platform.current_cpu(), pfn, list, order, zone);
+            self.put_back(self.platform.current_cpu(), pfn, list, order, self.zone_of_block(pfn));
+        } else {
+            self.put_away_special(pfn, order);
         }
-        self.free_special(pfn, order)
     }
 
-    /// Turns an allocated block into one that is to stand on a per-CPU list; `None`, and nothing changed, where it
-    /// is no such block.
+    /// Puts a block that the caller has alone on the caller's list.
     #[inline(always)]
-    fn claim(&self, pfn: Pfn, order: Order) -> Option<ZoneId> {
-        let page = self.map.page(pfn, &self.platform);
-        let tag = page.tag();
-        if !tag.is_block(FrameState::Allocated, order) {
-            return None;
-        }
-        page.replace_tag(tag, tag.with_state(FrameState::PerCpu)).ok().map(|()| tag.zone())
-    }
-
-    /// Puts a claimed block on the caller's list.
-    #[inline(always)]
-    fn put_back(&self, cpu: CpuId, pfn: Pfn, list: ListId, order: Order, zone: ZoneId) -> Result<(), FreeError> {
+    fn put_back(&self, cpu: CpuId, pfn: Pfn, list: ListId, order: Order, zone: ZoneId) {
         if let Some(pcp) = self.tables.pcp_of(zone, cpu)
             && let Some(mut lists) = pcp.try_lock(&self.platform, zone, cpu)
         {
             lists.count_free(list);
             if !lists.push(list, order, self.map.index(pfn)) {
-                return self.make_room(lists, pfn, list, zone);
+                self.make_room(lists, pfn, list, zone);
             }
-            Ok(())
         } else if cpu.0 >= self.cpus {
-            self.put_back_folded(pfn, list, order, zone)
+            self.put_back_folded(pfn, list, order, zone);
         } else {
-            self.insert(pfn, order, zone)
+            self.insert(pfn, order, zone);
         }
     }
 
     /// As [`put_back`](Self::put_back), for a CPU that the yard does not know.
     #[cold]
     #[inline(never)]
-    fn put_back_folded(&self, pfn: Pfn, list: ListId, order: Order, zone: ZoneId) -> Result<(), FreeError> {
-        self.put_back(self.cpu(), pfn, list, order, zone)
+    fn put_back_folded(&self, pfn: Pfn, list: ListId, order: Order, zone: ZoneId) {
+        self.put_back(self.cpu(), pfn, list, order, zone);
     }
 
     #[cold]
     #[inline(never)]
-    fn make_room(&self, mut lists: LockedPcp<'_, P>, pfn: Pfn, list: ListId, zone: ZoneId) -> Result<(), FreeError> {
+    fn make_room(&self, mut lists: LockedPcp<'_, P>, pfn: Pfn, list: ListId, zone: ZoneId) {
         lists.push_slow(self.zone_view(zone), list, self.map.index(pfn));
-        Ok(())
     }
 
-    /// Everything but the fast path of small blocks: huge ones, other pageblocks, poisoning, bad frees.
+    /// Everything but the fast path of small blocks: huge ones, other pageblocks, poisoning.
     #[cold]
     #[inline(never)]
-    fn free_special(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let Some(page) = self.page_of(pfn) else { return Err(self.refuse(pfn, order)) };
-        let tag = page.tag();
-        if !tag.is_block(FrameState::Allocated, order) {
-            return Err(self.refuse(pfn, order));
-        }
-        // Claimed for no list yet, so that the block can be poisoned before anybody can have it.
-        if page.replace_tag(tag, tag.with_state(FrameState::InTransit)).is_err() {
-            return Err(self.refuse(pfn, order));
-        }
+    fn put_away_special(&self, pfn: Pfn, order: Order) {
+        // On no list yet, so that nobody can have the block before it is poisoned.
         if self.poisoning == Poisoning::On {
             poison::fill(&self.platform, self.geometry, pfn, order);
         }
-        let zone = tag.zone();
+        let zone = self.zone_of_block(pfn);
         let list_type = list_type(self.pageblocks().get(pfn));
         match list_type.and_then(|list_type| ListId::new(order, list_type, self.geometry)) {
-            Some(list) => {
-                page.set_tag(tag.with_state(FrameState::PerCpu));
-                self.put_back(self.cpu(), pfn, list, order, zone)
-            }
+            Some(list) => self.put_back(self.cpu(), pfn, list, order, zone),
             None => self.insert(pfn, order, zone),
         }
     }
 
-    /// Puts a block that the caller has claimed on its zone's free lists.
+    /// Puts a block that the caller has alone on its zone's free lists.
     #[cold]
     #[inline(never)]
-    fn insert(&self, pfn: Pfn, order: Order, zone: ZoneId) -> Result<(), FreeError> {
+    fn insert(&self, pfn: Pfn, order: Order, zone: ZoneId) {
         let mut locked = self.zone_view(zone).lock();
         locked.free_to_pageblocks(pfn, order, Residence::Resident);
         locked.count_direct_free(order);
-        Ok(())
     }
 
     /// Frees a block that the caller owns for certain.
@@ -148,11 +137,8 @@ impl<P: Platform> Yard<P> {
 
     /// The order of the allocated block at a frame, if it ends before `end`.
     fn block_to_free(&self, pfn: Pfn, end: Pfn) -> Result<Order, FreeError> {
-        let tag = self.page_of(pfn).map_or(Tag::INTERIOR, |page| page.tag());
-        if !tag.is(FrameState::Allocated) {
-            return Err(self.refuse(pfn, Order::ZERO));
-        }
-        let order = tag.order();
+        let Some(mark) = self.handed.mark(pfn) else { return Err(self.refuse(pfn, Order::ZERO)) };
+        let order = mark.order();
         if pfn + order.pages() > end {
             return Err(FreeError { pfn, order, problem: FreeProblem::PartOfBlock { order } });
         }
@@ -167,14 +153,14 @@ impl<P: Platform> Yard<P> {
     }
 
     fn problem(&self, pfn: Pfn, order: Order) -> FreeProblem {
-        let Some(page) = self.page_of(pfn) else {
+        if self.page_of(pfn).is_none() {
             return match self.zone_of(pfn) {
                 Some(_) => FreeProblem::NotAllocated(FrameState::Uninitialised),
                 None if self.map.range().contains(pfn) => FreeProblem::Hole,
                 None => FreeProblem::OutOfRange,
             };
-        };
-        let tag = page.tag();
+        }
+        let tag = self.tag_at(pfn);
         match tag.state() {
             FrameState::BuddyFree | FrameState::PerCpu | FrameState::InTransit => FreeProblem::AlreadyFree(tag.state()),
             // Freed and allocated anew between the check and this: what the caller holds is not this block.
@@ -185,7 +171,7 @@ impl<P: Platform> Yard<P> {
             FrameState::Allocated => FreeProblem::OtherOrder { allocated: tag.order() },
             FrameState::Interior => {
                 let max_order = self.geometry.max_order();
-                let (head, tag) = covering_block(max_order, pfn, |pfn| self.map.page(pfn, &self.platform).tag());
+                let (head, tag) = covering_block(max_order, pfn, |pfn| self.tag_at(pfn));
                 match tag.state() {
                     // No block covers memory for a moment while free blocks merge.
                     FrameState::Interior if self.zone_of(pfn).is_some() => {

@@ -3,7 +3,7 @@
 use super::Yard;
 use crate::boot::{SectionEntry, YardEvent};
 use crate::lock::LockUse;
-use crate::page::{FrameState, Tag};
+use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
@@ -222,8 +222,7 @@ impl<P: Platform> Yard<P> {
 
     /// Whether the page structure of a frame inside a zone's span would name that zone, holes included.
     fn is_of_zone(&self, pfn: Pfn, zone: ZoneId) -> bool {
-        let offset = pfn.0 - self.map.range().start.0;
-        let section = self.tables.section((offset >> self.geometry.section_pages_shift()) as usize);
+        let section = self.section_of(pfn);
         match section.zone() {
             _ if !section.is_present() => false,
             Some(owner) => owner == zone,
@@ -264,9 +263,14 @@ impl<P: Platform> Yard<P> {
             let state = FrameState::Uninitialised;
             return Some(FrameInfo { head: pfn, state, order: Order::ZERO, migrate_type: MigrateType::Movable });
         }
-        let tag_of = |pfn: Pfn| -> Tag { self.map.page(pfn, &self.platform).tag() };
-        let (head, tag) = crate::zone::covering_block(self.geometry.max_order(), pfn, tag_of);
+        let (head, tag) = crate::zone::covering_block(self.geometry.max_order(), pfn, |pfn| self.tag_at(pfn));
         Some(FrameInfo { head, state: tag.state(), order: tag.order(), migrate_type: tag.migrate_type() })
+    }
+
+    /// Whether exactly that block is allocated, so that [`free`](Self::free) would free it, a moment ago. Any frame number
+    /// may be asked for. Cost: its byte in the table of what is handed out.
+    pub fn is_allocated(&self, pfn: Pfn, order: Order) -> bool {
+        self.handed.mark(pfn).is_some_and(|mark| mark.order() == order)
     }
 
     /// How many sections of the memory map have memory.

@@ -10,6 +10,9 @@ use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::Group;
 use crate::zone::{LockedZone, ZoneView};
+use handed_out::check_marks;
+
+mod handed_out;
 
 /// What kind of list an equation is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,6 +50,9 @@ pub enum ValidateError {
     UnmergedBuddies(Pfn, Order),
     /// A free block is on the list of another type than that of the pageblocks it covers.
     WrongList(Pfn, MigrateType),
+    /// A frame is marked as handed out that is no head of a block that has left its zone, or with another order than that
+    /// block's.
+    WrongMark(Pfn),
     /// A list's links do not lead from one end to the other, or a block on it is not what the list holds.
     BrokenList {
         /// Which kind of list.
@@ -81,6 +87,7 @@ impl fmt::Display for ValidateError {
             Self::InTransit(pfn) => write!(f, "{pfn} is in transit though nobody is at work"),
             Self::UnmergedBuddies(pfn, order) => write!(f, "the block at {pfn}, {order}, and its buddy are both free"),
             Self::WrongList(pfn, list) => write!(f, "the free block at {pfn} is on the list of {list} blocks"),
+            Self::WrongMark(pfn) => write!(f, "{pfn} is marked as handed out, and is no such block"),
             Self::BrokenList { kind, zone, at } => write!(f, "a {kind:?} list of {zone} is broken at {at}"),
             Self::Count { what, zone, kept, found } => write!(f, "{zone}: {what} is {kept}, recounted {found}"),
         }
@@ -177,7 +184,8 @@ impl<P: Platform> Yard<P> {
                 continue;
             }
             let page = view.page(at);
-            let tag = page.tag();
+            let in_page = page.tag();
+            let tag = view.handed.read(at, in_page);
             let order = tag.order();
             if tag.is(FrameState::Interior) {
                 return Err(ValidateError::Uncovered(at));
@@ -200,7 +208,7 @@ impl<P: Platform> Yard<P> {
                         return Err(ValidateError::BrokenList { kind: ListKind::PerCpu, zone: view.id, at });
                     }
                     // By exchange, here and below: where somebody is at work after all, his tag stands.
-                    let _ = page.replace_tag(tag, tag.without_seen());
+                    let _ = page.replace_tag(in_page, in_page.without_seen());
                     recount.per_cpu[order.index()] += 1;
                 }
                 FrameState::Reserved => recount.reserved += order.pages().0,
@@ -219,6 +227,7 @@ impl<P: Platform> Yard<P> {
                 return Err(ValidateError::WordsNotZero(at, tag.state()));
             }
             self.check_interior(view, at, order)?;
+            check_marks(view, at, in_page)?;
             count_highatomic(view, PfnRange::new(at, order.pages()), recount);
             recount.covered += order.pages().0;
             at = at + order.pages();
@@ -292,13 +301,14 @@ impl<P: Platform> Yard<P> {
             lists.for_each_entry(view, |id, index| {
                 let pfn = self.map.pfn(index);
                 let order = id.order(self.geometry);
-                let tag = self.page_of(pfn).map_or(Tag::INTERIOR, |page| page.tag());
+                let in_page = self.page_of(pfn).map_or(Tag::INTERIOR, |page| page.tag());
+                let tag = view.handed.read(pfn, in_page);
                 if !tag.is_block(FrameState::PerCpu, order) || tag.is_seen() {
                     let broken = ValidateError::BrokenList { kind: ListKind::PerCpu, zone: view.id, at: pfn };
                     problem.get_or_insert(broken);
                     return;
                 }
-                let _ = view.page(pfn).replace_tag(tag, tag.with_seen());
+                let _ = view.page(pfn).replace_tag(in_page, in_page.with_seen());
                 recount.per_cpu[order.index()] += 1;
                 pages[id.group() as usize] += order.pages().0;
             });

@@ -195,7 +195,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let mut block_use = BlockUse::default();
         let mut at = start;
         while at < end {
-            let tag = self.page(at).tag();
+            let tag = self.tag_at(at);
             let pages = match tag.state() {
                 FrameState::Interior => PageCount(1),
                 _ if tag.zone() != self.id => return None,

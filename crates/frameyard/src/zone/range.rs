@@ -39,7 +39,7 @@ impl RangeLists {
 }
 
 impl<P: Platform> LockedZone<'_, P> {
-    /// Takes all frames of a range off the free lists, as allocated blocks of the largest aligned pieces.
+    /// Takes all frames of a range off the free lists, as blocks of the largest aligned pieces, still to be handed out.
     ///
     /// # Errors
     ///
@@ -83,7 +83,7 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// The block that covers a frame; the frame itself with an interior tag where there is none.
     pub(crate) fn covering_block(&self, pfn: Pfn) -> (Pfn, Tag) {
-        covering_block(self.geometry.max_order(), pfn, |pfn| self.page(pfn).tag())
+        covering_block(self.geometry.max_order(), pfn, |pfn| self.tag_at(pfn))
     }
 
     /// Puts a range that lies in one block, and not the whole of it, back on the lists. None of its pieces can merge.

@@ -34,8 +34,7 @@ impl Cover {
 impl<P: Platform> Yard<P> {
     /// What covers a frame of memory whose page is initialised.
     pub(super) fn cover_of(&self, pfn: Pfn, owners: &Owners<'_>) -> Cover {
-        let (head, tag) =
-            covering_block(self.geometry.max_order(), pfn, |pfn| self.map.page(pfn, &self.platform).tag());
+        let (head, tag) = covering_block(self.geometry.max_order(), pfn, |pfn| self.tag_at(pfn));
         let block = Block { pfn: head, order: tag.order() };
         let blocker = |why| Blocker { pfn: head, order: tag.order(), state: tag.state(), owner: OwnerKind::NONE, why };
         match tag.state() {
@@ -108,7 +107,7 @@ impl<P: Platform> Yard<P> {
     }
 
     fn area_in_the_way(&self, pfn: Pfn) -> Blocker {
-        let state = self.map.page(pfn, &self.platform).tag().state();
+        let state = self.tag_at(pfn).state();
         let order = self.geometry.pageblock_order();
         Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Area }
     }

@@ -81,6 +81,19 @@ impl MemMap {
         (pfn.0 - self.range.start.0) as u32
     }
 
+    /// The place in the map that a frame would have. Any frame number may be asked for: those outside the map have places
+    /// behind its end.
+    #[inline(always)]
+    pub(crate) fn place(&self, pfn: Pfn) -> usize {
+        pfn.0.wrapping_sub(self.range.start.0) as usize
+    }
+
+    /// The number, counted from the map's first, of the section that a place of the map lies in.
+    #[inline(always)]
+    pub(crate) fn section_number(&self, place: usize) -> usize {
+        place >> self.section_shift
+    }
+
     /// The frame at a place of the map.
     #[inline(always)]
     pub(crate) fn pfn(&self, index: u32) -> Pfn {

@@ -7,7 +7,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use crate::boot::{
-    self, AttachError, BootError, BringUp, Layout, MapInit, MemorySource, Poisoning, SectionEntry, Tables, YardConfig,
+    self, AttachError, BootError, BringUp, Layout, MapInit, MemorySource, Poisoning, Tables, YardConfig,
 };
 use crate::control::TABLE_ALIGN;
 use crate::memmap::{MapWriter, MemMap};
@@ -248,23 +248,22 @@ impl<P: Platform> Yard<P> {
     /// The zone of a block that is allocated, or of the caller's. Looks at its page only where zones meet in its section.
     #[inline(always)]
     fn zone_of_block(&self, pfn: Pfn) -> ZoneId {
-        match self.section_of(pfn).zone() {
-            Some(zone) => zone,
-            None => self.zone_in_tag(pfn),
-        }
+        self.zone_at(self.map.place(pfn))
     }
 
-    /// What is known of the section that a frame of the map lies in.
+    /// As [`zone_of_block`](Self::zone_of_block), by the place of the block's head in the map.
     #[inline(always)]
-    fn section_of(&self, pfn: Pfn) -> SectionEntry {
-        let offset = pfn.0 - self.map.range().start.0;
-        self.tables.section((offset >> self.geometry.section_pages_shift()) as usize)
+    fn zone_at(&self, place: usize) -> ZoneId {
+        match self.tables.section(self.map.section_number(place)).zone() {
+            Some(zone) => zone,
+            None => self.zone_in_tag(place),
+        }
     }
 
     #[cold]
     #[inline(never)]
-    fn zone_in_tag(&self, pfn: Pfn) -> ZoneId {
-        self.map.page(pfn, &self.platform).tag().zone()
+    fn zone_in_tag(&self, place: usize) -> ZoneId {
+        self.map.page(self.map.pfn(place as u32), &self.platform).tag().zone()
     }
 
     #[inline(always)]

@@ -102,9 +102,9 @@ impl<P: Platform> Yard<P> {
         }
         let cpu = self.platform.current_cpu();
         let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
-        let pfn = self.take_held(cpu, home, list, order)?;
-        self.handed.give(pfn, order, migrate_type);
-        Some(pfn)
+        let index = self.take_held(cpu, home, list, order)?;
+        self.handed.give_at(index as usize, order, migrate_type);
+        Some(self.map.pfn(index))
     }
 
     /// As [`alloc`](Self::alloc), preferring a given node. Takes the slow path's walk over the zonelist.
@@ -119,16 +119,15 @@ impl<P: Platform> Yard<P> {
         self.alloc_slow(node, self.cpu(), order, gfp)
     }
 
-    /// Takes a block from the array of a list of the caller's. It is still to be handed out.
+    /// Takes a block, by its place in the map, from the array of a list of the caller's. It is still to be handed out.
     #[inline(always)]
-    fn take_held(&self, cpu: CpuId, home: u32, list: ListId, order: Order) -> Option<Pfn> {
+    fn take_held(&self, cpu: CpuId, home: u32, list: ListId, order: Order) -> Option<u32> {
         let pcp = self.tables.pcps.get(home as usize)?;
         let zone = pcp.zone();
         let mut lists = pcp.try_lock(&self.platform, zone, cpu)?;
         let index = lists.pop(list, order)?;
         lists.count_allocations(list, 1);
-        drop(lists);
-        Some(self.map.pfn(index))
+        Some(index)
     }
 
     /// Everything but the fast path of small blocks: huge ones, zeroing, one node alone, empty arrays.
@@ -140,9 +139,9 @@ impl<P: Platform> Yard<P> {
             && let Some(list) = ListId::new(order, migrate_type, self.geometry)
             && !gfp.contains(Gfp::THISNODE)
             && let Some(home) = self.tables.home_pcps.get(home_slot(cpu, gfp))
-            && let Some(pfn) = self.take_held(cpu, home.load(Ordering::Relaxed), list, order)
+            && let Some(index) = self.take_held(cpu, home.load(Ordering::Relaxed), list, order)
         {
-            return self.hand_out(pfn, order, migrate_type, gfp);
+            return self.hand_out(self.map.pfn(index), order, migrate_type, gfp);
         }
         self.alloc_slow(self.tables.node_of_cpu(cpu.index()), cpu, order, gfp)
     }

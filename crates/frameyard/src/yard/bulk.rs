@@ -48,8 +48,8 @@ impl<P: Platform> Yard<P> {
         let mut taken = 0;
         for frame in frames.iter_mut() {
             let Some(index) = lists.pop(list, Order::ZERO) else { break };
+            self.handed.give_at(index as usize, Order::ZERO, migrate_type);
             *frame = self.map.pfn(index);
-            self.handed.give(*frame, Order::ZERO, migrate_type);
             taken += 1;
         }
         lists.count_allocations(list, taken as u64);

@@ -30,9 +30,10 @@ impl<P: Platform> Yard<P> {
 
     #[inline(always)]
     fn free_fast(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        match self.handed.take_back(pfn, order) {
+        let place = self.map.place(pfn);
+        match self.handed.take_back_at(place, order) {
             Some(_) => {
-                self.put_away(pfn, order);
+                self.put_away_at(place, order);
                 Ok(())
             }
             None => Err(self.refuse(pfn, order)),
@@ -44,49 +45,57 @@ impl<P: Platform> Yard<P> {
     /// Its head's tag says that it has left the zone; all other words of its pages are as when they were initialised.
     #[inline(always)]
     pub(super) fn put_away(&self, pfn: Pfn, order: Order) {
-        if let Some(list_type) = self.fast.blocks.ordinary_type(pfn)
+        self.put_away_at(self.map.place(pfn), order);
+    }
+
+    /// As [`put_away`](Self::put_away), by the place of the block's head in the map.
+    #[inline(always)]
+    fn put_away_at(&self, place: usize, order: Order) {
+        let index = place as u32;
+        if let Some(list_type) = self.fast.blocks.ordinary_type_at(place)
             && let Some(list) = ListId::small(order, list_type)
         {
-            self.put_back(self.platform.current_cpu(), pfn, list, order, self.zone_of_block(pfn));
+            self.put_back(self.platform.current_cpu(), index, list, order, self.zone_at(place));
         } else {
-            self.put_away_special(pfn, order);
+            self.put_away_special(index, order);
         }
     }
 
     /// Puts a block that the caller has alone on the caller's list.
     #[inline(always)]
-    fn put_back(&self, cpu: CpuId, pfn: Pfn, list: ListId, order: Order, zone: ZoneId) {
+    fn put_back(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
         if let Some(pcp) = self.tables.pcp_of(zone, cpu)
             && let Some(mut lists) = pcp.try_lock(&self.platform, zone, cpu)
         {
             lists.count_free(list);
-            if !lists.push(list, order, self.map.index(pfn)) {
-                self.make_room(lists, pfn, list, zone);
+            if !lists.push(list, order, index) {
+                self.make_room(lists, index, list, zone);
             }
         } else if cpu.0 >= self.cpus {
-            self.put_back_folded(pfn, list, order, zone);
+            self.put_back_folded(index, list, order, zone);
         } else {
-            self.insert(pfn, order, zone);
+            self.insert(index, order, zone);
         }
     }
 
     /// As [`put_back`](Self::put_back), for a CPU that the yard does not know.
     #[cold]
     #[inline(never)]
-    fn put_back_folded(&self, pfn: Pfn, list: ListId, order: Order, zone: ZoneId) {
-        self.put_back(self.cpu(), pfn, list, order, zone);
+    fn put_back_folded(&self, index: u32, list: ListId, order: Order, zone: ZoneId) {
+        self.put_back(self.cpu(), index, list, order, zone);
     }
 
     #[cold]
     #[inline(never)]
-    fn make_room(&self, mut lists: LockedPcp<'_, P>, pfn: Pfn, list: ListId, zone: ZoneId) {
-        lists.push_slow(self.zone_view(zone), list, self.map.index(pfn));
+    fn make_room(&self, mut lists: LockedPcp<'_, P>, index: u32, list: ListId, zone: ZoneId) {
+        lists.push_slow(self.zone_view(zone), list, index);
     }
 
     /// Everything but the fast path of small blocks: huge ones, other pageblocks, poisoning.
     #[cold]
     #[inline(never)]
-    fn put_away_special(&self, pfn: Pfn, order: Order) {
+    fn put_away_special(&self, index: u32, order: Order) {
+        let pfn = self.map.pfn(index);
         // On no list yet, so that nobody can have the block before it is poisoned.
         if self.poisoning == Poisoning::On {
             poison::fill(&self.platform, self.geometry, pfn, order);
@@ -94,17 +103,17 @@ impl<P: Platform> Yard<P> {
         let zone = self.zone_of_block(pfn);
         let list_type = list_type(self.pageblocks().get(pfn));
         match list_type.and_then(|list_type| ListId::new(order, list_type, self.geometry)) {
-            Some(list) => self.put_back(self.cpu(), pfn, list, order, zone),
-            None => self.insert(pfn, order, zone),
+            Some(list) => self.put_back(self.cpu(), index, list, order, zone),
+            None => self.insert(index, order, zone),
         }
     }
 
     /// Puts a block that the caller has alone on its zone's free lists.
     #[cold]
     #[inline(never)]
-    fn insert(&self, pfn: Pfn, order: Order, zone: ZoneId) {
+    fn insert(&self, index: u32, order: Order, zone: ZoneId) {
         let mut locked = self.zone_view(zone).lock();
-        locked.free_to_pageblocks(pfn, order, Residence::Resident);
+        locked.free_to_pageblocks(self.map.pfn(index), order, Residence::Resident);
         locked.count_direct_free(order);
     }
 

@@ -222,7 +222,7 @@ impl<P: Platform> Yard<P> {
 
     /// Whether the page structure of a frame inside a zone's span would name that zone, holes included.
     fn is_of_zone(&self, pfn: Pfn, zone: ZoneId) -> bool {
-        let section = self.section_of(pfn);
+        let section = self.tables.section(self.map.section_number(self.map.place(pfn)));
         match section.zone() {
             _ if !section.is_present() => false,
             Some(owner) => owner == zone,

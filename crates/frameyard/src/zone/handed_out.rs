@@ -103,15 +103,27 @@ impl<'a> HandedOut<'a> {
     /// Hands a block out that the caller has alone; its head is tagged.
     #[inline(always)]
     pub(crate) fn give(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
+        self.give_at(self.place(pfn), order, migrate_type);
+    }
+
+    /// As [`give`](Self::give), by the place of the block's head in the map.
+    #[inline(always)]
+    pub(crate) fn give_at(&self, place: usize, order: Order, migrate_type: MigrateType) {
         // Release: pairs with `take_back`.
-        self.bytes[self.place(pfn)].store(Mark::new(order, migrate_type).0, Ordering::Release);
+        self.bytes[place].store(Mark::new(order, migrate_type).0, Ordering::Release);
     }
 
     /// Takes a block back that is handed out with that order; from now on the caller has it alone. `None`, and nothing has
     /// changed, where there is no such block. Any frame number and order may be asked for.
     #[inline(always)]
     pub(crate) fn take_back(&self, pfn: Pfn, order: Order) -> Option<Mark> {
-        let byte = self.bytes.get(self.place(pfn))?;
+        self.take_back_at(self.place(pfn), order)
+    }
+
+    /// As [`take_back`](Self::take_back), by the place of the block's head in the map.
+    #[inline(always)]
+    pub(crate) fn take_back_at(&self, place: usize, order: Order) -> Option<Mark> {
+        let byte = self.bytes.get(place)?;
         let found = byte.load(Ordering::Relaxed);
         if !Mark(found).is_of(order) {
             return None;

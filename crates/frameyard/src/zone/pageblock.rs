@@ -48,8 +48,14 @@ impl<'a> PageblockMap<'a> {
     /// Any frame number may be asked for.
     #[inline(always)]
     pub(crate) fn ordinary_type(&self, pfn: Pfn) -> Option<MigrateType> {
+        self.ordinary_type_at(pfn.0.wrapping_sub(self.first.0) as usize)
+    }
+
+    /// As [`ordinary_type`](Self::ordinary_type), by the frame's place in the map.
+    #[inline(always)]
+    pub(crate) fn ordinary_type_at(&self, place: usize) -> Option<MigrateType> {
         // Acquire: pairs with the Release in `publish`.
-        let bits = self.types.get(self.place(pfn))?.load(Ordering::Acquire).wrapping_sub(1);
+        let bits = self.types.get(place >> self.order.0)?.load(Ordering::Acquire).wrapping_sub(1);
         if usize::from(bits) < MigrateType::PER_CPU { MigrateType::from_bits(bits) } else { None }
     }
 

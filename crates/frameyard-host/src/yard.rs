@@ -4,8 +4,8 @@ use std::fmt;
 use std::ops::Deref;
 
 use frameyard::{
-    AttachError, BootError, ByteSize, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard,
-    YardConfig,
+    AttachError, BootError, ByteSize, CountingPlatform, CountingRow, Initialiser, Layout, MemorySource, MemoryTable,
+    NodeId, PfnRange, Yard, YardConfig,
 };
 
 use crate::init_watch::InitWatch;
@@ -289,6 +289,20 @@ impl HostYard {
     #[must_use]
     pub fn control_region(&self) -> &Region {
         self.yard.control()
+    }
+
+    /// A further view of the yard, for counted runs: what is done through it counts in `rows` what it touches and locks. `who`
+    /// says which task runs: see [`CountingPlatform`].
+    ///
+    /// # Errors
+    ///
+    /// [`AttachError`] where the yard's header is damaged.
+    pub fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
+        &'y self,
+        rows: &'y [CountingRow<LINES>],
+        who: W,
+    ) -> Result<Yard<CountingPlatform<'y, HostPlatform, W, LINES>>, AttachError> {
+        self.yard.counting(rows, who)
     }
 
     /// Ends the yard and gives back the region of its memory map, with whatever stands in it; in a shared yard, this

@@ -2,7 +2,9 @@
 
 use std::ops::Deref;
 
-use frameyard::{AttachError, BootError, Layout, MemorySource, RawRegion, Yard, YardConfig};
+use frameyard::{
+    AttachError, BootError, CountingPlatform, CountingRow, Layout, MemorySource, RawRegion, Yard, YardConfig,
+};
 
 use crate::platform::HostPlatform;
 use crate::region::Region;
@@ -46,6 +48,18 @@ impl OwnedYard {
         // into the result.
         let yard = unsafe { Yard::attach(raw(&map), raw(&control), platform)? };
         Ok(Self { yard, map, control })
+    }
+
+    /// A further view, through which everything is counted.
+    pub(crate) fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
+        &'y self,
+        rows: &'y [CountingRow<LINES>],
+        who: W,
+    ) -> Result<Yard<CountingPlatform<'y, HostPlatform, W, LINES>>, AttachError> {
+        let platform = CountingPlatform::new(self.yard.platform(), rows, who);
+        // SAFETY: both regions are those of this yard, which the view borrows, as does its platform; what that says of
+        // frames is what the yard's own says.
+        unsafe { Yard::attach(raw(&self.map), raw(&self.control), platform) }
     }
 
     /// The memory map's region, when the yard is no more.

@@ -29,8 +29,8 @@ pub use machine_args::{GeometryArgs, MachineArgs};
 pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
 pub use memmap_args::{MemmapArgs, PcpResetArgs};
 pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
-pub use values::{AccessKind, Amount, HugePageMinimum, KernelFormat, ParseAmountError};
-pub use values::{ProcFile, TaskMode, Workload};
+pub use values::{AccessKind, Amount, HugePageMinimum, ParseAmountError};
+pub use values::{ShownFile, ShownFormat, TaskMode, Workload};
 pub use workload_args::{
     ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs, ParallelFreeArgs,
     PurgeArgs, WorkerArgs,
@@ -59,7 +59,7 @@ pub struct Cli {
 pub enum Command {
     /// Brings up a yard for a machine and prints the boot log
     Boot(BootArgs),
-    /// Brings up a yard and prints a file of /proc as a kernel would
+    /// Brings up a yard and prints a file of /proc as a kernel would, or metrics
     Show(ShowArgs),
     /// Prints the words of a page structure and what each holds in each state
     Layout(LayoutArgs),

@@ -22,11 +22,11 @@ fn rows<const LINES: usize>(count: usize) -> Vec<CountingRow<LINES>> {
     std::iter::repeat_with(CountingRow::default).take(count).collect()
 }
 
-/// A view of a yard through which everything is counted. It must not outlive the fixture.
-fn counting<'r, const LINES: usize>(yard: &Fixture, rows: &'r [CountingRow<LINES>]) -> CountingYard<'r, LINES> {
+/// A view of a yard through which everything is counted.
+fn counting<'r, const LINES: usize>(yard: &'r Fixture, rows: &'r [CountingRow<LINES>]) -> CountingYard<'r, LINES> {
     let who: fn() -> u32 = || TASK.get();
-    let platform = CountingPlatform::new(yard.platform().clone(), rows, who);
-    // SAFETY: both regions are the yard's and stay mapped as long as the fixture lives.
+    let platform = CountingPlatform::new(yard.platform(), rows, who);
+    // SAFETY: both regions are the yard's and stay mapped as long as the fixture lives, which is borrowed.
     unsafe { Yard::attach(yard.map.raw(), yard.control.raw(), platform) }.unwrap()
 }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use clap::ValueEnum;
 use frameyard::{ByteSize, ParseSizeError};
 
-/// A file of /proc that `show` prints.
+/// What `show` prints: a file of /proc, or metrics of the yard's own.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum ProcFile {
+pub enum ShownFile {
     /// Free blocks of each order, by zone
     Buddyinfo,
     /// Free blocks by migration type, and pageblocks of each type
@@ -19,27 +19,23 @@ pub enum ProcFile {
     Zoneinfo,
     /// Counters of the whole machine
     Vmstat,
+    /// Locks of zones and what crossed them, by zone and CPU
+    Metrics,
 }
 
-/// Whose version of a /proc format is printed.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum KernelFormat {
-    /// Linux 6.1
+/// How a file is written: files of /proc as a version of the kernel does, metrics in a format of their own.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ShownFormat {
+    /// A file of /proc, as in Linux 6.1
     #[value(name = "6.1")]
     V6_1,
-    /// Linux 6.12
-    #[default]
+    /// A file of /proc, as in Linux 6.12 [default]
     #[value(name = "6.12")]
     V6_12,
-}
-
-impl From<KernelFormat> for frameyard::KernelFormat {
-    fn from(format: KernelFormat) -> Self {
-        match format {
-            KernelFormat::V6_1 => Self::V6_1,
-            KernelFormat::V6_12 => Self::V6_12,
-        }
-    }
+    /// Metrics, as lines of a name and a number [default]
+    Text,
+    /// Metrics, in the text format of Prometheus
+    Prometheus,
 }
 
 /// Whether the huge-page daemon has raised the minimum of free memory.

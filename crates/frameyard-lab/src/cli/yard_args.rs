@@ -6,7 +6,7 @@ use frameyard::{PcpReset, PcpSizing, ZonePolicy};
 use super::init_args::pcp_reset;
 use super::values::whole_number;
 use super::workload_args::zone_policy;
-use super::{Amount, HugePageMinimum, InitArgs, KernelFormat, MachineArgs, OutputArgs, ProcFile, Workload};
+use super::{Amount, HugePageMinimum, InitArgs, MachineArgs, OutputArgs, ShownFile, ShownFormat, Workload};
 
 /// How a yard is set up on its machine.
 #[derive(Args, Clone, Copy, Debug)]
@@ -67,7 +67,7 @@ pub struct BootArgs {
 pub struct ShowArgs {
     /// What to print
     #[arg(value_name = "FILE")]
-    pub file: ProcFile,
+    pub file: ShownFile,
     /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
@@ -83,9 +83,9 @@ pub struct ShowArgs {
     /// The policy to boot with
     #[arg(long, value_parser = zone_policy(), default_value_t)]
     pub policy: ZonePolicy,
-    /// The kernel whose format is printed
-    #[arg(long, value_enum, default_value_t)]
-    pub format: KernelFormat,
+    /// How it is written: as a kernel writes files of /proc, or metrics as text or for Prometheus
+    #[arg(long, value_enum)]
+    pub format: Option<ShownFormat>,
     /// Run a workload first
     #[arg(long, value_name = "WORKLOAD")]
     pub after: Option<Workload>,
@@ -122,20 +122,24 @@ mod tests {
     }
 
     #[test]
-    fn show_prints_the_newer_kernels_format_unless_told_otherwise() {
+    fn show_takes_a_format_where_it_is_told_one() {
         let args = read("zoneinfo").unwrap();
-        assert_eq!((args.file, args.format, args.after), (ProcFile::Zoneinfo, KernelFormat::V6_12, None));
+        assert_eq!((args.file, args.format, args.after), (ShownFile::Zoneinfo, None, None));
         assert_eq!((args.yard.pcp_sizing, args.yard.movable), (None, None));
         let args = read("buddyinfo --format 6.1 --after churn --movable 10% --pcp-sizing fixed:512").unwrap();
-        assert_eq!((args.format, args.after), (KernelFormat::V6_1, Some(Workload::Churn)));
+        assert_eq!((args.format, args.after), (Some(ShownFormat::V6_1), Some(Workload::Churn)));
         assert_eq!(args.yard.movable, Some(Amount::Percent(10)));
         assert_eq!(args.yard.pcp_sizing, Some(PcpSizing::Fixed(512)));
     }
 
     #[test]
     fn show_refuses_what_it_does_not_know() {
-        assert!(read("slabinfo").unwrap_err().contains("possible values: buddyinfo, pagetypeinfo, zoneinfo, vmstat"));
-        assert!(read("vmstat --format 5.4").unwrap_err().contains("possible values: 6.1, 6.12"));
+        assert!(
+            read("slabinfo")
+                .unwrap_err()
+                .contains("possible values: buddyinfo, pagetypeinfo, zoneinfo, vmstat, metrics")
+        );
+        assert!(read("vmstat --format 5.4").unwrap_err().contains("possible values: 6.1, 6.12, text, prometheus"));
         assert!(read("vmstat --movable 200%").unwrap_err().contains("0 to 100"));
         assert!(read("vmstat --pcp-sizing half").unwrap_err().contains("scaled, classic, fraction:N or fixed:N"));
     }

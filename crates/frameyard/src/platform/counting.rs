@@ -349,12 +349,13 @@ impl<const LINES: usize> CountingRow<LINES> {
     }
 }
 
-/// A platform that counts what is done through it, and leaves the doing to another.
+/// A platform that counts what is done through it, and leaves the doing to another: for a further view
+/// ([`Yard::attach`](crate::Yard::attach)) of a yard that exists.
 ///
 /// `who` says which task runs the caller: a small number, which no two tasks that run at the same time share. Timed runs and
 /// counted runs are best kept apart: counting makes every access slower.
 pub struct CountingPlatform<'r, P, W, const LINES: usize = 1024> {
-    inner: P,
+    inner: &'r P,
     rows: &'r [CountingRow<LINES>],
     who: W,
     lost: AtomicU64,
@@ -363,13 +364,13 @@ pub struct CountingPlatform<'r, P, W, const LINES: usize = 1024> {
 impl<'r, P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> CountingPlatform<'r, P, W, LINES> {
     /// Counts in `rows` what is done through `inner`. Rows may have counted before; they go on.
     #[must_use]
-    pub fn new(inner: P, rows: &'r [CountingRow<LINES>], who: W) -> Self {
+    pub fn new(inner: &'r P, rows: &'r [CountingRow<LINES>], who: W) -> Self {
         Self { inner, rows, who, lost: AtomicU64::new(0) }
     }
 
     /// The platform that does the work.
-    pub fn inner(&self) -> &P {
-        &self.inner
+    pub fn inner(&self) -> &'r P {
+        self.inner
     }
 
     /// What all tasks together have counted, a moment ago: exact while none of them does anything.

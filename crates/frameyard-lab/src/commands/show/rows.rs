@@ -1,8 +1,8 @@
-//! The files of /proc as flat rows, for those who would otherwise have to parse them.
+//! The files of /proc, and metrics, as flat rows, for those who would otherwise have to parse them.
 
 use frameyard::{
-    CpuId, KernelFormat, MigrateType, NodeId, NumaEvent, Order, PageCount, ReportSource, WatermarkLevel, ZoneId,
-    ZoneKind, ZoneSnapshot, write_vmstat,
+    CpuId, KernelFormat, Metric, MetricHistogram, MetricsSource, MigrateType, NodeId, NumaEvent, Order, PageCount,
+    ReportSource, WatermarkLevel, ZoneId, ZoneKind, ZoneSnapshot, write_vmstat,
 };
 use serde_json::{Map, Value};
 
@@ -85,6 +85,33 @@ pub(super) fn of_vmstat(source: &dyn ReportSource, format: KernelFormat) -> Vec<
         Row::from_iter([("name".to_owned(), name.into()), ("value".to_owned(), value)])
     };
     text.lines().filter_map(|line| line.split_once(' ')).map(row).collect()
+}
+
+/// A row a zone and CPU; `cpu` is `null` for what did without the lists of a CPU. Counts of histograms are of values up to
+/// the number in the key.
+pub(super) fn of_metrics(source: &dyn MetricsSource) -> Vec<Row> {
+    let mut rows = Vec::new();
+    // Collecting cannot fail.
+    let _ = source.for_each_row(&mut |found| {
+        let mut row = named(found.zone);
+        row.insert("cpu".to_owned(), found.cpu.map(|cpu| cpu.0).into());
+        row.insert("policy".to_owned(), source.policy().name().into());
+        for metric in Metric::ALL {
+            row.insert(metric.name().to_owned(), metric.value(found).into());
+        }
+        for histogram in MetricHistogram::ALL {
+            let (name, (counts, sum)) = (histogram.name(), histogram.counts(found));
+            row.insert(format!("{name}_sum"), sum.into());
+            row.insert(format!("{name}_count"), counts.count().into());
+            for (bound, below) in counts.cumulative() {
+                let bound = bound.map_or_else(|| "inf".to_owned(), |bound| bound.to_string());
+                row.insert(format!("{name}_le_{bound}"), below.into());
+            }
+        }
+        rows.push(row);
+        Ok(())
+    });
+    rows
 }
 
 fn named(id: ZoneId) -> Row {

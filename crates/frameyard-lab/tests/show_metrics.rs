@@ -1,0 +1,63 @@
+//! `show metrics` as a user meets it: the same numbers as text, for Prometheus and in JSON.
+
+mod program;
+
+use program::{assert_refused, frameyard, json, stderr, stdout};
+use serde_json::Value;
+
+const YARD: [&str; 10] =
+    ["show", "metrics", "--machine", "desktop-8", "--memory", "1G", "--phantom", "--after", "churn", "--seed"];
+
+fn line<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    YARD.iter().copied().chain(["3"]).chain(more.iter().copied()).collect()
+}
+
+fn printed(more: &[&str]) -> String {
+    let output = frameyard(&line(more));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    stdout(&output).to_owned()
+}
+
+fn sum(object: &Value, key: &str) -> u64 {
+    object["rows"].as_array().unwrap().iter().map(|row| row[key].as_u64().unwrap_or(0)).sum()
+}
+
+#[test]
+fn the_three_forms_show_the_same_numbers() {
+    let text = printed(&[]);
+    let prometheus = printed(&["--format", "prometheus"]);
+    let object = json(&line(&["--json"]));
+    assert_eq!((&object["command"], &object["format"]), (&"show metrics".into(), &"text".into()));
+    for name in ["zone_lock_acquisitions", "zone_lock_pages_moved", "pcp_refills"] {
+        let of_json = sum(&object, name);
+        assert!(of_json > 0, "{name}");
+        assert!(text.contains(&format!("\n{name} {of_json}\n")), "{name}: {text}");
+        let prefix = format!("frameyard_{name}_total{{");
+        let series = prometheus.lines().filter(|line| line.starts_with(&prefix));
+        let of_prometheus: u64 = series.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum();
+        assert_eq!(of_prometheus, of_json, "{name}");
+    }
+}
+
+#[test]
+fn rows_are_one_a_zone_and_cpu_and_one_a_zone_without() {
+    let object = json(&line(&["--json"]));
+    let rows = object["rows"].as_array().unwrap();
+    let cpus = rows.iter().filter(|row| row["node"] == 0 && row["zone"] == "Normal" || row["zone"] == "DMA32");
+    assert_eq!(cpus.clone().filter(|row| row["cpu"].is_null()).count() * 9, cpus.count());
+    for row in rows {
+        assert_eq!(row["policy"], "vanilla");
+        assert_eq!(row["pcp_pages"].is_null(), row["cpu"].is_null());
+        assert_eq!(row["zone_lock_hold_ns_le_inf"], row["zone_lock_hold_ns_count"]);
+    }
+    assert!(sum(&object, "zone_lock_hold_ns_count") > 0, "locks are timed while a workload runs");
+    let policy = json(&line(&["--json", "--policy", "lock-per-page"]));
+    assert_eq!(policy["rows"][0]["policy"], "lock-per-page");
+    assert!(sum(&policy, "zone_lock_acquisitions") > 4 * sum(&object, "zone_lock_acquisitions"));
+}
+
+#[test]
+fn formats_are_those_of_the_file() {
+    assert_refused(&["show", "metrics", "--format", "6.1"], 2, "--format prometheus");
+    assert_refused(&["show", "vmstat", "--format", "prometheus"], 2, "--format 6.12");
+}

@@ -7,7 +7,7 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use frameyard::{ByteSize, Counted, CountingRow, LockUse, Platform, SpanTouches, Yard};
+use frameyard::{ByteSize, Counted, CountingRow, LockUse, Platform, Yard};
 use frameyard_host::CpuList;
 use frameyard_vm::{ExitOutcome, MemoryAccess, Vm};
 
@@ -17,9 +17,9 @@ use super::task::TaskProblem;
 use crate::Failure;
 
 /// Rounds that are not counted, after which lists and caches are as they will stay.
-const ROUNDS_BEFORE: u32 = 2;
+const ROUNDS_BEFORE: usize = 2;
 /// Rounds that are counted.
-const ROUNDS: u32 = 2;
+const ROUNDS: usize = 5;
 
 /// Lines that are told apart in one hold of a zone lock, and a third more: enough for the largest batch there is.
 const LINES_REMEMBERED: usize = 1 << 16;
@@ -42,39 +42,8 @@ pub(crate) struct Direction {
     pub(crate) pages: u64,
     /// How zone locks were taken.
     pub(crate) zone_lock: LockUse,
-    /// What was touched of page structures, where that is counted.
-    pub(crate) lines: Option<Lines>,
-}
-
-/// What was touched of page structures while frames moved between a CPU's lists and a zone.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Lines {
-    /// Lines touched while a zone lock was held.
-    pub(crate) under_lock: u64,
-    /// Frames moved.
-    pub(crate) pages: u64,
-}
-
-impl Lines {
-    fn of(span: &SpanTouches) -> Self {
-        Self { under_lock: span.under_lock.lines, pages: span.pages }
-    }
-
-    /// Both together.
-    pub(crate) fn and(self, other: Self) -> Self {
-        Self { under_lock: self.under_lock + other.under_lock, pages: self.pages + other.pages }
-    }
-}
-
-impl Direction {
-    /// Both rounds' figures together.
-    fn and(self, other: Self) -> Self {
-        Self {
-            pages: self.pages + other.pages,
-            zone_lock: self.zone_lock.and(other.zone_lock),
-            lines: other.lines.map(|lines| lines.and(self.lines.unwrap_or_default())),
-        }
-    }
+    /// Page structures touched while one was held, each once a hold, where that is counted.
+    pub(crate) lines_under_lock: Option<u64>,
 }
 
 /// Both directions.
@@ -105,19 +74,21 @@ impl Look {
         })
     }
 
-    fn since(&self, earlier: &Self, pages: fn(&Self) -> u64, span: fn(&Counted) -> &SpanTouches) -> Direction {
+    fn since(&self, earlier: &Self, pages: fn(&Self) -> u64) -> Direction {
         let counted = self.counted.zip(earlier.counted).map(|(now, then)| now.since(&then));
+        // Rows that were too small leave lines out.
+        let whole = counted.filter(|counted| counted.forgotten + counted.lost == 0);
         Direction {
             pages: pages(self) - pages(earlier),
             zone_lock: self.zone_lock.since(earlier.zone_lock),
-            // Rows that were too small leave lines out.
-            lines: counted.filter(|counted| counted.forgotten + counted.lost == 0).map(|all| Lines::of(span(&all))),
+            lines_under_lock: whole
+                .map(|all| [all.refill, all.drain, all.elsewhere].map(|span| span.under_lock.lines).iter().sum()),
         }
     }
 }
 
-/// Both directions on a ground, with the times at locks where these are timed; then the lines of page structures, from the
-/// same once more through a view that counts them.
+/// Rounds on a ground, with the times at locks where these are timed, and with the lines of page structures from as many
+/// rounds more through a view that counts them.
 ///
 /// # Errors
 ///
@@ -127,15 +98,22 @@ pub(crate) fn timed_and_counted(
     cpus: &CpuList,
     way: Return,
     bytes: ByteSize,
-) -> Result<Crossing, Failure> {
+) -> Result<Vec<Crossing>, Failure> {
     let timed = run(&ground.vm, cpus, way, bytes, || None)?;
     // One thread at a time uses the view.
     let rows: Vec<CountingRow<LINES_REMEMBERED>> = vec![CountingRow::default()];
     let yard = ground.yard.counting(&rows, || 0).map_err(Failure::run_time)?;
     let vm = Vm::attach(&yard).map_err(Failure::run_time)?;
     let counted = run(&vm, cpus, way, bytes, || Some(yard.platform().counted()))?;
-    let with_lines = |timed: Direction, counted: Direction| Direction { lines: counted.lines, ..timed };
-    Ok(Crossing { refill: with_lines(timed.refill, counted.refill), drain: with_lines(timed.drain, counted.drain) })
+    let joined =
+        |(timed, counted): (Direction, Direction)| Direction { lines_under_lock: counted.lines_under_lock, ..timed };
+    let rounds = timed.into_iter().zip(counted);
+    Ok(rounds
+        .map(|(timed, counted)| Crossing {
+            refill: joined((timed.refill, counted.refill)),
+            drain: joined((timed.drain, counted.drain)),
+        })
+        .collect())
 }
 
 /// Takes so much memory and gives it back, some rounds, on a thread of its own. `cpus` are those that it may use, and `counted`
@@ -146,16 +124,11 @@ fn run<P: Platform>(
     way: Return,
     bytes: ByteSize,
     counted: impl Fn() -> Option<Counted> + Sync,
-) -> Result<Crossing, Failure> {
+) -> Result<Vec<Crossing>, Failure> {
     let rounds = || {
-        let mut crossing = Crossing::default();
-        for round in 0..ROUNDS_BEFORE + ROUNDS {
-            let Crossing { refill, drain } = one_round(vm, cpus, way, bytes, &counted)?;
-            if round >= ROUNDS_BEFORE {
-                crossing = Crossing { refill: crossing.refill.and(refill), drain: crossing.drain.and(drain) };
-            }
-        }
-        Ok(crossing)
+        let all = (0..ROUNDS_BEFORE + ROUNDS).map(|_| one_round(vm, cpus, way, bytes, &counted));
+        let mut all = all.collect::<Result<Vec<Crossing>, TaskProblem>>()?;
+        Ok(all.split_off(ROUNDS_BEFORE))
     };
     // A thread of its own: it stays on the CPU that it was put on last.
     let result = thread::scope(|scope| scope.spawn(rounds).join());
@@ -196,8 +169,8 @@ fn one_round<P: Platform>(
     }
     let after = look();
     Ok(Crossing {
-        refill: between.since(&before, |look| look.allocated, |counted| &counted.refill),
-        drain: after.since(&between, |look| look.freed, |counted| &counted.drain),
+        refill: between.since(&before, |look| look.allocated),
+        drain: after.since(&between, |look| look.freed),
     })
 }
 

@@ -4,7 +4,7 @@
 //! times at locks from one more run of the same; what is counted in one direction, from one thread that does what the tasks
 //! do ([`crate::workload::crossing`]).
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use frameyard::{ByteSize, InitMode, Order, PageCount};
@@ -56,7 +56,7 @@ const UNMOVABLE_PERCENT: u8 = 5;
 /// What `highalloc` needs for each builder, and once more.
 const HIGHALLOC_NEEDS: ByteSize = ByteSize::mib(64);
 /// What one thread takes and gives back to show each direction by itself.
-const CROSSING: ByteSize = ByteSize::mib(64);
+const CROSSING: ByteSize = ByteSize::mib(32);
 /// A run that is not counted takes this part of the time of one that is.
 const LEAD_IN: u32 = 3;
 
@@ -164,11 +164,11 @@ impl Plan<'_> {
                 return self.once(workload, ground, setting, variant);
             }
             let (sample, held) = while_looking(ground.vm.yard(), || self.once(workload, ground, setting, variant));
-            let crossing = match way(workload) {
-                Some(way) => Some(crossing::timed_and_counted(ground, self.host.allowed(), way, CROSSING)?),
-                None => None,
+            let crossings = match way(workload) {
+                Some(way) => crossing::timed_and_counted(ground, self.host.allowed(), way, CROSSING)?,
+                None => Vec::new(),
             };
-            Ok(Sample { held: Some(held), crossing, ..sample? })
+            Ok(Sample { held: Some(held), crossings, ..sample? })
         })?;
         let kinds: &[Option<&'static str>] = match workload {
             ZoneLockWorkload::Order0Thp => &[Some("small"), Some("huge")],
@@ -188,9 +188,14 @@ impl Plan<'_> {
         Ok(rows)
     }
 
-    /// Brings lists of a policy that came a moment ago to where they will stay. Workloads that have a yard for each run fill it
-    /// first in any case.
+    /// Brings lists of a policy that came a moment ago to where they will stay, on memory that the host has provided: what the
+    /// host takes for that is not to be measured, and a policy that keeps more would have more of it. Workloads that have a
+    /// yard for each run fill it first in any case.
     fn lead_in(&self, workload: ZoneLockWorkload, ground: &Ground<'_>, setting: &Setting) -> Result<(), Failure> {
+        let threads = NonZeroUsize::new(self.cpus() as usize).unwrap_or(NonZeroUsize::MIN);
+        if !matches!(workload, ZoneLockWorkload::Highalloc | ZoneLockWorkload::Order0Thp) {
+            ground.yard.memory().prefault(threads, self.host, &mut |_| {}).map_err(Failure::run_time)?;
+        }
         let (seed, duration) = (self.args.seed, self.args.duration() / LEAD_IN);
         match workload {
             ZoneLockWorkload::PageFault => page_fault::run(ground, setting, seed, duration).map(drop),

@@ -158,7 +158,7 @@ impl Row {
 
     /// What is known of each direction.
     fn with_directions(self, timed: &[&Sample]) -> Self {
-        let crossings = || timed.iter().filter_map(|run| run.crossing);
+        let crossings = || timed.iter().flat_map(|run| &run.crossings);
         let refill = |value: fn(&Direction) -> Option<f64>| {
             median(crossings().filter_map(|crossing| value(&crossing.refill))).map(fine)
         };
@@ -167,11 +167,11 @@ impl Row {
         };
         let taken: fn(&Direction) -> Option<f64> = |way| per_1000_pages(way.zone_lock, way.pages);
         let held: fn(&Direction) -> Option<f64> = |way| per_page(way.zone_lock.hold_ns, way.pages);
-        let lines: fn(&Direction) -> Option<f64> = |way| per_page(way.lines?.under_lock, way.lines?.pages);
+        let lines: fn(&Direction) -> Option<f64> = |way| per_page(way.lines_under_lock?, way.pages);
         let both = crossings().filter_map(|crossing| {
             // Each page crosses twice.
-            let lines = crossing.refill.lines?.and(crossing.drain.lines?);
-            per_page(lines.under_lock, lines.pages)
+            let lines = crossing.refill.lines_under_lock? + crossing.drain.lines_under_lock?;
+            per_page(lines, crossing.refill.pages + crossing.drain.pages)
         });
         Self {
             zone_lock_acquisitions_per_1000_pages_refill: refill(taken),
@@ -189,7 +189,7 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::crossing::{Crossing, Lines};
+    use crate::workload::crossing::Crossing;
 
     fn combination() -> Combination {
         Combination {
@@ -236,10 +236,9 @@ mod tests {
 
     #[test]
     fn lines_are_of_each_page_that_crossed_in_one_direction_or_the_other() {
-        let lines = |under_lock| Some(Lines { under_lock, pages: 100 });
-        let way = |under_lock| Direction { pages: 99, zone_lock: LockUse::default(), lines: lines(under_lock) };
-        let crossing = Some(Crossing { refill: way(10), drain: way(100) });
-        let timed = Sample { locks_are_timed: true, crossing, ..sample(1.0, 1) };
+        let way = |lines| Direction { pages: 100, zone_lock: LockUse::default(), lines_under_lock: Some(lines) };
+        let crossings = vec![Crossing { refill: way(10), drain: way(100) }; 3];
+        let timed = Sample { locks_are_timed: true, crossings, ..sample(1.0, 1) };
         let row = Row::measured(&combination(), &[timed]);
         let lines = [row.page_lines_under_lock_per_page_refill, row.page_lines_under_lock_per_page_drain];
         assert_eq!((lines, row.page_lines_under_lock_per_page), ([Some(0.1), Some(1.0)], Some(0.55)));

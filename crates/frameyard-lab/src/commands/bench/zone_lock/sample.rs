@@ -35,8 +35,8 @@ pub(super) struct Sample {
     pub(super) high_order: Option<HighOrder>,
     /// What CPUs kept, where that was looked at.
     pub(super) held: Option<HeldPages>,
-    /// Each direction by itself, where it was.
-    pub(super) crossing: Option<Crossing>,
+    /// Each direction by itself, in some rounds, where it was.
+    pub(super) crossings: Vec<Crossing>,
 }
 
 impl Sample {

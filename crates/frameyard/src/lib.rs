@@ -59,9 +59,9 @@ pub use units::{
     PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
 };
 pub use yard::{
-    Adoption, AllocError, BlockedBy, Blocker, CmaReleaseError, CompactStatistics, ContigError, ExtfragEvents,
-    FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, PolicyError, RangeError, RawRegion,
-    ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
+    Adoption, AllocError, BlockedBy, Blocker, ClusterDrains, ClusterStatistics, CmaReleaseError, CompactStatistics,
+    ContigError, ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics,
+    PolicyError, RangeError, RawRegion, ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
     HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,

@@ -19,6 +19,7 @@ use crate::zone::{PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
 mod bulk;
+mod cluster_statistics;
 mod cma;
 mod compact;
 mod contig;
@@ -35,6 +36,7 @@ mod rescue;
 mod statistics;
 mod validate;
 
+pub use cluster_statistics::{ClusterDrains, ClusterStatistics};
 pub use cma::CmaReleaseError;
 pub use compact::{CompactStatistics, ExtfragEvents};
 pub use contig::{BlockedBy, Blocker, ContigError};
@@ -257,6 +259,7 @@ impl<P: Platform> Yard<P> {
             zone: &self.tables.zones[id.index()],
             map: self.map,
             blocks: self.pageblocks(),
+            clusters: self.tables.clusters,
             geometry: self.geometry,
             platform: &self.platform,
         }

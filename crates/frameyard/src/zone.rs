@@ -182,7 +182,7 @@ pub(crate) struct Zone {
     pub(crate) cma_events: CmaEvents,
     pub(crate) pending: pending::Pending,
     pub(crate) compaction: CompactState,
-    crossing: crossing::CrossingState,
+    pub(crate) crossing: crossing::CrossingState,
     areas: [FreeArea; ORDER_SLOTS],
 }
 
@@ -313,6 +313,7 @@ pub(crate) struct ZoneView<'a, P> {
     pub(crate) zone: &'a Zone,
     pub(crate) map: MemMap,
     pub(crate) blocks: PageblockMap<'a>,
+    pub(crate) clusters: crossing::ClusterTable<'a>,
     pub(crate) geometry: Geometry,
     pub(crate) platform: &'a P,
 }

@@ -230,6 +230,14 @@ impl<P: Platform> BringUp<'_, P> {
 
     fn view(&self, id: ZoneId) -> ZoneView<'_, P> {
         let zone = &self.tables.zones[id.index()];
-        ZoneView { id, zone, map: self.map, blocks: self.blocks(), geometry: self.geometry, platform: self.platform }
+        ZoneView {
+            id,
+            zone,
+            map: self.map,
+            blocks: self.blocks(),
+            clusters: self.tables.clusters,
+            geometry: self.geometry,
+            platform: self.platform,
+        }
     }
 }

@@ -36,7 +36,7 @@ pub(super) enum HeaderWord {
 
 pub(super) const HEADER_WORDS: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
-pub(super) const VERSION: u64 = 5;
+pub(super) const VERSION: u64 = 6;
 
 /// Which table.
 #[derive(Clone, Copy)]
@@ -58,9 +58,10 @@ pub(super) enum TableId {
     CmaEnds,
     Claims,
     SkipHints,
+    Clusters,
 }
 
-pub(super) const TABLES: usize = TableId::SkipHints as usize + 1;
+pub(super) const TABLES: usize = TableId::Clusters as usize + 1;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 
 /// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
@@ -91,6 +92,8 @@ pub(crate) struct Tables {
     pub(super) claims: &'static [AtomicU64],
     /// A bit for each pageblock, 64 in a word: compaction passes it by.
     pub(crate) skip_hints: &'static [AtomicU64],
+    /// For each zone a bit for each of its clusters, then their records.
+    pub(crate) clusters: &'static [AtomicU64],
 }
 
 /// What is known of a section of the memory map.
@@ -173,6 +176,7 @@ impl Tables {
                 cma_ends: region.table(span(TableId::CmaEnds))?,
                 claims: region.table(span(TableId::Claims))?,
                 skip_hints: region.table(span(TableId::SkipHints))?,
+                clusters: region.table(span(TableId::Clusters))?,
             })
         }
     }

@@ -4,19 +4,26 @@
 //! CPU's lists held, and read the policy under it. So once the policy was changed and every CPU's lists were locked once,
 //! nothing crosses in the old way any more; that is how [`Yard::set_policy`](crate::Yard::set_policy) changes it.
 //!
-//! Each way of crossing has a file of its own: [`pages`] goes to the free lists page by page.
+//! Each way of crossing has a file of its own: [`pages`] goes to the free lists page by page; [`unmerged`] frees without
+//! merging; [`cut`] and [`entering`] move [`clusters`] of pages in one step.
 
 use super::{BlockRequest, LockedZone, ZonePolicy, ZoneView};
 use crate::platform::Platform;
-use crate::sync::AtomicU32;
-use crate::units::{CpuId, Order};
+use crate::sync::{AtomicU32, AtomicU64};
+use crate::units::{CpuId, MigrateType, Order};
 use crate::zone::pcp::packed::BATCH;
 
+mod clusters;
+mod cut;
+mod entering;
 mod pages;
 mod suspension;
+mod unmerged;
 
-#[expect(unused_imports, reason = "for the ways of crossing that can be suspended")]
+pub(crate) use clusters::{ClusterId, ClusterState, ClusterTable, RecordState, clusters_for, words_for_clusters};
+pub(crate) use entering::DrainCounters;
 pub(crate) use suspension::{CutStalled, Suspension};
+pub(crate) use unmerged::merge_later;
 
 /// What is in progress at the border of a zone.
 #[derive(Default)]
@@ -25,6 +32,36 @@ pub(crate) struct CrossingState {
     suspensions: AtomicU32,
     /// How many cuts are in progress: raised under the zone lock, lowered without.
     cuts: AtomicU32,
+    pub(crate) clusters: ClusterState,
+    pub(crate) counters: CrossingCounters,
+}
+
+impl CrossingState {
+    /// How many cuts are in progress, a moment ago.
+    pub(crate) fn cuts_racy(&self) -> u32 {
+        self.cuts.load(crate::sync::Ordering::Relaxed)
+    }
+}
+
+/// What happens at the border. Changed under the zone lock, but for the waits and the drains.
+#[derive(Default)]
+pub(crate) struct CrossingCounters {
+    /// Single pages freed without a look at their buddies.
+    pub(crate) skipped_merges: AtomicU64,
+    /// Merges of such pages made when somebody needed them.
+    pub(crate) later_merges: AtomicU64,
+    /// Clusters cut off their lists.
+    pub(crate) cuts: AtomicU64,
+    /// The pages that they had.
+    pub(crate) cut_pages: AtomicU64,
+    /// By type; the last for all types without per-CPU lists.
+    pub(crate) drains: [DrainCounters; MigrateType::PER_CPU + 1],
+    /// Suspensions that waited for cuts in progress.
+    pub(crate) waits: AtomicU64,
+    /// Looks that they took.
+    pub(crate) wait_rounds: AtomicU64,
+    /// Those that gave up.
+    pub(crate) stalls: AtomicU64,
 }
 
 /// Up to one batch of blocks of one order on their way, by their places in the map.
@@ -71,6 +108,9 @@ pub(crate) fn fetch<P: Platform>(
     let _ = cpu;
     match view.zone.policy() {
         ZonePolicy::Vanilla | ZonePolicy::BigPcp => pages::fetch(view, request, wanted, deliver),
+        ZonePolicy::Cluster | ZonePolicy::ClusterBulk if request.order == Order::ZERO => {
+            cut::fetch(view, request, wanted, deliver)
+        }
         _ => pages::fetch(view, request, wanted, deliver),
     }
 }
@@ -101,15 +141,39 @@ impl<'a, P: Platform> GivingBack<'a, P> {
 
     /// Gives blocks back. They are tagged as blocks of per-CPU lists.
     pub(crate) fn give(&mut self, picked: &Picked, order: Order) {
-        let _ = (self.cpu, self.why);
+        let _ = self.cpu;
+        let unmerged = order == Order::ZERO && self.why == Leaving::Overflow;
         match self.policy {
             ZonePolicy::Vanilla | ZonePolicy::BigPcp => pages::give_back(&mut self.locked, self.view, picked, order),
+            ZonePolicy::SkipMerge | ZonePolicy::Cluster if unmerged => self.give_unmerged(picked),
+            ZonePolicy::ClusterBulk if unmerged => self.give_whole(picked),
             _ => pages::give_back(&mut self.locked, self.view, picked, order),
         }
     }
 }
 
+impl<P: Platform> GivingBack<'_, P> {
+    fn give_unmerged(&mut self, picked: &Picked) {
+        unmerged::give_back(self.locked.get_or_insert_with(|| self.view.lock()), picked);
+    }
+
+    /// Gives blocks back as one cluster, or page by page where they cannot be one.
+    fn give_whole(&mut self, picked: &Picked) {
+        self.locked = None;
+        if let Some(entering) = entering::prepare(self.view, picked) {
+            let mut locked = self.view.lock();
+            if locked.enter(picked, &entering) {
+                self.locked = Some(locked);
+                return;
+            }
+            drop(locked);
+            entering::abandon(self.view, picked, &entering);
+        }
+        self.give_unmerged(picked);
+    }
+}
+
 /// Brings what is kept between the lists of CPUs and the free lists back to the free lists, merged.
 pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) {
-    let _ = view;
+    unmerged::collect(view);
 }

@@ -16,10 +16,19 @@ pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     request: BlockRequest,
     wanted: usize,
+    deliver: impl FnMut(&Picked),
+) -> usize {
+    fetch_locked(view.lock(), request, wanted, deliver)
+}
+
+/// As [`fetch`], with the lock held already; gives it back.
+pub(super) fn fetch_locked<P: Platform>(
+    mut locked: LockedZone<'_, P>,
+    request: BlockRequest,
+    wanted: usize,
     mut deliver: impl FnMut(&Picked),
 ) -> usize {
     let mut got = 0;
-    let mut locked = view.lock();
     while got < wanted {
         let picked = take_from_zone(&mut locked, request, (wanted - got).min(BATCH));
         if picked.len == 0 {

@@ -91,7 +91,8 @@ impl<P: Platform> LockedZone<'_, P> {
         while order < max_order {
             let buddy = pfn.buddy(order);
             let tag = self.page(buddy).tag();
-            if !tag.is_free_buddy(order, self.id) && !(order == Order::ZERO && self.is_clustered_buddy(buddy, tag)) {
+            let single = order == Order::ZERO;
+            if !(tag.is_free_buddy(order, self.id) || (single && self.is_clustered_buddy(buddy, tag))) {
                 break;
             }
             if order >= self.geometry.pageblock_order() && !self.unify_types(buddy, order, migrate_type) {

@@ -41,7 +41,7 @@ impl Record {
     }
 
     pub(crate) fn listed(tail: Link, size: usize, skipped: usize) -> Self {
-        Self(u64::from(tail.bits()) | size as u64 * SIZE | skipped as u64 * SKIPPED | LISTED)
+        Self(u64::from(tail.bits()) | (size as u64 * SIZE) | (skipped as u64 * SKIPPED) | LISTED)
     }
 
     pub(crate) fn state(self) -> RecordState {
@@ -97,7 +97,7 @@ mod tests {
         assert_eq!((record.tail(), record.size(), record.skipped()), (Link::from_bits(u32::MAX), 64, 63));
         assert_eq!(record.state(), RecordState::Listed);
         let record = record.without_page().without_skipped().with_tail(Link::from_bits(7));
-        assert_eq!(record, Record::listed(Link::from_bits(7), 63, 61));
+        assert_eq!(record, Record::listed(Link::from_bits(7), 63, 62));
         assert_eq!((Record::FREE.state(), Record::HELD.state()), (RecordState::Free, RecordState::Held));
     }
 }

@@ -253,7 +253,7 @@ impl<P: Platform> Yard<P> {
     }
 
     #[inline(always)]
-    fn zone_view(&self, id: ZoneId) -> ZoneView<'_, P> {
+    pub(crate) fn zone_view(&self, id: ZoneId) -> ZoneView<'_, P> {
         ZoneView {
             id,
             zone: &self.tables.zones[id.index()],

@@ -20,6 +20,8 @@ mod pages;
 mod suspension;
 mod unmerged;
 
+#[cfg(loom)]
+pub(crate) use clusters::HELD_RECORD;
 pub(crate) use clusters::{ClusterId, ClusterState, ClusterTable, RecordState, clusters_for, words_for_clusters};
 pub(crate) use entering::DrainCounters;
 pub(crate) use suspension::{CutStalled, Suspension};

@@ -43,6 +43,10 @@ mod record;
 
 pub(crate) use record::{Record, RecordState};
 
+/// The word of a held record, for models that lose it.
+#[cfg(loom)]
+pub(crate) const HELD_RECORD: u64 = Record::HELD.bits();
+
 /// What a zone's clusters are like; written when the yard is created, and `joining` with the policy.
 #[repr(C, align(64))]
 #[derive(Default)]

@@ -36,7 +36,7 @@ impl Record {
         Self(bits)
     }
 
-    pub(super) fn bits(self) -> u64 {
+    pub(super) const fn bits(self) -> u64 {
         self.0
     }
 

@@ -14,12 +14,14 @@ use crate::{PcpSizing, ZonePolicy};
 
 /// How many involuntary switches an execution has. What is broken here is found with one.
 const SWITCHES: usize = 2;
+/// The same, where executions are long or what is broken makes many of them.
+const FEW_SWITCHES: usize = 1;
 
 /// What is said of a page that looks free and is on no list, though nothing is in progress.
 const ONLY_LOOKS_FREE: &str = "looks free and is on no list";
 
 /// What damage to lists comes to.
-const ALL_DAMAGES: [&str; 9] = [
+const ALL_DAMAGES: [&str; 10] = [
     DAMAGES[0],
     DAMAGES[1],
     DAMAGES[2],
@@ -27,6 +29,7 @@ const ALL_DAMAGES: [&str; 9] = [
     "frames were lost",
     "what was freed has merged",
     "a free frame",
+    "no cluster is left",
     // Checks of the code itself.
     " is buddy-free ",
     " is per-cpu ",
@@ -67,9 +70,20 @@ fn give_and_merge<const COUNT: usize>(runner: &Runner, pages: [Pfn; COUNT]) {
     runner.yard.drain(ZONE, CpuId(1));
 }
 
-/// CPU 0 cuts the cluster off while CPU 1 frees the buddies of its pages. What it frees first gets a record, too.
+/// CPU 0 cuts the cluster off while CPU 1 frees the buddy of one of its pages.
 fn cut_and_merge(locks: Locks) {
-    let (main, buddies) = with_cluster(locks);
+    let (main, [buddy, other]) = with_cluster(locks);
+    let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
+    let merger = main.start(1, move |runner| give_and_merge(runner, [buddy]));
+    refiller.join().unwrap();
+    merger.join().unwrap();
+    main.give(other, Order::ZERO);
+    finish(&main);
+}
+
+/// As before, with the buddies of both: what is freed first gets a record, too.
+fn cut_and_reuse() {
+    let (main, buddies) = with_cluster(Locks::SOUND);
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let merger = main.start(1, move |runner| give_and_merge(runner, buddies));
     refiller.join().unwrap();
@@ -92,15 +106,13 @@ fn cut_and_move_pageblock(locks: Locks) {
     finish(&main);
 }
 
-/// Demands that every page of a zone where nothing is in progress is on a list if it looks free.
-fn look_at_all(runner: &Runner) {
-    let view = runner.yard.zone_view(ZONE);
-    let locked = view.lock();
-    for pfn in (0..4).map(Pfn) {
-        let tag = locked.page(pfn).tag();
-        let looks_free = tag.seems_free_buddy(Order::ZERO, ZONE);
-        assert!(!looks_free || locked.is_listed(pfn, tag), "{pfn} {ONLY_LOOKS_FREE}");
-    }
+/// A page that looks free and is on no list. Told rather than found fault with: who unwinds cannot take locks.
+fn only_looks_free(runner: &Runner) -> Option<Pfn> {
+    let locked = runner.yard.zone_view(ZONE).lock();
+    (0..4).map(Pfn).find(|pfn| {
+        let tag = locked.page(*pfn).tag();
+        tag.seems_free_buddy(Order::ZERO, ZONE) && !locked.is_listed(*pfn, tag)
+    })
 }
 
 /// CPU 0 cuts the cluster off while CPU 1 suspends the zone.
@@ -108,9 +120,10 @@ fn cut_and_suspend(locks: Locks) {
     let (main, others) = with_cluster(locks);
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let other = main.start(1, |runner| {
-        if let Ok(_suspended) = Suspension::begin(runner.yard.zone_view(ZONE)) {
-            look_at_all(runner);
-        }
+        let suspended = Suspension::begin(runner.yard.zone_view(ZONE));
+        let found = suspended.is_ok().then(|| only_looks_free(runner)).flatten();
+        drop(suspended);
+        assert_eq!(found, None, "{ONLY_LOOKS_FREE}");
     });
     refiller.join().unwrap();
     other.join().unwrap();
@@ -167,6 +180,11 @@ fn no_page_of_a_cut_is_merged_with() {
 }
 
 #[test]
+fn a_record_is_used_again_when_its_pages_are_cleared() {
+    explore_within(FEW_SWITCHES, cut_and_reuse);
+}
+
+#[test]
 fn no_page_of_a_cut_is_moved_with_its_pageblock() {
     explore_within(SWITCHES, || cut_and_move_pageblock(Locks::SOUND));
 }
@@ -202,22 +220,22 @@ fn a_cut_whose_record_is_not_held_is_found() {
 #[test]
 fn a_record_used_again_before_its_pages_are_cleared_is_found() {
     weakened(Weakness::RelaxedIntersections, || {
-        assert_fails_within(SWITCHES, || cut_and_merge(Locks::SOUND), &ALL_DAMAGES);
+        assert_fails_within(FEW_SWITCHES, cut_and_reuse, &ALL_DAMAGES);
     });
 }
 
 #[test]
 fn a_suspension_that_does_not_wait_for_cuts_is_found() {
     weakened(Weakness::RelaxedLoadsOf(size_of::<u32>()), || {
-        assert_fails_within(SWITCHES, || cut_and_suspend(Locks::SOUND), &[ONLY_LOOKS_FREE]);
+        assert_fails_within(FEW_SWITCHES, || cut_and_suspend(Locks::SOUND), &[ONLY_LOOKS_FREE]);
     });
 }
 
 #[test]
 fn a_zone_lock_that_does_not_exclude_is_found_by_clusters() {
     let locks = Locks { zone: Some(Flaw::NeverRefused), ..Locks::SOUND };
-    assert_fails_within(SWITCHES, move || cut_and_merge(locks), &ALL_DAMAGES);
-    assert_fails_within(SWITCHES, move || enter_and_isolate(locks), &ALL_DAMAGES);
+    assert_fails_within(FEW_SWITCHES, move || cut_and_merge(locks), &ALL_DAMAGES);
+    assert_fails_within(FEW_SWITCHES, move || enter_and_isolate(locks), &ALL_DAMAGES);
 }
 
 #[test]

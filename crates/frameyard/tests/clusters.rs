@@ -2,11 +2,16 @@
 
 mod fixture;
 
-use fixture::{Fixture, Frames, order};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Barrier};
+use std::thread;
+
+use fixture::{Fixture, Frames, Moment, order};
 use frameyard::{
-    ClusterStatistics, CompactEffort, CompactRequest, CompactResult, CpuId, Gfp, MemoryTable, MigrateType, NodeId,
-    Order, Owners, PageCount, PcpSizing, Pfn, PfnRange, WatermarkOptions, YardConfig, ZoneId, ZoneKind, ZoneLimits,
-    ZonePolicy,
+    Access, ClusterStatistics, CompactEffort, CompactRequest, CompactResult, ContigError, CpuId, Gfp, MemoryTable,
+    MigrateType, NodeId, Order, Owners, PageCount, PcpSizing, Pfn, PfnRange, WatermarkOptions, YardConfig, ZoneId,
+    ZoneKind, ZoneLimits, ZonePolicy,
 };
 
 const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
@@ -238,4 +243,58 @@ fn a_range_is_taken_out_of_clusters() {
         yard.free_range(taken).unwrap();
     }
     assert_eq!(counted(&yard).stalls, 0);
+}
+
+/// Runs `meanwhile` while a thread of CPU 1 is stopped between cutting a cluster off and clearing its pages.
+fn with_a_cut_in_progress(yard: &Fixture, meanwhile: impl FnOnce()) {
+    thread_local! {
+        static CUTS: Cell<bool> = const { Cell::new(false) };
+    }
+    // One cluster, and nothing behind it: so no page is written before the lock is given back.
+    overflow(yard, 320);
+    assert_eq!((counted(yard).in_use, counted(yard).unmerged), (1, PageCount(64)));
+    let (stopped, goes_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    let was_there = Arc::new(AtomicBool::new(false));
+    yard.watch().spy_with({
+        let (stopped, goes_on) = (Arc::clone(&stopped), Arc::clone(&goes_on));
+        move |moment| {
+            let first_write = matches!(moment, Moment::Touch(_, Access::Write)) && CUTS.get();
+            if first_write && !was_there.swap(true, Ordering::Relaxed) {
+                stopped.wait();
+                goes_on.wait();
+            }
+        }
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            fixture::run_on(1);
+            CUTS.set(true);
+            let frames = take(yard, 1);
+            give(yard, frames);
+        });
+        stopped.wait();
+        meanwhile();
+        goes_on.wait();
+    });
+    yard.watch().calm();
+    yard.validate().unwrap();
+}
+
+#[test]
+fn whoever_waits_for_a_thread_stopped_in_a_cut_gives_up_and_nothing_is_lost() {
+    let yard = yard(ZonePolicy::Cluster, 256);
+    let range = PfnRange::new(FIRST + PageCount(1024), PageCount(64));
+    with_a_cut_in_progress(&yard, || {
+        let outcome = yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
+        assert_eq!(outcome.result, CompactResult::Stalled);
+        let refused = yard.alloc_contig_range(range, Gfp::MOVABLE, &Owners::NONE);
+        assert_eq!(refused, Err(ContigError::Stalled(ZONE)));
+        assert_eq!((counted(&yard).waits, counted(&yard).stalls), (2, 2));
+        // Everybody else goes on.
+        let pfn = yard.alloc(order(9), Gfp::MOVABLE).unwrap();
+        yard.free(pfn, order(9)).unwrap();
+    });
+    let taken = yard.alloc_contig_range(range, Gfp::MOVABLE, &Owners::NONE).unwrap();
+    yard.free_range(taken).unwrap();
+    assert_eq!(counted(&yard).stalls, 2);
 }

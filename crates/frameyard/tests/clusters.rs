@@ -9,9 +9,9 @@ use std::thread;
 
 use fixture::{Fixture, Frames, Moment, order};
 use frameyard::{
-    Access, ClusterStatistics, CompactEffort, CompactRequest, CompactResult, ContigError, CpuId, Gfp, MemoryTable,
-    MigrateType, NodeId, Order, Owners, PageCount, PcpSizing, Pfn, PfnRange, WatermarkOptions, YardConfig, ZoneId,
-    ZoneKind, ZoneLimits, ZonePolicy,
+    Access, ClusterStatistics, CompactEffort, CompactRequest, CompactResult, ContigError, CpuId, FrameState, Gfp,
+    MemoryTable, MigrateType, NodeId, Order, Owners, PAGE_WORDS, PageCount, PcpSizing, Pfn, PfnRange, ValidateError,
+    WatermarkOptions, YardConfig, ZoneId, ZoneKind, ZoneLimits, ZonePolicy,
 };
 
 const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
@@ -297,4 +297,58 @@ fn whoever_waits_for_a_thread_stopped_in_a_cut_gives_up_and_nothing_is_lost() {
     let taken = yard.alloc_contig_range(range, Gfp::MOVABLE, &Owners::NONE).unwrap();
     yard.free_range(taken).unwrap();
     assert_eq!(counted(&yard).stalls, 2);
+}
+
+/// A word of a page structure of the yard, to be damaged.
+fn page_word(yard: &Fixture, pfn: Pfn, name: &str) -> *mut u64 {
+    let word = PAGE_WORDS.iter().find(|word| word.name == name).expect("a word of that name");
+    let offset = ((pfn - FIRST).0 as usize) * 64 + word.offset;
+    // SAFETY: the page of a frame of the yard lies in its map.
+    unsafe { yard.map.raw().base.as_ptr().add(offset).cast() }
+}
+
+#[test]
+fn broken_clusters_and_marks_are_found() {
+    type Expected = fn(&ValidateError) -> bool;
+    let unmerged =
+        |error: &ValidateError| matches!(error, ValidateError::Count { what, .. } if what.contains("skipped"));
+    let damages: [(&str, &str, u64, Expected); 4] = [
+        ("a page that names another cluster", "cluster", 3, |error| {
+            matches!(error, ValidateError::BrokenCluster { .. })
+        }),
+        ("a page that names none", "cluster", 1, |error| matches!(error, ValidateError::BrokenCluster { .. })),
+        ("a page that says it is in none", "tag", 1 << 27, |error| matches!(error, ValidateError::WordsNotZero(..))),
+        ("a page that lost its mark", "tag", 1 << 26, unmerged),
+    ];
+    for (what, word, bits, expected) in damages {
+        let yard = yard(ZonePolicy::Cluster, 256);
+        overflow(&yard, 320);
+        let is_free = |pfn: &Pfn| {
+            let info = yard.frame_info(*pfn).unwrap();
+            (info.state, info.order) == (FrameState::BuddyFree, Order::ZERO)
+        };
+        let pages: Vec<Pfn> = (0..PAGES).map(|at| FIRST + PageCount(at)).filter(is_free).collect();
+        assert_eq!(pages.len(), 64);
+        let place = page_word(&yard, pages[20], word);
+        // SAFETY: nobody works on the yard, whose words are plain memory.
+        let flip = || unsafe { place.write(place.read() ^ bits) };
+        flip();
+        let found = yard.validate().expect_err(what);
+        assert!(expected(&found), "{what}: {found}");
+        flip();
+        yard.validate().unwrap();
+    }
+}
+
+#[test]
+fn only_single_free_pages_may_be_marked() {
+    let yard = yard(ZonePolicy::Cluster, 256);
+    let pair = yard.alloc(order(1), Gfp::MOVABLE).unwrap();
+    let place = page_word(&yard, pair, "tag");
+    // SAFETY: nobody works on the yard, whose words are plain memory.
+    let flip = || unsafe { place.write(place.read() ^ (1 << 26)) };
+    flip();
+    assert_eq!(yard.validate(), Err(ValidateError::BadTag(pair)));
+    flip();
+    yard.free(pair, order(1)).unwrap();
 }

@@ -14,6 +14,7 @@ use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
 mod attach;
 mod bring_up;
+mod clusters;
 mod error;
 mod init;
 mod layout;

@@ -60,9 +60,9 @@ pub use units::{
     PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
 };
 pub use yard::{
-    Adoption, AllocError, BlockedBy, Blocker, CmaReleaseError, CompactStatistics, ContigError, ExtfragEvents,
-    FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, PcpTraffic, PolicyError, RangeError,
-    RawRegion, ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
+    Adoption, AllocError, BlockedBy, Blocker, ClusterDrains, ClusterStatistics, CmaReleaseError, CompactStatistics,
+    ContigError, ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics,
+    PcpTraffic, PolicyError, RangeError, RawRegion, ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
     CrossingStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone,

@@ -21,6 +21,7 @@
 //! the models of three threads have no end in sight.
 
 mod bring_up;
+mod clusters;
 mod isolation;
 mod machine;
 mod moving;

@@ -15,6 +15,7 @@ use crate::units::{MigrateType, Order, Pfn, ZoneId};
 
 pub(crate) mod content;
 mod counted;
+mod listing;
 mod residence;
 mod words;
 
@@ -111,7 +112,9 @@ impl fmt::Display for FrameState {
 /// | 16–23 | migration type: of the free list that a block is on or was last taken from, or that it was allocated as |
 /// | 24 | seen by the validator; clear at all other times |
 /// | 25 | buddy-free: reported, so the host has its bytes; clear in all other states |
-/// | 26–31 | unused, zero |
+/// | 26 | buddy-free of order 0: freed without merging, so its buddy may be free, too; clear in all other states |
+/// | 27 | buddy-free of order 0: in a cluster, which [`CLUSTER`] names; clear in all other states |
+/// | 28–31 | unused, zero |
 /// | 32–47 | [`ZoneId`] |
 /// | 48–63 | unused, zero |
 ///
@@ -155,11 +158,12 @@ impl Tag {
         self.0 as u16 == state as u16 | (order.0 as u16) << 8
     }
 
-    /// Whether this is a free block of that order in that zone, on whichever list.
+    /// Whether this is a free block of that order in that zone, on whichever list, and in no cluster: of one that is in a
+    /// cluster the tag alone does not say whether it is free.
     #[inline(always)]
     pub(crate) const fn is_free_buddy(self, order: Order, zone: ZoneId) -> bool {
         let wanted = FrameState::BuddyFree as u64 | (order.0 as u64) << 8 | (zone.0 as u64) << 32;
-        self.0 & !(0xff << 16 | Self::REPORTED) == wanted
+        self.0 & !(0xff << 16 | Self::REPORTED | Self::SKIPPED) == wanted
     }
 
     /// The order of the block that begins here.
@@ -190,7 +194,7 @@ impl Tag {
     pub(crate) const fn is_well_formed(self) -> bool {
         let known = Self::new(self.state(), self.order(), self.migrate_type(), self.zone());
         let known = if self.is(FrameState::BuddyFree) { known.with_residence(self.residence()) } else { known };
-        self.without_seen().0 == known.0
+        self.without_seen().0 == known.0 | self.0 & self.listing_bits()
     }
 
     const REPORTED: u64 = 1 << 25;
@@ -265,6 +269,9 @@ pub(crate) const OWNER: usize = 2;
 pub(crate) const INDEX: usize = 3;
 /// The first of two payload words that a counted block's owner may use as it likes.
 pub(crate) const SPARE: usize = 4;
+/// The payload word that names the cluster of a free page: its number in the zone plus 1, where the tag says that it is in
+/// one.
+pub(crate) const CLUSTER: usize = 5;
 
 /// The structure of one page frame: 64 bytes, a cache line of its own. See [`PAGE_WORDS`] for each word's uses.
 #[repr(C, align(64))]
@@ -279,7 +286,8 @@ pub struct Page {
     /// Identity, counts, owner, index and two words more: see [`IDENTITY`], [`COUNTS`], [`OWNER`], [`INDEX`] and [`SPARE`].
     ///
     /// Packed batch: ten frame indices, in every word but the counts. Counted: the counts of users; owner, index and the
-    /// spare words are its owner's. In every other state what the map's content says: zero, or kernel-like.
+    /// spare words are its owner's. Buddy-free: the last word names the page's cluster, if it is in one. In every other
+    /// state what the map's content says: zero, or kernel-like.
     ///
     /// Kernel-like content is the same from bring-up on, whatever begins at the frame:
     ///
@@ -447,11 +455,13 @@ impl<'a, P: Platform> PageRef<'a, P> {
 
     /// Whether every word behind tag and links is as when the page was initialised.
     pub(crate) fn payload_is(&self, fresh: PageTemplate) -> bool {
-        self.words(Access::Read)
-            .payload
-            .iter()
-            .zip(fresh.payload())
-            .all(|(word, fresh)| word.load(Ordering::Relaxed) == fresh)
+        self.first_payload_is(fresh, PAYLOAD_WORDS)
+    }
+
+    /// As [`payload_is`](Self::payload_is), for the first words of the payload alone.
+    pub(crate) fn first_payload_is(&self, fresh: PageTemplate, words: usize) -> bool {
+        let payload = &self.words(Access::Read).payload[..words];
+        payload.iter().zip(fresh.payload()).all(|(word, fresh)| word.load(Ordering::Relaxed) == fresh)
     }
 
     /// A hint that this page will be written soon.

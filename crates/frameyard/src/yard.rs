@@ -19,6 +19,7 @@ use crate::zone::{HandedOut, PageblockMap, PcpSizing, WatermarkOptions, ZoneView
 
 mod alloc;
 mod bulk;
+mod cluster_statistics;
 mod cma;
 mod compact;
 mod contig;
@@ -36,6 +37,7 @@ mod statistics;
 mod telemetry;
 mod validate;
 
+pub use cluster_statistics::{ClusterDrains, ClusterStatistics};
 pub use cma::CmaReleaseError;
 pub use compact::{CompactStatistics, ExtfragEvents};
 pub use contig::{BlockedBy, Blocker, ContigError};
@@ -284,7 +286,7 @@ impl<P: Platform> Yard<P> {
     }
 
     #[inline(always)]
-    fn zone_view(&self, id: ZoneId) -> ZoneView<'_, P> {
+    pub(crate) fn zone_view(&self, id: ZoneId) -> ZoneView<'_, P> {
         ZoneView {
             id,
             zone: &self.tables.zones[id.index()],
@@ -292,6 +294,7 @@ impl<P: Platform> Yard<P> {
             blocks: self.pageblocks(),
             rows: self.tables.crossing_rows(),
             handed: self.handed,
+            clusters: self.tables.clusters,
             geometry: self.geometry,
             platform: &self.platform,
         }

@@ -184,7 +184,7 @@ pub(crate) struct Zone {
     pub(crate) cma_events: CmaEvents,
     pub(crate) pending: pending::Pending,
     pub(crate) compaction: CompactState,
-    crossing: crossing::CrossingState,
+    pub(crate) crossing: crossing::CrossingState,
     areas: [FreeArea; ORDER_SLOTS],
 }
 
@@ -329,6 +329,7 @@ pub(crate) struct ZoneView<'a, P> {
     /// For each CPU, a row for each zone, of which there are so many: what is counted of them.
     pub(crate) rows: (&'a [CrossingRow], usize),
     pub(crate) handed: HandedOut<'a>,
+    pub(crate) clusters: crossing::ClusterTable<'a>,
     pub(crate) geometry: Geometry,
     pub(crate) platform: &'a P,
 }

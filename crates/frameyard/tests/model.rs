@@ -4,7 +4,7 @@ mod fixture;
 #[path = "model/mod.rs"]
 mod model;
 
-use frameyard::{Gfp, InitMode};
+use frameyard::{Gfp, InitMode, ZonePolicy};
 use model::{Action, BYTES_PER_ACTION, Machine, Place, machines, run};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -20,7 +20,8 @@ fn random_actions_on(name: &str) {
 
 fn random_actions_on_machine(machine: &Machine) {
     let (name, mode) = (machine.name, machine.map_init.mode);
-    let cases = if mode == InitMode::Eager { ProptestConfig::default().cases } else { 24 };
+    let usual = mode == InitMode::Eager && machine.policy == ZonePolicy::default();
+    let cases = if usual { ProptestConfig::default().cases } else { 24 };
     let config =
         ProptestConfig { cases, failure_persistence: None, max_shrink_iters: 4000, ..ProptestConfig::default() };
     let actions = vec(any::<[u8; BYTES_PER_ACTION]>().prop_map(Action::from_bytes), 1..400);
@@ -28,7 +29,7 @@ fn random_actions_on_machine(machine: &Machine) {
         run(machine, &actions);
         Ok(())
     });
-    outcome.unwrap_or_else(|failure| panic!("{name}, {mode}: {failure}"));
+    outcome.unwrap_or_else(|failure| panic!("{name}, {mode}, {}: {failure}", machine.policy));
 }
 
 #[test]
@@ -61,6 +62,42 @@ fn large_blocks_keep_their_books() {
     random_actions_on("large blocks");
 }
 
+/// Random actions on every machine under a policy, which they may change.
+fn random_actions_under(policy: ZonePolicy) {
+    for machine in machines().into_iter().filter(|machine| machine.map_init.mode != InitMode::Deferred) {
+        random_actions_on_machine(&machine.under(policy));
+    }
+}
+
+/// Random actions under a policy that makes clusters, where there are some: machines whose lists begin with these sizes.
+fn random_actions_with_clusters(policy: ZonePolicy) {
+    random_actions_under(policy);
+    let machines = machines().into_iter().filter(|machine| machine.map_init.mode == InitMode::Eager);
+    for (machine, high) in machines.zip([64, 300, 20].into_iter().cycle()) {
+        random_actions_on_machine(&machine.under(policy).with_lists(high));
+    }
+}
+
+#[test]
+fn frees_that_skip_merging_keep_their_books() {
+    random_actions_under(ZonePolicy::SkipMerge);
+}
+
+#[test]
+fn clusters_keep_their_books() {
+    random_actions_with_clusters(ZonePolicy::Cluster);
+}
+
+#[test]
+fn drains_that_enter_as_clusters_keep_their_books() {
+    random_actions_with_clusters(ZonePolicy::ClusterBulk);
+}
+
+#[test]
+fn clusters_keep_their_books_over_long_lives() {
+    long_lives_under(ZonePolicy::ClusterBulk, Some(256));
+}
+
 #[test]
 fn every_machine_gives_back_what_no_action_took() {
     for machine in machines() {
@@ -77,6 +114,10 @@ fn bytes_decode_to_actions_and_what_is_left_over_is_not_used() {
 
 #[test]
 fn long_lives_keep_their_books() {
+    long_lives_under(ZonePolicy::Vanilla, None);
+}
+
+fn long_lives_under(policy: ZonePolicy, high: Option<u32>) {
     for (seed, machine) in (1..).zip(machines()) {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
         let mut word = || {
@@ -87,6 +128,8 @@ fn long_lives_keep_their_books() {
         };
         let words = if machine.map_init.mode == InitMode::Eager { 3000 } else { 1000 };
         let bytes: Vec<u8> = (0..words).flat_map(|_| word().to_le_bytes()).collect();
+        let machine = machine.under(policy);
+        let machine = if let Some(high) = high { machine.with_lists(high) } else { machine };
         run(&machine, &Action::sequence(&bytes));
     }
 }

@@ -12,8 +12,9 @@ use std::thread;
 use fixture::random::Random;
 use fixture::{Fixture, Frames, order};
 use frameyard::{
-    ByteSize, CpuId, FreeProblem, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, PcpSizing, Pfn, PfnRange,
-    PhysAddr, Platform, Poisoning, WatermarkOptions, YardConfig, ZoneId, ZoneLimits,
+    ByteSize, CompactRequest, CpuId, FreeProblem, Geometry, Gfp, MemoryTable, NodeId, Order, Owners, PageCount,
+    PcpSizing, Pfn, PfnRange, PhysAddr, Platform, Poisoning, WatermarkOptions, YardConfig, ZoneId, ZoneLimits,
+    ZonePolicy,
 };
 
 /// The CPU ids that threads say they run on; the yard has three.
@@ -268,6 +269,55 @@ fn take_ranges(town: &Town, mut random: Random, mark: u32, steps: usize) {
         }
         town.yard.free_range(taken).unwrap();
     }
+}
+
+/// Changes the policy under the workers, isolates ranges and compacts.
+fn change_policies(town: &Town, mut random: Random, policies: &[ZonePolicy], steps: usize) {
+    let yard = &town.yard;
+    for _ in 0..steps {
+        match random.below(4) {
+            0 => yard.set_policy(random.pick(policies)).unwrap(),
+            1 => {
+                let zone = ZoneId(random.below(11) as u16);
+                yard.compact_zone(zone, CompactRequest::WHOLE_ZONE, &Owners::NONE);
+            }
+            2 => {
+                let start = FIRST + PageCount(random.below(PAGES));
+                let range = PfnRange::new(start, PageCount(1 + random.below(100)));
+                if let Ok(taken) = yard.alloc_contig_range(range, Gfp::HIGHUSER_MOVABLE, &Owners::NONE) {
+                    yard.free_range(taken).unwrap();
+                }
+            }
+            // Lists large enough for batches.
+            _ => yard.set_pcp_sizing(PcpSizing::Fixed(20 + random.below(300) as u32)),
+        }
+        thread::yield_now();
+    }
+}
+
+/// Many threads at work while policies change.
+fn live_under(policies: &[ZonePolicy], steps: usize) {
+    let town = Town::new(Poisoning::Off);
+    town.yard.set_policy(policies[0]).unwrap();
+    thread::scope(|scope| {
+        for (at, cpu) in CPU_IDS.into_iter().enumerate() {
+            let worker = Worker { town: &town, random: Random::new(at as u64), mark: at as u32 + 1, held: Vec::new() };
+            scope.spawn(move || {
+                fixture::run_on(cpu);
+                worker.work(steps);
+            });
+        }
+        scope.spawn(|| change_policies(&town, Random::new(200), policies, steps / 10));
+        scope.spawn(|| take_ranges(&town, Random::new(101), 101, steps / 2));
+    });
+    town.close();
+}
+
+#[test]
+fn clusters_and_skipped_merges_lose_nothing_while_policies_change() {
+    use ZonePolicy::{Cluster, ClusterBulk, SkipMerge, Vanilla};
+    live_under(&[ClusterBulk, SkipMerge, Cluster, ClusterBulk, Vanilla, ClusterBulk], 15_000);
+    live_under(&[ClusterBulk], 10_000);
 }
 
 fn live(poisoning: Poisoning, steps: usize) {

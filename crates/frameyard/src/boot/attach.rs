@@ -83,12 +83,19 @@ impl Attached {
             (tables.cma_ends.len(), tables.cma_starts.len()),
             (tables.claims.len(), words_for(frames.count().0 >> geometry.max_order().0) as usize),
         ];
+        let clusters_fit = tables.zones.iter().all(|zone| zone.clusters().words().end <= tables.clusters.len());
         // A map of more frames than links can name, or that begins inside a section, is no yard's.
         let section = geometry.section_pages().0;
         let sound_map = frames.count().0 < u64::from(u32::MAX) && frames.start.0.is_multiple_of(section);
         let nodes_exist = tables.cpu_nodes.iter().all(|node| usize::from(node.load(Ordering::Relaxed)) < nodes);
         let equal = lengths.iter().all(|(found, expected)| found == expected);
-        cpus > 0 && sound_map && equal && nodes_exist && self.memory_is_sound() && self.sections_have_memory()
+        cpus > 0
+            && sound_map
+            && equal
+            && nodes_exist
+            && clusters_fit
+            && self.memory_is_sound()
+            && self.sections_have_memory()
     }
 
     /// Whether ranges of memory ascend and lie in the map, free ones ascend and lie in those, areas lie in them, and zones

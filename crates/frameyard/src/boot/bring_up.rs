@@ -237,6 +237,7 @@ impl<P: Platform> BringUp<'_, P> {
             blocks: self.blocks(),
             rows: self.tables.crossing_rows(),
             handed: self.tables.handed_out(self.map.range().start),
+            clusters: self.tables.clusters,
             geometry: self.geometry,
             platform: self.platform,
         }

@@ -50,8 +50,9 @@ pub(crate) unsafe fn init<P: Platform>(
     }
     let bring_up = BringUp { tables, map, geometry: config.geometry, poisoning: config.poisoning, writer, platform };
     mark_cma(&bring_up, memory, mode)?;
-    bring_up.at_creation(&config.map_init)?;
+    tables.assign_clusters(config)?;
     tables.zones.iter().for_each(|zone| zone.set_policy(config.policy));
+    bring_up.at_creation(&config.map_init)?;
     tables.tune(platform, config.geometry, &config.watermarks, config.pcp_sizing)?;
     // Release: whoever reads the magic word with Acquire in `attach` sees a finished yard.
     tables.word(HeaderWord::Magic).store(MAGIC, Ordering::Release);

@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 
 use super::bring_up::words_for;
+use super::clusters::cluster_words;
 use super::movable::{MovableStarts, movable_starts};
 use super::tables::{HEADER_WORDS, TABLES, TableId, Tables};
 use super::{BootError, MemorySource, YardConfig, ZONE_CHOICES, ZoneLimits};
@@ -180,8 +181,14 @@ impl Layout {
         }
         let cutter = ZoneCutter::new(config.geometry, config.zone_limits, movable_starts(memory, config)?);
         let mut ranges = 0;
-        cutter.for_each_range(memory, &mut |_, _| ranges += 1);
-        let (spans, control_bytes) = plan_tables(frames, &found, config, ranges).ok_or(BootError::TooLarge)?;
+        let mut present = [0; MAX_NODES * ZoneKind::COUNT];
+        cutter.for_each_range(memory, &mut |range, zone| {
+            ranges += 1;
+            present[zone.index()] += range.count().0;
+        });
+        let clusters = cluster_words(config, present.into_iter().map(PageCount));
+        let (spans, control_bytes) =
+            plan_tables(frames, &found, config, (ranges, clusters)).ok_or(BootError::TooLarge)?;
         let Survey { nodes, reserved, present, .. } = found;
         Ok(Self { frames, nodes, cutter, reserved, spans, control_bytes, present: PageCount(present) })
     }
@@ -231,7 +238,7 @@ fn plan_tables(
     frames: PfnRange,
     found: &Survey,
     config: &YardConfig<'_>,
-    ranges: usize,
+    (ranges, clusters): (usize, usize),
 ) -> Option<([TableSpan; TABLES], usize)> {
     let geometry = config.geometry;
     let cpus = config.cpus.len();
@@ -260,6 +267,7 @@ fn plan_tables(
     spans[TableId::CmaEnds as usize] = planner.table::<AtomicU64>(found.cma)?;
     spans[TableId::Claims as usize] = planner.table::<AtomicU64>(usize::try_from(words_for(blocks)).ok()?)?;
     spans[TableId::SkipHints as usize] = planner.table::<AtomicU64>(pageblocks.div_ceil(64))?;
+    spans[TableId::Clusters as usize] = planner.table::<AtomicU64>(clusters)?;
     spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     spans[TableId::CrossingRows as usize] = planner.table::<CrossingRow>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     // Last, for it is by far the largest: a byte a frame, touched where frames are allocated alone.

@@ -63,9 +63,10 @@ pub(super) enum TableId {
     SkipHints,
     CrossingRows,
     HandedOut,
+    Clusters,
 }
 
-pub(super) const TABLES: usize = TableId::HandedOut as usize + 1;
+pub(super) const TABLES: usize = TableId::Clusters as usize + 1;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 
 /// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
@@ -100,6 +101,8 @@ pub(crate) struct Tables {
     pub(super) crossing_rows: &'static [CrossingRow],
     /// A byte for each frame; see [`HandedOut`].
     pub(super) handed_out: &'static [AtomicU8],
+    /// For each zone a bit for each of its clusters, then their records.
+    pub(crate) clusters: &'static [AtomicU64],
 }
 
 /// What is known of a section of the memory map.
@@ -185,6 +188,7 @@ impl Tables {
                 skip_hints: region.table(span(TableId::SkipHints))?,
                 crossing_rows: region.table(span(TableId::CrossingRows))?,
                 handed_out: region.table(span(TableId::HandedOut))?,
+                clusters: region.table(span(TableId::Clusters))?,
             })
         }
     }

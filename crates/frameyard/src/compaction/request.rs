@@ -101,6 +101,8 @@ pub enum CompactResult {
     Skipped,
     /// It had failed lately, and was not tried again yet.
     Deferred,
+    /// Somebody in the zone did not finish in time what has to be waited for; nothing was done.
+    Stalled,
     /// The limit of the request came first; the next run goes on from there.
     Unfinished,
     /// The whole zone was looked at, and no block of the order came of it, or none was asked for.
@@ -113,7 +115,7 @@ pub enum CompactResult {
     Success,
 }
 
-named!(CompactResult: Skipped => "skipped", Deferred => "deferred", Unfinished => "unfinished", Complete => "complete",
+named!(CompactResult: Skipped => "skipped", Deferred => "deferred", Stalled => "stalled", Unfinished => "unfinished", Complete => "complete",
     PartialSkipped => "partial-skipped", Contended => "contended", Success => "success");
 
 /// What compaction did. Blocks are counted in frames.

@@ -10,6 +10,7 @@ use crate::owner::Owners;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, PageCount, Pfn, PfnRange};
+use crate::zone::crossing::Suspension;
 use crate::zone::{COSTLY_ORDER, CompactEvent, Zone, ZoneView};
 
 /// Below this part of free memory in small blocks, in hundredths, the proactive compactor rests, and it begins ten above
@@ -109,6 +110,10 @@ impl<'a, P: Platform> Compaction<'a, P> {
         if zone.would_serve_racy(order, highest_zone, migrate_type) {
             return Some(CompactResult::Success);
         }
+        if zone.clusters().skipped_racy() >= order.pages().0 {
+            // Merging what was freed without it needs no room, and may be all that is lacking.
+            return None;
+        }
         if !zone.has_room_to_compact_racy(order, highest_zone) {
             return Some(CompactResult::Skipped);
         }
@@ -118,7 +123,12 @@ impl<'a, P: Platform> Compaction<'a, P> {
     }
 
     /// Compacts, whether or not it is worth while.
+    ///
+    /// As long as it runs, frames cross the zone's border page by page, and merge when they are freed.
     pub(crate) fn run(mut self) -> CompactOutcome {
+        let Ok(_suspension) = Suspension::begin(self.view) else {
+            return CompactOutcome { result: CompactResult::Stalled, ..self.outcome };
+        };
         self.begin();
         self.outcome.result = self.until_finished();
         self.give_back_targets();

@@ -7,6 +7,7 @@ use crate::owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
 use crate::page::{CountedPage, FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::zone::crossing::merge_later;
 use crate::zone::poison;
 
 /// How many blocks are set aside at once (`COMPACT_CLUSTER_MAX`).
@@ -82,13 +83,22 @@ impl<'a, P: Platform> Compaction<'a, P> {
             }
             let start = self.view.blocks.start_of(self.migrate_at).max(self.span.start);
             let end = self.end_of_block(self.migrate_at).min(self.span.end);
+            let mut merged = 0;
             if self.migrate_at <= start {
                 self.taken_in_block = 0;
+                // Whether or not there is anything to move: all of it may be free, and unmerged.
+                if self.view.has_unmerged_racy() {
+                    merged = merge_later(self.view, PfnRange { start, end });
+                }
             }
             if (self.migrate_at > start && self.view.blocks.has_memory(start)) || self.is_source(start) {
                 return self.isolate_in(PfnRange { start, end });
             }
             self.migrate_at = end;
+            if merged > 0 {
+                // That may be all that was wanted.
+                return;
+            }
         }
     }
 

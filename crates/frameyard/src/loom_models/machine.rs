@@ -344,6 +344,13 @@ impl Runner {
         self.yard.free(pfn, order).expect("the block is ours");
     }
 
+    /// Sets the limits of the lists of CPU 0: the most frames they hold, and how many cross the border at once.
+    pub(super) fn set_limits(&self, high: PageCount, batch: PageCount) {
+        let tables = self.machine.tables();
+        let pcp = tables.pcp_of(ZONE, CpuId(0)).expect("the lists of CPU 0");
+        pcp.lock(self.yard.platform()).set_limits(high, PageCount(0), batch);
+    }
+
     /// Allocates frames and frees them again, so that the lists of this CPU hold as many.
     pub(super) fn fill_list(&self, frames: usize) {
         let taken: Vec<Pfn> = (0..frames).map(|_| self.take(Order::ZERO).expect("a free frame")).collect();

@@ -2,7 +2,7 @@
 
 use core::mem::{offset_of, size_of};
 
-use super::{COUNTS, FrameState, IDENTITY, INDEX, OWNER, PAYLOAD_WORDS, Page, SPARE};
+use super::{CLUSTER, COUNTS, FrameState, IDENTITY, INDEX, OWNER, PAYLOAD_WORDS, Page, SPARE};
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// One word of a [`Page`] and what it holds, state by state.
@@ -27,7 +27,7 @@ impl PageWord {
 }
 
 /// Every word of a [`Page`], in order, from the real offsets.
-pub const PAGE_WORDS: [PageWord; 8] = [
+pub const PAGE_WORDS: [PageWord; 9] = [
     PageWord { name: "tag", offset: offset_of!(Page, tag), size: size_of::<AtomicU64>(), uses: tag },
     PageWord { name: "next", offset: offset_of!(Page, next), size: size_of::<AtomicU32>(), uses: next },
     PageWord { name: "prev", offset: offset_of!(Page, prev), size: size_of::<AtomicU32>(), uses: prev },
@@ -35,7 +35,8 @@ pub const PAGE_WORDS: [PageWord; 8] = [
     payload("counts", COUNTS, 1, counts),
     payload("owner", OWNER, 1, owner),
     payload("index", INDEX, 1, index),
-    payload("spare", SPARE, PAYLOAD_WORDS - SPARE, spare),
+    payload("spare", SPARE, CLUSTER - SPARE, spare),
+    payload("cluster", CLUSTER, PAYLOAD_WORDS - CLUSTER, cluster),
 ];
 
 const fn payload(name: &'static str, first: usize, words: usize, uses: fn(FrameState) -> &'static str) -> PageWord {
@@ -58,7 +59,7 @@ const _: () = {
 fn tag(state: FrameState) -> &'static str {
     match state {
         FrameState::Interior => "0",
-        FrameState::BuddyFree => "state, order, list's migration type, whether reported, zone",
+        FrameState::BuddyFree => "state, order, list's migration type, whether reported, unmerged, in a cluster, zone",
         FrameState::PerCpu | FrameState::Allocated => "either of per-cpu and allocated, order, migration type, zone",
         _ => "state, order, migration type, zone",
     }
@@ -110,6 +111,13 @@ fn index(state: FrameState) -> &'static str {
 
 fn spare(state: FrameState) -> &'static str {
     carried(state, OWNERS)
+}
+
+fn cluster(state: FrameState) -> &'static str {
+    match state {
+        FrameState::BuddyFree => "number of its cluster plus 1, or 0",
+        _ => carried(state, OWNERS),
+    }
 }
 
 const CARRIER: &str = "carrier of a packed batch: frame indices; else as interior";

@@ -30,6 +30,10 @@ pub enum Weakness {
     RelaxedStoresOf(usize),
     /// An acquiring load of so many bytes acquires nothing.
     RelaxedLoadsOf(usize),
+    /// A bitwise intersection orders nothing.
+    RelaxedIntersections,
+    /// A store of this value is lost.
+    LostStoresOf(u64),
 }
 
 std::thread_local! {
@@ -91,7 +95,7 @@ macro_rules! modelled_atomic {
             #[track_caller]
             pub fn store(&self, value: $value, ordering: Ordering) {
                 // A guard that unlocks while its thread unwinds must not hand over to the model's other threads.
-                if !std::thread::panicking() {
+                if !std::thread::panicking() && !is_weakened(Weakness::LostStoresOf(value.into())) {
                     self.0.store(value, store_ordering::<$value>(ordering));
                 }
             }
@@ -161,7 +165,8 @@ macro_rules! modelled_atomic {
                     self.0.store(found & value, Ordering::Relaxed);
                     return found;
                 }
-                self.0.fetch_and(value, ordering)
+                let relaxed = is_weakened(Weakness::RelaxedIntersections);
+                self.0.fetch_and(value, if relaxed { Ordering::Relaxed } else { ordering })
             }
 
             /// As [`compare_exchange`](Self::compare_exchange): never fails without cause in a model.

@@ -178,7 +178,7 @@ impl<P: Platform> Yard<P> {
             ..CompactRequest::for_order(order, CompactEffort::Sync)
         };
         let outcome = self.compact_zone(zone, request, owners);
-        if outcome.result != CompactResult::Unfinished {
+        if !matches!(outcome.result, CompactResult::Unfinished | CompactResult::Stalled) {
             self.tables.zones[zone.index()].compaction.forget_wanted();
         }
         if matches!(outcome.result, CompactResult::Complete | CompactResult::PartialSkipped) {
@@ -206,7 +206,7 @@ impl<P: Platform> Yard<P> {
             let outcome = self.compact_zone(zone, request, owners);
             let at_end = matches!(outcome.result, CompactResult::Complete | CompactResult::PartialSkipped);
             if (at_end && self.compaction(zone, request, owners).score() >= before)
-                || matches!(outcome.result, CompactResult::Contended | CompactResult::Skipped)
+                || matches!(outcome.result, CompactResult::Contended | CompactResult::Skipped | CompactResult::Stalled)
             {
                 state.rest(1 << MAX_DEFER_SHIFT);
             }

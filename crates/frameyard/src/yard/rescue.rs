@@ -90,7 +90,7 @@ impl<P: Platform> Yard<P> {
         }
         if order.0 > 0 {
             let (found, result) = self.compact_directly(missed, CompactEffort::Async);
-            let hopeless = matches!(result, CompactResult::Skipped | CompactResult::Deferred);
+            let hopeless = matches!(result, CompactResult::Skipped | CompactResult::Deferred | CompactResult::Stalled);
             if found.is_some() || (hopeless && costly && gfp.contains(Gfp::NORETRY)) {
                 return found;
             }
@@ -144,7 +144,7 @@ impl<P: Platform> Yard<P> {
         let Missed { node, order, gfp, owners } = missed;
         let zones = || self.zones_for(node, gfp);
         let DirectCompaction { result, zone } = self.compact_for_allocation(zones(), order, gfp, effort, owners);
-        if matches!(result, CompactResult::Skipped | CompactResult::Deferred) {
+        if matches!(result, CompactResult::Skipped | CompactResult::Deferred | CompactResult::Stalled) {
             return (None, result);
         }
         let found = self.attempt(missed, unmixed(gfp));

@@ -5,7 +5,7 @@
 use core::fmt;
 
 use super::Yard;
-use crate::page::{CountedPage, FrameState, IDENTITY, PageRef, Residence, Tag};
+use crate::page::{CLUSTER, CountedPage, FrameState, IDENTITY, PageRef, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::Group;
@@ -13,6 +13,8 @@ use crate::zone::{LockedZone, ZoneView};
 use handed_out::check_marks;
 
 mod handed_out;
+
+mod clusters;
 
 /// What kind of list an equation is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +48,7 @@ pub enum ValidateError {
     WrongZone(Pfn, ZoneId),
     /// A frame is on its way between two owners, though nobody is at work.
     InTransit(Pfn),
-    /// Two free buddies that should have merged.
+    /// Two free buddies that should have merged, and neither of which skipped it.
     UnmergedBuddies(Pfn, Order),
     /// A free block is on the list of another type than that of the pageblocks it covers.
     WrongList(Pfn, MigrateType),
@@ -60,6 +62,14 @@ pub enum ValidateError {
         /// The zone.
         zone: ZoneId,
         /// The block at which it is broken.
+        at: Pfn,
+    },
+    /// The cluster that a free page says it is in is not what it should be: not on a list, in two places, or not as its
+    /// record says.
+    BrokenCluster {
+        /// The zone.
+        zone: ZoneId,
+        /// The page.
         at: Pfn,
     },
     /// A count kept differs from the recount.
@@ -89,6 +99,7 @@ impl fmt::Display for ValidateError {
             Self::WrongList(pfn, list) => write!(f, "the free block at {pfn} is on the list of {list} blocks"),
             Self::WrongMark(pfn) => write!(f, "{pfn} is marked as handed out, and is no such block"),
             Self::BrokenList { kind, zone, at } => write!(f, "a {kind:?} list of {zone} is broken at {at}"),
+            Self::BrokenCluster { zone, at } => write!(f, "the cluster of {at}, in {zone}, is not as its record says"),
             Self::Count { what, zone, kept, found } => write!(f, "{zone}: {what} is {kept}, recounted {found}"),
         }
     }
@@ -109,6 +120,8 @@ struct Recount {
     highatomic: u64,
     /// Frames of free blocks that are reported.
     reported: u64,
+    /// Free pages that skipped merging.
+    skipped: u64,
     /// The pageblock looked at last; a hole may cut it in two.
     pageblock: Option<Pfn>,
 }
@@ -155,6 +168,7 @@ impl<P: Platform> Yard<P> {
             compare("blocks on per-CPU lists", view.id, kept, found)?;
         }
         self.check_free_lists(&view.lock(), &recount)?;
+        clusters::check(&view.lock(), recount.skipped)?;
         let zone = view.zone;
         let isolated = recount.free_pages_of(MigrateType::Isolate);
         let counted = if zone.pending.is_counted() { recount.pending } else { 0 };
@@ -218,6 +232,7 @@ impl<P: Platform> Yard<P> {
             let clear = match tag.state() {
                 // Those that lead or carry a packed batch use every word.
                 FrameState::PerCpu => true,
+                FrameState::BuddyFree if tag.is_clustered() => page.first_payload_is(fresh, CLUSTER),
                 FrameState::BuddyFree => page.payload_is(fresh),
                 // Links and owner's words are its owner's; a counted block has users.
                 FrameState::Counted => page.payload(IDENTITY) == fresh.payload()[IDENTITY] && self.has_users(page),
@@ -271,6 +286,7 @@ impl<P: Platform> Yard<P> {
         if tag.residence() == Residence::Reported {
             recount.reported += order.pages().0;
         }
+        recount.skipped += u64::from(tag.is_merge_skipped());
         let block_type = view.blocks.get(pfn);
         let mut at = pfn;
         while at < pfn + order.pages() {
@@ -286,7 +302,9 @@ impl<P: Platform> Yard<P> {
         let mergeable = |migrate_type: MigrateType| migrate_type.index() < MigrateType::PER_CPU;
         let buddy_type = view.blocks.get(buddy);
         let may_merge = block_type == buddy_type || (mergeable(block_type) && mergeable(buddy_type));
-        if may_merge && view.page(buddy).tag().is_free_buddy(order, view.id) {
+        let other = view.page(buddy).tag();
+        let skipped = tag.is_merge_skipped() || other.is_merge_skipped();
+        if may_merge && !skipped && other.seems_free_buddy(order, view.id) {
             return Err(ValidateError::UnmergedBuddies(pfn.align_down(Order(order.0 + 1)), order));
         }
         Ok(())
@@ -353,7 +371,7 @@ impl<P: Platform> Yard<P> {
             let Some(page) = self.page_of(pfn) else { return broken(pfn) };
             let tag = page.tag();
             let linked_back = locked.map.linked(page.prev()) == previous;
-            if !tag.is_free_buddy(order, locked.id) || tag.migrate_type() != migrate_type || !linked_back {
+            if !tag.seems_free_buddy(order, locked.id) || tag.migrate_type() != migrate_type || !linked_back {
                 return broken(pfn);
             }
             previous = Some(pfn);

@@ -91,7 +91,8 @@ impl<P: Platform> LockedZone<'_, P> {
         while order < max_order {
             let buddy = pfn.buddy(order);
             let tag = self.page(buddy).tag();
-            if !tag.is_free_buddy(order, self.id) {
+            let single = order == Order::ZERO;
+            if !(tag.is_free_buddy(order, self.id) || (single && self.is_clustered_buddy(buddy, tag))) {
                 break;
             }
             if order >= self.geometry.pageblock_order() && !self.unify_types(buddy, order, migrate_type) {
@@ -108,6 +109,12 @@ impl<P: Platform> LockedZone<'_, P> {
         let last = residence == Residence::Reported || self.will_likely_merge(pfn, order);
         let place = if last { Place::Tail } else { Place::Head };
         self.add_block(pfn, order, migrate_type, place, residence);
+    }
+
+    /// Whether a single page in a cluster is free, as a buddy must be.
+    #[inline(always)]
+    pub(super) fn is_clustered_buddy(&self, buddy: Pfn, tag: Tag) -> bool {
+        tag.is_clustered() && self.is_listed(buddy, tag)
     }
 
     /// Whether a buddy of at least pageblock order may merge with a block of `migrate_type`; if so it takes on that type.

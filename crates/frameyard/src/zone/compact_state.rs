@@ -279,7 +279,7 @@ impl<P: Platform> LockedZone<'_, P> {
         limit: Order,
         allowed: fn(MigrateType) -> bool,
     ) -> Option<Tag> {
-        let tag = self.page(pfn).tag();
+        let tag = self.settled_tag(pfn);
         if !tag.is(FrameState::BuddyFree)
             || tag.zone() != self.id
             || tag.order() >= limit
@@ -292,7 +292,7 @@ impl<P: Platform> LockedZone<'_, P> {
             return None;
         }
         self.remove_block(pfn, tag);
-        let isolated = tag.with_state(FrameState::Isolated);
+        let isolated = tag.without_cluster().without_merge_skipped().with_state(FrameState::Isolated);
         self.page(pfn).set_tag(isolated);
         self.count_moved(PageCount(pages));
         Some(isolated)

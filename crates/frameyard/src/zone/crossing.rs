@@ -5,25 +5,33 @@
 //! nothing crosses in the old way any more; that is how [`Yard::set_policy`](crate::Yard::set_policy) changes it.
 //!
 //! Each way of crossing has a file of its own: [`pages`] goes to the free lists page by page, [`prefetching`] prefetches
-//! what that will look at, [`single`] does without what makes it fast. [`counts`] is what is counted here.
+//! what that will look at, [`single`] does without what makes it fast; [`unmerged`] frees without merging; [`cut`] and
+//! [`entering`] move [`clusters`] of pages in one step. [`counts`] is what is counted here.
 
 use super::{BlockRequest, LockedZone, ZonePolicy, ZoneView};
 use crate::platform::{Platform, Span};
-use crate::sync::AtomicU32;
-use crate::units::{CpuId, Order, PageCount};
+use crate::sync::{AtomicU32, AtomicU64};
+use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::pcp::packed::BATCH;
 
+mod clusters;
 mod counts;
+mod cut;
+mod entering;
 mod pages;
 mod prefetching;
 mod single;
 mod suspension;
+mod unmerged;
 
+#[cfg(loom)]
+pub(crate) use clusters::HELD_RECORD;
+pub(crate) use clusters::{ClusterId, ClusterState, ClusterTable, RecordState, clusters_for, words_for_clusters};
 pub(crate) use counts::{CrossingRow, ZoneLockCounts};
 pub use counts::{CrossingStatistics, ZoneLockTelemetry};
-
-#[expect(unused_imports, reason = "for the ways of crossing that can be suspended")]
+pub(crate) use entering::DrainCounters;
 pub(crate) use suspension::{CutStalled, Suspension};
+pub(crate) use unmerged::merge_later;
 
 /// What is in progress at the border of a zone.
 #[derive(Default)]
@@ -32,6 +40,36 @@ pub(crate) struct CrossingState {
     suspensions: AtomicU32,
     /// How many cuts are in progress: raised under the zone lock, lowered without.
     cuts: AtomicU32,
+    pub(crate) clusters: ClusterState,
+    pub(crate) counters: CrossingCounters,
+}
+
+impl CrossingState {
+    /// How many cuts are in progress, a moment ago.
+    pub(crate) fn cuts_racy(&self) -> u32 {
+        self.cuts.load(crate::sync::Ordering::Relaxed)
+    }
+}
+
+/// What happens at the border. Changed under the zone lock, but for the waits and the drains.
+#[derive(Default)]
+pub(crate) struct CrossingCounters {
+    /// Single pages freed without a look at their buddies.
+    pub(crate) skipped_merges: AtomicU64,
+    /// Merges of such pages made when somebody needed them.
+    pub(crate) later_merges: AtomicU64,
+    /// Clusters cut off their lists.
+    pub(crate) cuts: AtomicU64,
+    /// The pages that they had.
+    pub(crate) cut_pages: AtomicU64,
+    /// By type; the last for all types without per-CPU lists.
+    pub(crate) drains: [DrainCounters; MigrateType::PER_CPU + 1],
+    /// Suspensions that waited for cuts in progress.
+    pub(crate) waits: AtomicU64,
+    /// Looks that they took.
+    pub(crate) wait_rounds: AtomicU64,
+    /// Those that gave up.
+    pub(crate) stalls: AtomicU64,
 }
 
 /// Up to one batch of blocks of one order on their way, by their places in the map.
@@ -83,8 +121,8 @@ pub(crate) fn fetch<P: Platform>(
             pages::fetch(view, request, cpu, wanted, deliver)
         }
         ZonePolicy::LockPerPage => single::fetch(view, request, cpu, wanted, deliver),
-        ZonePolicy::Vanilla | ZonePolicy::Vanilla416 | ZonePolicy::BigPcp => {
-            pages::fetch(view, request, cpu, wanted, deliver)
+        ZonePolicy::Cluster | ZonePolicy::ClusterBulk if request.order == Order::ZERO => {
+            cut::fetch(view, request, cpu, wanted, deliver)
         }
         _ => pages::fetch(view, request, cpu, wanted, deliver),
     };
@@ -124,16 +162,37 @@ impl<'a, P: Platform> GivingBack<'a, P> {
 
     /// Gives blocks back. They are tagged as blocks of per-CPU lists.
     pub(crate) fn give(&mut self, picked: &Picked, order: Order) {
-        let _ = self.why;
         self.pages += (picked.len as u64) << order.0;
+        let unmerged = order == Order::ZERO && self.why == Leaving::Overflow;
         match self.policy {
             ZonePolicy::Vanilla416 => single::give_back(&mut self.locked, self.view, self.cpu, picked, order),
             ZonePolicy::LockPerPage => single::give_back_each(self.view, self.cpu, picked, order),
-            ZonePolicy::Vanilla | ZonePolicy::BigPcp | ZonePolicy::Prefetch | ZonePolicy::PrefetchBeforeLock => {
-                pages::give_back(&mut self.locked, self.view, self.cpu, picked, order);
-            }
+            ZonePolicy::SkipMerge | ZonePolicy::Cluster if unmerged => self.give_unmerged(picked),
+            ZonePolicy::ClusterBulk if unmerged => self.give_whole(picked),
             _ => pages::give_back(&mut self.locked, self.view, self.cpu, picked, order),
         }
+    }
+}
+
+impl<P: Platform> GivingBack<'_, P> {
+    fn give_unmerged(&mut self, picked: &Picked) {
+        let Self { view, cpu, .. } = *self;
+        unmerged::give_back(self.locked.get_or_insert_with(|| view.lock_for(cpu)), picked);
+    }
+
+    /// Gives blocks back as one cluster, or page by page where they cannot be one.
+    fn give_whole(&mut self, picked: &Picked) {
+        self.locked = None;
+        if let Some(entering) = entering::prepare(self.view, picked) {
+            let mut locked = self.view.lock_for(self.cpu);
+            if locked.enter(picked, &entering) {
+                self.locked = Some(locked);
+                return;
+            }
+            drop(locked);
+            entering::abandon(self.view, picked, &entering);
+        }
+        self.give_unmerged(picked);
     }
 }
 
@@ -146,5 +205,5 @@ impl<P: Platform> Drop for GivingBack<'_, P> {
 
 /// Brings what is kept between the lists of CPUs and the free lists back to the free lists, merged.
 pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) {
-    let _ = view;
+    unmerged::collect(view);
 }

@@ -195,7 +195,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let mut block_use = BlockUse::default();
         let mut at = start;
         while at < end {
-            let tag = self.tag_at(at);
+            let tag = self.settled_tag(at);
             let pages = match tag.state() {
                 FrameState::Interior => PageCount(1),
                 _ if tag.zone() != self.id => return None,
@@ -203,7 +203,11 @@ impl<P: Platform> LockedZone<'_, P> {
             };
             match tag.state() {
                 FrameState::BuddyFree => block_use.free += pages.0,
-                FrameState::Allocated | FrameState::Owned | FrameState::Counted | FrameState::PerCpu
+                FrameState::Allocated
+                | FrameState::Owned
+                | FrameState::Counted
+                | FrameState::PerCpu
+                | FrameState::InTransit
                     if tag.migrate_type() == MigrateType::Movable =>
                 {
                     block_use.movable += pages.0;
@@ -231,7 +235,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let mut moved = PageCount(0);
         let mut at = range.start;
         while at < range.end {
-            let tag = self.page(at).tag();
+            let tag = self.settled_tag(at);
             let pages = match tag.state() {
                 FrameState::Interior => PageCount(1),
                 _ => tag.order().pages(),

@@ -64,11 +64,12 @@ impl<P: Platform> LockedZone<'_, P> {
         let list = self.zone.areas[order.index()].list(migrate_type);
         let link = self.map.link(pfn);
         let page = self.page(pfn);
-        page.set_tag(Tag::new(FrameState::BuddyFree, order, migrate_type, self.id).with_residence(residence));
+        let tag = Tag::new(FrameState::BuddyFree, order, migrate_type, self.id).with_residence(residence);
+        page.set_tag(tag);
         if residence == Residence::Reported {
             add_exclusive(&self.zone.reported, order.pages().0);
         }
-        match place {
+        let neighbour = match place {
             Place::Head => {
                 let old = Link(list.first.load(Ordering::Relaxed));
                 page.set_next(old);
@@ -78,6 +79,7 @@ impl<P: Platform> LockedZone<'_, P> {
                     Some(next) => self.page(next).set_prev(link),
                     None => list.last.store(link.0, Ordering::Relaxed),
                 }
+                old
             }
             Place::Tail => {
                 let old = Link(list.last.load(Ordering::Relaxed));
@@ -88,14 +90,18 @@ impl<P: Platform> LockedZone<'_, P> {
                     Some(prev) => self.page(prev).set_next(link),
                     None => list.first.store(link.0, Ordering::Relaxed),
                 }
+                old
             }
+        };
+        if order == Order::ZERO && self.zone.clusters().is_joining() && residence == Residence::Resident {
+            self.join_cluster(pfn, tag, self.map.linked(neighbour), place);
         }
         if list.blocks.load(Ordering::Relaxed) == 0 {
             let bits = &self.zone.nonempty[migrate_type.index()];
             bits.store(bits.load(Ordering::Relaxed) | 1 << order.0, Ordering::Relaxed);
         }
         add_exclusive(&list.blocks, 1);
-        self.count_free(order, migrate_type, u64::wrapping_add);
+        self.count_free(order.pages(), migrate_type, u64::wrapping_add);
     }
 
     /// Takes a block off the free list that its tag names; the caller owns the head afterwards and gives it a new tag.
@@ -108,6 +114,9 @@ impl<P: Platform> LockedZone<'_, P> {
         let list = self.zone.areas[order.index()].list(migrate_type);
         let page = self.page(pfn);
         let (next, prev) = (page.next(), page.prev());
+        if tag.has_listing() {
+            self.leave_cluster(pfn, tag, prev);
+        }
         match self.map.linked(prev) {
             Some(prev) => self.page(prev).set_next(next),
             None => list.first.store(next.0, Ordering::Relaxed),
@@ -126,13 +135,53 @@ impl<P: Platform> LockedZone<'_, P> {
         if tag.residence() == Residence::Reported {
             sub_exclusive(&self.zone.reported, order.pages().0);
         }
-        self.count_free(order, migrate_type, u64::wrapping_sub);
+        self.count_free(order.pages(), migrate_type, u64::wrapping_sub);
+    }
+
+    /// Takes a chain of single pages off the head of their list, from its first page on to `tail`; the first one. Their
+    /// pages stay as they are, but for the links of those behind the chain. Clusters and their counts are the caller's.
+    pub(super) fn cut_head(&mut self, migrate_type: MigrateType, tail: Pfn, count: u64) -> Option<Pfn> {
+        let list = self.zone.areas[0].list(migrate_type);
+        let first = self.map.linked(Link(list.first.load(Ordering::Relaxed)))?;
+        let next = self.page(tail).next();
+        list.first.store(next.0, Ordering::Relaxed);
+        match self.map.linked(next) {
+            Some(next) => self.page(next).set_prev(Link::NONE),
+            None => list.last.store(0, Ordering::Relaxed),
+        }
+        sub_exclusive(&list.blocks, count);
+        if list.blocks.load(Ordering::Relaxed) == 0 {
+            let bits = &self.zone.nonempty[migrate_type.index()];
+            bits.store(bits.load(Ordering::Relaxed) & !1, Ordering::Relaxed);
+        }
+        self.count_free(PageCount(count), migrate_type, u64::wrapping_sub);
+        Some(first)
+    }
+
+    /// Puts a chain of single pages, linked to each other and tagged as free, at the head of their list.
+    pub(super) fn join_head(&mut self, migrate_type: MigrateType, (first, tail): (Pfn, Pfn), count: u64) {
+        let list = self.zone.areas[0].list(migrate_type);
+        let old = Link(list.first.load(Ordering::Relaxed));
+        self.page(tail).set_next(old);
+        list.first.store(self.map.link(first).0, Ordering::Relaxed);
+        match self.map.linked(old) {
+            Some(next) => self.page(next).set_prev(self.map.link(tail)),
+            None => list.last.store(self.map.link(tail).0, Ordering::Relaxed),
+        }
+        let bits = &self.zone.nonempty[migrate_type.index()];
+        bits.store(bits.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
+        add_exclusive(&list.blocks, count);
+        self.count_free(PageCount(count), migrate_type, u64::wrapping_add);
     }
 
     /// Moves a free block to the list of another type (the kernel's `move_to_free_list`).
     pub(crate) fn relink_block(&mut self, pfn: Pfn, tag: Tag, to: MigrateType) {
         self.remove_block(pfn, tag);
         self.add_block(pfn, tag.order(), to, Place::Tail, tag.residence());
+        if tag.is_merge_skipped() {
+            // Its buddy may still be free.
+            self.mark_skipped(pfn);
+        }
     }
 
     /// The block that a list would give next.
@@ -154,10 +203,10 @@ impl<P: Platform> LockedZone<'_, P> {
         self.map.linked(Link(list.last.load(Ordering::Relaxed)))
     }
 
-    /// Counts a block that joins or leaves the free lists, for [`publish_counts`](Self::publish_counts).
+    /// Counts frames that join or leave the free lists, for [`publish_counts`](Self::publish_counts).
     #[inline(always)]
-    fn count_free(&mut self, order: Order, migrate_type: MigrateType, change: fn(u64, u64) -> u64) {
-        let PageCount(pages) = order.pages();
+    fn count_free(&mut self, count: PageCount, migrate_type: MigrateType, change: fn(u64, u64) -> u64) {
+        let PageCount(pages) = count;
         match migrate_type {
             MigrateType::Isolate => {}
             MigrateType::Cma => {

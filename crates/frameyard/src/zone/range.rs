@@ -81,9 +81,9 @@ impl<P: Platform> LockedZone<'_, P> {
         Ok(())
     }
 
-    /// The block that covers a frame; the frame itself with an interior tag where there is none.
+    /// The block that covers a frame; the frame itself with an interior tag where there is none. What looks free is.
     pub(crate) fn covering_block(&self, pfn: Pfn) -> (Pfn, Tag) {
-        covering_block(self.geometry.max_order(), pfn, |pfn| self.tag_at(pfn))
+        covering_block(self.geometry.max_order(), pfn, |pfn| self.settled_tag(pfn))
     }
 
     /// Puts a range that lies in one block, and not the whole of it, back on the lists. None of its pieces can merge.

@@ -2,7 +2,7 @@
 
 use frameyard::{
     ByteSize, Geometry, InitMode, Initialiser, MapContent, MapInit, MemoryTable, MovableMemory, NodeId, Order,
-    PageCount, Pfn, PfnRange, PhysAddr, Poisoning, YardConfig, ZoneLimits,
+    PageCount, PcpSizing, Pfn, PfnRange, PhysAddr, Poisoning, YardConfig, ZoneLimits, ZonePolicy,
 };
 
 use crate::fixture::Frames;
@@ -22,6 +22,8 @@ pub struct Machine {
     pub frames: Frames,
     pub poisoning: Poisoning,
     pub map_init: MapInit,
+    pub policy: ZonePolicy,
+    pub pcp_sizing: PcpSizing,
 }
 
 impl Machine {
@@ -40,6 +42,8 @@ impl Machine {
             frames: Frames::Phantom,
             poisoning: Poisoning::Off,
             map_init: MapInit::default(),
+            policy: ZonePolicy::default(),
+            pcp_sizing: PcpSizing::default(),
         }
     }
 
@@ -48,6 +52,16 @@ impl Machine {
         let map_init =
             MapInit { mode, content: MapContent::Kernel, initialiser: Initialiser::Stream, ..MapInit::default() };
         Self { map_init, ..self }
+    }
+
+    /// The same machine under another policy.
+    pub fn under(self, policy: ZonePolicy) -> Self {
+        Self { policy, ..self }
+    }
+
+    /// The same machine with per-CPU lists that hold so many frames.
+    pub fn with_lists(self, high: u32) -> Self {
+        Self { pcp_sizing: PcpSizing::Fixed(high), ..self }
     }
 
     pub fn table(&self) -> MemoryTable<'_> {
@@ -62,6 +76,8 @@ impl Machine {
             movable: self.movable,
             poisoning: self.poisoning,
             map_init: self.map_init,
+            policy: self.policy,
+            pcp_sizing: self.pcp_sizing,
             ..YardConfig::new(&self.cpus)
         }
     }

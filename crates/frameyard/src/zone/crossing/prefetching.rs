@@ -17,7 +17,7 @@ pub(super) fn fetch<P: Platform>(
     deliver: impl FnMut(&Picked),
 ) -> usize {
     let mut last = Link::NONE;
-    pages::fetch_with(view, request, cpu, wanted, deliver, |locked| {
+    pages::fetch_locked(view.lock_for(cpu), request, wanted, deliver, |locked| {
         let Some(behind) = behind_next(locked, request).filter(|behind| *behind != last) else { return };
         last = behind;
         if let Some(pfn) = locked.map.linked(behind) {

@@ -38,13 +38,19 @@ impl<'a, P: Platform> Suspension<'a, P> {
         view.zone.crossing.suspensions.fetch_add(1, Ordering::Relaxed);
         drop(locked);
         let suspension = Self { view };
+        let counters = &view.zone.crossing.counters;
         for round in 0..WAIT_ROUNDS {
-            // Acquire: pairs with the Release in `cut_ends`.
+            // Acquire: pairs with the Release in `end_cut`.
             if view.zone.crossing.cuts.load(Ordering::Acquire) == 0 {
                 return Ok(suspension);
             }
+            if round == 0 {
+                counters.waits.fetch_add(1, Ordering::Relaxed);
+            }
+            counters.wait_rounds.fetch_add(1, Ordering::Relaxed);
             view.platform.relax(round);
         }
+        counters.stalls.fetch_add(1, Ordering::Relaxed);
         Err(CutStalled)
     }
 }

@@ -1,0 +1,245 @@
+//! Clusters on their way (`zone::crossing::{cut, entering}`): pages that look free and are not, while others merge, move a
+//! pageblock's pages to other lists, or suspend the zone.
+//!
+//! A batch is two pages, and so is a cluster. It has one page of each of two pageblocks, so that whoever has the others
+//! meets buddies that look free. What protects its pages is broken in three ways: its record is not held, the record's next
+//! use does not wait for the pages to be cleared, or the zone lock does not exclude.
+
+use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
+use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::sync::{Weakness, weakened};
+use crate::units::{CpuId, Order, PageCount, Pfn};
+use crate::zone::crossing::{HELD_RECORD, Suspension};
+use crate::{PcpSizing, ZonePolicy};
+
+/// How many involuntary switches an execution has. What is broken here is found with one.
+const SWITCHES: usize = 2;
+/// The same, where executions are long or what is broken makes many of them.
+const FEW_SWITCHES: usize = 1;
+
+/// What is said of a page that looks free and is on no list, though nothing is in progress.
+const ONLY_LOOKS_FREE: &str = "looks free and is on no list";
+
+/// What damage to lists comes to.
+const ALL_DAMAGES: [&str; 10] = [
+    DAMAGES[0],
+    DAMAGES[1],
+    DAMAGES[2],
+    DAMAGES[3],
+    "frames were lost",
+    "what was freed has merged",
+    "a free frame",
+    "no cluster is left",
+    // Checks of the code itself.
+    " is buddy-free ",
+    " is per-cpu ",
+];
+
+/// A machine of one block of four frames, all of which are taken. In ascending order.
+fn boot(policy: ZonePolicy, locks: Locks) -> (Runner, [Pfn; 4]) {
+    let main = Machine::boot(1, PcpSizing::Fixed(8), locks);
+    main.yard.set_policy(policy).expect("nobody else changes it");
+    let mut pages = [(); 4].map(|()| main.take(Order::ZERO).expect("a free frame"));
+    pages.sort();
+    (main, pages)
+}
+
+/// The same, and the first page of each pageblock is free, both in one cluster; the other two.
+fn with_cluster(locks: Locks) -> (Runner, [Pfn; 2]) {
+    let (main, pages) = boot(ZonePolicy::Cluster, locks);
+    main.set_limits(PageCount(0), PageCount(2));
+    main.give(pages[0], Order::ZERO);
+    main.give(pages[2], Order::ZERO);
+    main.set_limits(PageCount(8), PageCount(2));
+    let counted = main.yard.cluster_statistics(ZONE);
+    assert_eq!((counted.in_use, counted.unmerged), (1, PageCount(2)), "two pages in one cluster");
+    (main, [pages[1], pages[3]])
+}
+
+/// Demands that everything can be had, merged.
+fn finish(main: &Runner) {
+    main.yard.set_policy(ZonePolicy::Vanilla).expect("nobody else changes it");
+    main.finish();
+}
+
+/// Frees pages to this CPU's list, and empties that: they are merged.
+fn give_and_merge<const COUNT: usize>(runner: &Runner, pages: [Pfn; COUNT]) {
+    for pfn in pages {
+        runner.give(pfn, Order::ZERO);
+    }
+    runner.yard.drain(ZONE, CpuId(1));
+}
+
+/// CPU 0 cuts the cluster off while CPU 1 frees the buddy of one of its pages.
+fn cut_and_merge(locks: Locks) {
+    let (main, [buddy, other]) = with_cluster(locks);
+    let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
+    let merger = main.start(1, move |runner| give_and_merge(runner, [buddy]));
+    refiller.join().unwrap();
+    merger.join().unwrap();
+    main.give(other, Order::ZERO);
+    finish(&main);
+}
+
+/// As before, with the buddies of both: what is freed first gets a record, too.
+fn cut_and_reuse() {
+    let (main, buddies) = with_cluster(Locks::SOUND);
+    let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
+    let merger = main.start(1, move |runner| give_and_merge(runner, buddies));
+    refiller.join().unwrap();
+    merger.join().unwrap();
+    finish(&main);
+}
+
+/// CPU 0 cuts the cluster off while CPU 1 moves the pages of a pageblock to other lists, and back.
+fn cut_and_move_pageblock(locks: Locks) {
+    let (main, others) = with_cluster(locks);
+    let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
+    let mover = main.start(1, |runner| {
+        let view = runner.yard.zone_view(ZONE);
+        assert!(view.lock().isolate_pageblock(Pfn(0)), "nobody else isolates it");
+        view.lock().unisolate_pageblock(Pfn(0));
+    });
+    refiller.join().unwrap();
+    mover.join().unwrap();
+    others.into_iter().for_each(|pfn| main.give(pfn, Order::ZERO));
+    finish(&main);
+}
+
+/// A page that looks free and is on no list. Told rather than found fault with: who unwinds cannot take locks.
+fn only_looks_free(runner: &Runner) -> Option<Pfn> {
+    let locked = runner.yard.zone_view(ZONE).lock();
+    (0..4).map(Pfn).find(|pfn| {
+        let tag = locked.page(*pfn).tag();
+        tag.seems_free_buddy(Order::ZERO, ZONE) && !locked.is_listed(*pfn, tag)
+    })
+}
+
+/// CPU 0 cuts the cluster off while CPU 1 suspends the zone.
+fn cut_and_suspend(locks: Locks) {
+    let (main, others) = with_cluster(locks);
+    let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
+    let other = main.start(1, |runner| {
+        let suspended = Suspension::begin(runner.yard.zone_view(ZONE));
+        let found = suspended.is_ok().then(|| only_looks_free(runner)).flatten();
+        drop(suspended);
+        assert_eq!(found, None, "{ONLY_LOOKS_FREE}");
+    });
+    refiller.join().unwrap();
+    other.join().unwrap();
+    others.into_iter().for_each(|pfn| main.give(pfn, Order::ZERO));
+    finish(&main);
+}
+
+/// CPU 0 drains two pages as one cluster while CPU 1 frees the buddy of one of them.
+fn enter_and_merge(locks: Locks) {
+    let (main, pages) = boot(ZonePolicy::ClusterBulk, locks);
+    main.set_limits(PageCount(2), PageCount(2));
+    main.give(pages[0], Order::ZERO);
+    main.give(pages[2], Order::ZERO);
+    let drainer = main.start(0, move |runner| runner.give(pages[3], Order::ZERO));
+    let merger = main.start(1, move |runner| give_and_merge(runner, [pages[1]]));
+    drainer.join().unwrap();
+    merger.join().unwrap();
+    let whole: u64 = main.yard.cluster_statistics(ZONE).drains.iter().map(|of| of.whole).sum();
+    assert_eq!(whole, 1, "the drain enters as one cluster");
+    finish(&main);
+}
+
+/// CPU 0 drains two pages as one cluster while CPU 1 isolates the pageblock of one of them.
+fn enter_and_isolate(locks: Locks) {
+    let (main, pages) = boot(ZonePolicy::ClusterBulk, locks);
+    main.set_limits(PageCount(2), PageCount(2));
+    main.give(pages[0], Order::ZERO);
+    main.give(pages[2], Order::ZERO);
+    let drainer = main.start(0, move |runner| runner.give(pages[3], Order::ZERO));
+    let mover = main.start(1, |runner| assert!(runner.yard.zone_view(ZONE).lock().isolate_pageblock(Pfn(0))));
+    drainer.join().unwrap();
+    mover.join().unwrap();
+    main.yard.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
+    main.yard.zone_view(ZONE).lock().unisolate_pageblock(Pfn(0));
+    main.give(pages[1], Order::ZERO);
+    finish(&main);
+}
+
+/// CPU 0 cuts the cluster off while CPU 1 changes the policy, which merges all and ends all clusters.
+fn cut_and_change_policy(locks: Locks) {
+    let (main, others) = with_cluster(locks);
+    let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
+    let changer = main.start(1, |runner| runner.yard.set_policy(ZonePolicy::Vanilla).unwrap());
+    refiller.join().unwrap();
+    changer.join().unwrap();
+    assert_eq!(main.yard.cluster_statistics(ZONE).in_use, 0, "no cluster is left");
+    others.into_iter().for_each(|pfn| main.give(pfn, Order::ZERO));
+    finish(&main);
+}
+
+#[test]
+fn no_page_of_a_cut_is_merged_with() {
+    explore_within(SWITCHES, || cut_and_merge(Locks::SOUND));
+}
+
+#[test]
+fn a_record_is_used_again_when_its_pages_are_cleared() {
+    explore_within(FEW_SWITCHES, cut_and_reuse);
+}
+
+#[test]
+fn no_page_of_a_cut_is_moved_with_its_pageblock() {
+    explore_within(SWITCHES, || cut_and_move_pageblock(Locks::SOUND));
+}
+
+#[test]
+fn nothing_only_looks_free_while_the_zone_is_suspended() {
+    explore_within(SWITCHES, || cut_and_suspend(Locks::SOUND));
+}
+
+#[test]
+fn no_page_that_enters_is_merged_with_before_it_is_there() {
+    explore_within(SWITCHES, || enter_and_merge(Locks::SOUND));
+}
+
+#[test]
+fn a_cluster_enters_no_isolated_pageblock() {
+    explore_within(SWITCHES, || enter_and_isolate(Locks::SOUND));
+}
+
+#[test]
+fn a_cut_in_progress_survives_a_change_of_the_policy() {
+    explore_within(SWITCHES, || cut_and_change_policy(Locks::SOUND));
+}
+
+#[test]
+fn a_cut_whose_record_is_not_held_is_found() {
+    weakened(Weakness::LostStoresOf(HELD_RECORD), || {
+        assert_fails_within(SWITCHES, || cut_and_merge(Locks::SOUND), &ALL_DAMAGES);
+        assert_fails_within(SWITCHES, || cut_and_move_pageblock(Locks::SOUND), &ALL_DAMAGES);
+    });
+}
+
+#[test]
+fn a_record_used_again_before_its_pages_are_cleared_is_found() {
+    weakened(Weakness::RelaxedIntersections, || {
+        assert_fails_within(FEW_SWITCHES, cut_and_reuse, &ALL_DAMAGES);
+    });
+}
+
+#[test]
+fn a_suspension_that_does_not_wait_for_cuts_is_found() {
+    weakened(Weakness::RelaxedLoadsOf(size_of::<u32>()), || {
+        assert_fails_within(FEW_SWITCHES, || cut_and_suspend(Locks::SOUND), &[ONLY_LOOKS_FREE]);
+    });
+}
+
+#[test]
+fn a_zone_lock_that_does_not_exclude_is_found_by_clusters() {
+    let locks = Locks { zone: Some(Flaw::NeverRefused), ..Locks::SOUND };
+    assert_fails_within(FEW_SWITCHES, move || cut_and_merge(locks), &ALL_DAMAGES);
+    assert_fails_within(FEW_SWITCHES, move || enter_and_isolate(locks), &ALL_DAMAGES);
+}
+
+#[test]
+fn a_list_of_a_cpu_that_is_not_locked_is_found_while_the_policy_changes() {
+    let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
+    assert_fails_within(SWITCHES, move || cut_and_change_policy(locks), &ALL_DAMAGES);
+}

@@ -60,8 +60,8 @@ pub use units::{
 };
 pub use yard::{
     Adoption, AllocError, BlockedBy, Blocker, CmaReleaseError, CompactStatistics, ContigError, ExtfragEvents,
-    FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, PolicyError, RangeError, RawRegion,
-    ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
+    FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, OwnedStatistics, PcpStatistics, PolicyError,
+    RangeError, RawRegion, ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
     HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,

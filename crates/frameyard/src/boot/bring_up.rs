@@ -230,6 +230,8 @@ impl<P: Platform> BringUp<'_, P> {
 
     fn view(&self, id: ZoneId) -> ZoneView<'_, P> {
         let zone = &self.tables.zones[id.index()];
-        ZoneView { id, zone, map: self.map, blocks: self.blocks(), geometry: self.geometry, platform: self.platform }
+        let owned = self.tables.owned(self.map.range().start, self.geometry);
+        let (map, blocks, geometry, platform) = (self.map, self.blocks(), self.geometry, self.platform);
+        ZoneView { id, zone, map, blocks, geometry, platform, owned }
     }
 }

@@ -30,6 +30,8 @@ pub enum Weakness {
     RelaxedStoresOf(usize),
     /// An acquiring load of so many bytes acquires nothing.
     RelaxedLoadsOf(usize),
+    /// Who has taken the lock of a pageblock's owner does not ask whether it is the owner still.
+    OwnerNotAskedAgain,
 }
 
 std::thread_local! {
@@ -48,7 +50,8 @@ pub fn weakened<T>(weakness: Weakness, explore: impl FnOnce() -> T) -> T {
     explore()
 }
 
-fn is_weakened(weakness: Weakness) -> bool {
+/// Whether this is what is wrong.
+pub fn is_weakened(weakness: Weakness) -> bool {
     WEAKNESS.get() == weakness
 }
 

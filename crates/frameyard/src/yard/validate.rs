@@ -11,6 +11,8 @@ use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRa
 use crate::zone::pcp::Group;
 use crate::zone::{LockedZone, ZoneView};
 
+mod owned;
+
 /// What kind of list an equation is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListKind {
@@ -18,6 +20,8 @@ pub enum ListKind {
     Free,
     /// The lists of a CPU.
     PerCpu,
+    /// The lists of what a CPU owns.
+    Owned,
 }
 
 /// An equation that does not hold.
@@ -47,6 +51,10 @@ pub enum ValidateError {
     UnmergedBuddies(Pfn, Order),
     /// A free block is on the list of another type than that of the pageblocks it covers.
     WrongList(Pfn, MigrateType),
+    /// A free block of the zone lies in a pageblock that a CPU owns.
+    FreeOfOwned(Pfn),
+    /// A block is on the lists of a CPU that does not own its pageblock.
+    NotOwned(Pfn),
     /// A list's links do not lead from one end to the other, or a block on it is not what the list holds.
     BrokenList {
         /// Which kind of list.
@@ -81,6 +89,10 @@ impl fmt::Display for ValidateError {
             Self::InTransit(pfn) => write!(f, "{pfn} is in transit though nobody is at work"),
             Self::UnmergedBuddies(pfn, order) => write!(f, "the block at {pfn}, {order}, and its buddy are both free"),
             Self::WrongList(pfn, list) => write!(f, "the free block at {pfn} is on the list of {list} blocks"),
+            Self::FreeOfOwned(pfn) => write!(f, "the free block at {pfn} lies in a pageblock that a CPU owns"),
+            Self::NotOwned(pfn) => {
+                write!(f, "the block at {pfn} is on the lists of a CPU that does not own its pageblock")
+            }
             Self::BrokenList { kind, zone, at } => write!(f, "a {kind:?} list of {zone} is broken at {at}"),
             Self::Count { what, zone, kept, found } => write!(f, "{zone}: {what} is {kept}, recounted {found}"),
         }
@@ -95,6 +107,8 @@ struct Recount {
     free: [[u64; MigrateType::COUNT]; ORDER_SLOTS],
     /// Blocks on per-CPU lists, by order.
     per_cpu: [u64; ORDER_SLOTS],
+    /// Free blocks of owned pageblocks, by order.
+    owned: [u64; ORDER_SLOTS],
     reserved: u64,
     /// Frames that will be free once they are initialised.
     pending: u64,
@@ -139,13 +153,17 @@ impl<P: Platform> Yard<P> {
     fn validate_zone(&self, view: ZoneView<'_, P>) -> Result<(), ValidateError> {
         let mut recount = Recount::default();
         self.check_per_cpu_lists(view, &mut recount)?;
-        let listed = recount.per_cpu;
-        recount.per_cpu = [0; ORDER_SLOTS];
+        self.check_owned_lists(view, &mut recount)?;
+        let listed = core::mem::take(&mut recount.per_cpu);
+        let owned = core::mem::take(&mut recount.owned);
         for (range, _) in self.tables.ranges().filter(|(_, zone)| *zone == view.id) {
             self.walk(view, range, &mut recount)?;
         }
         for (kept, found) in listed.into_iter().zip(recount.per_cpu) {
             compare("blocks on per-CPU lists", view.id, kept, found)?;
+        }
+        for (kept, found) in owned.into_iter().zip(recount.owned) {
+            compare("blocks on lists of owned memory", view.id, kept, found)?;
         }
         self.check_free_lists(&view.lock(), &recount)?;
         let zone = view.zone;
@@ -193,7 +211,11 @@ impl<P: Platform> Yard<P> {
             }
             match tag.state() {
                 FrameState::InTransit => return Err(ValidateError::InTransit(at)),
-                FrameState::BuddyFree => self.check_free_block(view, at, tag, recount)?,
+                FrameState::BuddyFree => {
+                    self.check_free_block(view, at, tag, recount)?;
+                    self.check_unowned(view, at, order)?;
+                }
+                FrameState::OwnedFree => recount.owned[order.index()] += 1,
                 FrameState::PerCpu => {
                     // The mark of `check_per_cpu_lists`: a block that is on no list has none.
                     if !tag.is_seen() {
@@ -210,7 +232,7 @@ impl<P: Platform> Yard<P> {
             let clear = match tag.state() {
                 // Those that lead or carry a packed batch use every word.
                 FrameState::PerCpu => true,
-                FrameState::BuddyFree => page.payload_is(fresh),
+                FrameState::BuddyFree | FrameState::OwnedFree => page.payload_is(fresh),
                 // Links and owner's words are its owner's; a counted block has users.
                 FrameState::Counted => page.payload(IDENTITY) == fresh.payload()[IDENTITY] && self.has_users(page),
                 _ => page.rest_is(fresh),

@@ -4,7 +4,8 @@
 //! CPU's lists held, and read the policy under it. So once the policy was changed and every CPU's lists were locked once,
 //! nothing crosses in the old way any more; that is how [`Yard::set_policy`](crate::Yard::set_policy) changes it.
 //!
-//! Each way of crossing has a file of its own: [`pages`] goes to the free lists page by page.
+//! Each way of crossing has a file of its own: [`pages`] goes to the free lists page by page, [`owned`] by way of pageblocks
+//! that CPUs own.
 
 use super::{BlockRequest, LockedZone, ZonePolicy, ZoneView};
 use crate::platform::Platform;
@@ -12,6 +13,7 @@ use crate::sync::AtomicU32;
 use crate::units::{CpuId, Order};
 use crate::zone::pcp::packed::BATCH;
 
+pub(crate) mod owned;
 mod pages;
 mod suspension;
 
@@ -25,6 +27,8 @@ pub(crate) struct CrossingState {
     suspensions: AtomicU32,
     /// How many cuts are in progress: raised under the zone lock, lowered without.
     cuts: AtomicU32,
+    /// How many pageblocks CPUs own; changed under the zone lock.
+    owned_pageblocks: AtomicU32,
 }
 
 /// Up to one batch of blocks of one order on their way, by their places in the map.
@@ -68,9 +72,9 @@ pub(crate) fn fetch<P: Platform>(
     wanted: usize,
     deliver: impl FnMut(&Picked),
 ) -> usize {
-    let _ = cpu;
     match view.zone.policy() {
         ZonePolicy::Vanilla | ZonePolicy::BigPcp => pages::fetch(view, request, wanted, deliver),
+        ZonePolicy::OwnedBlocks => owned::fetch(view, request, cpu, wanted, deliver),
         _ => pages::fetch(view, request, wanted, deliver),
     }
 }
@@ -101,7 +105,9 @@ impl<'a, P: Platform> GivingBack<'a, P> {
 
     /// Gives blocks back. They are tagged as blocks of per-CPU lists.
     pub(crate) fn give(&mut self, picked: &Picked, order: Order) {
-        let _ = (self.cpu, self.why);
+        if self.view.has_owned_racy() {
+            return owned::give_back(&mut self.locked, self.view, (self.cpu, self.why), picked, order);
+        }
         match self.policy {
             ZonePolicy::Vanilla | ZonePolicy::BigPcp => pages::give_back(&mut self.locked, self.view, picked, order),
             _ => pages::give_back(&mut self.locked, self.view, picked, order),
@@ -111,5 +117,5 @@ impl<'a, P: Platform> GivingBack<'a, P> {
 
 /// Brings what is kept between the lists of CPUs and the free lists back to the free lists, merged.
 pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) {
-    let _ = view;
+    owned::collect(view);
 }

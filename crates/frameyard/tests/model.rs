@@ -4,7 +4,7 @@ mod fixture;
 #[path = "model/mod.rs"]
 mod model;
 
-use frameyard::{Gfp, InitMode};
+use frameyard::{Gfp, InitMode, ZonePolicy};
 use model::{Action, BYTES_PER_ACTION, Machine, Place, machines, run};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -28,7 +28,7 @@ fn random_actions_on_machine(machine: &Machine) {
         run(machine, &actions);
         Ok(())
     });
-    outcome.unwrap_or_else(|failure| panic!("{name}, {mode}: {failure}"));
+    outcome.unwrap_or_else(|failure| panic!("{name}, {mode}, {}: {failure}", machine.policy));
 }
 
 #[test]
@@ -61,6 +61,23 @@ fn large_blocks_keep_their_books() {
     random_actions_on("large blocks");
 }
 
+/// Random actions on every machine under a policy, which they may change.
+fn random_actions_under(policy: ZonePolicy) {
+    for machine in machines().into_iter().filter(|machine| machine.map_init.mode != InitMode::Deferred) {
+        random_actions_on_machine(&machine.under(policy));
+    }
+}
+
+#[test]
+fn owned_pageblocks_keep_their_books() {
+    random_actions_under(ZonePolicy::OwnedBlocks);
+}
+
+#[test]
+fn owned_pageblocks_keep_their_books_over_long_lives() {
+    long_lives_under(ZonePolicy::OwnedBlocks);
+}
+
 #[test]
 fn every_machine_gives_back_what_no_action_took() {
     for machine in machines() {
@@ -77,6 +94,10 @@ fn bytes_decode_to_actions_and_what_is_left_over_is_not_used() {
 
 #[test]
 fn long_lives_keep_their_books() {
+    long_lives_under(ZonePolicy::Vanilla);
+}
+
+fn long_lives_under(policy: ZonePolicy) {
     for (seed, machine) in (1..).zip(machines()) {
         let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
         let mut word = || {
@@ -87,6 +108,6 @@ fn long_lives_keep_their_books() {
         };
         let words = if machine.map_init.mode == InitMode::Eager { 3000 } else { 1000 };
         let bytes: Vec<u8> = (0..words).flat_map(|_| word().to_le_bytes()).collect();
-        run(&machine, &Action::sequence(&bytes));
+        run(&machine.under(policy), &Action::sequence(&bytes));
     }
 }

@@ -1,6 +1,6 @@
 //! What can be done to a yard, and how bytes become actions.
 
-use frameyard::{Gfp, HighFraction, HugePageMinimum, MovableMinimum, PcpSizing, WatermarkOptions};
+use frameyard::{Gfp, HighFraction, HugePageMinimum, MovableMinimum, PcpSizing, WatermarkOptions, ZonePolicy};
 
 /// Where an allocation prefers its frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,6 +113,20 @@ pub enum Action {
     },
     /// Brings up all that is left of the memory map.
     FinishInit,
+    /// Changes how frames cross between lists and zones.
+    SetPolicy {
+        policy: ZonePolicy,
+    },
+    /// Moves what can be moved, which is nothing, and so collects what CPUs keep.
+    Compact {
+        zone: u8,
+    },
+    /// Allocates a range after isolating its pageblocks.
+    Contiguous {
+        start: u16,
+        count: u16,
+        gfp: Gfp,
+    },
     Validate,
 }
 
@@ -147,7 +161,10 @@ impl Action {
             // Rarely: it is the end of what is different about yards that come up late.
             252 if small.is_multiple_of(8) => Self::FinishInit,
             252 => Self::InitialiseNext { node: 0 },
-            253.. => Self::Validate,
+            253 => Self::SetPolicy { policy: ZonePolicy::ALL[usize::from(small) % ZonePolicy::ALL.len()] },
+            254 if small < 64 => Self::Compact { zone: bytes[1] },
+            254 => Self::Contiguous { start: pick, count: range(extent, small), gfp },
+            255 => Self::Validate,
         }
     }
 

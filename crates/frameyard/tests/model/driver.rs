@@ -1,8 +1,9 @@
 //! Doing actions on a yard and comparing every answer with the reference.
 
 use frameyard::{
-    AllocError, BootError, CpuId, FrameState, FreeProblem, Gfp, InitError, InitMode, NodeId, Order, PageCount, Pfn,
-    PfnRange, Poisoning, RangeError, Yard, ZoneId, ZoneKind, ZoneStatistics,
+    AllocError, BlockedBy, BootError, CompactRequest, ContigError, CpuId, FrameState, FreeProblem, Gfp, InitError,
+    InitMode, NodeId, Order, Owners, PageCount, Pfn, PfnRange, Poisoning, RangeError, Yard, ZoneId, ZoneKind,
+    ZoneStatistics,
 };
 
 use super::reference::Reference;
@@ -86,6 +87,15 @@ impl Driver<'_> {
             Action::Damage { pick, offset } => self.damage(pick, offset),
             Action::InitialiseNext { node } => self.initialise_next(NodeId(node.into())),
             Action::FinishInit => self.finish_init(),
+            Action::SetPolicy { policy } => {
+                assert_eq!(self.yard().set_policy(policy), Ok(()));
+                assert_eq!(self.yard().policy(), policy);
+                assert!(self.zones().iter().all(|zone| zone.per_cpu.0 == 0), "{policy}: everything is merged");
+            }
+            Action::Compact { zone } => {
+                self.yard().compact_zone(self.zone(zone), CompactRequest::WHOLE_ZONE, &Owners::NONE);
+            }
+            Action::Contiguous { start, count, gfp } => self.take_contiguous(start, count, gfp),
             Action::Validate => self.check_totals(),
         }
     }
@@ -326,6 +336,25 @@ impl Driver<'_> {
                 self.reference.put_aside(block, order);
             }
             Err(other) => panic!("{other:?} for {range}, {gfp}"),
+        }
+    }
+
+    fn take_contiguous(&mut self, start: u16, count: u16, gfp: Gfp) {
+        if self.machine.poisoning == Poisoning::On {
+            return;
+        }
+        let free = self.reference.pick_free(start).filter(|_| !start.is_multiple_of(4));
+        let start = free.unwrap_or_else(|| self.reference.pick_memory(start));
+        let range = PfnRange::new(start, PageCount(count.into()));
+        match self.yard().alloc_contig_range(range, gfp, &Owners::NONE) {
+            Ok(taken) => {
+                assert_eq!(taken, range);
+                self.receive_range(range, gfp, None);
+            }
+            Err(ContigError::Blocked(blocker)) if blocker.why == BlockedBy::Busy => {
+                assert!(self.reference.first_taken(range).is_some(), "{range} is free, but {blocker}");
+            }
+            Err(_) => {}
         }
     }
 

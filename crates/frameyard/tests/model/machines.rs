@@ -2,7 +2,7 @@
 
 use frameyard::{
     ByteSize, Geometry, InitMode, Initialiser, MapContent, MapInit, MemoryTable, MovableMemory, NodeId, Order,
-    PageCount, Pfn, PfnRange, PhysAddr, Poisoning, YardConfig, ZoneLimits,
+    PageCount, Pfn, PfnRange, PhysAddr, Poisoning, YardConfig, ZoneLimits, ZonePolicy,
 };
 
 use crate::fixture::Frames;
@@ -22,6 +22,7 @@ pub struct Machine {
     pub frames: Frames,
     pub poisoning: Poisoning,
     pub map_init: MapInit,
+    pub policy: ZonePolicy,
 }
 
 impl Machine {
@@ -40,6 +41,7 @@ impl Machine {
             frames: Frames::Phantom,
             poisoning: Poisoning::Off,
             map_init: MapInit::default(),
+            policy: ZonePolicy::default(),
         }
     }
 
@@ -48,6 +50,11 @@ impl Machine {
         let map_init =
             MapInit { mode, content: MapContent::Kernel, initialiser: Initialiser::Stream, ..MapInit::default() };
         Self { map_init, ..self }
+    }
+
+    /// The same machine under another policy.
+    pub fn under(self, policy: ZonePolicy) -> Self {
+        Self { policy, ..self }
     }
 
     pub fn table(&self) -> MemoryTable<'_> {
@@ -62,6 +69,7 @@ impl Machine {
             movable: self.movable,
             poisoning: self.poisoning,
             map_init: self.map_init,
+            policy: self.policy,
             ..YardConfig::new(&self.cpus)
         }
     }

@@ -24,6 +24,7 @@ mod bring_up;
 mod isolation;
 mod machine;
 mod moving;
+mod owned_blocks;
 mod parallel_job;
 mod per_cpu_lists;
 mod publication;

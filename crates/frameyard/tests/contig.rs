@@ -13,8 +13,8 @@ use fixture::random::Random;
 use fixture::{Fixture, Frames, Moment, run_on};
 use frameyard::{
     Access, Adoption, Block, BlockedBy, ByteSize, CompactEffort, CompactRequest, ContigError, Counts, FrameOwner,
-    FrameState, Gfp, InitMode, MapInit, MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId,
-    Order, OwnerKind, Owners, PageCount, Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits,
+    FrameState, Geometry, Gfp, InitMode, MapInit, MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory,
+    NodeId, Order, OwnerKind, Owners, PageCount, Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits,
 };
 use movers::{KIND, Movers};
 

@@ -61,8 +61,9 @@ pub use units::{
 };
 pub use yard::{
     Adoption, AllocError, BlockedBy, Blocker, ClusterDrains, ClusterStatistics, CmaReleaseError, CompactStatistics,
-    ContigError, ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics,
-    PcpTraffic, PolicyError, RangeError, RawRegion, ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
+    ContigError, ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, OwnedStatistics,
+    PcpStatistics, PcpTraffic, PolicyError, RangeError, RawRegion, ReportError, ReportOutcome, ValidateError, Yard,
+    ZoneStatistics,
 };
 pub use zone::{
     CrossingStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone,

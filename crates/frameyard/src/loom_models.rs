@@ -25,6 +25,7 @@ mod clusters;
 mod isolation;
 mod machine;
 mod moving;
+mod owned_blocks;
 mod parallel_job;
 mod per_cpu_lists;
 mod publication;

@@ -56,11 +56,14 @@ pub enum FrameState {
     Uninitialised = 11,
     /// Head of an allocated block whose owner counts its users ([`CountedPage`]): the last one frees it.
     Counted = 12,
+    /// Head of a free block of a pageblock that a CPU owns, on that CPU's lists
+    /// ([`ZonePolicy::OwnedBlocks`](crate::ZonePolicy::OwnedBlocks)).
+    OwnedFree = 13,
 }
 
 impl FrameState {
     /// All states, by number.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Interior,
         Self::Reserved,
         Self::BuddyFree,
@@ -74,6 +77,7 @@ impl FrameState {
         Self::Owned,
         Self::Uninitialised,
         Self::Counted,
+        Self::OwnedFree,
     ];
 
     /// The name used in tables and messages.
@@ -93,6 +97,7 @@ impl FrameState {
             Self::Owned => "owned",
             Self::Uninitialised => "uninitialised",
             Self::Counted => "counted",
+            Self::OwnedFree => "owned-free",
         }
     }
 }
@@ -279,9 +284,9 @@ pub(crate) const CLUSTER: usize = 5;
 pub struct Page {
     /// [`Tag`]: what begins here.
     tag: AtomicU64,
-    /// Buddy-free: the next block on the list. Packed batch: the next batch of the chain. Counted: its owner's. 0: none.
+    /// Buddy-free, owned-free: the next block on the list. Packed batch: the next batch of the chain. Counted: its owner's. 0: none.
     next: AtomicU32,
-    /// Buddy-free: the previous block on the list (0: none). Packed batch: how many frames it has. Counted: its owner's.
+    /// Buddy-free, owned-free: the previous block on the list (0: none). Packed batch: how many frames it has. Counted: its owner's.
     prev: AtomicU32,
     /// Identity, counts, owner, index and two words more: see [`IDENTITY`], [`COUNTS`], [`OWNER`], [`INDEX`] and [`SPARE`].
     ///

@@ -13,4 +13,4 @@ mod modelled;
 pub use modelled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 #[doc(hidden)]
-pub use modelled::{Weakness, weakened};
+pub use modelled::{Weakness, is_weakened, weakened};

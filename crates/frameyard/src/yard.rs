@@ -30,6 +30,7 @@ mod exact;
 mod frames;
 mod free;
 mod init;
+mod owned;
 mod policy;
 mod reporting;
 mod rescue;
@@ -45,6 +46,7 @@ pub use counted::Adoption;
 pub use error::{AllocError, FreeError, FreeProblem, RangeError};
 pub use frames::Frames;
 pub use init::InitError;
+pub use owned::OwnedStatistics;
 pub use policy::PolicyError;
 pub use reporting::{ReportError, ReportOutcome};
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
@@ -297,6 +299,7 @@ impl<P: Platform> Yard<P> {
             clusters: self.tables.clusters,
             geometry: self.geometry,
             platform: &self.platform,
+            owned: self.tables.owned(self.map.range().start, self.geometry),
         }
     }
 }

@@ -16,15 +16,15 @@
 //!
 //! # Lock order
 //!
-//! A per-CPU lock may be held when a zone lock is taken, never the other way round. No two zone locks and no
-//! two per-CPU locks are held together.
+//! The lock of a CPU's lists may be held when the lock of what a CPU owns ([`crossing::owned`]) is taken, and either when a
+//! zone lock is taken; never the other way round. No two locks of the same kind are held together.
 //!
 //! # Counting equations
 //!
 //! - `free_pages` = Σ over orders and types but Isolate of blocks × 2^order, and pending frames where those count
 //!   ([`Pending`](pending::Pending)); `free_cma` is the part of type Cma.
 //! - an order's bit in `nonempty[type]` is set exactly when its list has a block.
-//! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + allocated + isolated + poisoned, and
+//! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + on lists of owned memory + allocated + isolated + poisoned, and
 //!   pending frames where those count.
 //! - `reserved_highatomic` = frames of the pageblocks of type HighAtomic.
 //! - `reported` = frames of the blocks on free lists that are reported.
@@ -332,6 +332,8 @@ pub(crate) struct ZoneView<'a, P> {
     pub(crate) clusters: crossing::ClusterTable<'a>,
     pub(crate) geometry: Geometry,
     pub(crate) platform: &'a P,
+    /// Which CPU owns which pageblock, and what of it is free.
+    pub(crate) owned: crossing::owned::OwnedTables<'a>,
 }
 
 impl<P> Clone for ZoneView<'_, P> {

@@ -12,9 +12,9 @@ use busy_yard::{FIRST, Made, PAGES, ZONE, assert_same_shape, at, fill, geometry,
 use fixture::random::Random;
 use fixture::{Fixture, Frames, Moment, run_on};
 use frameyard::{
-    Adoption, Block, BlockedBy, CompactEffort, CompactRequest, ContigError, Counts, CpuId, FrameOwner, FrameState, Gfp,
-    InitMode, LockId, MapInit, MemoryTable, MigrateMode, MigrateProblem, MigrateType, MovableMemory, NodeId, Order,
-    OwnerKind, Owners, PageCount, Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits,
+    Adoption, Block, BlockedBy, ByteSize, CompactEffort, CompactRequest, ContigError, Counts, CpuId, FrameOwner,
+    FrameState, Geometry, Gfp, InitMode, LockId, MapInit, MemoryTable, MigrateMode, MigrateProblem, MigrateType,
+    MovableMemory, NodeId, Order, OwnerKind, Owners, PageCount, Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits,
 };
 use movers::{KIND, Movers};
 
@@ -39,6 +39,21 @@ fn a_range_of_a_busy_zone_is_emptied_and_contents_survive() {
         }
         movers.give_all_back();
     }
+}
+
+#[test]
+fn a_free_block_that_lies_in_an_isolated_pageblock_in_part_is_freed_to_the_types_of_both() {
+    let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(4), Order(2), Order(4)).unwrap();
+    let memory = [(PfnRange::new(FIRST, PageCount(1024)), NodeId(0))];
+    let cpus = [NodeId(0)];
+    let config = YardConfig { geometry, zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
+    let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
+    let block = yard.alloc(Order(3), Gfp::HIGHUSER_MOVABLE).unwrap();
+    yard.free(block, Order(3)).unwrap();
+    let range = PfnRange::new(block, PageCount(1));
+    assert_eq!(yard.alloc_contig_range(range, Gfp::KERNEL, &Owners::NONE), Ok(range));
+    yard.validate().unwrap();
+    yard.free_range(range).unwrap();
 }
 
 #[test]

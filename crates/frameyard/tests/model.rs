@@ -99,6 +99,16 @@ fn clusters_keep_their_books_over_long_lives() {
 }
 
 #[test]
+fn owned_pageblocks_keep_their_books() {
+    random_actions_under(ZonePolicy::OwnedBlocks);
+}
+
+#[test]
+fn owned_pageblocks_keep_their_books_over_long_lives() {
+    long_lives_under(ZonePolicy::OwnedBlocks, None);
+}
+
+#[test]
 fn every_machine_gives_back_what_no_action_took() {
     for machine in machines() {
         run(&machine, &[]);

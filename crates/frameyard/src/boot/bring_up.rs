@@ -238,6 +238,7 @@ impl<P: Platform> BringUp<'_, P> {
             rows: self.tables.crossing_rows(),
             handed: self.tables.handed_out(self.map.range().start),
             clusters: self.tables.clusters,
+            owned: self.tables.owned(self.map.range().start, self.geometry),
             geometry: self.geometry,
             platform: self.platform,
         }

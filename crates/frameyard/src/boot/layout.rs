@@ -13,6 +13,7 @@ use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
 use crate::zone::crossing::CrossingRow;
+use crate::zone::crossing::owned::OwnedLists;
 use crate::zone::pcp::PerCpuPages;
 
 /// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
@@ -268,6 +269,8 @@ fn plan_tables(
     spans[TableId::Claims as usize] = planner.table::<AtomicU64>(usize::try_from(words_for(blocks)).ok()?)?;
     spans[TableId::SkipHints as usize] = planner.table::<AtomicU64>(pageblocks.div_ceil(64))?;
     spans[TableId::Clusters as usize] = planner.table::<AtomicU64>(clusters)?;
+    spans[TableId::BlockOwners as usize] = planner.table::<AtomicU32>(pageblocks)?;
+    spans[TableId::OwnedLists as usize] = planner.table::<OwnedLists>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     spans[TableId::CrossingRows as usize] = planner.table::<CrossingRow>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     // Last, for it is by far the largest: a byte a frame, touched where frames are allocated alone.

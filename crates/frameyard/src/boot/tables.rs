@@ -7,6 +7,7 @@ use crate::control::{ControlRegion, TableSpan};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
 use crate::zone::crossing::CrossingRow;
+use crate::zone::crossing::owned::{OwnedLists, OwnedTables};
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::{HandedOut, Zone};
 
@@ -64,9 +65,11 @@ pub(super) enum TableId {
     CrossingRows,
     HandedOut,
     Clusters,
+    BlockOwners,
+    OwnedLists,
 }
 
-pub(super) const TABLES: usize = TableId::Clusters as usize + 1;
+pub(super) const TABLES: usize = TableId::OwnedLists as usize + 1;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 
 /// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
@@ -103,6 +106,10 @@ pub(crate) struct Tables {
     pub(super) handed_out: &'static [AtomicU8],
     /// For each zone a bit for each of its clusters, then their records.
     pub(crate) clusters: &'static [AtomicU64],
+    /// For each pageblock the CPU that owns it, plus 1; see [`OwnedTables`].
+    block_owners: &'static [AtomicU32],
+    /// A row of all zones for each CPU.
+    owned_lists: &'static [OwnedLists],
 }
 
 /// What is known of a section of the memory map.
@@ -189,6 +196,8 @@ impl Tables {
                 crossing_rows: region.table(span(TableId::CrossingRows))?,
                 handed_out: region.table(span(TableId::HandedOut))?,
                 clusters: region.table(span(TableId::Clusters))?,
+                block_owners: region.table(span(TableId::BlockOwners))?,
+                owned_lists: region.table(span(TableId::OwnedLists))?,
             })
         }
     }
@@ -232,6 +241,12 @@ impl Tables {
     #[inline(always)]
     pub(crate) fn crossing_rows(&self) -> (&'static [CrossingRow], usize) {
         (self.crossing_rows, self.zones.len())
+    }
+
+    /// Which CPU owns which pageblock of a map that begins with that frame, and what of it is free.
+    #[inline(always)]
+    pub(crate) fn owned(&self, first: Pfn, geometry: Geometry) -> OwnedTables<'static> {
+        OwnedTables::new(self.block_owners, self.owned_lists, self.zones.len(), first, geometry)
     }
 
     pub(crate) fn distance(&self, from: NodeId, to: NodeId) -> u8 {

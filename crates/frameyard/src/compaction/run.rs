@@ -11,7 +11,7 @@ use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, PageCount, Pfn, PfnRange};
 use crate::zone::crossing::Suspension;
-use crate::zone::{COSTLY_ORDER, CompactEvent, Zone, ZoneView};
+use crate::zone::{COSTLY_ORDER, CompactEvent, Zone, ZoneView, crossing};
 
 /// Below this part of free memory in small blocks, in hundredths, the proactive compactor rests, and it begins ten above
 /// (`compaction_proactiveness` of 20).
@@ -151,6 +151,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.free_end = top;
         if !self.uses_hints() {
             self.drain_all();
+            crossing::collect(self.view);
             return;
         }
         let scanner = usize::from(self.request.effort != CompactEffort::Async);

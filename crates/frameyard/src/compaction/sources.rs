@@ -7,7 +7,7 @@ use crate::owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
 use crate::page::{CountedPage, FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::crossing::merge_later;
+use crate::zone::crossing::{merge_later, owned};
 use crate::zone::poison;
 
 /// How many blocks are set aside at once (`COMPACT_CLUSTER_MAX`).
@@ -157,6 +157,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             FrameState::Interior
             | FrameState::BuddyFree
             | FrameState::PerCpu
+            | FrameState::OwnedFree
             | FrameState::InTransit
             | FrameState::Isolated => Found::Nothing,
             _ => {
@@ -286,6 +287,8 @@ impl<'a, P: Platform> Compaction<'a, P> {
         if blocks.is_empty() {
             return;
         }
+        // What was moved is wanted on the free lists.
+        blocks.iter().for_each(|block| owned::give_up(self.view, block.pfn));
         let mut locked = self.view.lock();
         for block in blocks.iter().filter(|block| claimed(block)) {
             locked.free_compacted(block.pfn, block.order);

@@ -5,6 +5,7 @@ use crate::boot::{Poisoning, YardEvent};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn, PfnRange};
+use crate::zone::crossing::owned;
 use crate::zone::{covering_block, poison};
 
 /// How many free blocks are in hand at most.
@@ -145,6 +146,10 @@ impl<P: Platform> Compaction<'_, P> {
             if self.free_next <= frames.start && !self.is_target(frames.start) {
                 self.next_free_block(frames);
                 continue;
+            }
+            if self.free_next <= frames.start {
+                // What is free of it is a target on the free lists alone.
+                owned::give_up(self.view, frames.start);
             }
             self.free_next = self.free_next.max(frames.start);
             let went_on = self.isolate_free_in(frames, wanted);

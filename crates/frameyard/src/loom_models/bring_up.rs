@@ -111,7 +111,7 @@ fn claims_whose_answer_is_not_heard_are_found() {
 #[test]
 fn a_zone_lock_that_does_not_hand_pages_over_as_written_is_found() {
     for flaw in [Flaw::TakenRelaxed, Flaw::GivenBackRelaxed] {
-        let locks = Locks { per_cpu: None, zone: Some(flaw) };
+        let locks = Locks { zone: Some(flaw), ..Locks::SOUND };
         fails(move || grow_twice(Order::ZERO, Setup { locks, ..lazy() }), &DAMAGES);
     }
 }

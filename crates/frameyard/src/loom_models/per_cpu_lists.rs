@@ -18,7 +18,7 @@ fn allocate_free_and_drain(locks: Locks) {
 }
 
 fn per_cpu(flaw: Flaw) -> Locks {
-    Locks { per_cpu: Some(flaw), zone: None }
+    Locks { per_cpu: Some(flaw), ..Locks::SOUND }
 }
 
 #[test]

@@ -17,7 +17,7 @@ fn split_and_merge(locks: Locks) {
 }
 
 fn zone(flaw: Flaw) -> Locks {
-    Locks { per_cpu: None, zone: Some(flaw) }
+    Locks { zone: Some(flaw), ..Locks::SOUND }
 }
 
 #[test]

@@ -30,6 +30,8 @@ pub enum LockKind {
     Zone,
     /// [`LockId::PerCpu`].
     PerCpu,
+    /// [`LockId::Owned`].
+    Owned,
     /// [`LockId::Lru`].
     Lru,
     /// [`LockId::LruBatch`].
@@ -44,7 +46,7 @@ pub enum LockKind {
     File,
 }
 
-named!(LockKind: Zone => "zone", PerCpu => "per-cpu", Lru => "lru", LruBatch => "lru-batch", Space => "space",
+named!(LockKind: Zone => "zone", PerCpu => "per-cpu", Owned => "owned", Lru => "lru", LruBatch => "lru-batch", Space => "space",
     PageTable => "page-table", Objects => "objects", File => "file");
 
 impl LockId {
@@ -54,6 +56,7 @@ impl LockId {
         match self {
             Self::Zone(_) => LockKind::Zone,
             Self::PerCpu(..) => LockKind::PerCpu,
+            Self::Owned(..) => LockKind::Owned,
             Self::Lru(..) => LockKind::Lru,
             Self::LruBatch(_) => LockKind::LruBatch,
             Self::Space(_) => LockKind::Space,

@@ -34,6 +34,8 @@ pub enum Weakness {
     RelaxedIntersections,
     /// A store of this value is lost.
     LostStoresOf(u64),
+    /// Who has taken the lock of a pageblock's owner does not ask whether it is the owner still.
+    OwnerNotAskedAgain,
 }
 
 std::thread_local! {
@@ -52,7 +54,8 @@ pub fn weakened<T>(weakness: Weakness, explore: impl FnOnce() -> T) -> T {
     explore()
 }
 
-fn is_weakened(weakness: Weakness) -> bool {
+/// Whether this is what is wrong.
+pub fn is_weakened(weakness: Weakness) -> bool {
     WEAKNESS.get() == weakness
 }
 

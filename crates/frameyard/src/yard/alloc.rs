@@ -13,6 +13,7 @@ use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneId};
+use crate::zone::crossing::{self, owned};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
 use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZoneView, poison};
 
@@ -175,7 +176,11 @@ impl<P: Platform> Yard<P> {
             .or_else(|| self.search_zones(request, WatermarkLevel::Min, request.reserves()))
             .or_else(|| {
                 if !request.may_wait() {
-                    return None;
+                    return if self.collect_owned(request) {
+                        self.search_zones(request, WatermarkLevel::Min, request.reserves())
+                    } else {
+                        None
+                    };
                 }
                 self.tables.count(YardEvent::Drain);
                 self.drain_all();
@@ -233,6 +238,8 @@ impl<P: Platform> Yard<P> {
             if let Some(index) = pcp.try_lock(&self.platform, view.id, request.cpu).and_then(pop) {
                 let pfn = self.map.pfn(index);
                 if reserves.high_atomic {
+                    // What is kept back is not owned.
+                    owned::give_up(view, pfn);
                     view.lock().reserve_highatomic(pfn, order);
                 }
                 return Some(pfn);
@@ -253,6 +260,16 @@ impl<P: Platform> Yard<P> {
         }
         locked.count_direct_allocation(order);
         Some(pfn)
+    }
+
+    /// Brings what CPUs own back to the free lists of the zones that may serve a request; whether there was anything.
+    fn collect_owned(&self, request: Request) -> bool {
+        let mut found = false;
+        for view in self.eligible_zones(request).map(|zone| self.zone_view(zone)) {
+            found |= view.has_owned_racy();
+            crossing::collect(view);
+        }
+        found
     }
 
     fn unreserve_highatomic(&self, request: Request) {

@@ -29,7 +29,7 @@ use crate::owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Ow
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::crossing::{CutStalled, Suspension};
+use crate::zone::crossing::{CutStalled, Suspension, owned};
 use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
 
 mod error;
@@ -45,6 +45,8 @@ const IDLE_ROUNDS: u32 = if cfg!(loom) { 1 } else { 16 };
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 32 };
 /// How often a target that lies in the isolated pageblocks, or memory that is missing, is asked for again.
 const TARGET_TRIES: usize = 8;
+/// How often a pageblock may be claimed by CPUs under the eyes of who wants to isolate it.
+const CLAIMS: u32 = if cfg!(loom) { 2 } else { 32 };
 
 /// Flags for the memory that blocks are moved to.
 const TARGET: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
@@ -67,12 +69,28 @@ impl<'y, P: Platform> Isolation<'y, P> {
         let mut isolation = Self { yard, zone, range: PfnRange { start: range.start, end: range.start } };
         while isolation.range.end < range.end {
             let at = isolation.range.end;
-            if !yard.zone_view(zone).lock().isolate_pageblock(at) {
+            if !Self::isolate(yard, zone, at) {
                 return Err(at);
             }
             isolation.range.end = at + yard.pageblocks().pages();
         }
         Ok(isolation)
+    }
+
+    /// Isolates a pageblock that no CPU owns by then; `false` where it is isolated, or claimed again and again.
+    fn isolate(yard: &Yard<P>, zone: ZoneId, at: Pfn) -> bool {
+        let view = yard.zone_view(zone);
+        for round in 0..CLAIMS {
+            owned::give_up(view, at);
+            let mut locked = view.lock();
+            // Claimed since: it was free, whole.
+            if locked.owned.owner_racy(zone, at).is_none() {
+                return locked.isolate_pageblock(at);
+            }
+            drop(locked);
+            yard.platform.relax(round);
+        }
+        false
     }
 }
 

@@ -10,6 +10,7 @@ use crate::boot::Poisoning;
 use crate::page::{FrameState, Residence};
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, Pfn, PfnRange, ZoneId};
+use crate::zone::crossing::owned::{self, FreedTo};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
 use crate::zone::{covering_block, poison};
 
@@ -108,12 +109,16 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Puts a block that the caller has alone on its zone's free lists.
+    /// Puts a block that the caller has alone on its zone's free lists, or on its owner's.
     #[cold]
     #[inline(never)]
     fn insert(&self, index: u32, order: Order, zone: ZoneId) {
-        let mut locked = self.zone_view(zone).lock();
-        locked.free_to_pageblocks(self.map.pfn(index), order, Residence::Resident);
+        let (view, pfn) = (self.zone_view(zone), self.map.pfn(index));
+        if owned::free_to_owner(view, self.cpu(), pfn, order) == FreedTo::Owner {
+            return;
+        }
+        let mut locked = view.lock();
+        locked.free_to_pageblocks(pfn, order, Residence::Resident);
         locked.count_direct_free(order);
     }
 
@@ -171,7 +176,9 @@ impl<P: Platform> Yard<P> {
         }
         let tag = self.tag_at(pfn);
         match tag.state() {
-            FrameState::BuddyFree | FrameState::PerCpu | FrameState::InTransit => FreeProblem::AlreadyFree(tag.state()),
+            FrameState::BuddyFree | FrameState::PerCpu | FrameState::OwnedFree | FrameState::InTransit => {
+                FreeProblem::AlreadyFree(tag.state())
+            }
             // Freed and allocated anew between the check and this: what the caller holds is not this block.
             FrameState::Allocated if tag.order() == order => FreeProblem::AlreadyFree(FrameState::InTransit),
             FrameState::Allocated if order <= self.geometry.max_order() && !pfn.is_aligned(order) => {
@@ -187,9 +194,10 @@ impl<P: Platform> Yard<P> {
                         FreeProblem::AlreadyFree(FrameState::InTransit)
                     }
                     FrameState::Interior => FreeProblem::Hole,
-                    state @ (FrameState::BuddyFree | FrameState::PerCpu | FrameState::InTransit) => {
-                        FreeProblem::AlreadyFree(state)
-                    }
+                    state @ (FrameState::BuddyFree
+                    | FrameState::PerCpu
+                    | FrameState::OwnedFree
+                    | FrameState::InTransit) => FreeProblem::AlreadyFree(state),
                     state => FreeProblem::InsideBlock { head, order: tag.order(), state },
                 }
             }

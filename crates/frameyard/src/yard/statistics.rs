@@ -23,8 +23,10 @@ pub struct ZoneStatistics {
     /// Frames on the free lists, isolated ones left out; with them, in a yard that comes up lazily, those that are not
     /// initialised.
     pub free: PageCount,
-    /// Frames on per-CPU lists.
+    /// Frames on per-CPU lists, and free ones of pageblocks that CPUs own.
     pub per_cpu: PageCount,
+    /// Those of them that are free in pageblocks that CPUs own.
+    pub owned_free: PageCount,
     /// Frames of contiguous memory areas.
     pub cma: PageCount,
     /// Those of them that are free.
@@ -118,6 +120,7 @@ impl<P: Platform> Yard<P> {
             managed: zone.managed(),
             free: zone.free_pages_racy(),
             per_cpu: PageCount(0),
+            owned_free: PageCount(0),
             cma: PageCount(read(&zone.facts.cma)),
             free_cma: zone.free_cma_racy(),
             cma_served: read(&zone.cma_events.served),
@@ -148,6 +151,7 @@ impl<P: Platform> Yard<P> {
         };
         if self.is_populated(id) {
             self.add_pcp_statistics(&mut statistics);
+            self.add_owned_statistics(&mut statistics);
         }
         statistics
     }

@@ -16,6 +16,8 @@ mod handed_out;
 
 mod clusters;
 
+mod owned;
+
 /// What kind of list an equation is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListKind {
@@ -23,6 +25,8 @@ pub enum ListKind {
     Free,
     /// The lists of a CPU.
     PerCpu,
+    /// The lists of what a CPU owns.
+    Owned,
 }
 
 /// An equation that does not hold.
@@ -55,6 +59,10 @@ pub enum ValidateError {
     /// A frame is marked as handed out that is no head of a block that has left its zone, or with another order than that
     /// block's.
     WrongMark(Pfn),
+    /// A free block of the zone lies in a pageblock that a CPU owns.
+    FreeOfOwned(Pfn),
+    /// A block is on the lists of a CPU that does not own its pageblock.
+    NotOwned(Pfn),
     /// A list's links do not lead from one end to the other, or a block on it is not what the list holds.
     BrokenList {
         /// Which kind of list.
@@ -98,6 +106,10 @@ impl fmt::Display for ValidateError {
             Self::UnmergedBuddies(pfn, order) => write!(f, "the block at {pfn}, {order}, and its buddy are both free"),
             Self::WrongList(pfn, list) => write!(f, "the free block at {pfn} is on the list of {list} blocks"),
             Self::WrongMark(pfn) => write!(f, "{pfn} is marked as handed out, and is no such block"),
+            Self::FreeOfOwned(pfn) => write!(f, "the free block at {pfn} lies in a pageblock that a CPU owns"),
+            Self::NotOwned(pfn) => {
+                write!(f, "the block at {pfn} is on the lists of a CPU that does not own its pageblock")
+            }
             Self::BrokenList { kind, zone, at } => write!(f, "a {kind:?} list of {zone} is broken at {at}"),
             Self::BrokenCluster { zone, at } => write!(f, "the cluster of {at}, in {zone}, is not as its record says"),
             Self::Count { what, zone, kept, found } => write!(f, "{zone}: {what} is {kept}, recounted {found}"),
@@ -113,6 +125,8 @@ struct Recount {
     free: [[u64; MigrateType::COUNT]; ORDER_SLOTS],
     /// Blocks on per-CPU lists, by order.
     per_cpu: [u64; ORDER_SLOTS],
+    /// Free blocks of owned pageblocks, by order.
+    owned: [u64; ORDER_SLOTS],
     reserved: u64,
     /// Frames that will be free once they are initialised.
     pending: u64,
@@ -159,13 +173,17 @@ impl<P: Platform> Yard<P> {
     fn validate_zone(&self, view: ZoneView<'_, P>) -> Result<(), ValidateError> {
         let mut recount = Recount::default();
         self.check_per_cpu_lists(view, &mut recount)?;
-        let listed = recount.per_cpu;
-        recount.per_cpu = [0; ORDER_SLOTS];
+        self.check_owned_lists(view, &mut recount)?;
+        let listed = core::mem::take(&mut recount.per_cpu);
+        let owned = core::mem::take(&mut recount.owned);
         for (range, _) in self.tables.ranges().filter(|(_, zone)| *zone == view.id) {
             self.walk(view, range, &mut recount)?;
         }
         for (kept, found) in listed.into_iter().zip(recount.per_cpu) {
             compare("blocks on per-CPU lists", view.id, kept, found)?;
+        }
+        for (kept, found) in owned.into_iter().zip(recount.owned) {
+            compare("blocks on lists of owned memory", view.id, kept, found)?;
         }
         self.check_free_lists(&view.lock(), &recount)?;
         clusters::check(&view.lock(), recount.skipped)?;
@@ -215,7 +233,11 @@ impl<P: Platform> Yard<P> {
             }
             match tag.state() {
                 FrameState::InTransit => return Err(ValidateError::InTransit(at)),
-                FrameState::BuddyFree => self.check_free_block(view, at, tag, recount)?,
+                FrameState::BuddyFree => {
+                    self.check_free_block(view, at, tag, recount)?;
+                    self.check_unowned(view, at, order)?;
+                }
+                FrameState::OwnedFree => recount.owned[order.index()] += 1,
                 FrameState::PerCpu => {
                     // The mark of `check_per_cpu_lists`: a block that is on no list has none.
                     if !tag.is_seen() {
@@ -233,7 +255,7 @@ impl<P: Platform> Yard<P> {
                 // Those that lead or carry a packed batch use every word.
                 FrameState::PerCpu => true,
                 FrameState::BuddyFree if tag.is_clustered() => page.first_payload_is(fresh, CLUSTER),
-                FrameState::BuddyFree => page.payload_is(fresh),
+                FrameState::BuddyFree | FrameState::OwnedFree => page.payload_is(fresh),
                 // Links and owner's words are its owner's; a counted block has users.
                 FrameState::Counted => page.payload(IDENTITY) == fresh.payload()[IDENTITY] && self.has_users(page),
                 _ => page.rest_is(fresh),

@@ -6,7 +6,8 @@
 //!
 //! Each way of crossing has a file of its own: [`pages`] goes to the free lists page by page, [`prefetching`] prefetches
 //! what that will look at, [`single`] does without what makes it fast; [`unmerged`] frees without merging; [`cut`] and
-//! [`entering`] move [`clusters`] of pages in one step. [`counts`] is what is counted here.
+//! [`entering`] move [`clusters`] of pages in one step; [`owned`] goes by way of pageblocks that CPUs own. [`counts`] is what
+//! is counted here.
 
 use super::{BlockRequest, LockedZone, ZonePolicy, ZoneView};
 use crate::platform::{Platform, Span};
@@ -18,6 +19,7 @@ mod clusters;
 mod counts;
 mod cut;
 mod entering;
+pub(crate) mod owned;
 mod pages;
 mod prefetching;
 mod single;
@@ -40,6 +42,8 @@ pub(crate) struct CrossingState {
     suspensions: AtomicU32,
     /// How many cuts are in progress: raised under the zone lock, lowered without.
     cuts: AtomicU32,
+    /// How many pageblocks CPUs own; changed under the zone lock.
+    owned_pageblocks: AtomicU32,
     pub(crate) clusters: ClusterState,
     pub(crate) counters: CrossingCounters,
 }
@@ -124,6 +128,7 @@ pub(crate) fn fetch<P: Platform>(
         ZonePolicy::Cluster | ZonePolicy::ClusterBulk if request.order == Order::ZERO => {
             cut::fetch(view, request, cpu, wanted, deliver)
         }
+        ZonePolicy::OwnedBlocks => owned::fetch(view, request, cpu, wanted, deliver),
         _ => pages::fetch(view, request, cpu, wanted, deliver),
     };
     view.platform.span_ends(Span::Refill, PageCount((got as u64) << request.order.0));
@@ -163,6 +168,9 @@ impl<'a, P: Platform> GivingBack<'a, P> {
     /// Gives blocks back. They are tagged as blocks of per-CPU lists.
     pub(crate) fn give(&mut self, picked: &Picked, order: Order) {
         self.pages += (picked.len as u64) << order.0;
+        if self.view.has_owned_racy() {
+            return owned::give_back(&mut self.locked, self.view, (self.cpu, self.why), picked, order);
+        }
         let unmerged = order == Order::ZERO && self.why == Leaving::Overflow;
         match self.policy {
             ZonePolicy::Vanilla416 => single::give_back(&mut self.locked, self.view, self.cpu, picked, order),
@@ -206,4 +214,5 @@ impl<P: Platform> Drop for GivingBack<'_, P> {
 /// Brings what is kept between the lists of CPUs and the free lists back to the free lists, merged.
 pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) {
     unmerged::collect(view);
+    owned::collect(view);
 }

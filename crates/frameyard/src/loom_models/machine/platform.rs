@@ -40,15 +40,17 @@ pub(in crate::loom_models) enum Flaw {
 pub(in crate::loom_models) struct Locks {
     pub(in crate::loom_models) per_cpu: Option<Flaw>,
     pub(in crate::loom_models) zone: Option<Flaw>,
+    pub(in crate::loom_models) owned: Option<Flaw>,
 }
 
 impl Locks {
-    pub(in crate::loom_models) const SOUND: Self = Self { per_cpu: None, zone: None };
+    pub(in crate::loom_models) const SOUND: Self = Self { per_cpu: None, zone: None, owned: None };
 
     fn flaw(self, id: LockId) -> Option<Flaw> {
         match id {
             LockId::PerCpu(..) => self.per_cpu,
             LockId::Zone(_) => self.zone,
+            LockId::Owned(..) => self.owned,
             _ => None,
         }
     }

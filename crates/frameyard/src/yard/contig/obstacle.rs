@@ -45,9 +45,11 @@ impl<P: Platform> Yard<P> {
             FrameState::Allocated if tag.migrate_type() == MigrateType::Movable => {
                 Cover::Passing(blocker(BlockedBy::Unmovable))
             }
-            FrameState::Interior | FrameState::PerCpu | FrameState::InTransit | FrameState::Isolated => {
-                Cover::Passing(blocker(BlockedBy::Busy))
-            }
+            FrameState::Interior
+            | FrameState::PerCpu
+            | FrameState::OwnedFree
+            | FrameState::InTransit
+            | FrameState::Isolated => Cover::Passing(blocker(BlockedBy::Busy)),
             _ => Cover::Fixed(blocker(BlockedBy::Unmovable)),
         }
     }

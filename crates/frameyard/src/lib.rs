@@ -64,9 +64,10 @@ pub use yard::{
     ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
-    HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, WatermarkLevel,
-    WatermarkOptions, WatermarkOptionsError, Watermarks, ZonePolicy, ZoneSizing, default_min_free_kbytes,
-    free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
+    DepotStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone,
+    WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks, ZonePolicy, ZoneSizing,
+    default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks,
+    size_zones, stat_threshold,
 };
 
 /// Runs the examples of the README as tests.

@@ -257,6 +257,7 @@ impl<P: Platform> Yard<P> {
             zone: &self.tables.zones[id.index()],
             map: self.map,
             blocks: self.pageblocks(),
+            depot: self.tables.depot_of(id),
             geometry: self.geometry,
             platform: &self.platform,
         }

@@ -24,8 +24,8 @@
 //! - `free_pages` = Σ over orders and types but Isolate of blocks × 2^order, and pending frames where those count
 //!   ([`Pending`](pending::Pending)); `free_cma` is the part of type Cma.
 //! - an order's bit in `nonempty[type]` is set exactly when its list has a block.
-//! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + allocated + isolated + poisoned, and
-//!   pending frames where those count.
+//! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + in the depot + allocated + isolated +
+//!   poisoned, and pending frames where those count.
 //! - `reserved_highatomic` = frames of the pageblocks of type HighAtomic.
 //! - `reported` = frames of the blocks on free lists that are reported.
 
@@ -58,6 +58,8 @@ mod reporting;
 mod watermark;
 
 pub(crate) use compact_state::{COSTLY_ORDER, CompactEvent, CompactState, FreeShape, MAX_DEFER_SHIFT};
+use crossing::depot::Depot;
+pub use crossing::depot::DepotStatistics;
 pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
 use free_area::FreeArea;
 pub(crate) use pageblock::PageblockMap;
@@ -258,13 +260,15 @@ impl Zone {
         self.areas[order].list(migrate_type).blocks_racy()
     }
 
-    /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`).
-    pub(crate) fn watermark_ok_racy(
+    /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`); `kept` frames
+    /// count as free though they are on no free list.
+    fn watermark_ok_with_racy(
         &self,
         order: Order,
         mark: WatermarkLevel,
         highest: ZoneKind,
         reserves: Reserves,
+        kept: PageCount,
     ) -> bool {
         let mut unusable = order.pages().0 - 1;
         if !reserves.any() {
@@ -273,7 +277,7 @@ impl Zone {
         if !reserves.cma {
             unusable += self.free_cma_racy().0;
         }
-        let free = self.free_pages_racy().0.saturating_sub(unusable);
+        let free = (self.free_pages_racy() + kept).0.saturating_sub(unusable);
         let mut limit = self.watermark(mark).0;
         if mark != WatermarkLevel::Min {
             limit = limit.saturating_add(self.boost().0);
@@ -288,6 +292,13 @@ impl Zone {
             return false;
         }
         order.0 == 0 || self.has_block_racy(order, reserves)
+    }
+
+    /// Whether there is a free block of at least that order on the lists of that type, or of CMA where movable requests use
+    /// those.
+    pub(crate) fn has_block_of_type_racy(&self, order: Order, migrate_type: MigrateType) -> bool {
+        let has = |list: MigrateType| self.nonempty[list.index()].load(Ordering::Relaxed) >> order.0 != 0;
+        has(migrate_type) || (migrate_type == MigrateType::Movable && has(MigrateType::Cma))
     }
 
     fn has_block_racy(&self, order: Order, reserves: Reserves) -> bool {
@@ -313,6 +324,7 @@ pub(crate) struct ZoneView<'a, P> {
     pub(crate) zone: &'a Zone,
     pub(crate) map: MemMap,
     pub(crate) blocks: PageblockMap<'a>,
+    pub(crate) depot: Depot<'a>,
     pub(crate) geometry: Geometry,
     pub(crate) platform: &'a P,
 }
@@ -329,6 +341,19 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]
     pub(crate) fn page(&self, pfn: Pfn) -> PageRef<'a, P> {
         self.map.page(pfn, self.platform)
+    }
+
+    /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`). What is in the
+    /// depot counts as free; it is looked at only where the rest is not enough.
+    pub(crate) fn watermark_ok_racy(
+        &self,
+        order: Order,
+        mark: WatermarkLevel,
+        highest: ZoneKind,
+        reserves: Reserves,
+    ) -> bool {
+        self.zone.watermark_ok_with_racy(order, mark, highest, reserves, PageCount(0))
+            || self.zone.watermark_ok_with_racy(order, mark, highest, reserves, self.depot.pages_racy())
     }
 
     /// Takes the zone lock.

@@ -230,6 +230,7 @@ impl<P: Platform> BringUp<'_, P> {
 
     fn view(&self, id: ZoneId) -> ZoneView<'_, P> {
         let zone = &self.tables.zones[id.index()];
-        ZoneView { id, zone, map: self.map, blocks: self.blocks(), geometry: self.geometry, platform: self.platform }
+        let (depot, geometry, platform) = (self.tables.depot_of(id), self.geometry, self.platform);
+        ZoneView { id, zone, map: self.map, blocks: self.blocks(), depot, geometry, platform }
     }
 }

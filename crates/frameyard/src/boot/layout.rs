@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 
 use super::bring_up::words_for;
+use super::cache_groups::CacheGroups;
 use super::movable::{MovableStarts, movable_starts};
 use super::tables::{HEADER_WORDS, TABLES, TableId, Tables};
 use super::{BootError, MemorySource, YardConfig, ZONE_CHOICES, ZoneLimits};
@@ -11,6 +12,7 @@ use crate::page::Page;
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
+use crate::zone::crossing::depot::{DepotShelf, shelves_for};
 use crate::zone::pcp::PerCpuPages;
 
 /// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
@@ -180,7 +182,9 @@ impl Layout {
         let cutter = ZoneCutter::new(config.geometry, config.zone_limits, movable_starts(memory, config)?);
         let mut ranges = 0;
         cutter.for_each_range(memory, &mut |_, _| ranges += 1);
-        let (spans, control_bytes) = plan_tables(frames, &found, config, ranges).ok_or(BootError::TooLarge)?;
+        let groups = CacheGroups::of(config)?.count();
+        let (spans, control_bytes) =
+            plan_tables(frames, &found, config, (ranges, groups)).ok_or(BootError::TooLarge)?;
         let Survey { nodes, reserved, present, .. } = found;
         Ok(Self { frames, nodes, cutter, reserved, spans, control_bytes, present: PageCount(present) })
     }
@@ -230,7 +234,7 @@ fn plan_tables(
     frames: PfnRange,
     found: &Survey,
     config: &YardConfig<'_>,
-    ranges: usize,
+    (ranges, groups): (usize, usize),
 ) -> Option<([TableSpan; TABLES], usize)> {
     let geometry = config.geometry;
     let cpus = config.cpus.len();
@@ -259,6 +263,9 @@ fn plan_tables(
     spans[TableId::CmaEnds as usize] = planner.table::<AtomicU64>(found.cma)?;
     spans[TableId::Claims as usize] = planner.table::<AtomicU64>(usize::try_from(words_for(blocks)).ok()?)?;
     spans[TableId::SkipHints as usize] = planner.table::<AtomicU64>(pageblocks.div_ceil(64))?;
+    spans[TableId::CpuGroups as usize] = planner.table::<AtomicU16>(cpus)?;
+    let shelves = shelves_for(groups) * nodes * ZoneKind::COUNT;
+    spans[TableId::Depots as usize] = planner.table::<DepotShelf>(shelves)?;
     spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     Some((spans, planner.bytes()))
 }

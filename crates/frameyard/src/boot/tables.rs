@@ -7,6 +7,7 @@ use crate::control::{ControlRegion, TableSpan};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
 use crate::zone::Zone;
+use crate::zone::crossing::depot::{Depot, DepotShelf};
 use crate::zone::pcp::PerCpuPages;
 
 /// Words of the header; the rest of it are table spans, two words each.
@@ -36,7 +37,7 @@ pub(super) enum HeaderWord {
 
 pub(super) const HEADER_WORDS: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
-pub(super) const VERSION: u64 = 5;
+pub(super) const VERSION: u64 = 6;
 
 /// Which table.
 #[derive(Clone, Copy)]
@@ -58,9 +59,11 @@ pub(super) enum TableId {
     CmaEnds,
     Claims,
     SkipHints,
+    CpuGroups,
+    Depots,
 }
 
-pub(super) const TABLES: usize = TableId::SkipHints as usize + 1;
+pub(super) const TABLES: usize = TableId::Depots as usize + 1;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 
 /// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
@@ -91,6 +94,10 @@ pub(crate) struct Tables {
     pub(super) claims: &'static [AtomicU64],
     /// A bit for each pageblock, 64 in a word: compaction passes it by.
     pub(crate) skip_hints: &'static [AtomicU64],
+    /// For each CPU, the group that it shares a cache with.
+    pub(super) cpu_groups: &'static [AtomicU16],
+    /// For each zone, the shelves of its depot.
+    pub(super) depots: &'static [DepotShelf],
 }
 
 /// What is known of a section of the memory map.
@@ -173,6 +180,8 @@ impl Tables {
                 cma_ends: region.table(span(TableId::CmaEnds))?,
                 claims: region.table(span(TableId::Claims))?,
                 skip_hints: region.table(span(TableId::SkipHints))?,
+                cpu_groups: region.table(span(TableId::CpuGroups))?,
+                depots: region.table(span(TableId::Depots))?,
             })
         }
     }
@@ -210,6 +219,12 @@ impl Tables {
     #[inline(always)]
     pub(crate) fn pcp_of(&self, zone: ZoneId, cpu: CpuId) -> Option<&'static PerCpuPages> {
         self.pcps.get(cpu.index() * self.zones.len() + zone.index())
+    }
+
+    /// The depot of a zone.
+    #[inline]
+    pub(crate) fn depot_of(&self, zone: ZoneId) -> Depot<'static> {
+        Depot::new(self.depots, self.zones.len(), zone.index(), self.cpu_groups)
     }
 
     pub(crate) fn distance(&self, from: NodeId, to: NodeId) -> u8 {

@@ -14,7 +14,7 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
-use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZoneView, poison};
+use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZoneView, crossing, poison};
 
 /// Flags that need more than the fast path.
 pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
@@ -174,11 +174,17 @@ impl<P: Platform> Yard<P> {
         }
     }
 
-    /// Looks at the zones above their low watermark, then down to the minimum, then collects what per-CPU lists
-    /// and high-atomic reserves hold and looks again.
+    /// Looks at the zones above their low watermark, then down to the minimum, then collects what depots hold, and then
+    /// what per-CPU lists and high-atomic reserves hold, and looks again.
     fn search(&self, request: Request) -> Option<Pfn> {
         self.search_zones(request.above_low(), WatermarkLevel::Low, request.no_reserves())
             .or_else(|| self.search_zones(request, WatermarkLevel::Min, request.reserves()))
+            .or_else(|| {
+                if !self.collect_depots(request) {
+                    return None;
+                }
+                self.search_zones(request, WatermarkLevel::Min, request.reserves())
+            })
             .or_else(|| {
                 if !request.may_wait() {
                     return None;
@@ -196,12 +202,11 @@ impl<P: Platform> Yard<P> {
 
     /// One walk over the zonelist (`get_page_from_freelist`).
     fn search_zones(&self, request: Request, mark: WatermarkLevel, reserves: Reserves) -> Option<Pfn> {
-        let highest = request.gfp.highest_zone();
         let mut preferred = None;
         for id in self.eligible_zones(request) {
             let view = self.zone_view(id);
             let first = *preferred.get_or_insert(id);
-            let above = || view.zone.watermark_ok_racy(request.order, mark, highest, reserves);
+            let above = || self.is_above(view, request, mark, reserves);
             let take = |above, fallback| self.take_from_zone(view, request, reserves, above, fallback);
             let found = if view.zone.pending.pages_racy().0 == 0 {
                 take(above(), Fallback::Allowed)
@@ -217,6 +222,26 @@ impl<P: Platform> Yard<P> {
         None
     }
 
+    /// Whether a zone may serve a request. Where only a block large enough is missing, batches of its depot are merged first.
+    fn is_above(&self, view: ZoneView<'_, P>, request: Request, mark: WatermarkLevel, reserves: Reserves) -> bool {
+        let highest = request.gfp.highest_zone();
+        let is_above = || view.watermark_ok_racy(request.order, mark, highest, reserves);
+        is_above() || (request.order.0 > 0 && view.collect_for(request.order, request.migrate_type) && is_above())
+    }
+
+    /// Brings what is kept in depots back to the free lists, in all zones that may serve a request; whether anything was.
+    fn collect_depots(&self, request: Request) -> bool {
+        let mut kept = false;
+        for view in self.eligible_zones(request).map(|id| self.zone_view(id)) {
+            if view.is_depot_in_use_racy() {
+                kept = true;
+                // Who does not end in time keeps no more than a few batches.
+                let _ = crossing::collect(view);
+            }
+        }
+        kept
+    }
+
     /// Takes a block from a zone: from the caller's lists there, or straight from the free lists.
     ///
     /// Below the watermark only what the caller's lists hold already may be taken.
@@ -229,6 +254,10 @@ impl<P: Platform> Yard<P> {
         fallback: Fallback,
     ) -> Option<Pfn> {
         let Request { order, migrate_type, .. } = request;
+        if above_watermark && order.0 > 0 && !view.zone.has_block_of_type_racy(order, migrate_type) {
+            // Before blocks of other types are taken.
+            view.collect_for(order, migrate_type);
+        }
         if let Some((list, pcp)) = request.list.zip(self.tables.pcp_of(view.id, request.cpu)) {
             let refill = Refill { list, request: request.of_zone(fallback) };
             let pop = |mut lists: LockedPcp<'_, P>| {

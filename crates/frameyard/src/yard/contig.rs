@@ -3,7 +3,9 @@
 //! # Protocol
 //!
 //! 1. The pages of the range, in whole pageblocks, are initialised. A block that will stay ends it here.
-//! 2. The pageblocks are isolated one by one, each under the zone lock. From then on nothing of them is allocated from the
+//! 2. The zone is suspended: frames cross its border page by page from now on, and who was at it otherwise has finished
+//!    ([`crossing`](crate::zone::crossing)).
+//!    Then the pageblocks are isolated one by one, each under the zone lock. From then on nothing of them is allocated from the
 //!    free lists, and what is freed into them stays there ([`zone::isolate`](crate::zone) says why). A pageblock that is
 //!    isolated already is somebody else's: the later one gives up, and undoes what it has isolated itself. So no two are
 //!    ever at work on one frame.
@@ -26,6 +28,7 @@ use crate::owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Ow
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
+use crate::zone::crossing::{CutStalled, Suspension};
 use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
 
 mod error;
@@ -137,10 +140,12 @@ impl<P: Platform> Yard<P> {
         if !self.ensure_initialised(pageblocks) {
             return Err(ContigError::NotInitialised(pageblocks));
         }
+        let suspension = Suspension::begin(self.zone_view(zone)).map_err(|CutStalled| ContigError::Stalled(zone))?;
         let isolation = Isolation::new(self, zone, pageblocks)
             .map_err(|pfn| ContigError::Blocked(self.isolated_by_another(pfn)))?;
         self.empty_and_take(&isolation, range, migrate_type, owners).map_err(ContigError::Blocked)?;
         drop(isolation);
+        drop(suspension);
         if self.poisoning == Poisoning::On
             && let Err(RangeError::Poisoned { pfn, block, order }) = self.check_range(range)
         {

@@ -11,7 +11,8 @@ use core::fmt;
 use super::Yard;
 use crate::platform::Platform;
 use crate::units::{CpuId, ZoneId};
-use crate::zone::{ZonePolicy, crossing};
+use crate::zone::ZonePolicy;
+use crate::zone::crossing::{self, CutStalled};
 
 /// Why a policy was not changed, or not all the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +60,7 @@ impl<P: Platform> Yard<P> {
                 // Even lists that look empty: their lock is what ends the old policy there.
                 pcp.lock(&self.platform).drain(view);
             }
-            crossing::collect(view);
+            crossing::collect(view).map_err(|CutStalled| PolicyError::Stalled(zone))?;
         }
         Ok(())
     }

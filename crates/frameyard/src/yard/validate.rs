@@ -11,6 +11,8 @@ use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRa
 use crate::zone::pcp::Group;
 use crate::zone::{LockedZone, ZoneView};
 
+mod depot;
+
 /// What kind of list an equation is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListKind {
@@ -18,6 +20,8 @@ pub enum ListKind {
     Free,
     /// The lists of a CPU.
     PerCpu,
+    /// A stack of batches between CPUs and a zone.
+    Depot,
 }
 
 /// An equation that does not hold.
@@ -139,13 +143,14 @@ impl<P: Platform> Yard<P> {
     fn validate_zone(&self, view: ZoneView<'_, P>) -> Result<(), ValidateError> {
         let mut recount = Recount::default();
         self.check_per_cpu_lists(view, &mut recount)?;
+        self.check_depot(view, &mut recount)?;
         let listed = recount.per_cpu;
         recount.per_cpu = [0; ORDER_SLOTS];
         for (range, _) in self.tables.ranges().filter(|(_, zone)| *zone == view.id) {
             self.walk(view, range, &mut recount)?;
         }
         for (kept, found) in listed.into_iter().zip(recount.per_cpu) {
-            compare("blocks on per-CPU lists", view.id, kept, found)?;
+            compare("blocks on per-CPU lists and in the depot", view.id, kept, found)?;
         }
         self.check_free_lists(&view.lock(), &recount)?;
         let zone = view.zone;

@@ -4,7 +4,8 @@
 //! CPU's lists held, and read the policy under it. So once the policy was changed and every CPU's lists were locked once,
 //! nothing crosses in the old way any more; that is how [`Yard::set_policy`](crate::Yard::set_policy) changes it.
 //!
-//! Each way of crossing has a file of its own: [`pages`] goes to the free lists page by page.
+//! Each way of crossing has a file of its own: [`pages`] goes to the free lists page by page; [`depot`] keeps full batches
+//! on lock-free stacks, to which lists have a way of their own, past [`fetch`] and [`GivingBack`].
 
 use super::{BlockRequest, LockedZone, ZonePolicy, ZoneView};
 use crate::platform::Platform;
@@ -12,10 +13,10 @@ use crate::sync::AtomicU32;
 use crate::units::{CpuId, Order};
 use crate::zone::pcp::packed::BATCH;
 
+pub(crate) mod depot;
 mod pages;
 mod suspension;
 
-#[expect(unused_imports, reason = "for the ways of crossing that can be suspended")]
 pub(crate) use suspension::{CutStalled, Suspension};
 
 /// What is in progress at the border of a zone.
@@ -25,6 +26,7 @@ pub(crate) struct CrossingState {
     suspensions: AtomicU32,
     /// How many cuts are in progress: raised under the zone lock, lowered without.
     cuts: AtomicU32,
+    depot: depot::DepotState,
 }
 
 /// Up to one batch of blocks of one order on their way, by their places in the map.
@@ -110,6 +112,10 @@ impl<'a, P: Platform> GivingBack<'a, P> {
 }
 
 /// Brings what is kept between the lists of CPUs and the free lists back to the free lists, merged.
-pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) {
-    let _ = view;
+///
+/// # Errors
+///
+/// [`CutStalled`] where somebody else has some of it in his hands after a bounded wait.
+pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), CutStalled> {
+    depot::collect(view)
 }

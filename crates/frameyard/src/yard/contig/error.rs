@@ -5,7 +5,7 @@ use core::fmt;
 use crate::gfp::Gfp;
 use crate::owner::OwnerKind;
 use crate::page::FrameState;
-use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, named};
+use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, named};
 
 /// Why a block could not be moved out of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -111,6 +111,8 @@ pub enum ContigError {
         /// The block's order.
         order: Order,
     },
+    /// Somebody in the zone did not finish in time what has to be waited for: try again.
+    Stalled(ZoneId),
     /// This block could not be moved away. Where many places were tried: the last one.
     Blocked(Blocker),
     /// No memory that the request may use is long enough.
@@ -136,6 +138,7 @@ impl fmt::Display for ContigError {
             Self::Poisoned { pfn, block, order } => {
                 write!(f, "{pfn} was written to while it was free; its block ({block}, {order}) is put aside")
             }
+            Self::Stalled(zone) => write!(f, "somebody in {zone} has not finished what must be waited for: try again"),
             Self::Blocked(blocker) => fmt::Display::fmt(blocker, f),
             Self::NoPlace { count, align } => {
                 write!(f, "{count}, aligned to {align}: no memory that may be used is as long")

@@ -30,6 +30,8 @@ pub enum Weakness {
     RelaxedStoresOf(usize),
     /// An acquiring load of so many bytes acquires nothing.
     RelaxedLoadsOf(usize),
+    /// Tags that tell apart when a word held the same link stay what they are.
+    IdleTags,
 }
 
 std::thread_local! {
@@ -48,7 +50,7 @@ pub fn weakened<T>(weakness: Weakness, explore: impl FnOnce() -> T) -> T {
     explore()
 }
 
-fn is_weakened(weakness: Weakness) -> bool {
+pub(crate) fn is_weakened(weakness: Weakness) -> bool {
     WEAKNESS.get() == weakness
 }
 

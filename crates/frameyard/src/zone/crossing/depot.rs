@@ -225,7 +225,8 @@ impl<'a, P: Platform> Stock<'a, P> {
             common.count_overflowed(1);
             return common.push(map, platform, leader, leader);
         }
-        collecting::merge_with(self.view, leader, common);
+        // A part of the stack, too, so that there is room for a while.
+        collecting::merge_with(self.view, leader, common, most / 4);
     }
 
     /// Fetches single frames for the list and gives them to `deliver` a batch at a time, in the order in which they are to

@@ -71,7 +71,7 @@ pub(super) fn collect_until<P: Platform>(view: ZoneView<'_, P>, enough: impl Fn(
         let mut left = stack.batches_racy();
         while left > 0 && !enough() {
             let mut bite = Bite::new();
-            let batches = bite.fill_from(view, stack);
+            let batches = bite.fill_from(view, stack, left);
             if batches == 0 {
                 break;
             }
@@ -82,12 +82,12 @@ pub(super) fn collect_until<P: Platform>(view: ZoneView<'_, P>, enough: impl Fn(
     }
 }
 
-/// Merges a batch that was on no stack, and as many of the stack as are good for one hold of the lock.
-pub(super) fn merge_with<P: Platform>(view: ZoneView<'_, P>, leader: Link, stack: &BatchStack) {
+/// Merges a batch that was on no stack, and with it up to `most` of the stack, as one hold of the lock is good for.
+pub(super) fn merge_with<P: Platform>(view: ZoneView<'_, P>, leader: Link, stack: &BatchStack, most: u64) {
     let _collecting = Collecting::begin(view);
     let mut bite = Bite::new();
     bite.take_in(view, leader);
-    let batches = bite.fill_from(view, stack);
+    let batches = bite.fill_from(view, stack, most);
     bite.free(view);
     stack.count_collected(batches);
 }
@@ -118,10 +118,11 @@ impl Bite {
         found.next
     }
 
-    /// Pops batches as long as there is room; how many.
-    fn fill_from<P: Platform>(&mut self, view: ZoneView<'_, P>, stack: &BatchStack) -> u64 {
+    /// Pops up to `most` batches as long as there is room; how many.
+    fn fill_from<P: Platform>(&mut self, view: ZoneView<'_, P>, stack: &BatchStack, most: u64) -> u64 {
         let before = self.batches;
         while self.has_room()
+            && self.batches - before < most
             && let Some(leader) = stack.pop(view.map, view.platform)
         {
             self.take_in(view, leader);

@@ -63,7 +63,7 @@ fn tag_step() -> u64 {
 }
 
 /// The head word, taken apart.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Head {
     word: u64,
     /// How many bits the link has.
@@ -75,6 +75,12 @@ impl Head {
         Link((self.word & ((1 << self.link_bits) - 1)) as u32)
     }
 
+    /// The first half of a pop; `None` where the stack is empty. The leader is not ours yet: see the protocol.
+    fn seen<P: Platform>(self, map: MemMap, platform: &P) -> Option<Seen> {
+        let leader = self.top();
+        Some(Seen { head: self, leader, next: map.page(map.linked(leader)?, platform).next() })
+    }
+
     /// The word with another link and the same tag.
     fn with_top(self, top: Link) -> u64 {
         self.word >> self.link_bits << self.link_bits | u64::from(top.0)
@@ -84,6 +90,15 @@ impl Head {
     fn left_with(self, top: Link) -> u64 {
         (self.word >> self.link_bits).wrapping_add(tag_step()) << self.link_bits | u64::from(top.0)
     }
+}
+
+/// What a pop has seen before its exchange.
+#[derive(Clone, Copy)]
+struct Seen {
+    head: Head,
+    leader: Link,
+    /// What the leader's page says; of no meaning where the leader has left meanwhile.
+    next: Link,
 }
 
 /// How many bits name every frame of a map, or none.
@@ -154,22 +169,27 @@ impl BatchStack {
 
     /// Takes the topmost batch, and does not count it as gone yet.
     pub(super) fn pop<P: Platform>(&self, map: MemMap, platform: &P) -> Option<Link> {
-        // Acquire, here and where the exchange fails: pairs with the Release in `push`.
+        // Acquire: pairs with the Release in `push`.
         let mut head = self.head(map, Ordering::Acquire);
         loop {
-            let top = head.top();
-            // Not ours yet: see the protocol.
-            let next = map.page(map.linked(top)?, platform).next();
-            // Release: whoever finds the stack empty sees that the caller has said before that he collects. Pairs with the
-            // Acquire in `is_empty_racy`.
-            let popped =
-                self.head.compare_exchange_weak(head.word, head.left_with(next), Ordering::AcqRel, Ordering::Acquire);
-            match popped {
-                Ok(_) => return Some(top),
-                Err(word) => head.word = word,
+            let seen = head.seen(map, platform)?;
+            match self.take(seen) {
+                Ok(leader) => return Some(leader),
+                Err(found) => head = found,
             }
             self.retries.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// The second half of a pop: takes the batch that was seen on top, if it is there still.
+    fn take(&self, seen: Seen) -> Result<Link, Head> {
+        let Seen { head, leader, next } = seen;
+        // Acquire where it fails: as in `pop`. Release: whoever finds the stack empty sees that the caller has said before
+        // that he collects. Pairs with the Acquire in `is_empty_racy`.
+        self.head
+            .compare_exchange_weak(head.word, head.left_with(next), Ordering::AcqRel, Ordering::Acquire)
+            .map(|_| leader)
+            .map_err(|word| Head { word, ..head })
     }
 
     /// Takes all batches, as a chain, and does not count them as gone yet.
@@ -211,3 +231,6 @@ impl BatchStack {
         sum.batches += self.batches_racy();
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -194,6 +194,61 @@ fn draining_and_another_policy_leave_nothing_in_the_depot() {
 }
 
 #[test]
+fn the_background_compactor_brings_batches_back_where_whole_pageblocks_are_few() {
+    let yard = one_group();
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
+    let kept = depot(&yard).batches;
+    yard.compact_background(NodeId(0), &Owners::NONE);
+    assert_eq!(depot(&yard).batches, kept, "most of the zone is free and whole");
+    run_on(0);
+    let frames = take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH);
+    give(&yard, frames);
+    assert!(depot(&yard).batches * BATCH > PAGES / 16 * 2);
+    run_on(1);
+    // All whole pageblocks but a few.
+    let large: Vec<Pfn> = std::iter::from_fn(|| {
+        let whole: u64 = [6, 7, 8].map(|of| yard.free_blocks(ZONE, order(of), MigrateType::Movable) << of).iter().sum();
+        (whole >= PAGES / 16).then(|| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap())
+    })
+    .collect();
+    let kept = depot(&yard).batches;
+    assert!(kept * BATCH > PAGES / 16);
+    yard.compact_background(NodeId(0), &Owners::NONE);
+    assert!(depot(&yard).batches < kept);
+    large.into_iter().for_each(|pfn| yard.free(pfn, order(6)).unwrap());
+}
+
+#[test]
+fn a_cpu_whose_lists_are_in_use_takes_a_neighbours_rather_than_the_zone_lock() {
+    let yard = one_group();
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 4);
+    let before = locks(&yard);
+    // A thread of CPU 3 stands in a pop, under the lock of its lists.
+    let gates = std::sync::Arc::new((Barrier::new(2), Barrier::new(2)));
+    let at_gate = gates.clone();
+    yard.watch().spy_with(move |moment| {
+        if matches!(moment, Moment::Touch(_, Access::Read)) && STOPS.replace(false) {
+            at_gate.0.wait();
+            at_gate.1.wait();
+        }
+    });
+    thread::scope(|scope| {
+        let stopped = scope.spawn(|| {
+            run_on(3);
+            STOPS.set(true);
+            yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()
+        });
+        gates.0.wait();
+        run_on(3);
+        give(&yard, take(&yard, Gfp::HIGHUSER_MOVABLE, 10));
+        assert_eq!(locks(&yard), before);
+        gates.1.wait();
+        give(&yard, [stopped.join().unwrap()]);
+    });
+    yard.watch().calm();
+}
+
+#[test]
 fn compaction_merges_what_is_in_the_depot() {
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);

@@ -4,7 +4,7 @@ mod fixture;
 #[path = "model/mod.rs"]
 mod model;
 
-use frameyard::{Gfp, InitMode};
+use frameyard::{Gfp, InitMode, ZonePolicy};
 use model::{Action, BYTES_PER_ACTION, Machine, Place, machines, run};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -62,6 +62,23 @@ fn large_blocks_keep_their_books() {
 }
 
 #[test]
+fn the_depot_keeps_its_books_on_every_machine() {
+    for machine in machines() {
+        let actions = seeded_actions(&machine, 0xdeb0_5e3d);
+        run(&machine.under(ZonePolicy::Depot), &actions);
+    }
+}
+
+#[test]
+fn random_actions_on_the_depot_keep_its_books() {
+    for machine in
+        machines().into_iter().filter(|machine| ["one node", "many nodes", "large blocks"].contains(&machine.name))
+    {
+        random_actions_on_machine(&machine.under(ZonePolicy::Depot));
+    }
+}
+
+#[test]
 fn every_machine_gives_back_what_no_action_took() {
     for machine in machines() {
         run(&machine, &[]);
@@ -78,15 +95,20 @@ fn bytes_decode_to_actions_and_what_is_left_over_is_not_used() {
 #[test]
 fn long_lives_keep_their_books() {
     for (seed, machine) in (1..).zip(machines()) {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
-        let mut word = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
-        let words = if machine.map_init.mode == InitMode::Eager { 3000 } else { 1000 };
-        let bytes: Vec<u8> = (0..words).flat_map(|_| word().to_le_bytes()).collect();
-        run(&machine, &Action::sequence(&bytes));
+        run(&machine, &seeded_actions(&machine, seed));
     }
+}
+
+/// As many actions as make a long life.
+fn seeded_actions(machine: &Machine, seed: u64) -> Vec<Action> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
+    let mut word = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let words = if machine.map_init.mode == InitMode::Eager { 3000 } else { 1000 };
+    let bytes: Vec<u8> = (0..words).flat_map(|_| word().to_le_bytes()).collect();
+    Action::sequence(&bytes)
 }

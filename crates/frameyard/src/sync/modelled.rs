@@ -30,6 +30,8 @@ pub enum Weakness {
     RelaxedStoresOf(usize),
     /// An acquiring load of so many bytes acquires nothing.
     RelaxedLoadsOf(usize),
+    /// A compare-and-exchange orders nothing.
+    RelaxedExchanges,
     /// Tags that tell apart when a word held the same link stay what they are.
     IdleTags,
 }
@@ -195,6 +197,9 @@ macro_rules! modelled_atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
+                if is_weakened(Weakness::RelaxedExchanges) {
+                    return self.0.compare_exchange(current, new, Ordering::Relaxed, Ordering::Relaxed);
+                }
                 if !is_weakened(Weakness::SplitCompareExchange) {
                     return self.0.compare_exchange(current, new, success, failure);
                 }

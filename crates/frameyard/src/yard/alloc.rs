@@ -14,10 +14,13 @@ use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
-use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZoneView, crossing, poison};
+use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZonePolicy, ZoneView, crossing, poison};
 
 /// Flags that need more than the fast path.
 pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
+
+/// How many CPUs' lists are tried by who rather does without the zone lock.
+const LOOKS: u32 = 4;
 
 /// One allocation, its flags taken apart.
 #[derive(Clone, Copy)]
@@ -258,14 +261,14 @@ impl<P: Platform> Yard<P> {
             // Before blocks of other types are taken.
             view.collect_for(order, migrate_type);
         }
-        if let Some((list, pcp)) = request.list.zip(self.tables.pcp_of(view.id, request.cpu)) {
+        if let Some(list) = request.list {
             let refill = Refill { list, request: request.of_zone(fallback) };
             let pop = |mut lists: LockedPcp<'_, P>| {
                 let index = lists.pop_slow(view, list, above_watermark.then_some(refill))?;
                 lists.count_allocations(list, 1);
                 Some(index)
             };
-            if let Some(index) = pcp.try_lock(&self.platform, view.id, request.cpu).and_then(pop) {
+            if let Some(index) = self.lists_at_hand(view, request.cpu).and_then(pop) {
                 let pfn = self.hand_out(index, order, migrate_type, view.id);
                 if reserves.high_atomic {
                     view.lock().reserve_highatomic(pfn, order);
@@ -288,6 +291,17 @@ impl<P: Platform> Yard<P> {
         }
         locked.count_direct_allocation(order);
         Some(pfn)
+    }
+
+    /// The lists of a CPU in a zone, unless somebody is at them; under a policy that spares the zone lock those of a neighbour
+    /// then. Whose lists are used is of no matter but for caches.
+    #[cold]
+    pub(super) fn lists_at_hand<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
+        let looks = if view.zone.policy() == ZonePolicy::Depot { self.cpus.min(LOOKS) } else { 1 };
+        (0..looks).find_map(|step| {
+            let cpu = CpuId((cpu.0 + step) % self.cpus);
+            self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu)
+        })
     }
 
     fn unreserve_highatomic(&self, request: Request) {

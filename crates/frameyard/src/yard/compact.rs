@@ -146,13 +146,14 @@ impl<P: Platform> Yard<P> {
 
     /// One step of a node's background compactor: what it did, `None` where there was nothing to do.
     ///
-    /// First it makes blocks of the order that somebody missed; then, as long as most of a zone's free memory is in small
+    /// Where whole pageblocks are few, what is kept between CPUs and a zone is merged first. Then it makes blocks of the order that somebody missed; then, as long as most of a zone's free memory is in small
     /// blocks, it moves blocks together. A step looks at about 64 pageblocks; the next one goes on from there. After the
     /// kernel's `kcompactd`.
     pub fn compact_background(&self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
         let mut done: Option<CompactOutcome> = None;
         for zone in self.zones_of(node) {
             let state = &self.tables.zones[zone.index()].compaction;
+            self.zone_view(zone).replenish_whole_pageblocks();
             if state.take_flush() {
                 self.compaction(zone, CompactRequest::WHOLE_ZONE, owners).forget_hints();
             }

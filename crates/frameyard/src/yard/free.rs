@@ -64,8 +64,26 @@ impl<P: Platform> Yard<P> {
         } else if cpu.0 >= self.cpus {
             self.put_back_folded(pfn, list, order, zone)
         } else {
-            self.insert(pfn, order, zone)
+            self.put_back_elsewhere(cpu, pfn, list, order, zone)
         }
+    }
+
+    /// As [`put_back`](Self::put_back), where somebody is at the caller's lists.
+    #[cold]
+    #[inline(never)]
+    fn put_back_elsewhere(
+        &self,
+        cpu: CpuId,
+        pfn: Pfn,
+        list: ListId,
+        order: Order,
+        zone: ZoneId,
+    ) -> Result<(), FreeError> {
+        let Some(mut lists) = self.lists_at_hand(self.zone_view(zone), cpu) else {
+            return self.insert(pfn, order, zone);
+        };
+        lists.count_free(list);
+        if lists.push(list, order, self.map.index(pfn)) { Ok(()) } else { self.make_room(lists, pfn, list, zone) }
     }
 
     /// As [`put_back`](Self::put_back), for a CPU that the yard does not know.

@@ -1,6 +1,6 @@
 //! What can be done to a yard, and how bytes become actions.
 
-use frameyard::{Gfp, HighFraction, HugePageMinimum, MovableMinimum, PcpSizing, WatermarkOptions};
+use frameyard::{Gfp, HighFraction, HugePageMinimum, MovableMinimum, PcpSizing, WatermarkOptions, ZonePolicy};
 
 /// Where an allocation prefers its frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -94,6 +94,9 @@ pub enum Action {
     Resize {
         sizing: PcpSizing,
     },
+    SetPolicy {
+        policy: ZonePolicy,
+    },
     Retune {
         options: WatermarkOptions,
         sizing: PcpSizing,
@@ -138,7 +141,8 @@ impl Action {
             216..=219 => Self::DrainList { zone: bytes[1], cpu: small },
             220..=222 => Self::DrainCpu { cpu: small },
             223..=225 => Self::DrainZone { zone: bytes[1] },
-            226 => Self::DrainAll,
+            226 if small < 128 => Self::DrainAll,
+            226 => Self::SetPolicy { policy: ZonePolicy::ALL[usize::from(small) % ZonePolicy::ALL.len()] },
             227..=232 => Self::Resize { sizing: sizing(bytes[6], extent) },
             233..=235 => Self::Retune { options: options(pick, small, bytes[7]), sizing: sizing(bytes[6], extent) },
             236..=246 => Self::RunOn { cpu: small, view: view(bytes[6]) },

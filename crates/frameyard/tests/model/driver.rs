@@ -73,6 +73,11 @@ impl Driver<'_> {
             Action::DrainCpu { cpu } => self.drain_cpu(cpu),
             Action::DrainZone { zone } => self.drain_zone(self.zone(zone)),
             Action::DrainAll => self.drain_all(),
+            Action::SetPolicy { policy } => {
+                assert_eq!(self.yard().set_policy(policy), Ok(()));
+                assert_eq!(self.yard().policy(), policy);
+                self.check_totals();
+            }
             Action::Resize { sizing } => self.yard().set_pcp_sizing(sizing),
             Action::Retune { options, sizing } => match (options.check(), self.yard().retune(&options, sizing)) {
                 (Err(expected), refused) => assert_eq!(refused, Err(BootError::Watermarks(expected))),

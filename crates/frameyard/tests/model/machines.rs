@@ -2,7 +2,7 @@
 
 use frameyard::{
     ByteSize, Geometry, InitMode, Initialiser, MapContent, MapInit, MemoryTable, MovableMemory, NodeId, Order,
-    PageCount, Pfn, PfnRange, PhysAddr, Poisoning, YardConfig, ZoneLimits,
+    PageCount, PcpSizing, Pfn, PfnRange, PhysAddr, Poisoning, YardConfig, ZoneLimits, ZonePolicy,
 };
 
 use crate::fixture::Frames;
@@ -22,6 +22,7 @@ pub struct Machine {
     pub frames: Frames,
     pub poisoning: Poisoning,
     pub map_init: MapInit,
+    pub policy: ZonePolicy,
 }
 
 impl Machine {
@@ -40,7 +41,13 @@ impl Machine {
             frames: Frames::Phantom,
             poisoning: Poisoning::Off,
             map_init: MapInit::default(),
+            policy: ZonePolicy::default(),
         }
+    }
+
+    /// The same machine under another policy, with lists that have a use for it.
+    pub fn under(self, policy: ZonePolicy) -> Self {
+        Self { policy, ..self }
     }
 
     /// The same machine, whose memory map comes up at another time, with content, on memory that was not zeroed.
@@ -62,6 +69,8 @@ impl Machine {
             movable: self.movable,
             poisoning: self.poisoning,
             map_init: self.map_init,
+            policy: self.policy,
+            pcp_sizing: if self.policy == ZonePolicy::default() { PcpSizing::Scaled } else { PcpSizing::Fixed(150) },
             ..YardConfig::new(&self.cpus)
         }
     }

@@ -37,7 +37,7 @@ impl Ground {
         let range = PfnRange::new(Pfn(0x100), PageCount(16));
         let base = NonNull::from(&pages[0]);
         // SAFETY: as many pages as the range has frames; they live as long as the ground.
-        let map = unsafe { MemMap::new(base, range, MapContent::Empty, Geometry::X86_64) };
+        let map = unsafe { MemMap::new(base, range, MapContent::Zero, Geometry::X86_64) };
         Self { _pages: pages, map, stack: BatchStack::default() }
     }
 

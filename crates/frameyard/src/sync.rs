@@ -14,3 +14,5 @@ pub use modelled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 #[doc(hidden)]
 pub use modelled::{Weakness, weakened};
+#[cfg(loom)]
+pub(crate) use modelled::is_weakened;

@@ -136,21 +136,22 @@ impl<'a, P: Platform> Returning<'a, P> {
     /// Unpacks a few batches, which are the caller's, and joins their frames; whether there may be more. Not when there is
     /// enough.
     fn take_in(&mut self, mut next: impl FnMut() -> Option<Link>) -> bool {
+        // From the end on: of frames freed one behind the other the last batch comes first, and all are sorted then.
         let mut entries = [0; FRAMES];
-        let mut len = 0;
+        let mut begin = FRAMES;
         let mut taken = 0;
         while taken < BATCHES
             && let Some(leader) = next()
         {
             let mut batch = [0; BATCH];
             let found = packed::unpack(self.view.map, self.view.platform, leader, &mut batch);
-            entries[len..len + found.len].copy_from_slice(&batch[..found.len]);
-            len += found.len;
+            begin -= found.len;
+            entries[begin..begin + found.len].copy_from_slice(&batch[..found.len]);
             taken += 1;
         }
         self.batches += taken as u64;
-        self.frames += len as u64;
-        self.join(&mut entries[..len]);
+        self.frames += (FRAMES - begin) as u64;
+        self.join(&mut entries[begin..]);
         taken == BATCHES
     }
 

@@ -14,6 +14,7 @@ use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
 mod attach;
 mod bring_up;
+mod cache_groups;
 mod clusters;
 mod error;
 mod init;
@@ -147,6 +148,9 @@ pub struct YardConfig<'a> {
     pub watermarks: WatermarkOptions,
     /// How per-CPU lists are sized.
     pub pcp_sizing: PcpSizing,
+    /// For each CPU, the number of the group that it shares a cache with, from 0; absent: CPUs of a node by sixteen. Batches
+    /// of free frames stay in their group as long as it has a use for them.
+    pub cache_groups: Option<&'a [u16]>,
     /// How frames cross between per-CPU lists and zones.
     pub policy: ZonePolicy,
     /// Whether freed frames are poisoned.
@@ -167,6 +171,7 @@ impl<'a> YardConfig<'a> {
             movable: MovableMemory::None,
             watermarks: WatermarkOptions::default(),
             pcp_sizing: PcpSizing::Scaled,
+            cache_groups: None,
             policy: ZonePolicy::default(),
             poisoning: Poisoning::Off,
             map_init: MapInit::default(),

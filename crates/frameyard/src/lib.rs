@@ -66,10 +66,10 @@ pub use yard::{
     ZoneStatistics,
 };
 pub use zone::{
-    CrossingStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone,
-    WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneLockTelemetry, ZonePolicy, ZoneSizing,
-    default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks,
-    size_zones, stat_threshold,
+    CrossingStatistics, DepotStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing,
+    PcpSizingError, PcpZone, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneLockTelemetry,
+    ZonePolicy, ZoneSizing, default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes,
+    set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
 };
 
 /// Runs the examples of the README as tests.

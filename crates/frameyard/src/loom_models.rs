@@ -22,6 +22,7 @@
 
 mod bring_up;
 mod clusters;
+mod depot;
 mod isolation;
 mod machine;
 mod moving;
@@ -41,13 +42,13 @@ use loom::model::Builder;
 const PREEMPTIONS: usize = 3;
 
 /// What an exploration has met.
-struct Explored {
+pub(crate) struct Explored {
     /// How often a thread found a lock held, over all executions.
     contentions: u64,
 }
 
 /// Explores a model; panics where an execution breaks it.
-fn explore(model: impl Fn() + Send + Sync + 'static) -> Explored {
+pub(crate) fn explore(model: impl Fn() + Send + Sync + 'static) -> Explored {
     explore_within(PREEMPTIONS, model)
 }
 
@@ -74,7 +75,7 @@ fn failure_of(preemptions: usize, model: impl Fn() + Send + Sync + 'static) -> S
 
 /// Demands that a broken protocol fails its model with one of these messages, and not by an accident of another kind.
 #[track_caller]
-fn assert_fails(model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
+pub(crate) fn assert_fails(model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
     assert_fails_within(PREEMPTIONS, model, expected);
 }
 

@@ -297,6 +297,7 @@ impl<P: Platform> Yard<P> {
             rows: self.tables.crossing_rows(),
             handed: self.handed,
             clusters: self.tables.clusters,
+            depot: self.tables.depot_of(id),
             geometry: self.geometry,
             platform: &self.platform,
             owned: self.tables.owned(self.map.range().start, self.geometry),

@@ -24,8 +24,8 @@
 //! - `free_pages` = Σ over orders and types but Isolate of blocks × 2^order, and pending frames where those count
 //!   ([`Pending`](pending::Pending)); `free_cma` is the part of type Cma.
 //! - an order's bit in `nonempty[type]` is set exactly when its list has a block.
-//! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + on lists of owned memory + allocated + isolated + poisoned, and
-//!   pending frames where those count.
+//! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + on lists of owned memory + in the depot +
+//!   allocated + isolated + poisoned, and pending frames where those count.
 //! - `reserved_highatomic` = frames of the pageblocks of type HighAtomic.
 //! - `reported` = frames of the blocks on free lists that are reported.
 
@@ -59,6 +59,8 @@ mod reporting;
 mod watermark;
 
 pub(crate) use compact_state::{COSTLY_ORDER, CompactEvent, CompactState, FreeShape, MAX_DEFER_SHIFT};
+use crossing::depot::Depot;
+pub use crossing::depot::DepotStatistics;
 use crossing::{CrossingRow, ZoneLockCounts};
 pub use crossing::{CrossingStatistics, ZoneLockTelemetry};
 pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
@@ -271,13 +273,15 @@ impl Zone {
         self.areas[order].list(migrate_type).blocks_racy()
     }
 
-    /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`).
-    pub(crate) fn watermark_ok_racy(
+    /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`); `kept` frames
+    /// count as free though they are on no free list.
+    fn watermark_ok_with_racy(
         &self,
         order: Order,
         mark: WatermarkLevel,
         highest: ZoneKind,
         reserves: Reserves,
+        kept: PageCount,
     ) -> bool {
         let mut unusable = order.pages().0 - 1;
         if !reserves.any() {
@@ -286,7 +290,7 @@ impl Zone {
         if !reserves.cma {
             unusable += self.free_cma_racy().0;
         }
-        let free = self.free_pages_racy().0.saturating_sub(unusable);
+        let free = (self.free_pages_racy() + kept).0.saturating_sub(unusable);
         let mut limit = self.watermark(mark).0;
         if mark != WatermarkLevel::Min {
             limit = limit.saturating_add(self.boost().0);
@@ -301,6 +305,13 @@ impl Zone {
             return false;
         }
         order.0 == 0 || self.has_block_racy(order, reserves)
+    }
+
+    /// Whether there is a free block of at least that order on the lists of that type, or of CMA where movable requests use
+    /// those.
+    pub(crate) fn has_block_of_type_racy(&self, order: Order, migrate_type: MigrateType) -> bool {
+        let has = |list: MigrateType| self.nonempty[list.index()].load(Ordering::Relaxed) >> order.0 != 0;
+        has(migrate_type) || (migrate_type == MigrateType::Movable && has(MigrateType::Cma))
     }
 
     fn has_block_racy(&self, order: Order, reserves: Reserves) -> bool {
@@ -330,6 +341,7 @@ pub(crate) struct ZoneView<'a, P> {
     pub(crate) rows: (&'a [CrossingRow], usize),
     pub(crate) handed: HandedOut<'a>,
     pub(crate) clusters: crossing::ClusterTable<'a>,
+    pub(crate) depot: Depot<'a>,
     pub(crate) geometry: Geometry,
     pub(crate) platform: &'a P,
     /// Which CPU owns which pageblock, and what of it is free.
@@ -356,11 +368,23 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         rows.get(cpu.index() * zones + self.id.index()).unwrap_or(&self.zone.row)
     }
 
-    /// Takes the zone lock, for what does not come from a CPU's lists.
     /// What begins at a frame: its page's tag, in which allocated blocks and those on per-CPU lists are told apart.
     #[inline(always)]
     pub(crate) fn tag_at(&self, pfn: Pfn) -> Tag {
         self.handed.read(pfn, self.page(pfn).tag())
+    }
+
+    /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`). What is in the
+    /// depot counts as free; it is looked at only where the rest is not enough.
+    pub(crate) fn watermark_ok_racy(
+        &self,
+        order: Order,
+        mark: WatermarkLevel,
+        highest: ZoneKind,
+        reserves: Reserves,
+    ) -> bool {
+        self.zone.watermark_ok_with_racy(order, mark, highest, reserves, PageCount(0))
+            || self.zone.watermark_ok_with_racy(order, mark, highest, reserves, self.depot.pages_racy())
     }
 
     /// Takes the zone lock.

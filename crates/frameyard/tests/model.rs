@@ -109,6 +109,23 @@ fn owned_pageblocks_keep_their_books_over_long_lives() {
 }
 
 #[test]
+fn the_depot_keeps_its_books_on_every_machine() {
+    for machine in machines() {
+        let actions = seeded_actions(&machine, 0xdeb0_5e3d);
+        run(&machine.under(ZonePolicy::Depot).with_lists(150), &actions);
+    }
+}
+
+#[test]
+fn random_actions_on_the_depot_keep_its_books() {
+    for machine in
+        machines().into_iter().filter(|machine| ["one node", "many nodes", "large blocks"].contains(&machine.name))
+    {
+        random_actions_on_machine(&machine.under(ZonePolicy::Depot).with_lists(150));
+    }
+}
+
+#[test]
 fn every_machine_gives_back_what_no_action_took() {
     for machine in machines() {
         run(&machine, &[]);
@@ -129,17 +146,22 @@ fn long_lives_keep_their_books() {
 
 fn long_lives_under(policy: ZonePolicy, high: Option<u32>) {
     for (seed, machine) in (1..).zip(machines()) {
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
-        let mut word = || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
-        let words = if machine.map_init.mode == InitMode::Eager { 3000 } else { 1000 };
-        let bytes: Vec<u8> = (0..words).flat_map(|_| word().to_le_bytes()).collect();
         let machine = machine.under(policy);
         let machine = if let Some(high) = high { machine.with_lists(high) } else { machine };
-        run(&machine, &Action::sequence(&bytes));
+        run(&machine, &seeded_actions(&machine, seed));
     }
+}
+
+/// As many actions as make a long life.
+fn seeded_actions(machine: &Machine, seed: u64) -> Vec<Action> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(seed);
+    let mut word = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let words = if machine.map_init.mode == InitMode::Eager { 3000 } else { 1000 };
+    let bytes: Vec<u8> = (0..words).flat_map(|_| word().to_le_bytes()).collect();
+    Action::sequence(&bytes)
 }

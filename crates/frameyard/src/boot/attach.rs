@@ -77,6 +77,8 @@ impl Attached {
             (tables.pageblocks.len(), (frames.count().0 >> geometry.pageblock_order().0) as usize),
             (tables.handed_out.len(), frames.count().0 as usize),
             (tables.skip_hints.len(), tables.pageblocks.len().div_ceil(64)),
+            (tables.cpu_groups.len(), cpus),
+            (tables.depots.len() % zones, 0),
             (tables.range_ends.len(), tables.range_starts.len()),
             (tables.range_zones.len(), tables.range_starts.len()),
             (tables.free_ends.len(), tables.free_starts.len()),

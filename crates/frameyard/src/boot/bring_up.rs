@@ -239,6 +239,7 @@ impl<P: Platform> BringUp<'_, P> {
             handed: self.tables.handed_out(self.map.range().start),
             clusters: self.tables.clusters,
             owned: self.tables.owned(self.map.range().start, self.geometry),
+            depot: self.tables.depot_of(id),
             geometry: self.geometry,
             platform: self.platform,
         }

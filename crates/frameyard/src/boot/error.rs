@@ -28,6 +28,20 @@ pub enum BootError {
         /// How many there should be.
         expected: usize,
     },
+    /// The groups of CPUs that share a cache are not one for each CPU.
+    WrongCacheGroups {
+        /// How many were given.
+        given: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// The number of a group of CPUs is larger than it need be.
+    BadCacheGroup {
+        /// The number.
+        group: usize,
+        /// How many CPUs there are.
+        cpus: usize,
+    },
     /// The frames from the first to the last are more than links can name.
     SpanTooLarge(PageCount),
     /// Map or control region would not fit the address space.
@@ -100,6 +114,12 @@ impl fmt::Display for BootError {
             Self::TooManyNodes(node) => write!(f, "{node}: nodes are numbered from 0 to {}", super::MAX_NODES - 1),
             Self::WrongDistances { given, expected } => {
                 write!(f, "{given} distances given: {expected} are needed, one for each pair of nodes")
+            }
+            Self::WrongCacheGroups { given, expected } => {
+                write!(f, "{given} cache groups given: {expected} are needed, one for each CPU")
+            }
+            Self::BadCacheGroup { group, cpus } => {
+                write!(f, "cache group {group}: groups of {cpus} CPUs are numbered from 0 to {}", cpus - 1)
             }
             Self::SpanTooLarge(count) => {
                 write!(f, "memory spans {count} from the first to the last frame: at most 2^32 - 2 can be mapped")

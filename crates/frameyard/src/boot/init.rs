@@ -2,6 +2,7 @@
 
 use core::ptr::NonNull;
 
+use super::cache_groups::CacheGroups;
 use super::tables::{HeaderWord, MAGIC, VERSION};
 use super::{
     BootError, BringUp, InitMode, Layout, MAX_NODES, MemorySource, Poisoning, SectionEntry, Tables, YardConfig,
@@ -41,6 +42,7 @@ pub(crate) unsafe fn init<P: Platform>(
     let mode = config.map_init.mode;
     write_header(&tables, config, layout);
     write_cpus_and_distances(&tables, config, layout);
+    write_cache_groups(&tables, config, layout)?;
     write_ranges(&tables, memory, config.geometry, layout)?;
     write_zonelists(&tables);
     write_pcps(&tables);
@@ -93,6 +95,18 @@ fn write_cpus_and_distances(tables: &Tables, config: &YardConfig<'_>, layout: &L
         let distance = config.distances.map_or(default, |given| given[at]);
         slot.store(distance, Ordering::Relaxed);
     }
+}
+
+fn write_cache_groups(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) -> Result<(), BootError> {
+    if config.cpus.iter().any(|node| node.index() >= layout.nodes) {
+        return Err(BootError::LayoutMismatch);
+    }
+    CacheGroups::of(config)?.for_each(|cpu, group| {
+        if let Some(slot) = tables.cpu_groups.get(cpu.index()) {
+            slot.store(group, Ordering::Relaxed);
+        }
+    });
+    Ok(())
 }
 
 /// Writes the range table and, from it, each zone's present pages and span, and the sections.

@@ -3,6 +3,7 @@
 use core::ptr::NonNull;
 
 use super::bring_up::words_for;
+use super::cache_groups::CacheGroups;
 use super::clusters::cluster_words;
 use super::movable::{MovableStarts, movable_starts};
 use super::tables::{HEADER_WORDS, TABLES, TableId, Tables};
@@ -13,6 +14,7 @@ use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
 use crate::zone::crossing::CrossingRow;
+use crate::zone::crossing::depot::{DepotShelf, shelves_for};
 use crate::zone::crossing::owned::OwnedLists;
 use crate::zone::pcp::PerCpuPages;
 
@@ -188,8 +190,9 @@ impl Layout {
             present[zone.index()] += range.count().0;
         });
         let clusters = cluster_words(config, present.into_iter().map(PageCount));
+        let groups = CacheGroups::of(config)?.count();
         let (spans, control_bytes) =
-            plan_tables(frames, &found, config, (ranges, clusters)).ok_or(BootError::TooLarge)?;
+            plan_tables(frames, &found, config, (ranges, clusters, groups)).ok_or(BootError::TooLarge)?;
         let Survey { nodes, reserved, present, .. } = found;
         Ok(Self { frames, nodes, cutter, reserved, spans, control_bytes, present: PageCount(present) })
     }
@@ -239,7 +242,7 @@ fn plan_tables(
     frames: PfnRange,
     found: &Survey,
     config: &YardConfig<'_>,
-    (ranges, clusters): (usize, usize),
+    (ranges, clusters, groups): (usize, usize, usize),
 ) -> Option<([TableSpan; TABLES], usize)> {
     let geometry = config.geometry;
     let cpus = config.cpus.len();
@@ -271,6 +274,9 @@ fn plan_tables(
     spans[TableId::Clusters as usize] = planner.table::<AtomicU64>(clusters)?;
     spans[TableId::BlockOwners as usize] = planner.table::<AtomicU32>(pageblocks)?;
     spans[TableId::OwnedLists as usize] = planner.table::<OwnedLists>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
+    spans[TableId::CpuGroups as usize] = planner.table::<AtomicU16>(cpus)?;
+    let shelves = shelves_for(groups) * nodes * ZoneKind::COUNT;
+    spans[TableId::Depots as usize] = planner.table::<DepotShelf>(shelves)?;
     spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     spans[TableId::CrossingRows as usize] = planner.table::<CrossingRow>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     // Last, for it is by far the largest: a byte a frame, touched where frames are allocated alone.

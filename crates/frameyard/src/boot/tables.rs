@@ -7,6 +7,7 @@ use crate::control::{ControlRegion, TableSpan};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
 use crate::zone::crossing::CrossingRow;
+use crate::zone::crossing::depot::{Depot, DepotShelf};
 use crate::zone::crossing::owned::{OwnedLists, OwnedTables};
 use crate::zone::pcp::PerCpuPages;
 use crate::zone::{HandedOut, Zone};
@@ -67,9 +68,11 @@ pub(super) enum TableId {
     Clusters,
     BlockOwners,
     OwnedLists,
+    CpuGroups,
+    Depots,
 }
 
-pub(super) const TABLES: usize = TableId::OwnedLists as usize + 1;
+pub(super) const TABLES: usize = TableId::Depots as usize + 1;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 
 /// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
@@ -110,6 +113,10 @@ pub(crate) struct Tables {
     block_owners: &'static [AtomicU32],
     /// A row of all zones for each CPU.
     owned_lists: &'static [OwnedLists],
+    /// For each CPU, the group that it shares a cache with.
+    pub(super) cpu_groups: &'static [AtomicU16],
+    /// For each zone, the shelves of its depot.
+    pub(super) depots: &'static [DepotShelf],
 }
 
 /// What is known of a section of the memory map.
@@ -198,6 +205,8 @@ impl Tables {
                 clusters: region.table(span(TableId::Clusters))?,
                 block_owners: region.table(span(TableId::BlockOwners))?,
                 owned_lists: region.table(span(TableId::OwnedLists))?,
+                cpu_groups: region.table(span(TableId::CpuGroups))?,
+                depots: region.table(span(TableId::Depots))?,
             })
         }
     }
@@ -247,6 +256,12 @@ impl Tables {
     #[inline(always)]
     pub(crate) fn owned(&self, first: Pfn, geometry: Geometry) -> OwnedTables<'static> {
         OwnedTables::new(self.block_owners, self.owned_lists, self.zones.len(), first, geometry)
+    }
+
+    /// The depot of a zone.
+    #[inline]
+    pub(crate) fn depot_of(&self, zone: ZoneId) -> Depot<'static> {
+        Depot::new(self.depots, self.zones.len(), zone.index(), self.cpu_groups)
     }
 
     pub(crate) fn distance(&self, from: NodeId, to: NodeId) -> u8 {

@@ -151,7 +151,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.free_end = top;
         if !self.uses_hints() {
             self.drain_all();
-            crossing::collect(self.view);
+            let _ = crossing::collect(self.view);
             return;
         }
         let scanner = usize::from(self.request.effort != CompactEffort::Async);

@@ -36,6 +36,10 @@ pub enum Weakness {
     LostStoresOf(u64),
     /// Who has taken the lock of a pageblock's owner does not ask whether it is the owner still.
     OwnerNotAskedAgain,
+    /// A compare-and-exchange orders nothing.
+    RelaxedExchanges,
+    /// Tags that tell apart when a word held the same link stay what they are.
+    IdleTags,
 }
 
 std::thread_local! {
@@ -55,7 +59,7 @@ pub fn weakened<T>(weakness: Weakness, explore: impl FnOnce() -> T) -> T {
 }
 
 /// Whether this is what is wrong.
-pub fn is_weakened(weakness: Weakness) -> bool {
+pub(crate) fn is_weakened(weakness: Weakness) -> bool {
     WEAKNESS.get() == weakness
 }
 
@@ -201,6 +205,9 @@ macro_rules! modelled_atomic {
                 success: Ordering,
                 failure: Ordering,
             ) -> Result<$value, $value> {
+                if is_weakened(Weakness::RelaxedExchanges) {
+                    return self.0.compare_exchange(current, new, Ordering::Relaxed, Ordering::Relaxed);
+                }
                 if !is_weakened(Weakness::SplitCompareExchange) {
                     return self.0.compare_exchange(current, new, success, failure);
                 }

@@ -15,10 +15,13 @@ use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneId};
 use crate::zone::crossing::{self, owned};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
-use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZoneView, poison};
+use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZonePolicy, ZoneView, poison};
 
 /// Flags that need more than the fast path.
 pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
+
+/// How many CPUs' lists are tried by who rather does without the zone lock.
+const LOOKS: u32 = 4;
 
 /// One allocation, its flags taken apart.
 #[derive(Clone, Copy)]
@@ -169,18 +172,20 @@ impl<P: Platform> Yard<P> {
 
     /// Takes a block out of a zone; it is still to be handed out.
     ///
-    /// Looks at the zones above their low watermark, then down to the minimum, then collects what per-CPU lists
-    /// and high-atomic reserves hold and looks again.
+    /// Looks at the zones above their low watermark, then down to the minimum, then collects what is kept between CPUs and
+    /// zones, and then what per-CPU lists and high-atomic reserves hold, and looks again.
     fn search(&self, request: Request) -> Option<Pfn> {
         self.search_zones(request.above_low(), WatermarkLevel::Low, request.no_reserves())
             .or_else(|| self.search_zones(request, WatermarkLevel::Min, request.reserves()))
             .or_else(|| {
+                if !self.collect_kept(request) {
+                    return None;
+                }
+                self.search_zones(request, WatermarkLevel::Min, request.reserves())
+            })
+            .or_else(|| {
                 if !request.may_wait() {
-                    return if self.collect_owned(request) {
-                        self.search_zones(request, WatermarkLevel::Min, request.reserves())
-                    } else {
-                        None
-                    };
+                    return None;
                 }
                 self.tables.count(YardEvent::Drain);
                 self.drain_all();
@@ -195,12 +200,11 @@ impl<P: Platform> Yard<P> {
 
     /// One walk over the zonelist (`get_page_from_freelist`).
     fn search_zones(&self, request: Request, mark: WatermarkLevel, reserves: Reserves) -> Option<Pfn> {
-        let highest = request.gfp.highest_zone();
         let mut preferred = None;
         for id in self.eligible_zones(request) {
             let view = self.zone_view(id);
             let first = *preferred.get_or_insert(id);
-            let above = || view.zone.watermark_ok_racy(request.order, mark, highest, reserves);
+            let above = || self.is_above(view, request, mark, reserves);
             let take = |above, fallback| self.take_from_zone(view, request, reserves, above, fallback);
             let found = if view.zone.pending.pages_racy().0 == 0 {
                 take(above(), Fallback::Allowed)
@@ -216,6 +220,27 @@ impl<P: Platform> Yard<P> {
         None
     }
 
+    /// Whether a zone may serve a request. Where only a block large enough is missing, batches of its depot are merged first.
+    fn is_above(&self, view: ZoneView<'_, P>, request: Request, mark: WatermarkLevel, reserves: Reserves) -> bool {
+        let highest = request.gfp.highest_zone();
+        let is_above = || view.watermark_ok_racy(request.order, mark, highest, reserves);
+        is_above() || (request.order.0 > 0 && view.collect_for(request.order, request.migrate_type) && is_above())
+    }
+
+    /// Brings what is kept between CPUs and zones back to the free lists, in all zones that may serve a request; whether
+    /// anything was.
+    fn collect_kept(&self, request: Request) -> bool {
+        let mut kept = false;
+        for view in self.eligible_zones(request).map(|id| self.zone_view(id)) {
+            if view.is_depot_in_use_racy() || view.has_owned_racy() {
+                kept = true;
+                // Who does not end in time keeps no more than a few batches.
+                let _ = crossing::collect(view);
+            }
+        }
+        kept
+    }
+
     /// Takes a block from a zone: from the caller's lists there, or straight from the free lists.
     ///
     /// Below the watermark only what the caller's lists hold already may be taken.
@@ -228,14 +253,18 @@ impl<P: Platform> Yard<P> {
         fallback: Fallback,
     ) -> Option<Pfn> {
         let Request { order, migrate_type, .. } = request;
-        if let Some((list, pcp)) = request.list.zip(self.tables.pcp_of(view.id, request.cpu)) {
+        if above_watermark && order.0 > 0 && !view.zone.has_block_of_type_racy(order, migrate_type) {
+            // Before blocks of other types are taken.
+            view.collect_for(order, migrate_type);
+        }
+        if let Some(list) = request.list {
             let refill = Refill { list, request: request.of_zone(fallback) };
             let pop = |mut lists: LockedPcp<'_, P>| {
                 let index = lists.pop_slow(view, list, above_watermark.then_some(refill))?;
                 lists.count_allocations(list, 1);
                 Some(index)
             };
-            if let Some(index) = pcp.try_lock(&self.platform, view.id, request.cpu).and_then(pop) {
+            if let Some(index) = self.lists_at_hand(view, request.cpu).and_then(pop) {
                 let pfn = self.map.pfn(index);
                 if reserves.high_atomic {
                     // What is kept back is not owned.
@@ -262,14 +291,15 @@ impl<P: Platform> Yard<P> {
         Some(pfn)
     }
 
-    /// Brings what CPUs own back to the free lists of the zones that may serve a request; whether there was anything.
-    fn collect_owned(&self, request: Request) -> bool {
-        let mut found = false;
-        for view in self.eligible_zones(request).map(|zone| self.zone_view(zone)) {
-            found |= view.has_owned_racy();
-            crossing::collect(view);
-        }
-        found
+    /// The lists of a CPU in a zone, unless somebody is at them; under a policy that spares the zone lock those of a neighbour
+    /// then. Whose lists are used is of no matter but for caches.
+    #[cold]
+    pub(super) fn lists_at_hand<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
+        let looks = if view.zone.policy() == ZonePolicy::Depot { self.cpus.min(LOOKS) } else { 1 };
+        (0..looks).find_map(|step| {
+            let cpu = CpuId((cpu.0 + step) % self.cpus);
+            self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu)
+        })
     }
 
     fn unreserve_highatomic(&self, request: Request) {

@@ -9,7 +9,7 @@ use crate::gfp::Gfp;
 use crate::owner::Owners;
 use crate::platform::Platform;
 use crate::units::{MigrateType, NodeId, Order, PageCount, ZoneId, ZoneKind};
-use crate::zone::{CompactEvent, MAX_DEFER_SHIFT, Zone};
+use crate::zone::{CompactEvent, MAX_DEFER_SHIFT, Zone, crossing};
 
 /// How many pageblocks one step of the background compactor looks at, counting both scanners.
 const STEP_BLOCKS: u64 = 64;
@@ -108,6 +108,8 @@ impl<P: Platform> Yard<P> {
             return nothing(CompactResult::Skipped);
         }
         let state = &self.tables.zones[zone.index()].compaction;
+        // What is kept in the depot may be all that is lacking. Who does not end in time keeps no more than a few batches.
+        let _ = crossing::collect(self.zone_view(zone));
         let Some(order) = request.order else { return self.compaction(zone, request, owners).run() };
         if order > self.geometry.max_order() {
             return nothing(CompactResult::Skipped);
@@ -144,13 +146,14 @@ impl<P: Platform> Yard<P> {
 
     /// One step of a node's background compactor: what it did, `None` where there was nothing to do.
     ///
-    /// First it makes blocks of the order that somebody missed; then, as long as most of a zone's free memory is in small
+    /// Where whole pageblocks are few, what is kept between CPUs and a zone is merged first. Then it makes blocks of the order that somebody missed; then, as long as most of a zone's free memory is in small
     /// blocks, it moves blocks together. A step looks at about 64 pageblocks; the next one goes on from there. After the
     /// kernel's `kcompactd`.
     pub fn compact_background(&self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
         let mut done: Option<CompactOutcome> = None;
         for zone in self.zones_of(node) {
             let state = &self.tables.zones[zone.index()].compaction;
+            self.zone_view(zone).replenish_whole_pageblocks();
             if state.take_flush() {
                 self.compaction(zone, CompactRequest::WHOLE_ZONE, owners).forget_hints();
             }

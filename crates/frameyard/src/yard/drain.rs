@@ -5,7 +5,7 @@
 use super::Yard;
 use crate::platform::Platform;
 use crate::units::{CpuId, ZoneId};
-use crate::zone::{PcpSizing, WatermarkOptions, crossing};
+use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy, crossing};
 
 impl<P: Platform> Yard<P> {
     /// Drains the lists of one CPU in one zone. A CPU or zone that has none is drained already.
@@ -26,12 +26,19 @@ impl<P: Platform> Yard<P> {
 
     /// Drains the lists of all CPUs in one zone, and what is kept between them and the free lists.
     pub fn drain_zone(&self, zone: ZoneId) {
-        for cpu in 0..self.cpus {
-            self.drain(zone, CpuId(cpu));
+        if !self.is_populated(zone) {
+            return;
         }
-        if self.is_populated(zone) {
-            crossing::collect(self.zone_view(zone));
+        let view = self.zone_view(zone);
+        for pcp in (0..self.cpus).filter_map(|cpu| self.tables.pcp_of(zone, CpuId(cpu))) {
+            // Where batches move on without the zone lock, one may be on its way from lists that look empty: their lock is
+            // what ends that.
+            if !pcp.is_empty_racy() || view.zone.policy() == ZonePolicy::Depot {
+                pcp.lock(&self.platform).drain(view);
+            }
         }
+        // Who does not end in time has a few batches in his hands, as a CPU that frees has.
+        let _ = crossing::collect(view);
     }
 
     /// Drains all lists.

@@ -75,7 +75,20 @@ impl<P: Platform> Yard<P> {
         } else if cpu.0 >= self.cpus {
             self.put_back_folded(index, list, order, zone);
         } else {
-            self.insert(index, order, zone);
+            self.put_back_elsewhere(cpu, index, list, order, zone);
+        }
+    }
+
+    /// As [`put_back`](Self::put_back), where somebody is at the caller's lists.
+    #[cold]
+    #[inline(never)]
+    fn put_back_elsewhere(&self, cpu: CpuId, index: u32, list: ListId, order: Order, zone: ZoneId) {
+        let Some(mut lists) = self.lists_at_hand(self.zone_view(zone), cpu) else {
+            return self.insert(index, order, zone);
+        };
+        lists.count_free(list);
+        if !lists.push(list, order, index) {
+            self.make_room(lists, index, list, zone);
         }
     }
 

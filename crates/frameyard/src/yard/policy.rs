@@ -12,7 +12,8 @@ use core::fmt;
 use super::Yard;
 use crate::platform::Platform;
 use crate::units::{CpuId, ZoneId};
-use crate::zone::{ZonePolicy, crossing};
+use crate::zone::ZonePolicy;
+use crate::zone::crossing::{self, CutStalled};
 
 /// Why a policy was not changed, or not all the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -67,7 +68,7 @@ impl<P: Platform> Yard<P> {
                 lists.adopt_policy(policy);
                 lists.drain(view);
             }
-            crossing::collect(view);
+            crossing::collect(view).map_err(|CutStalled| PolicyError::Stalled(zone))?;
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{WatermarkLevel, Watermarks};
+use crate::zone::{DepotStatistics, WatermarkLevel, Watermarks};
 
 /// A zone's sizes, limits and counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,7 +20,7 @@ pub struct ZoneStatistics {
     pub present: PageCount,
     /// Frames given to the allocator.
     pub managed: PageCount,
-    /// Frames on the free lists, isolated ones left out; with them, in a yard that comes up lazily, those that are not
+    /// Frames on the free lists, isolated ones left out, and in the depot; with them, in a yard that comes up lazily, those that are not
     /// initialised.
     pub free: PageCount,
     /// Frames on per-CPU lists, and free ones of pageblocks that CPUs own.
@@ -118,7 +118,7 @@ impl<P: Platform> Yard<P> {
             span: zone.span(),
             present: PageCount(read(&zone.facts.present)),
             managed: zone.managed(),
-            free: zone.free_pages_racy(),
+            free: zone.free_pages_racy() + self.tables.depot_of(id).pages_racy(),
             per_cpu: PageCount(0),
             owned_free: PageCount(0),
             cma: PageCount(read(&zone.facts.cma)),
@@ -174,6 +174,11 @@ impl<P: Platform> Yard<P> {
             statistics.refills += read(&pcp.counts.refills);
             statistics.drains += read(&pcp.counts.drains);
         }
+    }
+
+    /// What the depot of a zone holds, and what happened there; nothing where there is no such zone.
+    pub fn depot_statistics(&self, zone: ZoneId) -> DepotStatistics {
+        if self.is_populated(zone) { self.tables.depot_of(zone).statistics() } else { DepotStatistics::default() }
     }
 
     /// The lists of one CPU in a zone; `None` where the zone has no memory or the CPU does not exist.

@@ -18,6 +18,8 @@ mod clusters;
 
 mod owned;
 
+mod depot;
+
 /// What kind of list an equation is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListKind {
@@ -27,6 +29,8 @@ pub enum ListKind {
     PerCpu,
     /// The lists of what a CPU owns.
     Owned,
+    /// A stack of batches between CPUs and a zone.
+    Depot,
 }
 
 /// An equation that does not hold.
@@ -173,6 +177,7 @@ impl<P: Platform> Yard<P> {
     fn validate_zone(&self, view: ZoneView<'_, P>) -> Result<(), ValidateError> {
         let mut recount = Recount::default();
         self.check_per_cpu_lists(view, &mut recount)?;
+        self.check_depot(view, &mut recount)?;
         self.check_owned_lists(view, &mut recount)?;
         let listed = core::mem::take(&mut recount.per_cpu);
         let owned = core::mem::take(&mut recount.owned);
@@ -180,7 +185,7 @@ impl<P: Platform> Yard<P> {
             self.walk(view, range, &mut recount)?;
         }
         for (kept, found) in listed.into_iter().zip(recount.per_cpu) {
-            compare("blocks on per-CPU lists", view.id, kept, found)?;
+            compare("blocks on per-CPU lists and in the depot", view.id, kept, found)?;
         }
         for (kept, found) in owned.into_iter().zip(recount.owned) {
             compare("blocks on lists of owned memory", view.id, kept, found)?;

@@ -246,7 +246,7 @@ impl Zone {
     /// Whether a request of that order and type would find a block (`zone_watermark_ok` with the minimum).
     pub(crate) fn would_serve_racy(&self, order: Order, highest: ZoneKind, migrate_type: MigrateType) -> bool {
         let reserves = Reserves { cma: migrate_type == MigrateType::Movable, ..Reserves::default() };
-        self.watermark_ok_racy(order, WatermarkLevel::Min, highest, reserves)
+        self.watermark_ok_with_racy(order, WatermarkLevel::Min, highest, reserves, PageCount(0))
     }
 
     /// Whether there is a free block for a request of that order and type, without spoiling pageblocks of other types

@@ -6,8 +6,9 @@
 //!
 //! Each way of crossing has a file of its own: [`pages`] goes to the free lists page by page, [`prefetching`] prefetches
 //! what that will look at, [`single`] does without what makes it fast; [`unmerged`] frees without merging; [`cut`] and
-//! [`entering`] move [`clusters`] of pages in one step; [`owned`] goes by way of pageblocks that CPUs own. [`counts`] is what
-//! is counted here.
+//! [`entering`] move [`clusters`] of pages in one step; [`owned`] goes by way of pageblocks that CPUs own; [`depot`] keeps
+//! full batches on lock-free stacks, to which lists have a way of their own, past [`fetch`] and [`GivingBack`]. [`counts`]
+//! is what is counted here.
 
 use super::{BlockRequest, LockedZone, ZonePolicy, ZoneView};
 use crate::platform::{Platform, Span};
@@ -18,6 +19,7 @@ use crate::zone::pcp::packed::BATCH;
 mod clusters;
 mod counts;
 mod cut;
+pub(crate) mod depot;
 mod entering;
 pub(crate) mod owned;
 mod pages;
@@ -42,6 +44,7 @@ pub(crate) struct CrossingState {
     suspensions: AtomicU32,
     /// How many cuts are in progress: raised under the zone lock, lowered without.
     cuts: AtomicU32,
+    depot: depot::DepotState,
     /// How many pageblocks CPUs own; changed under the zone lock.
     owned_pageblocks: AtomicU32,
     pub(crate) clusters: ClusterState,
@@ -212,7 +215,12 @@ impl<P: Platform> Drop for GivingBack<'_, P> {
 }
 
 /// Brings what is kept between the lists of CPUs and the free lists back to the free lists, merged.
-pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) {
+///
+/// # Errors
+///
+/// [`CutStalled`] where somebody else has some of it in his hands after a bounded wait.
+pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), CutStalled> {
     unmerged::collect(view);
     owned::collect(view);
+    depot::collect(view)
 }

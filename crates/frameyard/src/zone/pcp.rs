@@ -34,6 +34,7 @@ use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use crate::zone::{ZonePolicy, add_exclusive};
 
 pub(crate) mod packed;
+mod stocked;
 mod traffic;
 
 pub(crate) use traffic::Refill;
@@ -106,6 +107,15 @@ impl ListId {
     #[inline(always)]
     pub(crate) fn group(self) -> Group {
         if (self.0 as usize) < FIRST_HUGE { Group::Small } else { Group::Huge }
+    }
+
+    /// The type of the blocks of a list of a small order.
+    #[inline(always)]
+    pub(crate) fn small_type(self) -> Option<MigrateType> {
+        match self.group() {
+            Group::Small => MigrateType::from_bits(self.0 % MigrateType::PER_CPU as u8),
+            Group::Huge => None,
+        }
     }
 
     /// The order of the list's blocks.

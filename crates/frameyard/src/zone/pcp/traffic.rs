@@ -20,11 +20,11 @@ pub(crate) struct Refill {
 }
 
 impl PcpList {
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         (self.len.load(Ordering::Relaxed) as usize).min(ARRAY)
     }
 
-    fn chain(&self) -> Link {
+    pub(super) fn chain(&self) -> Link {
         Link(self.chain.load(Ordering::Relaxed))
     }
 
@@ -33,7 +33,7 @@ impl PcpList {
     }
 
     /// Takes the oldest entries of the array, and moves the others down.
-    fn take_oldest(&self, count: usize) -> Picked {
+    pub(super) fn take_oldest(&self, count: usize) -> Picked {
         let mut picked = Picked::none();
         let len = self.len();
         picked.len = count.min(len).min(BATCH);
@@ -104,6 +104,8 @@ impl<P: Platform> LockedPcp<'_, P> {
         if !self.has_room(id, order) {
             let batch = self.pcp.batch_racy().0.max(order.pages().0);
             self.drain_group(view, id, PageCount(batch), Leaving::Overflow);
+        } else {
+            self.move_on_what_is_too_much(view, id);
         }
         let list = self.list(id);
         if list.len() == ARRAY {
@@ -115,7 +117,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
     }
 
-    fn has_room(&self, id: ListId, order: Order) -> bool {
+    pub(super) fn has_room(&self, id: ListId, order: Order) -> bool {
         let group = id.group() as usize;
         self.pcp.room[group].load(Ordering::Relaxed) as i32 >= order.pages().0 as i32
     }
@@ -139,14 +141,18 @@ impl<P: Platform> LockedPcp<'_, P> {
         let wanted = self.refill_blocks(refill.list, refill.request.order);
         let list = self.list(refill.list);
         let mut first = true;
-        let got = crossing::fetch(view, refill.request, self.cpu(), wanted, |picked| {
+        let deliver = |picked: &Picked| {
             if core::mem::take(&mut first) {
                 // Reversed, so that frames are handed out in the order the zone gave them: ascending.
                 list.append(picked.entries().iter().rev().copied());
             } else {
                 list.push_batch(view, picked.entries());
             }
-        });
+        };
+        let got = match self.stock(view, refill.list) {
+            Some(stock) => stock.fetch(refill.request, deliver),
+            None => crossing::fetch(view, refill.request, self.cpu(), wanted, deliver),
+        };
         let pages = (got as u64 * refill.request.order.pages().0) as u32;
         sub(&self.pcp.room[refill.list.group() as usize], pages);
         add_exclusive(&self.pcp.counts.refills, 1);
@@ -159,7 +165,12 @@ impl<P: Platform> LockedPcp<'_, P> {
         for id in first.group_from() {
             let order = id.order(view.geometry);
             let list = self.list(id);
+            let stock = if why == Leaving::Overflow { self.stock(view, id) } else { None };
             while left > 0 && !list.is_empty() {
+                if let Some(moved) = stock.as_ref().and_then(|stock| self.move_batch_on(view, id, stock)) {
+                    left = left.saturating_sub(moved.0);
+                    continue;
+                }
                 let wanted = left.div_ceil(order.pages().0).min(BATCH as u64) as usize;
                 let giving_back = giving_back.get_or_insert_with(|| GivingBack::new(view, self.cpu(), why));
                 let mut picked = list.take_oldest(wanted);

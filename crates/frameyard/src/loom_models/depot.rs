@@ -1,0 +1,132 @@
+//! The depot (`zone::crossing::depot`) in a yard: batches go from one CPU's list to another's while somebody drains,
+//! isolates, or changes the policy.
+
+use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
+use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::sync::{Weakness, weakened};
+use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};
+use crate::{PcpSizing, ZonePolicy};
+
+/// How many involuntary switches an execution has. What is broken here is found with one.
+const SWITCHES: usize = 2;
+/// The same, where a thread looks at every page of the zone.
+const FEW_SWITCHES: usize = 1;
+
+/// A yard whose depot has a batch, and whose CPU 0 has full lists: the next frame that it frees pushes another.
+fn stocked(locks: Locks) -> Runner {
+    let main = Machine::boot(2, PcpSizing::Fixed(4), locks);
+    main.yard.set_policy(ZonePolicy::Depot).expect("nobody else is there");
+    main.fill_list(6);
+    assert_eq!(main.yard.depot_statistics(ZONE).batches, 1, "the model does what it is for");
+    main
+}
+
+/// CPU 0 frees all that it has, more than its lists hold, while CPU 1, which has nothing, takes two frames and gives them
+/// back: from the depot, or from the zone.
+fn batches_pass(locks: Locks) {
+    let main = stocked(locks);
+    let held = [(); 6].map(|()| main.take(Order::ZERO).unwrap());
+    let other = main.start(1, |runner| {
+        let frames = [(); 2].map(|()| runner.take(Order::ZERO));
+        frames.into_iter().flatten().for_each(|pfn| runner.give(pfn, Order::ZERO));
+    });
+    held.into_iter().for_each(|pfn| main.give(pfn, Order::ZERO));
+    other.join().unwrap();
+    main.finish();
+}
+
+/// CPU 1 takes a frame through the depot while CPU 0 drains everything.
+fn drain_meanwhile(locks: Locks) {
+    let main = stocked(locks);
+    let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
+    main.yard.drain_all();
+    other.join().unwrap();
+    main.finish();
+}
+
+/// CPU 0 frees so that a batch is pushed while CPU 1 needs the largest block.
+fn a_large_block_is_needed(locks: Locks) {
+    let main = stocked(locks);
+    let other = main.start(1, |runner| {
+        if let Some(pfn) = runner.take(LARGEST) {
+            runner.give(pfn, LARGEST);
+        }
+    });
+    main.fill_list(5);
+    other.join().unwrap();
+    main.finish();
+}
+
+/// CPU 0 frees so that a batch is pushed while CPU 1 takes a pageblock.
+fn isolate_meanwhile(locks: Locks) {
+    let main = stocked(locks);
+    let pfn = main.take(Order::ZERO).unwrap();
+    let other = main.start(1, move |runner| {
+        let range = PfnRange::new(Pfn(pfn.0 ^ 2).align_down(Order(1)), PageCount(2));
+        runner.take_contiguous(range).expect("nobody uses a frame of it");
+        runner.give(range.start, Order(1));
+    });
+    main.give(pfn, Order::ZERO);
+    other.join().unwrap();
+    main.finish();
+}
+
+/// CPU 1 takes and gives while CPU 0 changes the policy.
+fn switch_meanwhile(locks: Locks) {
+    let main = stocked(locks);
+    let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
+    main.yard.set_policy(ZonePolicy::Vanilla).expect("nobody stands still");
+    assert_eq!(main.yard.depot_statistics(ZONE).batches, 0, "nothing is kept under another policy");
+    other.join().unwrap();
+    assert_eq!(main.yard.depot_statistics(ZONE).batches, 0, "nothing is kept under another policy");
+    main.finish();
+}
+
+/// Two drain at once: who finds the depot empty waits for the other's batches.
+fn drain_twice() {
+    let main = stocked(Locks::SOUND);
+    let other = main.start(1, |runner| runner.yard.drain_zone(ZONE));
+    main.yard.drain(ZONE, CpuId(0));
+    main.yard.drain_zone(ZONE);
+    other.join().unwrap();
+    main.finish();
+}
+
+#[test]
+fn batches_pass_from_cpu_to_cpu() {
+    explore_within(SWITCHES, || batches_pass(Locks::SOUND));
+}
+
+#[test]
+fn draining_loses_no_batch() {
+    explore_within(SWITCHES, || drain_meanwhile(Locks::SOUND));
+    explore_within(FEW_SWITCHES, drain_twice);
+}
+
+#[test]
+fn who_needs_a_large_block_collects_while_others_push() {
+    explore_within(FEW_SWITCHES, || a_large_block_is_needed(Locks::SOUND));
+}
+
+#[test]
+fn an_isolator_finds_the_frames_of_the_depot() {
+    explore_within(FEW_SWITCHES, || isolate_meanwhile(Locks::SOUND));
+}
+
+#[test]
+fn a_policy_ends_when_every_list_was_locked() {
+    explore_within(SWITCHES, || switch_meanwhile(Locks::SOUND));
+}
+
+#[test]
+fn exchanges_that_order_nothing_are_found() {
+    let broken = || assert_fails_within(SWITCHES, || batches_pass(Locks::SOUND), &DAMAGES);
+    weakened(Weakness::RelaxedExchanges, broken);
+}
+
+#[test]
+fn lists_that_are_not_locked_are_found() {
+    let locks = Locks { per_cpu: Some(Flaw::NeverRefused), zone: None };
+    let kept = [DAMAGES[0], DAMAGES[1], DAMAGES[2], DAMAGES[3], "nothing is kept under another policy"];
+    assert_fails_within(SWITCHES, move || switch_meanwhile(locks), &kept);
+}

@@ -8,7 +8,7 @@
 //! it is put back, that reference goes with it to the batch. If it is moved, the new page has the counts that the old one
 //! had, that reference included, and neither [`Flags::LRU`] nor [`Flags::ISOLATED`]: so it goes to the batch as well.
 
-use frameyard::{Block, CountedPage, FrameOwner, FrameState, MigrateMode, MigrateProblem, Owners, Pfn, Platform};
+use frameyard::{Block, CountedPage, FrameOwner, MigrateMode, MigrateProblem, Owners, Pfn, Platform};
 
 use crate::access::pins;
 use crate::counters::VmCounter;

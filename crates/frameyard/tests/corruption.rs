@@ -15,7 +15,7 @@ const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 
 /// The word of the header where the places of tables begin, and the number of the table of what is handed out.
 const FIRST_SPAN: usize = 16;
-const HANDED_OUT: usize = 17;
+const HANDED_OUT: usize = 18;
 
 /// What that table says of a movable block of an order.
 const fn mark(order: Order) -> u8 {

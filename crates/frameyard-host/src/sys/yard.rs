@@ -19,7 +19,7 @@ pub(crate) struct OwnedYard {
 }
 
 /// A view of a yard of this process through which everything is counted.
-pub type CountingYard<'y, W, const LINES: usize> = Yard<CountingPlatform<'y, &'y HostPlatform, W, LINES>>;
+pub type CountingYard<'y, W, const LINES: usize> = Yard<CountingPlatform<'y, HostPlatform, W, LINES>>;
 
 fn raw(region: &Region) -> RawRegion {
     RawRegion { base: region.base(), size: region.size() }

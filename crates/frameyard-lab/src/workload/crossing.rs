@@ -162,7 +162,7 @@ fn one_round<P: Platform>(
             space.unmap(range)?;
         }
         Return::Exit => {
-            if !matches!(space.exit(NonZeroUsize::MIN), ExitOutcome::Gone(_)) {
+            if !matches!(space.exit(NonZeroUsize::MIN), Ok(ExitOutcome::Gone(_))) {
                 return Err("the space did not go".into());
             }
         }

@@ -177,7 +177,11 @@ impl<'a, P: Platform> GivingBack<'a, P> {
         let unmerged = order == Order::ZERO && self.why == Leaving::Overflow;
         match self.policy {
             ZonePolicy::Vanilla416 => single::give_back(&mut self.locked, self.view, self.cpu, picked, order),
-            ZonePolicy::LockPerPage => single::give_back_each(self.view, self.cpu, picked, order),
+            ZonePolicy::LockPerPage => {
+                // Held where owners had a part in what went before.
+                self.locked = None;
+                single::give_back_each(self.view, self.cpu, picked, order);
+            }
             ZonePolicy::SkipMerge | ZonePolicy::Cluster if unmerged => self.give_unmerged(picked),
             ZonePolicy::ClusterBulk if unmerged => self.give_whole(picked),
             _ => pages::give_back(&mut self.locked, self.view, self.cpu, picked, order),

@@ -38,11 +38,12 @@ impl<P: Platform> Yard<P> {
 
     fn mark_kept(&self, view: ZoneView<'_, P>, entry: u32, leader: Pfn) -> Result<(), ValidateError> {
         let pfn = view.map.pfn(entry);
-        let tag = self.page_of(pfn).map_or(Tag::INTERIOR, |page| page.tag());
+        let in_page = self.page_of(pfn).map_or(Tag::INTERIOR, |page| page.tag());
+        let tag = view.handed.read(pfn, in_page);
         if !tag.is_block(FrameState::PerCpu, Order::ZERO) || tag.is_seen() {
             return Err(broken(view, leader));
         }
-        let _ = view.page(pfn).replace_tag(tag, tag.with_seen());
+        let _ = view.page(pfn).replace_tag(in_page, in_page.with_seen());
         Ok(())
     }
 }

@@ -113,7 +113,7 @@ impl ClusterState {
         self.first.store(first as u64, Ordering::Relaxed);
         self.count.store(count, Ordering::Relaxed);
         self.limit.store(if count == 0 { 0 } else { limit_for(batch) }, Ordering::Relaxed);
-        self.joining.store(u32::from(count > 0 && policy.has_clusters()), Ordering::Relaxed);
+        self.joining.store(u32::from(self.would_join(policy)), Ordering::Relaxed);
     }
 
     pub(crate) fn count(&self) -> u32 {
@@ -140,6 +140,11 @@ impl ClusterState {
 
     pub(crate) fn used_up(&self) -> u64 {
         self.used_up.load(Ordering::Relaxed)
+    }
+
+    /// Whether single pages that join a list join clusters under a policy.
+    pub(super) fn would_join(&self, policy: ZonePolicy) -> bool {
+        policy.has_clusters() && self.count() > 0
     }
 
     /// Whether pages that join lists join clusters.
@@ -272,8 +277,8 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// From now on pages that join lists join clusters or do not, as the policy says.
     pub(super) fn set_joining(&mut self, policy: ZonePolicy) {
-        let joining = policy.has_clusters() && self.zone.clusters().count() > 0;
-        self.zone.clusters().joining.store(u32::from(joining), Ordering::Relaxed);
+        let clusters = self.zone.clusters();
+        clusters.joining.store(u32::from(clusters.would_join(policy)), Ordering::Relaxed);
     }
 
     /// A single page has joined an end of a list, next to `neighbour`: it joins that one's cluster, or begins one.

@@ -73,10 +73,14 @@ pub(crate) fn merge_later<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange) 
 /// clusters, none of those.
 pub(super) fn collect<P: Platform>(view: ZoneView<'_, P>) {
     let clusters = view.zone.clusters();
-    let mut locked = view.lock();
     let policy = view.zone.policy();
-    locked.set_joining(policy);
-    drop(locked);
+    if clusters.is_joining() == clusters.would_join(policy)
+        && !view.has_unmerged_racy()
+        && (policy.has_clusters() || clusters.used_racy() == 0)
+    {
+        return;
+    }
+    view.lock().set_joining(policy);
     let rest = match policy {
         ZonePolicy::SkipMerge if clusters.used_racy() == 0 => Rest::Stays,
         ZonePolicy::Cluster | ZonePolicy::ClusterBulk => Rest::Stays,

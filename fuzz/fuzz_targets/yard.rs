@@ -1,6 +1,7 @@
 //! Any actions on any of the model's machines: the yard does what the reference model says, and stays valid.
 //!
-//! The first byte chooses the machine, the others are actions, `BYTES_PER_ACTION` bytes each.
+//! The first byte chooses the machine, the second the policy and the size of its per-CPU lists; the others are actions,
+//! `BYTES_PER_ACTION` bytes each.
 #![no_main]
 
 #[path = "../../crates/frameyard/tests/fixture/mod.rs"]
@@ -8,14 +9,17 @@ mod fixture;
 #[path = "../../crates/frameyard/tests/model/mod.rs"]
 mod model;
 
+use frameyard::ZonePolicy;
 use libfuzzer_sys::fuzz_target;
 use model::{Action, BYTES_PER_ACTION, machines, run};
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Some((choice, actions)) = bytes.split_first()
+    if let Some(([choice, border], actions)) = bytes.split_first_chunk()
         && actions.len() >= BYTES_PER_ACTION
     {
-        let machines = machines();
-        run(&machines[usize::from(*choice) % machines.len()], &Action::sequence(actions));
+        let machine = machines().into_iter().cycle().nth(usize::from(*choice)).expect("there are machines");
+        let machine = machine.under(ZonePolicy::ALL[usize::from(border & 0xf) % ZonePolicy::ALL.len()]);
+        let machine = if border >> 4 > 0 { machine.with_lists(u32::from(border >> 4) * 40) } else { machine };
+        run(&machine, &Action::sequence(actions));
     }
 });

@@ -393,7 +393,7 @@ fn live(groups: &[u16], poisoning: Poisoning, steps: u64) {
                     _ => {
                         _ = yard
                             .alloc_range(at(random.below(PAGES - 64), 64), Gfp::KERNEL)
-                            .map(|range| yard.free_range(range).unwrap())
+                            .map(|range| yard.free_range(range).unwrap());
                     }
                 }
                 thread::yield_now();

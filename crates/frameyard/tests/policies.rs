@@ -110,7 +110,7 @@ fn lock_per_page_takes_the_lock_for_each_page_and_the_others_for_each_batch() {
             ZonePolicy::LockPerPage => assert_eq!(uses, moved),
             _ => assert_eq!(uses, crossings, "{policy}"),
         }
-        assert!(moved >= 2000 && moved % 2 == 0, "{policy}: {moved}");
+        assert!(moved >= 2000 && moved.is_multiple_of(2), "{policy}: {moved}");
     }
 }
 

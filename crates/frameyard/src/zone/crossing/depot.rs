@@ -220,9 +220,11 @@ impl<'a, P: Platform> Stock<'a, P> {
             return self.own_stack.push(map, platform, leader, leader);
         }
         let common = depot.stack(0, self.list_type).unwrap_or(self.own_stack);
-        if common.batches_racy() < most {
+        if common.batches_racy() < most || self.view.has_whole_pageblocks_racy() {
             common.count_coming(1);
-            common.count_overflowed(1);
+            if self.own != 0 {
+                common.count_overflowed(1);
+            }
             return common.push(map, platform, leader, leader);
         }
         // A part of the stack, too, so that there is room for a while.

@@ -233,14 +233,19 @@ impl<P: Platform> ZoneView<'_, P> {
     /// A step of whoever works in the background: where there are few whole pageblocks on the free lists, and much in the
     /// depot, brings some of that back, so that requests for large blocks need not.
     pub(crate) fn replenish_whole_pageblocks(&self) {
-        let pageblock_order = self.geometry.pageblock_order();
-        let few = self.zone.managed().0 / FEW_WHOLE;
-        let has_enough = || {
-            let shape = self.zone.free_shape_racy(pageblock_order, self.geometry.max_order());
-            shape.suitable << pageblock_order.0 >= few
-        };
-        if self.depot.pages_racy().0 > few && !has_enough() {
-            collect_until(*self, STEP_BATCHES, has_enough);
+        if self.depot.pages_racy().0 > self.few_whole() && !self.has_whole_pageblocks_racy() {
+            collect_until(*self, STEP_BATCHES, || self.has_whole_pageblocks_racy());
         }
+    }
+
+    fn few_whole(&self) -> u64 {
+        self.zone.managed().0 / FEW_WHOLE
+    }
+
+    /// Whether the free lists have so many whole pageblocks that nobody need merge what is in the depot, a moment ago.
+    pub(super) fn has_whole_pageblocks_racy(&self) -> bool {
+        let pageblock_order = self.geometry.pageblock_order();
+        let shape = self.zone.free_shape_racy(pageblock_order, self.geometry.max_order());
+        shape.suitable << pageblock_order.0 >= self.few_whole()
     }
 }

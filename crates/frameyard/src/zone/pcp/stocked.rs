@@ -40,7 +40,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         let leader = match view.map.linked(list.chain()) {
             Some(newest) => {
                 let page = view.page(newest);
-                if page.prev().0 as usize != BATCH {
+                if packed::len_of(&page) != BATCH {
                     return None;
                 }
                 list.chain.store(page.next().0, Ordering::Relaxed);

@@ -57,8 +57,8 @@ pub(crate) use collecting::collect;
 pub(crate) const HELD: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH as u64 };
 /// A group's own stack holds so many batches (64 MiB in pages of 4 KiB) before it overflows.
 const GROUP_BATCHES: u64 = if cfg!(loom) { 2 } else { 256 };
-/// The part of a zone that its common stack holds before what comes is merged: a quarter for each type.
-const ZONE_SHARE: u64 = 4;
+/// How many batches a stack holds where the free lists have few whole pageblocks.
+const FEW_BATCHES: u64 = if cfg!(loom) { 2 } else { 16 };
 
 /// The stacks of one group of CPUs, or of a zone, by migration type.
 #[repr(C, align(64))]
@@ -210,25 +210,20 @@ impl<'a, P: Platform> Stock<'a, P> {
         Some(Self { view, list_type, own, own_stack })
     }
 
-    /// Keeps a full batch: on the group's stack, on the zone's if that is full, or else merged into the free lists.
+    /// Keeps a full batch: on the group's stack, or on the zone's if that is full; or merges it, and others with it, where the
+    /// free lists have few whole pageblocks and the depot more than a few batches.
     pub(crate) fn keep(&self, leader: Link) {
-        let ZoneView { map, platform, depot, zone, .. } = self.view;
-        let most = (zone.managed().0 / ZONE_SHARE / BATCH as u64).max(1);
-        let own_limit = if self.own == 0 { most } else { GROUP_BATCHES.min(most) };
-        if self.own_stack.batches_racy() < own_limit {
-            self.own_stack.count_coming(1);
-            return self.own_stack.push(map, platform, leader, leader);
-        }
+        let ZoneView { map, platform, depot, .. } = self.view;
         let common = depot.stack(0, self.list_type).unwrap_or(self.own_stack);
-        if common.batches_racy() < most || self.view.has_whole_pageblocks_racy() {
-            common.count_coming(1);
-            if self.own != 0 {
-                common.count_overflowed(1);
-            }
-            return common.push(map, platform, leader, leader);
+        let in_own = self.own_stack.batches_racy();
+        if in_own >= FEW_BATCHES && !self.view.has_whole_pageblocks_racy() {
+            return collecting::merge_with(self.view, leader, self.own_stack, FEW_BATCHES);
         }
-        // A part of the stack, too, so that there is room for a while.
-        collecting::merge_with(self.view, leader, common, most / 4);
+        let overflows = self.own != 0 && in_own >= GROUP_BATCHES;
+        let stack = if overflows { common } else { self.own_stack };
+        stack.count_coming(1);
+        stack.count_overflowed(u64::from(overflows));
+        stack.push(map, platform, leader, leader);
     }
 
     /// Fetches single frames for the list and gives them to `deliver` a batch at a time, in the order in which they are to

@@ -162,16 +162,22 @@ impl<P: Platform> LockedPcp<'_, P> {
     fn drain_group(&mut self, view: ZoneView<'_, P>, first: ListId, pages: PageCount, why: Leaving) {
         let mut left = pages.0;
         let mut giving_back = None;
+        let mut given_back = false;
         for id in first.group_from() {
             let order = id.order(view.geometry);
             let list = self.list(id);
             let stock = if why == Leaving::Overflow { self.stock(view, id) } else { None };
             while left > 0 && !list.is_empty() {
-                if let Some(moved) = stock.as_ref().and_then(|stock| self.move_batch_on(view, id, stock)) {
-                    left = left.saturating_sub(moved.0);
-                    continue;
+                if let Some(stock) = &stock {
+                    // The depot may need the zone lock to keep a batch.
+                    giving_back = None;
+                    if let Some(moved) = self.move_batch_on(view, id, stock) {
+                        left = left.saturating_sub(moved.0);
+                        continue;
+                    }
                 }
                 let wanted = left.div_ceil(order.pages().0).min(BATCH as u64) as usize;
+                given_back = true;
                 let giving_back = giving_back.get_or_insert_with(|| GivingBack::new(view, self.cpu(), why));
                 let mut picked = list.take_oldest(wanted);
                 if picked.len == 0 {
@@ -183,7 +189,7 @@ impl<P: Platform> LockedPcp<'_, P> {
                 left = left.saturating_sub(freed);
             }
         }
-        if giving_back.is_some() {
+        if given_back {
             add_exclusive(&self.pcp.counts.drains, 1);
         }
     }

@@ -108,7 +108,8 @@ impl<P: Platform> LockedZone<'_, P> {
     /// more than for one batch.
     fn take_for_batches(&mut self, request: BlockRequest) -> Taken {
         let mut taken = Taken::new();
-        let mut wanted = CUT;
+        // Where large blocks are few, nothing is cut for later.
+        let mut wanted = if self.has_whole_pageblocks_racy() { CUT } else { BATCH as u64 };
         let mut falls_back = false;
         while taken.pages < wanted {
             if taken.len >= MANY {

@@ -66,7 +66,7 @@ fn policies_show_what_they_do() {
         ("skip-merge", &["skipped_merges", "unmerged_pages"][..]),
         ("cluster", &["skipped_merges", "clusters_in_use", "clusters_max"]),
         ("cluster-bulk", &["skipped_merges", "overflow_drains_movable", "cluster_drains_movable"]),
-        ("owned-blocks", &["owned_claims", "owned_pages_taken", "owned_pages_freed_local", "cross_cpu_frees"]),
+        ("owned-blocks", &["owned_claims", "owned_pages_taken", "owned_pages_freed_local"]),
         ("depot", &["depot_pushes", "depot_pops", "depot_batches"]),
     ];
     for (policy, names) in acts {

@@ -2,6 +2,8 @@
 
 mod program;
 
+use std::collections::HashSet;
+
 use program::{assert_refused, frameyard, json, stderr, stdout};
 use serde_json::Value;
 
@@ -48,12 +50,46 @@ fn rows_are_one_a_zone_and_cpu_and_one_a_zone_without() {
     for row in rows {
         assert_eq!(row["policy"], "vanilla");
         assert_eq!(row["pcp_pages"].is_null(), row["cpu"].is_null());
+        assert_eq!(row["owned_claims"].is_null(), row["cpu"].is_null());
+        assert_eq!(row["depot_batches"].is_null(), !row["cpu"].is_null(), "what is of a zone stands in one row");
         assert_eq!(row["zone_lock_hold_ns_le_inf"], row["zone_lock_hold_ns_count"]);
     }
     assert!(sum(&object, "zone_lock_hold_ns_count") > 0, "locks are timed while a workload runs");
     let policy = json(&line(&["--json", "--policy", "lock-per-page"]));
     assert_eq!(policy["rows"][0]["policy"], "lock-per-page");
     assert!(sum(&policy, "zone_lock_acquisitions") > 4 * sum(&object, "zone_lock_acquisitions"));
+}
+
+#[test]
+fn policies_show_what_they_do() {
+    let acts = [
+        ("skip-merge", &["skipped_merges", "unmerged_pages"][..]),
+        ("cluster", &["skipped_merges", "clusters_in_use", "clusters_max"]),
+        ("cluster-bulk", &["skipped_merges", "overflow_drains_movable", "cluster_drains_movable"]),
+        ("owned-blocks", &["owned_claims", "owned_pages_taken", "owned_pages_freed_local"]),
+        ("depot", &["depot_pushes", "depot_pops", "depot_batches"]),
+    ];
+    for (policy, names) in acts {
+        let shown = json(&line(&["--json", "--policy", policy]));
+        for name in names {
+            assert!(sum(&shown, name) > 0, "{policy}: {name}");
+        }
+    }
+}
+
+#[test]
+fn each_family_is_explained_once_and_no_series_comes_twice() {
+    let text = printed(&["--format", "prometheus", "--policy", "cluster-bulk"]);
+    let mut seen = HashSet::new();
+    for line in text.lines() {
+        let what = if line.starts_with('#') { line.splitn(4, ' ').take(3) } else { line.splitn(2, ' ').take(1) };
+        assert!(seen.insert(what.collect::<Vec<_>>()), "twice: {line}");
+        if let Some(name) = line.strip_prefix("# TYPE ").and_then(|rest| rest.split(' ').next()) {
+            assert!(seen.contains(&vec!["#", "HELP", name]), "{line}");
+        }
+    }
+    let of_zone = text.lines().filter(|line| line.starts_with("frameyard_clusters_in_use{"));
+    assert!(of_zone.clone().count() > 0 && of_zone.clone().all(|line| !line.contains("cpu=")));
 }
 
 #[test]

@@ -51,24 +51,23 @@ pub use platform::{
     LockKind, LocksTaken, MapNotBacked, NodeInit, PageTouches, Platform, Span, SpanTouches, WorkerPanicked,
 };
 pub use report::{
-    GlobalStat, KernelFormat, ListMetrics, Metric, MetricHistogram, MetricKind, MetricsRow, MetricsSource, NodeStat,
-    NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent, ZoneSnapshot, ZoneStat, write_buddyinfo,
-    write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat, write_zoneinfo,
+    GlobalStat, KernelFormat, ListMetrics, Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource,
+    NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent, ZoneMetrics, ZoneSnapshot, ZoneStat,
+    write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat, write_zoneinfo,
 };
 pub use units::{
     ByteSize, CpuId, Geometry, GeometryError, MigrateType, NodeId, ORDER_SLOTS, Order, PageCount, ParseSizeError, Pfn,
     PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
 };
 pub use yard::{
-    Adoption, AllocError, BlockedBy, Blocker, ClusterDrains, ClusterStatistics, CmaReleaseError, CompactStatistics,
-    ContigError, ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, OwnedStatistics,
-    PcpStatistics, PcpTraffic, PolicyError, RangeError, RawRegion, ReportError, ReportOutcome, ValidateError, Yard,
-    ZoneStatistics,
+    Adoption, AllocError, BlockedBy, Blocker, ClusterStatistics, CmaReleaseError, CompactStatistics, ContigError,
+    ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, OwnedStatistics, PcpStatistics,
+    PcpTraffic, PolicyError, RangeError, RawRegion, ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
-    CrossingStatistics, DepotStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing,
-    PcpSizingError, PcpZone, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneLockTelemetry,
-    ZonePolicy, ZoneSizing, default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes,
+    ClusterDrains, CrossingStatistics, DepotStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes,
+    PcpSizing, PcpSizingError, PcpZone, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks,
+    ZoneLockTelemetry, ZonePolicy, ZoneSizing, default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes,
     set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
 };
 

@@ -118,7 +118,7 @@ impl fmt::Display for FrameState {
 /// | 24 | seen by the validator; clear at all other times |
 /// | 25 | buddy-free: reported, so the host has its bytes; clear in all other states |
 /// | 26 | buddy-free of order 0: freed without merging, so its buddy may be free, too; clear in all other states |
-/// | 27 | buddy-free of order 0: in a cluster, which [`CLUSTER`] names; clear in all other states |
+/// | 27 | buddy-free of order 0: in a cluster, which a word of the page names; clear in all other states |
 /// | 28–31 | unused, zero |
 /// | 32–47 | [`ZoneId`] |
 /// | 48–63 | unused, zero |

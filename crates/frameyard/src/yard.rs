@@ -38,7 +38,7 @@ mod statistics;
 mod telemetry;
 mod validate;
 
-pub use cluster_statistics::{ClusterDrains, ClusterStatistics};
+pub use cluster_statistics::ClusterStatistics;
 pub use cma::CmaReleaseError;
 pub use compact::{CompactStatistics, ExtfragEvents};
 pub use contig::{BlockedBy, Blocker, ContigError};

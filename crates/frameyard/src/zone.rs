@@ -59,10 +59,10 @@ mod reporting;
 mod watermark;
 
 pub(crate) use compact_state::{COSTLY_ORDER, CompactEvent, CompactState, FreeShape, MAX_DEFER_SHIFT};
+use crossing::CrossingRow;
 use crossing::depot::Depot;
 pub use crossing::depot::DepotStatistics;
-use crossing::{CrossingRow, ZoneLockCounts};
-pub use crossing::{CrossingStatistics, ZoneLockTelemetry};
+pub use crossing::{ClusterDrains, CrossingStatistics, ZoneLockTelemetry};
 pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
 use free_area::FreeArea;
 pub(crate) use handed_out::HandedOut;
@@ -401,8 +401,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     fn lock_counted(self, row: &'a CrossingRow) -> LockedZone<'a, P> {
         let guard = self.platform.guard();
         let hold = row.lock.uses.lock(self.platform, LockId::Zone(self.id), &self.zone.lock.0);
-        let counts = &row.lock;
-        LockedZone { view: self, counts, moved: 0, free_change: 0, cma_change: 0, brought_in: 0, hold, _guard: guard }
+        LockedZone { view: self, row, moved: 0, free_change: 0, cma_change: 0, brought_in: 0, hold, _guard: guard }
     }
 }
 
@@ -413,8 +412,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 /// must not take that for a shortage.
 pub(crate) struct LockedZone<'a, P: Platform> {
     view: ZoneView<'a, P>,
-    /// Where this hold is counted.
-    counts: &'a ZoneLockCounts,
+    /// Where this hold is counted, and what is done in it.
+    row: &'a CrossingRow,
     /// How many frames crossed.
     moved: u64,
     /// What `free_pages` is to change by, modulo 2⁶⁴.
@@ -458,7 +457,7 @@ impl<P: Platform> LockedZone<'_, P> {
             self.zone.pending.brought_in(self.brought_in);
         }
         if self.moved != 0 {
-            add_exclusive(&self.counts.pages_moved, self.moved);
+            add_exclusive(&self.row.lock.pages_moved, self.moved);
         }
     }
 
@@ -488,8 +487,9 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
     fn drop(&mut self) {
         self.publish_counts();
         let ZoneView { id, zone, platform, .. } = self.view;
-        if let Some(held_ns) = self.counts.uses.count_hold(platform, self.hold) {
-            self.counts.record(self.hold, held_ns, self.moved);
+        let counts = &self.row.lock;
+        if let Some(held_ns) = counts.uses.count_hold(platform, self.hold) {
+            counts.record(self.hold, held_ns, self.moved);
         }
         platform.unlock(LockId::Zone(id), &zone.lock.0);
     }

@@ -6,7 +6,7 @@ mod movers;
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Barrier, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
 
 use busy_yard::{FIRST, PAGES, ZONE, at, geometry};
@@ -14,7 +14,7 @@ use fixture::random::Random;
 use fixture::{Fixture, Frames, Moment, order, run_on};
 use frameyard::{
     Access, CompactRequest, CpuId, DepotStatistics, FrameState, Gfp, LockId, MemoryTable, MigrateType, NodeId, Order,
-    Owners, PageCount, PcpSizing, Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits, ZonePolicy,
+    Owners, PageCount, PcpSizing, Pfn, PfnRange, Poisoning, PolicyError, YardConfig, ZoneLimits, ZonePolicy,
 };
 use movers::{KIND, Movers};
 
@@ -418,6 +418,53 @@ fn live(groups: &[u16], poisoning: Poisoning, steps: u64) {
     });
     assert!(depot(&yard).pushed > 0 && depot(&yard).collected > 0, "{:?}", depot(&yard));
     yard.validate().unwrap();
+}
+
+/// Runs `meanwhile` while a thread is stopped that has taken the batches of the depot to bring them back to the zone.
+fn with_a_collector_stopped(yard: &Fixture, meanwhile: impl FnOnce()) {
+    thread_local! {
+        static COLLECTS: Cell<bool> = const { Cell::new(false) };
+        static HAS_DRAINED: Cell<bool> = const { Cell::new(false) };
+    }
+    let (stopped, goes_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    yard.watch().spy_with({
+        let (stopped, goes_on) = (Arc::clone(&stopped), Arc::clone(&goes_on));
+        move |moment| match moment {
+            // The last lists, which are empty: whatever is touched next is of the depot.
+            Moment::Lock(LockId::PerCpu(_, CpuId(3))) => HAS_DRAINED.set(COLLECTS.get()),
+            Moment::Touch(..) if HAS_DRAINED.take() => {
+                stopped.wait();
+                goes_on.wait();
+            }
+            _ => {}
+        }
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            COLLECTS.set(true);
+            yard.drain_zone(ZONE);
+        });
+        stopped.wait();
+        meanwhile();
+        goes_on.wait();
+    });
+    yard.watch().calm();
+    yard.validate().unwrap();
+}
+
+#[test]
+fn whoever_waits_for_a_collector_that_is_stopped_gives_up_and_is_counted() {
+    let yard = one_group();
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 8);
+    let counted = || yard.cluster_statistics(ZONE);
+    with_a_collector_stopped(&yard, || {
+        assert_eq!(counted().waits, 0);
+        assert_eq!(yard.set_policy(ZonePolicy::Vanilla), Err(PolicyError::Stalled(ZONE)));
+        assert_eq!((counted().waits, counted().stalls), (1, 1));
+        assert!(counted().wait_rounds > 1);
+    });
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
+    assert_eq!((counted().stalls, depot(&yard).batches), (1, 0));
 }
 
 fn range_is_ours(owners: &[AtomicU64], range: PfnRange) {

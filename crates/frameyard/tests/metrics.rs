@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fixture::{Fixture, run_on};
 use frameyard::{
-    Contention, CpuId, CrossingStatistics, Gfp, HistogramCounts, ListMetrics, LockId, LockUse, Metric, MetricsRow,
-    MetricsSource, NodeId, Order, PageCount, PcpTraffic, Pfn, Platform, Yard, ZoneId, ZoneKind, ZoneLockTelemetry,
-    ZonePolicy, write_metrics, write_prometheus,
+    ClusterDrains, ClusterStatistics, CompactRequest, Contention, CpuId, CrossingStatistics, DepotStatistics, Gfp,
+    HistogramCounts, ListMetrics, LockId, LockUse, Metric, MetricScope, MetricsRow, MetricsSource, NodeId, Order,
+    OwnedStatistics, Owners, PageCount, PcpTraffic, Pfn, Platform, Yard, ZoneId, ZoneKind, ZoneLockTelemetry,
+    ZoneMetrics, ZonePolicy, write_metrics, write_prometheus,
 };
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
@@ -35,12 +36,26 @@ fn histogram(mut counts: HistogramCounts, values: &[u64]) -> HistogramCounts {
 }
 
 fn fixed() -> Fixed {
+    let clusters = ClusterStatistics {
+        clusters: 130,
+        in_use: 7,
+        used_up: 1,
+        unmerged: PageCount(440),
+        waits: 3,
+        wait_rounds: 90,
+        stalls: 2,
+        ..ClusterStatistics::default()
+    };
+    let depot =
+        DepotStatistics { batches: 8, pushed: 30, popped: 12, stolen: 5, overflowed: 4, collected: 10, retries: 6 };
     let direct = MetricsRow {
         zone: ZoneId::new(NodeId(1), ZoneKind::Normal),
         cpu: None,
         lock: ZoneLockTelemetry::default(),
-        crossing: CrossingStatistics { clusters_in_use: 0u64.wrapping_sub(2), ..CrossingStatistics::default() },
+        crossing: CrossingStatistics { later_merges: 5, ..CrossingStatistics::default() },
         lists: None,
+        owned: None,
+        shared: Some(ZoneMetrics { clusters, depot }),
     };
     let lock = ZoneLockTelemetry {
         uses: LockUse { acquisitions: 40, contended: 2, wait_ns: 1_000_000_150, hold_ns: 700 },
@@ -50,18 +65,36 @@ fn fixed() -> Fixed {
         hold_ns: histogram(HistogramCounts::of_times(), &[100, 600]),
         pages: histogram(HistogramCounts::of_pages(), &[63, 63]),
     };
+    let drains = |drains| ClusterDrains { drains, ideal: drains - 2, whole: drains - 1 };
     let crossing = CrossingStatistics {
         skipped_merges: 11,
-        later_merges: 5,
-        clusters_in_use: 9,
-        full_batch_drains: [1, 2, 3],
-        depot_pushes: 4,
-        ..CrossingStatistics::default()
+        later_merges: 1,
+        cuts: 9,
+        cut_pages: 570,
+        drains: [drains(2), drains(30), drains(4), ClusterDrains { drains: 1, ideal: 0, whole: 0 }],
     };
     let lists = ListMetrics { pages: PageCount(77), traffic: PcpTraffic { refills: 6, drains: 4 } };
-    let idle = MetricsRow { cpu: Some(CpuId(1)), lists: Some(ListMetrics::default()), ..direct };
-    let idle = MetricsRow { crossing: CrossingStatistics::default(), ..idle };
-    Fixed(vec![direct, MetricsRow { cpu: Some(CpuId(0)), lock, crossing, lists: Some(lists), ..direct }, idle])
+    let owned = OwnedStatistics {
+        pageblocks: 2,
+        free: PageCount(900),
+        claims: 5,
+        returns: 1,
+        given_up: 2,
+        pages_taken: PageCount(700),
+        local_pages_freed: PageCount(400),
+        remote_pages_freed: PageCount(150),
+        merges: 333,
+        lock: LockUse { acquisitions: 20, contended: 3, ..LockUse::default() },
+    };
+    let of_cpu = MetricsRow { cpu: Some(CpuId(0)), lists: Some(lists), owned: Some(owned), shared: None, ..direct };
+    let idle = MetricsRow {
+        cpu: Some(CpuId(1)),
+        crossing: CrossingStatistics::default(),
+        lists: Some(ListMetrics::default()),
+        owned: Some(OwnedStatistics::default()),
+        ..of_cpu
+    };
+    Fixed(vec![direct, MetricsRow { lock, crossing, ..of_cpu }, idle])
 }
 
 fn text(source: &dyn MetricsSource) -> String {
@@ -122,7 +155,7 @@ fn check_exposition(text: &str) -> usize {
             assert_eq!(base, family, "{line}");
             for label in labels.split(',') {
                 let (key, value) = label.split_once('=').unwrap();
-                assert!(["node", "zone", "cpu", "policy", "le"].contains(&key), "{line}");
+                assert!(["node", "zone", "cpu", "type", "policy", "le"].contains(&key), "{line}");
                 assert!(value.len() > 2 && value.starts_with('"') && value.ends_with('"'), "{line}");
             }
             let value: f64 = value.parse().unwrap();
@@ -163,7 +196,7 @@ fn check_histograms(text: &str, series: &HashMap<String, f64>) {
 
 #[test]
 fn the_fixed_exposition_obeys_the_rules() {
-    assert!(check_exposition(&exposition(&fixed())) > 3 * 17 + 2 * 27);
+    assert!(check_exposition(&exposition(&fixed())) > 3 * Metric::ALL.len() / 2 + 2 * 27);
 }
 
 /// A clock that rises by 10 ns at each look, while locks are timed; one CPU.
@@ -289,6 +322,145 @@ fn the_exposition_of_a_yard_obeys_the_rules_and_sums_to_its_statistics() {
     assert!(text.contains("zone=\"Normal\",cpu=\"1\",policy=\"vanilla\"} "));
     yard.set_policy(ZonePolicy::LockPerPage).unwrap();
     assert!(exposition(&yard).contains("policy=\"lock-per-page\"} "));
+}
+
+/// The values of metrics in a yard, all rows together.
+fn sums<P: Platform>(yard: &Yard<P>) -> HashMap<&'static str, u64> {
+    let mut sums = HashMap::new();
+    let add = &mut |row: &MetricsRow| {
+        for metric in Metric::ALL {
+            *sums.entry(metric.name()).or_insert(0) += metric.value(row).unwrap_or(0);
+        }
+        Ok(())
+    };
+    yard.for_each_row(add).unwrap();
+    sums
+}
+
+/// What only some policies do, by the beginnings of their names. (Clusters are there, and the validator takes every lock,
+/// whatever the policy.)
+const OF_POLICIES: [&str; 9] =
+    ["skipped_", "later_", "unmerged_", "cluster", "overflow_", "full_batch_", "cross_cpu_", "owned_", "depot_"];
+
+/// Takes many frames on one CPU, frees most of them on another, and has the zone compacted.
+fn cross(policy: ZonePolicy) -> HashMap<&'static str, u64> {
+    let yard = Fixture::small(2, 32 << 10);
+    yard.set_policy(policy).unwrap();
+    run_on(0);
+    let mut held: Vec<Pfn> = (0..8192).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+    let own = held.split_off(6144);
+    own.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+    run_on(1);
+    held.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+    let held: Vec<Pfn> = (0..2048).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+    let before = sums(&yard);
+    check_exposition(&exposition(yard.yard()));
+    held.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+    yard.compact_zone(NORMAL, CompactRequest::WHOLE_ZONE, &Owners::NONE);
+    let mut after = sums(&yard);
+    // Of what rises and falls, both looks are wanted.
+    for (name, value) in before {
+        after.entry(name).and_modify(|now| *now = (*now).max(value));
+    }
+    after
+}
+
+/// Demands that a policy moves these metrics, and no other of those that only some policies do.
+fn assert_acts(policy: ZonePolicy, expected: &[&str]) {
+    let sums = cross(policy);
+    for (name, value) in &sums {
+        let of_policies = OF_POLICIES.iter().any(|start| name.starts_with(start))
+            && !["clusters_max", "owned_lock_acquisitions"].contains(name);
+        if of_policies && !expected.contains(name) {
+            assert_eq!(*value, 0, "{}: {name}", policy.name());
+        }
+    }
+    for name in expected {
+        assert!(sums[name] > 0, "{}: {name}", policy.name());
+    }
+}
+
+#[test]
+fn policies_that_go_page_by_page_move_no_metrics_of_others() {
+    for policy in [ZonePolicy::Vanilla, ZonePolicy::Vanilla416, ZonePolicy::Prefetch, ZonePolicy::BigPcp] {
+        assert_acts(policy, &[]);
+    }
+}
+
+#[test]
+fn policies_with_clusters_count_skipped_merges_and_cuts() {
+    const UNMERGED: [&str; 3] = ["skipped_merges", "later_merges", "unmerged_pages"];
+    const CUTS: [&str; 3] = ["clusters_in_use", "cluster_cuts", "cluster_cut_pages"];
+    const DRAINS: [&str; 3] = ["overflow_drains_movable", "full_batch_drains_movable", "cluster_drains_movable"];
+    assert_acts(ZonePolicy::SkipMerge, &UNMERGED);
+    assert_acts(ZonePolicy::Cluster, &[UNMERGED, CUTS].concat());
+    assert_acts(ZonePolicy::ClusterBulk, &[UNMERGED, CUTS, DRAINS].concat());
+}
+
+#[test]
+fn owned_blocks_count_frees_by_other_cpus_than_the_owner() {
+    let sums = cross(ZonePolicy::OwnedBlocks);
+    for name in ["owned_claims", "owned_pages_taken", "owned_pages_freed_local", "owned_merges", "owned_pageblocks"] {
+        assert!(sums[name] > 0, "{name}");
+    }
+    let freed = sums["cross_cpu_frees"];
+    assert!(freed > 4096 && freed <= 6144 && freed <= sums["owned_pages_taken"], "{freed}");
+    assert!(sums["owned_lock_acquisitions"] > 0 && sums["owned_lock_contended"] == 0);
+    assert_eq!(sums["depot_pushes"] + sums["cluster_cuts"] + sums["skipped_merges"], 0);
+}
+
+#[test]
+fn a_depot_counts_batches_that_come_and_go() {
+    let sums = cross(ZonePolicy::Depot);
+    let pushed = sums["depot_pushes"];
+    assert!(pushed > 40 && sums["depot_pops"] > 10 && sums["depot_batches"] > 10, "{sums:?}");
+    assert!(sums["depot_pops"] + sums["depot_collected"] <= pushed, "{sums:?}");
+    assert_eq!(sums["cross_cpu_frees"] + sums["cluster_cuts"] + sums["skipped_merges"], 0);
+}
+
+#[test]
+fn what_policies_do_is_counted_for_the_cpu_that_does_it() {
+    let yard = Fixture::small(2, 32 << 10);
+    yard.set_policy(ZonePolicy::ClusterBulk).unwrap();
+    run_on(1);
+    let held: Vec<Pfn> = (0..4096).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+    held.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+    let of = |cpu| yard.crossing_statistics_of(NORMAL, cpu).unwrap();
+    assert_eq!((of(None), of(Some(CpuId(0)))), Default::default());
+    let movable = of(Some(CpuId(1))).drains[1];
+    assert!(movable.ideal > 0 && movable.ideal <= movable.whole && movable.whole <= movable.drains, "{movable:?}");
+    assert_eq!(of(Some(CpuId(1))), yard.crossing_statistics(NORMAL));
+    let whole = yard.cluster_statistics(NORMAL);
+    assert_eq!((whole.drains, whole.skipped_merges), (of(Some(CpuId(1))).drains, of(Some(CpuId(1))).skipped_merges));
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
+    assert!(of(None).later_merges > 0, "who changes the policy merges, past the lists of CPUs");
+}
+
+#[test]
+fn families_stand_together_and_are_of_one_kind() {
+    let mut seen = HashSet::new();
+    for together in Metric::ALL.chunk_by(|a, b| a.family() == b.family()) {
+        let first = together[0];
+        assert!(seen.insert(first.family()), "{}", first.family());
+        let alike = |metric: &Metric| {
+            (metric.kind(), metric.scope(), metric.help()) == (first.kind(), first.scope(), first.help())
+        };
+        assert!(together.iter().all(alike), "{}", first.family());
+        for metric in together {
+            let named = metric.migrate_type().map(|of| format!("{}_{of}", metric.family()));
+            assert_eq!(metric.name(), named.as_deref().unwrap_or(metric.family()));
+        }
+    }
+}
+
+#[test]
+fn what_is_of_a_whole_zone_has_no_cpu() {
+    let text = exposition(&fixed());
+    for metric in Metric::ALL {
+        let starts = ["{", "_total{"].map(|end| format!("frameyard_{}{end}", metric.family()));
+        let series = text.lines().find(|line| starts.iter().any(|start| line.starts_with(start))).unwrap();
+        assert_eq!(series.contains("cpu=\""), metric.scope() == MetricScope::Cpu, "{series}");
+    }
 }
 
 #[test]

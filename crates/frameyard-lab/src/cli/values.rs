@@ -29,10 +29,10 @@ pub enum ShownFormat {
     /// A file of /proc, as in Linux 6.1
     #[value(name = "6.1")]
     V6_1,
-    /// A file of /proc, as in Linux 6.12 [default]
+    /// A file of /proc, as in Linux 6.12, the default there
     #[value(name = "6.12")]
     V6_12,
-    /// Metrics, as lines of a name and a number [default]
+    /// Metrics, as lines of a name and a number, the default there
     Text,
     /// Metrics, in the text format of Prometheus
     Prometheus,

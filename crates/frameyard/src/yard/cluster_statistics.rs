@@ -4,17 +4,7 @@ use super::Yard;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{MigrateType, PageCount, ZoneId};
-
-/// Drains of single pages of one type, under a policy that lets them enter a zone as one cluster.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ClusterDrains {
-    /// What a drain took from a list at once.
-    pub drains: u64,
-    /// Those of them that were exactly one batch of one type while merging could be skipped: what the published rule takes.
-    pub ideal: u64,
-    /// Those that entered as one cluster.
-    pub whole: u64,
-}
+use crate::zone::ClusterDrains;
 
 /// What is counted at the border of a zone by policies that put merging off or move clusters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -39,7 +29,7 @@ pub struct ClusterStatistics {
     pub cut_pages: u64,
     /// Drains, by the type of the first page's pageblock; the last for types without per-CPU lists.
     pub drains: [ClusterDrains; MigrateType::PER_CPU + 1],
-    /// Suspensions that had to wait for cuts in progress.
+    /// Times somebody had to wait for cuts in progress, or for others who took batches out of the depot.
     pub waits: u64,
     /// How often they looked.
     pub wait_rounds: u64,
@@ -48,29 +38,31 @@ pub struct ClusterStatistics {
 }
 
 impl<P: Platform> Yard<P> {
-    /// What is counted of clusters and unmerged pages in a zone; nothing where there is no such zone. No lock is taken.
+    /// What is counted of clusters and unmerged pages in a zone, by all CPUs; nothing where there is no such zone. No lock
+    /// is taken.
+    ///
+    /// # Cost
+    ///
+    /// Reads two lines for each CPU.
     pub fn cluster_statistics(&self, zone: ZoneId) -> ClusterStatistics {
-        let Some(zone) = self.tables.zones.get(zone.index()) else { return ClusterStatistics::default() };
+        let Some(of_zone) = self.tables.zones.get(zone.index()) else { return ClusterStatistics::default() };
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (clusters, counters) = (zone.clusters(), &zone.crossing.counters);
+        let (clusters, waits) = (of_zone.clusters(), &of_zone.crossing.waits);
+        let crossing = self.crossing_statistics(zone);
         ClusterStatistics {
             clusters: clusters.count().into(),
             limit: clusters.limit() as u64,
             in_use: clusters.used_racy().into(),
             used_up: clusters.used_up(),
             unmerged: PageCount(clusters.skipped_racy()),
-            skipped_merges: read(&counters.skipped_merges),
-            later_merges: read(&counters.later_merges),
-            cuts: read(&counters.cuts),
-            cut_pages: read(&counters.cut_pages),
-            drains: counters.drains.each_ref().map(|of| ClusterDrains {
-                drains: read(&of.drains),
-                ideal: read(&of.ideal),
-                whole: read(&of.whole),
-            }),
-            waits: read(&counters.waits),
-            wait_rounds: read(&counters.wait_rounds),
-            stalls: read(&counters.stalls),
+            skipped_merges: crossing.skipped_merges,
+            later_merges: crossing.later_merges,
+            cuts: crossing.cuts,
+            cut_pages: crossing.cut_pages,
+            drains: crossing.drains,
+            waits: read(&waits.waits),
+            wait_rounds: read(&waits.rounds),
+            stalls: read(&waits.stalls),
         }
     }
 }

@@ -14,19 +14,19 @@ pub struct OwnedStatistics {
     pub pageblocks: u64,
     /// Free frames in them.
     pub free: PageCount,
-    /// Pageblocks that became a CPU's (`owned_claim`).
+    /// Pageblocks that became a CPU's (`owned_claims`).
     pub claims: u64,
-    /// Pageblocks that were whole again and went back to the zone (`owned_return`).
+    /// Pageblocks that were whole again and went back to the zone (`owned_returns`).
     pub returns: u64,
-    /// Pageblocks that were given up, because what was free of them was wanted or too much (`owned_give_up`).
+    /// Pageblocks that were given up, because what was free of them was wanted or too much (`owned_given_up`).
     pub given_up: u64,
     /// Frames that per-CPU lists got from them (`owned_pages_taken`).
     pub pages_taken: PageCount,
     /// Frames that came back to them from the lists of the owner itself (`owned_pages_freed_local`).
     pub local_pages_freed: PageCount,
-    /// Frames that came back from other CPUs (`owned_pages_freed_remote`).
+    /// Frames that came back from other CPUs (`cross_cpu_frees`).
     pub remote_pages_freed: PageCount,
-    /// Pairs of buddies that merged (`owned_merge`).
+    /// Pairs of buddies that merged (`owned_merges`).
     pub merges: u64,
     /// How the owners' locks were taken.
     pub lock: LockUse,

@@ -36,7 +36,7 @@ impl<P: Platform> Yard<P> {
         self.row_of(zone, cpu).map(|row| row.lock.read())
     }
 
-    /// What the ways of crossing between per-CPU lists and a zone did, on all CPUs.
+    /// What policies that put merging off or move clusters did at the border of a zone, on all CPUs.
     ///
     /// # Panics
     ///
@@ -45,7 +45,7 @@ impl<P: Platform> Yard<P> {
         self.rows_of(zone).fold(CrossingStatistics::default(), |sum, row| sum.and(&row.crossing.read()))
     }
 
-    /// What they did for the lists of a CPU, or, with `None`, beside these. `None` where there is no such CPU or zone.
+    /// What they did for the lists of a CPU, or, with `None`, beside these: most merges made later. `None` where there is no such CPU or zone.
     pub fn crossing_statistics_of(&self, zone: ZoneId, cpu: Option<CpuId>) -> Option<CrossingStatistics> {
         self.row_of(zone, cpu).map(|row| row.crossing.read())
     }

@@ -13,7 +13,7 @@
 use super::{BlockRequest, LockedZone, ZonePolicy, ZoneView};
 use crate::platform::{Platform, Span};
 use crate::sync::{AtomicU32, AtomicU64};
-use crate::units::{CpuId, MigrateType, Order, PageCount};
+use crate::units::{CpuId, Order, PageCount};
 use crate::zone::pcp::packed::BATCH;
 
 mod clusters;
@@ -31,9 +31,8 @@ mod unmerged;
 #[cfg(loom)]
 pub(crate) use clusters::HELD_RECORD;
 pub(crate) use clusters::{ClusterId, ClusterState, ClusterTable, RecordState, clusters_for, words_for_clusters};
-pub(crate) use counts::{CrossingRow, ZoneLockCounts};
-pub use counts::{CrossingStatistics, ZoneLockTelemetry};
-pub(crate) use entering::DrainCounters;
+pub(crate) use counts::CrossingRow;
+pub use counts::{ClusterDrains, CrossingStatistics, ZoneLockTelemetry};
 pub(crate) use suspension::{CutStalled, Suspension};
 pub(crate) use unmerged::merge_later;
 
@@ -48,7 +47,7 @@ pub(crate) struct CrossingState {
     /// How many pageblocks CPUs own; changed under the zone lock.
     owned_pageblocks: AtomicU32,
     pub(crate) clusters: ClusterState,
-    pub(crate) counters: CrossingCounters,
+    pub(crate) waits: WaitCounts,
 }
 
 impl CrossingState {
@@ -58,23 +57,13 @@ impl CrossingState {
     }
 }
 
-/// What happens at the border. Changed under the zone lock, but for the waits and the drains.
+/// What is counted of waiting for what is in progress; all else is counted in a [`CrossingRow`].
 #[derive(Default)]
-pub(crate) struct CrossingCounters {
-    /// Single pages freed without a look at their buddies.
-    pub(crate) skipped_merges: AtomicU64,
-    /// Merges of such pages made when somebody needed them.
-    pub(crate) later_merges: AtomicU64,
-    /// Clusters cut off their lists.
-    pub(crate) cuts: AtomicU64,
-    /// The pages that they had.
-    pub(crate) cut_pages: AtomicU64,
-    /// By type; the last for all types without per-CPU lists.
-    pub(crate) drains: [DrainCounters; MigrateType::PER_CPU + 1],
-    /// Suspensions that waited for cuts in progress.
+pub(crate) struct WaitCounts {
+    /// Times somebody waited.
     pub(crate) waits: AtomicU64,
     /// Looks that they took.
-    pub(crate) wait_rounds: AtomicU64,
+    pub(crate) rounds: AtomicU64,
     /// Those that gave up.
     pub(crate) stalls: AtomicU64,
 }
@@ -198,7 +187,7 @@ impl<P: Platform> GivingBack<'_, P> {
     /// Gives blocks back as one cluster, or page by page where they cannot be one.
     fn give_whole(&mut self, picked: &Picked) {
         self.locked = None;
-        if let Some(entering) = entering::prepare(self.view, picked) {
+        if let Some(entering) = entering::prepare(self.view, self.cpu, picked) {
             let mut locked = self.view.lock_for(self.cpu);
             if locked.enter(picked, &entering) {
                 self.locked = Some(locked);

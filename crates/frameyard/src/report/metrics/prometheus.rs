@@ -2,29 +2,36 @@
 
 use core::fmt::{self, Write};
 
-use super::{Metric, MetricHistogram, MetricKind, MetricsRow, MetricsSource};
+use super::{Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource};
 use crate::zone::ZonePolicy;
 
 /// Writes all metrics as Prometheus reads them.
 ///
-/// Each series has the labels `node`, `zone`, `cpu` (the number, or `direct` for what did without the lists of a CPU) and
-/// `policy` (the one in force: counts go on when it changes). Times are in seconds. A histogram that has counted nothing is
-/// left out: locks are not timed unless they are asked to be.
+/// Each series has the labels `node`, `zone`, `cpu` (the number, or `direct` for what did without the lists of a CPU; what
+/// is counted for a whole zone has none) and `policy` (the one in force: counts go on when it changes). Where a metric is
+/// told by migration type, `type` is that. Times are in seconds. A histogram that has counted nothing is left out: locks
+/// are not timed unless they are asked to be.
 ///
 /// # Errors
 ///
 /// Those of `out`.
 pub fn write_prometheus<S: MetricsSource + ?Sized, W: Write + ?Sized>(source: &S, out: &mut W) -> fmt::Result {
     let policy = source.policy();
+    let mut family = "";
     for metric in Metric::ALL {
-        let (name, help) = (metric.name(), metric.help());
-        let (suffix, kind) = match metric.kind() {
-            MetricKind::Counter => ("_total", "counter"),
-            MetricKind::Gauge => ("", "gauge"),
+        let suffix = match metric.kind() {
+            MetricKind::Counter => "_total",
+            MetricKind::Gauge => "",
         };
-        writeln!(out, "# HELP frameyard_{name}{suffix} {help}\n# TYPE frameyard_{name}{suffix} {kind}")?;
+        if metric.family() != family {
+            family = metric.family();
+            write_heading(*metric, suffix, out)?;
+        }
         source.for_each_row(&mut |row| match metric.value(row) {
-            Some(value) => writeln!(out, "frameyard_{name}{suffix}{{{}}} {value}", Labels(row, policy)),
+            Some(value) => {
+                let labels = Labels { row, policy, scope: metric.scope(), migrate_type: metric.migrate_type() };
+                writeln!(out, "frameyard_{family}{suffix}{{{labels}}} {value}")
+            }
             None => Ok(()),
         })?;
     }
@@ -34,6 +41,15 @@ pub fn write_prometheus<S: MetricsSource + ?Sized, W: Write + ?Sized>(source: &S
         source.for_each_row(&mut |row| write_histogram(histogram, row, policy, out))?;
     }
     Ok(())
+}
+
+fn write_heading<W: Write + ?Sized>(metric: Metric, suffix: &str, out: &mut W) -> fmt::Result {
+    let (family, help) = (metric.family(), metric.help());
+    let kind = match metric.kind() {
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+    };
+    writeln!(out, "# HELP frameyard_{family}{suffix} {help}\n# TYPE frameyard_{family}{suffix} {kind}")
 }
 
 /// The name, in base units.
@@ -56,7 +72,8 @@ fn write_histogram<W: Write + ?Sized>(
     if count == 0 {
         return Ok(());
     }
-    let (name, labels) = (name_of(histogram), Labels(row, policy));
+    let name = name_of(histogram);
+    let labels = Labels { row, policy, scope: MetricScope::Cpu, migrate_type: None };
     let amount = |value| match histogram {
         MetricHistogram::Wait | MetricHistogram::Hold => Amount::Nanoseconds(value),
         MetricHistogram::Pages => Amount::Pages(value),
@@ -72,17 +89,26 @@ fn write_histogram<W: Write + ?Sized>(
 }
 
 /// What tells a series from the others of its metric.
-struct Labels<'a>(&'a MetricsRow, ZonePolicy);
+struct Labels<'a> {
+    row: &'a MetricsRow,
+    policy: ZonePolicy,
+    scope: MetricScope,
+    migrate_type: Option<&'static str>,
+}
 
 impl fmt::Display for Labels<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self(row, policy) = self;
-        write!(f, "node=\"{}\",zone=\"{}\",cpu=\"", row.zone.node().0, row.zone.kind().name())?;
-        match row.cpu {
-            Some(cpu) => write!(f, "{}", cpu.0)?,
-            None => f.write_str("direct")?,
+        let Self { row, policy, scope, migrate_type } = self;
+        write!(f, "node=\"{}\",zone=\"{}\"", row.zone.node().0, row.zone.kind().name())?;
+        match (scope, row.cpu) {
+            (MetricScope::Zone, _) => {}
+            (MetricScope::Cpu, Some(cpu)) => write!(f, ",cpu=\"{}\"", cpu.0)?,
+            (MetricScope::Cpu, None) => f.write_str(",cpu=\"direct\"")?,
         }
-        write!(f, "\",policy=\"{}\"", policy.name())
+        if let Some(of) = migrate_type {
+            write!(f, ",type=\"{of}\"")?;
+        }
+        write!(f, ",policy=\"{}\"", policy.name())
     }
 }
 

@@ -2,13 +2,13 @@
 
 use core::fmt::{self, Write};
 
-use super::{ListMetrics, Metric, MetricHistogram, MetricsRow, MetricsSource};
+use super::{Metric, MetricHistogram, MetricsRow, MetricsSource};
 use crate::lock::HistogramCounts;
-use crate::units::ZoneId;
-use crate::zone::{CrossingStatistics, ZoneLockTelemetry};
+use crate::zone::ZoneLockTelemetry;
 
-/// Writes all metrics as lines of a name and a number: first those of the whole yard, then, indented under a heading as in
-/// `/proc/zoneinfo`, those of each zone and CPU that has anything but zeros.
+/// Writes all metrics as lines of a name and a number: first those of the whole yard, then, indented under a heading as
+/// in `/proc/zoneinfo`, those of each zone and CPU that has anything but zeros. What is counted for a whole zone stands
+/// with what did without the lists of a CPU.
 ///
 /// A histogram that has counted nothing is left out. Of others there is the sum, the count, and how many values were at
 /// most so large.
@@ -18,14 +18,18 @@ use crate::zone::{CrossingStatistics, ZoneLockTelemetry};
 /// Those of `out`.
 pub fn write_metrics<S: MetricsSource + ?Sized, W: Write + ?Sized>(source: &S, out: &mut W) -> fmt::Result {
     writeln!(out, "policy {}", source.policy().name())?;
-    let mut sum = none();
+    let mut sum = Numbers::NONE;
+    let mut lock = ZoneLockTelemetry::default();
     source.for_each_row(&mut |row| {
-        add(&mut sum, row);
+        sum.add(&Numbers::of(row));
+        lock = lock.and(&row.lock);
         Ok(())
     })?;
-    write_row(&sum, "", out)?;
+    sum.write("", out)?;
+    write_histograms(&lock, "", out)?;
     source.for_each_row(&mut |row| {
-        if Metric::ALL.iter().all(|metric| metric.value(row).unwrap_or(0) == 0) {
+        let numbers = Numbers::of(row);
+        if numbers.are_zeros() {
             return Ok(());
         }
         write!(out, "Node {}, zone {:>8}, ", row.zone.node().0, row.zone.kind())?;
@@ -33,38 +37,46 @@ pub fn write_metrics<S: MetricsSource + ?Sized, W: Write + ?Sized>(source: &S, o
             Some(cpu) => writeln!(out, "cpu {}", cpu.0)?,
             None => writeln!(out, "direct")?,
         }
-        write_row(row, "      ", out)
+        numbers.write("      ", out)?;
+        write_histograms(&row.lock, "      ", out)
     })
 }
 
-fn none() -> MetricsRow {
-    MetricsRow {
-        zone: ZoneId(0),
-        cpu: None,
-        lock: ZoneLockTelemetry::default(),
-        crossing: CrossingStatistics::default(),
-        lists: Some(ListMetrics::default()),
-    }
-}
+/// The values of all metrics, where there are any.
+struct Numbers([Option<u64>; Metric::ALL.len()]);
 
-fn add(sum: &mut MetricsRow, row: &MetricsRow) {
-    sum.lock = sum.lock.and(&row.lock);
-    sum.crossing = sum.crossing.and(&row.crossing);
-    if let Some((sum, lists)) = sum.lists.as_mut().zip(row.lists) {
-        sum.pages += lists.pages;
-        sum.traffic.refills = sum.traffic.refills.wrapping_add(lists.traffic.refills);
-        sum.traffic.drains = sum.traffic.drains.wrapping_add(lists.traffic.drains);
-    }
-}
+impl Numbers {
+    const NONE: Self = Self([None; Metric::ALL.len()]);
 
-fn write_row<W: Write + ?Sized>(row: &MetricsRow, indent: &str, out: &mut W) -> fmt::Result {
-    for metric in Metric::ALL {
-        if let Some(value) = metric.value(row) {
-            writeln!(out, "{indent}{} {value}", metric.name())?;
+    fn of(row: &MetricsRow) -> Self {
+        Self(core::array::from_fn(|at| Metric::ALL[at].value(row)))
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (sum, value) in self.0.iter_mut().zip(other.0) {
+            if let Some(value) = value {
+                *sum = Some(sum.unwrap_or(0).wrapping_add(value));
+            }
         }
     }
+
+    fn are_zeros(&self) -> bool {
+        self.0.iter().all(|value| value.unwrap_or(0) == 0)
+    }
+
+    fn write<W: Write + ?Sized>(&self, indent: &str, out: &mut W) -> fmt::Result {
+        for (metric, value) in Metric::ALL.iter().zip(self.0) {
+            if let Some(value) = value {
+                writeln!(out, "{indent}{} {value}", metric.name())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write_histograms<W: Write + ?Sized>(lock: &ZoneLockTelemetry, indent: &str, out: &mut W) -> fmt::Result {
     for histogram in MetricHistogram::ALL {
-        let (counts, sum) = histogram.counts(row);
+        let (counts, sum) = histogram.counts_of(lock);
         if counts.count() > 0 {
             write_histogram(histogram.name(), &counts, sum, indent, out)?;
         }

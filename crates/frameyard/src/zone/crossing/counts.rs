@@ -3,7 +3,8 @@
 //! A zone has a [`CrossingRow`] for each CPU, and one for all that does not come from a CPU's lists. A CPU's row is
 //! changed under the lock of that CPU's lists, so with [`add_exclusive`]; what its part
 //! [`CrossingRow::lock`] counts is changed by the holder of the zone lock. The zone's own row is changed under the zone
-//! lock, or with atomic additions by those who do without.
+//! lock. What is not counted here has counters where it is: [`WaitCounts`](super::WaitCounts),
+//! [`ClusterState`](super::ClusterState), the lists of owners and the stacks of the depot.
 
 use crate::control::AllAtomic;
 use crate::lock::{HistogramCounts, LockCounters, LockHold, LockUse, PageHistogram, TimeHistogram};
@@ -17,7 +18,7 @@ use crate::zone::add_exclusive;
 pub(crate) struct CrossingRow {
     /// How the zone lock was taken.
     pub(crate) lock: ZoneLockCounts,
-    /// What the ways of crossing did.
+    /// What policies that put merging off or move clusters did.
     pub(crate) crossing: CrossingCounts,
 }
 
@@ -118,29 +119,71 @@ impl ZoneLockTelemetry {
     }
 }
 
+/// Drains of single frames of one type, under a policy that lets them enter the zone as a cluster.
+#[derive(Default)]
+pub(crate) struct DrainCounts {
+    /// What was taken from a list at once.
+    pub(crate) drains: AtomicU64,
+    /// Those that were exactly one batch of one type, while merging could be skipped.
+    pub(crate) ideal: AtomicU64,
+    /// Those that entered as one cluster.
+    pub(crate) whole: AtomicU64,
+}
+
+/// Drains of single pages of one type, under a policy that lets them enter a zone as one cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ClusterDrains {
+    /// What a drain took from a list at once.
+    pub drains: u64,
+    /// Those of them that were exactly one batch of one type while merging could be skipped: what the published rule takes.
+    pub ideal: u64,
+    /// Those that entered as one cluster.
+    pub whole: u64,
+}
+
+impl DrainCounts {
+    fn read(&self) -> ClusterDrains {
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        ClusterDrains { drains: read(&self.drains), ideal: read(&self.ideal), whole: read(&self.whole) }
+    }
+}
+
+impl ClusterDrains {
+    /// What was counted here and there.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        Self {
+            drains: self.drains.wrapping_add(other.drains),
+            ideal: self.ideal.wrapping_add(other.ideal),
+            whole: self.whole.wrapping_add(other.whole),
+        }
+    }
+}
+
 macro_rules! crossing_counts {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
-        /// What the ways of crossing did. Each counts what it has of these; the others stay zero.
+        /// What policies that put merging off or move clusters did at the border of a zone.
         #[derive(Default)]
         pub(crate) struct CrossingCounts {
             $($(#[$doc])* pub(crate) $name: AtomicU64,)*
-            /// Drains that were exactly one batch of single frames of one type, by that type.
-            pub(crate) full_batch_drains: [AtomicU64; MigrateType::PER_CPU],
+            /// Drains, by the type of the first page's pageblock; the last for types without per-CPU lists.
+            pub(crate) drains: [DrainCounts; MigrateType::PER_CPU + 1],
         }
 
-        /// What the ways of crossing did, a moment ago. What the policy does not do stays zero.
+        /// What policies that put merging off or move clusters did at the border of a zone, a moment ago. What the policy
+        /// in force does not do stays as it is.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
         pub struct CrossingStatistics {
             $($(#[$doc])* pub $name: u64,)*
-            /// Drains that were exactly one batch of single frames of one type, by that type.
-            pub full_batch_drains: [u64; MigrateType::PER_CPU],
+            /// Drains, by the type of the first page's pageblock; the last for types without per-CPU lists.
+            pub drains: [ClusterDrains; MigrateType::PER_CPU + 1],
         }
 
         impl CrossingCounts {
             pub(crate) fn read(&self) -> CrossingStatistics {
                 CrossingStatistics {
                     $($name: self.$name.load(Ordering::Relaxed),)*
-                    full_batch_drains: core::array::from_fn(|at| self.full_batch_drains[at].load(Ordering::Relaxed)),
+                    drains: self.drains.each_ref().map(DrainCounts::read),
                 }
             }
         }
@@ -151,9 +194,7 @@ macro_rules! crossing_counts {
             pub fn and(&self, other: &Self) -> Self {
                 Self {
                     $($name: self.$name.wrapping_add(other.$name),)*
-                    full_batch_drains: core::array::from_fn(|at| {
-                        self.full_batch_drains[at].wrapping_add(other.full_batch_drains[at])
-                    }),
+                    drains: core::array::from_fn(|at| self.drains[at].and(&other.drains[at])),
                 }
             }
         }
@@ -161,26 +202,12 @@ macro_rules! crossing_counts {
 }
 
 crossing_counts! {
-    /// Single frames that were freed without being merged.
+    /// Single frames that were freed without a look at their buddies.
     skipped_merges,
-    /// Merges of such frames made later, on demand.
+    /// Merges of such frames made later, when somebody needed them.
     later_merges,
-    /// Clusters in use: may fall. Rows change it by different CPUs, so that only their sum, modulo 2⁶⁴, means something.
-    clusters_in_use,
-    /// Times no cluster was left for frames that could have had one.
-    clusters_used_up,
-    /// Times somebody waited for cuts in progress.
-    cut_waits,
-    /// Drains of an overflowing list.
-    drains,
-    /// Frames that were freed by another CPU than the one that they belong to.
-    cross_cpu_frees,
-    /// Batches put on a lock-free stack.
-    depot_pushes,
-    /// Batches taken off the CPU's own stack.
-    depot_pops,
-    /// Batches taken off another stack.
-    depot_steals,
-    /// Times such a step had to be tried again, for somebody else was faster.
-    depot_retries,
+    /// Clusters cut off their lists by refills.
+    cuts,
+    /// The pages that they had.
+    cut_pages,
 }

@@ -157,9 +157,9 @@ impl<P: Platform> LockedZone<'_, P> {
         self.set_record(id, Record::HELD);
         self.sub_skipped(record.skipped() as u64);
         self.cut_head(migrate_type, tail, record.size() as u64);
-        let counters = &self.zone.crossing.counters;
-        add_exclusive(&counters.cuts, 1);
-        add_exclusive(&counters.cut_pages, record.size() as u64);
+        let counts = &self.row.crossing;
+        add_exclusive(&counts.cuts, 1);
+        add_exclusive(&counts.cut_pages, record.size() as u64);
         Head::Cut(Piece::Cluster(first, record.size(), id))
     }
 
@@ -193,7 +193,7 @@ impl super::CrossingState {
 
     /// All of them are cleared.
     pub(super) fn end_cut(&self) {
-        // Release: pairs with the Acquire in `Suspension::begin`.
+        // Release: pairs with the Acquire in `wait_until_done`.
         self.cuts.fetch_sub(1, Ordering::Release);
     }
 }

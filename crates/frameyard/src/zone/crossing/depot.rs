@@ -33,7 +33,6 @@
 //!   isolator suspends the zone first, so no frame of an isolated pageblock gets here but by those who looked before, whom
 //!   he waits for as above.
 
-use super::suspension::CutStalled;
 use crate::control::AllAtomic;
 use crate::page::Link;
 use crate::platform::Platform;
@@ -260,17 +259,4 @@ impl<'a, P: Platform> Stock<'a, P> {
         }
         None
     }
-}
-
-/// Waits, for a bounded time, until nobody else collects in a zone.
-pub(super) fn wait_for_collectors<P: Platform>(view: ZoneView<'_, P>) -> Result<(), CutStalled> {
-    const ROUNDS: u32 = if cfg!(loom) { 4 } else { 4096 };
-    for round in 0..ROUNDS {
-        // Acquire: pairs with the Release in `collecting`.
-        if view.zone.crossing.depot.collectors.load(Ordering::Acquire) == 0 {
-            return Ok(());
-        }
-        view.platform.relax(round);
-    }
-    Err(CutStalled)
 }

@@ -20,20 +20,8 @@ use super::Picked;
 use super::clusters::{ClusterId, Record};
 use crate::page::{CLUSTER, FrameState, Link, Tag};
 use crate::platform::Platform;
-use crate::sync::{AtomicU64, Ordering};
-use crate::units::{MigrateType, Order, PageCount};
+use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::{LockedZone, ZoneView, add_exclusive};
-
-/// Drains of single pages of one type, under a policy that lets them enter as a cluster.
-#[derive(Default)]
-pub(crate) struct DrainCounters {
-    /// What was taken from a list at once.
-    pub(crate) drains: AtomicU64,
-    /// Those that were exactly one batch of one type, while merging could be skipped.
-    pub(crate) ideal: AtomicU64,
-    /// Those that entered as one cluster.
-    pub(crate) whole: AtomicU64,
-}
 
 /// Pages that look free and are not, about to join a list.
 pub(super) struct Entering {
@@ -50,18 +38,18 @@ fn common_type<P: Platform>(view: ZoneView<'_, P>, picked: &Picked) -> Option<Mi
 }
 
 /// Makes a cluster of picked pages, without the lock; counts the drain. The cut that it is in progress is begun where there
-/// is something to join.
-pub(super) fn prepare<P: Platform>(view: ZoneView<'_, P>, picked: &Picked) -> Option<Entering> {
+/// is something to join. The caller holds the lock of the lists of `cpu`.
+pub(super) fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &Picked) -> Option<Entering> {
     let limit = view.zone.clusters().limit();
     let counted = picked.entries().first().map(|entry| view.blocks.get(view.map.pfn(*entry)))?;
-    let counters = &view.zone.crossing.counters.drains[counted.index().min(MigrateType::PER_CPU)];
-    counters.drains.fetch_add(1, Ordering::Relaxed);
+    let counts = &view.row_of(cpu).crossing.drains[counted.index().min(MigrateType::PER_CPU)];
+    add_exclusive(&counts.drains, 1);
     if limit < 2 || picked.len > limit || !view.may_skip_merging_racy() {
         return None;
     }
     let migrate_type = common_type(view, picked)?;
     // A batch is the limit, or one page less (`limit_for`).
-    counters.ideal.fetch_add(u64::from(picked.len + 1 >= limit), Ordering::Relaxed);
+    add_exclusive(&counts.ideal, u64::from(picked.len + 1 >= limit));
     if picked.len < limit.div_ceil(4).max(2) {
         return None;
     }
@@ -110,9 +98,9 @@ impl<P: Platform> LockedZone<'_, P> {
         self.set_record(id, Record::listed(self.map.link(tail), picked.len, picked.len));
         self.join_head(migrate_type, (first, tail), count);
         self.add_skipped(count);
-        let counters = &self.zone.crossing.counters;
-        add_exclusive(&counters.skipped_merges, count);
-        add_exclusive(&counters.drains[migrate_type.index().min(MigrateType::PER_CPU)].whole, 1);
+        let counts = &self.row.crossing;
+        add_exclusive(&counts.skipped_merges, count);
+        add_exclusive(&counts.drains[migrate_type.index().min(MigrateType::PER_CPU)].whole, 1);
         self.count_moved(PageCount(count));
         self.zone.crossing.end_cut();
         true

@@ -12,13 +12,13 @@
 //! zone was suspended may still act: who needs its frames drains the lists and collects again.
 
 use crate::platform::Platform;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU32, Ordering};
 use crate::zone::ZoneView;
 
-/// How often somebody's cut is looked at before he is given up on.
+/// How often somebody is looked at before he is given up on.
 const WAIT_ROUNDS: u32 = if cfg!(loom) { 4 } else { 4096 };
 
-/// Somebody did not finish a cut in time.
+/// Somebody did not finish a cut, or collecting, in time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct CutStalled;
 
@@ -38,21 +38,31 @@ impl<'a, P: Platform> Suspension<'a, P> {
         view.zone.crossing.suspensions.fetch_add(1, Ordering::Relaxed);
         drop(locked);
         let suspension = Self { view };
-        let counters = &view.zone.crossing.counters;
-        for round in 0..WAIT_ROUNDS {
-            // Acquire: pairs with the Release in `end_cut`.
-            if view.zone.crossing.cuts.load(Ordering::Acquire) == 0 {
-                return Ok(suspension);
-            }
-            if round == 0 {
-                counters.waits.fetch_add(1, Ordering::Relaxed);
-            }
-            counters.wait_rounds.fetch_add(1, Ordering::Relaxed);
-            view.platform.relax(round);
-        }
-        counters.stalls.fetch_add(1, Ordering::Relaxed);
-        Err(CutStalled)
+        wait_until_done(view, &view.zone.crossing.cuts)?;
+        Ok(suspension)
     }
+}
+
+/// Waits, for a bounded time, until nothing is in progress of what is counted; counts the wait.
+///
+/// # Errors
+///
+/// [`CutStalled`] where something is in progress still.
+pub(super) fn wait_until_done<P: Platform>(view: ZoneView<'_, P>, in_progress: &AtomicU32) -> Result<(), CutStalled> {
+    let counts = &view.zone.crossing.waits;
+    for round in 0..WAIT_ROUNDS {
+        // Acquire: pairs with the Release in `end_cut`, and where somebody has collected.
+        if in_progress.load(Ordering::Acquire) == 0 {
+            return Ok(());
+        }
+        if round == 0 {
+            counts.waits.fetch_add(1, Ordering::Relaxed);
+        }
+        counts.rounds.fetch_add(1, Ordering::Relaxed);
+        view.platform.relax(round);
+    }
+    counts.stalls.fetch_add(1, Ordering::Relaxed);
+    Err(CutStalled)
 }
 
 impl<P: Platform> Drop for Suspension<'_, P> {

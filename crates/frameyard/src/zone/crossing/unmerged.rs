@@ -61,7 +61,7 @@ pub(super) fn give_back<P: Platform>(locked: &mut LockedZone<'_, P>, picked: &Pi
             locked.free_block(pfn, Order::ZERO, migrate_type);
         }
     }
-    add_exclusive(&locked.zone.crossing.counters.skipped_merges, skipped);
+    add_exclusive(&locked.row.crossing.skipped_merges, skipped);
 }
 
 /// Merges the pages of some pageblocks that skipped it, as far as their buddies are free; how many did.
@@ -150,7 +150,7 @@ impl<P: Platform> LockedZone<'_, P> {
             self.remove_block(pfn, tag);
             self.page(pfn).set_tag(Tag::INTERIOR);
             self.free_block_as(pfn, Order::ZERO, tag.migrate_type(), tag.residence());
-            add_exclusive(&self.zone.crossing.counters.later_merges, 1);
+            add_exclusive(&self.row.crossing.later_merges, 1);
             return true;
         }
         if rest == Rest::Alone && tag.is_clustered() {

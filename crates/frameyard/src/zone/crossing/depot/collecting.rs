@@ -6,12 +6,12 @@
 //!
 //! What was taken stays in the hands of the collector until it is free, and is counted in the depot until then.
 
-use super::{BatchStack, DepotState, wait_for_collectors};
+use super::{BatchStack, DepotState};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::crossing::CutStalled;
+use crate::zone::crossing::suspension::{CutStalled, wait_until_done};
 use crate::zone::pcp::packed::{self, BATCH};
 use crate::zone::{ZoneView, pieces};
 
@@ -42,7 +42,7 @@ impl<'a> Collecting<'a> {
 
 impl Drop for Collecting<'_> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `wait_for_collectors`.
+        // Release: pairs with the Acquire in `wait_until_done`.
         self.0.collectors.fetch_sub(1, Ordering::Release);
     }
 }
@@ -56,7 +56,7 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), CutStall
     if !view.is_depot_empty_racy() {
         collect_all(view);
     }
-    wait_for_collectors(view)
+    wait_until_done(view, &view.zone.crossing.depot.collectors)
 }
 
 /// Brings all that is in the depot back to the free lists.

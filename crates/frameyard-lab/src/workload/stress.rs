@@ -94,6 +94,8 @@ pub(crate) fn run(ground: &Ground<'_>, plan: &StressPlan, tell: &dyn Fn(u64)) ->
     if let Some(policy) = plan.policy {
         controller::settle(yard, policy)?;
     }
+    // What owns frames keeps a few once it was used: those are not free before, either.
+    mapped::warm_up(ground.vm).map_err(Failure::run_time)?;
     yard.drain_all();
     let (before, free) = (Shape::of(yard), yard.free_pages());
     let board = Board::create(yard.frame_range(), plan.tasks).map_err(Failure::run_time)?;

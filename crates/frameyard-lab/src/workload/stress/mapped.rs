@@ -6,7 +6,7 @@ use fastrand::Rng;
 use frameyard::ByteSize;
 use frameyard_host::HostPlatform;
 use frameyard_vm::{
-    AddressSpace, FaultError, HugeAdvice, MapError, MapRequest, PageLevel, VirtAddr, VirtRange, VmError,
+    AddressSpace, FaultError, HugeAdvice, MapError, MapRequest, PageLevel, VirtAddr, VirtRange, Vm, VmError,
 };
 
 use super::board::Tally;
@@ -95,6 +95,16 @@ fn until_it_passes<T, E: MayPass>(mut access: impl FnMut() -> Result<T, E>) -> R
         }
     }
     Ok(Some(access()?))
+}
+
+/// Maps and unmaps once, in a space of its own.
+pub(super) fn warm_up(vm: Vm<'_, HostPlatform>) -> Result<(), TaskProblem> {
+    let space = vm.create_space()?;
+    let mut mapped = Mapped::new(&space, 0);
+    mapped.map(0, &mut Rng::with_seed(0), &mut Tally::default())?;
+    mapped.unmap_all(&mut Tally::default())?;
+    vm.lru_drain_all();
+    Ok(())
 }
 
 impl<'a, 'y> Mapped<'a, 'y> {

@@ -128,6 +128,7 @@ struct Row {
     freed_for_others: u64,
     mapped_pages: u64,
     out_of_memory: u64,
+    out_of_memory_early: u64,
     exact_ranges: u64,
     certain_ranges: u64,
     certain_ranges_refused: u64,
@@ -162,6 +163,7 @@ impl Row {
             freed_for_others: tally.freed_for_others,
             mapped_pages: tally.mapped,
             out_of_memory: tally.out_of_memory,
+            out_of_memory_early: tally.out_of_memory_early,
             exact_ranges: tally.exact,
             certain_ranges: tally.ranges,
             certain_ranges_refused: tally.ranges_refused,
@@ -186,7 +188,10 @@ impl Row {
             ("operations", format!("{}, {:.0} a second", self.ops, self.ops_per_s)),
             ("freed for other tasks", self.freed_for_others.to_string()),
             ("pages mapped and unmapped", self.mapped_pages.to_string()),
-            ("out of memory", self.out_of_memory.to_string()),
+            (
+                "out of memory",
+                format!("{}, for a single frame with a quarter free {}", self.out_of_memory, self.out_of_memory_early),
+            ),
             ("policy switches", format!("{}, stalled {}", self.switches, self.switch_stalls)),
             (
                 "compactions",

@@ -149,7 +149,12 @@ pub(crate) struct Tally {
     pub(crate) ranges_refused: u64,
     /// Pages of address spaces that were faulted in and unmapped.
     pub(crate) mapped: u64,
+    /// Requests for a single frame of any place that found no memory while a quarter of it was free a moment later.
+    pub(crate) out_of_memory_early: u64,
 }
+
+/// How many words a tally takes.
+const TALLY_WORDS: usize = 9;
 
 impl Tally {
     /// Allocations and frees.
@@ -157,15 +162,33 @@ impl Tally {
         self.allocations + self.frees + 2 * self.mapped
     }
 
-    fn words(&self) -> [u64; 8] {
-        let Self { allocations, frees, freed_for_others, out_of_memory, exact, ranges, ranges_refused, mapped } = *self;
-        [allocations, frees, freed_for_others, out_of_memory, exact, ranges, ranges_refused, mapped]
+    fn words(&self) -> [u64; TALLY_WORDS] {
+        [
+            self.allocations,
+            self.frees,
+            self.freed_for_others,
+            self.out_of_memory,
+            self.exact,
+            self.ranges,
+            self.ranges_refused,
+            self.mapped,
+            self.out_of_memory_early,
+        ]
     }
 
-    fn of(
-        [allocations, frees, freed_for_others, out_of_memory, exact, ranges, ranges_refused, mapped]: [u64; 8],
-    ) -> Self {
-        Self { allocations, frees, freed_for_others, out_of_memory, exact, ranges, ranges_refused, mapped }
+    fn of(words: [u64; TALLY_WORDS]) -> Self {
+        let [allocations, frees, freed_for_others, out_of_memory, exact, ranges, ranges_refused, mapped, early] = words;
+        Self {
+            allocations,
+            frees,
+            freed_for_others,
+            out_of_memory,
+            exact,
+            ranges,
+            ranges_refused,
+            mapped,
+            out_of_memory_early: early,
+        }
     }
 }
 
@@ -301,7 +324,7 @@ impl Board {
     /// What all tasks have done so far.
     pub(super) fn tally(&self, tasks: u32) -> Tally {
         let all = (0..tasks).map(|task| self.tally_of(task).words());
-        Tally::of(all.fold([0; 8], |sum, words| std::array::from_fn(|at| sum[at] + words[at])))
+        Tally::of(all.fold([0; TALLY_WORDS], |sum, words| std::array::from_fn(|at| sum[at] + words[at])))
     }
 
     /// Whether tasks are asked to stand still: which time it is.

@@ -20,6 +20,9 @@ const RANGE: u64 = 64;
 /// The largest order that is split into single frames.
 const SPLIT: u8 = 4;
 
+/// A single frame that cannot be had while one part in so many of memory is free is refused too early.
+const EARLY_PART: u64 = 4;
+
 /// What is wrong with the yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Fault {
@@ -106,10 +109,13 @@ impl<'a> Hands<'a> {
 
     /// A lack of memory is counted; anything else is a fault.
     fn refused<T>(&mut self, error: AllocError) -> Result<Option<T>, Fault> {
-        if !matches!(error, AllocError::OutOfMemory { .. }) {
-            return Err(Fault::Alloc(error));
-        }
+        let AllocError::OutOfMemory { order, gfp, .. } = error else { return Err(Fault::Alloc(error)) };
         self.tally.out_of_memory += 1;
+        // Any frame would have done, and the request might have waited for those that others keep ready.
+        let takes_any = order == Order::ZERO && (gfp | Gfp::NOWARN) == (Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN);
+        if takes_any && self.yard.free_pages().0 > self.yard.managed_pages().0 / EARLY_PART {
+            self.tally.out_of_memory_early += 1;
+        }
         Ok(None)
     }
 

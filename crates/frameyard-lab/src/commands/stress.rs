@@ -83,7 +83,7 @@ pub(super) fn run(args: &StressArgs) -> Result<(), Failure> {
 fn tasks(args: &StressArgs) -> Result<u32, Failure> {
     let tasks = match args.tasks {
         Some(tasks) => tasks.get(),
-        None => HostTopology::current().map_err(Failure::run_time)?.allowed().count() as u32,
+        None => HostTopology::current().map_err(Failure::run_time)?.allowed().count(),
     };
     if tasks > MOST_TASKS {
         return Err(Failure::input(format!("stress --tasks {tasks}: at most {MOST_TASKS}")));

@@ -44,11 +44,7 @@ pub(super) fn run(args: &StressArgs) -> Result<(), Failure> {
             "stress: {tasks} tasks need at least {least} of memory: give --memory {least}"
         )));
     }
-    let policies: Vec<Option<ZonePolicy>> = match args.policy {
-        StressPolicy::One(policy) => vec![Some(policy)],
-        StressPolicy::All => ZonePolicy::ALL.into_iter().map(Some).collect(),
-        StressPolicy::Switching => vec![None],
-    };
+    let policies = policies(args.policy);
     let bar = progress_bar(NAME, args.ops.get() * policies.len() as u64);
     let sharing = match args.mode {
         TaskMode::Threads => Sharing::Private,
@@ -78,6 +74,15 @@ pub(super) fn run(args: &StressArgs) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
     output::print(&StressOutcome { machine: chosen.machine.name, rows }, &args.output)
+}
+
+/// The policy of each run; `None` where it switches.
+fn policies(policy: StressPolicy) -> Vec<Option<ZonePolicy>> {
+    match policy {
+        StressPolicy::One(policy) => vec![Some(policy)],
+        StressPolicy::All => ZonePolicy::ALL.into_iter().map(Some).collect(),
+        StressPolicy::Switching => vec![None],
+    }
 }
 
 fn tasks(args: &StressArgs) -> Result<u32, Failure> {

@@ -130,18 +130,25 @@ pub(crate) fn run(ground: &Ground<'_>, plan: &StressPlan, tell: &dyn Fn(u64)) ->
             Ok(elapsed_ns)
         })
     })?;
-    free_what_is_left(ground, &board)?;
+    let mut tally = board.tally(plan.tasks);
+    tally.frees += free_what_is_left(ground, &board)?;
+    if tally.allocations != tally.frees {
+        let Tally { allocations, frees, .. } = tally;
+        return Err(Failure::run_time(format!("{allocations} blocks were allocated and {frees} freed")));
+    }
     let validations = inspector.inspections() + close(ground, plan, &board, &before)?;
-    Ok(StressRun { tally: board.tally(plan.tasks), disturbances: controller.done(), validations, elapsed_ns })
+    Ok(StressRun { tally, disturbances: controller.done(), validations, elapsed_ns })
 }
 
-/// Frees the blocks that were left for others.
-fn free_what_is_left(ground: &Ground<'_>, board: &Board) -> Result<(), Failure> {
+/// Frees the blocks that were left for others; how many.
+fn free_what_is_left(ground: &Ground<'_>, board: &Board) -> Result<u64, Failure> {
+    let mut freed = 0;
     for block in board.left_over() {
         board.disclaim(block).map_err(Failure::run_time)?;
         ground.yard.free(block.pfn, block.order).map_err(Failure::run_time)?;
+        freed += 1;
     }
-    Ok(())
+    Ok(freed)
 }
 
 /// All memory must be back, in the blocks of the beginning; how often the yard was validated.

@@ -9,7 +9,7 @@
 //! - [`HostPlatform`] implements [`frameyard::Platform`]: CPU identity from `rseq`, waiting, worker threads;
 //!   an [`InitWatch`] says how far a memory map has come up;
 //! - [`SharedMemoryFile`] holds a whole yard for several processes, which [`spawn_workers`] starts by
-//!   executing the program again.
+//!   executing the program again; [`SharedWords`] are words that these use beside it.
 //!
 //! ```
 //! use frameyard::{Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
@@ -54,6 +54,7 @@ mod processor_use;
 mod region;
 mod resident;
 mod shared;
+mod shared_words;
 #[expect(unsafe_code, reason = "system calls and what they map are unsafe by nature; the module offers safe wrappers")]
 mod sys;
 #[cfg(test)]
@@ -76,6 +77,7 @@ pub use processor_use::ProcessorUse;
 pub use region::Region;
 pub use resident::ResidentSize;
 pub use shared::{HeaderError, InheritedFile, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
+pub use shared_words::SharedWords;
 pub use topology::{HostNode, HostTopology, TopologyError};
 pub use yard::{CountingYard, HostYard, HostYardBuilder, HostYardError, MapRegionProblem};
 

@@ -138,6 +138,12 @@ impl Region {
         }
     }
 
+    /// The region as words, where it is for nothing else.
+    #[inline]
+    pub(crate) fn atomics(&self) -> &[AtomicU64] {
+        self.mapping.words()
+    }
+
     /// The words of a region that a test uses for itself.
     #[cfg(test)]
     pub(crate) fn test_words(&self) -> &[AtomicU64] {

@@ -8,6 +8,7 @@ mod machine_args;
 mod machines_args;
 mod memmap_args;
 mod run_args;
+mod stress_args;
 mod values;
 mod workload_args;
 mod yard_args;
@@ -29,6 +30,7 @@ pub use machine_args::{GeometryArgs, MachineArgs};
 pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
 pub use memmap_args::{MemmapArgs, PcpResetArgs};
 pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
+pub use stress_args::{StressArgs, StressPolicy};
 pub use values::{AccessKind, Amount, HugePageMinimum, ParseAmountError};
 pub use values::{ShownFile, ShownFormat, TaskMode, Workload};
 pub use workload_args::{
@@ -67,11 +69,13 @@ pub enum Command {
     Machines(MachinesArgs),
     /// Runs a workload on this machine and times it
     Bench(BenchArgs),
+    /// Allocates and frees at random under disturbances, and checks that no frame is lost or handed out twice
+    Stress(StressArgs),
     /// Prints the completion script of a shell
     Completions(CompletionsArgs),
     /// Writes the manual pages into a folder
     Man(ManArgs),
-    /// Runs a task of a workload in a process of its own. Only `bench` starts it, so it is in no help text and no script:
+    /// Runs a task of a workload in a process of its own. Only `bench` and `stress` start it, so it is in no help text and no script:
     /// [`parse`] looks for it by itself.
     #[command(skip)]
     Worker(WorkerArgs),

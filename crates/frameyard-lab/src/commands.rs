@@ -10,6 +10,7 @@ mod layout;
 mod machines;
 mod man;
 mod show;
+mod stress;
 mod worker;
 
 use crate::Failure;
@@ -27,6 +28,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Layout(args) => layout::run(&args),
         Command::Machines(args) => machines::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Stress(args) => stress::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Worker(args) => worker::run(&args),

@@ -24,6 +24,7 @@ pub(crate) mod purge;
 pub(crate) mod report_free;
 mod stage;
 mod stamp;
+pub(crate) mod stress;
 pub(crate) mod task;
 mod tasks;
 

@@ -23,7 +23,7 @@ fn the_version_names_the_commit() {
 fn help_lists_the_commands_on_standard_output() {
     let output = frameyard(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
-    for command in ["boot", "show", "layout", "machines", "completions", "man"] {
+    for command in ["boot", "show", "layout", "machines", "stress", "completions", "man"] {
         assert!(stdout(&output).contains(command), "{}", stdout(&output));
     }
     assert_eq!(stderr(&output), "");

@@ -1,4 +1,4 @@
-//! `worker`: a task of a workload in a process of its own. Hidden: only `bench` starts it.
+//! `worker`: a task of a workload in a process of its own. Hidden: only `bench` and `stress` start it.
 
 use crate::Failure;
 use crate::cli::WorkerArgs;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::crew::Note;
 use super::exchange::Exchange;
 use super::stage::{Stage, Stages};
-use super::{highalloc, order0_thp, page_fault, parallel_free, purge};
+use super::{highalloc, order0_thp, page_fault, parallel_free, purge, stress};
 
 /// What a task does. Plain values: a process is told the same as a thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -27,6 +27,8 @@ pub(crate) enum Work {
     Purge(purge::Purge),
     /// Reads files, and allocates what cannot be moved.
     Build(highalloc::Build),
+    /// Allocates and frees at random, and watches every frame.
+    Stress(stress::Stress),
 }
 
 /// What one task is told.
@@ -182,6 +184,7 @@ impl<'a, 'y> Site<'a, 'y> {
             Work::Fragment(work) => work.run(self),
             Work::Purge(work) => work.run(self),
             Work::Build(work) => work.run(self, order),
+            Work::Stress(work) => work.run(self, order),
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneId};
 use crate::zone::crossing::{self, owned};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
-use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZonePolicy, ZoneView, poison};
+use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZoneView, poison};
 
 /// Flags that need more than the fast path.
 pub(super) const OFF_FAST_PATH: Gfp = Gfp::ZERO.union(Gfp::THISNODE);
@@ -291,11 +291,11 @@ impl<P: Platform> Yard<P> {
         Some(pfn)
     }
 
-    /// The lists of a CPU in a zone, unless somebody is at them; under a policy that spares the zone lock those of a neighbour
-    /// then. Whose lists are used is of no matter but for caches.
+    /// The lists of a CPU in a zone, unless somebody is at them; where the zone lock is to be spared, those of a neighbour then.
+    /// Whose lists are used is of no matter but for caches.
     #[cold]
     pub(super) fn lists_at_hand<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
-        let looks = if view.zone.policy() == ZonePolicy::Depot { self.cpus.min(LOOKS) } else { 1 };
+        let looks = if view.spares_zone_lock() { self.cpus.min(LOOKS) } else { 1 };
         (0..looks).find_map(|step| {
             let cpu = CpuId((cpu.0 + step) % self.cpus);
             self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu)

@@ -201,7 +201,7 @@ pub(crate) struct Stock<'a, P> {
 impl<'a, P: Platform> Stock<'a, P> {
     /// The stock of a list of single frames of a CPU, unless the policy is another or the zone is suspended.
     pub(crate) fn of(view: ZoneView<'a, P>, cpu: CpuId, list_type: MigrateType) -> Option<Self> {
-        if view.zone.policy() != ZonePolicy::Depot || view.is_suspended() || !view.has_whole_pageblocks_racy() {
+        if view.zone.policy() != ZonePolicy::Depot || view.is_suspended() {
             return None;
         }
         let own = view.depot.own_shelf(cpu);

@@ -13,7 +13,7 @@ use crate::sync::Ordering;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::crossing::suspension::{CutStalled, wait_until_done};
 use crate::zone::pcp::packed::{self, BATCH};
-use crate::zone::{ZoneView, pieces};
+use crate::zone::{ZonePolicy, ZoneView, pieces};
 
 /// How many batches are unpacked and sorted together.
 const BATCHES: usize = if cfg!(loom) { 2 } else { 8 };
@@ -236,6 +236,11 @@ impl<P: Platform> ZoneView<'_, P> {
         if self.depot.pages_racy().0 > self.few_whole() && !self.has_whole_pageblocks_racy() {
             collect_until(*self, STEP_BATCHES, || self.has_whole_pageblocks_racy());
         }
+    }
+
+    /// Whether it is better to go to other lists than to the free lists: not where what is freed is wanted there, merged.
+    pub(crate) fn spares_zone_lock(&self) -> bool {
+        self.zone.policy() == ZonePolicy::Depot && self.has_whole_pageblocks_racy()
     }
 
     fn few_whole(&self) -> u64 {

@@ -126,7 +126,7 @@ fn exchanges_that_order_nothing_are_found() {
 
 #[test]
 fn lists_that_are_not_locked_are_found() {
-    let locks = Locks { per_cpu: Some(Flaw::NeverRefused), zone: None };
+    let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
     let kept = [DAMAGES[0], DAMAGES[1], DAMAGES[2], DAMAGES[3], "nothing is kept under another policy"];
     assert_fails_within(SWITCHES, move || switch_meanwhile(locks), &kept);
 }

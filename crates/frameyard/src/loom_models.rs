@@ -29,6 +29,7 @@ mod moving;
 mod owned_blocks;
 mod parallel_job;
 mod per_cpu_lists;
+mod policies;
 mod publication;
 mod racing_frees;
 mod used_pages;
@@ -59,12 +60,7 @@ fn explore_within(preemptions: usize, model: impl Fn() + Send + Sync + 'static) 
     // An execution has thousands of accesses, most of them while the yard is brought up by one thread.
     builder.max_branches = 100_000;
     let before = machine::contentions();
-    let count = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let c = count.clone();
-    struct D(std::sync::Arc<std::sync::atomic::AtomicUsize>);
-    impl Drop for D { fn drop(&mut self) { std::eprintln!("EXECUTIONS {}", self.0.load(std::sync::atomic::Ordering::Relaxed)); } }
-    let _d = D(count);
-    builder.check(move || { c.fetch_add(1, std::sync::atomic::Ordering::Relaxed); model() });
+    builder.check(model);
     Explored { contentions: machine::contentions() - before }
 }
 

@@ -40,6 +40,8 @@ pub enum Weakness {
     RelaxedExchanges,
     /// Tags that tell apart when a word held the same link stay what they are.
     IdleTags,
+    /// Lists that look empty are not locked by who ends what may be in progress at them.
+    EmptyListsPassedBy,
 }
 
 std::thread_local! {

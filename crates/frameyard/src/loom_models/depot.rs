@@ -109,30 +109,39 @@ fn collect_twice() {
 /// CPU 1, whose lists are empty, pops a batch and takes a frame, while CPU 0 suspends and isolates all of the zone and
 /// empties the lists: no frame is on its way then but the one that is about to be handed out.
 fn isolate_all_meanwhile() {
-    let main = stocked(Locks::SOUND);
+    let main = Machine::boot(1, PcpSizing::Fixed(4), Locks::SOUND);
+    main.yard.set_policy(ZonePolicy::Depot).expect("nobody else is there");
+    main.take_and_give(Order::ZERO);
     main.yard.drain(ZONE, CpuId(0));
+    assert_eq!(main.yard.depot_statistics(ZONE).batches, 1, "the model does what it is for");
     let taken = Arc::new(Mutex::new(None));
-    let other = {
+    let taker = {
         let taken = Arc::clone(&taken);
         main.start(1, move |runner| *taken.lock().unwrap() = runner.take(Order::ZERO))
     };
-    let view = main.yard.zone_view(ZONE);
-    let suspended = Suspension::begin(view).expect("nothing is cut");
-    let pageblocks = [0, 2, 4, 6].map(Pfn);
-    pageblocks.into_iter().for_each(|pfn| assert!(view.lock().isolate_pageblock(pfn)));
-    main.yard.drain_zone(ZONE);
-    let on_their_way = {
-        let _locked = view.lock();
-        (0..8).filter(|pfn| view.tag_at(Pfn(*pfn)).is(FrameState::PerCpu)).count()
-    };
-    pageblocks.into_iter().for_each(|pfn| view.lock().unisolate_pageblock(pfn));
-    drop(suspended);
-    assert!(on_their_way <= 1, "{IN_TRANSIT}: {on_their_way}");
-    other.join().unwrap();
+    let isolator = main.start(0, isolate_all);
+    taker.join().unwrap();
+    isolator.join().unwrap();
     if let Some(pfn) = taken.lock().unwrap().take() {
         main.give(pfn, Order::ZERO);
     }
     main.finish();
+}
+
+/// Suspends and isolates all of the zone, empties everything, and counts the frames that are on their way.
+fn isolate_all(runner: &Runner) {
+    let view = runner.yard.zone_view(ZONE);
+    let suspended = Suspension::begin(view).expect("nothing is cut");
+    let pageblocks = [0, 2].map(Pfn);
+    pageblocks.into_iter().for_each(|pfn| assert!(view.lock().isolate_pageblock(pfn)));
+    runner.yard.drain_zone(ZONE);
+    let on_their_way = {
+        let _locked = view.lock();
+        (0..4).filter(|pfn| view.tag_at(Pfn(*pfn)).is(FrameState::PerCpu)).count()
+    };
+    pageblocks.into_iter().for_each(|pfn| view.lock().unisolate_pageblock(pfn));
+    drop(suspended);
+    assert!(on_their_way <= 1, "{IN_TRANSIT}: {on_their_way}");
 }
 
 #[test]
@@ -143,7 +152,7 @@ fn batches_pass_from_cpu_to_cpu() {
 #[test]
 fn draining_loses_no_batch() {
     explore_within(SWITCHES, || drain_meanwhile(Locks::SOUND));
-    explore_within(FEW_SWITCHES, collect_twice);
+    explore_within(SWITCHES, collect_twice);
 }
 
 #[test]
@@ -171,7 +180,7 @@ fn a_batch_in_transit_is_missed_by_who_passes_empty_lists_by() {
 #[test]
 fn a_collector_whose_exchange_orders_nothing_is_not_waited_for() {
     weakened(Weakness::RelaxedExchanges, || {
-        assert_fails_within(FEW_SWITCHES, collect_twice, &[NOT_THERE]);
+        assert_fails_within(SWITCHES, collect_twice, &[NOT_THERE]);
     });
 }
 

@@ -42,6 +42,8 @@ pub enum Weakness {
     IdleTags,
     /// Lists that look empty are not locked by who ends what may be in progress at them.
     EmptyListsPassedBy,
+    /// Who collects batches does not say so.
+    SilentCollectors,
 }
 
 std::thread_local! {

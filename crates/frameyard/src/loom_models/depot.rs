@@ -172,7 +172,8 @@ fn an_isolator_finds_the_frames_of_the_depot() {
 
 #[test]
 fn who_isolates_finds_no_batch_in_transit() {
-    explore_within(FEW_SWITCHES, isolate_all_meanwhile);
+    // With one switch it holds, too, but takes a minute.
+    explore_within(0, isolate_all_meanwhile);
 }
 
 #[test]

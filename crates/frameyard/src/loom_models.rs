@@ -16,9 +16,9 @@
 //! # Bound
 //!
 //! Executions are explored up to [`PREEMPTIONS`] involuntary switches; switches at a held lock and at a
-//! thread's end are free. Every broken protocol here is found with one, so three leave a margin, and all models
-//! together take about a minute on two CPUs; the largest ones ([`bring_up`]) are content with fewer. Without a bound
-//! the models of three threads have no end in sight.
+//! thread's end are free. Most broken protocols here are found with one, so three leave a margin, and all models
+//! together take about two minutes on two CPUs; the larger ones say with how many fewer they are content. Without a
+//! bound the models of three threads have no end in sight.
 
 mod bring_up;
 mod clusters;
@@ -29,6 +29,7 @@ mod moving;
 mod owned_blocks;
 mod parallel_job;
 mod per_cpu_lists;
+mod policies;
 mod publication;
 mod racing_frees;
 mod used_pages;

@@ -15,4 +15,4 @@ pub(crate) use modelled::is_weakened;
 pub use modelled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 #[doc(hidden)]
-pub use modelled::{Weakness, is_weakened, weakened};
+pub use modelled::{Weakness, weakened};

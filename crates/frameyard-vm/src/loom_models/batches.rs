@@ -6,7 +6,7 @@ use frameyard::{FrameOwner, LockId, MigrateMode, NodeId, PageCount, Pfn};
 
 use super::lru::{DAMAGED, block, fresh, isolate_by_number, isolate_from_list, listed, scene, unmap};
 use super::machine::{Broken, Flaw, ModelPlatform};
-use super::{Scene, assert_fails, explore};
+use super::{Scene, assert_fails, explore, explore_to};
 use crate::lru::LruList;
 use crate::page::Flags;
 use crate::vm::Vm;
@@ -147,7 +147,7 @@ fn a_page_in_a_batch_is_listed_once() {
 
 #[test]
 fn an_isolated_page_is_not_activated() {
-    explore(|| activated_while_isolated(None));
+    explore_to(2, || activated_while_isolated(None));
 }
 
 #[test]

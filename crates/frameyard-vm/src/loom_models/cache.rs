@@ -35,7 +35,11 @@ const DAMAGED: &[&str] = &[
     "a page is behind the end",
     "a locked page that was not taken out is in the tree",
     "ReferenceUnderflow",
+    NEVER_GRANTED,
 ];
+
+/// What is said of a page whose lock nobody gets any more.
+const NEVER_GRANTED: &str = "a page is never let go";
 
 /// Gives one word and zeros; takes nothing.
 struct OneWord;
@@ -69,15 +73,23 @@ fn filled(vm: Vm<'_, ModelPlatform>) -> Handle<'_> {
     file
 }
 
+/// How often somebody asks again who was told that another is at the page.
+const ASKS: u32 = 16;
+
+/// Asks until it is granted. Where something was broken on purpose, that may be never.
+fn ask<T, E>(mut wanted: impl FnMut() -> Result<T, E>) {
+    assert!((0..ASKS).any(|_| wanted().is_ok()), "{NEVER_GRANTED}");
+}
+
 /// Reads the first word. Who waits for a page's lock gives up soon in a model: he asks again.
 fn read(file: &File<'_, ModelPlatform>) -> u64 {
     let mut bytes = [0; 8];
-    while file.read(0, &mut bytes).is_err() {}
+    ask(|| file.read(0, &mut bytes));
     u64::from_le_bytes(bytes)
 }
 
 fn write(file: &File<'_, ModelPlatform>) {
-    while file.write(0, &WRITTEN.to_le_bytes()).is_err() {}
+    ask(|| file.write(0, &WRITTEN.to_le_bytes()));
 }
 
 /// Drops the last page of the list as reclaim does, if it can be.
@@ -138,7 +150,7 @@ fn cut_while_moved(broken: Broken, mode: MigrateMode) {
     let pfn = scene.vm().lock_shard(SHARD).last(LruList::InactiveFile).expect("the page is on its list").pfn();
     let to = target(scene.vm());
     let other = scene.start(1, move |vm| move_page(vm, pfn, to, mode));
-    while file.truncate(ByteSize(0)).is_err() {}
+    ask(|| file.truncate(ByteSize(0)));
     assert_eq!((file.size(), file.pages()), (ByteSize(0), PageCount(0)), "a page is behind the end");
     other.join().unwrap();
     finish(&scene, file);
@@ -163,12 +175,12 @@ fn a_page_is_dropped_or_goes_with_its_file() {
 
 #[test]
 fn a_page_is_moved_or_cut_off() {
-    explore_to(2, || cut_while_moved(None, MigrateMode::Async));
+    explore_to(1, || cut_while_moved(None, MigrateMode::Async));
 }
 
 #[test]
 fn a_page_is_moved_by_who_waits_or_cut_off() {
-    explore_to(2, || cut_while_moved(None, MigrateMode::Sync));
+    explore_to(1, || cut_while_moved(None, MigrateMode::Sync));
 }
 
 #[test]

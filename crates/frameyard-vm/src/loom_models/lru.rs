@@ -23,6 +23,7 @@ pub(super) const DAMAGED: &[&str] = &[
     "is linked already",
     "more were given back",
     "there was a mapping",
+    "who isolates has a reference",
 ];
 
 pub(super) fn scene(broken: Broken) -> Scene {

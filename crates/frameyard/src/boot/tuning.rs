@@ -6,7 +6,7 @@
 use super::layout::MAX_NODES;
 use super::{BootError, Tables};
 use crate::platform::Platform;
-use crate::sync::Ordering;
+use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, ZoneId, ZoneKind};
 use crate::zone::{
     PcpSizes, PcpSizing, PcpZone, WatermarkOptions, WatermarkOptionsError, Zone, ZoneSizing, size_zones,
@@ -88,11 +88,18 @@ fn huge_high(geometry: Geometry, sizes: PcpSizes) -> PageCount {
 fn store(record: &ZoneSizing, zone: &Zone) {
     let marks = record.watermarks;
     for (slot, mark) in zone.facts.watermarks.iter().zip([marks.min, marks.low, marks.high, marks.promo]) {
-        slot.store(mark.0, Ordering::Relaxed);
+        store_new(slot, mark);
     }
     // Whoever raises or lowers the boost just now may win; it is taken back all the same.
-    zone.facts.boost.store(marks.boost.0, Ordering::Relaxed);
+    store_new(&zone.facts.boost, marks.boost);
     for (slot, protection) in zone.facts.protection.iter().zip(record.protection) {
-        slot.store(protection.0, Ordering::Relaxed);
+        store_new(slot, protection);
+    }
+}
+
+/// Writes a count unless it is there already: refills of all CPUs read these lines.
+fn store_new(slot: &AtomicU64, count: PageCount) {
+    if slot.load(Ordering::Relaxed) != count.0 {
+        slot.store(count.0, Ordering::Relaxed);
     }
 }

@@ -1,16 +1,24 @@
 //! The depot (`zone::crossing::depot`) in a yard: batches go from one CPU's list to another's while somebody drains,
 //! isolates, or changes the policy.
 
+use std::sync::{Arc, Mutex};
+
 use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore_within};
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};
+use crate::zone::crossing::{self, Suspension};
 use crate::{PcpSizing, ZonePolicy};
 
 /// How many involuntary switches an execution has. What is broken here is found with one.
 const SWITCHES: usize = 2;
 /// The same, where a thread looks at every page of the zone.
 const FEW_SWITCHES: usize = 1;
+
+/// What is said of batches that a collector has not brought back, though nobody was waited for in vain.
+const NOT_THERE: &str = "a batch is in somebody's hands";
+/// What is said of frames that are between the depot and a list though everything was emptied.
+const IN_TRANSIT: &str = "frames are on their way";
 
 /// A yard whose depot has a batch, and whose CPU 0 has full lists: the next frame that it frees pushes another.
 fn stocked(locks: Locks) -> Runner {
@@ -82,14 +90,63 @@ fn switch_meanwhile(locks: Locks) {
     main.finish();
 }
 
-/// Two drain at once: who finds the depot empty waits for the other's batches.
-fn drain_twice() {
+/// Two collect at once: who finds the depot empty waits for the other's batches, or says that he gave up.
+fn collect_twice() {
     let main = stocked(Locks::SOUND);
-    let other = main.start(1, |runner| runner.yard.drain_zone(ZONE));
     main.yard.drain(ZONE, CpuId(0));
-    main.yard.drain_zone(ZONE);
-    other.join().unwrap();
+    let threads = [0, 1].map(|cpu| {
+        main.start(cpu, |runner| {
+            let view = runner.yard.zone_view(ZONE);
+            let collected = crossing::collect(view);
+            // Under the lock the count is exact.
+            let locked = view.lock();
+            let free = view.zone.free_pages_racy();
+            drop(locked);
+            assert!(collected.is_err() || free == runner.yard.managed_pages(), "{NOT_THERE}");
+        })
+    });
+    for thread in threads {
+        thread.join().unwrap();
+    }
     main.finish();
+}
+
+/// CPU 1, whose lists are empty, pops a batch and takes a frame, while CPU 0 suspends and isolates all of the zone and
+/// empties the lists: no frame is on its way then but the one that is about to be handed out.
+fn isolate_all_meanwhile() {
+    let main = Machine::boot(1, PcpSizing::Fixed(4), Locks::SOUND);
+    main.yard.set_policy(ZonePolicy::Depot).expect("nobody else is there");
+    main.take_and_give(Order::ZERO);
+    main.yard.drain(ZONE, CpuId(0));
+    assert_eq!(main.yard.depot_statistics(ZONE).batches, 1, "the model does what it is for");
+    let taken = Arc::new(Mutex::new(None));
+    let taker = {
+        let taken = Arc::clone(&taken);
+        main.start(1, move |runner| *taken.lock().unwrap() = runner.take(Order::ZERO))
+    };
+    let isolator = main.start(0, isolate_all);
+    taker.join().unwrap();
+    isolator.join().unwrap();
+    if let Some(pfn) = taken.lock().unwrap().take() {
+        main.give(pfn, Order::ZERO);
+    }
+    main.finish();
+}
+
+/// Suspends and isolates all of the zone, empties everything, and counts the frames that are on their way.
+fn isolate_all(runner: &Runner) {
+    let view = runner.yard.zone_view(ZONE);
+    let suspended = Suspension::begin(view).expect("nothing is cut");
+    let pageblocks = [0, 2].map(Pfn);
+    pageblocks.into_iter().for_each(|pfn| assert!(view.lock().isolate_pageblock(pfn)));
+    runner.yard.drain_zone(ZONE);
+    let on_their_way = {
+        let _locked = view.lock();
+        (0..4).filter(|pfn| view.page(Pfn(*pfn)).tag().has_left_zone()).count()
+    };
+    pageblocks.into_iter().for_each(|pfn| view.lock().unisolate_pageblock(pfn));
+    drop(suspended);
+    assert!(on_their_way <= 1, "{IN_TRANSIT}: {on_their_way}");
 }
 
 #[test]
@@ -100,7 +157,7 @@ fn batches_pass_from_cpu_to_cpu() {
 #[test]
 fn draining_loses_no_batch() {
     explore_within(SWITCHES, || drain_meanwhile(Locks::SOUND));
-    explore_within(FEW_SWITCHES, drain_twice);
+    explore_within(SWITCHES, collect_twice);
 }
 
 #[test]
@@ -111,6 +168,26 @@ fn who_needs_a_large_block_collects_while_others_push() {
 #[test]
 fn an_isolator_finds_the_frames_of_the_depot() {
     explore_within(FEW_SWITCHES, || isolate_meanwhile(Locks::SOUND));
+}
+
+#[test]
+fn who_isolates_finds_no_batch_in_transit() {
+    // With one switch it holds, too, but takes a minute.
+    explore_within(0, isolate_all_meanwhile);
+}
+
+#[test]
+fn a_batch_in_transit_is_missed_by_who_passes_empty_lists_by() {
+    weakened(Weakness::EmptyListsPassedBy, || {
+        assert_fails_within(FEW_SWITCHES, isolate_all_meanwhile, &[IN_TRANSIT]);
+    });
+}
+
+#[test]
+fn a_collector_who_does_not_say_so_is_not_waited_for() {
+    weakened(Weakness::SilentCollectors, || {
+        assert_fails_within(SWITCHES, collect_twice, &[NOT_THERE]);
+    });
 }
 
 #[test]
@@ -126,7 +203,7 @@ fn exchanges_that_order_nothing_are_found() {
 
 #[test]
 fn lists_that_are_not_locked_are_found() {
-    let locks = Locks { per_cpu: Some(Flaw::NeverRefused), zone: None };
+    let locks = Locks { per_cpu: Some(Flaw::NeverRefused), ..Locks::SOUND };
     let kept = [DAMAGES[0], DAMAGES[1], DAMAGES[2], DAMAGES[3], "nothing is kept under another policy"];
     assert_fails_within(SWITCHES, move || switch_meanwhile(locks), &kept);
 }

@@ -1,8 +1,8 @@
 //! Isolated pageblocks (`zone::isolate`, `yard::contig`): a range is taken while others free into it, allocate from it,
 //! or want it too.
 
-use super::machine::{Flaw, Locks, Machine, Runner};
-use super::{DAMAGES, assert_fails_within, explore_within};
+use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
+use super::{DAMAGES, assert_fails_within, explore, explore_within};
 use crate::PcpSizing;
 use crate::units::{Order, PageCount, Pfn, PfnRange};
 
@@ -63,7 +63,7 @@ fn a_frame_freed_to_a_list_during_isolation_is_taken_or_free() {
 
 #[test]
 fn a_frame_freed_to_the_zone_during_isolation_is_taken_or_free() {
-    explore_within(SWITCHES, || isolate_and_free(PcpSizing::Fixed(0), Locks::SOUND));
+    explore_within(FEW_SWITCHES, || isolate_and_free(PcpSizing::Fixed(0), Locks::SOUND));
 }
 
 #[test]
@@ -71,9 +71,31 @@ fn no_frame_is_taken_that_is_allocated_during_isolation() {
     explore_within(FEW_SWITCHES, || isolate_and_allocate(PcpSizing::Fixed(2), Locks::SOUND));
 }
 
+/// Two isolate the same pageblock, and use its frames as their own, without all that comes before and behind.
+fn isolate_twice_alone(locks: Locks) {
+    let main = Machine::boot(1, PcpSizing::Fixed(0), locks);
+    let threads = [0, 1].map(|cpu| {
+        main.start(cpu, |runner| {
+            let view = runner.yard.zone_view(ZONE);
+            let isolated = view.lock().isolate_pageblock(Pfn(2));
+            if isolated {
+                runner.own(Pfn(2), PAGEBLOCK);
+                runner.disown(Pfn(2), PAGEBLOCK);
+                view.lock().unisolate_pageblock(Pfn(2));
+            }
+        })
+    });
+    for thread in threads {
+        thread.join().unwrap();
+    }
+    main.finish();
+}
+
 #[test]
 fn a_pageblock_is_isolated_by_one_at_a_time() {
-    explore_within(FEW_SWITCHES, || isolate_twice(Locks::SOUND));
+    explore(|| isolate_twice_alone(Locks::SOUND));
+    // Whole isolations are long: they change places where one finds the zone lock held or ends.
+    explore_within(0, || isolate_twice(Locks::SOUND));
 }
 
 #[test]
@@ -82,5 +104,6 @@ fn a_zone_lock_that_does_not_order_isolation_is_found() {
         let locks = Locks { zone: Some(flaw), ..Locks::SOUND };
         assert_fails_within(FEW_SWITCHES, move || isolate_and_free(PcpSizing::Fixed(0), locks), &DAMAGES);
         assert_fails_within(FEW_SWITCHES, move || isolate_twice(locks), &DAMAGES);
+        assert_fails_within(FEW_SWITCHES, move || isolate_twice_alone(locks), &DAMAGES);
     }
 }

@@ -348,7 +348,7 @@ impl Runner {
     pub(super) fn set_limits(&self, high: PageCount, batch: PageCount) {
         let tables = self.machine.tables();
         let pcp = tables.pcp_of(ZONE, CpuId(0)).expect("the lists of CPU 0");
-        pcp.lock(self.yard.platform()).set_limits(high, PageCount(0), batch);
+        pcp.lock(self.yard.platform()).set_limits(self.yard.policy(), high, PageCount(0), batch);
     }
 
     /// Allocates frames and frees them again, so that the lists of this CPU hold as many.

@@ -1,9 +1,12 @@
 //! The per-CPU lists (`zone::pcp`): two threads on one CPU, of which one was preempted there, and another CPU that drains.
 
 use super::machine::{Flaw, Locks, Machine, ZONE};
-use super::{DAMAGES, assert_fails, explore};
+use super::{DAMAGES, assert_fails, explore, explore_within};
 use crate::units::{CpuId, Order, PageCount};
 use crate::{Gfp, PcpSizing};
+
+/// How many involuntary switches an execution has: three threads, or many holds of a lock. What is broken is found with one.
+const SWITCHES: usize = 2;
 
 /// Two threads on CPU 0 allocate and free while CPU 1 drains its lists.
 fn allocate_free_and_drain(locks: Locks) {
@@ -23,7 +26,7 @@ fn per_cpu(flaw: Flaw) -> Locks {
 
 #[test]
 fn two_threads_on_a_cpu_and_a_drainer_never_share_or_lose_a_frame() {
-    let explored = explore(|| allocate_free_and_drain(Locks::SOUND));
+    let explored = explore_within(SWITCHES, || allocate_free_and_drain(Locks::SOUND));
     assert!(explored.contentions > 0, "nobody found a lock held");
 }
 
@@ -58,7 +61,7 @@ fn overflow_and_drain(locks: Locks) {
 
 #[test]
 fn packed_batches_pass_from_the_freeing_thread_to_the_drainer() {
-    let explored = explore(|| overflow_and_drain(Locks::SOUND));
+    let explored = explore_within(SWITCHES, || overflow_and_drain(Locks::SOUND));
     assert!(explored.contentions > 0, "nobody found a lock held");
 }
 
@@ -82,7 +85,7 @@ fn change_limits(locks: Locks) {
 
 #[test]
 fn counts_stay_exact_while_limits_change() {
-    let explored = explore(|| change_limits(Locks::SOUND));
+    let explored = explore_within(SWITCHES, || change_limits(Locks::SOUND));
     assert!(explored.contentions > 0, "nobody found a lock held");
 }
 

@@ -40,6 +40,10 @@ pub enum Weakness {
     RelaxedExchanges,
     /// Tags that tell apart when a word held the same link stay what they are.
     IdleTags,
+    /// Lists that look empty are not locked by who ends what may be in progress at them.
+    EmptyListsPassedBy,
+    /// Who collects batches does not say so.
+    SilentCollectors,
 }
 
 std::thread_local! {

@@ -9,7 +9,7 @@
 
 use core::fmt;
 
-use super::Yard;
+use super::{Yard, drain};
 use crate::platform::Platform;
 use crate::units::{CpuId, ZoneId};
 use crate::zone::ZonePolicy;
@@ -63,6 +63,9 @@ impl<P: Platform> Yard<P> {
         for zone in (0..self.tables.zones.len() as u16).map(ZoneId).filter(|zone| self.is_populated(*zone)) {
             let view = self.zone_view(zone);
             for pcp in (0..self.cpus).filter_map(|cpu| self.tables.pcp_of(zone, CpuId(cpu))) {
+                if drain::passes_empty_lists_by() && pcp.is_empty_racy() {
+                    continue;
+                }
                 // Even lists that look empty: their lock is what ends the old policy there.
                 let mut lists = pcp.lock(&self.platform);
                 lists.adopt_policy(policy);

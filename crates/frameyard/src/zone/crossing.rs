@@ -28,7 +28,7 @@ mod single;
 mod suspension;
 mod unmerged;
 
-#[cfg(loom)]
+#[cfg(all(test, loom))]
 pub(crate) use clusters::HELD_RECORD;
 pub(crate) use clusters::{ClusterId, ClusterState, ClusterTable, RecordState, clusters_for, words_for_clusters};
 pub(crate) use counts::CrossingRow;

@@ -11,7 +11,6 @@ use crate::units::named;
 pub enum ZonePolicy {
     /// Merges on every free. A refill takes page by page under the zone lock; a drain picks its pages before it takes the
     /// lock, and reads ahead what merging will look at. After the kernel from 4.17 on (`free_pcppages_bulk`, `rmqueue_bulk`).
-    #[default]
     Vanilla = 0,
     /// As [`Vanilla`](Self::Vanilla), but a drain picks its pages under the lock, reads nothing ahead, and frees each by
     /// itself. After the kernel up to 4.16.
@@ -36,7 +35,8 @@ pub enum ZonePolicy {
     /// its pageblock, whichever CPU frees it.
     OwnedBlocks = 9,
     /// Batches move between CPUs on lock-free stacks, whole; the zone is visited when these run dry, and they are merged
-    /// when large blocks run low.
+    /// when large blocks run low. What a new yard begins with.
+    #[default]
     Depot = 10,
 }
 

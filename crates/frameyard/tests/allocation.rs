@@ -8,7 +8,7 @@ use fixture::{Fixture, Frames, order};
 use frameyard::{
     AllocError, ByteSize, CpuId, FrameState, FreeProblem, Geometry, Gfp, MemoryTable, MigrateType, MovableMemory,
     NodeId, Order, PageCount, PcpSizing, Pfn, PfnRange, Poisoning, RangeError, YardConfig, ZoneId, ZoneKind,
-    ZoneLimits,
+    ZoneLimits, ZonePolicy,
 };
 
 const MIB: u64 = 256;
@@ -69,6 +69,8 @@ fn memory_runs_out_with_an_error_and_comes_back() {
 #[test]
 fn what_other_cpus_hold_is_collected_before_out_of_memory() {
     let yard = Fixture::small(4, 16 * MIB);
+    // Lists that keep what they hold to themselves.
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
     yard.set_pcp_sizing(PcpSizing::Fixed(100_000));
     let all = |gfp: Gfp| {
         let mut frames = Vec::new();

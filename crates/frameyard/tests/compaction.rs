@@ -10,7 +10,7 @@ use fixture::{Fixture, Frames, order};
 use frameyard::{
     Block, CompactEffort, CompactRequest, CompactResult, FrameOwner, Gfp, InitMode, Initialiser, MapContent, MapInit,
     MemoryTable, MigrateMode, MigrateProblem, MigrateType, NodeId, Order, Owners, PageCount, PcpSizing, Pfn, PfnRange,
-    Poisoning, YardConfig, ZoneId, ZoneKind, ZoneLimits,
+    Poisoning, YardConfig, ZoneId, ZoneKind, ZoneLimits, ZonePolicy,
 };
 use mover::{Faults, KIND, Mover};
 
@@ -114,6 +114,8 @@ fn contents_move_with_their_blocks_and_blocks_of_several_frames_move_too() {
 #[test]
 fn pinned_and_unmovable_frames_stay_and_are_counted() {
     let yard = Fixture::small(1, 1 << 13);
+    // Frames that are handed out in the order of their numbers.
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
     let mover = Mover::new(&yard);
     let slots = fill(&yard, &mover);
     thin_out(&yard, &mover, &slots, |pfn| pfn.is_multiple_of(4));

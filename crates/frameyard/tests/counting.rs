@@ -76,8 +76,29 @@ fn vanilla_touches_lines_under_the_lock_for_every_frame_that_crosses() {
 }
 
 #[test]
+fn the_depot_touches_no_page_under_the_lock_once_it_is_filled() {
+    let yard = Fixture::small(1, 32 << 10);
+    run_on(0);
+    TASK.set(0);
+    let rows = rows::<1024>(1);
+    let counting = counting(&yard, &rows);
+    let turn = || {
+        let held: Vec<Pfn> = (0..3000).map(|_| counting.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+        held.into_iter().for_each(|pfn| counting.free(pfn, Order::ZERO).unwrap());
+        counting.platform().counted()
+    };
+    let (first, second) = (turn(), turn());
+    assert!(first.refill.zone_holds > 0, "what is in the depot was cut from the zone: {first:?}");
+    let holds = |counted: &Counted| [counted.refill.zone_holds, counted.drain.zone_holds, counted.elsewhere.zone_holds];
+    assert_eq!(holds(&second), holds(&first), "{second:?}");
+    let moved = |counted: &Counted| counted.refill.pages.min(counted.drain.pages);
+    assert!(moved(&second) - moved(&first) > 2000, "frames crossed in both directions: {second:?}");
+}
+
+#[test]
 fn counts_agree_with_what_the_yard_counts_itself() {
     let yard = Fixture::small(1, 32 << 10);
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
     run_on(0);
     TASK.set(0);
     let rows = rows::<1024>(1);
@@ -140,6 +161,7 @@ fn a_line_touched_twice_in_a_hold_is_one_line() {
 #[test]
 fn lines_beyond_what_a_row_remembers_are_said_to_be_forgotten() {
     let yard = Fixture::small(1, 32 << 10);
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
     run_on(0);
     TASK.set(0);
     let kept = scatter(&yard, 2000);
@@ -156,6 +178,7 @@ fn lines_beyond_what_a_row_remembers_are_said_to_be_forgotten() {
 #[test]
 fn tasks_count_in_rows_of_their_own_and_those_without_are_named() {
     let yard = Fixture::small(2, 32 << 10);
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
     let rows = rows::<1024>(2);
     let counting = counting(&yard, &rows);
     let work = |task: u32| {

@@ -23,6 +23,11 @@ const BATCH: u64 = 64;
 
 /// A yard of four CPUs, in groups, whose lists hold no more than two batches each.
 fn depot_yard(groups: &[u16], poisoning: Poisoning) -> Fixture {
+    depot_yard_of(PAGES, groups, poisoning)
+}
+
+/// As [`depot_yard`], with so many frames.
+fn depot_yard_of(pages: u64, groups: &[u16], poisoning: Poisoning) -> Fixture {
     let cpus = [NodeId(0); 4];
     let config = YardConfig {
         geometry: geometry(),
@@ -33,7 +38,7 @@ fn depot_yard(groups: &[u16], poisoning: Poisoning) -> Fixture {
         poisoning,
         ..YardConfig::new(&cpus)
     };
-    let memory = [(PfnRange::new(FIRST, PageCount(PAGES)), NodeId(0))];
+    let memory = [(PfnRange::new(FIRST, PageCount(pages)), NodeId(0))];
     let frames = if poisoning == Poisoning::On { Frames::Real } else { Frames::Phantom };
     Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, frames)
 }
@@ -159,19 +164,39 @@ fn a_group_steals_from_another_before_it_goes_to_the_zone() {
 }
 
 #[test]
-fn a_full_group_overflows_to_the_zone_and_a_full_zone_merges_several_batches_at_once() {
+fn batches_are_merged_several_at_once_as_long_as_whole_pageblocks_are_few() {
     let yard = depot_yard(&[0, 0, 1, 1], Poisoning::Off);
     run_on(0);
     let frames = take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH);
     let (before, drained) = (locks(&yard), frames.len() as u64 / BATCH);
     give(&yard, frames);
     let found = depot(&yard);
-    let quarter = PAGES / 4 / BATCH;
-    assert_eq!(found.batches.div_ceil(quarter), 2, "a quarter of the zone each: {found:?}");
-    assert!(found.overflowed >= quarter && found.collected > 0, "{found:?}");
     let merged = drained - found.batches;
+    assert!(found.collected > 0, "all of memory was taken: {found:?}");
     assert!(locks(&yard) - before <= merged.div_ceil(4), "{} locks for {merged} batches", locks(&yard) - before);
+    let pageblock = geometry().pageblock_order();
+    let whole: u64 = (pageblock.0..=geometry().max_order().0)
+        .map(|of| yard.free_blocks(ZONE, order(of), MigrateType::Movable) << of)
+        .sum();
+    assert!(whole >= PAGES / 16, "as much as is to be there whole: {whole} frames");
     yard.validate().unwrap();
+}
+
+#[test]
+fn a_full_group_overflows_to_the_stack_of_the_whole_zone() {
+    let yard = depot_yard_of(0x10000, &[0, 0, 1, 1], Poisoning::Off);
+    run_on(0);
+    let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 0x6000);
+    let before = locks(&yard);
+    give(&yard, frames);
+    let found = depot(&yard);
+    assert_eq!((locks(&yard), found.collected), (before, 0), "{found:?}");
+    assert!(found.overflowed > 0 && found.batches - found.overflowed >= 0x4000 / BATCH, "{found:?}");
+    // Another group finds what overflowed before it steals.
+    run_on(2);
+    let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, found.overflowed * BATCH);
+    assert_eq!(depot(&yard).stolen, 0);
+    give(&yard, frames);
 }
 
 #[test]

@@ -247,6 +247,7 @@ fn churn(yard: &Yard<Timed>, count: usize) {
 #[test]
 fn what_is_counted_belongs_to_the_cpu_whose_lists_crossed() {
     let fixture = Fixture::small(2, 32 << 10);
+    fixture.set_policy(ZonePolicy::Vanilla).unwrap();
     run_on(0);
     let yard = timed(&fixture);
     let direct = yard.zone_lock_telemetry_of(NORMAL, None).unwrap();
@@ -303,6 +304,7 @@ fn histograms_count_while_locks_are_timed_alone() {
 #[test]
 fn the_exposition_of_a_yard_obeys_the_rules_and_sums_to_its_statistics() {
     let fixture = Fixture::small(2, 32 << 10);
+    fixture.set_policy(ZonePolicy::Vanilla).unwrap();
     run_on(0);
     let yard = timed(&fixture);
     yard.platform().on.store(true, Ordering::Relaxed);

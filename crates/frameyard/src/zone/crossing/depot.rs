@@ -35,7 +35,7 @@
 
 use crate::control::AllAtomic;
 use crate::page::Link;
-use crate::platform::Platform;
+use crate::platform::{Platform, Span};
 use crate::sync::{AtomicU16, AtomicU32, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::pcp::packed::{self, BATCH};
@@ -192,6 +192,7 @@ pub(crate) struct KeptBatch<'e> {
 /// A CPU's way into the depot, for one of its lists. The caller holds the lock of those lists as long as it has this.
 pub(crate) struct Stock<'a, P> {
     view: ZoneView<'a, P>,
+    cpu: CpuId,
     list_type: MigrateType,
     /// The shelf of the CPU's group.
     own: usize,
@@ -206,19 +207,26 @@ impl<'a, P: Platform> Stock<'a, P> {
         }
         let own = view.depot.own_shelf(cpu);
         let own_stack = view.depot.stack(own, list_type)?;
-        Some(Self { view, list_type, own, own_stack })
+        Some(Self { view, cpu, list_type, own, own_stack })
     }
 
     /// Keeps a full batch: on the group's stack, or on the zone's if that is full; or merges it, and others with it, where the
     /// free lists have few whole pageblocks and the depot more than a few batches.
     pub(crate) fn keep(&self, leader: Link) {
+        let platform = self.view.platform;
+        platform.span_begins(Span::Drain);
+        self.keep_in_span(leader);
+        platform.span_ends(Span::Drain, PageCount(BATCH as u64));
+    }
+
+    fn keep_in_span(&self, leader: Link) {
         let ZoneView { map, platform, depot, .. } = self.view;
-        let common = depot.stack(0, self.list_type).unwrap_or(self.own_stack);
         let in_own = self.own_stack.batches_racy();
         if in_own >= FEW_BATCHES && !self.view.has_whole_pageblocks_racy() {
-            return collecting::merge_with(self.view, leader, self.own_stack, FEW_BATCHES);
+            return collecting::merge_with(self.view, self.cpu, leader, self.own_stack, FEW_BATCHES);
         }
         let overflows = self.own != 0 && in_own >= GROUP_BATCHES;
+        let common = depot.stack(0, self.list_type).unwrap_or(self.own_stack);
         let stack = if overflows { common } else { self.own_stack };
         stack.count_coming(1);
         stack.count_overflowed(u64::from(overflows));
@@ -227,7 +235,15 @@ impl<'a, P: Platform> Stock<'a, P> {
 
     /// Fetches single frames for the list and gives them to `deliver` a batch at a time, in the order in which they are to
     /// be handed out; how many there were. At least a batch where the zone has as many.
-    pub(crate) fn fetch(&self, request: BlockRequest, mut deliver: impl FnMut(&Picked)) -> usize {
+    pub(crate) fn fetch(&self, request: BlockRequest, deliver: impl FnMut(&Picked)) -> usize {
+        let platform = self.view.platform;
+        platform.span_begins(Span::Refill);
+        let got = self.fetch_in_span(request, deliver);
+        platform.span_ends(Span::Refill, PageCount(got as u64));
+        got
+    }
+
+    fn fetch_in_span(&self, request: BlockRequest, mut deliver: impl FnMut(&Picked)) -> usize {
         debug_assert_eq!(request.order, Order::ZERO, "the depot keeps single frames");
         if let Some(leader) = self.pop() {
             let mut picked = Picked::none();
@@ -239,7 +255,7 @@ impl<'a, P: Platform> Stock<'a, P> {
             // Rather than mix types in a pageblock: what others of the zone keep may be of this type by now, or whole.
             self.view.collect_for(Order::ZERO, request.migrate_type);
         }
-        cut::fetch(self.view, request, self.own_stack, deliver)
+        cut::fetch(self.view, request, self.cpu, self.own_stack, deliver)
     }
 
     /// Pops a batch: from the group's stack, the zone's, another group's.

@@ -10,7 +10,7 @@ use super::{BatchStack, DepotState};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::crossing::suspension::{CutStalled, wait_until_done};
 use crate::zone::pcp::packed::{self, BATCH};
 use crate::zone::{ZonePolicy, ZoneView, pieces};
@@ -96,7 +96,7 @@ fn collect_until<P: Platform>(view: ZoneView<'_, P>, mut most: u64, enough: impl
         // No more than there are now: others may push as fast.
         let mut left = stack.batches_racy().min(most);
         while left > 0 && !enough() {
-            let taken = return_some(view, None, stack, left.min(BATCHES as u64));
+            let taken = return_some(Returning::new(view), None, stack, left.min(BATCHES as u64));
             stack.count_collected(taken);
             left = if taken == 0 { 0 } else { left - taken };
             most -= taken;
@@ -105,16 +105,21 @@ fn collect_until<P: Platform>(view: ZoneView<'_, P>, mut most: u64, enough: impl
 }
 
 /// Merges a batch that was on no stack, and with it up to `most` of the stack, as far as one hold of the lock is good for.
-pub(super) fn merge_with<P: Platform>(view: ZoneView<'_, P>, leader: Link, stack: &BatchStack, most: u64) {
+pub(super) fn merge_with<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, leader: Link, stack: &BatchStack, most: u64) {
     let _collecting = Collecting::begin(view);
-    let returned = return_some(view, Some(leader), stack, most);
+    let returned = return_some(Returning::for_cpu(view, cpu), Some(leader), stack, most);
     // The first one was never counted.
     stack.count_collected(returned - 1);
 }
 
 /// Frees a batch, if one is given, and up to `most` of a stack, under one hold of the lock; how many batches.
-fn return_some<P: Platform>(view: ZoneView<'_, P>, mut first: Option<Link>, stack: &BatchStack, most: u64) -> u64 {
-    let mut returning = Returning::new(view);
+fn return_some<P: Platform>(
+    mut returning: Returning<'_, P>,
+    mut first: Option<Link>,
+    stack: &BatchStack,
+    most: u64,
+) -> u64 {
+    let view = returning.view;
     let mut left = most;
     let mut next = || {
         first.take().or_else(|| {
@@ -129,6 +134,8 @@ fn return_some<P: Platform>(view: ZoneView<'_, P>, mut first: Option<Link>, stac
 /// Blocks on their way to the free lists.
 struct Returning<'a, P> {
     view: ZoneView<'a, P>,
+    /// For whose lists the zone lock is taken, if it is for any.
+    cpu: Option<CpuId>,
     /// Places of their heads, and their orders.
     blocks: [(u32, u8); ENOUGH_BLOCKS + FRAMES],
     len: usize,
@@ -138,7 +145,11 @@ struct Returning<'a, P> {
 
 impl<'a, P: Platform> Returning<'a, P> {
     fn new(view: ZoneView<'a, P>) -> Self {
-        Self { view, blocks: [(0, 0); ENOUGH_BLOCKS + FRAMES], len: 0, frames: 0, batches: 0 }
+        Self { view, cpu: None, blocks: [(0, 0); ENOUGH_BLOCKS + FRAMES], len: 0, frames: 0, batches: 0 }
+    }
+
+    fn for_cpu(view: ZoneView<'a, P>, cpu: CpuId) -> Self {
+        Self { cpu: Some(cpu), ..Self::new(view) }
     }
 
     fn is_enough(&self) -> bool {
@@ -196,7 +207,7 @@ impl<'a, P: Platform> Returning<'a, P> {
         let blocks = self.blocks[..self.len].iter().map(|(at, order)| (view.map.pfn(*at), Order(*order)));
         if self.len > 0 {
             read_ahead(view, blocks.clone());
-            let mut locked = view.lock();
+            let mut locked = self.cpu.map_or_else(|| view.lock(), |cpu| view.lock_for(cpu));
             for (pfn, order) in blocks {
                 locked.free_block(pfn, order, view.blocks.get(pfn));
             }

@@ -8,7 +8,7 @@
 use super::BatchStack;
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::Platform;
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::crossing::Picked;
 use crate::zone::pcp::packed::{self, BATCH};
 use crate::zone::{BlockRequest, CmaUse, LockedZone, ZoneView, pieces};
@@ -52,10 +52,11 @@ impl Taken {
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     request: BlockRequest,
+    cpu: CpuId,
     stack: &BatchStack,
     mut deliver: impl FnMut(&Picked),
 ) -> usize {
-    let mut locked = view.lock();
+    let mut locked = view.lock_for(cpu);
     let taken = locked.take_for_batches(request);
     locked.count_moved(PageCount(taken.pages));
     // The first full batch is not for the stack.

@@ -3,13 +3,14 @@
 mod checked_yard;
 
 use checked_yard::{CheckedYard, range};
-use frameyard::{CountingRow, Gfp, LockKind, NodeId, Order, PageCount, Pfn, YardConfig};
+use frameyard::{CountingRow, Gfp, LockKind, NodeId, Order, PageCount, Pfn, YardConfig, ZonePolicy};
 use frameyard_host::{Backing, HostYard};
 
 #[test]
 fn a_counted_run_goes_to_the_same_yard_as_the_others() {
+    let config = YardConfig { policy: ZonePolicy::Vanilla, ..YardConfig::new(&[NodeId(0)]) };
     let memory = [range(0x10_0000, 1 << 15, 0)];
-    let yard = CheckedYard::new(HostYard::builder().backing(Backing::Phantom), &memory, &YardConfig::new(&[NodeId(0)]));
+    let yard = CheckedYard::new(HostYard::builder().backing(Backing::Phantom), &memory, &config);
     let rows: Vec<CountingRow> = std::iter::repeat_with(CountingRow::default).take(1).collect();
     let counting = yard.counting(&rows, || 0).unwrap();
     let free = yard.free_pages();

@@ -48,7 +48,7 @@ fn rows_are_one_a_zone_and_cpu_and_one_a_zone_without() {
     let cpus = rows.iter().filter(|row| row["node"] == 0 && row["zone"] == "Normal" || row["zone"] == "DMA32");
     assert_eq!(cpus.clone().filter(|row| row["cpu"].is_null()).count() * 9, cpus.count());
     for row in rows {
-        assert_eq!(row["policy"], "vanilla");
+        assert_eq!(row["policy"], "depot");
         assert_eq!(row["pcp_pages"].is_null(), row["cpu"].is_null());
         assert_eq!(row["owned_claims"].is_null(), row["cpu"].is_null());
         assert_eq!(row["depot_batches"].is_null(), !row["cpu"].is_null(), "what is of a zone stands in one row");

@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(args.orders, [Order(0), Order(3), Order(9)]);
         assert_eq!(args.runs.tasks.iter().map(|tasks| tasks.get()).collect::<Vec<_>>(), [1, 2]);
         assert_eq!((args.runs.repeat.get(), args.runs.seed, args.runs.full), (5, 1, false));
-        assert_eq!((args.runs.mode, args.runs.policies), (TaskMode::Threads, vec![ZonePolicy::Vanilla]));
+        assert_eq!((args.runs.mode, args.runs.policies), (TaskMode::Threads, vec![ZonePolicy::Depot]));
     }
 
     #[test]

@@ -209,7 +209,7 @@ mod tests {
         let args = read("").unwrap();
         let comparison = args.comparison;
         assert_eq!(comparison.lru_policies, LruPolicy::ALL);
-        assert_eq!(comparison.zone_policies, [ZonePolicy::Vanilla]);
+        assert_eq!(comparison.zone_policies, [ZonePolicy::Depot]);
         assert_eq!(comparison.modes, [TaskMode::Threads, TaskMode::Processes]);
         assert_eq!(args.delays, [Duration::from_millis(100), Duration::from_millis(1)]);
         assert_eq!(args.unmovable, 5);

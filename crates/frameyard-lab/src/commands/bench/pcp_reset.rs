@@ -1,5 +1,5 @@
 //! `bench pcp-reset`: how often zone locks are taken where per-CPU lists keep the size that early memory gave them,
-//! and where they are sized again when the last page is in.
+//! and where they are sized again when the last page is in. Under the policy `vanilla`, which visits the zone for every batch.
 //!
 //! Nothing is timed: one thread is each CPU in turn, through a view of the same yard for each, so that the counts
 //! are exact.
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use frameyard::{
     ByteSize, CpuId, Geometry, Gfp, InitMode, MapInit, MemoryTable, NodeId, Order, PageCount, PcpReset, PcpSizing, Pfn,
-    PfnRange, YardConfig, ZoneLimits,
+    PfnRange, YardConfig, ZoneLimits, ZonePolicy,
 };
 use frameyard_host::{CpuIdentity, HostTopology, HostYard, SharedFrames};
 use serde::Serialize;
@@ -95,6 +95,7 @@ impl Case {
             zone_limits: ZoneLimits::NONE,
             pcp_sizing: PcpSizing::Classic,
             map_init: MapInit { mode: InitMode::Deferred, pcp_reset: self.reset, ..MapInit::default() },
+            policy: ZonePolicy::Vanilla,
             ..YardConfig::new(&cpus)
         };
         let table = MemoryTable { memory: &memory, ..MemoryTable::default() };

@@ -19,7 +19,7 @@ use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCo
 use crate::zone::PageblockMap;
 use crate::{
     AttachError, ContigError, Gfp, InitMode, Initialiser, Layout, MapInit, MemoryTable, Owners, PcpSizing, RangeError,
-    RawRegion, WatermarkOptions, Yard, YardConfig, ZoneLimits,
+    RawRegion, WatermarkOptions, Yard, YardConfig, ZoneLimits, ZonePolicy,
 };
 use platform::Provided;
 pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, contentions};
@@ -201,6 +201,7 @@ impl Machine {
             watermarks,
             pcp_sizing: self.setup.sizing,
             map_init: self.setup.map_init,
+            policy: ZonePolicy::Vanilla,
             ..YardConfig::new(&CPUS)
         }
     }

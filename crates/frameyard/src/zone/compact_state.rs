@@ -235,6 +235,13 @@ impl Zone {
         shape
     }
 
+    /// Frames on the free lists in blocks of at least that order, without those of isolated pageblocks; a moment ago.
+    pub(crate) fn pages_in_blocks_from_racy(&self, order: Order, max_order: Order) -> PageCount {
+        let ordinary = || MigrateType::ALL.into_iter().filter(|migrate_type| *migrate_type != MigrateType::Isolate);
+        let pages_of = |at: usize| ordinary().map(|of| self.free_blocks_racy(at, of)).sum::<u64>() << at;
+        PageCount((order.index()..=max_order.index()).map(pages_of).sum())
+    }
+
     /// Whether there is enough free memory to move blocks to, while one of `order` is made (`compaction_suitable`):
     /// twice its size above the watermark.
     pub(crate) fn has_room_to_compact_racy(&self, order: Order, highest: ZoneKind) -> bool {

@@ -57,7 +57,7 @@ pub(crate) const HELD: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 8 * BATCH
 /// A group's own stack holds so many batches (64 MiB in pages of 4 KiB) before it overflows.
 const GROUP_BATCHES: u64 = if cfg!(loom) { 2 } else { 256 };
 /// How many batches a stack holds where the free lists have few whole pageblocks.
-const FEW_BATCHES: u64 = if cfg!(loom) { 2 } else { 4 };
+const FEW_BATCHES: u64 = if cfg!(loom) { 1 } else { 4 };
 
 /// The stacks of one group of CPUs, or of a zone, by migration type.
 #[repr(C, align(64))]

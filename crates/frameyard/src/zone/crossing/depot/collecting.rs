@@ -24,7 +24,7 @@ const ENOUGH_BLOCKS: usize = if cfg!(loom) { 1 } else { 128 };
 const ENOUGH_FRAMES: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 256 * BATCH as u64 };
 
 /// A zone of whose frames less than this part is free in whole pageblocks has few of them.
-const FEW_WHOLE: u64 = 16;
+const FEW_WHOLE: u64 = if cfg!(loom) { 1 } else { 16 };
 /// How many batches one step in the background brings back at most.
 const STEP_BATCHES: u64 = 1024;
 
@@ -272,8 +272,7 @@ impl<P: Platform> ZoneView<'_, P> {
 
     /// Whether the free lists have so many whole pageblocks that nobody need merge what is in the depot, a moment ago.
     pub(super) fn has_whole_pageblocks_racy(&self) -> bool {
-        let pageblock_order = self.geometry.pageblock_order();
-        let shape = self.zone.free_shape_racy(pageblock_order, self.geometry.max_order());
-        shape.suitable << pageblock_order.0 >= self.few_whole()
+        let (pageblock_order, max_order) = (self.geometry.pageblock_order(), self.geometry.max_order());
+        self.zone.pages_in_blocks_from_racy(pageblock_order, max_order).0 >= self.few_whole()
     }
 }

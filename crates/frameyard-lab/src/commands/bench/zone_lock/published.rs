@@ -4,7 +4,7 @@ use super::row::{PUBLISHED, Row};
 use crate::cli::ZoneLockWorkload;
 
 /// The table: its header says what its columns are.
-const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/published/zone-lock.csv"));
+const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/zone-lock.csv"));
 
 /// The metric whose values are success rates, in percent.
 const SUCCESS: &str = "success rate";

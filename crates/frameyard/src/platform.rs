@@ -10,7 +10,6 @@ use core::ptr::NonNull;
 use crate::sync::{AtomicU32, Ordering};
 use crate::units::{ByteSize, CpuId, NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
-mod borrowed;
 mod counting;
 
 pub use counting::{Counted, CountingPlatform, CountingRow, LockKind, LocksTaken, PageTouches, SpanTouches};

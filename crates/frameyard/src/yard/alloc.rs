@@ -1,9 +1,9 @@
 //! Allocation: the fast path through the caller's per-CPU lists, and the slow path over the zonelist.
 //!
 //! The fast path takes a frame from the array of its CPU's list: one atomic exchange on the list's lock word,
-//! three lines of the list, one store to the frame's byte in the table of what is handed out. Watermarks are not looked at: a frame on a per-CPU
-//! list has left the zone already, so they are compared when a batch is fetched. (The kernel compares them on
-//! every allocation.)
+//! three lines of the list, one store to the frame's byte in the table of what is handed out. Watermarks are not
+//! looked at: a frame on a per-CPU list has left the zone already, so they are compared when a batch is fetched. (The
+//! kernel compares them on every allocation.)
 
 use super::init::{SHORT_WAIT_ROUNDS, WAIT_ROUNDS};
 use super::{AllocError, Yard};
@@ -295,10 +295,10 @@ impl<P: Platform> Yard<P> {
     /// Whose lists are used is of no matter but for caches.
     #[cold]
     pub(super) fn lists_at_hand<'y>(&'y self, view: ZoneView<'_, P>, cpu: CpuId) -> Option<LockedPcp<'y, P>> {
-        let looks = if view.spares_zone_lock() { self.cpus.min(LOOKS) } else { 1 };
-        (0..looks).find_map(|step| {
-            let cpu = CpuId((cpu.0 + step) % self.cpus);
-            self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu)
+        let try_lists = |cpu| self.tables.pcp_of(view.id, cpu)?.try_lock(&self.platform, view.id, cpu);
+        try_lists(cpu).or_else(|| {
+            let looks = if view.spares_zone_lock() { self.cpus.min(LOOKS) } else { 1 };
+            (1..looks).find_map(|step| try_lists(CpuId((cpu.0 + step) % self.cpus)))
         })
     }
 

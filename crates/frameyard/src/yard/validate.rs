@@ -12,13 +12,10 @@ use crate::zone::pcp::Group;
 use crate::zone::{LockedZone, ZoneView};
 use handed_out::check_marks;
 
-mod handed_out;
-
 mod clusters;
-
-mod owned;
-
 mod depot;
+mod handed_out;
+mod owned;
 
 /// What kind of list an equation is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -224,8 +224,7 @@ impl Zone {
     pub(crate) fn free_shape_racy(&self, order: Order, max_order: Order) -> FreeShape {
         let mut shape = FreeShape::default();
         for at in 0..=max_order.index() {
-            let ordinary = MigrateType::ALL.into_iter().filter(|migrate_type| *migrate_type != MigrateType::Isolate);
-            let blocks: u64 = ordinary.map(|migrate_type| self.free_blocks_racy(at, migrate_type)).sum();
+            let blocks = self.ordinary_blocks_racy(at);
             shape.blocks += blocks;
             shape.pages += blocks << at;
             if at >= order.index() {
@@ -237,9 +236,13 @@ impl Zone {
 
     /// Frames on the free lists in blocks of at least that order, without those of isolated pageblocks; a moment ago.
     pub(crate) fn pages_in_blocks_from_racy(&self, order: Order, max_order: Order) -> PageCount {
-        let ordinary = || MigrateType::ALL.into_iter().filter(|migrate_type| *migrate_type != MigrateType::Isolate);
-        let pages_of = |at: usize| ordinary().map(|of| self.free_blocks_racy(at, of)).sum::<u64>() << at;
-        PageCount((order.index()..=max_order.index()).map(pages_of).sum())
+        PageCount((order.index()..=max_order.index()).map(|at| self.ordinary_blocks_racy(at) << at).sum())
+    }
+
+    /// Free blocks of an order, without those of isolated pageblocks.
+    fn ordinary_blocks_racy(&self, order: usize) -> u64 {
+        let ordinary = MigrateType::ALL.into_iter().filter(|migrate_type| *migrate_type != MigrateType::Isolate);
+        ordinary.map(|migrate_type| self.free_blocks_racy(order, migrate_type)).sum()
     }
 
     /// Whether there is enough free memory to move blocks to, while one of `order` is made (`compaction_suitable`):

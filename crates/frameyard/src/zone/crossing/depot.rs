@@ -7,8 +7,9 @@
 //!
 //! # Which way batches go
 //!
-//! A list that is over its limit pushes full batches on its group's stack ([`Stock::keep`]), then on the zone's. Where that
-//! holds a quarter of the zone, several are merged together, under one hold of the zone lock. A list that is empty pops from
+//! A list that is over its limit pushes full batches on its group's stack ([`Stock::keep`]), and on the zone's where that is
+//! full. Only where the free lists have few whole pageblocks are batches merged instead, several under one hold of the zone
+//! lock, so that a stack keeps a few. A list that is empty pops from
 //! its group's stack, the zone's, another group's ([`Stock::fetch`]); then it cuts a large block of the zone into batches
 //! ([`cut`]) and leaves the spare ones on its group's stack. So in the steady state nobody takes the zone lock, and no page
 //! is touched under it.

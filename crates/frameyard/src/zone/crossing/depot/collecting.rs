@@ -24,7 +24,7 @@ const ENOUGH_BLOCKS: usize = if cfg!(loom) { 1 } else { 128 };
 const ENOUGH_FRAMES: u64 = if cfg!(loom) { 2 * BATCH as u64 } else { 256 * BATCH as u64 };
 
 /// A zone of whose frames less than this part is free in whole pageblocks has few of them.
-const FEW_WHOLE: u64 = if cfg!(loom) { 1 } else { 16 };
+const FEW_WHOLE: u64 = if cfg!(loom) { 1 } else { 8 };
 /// How many batches one step in the background brings back at most.
 const STEP_BATCHES: u64 = 1024;
 

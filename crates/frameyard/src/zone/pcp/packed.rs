@@ -112,8 +112,8 @@ pub(crate) fn read<P: Platform>(map: MemMap, platform: &P, leader: Link, entries
     let (len, is_row) = (len_of(&page), page.prev().0 & ROW != 0);
     if is_row {
         let step = page.payload(STEP) as u32;
-        for at in 1..len {
-            entries[at] = entries[at - 1].wrapping_add(step);
+        for (at, entry) in entries[..len].iter_mut().enumerate() {
+            *entry = first.wrapping_add(step.wrapping_mul(at as u32));
         }
         return Unpacked { len, is_row, next: page.next() };
     }

@@ -5,6 +5,8 @@
 //! the list gets one batch and the stack the others. Between the two the frames are in blocks that are in transit: they
 //! are counted with the depot already, so that nobody who sums up free memory misses them.
 
+use core::ops::Range;
+
 use super::BatchStack;
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::Platform;
@@ -42,8 +44,31 @@ impl Taken {
     }
 
     /// The places of all frames, in the order in which their blocks were taken.
-    fn frames(&self) -> impl Iterator<Item = u32> {
-        self.pieces[..self.len].iter().flat_map(|(at, order)| *at..*at + (1 << order))
+    fn frames(&self) -> Frames<'_> {
+        Frames { pieces: &self.pieces[..self.len], rest: 0..0 }
+    }
+}
+
+/// What is left of the frames of some blocks.
+struct Frames<'t> {
+    pieces: &'t [(u32, u8)],
+    /// Of the block that was begun.
+    rest: Range<u32>,
+}
+
+impl Frames<'_> {
+    /// Up to so many neighbours; none at the end.
+    fn run(&mut self, most: usize) -> Range<u32> {
+        if self.rest.is_empty()
+            && let Some(((first, order), others)) = self.pieces.split_first()
+        {
+            self.pieces = others;
+            self.rest = *first..*first + (1 << order);
+        }
+        let end = self.rest.end.min(self.rest.start + most as u32);
+        let run = self.rest.start..end;
+        self.rest.start = end;
+        run
     }
 }
 
@@ -89,16 +114,19 @@ pub(super) fn fetch<P: Platform>(
 }
 
 /// Tags frames as those of per-CPU lists, up to a batch.
-fn next_batch<P: Platform>(
-    view: ZoneView<'_, P>,
-    migrate_type: MigrateType,
-    frames: &mut impl Iterator<Item = u32>,
-) -> Picked {
+fn next_batch<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType, frames: &mut Frames<'_>) -> Picked {
     let tag = Tag::new(FrameState::PerCpu, Order::ZERO, migrate_type, view.id);
     let mut picked = Picked::none();
-    for frame in frames.take(BATCH) {
-        view.page(view.map.pfn(frame)).set_tag(tag);
-        picked.push(frame);
+    while picked.len < BATCH {
+        let run = frames.run(BATCH - picked.len);
+        if run.is_empty() {
+            break;
+        }
+        for (slot, frame) in picked.entries[picked.len..].iter_mut().zip(run.clone()) {
+            view.page(view.map.pfn(frame)).set_tag(tag);
+            *slot = frame;
+        }
+        picked.len += run.len();
     }
     picked
 }

@@ -38,6 +38,10 @@ struct Cut {
 }
 
 impl Cut {
+    fn none() -> Self {
+        Self { pieces: [Piece::Run(Pfn(0), 0); BATCH], len: 0, pages: 0 }
+    }
+
     fn push(&mut self, piece: Piece) {
         let (Piece::Cluster(_, pages, _) | Piece::Run(_, pages)) = piece;
         self.pieces[self.len] = piece;
@@ -65,11 +69,14 @@ pub(super) fn fetch<P: Platform>(
 ) -> usize {
     let mut got = 0;
     while got < wanted {
+        look_ahead(view, request.migrate_type);
+        // What is written before the lock is taken is not written under it.
+        let mut cut = Cut::none();
         let mut locked = view.lock_for(cpu);
         if locked.is_suspended() {
             return got + pages::fetch_locked(locked, request, wanted - got, deliver, |_| ());
         }
-        let cut = locked.cut_pieces(request, (wanted - got).min(BATCH));
+        locked.cut_pieces(request, (wanted - got).min(BATCH), &mut cut);
         locked.count_moved(PageCount(cut.pages as u64));
         if cut.pages == 0 {
             break;
@@ -86,6 +93,26 @@ pub(super) fn fetch<P: Platform>(
         }
     }
     got
+}
+
+/// Brings in, without the lock, what the cut of the first cluster will look at under it: its first page, its record, its
+/// last page, and the page behind that.
+///
+/// All of it may change at any moment, and what is read is used for nothing else: links are followed from pages that look
+/// like free ones, and into memory that has pages.
+fn look_ahead<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) {
+    let has_memory = |pfn: &Pfn| view.blocks.has_memory(*pfn);
+    let first = view.map.linked(view.zone.first_link_racy(Order::ZERO, migrate_type)).filter(has_memory);
+    let named = first.and_then(|first| {
+        let page = view.page(first);
+        page.tag().is_clustered().then(|| ClusterId::named(page.payload(CLUSTER)))?
+    });
+    let Some(record) = named.map(|id| view.record(id)) else { return };
+    if let Some(tail) = view.map.linked(record.tail()).filter(has_memory)
+        && let Some(behind) = view.map.linked(view.page(tail).next()).filter(has_memory)
+    {
+        view.page(behind).prefetch();
+    }
 }
 
 /// Makes pages of a per-CPU list of what was cut, without the lock.
@@ -122,9 +149,8 @@ fn clear<P: Platform>(view: ZoneView<'_, P>, cut: &Cut, migrate_type: MigrateTyp
 
 impl<P: Platform> LockedZone<'_, P> {
     /// Takes about `wanted` single pages off the lists for a request, in pieces that are cleared later.
-    fn cut_pieces(&mut self, request: BlockRequest, wanted: usize) -> Cut {
+    fn cut_pieces(&mut self, request: BlockRequest, wanted: usize, cut: &mut Cut) {
         let BlockRequest { migrate_type, cma, .. } = request;
-        let mut cut = Cut { pieces: [Piece::Run(Pfn(0), 0); BATCH], len: 0, pages: 0 };
         // What a cluster may exceed what is wanted by.
         let most = (wanted + wanted / 2).min(BATCH);
         while cut.pages < wanted {
@@ -140,7 +166,6 @@ impl<P: Platform> LockedZone<'_, P> {
             let Some(piece) = piece else { break };
             cut.push(piece);
         }
-        cut
     }
 
     /// Takes the cluster at the head of a list, if it has at most so many pages.

@@ -36,25 +36,16 @@ pub use counts::{ClusterDrains, CrossingStatistics, ZoneLockTelemetry};
 pub(crate) use suspension::{CutStalled, Suspension};
 pub(crate) use unmerged::merge_later;
 
-/// What is in progress at the border of a zone.
+/// What is in progress at the border of a zone, but for cuts: each is in the [`CrossingRow`] of its CPU.
 #[derive(Default)]
 pub(crate) struct CrossingState {
     /// How many [`Suspension`]s there are; changed under the zone lock.
     suspensions: AtomicU32,
-    /// How many cuts are in progress: raised under the zone lock, lowered without.
-    cuts: AtomicU32,
     depot: depot::DepotState,
     /// How many pageblocks CPUs own; changed under the zone lock.
     owned_pageblocks: AtomicU32,
     pub(crate) clusters: ClusterState,
     pub(crate) waits: WaitCounts,
-}
-
-impl CrossingState {
-    /// How many cuts are in progress, a moment ago.
-    pub(crate) fn cuts_racy(&self) -> u32 {
-        self.cuts.load(crate::sync::Ordering::Relaxed)
-    }
 }
 
 /// What is counted of waiting for what is in progress; all else is counted in a [`CrossingRow`].
@@ -194,7 +185,7 @@ impl<P: Platform> GivingBack<'_, P> {
                 return;
             }
             drop(locked);
-            entering::abandon(self.view, picked, &entering);
+            entering::abandon(self.view, self.cpu, picked, &entering);
         }
         self.give_unmerged(picked);
     }

@@ -6,17 +6,17 @@
 //!    page behind it. Its record is held from then on, so its pages are not free to anybody, whatever their tags say
 //!    ([`clusters`](super::clusters)). Larger blocks are taken off whole; a page of such a block is inside no block then. What
 //!    has to be tagged so that nobody takes it for free is the head alone.
-//! 2. The cut is counted as in progress ([`Suspension`](super::Suspension) waits for it), and the lock is given back.
+//! 2. The CPU's row says that a cut is in progress ([`Suspension`](super::Suspension) waits for it), and the lock is given
+//!    back.
 //! 3. The pages are tagged as pages of a per-CPU list and cleared, each tag first, and the records released.
 //! 4. The cut is in progress no more.
 //!
 //! A zone that is suspended is refilled page by page.
 
 use super::clusters::{ClusterId, Record};
-use super::{Picked, pages};
+use super::{CrossingRow, Picked, pages};
 use crate::page::{CLUSTER, FrameState, Link, Tag};
 use crate::platform::Platform;
-use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::pcp::packed::BATCH;
 use crate::zone::{BlockRequest, CmaUse, LockedZone, ZoneView, add_exclusive};
@@ -67,6 +67,7 @@ pub(super) fn fetch<P: Platform>(
     wanted: usize,
     mut deliver: impl FnMut(&Picked),
 ) -> usize {
+    let row = view.row_of(cpu);
     let mut got = 0;
     while got < wanted {
         look_ahead(view, request.migrate_type);
@@ -81,10 +82,11 @@ pub(super) fn fetch<P: Platform>(
         if cut.pages == 0 {
             break;
         }
-        view.zone.crossing.begin_cut();
+        row.begin_cut();
         drop(locked);
+        count(row, &cut);
         let picked = clear(view, &cut, request.migrate_type);
-        view.zone.crossing.end_cut();
+        row.end_cut();
         deliver(&picked);
         let enough = cut.pages < wanted - got && cut.pages * 2 >= wanted;
         got += picked.len;
@@ -95,12 +97,29 @@ pub(super) fn fetch<P: Platform>(
     got
 }
 
+/// Counts the clusters of a cut. The caller holds the lock of the CPU's lists.
+fn count(row: &CrossingRow, cut: &Cut) {
+    let mut clusters = 0;
+    let mut pages = 0;
+    for piece in &cut.pieces[..cut.len] {
+        if let Piece::Cluster(_, size, _) = piece {
+            clusters += 1;
+            pages += *size as u64;
+        }
+    }
+    add_exclusive(&row.crossing.cuts, clusters);
+    add_exclusive(&row.crossing.cut_pages, pages);
+}
+
 /// Brings in, without the lock, what the cut of the first cluster will look at under it: its first page, its record, its
 /// last page, and the page behind that.
 ///
 /// All of it may change at any moment, and what is read is used for nothing else: links are followed from pages that look
 /// like free ones, and into memory that has pages.
 fn look_ahead<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) {
+    view.zone.clusters().skipped_racy();
+    view.zone.free_pages_racy();
+    view.is_suspended();
     let has_memory = |pfn: &Pfn| view.blocks.has_memory(*pfn);
     let first = view.map.linked(view.zone.first_link_racy(Order::ZERO, migrate_type)).filter(has_memory);
     let named = first.and_then(|first| {
@@ -111,7 +130,7 @@ fn look_ahead<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) {
     if let Some(tail) = view.map.linked(record.tail()).filter(has_memory)
         && let Some(behind) = view.map.linked(view.page(tail).next()).filter(has_memory)
     {
-        view.page(behind).prefetch();
+        view.page(behind).tag();
     }
 }
 
@@ -182,9 +201,6 @@ impl<P: Platform> LockedZone<'_, P> {
         self.set_record(id, Record::HELD);
         self.sub_skipped(record.skipped() as u64);
         self.cut_head(migrate_type, tail, record.size() as u64);
-        let counts = &self.row.crossing;
-        add_exclusive(&counts.cuts, 1);
-        add_exclusive(&counts.cut_pages, record.size() as u64);
         Head::Cut(Piece::Cluster(first, record.size(), id))
     }
 
@@ -207,18 +223,5 @@ impl<P: Platform> LockedZone<'_, P> {
         let pfn = self.take_block(request)?;
         self.tag_block(pfn, FrameState::InTransit, Order::ZERO, request.migrate_type);
         Some(Piece::Run(pfn, 1))
-    }
-}
-
-impl super::CrossingState {
-    /// Pages are about to look free that are not, or do already. A cut begins under the zone lock.
-    pub(super) fn begin_cut(&self) {
-        self.cuts.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// All of them are cleared.
-    pub(super) fn end_cut(&self) {
-        // Release: pairs with the Acquire in `wait_until_done`.
-        self.cuts.fetch_sub(1, Ordering::Release);
     }
 }

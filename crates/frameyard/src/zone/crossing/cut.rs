@@ -11,7 +11,8 @@
 //! 3. The pages are tagged as pages of a per-CPU list and cleared, each tag first, and the records released.
 //! 4. The cut is in progress no more.
 //!
-//! A zone that is suspended is refilled page by page.
+//! Where whole clusters are all that is needed, the cut is planned before the lock is taken ([`plan`]), and under
+//! [`ZonePolicy::ClusterBulk`](crate::ZonePolicy) several are cut off at once. A zone that is suspended is refilled page by page.
 
 use super::clusters::{ClusterId, Record};
 use super::{CrossingRow, Picked, pages};
@@ -20,6 +21,10 @@ use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::pcp::packed::BATCH;
 use crate::zone::{BlockRequest, CmaUse, LockedZone, ZoneView, add_exclusive};
+
+mod plan;
+
+use plan::Plan;
 
 /// Pages that were taken off a list together.
 #[derive(Clone, Copy)]
@@ -59,37 +64,64 @@ enum Head {
     NoCluster,
 }
 
-/// Fetches single pages by whole clusters; a few more or fewer than `wanted` where that spares cutting one in two.
+/// How many pages a refill by clusters takes.
+#[derive(Clone, Copy)]
+pub(super) struct Amount {
+    /// A few more or fewer where that spares cutting a cluster in two.
+    pub(super) wanted: usize,
+    /// Up to how many where whole clusters are there.
+    pub(super) most: usize,
+}
+
+/// Fetches single pages by whole clusters. The caller holds the lock of the lists of `cpu`.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     request: BlockRequest,
     cpu: CpuId,
-    wanted: usize,
+    amount: Amount,
     mut deliver: impl FnMut(&Picked),
 ) -> usize {
+    let Amount { wanted, most } = amount;
     let row = view.row_of(cpu);
     let mut got = 0;
     while got < wanted {
-        look_ahead(view, request.migrate_type);
-        // What is written before the lock is taken is not written under it.
-        let mut cut = Cut::none();
-        let mut locked = view.lock_for(cpu);
-        if locked.is_suspended() {
-            return got + pages::fetch_locked(locked, request, wanted - got, deliver, |_| ());
-        }
-        locked.cut_pieces(request, (wanted - got).min(BATCH), &mut cut);
-        locked.count_moved(PageCount(cut.pages as u64));
-        if cut.pages == 0 {
-            break;
-        }
-        row.begin_cut();
-        drop(locked);
-        count(row, &cut);
-        let picked = clear(view, &cut, request.migrate_type);
-        row.end_cut();
-        deliver(&picked);
-        let enough = cut.pages < wanted - got && cut.pages * 2 >= wanted;
-        got += picked.len;
+        let left = (wanted - got).min(BATCH);
+        let plan = Plan::make(&view, request, at_most(left).max(most.saturating_sub(got)));
+        let planned = plan.pages() > 0 && plan.carry_out(&view, row);
+        let cut = if planned {
+            plan.clusters().for_each(|cluster| {
+                count(row, cluster.pages());
+                deliver(&clear(view, Piece::Cluster(cluster.first, cluster.pages(), cluster.id), request.migrate_type));
+            });
+            row.end_cut();
+            plan.pages()
+        } else {
+            // What is written before the lock is taken is not written under it.
+            let mut cut = Cut::none();
+            let mut locked = view.lock_for(cpu);
+            if locked.is_suspended() {
+                return got + pages::fetch_locked(locked, request, wanted - got, deliver, |_| ());
+            }
+            locked.cut_pieces(request, left, &mut cut);
+            locked.count_moved(PageCount(cut.pages as u64));
+            if cut.pages == 0 {
+                break;
+            }
+            row.begin_cut();
+            drop(locked);
+            let mut picked = Picked::none();
+            for piece in &cut.pieces[..cut.len] {
+                if let Piece::Cluster(_, pages, _) = piece {
+                    count(row, *pages);
+                }
+                clear_into(view, *piece, request.migrate_type, &mut picked);
+            }
+            row.end_cut();
+            deliver(&picked);
+            cut.pages
+        };
+        let enough = cut < wanted - got && cut * 2 >= wanted;
+        got += cut;
         if enough {
             break;
         }
@@ -97,81 +129,56 @@ pub(super) fn fetch<P: Platform>(
     got
 }
 
-/// Counts the clusters of a cut. The caller holds the lock of the CPU's lists.
-fn count(row: &CrossingRow, cut: &Cut) {
-    let mut clusters = 0;
-    let mut pages = 0;
-    for piece in &cut.pieces[..cut.len] {
-        if let Piece::Cluster(_, size, _) = piece {
-            clusters += 1;
-            pages += *size as u64;
-        }
-    }
-    add_exclusive(&row.crossing.cuts, clusters);
-    add_exclusive(&row.crossing.cut_pages, pages);
+/// What a cluster may exceed what is wanted by.
+fn at_most(wanted: usize) -> usize {
+    (wanted + wanted / 2).min(BATCH)
 }
 
-/// Brings in, without the lock, what the cut of the first cluster will look at under it: its first page, its record, its
-/// last page, and the page behind that.
-///
-/// All of it may change at any moment, and what is read is used for nothing else: links are followed from pages that look
-/// like free ones, and into memory that has pages.
-fn look_ahead<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) {
-    view.zone.clusters().skipped_racy();
-    view.zone.free_pages_racy();
-    view.is_suspended();
-    let has_memory = |pfn: &Pfn| view.blocks.has_memory(*pfn);
-    let first = view.map.linked(view.zone.first_link_racy(Order::ZERO, migrate_type)).filter(has_memory);
-    let named = first.and_then(|first| {
-        let page = view.page(first);
-        page.tag().is_clustered().then(|| ClusterId::named(page.payload(CLUSTER)))?
-    });
-    let Some(record) = named.map(|id| view.record(id)) else { return };
-    if let Some(tail) = view.map.linked(record.tail()).filter(has_memory)
-        && let Some(behind) = view.map.linked(view.page(tail).next()).filter(has_memory)
-    {
-        view.page(behind).tag();
-    }
+/// Counts a cluster of a cut. The caller holds the lock of the CPU's lists.
+fn count(row: &CrossingRow, pages: usize) {
+    add_exclusive(&row.crossing.cuts, 1);
+    add_exclusive(&row.crossing.cut_pages, pages as u64);
 }
 
 /// Makes pages of a per-CPU list of what was cut, without the lock.
-fn clear<P: Platform>(view: ZoneView<'_, P>, cut: &Cut, migrate_type: MigrateType) -> Picked {
-    let taken = Tag::new(FrameState::PerCpu, Order::ZERO, migrate_type, view.id);
+fn clear<P: Platform>(view: ZoneView<'_, P>, piece: Piece, migrate_type: MigrateType) -> Picked {
     let mut picked = Picked::none();
-    for piece in &cut.pieces[..cut.len] {
-        match *piece {
-            Piece::Cluster(first, pages, id) => {
-                let mut at = view.map.link(first);
-                for _ in 0..pages {
-                    let Some(pfn) = view.map.linked(at) else { break };
-                    let page = view.page(pfn);
-                    at = page.next();
-                    page.set_tag(taken);
-                    page.set_next(Link::NONE);
-                    page.set_prev(Link::NONE);
-                    page.set_payload(CLUSTER, 0);
-                    picked.push(view.map.index(pfn));
-                }
-                view.release_record(id);
+    clear_into(view, piece, migrate_type, &mut picked);
+    picked
+}
+
+fn clear_into<P: Platform>(view: ZoneView<'_, P>, piece: Piece, migrate_type: MigrateType, picked: &mut Picked) {
+    let taken = Tag::new(FrameState::PerCpu, Order::ZERO, migrate_type, view.id);
+    match piece {
+        Piece::Cluster(first, pages, id) => {
+            let mut at = view.map.link(first);
+            for _ in 0..pages {
+                let Some(pfn) = view.map.linked(at) else { break };
+                let page = view.page(pfn);
+                at = page.next();
+                page.set_tag(taken);
+                page.set_next(Link::NONE);
+                page.set_prev(Link::NONE);
+                page.set_payload(CLUSTER, 0);
+                picked.push(view.map.index(pfn));
             }
-            Piece::Run(first, pages) => {
-                for offset in 0..pages as u64 {
-                    let pfn = first + PageCount(offset);
-                    view.page(pfn).set_tag(taken);
-                    picked.push(view.map.index(pfn));
-                }
+            view.release_record(id);
+        }
+        Piece::Run(first, pages) => {
+            for offset in 0..pages as u64 {
+                let pfn = first + PageCount(offset);
+                view.page(pfn).set_tag(taken);
+                picked.push(view.map.index(pfn));
             }
         }
     }
-    picked
 }
 
 impl<P: Platform> LockedZone<'_, P> {
     /// Takes about `wanted` single pages off the lists for a request, in pieces that are cleared later.
     fn cut_pieces(&mut self, request: BlockRequest, wanted: usize, cut: &mut Cut) {
         let BlockRequest { migrate_type, cma, .. } = request;
-        // What a cluster may exceed what is wanted by.
-        let most = (wanted + wanted / 2).min(BATCH);
+        let most = at_most(wanted);
         while cut.pages < wanted {
             // CMA is balanced against ordinary memory block by block.
             let balanced = migrate_type == MigrateType::Movable && cma == CmaUse::Allowed && self.free_cma().0 > 0;

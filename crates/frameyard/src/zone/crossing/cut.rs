@@ -73,60 +73,87 @@ pub(super) struct Amount {
     pub(super) most: usize,
 }
 
-/// Fetches single pages by whole clusters. The caller holds the lock of the lists of `cpu`.
+/// Fetches single pages by whole clusters.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     request: BlockRequest,
     cpu: CpuId,
-    amount: Amount,
+    Amount { wanted, most }: Amount,
     mut deliver: impl FnMut(&Picked),
 ) -> usize {
-    let Amount { wanted, most } = amount;
-    let row = view.row_of(cpu);
     let mut got = 0;
     while got < wanted {
-        let left = (wanted - got).min(BATCH);
-        let plan = Plan::make(&view, request, at_most(left).max(most.saturating_sub(got)));
-        let planned = plan.pages() > 0 && plan.carry_out(&view, row);
-        let cut = if planned {
-            plan.clusters().for_each(|cluster| {
-                count(row, cluster.pages());
-                deliver(&clear(view, Piece::Cluster(cluster.first, cluster.pages(), cluster.id), request.migrate_type));
-            });
-            row.end_cut();
-            plan.pages()
-        } else {
-            // What is written before the lock is taken is not written under it.
-            let mut cut = Cut::none();
-            let mut locked = view.lock_for(cpu);
-            if locked.is_suspended() {
-                return got + pages::fetch_locked(locked, request, wanted - got, deliver, |_| ());
-            }
-            locked.cut_pieces(request, left, &mut cut);
-            locked.count_moved(PageCount(cut.pages as u64));
-            if cut.pages == 0 {
-                break;
-            }
-            row.begin_cut();
-            drop(locked);
-            let mut picked = Picked::none();
-            for piece in &cut.pieces[..cut.len] {
-                if let Piece::Cluster(_, pages, _) = piece {
-                    count(row, *pages);
-                }
-                clear_into(view, *piece, request.migrate_type, &mut picked);
-            }
-            row.end_cut();
-            deliver(&picked);
-            cut.pages
+        let left = wanted - got;
+        let at_most = at_most(left.min(BATCH)).max(most.saturating_sub(got));
+        let cut = match cut_planned(view, request, cpu, at_most, &mut deliver) {
+            0 => cut_walked(view, request, cpu, left, &mut deliver),
+            planned => planned,
         };
-        let enough = cut < wanted - got && cut * 2 >= wanted;
         got += cut;
-        if enough {
+        if cut == 0 || (cut < left && cut * 2 >= wanted) {
             break;
         }
     }
     got
+}
+
+/// Cuts whole clusters of at most so many pages off, as planned without the lock, and delivers them; 0, and nothing changed,
+/// where they do not stand as planned.
+fn cut_planned<P: Platform>(
+    view: ZoneView<'_, P>,
+    request: BlockRequest,
+    cpu: CpuId,
+    most: usize,
+    deliver: &mut impl FnMut(&Picked),
+) -> usize {
+    let row = view.row_of(cpu);
+    let plan = Plan::make(&view, request, most);
+    if plan.pages() == 0 || !plan.carry_out(&view, row) {
+        return 0;
+    }
+    for cluster in plan.clusters() {
+        let mut picked = Picked::none();
+        clear(view, cluster.piece(), request.migrate_type, &mut picked);
+        deliver(&picked);
+    }
+    row.end_cut();
+    for cluster in plan.clusters() {
+        count(row, &cluster.piece());
+    }
+    plan.pages()
+}
+
+/// Takes about `wanted` pages, a batch at most, in whatever pieces they are found under the lock, and delivers them; page by
+/// page while the zone is suspended.
+fn cut_walked<P: Platform>(
+    view: ZoneView<'_, P>,
+    request: BlockRequest,
+    cpu: CpuId,
+    wanted: usize,
+    deliver: &mut impl FnMut(&Picked),
+) -> usize {
+    let row = view.row_of(cpu);
+    // What is written before the lock is taken is not written under it.
+    let mut cut = Cut::none();
+    let mut locked = view.lock_for(cpu);
+    if locked.is_suspended() {
+        return pages::fetch_locked(locked, request, wanted, deliver, |_| ());
+    }
+    locked.cut_pieces(request, wanted.min(BATCH), &mut cut);
+    if cut.pages == 0 {
+        return 0;
+    }
+    locked.count_moved(PageCount(cut.pages as u64));
+    row.begin_cut();
+    drop(locked);
+    let mut picked = Picked::none();
+    for piece in &cut.pieces[..cut.len] {
+        clear(view, *piece, request.migrate_type, &mut picked);
+        count(row, piece);
+    }
+    row.end_cut();
+    deliver(&picked);
+    cut.pages
 }
 
 /// What a cluster may exceed what is wanted by.
@@ -134,20 +161,16 @@ fn at_most(wanted: usize) -> usize {
     (wanted + wanted / 2).min(BATCH)
 }
 
-/// Counts a cluster of a cut. The caller holds the lock of the CPU's lists.
-fn count(row: &CrossingRow, pages: usize) {
-    add_exclusive(&row.crossing.cuts, 1);
-    add_exclusive(&row.crossing.cut_pages, pages as u64);
+/// Counts a cluster that was cut off. The caller holds the lock of the CPU's lists.
+fn count(row: &CrossingRow, piece: &Piece) {
+    if let Piece::Cluster(_, pages, _) = *piece {
+        add_exclusive(&row.crossing.cuts, 1);
+        add_exclusive(&row.crossing.cut_pages, pages as u64);
+    }
 }
 
 /// Makes pages of a per-CPU list of what was cut, without the lock.
-fn clear<P: Platform>(view: ZoneView<'_, P>, piece: Piece, migrate_type: MigrateType) -> Picked {
-    let mut picked = Picked::none();
-    clear_into(view, piece, migrate_type, &mut picked);
-    picked
-}
-
-fn clear_into<P: Platform>(view: ZoneView<'_, P>, piece: Piece, migrate_type: MigrateType, picked: &mut Picked) {
+fn clear<P: Platform>(view: ZoneView<'_, P>, piece: Piece, migrate_type: MigrateType, picked: &mut Picked) {
     let taken = Tag::new(FrameState::PerCpu, Order::ZERO, migrate_type, view.id);
     match piece {
         Piece::Cluster(first, pages, id) => {

@@ -77,7 +77,6 @@ impl Plan {
         let BlockRequest { migrate_type, cma, .. } = request;
         let behind = view.zone.first_link_racy(Order::ZERO, migrate_type);
         let mut plan = Self { migrate_type, cma, clusters: [None; MOST], pages: 0, skipped: 0, behind };
-        view.zone.clusters().skipped_racy();
         if !plan.may_be_carried_out(view) || matches!(migrate_type, MigrateType::Cma | MigrateType::Isolate) {
             return plan;
         }
@@ -91,10 +90,20 @@ impl Plan {
             plan.behind = view.page(planned.tail).next();
             *slot = Some(planned);
         }
-        if let Some(pfn) = view.map.linked(plan.behind).filter(|pfn| view.blocks.has_memory(*pfn)) {
+        plan.bring_in(view);
+        plan
+    }
+
+    /// Reads what is changed by the cut and was not read for the plan. In models that would only be more to explore.
+    fn bring_in<P: Platform>(&self, view: &ZoneView<'_, P>) {
+        if cfg!(loom) {
+            return;
+        }
+        view.zone.clusters().skipped_racy();
+        view.zone.free_pages_racy();
+        if let Some(pfn) = view.map.linked(self.behind).filter(|pfn| view.blocks.has_memory(*pfn)) {
             view.page(pfn).tag();
         }
-        plan
     }
 
     /// The clusters of the plan, first to last.

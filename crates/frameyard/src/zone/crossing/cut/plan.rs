@@ -120,7 +120,7 @@ impl Plan {
     fn may_be_carried_out<P: Platform>(&self, view: &ZoneView<'_, P>) -> bool {
         // CMA is balanced against ordinary memory block by block.
         let balanced = self.migrate_type == MigrateType::Movable && self.cma == CmaUse::Allowed;
-        !view.is_suspended() && !(balanced && view.zone.free_cma_racy().0 > 0)
+        !(view.is_suspended() || balanced && view.zone.free_cma_racy().0 > 0)
     }
 
     /// Whether the list begins as planned, under the zone lock.
@@ -140,7 +140,8 @@ impl Plan {
     /// caller holds the lock of the CPU's lists whose row that is.
     pub(super) fn carry_out<P: Platform>(&self, view: &ZoneView<'_, P>, row: &CrossingRow) -> bool {
         let mut holding = Holding::begin(view, row);
-        if !is_believed() && !(self.still_stands(view) && self.may_be_carried_out(view)) {
+        let stands = self.still_stands(view) && self.may_be_carried_out(view);
+        if !stands && !is_believed() {
             return false;
         }
         for planned in self.clusters() {

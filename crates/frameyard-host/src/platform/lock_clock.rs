@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn the_length_of_a_tick_is_what_both_clocks_say() {
         let start = Moment { ticks: 500, time: Instant::now() };
-        let after = |ticks, ns| Moment { ticks: 500 + ticks, time: start.time + Duration::from_nanos(ns) };
+        let after = |ticks: u64, ns| Moment { ticks: 500 + ticks, time: start.time + Duration::from_nanos(ns) };
         let length = tick_length(start, after(25_000_000, 10_000_000)).unwrap();
         assert_eq!(length, (2 << 32) / 5);
         assert!(ticks_to_ns(25_000_000_000_000, length).abs_diff(10_000_000_000_000) < 10_000);

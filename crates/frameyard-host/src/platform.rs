@@ -3,9 +3,8 @@
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use frameyard::{
     CpuId, FramesNotReturned, FreeFrames, InitProgress, MapNotBacked, NodeId, Pfn, PfnRange, Platform, WorkerPanicked,
@@ -18,8 +17,10 @@ use crate::sys::cpu::{self, RseqCpu};
 use crate::sys::mapping::populate_around;
 use crate::topology::HostTopology;
 
+mod lock_clock;
 mod placement;
 
+use lock_clock::LockClock;
 use placement::CpuLoads;
 
 /// How the platform knows which CPU runs a thread.
@@ -80,7 +81,7 @@ pub enum LockTiming {
     /// They are not: taking one costs nothing more than a look at this switch.
     #[default]
     Off,
-    /// How long they are waited for and held is counted, by two or three looks at the clock each time.
+    /// How long they are waited for and held is counted, by three looks at the clock each time.
     On,
 }
 
@@ -95,10 +96,9 @@ pub struct HostPlatform {
     memory: HostMemory,
     host: HostTopology,
     loads: CpuLoads,
-    created: Instant,
     init_watch: InitWatch,
     populate_map: PopulateMap,
-    lock_timing: AtomicBool,
+    clock: LockClock,
 }
 
 impl HostPlatform {
@@ -115,10 +115,9 @@ impl HostPlatform {
             memory,
             host: host.clone(),
             loads: CpuLoads::default(),
-            created: Instant::now(),
             init_watch: InitWatch::default(),
             populate_map: PopulateMap::No,
-            lock_timing: AtomicBool::new(false),
+            clock: LockClock::new(),
         }
     }
 
@@ -140,8 +139,12 @@ impl HostPlatform {
     ///
     /// What is counted is told by [`ZoneStatistics::lock`](frameyard::ZoneStatistics::lock) and its like. A lock that is
     /// held while the switch is turned may be left out.
+    ///
+    /// The clock is the processor's time-stamp counter where that rises at a constant rate: on x86-64 with an invariant one.
+    /// It is compared with the monotonic clock when locks are timed for the first time, which waits until the platform is
+    /// 10 ms old. Elsewhere it is the monotonic clock, whose reading counts as part of each time.
     pub fn time_locks(&self, timing: LockTiming) {
-        self.lock_timing.store(timing == LockTiming::On, Ordering::Relaxed);
+        self.clock.turn(timing);
     }
 
     /// The same with another way to know the CPU.
@@ -283,13 +286,13 @@ impl Platform for HostPlatform {
 
     /// Since the platform was made, by the system's monotonic clock.
     fn clock_ns(&self) -> Option<u64> {
-        u64::try_from(self.created.elapsed().as_nanos()).ok()
+        self.clock.system_ns()
     }
 
-    /// As [`clock_ns`](Self::clock_ns), while locks are timed ([`time_locks`](HostPlatform::time_locks)).
+    /// Since the platform was made, while locks are timed ([`time_locks`](HostPlatform::time_locks)).
     #[inline(always)]
     fn lock_clock_ns(&self) -> Option<u64> {
-        if self.lock_timing.load(Ordering::Relaxed) { self.clock_ns() } else { None }
+        self.clock.ns()
     }
 
     /// Private memory by `MADV_DONTNEED`, that of a file by a hole in it (`MADV_REMOVE`).

@@ -5,6 +5,7 @@
 //! nodes of a yard.
 
 pub(crate) mod bytes;
+pub(crate) mod counter;
 pub(crate) mod cpu;
 pub(crate) mod descriptor;
 pub(crate) mod map_rates;

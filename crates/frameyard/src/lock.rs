@@ -80,11 +80,8 @@ impl LockCounters {
     pub fn lock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32) -> LockHold {
         let asked_ns = platform.lock_clock_ns();
         let contention = platform.lock(id, word);
-        self.count(
-            contention,
-            asked_ns,
-            if contention == Contention::Free { asked_ns } else { platform.lock_clock_ns() },
-        )
+        // What is waited for the lock's line is not held.
+        self.count(contention, asked_ns, platform.lock_clock_ns())
     }
 
     /// Takes a lock if it is free, and counts; `None` where it is not.

@@ -190,8 +190,8 @@ pub trait Platform: Sync {
         None
     }
 
-    /// The clock by which locks are timed, in ns; `None`, as by default, while they are not. Asked twice for each time
-    /// a lock is taken that keeps counters.
+    /// The clock by which locks are timed, in ns; `None`, as by default, while they are not. Asked three times
+    /// for each time a lock is taken that keeps counters: before, when it was got, and before it is given back.
     #[inline(always)]
     fn lock_clock_ns(&self) -> Option<u64> {
         None

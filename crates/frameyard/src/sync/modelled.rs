@@ -44,6 +44,8 @@ pub enum Weakness {
     EmptyListsPassedBy,
     /// Who collects batches does not say so.
     SilentCollectors,
+    /// A planned cut is carried out without another look.
+    PlansBelieved,
 }
 
 std::thread_local! {

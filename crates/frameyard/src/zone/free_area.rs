@@ -4,7 +4,8 @@
 //! and [`LockedZone::remove_block`] keep links, counts, bitmaps, tags and the zone's counters in step; whatever
 //! a later policy wants to know about blocks that come and go, it learns there.
 
-use super::{LockedZone, add_exclusive, sub_exclusive};
+use super::{LockedZone, ZoneView, add_exclusive, sub_exclusive};
+use crate::lock::LockHold;
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -48,6 +49,25 @@ pub(crate) enum Place {
     Head,
     /// Allocated last: it may soon merge into something larger.
     Tail,
+}
+
+impl<P: Platform> ZoneView<'_, P> {
+    /// Takes so many single pages off the head of their list, all that stand before `next`. Their pages stay as they are; the
+    /// clusters, and the zone's counts of frames, are the caller's, who holds the zone lock.
+    #[inline(always)]
+    pub(super) fn cut_list_locked(&self, _: &LockHold, migrate_type: MigrateType, next: Link, count: u64) {
+        let list = self.zone.areas[0].list(migrate_type);
+        list.first.store(next.0, Ordering::Relaxed);
+        match self.map.linked(next) {
+            Some(next) => self.page(next).set_prev(Link::NONE),
+            None => list.last.store(0, Ordering::Relaxed),
+        }
+        sub_exclusive(&list.blocks, count);
+        if list.blocks.load(Ordering::Relaxed) == 0 {
+            let bits = &self.zone.nonempty[migrate_type.index()];
+            bits.store(bits.load(Ordering::Relaxed) & !1, Ordering::Relaxed);
+        }
+    }
 }
 
 impl<P: Platform> LockedZone<'_, P> {
@@ -143,17 +163,7 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(super) fn cut_head(&mut self, migrate_type: MigrateType, tail: Pfn, count: u64) -> Option<Pfn> {
         let list = self.zone.areas[0].list(migrate_type);
         let first = self.map.linked(Link(list.first.load(Ordering::Relaxed)))?;
-        let next = self.page(tail).next();
-        list.first.store(next.0, Ordering::Relaxed);
-        match self.map.linked(next) {
-            Some(next) => self.page(next).set_prev(Link::NONE),
-            None => list.last.store(0, Ordering::Relaxed),
-        }
-        sub_exclusive(&list.blocks, count);
-        if list.blocks.load(Ordering::Relaxed) == 0 {
-            let bits = &self.zone.nonempty[migrate_type.index()];
-            bits.store(bits.load(Ordering::Relaxed) & !1, Ordering::Relaxed);
-        }
+        self.cut_list_locked(&self.hold, migrate_type, self.page(tail).next(), count);
         self.count_free(PageCount(count), migrate_type, u64::wrapping_sub);
         Some(first)
     }

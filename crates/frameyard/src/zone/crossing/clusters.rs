@@ -138,6 +138,12 @@ impl ClusterState {
         self.skipped.load(Ordering::Relaxed)
     }
 
+    /// Counts pages that left a list with their marks, under the zone lock.
+    #[inline(always)]
+    pub(super) fn sub_skipped(&self, count: u64) {
+        sub_exclusive(&self.skipped, count);
+    }
+
     pub(crate) fn used_up(&self) -> u64 {
         self.used_up.load(Ordering::Relaxed)
     }
@@ -370,7 +376,7 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     pub(super) fn sub_skipped(&mut self, count: u64) {
-        sub_exclusive(&self.zone.clusters().skipped, count);
+        self.zone.clusters().sub_skipped(count);
     }
 
     /// Ends the cluster of a page on a list: its pages stay there, each for itself.

@@ -153,6 +153,32 @@ fn another_type_gets_what_is_in_the_depot_before_it_fails() {
 }
 
 #[test]
+fn large_blocks_are_made_of_what_is_in_the_depot_before_those_of_another_type_are_taken() {
+    let yard = one_group();
+    run_on(0);
+    // Pageblocks of another type, nearly all of them free.
+    let unmovable = take(&yard, Gfp::KERNEL, 1);
+    let movable_blocks = |yard: &Fixture, least| -> u64 {
+        (least..=geometry().max_order().0).map(|of| yard.free_blocks(ZONE, order(of), MigrateType::Movable)).sum()
+    };
+    let taken = std::iter::from_fn(|| {
+        (movable_blocks(&yard, 0) > 0).then(|| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH).unwrap())
+    });
+    let taken: Vec<Pfn> = taken.collect();
+    give(&yard, taken);
+    let (kept, fallbacks) = (depot(&yard).batches, yard.zone_statistics(ZONE).fallbacks);
+    run_on(1);
+    let large = std::iter::from_fn(|| (movable_blocks(&yard, 6) > 0).then_some(()));
+    let mut large: Vec<Pfn> = large.map(|()| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+    assert_eq!(depot(&yard).batches, kept, "free lists come first");
+    large.extend((0..4).map(|_| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap()));
+    assert!(depot(&yard).batches < kept, "the depot comes next: {kept}");
+    assert_eq!(yard.zone_statistics(ZONE).fallbacks, fallbacks, "and other types last");
+    large.into_iter().for_each(|pfn| yard.free(pfn, order(6)).unwrap());
+    give(&yard, unmovable);
+}
+
+#[test]
 fn a_group_steals_from_another_before_it_goes_to_the_zone() {
     let yard = depot_yard(&[0, 0, 1, 1], Poisoning::Off);
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 4);

@@ -425,14 +425,26 @@ fn work(yard: &Fixture, owners: &[AtomicU64], seed: u64, steps: u64) {
 }
 
 fn live(groups: &[u16], poisoning: Poisoning, steps: u64) {
-    const WORKERS: u64 = 5;
+    const ROUNDS: u64 = 20;
     let yard = depot_yard(groups, poisoning);
+    // Where threads have to wait for a CPU, another policy may be in force for most of a round.
+    let both_ways = |found: DepotStatistics| found.pushed > 0 && found.collected > 0;
+    let crossed = (0..ROUNDS).any(|round| {
+        live_a_while(&yard, round, steps);
+        both_ways(depot(&yard))
+    });
+    assert!(crossed, "{:?}", depot(&yard));
+    yard.validate().unwrap();
+}
+
+fn live_a_while(yard: &Fixture, round: u64, steps: u64) {
+    const WORKERS: u64 = 5;
     let owners: Vec<AtomicU64> = (0..PAGES).map(|_| AtomicU64::new(0)).collect();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let (yard, owners, over) = (&yard, &owners[..], &over);
+        let (owners, over) = (&owners[..], &over);
         scope.spawn(move || {
-            let mut random = Random::new(50);
+            let mut random = Random::new(100 * round + 50);
             let policies = [ZonePolicy::Depot, ZonePolicy::Vanilla, ZonePolicy::Depot];
             while !over.load(Ordering::Relaxed) {
                 match random.below(6) {
@@ -451,7 +463,7 @@ fn live(groups: &[u16], poisoning: Poisoning, steps: u64) {
             }
         });
         scope.spawn(move || {
-            let mut random = Random::new(51);
+            let mut random = Random::new(100 * round + 51);
             while !over.load(Ordering::Relaxed) {
                 let range = at(random.below(PAGES / 64) * 64, 64 * (1 + random.below(2)));
                 if let Ok(range) = yard.alloc_contig_range(range.intersection(at(0, PAGES)), Gfp::KERNEL, &Owners::NONE)
@@ -462,13 +474,12 @@ fn live(groups: &[u16], poisoning: Poisoning, steps: u64) {
                 thread::yield_now();
             }
         });
-        let workers: Vec<_> = (1..=WORKERS).map(|seed| scope.spawn(move || work(yard, owners, seed, steps))).collect();
+        let workers: Vec<_> =
+            (1..=WORKERS).map(|worker| scope.spawn(move || work(yard, owners, 100 * round + worker, steps))).collect();
         let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         over.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(Result::is_ok));
     });
-    assert!(depot(&yard).pushed > 0 && depot(&yard).collected > 0, "{:?}", depot(&yard));
-    yard.validate().unwrap();
 }
 
 /// Runs `meanwhile` while a thread is stopped that has taken the batches of the depot to bring them back to the zone.

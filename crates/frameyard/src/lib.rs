@@ -5,7 +5,7 @@
 //! is in two memory regions that the caller hands over, so a yard can be shared by processes.
 //!
 //! Begin with [`Yard`]; bring one up with [`Layout::plan`] and [`Yard::create`].
-#![cfg_attr(not(any(test, loom)), no_std)]
+#![cfg_attr(not(any(test, loom, shuttle)), no_std)]
 
 mod boot;
 mod compaction;
@@ -21,6 +21,8 @@ mod owner;
 mod page;
 mod platform;
 mod report;
+#[cfg(all(test, shuttle))]
+mod shuttle_tests;
 pub mod sync;
 mod units;
 mod yard;

@@ -69,13 +69,13 @@ impl<P: Platform> Yard<P> {
 }
 
 /// Whether the locks of lists that look empty are not taken where they should be: in a broken model alone.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(super) const fn passes_empty_lists_by() -> bool {
     false
 }
 
 /// As above.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 pub(super) fn passes_empty_lists_by() -> bool {
     crate::sync::is_weakened(crate::sync::Weakness::EmptyListsPassedBy)
 }

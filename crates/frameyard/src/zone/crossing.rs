@@ -28,7 +28,7 @@ mod single;
 mod suspension;
 mod unmerged;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use clusters::HELD_RECORD;
 pub(crate) use clusters::{ClusterId, ClusterState, ClusterTable, RecordState, clusters_for, words_for_clusters};
 pub(crate) use counts::CrossingRow;

@@ -44,7 +44,7 @@ mod record;
 pub(crate) use record::{Record, RecordState};
 
 /// The word of a held record, for models that lose it.
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 pub(crate) const HELD_RECORD: u64 = Record::HELD.bits();
 
 /// What a zone's clusters are like; written when the yard is created, and `joining` with the policy.

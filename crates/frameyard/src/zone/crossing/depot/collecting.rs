@@ -48,13 +48,13 @@ impl Drop for Collecting<'_> {
 }
 
 /// What one collector counts as.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const fn collector() -> u32 {
     1
 }
 
 /// What one collector counts as: in a broken model, nothing.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 fn collector() -> u32 {
     u32::from(!crate::sync::is_weakened(crate::sync::Weakness::SilentCollectors))
 }

@@ -72,9 +72,15 @@ fn assert_fails(execution: impl Fn() + Send + Sync + 'static, expected: &[&str])
     assert!(expected.iter().any(|part| message.contains(part)), "failed for another reason: {message}");
 }
 
-/// What broken protections come to.
-const DAMAGES: [&str; 5] =
-    ["handed out twice", "the block is ours", "the validator objects", "frames were lost", "what was freed has merged"];
+/// What broken protections come to; the last one is a page on a free list that is not free.
+const DAMAGES: [&str; 6] = [
+    "handed out twice",
+    "the block is ours",
+    "the validator objects",
+    "frames were lost",
+    "what was freed has merged",
+    "is interior order 0",
+];
 
 const KINDS: [Gfp; 5] =
     [Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL, Gfp::KERNEL.union(Gfp::RECLAIMABLE), Gfp::ATOMIC];

@@ -12,7 +12,7 @@ use crate::page::content::{COUNTS, PageTemplate};
 use crate::page::{CountedPage, Counts, FrameState, MapContent, Tag};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering, fence};
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
 /// The reference that a device has on each of its pages.
 pub(super) const OWN: Counts = Counts { references: 1, mappings: 0 };
@@ -93,7 +93,7 @@ impl<P: Platform> PageMap<'_, P> {
         if range.intersection(self.space) != range {
             return Err(DeviceError::OutsideDeviceSpace { range, space: self.space });
         }
-        if zone_of(node).index() >= self.zones.len() {
+        if node.index() >= self.zones.len() / ZoneKind::COUNT {
             return Err(DeviceError::NoSuchNode(node));
         }
         let content = self.map.content();

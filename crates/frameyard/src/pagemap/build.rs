@@ -3,9 +3,7 @@
 use core::ops::Range;
 
 use super::plan::memory_of;
-use super::{
-    DeviceError, DeviceId, DeviceRequest, MAX_ORDER, MapLayout, MapPlacement, PageMap, Plan, part_order, zone_of,
-};
+use super::{DeviceError, DeviceId, DeviceRequest, MAX_ORDER, MapLayout, MapPlacement, PageMap, Plan, zone_of};
 use crate::job::{ParallelJob, RunError};
 use crate::memmap::{Initialiser, MapWriter};
 use crate::page::content::{COUNTS, PageTemplate};
@@ -86,7 +84,7 @@ impl<P: Platform> PageMap<'_, P> {
         if order > MAX_ORDER {
             return Err(DeviceError::OrderTooLarge { order, max: MAX_ORDER });
         }
-        let unit = order.max(part_order(self.geometry));
+        let unit = order.max(self.part_order);
         if !range.start.is_aligned(unit) || !range.end.is_aligned(unit) {
             return Err(DeviceError::Unaligned { range, unit: unit.pages(), nearest: nearest(range, unit) });
         }

@@ -43,6 +43,7 @@
 #![cfg(target_os = "linux")]
 
 mod cpu_list;
+mod device;
 mod hugetlb;
 mod init_watch;
 mod map_rates;
@@ -63,6 +64,10 @@ mod topology;
 mod yard;
 
 pub use cpu_list::{CpuList, ParseCpuListError};
+pub use device::{
+    AddDeviceError, DeviceAlignment, DeviceBacking, DeviceMemory, DeviceMemoryBuilder, DeviceMemoryError, DeviceSharing,
+    ParseAlignmentError,
+};
 pub use hugetlb::{HugetlbPool, HugetlbShortage, HugetlbSize};
 pub use init_watch::InitWatch;
 pub use map_rates::MapRates;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,8 +13,9 @@ use frameyard::{
 };
 
 use crate::cpu_list::CpuList;
+use crate::device::{AddDeviceError, DeviceMemory, DeviceTable};
 use crate::init_watch::InitWatch;
-use crate::memory::HostMemory;
+use crate::memory::{HostMemory, NodeFrames};
 use crate::sys::cpu::{self, RseqCpu};
 use crate::sys::mapping::populate_around;
 use crate::topology::HostTopology;
@@ -93,6 +95,7 @@ pub struct HostPlatform {
     rseq: Option<RseqCpu>,
     identity: CpuIdentity,
     memory: HostMemory,
+    devices: DeviceTable,
     host: HostTopology,
     loads: CpuLoads,
     created: Instant,
@@ -112,6 +115,7 @@ impl HostPlatform {
         Self {
             rseq,
             identity,
+            devices: DeviceTable::new(memory.page_shift()),
             memory,
             host: host.clone(),
             loads: CpuLoads::default(),
@@ -174,6 +178,40 @@ impl HostPlatform {
     #[must_use]
     pub fn memory(&self) -> &HostMemory {
         &self.memory
+    }
+
+    /// Gives the platform a device that has the bytes of these frames, before or after a yard is made with it.
+    ///
+    /// The yard knows nothing of it: [`HostYard::map_device`](crate::HostYard::map_device) maps it there. In a shared yard
+    /// each process gives its own platform the device.
+    ///
+    /// # Errors
+    ///
+    /// [`AddDeviceError`] where the frames are not as many as the device's, or have bytes elsewhere.
+    pub fn add_device(&self, range: PfnRange, memory: Arc<DeviceMemory>) -> Result<(), AddDeviceError> {
+        let taken = |frames: &&NodeFrames| !frames.range.intersection(range).is_empty();
+        match self.memory.ranges().iter().find(taken) {
+            Some(frames) => Err(AddDeviceError::Taken { range, by: frames.range }),
+            None => self.devices.add(range, memory),
+        }
+    }
+
+    /// The devices of the platform and their frames, ascending.
+    #[must_use]
+    pub fn devices(&self) -> Vec<(PfnRange, Arc<DeviceMemory>)> {
+        self.devices.all().into_iter().map(|device| (device.range, device.memory)).collect()
+    }
+
+    /// The device that has the bytes of a frame, and its frames.
+    #[must_use]
+    pub fn device_of(&self, pfn: Pfn) -> Option<(PfnRange, Arc<DeviceMemory>)> {
+        self.devices.of(pfn).map(|device| (device.range, device.memory))
+    }
+
+    /// Takes a device back. Whoever had an address of its frames must not use it any more: the caller sees to it that the
+    /// device is not mapped in the yard, and adds it again where it is.
+    pub(crate) fn remove_device(&self, range: PfnRange) -> Result<Arc<DeviceMemory>, AddDeviceError> {
+        self.devices.remove(range)
     }
 
     /// The machine that the platform runs on.
@@ -239,9 +277,10 @@ impl Platform for HostPlatform {
         }
     }
 
+    /// Frames of memory first; only where there are none, those of devices.
     #[inline]
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
-        self.memory.frame(pfn)
+        self.memory.frame(pfn).or_else(|| self.devices.frame(pfn))
     }
 
     /// Runs worker 0 on the caller and the others on new threads, on the CPUs of the host's nodes that stand for theirs.

@@ -48,6 +48,7 @@ mod hugetlb;
 mod init_watch;
 mod map_rates;
 mod memory;
+mod memory_use;
 mod platform;
 mod prefault;
 mod processes;
@@ -75,6 +76,7 @@ pub use memory::{
     Backing, FileGrowth, FrameBytesError, HostMemory, HostMemoryBuilder, HugePages, MemoryError, NodeBinding,
     NodeFrames,
 };
+pub use memory_use::{MappingLimit, MemoryUse, page_table_bytes};
 pub use platform::{CpuIdentity, HostPlatform, LockTiming, PopulateMap, RseqUnavailable};
 pub use prefault::PrefaultProgress;
 pub use processes::{WorkerError, Workers, spawn_workers};

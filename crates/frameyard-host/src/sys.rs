@@ -10,6 +10,7 @@ pub(crate) mod descriptor;
 pub(crate) mod map_rates;
 pub(crate) mod mapping;
 pub(crate) mod usage;
+pub(crate) mod window;
 pub(crate) mod yard;
 
 /// The page size of the host in bytes.

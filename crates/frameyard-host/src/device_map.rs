@@ -1,0 +1,169 @@
+//! The part of a memory map that is for devices: which of it has memory, and what kind.
+//!
+//! In a private yard it is untouched memory without transparent huge pages, one mapping for any size: heads are written
+//! and get a page of the host each, tails are only read and show the host's zero page. Parts that are written densely
+//! (full, folded) get huge pages, all at once. In a shared yard a [`SharedView`] sees to it that all processes show the same.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use frameyard::{ByteSize, MapNotBacked, PfnRange};
+
+use crate::device_problem::DeviceMapProblem;
+use crate::memory::{HUGE_ALIGN, HugePages};
+use crate::sys::descriptor;
+use crate::sys::host_page_size;
+use crate::sys::mapping::{Advice, Piece, Source};
+use crate::sys::window::{Ends, MapWindow};
+
+/// The size of a page structure.
+const PAGE_STRUCTURE: u64 = 64;
+
+/// Where the page structures of the frames for devices lie in a memory map of `frames`, in whole pages of the host; `None`
+/// where that is none.
+pub(crate) fn window_in_map(frames: PfnRange, space: PfnRange) -> Option<Piece> {
+    let space = space.intersection(frames);
+    if space.is_empty() {
+        return None;
+    }
+    let page = host_page_size();
+    let byte = |pfn| ((pfn - frames.start).0 * PAGE_STRUCTURE) as usize;
+    let (start, end) = (byte(space.start).next_multiple_of(page), byte(space.end) / page * page);
+    (start < end).then(|| Piece { offset: start, len: end - start })
+}
+
+/// The part of a memory map that is for devices.
+#[derive(Debug)]
+pub(crate) struct DeviceMap {
+    window: MapWindow,
+    /// Whether dense parts get huge pages.
+    dense: HugePages,
+    /// Pieces that lie in devices.
+    placed: Mutex<Vec<Piece>>,
+    /// Why the last thing that was asked for could not be had.
+    problem: Mutex<Option<DeviceMapProblem>>,
+}
+
+impl DeviceMap {
+    /// The part of a private yard, all of it zero.
+    pub(crate) fn private(window: MapWindow, dense: HugePages) -> io::Result<Self> {
+        sparse(&window, window.whole())?;
+        Ok(Self { window, dense, placed: Mutex::default(), problem: Mutex::default() })
+    }
+
+    /// Why the last thing that was asked for could not be had, if nobody asked before.
+    pub(crate) fn take_problem(&self) -> Option<DeviceMapProblem> {
+        locked(&self.problem).take()
+    }
+
+    fn refuse(&self, problem: DeviceMapProblem) -> MapNotBacked {
+        *locked(&self.problem) = Some(problem);
+        MapNotBacked
+    }
+
+    /// Provides memory for `bytes` from `address`; `None` where they are not for devices.
+    ///
+    /// Of a single page of the host there is no better time than when it is written.
+    pub(crate) fn back(&self, address: NonNull<u8>, bytes: usize) -> Option<Result<(), MapNotBacked>> {
+        let piece = self.window.piece(address, bytes, Ends::Out)?;
+        if piece.len <= host_page_size() {
+            return Some(Ok(()));
+        }
+        if self.dense != HugePages::Never
+            && let Some(inner) = self.whole_huge_pages(piece)
+        {
+            // A kernel without them has base pages.
+            let _ = self.window.advise(inner, Advice::HugePages);
+        }
+        let populated = match self.window.populate(piece) {
+            // A kernel without the call: the first write does it.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
+            result => result,
+        };
+        let size = ByteSize(piece.len as u64);
+        Some(populated.map_err(|source| self.refuse(DeviceMapProblem::host("populate page structures", size, source))))
+    }
+
+    /// Makes the tails behind heads, each `stride` bytes behind the one before, read as zero without memory of their own.
+    pub(crate) fn share_tails(&self, address: NonNull<u8>, bytes: usize, stride: usize) -> Result<(), MapNotBacked> {
+        let Some(piece) = self.window.piece(address, bytes, Ends::In) else { return Ok(()) };
+        let _ = stride;
+        let size = ByteSize(piece.len as u64);
+        let refused = |source| self.refuse(DeviceMapProblem::host("keep huge pages off page structures", size, source));
+        sparse(&self.window, piece).map_err(refused)
+    }
+
+    /// Gives back the memory of a part that holds zeroes: it reads as zero and can be written.
+    pub(crate) fn give_back(&self, address: NonNull<u8>, bytes: usize) {
+        let Some(piece) = self.window.piece(address, bytes, Ends::In) else { return };
+        if self.take_from_devices(piece) {
+            // Where this fails the part keeps what it has, which holds zeroes too.
+            let _ = self.window.replace(piece, Source::Anonymous);
+        } else {
+            let _ = self.window.discard(piece);
+        }
+        let _ = sparse(&self.window, piece);
+    }
+
+    /// Makes `bytes` of a file, from `offset` on, the memory of a part.
+    pub(crate) fn place(
+        &self,
+        (file, offset): (&File, u64),
+        address: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<(), MapNotBacked> {
+        let size = ByteSize(bytes as u64);
+        let host = |source| self.refuse(DeviceMapProblem::host("map page structures in a device", size, source));
+        let inside = |ends| self.window.piece(address, bytes, ends);
+        let Some(piece) = inside(Ends::Out).filter(|piece| inside(Ends::In) == Some(*piece)) else {
+            return Err(self.refuse(DeviceMapProblem::NotWholePages { size }));
+        };
+        // What the device held there before is no page structure.
+        let punched = descriptor::punch_hole(file, offset, piece.len as u64);
+        let mut placed = locked(&self.placed);
+        self.window.replace(piece, Source::Shared { file: file.as_fd(), offset }).map_err(host)?;
+        placed.push(piece);
+        drop(placed);
+        if punched.is_err() {
+            self.window.zero(piece);
+        }
+        Ok(())
+    }
+
+    /// Forgets the pieces inside this one that lie in devices, and says whether there were any.
+    fn take_from_devices(&self, piece: Piece) -> bool {
+        let mut placed = locked(&self.placed);
+        let before = placed.len();
+        placed.retain(|other| other.offset < piece.offset || other.end() > piece.end());
+        placed.len() < before
+    }
+
+    /// The part of a piece that huge pages can map.
+    fn whole_huge_pages(&self, piece: Piece) -> Option<Piece> {
+        let base = self.window.base().addr().get();
+        let (start, end) = (base + piece.offset, base + piece.end());
+        let huge = HUGE_ALIGN as usize;
+        let (start, end) = (start.next_multiple_of(huge), end / huge * huge);
+        (start < end).then(|| Piece { offset: start - base, len: end - start })
+    }
+}
+
+/// Keeps transparent huge pages off a piece that is written at few places.
+fn sparse(window: &MapWindow, piece: Piece) -> io::Result<()> {
+    match window.advise(piece, Advice::NoHugePages) {
+        // A kernel without huge pages does not know the advice; it is followed all the same.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
+        result => result,
+    }
+}
+
+/// What is locked is whole even where somebody panicked.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -19,6 +19,7 @@ mod memblock;
 mod memmap;
 mod owner;
 mod page;
+mod pagemap;
 mod platform;
 mod report;
 pub mod sync;
@@ -46,6 +47,7 @@ pub use owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owner
 pub use page::{
     CountedPage, Counts, FrameLink, FrameState, MapContent, PAGE_WORDS, Page, PageWord, ReferenceUnderflow, Tag,
 };
+pub use pagemap::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, MapLayout, MapPlacement, Removal};
 pub use platform::{
     Access, Contention, Counted, CountingPlatform, CountingRow, FramesNotReturned, FreeFrames, InitProgress, LockId,
     LockKind, LocksTaken, MapNotBacked, NodeInit, PageTouches, Platform, Span, SpanTouches, WorkerPanicked,

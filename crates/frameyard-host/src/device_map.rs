@@ -10,7 +10,7 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use frameyard::{ByteSize, MapNotBacked, PfnRange};
+use frameyard::{ByteSize, MapNotBacked, PageCount, Pfn, PfnRange};
 
 use crate::device_problem::DeviceMapProblem;
 use crate::memory::{HUGE_ALIGN, HugePages};
@@ -22,23 +22,42 @@ use crate::sys::window::{Ends, MapWindow};
 /// The size of a page structure.
 const PAGE_STRUCTURE: u64 = 64;
 
-/// Where the page structures of the frames for devices lie in a memory map of `frames`, in whole pages of the host; `None`
-/// where that is none.
-pub(crate) fn window_in_map(frames: PfnRange, space: PfnRange) -> Option<Piece> {
-    let space = space.intersection(frames);
-    if space.is_empty() {
-        return None;
+/// Where the page structures of the frames for devices lie in a memory map, in whole pages of the host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct DevicePart {
+    pub(crate) piece: Piece,
+    /// The frame whose page structure it begins with.
+    pub(crate) first: Pfn,
+}
+
+impl DevicePart {
+    /// The part for `space` of a map of `frames`; `None` where that is no whole page of the host.
+    pub(crate) fn of(frames: PfnRange, space: PfnRange) -> Option<Self> {
+        let space = space.intersection(frames);
+        if space.is_empty() {
+            return None;
+        }
+        let page = host_page_size() as u64;
+        let byte = |pfn: Pfn| (pfn - frames.start).0 * PAGE_STRUCTURE;
+        let (start, end) = (byte(space.start).next_multiple_of(page), byte(space.end) / page * page);
+        let piece = Piece { offset: start as usize, len: end.checked_sub(start)? as usize };
+        (piece.len > 0).then_some(Self { piece, first: frames.start + PageCount(start / PAGE_STRUCTURE) })
     }
-    let page = host_page_size();
-    let byte = |pfn| ((pfn - frames.start).0 * PAGE_STRUCTURE) as usize;
-    let (start, end) = (byte(space.start).next_multiple_of(page), byte(space.end) / page * page);
-    (start < end).then(|| Piece { offset: start, len: end - start })
+}
+
+/// Whether memory is known to be zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Fresh {
+    Yes,
+    No,
 }
 
 /// The part of a memory map that is for devices.
 #[derive(Debug)]
 pub(crate) struct DeviceMap {
     window: MapWindow,
+    /// The frame whose page structure the window begins with.
+    first: Pfn,
     /// Whether dense parts get huge pages.
     dense: HugePages,
     /// Pieces that lie in devices.
@@ -48,10 +67,18 @@ pub(crate) struct DeviceMap {
 }
 
 impl DeviceMap {
-    /// The part of a private yard, all of it zero.
-    pub(crate) fn private(window: MapWindow, dense: HugePages) -> io::Result<Self> {
+    /// The part of a private yard. `contents` says whether it is zero already.
+    pub(crate) fn private(
+        window: MapWindow,
+        part: DevicePart,
+        contents: Fresh,
+        dense: HugePages,
+    ) -> io::Result<Self> {
+        if contents == Fresh::No {
+            window.discard(window.whole())?;
+        }
         sparse(&window, window.whole())?;
-        Ok(Self { window, dense, placed: Mutex::default(), problem: Mutex::default() })
+        Ok(Self { window, first: part.first, dense, placed: Mutex::default(), problem: Mutex::default() })
     }
 
     /// Why the last thing that was asked for could not be had, if nobody asked before.
@@ -59,18 +86,27 @@ impl DeviceMap {
         locked(&self.problem).take()
     }
 
-    fn refuse(&self, problem: DeviceMapProblem) -> MapNotBacked {
+    pub(crate) fn refuse(&self, problem: DeviceMapProblem) -> MapNotBacked {
         *locked(&self.problem) = Some(problem);
         MapNotBacked
     }
 
-    /// Provides memory for `bytes` from `address`; `None` where they are not for devices.
+    /// The frames whose page structures these bytes are; `None` where one of them is not for devices.
+    pub(crate) fn frames(&self, address: NonNull<u8>, bytes: usize) -> Option<PfnRange> {
+        self.window.piece(address, bytes, Ends::Out)?;
+        let offset = (address.addr().get() - self.window.base().addr().get()) as u64;
+        let frame = |offset| self.first + PageCount(offset);
+        let end = (offset + bytes as u64).div_ceil(PAGE_STRUCTURE);
+        Some(PfnRange { start: frame(offset / PAGE_STRUCTURE), end: frame(end) })
+    }
+
+    /// Provides memory for `bytes` from `address`.
     ///
     /// Of a single page of the host there is no better time than when it is written.
-    pub(crate) fn back(&self, address: NonNull<u8>, bytes: usize) -> Option<Result<(), MapNotBacked>> {
-        let piece = self.window.piece(address, bytes, Ends::Out)?;
+    pub(crate) fn back(&self, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
+        let Some(piece) = self.window.piece(address, bytes, Ends::Out) else { return Ok(()) };
         if piece.len <= host_page_size() {
-            return Some(Ok(()));
+            return Ok(());
         }
         if self.dense != HugePages::Never
             && let Some(inner) = self.whole_huge_pages(piece)
@@ -84,7 +120,7 @@ impl DeviceMap {
             result => result,
         };
         let size = ByteSize(piece.len as u64);
-        Some(populated.map_err(|source| self.refuse(DeviceMapProblem::host("populate page structures", size, source))))
+        populated.map_err(|source| self.refuse(DeviceMapProblem::host("populate page structures", size, source)))
     }
 
     /// Makes the tails behind heads, each `stride` bytes behind the one before, read as zero without memory of their own.
@@ -99,10 +135,12 @@ impl DeviceMap {
     /// Gives back the memory of a part that holds zeroes: it reads as zero and can be written.
     pub(crate) fn give_back(&self, address: NonNull<u8>, bytes: usize) {
         let Some(piece) = self.window.piece(address, bytes, Ends::In) else { return };
-        if self.take_from_devices(piece) {
+        let was_placed = self.take_from_devices(piece);
+        // New memory is one mapping with its neighbours again, which what huge pages were advised for is not.
+        let is_new = (was_placed || piece.len as u64 >= HUGE_ALIGN)
+            && self.window.replace(piece, Source::Anonymous).is_ok();
+        if !is_new && !was_placed {
             // Where this fails the part keeps what it has, which holds zeroes too.
-            let _ = self.window.replace(piece, Source::Anonymous);
-        } else {
             let _ = self.window.discard(piece);
         }
         let _ = sparse(&self.window, piece);
@@ -117,10 +155,10 @@ impl DeviceMap {
     ) -> Result<(), MapNotBacked> {
         let size = ByteSize(bytes as u64);
         let host = |source| self.refuse(DeviceMapProblem::host("map page structures in a device", size, source));
-        let inside = |ends| self.window.piece(address, bytes, ends);
-        let Some(piece) = inside(Ends::Out).filter(|piece| inside(Ends::In) == Some(*piece)) else {
-            return Err(self.refuse(DeviceMapProblem::NotWholePages { size }));
-        };
+        // What lies behind the last structure in its page is nobody's.
+        let is_aligned = address.addr().get().is_multiple_of(host_page_size());
+        let piece = self.window.piece(address, bytes, Ends::Out).filter(|_| is_aligned);
+        let Some(piece) = piece else { return Err(self.refuse(DeviceMapProblem::NotWholePages { size })) };
         // What the device held there before is no page structure.
         let punched = descriptor::punch_hole(file, offset, piece.len as u64);
         let mut placed = locked(&self.placed);
@@ -148,6 +186,15 @@ impl DeviceMap {
         let huge = HUGE_ALIGN as usize;
         let (start, end) = (start.next_multiple_of(huge), end / huge * huge);
         (start < end).then(|| Piece { offset: start - base, len: end - start })
+    }
+}
+
+impl Drop for DeviceMap {
+    /// Leaves ordinary memory behind, where the region of the map lives on.
+    fn drop(&mut self) {
+        if self.take_from_devices(self.window.whole()) {
+            let _ = self.window.replace(self.window.whole(), Source::Anonymous);
+        }
     }
 }
 

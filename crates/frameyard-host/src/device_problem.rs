@@ -19,7 +19,7 @@ pub enum DeviceMapProblem {
         /// What the system says.
         source: io::Error,
     },
-    /// The structures begin or end within a page of the host.
+    /// The structures begin within a page of the host.
     NotWholePages {
         /// How many bytes they have.
         size: ByteSize,
@@ -75,7 +75,7 @@ impl fmt::Display for DeviceMapProblem {
         match self {
             Self::Host { action, size, source } => write!(f, "cannot {action} of {size}: {source}"),
             Self::NotWholePages { size } => {
-                write!(f, "page structures of {size} do not begin and end with pages of the host: map larger ranges")
+                write!(f, "page structures of {size} do not begin with a page of the host: map ranges that begin at multiples of 2M")
             }
             Self::NoDevice => f.write_str(
                 "no device with bytes holds those frames: give the platform one, or place the page structures in memory",

@@ -44,6 +44,8 @@
 
 mod cpu_list;
 mod device;
+mod device_map;
+mod device_problem;
 mod hugetlb;
 mod init_watch;
 mod map_rates;
@@ -69,6 +71,7 @@ pub use device::{
     AddDeviceError, DeviceAlignment, DeviceBacking, DeviceMemory, DeviceMemoryBuilder, DeviceMemoryError, DeviceSharing,
     ParseAlignmentError,
 };
+pub use device_problem::{DeviceMapProblem, HostDeviceError};
 pub use hugetlb::{HugetlbPool, HugetlbShortage, HugetlbSize};
 pub use init_watch::InitWatch;
 pub use map_rates::MapRates;

@@ -9,11 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use frameyard::{
-    CpuId, FramesNotReturned, FreeFrames, InitProgress, MapNotBacked, NodeId, Pfn, PfnRange, Platform, WorkerPanicked,
+    CpuId, FramesNotReturned, FreeFrames, InitProgress, MapNotBacked, NodeId, Order, Pfn, PfnRange, Platform, WorkerPanicked,
 };
 
 use crate::cpu_list::CpuList;
 use crate::device::{AddDeviceError, DeviceMemory, DeviceTable};
+use crate::device_map::DeviceMap;
+use crate::device_problem::DeviceMapProblem;
 use crate::init_watch::InitWatch;
 use crate::memory::{HostMemory, NodeFrames};
 use crate::sys::cpu::{self, RseqCpu};
@@ -96,6 +98,8 @@ pub struct HostPlatform {
     identity: CpuIdentity,
     memory: HostMemory,
     devices: DeviceTable,
+    /// The part of the memory map that is for devices, where there is one.
+    device_map: Option<DeviceMap>,
     host: HostTopology,
     loads: CpuLoads,
     created: Instant,
@@ -116,6 +120,7 @@ impl HostPlatform {
             rseq,
             identity,
             devices: DeviceTable::new(memory.page_shift()),
+            device_map: None,
             memory,
             host: host.clone(),
             loads: CpuLoads::default(),
@@ -138,6 +143,25 @@ impl HostPlatform {
     pub fn with_populate_map(mut self, populate: PopulateMap) -> Self {
         self.populate_map = populate;
         self
+    }
+
+    /// The same with a part of the memory map that is for devices.
+    pub(crate) fn with_device_map(mut self, map: Option<DeviceMap>) -> Self {
+        self.device_map = map;
+        self
+    }
+
+    /// The part of the memory map that is for devices, where these bytes lie there and are no memory's.
+    fn device_map_at(&self, address: NonNull<u8>, bytes: usize) -> Option<&DeviceMap> {
+        let map = self.device_map.as_ref()?;
+        let frames = map.frames(address, bytes)?;
+        let is_memory = |memory: &NodeFrames| !memory.range.intersection(frames).is_empty();
+        if self.memory.ranges().iter().any(is_memory) { None } else { Some(map) }
+    }
+
+    /// Why memory for page structures of devices was refused the last time, if nobody asked since.
+    pub(crate) fn take_map_problem(&self) -> Option<DeviceMapProblem> {
+        self.device_map.as_ref()?.take_problem()
     }
 
     /// From now on, times the locks that are taken through this platform, or does not; it does not at first.
@@ -337,8 +361,13 @@ impl Platform for HostPlatform {
     }
 
     /// Makes all pages of the host that hold a part of the map present, where that was asked for ([`PopulateMap`]).
+    ///
+    /// Those of devices that are more than one are made present at once in any case, with huge pages where the map has them.
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
         let _ = frames;
+        if let Some(map) = self.device_map_at(address, bytes) {
+            return map.back(address, bytes);
+        }
         if self.populate_map == PopulateMap::No {
             return Ok(());
         }
@@ -347,6 +376,39 @@ impl Platform for HostPlatform {
             Ok(()) | Err(io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
             Err(_) => Err(MapNotBacked),
         }
+    }
+
+    /// In private memory what nobody writes shows the host's zero page, so there is nothing to do but to keep transparent
+    /// huge pages away. In a shared yard every process puts mappings there which show it.
+    fn share_tails(
+        &self,
+        frames: PfnRange,
+        order: Order,
+        address: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<(), MapNotBacked> {
+        let Some(map) = self.device_map_at(address, bytes) else { return Ok(()) };
+        let pages = frames.count().0 >> order.0;
+        map.share_tails(address, bytes, if pages == 0 { bytes } else { bytes / pages as usize })
+    }
+
+    /// Private memory by `MADV_DONTNEED`, that of a memory file by a hole in it; what lies in a device becomes ordinary
+    /// memory again.
+    fn return_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) {
+        let _ = frames;
+        if let Some(map) = self.device_map_at(address, bytes) {
+            map.give_back(address, bytes);
+        }
+    }
+
+    /// Maps the file of the device that has the frames there.
+    fn place_map(&self, holding: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
+        let map = self.device_map_at(address, bytes).ok_or(MapNotBacked)?;
+        let device = self.devices.of(holding.start).filter(|device| holding.end <= device.range.end);
+        let Some(device) = device else { return Err(map.refuse(DeviceMapProblem::NoDevice)) };
+        let Some(file) = device.memory.file() else { return Err(map.refuse(DeviceMapProblem::NoDevice)) };
+        let offset = self.devices.offset(&device, holding.start);
+        map.place((file, offset.0), address, bytes)
     }
 
     /// Takes note for [`init_watch`](HostPlatform::init_watch).

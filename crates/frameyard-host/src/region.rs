@@ -77,6 +77,10 @@ impl Region {
         self.mapping.base()
     }
 
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
     /// How many bytes there are.
     #[must_use]
     pub fn size(&self) -> ByteSize {

@@ -2,17 +2,22 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use frameyard::{
-    AttachError, BootError, ByteSize, CountingRow, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange,
-    Yard, YardConfig,
+    AttachError, BootError, ByteSize, CountingRow, DeviceError, DeviceId, DeviceRequest, Initialiser, Layout,
+    MemorySource, MemoryTable, NodeId, Pfn, PfnRange, Yard, YardConfig,
 };
 
+use crate::device::{AddDeviceError, DeviceMemory};
+use crate::device_map::{DeviceMap, DevicePart, Fresh};
+use crate::device_problem::HostDeviceError;
 use crate::init_watch::InitWatch;
 use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames};
 use crate::platform::{CpuIdentity, HostPlatform, PopulateMap, RseqUnavailable};
 use crate::region::Region;
 use crate::shared::{SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
+use crate::sys::window::MapWindow;
 pub use crate::sys::yard::CountingYard;
 use crate::sys::yard::OwnedYard;
 use crate::topology::HostTopology;
@@ -140,6 +145,7 @@ impl HostYardBuilder {
         let memory = CollectedMemory::of(memory);
         let layout = Layout::plan(&memory.table(), config)?;
         let map = self.map_for(&layout, config)?;
+        let fresh = if map.is_zeroed() { Fresh::Yes } else { Fresh::No };
         let regions = (map, Region::zeroed(layout.control_bytes(), HugePages::Never)?);
         let frames = HostMemory::builder(config.geometry, &memory.node_frames()).backing(self.backing.clone());
         let frames = match self.backing {
@@ -147,7 +153,16 @@ impl HostYardBuilder {
             _ => frames.huge_pages(self.huge_pages),
         };
         let platform = self.platform(frames.node_binding(self.binding).build(host)?, host)?;
-        Ok(HostYard { yard: OwnedYard::create(&memory.table(), config, &layout, regions, platform)? })
+        let part = config.device_space.and_then(|space| DevicePart::of(layout.frames(), space));
+        let with_window = |window: Option<MapWindow>| {
+            let map = window.zip(part).map(|(window, part)| DeviceMap::private(window, part, fresh, self.huge_pages));
+            let (action, size) = ("keep huge pages off the page structures of devices", layout.map_bytes());
+            let map = map.transpose().map_err(|source| MemoryError::System { action, size, source })?;
+            Ok(platform.with_device_map(map))
+        };
+        let yard =
+            OwnedYard::create(&memory.table(), config, &layout, regions, part.map(|part| part.piece), with_window)?;
+        Ok(HostYard { yard })
     }
 
     /// Makes a yard in a memory file, for this process and those that inherit the file.
@@ -177,8 +192,8 @@ impl HostYardBuilder {
         let file = SharedMemoryFile::create(&wanted, host)?;
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
-        let yard = HostYard { yard: OwnedYard::create(&memory.table(), config, &layout, regions, platform)? };
-        Ok((yard, file))
+        let yard = OwnedYard::create(&memory.table(), config, &layout, regions, None, |_| Ok(platform))?;
+        Ok((HostYard { yard }, file))
     }
 
     /// A view of the yard that another process has made in a memory file.
@@ -193,7 +208,7 @@ impl HostYardBuilder {
     pub fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
-        let yard = OwnedYard::attach(regions, platform)?;
+        let yard = OwnedYard::attach(regions, None, |_| Ok(platform))?;
         if !fits(&yard, file) {
             return Err(AttachError::Damaged.into());
         }
@@ -305,6 +320,63 @@ impl HostYard {
         who: W,
     ) -> Result<CountingYard<'y, W, LINES>, AttachError> {
         self.yard.counting(rows, who)
+    }
+
+    /// Maps a device as [`Yard::map_device`] does, and says why the host had no memory for its page structures where it had none.
+    ///
+    /// Whether the range has bytes is another matter: see [`HostPlatform::add_device`].
+    ///
+    /// # Errors
+    ///
+    /// [`HostDeviceError`]; nothing has changed then.
+    pub fn map_device(&self, request: DeviceRequest) -> Result<DeviceId, HostDeviceError> {
+        self.explained(|yard| yard.map_device(request))
+    }
+
+    /// Splits a compound page of a device as [`Yard::split_device_page`] does, and says why the host had no memory for the
+    /// page structures of its parts where it had none.
+    ///
+    /// # Errors
+    ///
+    /// [`HostDeviceError`]; nothing has changed then.
+    pub fn split_device_page(&self, head: Pfn) -> Result<(), HostDeviceError> {
+        self.explained(|yard| yard.split_device_page(head))
+    }
+
+    /// Does something with devices; where memory for the map is missing, adds what the platform knows of it.
+    fn explained<T>(
+        &self,
+        act: impl FnOnce(&Yard<HostPlatform>) -> Result<T, DeviceError>,
+    ) -> Result<T, HostDeviceError> {
+        // What is left of somebody else's failure.
+        self.platform().take_map_problem();
+        act(&self.yard).map_err(|error| match error {
+            DeviceError::NoMapMemory(_) | DeviceError::NoMapInDevice(_) => match self.platform().take_map_problem() {
+                Some(problem) => HostDeviceError::Map { error, problem },
+                None => HostDeviceError::Yard(error),
+            },
+            _ => HostDeviceError::Yard(error),
+        })
+    }
+
+    /// Takes a device back that the platform was [given](HostPlatform::add_device) for these frames, when it is mapped in the
+    /// yard no more: who uses a page of it keeps it mapped. In a shared yard other processes have their own.
+    ///
+    /// # Errors
+    ///
+    /// [`AddDeviceError::Mapped`] where a device of the yard has some of the frames, [`AddDeviceError::NotThere`] where
+    /// no device was given for exactly these.
+    pub fn remove_device(&self, range: PfnRange) -> Result<Arc<DeviceMemory>, AddDeviceError> {
+        // First taken away, then looked whether somebody can use it: who maps it now finds no bytes.
+        let memory = self.platform().remove_device(range)?;
+        let mapped = self.devices().find(|device| !device.range.intersection(range).is_empty());
+        match mapped {
+            Some(device) => {
+                self.platform().add_device(range, memory)?;
+                Err(AddDeviceError::Mapped { range: device.range })
+            }
+            None => Ok(memory),
+        }
     }
 
     /// Ends the yard and gives back the region of its memory map, with whatever stands in it; in a shared yard, this

@@ -47,6 +47,7 @@ use crate::units::{Geometry, NodeId, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
 
 mod build;
+mod check;
 mod device_page;
 mod directory;
 mod error;
@@ -57,6 +58,7 @@ mod section;
 mod soundness;
 mod split;
 
+pub(crate) use check::DeviceProblem;
 pub use device_page::DevicePage;
 pub(crate) use directory::DeviceDirectory;
 use directory::{DeviceRow, DeviceState};

@@ -54,7 +54,7 @@ impl<P: Platform> PageMap<'_, P> {
         memory: Option<PfnRange>,
         threads: usize,
     ) -> Result<DeviceId, DeviceError> {
-        self.check(&request)?;
+        self.admit(&request)?;
         if let Some(memory) = memory {
             return Err(DeviceError::IsMemory { range: request.range, memory });
         }
@@ -78,7 +78,7 @@ impl<P: Platform> PageMap<'_, P> {
     }
 
     /// Refuses what cannot be in this yard, whatever other devices it has.
-    fn check(&self, request: &DeviceRequest) -> Result<(), DeviceError> {
+    fn admit(&self, request: &DeviceRequest) -> Result<(), DeviceError> {
         let DeviceRequest { range, node, order, layout, .. } = *request;
         if range.start >= range.end {
             return Err(DeviceError::Empty);

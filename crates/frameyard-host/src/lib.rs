@@ -68,8 +68,8 @@ mod yard;
 
 pub use cpu_list::{CpuList, ParseCpuListError};
 pub use device::{
-    AddDeviceError, DeviceAlignment, DeviceBacking, DeviceMemory, DeviceMemoryBuilder, DeviceMemoryError, DeviceSharing,
-    ParseAlignmentError,
+    AddDeviceError, DeviceAlignment, DeviceBacking, DeviceMemory, DeviceMemoryBuilder, DeviceMemoryError,
+    DeviceSharing, ParseAlignmentError,
 };
 pub use device_problem::{DeviceMapProblem, HostDeviceError};
 pub use hugetlb::{HugetlbPool, HugetlbShortage, HugetlbSize};

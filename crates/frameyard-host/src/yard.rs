@@ -11,7 +11,7 @@ use frameyard::{
 
 use crate::device::{AddDeviceError, DeviceMemory};
 use crate::device_map::{DeviceMap, DevicePart, Fresh};
-use crate::device_problem::HostDeviceError;
+use crate::device_problem::{DeviceMapProblem, HostDeviceError};
 use crate::init_watch::InitWatch;
 use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames};
 use crate::platform::{CpuIdentity, HostPlatform, PopulateMap, RseqUnavailable};
@@ -188,11 +188,15 @@ impl HostYardBuilder {
             frames,
             memory_map: layout.map_bytes(),
             control: layout.control_bytes(),
+            map_frames: layout.frames(),
+            device_space: config.device_space,
         };
         let file = SharedMemoryFile::create(&wanted, host)?;
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
-        let yard = OwnedYard::create(&memory.table(), config, &layout, regions, None, |_| Ok(platform))?;
+        let piece = file.device_part().map(|part| part.piece);
+        let with_view = |window| with_view(platform, window, &file);
+        let yard = OwnedYard::create(&memory.table(), config, &layout, regions, piece, with_view)?;
         Ok((HostYard { yard }, file))
     }
 
@@ -208,7 +212,8 @@ impl HostYardBuilder {
     pub fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
-        let yard = OwnedYard::attach(regions, None, |_| Ok(platform))?;
+        let piece = file.device_part().map(|part| part.piece);
+        let yard = OwnedYard::attach(regions, piece, |window| with_view(platform, window, file))?;
         if !fits(&yard, file) {
             return Err(AttachError::Damaged.into());
         }
@@ -246,6 +251,18 @@ impl HostYardBuilder {
             None => Ok(platform),
         }
     }
+}
+
+/// The platform of a yard in a memory file, with a view of what the file's memory map shows of devices.
+fn with_view(
+    platform: HostPlatform,
+    window: Option<MapWindow>,
+    file: &SharedMemoryFile,
+) -> Result<HostPlatform, HostYardError> {
+    let Some((window, part)) = window.zip(file.device_part()) else { return Ok(platform) };
+    let window = Arc::new(window);
+    let view = file.view(Arc::clone(&window), part)?;
+    Ok(platform.with_device_map(Some(DeviceMap::shared(window, part, view))))
 }
 
 /// Whether all memory of a yard is frames of the file.
@@ -403,6 +420,8 @@ pub enum HostYardError {
     Rseq(RseqUnavailable),
     /// The region given for the memory map will not do.
     MapRegion(MapRegionProblem),
+    /// This process cannot join those that agree on the memory map of devices.
+    Devices(DeviceMapProblem),
 }
 
 /// Why a region cannot be a yard's memory map.
@@ -447,6 +466,7 @@ impl fmt::Display for HostYardError {
             Self::Attach(error) => error.fmt(f),
             Self::Rseq(error) => error.fmt(f),
             Self::MapRegion(problem) => problem.fmt(f),
+            Self::Devices(problem) => problem.fmt(f),
         }
     }
 }
@@ -461,6 +481,7 @@ impl std::error::Error for HostYardError {
             Self::Attach(error) => error.source(),
             Self::Rseq(error) => error.source(),
             Self::MapRegion(problem) => problem.source(),
+            Self::Devices(problem) => problem.source(),
         }
     }
 }
@@ -475,4 +496,5 @@ macro_rules! from_errors {
     };
 }
 
-from_errors!(BootError => Boot, MemoryError => Memory, SharedFileError => File, AttachError => Attach, RseqUnavailable => Rseq);
+from_errors!(BootError => Boot, MemoryError => Memory, SharedFileError => File, AttachError => Attach, RseqUnavailable => Rseq,
+    DeviceMapProblem => Devices);

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use frameyard::{
-    ByteSize, DeviceError, DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange,
-    Platform, Removal, YardConfig,
+    ByteSize, DeviceError, DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount, Pfn,
+    PfnRange, Platform, Removal, YardConfig,
 };
 use frameyard_host::{
     AddDeviceError, Backing, DeviceAlignment, DeviceBacking, DeviceMapProblem, DeviceMemory, HostDeviceError,
@@ -44,7 +44,9 @@ fn read_all(yard: &HostYard, range: PfnRange, step: usize) {
 #[test]
 fn a_tebibyte_in_gigantic_pages_takes_a_page_for_each_or_a_few_for_all() {
     let yard = yard(Backing::Anonymous);
-    for (layout, most) in [(MapLayout::SharedTails, ByteSize::kib(4 << 10 | 200)), (MapLayout::Folded, ByteSize::kib(65))] {
+    for (layout, most) in
+        [(MapLayout::SharedTails, ByteSize::kib(4 << 10 | 200)), (MapLayout::Folded, ByteSize::kib(65))]
+    {
         let asked = request(1024, Order(18), layout);
         let id = yard.map_device(asked).unwrap();
         read_all(&yard, asked.range, 1 << 12);
@@ -95,7 +97,11 @@ fn a_split_page_takes_its_tails_and_gives_them_back() {
 #[test]
 fn a_device_is_mapped_where_its_bytes_are_and_taken_back_when_it_is_not_mapped() {
     let yard = yard(Backing::Anonymous);
-    let asked = DeviceRequest { range: PfnRange::new(SPACE.start, PageCount(2048)), order: Order(9), ..request(1, Order(9), MapLayout::Full) };
+    let asked = DeviceRequest {
+        range: PfnRange::new(SPACE.start, PageCount(2048)),
+        order: Order(9),
+        ..request(1, Order(9), MapLayout::Full)
+    };
     let device = DeviceMemory::builder(ByteSize::mib(8), DeviceAlignment::Huge).build(yard.platform().host()).unwrap();
     let device = Arc::new(device);
     yard.platform().add_device(asked.range, Arc::clone(&device)).unwrap();

@@ -56,12 +56,7 @@ fn read(folder: &Path) -> io::Result<Dax> {
 
 impl Dax {
     /// Whether it can be used so.
-    pub(super) fn check(
-        self,
-        path: &Path,
-        needed: ByteSize,
-        asked: DeviceAlignment,
-    ) -> Result<(), DeviceMemoryError> {
+    pub(super) fn check(self, path: &Path, needed: ByteSize, asked: DeviceAlignment) -> Result<(), DeviceMemoryError> {
         let path = || path.to_owned();
         if self.align.0 == 0 || !asked.size().0.is_multiple_of(self.align.0) {
             return Err(DeviceMemoryError::DaxAlignment { path: path(), own: self.align, asked: Some(asked) });

@@ -140,7 +140,10 @@ mod tests {
         fill_holes(&file, 2 * page, 3 * page).unwrap();
         assert_eq!((next_data(&file, 0).unwrap(), next_hole(&file, 2 * page).unwrap()), (Some(2 * page), 5 * page));
         punch_hole(&file, 3 * page, page).unwrap();
-        assert_eq!((next_hole(&file, 2 * page).unwrap(), next_data(&file, 3 * page).unwrap()), (3 * page, Some(4 * page)));
+        assert_eq!(
+            (next_hole(&file, 2 * page).unwrap(), next_data(&file, 3 * page).unwrap()),
+            (3 * page, Some(4 * page))
+        );
         assert_eq!(file.metadata().unwrap().len(), 8 * page);
         assert_eq!(next_hole(&file, 7 * page).unwrap(), 7 * page);
         assert!(punch_hole(&file, u64::MAX, page).is_err());

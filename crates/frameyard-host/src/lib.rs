@@ -48,6 +48,7 @@ mod device_map;
 mod device_problem;
 mod hugetlb;
 mod init_watch;
+mod io_ring;
 mod map_rates;
 mod memory;
 mod memory_use;
@@ -74,6 +75,7 @@ pub use device::{
 pub use device_problem::{DeviceMapProblem, HostDeviceError};
 pub use hugetlb::{HugetlbPool, HugetlbShortage, HugetlbSize};
 pub use init_watch::InitWatch;
+pub use io_ring::{IoBuffer, IoRing, IoRingError, RegisteredBuffers};
 pub use map_rates::MapRates;
 pub use memory::{
     Backing, FileGrowth, FrameBytesError, HostMemory, HostMemoryBuilder, HugePages, MemoryError, NodeBinding,

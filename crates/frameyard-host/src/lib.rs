@@ -8,6 +8,9 @@
 //!   ([`Backing`]); [`Region`] is memory for its memory map and its control region;
 //! - [`HostPlatform`] implements [`frameyard::Platform`]: CPU identity from `rseq`, waiting, worker threads;
 //!   an [`InitWatch`] says how far a memory map has come up;
+//! - [`DeviceMemory`] is a device whose bytes are a file, a memory file, a DAX device or nothing, which a platform is given
+//!   with a range of frames; [`HostYard::map_device`] maps it in the yard, [`MemoryUse`] says what its page structures cost;
+//! - [`IoRing`] registers memory with the host's kernel as `io_uring` buffers;
 //! - [`SharedMemoryFile`] holds a whole yard for several processes, which [`spawn_workers`] starts by
 //!   executing the program again; [`SharedWords`] are words that these use beside it.
 //!

@@ -30,7 +30,7 @@ use crate::sys::mapping::{Advice, Piece, Source};
 use crate::sys::window::MapWindow;
 
 /// How long a keeper sleeps at most: an answer that a wake-up was missed for comes no later.
-const NAP: Duration = Duration::from_millis(200);
+const NAP: Duration = Duration::from_secs(1);
 
 /// The view of this process, with its keeper.
 #[derive(Debug)]
@@ -79,9 +79,9 @@ impl SharedView {
         Ok(view)
     }
 
-    /// The device with shared tails that has all of a piece.
+    /// A device with shared tails that has some of a piece.
     fn record_of(&self, piece: Piece) -> Option<(Piece, usize)> {
-        let has = |record: &(Piece, usize)| piece.offset >= record.0.offset && piece.end() <= record.0.end();
+        let has = |(record, _): &(Piece, usize)| piece.offset < record.end() && record.offset < piece.end();
         self.shown.words.records().find(has)
     }
 
@@ -97,6 +97,8 @@ impl SharedView {
         let changing = self.shown.words.lock()?;
         // What others have read there before has taken memory.
         self.shown.punch(piece);
+        // Left where a device's part could not be given back, as nobody had the lock.
+        changing.remove_records(piece);
         changing.add_record(piece, stride)?;
         let told = self.tell(&changing, Change::SharedTails(piece, stride));
         if told.is_err() {
@@ -109,15 +111,15 @@ impl SharedView {
     /// Makes pages of a device with shared tails real in all views: memory that is written. Heads are already.
     pub(crate) fn make_real(&self, piece: Piece) -> Result<(), DeviceMapProblem> {
         let Some((record, stride)) = self.record_of(piece) else { return Ok(()) };
-        if piece.len == host_page_size() && (piece.offset - record.offset).is_multiple_of(stride) {
+        if piece.len == host_page_size() && piece.offset.abs_diff(record.offset).is_multiple_of(stride) {
             return Ok(());
         }
         let _turn = lock(&self.changing);
         let changing = self.shown.words.lock()?;
-        let filled = descriptor::fill_holes(&self.shown.file, self.shown.offset_of(piece), piece.len as u64);
+        // First the memory: whoever sets a view up knows by it which tails are real.
         let size = ByteSize(piece.len as u64);
-        filled.map_err(|source| DeviceMapProblem::host("provide memory for page structures", size, source))?;
-        let told = self.tell(&changing, Change::File(piece));
+        let host = |source| DeviceMapProblem::host("provide memory for page structures", size, source);
+        let told = self.shown.provide(piece).map_err(host).and_then(|()| self.tell(&changing, Change::File(piece)));
         if told.is_err() {
             self.take_back(&changing, Change::Zeros(piece));
             self.shown.punch(piece);
@@ -128,7 +130,7 @@ impl SharedView {
     /// Gives back the memory of a piece that holds zeroes, in all views. A whole device can be written afterwards, tails not.
     pub(crate) fn give_back(&self, piece: Piece) {
         let _turn = lock(&self.changing);
-        // Without the lock only memory is lost until the next device comes.
+        // Without the lock memory is lost until the next device comes, which makes real what it writes.
         let Ok(changing) = self.shown.words.lock() else { return };
         // Who does not answer shows zeroes as well, and sets all up anew when it comes back to life.
         if changing.remove_records(piece) {
@@ -178,8 +180,12 @@ impl SharedView {
 impl Drop for SharedView {
     fn drop(&mut self) {
         self.shown.ended.store(true, Ordering::Release);
-        self.shown.words.wake();
         if let Some(keeper) = self.keeper.take() {
+            // It may have looked just before the end was said, and be about to sleep.
+            while !keeper.is_finished() {
+                self.shown.words.wake();
+                thread::sleep(Duration::from_micros(50));
+            }
             // It panics nowhere; if it did, it is gone too.
             let _ = keeper.join();
         }
@@ -243,6 +249,20 @@ impl Shown {
         }
     }
 
+    /// Shows a piece of the file, and gives it memory.
+    fn provide(&self, piece: Piece) -> io::Result<()> {
+        let _applying = lock(&self.applying);
+        self.apply(Change::File(piece))?;
+        match self.window.populate(piece) {
+            // A kernel without the call. The piece holds zeroes.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
+                self.window.zero(piece);
+                Ok(())
+            }
+            populated => populated,
+        }
+    }
+
     fn show_file(&self, piece: Piece) -> io::Result<()> {
         let offset = self.offset_of(piece);
         self.window.replace(piece, Source::Shared { file: self.file.as_fd(), offset })
@@ -250,8 +270,8 @@ impl Shown {
 
     fn show_zeros(&self, piece: Piece) -> io::Result<()> {
         self.window.replace(piece, Source::Zeros)?;
-        // Reading one shows the host's huge zero page where it has one: fewer page tables. Nothing is ever written there, so
-        // no huge page comes of it.
+        // Reading one shows the host's huge zero page where it has one: a fault for 2 MiB instead of 512. Nothing is ever
+        // written there, so no huge page comes of it.
         let _ = self.window.advise(piece, Advice::HugePages);
         Ok(())
     }

@@ -33,6 +33,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     pub(crate) fn split_huge(&self, table: Table<'y>, index: usize, addr: u64) -> Table<'y> {
         let vm = self.vm();
         let entry = table.entry(index);
+        // Before the block changes: who takes it without a lock meanwhile finds its entry changed, and gives it back.
+        self.lock_table(table).set(index, entry.moving());
         let split = self.split_block(vm.page(entry.pfn()), addr);
         let locked = self.lock_table(table);
         let small = locked.take_aside(self).expect("a table is set aside for each huge mapping");
@@ -98,6 +100,12 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if mappings == 0 || !head.freeze(Counts { references: mappings + 1, mappings }) {
             return false;
         }
+        // Before the pages have users: who gets references of one, without a lock, sees that it is no part any more.
+        for (index, part) in mapped.iter().enumerate() {
+            if let Some(entry) = part {
+                locked.set(index, entry.alone());
+            }
+        }
         let kept = head.owner() & KEPT;
         let split = vm.yard().disown_and_split(head.pfn(), HUGE);
         debug_assert!(split.is_ok(), "who has a block alone can split it: {split:?}");
@@ -116,9 +124,6 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             let adoption = Adoption { counts, owner, index: addr + ((index as u64) << Level::SMALL.shift()) };
             let adopted = vm.yard().adopt(pfn, Order::ZERO, adoption);
             debug_assert!(adopted.is_ok(), "a frame just split off is allocated: {adopted:?}");
-            if let Some(entry) = part {
-                locked.set(index, entry.alone());
-            }
         }
         drop(locked);
         let others = mapped.iter().enumerate().skip(1).filter(|(_, part)| part.is_some());

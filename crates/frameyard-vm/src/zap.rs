@@ -120,14 +120,22 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     /// Frees what is gathered; what was unmapped in all.
     fn finish(mut self) -> Zapped {
         self.vm().free_unused(self.pages.take());
-        self.space.free_table_frames(self.tables.take());
+        self.free_gathered_tables();
         self.zapped
     }
 
     fn gather_table(&mut self, pfn: Pfn) {
         self.zapped.tables += 1;
         if self.tables.push(pfn) {
-            self.space.free_table_frames(self.tables.take());
+            self.free_gathered_tables();
+        }
+    }
+
+    fn free_gathered_tables(&mut self) {
+        let tables = self.tables.take();
+        if !tables.is_empty() {
+            self.space.tables_go();
+            self.space.free_table_frames(tables);
         }
     }
 

@@ -11,6 +11,7 @@ mod kept;
 mod lru;
 mod machine;
 mod migrate;
+mod pins;
 
 use std::any::Any;
 use std::boxed::Box;

@@ -152,6 +152,10 @@ impl<P: Platform> SpaceRef<'_, P> {
     /// Says that tables go, to whom nothing leads any more; they may be freed afterwards. The caller has the map lock for
     /// writing.
     pub(crate) fn tables_go(&self) {
+        #[cfg(loom)]
+        if frameyard::sync::is_weakened(frameyard::sync::Weakness::TablesGoSilently) {
+            return;
+        }
         // Release: who reads this sees that nothing leads there, and does not come there.
         self.word(SpaceWord::TABLES_GONE).fetch_add(1, Ordering::Release);
         // Who comes there and reads what was written after this sees the word raised: pairs with the Acquire in

@@ -1,10 +1,13 @@
 //! The walk without locks: see the protocol of [`pin`](super).
 
+#[cfg(loom)]
+use frameyard::sync::{Weakness, is_weakened};
 use frameyard::{PageCount, Pfn, Platform};
 
 use super::part::Part;
 use super::request::{PinFlags, PinRequest};
 use super::{PageRun, PageSink, Taking};
+use crate::inject::Step;
 use crate::space::{MemoryAccess, SpaceRef};
 use crate::table::{Entry, Level, Table};
 use crate::vm::Vm;
@@ -27,6 +30,9 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         let tables_gone = self.space.tables_gone();
         while self.at < self.end {
             let Some((table, level)) = self.space.lowest_table(self.at) else { return };
+            if self.space.vm().may_fail(Step::WalkUnlocked).is_err() {
+                return;
+            }
             let end = self.end_of_table(level);
             while self.at < end {
                 let index = level.index(self.at);
@@ -112,6 +118,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Whether an entry is the same as before, and in a table of this space. The caller has got references since.
     #[inline(always)]
     fn is_as_seen(&self, sight: &Sight<'y>) -> bool {
+        #[cfg(loom)]
+        if is_weakened(Weakness::EntriesSeenOnce) {
+            return self.tables_gone() == sight.tables_gone;
+        }
         sight.table.entry(sight.index) == sight.entry && self.tables_gone() == sight.tables_gone
     }
 }

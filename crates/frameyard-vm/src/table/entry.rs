@@ -4,10 +4,12 @@ use core::fmt;
 
 use frameyard::{Order, Pfn};
 
+use crate::address::LEVEL_BITS;
+
 /// Entries of a table.
-pub(crate) const ENTRIES: usize = 512;
+pub(crate) const ENTRIES: usize = 1 << LEVEL_BITS;
 /// The order of the block behind an entry of a level-1 table.
-pub(crate) const HUGE: Order = Order(9);
+pub(crate) const HUGE: Order = Order(LEVEL_BITS as u8);
 
 /// How far above the pages a table is: 0 for tables of 4 KiB pages (the kernel's PTE), 1 (PMD), 2 (PUD), 3 for the root (PGD).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -21,7 +23,7 @@ impl Level {
     /// Binary logarithm of the bytes behind one entry.
     #[inline(always)]
     pub(crate) const fn shift(self) -> u32 {
-        12 + 9 * self.0 as u32
+        12 + LEVEL_BITS * self.0 as u32
     }
 
     /// The bytes behind one entry.

@@ -19,6 +19,7 @@ mod memblock;
 mod memmap;
 mod owner;
 mod page;
+mod pagemap;
 mod platform;
 mod report;
 pub mod sync;
@@ -47,6 +48,7 @@ pub use page::{
     CountedPage, Counts, FrameLink, FrameState, MapContent, PAGE_WORDS, PIN_BIAS, Page, PageWord, ReferenceOverflow,
     ReferenceUnderflow, Tag, references_of_pins,
 };
+pub use pagemap::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, MapLayout, MapPlacement, Removal};
 pub use platform::{
     Access, Contention, Counted, CountingPlatform, CountingRow, FramesNotReturned, FreeFrames, InitProgress, LockId,
     LockKind, LocksTaken, MapNotBacked, NodeInit, PageTouches, Platform, Span, SpanTouches, WorkerPanicked,

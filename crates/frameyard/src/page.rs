@@ -17,6 +17,7 @@ pub(crate) mod content;
 mod counted;
 mod listing;
 mod pins;
+mod references;
 mod residence;
 mod words;
 
@@ -142,6 +143,11 @@ impl Tag {
     #[inline(always)]
     pub(crate) const fn new(state: FrameState, order: Order, migrate_type: MigrateType, zone: ZoneId) -> Self {
         Self(state as u64 | (order.0 as u64) << 8 | (migrate_type as u64) << 16 | (zone.0 as u64) << 32)
+    }
+
+    /// The word as it stands in a page.
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
     }
 
     /// The state; a number that is no state reads as [`FrameState::Interior`], which every check refuses.

@@ -52,6 +52,10 @@ pub enum Weakness {
     SplitUnmarked,
     /// Pages of a block that is split have users before their entries are changed.
     PartsChangedLate,
+    /// References on parts of a split page of a device are got without one on the head.
+    PartsGotAlone,
+    /// Who has got references on a page of a device does not ask whether it is still the page that he looked for.
+    PageNotAskedAgain,
 }
 
 std::thread_local! {

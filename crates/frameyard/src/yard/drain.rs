@@ -4,7 +4,7 @@
 
 use super::Yard;
 use crate::platform::Platform;
-use crate::units::{CpuId, ZoneId};
+use crate::units::{CpuId, ZoneId, ZoneKind};
 use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy, crossing};
 
 impl<P: Platform> Yard<P> {
@@ -64,7 +64,8 @@ impl<P: Platform> Yard<P> {
     }
 
     pub(super) fn is_populated(&self, zone: ZoneId) -> bool {
-        self.tables.zones.get(zone.index()).is_some_and(|zone| !zone.span().is_empty())
+        let has_memory = zone.kind() != ZoneKind::Device;
+        has_memory && self.tables.zones.get(zone.index()).is_some_and(|zone| !zone.span().is_empty())
     }
 }
 

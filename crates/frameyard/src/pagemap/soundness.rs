@@ -1,0 +1,69 @@
+//! Whether tables of devices that somebody else wrote lead to page structures that there are.
+
+use super::section::Entry;
+use super::{DeviceTables, MAX_ORDER, Plan, part_order, zone_of};
+use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange};
+
+/// How often an entry is looked at again that somebody may just have changed.
+const LOOKS: u32 = 64;
+
+/// Whether every device lies where it may, and every section leads to devices alone.
+///
+/// `frames` are those of the map, `space` those set aside, `is_memory` says whether a range has memory in it. Others may map and
+/// remove devices meanwhile: a section that leads nowhere is looked at again.
+pub(crate) fn devices_are_sound(
+    tables: DeviceTables,
+    (frames, space): (PfnRange, PfnRange),
+    (geometry, zones): (Geometry, usize),
+    is_memory: impl Fn(PfnRange) -> bool,
+) -> bool {
+    if space.is_empty() {
+        return tables.sections.is_empty() && tables.directories.is_empty();
+    }
+    let in_map = space.intersection(frames) == space;
+    let (Some(directory), 1) = (tables.directories.first(), tables.directories.len()) else { return false };
+    let is_sound = |plan: &Plan| {
+        let request = &plan.request;
+        let unit = request.order.max(part_order(geometry));
+        let aligned = request.range.start.is_aligned(unit) && request.range.end.is_aligned(unit);
+        let placed = request.range.intersection(space) == request.range && !is_memory(request.range);
+        aligned && placed && zone_of(request.node).index() < zones
+    };
+    let plan = |request: super::DeviceRequest| {
+        let sane = request.range.start < request.range.end && request.order <= MAX_ORDER;
+        sane.then(|| Plan::of(request, geometry).ok()).flatten()
+    };
+    let plans = || directory.rows().filter_map(|(_, row)| row.request()).map(plan);
+    let rows_are_sound = in_map && plans().all(|plan| plan.is_some_and(|plan| is_sound(&plan)));
+    rows_are_sound
+        && tables.sections.iter().enumerate().all(|(at, section)| {
+            let first = frames.start + PageCount((at as u64) << geometry.section_pages_shift());
+            let section_frames = PfnRange::new(first, geometry.section_pages());
+            (0..LOOKS).any(|_| {
+                let (entry, parts) = section.read();
+                leads_to_devices(entry, parts, (section_frames, frames.start), geometry, plans().flatten())
+            })
+        })
+}
+
+/// Whether all parts that a section leads from are devices' that its entry is right for.
+fn leads_to_devices(
+    entry: Entry,
+    parts: u64,
+    (section, map_start): (PfnRange, Pfn),
+    geometry: Geometry,
+    plans: impl Iterator<Item = Plan>,
+) -> bool {
+    let mut left = parts;
+    let order = part_order(geometry);
+    for plan in plans.filter(|plan| plan.entry(map_start).leads_as(entry)) {
+        let frames = plan.data.intersection(section);
+        let mut at = frames.start;
+        while at < frames.end {
+            left &= !(1 << ((at - map_start).0 >> order.0 & 63));
+            at = at + order.pages();
+        }
+    }
+    debug_assert!(order >= Order(1));
+    left == 0
+}

@@ -18,6 +18,15 @@ use crate::words;
 /// How long the map lock is held for one access to bytes: to the next multiple of this many bytes.
 const STRETCH: u64 = PageLevel::Huge.size().0;
 
+/// Who is at the bytes of a frame while the lock of the table that maps it is held.
+#[derive(Clone, Copy)]
+enum Sharing {
+    /// Nobody else: nothing else maps it.
+    Alone,
+    /// Others, by other entries: it is of a device.
+    Shared,
+}
+
 /// What an address leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Translation {
@@ -118,13 +127,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 
     /// Does something with bytes, page by page: `copy` is told how many were done before, and the frame, the offset in it
-    /// and the number of bytes to do now; `false` where there are none behind the frame.
+    /// the number of bytes to do now, and who else may be there; `false` where there are none behind the frame.
     fn access(
         &self,
         addr: VirtAddr,
         len: usize,
         access: MemoryAccess,
-        mut copy: impl FnMut(usize, Pfn, usize, usize) -> bool,
+        mut copy: impl FnMut(Sharing, usize, Pfn, usize, usize) -> bool,
     ) -> Result<(), FaultError> {
         let page_size = Level::SMALL.span();
         let mut done = 0;
@@ -141,7 +150,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                     spot,
                     |_, entry| {
                         let pfn = frame_at(entry, spot.level, at.0);
-                        let copied = !entry.is_device() && copy(done, pfn, offset, count);
+                        let sharing = if entry.is_device() { Sharing::Shared } else { Sharing::Alone };
+                        let has_bytes = !entry.is_device() || entry.is_counted_device();
+                        let copied = has_bytes && copy(sharing, done, pfn, offset, count);
                         if copied { Ok(()) } else { Err(FaultError::NoFrameBytes(at)) }
                     },
                     access,
@@ -191,14 +202,19 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
     /// Reads bytes.
     ///
     /// Each page is read at once: nobody writes to it, or moves it, meanwhile. Different pages are read one after the other.
+    /// Devices are read byte by byte, where the yard knows the device and the platform reaches its bytes.
     ///
     /// # Errors
     ///
     /// [`FaultError`] names the first address that cannot be read; what comes before it is read.
     pub fn read(&self, addr: VirtAddr, bytes: &mut [u8]) -> Result<(), FaultError> {
         let yard = self.space().vm().yard();
-        self.space().access(addr, bytes.len(), MemoryAccess::Read, |done, pfn, offset, count| {
-            words::read_bytes(yard, pfn, offset, &mut bytes[done..done + count])
+        self.space().access(addr, bytes.len(), MemoryAccess::Read, |sharing, done, pfn, offset, count| {
+            let bytes = &mut bytes[done..done + count];
+            match sharing {
+                Sharing::Alone => words::read_bytes(yard, pfn, offset, bytes),
+                Sharing::Shared => words::read_shared(yard, pfn, offset, bytes),
+            }
         })
     }
 
@@ -209,8 +225,12 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
     /// [`FaultError`] names the first address that cannot be written; what comes before it is written.
     pub fn write(&self, addr: VirtAddr, bytes: &[u8]) -> Result<(), FaultError> {
         let yard = self.space().vm().yard();
-        self.space().access(addr, bytes.len(), MemoryAccess::Write, |done, pfn, offset, count| {
-            words::write_bytes(yard, pfn, offset, &bytes[done..done + count])
+        self.space().access(addr, bytes.len(), MemoryAccess::Write, |sharing, done, pfn, offset, count| {
+            let bytes = &bytes[done..done + count];
+            match sharing {
+                Sharing::Alone => words::write_bytes(yard, pfn, offset, bytes),
+                Sharing::Shared => words::write_shared(yard, pfn, offset, bytes),
+            }
         })
     }
 

@@ -149,6 +149,14 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         }
     }
 
+    /// Takes an entry back that a device has counted. It is there no more.
+    fn unmap_device(&self, entry: Entry) {
+        if entry.is_counted_device() {
+            let uncounted = self.vm().yard().remove_device_mapping(entry.pfn());
+            debug_assert!(uncounted.is_ok(), "a device that has mappings is not removed: {uncounted:?}");
+        }
+    }
+
     /// Zaps what a table has behind it, from `start` up to `end`.
     fn zap(&mut self, table: Table<'y>, level: Level, start: u64, end: u64) {
         if level == Level::SMALL {
@@ -217,7 +225,9 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             }
             locked.set(index, Entry::EMPTY);
             left.used -= 1;
-            if !entry.is_device() {
+            if entry.is_device() {
+                self.unmap_device(entry);
+            } else {
                 left.anonymous -= 1;
                 self.unmap(entry.head());
             }
@@ -258,6 +268,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         let anonymous = u32::from(!entry.is_device());
         locked.change_use(|at| TableUse { used: at.used - 1, anonymous: at.anonymous - anonymous });
         if entry.is_device() {
+            self.unmap_device(entry);
             self.zapped.device += 1;
             return;
         }

@@ -2,13 +2,11 @@
 
 mod fixture;
 
-use fixture::{
-    HUGE, PAGE, TestMachine, TestSpace, TestVm, TestYard, anonymous, at, in_small_yard, in_yard, range, run_on,
-};
+use fixture::{HUGE, PAGE, TestSpace, TestVm, anonymous, at, in_small_yard, range};
 use frameyard::{Counts, PageCount, Pfn};
 use frameyard_vm::{
-    Dirty, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion, PageRun, PinCall, PinError, PinFlags, PinPath,
-    PinRequest, RefHandling, ReleaseProblem, VirtRange, VmConfig,
+    Dirty, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion, PageRun, PinCall, PinError, PinPath, PinRequest,
+    RefHandling, ReleaseProblem, VirtRange,
 };
 
 const BATCHED: RefHandling = RefHandling::Batched;
@@ -118,13 +116,13 @@ fn one_place_for_runs_takes_the_first_run() {
         space.map(anonymous(range(0, 2 * PAGE)).advised(HugeAdvice::Never)).unwrap();
         // Mapped in the wrong order, from one per-CPU list: the two do not touch in order.
         touch(&space, range(PAGE, PAGE));
-        let _kept = vm.yard().alloc(frameyard::Order::ZERO, frameyard::Gfp::HIGHUSER_MOVABLE).unwrap();
+        let kept = vm.yard().alloc(frameyard::Order::ZERO, frameyard::Gfp::HIGHUSER_MOVABLE).unwrap();
         touch(&space, range(0, PAGE));
         let mut runs = [PageRun::default(); 1];
         let taken = space.take_runs(range(0, 2 * PAGE), PinRequest::PIN, &mut runs).unwrap();
         assert_eq!((taken.runs, taken.pages), (1, PageCount(1)));
         vm.unpin_runs(&runs, BATCHED, Dirty::Keep).unwrap();
-        vm.yard().free(_kept, frameyard::Order::ZERO).unwrap();
+        vm.yard().free(kept, frameyard::Order::ZERO).unwrap();
     });
 }
 
@@ -244,7 +242,7 @@ fn a_region_lists_its_frames_keeps_them_and_gives_them_back() {
             region.runs().zip(region.runs().skip(1)).all(|(run, next)| run.end() != next.first),
             "what touches is one"
         );
-        assert_eq!(counts(&vm, expected[3 * 0]).1, 512);
+        assert_eq!(counts(&vm, expected[0]).1, 512);
         space.unmap(range(0, HUGE)).unwrap();
         region.deregister().unwrap();
         assert!(vm.yard().free_pages() > free, "with the region goes what was unmapped");

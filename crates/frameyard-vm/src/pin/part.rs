@@ -1,6 +1,6 @@
 //! The pages of a run that have one head: it counts the references and pins of all of them.
 
-use frameyard::{CountedPage, Order, Pfn, Platform, references_of_pins};
+use frameyard::{CountedPage, DevicePage, Order, Pfn, Platform, references_of_pins};
 
 use super::PageRun;
 use super::request::{PinCall, PinRequest, RefHandling};
@@ -9,10 +9,11 @@ use crate::table::{Entry, HUGE, Level};
 use crate::vm::Vm;
 
 /// Pages of one head.
-#[derive(Debug)]
 pub(super) struct Part<'y, P> {
     /// The head.
     pub(super) page: CountedPage<'y, P>,
+    /// The same, where it is a page of a device.
+    pub(super) device: Option<DevicePage<'y, P>>,
     /// Of the head's block.
     pub(super) order: Order,
     /// How many pages of the run, the first ones, have this head.
@@ -33,13 +34,13 @@ impl<'y, P: Platform> Vm<'y, P> {
     #[inline(always)]
     pub(super) fn part_behind(&self, entry: Entry, level: Level, run: PageRun) -> Option<Part<'y, P>> {
         if entry.is_device() {
-            return None;
+            return if entry.is_counted_device() { self.part_of_device(run) } else { None };
         }
         let order = if level == Level::HUGE || entry.is_part() { HUGE } else { Order::ZERO };
         let head = run.first.align_down(order);
         // A look spares whoever has a frame of another kind references that come and go.
         let page = self.try_page(head).filter(is_of_space)?;
-        Some(Part { page, order, pages: run.pages.0 })
+        Some(Part { page, device: None, order, pages: run.pages.0 })
     }
 
     /// The first pages of a run that have one head, as the pages say. Meant for runs that were taken.
@@ -49,19 +50,64 @@ impl<'y, P: Platform> Vm<'y, P> {
             let page = self.try_page(head)?;
             (page.is_counted() && page.tag().order() == order && is_of_space(&page)).then_some((page, order))
         };
-        let (page, order) = begins(run.first, Order::ZERO).or_else(|| begins(run.first.align_down(HUGE), HUGE))?;
-        let behind = page.pfn().0 + order.pages().0 - run.first.0;
-        Some(Part { page, order, pages: run.pages.0.min(behind) })
+        match begins(run.first, Order::ZERO).or_else(|| begins(run.first.align_down(HUGE), HUGE)) {
+            Some((page, order)) => Some(Part { page, device: None, order, pages: pages_of(run, page.pfn(), order) }),
+            None => self.part_of_device(run),
+        }
     }
+
+    /// The first pages of a run that have one head, where a device has them.
+    #[inline]
+    fn part_of_device(&self, run: PageRun) -> Option<Part<'y, P>> {
+        let device = self.yard().device_page(run.first)?;
+        let (head, order) = (device.head(), device.order());
+        // SAFETY: what this page counts is changed while references are held that were got by `try_get`, here or by whoever
+        // gives them back, and the words of pages of devices that this crate changes are their pins.
+        let page = unsafe { device.page() };
+        Some(Part { page, device: Some(device), order, pages: pages_of(run, head, order) })
+    }
+}
+
+/// How many of a run's pages lie in the block that has its first one.
+#[inline(always)]
+fn pages_of(run: PageRun, head: Pfn, order: Order) -> u64 {
+    run.pages.0.min(head.0 + order.pages().0 - run.first.0)
 }
 
 /// Whether a page is one that a space maps, as it says.
 #[inline(always)]
-pub(super) fn is_of_space<P: Platform>(page: &CountedPage<'_, P>) -> bool {
+fn is_of_space<P: Platform>(page: &CountedPage<'_, P>) -> bool {
     PageKind::of_word(page.owner()) == Some(PageKind::Anonymous)
 }
 
 impl<P: Platform> Part<'_, P> {
+    /// How many references are nobody's to give back: the one that a device has of its own page.
+    #[inline(always)]
+    pub(super) const fn kept(&self) -> u32 {
+        self.device.is_some() as u32
+    }
+
+    /// Whether it is a page of a device.
+    #[inline(always)]
+    pub(super) const fn is_of_device(&self) -> bool {
+        self.device.is_some()
+    }
+
+    /// Tries to get references where there are some, whoever's page it is by now.
+    #[inline(always)]
+    pub(super) fn try_get_many(&self, references: u32) -> bool {
+        match &self.device {
+            None => self.page.try_get_many(references),
+            Some(device) => device.try_get(references),
+        }
+    }
+
+    /// Whether it is still what it was when it was found. The caller has a reference.
+    pub(super) fn is_still_there(&self) -> bool {
+        // A page of a device was asked when the reference was got.
+        self.is_of_device() || self.page.tag().order() == self.order && is_of_space(&self.page)
+    }
+
     /// How many references the request makes of so many pages; `None` beyond what can be counted.
     #[inline(always)]
     pub(super) fn references(&self, call: PinCall, pages: u64) -> Option<u32> {
@@ -77,10 +123,10 @@ impl<P: Platform> Part<'_, P> {
     #[inline(always)]
     pub(super) fn try_get(&self, request: PinRequest) -> bool {
         if request.refs == RefHandling::Batched {
-            return self.references(request.call, self.pages).is_some_and(|all| self.page.try_get_many(all));
+            return self.references(request.call, self.pages).is_some_and(|all| self.try_get_many(all));
         }
         let Some(each) = self.references(request.call, 1) else { return false };
-        let got = (0..self.pages).take_while(|_| self.page.try_get_many(each)).count() as u64;
+        let got = (0..self.pages).take_while(|_| self.try_get_many(each)).count() as u64;
         if got < self.pages {
             self.put(each, got);
         }

@@ -2,7 +2,7 @@
 //!
 //! After the kernel's `unpin_user_pages` and `unpin_user_page_range_dirty_lock`.
 
-use frameyard::{CountedPage, Order, PageCount, Pfn, Platform, ReferenceUnderflow};
+use frameyard::{Order, PageCount, Pfn, Platform, ReferenceUnderflow};
 
 use super::PageRun;
 use super::error::{ReleaseError, ReleaseProblem};
@@ -159,7 +159,8 @@ impl<P: Platform> Part<'_, P> {
     fn check(&self, call: PinCall) -> Result<(), ReleaseProblem> {
         let counts = self.page.counts();
         let unmapped = counts.references.saturating_sub(counts.mappings);
-        let has_references = self.references(call, self.pages).is_some_and(|all| all <= unmapped);
+        let given_back = self.references(call, self.pages).and_then(|all| all.checked_add(self.kept()));
+        let has_references = given_back.is_some_and(|all| all <= unmapped);
         let has_pins = call == PinCall::Get || self.order == Order::ZERO || self.page.pins() >= self.pages;
         if has_references && has_pins { Ok(()) } else { Err(self.underflow()) }
     }
@@ -167,7 +168,7 @@ impl<P: Platform> Part<'_, P> {
     /// Gives back what there is of these pages; how many references are left.
     #[inline(always)]
     fn release(&self, how: Release) -> Result<u32, ReleaseProblem> {
-        if how.dirty == Dirty::Mark && self.page.owner() & Flags::DIRTY == 0 {
+        if how.dirty == Dirty::Mark && !self.is_of_device() && self.page.owner() & Flags::DIRTY == 0 {
             self.page.set_owner_bits(Flags::DIRTY);
         }
         let (each, times) = match how.refs {
@@ -178,7 +179,7 @@ impl<P: Platform> Part<'_, P> {
         let mut left = 0;
         for _ in 0..times {
             left = match how.call {
-                PinCall::Get => self.page.put_unmapped(each, 0).map_err(ReleaseProblem::Underflow)?,
+                PinCall::Get => self.page.put_unmapped(each, self.kept()).map_err(ReleaseProblem::Underflow)?,
                 PinCall::Pin => self.unpin(each)?,
             };
         }
@@ -188,25 +189,22 @@ impl<P: Platform> Part<'_, P> {
     #[inline(always)]
     fn unpin(&self, pins: u32) -> Result<u32, ReleaseProblem> {
         if self.order == Order::ZERO {
-            return self.page.unpin_many(pins).map_err(ReleaseProblem::Underflow);
+            let references = self.references(PinCall::Pin, pins.into()).ok_or_else(|| self.underflow())?;
+            return self.page.put_unmapped(references, self.kept()).map_err(ReleaseProblem::Underflow);
         }
         // Who has a pin has a reference. Who has none by mistake must not touch the counter of pins, which in a frame that is
         // freed and used anew is something else.
-        if !self.page.try_get_many(1) {
+        if !self.try_get_many(1) {
             return Err(self.underflow());
         }
-        let unpinned = match self.is_still_there() {
-            true => self.page.unpin_and_put(pins, 1).map_err(ReleaseProblem::Underflow),
-            false => Err(self.underflow()),
+        let unpinned = if self.is_still_there() {
+            self.page.unpin_and_put(pins, 1).map_err(ReleaseProblem::Underflow)
+        } else {
+            Err(self.underflow())
         };
         unpinned.inspect_err(|_| {
             let left = self.page.put_many(1);
             debug_assert!(left.is_ok(), "what was got is put: {left:?}");
         })
-    }
-
-    fn is_still_there(&self) -> bool {
-        let tag = CountedPage::tag(&self.page);
-        tag.order() == self.order && super::part::is_of_space(&self.page)
     }
 }

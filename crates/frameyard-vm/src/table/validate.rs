@@ -104,6 +104,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if is_device != Some(entry.is_device()) {
             return Err(wrong(entry.pfn(), "is mapped where no area of its kind is"));
         }
+        if entry.is_counted_device() {
+            let mapped = self.vm().yard().device_at(entry.pfn()).is_some_and(|device| device.mappings > 0);
+            return if mapped { Ok(()) } else { Err(wrong(entry.pfn(), "is mapped and its device does not know it")) };
+        }
         if entry.is_device() { Ok(()) } else { self.validate_anonymous(table, level, entry, addr) }
     }
 

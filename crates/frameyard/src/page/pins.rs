@@ -76,7 +76,8 @@ impl<P: Platform> CountedPage<'_, P> {
     #[must_use]
     pub fn try_get_many(&self, n: u32) -> bool {
         let more = |counts: Counts| if counts.references > 0 { counts.more(n) } else { None };
-        self.change(Ordering::Acquire, more).is_ok()
+        // Looked at first: the line may be one that must not even be asked for to be written.
+        self.counts().references > 0 && self.change(Ordering::Acquire, more).is_ok()
     }
 
     /// Gets `n` further references; the caller has one, or keeps the one of an entry that maps the block from being put.

@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use frameyard::sync::{AtomicU64, Ordering, Weakness, weakened};
-use frameyard::{Adoption, Block, ByteSize, Counts, FrameOwner, Gfp, MigrateMode, Order, PageCount, Pfn, PfnRange};
+use frameyard::{
+    Adoption, Block, ByteSize, Counts, DeviceRequest, FrameOwner, Gfp, MapLayout, MapPlacement, MigrateMode, NodeId,
+    Order, PageCount, Pfn, PfnRange, PhysAddr, Removal,
+};
 
-use super::machine::ModelPlatform;
+use super::kept::Kept;
+use super::machine::{Machine, ModelPlatform};
 use super::migrate::{AT, BOTH, DAMAGED, Space, finish, scene, target, write, written};
 use super::{Scene, assert_fails_to, explore_to};
-use crate::address::{VirtAddr, VirtRange};
+use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
 use crate::inject::{FaultInjector, Step};
 use crate::objects::ObjectId;
@@ -17,9 +21,7 @@ use crate::pin::{Dirty, PinPath, PinRequest, RefHandling};
 use crate::space::{MapRequest, SpaceId};
 use crate::table::{Entry, HUGE, Level};
 use crate::vm::Vm;
-use crate::{VmConfig, words};
-
-use super::kept::Kept;
+use crate::{MemoryAccess, VmConfig, words};
 
 const PAGE: u64 = 4096;
 
@@ -216,6 +218,66 @@ fn pinned_while_parts_are_split() {
     other.join().unwrap();
     expect_pinned(&scene, &space, second, pinned);
     finish(&scene, space);
+}
+
+/// A device is unmapped and removed, and another one comes where it was, while somebody pins a page of it.
+fn pinned_while_device_is_removed() {
+    const SECTIONS: u64 = 5;
+    let scene = Scene::with_device(SECTIONS, &VmConfig { lru_batch: 2, shards: 1, ..VmConfig::default() });
+    let vm = scene.vm();
+    let range = Machine::device(SECTIONS);
+    let request = move |order| DeviceRequest {
+        range,
+        node: NodeId(0),
+        order,
+        layout: MapLayout::Full,
+        placement: MapPlacement::Memory,
+    };
+    let device = vm.yard().map_device(request(HUGE)).expect("a device");
+    let space = Kept::new(vm.create_space().expect("a space"));
+    let bytes = ByteSize(HUGE.pages().0 * PAGE);
+    let shows = MapRequest::device(PhysAddr(range.start.0 * PAGE), bytes, PageLevel::Huge);
+    let mapped = space.map(shows.at(AT)).expect("an area");
+    // Needs the same page table, so that it stays.
+    space.map(MapRequest::anonymous(ByteSize(PAGE)).at(mapped.end)).expect("an area");
+    space.touch(AT, MemoryAccess::Write).expect("the device is there");
+    let id = space.id();
+    let (meeting, met) = (Meeting::default(), Meeting::default());
+    let (meeting_of_other, met_by_main) = (meeting.clone(), met.clone());
+    let other = scene.start(1, move |vm| {
+        meeting_of_other.meet();
+        let _ = open(vm, id).unmap(mapped).expect("the area is there");
+        if vm.yard().unmap_device(device, Removal::Refuse).is_ok() {
+            vm.yard().map_device(request(Order::ZERO)).expect("a device");
+            met.meet();
+        }
+    });
+    let pinned = pin_fast(&space, VirtAddr(AT.0 + PAGE), &meeting);
+    other.join().unwrap();
+    let was_removed = met_by_main.0.load(Ordering::Relaxed) > 0;
+    if let Some(pinned) = pinned {
+        assert_eq!(pinned, Pfn(range.start.0 + 1), "a page of another was taken");
+        assert!(!was_removed, "a page of another was taken");
+        unpin(vm, pinned);
+    }
+    let last = vm.yard().devices().next().expect("a device").id;
+    vm.yard().unmap_device(last, Removal::Refuse).expect("a page of another was taken");
+    finish(&scene, space);
+}
+
+#[test]
+fn a_page_of_a_device_is_pinned_without_a_lock_or_the_device_is_removed() {
+    explore_to(2, pinned_while_device_is_removed);
+}
+
+#[test]
+fn entries_of_devices_that_are_not_looked_at_again_are_found() {
+    weakened(Weakness::EntriesSeenOnce, || assert_fails_to(2, pinned_while_device_is_removed, WRONG));
+}
+
+#[test]
+fn pages_of_devices_that_are_not_asked_again_are_found() {
+    weakened(Weakness::PageNotAskedAgain, || assert_fails_to(2, pinned_while_device_is_removed, WRONG));
 }
 
 #[test]

@@ -37,6 +37,9 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
             while self.at < end {
                 let index = level.index(self.at);
                 let entry = table.entry(index);
+                // Another place where models look for other orders.
+                #[cfg(loom)]
+                let _ = self.space.vm().may_fail(Step::WalkUnlocked);
                 if entry.is_table(level) {
                     break;
                 }

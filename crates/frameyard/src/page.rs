@@ -16,6 +16,7 @@ use crate::units::{MigrateType, Order, Pfn, ZoneId};
 pub(crate) mod content;
 mod counted;
 mod listing;
+mod pins;
 mod references;
 mod residence;
 mod words;
@@ -24,6 +25,7 @@ pub use content::MapContent;
 pub(crate) use content::PageTemplate;
 
 pub use counted::{CountedPage, Counts, ReferenceUnderflow};
+pub use pins::{PIN_BIAS, ReferenceOverflow, references_of_pins};
 pub(crate) use residence::Residence;
 pub use words::{PAGE_WORDS, PageWord};
 

@@ -20,10 +20,8 @@ pub use modelled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 pub use scheduled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(all(test, shuttle))]
 pub(crate) use scheduled::{act_after, run_alone, run_scheduled};
-#[cfg(any(loom, shuttle))]
-pub(crate) use weakness::is_weakened;
 #[cfg(loom)]
 use weakness::weakness;
 #[cfg(any(loom, shuttle))]
 #[doc(hidden)]
-pub use weakness::{Weakness, weakened};
+pub use weakness::{Weakness, is_weakened, weakened};

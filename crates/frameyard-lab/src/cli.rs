@@ -3,6 +3,7 @@
 //! Each command has a struct of its own under here; groups of options that several share
 //! ([`MachineArgs`], [`YardArgs`], [`RunArgs`], [`OutputArgs`]) are flattened into it.
 
+mod device_args;
 mod init_args;
 mod machine_args;
 mod machines_args;
@@ -25,6 +26,7 @@ use clap_complete::Shell;
 use crate::Failure;
 use crate::version::LONG_VERSION;
 
+pub use device_args::DeviceMapArgs;
 pub use init_args::{InitArgs, usual_initialiser};
 pub use machine_args::{GeometryArgs, MachineArgs};
 pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};

@@ -12,6 +12,7 @@ pub(crate) mod counts;
 pub(crate) mod crew;
 pub(crate) mod crossing;
 mod exchange;
+pub(crate) mod device_map;
 pub(crate) mod fault_cost;
 pub(crate) mod ground;
 pub(crate) mod held;

@@ -8,7 +8,7 @@ use frameyard::{Order, ZonePolicy};
 use super::values::{order, positive_number, whole_number};
 use super::workload_args::zone_policy;
 use super::{
-    AccessKind, CompactionArgs, ContigArgs, FaultCostArgs, HighallocArgs, InitArgs, MachineArgs, MemmapArgs,
+    AccessKind, CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, HighallocArgs, InitArgs, MachineArgs, MemmapArgs,
     Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs, PcpResetArgs, PurgeArgs, ReportFreeArgs, TaskMode,
     YardArgs, ZoneLockArgs,
 };
@@ -80,6 +80,8 @@ pub enum BenchWorkload {
     Contig(ContigArgs),
     /// Gives the memory behind free frames back to the host, and uses it again
     ReportFree(ReportFreeArgs),
+    /// Gives device memory page structures, in every geometry and layout
+    DeviceMap(DeviceMapArgs),
 }
 
 /// Arguments of `bench alloc`.

@@ -212,9 +212,7 @@ impl DeviceMemoryBuilder {
                 }
                 Ok(Some(memory::in_memory(self.size.0)?))
             }
-            DeviceBacking::File { path, growth } => {
-                Ok(Some(memory::file_with_path(path, *growth, self.size.0, lock)?))
-            }
+            DeviceBacking::File { path, growth } => Ok(Some(memory::file_with_path(path, *growth, self.size.0, lock)?)),
             DeviceBacking::Dax { path } => {
                 let (file, found) = dax::open(path, lock)?;
                 found.check(path, self.size, self.alignment)?;

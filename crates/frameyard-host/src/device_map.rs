@@ -8,12 +8,13 @@ use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use frameyard::{ByteSize, MapNotBacked, PageCount, Pfn, PfnRange};
 
 use crate::device_problem::DeviceMapProblem;
 use crate::memory::{HUGE_ALIGN, HugePages};
+use crate::shared::SharedView;
 use crate::sys::descriptor;
 use crate::sys::host_page_size;
 use crate::sys::mapping::{Advice, Piece, Source};
@@ -55,30 +56,42 @@ pub(crate) enum Fresh {
 /// The part of a memory map that is for devices.
 #[derive(Debug)]
 pub(crate) struct DeviceMap {
-    window: MapWindow,
+    window: Arc<MapWindow>,
     /// The frame whose page structure the window begins with.
     first: Pfn,
-    /// Whether dense parts get huge pages.
-    dense: HugePages,
-    /// Pieces that lie in devices.
-    placed: Mutex<Vec<Piece>>,
+    kind: Kind,
     /// Why the last thing that was asked for could not be had.
     problem: Mutex<Option<DeviceMapProblem>>,
 }
 
+/// Whose memory is behind the window.
+#[derive(Debug)]
+enum Kind {
+    /// This process's.
+    Private {
+        /// Whether dense parts get huge pages.
+        dense: HugePages,
+        /// Pieces that lie in devices.
+        placed: Mutex<Vec<Piece>>,
+    },
+    /// That of a file, of which every process has a view.
+    Shared(SharedView),
+}
+
 impl DeviceMap {
     /// The part of a private yard. `contents` says whether it is zero already.
-    pub(crate) fn private(
-        window: MapWindow,
-        part: DevicePart,
-        contents: Fresh,
-        dense: HugePages,
-    ) -> io::Result<Self> {
+    pub(crate) fn private(window: MapWindow, part: DevicePart, contents: Fresh, dense: HugePages) -> io::Result<Self> {
         if contents == Fresh::No {
             window.discard(window.whole())?;
         }
         sparse(&window, window.whole())?;
-        Ok(Self { window, first: part.first, dense, placed: Mutex::default(), problem: Mutex::default() })
+        let kind = Kind::Private { dense, placed: Mutex::default() };
+        Ok(Self { window: Arc::new(window), first: part.first, kind, problem: Mutex::default() })
+    }
+
+    /// The part of a shared yard.
+    pub(crate) fn shared(window: Arc<MapWindow>, part: DevicePart, view: SharedView) -> Self {
+        Self { window, first: part.first, kind: Kind::Shared(view), problem: Mutex::default() }
     }
 
     /// Why the last thing that was asked for could not be had, if nobody asked before.
@@ -86,7 +99,7 @@ impl DeviceMap {
         locked(&self.problem).take()
     }
 
-    pub(crate) fn refuse(&self, problem: DeviceMapProblem) -> MapNotBacked {
+    fn refuse(&self, problem: DeviceMapProblem) -> MapNotBacked {
         *locked(&self.problem) = Some(problem);
         MapNotBacked
     }
@@ -105,10 +118,13 @@ impl DeviceMap {
     /// Of a single page of the host there is no better time than when it is written.
     pub(crate) fn back(&self, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
         let Some(piece) = self.window.piece(address, bytes, Ends::Out) else { return Ok(()) };
+        if let Kind::Shared(view) = &self.kind {
+            view.make_real(piece).map_err(|problem| self.refuse(problem))?;
+        }
         if piece.len <= host_page_size() {
             return Ok(());
         }
-        if self.dense != HugePages::Never
+        if matches!(self.kind, Kind::Private { dense: HugePages::Advise | HugePages::Default, .. })
             && let Some(inner) = self.whole_huge_pages(piece)
         {
             // A kernel without them has base pages.
@@ -126,7 +142,9 @@ impl DeviceMap {
     /// Makes the tails behind heads, each `stride` bytes behind the one before, read as zero without memory of their own.
     pub(crate) fn share_tails(&self, address: NonNull<u8>, bytes: usize, stride: usize) -> Result<(), MapNotBacked> {
         let Some(piece) = self.window.piece(address, bytes, Ends::In) else { return Ok(()) };
-        let _ = stride;
+        if let Kind::Shared(view) = &self.kind {
+            return view.share_tails(piece, stride).map_err(|problem| self.refuse(problem));
+        }
         let size = ByteSize(piece.len as u64);
         let refused = |source| self.refuse(DeviceMapProblem::host("keep huge pages off page structures", size, source));
         sparse(&self.window, piece).map_err(refused)
@@ -135,10 +153,14 @@ impl DeviceMap {
     /// Gives back the memory of a part that holds zeroes: it reads as zero and can be written.
     pub(crate) fn give_back(&self, address: NonNull<u8>, bytes: usize) {
         let Some(piece) = self.window.piece(address, bytes, Ends::In) else { return };
+        if let Kind::Shared(view) = &self.kind {
+            view.give_back(piece);
+            return;
+        }
         let was_placed = self.take_from_devices(piece);
         // New memory is one mapping with its neighbours again, which what huge pages were advised for is not.
-        let is_new = (was_placed || piece.len as u64 >= HUGE_ALIGN)
-            && self.window.replace(piece, Source::Anonymous).is_ok();
+        let is_new =
+            (was_placed || piece.len as u64 >= HUGE_ALIGN) && self.window.replace(piece, Source::Anonymous).is_ok();
         if !is_new && !was_placed {
             // Where this fails the part keeps what it has, which holds zeroes too.
             let _ = self.window.discard(piece);
@@ -146,14 +168,16 @@ impl DeviceMap {
         let _ = sparse(&self.window, piece);
     }
 
-    /// Makes `bytes` of a file, from `offset` on, the memory of a part.
+    /// Makes `bytes` of a file, from an offset on, the memory of a part; refuses where there is no file.
     pub(crate) fn place(
         &self,
-        (file, offset): (&File, u64),
+        file: Option<(&File, u64)>,
         address: NonNull<u8>,
         bytes: usize,
     ) -> Result<(), MapNotBacked> {
         let size = ByteSize(bytes as u64);
+        let Kind::Private { placed, .. } = &self.kind else { return Err(self.refuse(DeviceMapProblem::SharedYard)) };
+        let Some((file, offset)) = file else { return Err(self.refuse(DeviceMapProblem::NoDevice)) };
         let host = |source| self.refuse(DeviceMapProblem::host("map page structures in a device", size, source));
         // What lies behind the last structure in its page is nobody's.
         let is_aligned = address.addr().get().is_multiple_of(host_page_size());
@@ -161,7 +185,7 @@ impl DeviceMap {
         let Some(piece) = piece else { return Err(self.refuse(DeviceMapProblem::NotWholePages { size })) };
         // What the device held there before is no page structure.
         let punched = descriptor::punch_hole(file, offset, piece.len as u64);
-        let mut placed = locked(&self.placed);
+        let mut placed = locked(placed);
         self.window.replace(piece, Source::Shared { file: file.as_fd(), offset }).map_err(host)?;
         placed.push(piece);
         drop(placed);
@@ -173,7 +197,8 @@ impl DeviceMap {
 
     /// Forgets the pieces inside this one that lie in devices, and says whether there were any.
     fn take_from_devices(&self, piece: Piece) -> bool {
-        let mut placed = locked(&self.placed);
+        let Kind::Private { placed, .. } = &self.kind else { return false };
+        let mut placed = locked(placed);
         let before = placed.len();
         placed.retain(|other| other.offset < piece.offset || other.end() > piece.end());
         placed.len() < before

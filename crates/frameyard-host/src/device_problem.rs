@@ -60,6 +60,8 @@ pub enum DeviceMapProblem {
         /// How long it was waited for.
         waited: Duration,
     },
+    /// As many views of a shared yard are open as there can be.
+    TooManyViews(usize),
     /// The memory file has room for so many devices with shared tails.
     TooManyDevices(usize),
 }
@@ -101,6 +103,7 @@ impl fmt::Display for DeviceMapProblem {
                 "process {process} has been changing the views of the memory map for {} ms: try again, or end it",
                 waited.as_millis()
             ),
+            Self::TooManyViews(max) => write!(f, "{max} views of the shared yard are open, as many as can be: close one first"),
             Self::TooManyDevices(max) => {
                 write!(f, "{max} devices with shared tails are mapped, as many as a shared yard can have: remove one first")
             }

@@ -203,7 +203,9 @@ impl HostMemoryBuilder {
                 in_memory(layout.file_len()).map(Some)
             }
             Backing::Hugetlb(size) => check_hugetlb(layout, *size, binding, host).map(|()| None),
-            Backing::File { path, growth } => file_with_path(path, *growth, layout.file_len(), FileLock::Alone).map(Some),
+            Backing::File { path, growth } => {
+                file_with_path(path, *growth, layout.file_len(), FileLock::Alone).map(Some)
+            }
             Backing::Phantom => Ok(None),
         }
     }

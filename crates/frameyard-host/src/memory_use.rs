@@ -160,12 +160,8 @@ Pss:                   3 kB\n";
 
     #[test]
     fn only_mappings_of_the_range_are_added_up() {
-        let expected = MemoryUse {
-            proportional: ByteSize::kib(7),
-            resident: ByteSize::kib(12),
-            huge: ByteSize(0),
-            mappings: 2,
-        };
+        let expected =
+            MemoryUse { proportional: ByteSize::kib(7), resident: ByteSize::kib(12), huge: ByteSize(0), mappings: 2 };
         assert_eq!(parsed(0, 0x4000).unwrap(), expected);
         assert_eq!(parsed(0x5000, 0x9000).unwrap(), MemoryUse::default());
     }

@@ -9,7 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use frameyard::{
-    CpuId, FramesNotReturned, FreeFrames, InitProgress, MapNotBacked, NodeId, Order, Pfn, PfnRange, Platform, WorkerPanicked,
+    CpuId, FramesNotReturned, FreeFrames, InitProgress, MapNotBacked, NodeId, Order, Pfn, PfnRange, Platform,
+    WorkerPanicked,
 };
 
 use crate::cpu_list::CpuList;
@@ -405,10 +406,11 @@ impl Platform for HostPlatform {
     fn place_map(&self, holding: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
         let map = self.device_map_at(address, bytes).ok_or(MapNotBacked)?;
         let device = self.devices.of(holding.start).filter(|device| holding.end <= device.range.end);
-        let Some(device) = device else { return Err(map.refuse(DeviceMapProblem::NoDevice)) };
-        let Some(file) = device.memory.file() else { return Err(map.refuse(DeviceMapProblem::NoDevice)) };
-        let offset = self.devices.offset(&device, holding.start);
-        map.place((file, offset.0), address, bytes)
+        let file = device.as_ref().and_then(|device| {
+            let offset = self.devices.offset(device, holding.start);
+            device.memory.file().map(|file| (file, offset.0))
+        });
+        map.place(file, address, bytes)
     }
 
     /// Takes note for [`init_watch`](HostPlatform::init_watch).

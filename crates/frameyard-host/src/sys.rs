@@ -7,6 +7,8 @@
 pub(crate) mod bytes;
 pub(crate) mod cpu;
 pub(crate) mod descriptor;
+pub(crate) mod futex;
+pub(crate) mod io_ring;
 pub(crate) mod map_rates;
 pub(crate) mod mapping;
 pub(crate) mod usage;

@@ -5,13 +5,13 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use frameyard::{
-    AttachError, BootError, ByteSize, CountingRow, DeviceError, DeviceId, DeviceRequest, Initialiser, Layout,
-    MemorySource, MemoryTable, NodeId, Pfn, PfnRange, Yard, YardConfig,
+    AttachError, BootError, ByteSize, CountingRow, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange,
+    Yard, YardConfig,
 };
 
 use crate::device::{AddDeviceError, DeviceMemory};
 use crate::device_map::{DeviceMap, DevicePart, Fresh};
-use crate::device_problem::HostDeviceError;
+use crate::device_problem::DeviceMapProblem;
 use crate::init_watch::InitWatch;
 use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames};
 use crate::platform::{CpuIdentity, HostPlatform, PopulateMap, RseqUnavailable};
@@ -21,6 +21,10 @@ use crate::sys::window::MapWindow;
 pub use crate::sys::yard::CountingYard;
 use crate::sys::yard::OwnedYard;
 use crate::topology::HostTopology;
+
+mod devices;
+
+use devices::with_view;
 
 /// A yard and all the memory that it needs: frames, memory map and control region.
 ///
@@ -58,6 +62,7 @@ pub struct HostYardBuilder {
     map_region: Option<Region>,
     init_watch: Option<InitWatch>,
     populate_map: PopulateMap,
+    devices: Vec<(PfnRange, Arc<DeviceMemory>)>,
 }
 
 impl Default for HostYardBuilder {
@@ -70,6 +75,7 @@ impl Default for HostYardBuilder {
             map_region: None,
             init_watch: None,
             populate_map: PopulateMap::No,
+            devices: Vec::new(),
         }
     }
 }
@@ -126,6 +132,13 @@ impl HostYardBuilder {
     #[must_use]
     pub fn populate_map(mut self, populate: PopulateMap) -> Self {
         self.populate_map = populate;
+        self
+    }
+
+    /// Gives the yard's platform a device that has the bytes of these frames, as [`HostPlatform::add_device`] does later.
+    #[must_use]
+    pub fn device(mut self, range: PfnRange, memory: Arc<DeviceMemory>) -> Self {
+        self.devices.push((range, memory));
         self
     }
 
@@ -188,11 +201,15 @@ impl HostYardBuilder {
             frames,
             memory_map: layout.map_bytes(),
             control: layout.control_bytes(),
+            map_frames: layout.frames(),
+            device_space: config.device_space,
         };
         let file = SharedMemoryFile::create(&wanted, host)?;
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
-        let yard = OwnedYard::create(&memory.table(), config, &layout, regions, None, |_| Ok(platform))?;
+        let piece = file.device_part().map(|part| part.piece);
+        let with_view = |window| with_view(platform, window, &file);
+        let yard = OwnedYard::create(&memory.table(), config, &layout, regions, piece, with_view)?;
         Ok((HostYard { yard }, file))
     }
 
@@ -208,7 +225,8 @@ impl HostYardBuilder {
     pub fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
-        let yard = OwnedYard::attach(regions, None, |_| Ok(platform))?;
+        let piece = file.device_part().map(|part| part.piece);
+        let yard = OwnedYard::attach(regions, piece, |window| with_view(platform, window, file))?;
         if !fits(&yard, file) {
             return Err(AttachError::Damaged.into());
         }
@@ -236,13 +254,16 @@ impl HostYardBuilder {
         Ok(region)
     }
 
-    fn platform(&self, frames: HostMemory, host: &HostTopology) -> Result<HostPlatform, RseqUnavailable> {
+    fn platform(&self, frames: HostMemory, host: &HostTopology) -> Result<HostPlatform, HostYardError> {
         let mut platform = HostPlatform::new(frames, host).with_populate_map(self.populate_map);
         if let Some(watch) = &self.init_watch {
             platform = platform.with_init_watch(watch);
         }
+        for (range, memory) in &self.devices {
+            platform.add_device(*range, Arc::clone(memory))?;
+        }
         match self.identity {
-            Some(identity) => platform.with_identity(identity),
+            Some(identity) => Ok(platform.with_identity(identity)?),
             None => Ok(platform),
         }
     }
@@ -322,63 +343,6 @@ impl HostYard {
         self.yard.counting(rows, who)
     }
 
-    /// Maps a device as [`Yard::map_device`] does, and says why the host had no memory for its page structures where it had none.
-    ///
-    /// Whether the range has bytes is another matter: see [`HostPlatform::add_device`].
-    ///
-    /// # Errors
-    ///
-    /// [`HostDeviceError`]; nothing has changed then.
-    pub fn map_device(&self, request: DeviceRequest) -> Result<DeviceId, HostDeviceError> {
-        self.explained(|yard| yard.map_device(request))
-    }
-
-    /// Splits a compound page of a device as [`Yard::split_device_page`] does, and says why the host had no memory for the
-    /// page structures of its parts where it had none.
-    ///
-    /// # Errors
-    ///
-    /// [`HostDeviceError`]; nothing has changed then.
-    pub fn split_device_page(&self, head: Pfn) -> Result<(), HostDeviceError> {
-        self.explained(|yard| yard.split_device_page(head))
-    }
-
-    /// Does something with devices; where memory for the map is missing, adds what the platform knows of it.
-    fn explained<T>(
-        &self,
-        act: impl FnOnce(&Yard<HostPlatform>) -> Result<T, DeviceError>,
-    ) -> Result<T, HostDeviceError> {
-        // What is left of somebody else's failure.
-        self.platform().take_map_problem();
-        act(&self.yard).map_err(|error| match error {
-            DeviceError::NoMapMemory(_) | DeviceError::NoMapInDevice(_) => match self.platform().take_map_problem() {
-                Some(problem) => HostDeviceError::Map { error, problem },
-                None => HostDeviceError::Yard(error),
-            },
-            _ => HostDeviceError::Yard(error),
-        })
-    }
-
-    /// Takes a device back that the platform was [given](HostPlatform::add_device) for these frames, when it is mapped in the
-    /// yard no more: who uses a page of it keeps it mapped. In a shared yard other processes have their own.
-    ///
-    /// # Errors
-    ///
-    /// [`AddDeviceError::Mapped`] where a device of the yard has some of the frames, [`AddDeviceError::NotThere`] where
-    /// no device was given for exactly these.
-    pub fn remove_device(&self, range: PfnRange) -> Result<Arc<DeviceMemory>, AddDeviceError> {
-        // First taken away, then looked whether somebody can use it: who maps it now finds no bytes.
-        let memory = self.platform().remove_device(range)?;
-        let mapped = self.devices().find(|device| !device.range.intersection(range).is_empty());
-        match mapped {
-            Some(device) => {
-                self.platform().add_device(range, memory)?;
-                Err(AddDeviceError::Mapped { range: device.range })
-            }
-            None => Ok(memory),
-        }
-    }
-
     /// Ends the yard and gives back the region of its memory map, with whatever stands in it; in a shared yard, this
     /// process's view of it.
     #[must_use]
@@ -403,6 +367,10 @@ pub enum HostYardError {
     Rseq(RseqUnavailable),
     /// The region given for the memory map will not do.
     MapRegion(MapRegionProblem),
+    /// A device cannot have the frames that it was given for.
+    AddDevice(AddDeviceError),
+    /// This process cannot join those that agree on the memory map of devices.
+    Devices(DeviceMapProblem),
 }
 
 /// Why a region cannot be a yard's memory map.
@@ -447,6 +415,8 @@ impl fmt::Display for HostYardError {
             Self::Attach(error) => error.fmt(f),
             Self::Rseq(error) => error.fmt(f),
             Self::MapRegion(problem) => problem.fmt(f),
+            Self::AddDevice(error) => error.fmt(f),
+            Self::Devices(problem) => problem.fmt(f),
         }
     }
 }
@@ -461,6 +431,8 @@ impl std::error::Error for HostYardError {
             Self::Attach(error) => error.source(),
             Self::Rseq(error) => error.source(),
             Self::MapRegion(problem) => problem.source(),
+            Self::AddDevice(error) => error.source(),
+            Self::Devices(problem) => problem.source(),
         }
     }
 }
@@ -475,4 +447,6 @@ macro_rules! from_errors {
     };
 }
 
-from_errors!(BootError => Boot, MemoryError => Memory, SharedFileError => File, AttachError => Attach, RseqUnavailable => Rseq);
+from_errors!(BootError => Boot, MemoryError => Memory, SharedFileError => File, AttachError => Attach, RseqUnavailable => Rseq,
+    AddDeviceError => AddDevice,
+    DeviceMapProblem => Devices);

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use frameyard::{
-    ByteSize, DeviceError, DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange,
-    Platform, Removal, YardConfig,
+    ByteSize, DeviceError, DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount, Pfn,
+    PfnRange, Platform, Removal, YardConfig,
 };
 use frameyard_host::{
     AddDeviceError, Backing, DeviceAlignment, DeviceBacking, DeviceMapProblem, DeviceMemory, HostDeviceError,
-    HostTopology, HostYard, MemoryUse, page_table_bytes,
+    HostTopology, HostYard, HostYardError, HugePages, MemoryUse, Region, page_table_bytes,
 };
 
 /// 64 MiB from 4 GiB on.
@@ -44,7 +44,9 @@ fn read_all(yard: &HostYard, range: PfnRange, step: usize) {
 #[test]
 fn a_tebibyte_in_gigantic_pages_takes_a_page_for_each_or_a_few_for_all() {
     let yard = yard(Backing::Anonymous);
-    for (layout, most) in [(MapLayout::SharedTails, ByteSize::kib(4 << 10 | 200)), (MapLayout::Folded, ByteSize::kib(65))] {
+    for (layout, most) in
+        [(MapLayout::SharedTails, ByteSize::kib(4 << 10 | 200)), (MapLayout::Folded, ByteSize::kib(65))]
+    {
         let asked = request(1024, Order(18), layout);
         let id = yard.map_device(asked).unwrap();
         read_all(&yard, asked.range, 1 << 12);
@@ -95,7 +97,11 @@ fn a_split_page_takes_its_tails_and_gives_them_back() {
 #[test]
 fn a_device_is_mapped_where_its_bytes_are_and_taken_back_when_it_is_not_mapped() {
     let yard = yard(Backing::Anonymous);
-    let asked = DeviceRequest { range: PfnRange::new(SPACE.start, PageCount(2048)), order: Order(9), ..request(1, Order(9), MapLayout::Full) };
+    let asked = DeviceRequest {
+        range: PfnRange::new(SPACE.start, PageCount(2048)),
+        order: Order(9),
+        ..request(1, Order(9), MapLayout::Full)
+    };
     let device = DeviceMemory::builder(ByteSize::mib(8), DeviceAlignment::Huge).build(yard.platform().host()).unwrap();
     let device = Arc::new(device);
     yard.platform().add_device(asked.range, Arc::clone(&device)).unwrap();
@@ -107,6 +113,38 @@ fn a_device_is_mapped_where_its_bytes_are_and_taken_back_when_it_is_not_mapped()
     yard.unmap_device(id, Removal::Refuse).unwrap();
     yard.remove_device(asked.range).unwrap();
     assert_eq!(yard.platform().frame_bytes(asked.range.start), None);
+}
+
+#[test]
+fn a_yard_begins_with_the_devices_that_its_builder_was_given() {
+    let host = HostTopology::current().unwrap();
+    let config = YardConfig { device_space: Some(SPACE), ..YardConfig::new(&[NodeId(0); 2]) };
+    let memory = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
+    let device = Arc::new(DeviceMemory::builder(ByteSize::mib(2), DeviceAlignment::Huge).build(&host).unwrap());
+    let builder = |start| HostYard::builder().device(PfnRange::new(start, PageCount(512)), Arc::clone(&device));
+    let yard = builder(SPACE.start).build(&memory, &config, &host).unwrap();
+    assert_eq!(yard.platform().frame_bytes(SPACE.start), device.base());
+    let error = builder(MEMORY[0].0.start).build(&memory, &config, &host).unwrap_err();
+    assert!(matches!(error, HostYardError::AddDevice(AddDeviceError::Taken { .. })), "{error}");
+}
+
+#[test]
+fn a_map_region_that_was_written_is_zero_where_devices_are() {
+    let host = HostTopology::current().unwrap();
+    let space = PfnRange::new(SPACE.start, PageCount(1 << 18));
+    let mut config = YardConfig { device_space: Some(space), ..YardConfig::new(&[NodeId(0); 2]) };
+    config.map_init.initialiser = frameyard::Initialiser::Stream;
+    let memory = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
+    let size = frameyard::Layout::plan(&memory, &config).unwrap().map_bytes();
+    let mut region = Region::zeroed(size, HugePages::Never).unwrap();
+    region.bytes_mut().unwrap().fill(0xa5);
+    let yard = HostYard::builder().map_region(region).build(&memory, &config, &host).unwrap();
+    assert_eq!(map_use(&yard, space).proportional, ByteSize(0));
+    let id = yard.map_device(request(1, Order(9), MapLayout::SharedTails)).unwrap();
+    yard.split_device_page(space.start).unwrap();
+    yard.validate().unwrap();
+    yard.join_device_page(space.start).unwrap();
+    yard.unmap_device(id, Removal::Refuse).unwrap();
 }
 
 #[test]

@@ -45,7 +45,8 @@ pub use memblock::{
 pub use memmap::Initialiser;
 pub use owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, ReclaimRequest, Reclaimer};
 pub use page::{
-    CountedPage, Counts, FrameLink, FrameState, MapContent, PAGE_WORDS, Page, PageWord, ReferenceUnderflow, Tag,
+    CountedPage, Counts, FrameLink, FrameState, MapContent, PAGE_WORDS, PIN_BIAS, Page, PageWord, ReferenceOverflow,
+    ReferenceUnderflow, Tag, references_of_pins,
 };
 pub use pagemap::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, MapLayout, MapPlacement, Removal};
 pub use platform::{

@@ -10,9 +10,7 @@ pub use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering
 mod modelled;
 
 #[cfg(loom)]
-pub(crate) use modelled::is_weakened;
-#[cfg(loom)]
 pub use modelled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(loom)]
 #[doc(hidden)]
-pub use modelled::{Weakness, weakened};
+pub use modelled::{Weakness, is_weakened, weakened};

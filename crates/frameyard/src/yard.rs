@@ -12,9 +12,10 @@ use crate::boot::{
 use crate::control::TABLE_ALIGN;
 use crate::memmap::{MapWriter, MemMap};
 use crate::page::{Page, PageRef, Tag};
+use crate::pagemap::part_order;
 use crate::platform::Platform;
 use crate::sync::AtomicU32;
-use crate::units::{ByteSize, CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
+use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, Pfn, PfnRange, ZoneId};
 use crate::zone::{HandedOut, PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
@@ -78,6 +79,8 @@ pub struct Yard<P: Platform> {
     writer: MapWriter,
     tuning: Option<Tuning>,
     device_space: PfnRange,
+    /// The order of a sub-section.
+    device_part: Order,
     fast: FastPath,
 }
 
@@ -188,8 +191,21 @@ impl<P: Platform> Yard<P> {
         let fast = FastPath { homes, blocks: PageblockMap::new(types, map.range().start, geometry) };
         let handed = tables.handed_out(map.range().start);
         let cpus = tables.cpus();
-        let device_space = tables.device_space();
-        Self { platform, map, tables, handed, geometry, cpus, poisoning, map_init, writer, tuning, device_space, fast }
+        Self {
+            platform,
+            map,
+            tables,
+            handed,
+            geometry,
+            cpus,
+            poisoning,
+            map_init,
+            writer,
+            tuning,
+            device_space: tables.device_space(),
+            device_part: part_order(geometry),
+            fast,
+        }
     }
 
     /// The platform that the yard runs on.

@@ -56,12 +56,7 @@ fn read(folder: &Path) -> io::Result<Dax> {
 
 impl Dax {
     /// Whether it can be used so.
-    pub(super) fn check(
-        self,
-        path: &Path,
-        needed: ByteSize,
-        asked: DeviceAlignment,
-    ) -> Result<(), DeviceMemoryError> {
+    pub(super) fn check(self, path: &Path, needed: ByteSize, asked: DeviceAlignment) -> Result<(), DeviceMemoryError> {
         let path = || path.to_owned();
         if self.align.0 == 0 || !asked.size().0.is_multiple_of(self.align.0) {
             return Err(DeviceMemoryError::DaxAlignment { path: path(), own: self.align, asked: Some(asked) });
@@ -85,7 +80,7 @@ mod tests {
     use super::*;
     use crate::test_tree::Tree;
 
-    fn text(error: DeviceMemoryError) -> String {
+    fn text(error: &DeviceMemoryError) -> String {
         error.to_string()
     }
 
@@ -107,7 +102,7 @@ mod tests {
     fn what_a_device_does_not_have_is_refused_by_name() {
         let device = Dax { size: ByteSize::gib(2), align: ByteSize::mib(2) };
         let path = Path::new("/dev/dax0.0");
-        let refusal = |size, alignment| text(device.check(path, size, alignment).unwrap_err());
+        let refusal = |size, alignment| text(&device.check(path, size, alignment).unwrap_err());
         device.check(path, ByteSize::gib(2), DeviceAlignment::Gigantic).unwrap();
         assert_eq!(
             refusal(ByteSize::gib(2), DeviceAlignment::Base),
@@ -119,7 +114,7 @@ mod tests {
         );
         let odd = Dax { align: ByteSize::mib(4), ..device };
         assert_eq!(
-            text(odd.alignment(path).unwrap_err()),
+            text(&odd.alignment(path).unwrap_err()),
             "/dev/dax0.0: the device has an alignment of 4M: 4K, 2M or 1G can be used"
         );
     }

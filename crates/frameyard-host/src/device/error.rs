@@ -72,11 +72,9 @@ impl fmt::Display for DeviceMemoryError {
             Self::DaxUnknown { path, source } => {
                 write!(f, "{}: the system does not say its size and alignment: {source}", path.display())
             }
-            Self::DaxAlignment { path, own, asked: Some(asked) } => write!(
-                f,
-                "{}: the device has an alignment of {own}: {asked} is no multiple of it",
-                path.display()
-            ),
+            Self::DaxAlignment { path, own, asked: Some(asked) } => {
+                write!(f, "{}: the device has an alignment of {own}: {asked} is no multiple of it", path.display())
+            }
             Self::DaxAlignment { path, own, asked: None } => {
                 write!(f, "{}: the device has an alignment of {own}: 4K, 2M or 1G can be used", path.display())
             }

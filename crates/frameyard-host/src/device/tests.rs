@@ -32,7 +32,10 @@ fn a_device_is_mapped_at_a_multiple_of_its_alignment_and_takes_no_memory() {
         let base = device.base().unwrap();
         assert_eq!(base.as_ptr() as u64 % alignment.size().0, 0);
         assert_eq!(device.resident().unwrap(), ByteSize(0));
-        assert_eq!(device.address(ByteSize(device.size().0 - 1)).unwrap().as_ptr() as u64, base.as_ptr() as u64 + device.size().0 - 1);
+        assert_eq!(
+            device.address(ByteSize(device.size().0 - 1)).unwrap().as_ptr() as u64,
+            base.as_ptr() as u64 + device.size().0 - 1
+        );
         assert_eq!(device.address(device.size()), None);
         assert_eq!(device.frames(Geometry::X86_64), alignment.order(Geometry::X86_64).pages());
     }

@@ -51,12 +51,7 @@ impl FileLock {
 ///
 /// The room on its file system is looked at but not taken, as frames are not touched before they are used. The file
 /// is locked against other yards.
-pub(crate) fn with_path(
-    path: &Path,
-    growth: FileGrowth,
-    length: u64,
-    lock: FileLock,
-) -> Result<File, MemoryError> {
+pub(crate) fn with_path(path: &Path, growth: FileGrowth, length: u64, lock: FileLock) -> Result<File, MemoryError> {
     let open_error = |source| MemoryError::FileOpen { path: path.to_owned(), source };
     let mut options = File::options();
     options.read(true).write(true).create(growth == FileGrowth::Grow);

@@ -2,9 +2,7 @@
 
 use std::ops::Deref;
 
-use frameyard::{
-    AttachError, CountingPlatform, CountingRow, Layout, MemorySource, RawRegion, Yard, YardConfig,
-};
+use frameyard::{AttachError, CountingPlatform, CountingRow, Layout, MemorySource, RawRegion, Yard, YardConfig};
 
 use crate::platform::HostPlatform;
 use crate::region::Region;

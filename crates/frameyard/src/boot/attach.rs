@@ -132,15 +132,9 @@ impl Attached {
     /// Whether devices lie where they may, and sections lead to devices alone.
     fn devices_are_sound(&self) -> bool {
         let Self { tables, geometry, frames, .. } = self;
-        let lengths = [0, tables.sections.len()];
         let is_memory = |range| tables.ranges_in(range).next().is_some();
-        lengths.contains(&tables.devices.sections.len())
-            && devices_are_sound(
-                tables.devices,
-                (*frames, tables.device_space()),
-                (*geometry, tables.zones.len()),
-                is_memory,
-            )
+        let frames = (*frames, tables.device_space());
+        devices_are_sound(tables.devices, frames, (*geometry, tables.zones.len()), is_memory)
     }
 
     /// Whether those sections are said to be present that have memory: the map of others may be touched by nobody.

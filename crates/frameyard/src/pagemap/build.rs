@@ -3,16 +3,14 @@
 use core::ops::Range;
 
 use super::plan::memory_of;
-use super::{
-    DeviceError, DeviceId, DeviceRequest, MAX_ORDER, MapLayout, MapPlacement, PageMap, Plan, part_order, zone_of,
-};
+use super::{DeviceError, DeviceId, DeviceRequest, MAX_ORDER, MapLayout, MapPlacement, PageMap, Plan, zone_of};
 use crate::job::{ParallelJob, RunError};
 use crate::memmap::{Initialiser, MapWriter};
 use crate::page::content::{COUNTS, PageTemplate};
 use crate::page::{CountedPage, Counts, FrameState, MapContent, Tag};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering, fence};
-use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
 /// The reference that a device has on each of its pages.
 pub(super) const OWN: Counts = Counts { references: 1, mappings: 0 };
@@ -86,14 +84,14 @@ impl<P: Platform> PageMap<'_, P> {
         if order > MAX_ORDER {
             return Err(DeviceError::OrderTooLarge { order, max: MAX_ORDER });
         }
-        let unit = order.max(part_order(self.geometry));
+        let unit = order.max(self.part_order);
         if !range.start.is_aligned(unit) || !range.end.is_aligned(unit) {
             return Err(DeviceError::Unaligned { range, unit: unit.pages(), nearest: nearest(range, unit) });
         }
         if range.intersection(self.space) != range {
             return Err(DeviceError::OutsideDeviceSpace { range, space: self.space });
         }
-        if zone_of(node).index() >= self.zones.len() {
+        if node.index() >= self.zones.len() / ZoneKind::COUNT {
             return Err(DeviceError::NoSuchNode(node));
         }
         let content = self.map.content();

@@ -99,7 +99,7 @@ impl DeviceRow {
                 return Some(DeviceRequest {
                     range: PfnRange { start, end },
                     node: NodeId((shape >> 24) as u16),
-                    order: Order(byte(0) - 1),
+                    order: Order(byte(0).checked_sub(1)?),
                     layout: *MapLayout::ALL.get(usize::from(byte(8)))?,
                     placement: *MapPlacement::ALL.get(usize::from(byte(16)))?,
                 });

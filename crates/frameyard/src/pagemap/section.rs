@@ -111,17 +111,21 @@ impl DeviceSection {
 
     /// Lets everybody find the pages of these parts. The directory is locked.
     pub(super) fn publish(&self, entry: Entry, parts: u64) {
-        if self.parts.load(Ordering::Relaxed) == 0 {
+        let others = self.parts.load(Ordering::Relaxed);
+        if others == 0 {
             // Release: who sees this entry sees that all former parts were withdrawn.
             self.entry.store(entry.bits(), Ordering::Release);
         }
-        // Release: pairs with the Acquire in `look_up`.
-        self.parts.fetch_or(parts, Ordering::Release);
+        // Release: pairs with the Acquire in `look_up`. Plain, for the lock keeps all other writers away.
+        self.parts.store(others | parts, Ordering::Release);
     }
 
     /// Nobody finds the pages of these parts any more. The directory is locked.
     pub(super) fn withdraw(&self, parts: u64) {
-        if self.parts.fetch_and(!parts, Ordering::Release) & !parts == 0 {
+        let others = self.parts.load(Ordering::Relaxed) & !parts;
+        self.parts.store(others, Ordering::Release);
+        if others == 0 {
+            // Release: who sees no entry, or the next one, sees that the parts were withdrawn.
             self.entry.store(0, Ordering::Release);
         }
     }

@@ -1,8 +1,8 @@
 //! Whether tables of devices that somebody else wrote lead to page structures that there are.
 
 use super::section::Entry;
-use super::{DeviceTables, MAX_ORDER, Plan, part_order, zone_of};
-use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange};
+use super::{DeviceRequest, DeviceTables, MAX_ORDER, Plan, part_order};
+use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
 /// How often an entry is looked at again that somebody may just have changed.
 const LOOKS: u32 = 64;
@@ -22,20 +22,19 @@ pub(crate) fn devices_are_sound(
     }
     let in_map = space.intersection(frames) == space;
     let (Some(directory), 1) = (tables.directories.first(), tables.directories.len()) else { return false };
-    let is_sound = |plan: &Plan| {
-        let request = &plan.request;
-        let unit = request.order.max(part_order(geometry));
-        let aligned = request.range.start.is_aligned(unit) && request.range.end.is_aligned(unit);
-        let placed = request.range.intersection(space) == request.range && !is_memory(request.range);
-        aligned && placed && zone_of(request.node).index() < zones
-    };
-    let plan = |request: super::DeviceRequest| {
-        let sane = request.range.start < request.range.end && request.order <= MAX_ORDER;
-        sane.then(|| Plan::of(request, geometry).ok()).flatten()
+    let plan = |request: DeviceRequest| {
+        let DeviceRequest { range, node, order, .. } = request;
+        let placed = range.start < range.end && range.intersection(space) == range && !is_memory(range);
+        let unit = order.max(part_order(geometry));
+        let aligned = order <= MAX_ORDER && range.start.is_aligned(unit) && range.end.is_aligned(unit);
+        let sound = placed && aligned && node.index() < zones / ZoneKind::COUNT;
+        sound.then(|| Plan::of(request, geometry).ok()).flatten()
     };
     let plans = || directory.rows().filter_map(|(_, row)| row.request()).map(plan);
-    let rows_are_sound = in_map && plans().all(|plan| plan.is_some_and(|plan| is_sound(&plan)));
-    rows_are_sound
+    let complete = tables.sections.len() as u64 == frames.count().0 >> geometry.section_pages_shift();
+    in_map
+        && complete
+        && plans().all(|plan| plan.is_some())
         && tables.sections.iter().enumerate().all(|(at, section)| {
             let first = frames.start + PageCount((at as u64) << geometry.section_pages_shift());
             let section_frames = PfnRange::new(first, geometry.section_pages());

@@ -6,7 +6,6 @@ use super::remove::Used;
 use super::{DeviceError, DeviceId, DeviceRow, DeviceState, MapLayout, PageMap, Plan};
 use crate::page::{CountedPage, Counts};
 use crate::platform::Platform;
-use crate::sync::{Ordering, fence};
 use crate::units::{Order, Pfn};
 
 /// Somebody at work on pages of a device, which is not removed meanwhile.
@@ -91,8 +90,8 @@ impl<'a, P: Platform> PageMap<'a, P> {
             part.set_tag(single);
             self.counted(part).set_counts(OWN);
         }
-        // Pairs with the Acquire of who gets a reference on the head: he sees the parts as they are now.
-        fence(Ordering::Release);
+        // Who reads this tag takes a reference on the head before he looks at a part: he gets none before the thaw, whose
+        // Release makes all of this seen.
         self.own_page(head).set_tag(single);
         page.thaw(OWN);
         Ok(())
@@ -142,10 +141,5 @@ impl<'a, P: Platform> PageMap<'a, P> {
             }
         }
         result
-    }
-
-    #[cfg(all(test, loom))]
-    pub(crate) fn is_split_at(&self, head: Pfn) -> bool {
-        self.own_page(head).tag().is_block(crate::page::FrameState::Device, Order::ZERO)
     }
 }

@@ -44,6 +44,14 @@ pub enum Weakness {
     EmptyListsPassedBy,
     /// Who collects batches does not say so.
     SilentCollectors,
+    /// Who takes pages without a lock does not look at their entry again.
+    EntriesSeenOnce,
+    /// Page tables go, and nothing says so.
+    TablesGoSilently,
+    /// The entry of a huge page is not marked while its block is split.
+    SplitUnmarked,
+    /// Pages of a block that is split have users before their entries are changed.
+    PartsChangedLate,
     /// References on parts of a split page of a device are got without one on the head.
     PartsGotAlone,
     /// Who has got references on a page of a device does not ask whether it is still the page that he looked for.
@@ -67,7 +75,7 @@ pub fn weakened<T>(weakness: Weakness, explore: impl FnOnce() -> T) -> T {
 }
 
 /// Whether this is what is wrong.
-pub(crate) fn is_weakened(weakness: Weakness) -> bool {
+pub fn is_weakened(weakness: Weakness) -> bool {
     WEAKNESS.get() == weakness
 }
 

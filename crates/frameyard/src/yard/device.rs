@@ -1,7 +1,7 @@
 //! Device memory: page maps for ranges of frames beside memory.
 
 use super::Yard;
-use crate::pagemap::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, PageMap, Removal, part_order};
+use crate::pagemap::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, PageMap, Removal};
 use crate::platform::Platform;
 use crate::units::{NodeId, Order, Pfn, PfnRange};
 
@@ -13,6 +13,7 @@ impl<P: Platform> Yard<P> {
             tables: self.tables.devices,
             geometry: self.geometry,
             space: self.device_space,
+            part_order: self.device_part,
             zones: self.tables.zones,
             platform: &self.platform,
         }
@@ -27,7 +28,7 @@ impl<P: Platform> Yard<P> {
     /// The ends of a device with compound pages of that order are multiples of this: the order itself, or the yard's
     /// sub-section where that is larger: a pageblock (the kernel's 2 MiB), or a 64th of a section.
     pub fn device_unit(&self, order: Order) -> Order {
-        order.max(part_order(self.geometry))
+        order.max(self.device_part)
     }
 
     /// How many threads work for a node at most.

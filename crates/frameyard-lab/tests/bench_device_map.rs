@@ -51,7 +51,9 @@ fn each_geometry_and_layout_takes_what_its_equation_says() {
         }
         assert!(row["published_value"].is_null() && row["left_out"].is_null(), "{row}");
     }
-    assert!(published.iter().any(|row| row["map_bytes_equation"] == 16u64 << 30 && row["map_bytes_resident"].is_null()));
+    assert!(
+        published.iter().any(|row| row["map_bytes_equation"] == 16u64 << 30 && row["map_bytes_resident"].is_null())
+    );
     assert!(published.iter().all(|row| row["published_value"].is_number()));
 }
 

@@ -81,7 +81,7 @@ fn what_cannot_be_measured_is_refused_before_anything_is() {
     refused("--size 1T --geometry 4K", "choose another --layout, larger pages");
     refused("--size 3T --layout full", "takes");
     refused("--size 1500M --geometry 1G", "nearest: 1G and 2G");
-    refused("--size 100T --geometry 1G --layout folded", "frames");
+    refused("--size 100T --geometry 1G --layout folded", "at most 2^32");
     refused("--geometry 3M", "write 4K, 2M or 1G");
     refused("--layout sparse", "possible values: full");
     refused("--repeat 0", "from 1");

@@ -33,8 +33,14 @@
 //! - **Tables that go**: the entry that led there is cleared, the word of 1 is raised, and only then the frame is freed, with
 //!   a fence between. Who reads the raised word in 1 does not come to the table any more. Who read the word before and reads
 //!   in 2 or 3 what a later owner of the frame wrote, reads the raised word in 4.
+//! - **Devices** are removed when no entry counts as theirs any more, and entries are cleared before they are uncounted. Pages
+//!   that are removed have no references to get; those of another device in the same place have, and then 4 shows that the
+//!   entry was cleared.
 //! - **Pins** of larger blocks are counted in a word that only a page of a space has, so they are counted after 4. Between,
 //!   such a block is merely in use.
+//!
+//! As in every such protocol, 2 and 3 may read a word while a later owner of the frame writes bytes there by plain writes. The
+//! language has no name for that; a processor hands out some value, and 4 throws it away.
 //!
 //! What the fast path does not do: it does not mark an entry as used or written. Who writes says so when he unpins.
 

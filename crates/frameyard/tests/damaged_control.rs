@@ -169,11 +169,10 @@ fn devices_and_sections_that_lead_elsewhere_are_damage() {
         let row = table(&yard, DEVICES).0 + FIRST_ROW;
         let [start, end, shape] = [row + 1, row + 2, row + 3];
         assert_eq!((read(&yard, start), read(&yard, end)), (range.start.0, range.end.0), "the row is where it is");
-        for value in [0, 512, range.start.0 + 1, range.start.0 + 512, range.end.0, MEMORY[0].0.start.0, u64::MAX & !511]
-        {
+        for value in [0, 512, range.start.0 + 1, range.start.0 + 512, range.end.0, MEMORY[0].0.start.0, !511] {
             assert_eq!(attached_with(&yard, start, value), damaged, "{layout}: {value:#x}");
         }
-        for value in [0, range.start.0, range.end.0 - 1, SPACE.end.0, SPACE.end.0 + 512, u64::MAX & !511] {
+        for value in [0, range.start.0, range.end.0 - 1, SPACE.end.0, SPACE.end.0 + 512, !511] {
             assert_eq!(attached_with(&yard, end, value), damaged, "{layout}: {value:#x}");
         }
         let good = read(&yard, shape);

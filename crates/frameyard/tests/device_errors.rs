@@ -62,7 +62,7 @@ fn ranges_that_lie_elsewhere_are_refused() {
     for range in [
         PfnRange { start: Pfn(SPACE.start.0 - 512), end: Pfn(SPACE.start.0 + 512) },
         PfnRange { start: Pfn(SPACE.end.0 - 512), end: Pfn(SPACE.end.0 + 512) },
-        PfnRange { start: Pfn(0), end: Pfn(u64::MAX & !511) },
+        PfnRange { start: Pfn(0), end: Pfn(!511) },
         PfnRange { start: Pfn(1 << 40), end: Pfn((1 << 40) + 512) },
     ] {
         assert_eq!(refused(&yard, full(range)), DeviceError::OutsideDeviceSpace { range, space: SPACE }, "{range}");

@@ -163,7 +163,7 @@ impl Run {
     fn map(&mut self, part: u64, units: u64, order: Order, node: NodeId) {
         let unit = order.max(Order(4));
         // Mostly aligned.
-        let start = if part % 8 == 0 { Pfn(part * 16) } else { Pfn(part * 16).align_down(unit) };
+        let start = if part.is_multiple_of(8) { Pfn(part * 16) } else { Pfn(part * 16).align_down(unit) };
         let range = PfnRange::new(start, PageCount(units << unit.0));
         let request = |layout| DeviceRequest { range, node, order, layout, placement: MapPlacement::Memory };
         let answers = [0, 1, 2].map(|at| self.yards[at].1.map_device(request(self.yards[at].0)));

@@ -247,10 +247,9 @@ impl<P: Platform> PageMap<'_, P> {
     fn write_folded(&self, plan: &Plan, writer: &MapWriter, numbers: Range<u64>) -> Result<(), PfnRange> {
         let places = PfnRange { start: plan.place_of(numbers.start), end: plan.place_of(numbers.end) };
         self.back(plan, places)?;
+        let template = self.head_template(plan, places.start);
         // SAFETY: as in `write_full`.
-        unsafe {
-            writer.write(self.map.address(places.start), places.count().0, self.head_template(plan, places.start))
-        };
+        unsafe { writer.write(self.map.address(places.start), places.count().0, template) };
         Ok(())
     }
 }

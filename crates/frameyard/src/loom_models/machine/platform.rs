@@ -102,7 +102,7 @@ pub(in crate::loom_models) enum InitFlaw {
 #[derive(Debug, Default)]
 pub(super) struct SharedTails {
     frames: Mutex<Vec<PfnRange>>,
-    switch: loom::sync::atomic::AtomicU32,
+    switch: AtomicU32,
 }
 
 impl SharedTails {

@@ -101,7 +101,7 @@ fn page_structures_can_lie_in_the_device_and_the_device_in_a_file() {
     // 1 MiB of page structures takes 2 MiB of the device.
     assert_eq!((row["size_bytes"].as_u64(), row["data_bytes"].as_u64()), (Some(64 << 20), Some(62 << 20)));
     assert_eq!(fs::metadata(&file).unwrap().len(), 64 << 20);
-    session.refused(&format!("create --file {file}"), 2, "somebody");
+    session.refused(&format!("create --file {file}"), 2, "in use as memory of another yard");
     session.rows("destroy all");
     assert_eq!(session.rows(&format!("create --file {file} --align 4K"))[0]["size_bytes"], 64 << 20);
 }
@@ -121,6 +121,7 @@ fn what_cannot_be_made_is_refused_and_leaves_no_session() {
     session.refused("destroy first", 2, "a device's number, or all");
     fs::write(session.path("text"), "no socket").unwrap();
     let socket = session.path("text");
-    assert_refused(&session.line("list", &socket), 2, "");
-    assert_refused(&session.line("create --size 2M", &socket), 2, "");
+    assert_refused(&session.line("list", &socket), 2, "not the socket of a session");
+    assert_refused(&session.line("create --size 2M", &socket), 2, "not the socket of a session");
+    assert_refused(&session.line("create --size 2M", &session.path("no/folder")), 1, "cannot start a session");
 }

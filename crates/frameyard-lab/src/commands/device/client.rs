@@ -2,7 +2,7 @@
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -46,10 +46,18 @@ pub(super) fn socket(args: &SessionArgs) -> Result<PathBuf, Failure> {
 
 /// Connects to a session; `None` where there is none.
 fn connect(socket: &Path) -> Result<Option<UnixStream>, Failure> {
+    let refused = |reason: &dyn std::fmt::Display| {
+        Failure::input(format!("{}: not the socket of a session: {reason}; name another", socket.display()))
+    };
     match UnixStream::connect(socket) {
         Ok(stream) => Ok(Some(stream)),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => Ok(None),
-        Err(error) => Err(Failure::input(format!("{}: not the socket of a session: {error}", socket.display()))),
+        // Who had it ended without removing it, or it is something else.
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => match fs::symlink_metadata(socket) {
+            Ok(found) if !found.file_type().is_socket() => Err(refused(&"there is something else")),
+            _ => Ok(None),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(refused(&error)),
     }
 }
 

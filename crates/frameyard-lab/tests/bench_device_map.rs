@@ -51,7 +51,9 @@ fn each_geometry_and_layout_takes_what_its_equation_says() {
         }
         assert!(row["published_value"].is_null() && row["left_out"].is_null(), "{row}");
     }
-    assert!(published.iter().any(|row| row["map_bytes_equation"] == 16u64 << 30 && row["map_bytes_resident"].is_null()));
+    assert!(
+        published.iter().any(|row| row["map_bytes_equation"] == 16u64 << 30 && row["map_bytes_resident"].is_null())
+    );
     assert!(published.iter().all(|row| row["published_value"].is_number()));
 }
 
@@ -79,7 +81,7 @@ fn what_cannot_be_measured_is_refused_before_anything_is() {
     refused("--size 1T --geometry 4K", "choose another --layout, larger pages");
     refused("--size 3T --layout full", "takes");
     refused("--size 1500M --geometry 1G", "nearest: 1G and 2G");
-    refused("--size 100T --geometry 1G --layout folded", "frames");
+    refused("--size 100T --geometry 1G --layout folded", "at most 2^32");
     refused("--geometry 3M", "write 4K, 2M or 1G");
     refused("--layout sparse", "possible values: full");
     refused("--repeat 0", "from 1");

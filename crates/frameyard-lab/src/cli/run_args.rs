@@ -8,9 +8,9 @@ use frameyard::{Order, ZonePolicy};
 use super::values::{order, positive_number, whole_number};
 use super::workload_args::zone_policy;
 use super::{
-    AccessKind, CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, HighallocArgs, InitArgs, MachineArgs, MemmapArgs, MemoryRegionArgs,
-    Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs, PcpResetArgs, PinArgs, PurgeArgs, ReportFreeArgs, TaskMode,
-    YardArgs, ZoneLockArgs,
+    AccessKind, CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, HighallocArgs, InitArgs, MachineArgs,
+    MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs, PcpResetArgs, PinArgs,
+    PurgeArgs, ReportFreeArgs, TaskMode, YardArgs, ZoneLockArgs,
 };
 
 /// Who runs a workload, how often, and under which policies.

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::Instant;
 
 use frameyard::{
-    BootError, ByteSize, DeviceInfo, DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount, Pfn,
-    PfnRange, Removal, YardConfig,
+    BootError, ByteSize, DeviceInfo, DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount,
+    Pfn, PfnRange, Removal, YardConfig,
 };
 use frameyard_host::{Backing, HostTopology, HostYard, HostYardError, HugePages, Region, page_table_bytes};
 

@@ -7,9 +7,7 @@ use frameyard_host::{
     Backing, HostMemory, HostTopology, HugePages, HugetlbPool, HugetlbSize, IoBuffer, IoRing, IoRingError, NodeFrames,
     Region,
 };
-use frameyard_vm::{
-    Dirty, MemoryAccess, MemoryRegion, PinCall, PinFlags, PinRequest, RefHandling, VirtRange,
-};
+use frameyard_vm::{Dirty, MemoryAccess, MemoryRegion, PinCall, PinFlags, PinRequest, RefHandling, VirtRange};
 
 use super::pin::{PinBuffers, PinCase, PinGround, PinInterface};
 use crate::Failure;
@@ -44,10 +42,7 @@ pub(crate) struct Rounds {
 }
 
 /// Registers and deregisters until a time is over, at least once.
-fn rounds(
-    duration: Duration,
-    mut round: impl FnMut() -> Result<(u64, u64), Failure>,
-) -> Result<Rounds, Failure> {
+fn rounds(duration: Duration, mut round: impl FnMut() -> Result<(u64, u64), Failure>) -> Result<Rounds, Failure> {
     let mut done = Rounds::default();
     let begin = Instant::now();
     while done.rounds == 0 || begin.elapsed() < duration {
@@ -74,7 +69,8 @@ pub(crate) fn in_yard(
     if refs == RegionRefs::ALL[2] {
         return rounds(duration, || {
             let begin = Instant::now();
-            let region = MemoryRegion::register(&ground.space, range, MemoryAccess::Write).map_err(Failure::run_time)?;
+            let region =
+                MemoryRegion::register(&ground.space, range, MemoryAccess::Write).map_err(Failure::run_time)?;
             let (register_ns, runs) = (nanoseconds(begin), region.run_count());
             region.deregister().map_err(Failure::run_time)?;
             Ok((register_ns, runs))

@@ -232,7 +232,8 @@ mod tests {
     #[test]
     fn published_figures_have_our_keys() {
         let rows: Vec<Row> = figures(&["mr_register_rounds"]).into_iter().map(published).collect();
-        let found: Vec<_> = rows.iter().map(|row| (row.memory.unwrap(), row.release_refs.unwrap(), row.rounds)).collect();
+        let found: Vec<_> =
+            rows.iter().map(|row| (row.memory.unwrap(), row.release_refs.unwrap(), row.rounds)).collect();
         let expected = [
             ("device", "per-page", Some(159)),
             ("device", "batched", Some(305)),

@@ -34,7 +34,8 @@ pub(super) fn run(args: &PinArgs) -> Result<(), Failure> {
     let bar = progress_bar(NAME, (measured * cases.len()) as u64);
     let mut rows = Vec::new();
     for (size, kinds) in &asked {
-        let here: Vec<PinKind> = kinds.iter().filter(|asked| asked.left_out.is_none()).map(|asked| asked.kind).collect();
+        let here: Vec<PinKind> =
+            kinds.iter().filter(|asked| asked.left_out.is_none()).map(|asked| asked.kind).collect();
         let yard = PinYard::new(*size, &here, args.memory.layout, &host)?;
         let runs = yard.with_ground(|ground| measure(ground, args, &cases, &|| bar.inc(here.len() as u64)))?;
         rows.extend(rows_of(*size, kinds, &here, args.memory.layout, &runs));

@@ -21,12 +21,7 @@ pub(super) struct Asked {
 /// # Errors
 ///
 /// [`Failure::Input`] where no kind is asked for, or none can have that size.
-pub(super) fn kinds(
-    name: &str,
-    args: &PinnedArgs,
-    size: ByteSize,
-    host: &HostTopology,
-) -> Result<Vec<Asked>, Failure> {
+pub(super) fn kinds(name: &str, args: &PinnedArgs, size: ByteSize, host: &HostTopology) -> Result<Vec<Asked>, Failure> {
     let available = host.available_memory().map_err(Failure::run_time)?;
     if !size.0.is_multiple_of(DeviceAlignment::Huge.size().0) {
         return Err(Failure::input(format!("{name} --size {size}: write a multiple of 2M")));

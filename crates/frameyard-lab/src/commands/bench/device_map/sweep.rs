@@ -98,7 +98,9 @@ fn check_size(size: ByteSize, geometry: DeviceAlignment) -> Result<(), Failure> 
         Some(above) => format!("{below} and {above}"),
         None => below.to_string(),
     };
-    Err(Failure::input(format!("--size {size}: devices of {geometry} pages are multiples of {unit}; nearest: {nearest}")))
+    Err(Failure::input(format!(
+        "--size {size}: devices of {geometry} pages are multiples of {unit}; nearest: {nearest}"
+    )))
 }
 
 #[cfg(test)]
@@ -116,7 +118,10 @@ mod tests {
             left_out(shape(ByteSize::gib(1024), geometry, layout), geometry, ByteSize::gib(available), most)
         };
         let reason = of(DeviceAlignment::Huge, MapLayout::Full, 16).unwrap();
-        assert!(reason.contains("1T of 2M pages with layout full takes 16") && reason.contains("smaller --size"), "{reason}");
+        assert!(
+            reason.contains("1T of 2M pages with layout full takes 16") && reason.contains("smaller --size"),
+            "{reason}"
+        );
         assert_eq!(of(DeviceAlignment::Huge, MapLayout::Full, 20), None);
         assert_eq!(of(DeviceAlignment::Huge, MapLayout::SharedTails, 3), None);
         assert!(of(DeviceAlignment::Huge, MapLayout::SharedTails, 2).is_some());

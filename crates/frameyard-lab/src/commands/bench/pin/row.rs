@@ -117,7 +117,10 @@ impl Row {
 /// What was published of the same.
 pub(super) fn published() -> Vec<Row> {
     const METRICS: [(&str, &str); 2] = [("get_user_pages_fast_1gib", "get"), ("pin_user_pages_fast_1gib", "pin")];
-    METRICS.into_iter().flat_map(|(metric, call)| figures(&[metric]).into_iter().map(move |figure| row(call, figure))).collect()
+    METRICS
+        .into_iter()
+        .flat_map(|(metric, call)| figures(&[metric]).into_iter().map(move |figure| row(call, figure)))
+        .collect()
 }
 
 fn row(call: &'static str, figure: Figure) -> Row {

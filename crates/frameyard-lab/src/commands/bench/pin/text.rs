@@ -65,7 +65,13 @@ fn title(row: &Row) -> String {
     let all = row.bytes.map(|bytes| bytes / 4096);
     let each = if row.pages_per_call == all { None } else { row.pages_per_call };
     let each = each.map_or_else(String::new, |pages| format!(", {pages} pages a call"));
-    format!("{} {size}, {} path, {}, refs {}{each}", text(row.call), text(row.path), text(row.interface), text(row.refs))
+    format!(
+        "{} {size}, {} path, {}, refs {}{each}",
+        text(row.call),
+        text(row.path),
+        text(row.interface),
+        text(row.refs)
+    )
 }
 
 fn table(rows: &[&Row]) -> Table {

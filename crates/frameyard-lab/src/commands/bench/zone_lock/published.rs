@@ -1,8 +1,8 @@
 //! What was published of the same workloads on other machines.
 
 use super::row::{PUBLISHED, Row};
-use crate::commands::bench::published_table::cells;
 use crate::cli::ZoneLockWorkload;
+use crate::commands::bench::published_table::cells;
 
 /// The table: its header says what its columns are.
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/zone-lock.csv"));

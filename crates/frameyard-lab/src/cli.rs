@@ -29,7 +29,7 @@ use crate::version::LONG_VERSION;
 
 pub use device_args::{
     DeviceArgs, DeviceChoice, DeviceCommand, DeviceCreateArgs, DeviceDestroyArgs, DeviceListArgs, DeviceMapArgs,
-    DeviceSessionArgs, SessionArgs,
+    DeviceSessionArgs, SessionArgs, YardSharing,
 };
 pub use init_args::{InitArgs, usual_initialiser};
 pub use machine_args::{GeometryArgs, MachineArgs};

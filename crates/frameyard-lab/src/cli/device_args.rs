@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::builder::TypedValueParser;
-use clap::{Args, Subcommand, ValueHint};
+use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use frameyard::{ByteSize, MapLayout, MapPlacement};
 use frameyard_host::DeviceAlignment;
 
@@ -141,6 +141,15 @@ pub struct DeviceSessionArgs {
     pub socket: PathBuf,
 }
 
+/// Whose yard it is.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum YardSharing {
+    /// One process's own: tails are the host's zero page
+    Private,
+    /// In a memory file, for several processes: tails are a read-only window that is mapped again and again
+    Shared,
+}
+
 /// Arguments of `bench device-map`. Lists are empty where the sweep chooses.
 #[derive(Args, Clone, Debug)]
 pub struct DeviceMapArgs {
@@ -155,6 +164,10 @@ pub struct DeviceMapArgs {
     /// Which page structures are written; what would not fit in memory is left out unless asked for
     #[arg(long = "layout", value_name = "LAYOUTS", value_delimiter = ',', value_parser = layout(), default_value = "full,shared-tails,folded")]
     pub layouts: Vec<MapLayout>,
+
+    /// Whose yard it is [default: private; where nothing else is chosen, shared too for 1T in 1G pages]
+    #[arg(long = "yard", value_name = "YARDS", value_delimiter = ',', value_enum)]
+    pub yards: Vec<YardSharing>,
 
     /// Runs of each row, which alternate; the median is reported
     #[arg(long, value_name = "N", default_value = "3", value_parser = positive_number)]

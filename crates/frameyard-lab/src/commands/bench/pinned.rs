@@ -8,6 +8,9 @@ use crate::cli::{PinMemory, PinnedArgs};
 use crate::output::RoundedSize;
 use crate::workload::pin::{PinKind, PinnedMemory};
 
+/// Of what is available a half is left to others.
+const SHARE: u64 = 2;
+
 /// A kind that is asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Asked {
@@ -48,28 +51,26 @@ pub(super) fn kinds(name: &str, args: &PinnedArgs, size: ByteSize, host: &HostTo
     }
 }
 
-/// Kinds are mapped side by side: one is left out where there is no memory for it beside those before it.
+/// Kinds are mapped side by side: one is left out where there is no memory for it beside those that need less.
 fn left_out(asked: &[PinKind], size: ByteSize, available: ByteSize) -> Vec<Asked> {
-    // A quarter is left to others.
-    let most = available.0 / 4 * 3;
-    let mut used = 0;
-    let mut kinds = Vec::new();
-    for &kind in asked {
-        let needed = kind.memory_needed(size).0;
-        let left_out = if !size.0.is_multiple_of(kind.page.size().0) {
-            Some(format!("{size} is no multiple of {} pages: choose a --size that is", kind.page))
-        } else if used + needed > most {
-            Some(format!(
+    let mut left = ByteSize(available.0 / SHARE);
+    let mut kinds: Vec<Asked> = asked.iter().map(|&kind| Asked { kind, left_out: None }).collect();
+    let mut modest: Vec<&mut Asked> = kinds.iter_mut().collect();
+    modest.sort_by_key(|asked| asked.kind.memory_needed(size));
+    for asked in modest {
+        let (kind, needed) = (asked.kind, asked.kind.memory_needed(size));
+        if !size.0.is_multiple_of(kind.page.size().0) {
+            asked.left_out = Some(format!("{size} is no multiple of {} pages: choose a --size that is", kind.page));
+        } else if needed > left {
+            asked.left_out = Some(format!(
                 "{size} of {} memory needs {}, and {} can be used here: choose a smaller --size",
                 kind.memory.name(),
-                RoundedSize(ByteSize(needed)),
-                RoundedSize(ByteSize(most - used))
-            ))
+                RoundedSize(needed),
+                RoundedSize(left)
+            ));
         } else {
-            used += needed;
-            None
-        };
-        kinds.push(Asked { kind, left_out });
+            left.0 -= needed.0;
+        }
     }
     kinds
 }
@@ -82,10 +83,11 @@ mod tests {
     fn a_kind_without_room_is_left_out_with_a_reason() {
         let of = |size, available| {
             let kinds = left_out(&PinKind::ALL, size, available);
-            kinds.into_iter().map(|asked| asked.left_out.map_or_else(String::new, |reason| reason)).collect::<Vec<_>>()
+            kinds.into_iter().map(|asked| asked.left_out.unwrap_or_default()).collect::<Vec<_>>()
         };
-        assert!(of(ByteSize::gib(1), ByteSize::gib(4)).iter().all(String::is_empty));
-        let reasons = of(ByteSize::gib(16), ByteSize::gib(16));
+        assert!(of(ByteSize::gib(1), ByteSize::gib(5)).iter().all(String::is_empty));
+        // Devices need page structures alone, so that they are not.
+        let reasons = of(ByteSize::gib(16), ByteSize::gib(32));
         assert!(reasons[0].contains("16G of anonymous memory needs") && reasons[1].contains("huge"), "{reasons:?}");
         assert!(reasons[2..].iter().all(String::is_empty));
         let small = of(ByteSize::mib(64), ByteSize::gib(4));

@@ -47,8 +47,9 @@ pub use page::{
     CountedPage, Counts, FrameLink, FrameState, MapContent, PAGE_WORDS, Page, PageWord, ReferenceUnderflow, Tag,
 };
 pub use platform::{
-    Access, Contention, Counted, CountingPlatform, CountingRow, FramesNotReturned, FreeFrames, InitProgress, LockId,
-    LockKind, LocksTaken, MapNotBacked, NodeInit, PageTouches, Platform, Span, SpanTouches, WorkerPanicked,
+    Access, Contention, Counted, CountingPlatform, CountingRow, FramesNotReturned, FreeFrames, InitProgress, LineKind,
+    LockId, LockKind, LocksTaken, MapNotBacked, NodeInit, PageTouches, Platform, SharedLine, Span, SpanTouches,
+    WorkerPanicked,
 };
 pub use report::{
     GlobalStat, KernelFormat, ListMetrics, Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource,

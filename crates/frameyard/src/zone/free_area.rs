@@ -6,7 +6,7 @@
 
 use super::{LockedZone, add_exclusive, sub_exclusive};
 use crate::page::{FrameState, Link, Residence, Tag};
-use crate::platform::Platform;
+use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, Order, PageCount, Pfn};
 
@@ -50,7 +50,23 @@ pub(crate) enum Place {
     Tail,
 }
 
-impl<P: Platform> LockedZone<'_, P> {
+impl<'a, P: Platform> LockedZone<'a, P> {
+    /// A list that is about to be used.
+    #[inline(always)]
+    fn list_for(&self, order: Order, migrate_type: MigrateType, access: Access) -> &'a FreeList {
+        let list = self.view.zone.areas[order.index()].list(migrate_type);
+        self.platform.touch_line(SharedLine::of(LineKind::FreeLists, list), access);
+        list
+    }
+
+    /// The bits of a type that say which of its lists have a block.
+    #[inline(always)]
+    fn bits_for(&self, migrate_type: MigrateType, access: Access) -> &'a AtomicU32 {
+        let bits = &self.view.zone.nonempty[migrate_type.index()];
+        self.platform.touch_line(SharedLine::of(LineKind::FreeLists, bits), access);
+        bits
+    }
+
     /// Puts a block on the free list of its order and type. The caller owns the block's head.
     #[inline]
     pub(crate) fn add_block(
@@ -61,7 +77,7 @@ impl<P: Platform> LockedZone<'_, P> {
         place: Place,
         residence: Residence,
     ) {
-        let list = self.zone.areas[order.index()].list(migrate_type);
+        let list = self.list_for(order, migrate_type, Access::Write);
         let link = self.map.link(pfn);
         let page = self.page(pfn);
         let tag = Tag::new(FrameState::BuddyFree, order, migrate_type, self.id).with_residence(residence);
@@ -97,7 +113,7 @@ impl<P: Platform> LockedZone<'_, P> {
             self.join_cluster(pfn, tag, self.map.linked(neighbour), place);
         }
         if list.blocks.load(Ordering::Relaxed) == 0 {
-            let bits = &self.zone.nonempty[migrate_type.index()];
+            let bits = self.bits_for(migrate_type, Access::Write);
             bits.store(bits.load(Ordering::Relaxed) | 1 << order.0, Ordering::Relaxed);
         }
         add_exclusive(&list.blocks, 1);
@@ -111,7 +127,7 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(crate) fn remove_block(&mut self, pfn: Pfn, tag: Tag) {
         debug_assert!(tag.is(FrameState::BuddyFree), "{pfn} is {tag:?}");
         let (order, migrate_type) = (tag.order(), tag.migrate_type());
-        let list = self.zone.areas[order.index()].list(migrate_type);
+        let list = self.list_for(order, migrate_type, Access::Write);
         let page = self.page(pfn);
         let (next, prev) = (page.next(), page.prev());
         if tag.has_listing() {
@@ -129,7 +145,7 @@ impl<P: Platform> LockedZone<'_, P> {
         page.set_prev(Link::NONE);
         sub_exclusive(&list.blocks, 1);
         if list.blocks.load(Ordering::Relaxed) == 0 {
-            let bits = &self.zone.nonempty[migrate_type.index()];
+            let bits = self.bits_for(migrate_type, Access::Write);
             bits.store(bits.load(Ordering::Relaxed) & !(1 << order.0), Ordering::Relaxed);
         }
         if tag.residence() == Residence::Reported {
@@ -141,7 +157,7 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Takes a chain of single pages off the head of their list, from its first page on to `tail`; the first one. Their
     /// pages stay as they are, but for the links of those behind the chain. Clusters and their counts are the caller's.
     pub(super) fn cut_head(&mut self, migrate_type: MigrateType, tail: Pfn, count: u64) -> Option<Pfn> {
-        let list = self.zone.areas[0].list(migrate_type);
+        let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
         let first = self.map.linked(Link(list.first.load(Ordering::Relaxed)))?;
         let next = self.page(tail).next();
         list.first.store(next.0, Ordering::Relaxed);
@@ -151,7 +167,7 @@ impl<P: Platform> LockedZone<'_, P> {
         }
         sub_exclusive(&list.blocks, count);
         if list.blocks.load(Ordering::Relaxed) == 0 {
-            let bits = &self.zone.nonempty[migrate_type.index()];
+            let bits = self.bits_for(migrate_type, Access::Write);
             bits.store(bits.load(Ordering::Relaxed) & !1, Ordering::Relaxed);
         }
         self.count_free(PageCount(count), migrate_type, u64::wrapping_sub);
@@ -160,7 +176,7 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Puts a chain of single pages, linked to each other and tagged as free, at the head of their list.
     pub(super) fn join_head(&mut self, migrate_type: MigrateType, (first, tail): (Pfn, Pfn), count: u64) {
-        let list = self.zone.areas[0].list(migrate_type);
+        let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
         let old = Link(list.first.load(Ordering::Relaxed));
         self.page(tail).set_next(old);
         list.first.store(self.map.link(first).0, Ordering::Relaxed);
@@ -168,7 +184,7 @@ impl<P: Platform> LockedZone<'_, P> {
             Some(next) => self.page(next).set_prev(self.map.link(tail)),
             None => list.last.store(self.map.link(tail).0, Ordering::Relaxed),
         }
-        let bits = &self.zone.nonempty[migrate_type.index()];
+        let bits = self.bits_for(migrate_type, Access::Write);
         bits.store(bits.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
         add_exclusive(&list.blocks, count);
         self.count_free(PageCount(count), migrate_type, u64::wrapping_add);
@@ -187,19 +203,19 @@ impl<P: Platform> LockedZone<'_, P> {
     /// The block that a list would give next.
     #[inline]
     pub(crate) fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
-        let list = self.zone.areas[order.index()].list(migrate_type);
+        let list = self.list_for(order, migrate_type, Access::Read);
         self.map.linked(Link(list.first.load(Ordering::Relaxed)))
     }
 
     /// The orders, from `order` up, whose list of that type has a block; bit 0 stands for `order`.
     #[inline]
     pub(crate) fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32 {
-        self.zone.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0
+        self.bits_for(migrate_type, Access::Read).load(Ordering::Relaxed) >> order.0
     }
 
     /// The block that a list would give last.
     pub(crate) fn last_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
-        let list = self.zone.areas[order.index()].list(migrate_type);
+        let list = self.list_for(order, migrate_type, Access::Read);
         self.map.linked(Link(list.last.load(Ordering::Relaxed)))
     }
 

@@ -15,8 +15,8 @@
 use super::clusters::{ClusterId, Record};
 use super::{Picked, pages};
 use crate::page::{CLUSTER, FrameState, Link, Tag};
-use crate::platform::Platform;
-use crate::sync::Ordering;
+use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::sync::{AtomicU32, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::pcp::packed::BATCH;
 use crate::zone::{BlockRequest, CmaUse, LockedZone, ZoneView, add_exclusive};
@@ -74,10 +74,10 @@ pub(super) fn fetch<P: Platform>(
         if cut.pages == 0 {
             break;
         }
-        view.zone.crossing.begin_cut();
+        view.begin_cut();
         drop(locked);
         let picked = clear(view, &cut, request.migrate_type);
-        view.zone.crossing.end_cut();
+        view.end_cut();
         deliver(&picked);
         let enough = cut.pages < wanted - got && cut.pages * 2 >= wanted;
         got += picked.len;
@@ -185,15 +185,22 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 }
 
-impl super::CrossingState {
+impl<P: Platform> ZoneView<'_, P> {
     /// Pages are about to look free that are not, or do already. A cut begins under the zone lock.
     pub(super) fn begin_cut(&self) {
-        self.cuts.fetch_add(1, Ordering::Relaxed);
+        self.cuts().fetch_add(1, Ordering::Relaxed);
     }
 
     /// All of them are cleared.
     pub(super) fn end_cut(&self) {
         // Release: pairs with the Acquire in `wait_until_done`.
-        self.cuts.fetch_sub(1, Ordering::Release);
+        self.cuts().fetch_sub(1, Ordering::Release);
+    }
+
+    /// How many cuts are in progress, about to be changed.
+    fn cuts(&self) -> &AtomicU32 {
+        let cuts = &self.zone.crossing.cuts;
+        self.platform.touch_line(SharedLine::of(LineKind::Border, cuts), Access::ReadModifyWrite);
+        cuts
     }
 }

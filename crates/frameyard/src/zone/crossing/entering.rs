@@ -54,7 +54,7 @@ pub(super) fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &P
         return None;
     }
     let id = view.hold_record()?;
-    view.zone.crossing.begin_cut();
+    view.begin_cut();
     let tag = Tag::new(FrameState::BuddyFree, Order::ZERO, migrate_type, view.id).with_merge_skipped().with_cluster();
     let entries = picked.entries();
     for (at, entry) in entries.iter().enumerate() {
@@ -79,7 +79,7 @@ pub(super) fn abandon<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, enter
         page.set_payload(CLUSTER, 0);
     }
     view.release_record(entering.id);
-    view.zone.crossing.end_cut();
+    view.end_cut();
 }
 
 impl<P: Platform> LockedZone<'_, P> {
@@ -102,7 +102,7 @@ impl<P: Platform> LockedZone<'_, P> {
         add_exclusive(&counts.skipped_merges, count);
         add_exclusive(&counts.drains[migrate_type.index().min(MigrateType::PER_CPU)].whole, 1);
         self.count_moved(PageCount(count));
-        self.zone.crossing.end_cut();
+        self.end_cut();
         true
     }
 }

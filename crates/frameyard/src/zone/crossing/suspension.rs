@@ -11,7 +11,7 @@
 //! Ways that do not take the zone lock look at the count under the lock of a CPU's lists. One that looked just before the
 //! zone was suspended may still act: who needs its frames drains the lists and collects again.
 
-use crate::platform::Platform;
+use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, Ordering};
 use crate::zone::ZoneView;
 
@@ -75,6 +75,8 @@ impl<P: Platform> Drop for Suspension<'_, P> {
 impl<P: Platform> ZoneView<'_, P> {
     /// Whether frames may cross the zone's border page by page alone. Exact under the zone lock.
     pub(crate) fn is_suspended(&self) -> bool {
-        self.zone.crossing.suspensions.load(Ordering::Relaxed) != 0
+        let suspensions = &self.zone.crossing.suspensions;
+        self.platform.touch_line(SharedLine::of(LineKind::Border, suspensions), Access::Read);
+        suspensions.load(Ordering::Relaxed) != 0
     }
 }

@@ -1,0 +1,63 @@
+//! Predicts the page-fault workload on a machine, for some policies and numbers of tasks.
+//!
+//! ```console
+//! cargo run --release -p frameyard-sim --example page_fault broadwell-40 vanilla-4.16,depot 1,10,40
+//! ```
+
+use std::error::Error;
+use std::time::Instant;
+
+use frameyard::{PageCount, PcpSizing, ZonePolicy};
+use frameyard_sim::{Cause, CostId, FaultCosts, FaultLoop, FaultRun, Machine, SimConfig, SimYard, Spent};
+
+/// Pages of a mapping: 128 MiB.
+const PAGES: u32 = 32768;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let mut next = |default: &str| arguments.next().unwrap_or_else(|| default.to_owned());
+    let machine = Machine::built_in(&next("broadwell-40"))?;
+    let policies = next("vanilla-4.16,cluster-bulk,big-pcp,depot");
+    let tasks = next("1,2,5,10,20,30,40");
+    let rounds = next("1").parse()?;
+    println!("{:>12} {:>5} {:>10}  {:>6}  share of time", "policy", "tasks", "faults/s", "Mf/s");
+    for policy in policies.split(',').map(str::parse::<ZonePolicy>) {
+        let policy = policy?;
+        for tasks in tasks.split(',').map(str::parse::<u32>) {
+            row(&machine, policy, tasks?, rounds)?;
+        }
+    }
+    Ok(())
+}
+
+fn row(machine: &Machine, policy: ZonePolicy, tasks: u32, rounds: u32) -> Result<(), Box<dyn Error>> {
+    let config = SimConfig {
+        node_memory: PageCount(8 << 18),
+        policy,
+        sizing: PcpSizing::Classic,
+        costs: FaultCosts::NAMES.to_vec(),
+    };
+    let yard = SimYard::new(machine, &config)?;
+    let begun = Instant::now();
+    let run = FaultLoop { tasks, pages: PAGES, rounds, seed: 1, costs: FaultCosts::default() }.run(&yard)?;
+    // What goes before the counting is about one mapping each.
+    let all = run.account.of(Spent::Cost(yard.platform().cost("exception").expect("a known cost"))).count;
+    let speed = (all + u64::from(tasks * PAGES)) as f64 / begun.elapsed().as_secs_f64() / 1e6;
+    println!("{:>12} {tasks:>5} {:>10.0}  {speed:>6.2}  {}", policy.name(), run.rate, shares(&run));
+    Ok(())
+}
+
+/// Everything that takes half a hundredth of the time, the longest first.
+fn shares(run: &FaultRun) -> String {
+    let busy = run.busy().0 as f64;
+    let of = |spent| run.account.of(spent).time.0 as f64 / busy;
+    let locks = frameyard::LockKind::ALL.map(|kind| (format!("wait:{kind}"), of(Spent::Waiting(kind))));
+    let costs =
+        FaultCosts::NAMES.iter().enumerate().map(|(at, name)| ((*name).to_owned(), of(Spent::Cost(CostId::nth(at)))));
+    let accesses = run.access_shares().map(|(accessed, share)| (accessed.name(), share));
+    let causes = Cause::ALL.map(|cause| (format!("<{cause}>"), run.account.by_cause(cause).time.0 as f64 / busy));
+    let mut all: Vec<_> = locks.into_iter().chain(costs).chain(accesses).chain(causes).collect();
+    all.retain(|(_, share)| *share >= 0.005);
+    all.sort_by(|a, b| b.1.total_cmp(&a.1));
+    all.iter().map(|(name, share)| format!("{name} {:.1}%", share * 100.0)).collect::<Vec<_>>().join(", ")
+}

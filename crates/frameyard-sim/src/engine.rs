@@ -372,3 +372,6 @@ impl Engine {
         waited
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -89,6 +89,8 @@ pub(crate) struct Engine {
     channels: Vec<Channel>,
     ground: Ground,
     pages: Vec<u64>,
+    /// The place of the page structure that each core missed last.
+    last_fetched: Vec<usize>,
     lines: SharedLines,
     locks: LockQueues,
     costs: Vec<&'static str>,
@@ -117,6 +119,7 @@ impl Engine {
             groups: vec![lines_of(machine.caches.shared_kib); machine.groups()],
             channels: (0..machine.topology.sockets).map(|_| Channel::new(machine.memory.node_gb_per_s)).collect(),
             pages: vec![0; ground.frames.count().0 as usize],
+            last_fetched: vec![usize::MAX; machine.cores()],
             lines: SharedLines::new(control_lines, machine.cores(), machine.groups()),
             locks: LockQueues::default(),
             machine: machine.clone(),

@@ -91,13 +91,18 @@ impl Engine {
             }
             cause
         };
+        // Hardware fetches ahead what lies next to the line that was missed last.
+        let last = std::mem::replace(&mut self.last_fetched[usize::from(me.core)], index);
+        let is_next = index.abs_diff(last) == 1 && cause != Cause::Upgrade;
+        let kind = AccessKind::of_page(access);
+        let kind = if is_next && kind == AccessKind::Blocking { AccessKind::Ahead } else { kind };
         let usage = Use::of(access);
         let stays = usage == Use::Read && distance != Distance::Same && (holder_has || group_has);
         let stays_dirty = line.is_dirty() && (holder_has || group_has);
         let usage = if stays_dirty { Use::Write } else { usage };
         let stamps = (self.privates[usize::from(me.core)].stamp(), self.groups[usize::from(me.group)].stamp());
         self.pages[index] = PageLine::held(me.core, stays.then_some(holder.core), usage, stamps.0, stamps.1).0;
-        let cost = self.cpus[self.current].costs[AccessKind::of_page(access) as usize][served as usize];
+        let cost = self.cpus[self.current].costs[kind as usize][served as usize];
         self.charge(Spent::Access(Accessed::Pages, cause).slot(), cost);
         if wait > Picos(0) {
             self.charge(Spent::Access(Accessed::Pages, Cause::Bandwidth).slot(), wait);

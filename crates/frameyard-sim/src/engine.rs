@@ -196,7 +196,7 @@ impl Engine {
     }
 
     fn time_of(&self, cycles: u64) -> Picos {
-        Picos(cycles * self.cpus[self.current].kilocycle >> 10)
+        Picos((cycles * self.cpus[self.current].kilocycle) >> 10)
     }
 
     /// The running CPU waits for something that another has to do.

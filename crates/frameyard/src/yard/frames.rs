@@ -139,7 +139,7 @@ impl<'y, P: Platform> Frames<'y, P> {
     #[must_use = "the frames stay allocated"]
     pub fn into_range(self) -> PfnRange {
         self.for_each_block(|pfn, tag| {
-            self.yard.handed.give(&self.yard.platform, pfn, tag.order(), tag.migrate_type())
+            self.yard.handed.give(&self.yard.platform, pfn, tag.order(), tag.migrate_type());
         });
         self.into_owned_range()
     }

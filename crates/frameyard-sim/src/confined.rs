@@ -20,9 +20,9 @@ pub(crate) struct Confined<T> {
     value: RefCell<T>,
 }
 
-// SAFETY: `borrow` is the only way to the value, and refuses all threads but the one that made it. The value is dropped by
-// that thread, too: this is not `Send`.
-unsafe impl<T> Sync for Confined<T> {}
+// SAFETY: `borrow` is the only way to the value, and refuses all threads but the one that made it, or one that has come after
+// its end; so never two use the value at once, and it may be used by another thread than before, as `Send` says.
+unsafe impl<T: Send> Sync for Confined<T> {}
 
 impl<T> Confined<T> {
     pub(crate) fn new(value: T) -> Self {

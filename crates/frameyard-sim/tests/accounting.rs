@@ -55,6 +55,21 @@ fn many_tasks_wait_for_the_zone_lock_and_one_does_not() {
 }
 
 #[test]
+fn a_yard_and_its_machine_take_at_most_half_as_much_again_as_its_map() {
+    for name in Machine::NAMES {
+        // The host backs what is touched alone, so much memory costs little here.
+        let config = SimConfig {
+            node_memory: PageCount(64 << 18),
+            policy: ZonePolicy::Depot,
+            sizing: PcpSizing::Scaled,
+            costs: Vec::new(),
+        };
+        let (all, map) = SimYard::new(&Machine::built_in(name).unwrap(), &config).unwrap().bytes();
+        assert!(all * 2 <= map * 3, "{name}: {all} bytes, {map} of them the map");
+    }
+}
+
+#[test]
 fn a_task_that_panics_ends_the_run_with_its_panic() {
     let yard = yard(ZonePolicy::LockPerPage);
     let held = || {

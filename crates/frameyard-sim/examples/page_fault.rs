@@ -3,6 +3,9 @@
 //! ```console
 //! cargo run --release -p frameyard-sim --example page_fault broadwell-40 vanilla-4.16,depot 1,10,40
 //! ```
+//!
+//! The machine may be a file, too. Behind the tasks may stand the mappings that each task makes (1), and cycles for what is
+//! outside the allocator: exception, fault path, zeroing, unmapping.
 
 use std::error::Error;
 
@@ -15,27 +18,40 @@ const PAGES: u32 = 32768;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let mut next = |default: &str| arguments.next().unwrap_or_else(|| default.to_owned());
-    let machine = Machine::built_in(&next("broadwell-40"))?;
+    let machine = next("broadwell-40");
+    let machine: Machine = match std::fs::read_to_string(&machine) {
+        Ok(text) => text.parse()?,
+        Err(_) => Machine::built_in(&machine)?,
+    };
     let policies = next("vanilla-4.16,cluster-bulk,big-pcp,depot");
     let tasks = next("1,2,5,10,20,30,40");
     let rounds = next("1").parse()?;
+    let FaultCosts { exception, fault_path, zero_page, unmap_page } = FaultCosts::default();
+    let mut cycles = |default: u64| next(&default.to_string()).parse::<u64>();
+    let costs = FaultCosts {
+        exception: cycles(exception)?,
+        fault_path: cycles(fault_path)?,
+        zero_page: cycles(zero_page)?,
+        unmap_page: cycles(unmap_page)?,
+    };
     println!("{:>12} {:>5} {:>10}  {:>6}  share of time", "policy", "tasks", "faults/s", "M/s");
     for policy in policies.split(',').map(str::parse::<ZonePolicy>) {
         let policy = policy?;
         for tasks in tasks.split(',').map(str::parse::<u32>) {
-            row(&machine, policy, tasks?, rounds)?;
+            row(&machine, policy, &FaultLoop { tasks: tasks?, pages: PAGES, rounds, seed: 1, costs })?;
         }
     }
     Ok(())
 }
 
-fn row(machine: &Machine, policy: ZonePolicy, tasks: u32, rounds: u32) -> Result<(), Box<dyn Error>> {
+fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Box<dyn Error>> {
+    let tasks = each.tasks;
     // The mappings of all tasks, half of them more, and a reserve.
     let node_memory = PageCount((u64::from(tasks * PAGES) * 3 / 2).next_multiple_of(1 << 18) + (2 << 18));
     let config = SimConfig { node_memory, policy, sizing: PcpSizing::Classic, costs: FaultCosts::NAMES.to_vec() };
     let yard = SimYard::new(machine, &config)?;
     let begun = processor_seconds();
-    let run = FaultLoop { tasks, pages: PAGES, rounds, seed: 1, costs: FaultCosts::default() }.run(&yard)?;
+    let run = each.run(&yard)?;
     let exception = yard.platform().cost("exception").expect("a known cost");
     let faults = yard.platform().account().of(Spent::Cost(exception)).count;
     let speed = faults as f64 / (processor_seconds() - begun) / 1e6;

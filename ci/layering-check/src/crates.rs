@@ -95,6 +95,8 @@ mod tests {
         let loom =
             "[dependencies]\n[dev-dependencies]\nproptest = \"1\"\n[target.'cfg(loom)'.dependencies]\nloom = \"0.7\"";
         assert_eq!(check_manifest("frameyard", loom), [""; 0]);
+        let shuttle = "[dependencies]\n[target.'cfg(shuttle)'.dependencies]\nshuttle = \"0.9\"";
+        assert_eq!(check_manifest("frameyard", shuttle), [""; 0]);
     }
 
     #[test]

@@ -27,6 +27,7 @@ const MODULES: &[&str] = &[
     "memblock",
     "control",
     "zone",
+    "pagemap",
     "boot",
     "compaction",
     "yard",

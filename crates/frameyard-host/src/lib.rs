@@ -8,6 +8,9 @@
 //!   ([`Backing`]); [`Region`] is memory for its memory map and its control region;
 //! - [`HostPlatform`] implements [`frameyard::Platform`]: CPU identity from `rseq`, waiting, worker threads;
 //!   an [`InitWatch`] says how far a memory map has come up;
+//! - [`DeviceMemory`] is a device whose bytes are a file, a memory file, a DAX device or nothing, which a platform is given
+//!   with a range of frames; [`HostYard::map_device`] maps it in the yard, [`MemoryUse`] says what its page structures cost;
+//! - [`IoRing`] registers memory with the host's kernel as `io_uring` buffers;
 //! - [`SharedMemoryFile`] holds a whole yard for several processes, which [`spawn_workers`] starts by
 //!   executing the program again; [`SharedWords`] are words that these use beside it.
 //!
@@ -43,10 +46,15 @@
 #![cfg(target_os = "linux")]
 
 mod cpu_list;
+mod device;
+mod device_map;
+mod device_problem;
 mod hugetlb;
 mod init_watch;
+mod io_ring;
 mod map_rates;
 mod memory;
+mod memory_use;
 mod platform;
 mod prefault;
 mod processes;
@@ -63,13 +71,20 @@ mod topology;
 mod yard;
 
 pub use cpu_list::{CpuList, ParseCpuListError};
+pub use device::{
+    AddDeviceError, DeviceAlignment, DeviceBacking, DeviceMemory, DeviceMemoryBuilder, DeviceMemoryError,
+    DeviceSharing, ParseAlignmentError,
+};
+pub use device_problem::{DeviceMapProblem, HostDeviceError};
 pub use hugetlb::{HugetlbPool, HugetlbShortage, HugetlbSize};
 pub use init_watch::InitWatch;
+pub use io_ring::{IoBuffer, IoRing, IoRingError, RegisteredBuffers};
 pub use map_rates::MapRates;
 pub use memory::{
     Backing, FileGrowth, FrameBytesError, HostMemory, HostMemoryBuilder, HugePages, MemoryError, NodeBinding,
     NodeFrames,
 };
+pub use memory_use::{MappingLimit, MemoryUse, page_table_bytes};
 pub use platform::{CpuIdentity, HostPlatform, LockTiming, PopulateMap, RseqUnavailable};
 pub use prefault::PrefaultProgress;
 pub use processes::{WorkerError, Workers, spawn_workers};

@@ -25,7 +25,7 @@ mod file;
 mod layout;
 
 pub use error::{FrameBytesError, MemoryError};
-pub(crate) use file::in_memory;
+pub(crate) use file::{FileLock, in_memory, with_path as file_with_path};
 pub use layout::NodeFrames;
 pub(crate) use layout::{FrameLayout, HUGE_ALIGN};
 
@@ -203,7 +203,9 @@ impl HostMemoryBuilder {
                 in_memory(layout.file_len()).map(Some)
             }
             Backing::Hugetlb(size) => check_hugetlb(layout, *size, binding, host).map(|()| None),
-            Backing::File { path, growth } => file::with_path(path, *growth, layout.file_len()).map(Some),
+            Backing::File { path, growth } => {
+                file_with_path(path, *growth, layout.file_len(), FileLock::Alone).map(Some)
+            }
             Backing::Phantom => Ok(None),
         }
     }
@@ -247,6 +249,10 @@ impl HostMemory {
     /// Frames with nothing behind them.
     pub(crate) fn phantom(layout: FrameLayout) -> Self {
         Self { layout, mapping: None, backing: Backing::Phantom, granule: 1, file: None }
+    }
+
+    pub(crate) fn page_shift(&self) -> u8 {
+        self.layout.page_shift()
     }
 
     /// The ranges of frames, ascending.
@@ -405,7 +411,7 @@ fn map(
     for piece in layout.pieces() {
         let size = ByteSize(piece.piece.len as u64);
         let (action, source, huge_pages) = match source {
-            Source::Anonymous => ("map anonymous memory", source, huge_pages),
+            Source::Anonymous | Source::Zeros => ("map anonymous memory", source, huge_pages),
             Source::Hugetlb { .. } => ("map huge pages", source, HugePages::Default),
             Source::Shared { file, offset } => {
                 ("map a file", Source::Shared { file, offset: offset + piece.file_offset }, huge_pages)

@@ -3,23 +3,29 @@
 use std::fmt;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use frameyard::{
-    CpuId, FramesNotReturned, FreeFrames, InitProgress, MapNotBacked, NodeId, Pfn, PfnRange, Platform, WorkerPanicked,
+    CpuId, FramesNotReturned, FreeFrames, InitProgress, MapNotBacked, NodeId, Order, Pfn, PfnRange, Platform,
+    WorkerPanicked,
 };
 
 use crate::cpu_list::CpuList;
+use crate::device::{AddDeviceError, DeviceMemory, DeviceTable};
+use crate::device_map::DeviceMap;
+use crate::device_problem::DeviceMapProblem;
 use crate::init_watch::InitWatch;
-use crate::memory::HostMemory;
+use crate::memory::{HostMemory, NodeFrames};
 use crate::sys::cpu::{self, RseqCpu};
 use crate::sys::mapping::populate_around;
 use crate::topology::HostTopology;
 
+mod lock_clock;
 mod placement;
 
+use lock_clock::LockClock;
 use placement::CpuLoads;
 
 /// How the platform knows which CPU runs a thread.
@@ -80,7 +86,7 @@ pub enum LockTiming {
     /// They are not: taking one costs nothing more than a look at this switch.
     #[default]
     Off,
-    /// How long they are waited for and held is counted, by two or three looks at the clock each time.
+    /// How long they are waited for and held is counted, by three looks at the clock each time.
     On,
 }
 
@@ -93,12 +99,14 @@ pub struct HostPlatform {
     rseq: Option<RseqCpu>,
     identity: CpuIdentity,
     memory: HostMemory,
+    devices: DeviceTable,
+    /// The part of the memory map that is for devices, where there is one.
+    device_map: Option<DeviceMap>,
     host: HostTopology,
     loads: CpuLoads,
-    created: Instant,
     init_watch: InitWatch,
     populate_map: PopulateMap,
-    lock_timing: AtomicBool,
+    clock: LockClock,
 }
 
 impl HostPlatform {
@@ -112,13 +120,14 @@ impl HostPlatform {
         Self {
             rseq,
             identity,
+            devices: DeviceTable::new(memory.page_shift()),
+            device_map: None,
             memory,
             host: host.clone(),
             loads: CpuLoads::default(),
-            created: Instant::now(),
             init_watch: InitWatch::default(),
             populate_map: PopulateMap::No,
-            lock_timing: AtomicBool::new(false),
+            clock: LockClock::new(),
         }
     }
 
@@ -136,12 +145,35 @@ impl HostPlatform {
         self
     }
 
+    /// The same with a part of the memory map that is for devices.
+    pub(crate) fn with_device_map(mut self, map: Option<DeviceMap>) -> Self {
+        self.device_map = map;
+        self
+    }
+
+    /// The part of the memory map that is for devices, where these bytes lie there and are no memory's.
+    fn device_map_at(&self, address: NonNull<u8>, bytes: usize) -> Option<&DeviceMap> {
+        let map = self.device_map.as_ref()?;
+        let frames = map.frames(address, bytes)?;
+        let is_memory = |memory: &NodeFrames| !memory.range.intersection(frames).is_empty();
+        if self.memory.ranges().iter().any(is_memory) { None } else { Some(map) }
+    }
+
+    /// Why memory for page structures of devices was refused the last time, if nobody asked since.
+    pub(crate) fn take_map_problem(&self) -> Option<DeviceMapProblem> {
+        self.device_map.as_ref()?.take_problem()
+    }
+
     /// From now on, times the locks that are taken through this platform, or does not; it does not at first.
     ///
     /// What is counted is told by [`ZoneStatistics::lock`](frameyard::ZoneStatistics::lock) and its like. A lock that is
     /// held while the switch is turned may be left out.
+    ///
+    /// The clock is the processor's time-stamp counter where that rises at a constant rate: on x86-64 with an invariant one.
+    /// It is compared with the monotonic clock when locks are timed for the first time, which waits until the platform is
+    /// 10 ms old. Elsewhere it is the monotonic clock, whose reading counts as part of each time.
     pub fn time_locks(&self, timing: LockTiming) {
-        self.lock_timing.store(timing == LockTiming::On, Ordering::Relaxed);
+        self.clock.turn(timing);
     }
 
     /// The same with another way to know the CPU.
@@ -174,6 +206,40 @@ impl HostPlatform {
     #[must_use]
     pub fn memory(&self) -> &HostMemory {
         &self.memory
+    }
+
+    /// Gives the platform a device that has the bytes of these frames, before or after a yard is made with it.
+    ///
+    /// The yard knows nothing of it: [`HostYard::map_device`](crate::HostYard::map_device) maps it there. In a shared yard
+    /// each process gives its own platform the device.
+    ///
+    /// # Errors
+    ///
+    /// [`AddDeviceError`] where the frames are not as many as the device's, or have bytes elsewhere.
+    pub fn add_device(&self, range: PfnRange, memory: Arc<DeviceMemory>) -> Result<(), AddDeviceError> {
+        let taken = |frames: &&NodeFrames| !frames.range.intersection(range).is_empty();
+        match self.memory.ranges().iter().find(taken) {
+            Some(frames) => Err(AddDeviceError::Taken { range, by: frames.range }),
+            None => self.devices.add(range, memory),
+        }
+    }
+
+    /// The devices of the platform and their frames, ascending.
+    #[must_use]
+    pub fn devices(&self) -> Vec<(PfnRange, Arc<DeviceMemory>)> {
+        self.devices.all().into_iter().map(|device| (device.range, device.memory)).collect()
+    }
+
+    /// The device that has the bytes of a frame, and its frames.
+    #[must_use]
+    pub fn device_of(&self, pfn: Pfn) -> Option<(PfnRange, Arc<DeviceMemory>)> {
+        self.devices.of(pfn).map(|device| (device.range, device.memory))
+    }
+
+    /// Takes a device back. Whoever had an address of its frames must not use it any more: the caller sees to it that the
+    /// device is not mapped in the yard, and adds it again where it is.
+    pub(crate) fn remove_device(&self, range: PfnRange) -> Result<Arc<DeviceMemory>, AddDeviceError> {
+        self.devices.remove(range)
     }
 
     /// The machine that the platform runs on.
@@ -239,9 +305,10 @@ impl Platform for HostPlatform {
         }
     }
 
+    /// Frames of memory first; only where there are none, those of devices.
     #[inline]
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
-        self.memory.frame(pfn)
+        self.memory.frame(pfn).or_else(|| self.devices.frame(pfn))
     }
 
     /// Runs worker 0 on the caller and the others on new threads, on the CPUs of the host's nodes that stand for theirs.
@@ -283,13 +350,13 @@ impl Platform for HostPlatform {
 
     /// Since the platform was made, by the system's monotonic clock.
     fn clock_ns(&self) -> Option<u64> {
-        u64::try_from(self.created.elapsed().as_nanos()).ok()
+        self.clock.system_ns()
     }
 
-    /// As [`clock_ns`](Self::clock_ns), while locks are timed ([`time_locks`](HostPlatform::time_locks)).
+    /// Since the platform was made, while locks are timed ([`time_locks`](HostPlatform::time_locks)).
     #[inline(always)]
     fn lock_clock_ns(&self) -> Option<u64> {
-        if self.lock_timing.load(Ordering::Relaxed) { self.clock_ns() } else { None }
+        self.clock.ns()
     }
 
     /// Private memory by `MADV_DONTNEED`, that of a file by a hole in it (`MADV_REMOVE`).
@@ -298,8 +365,13 @@ impl Platform for HostPlatform {
     }
 
     /// Makes all pages of the host that hold a part of the map present, where that was asked for ([`PopulateMap`]).
+    ///
+    /// Those of devices that are more than one are made present at once in any case, with huge pages where the map has them.
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
         let _ = frames;
+        if let Some(map) = self.device_map_at(address, bytes) {
+            return map.back(address, bytes);
+        }
         if self.populate_map == PopulateMap::No {
             return Ok(());
         }
@@ -308,6 +380,40 @@ impl Platform for HostPlatform {
             Ok(()) | Err(io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
             Err(_) => Err(MapNotBacked),
         }
+    }
+
+    /// In private memory what nobody writes shows the host's zero page, so there is nothing to do but to keep transparent
+    /// huge pages away. In a shared yard every process puts mappings there which show it.
+    fn share_tails(
+        &self,
+        frames: PfnRange,
+        order: Order,
+        address: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<(), MapNotBacked> {
+        let Some(map) = self.device_map_at(address, bytes) else { return Ok(()) };
+        let pages = frames.count().0 >> order.0;
+        map.share_tails(address, bytes, if pages == 0 { bytes } else { bytes / pages as usize })
+    }
+
+    /// Private memory by `MADV_DONTNEED`, that of a memory file by a hole in it; what lies in a device becomes ordinary
+    /// memory again.
+    fn return_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) {
+        let _ = frames;
+        if let Some(map) = self.device_map_at(address, bytes) {
+            map.give_back(address, bytes);
+        }
+    }
+
+    /// Maps the file of the device that has the frames there.
+    fn place_map(&self, holding: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
+        let map = self.device_map_at(address, bytes).ok_or(MapNotBacked)?;
+        let device = self.devices.of(holding.start).filter(|device| holding.end <= device.range.end);
+        let file = device.as_ref().and_then(|device| {
+            let offset = self.devices.offset(device, holding.start);
+            device.memory.file().map(|file| (file, offset.0))
+        });
+        map.place(file, address, bytes)
     }
 
     /// Takes note for [`init_watch`](HostPlatform::init_watch).

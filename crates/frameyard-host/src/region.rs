@@ -10,6 +10,7 @@ use frameyard::{ByteSize, NodeId};
 
 use crate::cpu_list::CpuList;
 use crate::memory::{HUGE_ALIGN, HugePages, MemoryError};
+use crate::memory_use::MemoryUse;
 use crate::prefault::{self, PrefaultProgress, Share};
 use crate::sys;
 use crate::sys::mapping::{Mapping, Piece, Source};
@@ -74,6 +75,10 @@ impl Region {
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
         self.mapping.base()
+    }
+
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
     }
 
     /// How many bytes there are.
@@ -196,6 +201,28 @@ impl Region {
         let refused =
             |source| MemoryError::System { action: "ask which pages are in memory", size: self.size(), source };
         self.mapping.resident(self.mapping.whole()).map(ByteSize).map_err(refused)
+    }
+
+    /// What `size` bytes from `offset` on cost the host: proportional size and mappings.
+    ///
+    /// Cost: the kernel walks all page tables of the process. To have the part accounted for by itself, its mappings are
+    /// cut off from their neighbours meanwhile, which takes two more.
+    ///
+    /// # Errors
+    ///
+    /// [`MemoryError::System`] where the part is not whole host pages of the region, or the kernel does not say.
+    pub fn memory_use(&self, offset: ByteSize, size: ByteSize) -> Result<MemoryUse, MemoryError> {
+        let refused = |source| MemoryError::System { action: "ask what memory is used", size, source };
+        let page = sys::host_page_size() as u64;
+        let is_inside = offset.0.checked_add(size.0).is_some_and(|end| end <= self.size().0);
+        if size.0 == 0 || !is_inside || !offset.0.is_multiple_of(page) || !size.0.is_multiple_of(page) {
+            let problem = "the part must be whole host pages of the region";
+            return Err(refused(std::io::Error::new(std::io::ErrorKind::InvalidInput, problem)));
+        }
+        let piece = Piece { offset: offset.0 as usize, len: size.0 as usize };
+        let start = self.mapping.address(piece.offset).as_ptr() as usize;
+        let _apart = self.mapping.set_apart(piece).map_err(refused)?;
+        MemoryUse::of_addresses(start..start + piece.len).map_err(refused)
     }
 }
 

@@ -1,6 +1,6 @@
 //! A memory file for a yard that several processes use at once.
 //!
-//! The file holds a header, the memory map, the control region and the frames, each on a 2 MiB boundary. One
+//! The file holds a header, the memory map, the control region, words about views of devices and the frames, each on a 2 MiB boundary. One
 //! process [creates](SharedMemoryFile::create) it, [opens it](SharedMemoryFile::inherit) to the programs it
 //! executes, and each of them [attaches](SharedMemoryFile::from_environment) it: the header says all that
 //! is needed to map the same parts.
@@ -12,20 +12,29 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::fs::FileExt;
 use std::process::Command;
+use std::sync::Arc;
 
-use frameyard::{ByteSize, Geometry};
+use frameyard::{ByteSize, Geometry, PfnRange};
 
+use crate::device_map::DevicePart;
 use crate::memory::{
     FrameLayout, HUGE_ALIGN, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames, check_host_memory, in_memory,
 };
 use crate::region::Region;
 use crate::sys::descriptor::{self, OnExec};
+use crate::sys::window::MapWindow;
 use crate::topology::HostTopology;
+use crate::yard::HostYardError;
 
 mod header;
+mod process;
+mod view;
+mod view_words;
 
 use header::Header;
 pub use header::HeaderError;
+pub(crate) use view::SharedView;
+use view_words::ViewWords;
 
 /// The environment variable that names the memory file's descriptor to an executed program.
 const VARIABLE: &str = "FRAMEYARD_MEMORY_FILE";
@@ -52,6 +61,10 @@ pub struct SharedLayout<'a> {
     pub memory_map: ByteSize,
     /// The size of the control region.
     pub control: ByteSize,
+    /// The frames that the memory map covers ([`Layout::frames`](frameyard::Layout::frames)).
+    pub map_frames: PfnRange,
+    /// Those of them that are for devices ([`YardConfig::device_space`](frameyard::YardConfig::device_space)).
+    pub device_space: Option<PfnRange>,
 }
 
 /// Why a memory file cannot be made or attached.
@@ -225,6 +238,21 @@ impl SharedMemoryFile {
     pub fn map_control(&self, huge_pages: HugePages) -> Result<Region, MemoryError> {
         let part = self.header.control;
         Region::in_file(&self.file, part.offset, ByteSize(part.len), huge_pages)
+    }
+
+    /// The part of the memory map that is for devices.
+    pub(crate) fn device_part(&self) -> Option<DevicePart> {
+        self.header.devices
+    }
+
+    /// Joins those that agree on what the memory map shows of devices; the window is on their part of it.
+    pub(crate) fn view(&self, window: Arc<MapWindow>, part: DevicePart) -> Result<SharedView, HostYardError> {
+        let words = self.header.view_words;
+        let words = Region::in_file(&self.file, words.offset, ByteSize(words.len), HugePages::Default)?;
+        let refused = |source| MemoryError::System { action: "open a memory file again", size: ByteSize(0), source };
+        let file = self.file.try_clone().map_err(refused)?;
+        let offset = self.header.memory_map.offset + part.piece.offset as u64;
+        Ok(SharedView::attach(window, (file, offset), ViewWords::new(words))?)
     }
 
     /// Maps the frames, bound to the host's nodes where it has several.

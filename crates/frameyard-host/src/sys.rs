@@ -5,11 +5,15 @@
 //! nodes of a yard.
 
 pub(crate) mod bytes;
+pub(crate) mod counter;
 pub(crate) mod cpu;
 pub(crate) mod descriptor;
+pub(crate) mod futex;
+pub(crate) mod io_ring;
 pub(crate) mod map_rates;
 pub(crate) mod mapping;
 pub(crate) mod usage;
+pub(crate) mod window;
 pub(crate) mod yard;
 
 /// The page size of the host in bytes.

@@ -2,20 +2,29 @@
 
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use frameyard::{
     AttachError, BootError, ByteSize, CountingRow, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange,
     Yard, YardConfig,
 };
 
+use crate::device::{AddDeviceError, DeviceMemory};
+use crate::device_map::{DeviceMap, DevicePart, Fresh};
+use crate::device_problem::DeviceMapProblem;
 use crate::init_watch::InitWatch;
 use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames};
 use crate::platform::{CpuIdentity, HostPlatform, PopulateMap, RseqUnavailable};
 use crate::region::Region;
 use crate::shared::{SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
+use crate::sys::window::MapWindow;
 pub use crate::sys::yard::CountingYard;
 use crate::sys::yard::OwnedYard;
 use crate::topology::HostTopology;
+
+mod devices;
+
+use devices::with_view;
 
 /// A yard and all the memory that it needs: frames, memory map and control region.
 ///
@@ -53,6 +62,7 @@ pub struct HostYardBuilder {
     map_region: Option<Region>,
     init_watch: Option<InitWatch>,
     populate_map: PopulateMap,
+    devices: Vec<(PfnRange, Arc<DeviceMemory>)>,
 }
 
 impl Default for HostYardBuilder {
@@ -65,6 +75,7 @@ impl Default for HostYardBuilder {
             map_region: None,
             init_watch: None,
             populate_map: PopulateMap::No,
+            devices: Vec::new(),
         }
     }
 }
@@ -124,6 +135,13 @@ impl HostYardBuilder {
         self
     }
 
+    /// Gives the yard's platform a device that has the bytes of these frames, as [`HostPlatform::add_device`] does later.
+    #[must_use]
+    pub fn device(mut self, range: PfnRange, memory: Arc<DeviceMemory>) -> Self {
+        self.devices.push((range, memory));
+        self
+    }
+
     /// Makes a yard for this process alone. No frame is touched, unless they are all poisoned.
     ///
     /// The memory source is asked once: what it says later changes nothing.
@@ -140,6 +158,7 @@ impl HostYardBuilder {
         let memory = CollectedMemory::of(memory);
         let layout = Layout::plan(&memory.table(), config)?;
         let map = self.map_for(&layout, config)?;
+        let fresh = if map.is_zeroed() { Fresh::Yes } else { Fresh::No };
         let regions = (map, Region::zeroed(layout.control_bytes(), HugePages::Never)?);
         let frames = HostMemory::builder(config.geometry, &memory.node_frames()).backing(self.backing.clone());
         let frames = match self.backing {
@@ -147,7 +166,16 @@ impl HostYardBuilder {
             _ => frames.huge_pages(self.huge_pages),
         };
         let platform = self.platform(frames.node_binding(self.binding).build(host)?, host)?;
-        Ok(HostYard { yard: OwnedYard::create(&memory.table(), config, &layout, regions, platform)? })
+        let part = config.device_space.and_then(|space| DevicePart::of(layout.frames(), space));
+        let with_window = |window: Option<MapWindow>| {
+            let map = window.zip(part).map(|(window, part)| DeviceMap::private(window, part, fresh, self.huge_pages));
+            let (action, size) = ("keep huge pages off the page structures of devices", layout.map_bytes());
+            let map = map.transpose().map_err(|source| MemoryError::System { action, size, source })?;
+            Ok(platform.with_device_map(map))
+        };
+        let yard =
+            OwnedYard::create(&memory.table(), config, &layout, regions, part.map(|part| part.piece), with_window)?;
+        Ok(HostYard { yard })
     }
 
     /// Makes a yard in a memory file, for this process and those that inherit the file.
@@ -173,12 +201,16 @@ impl HostYardBuilder {
             frames,
             memory_map: layout.map_bytes(),
             control: layout.control_bytes(),
+            map_frames: layout.frames(),
+            device_space: config.device_space,
         };
         let file = SharedMemoryFile::create(&wanted, host)?;
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
-        let yard = HostYard { yard: OwnedYard::create(&memory.table(), config, &layout, regions, platform)? };
-        Ok((yard, file))
+        let piece = file.device_part().map(|part| part.piece);
+        let with_view = |window| with_view(platform, window, &file);
+        let yard = OwnedYard::create(&memory.table(), config, &layout, regions, piece, with_view)?;
+        Ok((HostYard { yard }, file))
     }
 
     /// A view of the yard that another process has made in a memory file.
@@ -193,7 +225,8 @@ impl HostYardBuilder {
     pub fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
         let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
         let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
-        let yard = OwnedYard::attach(regions, platform)?;
+        let piece = file.device_part().map(|part| part.piece);
+        let yard = OwnedYard::attach(regions, piece, |window| with_view(platform, window, file))?;
         if !fits(&yard, file) {
             return Err(AttachError::Damaged.into());
         }
@@ -221,13 +254,16 @@ impl HostYardBuilder {
         Ok(region)
     }
 
-    fn platform(&self, frames: HostMemory, host: &HostTopology) -> Result<HostPlatform, RseqUnavailable> {
+    fn platform(&self, frames: HostMemory, host: &HostTopology) -> Result<HostPlatform, HostYardError> {
         let mut platform = HostPlatform::new(frames, host).with_populate_map(self.populate_map);
         if let Some(watch) = &self.init_watch {
             platform = platform.with_init_watch(watch);
         }
+        for (range, memory) in &self.devices {
+            platform.add_device(*range, Arc::clone(memory))?;
+        }
         match self.identity {
-            Some(identity) => platform.with_identity(identity),
+            Some(identity) => Ok(platform.with_identity(identity)?),
             None => Ok(platform),
         }
     }
@@ -331,6 +367,10 @@ pub enum HostYardError {
     Rseq(RseqUnavailable),
     /// The region given for the memory map will not do.
     MapRegion(MapRegionProblem),
+    /// A device cannot have the frames that it was given for.
+    AddDevice(AddDeviceError),
+    /// This process cannot join those that agree on the memory map of devices.
+    Devices(DeviceMapProblem),
 }
 
 /// Why a region cannot be a yard's memory map.
@@ -375,6 +415,8 @@ impl fmt::Display for HostYardError {
             Self::Attach(error) => error.fmt(f),
             Self::Rseq(error) => error.fmt(f),
             Self::MapRegion(problem) => problem.fmt(f),
+            Self::AddDevice(error) => error.fmt(f),
+            Self::Devices(problem) => problem.fmt(f),
         }
     }
 }
@@ -389,6 +431,8 @@ impl std::error::Error for HostYardError {
             Self::Attach(error) => error.source(),
             Self::Rseq(error) => error.source(),
             Self::MapRegion(problem) => problem.source(),
+            Self::AddDevice(error) => error.source(),
+            Self::Devices(problem) => problem.source(),
         }
     }
 }
@@ -403,4 +447,6 @@ macro_rules! from_errors {
     };
 }
 
-from_errors!(BootError => Boot, MemoryError => Memory, SharedFileError => File, AttachError => Attach, RseqUnavailable => Rseq);
+from_errors!(BootError => Boot, MemoryError => Memory, SharedFileError => File, AttachError => Attach, RseqUnavailable => Rseq,
+    AddDeviceError => AddDevice,
+    DeviceMapProblem => Devices);

@@ -20,8 +20,15 @@ fn created() -> (SharedMemoryFile, HostTopology) {
         NodeFrames { range: range(0x100, 0x400), node: NodeId(1) },
     ];
     let (memory_map, control) = (ByteSize::mib(3), ByteSize::kib(64));
-    let wanted =
-        SharedLayout { geometry: Geometry::X86_64, ranges: &ranges, frames: SharedFrames::Memory, memory_map, control };
+    let wanted = SharedLayout {
+        geometry: Geometry::X86_64,
+        ranges: &ranges,
+        frames: SharedFrames::Memory,
+        memory_map,
+        control,
+        map_frames: PfnRange::default(),
+        device_space: None,
+    };
     (SharedMemoryFile::create(&wanted, &host).unwrap(), host)
 }
 

@@ -3,10 +3,12 @@
 //! Each command has a struct of its own under here; groups of options that several share
 //! ([`MachineArgs`], [`YardArgs`], [`RunArgs`], [`OutputArgs`]) are flattened into it.
 
+mod device_args;
 mod init_args;
 mod machine_args;
 mod machines_args;
 mod memmap_args;
+mod pin_args;
 mod run_args;
 mod stress_args;
 mod values;
@@ -25,10 +27,12 @@ use clap_complete::Shell;
 use crate::Failure;
 use crate::version::LONG_VERSION;
 
+pub use device_args::DeviceMapArgs;
 pub use init_args::{InitArgs, usual_initialiser};
 pub use machine_args::{GeometryArgs, MachineArgs};
 pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
 pub use memmap_args::{MemmapArgs, PcpResetArgs};
+pub use pin_args::{MemoryRegionArgs, PinArgs, PinMemory, PinResult, PinnedArgs};
 pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
 pub use stress_args::{StressArgs, StressPolicy};
 pub use values::{AccessKind, Amount, HugePageMinimum, ParseAmountError};

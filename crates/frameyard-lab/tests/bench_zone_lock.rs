@@ -91,6 +91,23 @@ fn policies_are_compared_on_one_yard_in_both_modes() {
 }
 
 #[test]
+fn shares_of_drains_are_given_for_the_policy_that_lets_them_enter_whole() {
+    let rows =
+        results("--memory 256M --policy vanilla,cluster-bulk --workload page-fault,alloc --lru vanilla --tasks 1");
+    for row in of(&rows, "measured") {
+        let enters_whole = row["policy"] == "cluster-bulk";
+        assert_eq!(row["drains"].as_f64().is_some_and(|drains| drains > 0.0), enters_whole, "{row}");
+        for key in ["drains_ideal_share", "drains_whole_share", "drains_movable_share"] {
+            assert_eq!(
+                row[key].as_f64().is_some_and(|share| share > 0.0 && share <= 1.0),
+                enters_whole,
+                "{key}: {row}"
+            );
+        }
+    }
+}
+
+#[test]
 fn each_direction_has_figures_where_one_thread_can_show_it() {
     let rows = results("--memory 256M --policy vanilla --workload parallel-free,alloc --lru vanilla --tasks 1");
     for row in of(&rows, "measured") {

@@ -1,29 +1,31 @@
-//! Using addresses: as a processor would, by bytes, and by pins that keep a page where it is.
+//! Using addresses: as a processor would, and by bytes.
 //!
 //! # Protocol
 //!
 //! Bytes are read and written while the lock of the table is held whose entry maps them. So whoever takes an entry away
-//! under that lock ([migration](crate::anonymous)) knows that nobody is at the bytes from then on, but for pins: they are
-//! references, so a pinned page cannot be frozen.
+//! under that lock ([migration](crate::anonymous)) knows that nobody is at the bytes from then on, but for
+//! [pins](crate::pin): they are references, so a pinned page cannot be frozen.
 
-use core::fmt;
-
-use frameyard::{CountedPage, Pfn, Platform, ReferenceUnderflow};
+use frameyard::{Pfn, Platform};
 
 use crate::address::{PageLevel, VirtAddr};
-use crate::error::VmError;
 use crate::fault::Faulted;
-use crate::page::PageKind;
+use crate::pin::frame_at;
 use crate::space::{AddressSpace, FaultError, MemoryAccess, SpaceRef};
 use crate::table::{Entry, Level, LockedTable, Spot};
-use crate::vm::Vm;
 use crate::words;
 
 /// How long the map lock is held for one access to bytes: to the next multiple of this many bytes.
 const STRETCH: u64 = PageLevel::Huge.size().0;
 
-/// The spare word of an anonymous page's head in which its pins are counted; each is a reference, too.
-const PINS: usize = 1;
+/// Who is at the bytes of a frame while the lock of the table that maps it is held.
+#[derive(Clone, Copy)]
+enum Sharing {
+    /// Nobody else: nothing else maps it.
+    Alone,
+    /// Others, by other entries: it is of a device.
+    Shared,
+}
 
 /// What an address leads to.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -70,74 +72,10 @@ impl EntryFlags {
     }
 }
 
-/// A page that stays where it is: not moved, and not freed even when it is unmapped. Unpinned on drop.
-pub struct PinnedPage<'y, P: Platform> {
-    vm: Vm<'y, P>,
-    head: Pfn,
-    pfn: Pfn,
-}
-
-impl<P: Platform> PinnedPage<'_, P> {
-    /// The frame that the address is in.
-    #[must_use]
-    pub fn pfn(&self) -> Pfn {
-        self.pfn
-    }
-}
-
-impl<P: Platform> Drop for PinnedPage<'_, P> {
-    fn drop(&mut self) {
-        let unpinned = self.vm.unpin(self.head);
-        debug_assert!(unpinned.is_ok(), "{unpinned:?}");
-    }
-}
-
-impl<P: Platform> fmt::Debug for PinnedPage<'_, P> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("PinnedPage").field(&self.pfn).finish()
-    }
-}
-
-impl<P: Platform> Vm<'_, P> {
-    /// Puts a pin by the number of the block's first frame. Meant for whoever gave a [`PinnedPage`] up by
-    /// `core::mem::forget`; the others drop it.
-    ///
-    /// # Errors
-    ///
-    /// [`VmError::Underflow`] where the frame begins no page of an address space that is pinned; nothing has changed then.
-    pub fn unpin(&self, pfn: Pfn) -> Result<(), VmError> {
-        let underflow = |counts| VmError::Underflow(ReferenceUnderflow { pfn, counts });
-        // A pinned page has a reference that keeps it; who asks for another page by mistake must not touch its words.
-        let Some(page) = self.try_page(pfn).filter(CountedPage::try_get) else {
-            return Err(underflow(frameyard::Counts::default()));
-        };
-        let unpinned = PageKind::of_word(page.owner()) == Some(PageKind::Anonymous) && take_pin(page);
-        let counts = page.counts();
-        self.put_page(page);
-        if !unpinned {
-            return Err(underflow(counts));
-        }
-        self.put_page(page);
-        Ok(())
-    }
-}
-
-/// How many pins a page of a space has, a moment ago. The caller has a reference.
-#[inline(always)]
-pub(crate) fn pins<P: Platform>(page: CountedPage<'_, P>) -> u64 {
-    page.spare(PINS)
-}
-
-fn take_pin<P: Platform>(page: CountedPage<'_, P>) -> bool {
-    use frameyard::sync::Ordering::Relaxed;
-    // What happens to the page is ordered by the references, not by this count.
-    page.spare_word(PINS).fetch_update(Relaxed, Relaxed, |pins| pins.checked_sub(1)).is_ok()
-}
-
 impl<'y, P: Platform> SpaceRef<'y, P> {
     /// The entry that maps an address, present; the address is mapped first where it is not. `Err` with what else happened.
     #[inline(always)]
-    fn present(&self, addr: VirtAddr, access: MemoryAccess) -> Result<Spot<'y>, FaultError> {
+    pub(crate) fn present(&self, addr: VirtAddr, access: MemoryAccess) -> Result<Spot<'y>, FaultError> {
         // Each time round the page has come, or has come and gone: somebody else gets on. The wait for one that is being
         // moved is bounded.
         loop {
@@ -189,13 +127,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 
     /// Does something with bytes, page by page: `copy` is told how many were done before, and the frame, the offset in it
-    /// and the number of bytes to do now; `false` where there are none behind the frame.
+    /// the number of bytes to do now, and who else may be there; `false` where there are none behind the frame.
     fn access(
         &self,
         addr: VirtAddr,
         len: usize,
         access: MemoryAccess,
-        mut copy: impl FnMut(usize, Pfn, usize, usize) -> bool,
+        mut copy: impl FnMut(Sharing, usize, Pfn, usize, usize) -> bool,
     ) -> Result<(), FaultError> {
         let page_size = Level::SMALL.span();
         let mut done = 0;
@@ -212,7 +150,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                     spot,
                     |_, entry| {
                         let pfn = frame_at(entry, spot.level, at.0);
-                        let copied = !entry.is_device() && copy(done, pfn, offset, count);
+                        let sharing = if entry.is_device() { Sharing::Shared } else { Sharing::Alone };
+                        let has_bytes = !entry.is_device() || entry.is_counted_device();
+                        let copied = has_bytes && copy(sharing, done, pfn, offset, count);
                         if copied { Ok(()) } else { Err(FaultError::NoFrameBytes(at)) }
                     },
                     access,
@@ -240,39 +180,11 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             flags: EntryFlags(entry.bits()),
         })
     }
-
-    fn pin(&self, addr: VirtAddr) -> Result<PinnedPage<'y, P>, FaultError> {
-        check(addr)?;
-        let _reading = self.map_lock().read();
-        // Ends, as in `present`: once it is there, it goes only where somebody begins to move it.
-        loop {
-            let spot = self.present(addr, MemoryAccess::Write)?;
-            let take = |_: &LockedTable<'y, P>, entry: Entry| {
-                if entry.is_device() {
-                    return Err(FaultError::NoFrameBytes(addr));
-                }
-                let page = self.vm().page(entry.head());
-                // The entry is a reference as long as its table's lock is held.
-                page.get();
-                page.spare_word(PINS).fetch_add(1, frameyard::sync::Ordering::Relaxed);
-                Ok(PinnedPage { vm: *self.vm(), head: entry.head(), pfn: frame_at(entry, spot.level, addr.0) })
-            };
-            if let Some(pinned) = self.locked(spot, take, MemoryAccess::Write)? {
-                return Ok(pinned);
-            }
-        }
-    }
 }
 
 #[inline(always)]
 fn check(addr: VirtAddr) -> Result<(), FaultError> {
     if addr < VirtAddr::END { Ok(()) } else { Err(FaultError::NotMapped(addr)) }
-}
-
-/// The frame of an address behind an entry.
-#[inline(always)]
-fn frame_at(entry: Entry, level: Level, addr: u64) -> Pfn {
-    Pfn(entry.pfn().0 + ((addr - level.align_down(addr)) >> Level::SMALL.shift()))
 }
 
 impl<'y, P: Platform> AddressSpace<'y, P> {
@@ -290,14 +202,19 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
     /// Reads bytes.
     ///
     /// Each page is read at once: nobody writes to it, or moves it, meanwhile. Different pages are read one after the other.
+    /// Devices are read byte by byte, where the yard knows the device and the platform reaches its bytes.
     ///
     /// # Errors
     ///
     /// [`FaultError`] names the first address that cannot be read; what comes before it is read.
     pub fn read(&self, addr: VirtAddr, bytes: &mut [u8]) -> Result<(), FaultError> {
         let yard = self.space().vm().yard();
-        self.space().access(addr, bytes.len(), MemoryAccess::Read, |done, pfn, offset, count| {
-            words::read_bytes(yard, pfn, offset, &mut bytes[done..done + count])
+        self.space().access(addr, bytes.len(), MemoryAccess::Read, |sharing, done, pfn, offset, count| {
+            let bytes = &mut bytes[done..done + count];
+            match sharing {
+                Sharing::Alone => words::read_bytes(yard, pfn, offset, bytes),
+                Sharing::Shared => words::read_shared(yard, pfn, offset, bytes),
+            }
         })
     }
 
@@ -308,8 +225,12 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
     /// [`FaultError`] names the first address that cannot be written; what comes before it is written.
     pub fn write(&self, addr: VirtAddr, bytes: &[u8]) -> Result<(), FaultError> {
         let yard = self.space().vm().yard();
-        self.space().access(addr, bytes.len(), MemoryAccess::Write, |done, pfn, offset, count| {
-            words::write_bytes(yard, pfn, offset, &bytes[done..done + count])
+        self.space().access(addr, bytes.len(), MemoryAccess::Write, |sharing, done, pfn, offset, count| {
+            let bytes = &bytes[done..done + count];
+            match sharing {
+                Sharing::Alone => words::write_bytes(yard, pfn, offset, bytes),
+                Sharing::Shared => words::write_shared(yard, pfn, offset, bytes),
+            }
         })
     }
 
@@ -317,15 +238,5 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
     #[must_use]
     pub fn translate(&self, addr: VirtAddr) -> Option<Translation> {
         self.space().translate(addr)
-    }
-
-    /// Keeps the page of an address where it is, until the pin is dropped (the kernel's `pin_user_pages`, for writing). The
-    /// address is mapped first if it is not. A huge page is pinned as a whole.
-    ///
-    /// # Errors
-    ///
-    /// [`FaultError`]; [`FaultError::NoFrameBytes`] where it is a device's.
-    pub fn pin(&self, addr: VirtAddr) -> Result<PinnedPage<'y, P>, FaultError> {
-        self.space().pin(addr)
     }
 }

@@ -4,6 +4,9 @@ use core::fmt;
 
 use frameyard::{ByteSize, Order, named};
 
+/// How many bits of an address each level of page tables translates. In models there are few, so that a huge page fits.
+pub(crate) const LEVEL_BITS: u32 = if cfg!(loom) { 2 } else { 9 };
+
 /// An address of an address space, in bytes. Those of the user half are below 2⁴⁷.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct VirtAddr(pub u64);
@@ -13,7 +16,7 @@ impl VirtAddr {
     /// a valid address.
     pub const LOWEST: Self = Self(1 << 16);
     /// Where the addresses that can be mapped end: 2⁴⁷, the lower half of what four levels of page tables reach.
-    pub const END: Self = Self(1 << 47);
+    pub const END: Self = Self(1 << (11 + 4 * LEVEL_BITS));
 
     /// The nearest multiple of `size`, a power of two, at or below.
     #[inline(always)]
@@ -157,14 +160,14 @@ impl PageLevel {
     #[inline(always)]
     #[must_use]
     pub const fn size(self) -> ByteSize {
-        ByteSize(1 << (12 + 9 * self as u32))
+        ByteSize(1 << (12 + LEVEL_BITS * self as u32))
     }
 
     /// The order of a block of that size: 0, 9 or 18.
     #[inline(always)]
     #[must_use]
     pub const fn order(self) -> Order {
-        Order(9 * self as u8)
+        Order(LEVEL_BITS as u8 * self as u8)
     }
 }
 

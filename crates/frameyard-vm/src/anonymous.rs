@@ -26,7 +26,8 @@
 //! - **Access** to bytes holds the table's lock and looks at the entry under it. After 3 nobody is at the bytes of `from`, and
 //!   nobody comes to them any more; before 7 nobody is at those of `to`. What was written before 3 is copied, by that lock;
 //!   what is written after 7 goes to `to`. So no write is lost.
-//! - **Pins** are taken under the table's lock, as references. One that came before 3 makes 4 fail. None comes between.
+//! - **Pins** are references. Those taken under the table's lock come before 3, and make 4 fail, or after 7. Those taken
+//!   without it ([pins](crate::pin)) come before 4, and make it fail, or find the entry changed and are given back.
 //! - **Faults** that find the moving entry wait without the table's lock, for a bounded time. They hold the map lock for
 //!   reading, which step 7 does not need to take again.
 //! - **Whoever finds the block by number** (a scanner, a list) tries to get a reference: before 4 that makes the freeze fail,
@@ -37,7 +38,6 @@
 
 use frameyard::{Adoption, Block, CountedPage, Counts, MigrateMode, MigrateProblem, Order, Pfn, Platform};
 
-use crate::access::pins;
 use crate::inject::Step;
 use crate::lock::Reading;
 use crate::page::{Flags, PageKind, object_of, owner_word};
@@ -80,7 +80,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         if PageKind::of_word(word) != Some(PageKind::Anonymous) {
             return Err(MigrateProblem::Gone);
         }
-        if pins(page) > 0 {
+        if page.maybe_pinned() {
             return Err(MigrateProblem::Pinned);
         }
         let failed = |_| MigrateProblem::Failed;
@@ -137,7 +137,7 @@ impl<'y, P: Platform> Vm<'y, P> {
             if moving.from.freeze(EXPECTED) {
                 return Ok(());
             }
-            if pins(moving.from) > 0 {
+            if moving.from.maybe_pinned() {
                 return Err(MigrateProblem::Pinned);
             }
             if tries > 1 {

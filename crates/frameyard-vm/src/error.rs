@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use frameyard::{AllocError, FreeError, Pfn, ReferenceUnderflow};
+use frameyard::{AllocError, DeviceError, FreeError, Pfn, ReferenceOverflow, ReferenceUnderflow};
 
 /// Why something cannot be done. Nothing has changed then, unless it says so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +16,10 @@ pub enum VmError {
     Free(FreeError),
     /// More references were given back than there were.
     Underflow(ReferenceUnderflow),
+    /// A device cannot be mapped.
+    Device(DeviceError),
+    /// More references were asked for than a page can count.
+    Overflow(ReferenceOverflow),
     /// The yard has owners' state already.
     AlreadyThere(Pfn),
     /// The yard has no owners' state, or that of another version.
@@ -35,6 +39,8 @@ impl fmt::Display for VmError {
             Self::NoFrameBytes(pfn) => write!(f, "{pfn} has no bytes: address spaces and files need real memory"),
             Self::Free(error) => error.fmt(f),
             Self::Underflow(error) => error.fmt(f),
+            Self::Overflow(error) => error.fmt(f),
+            Self::Device(error) => error.fmt(f),
             Self::AlreadyThere(pfn) => {
                 write!(f, "the yard has address spaces and files already, at {pfn}: attach to them")
             }

@@ -17,7 +17,7 @@
 //! (one exchange), one count. Three lines are written beside the page's own bytes: those of its page structure, of the
 //! table's, and the entry's.
 
-use frameyard::{Adoption, Counts, Gfp, Order, Pfn, Platform};
+use frameyard::{Adoption, Counts, DeviceError, Gfp, Order, PageCount, Pfn, PfnRange, Platform};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::{Area, HugeAdvice, MapKind};
@@ -205,19 +205,49 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         access: MemoryAccess,
     ) -> Result<Faulted, FaultError> {
         let MapKind::Device { first, page } = area.kind else { return Ok(Faulted::LookAgain) };
+        let frame = |addr: u64| Pfn((first.0 + (addr - area.range.start.0)) >> Level::SMALL.shift());
         let level = Level(page as u8).min(spot.level);
+        let level = self.level_of_device(level, |level| frame(level.align_down(addr.0)));
         let spot = self.descend(spot, addr.0, level)?;
         if spot.level != level {
             return Ok(Faulted::LookAgain);
         }
-        let start = level.align_down(addr.0);
-        let pfn = Pfn((first.0 + (start - area.range.start.0)) >> Level::SMALL.shift());
+        let pfn = frame(level.align_down(addr.0));
         let table = self.lock_table(spot.table);
         if !table.entry(spot.index).is_empty() {
             return Ok(Faulted::LookAgain);
         }
-        table.fill(spot.index, Entry::device(pfn, level).used(access), level);
+        let entry = Entry::device(pfn, level).used(access);
+        // Counted before it is there, and until it is gone: so long the device is not removed.
+        let yard = self.vm().yard();
+        let entry = match yard.add_device_mapping(pfn) {
+            Ok(()) if self.level_of_device(level, |_| pfn) == level => entry.counted(),
+            // Another device, since it was looked at first.
+            Ok(()) => {
+                let uncounted = yard.remove_device_mapping(pfn);
+                debug_assert!(uncounted.is_ok(), "it was counted: {uncounted:?}");
+                return Ok(Faulted::LookAgain);
+            }
+            Err(DeviceError::NotDevice(_)) => entry,
+            Err(problem) => return Err(VmError::Device(problem).into()),
+        };
+        table.fill(spot.index, entry, level);
         Ok(Faulted::Mapped)
+    }
+
+    /// The highest level, from one on downwards, whose entry has frames of one device of the yard behind it, or of none.
+    fn level_of_device(&self, mut level: Level, first: impl Fn(Level) -> Pfn) -> Level {
+        let yard = self.vm().yard();
+        let behind = |level: Level| PfnRange::new(first(level), PageCount(level.pages()));
+        let is_of_one = |frames: PfnRange| match yard.device_at(frames.start) {
+            Some(device) => device.data.intersection(frames) == frames,
+            None => yard.devices().all(|device| device.data.intersection(frames).is_empty()),
+        };
+        let space = yard.device_space();
+        while level > Level::SMALL && !space.intersection(behind(level)).is_empty() && !is_of_one(behind(level)) {
+            level = level.below();
+        }
+        level
     }
 }
 

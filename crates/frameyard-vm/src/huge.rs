@@ -7,6 +7,8 @@
 //! it stays whole: each small entry says that it is a part of it and is one of its mappings, and the last one that goes,
 //! or the last other user, frees all of it. Who wants to move such a block later, when the others are gone, splits it first.
 
+#[cfg(loom)]
+use frameyard::sync::{Weakness, is_weakened};
 use frameyard::{Adoption, CountedPage, Counts, Order, PageCount, Platform};
 
 use crate::counters::VmCounter;
@@ -27,12 +29,32 @@ enum Split {
     Block,
 }
 
+/// Whether entries of huge pages are left as they are while their block is split: in models of what happens then.
+fn is_unmarked() -> bool {
+    #[cfg(loom)]
+    return is_weakened(Weakness::SplitUnmarked);
+    #[cfg(not(loom))]
+    false
+}
+
+/// Whether entries of parts are changed after their pages have got users: as above.
+fn is_late() -> bool {
+    #[cfg(loom)]
+    return is_weakened(Weakness::PartsChangedLate);
+    #[cfg(not(loom))]
+    false
+}
+
 impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Splits the huge mapping of an entry of level 1; the table of small entries that stands there now. `addr` is the first
     /// address behind the entry.
     pub(crate) fn split_huge(&self, table: Table<'y>, index: usize, addr: u64) -> Table<'y> {
         let vm = self.vm();
         let entry = table.entry(index);
+        // Before the block changes: who takes it without a lock meanwhile finds its entry changed, and gives it back.
+        if !is_unmarked() {
+            self.lock_table(table).set(index, entry.moving());
+        }
         let split = self.split_block(vm.page(entry.pfn()), addr);
         let locked = self.lock_table(table);
         let small = locked.take_aside(self).expect("a table is set aside for each huge mapping");
@@ -98,6 +120,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if mappings == 0 || !head.freeze(Counts { references: mappings + 1, mappings }) {
             return false;
         }
+        // Before the pages have users: who gets references of one, without a lock, sees that it is no part any more.
+        let change_entries = || {
+            let parts = mapped.iter().enumerate();
+            parts.for_each(|(index, part)| part.iter().for_each(|entry| locked.set(index, entry.alone())));
+        };
+        if !is_late() {
+            change_entries();
+        }
         let kept = head.owner() & KEPT;
         let split = vm.yard().disown_and_split(head.pfn(), HUGE);
         debug_assert!(split.is_ok(), "who has a block alone can split it: {split:?}");
@@ -116,9 +146,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             let adoption = Adoption { counts, owner, index: addr + ((index as u64) << Level::SMALL.shift()) };
             let adopted = vm.yard().adopt(pfn, Order::ZERO, adoption);
             debug_assert!(adopted.is_ok(), "a frame just split off is allocated: {adopted:?}");
-            if let Some(entry) = part {
-                locked.set(index, entry.alone());
-            }
+        }
+        if is_late() {
+            change_entries();
         }
         drop(locked);
         let others = mapped.iter().enumerate().skip(1).filter(|(_, part)| part.is_some());

@@ -54,11 +54,13 @@ pub enum Step {
     Thaw,
     /// Putting a page that was not moved back in a batch: without it, the page goes to its list alone.
     PutBack,
+    /// Looking at a page table without a lock: without it, the map lock is taken, or what was asked for is not to be had.
+    WalkUnlocked,
 }
 
 impl Step {
     /// All steps.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 25] = [
         Self::AllocatePage,
         Self::AllocateHugePage,
         Self::AllocateCachePage,
@@ -83,6 +85,7 @@ impl Step {
         Self::Copy,
         Self::Thaw,
         Self::PutBack,
+        Self::WalkUnlocked,
     ];
 
     /// Whether the step needs memory.

@@ -48,7 +48,9 @@ mod lru;
 mod objects;
 mod owners;
 mod page;
+mod pin;
 mod reclaim;
+mod region;
 mod root;
 mod space;
 mod store;
@@ -59,7 +61,7 @@ mod vm;
 mod words;
 mod zap;
 
-pub use access::{EntryFlags, PinnedPage, Translation};
+pub use access::{EntryFlags, Translation};
 pub use address::{PageLevel, VirtAddr, VirtRange};
 pub use area::{HugeAdvice, MapKind};
 pub use cache::{DropProblem, File, FileError, FileId};
@@ -67,7 +69,12 @@ pub use counters::VmCounter;
 pub use error::{VmError, VmValidateError};
 pub use inject::{FaultInjector, Step};
 pub use lru::{LruList, LruStatistics};
+pub use pin::{
+    Dirty, PageRun, PinCall, PinError, PinFlags, PinPath, PinRequest, PinnedPage, RefHandling, ReleaseError,
+    ReleaseProblem, TakenRuns,
+};
 pub use reclaim::ReclaimStep;
+pub use region::{MemoryRegion, Runs};
 pub use root::{LruPolicy, ThpMode, VmConfig};
 pub use space::{
     AddressSpace, ExitOutcome, ExitProblem, ExitStalled, FaultError, MapError, MapRequest, MemoryAccess, SpaceId,

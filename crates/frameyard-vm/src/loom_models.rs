@@ -11,6 +11,7 @@ mod kept;
 mod lru;
 mod machine;
 mod migrate;
+mod pins;
 
 use std::any::Any;
 use std::boxed::Box;
@@ -90,7 +91,15 @@ struct Scene {
 impl Scene {
     /// A machine of so many sections of four frames, with a root.
     fn new(sections: u64, config: &VmConfig, broken: Broken) -> Self {
-        let machine = Machine::bare(sections, broken);
+        Self::of(Machine::bare(sections, broken), config)
+    }
+
+    /// As [`new`](Self::new), with a section for devices behind the memory.
+    fn with_device(sections: u64, config: &VmConfig) -> Self {
+        Self::of(Machine::with_device(sections), config)
+    }
+
+    fn of(machine: Arc<Machine>, config: &VmConfig) -> Self {
         let yard = machine.create();
         Vm::create(&yard, config).expect("a root");
         Self { machine, yard }

@@ -10,7 +10,6 @@
 
 use frameyard::{Block, CountedPage, FrameOwner, MigrateMode, MigrateProblem, Owners, Pfn, Platform};
 
-use crate::access::pins;
 use crate::counters::VmCounter;
 use crate::inject::Step;
 use crate::page::{Flags, PageKind};
@@ -92,7 +91,7 @@ fn has_strangers<P: Platform>(page: CountedPage<'_, P>) -> bool {
 
 /// Whether a page is kept where it is by pins. Pages of files have none.
 fn is_pinned<P: Platform>(page: CountedPage<'_, P>) -> bool {
-    PageKind::of_word(page.owner()) == Some(PageKind::Anonymous) && pins(page) > 0
+    PageKind::of_word(page.owner()) == Some(PageKind::Anonymous) && page.maybe_pinned()
 }
 
 impl<P: Platform> FrameOwner for Vm<'_, P> {

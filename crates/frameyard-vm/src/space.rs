@@ -50,6 +50,8 @@ impl SpaceWord {
     pub(crate) const SERIAL: usize = 10;
     /// Root of the tree of areas. Map lock.
     pub(crate) const AREAS: usize = 11;
+    /// How often page tables went that entries had led to. Changes under the map lock; read by who walks without it.
+    pub(crate) const TABLES_GONE: usize = 12;
 
     /// How many areas there are. Map lock.
     pub(crate) const AREA_COUNT: usize = 16;

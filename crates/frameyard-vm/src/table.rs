@@ -166,6 +166,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Table { pfn, words: self.vm().words(pfn) }
     }
 
+    /// What stands in a frame as if it were a table; `None` where there is no memory. The frame may be anything by now, for
+    /// who walks without a lock: what is read of it proves nothing.
+    #[inline(always)]
+    pub(crate) fn try_table(&self, pfn: Pfn) -> Option<Table<'y>> {
+        self.vm().try_page(pfn)?;
+        Some(Table { pfn, words: Words::of(self.vm().yard(), pfn, Order::ZERO)? })
+    }
+
     /// The topmost table.
     ///
     /// # Panics

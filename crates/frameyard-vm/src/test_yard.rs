@@ -68,6 +68,8 @@ impl Drop for HeapRegion {
 pub struct TestPlatform {
     first: Pfn,
     frames: Option<Arc<HeapRegion>>,
+    /// The first frame of the device space, and its bytes.
+    devices: Option<(Pfn, Arc<HeapRegion>)>,
 }
 
 impl Platform for TestPlatform {
@@ -89,8 +91,11 @@ impl Platform for TestPlatform {
     }
 
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
-        let offset = (pfn.0.checked_sub(self.first.0)? as usize) << Geometry::X86_64.page_shift();
-        let frames = self.frames.as_ref()?;
+        let device = self.devices.as_ref().filter(|(first, _)| pfn >= *first);
+        let (first, frames) =
+            device.map_or((self.first, self.frames.as_ref()), |(first, frames)| (*first, Some(frames)));
+        let offset = (pfn.0.checked_sub(first.0)? as usize) << Geometry::X86_64.page_shift();
+        let frames = frames?;
         // SAFETY: the offset is checked to lie in the region.
         (offset < frames.size.0 as usize).then(|| unsafe { frames.base.add(offset) })
     }
@@ -125,11 +130,23 @@ pub struct TestMachine {
     pub memory: ByteSize,
     /// Whether frames have bytes.
     pub phantom: bool,
+    /// How much of it is a contiguous memory area, at the end of the last node's.
+    pub cma: ByteSize,
+    /// How much room there is for devices, behind the memory; it has bytes, too.
+    pub devices: ByteSize,
 }
 
 impl Default for TestMachine {
     fn default() -> Self {
-        Self { cpus: 2, nodes: 1, memory: ByteSize::mib(64), phantom: false }
+        Self { cpus: 2, nodes: 1, memory: ByteSize::mib(64), phantom: false, cma: ByteSize(0), devices: ByteSize(0) }
+    }
+}
+
+impl TestMachine {
+    /// Where the device space begins: the first GiB boundary behind the memory, so that pages of any size can lie there.
+    pub fn first_device(&self) -> Pfn {
+        let pages = self.memory.0 >> Geometry::X86_64.page_shift();
+        Pfn((0x1_0000 + pages).next_multiple_of(1 << 18))
     }
 }
 
@@ -155,12 +172,19 @@ impl TestYard {
             |node: u16| (PfnRange::new(Pfn(first.0 + u64::from(node) * share), PageCount(share)), NodeId(node));
         let memory: Vec<_> = (0..machine.nodes).map(of_node).collect();
         let cpus: Vec<_> = (0..machine.cpus).map(|cpu| NodeId(cpu as u16 % machine.nodes)).collect();
-        let memory = MemoryTable { memory: &memory, ..MemoryTable::default() };
-        let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
+        let end = Pfn(first.0 + pages);
+        let cma_pages = machine.cma.0 >> Geometry::X86_64.page_shift();
+        let cma: Vec<_> =
+            (cma_pages > 0).then_some(PfnRange { start: Pfn(end.0 - cma_pages), end }).into_iter().collect();
+        let memory = MemoryTable { memory: &memory, cma: &cma, ..MemoryTable::default() };
+        let device_pages = machine.devices.0 >> Geometry::X86_64.page_shift();
+        let device_space = (device_pages > 0).then(|| PfnRange::new(machine.first_device(), PageCount(device_pages)));
+        let config = YardConfig { zone_limits: ZoneLimits::NONE, device_space, ..YardConfig::new(&cpus) };
         let layout = Layout::plan(&memory, &config).expect("a layout");
         let (map, control) = (HeapRegion::new(layout.map_bytes()), HeapRegion::new(layout.control_bytes()));
         let frames = (!machine.phantom).then(|| Arc::new(HeapRegion::new(machine.memory)));
-        let platform = TestPlatform { first, frames };
+        let devices = device_space.map(|space| (space.start, Arc::new(HeapRegion::new(machine.devices))));
+        let platform = TestPlatform { first, frames, devices };
         // SAFETY: the regions are fresh and zeroed, as large as planned, and dropped after the yard.
         let yard = unsafe { Yard::create(&memory, &config, &layout, map.raw(), control.raw(), platform) };
         Self { yard: Some(yard.expect("a yard")), map, control }

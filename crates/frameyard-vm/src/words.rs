@@ -6,8 +6,8 @@ mod mapped;
 mod modelled;
 
 #[cfg(not(loom))]
-pub(crate) use mapped::{Words, copy, read_bytes, with_bytes, write_bytes, zero};
+pub(crate) use mapped::{Words, copy, read_bytes, read_shared, with_bytes, write_bytes, write_shared, zero};
 #[cfg(loom)]
-pub(crate) use modelled::{Words, copy, read_bytes, with_bytes, write_bytes, zero};
+pub(crate) use modelled::{Words, copy, read_bytes, read_shared, with_bytes, write_bytes, write_shared, zero};
 #[cfg(all(test, loom))]
 pub(crate) use modelled::{forget_all, learn_all};

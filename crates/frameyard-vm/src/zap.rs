@@ -120,14 +120,22 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     /// Frees what is gathered; what was unmapped in all.
     fn finish(mut self) -> Zapped {
         self.vm().free_unused(self.pages.take());
-        self.space.free_table_frames(self.tables.take());
+        self.free_gathered_tables();
         self.zapped
     }
 
     fn gather_table(&mut self, pfn: Pfn) {
         self.zapped.tables += 1;
         if self.tables.push(pfn) {
-            self.space.free_table_frames(self.tables.take());
+            self.free_gathered_tables();
+        }
+    }
+
+    fn free_gathered_tables(&mut self) {
+        let tables = self.tables.take();
+        if !tables.is_empty() {
+            self.space.tables_go();
+            self.space.free_table_frames(tables);
         }
     }
 
@@ -138,6 +146,14 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         debug_assert!(left.is_ok(), "{left:?}");
         if left == Ok(0) && self.pages.push(head) {
             self.vm().free_unused(self.pages.take());
+        }
+    }
+
+    /// Takes an entry back that a device has counted. It is there no more.
+    fn unmap_device(&self, entry: Entry) {
+        if entry.is_counted_device() {
+            let uncounted = self.vm().yard().remove_device_mapping(entry.pfn());
+            debug_assert!(uncounted.is_ok(), "a device that has mappings is not removed: {uncounted:?}");
         }
     }
 
@@ -209,7 +225,9 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             }
             locked.set(index, Entry::EMPTY);
             left.used -= 1;
-            if !entry.is_device() {
+            if entry.is_device() {
+                self.unmap_device(entry);
+            } else {
                 left.anonymous -= 1;
                 self.unmap(entry.head());
             }
@@ -250,6 +268,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         let anonymous = u32::from(!entry.is_device());
         locked.change_use(|at| TableUse { used: at.used - 1, anonymous: at.anonymous - anonymous });
         if entry.is_device() {
+            self.unmap_device(entry);
             self.zapped.device += 1;
             return;
         }

@@ -12,7 +12,14 @@ use frameyard_vm::{
     VirtRange, VmConfig, VmError,
 };
 
-const SMALL: TestMachine = TestMachine { cpus: 2, nodes: 1, memory: ByteSize::mib(32), phantom: false };
+const SMALL: TestMachine = TestMachine {
+    cpus: 2,
+    nodes: 1,
+    memory: ByteSize::mib(32),
+    phantom: false,
+    cma: ByteSize(0),
+    devices: ByteSize(0),
+};
 
 /// Does something that may fail on purpose; then nothing has changed, and it goes well when nothing fails any more.
 fn try_twice<T>(space: &TestSpace<'_>, fail: &FailAt, mut act: impl FnMut() -> Result<T, MapError>) -> T {

@@ -224,7 +224,14 @@ fn map_use_unmap(space: &TestSpace<'_>, thread: u64, rounds: u64) {
     }
 }
 
-const FOUR_CPUS: TestMachine = TestMachine { cpus: 4, nodes: 2, memory: ByteSize::mib(96), phantom: false };
+const FOUR_CPUS: TestMachine = TestMachine {
+    cpus: 4,
+    nodes: 2,
+    memory: ByteSize::mib(96),
+    phantom: false,
+    cma: ByteSize(0),
+    devices: ByteSize(0),
+};
 
 #[test]
 fn threads_share_a_space() {

@@ -17,7 +17,14 @@ use frameyard::{ByteSize, CompactRequest, Gfp, NodeId, Order, PageCount, Pfn, Pf
 use frameyard_vm::{AddressSpace, ExitOutcome, FaultInjector, File, HugeAdvice, MapRequest, Step, VirtRange, VmConfig};
 use stores::MemoryStore;
 
-const SMALL: TestMachine = TestMachine { cpus: 2, nodes: 1, memory: ByteSize::mib(32), phantom: false };
+const SMALL: TestMachine = TestMachine {
+    cpus: 2,
+    nodes: 1,
+    memory: ByteSize::mib(32),
+    phantom: false,
+    cma: ByteSize(0),
+    devices: ByteSize(0),
+};
 /// Pages of the space that come one by one.
 const PAGES: u64 = 40;
 const TWO: NonZeroUsize = NonZeroUsize::new(2).unwrap();

@@ -157,6 +157,10 @@ pub struct YardConfig<'a> {
     pub poisoning: Poisoning,
     /// When and how the memory map comes up.
     pub map_init: MapInit,
+    /// Frames beside memory (or over holes of it) where devices may be mapped
+    /// ([`Yard::map_device`](crate::Yard::map_device)). The memory map covers them too, in whole sections; nothing else
+    /// changes. Their page structures must be mapped, readable and zero from the start.
+    pub device_space: Option<PfnRange>,
 }
 
 impl<'a> YardConfig<'a> {
@@ -175,6 +179,7 @@ impl<'a> YardConfig<'a> {
             policy: ZonePolicy::default(),
             poisoning: Poisoning::Off,
             map_init: MapInit::default(),
+            device_space: None,
         }
     }
 }

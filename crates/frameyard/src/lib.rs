@@ -5,7 +5,7 @@
 //! is in two memory regions that the caller hands over, so a yard can be shared by processes.
 //!
 //! Begin with [`Yard`]; bring one up with [`Layout::plan`] and [`Yard::create`].
-#![cfg_attr(not(any(test, loom)), no_std)]
+#![cfg_attr(not(any(test, loom, shuttle)), no_std)]
 
 mod boot;
 mod compaction;
@@ -19,8 +19,11 @@ mod memblock;
 mod memmap;
 mod owner;
 mod page;
+mod pagemap;
 mod platform;
 mod report;
+#[cfg(all(test, shuttle))]
+mod shuttle_tests;
 pub mod sync;
 mod units;
 mod yard;
@@ -44,8 +47,10 @@ pub use memblock::{
 pub use memmap::Initialiser;
 pub use owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, ReclaimRequest, Reclaimer};
 pub use page::{
-    CountedPage, Counts, FrameLink, FrameState, MapContent, PAGE_WORDS, Page, PageWord, ReferenceUnderflow, Tag,
+    CountedPage, Counts, FrameLink, FrameState, MapContent, PAGE_WORDS, PIN_BIAS, Page, PageWord, ReferenceOverflow,
+    ReferenceUnderflow, Tag, references_of_pins,
 };
+pub use pagemap::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, MapLayout, MapPlacement, Removal};
 pub use platform::{
     Access, Contention, Counted, CountingPlatform, CountingRow, FramesNotReturned, FreeFrames, InitProgress, LineKind,
     LockId, LockKind, LocksTaken, MapNotBacked, NodeInit, PageTouches, Platform, SharedLine, Span, SpanTouches,

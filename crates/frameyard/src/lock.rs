@@ -81,11 +81,8 @@ impl LockCounters {
         let asked_ns = platform.lock_clock_ns();
         let contention = platform.lock(id, word);
         platform.touch_line(SharedLine::of(LineKind::ZoneCounters, self), Access::Write);
-        self.count(
-            contention,
-            asked_ns,
-            if contention == Contention::Free { asked_ns } else { platform.lock_clock_ns() },
-        )
+        // What is waited for the lock's line is not held.
+        self.count(contention, asked_ns, platform.lock_clock_ns())
     }
 
     /// Takes a lock if it is free, and counts; `None` where it is not.

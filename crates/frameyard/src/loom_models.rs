@@ -23,6 +23,7 @@
 mod bring_up;
 mod clusters;
 mod depot;
+mod devices;
 mod isolation;
 mod machine;
 mod moving;

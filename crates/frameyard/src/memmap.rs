@@ -75,6 +75,15 @@ impl MemMap {
         unsafe { PageRef::new(self.base.add((pfn.0 - self.range.start.0) as usize), pfn, platform) }
     }
 
+    /// The page structure at a place of the map, of whichever frame it is that begins there.
+    #[inline(always)]
+    pub(crate) fn page_at<'a, P: Platform>(&self, place: u32, pfn: Pfn, platform: &'a P) -> PageRef<'a, P> {
+        debug_assert!(u64::from(place) < self.range.count().0, "place {place} is not in the memory map {}", self.range);
+        // SAFETY: places come from entries of sections, which whoever mapped a device has computed, or `attach` has
+        // checked, to lie in the map.
+        unsafe { PageRef::new(self.base.add(place as usize), pfn, platform) }
+    }
+
     /// A frame's place in the map.
     #[inline(always)]
     pub(crate) fn index(&self, pfn: Pfn) -> u32 {

@@ -16,6 +16,8 @@ use crate::units::{MigrateType, Order, Pfn, ZoneId};
 pub(crate) mod content;
 mod counted;
 mod listing;
+mod pins;
+mod references;
 mod residence;
 mod words;
 
@@ -23,6 +25,7 @@ pub use content::MapContent;
 pub(crate) use content::PageTemplate;
 
 pub use counted::{CountedPage, Counts, ReferenceUnderflow};
+pub use pins::{PIN_BIAS, ReferenceOverflow, references_of_pins};
 pub(crate) use residence::Residence;
 pub use words::{PAGE_WORDS, PageWord};
 
@@ -44,7 +47,7 @@ pub enum FrameState {
     Allocated = 5,
     /// Head of a block taken off the free lists for a range operation.
     Isolated = 6,
-    /// Head of a block of device memory.
+    /// Head of a page of a device, or a page of its own: counts its users ([`DevicePage`](crate::DevicePage)).
     Device = 7,
     /// Found damaged while it was free; never handed out again.
     Poisoned = 8,
@@ -140,6 +143,11 @@ impl Tag {
     #[inline(always)]
     pub(crate) const fn new(state: FrameState, order: Order, migrate_type: MigrateType, zone: ZoneId) -> Self {
         Self(state as u64 | (order.0 as u64) << 8 | (migrate_type as u64) << 16 | (zone.0 as u64) << 32)
+    }
+
+    /// The word as it stands in a page.
+    pub(crate) const fn bits(self) -> u64 {
+        self.0
     }
 
     /// The state; a number that is no state reads as [`FrameState::Interior`], which every check refuses.
@@ -265,7 +273,7 @@ pub(crate) const PAYLOAD_WORDS: usize = 6;
 pub(crate) const IDENTITY: usize = 0;
 /// The payload word with the counts of references (low half) and mappings (high half), each relative to the map's content.
 ///
-/// References differ from zero in no state but [`FrameState::Counted`]. So whoever has found a page by number may try to
+/// References differ from zero in no state but [`FrameState::Counted`] and [`FrameState::Device`]. So whoever has found a page by number may try to
 /// take a reference whatever has become of it since.
 pub(crate) const COUNTS: usize = 1;
 /// The payload word that says what a counted block is to its owner: its kind in bits 0–7, the rest as the kind wants it.
@@ -290,7 +298,7 @@ pub struct Page {
     prev: AtomicU32,
     /// Identity, counts, owner, index and two words more: see [`IDENTITY`], [`COUNTS`], [`OWNER`], [`INDEX`] and [`SPARE`].
     ///
-    /// Packed batch: ten frame indices, in every word but the counts. Counted: the counts of users; owner, index and the
+    /// Packed batch: ten frame indices, in every word but the counts. Counted, device: the counts of users; owner, index and the
     /// spare words are its owner's. Buddy-free: the last word names the page's cluster, if it is in one. In every other
     /// state what the map's content says: zero, or kernel-like.
     ///

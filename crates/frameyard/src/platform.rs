@@ -8,7 +8,7 @@
 use core::ptr::NonNull;
 
 use crate::sync::{AtomicU32, Ordering};
-use crate::units::{ByteSize, CpuId, NodeId, PageCount, Pfn, PfnRange, ZoneId};
+use crate::units::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 mod counting;
 mod line;
@@ -38,6 +38,8 @@ pub enum LockId {
     Objects(u32),
     /// The lock of a cached file.
     File(u32),
+    /// The lock of the table of devices.
+    Devices,
 }
 
 /// How a cache line is about to be used.
@@ -205,8 +207,8 @@ pub trait Platform: Sync {
         None
     }
 
-    /// The clock by which locks are timed, in ns; `None`, as by default, while they are not. Asked twice for each time
-    /// a lock is taken that keeps counters.
+    /// The clock by which locks are timed, in ns; `None`, as by default, while they are not. Asked three times
+    /// for each time a lock is taken that keeps counters: before, when it was got, and before it is given back.
     #[inline(always)]
     fn lock_clock_ns(&self) -> Option<u64> {
         None
@@ -222,6 +224,48 @@ pub trait Platform: Sync {
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
         let _ = (frames, address, bytes);
         Ok(())
+    }
+
+    /// Told that of a part of the memory map only some places will be written: the structures of the heads of compound pages
+    /// of that order, and with them the map page that each begins. Before one is written, it comes to
+    /// [`back_map`](Self::back_map) (or [`place_map`](Self::place_map)). All others are to read as zero from now on, in every
+    /// view of the yard, and may share one page of memory; nobody writes there, unless they come to `back_map` when a
+    /// compound page is split. By default does nothing: a map that is untouched memory is like that.
+    ///
+    /// `bytes` from `address` are the page structures of `frames`, which [`return_map`](Self::return_map) gives back.
+    ///
+    /// # Errors
+    ///
+    /// [`MapNotBacked`] where that cannot be had. The device is not mapped then.
+    fn share_tails(
+        &self,
+        frames: PfnRange,
+        order: Order,
+        address: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<(), MapNotBacked> {
+        let _ = (frames, order, address, bytes);
+        Ok(())
+    }
+
+    /// A part of the memory map holds zero alone, and is written no more: its memory may be given back, as long as it reads as
+    /// zero. `bytes` from `address` are the page structures of `frames`: all of a device that was removed, or the tails
+    /// behind the first map page of a compound page that was joined. After a device was removed the part must also be
+    /// writable: who looked a page up before may try to change it, without effect, until he has seen that it is gone. By
+    /// default does nothing.
+    fn return_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) {
+        let _ = (frames, address, bytes);
+    }
+
+    /// Makes `holding`, frames of a device, the memory of a part of the memory map that is about to be written: `bytes` from
+    /// `address`. Otherwise as [`back_map`](Self::back_map). By default it cannot be done.
+    ///
+    /// # Errors
+    ///
+    /// [`MapNotBacked`] where it cannot be done.
+    fn place_map(&self, holding: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
+        let _ = (holding, address, bytes);
+        Err(MapNotBacked)
     }
 
     /// Gives the memory behind free frames back to where it came from. Their bytes are lost; what is read there before they

@@ -1,18 +1,27 @@
-//! The only door to atomics: `core`'s, or loom's when a model is being explored.
+//! The only door to atomics: `core`'s, or those of a model checker when a model is being explored: loom's, or ones before
+//! which shuttle may let another thread run.
 //!
 //! Every module of the core takes its atomics from here, so that a protocol runs unchanged under the
-//! model checker. Orderings stronger than `Relaxed` name the function they pair with where they are used.
+//! model checkers. Orderings stronger than `Relaxed` name the function they pair with where they are used.
 
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
 #[cfg(loom)]
 mod modelled;
+#[cfg(shuttle)]
+mod scheduled;
+#[cfg(any(loom, shuttle))]
+mod weakness;
 
 #[cfg(loom)]
-pub(crate) use modelled::is_weakened;
-#[cfg(loom)]
 pub use modelled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(shuttle)]
+pub use scheduled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(all(test, shuttle))]
+pub(crate) use scheduled::{act_after, run_alone, run_scheduled};
 #[cfg(loom)]
+use weakness::weakness;
+#[cfg(any(loom, shuttle))]
 #[doc(hidden)]
-pub use modelled::{Weakness, weakened};
+pub use weakness::{Weakness, is_weakened, weakened};

@@ -12,9 +12,10 @@ use crate::boot::{
 use crate::control::TABLE_ALIGN;
 use crate::memmap::{MapWriter, MemMap};
 use crate::page::{Page, PageRef, Tag};
+use crate::pagemap::part_order;
 use crate::platform::Platform;
 use crate::sync::AtomicU32;
-use crate::units::{ByteSize, CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
+use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, Pfn, PfnRange, ZoneId};
 use crate::zone::{HandedOut, PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
@@ -24,6 +25,7 @@ mod cma;
 mod compact;
 mod contig;
 mod counted;
+mod device;
 mod drain;
 mod error;
 mod exact;
@@ -76,6 +78,9 @@ pub struct Yard<P: Platform> {
     map_init: MapInit,
     writer: MapWriter,
     tuning: Option<Tuning>,
+    device_space: PfnRange,
+    /// The order of a sub-section.
+    device_part: Order,
     fast: FastPath,
 }
 
@@ -112,7 +117,8 @@ impl<P: Platform> Yard<P> {
     /// # Safety
     ///
     /// - `control` is zeroed, and so is `map` where the initialiser is [`Initialiser::None`](crate::Initialiser::None);
-    ///   with any other, `map` may hold anything. Both are writable, used by nothing else, and stay mapped as long as
+    ///   with any other, `map` may hold anything but for what lies in [`YardConfig::device_space`] and is not
+    ///   memory's: that is mapped and zeroed from the start. Both are writable, used by nothing else, and stay mapped as long as
     ///   this yard or any other view of it lives. Sections of the map without memory may be unmapped; all others are
     ///   mapped, holes inside them too, at the latest when [`Platform::back_map`] has agreed to them.
     /// - What [`Platform::frame_bytes`] returns for a frame is where that frame and the rest of its block can be
@@ -185,7 +191,21 @@ impl<P: Platform> Yard<P> {
         let fast = FastPath { homes, blocks: PageblockMap::new(types, map.range().start, geometry) };
         let handed = tables.handed_out(map.range().start);
         let cpus = tables.cpus();
-        Self { platform, map, tables, handed, geometry, cpus, poisoning, map_init, writer, tuning, fast }
+        Self {
+            platform,
+            map,
+            tables,
+            handed,
+            geometry,
+            cpus,
+            poisoning,
+            map_init,
+            writer,
+            tuning,
+            device_space: tables.device_space(),
+            device_part: part_order(geometry),
+            fast,
+        }
     }
 
     /// The platform that the yard runs on.

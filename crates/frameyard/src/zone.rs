@@ -399,6 +399,18 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         self.lock_counted(self.row_of(cpu))
     }
 
+    /// Counts a hold in which so many frames crossed, and gives the lock back.
+    #[inline(always)]
+    fn end_hold(&self, row: &CrossingRow, hold: LockHold, moved: u64) {
+        if moved != 0 {
+            add_exclusive(&row.lock.pages_moved, moved);
+        }
+        if let Some(held_ns) = row.lock.uses.count_hold(self.platform, hold) {
+            row.lock.record(hold, held_ns, moved);
+        }
+        self.platform.unlock(LockId::Zone(self.id), &self.zone.lock.0);
+    }
+
     #[inline]
     fn lock_counted(self, row: &'a CrossingRow) -> LockedZone<'a, P> {
         let guard = self.platform.guard();
@@ -459,9 +471,6 @@ impl<P: Platform> LockedZone<'_, P> {
         if self.brought_in != 0 {
             self.zone.pending.brought_in(self.brought_in);
         }
-        if self.moved != 0 {
-            add_exclusive(&self.row.lock.pages_moved, self.moved);
-        }
     }
 
     /// Counts a block handed out past the per-CPU lists.
@@ -489,11 +498,6 @@ impl<P: Platform> Drop for LockedZone<'_, P> {
     #[inline]
     fn drop(&mut self) {
         self.publish_counts();
-        let ZoneView { id, zone, platform, .. } = self.view;
-        let counts = &self.row.lock;
-        if let Some(held_ns) = counts.uses.count_hold(platform, self.hold) {
-            counts.record(self.hold, held_ns, self.moved);
-        }
-        platform.unlock(LockId::Zone(id), &zone.lock.0);
+        self.view.end_hold(self.row, self.hold, self.moved);
     }
 }

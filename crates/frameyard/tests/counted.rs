@@ -4,8 +4,8 @@ mod fixture;
 
 use fixture::{Fixture, Frames};
 use frameyard::{
-    Adoption, Counts, FrameState, FreeProblem, Gfp, MapContent, MapInit, MemoryTable, NodeId, Order, PageCount, Pfn,
-    PfnRange, ReferenceUnderflow, YardConfig, ZoneLimits,
+    Adoption, Counts, FrameState, FreeProblem, Gfp, MapContent, MapInit, MemoryTable, NodeId, Order, PIN_BIAS,
+    PageCount, Pfn, PfnRange, ReferenceUnderflow, YardConfig, ZoneLimits, references_of_pins,
 };
 
 const USERS: Counts = Counts { references: 2, mappings: 1 };
@@ -164,4 +164,53 @@ fn the_anchor_is_set_once_and_seen_by_other_views() {
     assert_eq!(yard.set_anchor(None, Some(Pfn(1))), Err(Some(Pfn(0))));
     yard.set_anchor(Some(Pfn(0)), None).unwrap();
     assert_eq!(yard.anchor(), None);
+}
+
+#[test]
+fn pins_of_single_pages_are_biased_references_and_those_of_blocks_have_a_counter() {
+    for yard in yards() {
+        for (order, bias) in [(Order::ZERO, PIN_BIAS), (Order(9), 1)] {
+            let pfn = counted(&yard, order);
+            let page = page(&yard, pfn);
+            assert!(!page.maybe_pinned());
+            page.get_many(7).unwrap();
+            page.try_pin_many(512).unwrap();
+            assert_eq!(page.counts(), Counts { references: 2 + 7 + 512 * bias, mappings: 1 });
+            assert_eq!((page.pins(), page.maybe_pinned()), (512, true));
+            assert_eq!(page.unpin_many(511), Ok(2 + 7 + bias));
+            let before = page.counts();
+            assert!(page.unpin_many(2).is_err(), "one is left");
+            assert!(page.put_many(before.references + 1).is_err());
+            assert!(page.put_unmapped(before.references - 1, 1).is_err(), "one has to stay besides the mapping's");
+            assert_eq!((page.counts(), page.pins()), (before, 1), "nothing has changed");
+            assert_eq!(page.unpin_and_put(1, 7), Ok(2));
+            assert_eq!((page.unmap(), page.put()), (Ok(1), Ok(0)));
+            assert!(!page.try_get_many(3) && page.counts() == NOBODY, "what nobody uses is not written to");
+            yard.free_counted(pfn, order).unwrap();
+        }
+    }
+}
+
+#[test]
+fn references_and_pins_beyond_what_is_counted_are_refused() {
+    for yard in yards() {
+        for order in [0, 9].map(Order) {
+            let pfn = counted(&yard, order);
+            let page = page(&yard, pfn);
+            let most = i32::MAX as u32;
+            let pins = references_of_pins(order, 1).map(|bias| (most - 2) / bias).unwrap();
+            page.try_pin_many(pins).unwrap();
+            let before = page.counts();
+            for more in [PIN_BIAS, most, u32::MAX] {
+                assert!(!page.try_get_many(more));
+                let refused = page.get_many(more).unwrap_err();
+                assert_eq!((refused.pfn, refused.counts), (pfn, before));
+                assert!(page.try_pin_many(more).is_err());
+                assert_eq!((page.counts(), page.pins()), (before, u64::from(pins)), "nothing has changed");
+            }
+            assert_eq!(page.unpin_many(pins), Ok(2));
+            assert_eq!((page.unmap(), page.put()), (Ok(1), Ok(0)));
+            yard.free_counted(pfn, order).unwrap();
+        }
+    }
 }

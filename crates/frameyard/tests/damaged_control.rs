@@ -1,5 +1,6 @@
 //! Attaching to control regions whose tables say something else than what yards write there.
 
+mod devices;
 mod fixture;
 mod maps;
 
@@ -19,6 +20,12 @@ const FREE_STARTS: u64 = 11;
 const FREE_ENDS: u64 = 12;
 const CLAIMS: u64 = 13;
 const HANDED_OUT: u64 = 17;
+const DEVICE_SECTIONS: u64 = 24;
+const DEVICES: u64 = 25;
+/// The places of the first and the end of the frames for devices in the header.
+const DEVICE_SPACE: [u64; 2] = [14, 15];
+/// Words of the table of devices: before the first row, and of a row: users, start, end, shape.
+const FIRST_ROW: u64 = 16;
 
 /// A word of the control region of a yard at rest.
 fn word(yard: &Fixture, place: u64) -> NonNull<u64> {
@@ -127,5 +134,71 @@ fn tables_of_the_wrong_length_are_damage() {
         for value in [count - 1, count + 1, u64::MAX] {
             assert_eq!(attached_with(&yard, place, value), Err(AttachError::Damaged), "table {id}: {value}");
         }
+    }
+}
+
+#[test]
+fn frames_for_devices_that_reach_out_of_the_map_are_damage() {
+    let with_room = devices::yard();
+    let map = with_room.frame_range();
+    let damaged = Err(AttachError::Damaged);
+    for (place, values) in DEVICE_SPACE.into_iter().zip([[0, map.start.0.wrapping_sub(1)], [map.end.0 + 1, u64::MAX]]) {
+        assert_eq!(attached_with(&with_room, place, values[1]), damaged, "{values:?}");
+        assert_eq!(attached_with(&with_room, place, if place == 14 { u64::MAX } else { 0 }), damaged);
+    }
+    for id in [DEVICE_SECTIONS, DEVICES] {
+        let place = FIRST_SPAN + 2 * id + 1;
+        let count = read(&with_room, place);
+        for value in [0, count - 1, count + 1, u64::MAX] {
+            assert_eq!(attached_with(&with_room, place, value), damaged, "table {id}: {value}");
+        }
+    }
+    let without = devices::yard_with(frameyard::MapInit::default(), None);
+    assert_eq!(attached_with(&without, DEVICE_SPACE[1], 1), damaged);
+}
+
+#[test]
+fn devices_and_sections_that_lead_elsewhere_are_damage() {
+    use devices::{HUGE, MEMORY, SECTION, SPACE, frames, request};
+    use frameyard::{MapLayout, Removal};
+    let yard = devices::yard();
+    let damaged = Err(AttachError::Damaged);
+    for layout in MapLayout::ALL {
+        let range = frames(512, 2 * SECTION);
+        let device = yard.map_device(request(range, HUGE, layout)).unwrap();
+        let row = table(&yard, DEVICES).0 + FIRST_ROW;
+        let [start, end, shape] = [row + 1, row + 2, row + 3];
+        assert_eq!((read(&yard, start), read(&yard, end)), (range.start.0, range.end.0), "the row is where it is");
+        for value in [0, 512, range.start.0 + 1, range.start.0 + 512, range.end.0, MEMORY[0].0.start.0, !511] {
+            assert_eq!(attached_with(&yard, start, value), damaged, "{layout}: {value:#x}");
+        }
+        for value in [0, range.start.0, range.end.0 - 1, SPACE.end.0, SPACE.end.0 + 512, !511] {
+            assert_eq!(attached_with(&yard, end, value), damaged, "{layout}: {value:#x}");
+        }
+        let good = read(&yard, shape);
+        // No device, other orders, and layouts, placements and nodes that do not exist.
+        for value in
+            [0, good & !0xff | 1, good & !0xff | 12, good | 0xff, good | 0xff00, good | 0xff_0000, good | 0xffff << 24]
+        {
+            assert_eq!(attached_with(&yard, shape, value), damaged, "{layout}: {value:#x}");
+        }
+        let (sections, count) = table(&yard, DEVICE_SECTIONS);
+        assert_eq!(count, yard.frame_range().count().0 / SECTION);
+        for section in 1..4 {
+            let [entry, parts] = [sections + 2 * section, sections + 2 * section + 1];
+            let (led, bits) = (read(&yard, entry), read(&yard, parts));
+            assert_ne!(bits, 0, "section {section} has a part of the device");
+            for value in [led + 1, led ^ 1 << 8, led ^ 1 << 32, led ^ 1 << 63, !led] {
+                assert_eq!(attached_with(&yard, entry, value), damaged, "{layout}: {value:#x}");
+            }
+            if bits != u64::MAX {
+                assert_eq!(attached_with(&yard, parts, u64::MAX), damaged, "{layout}");
+            }
+            assert_eq!(attached_with(&yard, parts, bits), Ok(()));
+        }
+        for section in [0, 5, count - 1] {
+            assert_eq!(attached_with(&yard, sections + 2 * section + 1, 1), damaged, "{layout}");
+        }
+        yard.unmap_device(device, Removal::Refuse).unwrap();
     }
 }

@@ -153,6 +153,32 @@ fn another_type_gets_what_is_in_the_depot_before_it_fails() {
 }
 
 #[test]
+fn large_blocks_are_made_of_what_is_in_the_depot_before_those_of_another_type_are_taken() {
+    let yard = one_group();
+    run_on(0);
+    // Pageblocks of another type, nearly all of them free.
+    let unmovable = take(&yard, Gfp::KERNEL, 1);
+    let movable_blocks = |yard: &Fixture, least| -> u64 {
+        (least..=geometry().max_order().0).map(|of| yard.free_blocks(ZONE, order(of), MigrateType::Movable)).sum()
+    };
+    let taken = std::iter::from_fn(|| {
+        (movable_blocks(&yard, 0) > 0).then(|| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH).unwrap())
+    });
+    let taken: Vec<Pfn> = taken.collect();
+    give(&yard, taken);
+    let (kept, fallbacks) = (depot(&yard).batches, yard.zone_statistics(ZONE).fallbacks);
+    run_on(1);
+    let large = std::iter::from_fn(|| (movable_blocks(&yard, 6) > 0).then_some(()));
+    let mut large: Vec<Pfn> = large.map(|()| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+    assert_eq!(depot(&yard).batches, kept, "free lists come first");
+    large.extend((0..4).map(|_| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap()));
+    assert!(depot(&yard).batches < kept, "the depot comes next: {kept}");
+    assert_eq!(yard.zone_statistics(ZONE).fallbacks, fallbacks, "and other types last");
+    large.into_iter().for_each(|pfn| yard.free(pfn, order(6)).unwrap());
+    give(&yard, unmovable);
+}
+
+#[test]
 fn a_group_steals_from_another_before_it_goes_to_the_zone() {
     let yard = depot_yard(&[0, 0, 1, 1], Poisoning::Off);
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 4);
@@ -399,14 +425,26 @@ fn work(yard: &Fixture, owners: &[AtomicU64], seed: u64, steps: u64) {
 }
 
 fn live(groups: &[u16], poisoning: Poisoning, steps: u64) {
-    const WORKERS: u64 = 5;
+    const ROUNDS: u64 = 20;
     let yard = depot_yard(groups, poisoning);
+    // Where threads have to wait for a CPU, another policy may be in force for most of a round.
+    let both_ways = |found: DepotStatistics| found.pushed > 0 && found.collected > 0;
+    let crossed = (0..ROUNDS).any(|round| {
+        live_a_while(&yard, round, steps);
+        both_ways(depot(&yard))
+    });
+    assert!(crossed, "{:?}", depot(&yard));
+    yard.validate().unwrap();
+}
+
+fn live_a_while(yard: &Fixture, round: u64, steps: u64) {
+    const WORKERS: u64 = 5;
     let owners: Vec<AtomicU64> = (0..PAGES).map(|_| AtomicU64::new(0)).collect();
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let (yard, owners, over) = (&yard, &owners[..], &over);
+        let (owners, over) = (&owners[..], &over);
         scope.spawn(move || {
-            let mut random = Random::new(50);
+            let mut random = Random::new(100 * round + 50);
             let policies = [ZonePolicy::Depot, ZonePolicy::Vanilla, ZonePolicy::Depot];
             while !over.load(Ordering::Relaxed) {
                 match random.below(6) {
@@ -425,7 +463,7 @@ fn live(groups: &[u16], poisoning: Poisoning, steps: u64) {
             }
         });
         scope.spawn(move || {
-            let mut random = Random::new(51);
+            let mut random = Random::new(100 * round + 51);
             while !over.load(Ordering::Relaxed) {
                 let range = at(random.below(PAGES / 64) * 64, 64 * (1 + random.below(2)));
                 if let Ok(range) = yard.alloc_contig_range(range.intersection(at(0, PAGES)), Gfp::KERNEL, &Owners::NONE)
@@ -436,13 +474,12 @@ fn live(groups: &[u16], poisoning: Poisoning, steps: u64) {
                 thread::yield_now();
             }
         });
-        let workers: Vec<_> = (1..=WORKERS).map(|seed| scope.spawn(move || work(yard, owners, seed, steps))).collect();
+        let workers: Vec<_> =
+            (1..=WORKERS).map(|worker| scope.spawn(move || work(yard, owners, 100 * round + worker, steps))).collect();
         let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
         over.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(Result::is_ok));
     });
-    assert!(depot(&yard).pushed > 0 && depot(&yard).collected > 0, "{:?}", depot(&yard));
-    yard.validate().unwrap();
 }
 
 /// Runs `meanwhile` while a thread is stopped that has taken the batches of the depot to bring them back to the zone.

@@ -284,7 +284,7 @@ fn histograms_count_while_locks_are_timed_alone() {
     churn(&yard, 500);
     yard.drain_all();
     let free = yard.zone_lock_telemetry(NORMAL).since(&untimed);
-    // One look at the clock when the lock is taken and one before it is given back: 10 ns.
+    // One look at the clock when the lock was got and one before it is given back: 10 ns.
     assert_eq!(free.hold_ns.count(), free.uses.acquisitions);
     assert_eq!(free.hold_ns.buckets().next(), Some((Some(32), free.uses.acquisitions)));
     assert_eq!(free.uses.hold_ns, 10 * free.uses.acquisitions);

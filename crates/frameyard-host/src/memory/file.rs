@@ -21,11 +21,37 @@ pub(crate) fn in_memory(length: u64) -> Result<File, MemoryError> {
     make().map_err(|source| MemoryError::System { action: "make a memory file", size: ByteSize(length), source })
 }
 
+/// Who else may have a file locked while it is open.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum FileLock {
+    /// Nobody.
+    Alone,
+    /// Others that lock it so too.
+    Shared,
+    /// Anybody: it is not locked.
+    None,
+}
+
+impl FileLock {
+    /// Locks a file (`flock`), as long as it is open.
+    pub(crate) fn take(self, file: &File, path: &Path) -> Result<(), MemoryError> {
+        let locked = match self {
+            Self::Alone => file.try_lock(),
+            Self::Shared => file.try_lock_shared(),
+            Self::None => Ok(()),
+        };
+        locked.map_err(|error| match error {
+            TryLockError::WouldBlock => MemoryError::FileInUse(path.to_owned()),
+            TryLockError::Error(source) => MemoryError::FileOpen { path: path.to_owned(), source },
+        })
+    }
+}
+
 /// The file with that name, at least `length` long.
 ///
 /// The room on its file system is looked at but not taken, as frames are not touched before they are used. The file
-/// is locked (`flock`) against other yards.
-pub(super) fn with_path(path: &Path, growth: FileGrowth, length: u64) -> Result<File, MemoryError> {
+/// is locked against other yards.
+pub(crate) fn with_path(path: &Path, growth: FileGrowth, length: u64, lock: FileLock) -> Result<File, MemoryError> {
     let open_error = |source| MemoryError::FileOpen { path: path.to_owned(), source };
     let mut options = File::options();
     options.read(true).write(true).create(growth == FileGrowth::Grow);
@@ -34,11 +60,8 @@ pub(super) fn with_path(path: &Path, growth: FileGrowth, length: u64) -> Result<
     if !metadata.is_file() {
         return Err(MemoryError::NotRegularFile(path.to_owned()));
     }
-    // Two yards on one file would give the same bytes to two owners. Holds as long as the file is open.
-    file.try_lock().map_err(|error| match error {
-        TryLockError::WouldBlock => MemoryError::FileInUse(path.to_owned()),
-        TryLockError::Error(source) => open_error(source),
-    })?;
+    // Two yards on one file would give the same bytes to two owners.
+    lock.take(&file, path)?;
     let short = metadata.len() < length;
     if short && growth == FileGrowth::Refuse {
         let (needed, size) = (ByteSize(length), ByteSize(metadata.len()));

@@ -7,14 +7,17 @@ use std::os::unix::fs::FileExt;
 
 use frameyard::{ByteSize, Geometry, NodeId, Order, Pfn, PfnRange};
 
+use super::view_words::BYTES as VIEW_BYTES;
 use super::{SharedFrames, SharedLayout, aligned};
+use crate::device_map::DevicePart;
 use crate::memory::NodeFrames;
+use crate::sys::mapping::Piece;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"frmyard\0");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// The words before those of the ranges, in their order.
-const FIXED_WORDS: usize = 16;
+const FIXED_WORDS: usize = 20;
 const RANGE_WORDS: usize = 3;
 
 /// More ranges than any machine has.
@@ -35,7 +38,10 @@ pub(super) struct Header {
     pub(super) ranges: Vec<NodeFrames>,
     pub(super) memory_map: Part,
     pub(super) control: Part,
+    pub(super) view_words: Part,
     pub(super) frame_bytes: Part,
+    /// The part of the memory map that is for devices.
+    pub(super) devices: Option<DevicePart>,
     host_page_size: ByteSize,
 }
 
@@ -88,11 +94,13 @@ impl Header {
         let after = |part: Part| aligned(part.offset.checked_add(part.len)?);
         let memory_map = Part { offset: aligned(words as u64 * 8)?, len: aligned(wanted.memory_map.0)? };
         let control = Part { offset: after(memory_map)?, len: aligned(wanted.control.0)? };
-        let frame_bytes = Part { offset: after(control)?, len: frame_bytes };
+        let view_words = Part { offset: after(control)?, len: aligned(VIEW_BYTES)? };
+        let frame_bytes = Part { offset: after(view_words)?, len: frame_bytes };
         // Offsets in files are signed.
         i64::try_from(frame_bytes.offset.checked_add(frame_bytes.len)?).ok()?;
         let (geometry, frames, ranges) = (wanted.geometry, wanted.frames, wanted.ranges.to_vec());
-        Some(Self { geometry, frames, ranges, memory_map, control, frame_bytes, host_page_size })
+        let devices = wanted.device_space.and_then(|space| DevicePart::of(wanted.map_frames, space));
+        Some(Self { geometry, frames, ranges, memory_map, control, view_words, frame_bytes, devices, host_page_size })
     }
 
     pub(super) fn file_len(&self) -> u64 {
@@ -104,6 +112,10 @@ impl Header {
             SharedFrames::Memory => 1,
             SharedFrames::Phantom => 2,
         };
+        let [offset, len, first] = self.devices.map_or([0; 3], |part| {
+            let Piece { offset, len } = part.piece;
+            [offset as u64, len as u64, part.first.0]
+        });
         let fixed: [u64; FIXED_WORDS] = [
             MAGIC,
             VERSION,
@@ -120,7 +132,11 @@ impl Header {
             self.frame_bytes.offset,
             self.frame_bytes.len,
             self.ranges.len() as u64,
-            0,
+            self.view_words.offset,
+            self.view_words.len,
+            offset,
+            len,
+            first,
         ];
         let words = |frames: &NodeFrames| [frames.range.start.0, frames.range.end.0, u64::from(frames.node.0)];
         fixed.into_iter().chain(self.ranges.iter().flat_map(words)).flat_map(u64::to_le_bytes).collect()
@@ -159,6 +175,7 @@ impl Header {
 
     fn from_words(fixed: &[u64], ranges: &[u64], file_len: u64) -> Result<Self, HeaderError> {
         let malformed = HeaderError::Malformed;
+        let host_page_size = ByteSize(fixed[2]);
         let order = |word: u64| u8::try_from(word).map(Order).map_err(|_| malformed("an order is above 255"));
         let (page, section) = (ByteSize(fixed[3]), ByteSize(fixed[4]));
         let geometry = Geometry::new(page, section, order(fixed[5])?, order(fixed[6])?)
@@ -169,9 +186,9 @@ impl Header {
             _ => return Err(malformed("the kind of frames is unknown")),
         };
         let part = |index: usize| Part { offset: fixed[index], len: fixed[index + 1] };
-        let (memory_map, control, frame_bytes) = (part(8), part(10), part(12));
+        let (memory_map, control, frame_bytes, view_words) = (part(8), part(10), part(12), part(15));
         let mut end = 0;
-        for part in [memory_map, control, frame_bytes] {
+        for part in [memory_map, control, view_words, frame_bytes] {
             if part.offset < end || aligned(part.offset) != Some(part.offset) {
                 return Err(malformed("a part is not aligned or not behind the part before it"));
             }
@@ -184,14 +201,18 @@ impl Header {
         if memory_map.len == 0 || control.len == 0 {
             return Err(malformed("the memory map or the control region is empty"));
         }
+        if view_words.len < VIEW_BYTES {
+            return Err(malformed("the words about views are too few"));
+        }
+        let devices = device_part(&fixed[17..20], host_page_size, memory_map.len)?;
         let mut frame_ranges = Vec::new();
         for range in ranges.chunks_exact(RANGE_WORDS) {
             let node = u16::try_from(range[2]).map_err(|_| malformed("a node number is above 65535"))?;
             let pfns = PfnRange { start: Pfn(range[0]), end: Pfn(range[1]) };
             frame_ranges.push(NodeFrames { range: pfns, node: NodeId(node) });
         }
-        let host_page_size = ByteSize(fixed[2]);
-        Ok(Self { geometry, frames, ranges: frame_ranges, memory_map, control, frame_bytes, host_page_size })
+        let ranges = frame_ranges;
+        Ok(Self { geometry, frames, ranges, memory_map, control, view_words, frame_bytes, devices, host_page_size })
     }
 
     pub(super) fn check_page_size(&self, here: ByteSize) -> Result<(), HeaderError> {
@@ -208,6 +229,23 @@ impl Header {
         }
         Err(HeaderError::Malformed("the part for frames has another length than the ranges need"))
     }
+}
+
+/// The part of a memory map of so many bytes that is for devices, in whole pages of the host; words of 0 where there is none.
+fn device_part(words: &[u64], page: ByteSize, map: u64) -> Result<Option<DevicePart>, HeaderError> {
+    let &[offset, len, first] = words else { return Ok(None) };
+    if len == 0 {
+        return Ok(None);
+    }
+    let pages = page.0.max(1);
+    let fits = offset.checked_add(len).is_some_and(|end| end <= map);
+    let (Ok(start), Ok(bytes), true) = (usize::try_from(offset), usize::try_from(len), fits) else {
+        return Err(HeaderError::Malformed("the part of the memory map for devices ends behind it"));
+    };
+    if !offset.is_multiple_of(pages) || !len.is_multiple_of(pages) {
+        return Err(HeaderError::Malformed("the part of the memory map for devices is not whole pages of the host"));
+    }
+    Ok(Some(DevicePart { piece: Piece { offset: start, len: bytes }, first: Pfn(first) }))
 }
 
 fn read_words(file: &File, first: usize, count: usize) -> io::Result<Vec<u64>> {

@@ -10,11 +10,23 @@ fn ranges() -> Vec<NodeFrames> {
     vec![range(1, 0x9f, 0), range(0x100, 0x400, 0), range(0x1000, 0x1200, 1)]
 }
 
+/// What the memory map covers, and the part for devices: 2 MiB of page structures.
+const MAP_FRAMES: PfnRange = PfnRange { start: Pfn(0), end: Pfn(0x8000) };
+const SPACE: PfnRange = PfnRange { start: Pfn(0x2000), end: Pfn(0x4000) };
+
 fn created(frames: SharedFrames) -> (SharedMemoryFile, HostTopology) {
     let host = HostTopology::current().unwrap();
     let ranges = ranges();
     let (memory_map, control) = (ByteSize::kib(100), ByteSize(1));
-    let wanted = SharedLayout { geometry: Geometry::X86_64, ranges: &ranges, frames, memory_map, control };
+    let wanted = SharedLayout {
+        geometry: Geometry::X86_64,
+        ranges: &ranges,
+        frames,
+        memory_map,
+        control,
+        map_frames: MAP_FRAMES,
+        device_space: Some(SPACE),
+    };
     (SharedMemoryFile::create(&wanted, &host).unwrap(), host)
 }
 
@@ -85,7 +97,7 @@ fn a_file_with_a_wrong_header_is_refused_with_the_reason() {
         SharedMemoryFile::attach(copy.as_raw_fd(), &host).unwrap_err().to_string()
     };
     assert_eq!(refusal(0, 1), "not a memory file of a yard: the first word is another");
-    assert_eq!(refusal(1, 7), "memory file of version 7: this program attaches version 1");
+    assert_eq!(refusal(1, 7), "memory file of version 7: this program attaches version 2");
     assert!(refusal(2, 1 << 14).starts_with("memory file made with host pages of 16K: this host has pages of"));
     assert_eq!(refusal(3, 5000), "malformed memory file: the geometry is impossible");
     assert_eq!(refusal(6, 300), "malformed memory file: an order is above 255");
@@ -96,11 +108,16 @@ fn a_file_with_a_wrong_header_is_refused_with_the_reason() {
     assert_eq!(refusal(13, 1 << 40), "malformed memory file: a part ends behind the file");
     assert_eq!(refusal(13, u64::MAX), "malformed memory file: a part ends behind the file");
     assert!(refusal(13, 4096).starts_with("malformed memory file: the part for frames has another length"));
+    assert_eq!(refusal(15, 1 << 21), misplaced);
+    assert_eq!(refusal(16, 8), "malformed memory file: the words about views are too few");
+    assert_eq!(refusal(17, 1 << 60), "malformed memory file: the part of the memory map for devices ends behind it");
+    let odd = "malformed memory file: the part of the memory map for devices is not whole pages of the host";
+    assert_eq!([refusal(17, 1), refusal(18, 1)], [odd, odd]);
     let number = "malformed memory file: the number of ranges does not fit the header";
     assert_eq!([refusal(14, 0), refusal(14, u64::MAX)], [number, number]);
-    assert_eq!(refusal(18, 1 << 16), "malformed memory file: a node number is above 65535");
+    assert_eq!(refusal(22, 1 << 16), "malformed memory file: a node number is above 65535");
     // The end of the first range, past the beginning of the second.
-    assert!(refusal(17, 0x200).ends_with("overlap: each frame belongs to one range"));
+    assert!(refusal(21, 0x200).ends_with("overlap: each frame belongs to one range"));
 }
 
 #[test]
@@ -131,8 +148,15 @@ fn frames_larger_than_the_host_are_refused() {
     let range = PfnRange { start: Pfn(0), end: Pfn(1 << 34) };
     let ranges = [NodeFrames { range, node: NodeId(0) }];
     let (memory_map, control) = (ByteSize::mib(1), ByteSize::mib(1));
-    let wanted =
-        SharedLayout { geometry: Geometry::X86_64, ranges: &ranges, frames: SharedFrames::Memory, memory_map, control };
+    let wanted = SharedLayout {
+        geometry: Geometry::X86_64,
+        ranges: &ranges,
+        frames: SharedFrames::Memory,
+        memory_map,
+        control,
+        map_frames: MAP_FRAMES,
+        device_space: None,
+    };
     let error = SharedMemoryFile::create(&wanted, &host).unwrap_err();
     assert!(matches!(error, SharedFileError::Memory(MemoryError::LargerThanHost { .. })), "{error}");
 }

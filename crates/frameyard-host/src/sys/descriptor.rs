@@ -55,6 +55,38 @@ pub(crate) fn duplicate(fd: RawFd, on_exec: OnExec) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(copy) })
 }
 
+/// Gives back the blocks of a part of a file, which reads as zero from then on. The file keeps its length.
+pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
+    let signed = |bytes| libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW));
+    let (offset, len) = (signed(offset)?, signed(len)?);
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: the descriptor is open as long as `file` lives, and the call touches no memory.
+    check(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) })
+}
+
+/// The first byte at or behind `offset` that was written or read through a mapping; `None` where there is none. What was only
+/// allocated counts as a hole in memory files.
+pub(crate) fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
+    match seek(file, offset, libc::SEEK_DATA) {
+        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
+        found => found.map(Some),
+    }
+}
+
+/// The first byte at or behind `offset`, which lies in the file, that it has nothing for; its end counts as such.
+pub(crate) fn next_hole(file: &File, offset: u64) -> io::Result<u64> {
+    seek(file, offset, libc::SEEK_HOLE)
+}
+
+/// Nobody else reads or writes at the file's position.
+fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<u64> {
+    let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+    // SAFETY: the descriptor is open as long as `file` lives, and the call touches no memory.
+    let found = unsafe { libc::lseek(file.as_raw_fd(), offset, whence) };
+    check(found)?;
+    Ok(found.unsigned_abs())
+}
+
 /// How many bytes a user may still write to the file system of a file; `None` where it states no size.
 pub(crate) fn space_left(file: &File) -> io::Result<Option<u64>> {
     let mut stat = MaybeUninit::<libc::statvfs>::uninit();
@@ -91,6 +123,23 @@ mod tests {
         assert_eq!(flags(&kept) & libc::FD_CLOEXEC, 0);
         assert_eq!(flags(&closed) & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
         assert_eq!(File::from(kept).metadata().unwrap().len(), 4096);
+    }
+
+    #[test]
+    fn holes_are_found_and_punched() {
+        let (file, page) = (memory_file(c"holes").unwrap(), crate::sys::host_page_size() as u64);
+        file.set_len(8 * page).unwrap();
+        assert_eq!(next_data(&file, 0).unwrap(), None);
+        std::os::unix::fs::FileExt::write_all_at(&file, &vec![1; 3 * page as usize], 2 * page).unwrap();
+        assert_eq!((next_data(&file, 0).unwrap(), next_hole(&file, 2 * page).unwrap()), (Some(2 * page), 5 * page));
+        punch_hole(&file, 3 * page, page).unwrap();
+        assert_eq!(
+            (next_hole(&file, 2 * page).unwrap(), next_data(&file, 3 * page).unwrap()),
+            (3 * page, Some(4 * page))
+        );
+        assert_eq!(file.metadata().unwrap().len(), 8 * page);
+        assert_eq!(next_hole(&file, 7 * page).unwrap(), 7 * page);
+        assert!(punch_hole(&file, u64::MAX, page).is_err());
     }
 
     #[test]

@@ -12,6 +12,9 @@ use super::{check, host_page_size};
 pub(crate) enum Source<'a> {
     /// Private zeroed memory, without a reservation of the host's memory.
     Anonymous,
+    /// Zeroes that can be read and not written, and take no memory however often they are read: private memory of which
+    /// the host shows its zero page.
+    Zeros,
     /// Private huge pages of `1 << shift` bytes from the host's pool, reserved there at once.
     Hugetlb { shift: u32 },
     /// A file, shared with all that map it.
@@ -130,9 +133,18 @@ impl Mapping {
     ///
     /// What the piece held before is gone, so it is called only before addresses are handed out.
     pub(crate) fn back(&mut self, piece: Piece, source: Source<'_>) -> io::Result<()> {
+        self.replace(piece, source)?;
+        if piece == self.whole() {
+            self.extent = Extent::Whole;
+        }
+        Ok(())
+    }
+
+    /// The same, where others may have addresses of the piece: they find there what the source holds from then on.
+    pub(super) fn replace(&self, piece: Piece, source: Source<'_>) -> io::Result<()> {
         let address = self.checked(piece);
         let (flags, file, offset) = match source {
-            Source::Anonymous => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0),
+            Source::Anonymous | Source::Zeros => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0),
             Source::Hugetlb { shift } => {
                 let size = (shift as i32) << libc::MAP_HUGE_SHIFT;
                 (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | size, -1, 0)
@@ -140,16 +152,13 @@ impl Mapping {
             Source::Shared { file, offset } => (libc::MAP_SHARED | libc::MAP_NORESERVE, file.as_raw_fd(), offset),
         };
         let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        let protection = match source {
+            Source::Zeros => libc::PROT_READ,
+            _ => libc::PROT_READ | libc::PROT_WRITE,
+        };
         // SAFETY: `checked` holds the piece inside the range that `self` owns, so nothing else is replaced.
         let at = unsafe { libc::mmap(address, piece.len, protection, flags | libc::MAP_FIXED, file, offset) };
-        if at == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        if piece == self.whole() {
-            self.extent = Extent::Whole;
-        }
-        Ok(())
+        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
     /// Tells the host how a piece will be used.
@@ -212,6 +221,15 @@ impl Mapping {
         Ok((pages * page) as u64)
     }
 
+    /// Cuts the host's mappings at both ends of a piece until the result is dropped, so that they are accounted for apart.
+    ///
+    /// Done by leaving the piece out of core dumps meanwhile: mappings that differ in this are not one.
+    pub(crate) fn set_apart(&self, piece: Piece) -> io::Result<SetApart<'_>> {
+        // SAFETY: the piece lies inside our range, and the advice changes nothing that it holds.
+        check(unsafe { libc::madvise(self.checked(piece), piece.len, libc::MADV_DONTDUMP) })?;
+        Ok(SetApart { mapping: self, piece })
+    }
+
     /// The words of a mapping that was backed as a whole.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         assert!(self.extent == Extent::Whole, "a mapping that is backed as a whole");
@@ -223,6 +241,30 @@ impl Mapping {
     fn checked(&self, piece: Piece) -> *mut libc::c_void {
         assert!(piece.len > 0 && piece.offset < self.len && piece.len <= self.len - piece.offset, "inside the mapping");
         self.address(piece.offset).as_ptr().cast()
+    }
+}
+
+/// A second value for a piece of a mapping, as if it were one of its own.
+///
+/// # Safety
+///
+/// It is never dropped, and the mapping lives longer.
+pub(super) unsafe fn extent_of(mapping: &Mapping, piece: Piece) -> Mapping {
+    let base = mapping.checked(piece).cast();
+    Mapping { base: NonNull::new(base).expect("an address inside a mapping"), len: piece.len, extent: Extent::Pieces }
+}
+
+/// A piece whose mappings end where it does; dropped, they may be one with their neighbours again.
+#[derive(Debug)]
+pub(crate) struct SetApart<'a> {
+    mapping: &'a Mapping,
+    piece: Piece,
+}
+
+impl Drop for SetApart<'_> {
+    fn drop(&mut self) {
+        // SAFETY: as in `set_apart`. Where it fails the piece is missing in core dumps, no more.
+        unsafe { libc::madvise(self.mapping.checked(self.piece), self.piece.len, libc::MADV_DODUMP) };
     }
 }
 

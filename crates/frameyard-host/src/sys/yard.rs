@@ -2,12 +2,14 @@
 
 use std::ops::Deref;
 
-use frameyard::{
-    AttachError, BootError, CountingPlatform, CountingRow, Layout, MemorySource, RawRegion, Yard, YardConfig,
-};
+use frameyard::{AttachError, CountingPlatform, CountingRow, Layout, MemorySource, RawRegion, Yard, YardConfig};
 
 use crate::platform::HostPlatform;
 use crate::region::Region;
+use crate::yard::HostYardError;
+
+use super::mapping::Piece;
+use super::window::MapWindow;
 
 /// A yard and its two regions, which are unmapped after it.
 #[derive(Debug)]
@@ -25,27 +27,50 @@ fn raw(region: &Region) -> RawRegion {
     RawRegion { base: region.base(), size: region.size() }
 }
 
+/// A window for the platform of a yard in that map.
+fn window_on(map: &Region, piece: Piece) -> MapWindow {
+    // SAFETY: the platform has the window and is dropped with the yard, before the region. Page structures are reached as
+    // atomics alone, and the yard takes what it reads there for a hint: no memory safety rests on what a device's page says.
+    unsafe { MapWindow::new(map.mapping(), piece) }
+}
+
+/// A window on a region that a test keeps longer.
+#[cfg(test)]
+pub(crate) fn test_window(map: &Region, piece: Piece) -> MapWindow {
+    window_on(map, piece)
+}
+
 impl OwnedYard {
     /// Creates a yard in a map that is zeroed, unless the initialiser writes all of it, and a control region that
-    /// nobody has used.
+    /// nobody has used. `platform` makes its platform, which has a window on the part of the map that is for devices, if
+    /// there is one, and sees to it that it is zeroed.
     pub(crate) fn create(
         memory: &dyn MemorySource,
         config: &YardConfig<'_>,
         layout: &Layout,
         (map, control): (Region, Region),
-        platform: HostPlatform,
-    ) -> Result<Self, BootError> {
+        devices: Option<Piece>,
+        platform: impl FnOnce(Option<MapWindow>) -> Result<HostPlatform, HostYardError>,
+    ) -> Result<Self, HostYardError> {
+        let platform = platform(devices.map(|piece| window_on(&map, piece)))?;
         // SAFETY: both regions are ours alone. The control region is new, so zeroed; the map is zeroed where the
         // initialiser counts on it, as the builder has checked. Both regions move into the result, which keeps them mapped as long as the yard, and
         // whatever the yard hands out borrows it. The platform hands out addresses of its own mapping of the
         // frames, which lie in the order of their numbers and belong to whoever holds the frames; all of a range
-        // of memory is mapped, as plan, frames and yard are made from one table.
+        // of memory is mapped, as plan, frames and yard are made from one table. What it puts behind the map's part for
+        // devices can be read and written where the yard reads and writes it, as the yard tells it beforehand.
         let yard = unsafe { Yard::create(memory, config, layout, raw(&map), raw(&control), platform)? };
         Ok(Self { yard, map, control })
     }
 
-    /// Looks at a yard that another process has created in a memory file, of which these are two parts.
-    pub(crate) fn attach((map, control): (Region, Region), platform: HostPlatform) -> Result<Self, AttachError> {
+    /// Looks at a yard that another process has created in a memory file, of which these are two parts. `platform` as for
+    /// [`create`](Self::create); it shows the part for devices as all other views do.
+    pub(crate) fn attach(
+        (map, control): (Region, Region),
+        devices: Option<Piece>,
+        platform: impl FnOnce(Option<MapWindow>) -> Result<HostPlatform, HostYardError>,
+    ) -> Result<Self, HostYardError> {
+        let platform = platform(devices.map(|piece| window_on(&map, piece)))?;
         // SAFETY: the file's header, checked when it was attached, says that these are its memory map and control
         // region, and who opens the file to other programs answers for what they write there. Both regions move
         // into the result.

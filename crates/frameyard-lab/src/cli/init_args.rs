@@ -42,7 +42,7 @@ pub struct InitArgs {
 }
 
 /// A parser of names that knows them all, for completions and refusals.
-fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
+pub(super) fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: fmt::Display + std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
 {

@@ -8,9 +8,9 @@ use frameyard::{Order, ZonePolicy};
 use super::values::{order, positive_number, whole_number};
 use super::workload_args::zone_policy;
 use super::{
-    AccessKind, CompactionArgs, ContigArgs, FaultCostArgs, HighallocArgs, InitArgs, MachineArgs, MemmapArgs,
-    Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs, PcpResetArgs, PurgeArgs, ReportFreeArgs, TaskMode,
-    YardArgs, ZoneLockArgs,
+    AccessKind, CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, HighallocArgs, InitArgs, MachineArgs,
+    MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs, PcpResetArgs, PinArgs,
+    PurgeArgs, ReportFreeArgs, TaskMode, YardArgs, ZoneLockArgs,
 };
 
 /// Who runs a workload, how often, and under which policies.
@@ -80,6 +80,12 @@ pub enum BenchWorkload {
     Contig(ContigArgs),
     /// Gives the memory behind free frames back to the host, and uses it again
     ReportFree(ReportFreeArgs),
+    /// Gives device memory page structures, in every geometry and layout
+    DeviceMap(DeviceMapArgs),
+    /// Gets or pins pages of a space and gives them back, over mappings and page maps of every size
+    Pin(PinArgs),
+    /// Registers memory for devices and deregisters it, in a loop
+    MemoryRegion(MemoryRegionArgs),
 }
 
 /// Arguments of `bench alloc`.

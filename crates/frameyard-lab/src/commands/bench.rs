@@ -3,15 +3,21 @@
 mod alloc;
 mod compaction;
 mod comparison;
+mod compound_pagemap;
 mod contig;
+mod device_map;
 mod fault_cost;
 mod flat_machine;
 mod highalloc;
 mod memmap;
+mod memory_region;
 mod order0_thp;
 mod page_fault;
 mod parallel_free;
 mod pcp_reset;
+mod pin;
+mod pinned;
+mod published_table;
 mod purge;
 mod report_free;
 mod zone_lock;
@@ -35,5 +41,8 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchWorkload::Compaction(args) => compaction::run(args),
         BenchWorkload::Contig(args) => contig::run(args),
         BenchWorkload::ReportFree(args) => report_free::run(args),
+        BenchWorkload::DeviceMap(args) => device_map::run(args),
+        BenchWorkload::Pin(args) => pin::run(args),
+        BenchWorkload::MemoryRegion(args) => memory_region::run(args),
     }
 }

@@ -1,6 +1,6 @@
 //! What a yard and its owners have counted, and what of it happened during a run.
 
-use frameyard::{CompactStatistics, LockUse, MigrateType, NodeId, Order, Platform, Yard};
+use frameyard::{ClusterDrains, CompactStatistics, LockUse, MigrateType, NodeId, Order, Platform, Yard};
 use frameyard_host::HostPlatform;
 use frameyard_vm::{Vm, VmCounter};
 
@@ -33,9 +33,42 @@ pub(crate) struct Counts {
     pub(crate) compact_migrated: u64,
     /// Frames that it could not move.
     pub(crate) compact_migrate_failed: u64,
+    /// Drains under a policy that lets them enter a zone as one cluster; under others there are none.
+    pub(crate) drains: Drains,
     /// Whether the times at locks were measured.
     pub(crate) locks_are_timed: bool,
     vm: [u64; VmCounter::COUNT],
+}
+
+/// Drains of all types together, and how many of them were of movable frames.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Drains {
+    pub(crate) all: ClusterDrains,
+    pub(crate) movable: u64,
+}
+
+impl Drains {
+    /// The counters of a yard as they stand.
+    #[must_use]
+    pub(crate) fn of<P: Platform>(yard: &Yard<P>) -> Self {
+        yard.zones().fold(Self::default(), |sum, zone| {
+            let drains = yard.crossing_statistics(zone.id).drains;
+            let all = drains.iter().fold(sum.all, |all, drains| all.and(drains));
+            Self { all, movable: sum.movable + drains[MigrateType::Movable.index()].drains }
+        })
+    }
+
+    /// What happened since an earlier look.
+    #[must_use]
+    pub(crate) fn since(&self, earlier: &Self) -> Self {
+        let (now, then) = (self.all, earlier.all);
+        let all = ClusterDrains {
+            drains: now.drains.wrapping_sub(then.drains),
+            ideal: now.ideal.wrapping_sub(then.ideal),
+            whole: now.whole.wrapping_sub(then.whole),
+        };
+        Self { all, movable: self.movable.wrapping_sub(earlier.movable) }
+    }
 }
 
 impl Counts {
@@ -44,6 +77,7 @@ impl Counts {
     pub(crate) fn of(vm: &Vm<'_, HostPlatform>) -> Self {
         let yard = vm.yard();
         let mut counts = Self {
+            drains: Drains::of(yard),
             locks_are_timed: yard.platform().lock_clock_ns().is_some(),
             vm: VmCounter::ALL.map(|counter| vm.counted(counter)),
             ..Self::default()
@@ -108,6 +142,7 @@ impl Counts {
             compact_fail: self.compact_fail.wrapping_sub(earlier.compact_fail),
             compact_migrated: self.compact_migrated.wrapping_sub(earlier.compact_migrated),
             compact_migrate_failed: self.compact_migrate_failed.wrapping_sub(earlier.compact_migrate_failed),
+            drains: self.drains.since(&earlier.drains),
             locks_are_timed: self.locks_are_timed && earlier.locks_are_timed,
             vm,
         }

@@ -100,6 +100,8 @@ pub(super) struct Machine {
     control: Box<ModelledRegion>,
     control_bytes: ByteSize,
     memory: [(PfnRange, NodeId); 1],
+    /// One section behind the memory where devices may be, or none.
+    devices: Option<PfnRange>,
     broken: Broken,
 }
 
@@ -111,10 +113,25 @@ unsafe impl Sync for Machine {}
 impl Machine {
     /// Memory without a yard. Forgets what frames held in the execution before.
     pub(super) fn bare(sections: u64, broken: Broken) -> Arc<Self> {
+        Self::of(sections, None, broken)
+    }
+
+    /// As [`bare`](Self::bare), with a section for devices behind the memory.
+    pub(super) fn with_device(sections: u64) -> Arc<Self> {
+        Self::of(sections, Some(Self::device(sections)), None)
+    }
+
+    /// The frames for devices behind so many sections.
+    pub(super) fn device(sections: u64) -> PfnRange {
+        PfnRange { start: Pfn(sections * SECTION), end: Pfn((sections + 1) * SECTION) }
+    }
+
+    fn of(sections: u64, devices: Option<PfnRange>, broken: Broken) -> Arc<Self> {
         forget_all();
         let frames = PfnRange { start: Pfn(0), end: Pfn(sections * SECTION) };
         let mut machine = Self {
-            map: (0..sections).map(|_| SectionMap::default()).collect(),
+            devices,
+            map: (0..sections + u64::from(devices.is_some())).map(|_| SectionMap::default()).collect(),
             control: Box::default(),
             control_bytes: ByteSize(0),
             memory: [(frames, NodeId(0))],
@@ -124,7 +141,7 @@ impl Machine {
         Arc::new(machine)
     }
 
-    fn config() -> YardConfig<'static> {
+    fn config(&self) -> YardConfig<'static> {
         let page = ByteSize::kib(4);
         let geometry = Geometry::new(page, ByteSize(page.0 * SECTION), Order(1), LARGEST).expect("a geometry");
         let watermarks = WatermarkOptions { min_free_kbytes: Some(0), ..WatermarkOptions::default() };
@@ -134,6 +151,7 @@ impl Machine {
             watermarks,
             // Nothing stays on per-CPU lists: they have models of their own.
             pcp_sizing: PcpSizing::Fixed(0),
+            device_space: self.devices,
             ..YardConfig::new(&CPUS)
         }
     }
@@ -143,7 +161,7 @@ impl Machine {
     }
 
     fn layout(&self) -> Layout {
-        Layout::plan(&self.table(), &Self::config()).expect("a machine")
+        Layout::plan(&self.table(), &self.config()).expect("a machine")
     }
 
     fn regions(&self) -> (RawRegion, RawRegion) {
@@ -158,7 +176,7 @@ impl Machine {
         let platform = ModelPlatform { cpu: CpuId(0), broken: self.broken };
         let (map, control) = self.regions();
         // SAFETY: both regions are zeroed, and outlive all yards: each thread holds the machine.
-        unsafe { Yard::create(&self.table(), &Self::config(), &self.layout(), map, control, platform) }.expect("a yard")
+        unsafe { Yard::create(&self.table(), &self.config(), &self.layout(), map, control, platform) }.expect("a yard")
     }
 
     /// A view for a CPU.

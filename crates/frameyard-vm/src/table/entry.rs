@@ -4,10 +4,12 @@ use core::fmt;
 
 use frameyard::{Order, Pfn};
 
+use crate::address::LEVEL_BITS;
+
 /// Entries of a table.
-pub(crate) const ENTRIES: usize = 512;
+pub(crate) const ENTRIES: usize = 1 << LEVEL_BITS;
 /// The order of the block behind an entry of a level-1 table.
-pub(crate) const HUGE: Order = Order(9);
+pub(crate) const HUGE: Order = Order(LEVEL_BITS as u8);
 
 /// How far above the pages a table is: 0 for tables of 4 KiB pages (the kernel's PTE), 1 (PMD), 2 (PUD), 3 for the root (PGD).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -21,7 +23,7 @@ impl Level {
     /// Binary logarithm of the bytes behind one entry.
     #[inline(always)]
     pub(crate) const fn shift(self) -> u32 {
-        12 + 9 * self.0 as u32
+        12 + LEVEL_BITS * self.0 as u32
     }
 
     /// The bytes behind one entry.
@@ -63,10 +65,11 @@ impl Level {
 /// | 1, 2 | may be written; may be used by user code |
 /// | 5, 6 | used; written |
 /// | 7 | above level 0: a large page, no table |
-/// | 9 | software: a page of a device. Nobody counts its users |
+/// | 9 | software: a page of a device |
 /// | 10 | software: at level 0, a part of a block of order 9, whose head is counted for it |
 /// | 11 | software, of an entry that is not present: the page is being moved. All other bits are as before |
 /// | 12–51 | frame number |
+/// | 52 | software: of a page of a device that is mapped in the yard, where this entry is counted, and the page's users |
 /// | 63 | no code runs there |
 ///
 /// 0 is an empty entry.
@@ -84,6 +87,7 @@ impl Entry {
     const PART: u64 = 1 << 10;
     const MOVING: u64 = 1 << 11;
     const FRAME: u64 = ((1 << 52) - 1) & !((1 << 12) - 1);
+    const COUNTED: u64 = 1 << 52;
     const NO_EXECUTE: u64 = 1 << 63;
 
     pub(crate) const EMPTY: Self = Self(0);
@@ -107,6 +111,11 @@ impl Entry {
     /// A page of a device.
     pub(crate) const fn device(pfn: Pfn, level: Level) -> Self {
         Self(Self::page(pfn, level).0 | Self::DEVICE)
+    }
+
+    /// The same page of a device, where the device counts its entries and users.
+    pub(crate) const fn counted(self) -> Self {
+        Self(self.0 | Self::COUNTED)
     }
 
     #[inline(always)]
@@ -149,6 +158,12 @@ impl Entry {
     #[inline(always)]
     pub(crate) const fn is_device(self) -> bool {
         self.0 & Self::DEVICE != 0
+    }
+
+    /// Whether it is a page of a device that counts its entries and users.
+    #[inline(always)]
+    pub(crate) const fn is_counted_device(self) -> bool {
+        self.0 & (Self::DEVICE | Self::COUNTED) == Self::DEVICE | Self::COUNTED
     }
 
     /// Whether the frame is a part of a block of order 9 that is mapped by small entries.

@@ -1,9 +1,8 @@
 //! The recount of page tables and of what they map.
 
-use frameyard::{CountedPage, Counts, Pfn, Platform};
+use frameyard::{CountedPage, Counts, Pfn, Platform, references_of_pins};
 
 use super::{ENTRIES, Entry, HUGE, Level, Table, TableUse, set_aside_in, table_index};
-use crate::access::pins;
 use crate::address::VirtAddr;
 use crate::area::MapKind;
 use crate::error::VmValidateError;
@@ -105,6 +104,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if is_device != Some(entry.is_device()) {
             return Err(wrong(entry.pfn(), "is mapped where no area of its kind is"));
         }
+        if entry.is_counted_device() {
+            let mapped = self.vm().yard().device_at(entry.pfn()).is_some_and(|device| device.mappings > 0);
+            return if mapped { Ok(()) } else { Err(wrong(entry.pfn(), "is mapped and its device does not know it")) };
+        }
         if entry.is_device() { Ok(()) } else { self.validate_anonymous(table, level, entry, addr) }
     }
 
@@ -135,7 +138,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let found = if entry.is_part() { (0..ENTRIES).filter(is_same).count() } else { 1 };
         equal("mappings of a page", u64::from(counts.mappings), found as u64)?;
         // One that is on no list is on its way there or isolated, by somebody with a reference.
-        let known = found as u64 + pins(page) + u64::from(word & Flags::LRU == 0);
+        let pins = u32::try_from(page.pins()).ok().and_then(|pins| references_of_pins(page.tag().order(), pins));
+        let pins = u64::from(pins.ok_or(wrong(head, "has more pins than references"))?);
+        let known = found as u64 + pins + u64::from(word & Flags::LRU == 0);
         if u64::from(counts.references) < known {
             return Err(VmValidateError::Count {
                 what: "references of a page",

@@ -3,7 +3,7 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
-use frameyard::sync::{AtomicU32, AtomicU64};
+use frameyard::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use frameyard::{ByteSize, LockCounters, Order, Pfn, Platform, Yard};
 
 /// Words of frames that hold state of this crate. Copyable; valid as long as those frames are allocated, which whoever
@@ -124,6 +124,30 @@ pub(crate) fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, 
     let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
     // SAFETY: inside the frame, which is mapped; nobody else is there (caller), and `bytes` is no frame of the yard.
     unsafe { base.add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+    true
+}
+
+/// The bytes of a frame from `offset` on, for whoever shares them with others. `None` where nothing is behind it.
+fn shared_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, len: usize) -> Option<&[AtomicU8]> {
+    let page = yard.geometry().page_size().0 as usize;
+    assert!(offset <= page && len <= page - offset, "the bytes lie in one frame");
+    let base = yard.platform().frame_bytes(pfn)?;
+    // SAFETY: inside the frame, which is mapped as long as the yard lives; frames of devices are accessed as atomics alone.
+    Some(unsafe { core::slice::from_raw_parts(base.add(offset).cast::<AtomicU8>().as_ptr(), len) })
+}
+
+/// Copies bytes out of a frame of a device, from `offset` on, which others may write meanwhile: each byte is one that was
+/// there. `false` where nothing is behind it.
+pub(crate) fn read_shared<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
+    let Some(from) = shared_bytes(yard, pfn, offset, bytes.len()) else { return false };
+    bytes.iter_mut().zip(from).for_each(|(byte, from)| *byte = from.load(Ordering::Relaxed));
+    true
+}
+
+/// Copies bytes into a frame of a device, as [`read_shared`].
+pub(crate) fn write_shared<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
+    let Some(to) = shared_bytes(yard, pfn, offset, bytes.len()) else { return false };
+    bytes.iter().zip(to).for_each(|(byte, to)| to.store(*byte, Ordering::Relaxed));
     true
 }
 

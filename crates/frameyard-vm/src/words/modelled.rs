@@ -176,6 +176,9 @@ pub(crate) fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, 
     true
 }
 
+/// As [`read_bytes`]: what is modelled is atomic.
+pub(crate) use self::{read_bytes as read_shared, write_bytes as write_shared};
+
 /// As [`read_bytes`] and [`write_bytes`] of a whole frame.
 pub(crate) fn with_bytes<P: Platform, R>(yard: &Yard<P>, pfn: Pfn, use_of: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
     let address = address_of(yard, pfn)?;

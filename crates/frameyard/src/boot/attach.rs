@@ -6,6 +6,7 @@ use super::bring_up::words_for;
 use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TABLES, Tables, VERSION};
 use super::{AttachError, MAX_NODES, MapInit, ZONE_CHOICES};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
+use crate::pagemap::devices_are_sound;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
@@ -98,6 +99,7 @@ impl Attached {
             && clusters_fit
             && self.memory_is_sound()
             && self.sections_have_memory()
+            && self.devices_are_sound()
     }
 
     /// Whether ranges of memory ascend and lie in the map, free ones ascend and lie in those, areas lie in them, and zones
@@ -125,6 +127,14 @@ impl Attached {
             && tables.free_ranges().all(in_memory)
             && tables.zones.iter().all(spans_map)
             && tables.cma_areas().all(|area| !area.is_empty() && is_memory(area))
+    }
+
+    /// Whether devices lie where they may, and sections lead to devices alone.
+    fn devices_are_sound(&self) -> bool {
+        let Self { tables, geometry, frames, .. } = self;
+        let is_memory = |range| tables.ranges_in(range).next().is_some();
+        let frames = (*frames, tables.device_space());
+        devices_are_sound(tables.devices, frames, (*geometry, tables.zones.len()), is_memory)
     }
 
     /// Whether those sections are said to be present that have memory: the map of others may be touched by nobody.

@@ -76,6 +76,8 @@ fn write_header(tables: &Tables, config: &YardConfig<'_>, layout: &Layout) {
         (HeaderWord::Poisoning, u64::from(config.poisoning == Poisoning::On)),
         (HeaderWord::Bytes, layout.control_bytes().0),
         (HeaderWord::MapInit, config.map_init.pack()),
+        (HeaderWord::DeviceStart, layout.device_space.start.0),
+        (HeaderWord::DeviceEnd, layout.device_space.end.0),
     ];
     for (word, value) in words {
         tables.word(word).store(value, Ordering::Relaxed);

@@ -10,6 +10,7 @@ use super::tables::{HEADER_WORDS, TABLES, TableId, Tables};
 use super::{BootError, MemorySource, YardConfig, ZONE_CHOICES, ZoneLimits};
 use crate::control::{TablePlanner, TableSpan};
 use crate::page::Page;
+use crate::pagemap::{DeviceDirectory, DeviceSection};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
@@ -27,6 +28,8 @@ pub struct Layout {
     pub(super) frames: PfnRange,
     pub(super) nodes: usize,
     pub(super) cutter: ZoneCutter,
+    /// The frames set aside for devices; empty where there are none.
+    pub(super) device_space: PfnRange,
     /// How many reserved ranges there are.
     pub(super) reserved: usize,
     pub(super) spans: [TableSpan; TABLES],
@@ -175,9 +178,14 @@ impl Layout {
             return Err(BootError::WrongDistances { given, expected: pairs });
         }
         let section = config.geometry.section_pages().0;
+        let device_space = config.device_space.filter(|space| !space.is_empty()).unwrap_or_default();
+        let (mut first, mut end) = (found.first, found.end);
+        if !device_space.is_empty() {
+            (first, end) = (first.min(device_space.start), end.max(device_space.end));
+        }
         let frames = PfnRange {
-            start: Pfn(found.first.0 / section * section),
-            end: Pfn(found.end.0.checked_next_multiple_of(section).ok_or(BootError::TooLarge)?),
+            start: Pfn(first.0 / section * section),
+            end: Pfn(end.0.checked_next_multiple_of(section).ok_or(BootError::TooLarge)?),
         };
         if frames.count().0 >= u64::from(u32::MAX) {
             return Err(BootError::SpanTooLarge(frames.count()));
@@ -194,7 +202,7 @@ impl Layout {
         let (spans, control_bytes) =
             plan_tables(frames, &found, config, (ranges, clusters, groups)).ok_or(BootError::TooLarge)?;
         let Survey { nodes, reserved, present, .. } = found;
-        Ok(Self { frames, nodes, cutter, reserved, spans, control_bytes, present: PageCount(present) })
+        Ok(Self { frames, nodes, cutter, device_space, reserved, spans, control_bytes, present: PageCount(present) })
     }
 
     /// The frames that the memory map covers, in whole sections, holes included.
@@ -279,6 +287,10 @@ fn plan_tables(
     spans[TableId::Depots as usize] = planner.table::<DepotShelf>(shelves)?;
     spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     spans[TableId::CrossingRows as usize] = planner.table::<CrossingRow>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
+    let with_devices = config.device_space.is_some_and(|space| !space.is_empty());
+    spans[TableId::DeviceSections as usize] =
+        planner.table::<DeviceSection>(if with_devices { sections } else { 0 })?;
+    spans[TableId::Devices as usize] = planner.table::<DeviceDirectory>(usize::from(with_devices))?;
     // Last, for it is by far the largest: a byte a frame, touched where frames are allocated alone.
     spans[TableId::HandedOut as usize] = planner.table::<AtomicU8>(usize::try_from(frames.count().0).ok()?)?;
     Some((spans, planner.bytes()))

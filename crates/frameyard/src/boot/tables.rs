@@ -4,6 +4,7 @@ use core::ptr::NonNull;
 
 use super::bring_up::Claims;
 use crate::control::{ControlRegion, TableSpan};
+use crate::pagemap::DeviceTables;
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
 use crate::zone::crossing::CrossingRow;
@@ -36,12 +37,15 @@ pub(super) enum HeaderWord {
     Anchor,
     /// 1 while somebody changes the policy.
     PolicySwitch,
+    /// The frames set aside for devices.
+    DeviceStart,
+    DeviceEnd,
     FirstSpan = 16,
 }
 
-pub(super) const HEADER_WORDS: usize = 64;
+pub(super) const HEADER_WORDS: usize = 96;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"frameyrd");
-pub(super) const VERSION: u64 = 6;
+pub(super) const VERSION: u64 = 7;
 
 /// Which table.
 #[derive(Clone, Copy)]
@@ -70,9 +74,11 @@ pub(super) enum TableId {
     OwnedLists,
     CpuGroups,
     Depots,
+    DeviceSections,
+    Devices,
 }
 
-pub(super) const TABLES: usize = TableId::Depots as usize + 1;
+pub(super) const TABLES: usize = TableId::Devices as usize + 1;
 const _: () = assert!(HeaderWord::FirstSpan as usize + 2 * TABLES <= HEADER_WORDS, "the header holds all spans");
 
 /// All tables of a yard. Copyable; the tables outlive it by the contract of the yard's creation.
@@ -117,6 +123,8 @@ pub(crate) struct Tables {
     pub(super) cpu_groups: &'static [AtomicU16],
     /// For each zone, the shelves of its depot.
     pub(super) depots: &'static [DepotShelf],
+    /// Device memory: which sections lead there, and the table of devices.
+    pub(crate) devices: DeviceTables,
 }
 
 /// What is known of a section of the memory map.
@@ -207,6 +215,10 @@ impl Tables {
                 owned_lists: region.table(span(TableId::OwnedLists))?,
                 cpu_groups: region.table(span(TableId::CpuGroups))?,
                 depots: region.table(span(TableId::Depots))?,
+                devices: DeviceTables {
+                    sections: region.table(span(TableId::DeviceSections))?,
+                    directories: region.table(span(TableId::Devices))?,
+                },
             })
         }
     }
@@ -224,6 +236,12 @@ impl Tables {
 
     pub(super) fn word(&self, word: HeaderWord) -> &'static AtomicU64 {
         &self.header[word as usize]
+    }
+
+    /// The frames set aside for devices; empty where there are none.
+    pub(crate) fn device_space(&self) -> PfnRange {
+        let pfn = |word| Pfn(self.word(word).load(Ordering::Relaxed));
+        PfnRange { start: pfn(HeaderWord::DeviceStart), end: pfn(HeaderWord::DeviceEnd) }
     }
 
     pub(crate) fn nodes(&self) -> u16 {

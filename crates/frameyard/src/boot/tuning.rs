@@ -38,8 +38,11 @@ impl Tables {
         let mut sizings = [ZoneSizing::new(ZoneId(0), PageCount(0), PageCount(0)); MAX_NODES * ZoneKind::COUNT];
         let sizings = &mut sizings[..self.zones.len()];
         for (at, (record, zone)) in sizings.iter_mut().zip(self.zones).enumerate() {
-            let present = PageCount(zone.facts.present.load(Ordering::Relaxed));
-            *record = ZoneSizing::new(ZoneId(at as u16), present, zone.managed());
+            let id = ZoneId(at as u16);
+            // Nothing of a Device zone is managed, so there is nothing to reserve, whatever devices there are.
+            let has_memory = id.kind() != ZoneKind::Device;
+            let present = if has_memory { zone.facts.present.load(Ordering::Relaxed) } else { 0 };
+            *record = ZoneSizing::new(id, PageCount(present), zone.managed());
         }
         size_zones(geometry, watermarks, sizings)?;
         for (record, zone) in sizings.iter().zip(self.zones) {
@@ -54,7 +57,7 @@ impl Tables {
         let online_cpus = self.cpus();
         for (at, zone) in self.zones.iter().enumerate() {
             let id = ZoneId(at as u16);
-            if zone.facts.present.load(Ordering::Relaxed) == 0 {
+            if zone.facts.present.load(Ordering::Relaxed) == 0 || id.kind() == ZoneKind::Device {
                 continue;
             }
             let local_cpus = self.cpus_of(id.node());

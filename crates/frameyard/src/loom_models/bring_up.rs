@@ -62,7 +62,15 @@ fn fails(model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
 fn setup(mode: InitMode) -> Setup {
     let map_init =
         MapInit { mode, content: MapContent::Kernel, initialiser: Initialiser::StoresPerPage, ..MapInit::default() };
-    Setup { sizing: PcpSizing::Fixed(0), locks: Locks::SOUND, map_init, init_flaw: None, workers: 1, reserved: &[] }
+    Setup {
+        sizing: PcpSizing::Fixed(0),
+        locks: Locks::SOUND,
+        map_init,
+        init_flaw: None,
+        workers: 1,
+        reserved: &[],
+        devices: 0,
+    }
 }
 
 fn lazy() -> Setup {

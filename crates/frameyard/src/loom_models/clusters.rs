@@ -2,8 +2,9 @@
 //! pageblock's pages to other lists, or suspend the zone.
 //!
 //! A batch is two pages, and so is a cluster. It has one page of each of two pageblocks, so that whoever has the others
-//! meets buddies that look free. What protects its pages is broken in three ways: its record is not held, the record's next
-//! use does not wait for the pages to be cleared, or the zone lock does not exclude.
+//! meets buddies that look free. What protects its pages is broken in four ways: its record is not held, the record's next
+//! use does not wait for the pages to be cleared, a planned cut is carried out whatever the list is like by then, or the zone
+//! lock does not exclude.
 
 use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore_within};
@@ -68,6 +69,35 @@ fn give_and_merge<const COUNT: usize>(runner: &Runner, pages: [Pfn; COUNT]) {
         runner.give(pfn, Order::ZERO);
     }
     runner.yard.drain(ZONE, CpuId(1));
+}
+
+/// All pages are free, in two clusters of a page of each pageblock.
+fn with_two_clusters() -> Runner {
+    let (main, pages) = boot(ZonePolicy::ClusterBulk, Locks::SOUND);
+    main.set_limits(PageCount(0), PageCount(2));
+    for at in [0, 2, 1, 3] {
+        main.give(pages[at], Order::ZERO);
+    }
+    main.set_limits(PageCount(8), PageCount(2));
+    let counted = main.yard.cluster_statistics(ZONE);
+    assert_eq!((counted.in_use, counted.unmerged), (2, PageCount(4)), "four pages in two clusters");
+    main
+}
+
+/// CPU 0 cuts both clusters off in one hold, if they stand as planned, while CPU 1 moves the pages of a pageblock to other
+/// lists, and back.
+fn cut_both_and_move_pageblock() {
+    let main = with_two_clusters();
+    let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
+    let mover = main.start(1, |runner| {
+        let view = runner.yard.zone_view(ZONE);
+        if view.lock().isolate_pageblock(Pfn(0)) {
+            view.lock().unisolate_pageblock(Pfn(0));
+        }
+    });
+    refiller.join().unwrap();
+    mover.join().unwrap();
+    finish(&main);
 }
 
 /// CPU 0 cuts the cluster off while CPU 1 frees the buddy of one of its pages.
@@ -207,6 +237,29 @@ fn a_cluster_enters_no_isolated_pageblock() {
 #[test]
 fn a_cut_in_progress_survives_a_change_of_the_policy() {
     explore_within(SWITCHES, || cut_and_change_policy(Locks::SOUND));
+}
+
+#[test]
+fn two_clusters_cut_at_once_stand_as_planned() {
+    explore_within(FEW_SWITCHES, || {
+        let main = with_two_clusters();
+        let refills = || main.yard.zone_statistics(ZONE).refills;
+        let before = refills();
+        main.take_and_give(Order::ZERO);
+        let counted = main.yard.cluster_statistics(ZONE);
+        assert_eq!((counted.cuts, refills() - before), (2, 1), "one refill takes both");
+        finish(&main);
+    });
+    explore_within(FEW_SWITCHES, cut_both_and_move_pageblock);
+}
+
+#[test]
+fn a_plan_that_is_believed_is_found() {
+    weakened(Weakness::PlansBelieved, || {
+        assert_fails_within(FEW_SWITCHES, || cut_and_merge(Locks::SOUND), &ALL_DAMAGES);
+        assert_fails_within(FEW_SWITCHES, cut_both_and_move_pageblock, &ALL_DAMAGES);
+        assert_fails_within(FEW_SWITCHES, || cut_and_suspend(Locks::SOUND), &[ONLY_LOOKS_FREE]);
+    });
 }
 
 #[test]

@@ -191,6 +191,14 @@ fn a_collector_who_does_not_say_so_is_not_waited_for() {
 }
 
 #[test]
+fn who_finds_a_stack_empty_that_orders_nothing_misses_its_collector() {
+    // The exchange that emptied the stack tells who collects, and the load of its head hears it.
+    for weakness in [Weakness::RelaxedExchanges, Weakness::RelaxedLoadsOf(size_of::<u64>())] {
+        weakened(weakness, || assert_fails_within(SWITCHES, collect_twice, &[NOT_THERE]));
+    }
+}
+
+#[test]
 fn a_policy_ends_when_every_list_was_locked() {
     explore_within(SWITCHES, || switch_meanwhile(Locks::SOUND));
 }

@@ -21,8 +21,8 @@ use crate::{
     AttachError, ContigError, Gfp, InitMode, Initialiser, Layout, MapInit, MemoryTable, Owners, PcpSizing, RangeError,
     RawRegion, WatermarkOptions, Yard, YardConfig, ZoneLimits, ZonePolicy,
 };
-use platform::Provided;
 pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, contentions};
+use platform::{Provided, SharedTails};
 
 /// What is said of a frame that somebody has though its page is not written.
 pub(super) const NOT_INITIALISED: &str = "given out before it was initialised";
@@ -93,6 +93,7 @@ pub(super) struct Machine {
     contents: Contents,
     memory: [(PfnRange, NodeId); 1],
     setup: Setup,
+    tails: Arc<SharedTails>,
 }
 
 /// What a machine is like, beside its size.
@@ -106,6 +107,8 @@ pub(super) struct Setup {
     /// How many workers a parallel job can have.
     pub(super) workers: usize,
     pub(super) reserved: &'static [PfnRange],
+    /// Sections behind memory that are set aside for devices.
+    pub(super) devices: u64,
 }
 
 // SAFETY: the map and the control region are modelled atomics; loom runs all threads of a model on one.
@@ -125,18 +128,19 @@ impl Machine {
     /// A machine whose regions are zeroed: no yard yet. Its map is to come up at once.
     pub(super) fn bare(sections: u64, sizing: PcpSizing, locks: Locks) -> Arc<Self> {
         let map_init = MapInit::default();
-        Self::with(sections, Setup { sizing, locks, map_init, init_flaw: None, workers: 1, reserved: &[] })
+        Self::with(sections, Setup { sizing, locks, map_init, init_flaw: None, workers: 1, reserved: &[], devices: 0 })
     }
 
     fn with(sections: u64, setup: Setup) -> Arc<Self> {
         let frames = sections * SECTION;
         let mut machine = Self {
-            map: (0..sections).map(|_| SectionMap::default()).collect(),
+            map: (0..sections + setup.devices).map(|_| SectionMap::default()).collect(),
             control: Box::default(),
             control_bytes: ByteSize(0),
             contents: Contents::new(frames),
             memory: [(PfnRange { start: Pfn(0), end: Pfn(frames) }, NodeId(0))],
             setup,
+            tails: Arc::default(),
         };
         let layout = machine.layout();
         machine.control_bytes = layout.control_bytes();
@@ -151,7 +155,7 @@ impl Machine {
     /// Makes every page look like that of an allocated frame: whoever trusts it too early shall come to harm.
     fn litter(&self) {
         let map = self.map_view();
-        for frame in 0..map.range().count().0 {
+        for frame in 0..self.memory[0].0.count().0 {
             let page = map.page(Pfn(frame), &Provided);
             page.set_tag(Tag::new(FrameState::Allocated, Order::ZERO, MigrateType::Movable, ZONE));
             page.set_next(Link(1));
@@ -168,7 +172,9 @@ impl Machine {
     fn map_view(&self) -> MemMap {
         let config = self.config();
         // SAFETY: the map has a page for each frame, and outlives all runners.
-        unsafe { MemMap::new(self.regions().0.base.cast(), self.memory[0].0, config.map_init.content, config.geometry) }
+        unsafe {
+            MemMap::new(self.regions().0.base.cast(), self.layout().frames(), config.map_init.content, config.geometry)
+        }
     }
 
     /// The claims to the blocks of the map.
@@ -202,8 +208,14 @@ impl Machine {
             pcp_sizing: self.setup.sizing,
             map_init: self.setup.map_init,
             policy: ZonePolicy::Vanilla,
+            device_space: Some(self.device_space()).filter(|space| !space.is_empty()),
             ..YardConfig::new(&CPUS)
         }
+    }
+
+    /// The frames set aside for devices.
+    pub(super) fn device_space(&self) -> PfnRange {
+        PfnRange::new(self.memory[0].0.end, PageCount(self.setup.devices * SECTION))
     }
 
     fn layout(&self) -> Layout {
@@ -231,7 +243,8 @@ impl Machine {
             (flaw, self.map_view(), blocks)
         });
         let [refusals, longest_wait] = [(); 2].map(|()| std::sync::Mutex::new(0));
-        ModelPlatform { cpu: CpuId(cpu), locks, workers, refusals, longest_wait, broken }
+        let tails = Arc::clone(&self.tails);
+        ModelPlatform { cpu: CpuId(cpu), locks, workers, refusals, longest_wait, broken, tails }
     }
 
     /// Creates the yard, for CPU 0.
@@ -252,6 +265,11 @@ impl Machine {
 }
 
 impl Runner {
+    /// The frames set aside for devices.
+    pub(super) fn device_space(&self) -> PfnRange {
+        self.machine.device_space()
+    }
+
     /// Another thread's view.
     fn on(&self, cpu: u32) -> Self {
         self.machine.attach(cpu).expect("a yard that was booted")

@@ -142,7 +142,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
 
     /// Changes the counts as `change` says, unless that is `None`.
     #[inline(always)]
-    fn change(&self, order: Ordering, change: impl Fn(Counts) -> Option<Counts>) -> Result<Counts, Counts> {
+    pub(super) fn change(&self, order: Ordering, change: impl Fn(Counts) -> Option<Counts>) -> Result<Counts, Counts> {
         let word = self.page.payload_word(COUNTS, Access::ReadModifyWrite);
         let mut found = word.load(Ordering::Relaxed);
         loop {
@@ -205,7 +205,7 @@ impl<'a, P: Platform> CountedPage<'a, P> {
     }
 
     #[inline(always)]
-    fn give_back(&self, change: impl Fn(Counts) -> Option<Counts>) -> Result<u32, ReferenceUnderflow> {
+    pub(super) fn give_back(&self, change: impl Fn(Counts) -> Option<Counts>) -> Result<u32, ReferenceUnderflow> {
         // Release: what the user did to the block is done before whoever puts the last reference frees it. Acquire:
         // pairs with those.
         match self.change(Ordering::AcqRel, change) {

@@ -69,7 +69,7 @@ fn next(state: FrameState) -> &'static str {
     match state {
         FrameState::BuddyFree | FrameState::OwnedFree => "next block of the list",
         FrameState::PerCpu => "leader of a packed batch: next batch; else 0",
-        FrameState::Counted => OWNERS,
+        FrameState::Counted | FrameState::Device => OWNERS,
         _ => "0",
     }
 }
@@ -78,7 +78,7 @@ fn prev(state: FrameState) -> &'static str {
     match state {
         FrameState::BuddyFree | FrameState::OwnedFree => "previous block of the list",
         FrameState::PerCpu => "leader of a packed batch: its size; else 0",
-        FrameState::Counted => OWNERS,
+        FrameState::Counted | FrameState::Device => OWNERS,
         _ => "0",
     }
 }
@@ -96,7 +96,7 @@ fn identity(state: FrameState) -> &'static str {
 fn counts(state: FrameState) -> &'static str {
     match state {
         FrameState::Interior => "0; kernel-like content: map count -1",
-        FrameState::Counted => "references and mappings",
+        FrameState::Counted | FrameState::Device => "references and mappings",
         _ => "as interior",
     }
 }
@@ -126,7 +126,7 @@ fn carried(state: FrameState, counted: &'static str) -> &'static str {
     match state {
         FrameState::Interior => "0",
         FrameState::PerCpu => CARRIER,
-        FrameState::Counted => counted,
+        FrameState::Counted | FrameState::Device => counted,
         _ => "as interior",
     }
 }

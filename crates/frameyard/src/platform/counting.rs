@@ -21,7 +21,7 @@ use super::{
     WorkerPanicked,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::units::{CpuId, NodeId, PageCount, Pfn, PfnRange, named};
+use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange, named};
 
 /// What a lock guards, whichever of its kind it is.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -44,10 +44,12 @@ pub enum LockKind {
     Objects,
     /// [`LockId::File`].
     File,
+    /// [`LockId::Devices`].
+    Devices,
 }
 
 named!(LockKind: Zone => "zone", PerCpu => "per-cpu", Owned => "owned", Lru => "lru", LruBatch => "lru-batch", Space => "space",
-    PageTable => "page-table", Objects => "objects", File => "file");
+    PageTable => "page-table", Objects => "objects", File => "file", Devices => "devices");
 
 impl LockId {
     /// What the lock guards.
@@ -63,6 +65,7 @@ impl LockId {
             Self::PageTable(_) => LockKind::PageTable,
             Self::Objects(_) => LockKind::Objects,
             Self::File(_) => LockKind::File,
+            Self::Devices => LockKind::Devices,
         }
     }
 }
@@ -510,6 +513,24 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
 
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
         self.inner.back_map(frames, address, bytes)
+    }
+
+    fn share_tails(
+        &self,
+        frames: PfnRange,
+        order: Order,
+        address: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<(), MapNotBacked> {
+        self.inner.share_tails(frames, order, address, bytes)
+    }
+
+    fn return_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) {
+        self.inner.return_map(frames, address, bytes);
+    }
+
+    fn place_map(&self, holding: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
+        self.inner.place_map(holding, address, bytes)
     }
 
     fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {

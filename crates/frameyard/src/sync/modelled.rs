@@ -1,74 +1,11 @@
 //! Loom's atomics behind a switch that weakens them: a model must fail when what it checks is broken on purpose.
-//!
-//! The switch belongs to the operating-system thread. Loom runs all threads of a model on the one that explores
-//! it, so models that are explored at the same time do not disturb each other.
-
-use std::cell::Cell;
 
 pub use loom::sync::atomic::{Ordering, fence};
 
-/// What is wrong with every atomic access.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Weakness {
-    /// Nothing.
-    None,
-    /// An acquiring load acquires nothing.
-    RelaxedLoads,
-    /// A releasing store releases nothing.
-    RelaxedStores,
-    /// A compare-and-exchange is a load, a comparison and a store.
-    SplitCompareExchange,
-    /// An addition is a load and a store.
-    SplitAddition,
-    /// A bitwise intersection is a load and a store.
-    SplitIntersection,
-    /// A bitwise union is a load and a store.
-    SplitUnion,
-    /// A bitwise union claims to have set all its bits, whoever had set them before.
-    UnheardUnion,
-    /// A releasing store of so many bytes releases nothing.
-    RelaxedStoresOf(usize),
-    /// An acquiring load of so many bytes acquires nothing.
-    RelaxedLoadsOf(usize),
-    /// A bitwise intersection orders nothing.
-    RelaxedIntersections,
-    /// A store of this value is lost.
-    LostStoresOf(u64),
-    /// Who has taken the lock of a pageblock's owner does not ask whether it is the owner still.
-    OwnerNotAskedAgain,
-    /// A compare-and-exchange orders nothing.
-    RelaxedExchanges,
-    /// Tags that tell apart when a word held the same link stay what they are.
-    IdleTags,
-    /// Lists that look empty are not locked by who ends what may be in progress at them.
-    EmptyListsPassedBy,
-    /// Who collects batches does not say so.
-    SilentCollectors,
-}
-
-std::thread_local! {
-    static WEAKNESS: Cell<Weakness> = const { Cell::new(Weakness::None) };
-}
-
-/// Runs `explore` with weakened atomics.
-pub fn weakened<T>(weakness: Weakness, explore: impl FnOnce() -> T) -> T {
-    struct Restore(Weakness);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            WEAKNESS.set(self.0);
-        }
-    }
-    let _restore = Restore(WEAKNESS.replace(weakness));
-    explore()
-}
-
-/// Whether this is what is wrong.
-pub(crate) fn is_weakened(weakness: Weakness) -> bool {
-    WEAKNESS.get() == weakness
-}
+use super::{Weakness, is_weakened, weakness};
 
 fn load_ordering<T>(ordering: Ordering) -> Ordering {
-    match WEAKNESS.get() {
+    match weakness() {
         Weakness::RelaxedLoads => Ordering::Relaxed,
         Weakness::RelaxedLoadsOf(bytes) if bytes == size_of::<T>() => Ordering::Relaxed,
         _ => ordering,
@@ -76,7 +13,7 @@ fn load_ordering<T>(ordering: Ordering) -> Ordering {
 }
 
 fn store_ordering<T>(ordering: Ordering) -> Ordering {
-    match WEAKNESS.get() {
+    match weakness() {
         Weakness::RelaxedStores => Ordering::Relaxed,
         Weakness::RelaxedStoresOf(bytes) if bytes == size_of::<T>() => Ordering::Relaxed,
         _ => ordering,

@@ -188,7 +188,11 @@ impl<P: Platform> Yard<P> {
         }
         let hole = |pfn| {
             let (order, state) = (crate::units::Order::ZERO, FrameState::Interior);
-            ContigError::Blocked(Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Hole })
+            let hole = Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Hole };
+            ContigError::Blocked(self.device_page(pfn).map_or(hole, |page| {
+                let (pfn, order) = (page.head(), page.order());
+                Blocker { pfn, order, state: FrameState::Device, why: BlockedBy::Device, ..hole }
+            }))
         };
         let (memory, zone) = self.tables.range_of(range.start).ok_or(hole(range.start))?;
         if range.end > memory.end {

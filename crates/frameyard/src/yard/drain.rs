@@ -4,7 +4,7 @@
 
 use super::Yard;
 use crate::platform::Platform;
-use crate::units::{CpuId, ZoneId};
+use crate::units::{CpuId, ZoneId, ZoneKind};
 use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy, crossing};
 
 impl<P: Platform> Yard<P> {
@@ -64,18 +64,19 @@ impl<P: Platform> Yard<P> {
     }
 
     pub(super) fn is_populated(&self, zone: ZoneId) -> bool {
-        self.tables.zones.get(zone.index()).is_some_and(|zone| !zone.span().is_empty())
+        let has_memory = zone.kind() != ZoneKind::Device;
+        has_memory && self.tables.zones.get(zone.index()).is_some_and(|zone| !zone.span().is_empty())
     }
 }
 
 /// Whether the locks of lists that look empty are not taken where they should be: in a broken model alone.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 pub(super) const fn passes_empty_lists_by() -> bool {
     false
 }
 
 /// As above.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 pub(super) fn passes_empty_lists_by() -> bool {
     crate::sync::is_weakened(crate::sync::Weakness::EmptyListsPassedBy)
 }

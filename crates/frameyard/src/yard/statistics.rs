@@ -100,9 +100,11 @@ fn read(counter: &AtomicU64) -> u64 {
 }
 
 impl<P: Platform> Yard<P> {
-    /// The zones that have memory, lowest first on each node.
+    /// The zones that have memory, lowest first on each node; behind them its Device zone, as long as devices are mapped: as
+    /// the kernel's it has present pages, and nothing that is managed.
     pub fn zones(&self) -> impl Iterator<Item = ZoneStatistics> {
-        self.populated_zones().map(|zone| self.zone_statistics(zone))
+        let zones = (0..self.tables.zones.len() as u16).map(ZoneId);
+        zones.filter(|zone| !self.tables.zones[zone.index()].span().is_empty()).map(|zone| self.zone_statistics(zone))
     }
 
     /// The statistics of a zone.
@@ -264,10 +266,14 @@ impl<P: Platform> Yard<P> {
         self.zones().map(|zone| zone.managed).sum()
     }
 
-    /// What a frame is, a moment ago; `None` where there is no memory in its pageblock. Looks at up to one page per
-    /// order, and at none of a part of the map that is not initialised.
+    /// What a frame is, a moment ago; `None` where there is no memory in its pageblock, and no device has it. Looks at up to
+    /// one page per order, and at none of a part of the map that is not initialised.
     pub fn frame_info(&self, pfn: Pfn) -> Option<FrameInfo> {
         if self.page_of(pfn).is_none() {
+            if let Some(page) = self.device_page(pfn) {
+                let (head, order) = (page.head(), page.order());
+                return Some(FrameInfo { head, state: FrameState::Device, order, migrate_type: MigrateType::Movable });
+            }
             self.zone_of(pfn)?;
             let state = FrameState::Uninitialised;
             return Some(FrameInfo { head: pfn, state, order: Order::ZERO, migrate_type: MigrateType::Movable });

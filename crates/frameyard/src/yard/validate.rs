@@ -5,6 +5,7 @@
 use core::fmt;
 
 use super::Yard;
+use crate::DeviceId;
 use crate::page::{CLUSTER, CountedPage, FrameState, IDENTITY, PageRef, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId};
@@ -14,6 +15,7 @@ use handed_out::check_marks;
 
 mod clusters;
 mod depot;
+mod devices;
 mod handed_out;
 mod owned;
 
@@ -92,6 +94,17 @@ pub enum ValidateError {
         /// The recount.
         found: u64,
     },
+    /// The page structures or sections of a device are not what its row in the table of devices makes them.
+    Device {
+        /// The device.
+        device: DeviceId,
+        /// Which equation does not hold.
+        what: &'static str,
+        /// Where: the first frame.
+        at: Pfn,
+    },
+    /// A section leads from a frame to a device's page, but no device has the frame.
+    NoDevice(Pfn),
 }
 
 impl fmt::Display for ValidateError {
@@ -114,6 +127,8 @@ impl fmt::Display for ValidateError {
             Self::BrokenList { kind, zone, at } => write!(f, "a {kind:?} list of {zone} is broken at {at}"),
             Self::BrokenCluster { zone, at } => write!(f, "the cluster of {at}, in {zone}, is not as its record says"),
             Self::Count { what, zone, kept, found } => write!(f, "{zone}: {what} is {kept}, recounted {found}"),
+            Self::Device { device, what, at } => write!(f, "{device}, at {at}: {what}"),
+            Self::NoDevice(pfn) => write!(f, "{pfn} leads to the page of a device, and is no device's"),
         }
     }
 }
@@ -156,7 +171,7 @@ impl<P: Platform> Yard<P> {
     /// Recounts every frame and every list and compares with all counts kept.
     ///
     /// Nothing may be in flight: no other thread or process may be inside an operation of this yard. Reads the
-    /// page of every frame of memory, and for a moment marks those on per-CPU lists.
+    /// page of every frame of memory and of devices, and for a moment marks those on per-CPU lists.
     ///
     /// # Errors
     ///
@@ -168,7 +183,7 @@ impl<P: Platform> Yard<P> {
                 self.validate_zone(self.zone_view(id))?;
             }
         }
-        Ok(())
+        self.check_devices()
     }
 
     fn validate_zone(&self, view: ZoneView<'_, P>) -> Result<(), ValidateError> {

@@ -28,7 +28,7 @@ mod single;
 mod suspension;
 mod unmerged;
 
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use clusters::HELD_RECORD;
 pub(crate) use clusters::{ClusterId, ClusterState, ClusterTable, RecordState, clusters_for, words_for_clusters};
 pub(crate) use counts::CrossingRow;
@@ -36,25 +36,16 @@ pub use counts::{ClusterDrains, CrossingStatistics, ZoneLockTelemetry};
 pub(crate) use suspension::{CutStalled, Suspension};
 pub(crate) use unmerged::merge_later;
 
-/// What is in progress at the border of a zone.
+/// What is in progress at the border of a zone, but for cuts: each is in the [`CrossingRow`] of its CPU.
 #[derive(Default)]
 pub(crate) struct CrossingState {
     /// How many [`Suspension`]s there are; changed under the zone lock.
     suspensions: AtomicU32,
-    /// How many cuts are in progress: raised under the zone lock, lowered without.
-    cuts: AtomicU32,
     depot: depot::DepotState,
     /// How many pageblocks CPUs own; changed under the zone lock.
     owned_pageblocks: AtomicU32,
     pub(crate) clusters: ClusterState,
     pub(crate) waits: WaitCounts,
-}
-
-impl CrossingState {
-    /// How many cuts are in progress, a moment ago.
-    pub(crate) fn cuts_racy(&self) -> u32 {
-        self.cuts.load(crate::sync::Ordering::Relaxed)
-    }
 }
 
 /// What is counted of waiting for what is in progress; all else is counted in a [`CrossingRow`].
@@ -97,16 +88,26 @@ impl Picked {
     }
 }
 
+/// How many blocks a refill asks for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    /// A batch.
+    pub(crate) wanted: usize,
+    /// How many the list may get before it is at its limit.
+    pub(crate) room: usize,
+}
+
 /// Fetches up to `wanted` blocks for a CPU's list and gives them to `deliver` a batch at a time, tagged as blocks of
 /// per-CPU lists, in the order in which they are to be handed out. How many there were.
 ///
-/// Fewer than `wanted` where the zone has no more, or the policy fetches less at once. The caller holds the lock of the
+/// Fewer than `wanted` where the zone has no more, or the policy fetches less at once; more where whole clusters are moved,
+/// up to half the room (the kernel's `nr_pcp_alloc` lets refills grow, too). The caller holds the lock of the
 /// lists of `cpu`.
 pub(crate) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     request: BlockRequest,
     cpu: CpuId,
-    wanted: usize,
+    Ask { wanted, room }: Ask,
     deliver: impl FnMut(&Picked),
 ) -> usize {
     view.platform.span_begins(Span::Refill);
@@ -118,7 +119,8 @@ pub(crate) fn fetch<P: Platform>(
         }
         ZonePolicy::LockPerPage => single::fetch(view, request, cpu, wanted, deliver),
         ZonePolicy::Cluster | ZonePolicy::ClusterBulk if request.order == Order::ZERO => {
-            cut::fetch(view, request, cpu, wanted, deliver)
+            let most = if view.zone.policy() == ZonePolicy::ClusterBulk { room / 2 } else { wanted };
+            cut::fetch(view, request, cpu, cut::Amount { wanted, most }, deliver)
         }
         ZonePolicy::OwnedBlocks => owned::fetch(view, request, cpu, wanted, deliver),
         _ => pages::fetch(view, request, cpu, wanted, deliver),
@@ -194,7 +196,7 @@ impl<P: Platform> GivingBack<'_, P> {
                 return;
             }
             drop(locked);
-            entering::abandon(self.view, picked, &entering);
+            entering::abandon(self.view, self.cpu, picked, &entering);
         }
         self.give_unmerged(picked);
     }

@@ -4,7 +4,8 @@
 //! and [`LockedZone::remove_block`] keep links, counts, bitmaps, tags and the zone's counters in step; whatever
 //! a later policy wants to know about blocks that come and go, it learns there.
 
-use super::{LockedZone, add_exclusive, sub_exclusive};
+use super::{LockedZone, ZoneView, add_exclusive, sub_exclusive};
+use crate::lock::LockHold;
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -50,23 +51,48 @@ pub(crate) enum Place {
     Tail,
 }
 
-impl<'a, P: Platform> LockedZone<'a, P> {
+impl<'a, P: Platform> ZoneView<'a, P> {
     /// A list that is about to be used.
     #[inline(always)]
     fn list_for(&self, order: Order, migrate_type: MigrateType, access: Access) -> &'a FreeList {
-        let list = self.view.zone.areas[order.index()].list(migrate_type);
+        let list = self.zone.areas[order.index()].list(migrate_type);
         self.platform.touch_line(SharedLine::of(LineKind::FreeLists, list), access);
         list
+    }
+
+    /// Says that a list is used by who does not go through the functions here.
+    #[inline(always)]
+    pub(super) fn touch_free_list(&self, order: Order, migrate_type: MigrateType, access: Access) {
+        self.list_for(order, migrate_type, access);
     }
 
     /// The bits of a type that say which of its lists have a block.
     #[inline(always)]
     fn bits_for(&self, migrate_type: MigrateType, access: Access) -> &'a AtomicU32 {
-        let bits = &self.view.zone.nonempty[migrate_type.index()];
+        let bits = &self.zone.nonempty[migrate_type.index()];
         self.platform.touch_line(SharedLine::of(LineKind::FreeLists, bits), access);
         bits
     }
 
+    /// Takes so many single pages off the head of their list, all that stand before `next`. Their pages stay as they are; the
+    /// clusters, and the zone's counts of frames, are the caller's, who holds the zone lock.
+    #[inline(always)]
+    pub(super) fn cut_list_locked(&self, _: &LockHold, migrate_type: MigrateType, next: Link, count: u64) {
+        let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
+        list.first.store(next.0, Ordering::Relaxed);
+        match self.map.linked(next) {
+            Some(next) => self.page(next).set_prev(Link::NONE),
+            None => list.last.store(0, Ordering::Relaxed),
+        }
+        sub_exclusive(&list.blocks, count);
+        if list.blocks.load(Ordering::Relaxed) == 0 {
+            let bits = self.bits_for(migrate_type, Access::Write);
+            bits.store(bits.load(Ordering::Relaxed) & !1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<P: Platform> LockedZone<'_, P> {
     /// Puts a block on the free list of its order and type. The caller owns the block's head.
     #[inline]
     pub(crate) fn add_block(
@@ -159,17 +185,7 @@ impl<'a, P: Platform> LockedZone<'a, P> {
     pub(super) fn cut_head(&mut self, migrate_type: MigrateType, tail: Pfn, count: u64) -> Option<Pfn> {
         let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
         let first = self.map.linked(Link(list.first.load(Ordering::Relaxed)))?;
-        let next = self.page(tail).next();
-        list.first.store(next.0, Ordering::Relaxed);
-        match self.map.linked(next) {
-            Some(next) => self.page(next).set_prev(Link::NONE),
-            None => list.last.store(0, Ordering::Relaxed),
-        }
-        sub_exclusive(&list.blocks, count);
-        if list.blocks.load(Ordering::Relaxed) == 0 {
-            let bits = self.bits_for(migrate_type, Access::Write);
-            bits.store(bits.load(Ordering::Relaxed) & !1, Ordering::Relaxed);
-        }
+        self.cut_list_locked(&self.hold, migrate_type, self.page(tail).next(), count);
         self.count_free(PageCount(count), migrate_type, u64::wrapping_sub);
         Some(first)
     }

@@ -18,6 +18,7 @@ use crate::chosen_machine::ChosenMachine;
 use crate::cli::{AccessKind, ComparisonArgs, InitArgs, MachineArgs, TaskMode, ZoneLockArgs, ZoneLockWorkload};
 use crate::output::{self, progress_bar};
 use crate::workload::alloc::AllocWorkload;
+use crate::workload::counts::Drains;
 use crate::workload::crossing::{self, Return};
 use crate::workload::ground::{Ground, Setting};
 use crate::workload::held::while_looking;
@@ -266,13 +267,17 @@ impl Plan<'_> {
                     bar.inc(1);
                     let is_timed = round > repeat;
                     yard.platform().time_locks(if is_timed { LockTiming::On } else { LockTiming::Off });
-                    let run = || workload.run(&**yard, self.host).map_err(Failure::run_time);
+                    let before = Drains::of(yard);
+                    let run = || {
+                        let run = workload.run(&**yard, self.host).map_err(Failure::run_time)?;
+                        let drains = Drains::of(yard).since(&before);
+                        Ok(Sample { drains, ..Sample::of_alloc(&workload, &run) })
+                    };
                     if !is_timed {
-                        return Ok(Sample::of_alloc(&workload, &run()?));
+                        return run();
                     }
-                    let (run, held) = while_looking(&**yard, run);
-                    let sample = Sample::of_alloc(&workload, &run?);
-                    Ok(Sample { held: Some(held), locks_are_timed: true, ..sample })
+                    let (sample, held) = while_looking(&**yard, run);
+                    Ok(Sample { held: Some(held), locks_are_timed: true, ..sample? })
                 })?;
                 for (&policy, runs) in args.policies.iter().zip(&runs) {
                     let combination = Combination {

@@ -2,16 +2,17 @@
 
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::vec::Vec;
 
 use loom::thread;
 
+use super::LARGEST;
 use crate::memmap::MemMap;
 use crate::page::Tag;
-use crate::platform::{Contention, InitProgress, LockId, MapNotBacked, Platform, WorkerPanicked};
+use crate::platform::{Access, Contention, InitProgress, LockId, MapNotBacked, Platform, WorkerPanicked};
 use crate::sync::{AtomicU32, Ordering};
-use crate::units::{CpuId, NodeId, PageCount, Pfn, PfnRange};
+use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange};
 use crate::zone::PageblockMap;
 
 std::thread_local! {
@@ -41,16 +42,18 @@ pub(in crate::loom_models) struct Locks {
     pub(in crate::loom_models) per_cpu: Option<Flaw>,
     pub(in crate::loom_models) zone: Option<Flaw>,
     pub(in crate::loom_models) owned: Option<Flaw>,
+    pub(in crate::loom_models) devices: Option<Flaw>,
 }
 
 impl Locks {
-    pub(in crate::loom_models) const SOUND: Self = Self { per_cpu: None, zone: None, owned: None };
+    pub(in crate::loom_models) const SOUND: Self = Self { per_cpu: None, zone: None, owned: None, devices: None };
 
     fn flaw(self, id: LockId) -> Option<Flaw> {
         match id {
             LockId::PerCpu(..) => self.per_cpu,
             LockId::Zone(_) => self.zone,
             LockId::Owned(..) => self.owned,
+            LockId::Devices => self.devices,
             _ => None,
         }
     }
@@ -94,6 +97,34 @@ pub(in crate::loom_models) enum InitFlaw {
     WrittenLate,
 }
 
+/// Which pages of devices are tails that nobody may write to. A witness of the order that loom has chosen; threads may
+/// switch where it looks.
+#[derive(Debug, Default)]
+pub(super) struct SharedTails {
+    frames: Mutex<Vec<PfnRange>>,
+    switch: AtomicU32,
+}
+
+impl SharedTails {
+    fn share(&self, frames: PfnRange) {
+        self.frames.lock().unwrap().push(frames);
+    }
+
+    /// The structures of these frames may be written.
+    fn make_real(&self, frames: PfnRange) {
+        self.frames.lock().unwrap().retain(|shared| shared.start >= frames.end || frames.start >= shared.end);
+    }
+
+    fn check(&self, pfn: Pfn) {
+        if self.frames.lock().unwrap().is_empty() {
+            return;
+        }
+        self.switch.load(Ordering::Relaxed);
+        let shared = self.frames.lock().unwrap().iter().any(|frames| frames.contains(pfn));
+        assert!(!shared, "a shared tail is written to: {pfn}");
+    }
+}
+
 /// A thread's platform: the provided locks, unless they are to be broken, and loom's threads as workers.
 #[derive(Debug)]
 pub(in crate::loom_models) struct ModelPlatform {
@@ -107,6 +138,7 @@ pub(in crate::loom_models) struct ModelPlatform {
     pub(super) longest_wait: Mutex<u32>,
     /// What is wrong, and the yard's map and pageblock types, for doing it.
     pub(super) broken: Option<(InitFlaw, MemMap, PageblockMap<'static>)>,
+    pub(super) tails: Arc<SharedTails>,
 }
 
 impl ModelPlatform {
@@ -191,7 +223,34 @@ impl Platform for ModelPlatform {
             return Err(MapNotBacked);
         }
         self.break_init(InitFlaw::PublishedEarly, frames);
+        self.tails.make_real(frames);
         Ok(())
+    }
+
+    fn touch_page(&self, pfn: Pfn, access: Access) {
+        if access != Access::Read {
+            self.tails.check(pfn);
+        }
+    }
+
+    fn share_tails(
+        &self,
+        frames: PfnRange,
+        order: Order,
+        _address: NonNull<u8>,
+        _bytes: usize,
+    ) -> Result<(), MapNotBacked> {
+        let mut head = frames.start;
+        while head < frames.end {
+            self.tails.share(PfnRange { start: head + PageCount(1), end: head + order.pages() });
+            head = head + order.pages();
+        }
+        Ok(())
+    }
+
+    fn return_map(&self, frames: PfnRange, _address: NonNull<u8>, _bytes: usize) {
+        // All of a device is untouched memory again; what begins inside a compound page are its tails.
+        if frames.start.is_aligned(LARGEST) { self.tails.make_real(frames) } else { self.tails.share(frames) }
     }
 
     fn init_progress(&self, progress: InitProgress) {

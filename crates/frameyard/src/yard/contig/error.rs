@@ -21,6 +21,8 @@ pub enum BlockedBy {
     Area,
     /// There is no memory.
     Hole,
+    /// It is a device's.
+    Device,
     /// Somebody else was at work on it for as long as was waited, or is isolating the same pageblock.
     Busy,
     /// There was no memory to move it to.
@@ -30,7 +32,7 @@ pub enum BlockedBy {
 }
 
 named!(
-    BlockedBy: Pinned => "pinned", Unmovable => "unmovable", Reserved => "reserved", Area => "area", Hole => "hole", Busy => "busy",
+    BlockedBy: Pinned => "pinned", Unmovable => "unmovable", Reserved => "reserved", Area => "area", Hole => "hole", Device => "device", Busy => "busy",
     OutOfMemory => "out-of-memory", Failed => "failed"
 );
 
@@ -42,6 +44,7 @@ impl BlockedBy {
             Self::Unmovable => "unmovable: it would have to be freed",
             Self::Reserved => "reserved",
             Self::Area => "in a contiguous memory area",
+            Self::Device => "a device's: it is not for allocation",
             Self::Hole => "in a hole: there is no memory",
             Self::Busy => "busy: somebody else is at work on it",
             Self::OutOfMemory => "in use, and there is no memory to move it to",

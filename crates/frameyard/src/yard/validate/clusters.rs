@@ -20,7 +20,7 @@ struct Run {
 pub(super) fn check<P: Platform>(locked: &LockedZone<'_, P>, skipped: u64) -> Result<(), ValidateError> {
     let clusters = locked.zone.clusters();
     compare("pages that skipped merging", locked.id, clusters.skipped_racy(), skipped)?;
-    compare("cuts in progress", locked.id, locked.zone.crossing.cuts_racy().into(), 0)?;
+    compare("cuts in progress", locked.id, locked.cuts_racy() as u64, 0)?;
     let mut listed = 0;
     for migrate_type in MigrateType::ALL {
         listed += check_list(locked, migrate_type)?;

@@ -44,7 +44,7 @@ mod record;
 pub(crate) use record::{Record, RecordState};
 
 /// The word of a held record, for models that lose it.
-#[cfg(all(test, loom))]
+#[cfg(all(test, any(loom, shuttle)))]
 pub(crate) const HELD_RECORD: u64 = Record::HELD.bits();
 
 /// What a zone's clusters are like; written when the yard is created, and `joining` with the policy.
@@ -136,6 +136,12 @@ impl ClusterState {
 
     pub(crate) fn skipped_racy(&self) -> u64 {
         self.skipped.load(Ordering::Relaxed)
+    }
+
+    /// Counts pages that left a list with their marks, under the zone lock.
+    #[inline(always)]
+    pub(super) fn sub_skipped(&self, count: u64) {
+        sub_exclusive(&self.skipped, count);
     }
 
     pub(crate) fn used_up(&self) -> u64 {
@@ -256,7 +262,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Says that a word of the clusters is used.
     #[inline(always)]
-    fn touch_clusters<T>(&self, word: &T, access: Access) {
+    pub(super) fn touch_clusters<T>(&self, word: &T, access: Access) {
         self.platform.touch_line(SharedLine::of(LineKind::Clusters, word), access);
     }
 }
@@ -329,6 +335,7 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(in crate::zone) fn leave_cluster(&mut self, pfn: Pfn, tag: Tag, prev: Link) {
         let skipped = tag.is_merge_skipped();
         if skipped {
+            self.touch_clusters(self.zone.clusters(), Access::Write);
             sub_exclusive(&self.zone.clusters().skipped, 1);
         }
         if !tag.is_clustered() {
@@ -381,11 +388,13 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Counts pages that came to a list with their marks, or left it so.
     pub(super) fn add_skipped(&mut self, count: u64) {
+        self.touch_clusters(self.zone.clusters(), Access::Write);
         add_exclusive(&self.zone.clusters().skipped, count);
     }
 
     pub(super) fn sub_skipped(&mut self, count: u64) {
-        sub_exclusive(&self.zone.clusters().skipped, count);
+        self.touch_clusters(self.zone.clusters(), Access::Write);
+        self.zone.clusters().sub_skipped(count);
     }
 
     /// Ends the cluster of a page on a list: its pages stay there, each for itself.

@@ -3,12 +3,12 @@
 //! A zone has a [`CrossingRow`] for each CPU, and one for all that does not come from a CPU's lists. A CPU's row is
 //! changed under the lock of that CPU's lists, so with [`add_exclusive`]; what its part
 //! [`CrossingRow::lock`] counts is changed by the holder of the zone lock. The zone's own row is changed under the zone
-//! lock. What is not counted here has counters where it is: [`WaitCounts`](super::WaitCounts),
+//! lock. A row also says whether its CPU has a cut in progress. What is not counted here has counters where it is: [`WaitCounts`](super::WaitCounts),
 //! [`ClusterState`](super::ClusterState), the lists of owners and the stacks of the depot.
 
 use crate::control::AllAtomic;
 use crate::lock::{HistogramCounts, LockCounters, LockHold, LockUse, PageHistogram, TimeHistogram};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::MigrateType;
 use crate::zone::add_exclusive;
 
@@ -16,10 +16,36 @@ use crate::zone::add_exclusive;
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct CrossingRow {
+    /// 1 while a cut of the CPU's lists is in progress; changed under the lock of those. 0 in the zone's own row. It shares
+    /// a line with what every hold of the zone lock counts.
+    cutting: AtomicU32,
     /// How the zone lock was taken.
     pub(crate) lock: ZoneLockCounts,
     /// What policies that put merging off or move clusters did.
     pub(crate) crossing: CrossingCounts,
+}
+
+impl CrossingRow {
+    /// Pages are about to look free that are not, or do already. The caller holds the lock of the CPU's lists, and may have
+    /// one cut in progress. One that takes pages off lists begins under the zone lock.
+    #[inline(always)]
+    pub(super) fn begin_cut(&self) {
+        debug_assert_eq!(self.cutting.load(Ordering::Relaxed), 0, "one cut at a time");
+        self.cutting.store(1, Ordering::Relaxed);
+    }
+
+    /// All of them are cleared, or on a list.
+    #[inline(always)]
+    pub(super) fn end_cut(&self) {
+        // Release: pairs with the Acquire in `ZoneView::cuts`.
+        self.cutting.store(0, Ordering::Release);
+    }
+
+    /// Whether a cut is in progress. Who finds none sees what the last one cleared.
+    pub(super) fn is_cutting(&self) -> bool {
+        // Acquire: pairs with the Release in `end_cut`.
+        self.cutting.load(Ordering::Acquire) != 0
+    }
 }
 
 // SAFETY: atomics and arrays of atomics alone; all-zero has counted nothing.

@@ -6,20 +6,25 @@
 //!    page behind it. Its record is held from then on, so its pages are not free to anybody, whatever their tags say
 //!    ([`clusters`](super::clusters)). Larger blocks are taken off whole; a page of such a block is inside no block then. What
 //!    has to be tagged so that nobody takes it for free is the head alone.
-//! 2. The cut is counted as in progress ([`Suspension`](super::Suspension) waits for it), and the lock is given back.
+//! 2. The CPU's row says that a cut is in progress ([`Suspension`](super::Suspension) waits for it), and the lock is given
+//!    back.
 //! 3. The pages are tagged as pages of a per-CPU list and cleared, each tag first, and the records released.
 //! 4. The cut is in progress no more.
 //!
-//! A zone that is suspended is refilled page by page.
+//! Where whole clusters are all that is needed, the cut is planned before the lock is taken ([`plan`]), and under
+//! [`ZonePolicy::ClusterBulk`](crate::ZonePolicy) several are cut off at once. A zone that is suspended is refilled page by page.
 
 use super::clusters::{ClusterId, Record};
-use super::{Picked, pages};
+use super::{CrossingRow, Picked, pages};
 use crate::page::{CLUSTER, FrameState, Link, Tag};
-use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU32, Ordering};
+use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::pcp::packed::BATCH;
 use crate::zone::{BlockRequest, CmaUse, LockedZone, ZoneView, add_exclusive};
+
+mod plan;
+
+use plan::Plan;
 
 /// Pages that were taken off a list together.
 #[derive(Clone, Copy)]
@@ -38,6 +43,10 @@ struct Cut {
 }
 
 impl Cut {
+    fn none() -> Self {
+        Self { pieces: [Piece::Run(Pfn(0), 0); BATCH], len: 0, pages: 0 }
+    }
+
     fn push(&mut self, piece: Piece) {
         let (Piece::Cluster(_, pages, _) | Piece::Run(_, pages)) = piece;
         self.pieces[self.len] = piece;
@@ -55,78 +64,144 @@ enum Head {
     NoCluster,
 }
 
-/// Fetches single pages by whole clusters; a few more or fewer than `wanted` where that spares cutting one in two.
+/// How many pages a refill by clusters takes.
+#[derive(Clone, Copy)]
+pub(super) struct Amount {
+    /// A few more or fewer where that spares cutting a cluster in two.
+    pub(super) wanted: usize,
+    /// Up to how many where whole clusters are there.
+    pub(super) most: usize,
+}
+
+/// Fetches single pages by whole clusters.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,
     request: BlockRequest,
     cpu: CpuId,
-    wanted: usize,
+    Amount { wanted, most }: Amount,
     mut deliver: impl FnMut(&Picked),
 ) -> usize {
     let mut got = 0;
     while got < wanted {
-        let mut locked = view.lock_for(cpu);
-        if locked.is_suspended() {
-            return got + pages::fetch_locked(locked, request, wanted - got, deliver, |_| ());
-        }
-        let cut = locked.cut_pieces(request, (wanted - got).min(BATCH));
-        locked.count_moved(PageCount(cut.pages as u64));
-        if cut.pages == 0 {
-            break;
-        }
-        view.begin_cut();
-        drop(locked);
-        let picked = clear(view, &cut, request.migrate_type);
-        view.end_cut();
-        deliver(&picked);
-        let enough = cut.pages < wanted - got && cut.pages * 2 >= wanted;
-        got += picked.len;
-        if enough {
+        let left = wanted - got;
+        let at_most = at_most(left.min(BATCH)).max(most.saturating_sub(got));
+        let cut = match cut_planned(view, request, cpu, at_most, &mut deliver) {
+            0 => cut_walked(view, request, cpu, left, &mut deliver),
+            planned => planned,
+        };
+        got += cut;
+        if cut == 0 || (cut < left && cut * 2 >= wanted) {
             break;
         }
     }
     got
 }
 
-/// Makes pages of a per-CPU list of what was cut, without the lock.
-fn clear<P: Platform>(view: ZoneView<'_, P>, cut: &Cut, migrate_type: MigrateType) -> Picked {
-    let taken = Tag::new(FrameState::PerCpu, Order::ZERO, migrate_type, view.id);
+/// Cuts whole clusters of at most so many pages off, as planned without the lock, and delivers them; 0, and nothing changed,
+/// where they do not stand as planned.
+fn cut_planned<P: Platform>(
+    view: ZoneView<'_, P>,
+    request: BlockRequest,
+    cpu: CpuId,
+    most: usize,
+    deliver: &mut impl FnMut(&Picked),
+) -> usize {
+    let row = view.row_of(cpu);
+    let plan = Plan::make(&view, request, most);
+    if plan.pages() == 0 || !plan.carry_out(&view, row) {
+        return 0;
+    }
+    for cluster in plan.clusters() {
+        let mut picked = Picked::none();
+        clear(view, cluster.piece(), request.migrate_type, &mut picked);
+        deliver(&picked);
+    }
+    row.end_cut();
+    for cluster in plan.clusters() {
+        count(row, &cluster.piece());
+    }
+    plan.pages()
+}
+
+/// Takes about `wanted` pages, a batch at most, in whatever pieces they are found under the lock, and delivers them; page by
+/// page while the zone is suspended.
+fn cut_walked<P: Platform>(
+    view: ZoneView<'_, P>,
+    request: BlockRequest,
+    cpu: CpuId,
+    wanted: usize,
+    deliver: &mut impl FnMut(&Picked),
+) -> usize {
+    let row = view.row_of(cpu);
+    // What is written before the lock is taken is not written under it.
+    let mut cut = Cut::none();
+    let mut locked = view.lock_for(cpu);
+    if locked.is_suspended() {
+        return pages::fetch_locked(locked, request, wanted, deliver, |_| ());
+    }
+    locked.cut_pieces(request, wanted.min(BATCH), &mut cut);
+    if cut.pages == 0 {
+        return 0;
+    }
+    locked.count_moved(PageCount(cut.pages as u64));
+    row.begin_cut();
+    drop(locked);
     let mut picked = Picked::none();
     for piece in &cut.pieces[..cut.len] {
-        match *piece {
-            Piece::Cluster(first, pages, id) => {
-                let mut at = view.map.link(first);
-                for _ in 0..pages {
-                    let Some(pfn) = view.map.linked(at) else { break };
-                    let page = view.page(pfn);
-                    at = page.next();
-                    page.set_tag(taken);
-                    page.set_next(Link::NONE);
-                    page.set_prev(Link::NONE);
-                    page.set_payload(CLUSTER, 0);
-                    picked.push(view.map.index(pfn));
-                }
-                view.release_record(id);
+        clear(view, *piece, request.migrate_type, &mut picked);
+        count(row, piece);
+    }
+    row.end_cut();
+    deliver(&picked);
+    cut.pages
+}
+
+/// What a cluster may exceed what is wanted by.
+fn at_most(wanted: usize) -> usize {
+    (wanted + wanted / 2).min(BATCH)
+}
+
+/// Counts a cluster that was cut off. The caller holds the lock of the CPU's lists.
+fn count(row: &CrossingRow, piece: &Piece) {
+    if let Piece::Cluster(_, pages, _) = *piece {
+        add_exclusive(&row.crossing.cuts, 1);
+        add_exclusive(&row.crossing.cut_pages, pages as u64);
+    }
+}
+
+/// Makes pages of a per-CPU list of what was cut, without the lock.
+fn clear<P: Platform>(view: ZoneView<'_, P>, piece: Piece, migrate_type: MigrateType, picked: &mut Picked) {
+    let taken = Tag::new(FrameState::PerCpu, Order::ZERO, migrate_type, view.id);
+    match piece {
+        Piece::Cluster(first, pages, id) => {
+            let mut at = view.map.link(first);
+            for _ in 0..pages {
+                let Some(pfn) = view.map.linked(at) else { break };
+                let page = view.page(pfn);
+                at = page.next();
+                page.set_tag(taken);
+                page.set_next(Link::NONE);
+                page.set_prev(Link::NONE);
+                page.set_payload(CLUSTER, 0);
+                picked.push(view.map.index(pfn));
             }
-            Piece::Run(first, pages) => {
-                for offset in 0..pages as u64 {
-                    let pfn = first + PageCount(offset);
-                    view.page(pfn).set_tag(taken);
-                    picked.push(view.map.index(pfn));
-                }
+            view.release_record(id);
+        }
+        Piece::Run(first, pages) => {
+            for offset in 0..pages as u64 {
+                let pfn = first + PageCount(offset);
+                view.page(pfn).set_tag(taken);
+                picked.push(view.map.index(pfn));
             }
         }
     }
-    picked
 }
 
 impl<P: Platform> LockedZone<'_, P> {
     /// Takes about `wanted` single pages off the lists for a request, in pieces that are cleared later.
-    fn cut_pieces(&mut self, request: BlockRequest, wanted: usize) -> Cut {
+    fn cut_pieces(&mut self, request: BlockRequest, wanted: usize, cut: &mut Cut) {
         let BlockRequest { migrate_type, cma, .. } = request;
-        let mut cut = Cut { pieces: [Piece::Run(Pfn(0), 0); BATCH], len: 0, pages: 0 };
-        // What a cluster may exceed what is wanted by.
-        let most = (wanted + wanted / 2).min(BATCH);
+        let most = at_most(wanted);
         while cut.pages < wanted {
             // CMA is balanced against ordinary memory block by block.
             let balanced = migrate_type == MigrateType::Movable && cma == CmaUse::Allowed && self.free_cma().0 > 0;
@@ -140,7 +215,6 @@ impl<P: Platform> LockedZone<'_, P> {
             let Some(piece) = piece else { break };
             cut.push(piece);
         }
-        cut
     }
 
     /// Takes the cluster at the head of a list, if it has at most so many pages.
@@ -157,9 +231,6 @@ impl<P: Platform> LockedZone<'_, P> {
         self.set_record(id, Record::HELD);
         self.sub_skipped(record.skipped() as u64);
         self.cut_head(migrate_type, tail, record.size() as u64);
-        let counts = &self.row.crossing;
-        add_exclusive(&counts.cuts, 1);
-        add_exclusive(&counts.cut_pages, record.size() as u64);
         Head::Cut(Piece::Cluster(first, record.size(), id))
     }
 
@@ -182,25 +253,5 @@ impl<P: Platform> LockedZone<'_, P> {
         let pfn = self.take_block(request)?;
         self.tag_block(pfn, FrameState::InTransit, Order::ZERO, request.migrate_type);
         Some(Piece::Run(pfn, 1))
-    }
-}
-
-impl<P: Platform> ZoneView<'_, P> {
-    /// Pages are about to look free that are not, or do already. A cut begins under the zone lock.
-    pub(super) fn begin_cut(&self) {
-        self.cuts().fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// All of them are cleared.
-    pub(super) fn end_cut(&self) {
-        // Release: pairs with the Acquire in `wait_until_done`.
-        self.cuts().fetch_sub(1, Ordering::Release);
-    }
-
-    /// How many cuts are in progress, about to be changed.
-    fn cuts(&self) -> &AtomicU32 {
-        let cuts = &self.zone.crossing.cuts;
-        self.platform.touch_line(SharedLine::of(LineKind::Border, cuts), Access::ReadModifyWrite);
-        cuts
     }
 }

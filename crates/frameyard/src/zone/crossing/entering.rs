@@ -42,7 +42,8 @@ fn common_type<P: Platform>(view: ZoneView<'_, P>, picked: &Picked) -> Option<Mi
 pub(super) fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &Picked) -> Option<Entering> {
     let limit = view.zone.clusters().limit();
     let counted = picked.entries().first().map(|entry| view.blocks.get(view.map.pfn(*entry)))?;
-    let counts = &view.row_of(cpu).crossing.drains[counted.index().min(MigrateType::PER_CPU)];
+    let row = view.row_of(cpu);
+    let counts = &row.crossing.drains[counted.index().min(MigrateType::PER_CPU)];
     add_exclusive(&counts.drains, 1);
     if limit < 2 || picked.len > limit || !view.may_skip_merging_racy() {
         return None;
@@ -54,7 +55,7 @@ pub(super) fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &P
         return None;
     }
     let id = view.hold_record()?;
-    view.begin_cut();
+    row.begin_cut();
     let tag = Tag::new(FrameState::BuddyFree, Order::ZERO, migrate_type, view.id).with_merge_skipped().with_cluster();
     let entries = picked.entries();
     for (at, entry) in entries.iter().enumerate() {
@@ -68,8 +69,8 @@ pub(super) fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &P
     Some(Entering { id, migrate_type })
 }
 
-/// Gives up what was prepared: the pages are pages of a per-CPU list again.
-pub(super) fn abandon<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, entering: &Entering) {
+/// Gives up what was prepared for that CPU: the pages are pages of a per-CPU list again.
+pub(super) fn abandon<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &Picked, entering: &Entering) {
     let tag = Tag::new(FrameState::PerCpu, Order::ZERO, entering.migrate_type, view.id);
     for entry in picked.entries() {
         let page = view.page(view.map.pfn(*entry));
@@ -79,7 +80,7 @@ pub(super) fn abandon<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, enter
         page.set_payload(CLUSTER, 0);
     }
     view.release_record(entering.id);
-    view.end_cut();
+    view.row_of(cpu).end_cut();
 }
 
 impl<P: Platform> LockedZone<'_, P> {
@@ -102,7 +103,7 @@ impl<P: Platform> LockedZone<'_, P> {
         add_exclusive(&counts.skipped_merges, count);
         add_exclusive(&counts.drains[migrate_type.index().min(MigrateType::PER_CPU)].whole, 1);
         self.count_moved(PageCount(count));
-        self.end_cut();
+        self.row.end_cut();
         true
     }
 }

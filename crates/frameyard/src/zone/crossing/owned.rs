@@ -291,7 +291,7 @@ fn give_to_owners<P: Platform>(
 
 /// Whether the owner whose lock is held owns the pageblock of a frame. A model may leave the question out.
 fn still_owns<P: Platform>(owned: &LockedOwned<'_, P>, pfn: Pfn) -> bool {
-    #[cfg(loom)]
+    #[cfg(any(loom, shuttle))]
     if crate::sync::is_weakened(crate::sync::Weakness::OwnerNotAskedAgain) {
         return true;
     }

@@ -2,17 +2,19 @@
 //!
 //! # Protocol
 //!
-//! A zone counts its suspensions, under its lock, and the cuts in progress: frames that were taken off the free lists
-//! together, under the lock, and whose pages still look free until their taker has gone through them without the lock.
-//! While a zone is suspended nobody begins a cut, and what is freed goes to the free lists and merges. [`Suspension::begin`]
-//! waits, for a bounded time, until no cut is in progress. A cut ends without a lock of the zone, so it may be waited for
-//! under any.
+//! A zone counts its suspensions, under its lock. A cut is in progress from when frames are taken off the free lists
+//! together, under the lock, until their taker has gone through their pages without it: until then they still look free.
+//! The taker says so in the row of his CPU ([`CrossingRow`](super::CrossingRow)), before he gives the lock back. While a zone
+//! is suspended nobody begins a cut of a list, and what is freed goes to the free lists and merges. So
+//! [`Suspension::begin`], having had the lock, finds every cut in its row; it waits, for a bounded time, until each row was
+//! found without one. A cut ends without a lock of the zone, so it may be waited for under any.
 //!
 //! Ways that do not take the zone lock look at the count under the lock of a CPU's lists. One that looked just before the
 //! zone was suspended may still act: who needs its frames drains the lists and collects again.
 
+use super::CrossingRow;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::Ordering;
 use crate::zone::ZoneView;
 
 /// How often somebody is looked at before he is given up on.
@@ -38,21 +40,23 @@ impl<'a, P: Platform> Suspension<'a, P> {
         view.zone.crossing.suspensions.fetch_add(1, Ordering::Relaxed);
         drop(locked);
         let suspension = Self { view };
-        wait_until_done(view, &view.zone.crossing.cuts)?;
+        view.rows_of_cpus().try_for_each(|row| wait_until_done(view, || !row.is_cutting()))?;
         Ok(suspension)
     }
 }
 
-/// Waits, for a bounded time, until nothing is in progress of what is counted; counts the wait.
+/// Waits, for a bounded time, until something is done, as `is_done` says; counts the wait. `is_done` acquires what was done.
 ///
 /// # Errors
 ///
-/// [`CutStalled`] where something is in progress still.
-pub(super) fn wait_until_done<P: Platform>(view: ZoneView<'_, P>, in_progress: &AtomicU32) -> Result<(), CutStalled> {
+/// [`CutStalled`] where it is in progress still.
+pub(super) fn wait_until_done<P: Platform>(
+    view: ZoneView<'_, P>,
+    is_done: impl Fn() -> bool,
+) -> Result<(), CutStalled> {
     let counts = &view.zone.crossing.waits;
     for round in 0..WAIT_ROUNDS {
-        // Acquire: pairs with the Release in `end_cut`, and where somebody has collected.
-        if in_progress.load(Ordering::Acquire) == 0 {
+        if is_done() {
             return Ok(());
         }
         if round == 0 {
@@ -72,7 +76,18 @@ impl<P: Platform> Drop for Suspension<'_, P> {
     }
 }
 
-impl<P: Platform> ZoneView<'_, P> {
+impl<'a, P: Platform> ZoneView<'a, P> {
+    /// The rows of this zone that CPUs have.
+    fn rows_of_cpus(self) -> impl Iterator<Item = &'a CrossingRow> {
+        let (rows, zones) = self.rows;
+        rows.iter().skip(self.id.index()).step_by(zones.max(1))
+    }
+
+    /// How many cuts are in progress, a moment ago.
+    pub(crate) fn cuts_racy(self) -> usize {
+        self.rows_of_cpus().filter(|row| row.is_cutting()).count()
+    }
+
     /// Whether frames may cross the zone's border page by page alone. Exact under the zone lock.
     pub(crate) fn is_suspended(&self) -> bool {
         let suspensions = &self.zone.crossing.suspensions;

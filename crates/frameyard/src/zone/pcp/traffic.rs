@@ -8,7 +8,7 @@ use crate::page::Link;
 use crate::platform::{Access, Platform};
 use crate::sync::Ordering;
 use crate::units::{Order, PageCount};
-use crate::zone::crossing::{self, GivingBack, Leaving, Picked};
+use crate::zone::crossing::{self, Ask, GivingBack, Leaving, Picked};
 use crate::zone::fallback::BlockRequest;
 use crate::zone::{ZoneView, add_exclusive};
 
@@ -55,6 +55,18 @@ impl PcpList {
             slot.store(entry, Ordering::Relaxed);
         }
         self.len.store(end as u32, Ordering::Relaxed);
+    }
+
+    /// Puts entries below those of the array, which has room for them: they are handed out later.
+    fn put_below(&self, entries: impl ExactSizeIterator<Item = u32>) {
+        let (len, count) = (self.len(), entries.len());
+        for at in (0..len).rev() {
+            self.entries[at + count].store(self.entries[at].load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+        for (slot, entry) in self.entries.iter().zip(entries) {
+            slot.store(entry, Ordering::Relaxed);
+        }
+        self.len.store((len + count) as u32, Ordering::Relaxed);
     }
 
     fn push_batch<P: Platform>(&self, view: ZoneView<'_, P>, entries: &[u32]) {
@@ -152,6 +164,8 @@ impl<P: Platform> LockedPcp<'_, P> {
     /// Fetches a batch from the zone into an empty list, or as much of one as there is.
     fn refill(&mut self, view: ZoneView<'_, P>, refill: Refill) {
         let wanted = self.refill_blocks(refill.list, refill.request.order);
+        let room = self.pcp.room[refill.list.group() as usize].load(Ordering::Relaxed) as i32;
+        let room = (room.max(0) as usize) >> refill.request.order.0;
         let list = self.list(refill.list);
         let mut first = true;
         self.touch_entries(list, Access::Write);
@@ -159,13 +173,15 @@ impl<P: Platform> LockedPcp<'_, P> {
             if core::mem::take(&mut first) {
                 // Reversed, so that frames are handed out in the order the zone gave them: ascending.
                 list.append(picked.entries().iter().rev().copied());
+            } else if list.len() + picked.len <= ARRAY && list.chain() == Link::NONE {
+                list.put_below(picked.entries().iter().rev().copied());
             } else {
                 list.push_batch(view, picked.entries());
             }
         };
         let got = match self.stock(view, refill.list) {
             Some(stock) => stock.fetch(refill.request, deliver),
-            None => crossing::fetch(view, refill.request, self.cpu(), wanted, deliver),
+            None => crossing::fetch(view, refill.request, self.cpu(), Ask { wanted, room }, deliver),
         };
         let pages = (got as u64 * refill.request.order.pages().0) as u32;
         sub(&self.pcp.room[refill.list.group() as usize], pages);

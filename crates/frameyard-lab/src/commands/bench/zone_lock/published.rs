@@ -2,6 +2,7 @@
 
 use super::row::{PUBLISHED, Row};
 use crate::cli::ZoneLockWorkload;
+use crate::commands::bench::published_table::cells;
 
 /// The table: its header says what its columns are.
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/zone-lock.csv"));
@@ -50,20 +51,6 @@ fn row(line: &str) -> Option<Row> {
         published_note: (!note.is_empty()).then_some(note),
         ..Row::default()
     })
-}
-
-/// The cells of a line; one in quotes may have commas.
-fn cells(line: &str) -> Option<[String; 7]> {
-    let mut cells = vec![String::new()];
-    let mut is_quoted = false;
-    for letter in line.chars() {
-        match letter {
-            '"' => is_quoted = !is_quoted,
-            ',' if !is_quoted => cells.push(String::new()),
-            other => cells.last_mut()?.push(other),
-        }
-    }
-    cells.try_into().ok()
 }
 
 #[cfg(test)]

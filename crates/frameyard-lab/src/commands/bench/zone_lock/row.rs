@@ -67,6 +67,12 @@ pub(super) struct Row {
     pub(super) page_lines_under_lock_per_page: Option<f64>,
     pub(super) page_lines_under_lock_per_page_refill: Option<f64>,
     pub(super) page_lines_under_lock_per_page_drain: Option<f64>,
+    /// Under a policy that lets drains enter a zone as one cluster: how many drains there were, and which part of them the
+    /// published rule takes, entered whole, and was of movable frames.
+    pub(super) drains: Option<f64>,
+    pub(super) drains_ideal_share: Option<f64>,
+    pub(super) drains_whole_share: Option<f64>,
+    pub(super) drains_movable_share: Option<f64>,
     pub(super) high_order_success: Option<f64>,
     pub(super) high_order_success_min: Option<f64>,
     pub(super) high_order_success_max: Option<f64>,
@@ -145,6 +151,10 @@ impl Row {
             lru_lock_contended_share: of_untimed(|run| contended_share(run.lru_lock?)).map(fine),
             lru_lock_hold_ns_per_page: of_timed(|run| per_page(run.lru_lock?.hold_ns, run.pages)).map(fine),
             lru_lock_wait_ns_per_page: of_timed(|run| per_page(run.lru_lock?.wait_ns, run.pages)).map(fine),
+            drains: of_untimed(|run| Some(run.drains.all.drains as f64)).filter(|drains| *drains > 0.0),
+            drains_ideal_share: of_untimed(|run| per_page(run.drains.all.ideal, run.drains.all.drains)).map(fine),
+            drains_whole_share: of_untimed(|run| per_page(run.drains.all.whole, run.drains.all.drains)).map(fine),
+            drains_movable_share: of_untimed(|run| per_page(run.drains.movable, run.drains.all.drains)).map(fine),
             high_order_success: success.map(|success| fine(success.median)),
             high_order_success_min: success.map(|success| fine(success.min)),
             high_order_success_max: success.map(|success| fine(success.max)),
@@ -189,7 +199,9 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::workload::counts::Drains;
     use crate::workload::crossing::Crossing;
+    use frameyard::ClusterDrains;
 
     fn combination() -> Combination {
         Combination {
@@ -232,6 +244,18 @@ mod tests {
         assert_eq!((row.lru_lock_acquisitions_per_1000_pages, row.high_order_success), (None, None));
         let idle = Row::measured(&combination(), &[Sample { pages: 0, ..sample(0.0, 0) }]);
         assert_eq!(idle.zone_lock_acquisitions_per_1000_pages, None);
+    }
+
+    #[test]
+    fn shares_of_drains_are_those_of_each_run_and_nothing_where_none_enters_whole() {
+        let drains = |drains, ideal, whole| ClusterDrains { drains, ideal, whole };
+        let run = |all, movable| Sample { drains: Drains { all, movable }, ..sample(1.0, 1) };
+        let runs = [run(drains(100, 62, 90), 99), run(drains(200, 100, 200), 200), run(drains(10, 9, 9), 5)];
+        let row = Row::measured(&combination(), &runs);
+        assert_eq!((row.drains, row.drains_ideal_share, row.drains_whole_share), (Some(100.0), Some(0.62), Some(0.9)));
+        assert_eq!(row.drains_movable_share, Some(0.99));
+        let none = Row::measured(&combination(), &[sample(1.0, 1)]);
+        assert_eq!((none.drains, none.drains_ideal_share, none.drains_whole_share), (None, None, None));
     }
 
     #[test]

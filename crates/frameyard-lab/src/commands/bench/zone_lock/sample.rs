@@ -3,7 +3,7 @@
 use frameyard::LockUse;
 
 use crate::workload::alloc::{AllocRun, AllocWorkload};
-use crate::workload::counts::Counts;
+use crate::workload::counts::{Counts, Drains};
 use crate::workload::crossing::Crossing;
 use crate::workload::held::HeldPages;
 
@@ -27,7 +27,9 @@ pub(super) struct Sample {
     pub(super) zone_lock: LockUse,
     /// The locks of the lists of used pages, where there are any.
     pub(super) lru_lock: Option<LockUse>,
-    /// Whether the times at them were measured.
+    /// Drains under a policy that lets them enter a zone as one cluster.
+    pub(super) drains: Drains,
+    /// Whether the times at locks were measured.
     pub(super) locks_are_timed: bool,
     /// Nanoseconds of an allocation and of a free, where each was timed.
     pub(super) get_put_ns: Option<(f64, f64)>,
@@ -47,6 +49,7 @@ impl Sample {
             pages: counts.pages(),
             zone_lock: counts.zone_lock,
             lru_lock: Some(counts.lru_lock),
+            drains: counts.drains,
             locks_are_timed: counts.locks_are_timed,
             ..Self::default()
         }

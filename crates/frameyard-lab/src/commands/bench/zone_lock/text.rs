@@ -52,6 +52,11 @@ impl Outcome for ZoneLockOutcome {
                 published.iter().copied().filter(|row| are_of_one_workload(group[0], row)).collect();
             writeln!(out, "{}", title(group[0]))?;
             group_table(group, &beside).write(out)?;
+            for row in group {
+                if let Some(line) = drains(row) {
+                    writeln!(out, "{line}")?;
+                }
+            }
             writeln!(out)?;
         }
         let alone: Vec<&Row> = published.iter().copied().filter(|row| row.workload.starts_with("drains ")).collect();
@@ -91,6 +96,18 @@ fn title(row: &Row) -> String {
         title += &format!(", virtual delay of {} ms", delay as f64 / 1e6);
     }
     title + &format!("; {}, tasks: {}", row.mode.unwrap_or("-"), row.tasks.unwrap_or(0))
+}
+
+/// How drains entered their zone under a policy that lets them do so as one cluster.
+fn drains(row: &Row) -> Option<String> {
+    let percent = |share: Option<f64>| share.map(|share| format!("{:.1} %", share * 100.0));
+    let (drains, policy) = (row.drains?, &row.policy);
+    let lru = row.lru_policy.map(|lru| format!(", {lru}")).unwrap_or_default();
+    let ideal = percent(row.drains_ideal_share)?;
+    let (whole, movable) = (percent(row.drains_whole_share)?, percent(row.drains_movable_share)?);
+    Some(format!(
+        "Drains of {policy}{lru}: {drains:.0}, {movable} of movable frames; one whole batch {ideal}, entered as one cluster {whole}."
+    ))
 }
 
 /// A column of measured values: its heading and its cell, which needs the row that others are compared with.
@@ -277,6 +294,21 @@ drains after boot  drains  vanilla   3885  62 %
 ";
         assert_eq!(tables, expected);
         assert!(notes.contains("Published figures are of kernels"), "{notes}");
+    }
+
+    #[test]
+    fn drains_that_may_enter_whole_are_told_under_the_table() {
+        let shares = Row {
+            drains: Some(1200.0),
+            drains_ideal_share: Some(0.62),
+            drains_whole_share: Some(0.9),
+            drains_movable_share: Some(0.995),
+            ..row("cluster-bulk", "vanilla")
+        };
+        let text = plain(vec![row("vanilla", "vanilla"), shares]);
+        let line = "\nDrains of cluster-bulk, vanilla: 1200, 99.5 % of movable frames; one whole batch 62.0 %, entered as one \
+                    cluster 90.0 %.\n\n";
+        assert!(text.contains(line) && text.matches("Drains of").count() == 1, "{text}");
     }
 
     #[test]

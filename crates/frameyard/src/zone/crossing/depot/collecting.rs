@@ -42,19 +42,19 @@ impl<'a> Collecting<'a> {
 
 impl Drop for Collecting<'_> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `wait_until_done`.
+        // Release: pairs with the Acquire in `collect`.
         self.0.collectors.fetch_sub(collector(), Ordering::Release);
     }
 }
 
 /// What one collector counts as.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const fn collector() -> u32 {
     1
 }
 
 /// What one collector counts as: in a broken model, nothing.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 fn collector() -> u32 {
     u32::from(!crate::sync::is_weakened(crate::sync::Weakness::SilentCollectors))
 }
@@ -68,7 +68,8 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), CutStall
     if !view.is_depot_empty_racy() {
         collect_all(view);
     }
-    wait_until_done(view, &view.zone.crossing.depot.collectors)
+    // Acquire: pairs with the Release of the last collector.
+    wait_until_done(view, || view.zone.crossing.depot.collectors.load(Ordering::Acquire) == 0)
 }
 
 /// Brings all that is in the depot back to the free lists.

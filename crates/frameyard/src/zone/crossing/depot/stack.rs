@@ -51,13 +51,13 @@ pub(crate) struct BatchStack {
 const _: () = assert!(size_of::<BatchStack>() == 64, "a stack is one cache line");
 
 /// What happens to the tag when a batch leaves.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 const fn tag_step() -> u64 {
     1
 }
 
 /// What happens to the tag when a batch leaves: in a broken model, nothing.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 fn tag_step() -> u64 {
     u64::from(!crate::sync::is_weakened(crate::sync::Weakness::IdleTags))
 }

@@ -1,0 +1,304 @@
+//! What a process of a shared yard shows of the memory map's part for devices.
+//!
+//! A memory file has no zero page: whoever only reads a page of it makes the host allocate one. So the tails behind the
+//! heads of compound pages are no pages of the file here, but private memory of each process that cannot be written: behind it
+//! is the host's zero page, or its huge zero page, however often it is read. That takes two mappings for a compound page,
+//! head and tails, whatever its size. A window of zeroes mapped again and again would take one more file, memory for the
+//! window, and a mapping for each time it is repeated; one as long as all tails behind a head comes down to the same two.
+//!
+//! Mappings are each process's own, so a change has to be made in all of them. Each has a thread, its keeper, that waits for
+//! changes in words of the file, makes them, and answers. Who changes something waits for all answers, so that nobody
+//! finds pages that his process does not show. Processes that have ended are not waited for.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use frameyard::ByteSize;
+
+use super::process::Process;
+use super::view_words::{Change, Found, MAX_VIEWS, Slot, ViewWords};
+use crate::device_problem::DeviceMapProblem;
+use crate::memory_use::MappingLimit;
+use crate::sys::descriptor;
+use crate::sys::host_page_size;
+use crate::sys::mapping::{Advice, Piece, Source};
+use crate::sys::window::MapWindow;
+
+/// How long a keeper sleeps at most: an answer that a wake-up was missed for comes no later.
+const NAP: Duration = Duration::from_secs(1);
+
+/// The view of this process, with its keeper.
+#[derive(Debug)]
+pub(crate) struct SharedView {
+    shown: Arc<Shown>,
+    /// Threads of this process come one by one.
+    changing: Mutex<()>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+/// What the keeper and those that change something have in common.
+#[derive(Debug)]
+struct Shown {
+    words: Arc<ViewWords>,
+    slot: Slot,
+    window: Arc<MapWindow>,
+    file: File,
+    /// Where the window begins in the file.
+    file_offset: u64,
+    /// Held while mappings are changed.
+    applying: Mutex<()>,
+    ended: AtomicBool,
+}
+
+impl SharedView {
+    /// Shows what all others show, and keeps to it from now on. The window shows the file so far.
+    pub(super) fn attach(
+        window: Arc<MapWindow>,
+        (file, file_offset): (File, u64),
+        words: ViewWords,
+    ) -> Result<Self, DeviceMapProblem> {
+        let host = |action| move |source| DeviceMapProblem::host(action, ByteSize(0), source);
+        let words = Arc::new(words);
+        // Held until the view is set up: nobody changes anything meanwhile, and waits for who does not answer yet.
+        let changing = words.lock()?;
+        let slot = changing.join().ok_or(DeviceMapProblem::TooManyViews(MAX_VIEWS))?;
+        let (applying, ended, words) = (Mutex::new(()), AtomicBool::new(false), Arc::clone(&words));
+        let shown = Arc::new(Shown { words, slot, window, file, file_offset, applying, ended });
+        // From here on leaving gives the place back.
+        let mut view = Self { shown: Arc::clone(&shown), changing: Mutex::new(()), keeper: None };
+        shown.set_up().map_err(host("map the memory map"))?;
+        drop(changing);
+        let keeper = thread::Builder::new().name("frameyard-keeper".to_owned());
+        let keeper = keeper.spawn(move || shown.keep()).map_err(host("start a thread that keeps the view"))?;
+        view.keeper = Some(keeper);
+        Ok(view)
+    }
+
+    /// A device with shared tails that has some of a piece.
+    fn record_of(&self, piece: Piece) -> Option<(Piece, usize)> {
+        let has = |(record, _): &(Piece, usize)| piece.offset < record.end() && record.offset < piece.end();
+        self.shown.words.records().find(has)
+    }
+
+    /// Makes the tails of a device that begins with the piece, and has a head every `stride` bytes, read as zero everywhere.
+    pub(crate) fn share_tails(&self, piece: Piece, stride: usize) -> Result<(), DeviceMapProblem> {
+        let page = host_page_size();
+        if stride <= page || !stride.is_multiple_of(page) || !piece.len.is_multiple_of(stride) {
+            // A page of the host has several heads: all of them are real.
+            return Ok(());
+        }
+        self.check_mappings(2 * (piece.len / stride) as u64 + 1)?;
+        let _turn = lock(&self.changing);
+        let changing = self.shown.words.lock()?;
+        // What others have read there before has taken memory.
+        self.shown.punch(piece);
+        // Left where a device's part could not be given back, as nobody had the lock.
+        changing.remove_records(piece);
+        changing.add_record(piece, stride)?;
+        let told = self.tell(&changing, Change::SharedTails(piece, stride));
+        if told.is_err() {
+            changing.remove_records(piece);
+            self.take_back(&changing, Change::File(piece));
+        }
+        told
+    }
+
+    /// Makes pages of a device with shared tails real in all views: memory that is written. Heads are already.
+    pub(crate) fn make_real(&self, piece: Piece) -> Result<(), DeviceMapProblem> {
+        let Some((record, stride)) = self.record_of(piece) else { return Ok(()) };
+        if piece.len == host_page_size() && piece.offset.abs_diff(record.offset).is_multiple_of(stride) {
+            return Ok(());
+        }
+        let _turn = lock(&self.changing);
+        let changing = self.shown.words.lock()?;
+        // First the memory: whoever sets a view up knows by it which tails are real.
+        let size = ByteSize(piece.len as u64);
+        let host = |source| DeviceMapProblem::host("provide memory for page structures", size, source);
+        let told = self.shown.provide(piece).map_err(host).and_then(|()| self.tell(&changing, Change::File(piece)));
+        if told.is_err() {
+            self.take_back(&changing, Change::Zeros(piece));
+            self.shown.punch(piece);
+        }
+        told
+    }
+
+    /// Gives back the memory of a piece that holds zeroes, in all views. A whole device can be written afterwards, tails not.
+    pub(crate) fn give_back(&self, piece: Piece) {
+        let _turn = lock(&self.changing);
+        // Without the lock memory is lost until the next device comes, which makes real what it writes.
+        let Ok(changing) = self.shown.words.lock() else { return };
+        // Who does not answer shows zeroes as well, and sets all up anew when it comes back to life.
+        if changing.remove_records(piece) {
+            let _ = self.tell(&changing, Change::File(piece));
+        } else if self.record_of(piece).is_some() {
+            let _ = self.tell(&changing, Change::Zeros(piece));
+        }
+        self.shown.punch(piece);
+    }
+
+    /// Makes a change in this view, then in all others.
+    fn tell(&self, changing: &super::view_words::Changing<'_>, change: Change) -> Result<(), DeviceMapProblem> {
+        let shown = &*self.shown;
+        let number = {
+            let _applying = lock(&shown.applying);
+            let this = Process::this().id();
+            shown.apply(change).map_err(|source| DeviceMapProblem::Refused { process: this, source })?;
+            changing.publish(shown.slot, change)
+        };
+        changing.wait_for_answers(shown.slot, number)
+    }
+
+    /// Undoes a change that not all could make.
+    fn take_back(&self, changing: &super::view_words::Changing<'_>, change: Change) {
+        let _applying = lock(&self.shown.applying);
+        // Mappings become fewer; and who cannot follow sets all up anew later.
+        let _ = self.shown.apply(change);
+        changing.publish(self.shown.slot, change);
+    }
+
+    /// Whether every process may have so many more mappings.
+    fn check_mappings(&self, needed: u64) -> Result<(), DeviceMapProblem> {
+        let words = &self.shown.words;
+        for process in words.other_processes(self.shown.slot).into_iter().chain([Process::this()]) {
+            let id = process.id();
+            // Of a process that may not be looked at, the mappings that fail say it.
+            let Ok(limit) = MappingLimit::of_process(&id.to_string()) else { continue };
+            if limit.left() < needed {
+                let MappingLimit { limit, used } = limit;
+                return Err(DeviceMapProblem::Mappings { process: id, limit, used, needed });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for SharedView {
+    fn drop(&mut self) {
+        self.shown.ended.store(true, Ordering::Release);
+        if let Some(keeper) = self.keeper.take() {
+            // It may have looked just before the end was said, and be about to sleep.
+            while !keeper.is_finished() {
+                self.shown.words.wake();
+                thread::sleep(Duration::from_micros(50));
+            }
+            // It panics nowhere; if it did, it is gone too.
+            let _ = keeper.join();
+        }
+        self.shown.words.leave(self.shown.slot);
+        // The region may live on, as plain memory of the file.
+        let _ = self.shown.apply(Change::File(self.shown.window.whole()));
+    }
+}
+
+impl Shown {
+    fn offset_of(&self, piece: Piece) -> u64 {
+        self.file_offset + piece.offset as u64
+    }
+
+    /// Takes the memory behind zeroes of the file back.
+    fn punch(&self, piece: Piece) {
+        // Where this fails there are zeroes all the same.
+        let _ = descriptor::punch_hole(&self.file, self.offset_of(piece), piece.len as u64);
+    }
+
+    /// Makes changes until the view ends.
+    fn keep(&self) {
+        while !self.ended.load(Ordering::Acquire) {
+            let seen = self.words.change();
+            let applying = lock(&self.applying);
+            let (number, made) = match self.words.look(self.slot) {
+                Found::Nothing => {
+                    drop(applying);
+                    self.words.wait_for_change(seen, NAP);
+                    continue;
+                }
+                Found::One { number, change } => (number, self.apply(change)),
+                Found::Several { number } => (number, self.set_up()),
+            };
+            drop(applying);
+            let error = made.err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EINVAL));
+            self.words.answer(self.slot, number, error);
+        }
+    }
+
+    /// Changes the mappings of this process.
+    fn apply(&self, change: Change) -> io::Result<()> {
+        let whole = self.window.whole();
+        let page = host_page_size();
+        let (Change::File(piece) | Change::Zeros(piece) | Change::SharedTails(piece, _)) = change;
+        let fits = piece.len > 0 && piece.offset < whole.len && piece.len <= whole.len - piece.offset;
+        if !fits || !piece.offset.is_multiple_of(page) || !piece.len.is_multiple_of(page) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        match change {
+            Change::File(piece) => self.show_file(piece),
+            Change::Zeros(piece) => self.show_zeros(piece),
+            Change::SharedTails(piece, stride) => {
+                if stride <= page || !stride.is_multiple_of(page) {
+                    return Err(io::ErrorKind::InvalidInput.into());
+                }
+                self.show_zeros(piece)?;
+                let mut heads = (piece.offset..piece.end()).step_by(stride);
+                heads.try_for_each(|offset| self.show_file(Piece { offset, len: page }))
+            }
+        }
+    }
+
+    /// Shows a piece of the file, and gives it memory.
+    fn provide(&self, piece: Piece) -> io::Result<()> {
+        let _applying = lock(&self.applying);
+        self.apply(Change::File(piece))?;
+        match self.window.populate(piece) {
+            // A kernel without the call. The piece holds zeroes.
+            Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
+                self.window.zero(piece);
+                Ok(())
+            }
+            populated => populated,
+        }
+    }
+
+    fn show_file(&self, piece: Piece) -> io::Result<()> {
+        let offset = self.offset_of(piece);
+        self.window.replace(piece, Source::Shared { file: self.file.as_fd(), offset })
+    }
+
+    fn show_zeros(&self, piece: Piece) -> io::Result<()> {
+        self.window.replace(piece, Source::Zeros)?;
+        // Reading one shows the host's huge zero page where it has one: a fault for 2 MiB instead of 512. Nothing is ever
+        // written there, so no huge page comes of it.
+        let _ = self.window.advise(piece, Advice::HugePages);
+        Ok(())
+    }
+
+    /// Shows all as the records say. Tails that have memory are those of split pages.
+    fn set_up(&self) -> io::Result<()> {
+        self.apply(Change::File(self.window.whole()))?;
+        let page = host_page_size();
+        for (piece, stride) in self.words.records() {
+            self.apply(Change::SharedTails(piece, stride))?;
+            let (start, end) = (self.offset_of(piece), self.file_offset + piece.end() as u64);
+            let mut at = start;
+            while let Some(data) = descriptor::next_data(&self.file, at)?.filter(|data| *data < end) {
+                at = descriptor::next_hole(&self.file, data)?.min(end);
+                let is_head = at - data <= page as u64 && (data - start).is_multiple_of(stride as u64);
+                if !is_head {
+                    let offset = (data - self.file_offset) as usize / page * page;
+                    let past = ((at - self.file_offset) as usize).next_multiple_of(page);
+                    self.show_file(Piece { offset, len: past - offset })?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What is locked is whole even where somebody panicked.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,150 @@
+//! Which rows there are, and which of them this host has memory for.
+
+use frameyard::{ByteSize, Geometry, MapLayout};
+use frameyard_host::{DeviceAlignment, HostTopology};
+
+use super::NAME;
+use crate::Failure;
+use crate::cli::DeviceMapArgs;
+use crate::output::RoundedSize;
+use crate::workload::device_map::DeviceShape;
+
+/// Sizes of devices of compound pages, unless asked for otherwise.
+const SIZES: [ByteSize; 2] = [ByteSize::gib(256), ByteSize::gib(1024)];
+/// The size of a device of base pages, unless asked for otherwise: each has a page structure in every layout.
+const SIZE_OF_BASE_PAGES: ByteSize = ByteSize::gib(16);
+/// The largest page structures that are written without being asked to.
+const USUAL_LIMIT: ByteSize = ByteSize::gib(4);
+/// What devices are multiples of, whatever their pages.
+const LEAST: DeviceAlignment = DeviceAlignment::Huge;
+
+/// Rows whose devices differ in their layout alone, which are measured by turns.
+#[derive(Clone, Debug)]
+pub(super) struct Group {
+    pub(super) size: ByteSize,
+    pub(super) geometry: DeviceAlignment,
+    pub(super) cases: Vec<Case>,
+}
+
+/// One row.
+#[derive(Clone, Debug)]
+pub(super) struct Case {
+    pub(super) shape: DeviceShape,
+    /// Why it is not measured.
+    pub(super) left_out: Option<String>,
+}
+
+/// What is asked for. Where no sizes are, rows that this host has no memory for are left out; else they are refused.
+pub(super) fn groups(args: &DeviceMapArgs, host: &HostTopology) -> Result<Vec<Group>, Failure> {
+    let available = host.available_memory().map_err(Failure::run_time)?;
+    let asked = &args.geometries;
+    let geometries: Vec<DeviceAlignment> = match (asked.is_empty(), args.sizes.is_empty()) {
+        (false, _) => asked.clone(),
+        (true, true) => DeviceAlignment::ALL.to_vec(),
+        (true, false) => vec![DeviceAlignment::Huge, DeviceAlignment::Gigantic],
+    };
+    let mut groups = Vec::new();
+    for geometry in geometries {
+        let usual: &[ByteSize] = if geometry == DeviceAlignment::Base { &[SIZE_OF_BASE_PAGES] } else { &SIZES };
+        for &size in if args.sizes.is_empty() { usual } else { &args.sizes } {
+            check_size(size, geometry)?;
+            let most = if args.full { ByteSize(u64::MAX) } else { USUAL_LIMIT };
+            groups.push(group(size, geometry, &args.layouts, &|shape| left_out(shape, geometry, available, most)));
+        }
+    }
+    let refused = groups.iter().flat_map(|group| &group.cases).find_map(|case| case.left_out.as_deref());
+    match refused.filter(|_| !args.sizes.is_empty()) {
+        Some(reason) => Err(Failure::input(format!("{NAME}: {reason}"))),
+        None => Ok(groups),
+    }
+}
+
+fn group(
+    size: ByteSize,
+    geometry: DeviceAlignment,
+    layouts: &[MapLayout],
+    left_out: &dyn Fn(DeviceShape) -> Option<String>,
+) -> Group {
+    let case = |&layout: &MapLayout| {
+        let shape = DeviceShape { size, order: geometry.order(Geometry::X86_64), layout };
+        Case { shape, left_out: left_out(shape) }
+    };
+    Group { size, geometry, cases: layouts.iter().map(case).collect() }
+}
+
+/// Why a row is not measured: there is no memory for it, or it would take long.
+fn left_out(shape: DeviceShape, geometry: DeviceAlignment, available: ByteSize, most: ByteSize) -> Option<String> {
+    let needed = shape.needs();
+    // An eighth is left to others.
+    let usable = ByteSize(available.0 / 8 * 7);
+    let what = format!("{} of {geometry} pages with layout {} takes {}", shape.size, shape.layout, RoundedSize(needed));
+    let others = "choose another --layout, larger pages (--geometry), or a smaller --size";
+    if needed > usable {
+        return Some(format!("{what} of memory, and {} can be used here: {others}", RoundedSize(usable)));
+    }
+    (shape.map_bytes() > most).then(|| format!("{what} of memory, which takes long: add --full, or {others}"))
+}
+
+fn check_size(size: ByteSize, geometry: DeviceAlignment) -> Result<(), Failure> {
+    let unit = geometry.max(LEAST);
+    let bytes = unit.size().0;
+    if size.0.is_multiple_of(bytes) {
+        return Ok(());
+    }
+    let above = size.0.checked_next_multiple_of(bytes).map(ByteSize);
+    let below = ByteSize(size.0 / bytes * bytes);
+    let nearest = match above {
+        Some(above) if below.0 == 0 => above.to_string(),
+        Some(above) => format!("{below} and {above}"),
+        None => below.to_string(),
+    };
+    Err(Failure::input(format!(
+        "--size {size}: devices of {geometry} pages are multiples of {unit}; nearest: {nearest}"
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shape(size: ByteSize, geometry: DeviceAlignment, layout: MapLayout) -> DeviceShape {
+        DeviceShape { size, order: geometry.order(Geometry::X86_64), layout }
+    }
+
+    #[test]
+    fn what_does_not_fit_in_memory_is_left_out_with_a_reason() {
+        let of = |geometry, layout, available| {
+            let most = ByteSize(u64::MAX);
+            left_out(shape(ByteSize::gib(1024), geometry, layout), geometry, ByteSize::gib(available), most)
+        };
+        let reason = of(DeviceAlignment::Huge, MapLayout::Full, 16).unwrap();
+        assert!(
+            reason.contains("1T of 2M pages with layout full takes 16") && reason.contains("smaller --size"),
+            "{reason}"
+        );
+        assert_eq!(of(DeviceAlignment::Huge, MapLayout::Full, 20), None);
+        assert_eq!(of(DeviceAlignment::Huge, MapLayout::SharedTails, 3), None);
+        assert!(of(DeviceAlignment::Huge, MapLayout::SharedTails, 2).is_some());
+        assert_eq!(of(DeviceAlignment::Gigantic, MapLayout::Folded, 1), None);
+        // Heads of base pages are all there is.
+        assert!(of(DeviceAlignment::Base, MapLayout::SharedTails, 16).is_some());
+    }
+
+    #[test]
+    fn what_takes_long_is_left_out_unless_all_is_asked_for() {
+        let full = |size| {
+            let shape = shape(size, DeviceAlignment::Huge, MapLayout::Full);
+            left_out(shape, DeviceAlignment::Huge, ByteSize::gib(64), USUAL_LIMIT)
+        };
+        assert_eq!(full(ByteSize::gib(256)), None);
+        assert!(full(ByteSize::gib(257)).unwrap().contains("add --full"));
+    }
+
+    #[test]
+    fn sizes_are_multiples_of_the_pages() {
+        assert!(check_size(ByteSize::gib(3), DeviceAlignment::Gigantic).is_ok());
+        let says = |size, geometry| check_size(size, geometry).unwrap_err().to_string();
+        assert!(says(ByteSize::mib(1500), DeviceAlignment::Gigantic).contains("nearest: 1G and 2G"));
+        assert!(says(ByteSize::mib(1), DeviceAlignment::Base).contains("multiples of 2M; nearest: 2M"));
+    }
+}

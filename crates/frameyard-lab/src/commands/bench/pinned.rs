@@ -1,0 +1,94 @@
+//! Which kinds of memory `pin` and `memory-region` take, and which of them this host has memory for.
+
+use frameyard::ByteSize;
+use frameyard_host::{DeviceAlignment, HostTopology};
+
+use crate::Failure;
+use crate::cli::{PinMemory, PinnedArgs};
+use crate::output::RoundedSize;
+use crate::workload::pin::{PinKind, PinnedMemory};
+
+/// A kind that is asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Asked {
+    pub(super) kind: PinKind,
+    /// Why it is not measured.
+    pub(super) left_out: Option<String>,
+}
+
+/// The kinds that options ask for, of a size.
+///
+/// # Errors
+///
+/// [`Failure::Input`] where no kind is asked for, or none can have that size.
+pub(super) fn kinds(name: &str, args: &PinnedArgs, size: ByteSize, host: &HostTopology) -> Result<Vec<Asked>, Failure> {
+    let available = host.available_memory().map_err(Failure::run_time)?;
+    if !size.0.is_multiple_of(DeviceAlignment::Huge.size().0) {
+        return Err(Failure::input(format!("{name} --size {size}: write a multiple of 2M")));
+    }
+    let is_asked = |kind: &PinKind| {
+        let memory = args.memory.contains(&match kind.memory {
+            PinnedMemory::Anonymous => PinMemory::Anonymous,
+            PinnedMemory::Huge => PinMemory::Huge,
+            PinnedMemory::Device => PinMemory::Device,
+        });
+        let has = |sizes: &[DeviceAlignment], size| sizes.is_empty() || sizes.contains(&size);
+        memory && has(&args.pages, kind.page) && has(&args.maps, kind.map)
+    };
+    let asked: Vec<PinKind> = PinKind::ALL.into_iter().filter(is_asked).collect();
+    if asked.is_empty() {
+        return Err(Failure::input(format!(
+            "{name}: no such memory: anonymous is 4K over 4K, huge is 2M over 2M, device is every page size over 4K or over its own"
+        )));
+    }
+    let kinds = left_out(&asked, size, available);
+    match kinds.iter().all(|asked| asked.left_out.is_some()).then(|| kinds[0].left_out.clone()).flatten() {
+        Some(reason) => Err(Failure::input(format!("{name}: {reason}"))),
+        None => Ok(kinds),
+    }
+}
+
+/// Kinds are mapped side by side: one is left out where there is no memory for it beside those before it.
+fn left_out(asked: &[PinKind], size: ByteSize, available: ByteSize) -> Vec<Asked> {
+    // A quarter is left to others.
+    let most = available.0 / 4 * 3;
+    let mut used = 0;
+    let mut kinds = Vec::new();
+    for &kind in asked {
+        let needed = kind.memory_needed(size).0;
+        let left_out = if !size.0.is_multiple_of(kind.page.size().0) {
+            Some(format!("{size} is no multiple of {} pages: choose a --size that is", kind.page))
+        } else if used + needed > most {
+            Some(format!(
+                "{size} of {} memory needs {}, and {} can be used here: choose a smaller --size",
+                kind.memory.name(),
+                RoundedSize(ByteSize(needed)),
+                RoundedSize(ByteSize(most - used))
+            ))
+        } else {
+            used += needed;
+            None
+        };
+        kinds.push(Asked { kind, left_out });
+    }
+    kinds
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kind_without_room_is_left_out_with_a_reason() {
+        let of = |size, available| {
+            let kinds = left_out(&PinKind::ALL, size, available);
+            kinds.into_iter().map(|asked| asked.left_out.map_or_else(String::new, |reason| reason)).collect::<Vec<_>>()
+        };
+        assert!(of(ByteSize::gib(1), ByteSize::gib(4)).iter().all(String::is_empty));
+        let reasons = of(ByteSize::gib(16), ByteSize::gib(16));
+        assert!(reasons[0].contains("16G of anonymous memory needs") && reasons[1].contains("huge"), "{reasons:?}");
+        assert!(reasons[2..].iter().all(String::is_empty));
+        let small = of(ByteSize::mib(64), ByteSize::gib(4));
+        assert_eq!(small.iter().filter(|reason| reason.contains("no multiple of 1G pages")).count(), 2);
+    }
+}

@@ -1,0 +1,336 @@
+//! Pages taken without a lock (`crate::pin`) against who unmaps them, frees their page tables, or splits them.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use frameyard::sync::{AtomicU64, Ordering, Weakness, weakened};
+use frameyard::{
+    Adoption, Block, ByteSize, Counts, DeviceRequest, FrameOwner, Gfp, MapLayout, MapPlacement, MigrateMode, NodeId,
+    Order, PageCount, Pfn, PfnRange, PhysAddr, Removal,
+};
+
+use super::kept::Kept;
+use super::machine::{Machine, ModelPlatform};
+use super::migrate::{AT, BOTH, DAMAGED, Space, finish, scene, target, write, written};
+use super::{Scene, assert_fails_to, explore_to};
+use crate::address::{PageLevel, VirtAddr, VirtRange};
+use crate::area::HugeAdvice;
+use crate::inject::{FaultInjector, Step};
+use crate::objects::ObjectId;
+use crate::page::{PageKind, owner_word};
+use crate::pin::{Dirty, PinPath, PinRequest, RefHandling};
+use crate::space::{MapRequest, SpaceId};
+use crate::table::{Entry, HUGE, Level};
+use crate::vm::Vm;
+use crate::{MemoryAccess, VmConfig, words};
+
+const PAGE: u64 = 4096;
+
+const WRONG: &[&str] = &[
+    "a page of another was taken",
+    "what was taken is not what is mapped",
+    "pins were lost",
+    "what was got is put",
+    "the frame is ours",
+    DAMAGED[2],
+    DAMAGED[3],
+    DAMAGED[6],
+    DAMAGED[8],
+    DAMAGED[9],
+];
+
+fn open<'y>(vm: Vm<'y, ModelPlatform>, id: SpaceId) -> Space<'y> {
+    Kept::new(vm.space(id).expect("the space is there"))
+}
+
+/// Where somebody who walks without a lock is between two of its loads, seen by those who change what he walks. Loom looks for
+/// other orders of two accesses only where nobody has read the same between, and who changes an entry reads it first.
+#[derive(Clone, Default)]
+struct Meeting(Arc<AtomicU64>);
+
+impl Meeting {
+    fn meet(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// At which of its steps a walk meets the others.
+#[derive(Clone, Copy)]
+enum Place {
+    /// When it has found the table, and looks at no entry of it yet.
+    AtTable = 1,
+    /// When it has looked at the entry.
+    BehindEntry = 2,
+}
+
+/// A walk that meets others.
+struct Walker<'a>(&'a Meeting, Place, Cell<usize>);
+
+// SAFETY: each is used by the one thread that walks; loom runs all threads of a model on one.
+unsafe impl Sync for Walker<'_> {}
+
+impl FaultInjector for Walker<'_> {
+    fn fails(&self, step: Step) -> bool {
+        if step == Step::WalkUnlocked {
+            self.2.set(self.2.get() + 1);
+            if self.2.get() == self.1 as usize {
+                self.0.meet();
+            }
+        }
+        false
+    }
+}
+
+/// Pins the page of an address without a lock.
+fn pin_fast(space: &Space<'_>, addr: VirtAddr, meeting: &Meeting, place: Place) -> Option<Pfn> {
+    let mut frames = [Pfn(0)];
+    let walker = Walker(meeting, place, Cell::new(0));
+    let space = open(space.space().vm().with_injector(&walker), space.id());
+    space.take_pages(addr, PinRequest::PIN.by(PinPath::FastOnly), &mut frames).ok().map(|_| frames[0])
+}
+
+fn unpin(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
+    vm.unpin_pages(&[pfn], RefHandling::Batched, Dirty::Keep).unwrap_or_else(|lost| panic!("pins were lost: {lost}"));
+}
+
+const ONE: Counts = Counts { references: 1, mappings: 0 };
+
+/// Makes exactly that frame, if it is free by now, a page of somebody else.
+fn take_over(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
+    if vm.yard().alloc_range(PfnRange::new(pfn, PageCount(1)), Gfp::KERNEL).is_ok() {
+        let owner = owner_word(PageKind::Plain, ObjectId::NONE, 0);
+        vm.yard().adopt(pfn, Order::ZERO, Adoption { counts: ONE, owner, index: 7 }).expect("the frame is ours");
+    }
+}
+
+/// Gives a page back that [`take_over`] may have got, of which nobody else may have references.
+fn give_back(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
+    let page = vm.page(pfn);
+    if page.is_counted() && PageKind::of_word(page.owner()) == Some(PageKind::Plain) {
+        assert!(page.freeze(ONE), "a page of another was taken");
+        vm.yard().free_counted(pfn, Order::ZERO).expect("the frame is ours");
+    }
+}
+
+/// A page is unmapped and freed, and its frame becomes another's, while somebody pins it.
+fn pinned_while_unmapped() {
+    let scene = scene(None);
+    let (space, pfn) = written(scene.vm());
+    let id = space.id();
+    let meeting = Meeting::default();
+    let met = meeting.clone();
+    let other = scene.start(1, move |vm| {
+        met.meet();
+        let only = VirtRange { start: AT, end: VirtAddr(AT.0 + PAGE) };
+        let _ = open(vm, id).unmap(only).expect("the area is there");
+        take_over(vm, pfn);
+    });
+    let pinned = pin_fast(&space, AT, &meeting, Place::BehindEntry);
+    other.join().unwrap();
+    give_back(scene.vm(), pfn);
+    if let Some(pinned) = pinned {
+        assert_eq!(pinned, pfn, "a page of another was taken");
+        unpin(scene.vm(), pfn);
+    }
+    finish(&scene, space);
+}
+
+/// The page tables of an address are freed, and what was the lowest of them holds what another writes there, while somebody
+/// pins the page.
+fn pinned_while_tables_go() {
+    let scene = scene(None);
+    let (space, pfn) = written(scene.vm());
+    let vm = scene.vm();
+    let (id, table) = (space.id(), space.space().walk(AT.0).table.pfn);
+    let foreign = target(vm);
+    let owner = owner_word(PageKind::Anonymous, ObjectId::NONE, 0);
+    vm.yard().adopt(foreign, Order::ZERO, Adoption { counts: ONE, owner, index: 7 }).expect("the frame is ours");
+    let meeting = Meeting::default();
+    let met = meeting.clone();
+    let other = scene.start(1, move |vm| {
+        met.meet();
+        let _ = open(vm, id).unmap(BOTH).expect("the area is there");
+        if vm.yard().alloc_range(PfnRange::new(table, PageCount(1)), Gfp::KERNEL).is_ok() {
+            let entry = Entry::page(foreign, Level::SMALL).bits().to_le_bytes();
+            words::write_bytes(vm.yard(), table, 8 * Level::SMALL.index(AT.0), &entry);
+            vm.yard().free(table, Order::ZERO).expect("the frame is ours");
+        }
+    });
+    if let Some(pinned) = pin_fast(&space, AT, &meeting, Place::AtTable) {
+        assert_eq!(pinned, pfn, "a page of another was taken");
+        unpin(vm, pfn);
+    }
+    other.join().unwrap();
+    assert!(vm.page(foreign).freeze(ONE), "a page of another was taken");
+    vm.yard().free_counted(foreign, Order::ZERO).expect("the frame is ours");
+    finish(&scene, space);
+}
+
+/// A space with one huge page, and that page.
+fn with_huge_page(scene: &Scene) -> (Space<'_>, Pfn) {
+    let space = Kept::new(scene.vm().create_space().expect("a space"));
+    let bytes = ByteSize(HUGE.pages().0 * PAGE);
+    space.map(MapRequest::anonymous(bytes).at(AT).advised(HugeAdvice::Huge)).expect("an area");
+    write(&space, AT, 1);
+    let found = space.translate(AT).expect("a page that was written is mapped");
+    assert_eq!(scene.vm().page(found.pfn).tag().order(), HUGE, "the huge page is there");
+    (space, found.pfn)
+}
+
+fn huge_scene() -> Scene {
+    Scene::new(6, &VmConfig { lru_batch: 2, shards: 1, ..VmConfig::default() }, None)
+}
+
+/// Demands that a pin is one of the page that is mapped there, and gives it up.
+fn expect_pinned(scene: &Scene, space: &Space<'_>, addr: VirtAddr, pinned: Option<Pfn>) {
+    if let Some(pfn) = pinned {
+        let mapped = space.translate(addr).map(|found| found.pfn);
+        assert_eq!(mapped, Some(pfn), "what was taken is not what is mapped");
+        unpin(scene.vm(), pfn);
+    }
+}
+
+/// A huge page is split, because a part of it is unmapped, while somebody pins another part.
+fn pinned_while_split() {
+    let scene = huge_scene();
+    let (space, _) = with_huge_page(&scene);
+    let id = space.id();
+    let meeting = Meeting::default();
+    let met = meeting.clone();
+    let other = scene.start(1, move |vm| {
+        met.meet();
+        let first = VirtRange { start: AT, end: VirtAddr(AT.0 + PAGE) };
+        let _ = open(vm, id).unmap(first).expect("the area is there");
+        vm.lru_drain();
+    });
+    let third = VirtAddr(AT.0 + 2 * PAGE);
+    let pinned = pin_fast(&space, third, &meeting, Place::BehindEntry);
+    other.join().unwrap();
+    expect_pinned(&scene, &space, third, pinned);
+    finish(&scene, space);
+}
+
+/// A huge page that small entries map is split into single pages while somebody pins one of them.
+fn pinned_while_parts_are_split() {
+    let scene = huge_scene();
+    let (space, head) = with_huge_page(&scene);
+    let (vm, id) = (scene.vm(), space.id());
+    // Pinned, so that it stays one block when its last part is unmapped.
+    let pin = pin_fast(&space, AT, &Meeting::default(), Place::AtTable).expect("the page is there");
+    let last = VirtAddr(AT.0 + 3 * PAGE);
+    let _ = space.unmap(VirtRange { start: last, end: VirtAddr(last.0 + PAGE) }).expect("the area is there");
+    unpin(vm, pin);
+    let meeting = Meeting::default();
+    let met = meeting.clone();
+    let other = scene.start(1, move |vm| {
+        met.meet();
+        let space = open(vm, id);
+        if vm.isolate(Block { pfn: head, order: HUGE }, MigrateMode::Async).is_ok() {
+            let reading = space.space().map_lock().read();
+            space.space().split_parts(vm.page(head), space.space().walk(AT.0).table);
+            drop(reading);
+            vm.put_back(Block { pfn: head, order: Order::ZERO });
+        }
+        vm.lru_drain();
+    });
+    let second = VirtAddr(AT.0 + PAGE);
+    let pinned = pin_fast(&space, second, &meeting, Place::BehindEntry);
+    other.join().unwrap();
+    expect_pinned(&scene, &space, second, pinned);
+    finish(&scene, space);
+}
+
+/// A device is unmapped and removed, and another one comes where it was, while somebody pins a page of it.
+fn pinned_while_device_is_removed() {
+    const SECTIONS: u64 = 5;
+    let scene = Scene::with_device(SECTIONS, &VmConfig { lru_batch: 2, shards: 1, ..VmConfig::default() });
+    let vm = scene.vm();
+    let range = Machine::device(SECTIONS);
+    let request = move |order| DeviceRequest {
+        range,
+        node: NodeId(0),
+        order,
+        layout: MapLayout::Full,
+        placement: MapPlacement::Memory,
+    };
+    let device = vm.yard().map_device(request(HUGE)).expect("a device");
+    let space = Kept::new(vm.create_space().expect("a space"));
+    let bytes = ByteSize(HUGE.pages().0 * PAGE);
+    let shows = MapRequest::device(PhysAddr(range.start.0 * PAGE), bytes, PageLevel::Huge);
+    let mapped = space.map(shows.at(AT)).expect("an area");
+    // Needs the same page table, so that it stays.
+    space.map(MapRequest::anonymous(ByteSize(PAGE)).at(mapped.end)).expect("an area");
+    space.touch(AT, MemoryAccess::Write).expect("the device is there");
+    let id = space.id();
+    let (meeting, met) = (Meeting::default(), Meeting::default());
+    let (meeting_of_other, met_by_main) = (meeting.clone(), met.clone());
+    let other = scene.start(1, move |vm| {
+        meeting_of_other.meet();
+        let _ = open(vm, id).unmap(mapped).expect("the area is there");
+        if vm.yard().unmap_device(device, Removal::Refuse).is_ok() {
+            vm.yard().map_device(request(Order::ZERO)).expect("a device");
+            met.meet();
+        }
+    });
+    let pinned = pin_fast(&space, VirtAddr(AT.0 + PAGE), &meeting, Place::BehindEntry);
+    other.join().unwrap();
+    let was_removed = met_by_main.0.load(Ordering::Relaxed) > 0;
+    if let Some(pinned) = pinned {
+        assert_eq!(pinned, Pfn(range.start.0 + 1), "a page of another was taken");
+        assert!(!was_removed, "a page of another was taken");
+        unpin(vm, pinned);
+    }
+    let last = vm.yard().devices().next().expect("a device").id;
+    vm.yard().unmap_device(last, Removal::Refuse).expect("a page of another was taken");
+    finish(&scene, space);
+}
+
+#[test]
+fn a_page_of_a_device_is_pinned_without_a_lock_or_the_device_is_removed() {
+    explore_to(2, pinned_while_device_is_removed);
+}
+
+#[test]
+fn entries_of_devices_that_are_not_looked_at_again_are_found() {
+    weakened(Weakness::EntriesSeenOnce, || assert_fails_to(2, pinned_while_device_is_removed, WRONG));
+}
+
+#[test]
+fn a_page_is_pinned_without_a_lock_or_unmapped() {
+    explore_to(2, pinned_while_unmapped);
+}
+
+#[test]
+fn a_page_is_pinned_without_a_lock_or_its_tables_go() {
+    explore_to(2, pinned_while_tables_go);
+}
+
+#[test]
+fn a_part_of_a_huge_page_is_pinned_without_a_lock_or_split_off() {
+    explore_to(2, pinned_while_split);
+}
+
+#[test]
+fn a_part_of_a_block_is_pinned_without_a_lock_or_made_a_page() {
+    explore_to(2, pinned_while_parts_are_split);
+}
+
+#[test]
+fn entries_that_are_not_looked_at_again_are_found() {
+    weakened(Weakness::EntriesSeenOnce, || assert_fails_to(2, pinned_while_unmapped, WRONG));
+}
+
+#[test]
+fn tables_that_go_silently_are_found() {
+    weakened(Weakness::TablesGoSilently, || assert_fails_to(2, pinned_while_tables_go, WRONG));
+}
+
+#[test]
+fn huge_pages_that_are_split_without_a_mark_are_found() {
+    weakened(Weakness::SplitUnmarked, || assert_fails_to(2, pinned_while_split, WRONG));
+}
+
+#[test]
+fn parts_that_are_changed_after_their_pages_have_users_are_found() {
+    weakened(Weakness::PartsChangedLate, || assert_fails_to(2, pinned_while_parts_are_split, WRONG));
+}

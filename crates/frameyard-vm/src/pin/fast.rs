@@ -1,0 +1,130 @@
+//! The walk without locks: see the protocol of [`pin`](super).
+
+#[cfg(loom)]
+use frameyard::sync::{Weakness, is_weakened};
+use frameyard::{PageCount, Pfn, Platform};
+
+use super::part::Part;
+use super::request::{PinFlags, PinRequest};
+use super::{PageRun, PageSink, Taking};
+use crate::inject::Step;
+use crate::space::{MemoryAccess, SpaceRef};
+use crate::table::{Entry, Level, Table};
+use crate::vm::Vm;
+
+/// Where a walk without locks reads an entry, and which.
+#[derive(Clone, Copy)]
+struct Sight<'y> {
+    table: Table<'y>,
+    level: Level,
+    index: usize,
+    entry: Entry,
+    /// How often tables had gone when the walk began.
+    tables_gone: u64,
+}
+
+impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
+    /// Takes pages until it meets one that is not to be had like that, or there is no more room.
+    #[inline]
+    pub(super) fn fast(&mut self) {
+        let tables_gone = self.space.tables_gone();
+        while self.at < self.end {
+            let Some((table, level)) = self.space.lowest_table(self.at) else { return };
+            if self.space.vm().may_fail(Step::WalkUnlocked).is_err() {
+                return;
+            }
+            let end = self.end_of_table(level);
+            while self.at < end {
+                let index = level.index(self.at);
+                let entry = table.entry(index);
+                // Another place where models look for other orders.
+                #[cfg(loom)]
+                let _ = self.space.vm().may_fail(Step::WalkUnlocked);
+                if entry.is_table(level) {
+                    break;
+                }
+                if !self.fast_entry(&Sight { table, level, index, entry, tables_gone }) {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes the pages behind an entry; `false` where they are not to be had, all of them.
+    #[inline(always)]
+    fn fast_entry(&mut self, sight: &Sight<'y>) -> bool {
+        let (entry, level) = (sight.entry, sight.level);
+        let wrong_access = self.request.access() == MemoryAccess::Write && !entry.is_writable();
+        if !entry.is_present() || wrong_access {
+            return false;
+        }
+        let run = self.run(entry, level);
+        if run.pages.0 == 0 {
+            return false;
+        }
+        let vm = *self.space.vm();
+        let mut taken = 0;
+        while taken < run.pages.0 {
+            let rest = PageRun { first: Pfn(run.first.0 + taken), pages: PageCount(run.pages.0 - taken) };
+            let Some(part) = vm.part_behind(entry, level, rest) else { return false };
+            if !self.fast_part(sight, &vm, &part) {
+                return false;
+            }
+            taken += part.pages;
+            self.note(PageRun { first: rest.first, pages: PageCount(part.pages) });
+        }
+        true
+    }
+
+    /// Takes the pages of one head, if they are still mapped there when their references have been got.
+    #[inline(always)]
+    fn fast_part(&self, sight: &Sight<'y>, vm: &Vm<'y, P>, part: &Part<'y, P>) -> bool {
+        if !part.try_get(self.request) {
+            return false;
+        }
+        let stays = !self.request.flags.contains(PinFlags::LONGTERM) || vm.stays(part);
+        if !stays || !self.space.is_as_seen(sight) {
+            give_up(vm, self.request, part);
+            return false;
+        }
+        part.count_pins(self.request);
+        true
+    }
+}
+
+/// Puts what was got of a page that turned out to be another. If its users have gone meanwhile, it is freed here.
+#[cold]
+fn give_up<P: Platform>(vm: &Vm<'_, P>, request: PinRequest, part: &Part<'_, P>) {
+    let left = part.references(request.call, part.pages).map(|references| part.page.put_many(references));
+    debug_assert!(matches!(left, Some(Ok(_))), "what was got is put: {left:?}");
+    if left == Some(Ok(0)) {
+        vm.free_unused(&[part.page.pfn()]);
+    }
+}
+
+impl<'y, P: Platform> SpaceRef<'y, P> {
+    /// The lowest table that entries lead to for an address; `None` where what they name cannot be one. No lock is held, so
+    /// what is found may be anything.
+    #[inline(always)]
+    fn lowest_table(&self, addr: u64) -> Option<(Table<'y>, Level)> {
+        let (mut table, mut level) = (self.topmost(), Level::ROOT);
+        loop {
+            let entry = table.entry(level.index(addr));
+            if !entry.is_table(level) {
+                return Some((table, level));
+            }
+            level = level.below();
+            table = self.try_table(entry.pfn())?;
+        }
+    }
+
+    /// Whether an entry is the same as before, and in a table of this space. The caller has got references since.
+    #[inline(always)]
+    fn is_as_seen(&self, sight: &Sight<'y>) -> bool {
+        #[cfg(loom)]
+        if is_weakened(Weakness::EntriesSeenOnce) {
+            return self.tables_gone() == sight.tables_gone;
+        }
+        sight.table.entry(sight.index) == sight.entry && self.tables_gone() == sight.tables_gone
+    }
+}

@@ -1,0 +1,82 @@
+//! One pin at a time: [`PinnedPage`].
+
+use core::fmt;
+
+use frameyard::{Counts, Pfn, Platform, ReferenceUnderflow};
+
+use super::PinError;
+use super::error::ReleaseProblem;
+use super::request::{Dirty, PinFlags, PinPath, PinRequest, RefHandling};
+use crate::address::VirtAddr;
+use crate::error::VmError;
+use crate::space::{AddressSpace, FaultError};
+use crate::vm::Vm;
+
+/// A page that stays where it is: not moved, and not freed even when it is unmapped. Unpinned on drop.
+pub struct PinnedPage<'y, P: Platform> {
+    vm: Vm<'y, P>,
+    pfn: Pfn,
+}
+
+impl<P: Platform> PinnedPage<'_, P> {
+    /// The frame that the address is in.
+    #[must_use]
+    pub fn pfn(&self) -> Pfn {
+        self.pfn
+    }
+}
+
+impl<P: Platform> Drop for PinnedPage<'_, P> {
+    fn drop(&mut self) {
+        let unpinned = self.vm.unpin(self.pfn);
+        debug_assert!(unpinned.is_ok(), "{unpinned:?}");
+    }
+}
+
+impl<P: Platform> fmt::Debug for PinnedPage<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("PinnedPage").field(&self.pfn).finish()
+    }
+}
+
+impl<P: Platform> Vm<'_, P> {
+    /// Puts a pin by the number of the page's frame. Meant for whoever gave a [`PinnedPage`] up by `core::mem::forget`; the
+    /// others drop it.
+    ///
+    /// # Errors
+    ///
+    /// [`VmError::Underflow`] where the frame is of no page of an address space that is pinned; nothing has changed then.
+    pub fn unpin(&self, pfn: Pfn) -> Result<(), VmError> {
+        let unpinned = self.unpin_pages(&[pfn], RefHandling::Batched, Dirty::Keep);
+        unpinned.map_err(|error| match error.problem {
+            ReleaseProblem::Underflow(underflow) => VmError::Underflow(underflow),
+            ReleaseProblem::NoUserPage => VmError::Underflow(ReferenceUnderflow { pfn, counts: Counts::default() }),
+        })
+    }
+}
+
+impl<'y, P: Platform> AddressSpace<'y, P> {
+    /// Keeps the page of an address where it is, until the pin is dropped (the kernel's `pin_user_pages`, for writing). The
+    /// address is mapped first if it is not. A huge page is pinned as a whole.
+    ///
+    /// # Errors
+    ///
+    /// [`FaultError`]; [`FaultError::NoFrameBytes`] where it is a device's of which nobody counts the users.
+    pub fn pin(&self, addr: VirtAddr) -> Result<PinnedPage<'y, P>, FaultError> {
+        let page = addr.align_down(crate::PageLevel::Small.size());
+        if page >= VirtAddr::END {
+            return Err(FaultError::NotMapped(addr));
+        }
+        let mut frames = [Pfn(0)];
+        let request = PinRequest::PIN.by(PinPath::SlowOnly).with(PinFlags::WRITE);
+        match self.take_pages(page, request, &mut frames) {
+            Ok(_) => Ok(PinnedPage { vm: *self.space().vm(), pfn: frames[0] }),
+            Err(PinError::Fault(FaultError::NotMapped(_))) => Err(FaultError::NotMapped(addr)),
+            Err(PinError::Fault(FaultError::Moving(_))) => Err(FaultError::Moving(addr)),
+            Err(PinError::Fault(error)) => Err(error),
+            Err(PinError::Overflow(error)) => Err(FaultError::Vm(VmError::Overflow(error))),
+            Err(PinError::Vm(error)) => Err(FaultError::Vm(error)),
+            Err(_) => Err(FaultError::NoFrameBytes(addr)),
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Giving references and pins back: pages that follow each other and have one head at once.
+//!
+//! After the kernel's `unpin_user_pages` and `unpin_user_page_range_dirty_lock`.
+
+use frameyard::{Order, PageCount, Pfn, Platform, ReferenceUnderflow};
+
+use super::PageRun;
+use super::error::{ReleaseError, ReleaseProblem};
+use super::part::Part;
+use super::request::{Dirty, PinCall, RefHandling};
+use crate::lru::Gathered;
+use crate::page::Flags;
+use crate::vm::Vm;
+
+/// How pages are given back.
+#[derive(Clone, Copy)]
+struct Release {
+    call: PinCall,
+    refs: RefHandling,
+    dirty: Dirty,
+}
+
+/// What is given back at once, or the frame that is no page to give back.
+type Piece<'y, P> = Result<Part<'y, P>, Pfn>;
+
+/// The frames of a list, those with one head that follow each other together.
+fn pieces_of_list<'a, 'y: 'a, P: Platform>(
+    vm: Vm<'y, P>,
+    mut frames: &'a [Pfn],
+) -> impl Iterator<Item = Piece<'y, P>> + Clone + use<'a, 'y, P> {
+    core::iter::from_fn(move || {
+        let first = *frames.first()?;
+        let Some(part) = vm.part_at(PageRun { first, pages: PageCount(1) }) else {
+            frames = &[];
+            return Some(Err(first));
+        };
+        let (head, order) = (part.page.pfn(), part.order);
+        let pages = leading_pages(frames, head, order);
+        frames = &frames[pages..];
+        Some(Ok(Part { pages: pages as u64, ..part }))
+    })
+}
+
+/// How many of the first frames of a list lie in a block.
+#[inline(always)]
+fn leading_pages(frames: &[Pfn], head: Pfn, order: Order) -> usize {
+    /// Looked at together, so that several are compared by one instruction.
+    const SOME: usize = 32;
+    let outside = |pfn: &Pfn| (pfn.0 ^ head.0) >> order.0;
+    let mut pages = 0;
+    if order > Order::ZERO {
+        let chunks = frames.chunks_exact(SOME);
+        let all_inside = |some: &&[Pfn]| some.iter().fold(0, |any, pfn| any | outside(pfn)) == 0;
+        pages = SOME * chunks.take_while(all_inside).count();
+    }
+    pages + frames[pages..].iter().take_while(|pfn| outside(pfn) == 0).count()
+}
+
+/// The frames of runs, those with one head together.
+fn pieces_of_runs<'a, 'y: 'a, P: Platform>(
+    vm: Vm<'y, P>,
+    runs: impl Iterator<Item = PageRun> + Clone + 'a,
+) -> impl Iterator<Item = Piece<'y, P>> + Clone {
+    runs.flat_map(move |run| {
+        let mut rest = run;
+        core::iter::from_fn(move || {
+            if rest.pages.0 == 0 {
+                return None;
+            }
+            let Some(part) = vm.part_at(rest) else {
+                let first = rest.first;
+                rest.pages = PageCount(0);
+                return Some(Err(first));
+            };
+            let pages = PageCount(part.pages);
+            rest = PageRun { first: rest.first + pages, pages: rest.pages - pages };
+            Some(Ok(part))
+        })
+    })
+}
+
+impl<'y, P: Platform> Vm<'y, P> {
+    /// Gives references back, one for each frame, as [`PinCall::Get`] took them.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseError`] names the first frame that has not what is given back. Who gives back what he has not got, and somebody
+    /// else has, takes it from that one.
+    ///
+    /// # Cost
+    ///
+    /// For frames that follow each other and have one head, one atomic operation; pages whose last reference that was are
+    /// freed, 32 at once.
+    pub fn put_pages(&self, frames: &[Pfn], refs: RefHandling) -> Result<(), ReleaseError> {
+        self.release(pieces_of_list(*self, frames), Release { call: PinCall::Get, refs, dirty: Dirty::Keep })
+    }
+
+    /// Gives pins back, one for each frame, as [`PinCall::Pin`] took them.
+    ///
+    /// [`Dirty::Mark`] says that memory was written, as long as its page keeps its frame or is moved; devices know that by
+    /// themselves.
+    ///
+    /// # Errors
+    ///
+    /// As [`put_pages`](Self::put_pages). Cost: as there; for pages of larger blocks three atomic operations on one line.
+    pub fn unpin_pages(&self, frames: &[Pfn], refs: RefHandling, dirty: Dirty) -> Result<(), ReleaseError> {
+        self.release(pieces_of_list(*self, frames), Release { call: PinCall::Pin, refs, dirty })
+    }
+
+    /// As [`put_pages`](Self::put_pages), by runs.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn put_runs(&self, runs: &[PageRun], refs: RefHandling) -> Result<(), ReleaseError> {
+        let release = Release { call: PinCall::Get, refs, dirty: Dirty::Keep };
+        self.release(pieces_of_runs(*self, runs.iter().copied()), release)
+    }
+
+    /// As [`unpin_pages`](Self::unpin_pages), by runs.
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn unpin_runs(&self, runs: &[PageRun], refs: RefHandling, dirty: Dirty) -> Result<(), ReleaseError> {
+        self.unpin_each(runs.iter().copied(), refs, dirty)
+    }
+
+    /// As [`unpin_runs`](Self::unpin_runs).
+    pub(crate) fn unpin_each(
+        &self,
+        runs: impl Iterator<Item = PageRun> + Clone,
+        refs: RefHandling,
+        dirty: Dirty,
+    ) -> Result<(), ReleaseError> {
+        self.release(pieces_of_runs(*self, runs), Release { call: PinCall::Pin, refs, dirty })
+    }
+
+    #[inline(always)]
+    fn release(&self, pieces: impl Iterator<Item = Piece<'y, P>> + Clone, how: Release) -> Result<(), ReleaseError> {
+        let none = PageCount(0);
+        for piece in pieces.clone() {
+            let part =
+                piece.map_err(|pfn| ReleaseError { pfn, problem: ReleaseProblem::NoUserPage, released: none })?;
+            part.check(how.call).map_err(|problem| ReleaseError { pfn: part.page.pfn(), problem, released: none })?;
+        }
+        let (mut unused, mut released) = (Gathered::new(), none);
+        let done = pieces.into_iter().try_for_each(|piece| {
+            let part = piece.map_err(|pfn| (pfn, ReleaseProblem::NoUserPage))?;
+            let left = part.release(how).map_err(|problem| (part.page.pfn(), problem))?;
+            released += PageCount(part.pages);
+            if left == 0 {
+                unused.push(part.page.pfn());
+                if unused.frames().len() == Gathered::MOST {
+                    self.free_unused(unused.frames());
+                    unused = Gathered::new();
+                }
+            }
+            Ok(())
+        });
+        self.free_unused(unused.frames());
+        done.map_err(|(pfn, problem)| ReleaseError { pfn, problem, released })
+    }
+}
+
+impl<P: Platform> Part<'_, P> {
+    fn underflow(&self) -> ReleaseProblem {
+        ReleaseProblem::Underflow(ReferenceUnderflow { pfn: self.page.pfn(), counts: self.page.counts() })
+    }
+
+    /// Whether there seems to be what is given back.
+    #[inline(always)]
+    fn check(&self, call: PinCall) -> Result<(), ReleaseProblem> {
+        let counts = self.page.counts();
+        let unmapped = counts.references.saturating_sub(counts.mappings);
+        let given_back = self.references(call, self.pages).and_then(|all| all.checked_add(self.kept()));
+        let has_references = given_back.is_some_and(|all| all <= unmapped);
+        let has_pins = call == PinCall::Get || self.order == Order::ZERO || self.page.pins() >= self.pages;
+        if has_references && has_pins { Ok(()) } else { Err(self.underflow()) }
+    }
+
+    /// Gives back what there is of these pages; how many references are left.
+    #[inline(always)]
+    fn release(&self, how: Release) -> Result<u32, ReleaseProblem> {
+        if how.dirty == Dirty::Mark && !self.is_of_device() && self.page.owner() & Flags::DIRTY == 0 {
+            self.page.set_owner_bits(Flags::DIRTY);
+        }
+        let (each, times) = match how.refs {
+            RefHandling::Batched => (self.pages, 1),
+            RefHandling::PerPage => (1, self.pages),
+        };
+        let each = u32::try_from(each).map_err(|_| self.underflow())?;
+        let mut left = 0;
+        for _ in 0..times {
+            left = match how.call {
+                PinCall::Get => self.page.put_unmapped(each, self.kept()).map_err(ReleaseProblem::Underflow)?,
+                PinCall::Pin => self.unpin(each)?,
+            };
+        }
+        Ok(left)
+    }
+
+    #[inline(always)]
+    fn unpin(&self, pins: u32) -> Result<u32, ReleaseProblem> {
+        if self.order == Order::ZERO {
+            let references = self.references(PinCall::Pin, pins.into()).ok_or_else(|| self.underflow())?;
+            return self.page.put_unmapped(references, self.kept()).map_err(ReleaseProblem::Underflow);
+        }
+        // Who has a pin has a reference. Who has none by mistake must not touch the counter of pins, which in a frame that is
+        // freed and used anew is something else.
+        if !self.try_get_many(1) {
+            return Err(self.underflow());
+        }
+        let unpinned = if self.is_still_there() {
+            self.page.unpin_and_put(pins, 1).map_err(ReleaseProblem::Underflow)
+        } else {
+            Err(self.underflow())
+        };
+        unpinned.inspect_err(|_| {
+            let left = self.page.put_many(1);
+            debug_assert!(left.is_ok(), "what was got is put: {left:?}");
+        })
+    }
+}

@@ -1,0 +1,92 @@
+//! The walk under the map lock: maps what is missing, and takes all pages of a table under one hold of its lock.
+
+use frameyard::{PageCount, Platform, ReferenceOverflow};
+
+use super::error::PinError;
+use super::part::Part;
+use super::request::{PinFlags, PinRequest};
+use super::{PageRun, PageSink, Taking};
+use crate::address::VirtAddr;
+
+/// How often a page that has to be moved is tried to be moved before the caller hears of it.
+const MOVE_TRIES: u32 = 16;
+
+/// Where a walk in a table ended.
+enum Stop<'y, P> {
+    /// At the end of the table, or at an address that is to be mapped first.
+    GoOn,
+    /// There is no room for more.
+    Full,
+    /// At a page that has to be moved before it is taken.
+    Moves(Part<'y, P>),
+}
+
+impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
+    /// Takes all pages up to the end of the range, or of the room for them.
+    #[cold]
+    pub(super) fn slow(&mut self) -> Result<(), PinError> {
+        let mut moves = 0;
+        while self.at < self.end {
+            let before = self.at;
+            let stop = self.slow_table()?;
+            moves = if self.at > before { 0 } else { moves };
+            match stop {
+                Stop::GoOn => {}
+                Stop::Full if self.at == before => return Err(PinError::NoRoom),
+                Stop::Full => return Ok(()),
+                Stop::Moves(part) => {
+                    let Err(problem) = self.space.vm().move_to_stay(&part) else { continue };
+                    moves += 1;
+                    if moves == MOVE_TRIES {
+                        let (addr, pfn) = (VirtAddr(self.at), part.page.pfn());
+                        return Err(PinError::NotMoved { addr, pfn, problem });
+                    }
+                    self.space.vm().yard().platform().relax(moves);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes pages up to the end of the table that maps the first one.
+    fn slow_table(&mut self) -> Result<Stop<'y, P>, PinError> {
+        let space = self.space;
+        let access = self.request.access();
+        let _reading = space.map_lock().read();
+        let spot = space.present(VirtAddr(self.at), access)?;
+        let table = space.lock_table(spot.table);
+        let end = self.end_of_table(spot.level);
+        while self.at < end {
+            let index = spot.level.index(self.at);
+            let entry = table.entry(index);
+            if !entry.is_present() || entry.is_table(spot.level) {
+                break;
+            }
+            let run = self.run(entry, spot.level);
+            if run.pages.0 == 0 {
+                return Ok(Stop::Full);
+            }
+            let missing = PinError::NoPage { addr: VirtAddr(self.at), pfn: run.first };
+            let part = space.vm().part_behind(entry, spot.level, run).ok_or(missing)?;
+            if self.request.flags.contains(PinFlags::LONGTERM) && !space.vm().stays(&part) {
+                return Ok(Stop::Moves(part));
+            }
+            take_mapped(self.request, &part)?;
+            let used = entry.used(access);
+            if used != entry {
+                table.set(index, used);
+            }
+            self.note(PageRun { pages: PageCount(part.pages), ..run });
+        }
+        Ok(Stop::GoOn)
+    }
+}
+
+/// Takes pages that are mapped by an entry whose table's lock is held, so that they stay.
+fn take_mapped<P: Platform>(request: PinRequest, part: &Part<'_, P>) -> Result<(), PinError> {
+    if part.try_get(request) {
+        part.count_pins(request);
+        return Ok(());
+    }
+    Err(PinError::Overflow(ReferenceOverflow { pfn: part.page.pfn(), counts: part.page.counts() }))
+}

@@ -1,0 +1,235 @@
+//! Memory regions: ranges of a space that stay where they are for long, as a list of runs of frames.
+//!
+//! What RDMA and io_uring do to register memory (`ib_umem_get`, `io_sqe_buffers_register`): all pages are pinned for long,
+//! and physically contiguous ones are joined to runs, so that a device needs few entries. The list lies in frames of the yard,
+//! linked by frame number: each begins with the link of the next one, then come runs of two words, first frame and length.
+
+use core::fmt;
+
+use frameyard::sync::Ordering;
+use frameyard::{FrameLink, Gfp, Order, PageCount, Pfn, Platform};
+
+use crate::address::VirtRange;
+use crate::error::VmError;
+use crate::inject::Step;
+use crate::pin::{Dirty, PageRun, PageSink, PinError, PinFlags, PinRequest, RefHandling, ReleaseError};
+use crate::space::{AddressSpace, MemoryAccess};
+use crate::vm::Vm;
+use crate::words::Words;
+
+/// The word with the link of the next frame of runs.
+const NEXT: usize = 0;
+/// Where runs begin, and how many words each has.
+const FIRST_RUN: usize = 2;
+const RUN: usize = 2;
+
+/// Runs of frames, in frames of the yard.
+struct RunList<'y, P: Platform> {
+    vm: Vm<'y, P>,
+    first: Option<Pfn>,
+    /// Where the last run is.
+    last: Option<Words<'y>>,
+    in_last: usize,
+    runs: u64,
+    /// The last run, which may still grow.
+    open: PageRun,
+    problem: Option<VmError>,
+}
+
+impl<'y, P: Platform> RunList<'y, P> {
+    const fn new(vm: Vm<'y, P>) -> Self {
+        let open = PageRun { first: Pfn(0), pages: PageCount(0) };
+        Self { vm, first: None, last: None, in_last: 0, runs: 0, open, problem: None }
+    }
+
+    /// Whether there is a frame for a further run; gets one where there is none.
+    #[cold]
+    fn grow(&mut self) -> bool {
+        match self.vm.alloc_frames(Order::ZERO, Gfp::KERNEL, Step::AllocateObjects) {
+            Ok(pfn) => {
+                let words = self.vm.words(pfn);
+                words.at(NEXT).store(u64::from(FrameLink::NONE.bits()), Ordering::Relaxed);
+                match self.last {
+                    None => self.first = Some(pfn),
+                    Some(last) => last.at(NEXT).store(u64::from(self.vm.yard().link(pfn).bits()), Ordering::Relaxed),
+                }
+                (self.last, self.in_last) = (Some(words), 0);
+                true
+            }
+            Err(problem) => {
+                self.problem = Some(problem);
+                false
+            }
+        }
+    }
+
+    fn write_open(&self) {
+        if let Some(last) = self.last {
+            let at = FIRST_RUN + (self.in_last - 1) * RUN;
+            last.at(at).store(self.open.first.0, Ordering::Relaxed);
+            last.at(at + 1).store(self.open.pages.0, Ordering::Relaxed);
+        }
+    }
+
+    /// All runs, in order.
+    fn runs(&self) -> Runs<'y, P> {
+        let words = self.first.map(|pfn| self.vm.words(pfn));
+        Runs { vm: self.vm, words, index: 0, left: self.runs }
+    }
+
+    fn free(&self) {
+        let mut next = self.first;
+        while let Some(pfn) = next {
+            let link = FrameLink::from_bits(self.vm.words(pfn).at(NEXT).load(Ordering::Relaxed) as u32);
+            next = self.vm.yard().linked(link);
+            let freed = self.vm.yard().free(pfn, Order::ZERO);
+            debug_assert!(freed.is_ok(), "a frame of runs is the region's: {freed:?}");
+        }
+    }
+}
+
+impl<P: Platform> PageSink for RunList<'_, P> {
+    #[inline(always)]
+    fn room(&mut self, run: PageRun) -> u64 {
+        let has_place = self.last.is_some_and(|words| FIRST_RUN + (self.in_last + 1) * RUN <= words.len());
+        let joins = self.runs > 0 && self.open.end() == run.first;
+        if joins || has_place || self.grow() { run.pages.0 } else { 0 }
+    }
+
+    #[inline(always)]
+    fn push(&mut self, run: PageRun) {
+        if self.runs > 0 && self.open.end() == run.first {
+            self.open.pages += run.pages;
+        } else {
+            self.open = run;
+            self.in_last += 1;
+            self.runs += 1;
+        }
+        self.write_open();
+    }
+}
+
+/// The runs of a [`MemoryRegion`], in order of its addresses.
+pub struct Runs<'y, P: Platform> {
+    vm: Vm<'y, P>,
+    words: Option<Words<'y>>,
+    index: usize,
+    left: u64,
+}
+
+impl<P: Platform> Clone for Runs<'_, P> {
+    fn clone(&self) -> Self {
+        Self { vm: self.vm, words: self.words, index: self.index, left: self.left }
+    }
+}
+
+impl<P: Platform> fmt::Debug for Runs<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} runs", self.left)
+    }
+}
+
+impl<P: Platform> Iterator for Runs<'_, P> {
+    type Item = PageRun;
+
+    fn next(&mut self) -> Option<PageRun> {
+        let mut words = self.words.filter(|_| self.left > 0)?;
+        if FIRST_RUN + (self.index + 1) * RUN > words.len() {
+            let link = FrameLink::from_bits(words.at(NEXT).load(Ordering::Relaxed) as u32);
+            words = self.vm.words(self.vm.yard().linked(link)?);
+            (self.words, self.index) = (Some(words), 0);
+        }
+        let at = FIRST_RUN + self.index * RUN;
+        (self.index, self.left) = (self.index + 1, self.left - 1);
+        let word = |at| words.at(at).load(Ordering::Relaxed);
+        Some(PageRun { first: Pfn(word(at)), pages: PageCount(word(at + 1)) })
+    }
+}
+
+/// A range of addresses whose pages stay where they are, as physically contiguous runs of frames, to be handed to a device.
+///
+/// The pages stay also when they are unmapped or their space ends. Given back on drop, or by
+/// [`deregister`](Self::deregister), which says whether that went well.
+pub struct MemoryRegion<'y, P: Platform> {
+    list: RunList<'y, P>,
+    range: VirtRange,
+    access: MemoryAccess,
+}
+
+impl<'y, P: Platform> MemoryRegion<'y, P> {
+    /// Pins a range of whole pages for long, and lists its runs.
+    ///
+    /// # Errors
+    ///
+    /// [`PinError`] says why a page could not be pinned, or that there is no memory for the list. No page is pinned then.
+    ///
+    /// # Cost
+    ///
+    /// That of [`take_runs`](AddressSpace::take_runs), and a frame for each 255 runs.
+    pub fn register(space: &AddressSpace<'y, P>, range: VirtRange, access: MemoryAccess) -> Result<Self, PinError> {
+        let written = if access == MemoryAccess::Write { PinFlags::WRITE } else { PinFlags::NONE };
+        let request = PinRequest::PIN.with(PinFlags::LONGTERM | written);
+        let mut region = Self { list: RunList::new(*space.space().vm()), range, access: MemoryAccess::Read };
+        let mut rest = range;
+        // The first call that takes no page says why.
+        while !rest.is_empty() || range.is_empty() {
+            let taken = match space.take(rest, request, &mut region.list) {
+                Ok(taken) => taken,
+                Err(PinError::NoRoom) => return Err(region.list.problem.map_or(PinError::NoRoom, PinError::Vm)),
+                // What was pinned is given back by the drop of `region`.
+                Err(problem) => return Err(problem),
+            };
+            rest.start.0 += taken.0 * crate::PageLevel::Small.size().0;
+        }
+        region.access = access;
+        Ok(region)
+    }
+
+    /// The addresses.
+    #[must_use]
+    pub fn range(&self) -> VirtRange {
+        self.range
+    }
+
+    /// How many runs there are.
+    #[must_use]
+    pub fn run_count(&self) -> u64 {
+        self.list.runs
+    }
+
+    /// The runs, in order of the addresses.
+    #[must_use]
+    pub fn runs(&self) -> Runs<'y, P> {
+        self.list.runs()
+    }
+
+    /// Unpins the pages; those of a region registered for writing are noted as written.
+    ///
+    /// # Errors
+    ///
+    /// [`ReleaseError`] where somebody else has given back pins of these pages. The region is no more all the same.
+    pub fn deregister(self) -> Result<(), ReleaseError> {
+        let region = core::mem::ManuallyDrop::new(self);
+        region.give_back()
+    }
+
+    fn give_back(&self) -> Result<(), ReleaseError> {
+        let dirty = if self.access == MemoryAccess::Write { Dirty::Mark } else { Dirty::Keep };
+        let unpinned = self.list.vm.unpin_each(self.list.runs(), RefHandling::Batched, dirty);
+        self.list.free();
+        unpinned
+    }
+}
+
+impl<P: Platform> Drop for MemoryRegion<'_, P> {
+    fn drop(&mut self) {
+        let given_back = self.give_back();
+        debug_assert!(given_back.is_ok(), "{given_back:?}");
+    }
+}
+
+impl<P: Platform> fmt::Debug for MemoryRegion<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {} runs", self.range, self.list.runs)
+    }
+}

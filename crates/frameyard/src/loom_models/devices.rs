@@ -1,0 +1,261 @@
+//! Looking up pages of devices while they are split, joined or removed, and removals and mappings at once (`pagemap`).
+//!
+//! The device has one compound page of four frames. The platform is the witness that nobody writes to a tail as long as
+//! its map page is shared; whoever has references is one of what the page is, and of the device being there.
+
+use std::sync::{Arc, Mutex};
+
+use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, Setup};
+use super::{assert_fails_within, explore_within};
+use crate::memmap::Initialiser;
+use crate::sync::{AtomicU32, Ordering, Weakness, weakened};
+use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
+use crate::{DeviceError, DeviceId, DeviceRequest, InitMode, MapInit, MapLayout, MapPlacement, PcpSizing, Removal};
+
+/// Involuntary switches: what is broken here is found with two.
+const PREEMPTIONS: usize = 2;
+
+/// What is said where somebody has references to a page that does not count the frame's users.
+const OTHER_PAGE: &str = "references to another page";
+/// What is said where the device of a page that somebody uses is gone.
+const GONE: &str = "removed under its user";
+/// What is said where two devices, or two removals, got what there is once.
+const BOTH: &str = "both succeeded";
+
+fn boot(locks: Locks) -> Runner {
+    let map_init = MapInit { mode: InitMode::Eager, initialiser: Initialiser::None, ..MapInit::default() };
+    let sizing = PcpSizing::Fixed(0);
+    Machine::boot_with(1, Setup { sizing, locks, map_init, init_flaw: None, workers: 1, reserved: &[], devices: 1 })
+}
+
+fn map(runner: &Runner, order: Order, layout: MapLayout) -> Result<DeviceId, DeviceError> {
+    let range = runner.device_space();
+    runner.yard.map_device(DeviceRequest { range, node: NodeId(0), order, layout, placement: MapPlacement::Memory })
+}
+
+/// How often references were got to the whole, to a part, and not at all, over all executions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Seen {
+    whole: bool,
+    part: bool,
+    nothing: bool,
+}
+
+/// Whether somebody has references: nobody may remove the device. A witness of the order that loom has chosen.
+type Held = Arc<Mutex<bool>>;
+
+/// Looks a frame up, takes references, and asks whether they are on the page that counts the frame's users.
+fn use_page(runner: &Runner, pfn: Pfn, held: &Held, seen: &Mutex<Seen>) {
+    let page = runner.yard.device_page(pfn).filter(|page| page.try_get(2));
+    let Some(page) = page else {
+        seen.lock().unwrap().nothing = true;
+        return;
+    };
+    *held.lock().unwrap() = true;
+    let order = page.tag().order();
+    let covered = PfnRange::new(page.head(), order.pages()).contains(pfn);
+    assert!(covered && page.order() == order, "{OTHER_PAGE}: {pfn} is not in {} of {order}", page.head());
+    *held.lock().unwrap() = false;
+    // SAFETY: got above.
+    let left = unsafe { page.put(2) }.expect("references of ours");
+    assert!(left > 0);
+    let mut seen = seen.lock().unwrap();
+    if order == LARGEST { seen.whole = true } else { seen.part = true }
+}
+
+/// Removes what there is, and demands that all is as it was.
+fn end(main: &Runner, device: DeviceId) {
+    main.yard.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
+    main.yard.unmap_device(device, Removal::Refuse).expect("nobody uses the device");
+    main.finish();
+}
+
+fn third(runner: &Runner) -> Pfn {
+    runner.device_space().start + PageCount(2)
+}
+
+/// What both threads exchange, one before all and the other after all: loom then tries either first. It orders nothing.
+/// (Of several reads loom remembers the last alone: who reads a tag before he writes it hides that another read it.)
+#[derive(Clone, Default)]
+struct Either(Arc<AtomicU32>);
+
+impl Either {
+    fn meet(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A frame is looked up and used while its page is split.
+fn use_while_splitting(seen: &Arc<Mutex<Seen>>) {
+    let main = boot(Locks::SOUND);
+    let either = Either::default();
+    let device = map(&main, LARGEST, MapLayout::SharedTails).unwrap();
+    let head = main.device_space().start;
+    let splitter = main.start(1, {
+        let either = either.clone();
+        move |runner| {
+            match runner.yard.split_device_page(head) {
+                Ok(()) | Err(DeviceError::InUse { .. }) => {}
+                Err(problem) => panic!("{problem}"),
+            }
+            either.meet();
+        }
+    });
+    either.meet();
+    use_page(&main, third(&main), &Held::default(), seen);
+    splitter.join().unwrap();
+    end(&main, device);
+}
+
+/// A frame is looked up and used while the parts of its page are joined.
+fn use_while_joining(seen: &Arc<Mutex<Seen>>) {
+    let main = boot(Locks::SOUND);
+    let device = map(&main, LARGEST, MapLayout::SharedTails).unwrap();
+    let head = main.device_space().start;
+    main.yard.split_device_page(head).unwrap();
+    let either = Either::default();
+    let joiner = main.start(1, {
+        let either = either.clone();
+        move |runner| {
+            match runner.yard.join_device_page(head) {
+                Ok(()) | Err(DeviceError::InUse { .. }) => {}
+                Err(problem) => panic!("{problem}"),
+            }
+            either.meet();
+        }
+    });
+    either.meet();
+    use_page(&main, third(&main), &Held::default(), seen);
+    joiner.join().unwrap();
+    end(&main, device);
+}
+
+/// A frame is looked up and used while its device is removed, and another one with base pages mapped there.
+fn use_while_removing(layout: MapLayout, seen: &Arc<Mutex<Seen>>) {
+    let main = boot(Locks::SOUND);
+    let device = map(&main, LARGEST, layout).unwrap();
+    let held = Held::default();
+    let remover = main.start(1, {
+        let held = Arc::clone(&held);
+        move |runner| match runner.yard.unmap_device(device, Removal::Refuse) {
+            Ok(()) => {
+                assert!(!*held.lock().unwrap(), "the device was {GONE}");
+                map(runner, Order::ZERO, MapLayout::Full).expect("the range is free");
+            }
+            Err(DeviceError::InUse { .. }) => {}
+            Err(problem) => panic!("{problem}"),
+        }
+    });
+    use_page(&main, third(&main), &held, seen);
+    remover.join().unwrap();
+    end(&main, DeviceId(0));
+}
+
+/// Two remove a device at once.
+fn remove_twice() {
+    let main = boot(Locks::SOUND);
+    let device = map(&main, LARGEST, MapLayout::Folded).unwrap();
+    let removed = Arc::new(Mutex::new(0));
+    let remove = move |runner: &Runner, removed: &Mutex<u32>| match runner.yard.unmap_device(device, Removal::Refuse) {
+        Ok(()) => *removed.lock().unwrap() += 1,
+        Err(DeviceError::NoSuchDevice(_) | DeviceError::Busy(_)) => {}
+        Err(problem) => panic!("{problem}"),
+    };
+    let other = main.start(1, {
+        let removed = Arc::clone(&removed);
+        move |runner| remove(runner, &removed)
+    });
+    remove(&main, &removed);
+    other.join().unwrap();
+    assert_eq!(*removed.lock().unwrap(), 1, "removals: {BOTH}, or none");
+    main.finish();
+}
+
+/// Two map a range at once.
+fn map_twice(locks: Locks) {
+    let main = boot(locks);
+    let mapped = Arc::new(Mutex::new(0));
+    let map = |runner: &Runner, mapped: &Mutex<u32>| match map(runner, LARGEST, MapLayout::Folded) {
+        Ok(_) => *mapped.lock().unwrap() += 1,
+        Err(DeviceError::Overlaps { .. }) => {}
+        Err(problem) => panic!("{problem}"),
+    };
+    let other = main.start(1, {
+        let mapped = Arc::clone(&mapped);
+        move |runner| map(runner, &mapped)
+    });
+    map(&main, &mapped);
+    other.join().unwrap();
+    assert_eq!(*mapped.lock().unwrap(), 1, "mappings: {BOTH}, or none");
+    end(&main, DeviceId(0));
+}
+
+/// Explores a model of a user, who must have met all of that.
+fn explore_use(model: impl Fn(&Arc<Mutex<Seen>>) + Send + Sync + 'static, expected: Seen) {
+    let seen = Arc::new(Mutex::new(Seen::default()));
+    let model = {
+        let seen = Arc::clone(&seen);
+        move || model(&seen)
+    };
+    explore_within(PREEMPTIONS, model);
+    assert_eq!(*seen.lock().unwrap(), expected, "every way to meet was explored");
+}
+
+#[test]
+fn references_are_on_the_page_that_counts_while_it_is_split() {
+    explore_use(use_while_splitting, Seen { whole: true, part: true, nothing: true });
+}
+
+#[test]
+fn nobody_writes_to_a_tail_that_was_joined() {
+    explore_use(use_while_joining, Seen { whole: true, part: true, nothing: true });
+}
+
+#[test]
+fn a_device_with_users_is_not_removed_and_its_successor_is_not_mistaken() {
+    for layout in [MapLayout::SharedTails, MapLayout::Folded] {
+        explore_use(move |seen| use_while_removing(layout, seen), Seen { whole: true, part: true, nothing: true });
+    }
+}
+
+#[test]
+fn one_of_two_removals_succeeds() {
+    explore_within(PREEMPTIONS, remove_twice);
+}
+
+#[test]
+fn one_of_two_mappings_of_a_range_succeeds() {
+    explore_within(PREEMPTIONS, || map_twice(Locks::SOUND));
+}
+
+#[test]
+fn a_page_that_is_not_asked_again_is_found() {
+    weakened(Weakness::PageNotAskedAgain, || {
+        assert_fails_within(PREEMPTIONS, || use_while_splitting(&Arc::default()), &[OTHER_PAGE]);
+        let removing = || use_while_removing(MapLayout::Folded, &Arc::default());
+        assert_fails_within(PREEMPTIONS, removing, &[OTHER_PAGE]);
+    });
+}
+
+#[test]
+fn references_on_parts_without_their_head_are_found() {
+    weakened(Weakness::PartsGotAlone, || {
+        assert_fails_within(PREEMPTIONS, || use_while_joining(&Arc::default()), &["a shared tail is written to"]);
+    });
+}
+
+#[test]
+fn counts_that_are_read_and_then_written_are_found() {
+    weakened(Weakness::SplitCompareExchange, || {
+        let removing = || use_while_removing(MapLayout::SharedTails, &Arc::default());
+        let expected = [GONE, OTHER_PAGE, "references of ours", "the validator objects", "nobody uses the device"];
+        assert_fails_within(PREEMPTIONS, removing, &expected);
+        assert_fails_within(PREEMPTIONS, remove_twice, &[BOTH]);
+    });
+}
+
+#[test]
+fn a_table_of_devices_that_two_change_at_once_is_found() {
+    let locks = Locks { devices: Some(Flaw::NeverRefused), ..Locks::SOUND };
+    assert_fails_within(PREEMPTIONS, move || map_twice(locks), &[BOTH, "the validator objects"]);
+}

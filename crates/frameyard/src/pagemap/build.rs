@@ -1,0 +1,274 @@
+//! Mapping a device: a row of the table, its page structures, and the sections that lead to them.
+
+use core::ops::Range;
+
+use super::plan::memory_of;
+use super::{DeviceError, DeviceId, DeviceRequest, MAX_ORDER, MapLayout, MapPlacement, PageMap, Plan, zone_of};
+use crate::job::{ParallelJob, RunError};
+use crate::memmap::{Initialiser, MapWriter};
+use crate::page::content::{COUNTS, PageTemplate};
+use crate::page::{CountedPage, Counts, FrameState, MapContent, Tag};
+use crate::platform::Platform;
+use crate::sync::{AtomicU64, Ordering, fence};
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneKind};
+
+/// The reference that a device has on each of its pages.
+pub(super) const OWN: Counts = Counts { references: 1, mappings: 0 };
+
+/// The least page structures (or heads among tails, each on a page of its own) that are worth a thread.
+const LEAST_STRUCTURES: u64 = 1 << 15;
+const LEAST_HEADS: u64 = 1 << 8;
+
+/// The first part of the map that there was no memory for: its first place plus 1, and its end.
+#[derive(Default)]
+struct Missing {
+    start: AtomicU64,
+    end: AtomicU64,
+}
+
+impl Missing {
+    fn set(&self, places: PfnRange) {
+        if self.start.compare_exchange(0, places.start.0 + 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            self.end.store(places.end.0, Ordering::Relaxed);
+        }
+    }
+
+    fn is_set(&self) -> bool {
+        self.start.load(Ordering::Relaxed) != 0
+    }
+
+    /// For when all workers have ended.
+    fn places(&self) -> Option<PfnRange> {
+        let start = self.start.load(Ordering::Relaxed).checked_sub(1)?;
+        Some(PfnRange { start: Pfn(start), end: Pfn(self.end.load(Ordering::Relaxed)) })
+    }
+}
+
+impl<P: Platform> PageMap<'_, P> {
+    /// Maps a device; `memory` is the first part of its range that is memory. At most `threads` write its structures.
+    pub(crate) fn map_device(
+        &self,
+        request: DeviceRequest,
+        memory: Option<PfnRange>,
+        threads: usize,
+    ) -> Result<DeviceId, DeviceError> {
+        self.admit(&request)?;
+        if let Some(memory) = memory {
+            return Err(DeviceError::IsMemory { range: request.range, memory });
+        }
+        let plan = Plan::of(request, self.geometry)?;
+        let (id, generation) = self.claim(&plan)?;
+        if let Err(problem) = self.write_structures(&plan, threads) {
+            self.clear_structures(&plan, 1);
+            self.release(id, &plan);
+            return Err(problem);
+        }
+        let Some((directory, row)) = self.directory().and_then(|found| Some((found, found.row(id)?))) else {
+            return Err(DeviceError::NoSuchDevice(id));
+        };
+        // First: who finds a page may map it.
+        row.open();
+        let entry = plan.entry(self.map.range().start).written_by(generation);
+        directory.locked(self.platform, |_| {
+            self.sections_of(plan.data).for_each(|(section, parts)| section.publish(entry, parts));
+        });
+        Ok(id)
+    }
+
+    /// Refuses what cannot be in this yard, whatever other devices it has.
+    fn admit(&self, request: &DeviceRequest) -> Result<(), DeviceError> {
+        let DeviceRequest { range, node, order, layout, .. } = *request;
+        if range.start >= range.end {
+            return Err(DeviceError::Empty);
+        }
+        if order > MAX_ORDER {
+            return Err(DeviceError::OrderTooLarge { order, max: MAX_ORDER });
+        }
+        let unit = order.max(self.part_order);
+        if !range.start.is_aligned(unit) || !range.end.is_aligned(unit) {
+            return Err(DeviceError::Unaligned { range, unit: unit.pages(), nearest: nearest(range, unit) });
+        }
+        if range.intersection(self.space) != range {
+            return Err(DeviceError::OutsideDeviceSpace { range, space: self.space });
+        }
+        if node.index() >= self.zones.len() / ZoneKind::COUNT {
+            return Err(DeviceError::NoSuchNode(node));
+        }
+        let content = self.map.content();
+        if layout != MapLayout::Full && content != MapContent::Zero {
+            return Err(DeviceError::ContentNotZero { layout, content });
+        }
+        Ok(())
+    }
+
+    /// Takes a row for the device, where it gets along with all others.
+    fn claim(&self, plan: &Plan) -> Result<(DeviceId, u64), DeviceError> {
+        let space = self.space;
+        let range = plan.request.range;
+        let directory = self.directory().ok_or(DeviceError::OutsideDeviceSpace { range, space })?;
+        directory.locked(self.platform, |locked| {
+            for (device, other) in locked.requests() {
+                if !range.intersection(other.range).is_empty() && range.start < other.range.end {
+                    return Err(DeviceError::Overlaps { range, device, with: other.range });
+                }
+                let start = self.map.range().start;
+                let alike = Plan::of(other, self.geometry)?.entry(start).leads_as(plan.entry(start));
+                let (ours, others) = (self.whole_sections(range), self.whole_sections(other.range));
+                if !alike && ours.start < others.end && others.start < ours.end {
+                    return Err(DeviceError::MixedSection { range, device, order: other.order, layout: other.layout });
+                }
+            }
+            let claimed = locked.claim(&plan.request)?;
+            self.count_zone(locked.requests().map(|(_, request)| request), plan.request.node);
+            Ok(claimed)
+        })
+    }
+
+    fn whole_sections(&self, range: PfnRange) -> PfnRange {
+        let pages = self.geometry.section_pages().0;
+        PfnRange { start: Pfn(range.start.0 / pages * pages), end: Pfn(range.end.0.next_multiple_of(pages)) }
+    }
+
+    /// Gives the row of a device back that is no more.
+    pub(super) fn release(&self, id: DeviceId, plan: &Plan) {
+        let Some(directory) = self.directory() else { return };
+        directory.locked(self.platform, |locked| {
+            locked.release(id);
+            self.count_zone(locked.requests().map(|(_, request)| request), plan.request.node);
+        });
+    }
+
+    /// Writes all structures that exist in the device's layout, in parallel.
+    fn write_structures(&self, plan: &Plan, threads: usize) -> Result<(), DeviceError> {
+        let range = plan.request.range;
+        self.prepare(plan)?;
+        let writer = MapWriter::new(Initialiser::Stream);
+        let missing = Missing::default();
+        let work = |_: &mut (), numbers: Range<u64>| {
+            // Pairs with the Acquire of `try_get_references`: who finds a count that is written here, by a look at a
+            // former device's page, sees that no section led there any more when it was written.
+            fence(Ordering::Release);
+            if !missing.is_set() {
+                let written = match plan.request.layout {
+                    MapLayout::SharedTails if plan.has_shared_tails() => self.write_heads(plan, numbers),
+                    // Where every map page holds a head there is nothing to share.
+                    MapLayout::Full | MapLayout::SharedTails => self.write_full(plan, &writer, numbers),
+                    MapLayout::Folded => self.write_folded(plan, &writer, numbers),
+                };
+                written.unwrap_or_else(|places| missing.set(places));
+            }
+            writer.finish();
+        };
+        let ran = self.job(plan, threads).run(self.platform, plan.request.node, &work, &|()| {});
+        match (ran, missing.places()) {
+            (Err(RunError::WorkerPanicked), _) => Err(DeviceError::WorkerPanicked),
+            (Err(RunError::Job(_)), _) => Err(DeviceError::NoMapMemory(range)),
+            (Ok(()), Some(_)) if plan.request.placement == MapPlacement::Device => {
+                Err(DeviceError::NoMapInDevice(range))
+            }
+            (Ok(()), Some(places)) => Err(DeviceError::NoMapMemory(places)),
+            (Ok(()), None) => Ok(()),
+        }
+    }
+
+    /// Tells the platform which parts of the map hold nothing but tails.
+    fn prepare(&self, plan: &Plan) -> Result<(), DeviceError> {
+        if !plan.has_shared_tails() {
+            return Ok(());
+        }
+        let (address, bytes) = memory_of(self.map, plan.data);
+        let shared = self.platform.share_tails(plan.data, plan.request.order, address, bytes);
+        shared.map_err(|_| DeviceError::NoMapMemory(plan.data))
+    }
+
+    /// The work on all compound pages, by number.
+    pub(super) fn job(&self, plan: &Plan, threads: usize) -> ParallelJob {
+        let structures = |least: u64| (least >> plan.request.order.0).max(1);
+        let least = match plan.request.layout {
+            MapLayout::SharedTails if plan.has_shared_tails() => LEAST_HEADS,
+            MapLayout::Full | MapLayout::SharedTails => structures(LEAST_STRUCTURES),
+            MapLayout::Folded => LEAST_STRUCTURES,
+        };
+        // So that no two workers have a page of the map in common.
+        let align = 1 << super::plan::map_page_order(self.geometry).0;
+        ParallelJob { start: 0, size: plan.pages(), align, min_chunk: least, max_threads: threads.max(1) }
+    }
+
+    /// Provides memory for places of the map.
+    fn back(&self, plan: &Plan, places: PfnRange) -> Result<(), PfnRange> {
+        let (address, bytes) = memory_of(self.map, places);
+        let backed = match plan.request.placement {
+            MapPlacement::Memory => self.platform.back_map(places, address, bytes),
+            MapPlacement::Device => self.platform.place_map(plan.frames_holding(places), address, bytes),
+        };
+        backed.map_err(|_| places)
+    }
+
+    /// What the head of a page of the device holds.
+    fn head_template(&self, plan: &Plan, pfn: Pfn) -> PageTemplate {
+        let mut template = self.map.template(pfn, Some(zone_of(plan.request.node)));
+        template.0[0] = plan.tag(plan.request.order).bits();
+        template.0[COUNTS] = template.0[COUNTS].wrapping_add(u64::from(OWN.references));
+        template
+    }
+
+    fn write_full(&self, plan: &Plan, writer: &MapWriter, numbers: Range<u64>) -> Result<(), PfnRange> {
+        let places = PfnRange { start: plan.head(numbers.start), end: plan.head(numbers.end) };
+        self.back(plan, places)?;
+        let order = plan.request.order;
+        let tail = |pfn| self.map.template(pfn, Some(zone_of(plan.request.node)));
+        let mut at: Pfn = places.start;
+        while at < places.end {
+            // What a page holds may change with the section.
+            let section_end = self.whole_sections(PfnRange::new(at, PageCount(1))).end.min(places.end);
+            let (end, template) = match order {
+                Order::ZERO => (section_end, self.head_template(plan, at)),
+                _ if at.is_aligned(order) => (at + PageCount(1), self.head_template(plan, at)),
+                _ => (section_end.min(Pfn(at.0 | (order.pages().0 - 1)) + PageCount(1)), tail(at)),
+            };
+            // SAFETY: these places are the device's, which this worker has alone, and have memory. Nobody finds them, but
+            // who looked up a former device there: he reads words and writes none, for their counts were zero.
+            unsafe { writer.write(self.map.address(at), (end - at).0, template) };
+            at = end;
+        }
+        Ok(())
+    }
+
+    fn write_heads(&self, plan: &Plan, numbers: Range<u64>) -> Result<(), PfnRange> {
+        for number in numbers {
+            let head = plan.head(number);
+            self.back(plan, plan.head_page_of(head))?;
+            let page = self.own_page(head);
+            page.set_tag(plan.tag(plan.request.order));
+            CountedPage::new(page, 0).set_counts(OWN);
+        }
+        Ok(())
+    }
+
+    fn write_folded(&self, plan: &Plan, writer: &MapWriter, numbers: Range<u64>) -> Result<(), PfnRange> {
+        let places = PfnRange { start: plan.place_of(numbers.start), end: plan.place_of(numbers.end) };
+        self.back(plan, places)?;
+        let template = self.head_template(plan, places.start);
+        // SAFETY: as in `write_full`.
+        unsafe { writer.write(self.map.address(places.start), places.count().0, template) };
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// The tag of a page of the device.
+    pub(super) fn tag(&self, order: Order) -> Tag {
+        Tag::new(FrameState::Device, order, MigrateType::Movable, zone_of(self.request.node))
+    }
+}
+
+/// The largest aligned range inside, or the smallest around where there is none inside.
+fn nearest(range: PfnRange, unit: Order) -> PfnRange {
+    let pages = unit.pages().0;
+    let (start, end) = (range.start.0.checked_next_multiple_of(pages).unwrap_or(u64::MAX), range.end.0 / pages * pages);
+    if start < end {
+        return PfnRange { start: Pfn(start), end: Pfn(end) };
+    }
+    let end = range.end.0.checked_next_multiple_of(pages).unwrap_or(u64::MAX / pages * pages);
+    PfnRange { start: range.start.align_down(unit), end: Pfn(end) }
+}

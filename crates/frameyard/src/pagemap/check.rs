@@ -1,0 +1,124 @@
+//! The equations of devices, for a yard at rest.
+//!
+//! - Every row is free or live; nobody splits or joins pages, or removes the device.
+//! - The parts of sections that lead to devices are those of the data of devices, and each section's entry is the one that
+//!   the devices in it make.
+//! - Every head is a Device page of the device's zone and order, with one reference at least; a head of order 0 in a device of
+//!   larger ones is split, and so are its parts then, each with one reference at least.
+//! - Parts of pages that are not split, and all places of the device's part of the map in which no structure lies, are as
+//!   fresh.
+
+use super::{DeviceId, DeviceRow, DeviceState, FrameState, MapLayout, PageMap, Plan, zone_of};
+use crate::page::{IDENTITY, PageRef, PageTemplate, Tag};
+use crate::platform::Platform;
+use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
+
+/// An equation of devices that does not hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum DeviceProblem {
+    Device { device: DeviceId, what: &'static str, at: Pfn },
+    NoDevice(Pfn),
+}
+
+impl<P: Platform> PageMap<'_, P> {
+    /// Checks every device, and that nothing else is found in the device space.
+    pub(crate) fn check(&self) -> Result<(), DeviceProblem> {
+        let Some(directory) = self.directory() else { return Ok(()) };
+        for (id, row) in directory.rows() {
+            if let Some(request) = row.request() {
+                let broken = |what| DeviceProblem::Device { device: id, what, at: request.range.start };
+                let plan = Plan::of(request, self.geometry).map_err(|_| broken("the row names no device"))?;
+                self.check_device(id, row, &plan)?;
+            } else if row.users().state() != DeviceState::Free {
+                return Err(DeviceProblem::Device { device: id, what: "a row without device is not free", at: Pfn(0) });
+            }
+        }
+        self.check_sections()
+    }
+
+    fn check_device(&self, id: DeviceId, row: &DeviceRow, plan: &Plan) -> Result<(), DeviceProblem> {
+        let users = row.users();
+        let broken = |what, at| Err(DeviceProblem::Device { device: id, what, at });
+        if users.state() != DeviceState::Live || users.changers() > 0 {
+            return broken("somebody is at work on it", plan.data.start);
+        }
+        let entry = plan.entry(self.map.range().start);
+        for (at, (section, parts)) in self.sections_of(plan.data).enumerate() {
+            let (found, led) = section.read();
+            if !found.leads_as(entry) || led & parts != parts {
+                let at = plan.data.start + PageCount(at as u64 * self.geometry.section_pages().0);
+                return broken("a section does not lead to its pages", at);
+            }
+        }
+        for number in 0..plan.pages() {
+            self.check_page(plan, number).or_else(|(what, at)| broken(what, at))?;
+        }
+        let unused = PfnRange { start: plan.place_of(plan.pages()), end: plan.request.range.end };
+        let before = PfnRange { start: plan.request.range.start, end: plan.place_of(0) };
+        // What lies between is in pages. With folded structures, these are all the others.
+        for at in [before, unused].into_iter().flat_map(|places| places.start.0..places.end.0).map(Pfn) {
+            if !is_fresh(self.own_page(at), PageTemplate::ZERO) {
+                return broken("a place of the map where no structure lies is not zero", at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a compound page (or base page) and its parts; what is wrong and where.
+    fn check_page(&self, plan: &Plan, number: u64) -> Result<(), (&'static str, Pfn)> {
+        let order = plan.request.order;
+        let head = self.head_page(plan, number);
+        let split = self.is_split(plan, head);
+        self.check_head(plan, head, if split { Order::ZERO } else { order })?;
+        if plan.request.layout == MapLayout::Folded {
+            return Ok(());
+        }
+        for at in self.parts_of(plan, head.pfn()) {
+            let part = self.own_page(at);
+            if split {
+                self.check_head(plan, part, Order::ZERO)?;
+            } else if !is_fresh(part, self.map.template(at, Some(zone_of(plan.request.node)))) {
+                return Err(("a tail is not as fresh", at));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_head(&self, plan: &Plan, page: PageRef<'_, P>, order: Order) -> Result<(), (&'static str, Pfn)> {
+        let tag = Tag::new(FrameState::Device, order, MigrateType::Movable, zone_of(plan.request.node));
+        if page.tag() != tag {
+            return Err(("the tag of a page is not its device's", page.pfn()));
+        }
+        if self.counted(page).counts().references == 0 {
+            return Err(("a page has no reference, not even its device's", page.pfn()));
+        }
+        let fresh = self.map.template(page.pfn(), Some(zone_of(plan.request.node)));
+        if page.payload(IDENTITY) != fresh.payload()[IDENTITY] {
+            return Err(("the identity of a page is not its own", page.pfn()));
+        }
+        Ok(())
+    }
+
+    /// Whether sections lead nowhere but to devices.
+    fn check_sections(&self) -> Result<(), DeviceProblem> {
+        let pages = self.geometry.section_pages().0;
+        for (at, section) in self.tables.sections.iter().enumerate() {
+            let frames = PfnRange::new(self.map.range().start + PageCount(at as u64 * pages), PageCount(pages));
+            let (_, mut left) = section.read();
+            for device in self.devices() {
+                let inside = device.data.intersection(frames);
+                if inside.start < inside.end {
+                    left &= !self.sections_of(inside).fold(0, |all, (_, parts)| all | parts);
+                }
+            }
+            if left != 0 {
+                return Err(DeviceProblem::NoDevice(frames.start));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_fresh<P: Platform>(page: PageRef<'_, P>, fresh: PageTemplate) -> bool {
+    page.tag() == Tag::INTERIOR && page.rest_is(fresh)
+}

@@ -1,0 +1,195 @@
+//! What can go wrong with device memory.
+
+use core::fmt;
+
+use super::{DeviceId, MapLayout};
+use crate::page::MapContent;
+use crate::units::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange};
+
+/// Why nothing was done with a device. Nothing has changed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum DeviceError {
+    /// The range has no frame.
+    Empty,
+    /// The range does not begin and end where it may.
+    Unaligned {
+        /// The range asked for.
+        range: PfnRange,
+        /// Both ends must be multiples of so many frames.
+        unit: PageCount,
+        /// The nearest range that will do: the largest inside, or the smallest around where there is none inside.
+        nearest: PfnRange,
+    },
+    /// The range reaches out of the frames that were set aside for devices.
+    OutsideDeviceSpace {
+        /// The range asked for.
+        range: PfnRange,
+        /// The frames set aside; empty where there are none.
+        space: PfnRange,
+    },
+    /// There is memory in the range.
+    IsMemory {
+        /// The range asked for.
+        range: PfnRange,
+        /// The first part of it that is memory.
+        memory: PfnRange,
+    },
+    /// Another device has frames of the range.
+    Overlaps {
+        /// The range asked for.
+        range: PfnRange,
+        /// The device.
+        device: DeviceId,
+        /// Its range.
+        with: PfnRange,
+    },
+    /// A section can be described in one way alone, and another device has part of one that this would describe differently.
+    MixedSection {
+        /// The range asked for.
+        range: PfnRange,
+        /// The device in the same section.
+        device: DeviceId,
+        /// The order of its compound pages.
+        order: Order,
+        /// Its layout.
+        layout: MapLayout,
+    },
+    /// An order that compound pages of devices cannot have.
+    OrderTooLarge {
+        /// The order asked for.
+        order: Order,
+        /// The largest that can be.
+        max: Order,
+    },
+    /// No such node.
+    NoSuchNode(NodeId),
+    /// The yard has as many devices as it can have.
+    TooManyDevices(usize),
+    /// There is no memory for the page structures of these frames.
+    NoMapMemory(PfnRange),
+    /// The platform does not place page structures in the device.
+    NoMapInDevice(PfnRange),
+    /// The page structures would take all of the device.
+    NoRoom {
+        /// The range asked for.
+        range: PfnRange,
+        /// What its page structures take.
+        map: ByteSize,
+    },
+    /// The yard's pages are to hold something, and this layout counts on pages that hold nothing.
+    ContentNotZero {
+        /// The layout asked for.
+        layout: MapLayout,
+        /// What the yard's pages hold.
+        content: MapContent,
+    },
+    /// A worker panicked while it wrote page structures.
+    WorkerPanicked,
+    /// There is no device with that number.
+    NoSuchDevice(DeviceId),
+    /// Pages of the device have users beside the device itself.
+    InUse {
+        /// How many references they hold.
+        references: u64,
+        /// Of how many pages.
+        pages: u64,
+        /// The first of those.
+        first: Pfn,
+    },
+    /// Entries of page tables map the device.
+    Mapped {
+        /// The device.
+        device: DeviceId,
+        /// How many.
+        mappings: u64,
+    },
+    /// Somebody splits or joins pages of the device, or removes it.
+    Busy(DeviceId),
+    /// The frame is no device's.
+    NotDevice(Pfn),
+    /// No compound page begins at the frame.
+    NotHead {
+        /// The frame.
+        pfn: Pfn,
+        /// Where its compound page begins.
+        head: Pfn,
+    },
+    /// The device has base pages: there is nothing to split or to join.
+    BasePages(Pfn),
+    /// The device has no page structures for parts of its compound pages.
+    LayoutCannotSplit(Pfn),
+    /// The compound page is split already.
+    IsSplit(Pfn),
+    /// The compound page is not split.
+    NotSplit(Pfn),
+    /// No entry of page tables is counted that could be taken back.
+    NotMapped(DeviceId),
+}
+
+impl fmt::Display for DeviceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the range is empty: a device has at least one page"),
+            Self::Unaligned { range, unit, nearest } => {
+                write!(f, "{range} must begin and end at multiples of {} frames: {nearest} is the nearest", unit.0)
+            }
+            Self::OutsideDeviceSpace { range, space } if space.is_empty() => {
+                write!(
+                    f,
+                    "{range}: the yard has no frames for devices; its device space must be set when it is created"
+                )
+            }
+            Self::OutsideDeviceSpace { range, space } => {
+                write!(f, "{range} is outside the frames for devices: they are {space}")
+            }
+            Self::IsMemory { range, memory } => {
+                write!(f, "{range} has memory in it, {memory}: devices lie beside memory")
+            }
+            Self::Overlaps { range, device, with } => {
+                write!(f, "{range} overlaps {device} ({with}): remove that first, or choose another range")
+            }
+            Self::MixedSection { range, device, order, layout } => write!(
+                f,
+                "{range} shares a section with {device}, which has {layout} pages of {order}: take the same (not folded), or another section"
+            ),
+            Self::OrderTooLarge { order, max } => write!(f, "compound pages of {order}: at most {max}"),
+            Self::NoSuchNode(node) => write!(f, "{node} does not exist"),
+            Self::TooManyDevices(max) => write!(f, "the yard has {max} devices, as many as it can: remove one first"),
+            Self::NoMapMemory(range) => write!(f, "no memory for the page structures of {range}"),
+            Self::NoMapInDevice(range) => {
+                write!(f, "the platform cannot keep the page structures of {range} in the device: place them in memory")
+            }
+            Self::NoRoom { range, map } => {
+                write!(f, "{range} has no room for data beside its page structures ({map}): place them in memory")
+            }
+            Self::ContentNotZero { layout, content } => {
+                write!(f, "layout {layout} needs pages whose content is zero, and this yard's is {content}: take full")
+            }
+            Self::WorkerPanicked => f.write_str("a worker panicked while it wrote page structures of a device"),
+            Self::NoSuchDevice(device) => write!(f, "{device} does not exist"),
+            Self::InUse { references, pages, first } => write!(
+                f,
+                "{references} references to {pages} pages are in use, the first at {first}: they must be given back first"
+            ),
+            Self::Mapped { device, mappings } => {
+                write!(f, "{mappings} entries of page tables map {device}: they must be cleared first")
+            }
+            Self::Busy(device) => write!(f, "somebody splits or joins pages of {device}, or removes it: try again"),
+            Self::NotDevice(pfn) => write!(f, "{pfn} is no device's"),
+            Self::NotHead { pfn, head } => write!(f, "no compound page begins at {pfn}: its own begins at {head}"),
+            Self::BasePages(pfn) => write!(f, "{pfn} is a base page: its device has no compound pages"),
+            Self::LayoutCannotSplit(pfn) => {
+                write!(
+                    f,
+                    "the compound page at {pfn} has one page structure (folded): only full and shared-tails can split"
+                )
+            }
+            Self::IsSplit(pfn) => write!(f, "the compound page at {pfn} is split already"),
+            Self::NotSplit(pfn) => write!(f, "the compound page at {pfn} is not split"),
+            Self::NotMapped(device) => write!(f, "no entry of page tables maps {device}: more were taken back"),
+        }
+    }
+}
+
+impl core::error::Error for DeviceError {}

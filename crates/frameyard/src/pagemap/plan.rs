@@ -1,0 +1,133 @@
+//! How much of the memory map a device takes, and where.
+
+use super::section::Entry;
+use super::{DeviceError, DeviceRequest, MapLayout, MapPlacement};
+use crate::memmap::MemMap;
+use crate::page::Page;
+use crate::units::{ByteSize, Geometry, Order, PageCount, Pfn, PfnRange};
+
+/// The largest order of compound pages: 1 GiB with 4 KiB pages.
+pub(super) const MAX_ORDER: Order = Order(18);
+
+/// The order of a sub-section: a pageblock, or more where a section has more than 64 of those.
+pub(crate) fn part_order(geometry: Geometry) -> Order {
+    geometry.pageblock_order().max(Order(geometry.section_pages_shift().saturating_sub(6)))
+}
+
+/// How many page structures a page of the map holds, as an order. (One in models, whose compound pages are small.)
+pub(crate) const fn map_page_order(geometry: Geometry) -> Order {
+    if cfg!(loom) { Order(0) } else { Order(geometry.page_shift() - 6) }
+}
+
+/// A request that fits its yard, and what follows from it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Plan {
+    pub(super) request: DeviceRequest,
+    /// The frames that have page structures.
+    pub(super) data: PfnRange,
+    geometry: Geometry,
+}
+
+impl Plan {
+    /// The plan of a request whose range is aligned.
+    pub(super) fn of(request: DeviceRequest, geometry: Geometry) -> Result<Self, DeviceError> {
+        let DeviceRequest { range, order, placement, .. } = request;
+        let whole = Self { request, data: range, geometry };
+        if placement == MapPlacement::Memory {
+            return Ok(whole);
+        }
+        let map = whole.map_bytes();
+        let taken = Pfn(range.start.0 + map.0.div_ceil(geometry.page_size().0));
+        match taken.align_up(order.max(part_order(geometry))).filter(|start| *start < range.end) {
+            Some(start) => Ok(Self { data: PfnRange { start, end: range.end }, ..whole }),
+            None => Err(DeviceError::NoRoom { range, map }),
+        }
+    }
+
+    /// How many compound pages (or base pages) there are.
+    pub(super) fn pages(&self) -> u64 {
+        self.data.count().0 >> self.request.order.0
+    }
+
+    /// How many page structures are written.
+    pub(super) fn structures(&self) -> u64 {
+        match self.request.layout {
+            MapLayout::SharedTails if self.has_shared_tails() => self.pages(),
+            MapLayout::Full | MapLayout::SharedTails => self.data.count().0,
+            MapLayout::Folded => self.pages(),
+        }
+    }
+
+    /// Whether map pages hold nothing but tails.
+    pub(super) fn has_shared_tails(&self) -> bool {
+        self.request.layout == MapLayout::SharedTails && self.request.order > map_page_order(self.geometry)
+    }
+
+    /// Memory that the page structures take, in whole pages.
+    pub(super) fn map_bytes(&self) -> ByteSize {
+        let page = self.geometry.page_size().0;
+        let structure = size_of::<Page>() as u64;
+        let bytes = match self.request.layout {
+            MapLayout::SharedTails if self.has_shared_tails() => self.pages() * page,
+            MapLayout::Full | MapLayout::SharedTails => self.data.count().0 * structure,
+            MapLayout::Folded => self.pages() * structure,
+        };
+        ByteSize(bytes.next_multiple_of(page))
+    }
+
+    /// By how many bits the frame number of a head is shifted.
+    pub(super) fn fold(&self) -> u8 {
+        if self.request.layout == MapLayout::Folded { self.request.order.0 } else { 0 }
+    }
+
+    /// The head of a compound page, by its number.
+    pub(super) fn head(&self, number: u64) -> Pfn {
+        Pfn(self.data.start.0 + (number << self.request.order.0))
+    }
+
+    /// The frame in whose place of the map the structure of a compound page lies.
+    pub(super) fn place_of(&self, number: u64) -> Pfn {
+        // Folded structures lie one behind the other from the first place of the range on.
+        if self.fold() > 0 { self.request.range.start + PageCount(number) } else { self.head(number) }
+    }
+
+    /// The entry of the sections that the device lies in.
+    pub(super) fn entry(&self, map_start: Pfn) -> Entry {
+        let place = (self.place_of(0) - map_start).0 as u32;
+        Entry::new(self.request.order, self.fold(), self.head(0), place)
+    }
+
+    /// The frames of the device that hold the structures in these places, where it holds its own.
+    pub(super) fn frames_holding(&self, places: PfnRange) -> PfnRange {
+        let per_page = self.geometry.page_size().0 / size_of::<Page>() as u64;
+        let first = self.place_of(0);
+        let (start, end) = match self.has_shared_tails() {
+            true => {
+                ((places.start - first).0 >> self.request.order.0, ((places.end - first).0 >> self.request.order.0) + 1)
+            }
+            false => ((places.start - first).0 / per_page, (places.end - first).0.div_ceil(per_page)),
+        };
+        let range = self.request.range.start;
+        PfnRange { start: range + PageCount(start), end: range + PageCount(end) }
+    }
+
+    /// The frames, beside those that share a map page with the head, whose structures a split makes real.
+    pub(super) fn tail_pages_of(&self, head: Pfn) -> PfnRange {
+        let end = head + self.request.order.pages();
+        if self.has_shared_tails() {
+            PfnRange { start: head + map_page_order(self.geometry).pages(), end }
+        } else {
+            PfnRange { start: end, end }
+        }
+    }
+
+    /// The frames whose structures lie in the map page of a head.
+    pub(super) fn head_page_of(&self, head: Pfn) -> PfnRange {
+        PfnRange::new(head, self.request.order.min(map_page_order(self.geometry)).pages())
+    }
+}
+
+/// The first page structure of a range of places of the map, and how many bytes they have.
+pub(super) fn memory_of(map: MemMap, places: PfnRange) -> (core::ptr::NonNull<u8>, usize) {
+    (map.address(places.start).cast(), places.count().0 as usize * size_of::<Page>())
+}

@@ -1,0 +1,247 @@
+//! Removing a device: nobody may have a reference to any of its pages, and then nobody finds them.
+
+use core::ops::Range;
+
+use super::build::OWN;
+use super::plan::memory_of;
+use super::{DeviceError, DeviceId, DeviceRow, FrameState, MapLayout, PageMap, Plan, Removal};
+use crate::memmap::{Initialiser, MapWriter};
+use crate::page::content::PageTemplate;
+use crate::page::{CountedPage, Counts, MapContent, PageRef};
+use crate::platform::Platform;
+use crate::sync::{AtomicU64, Ordering};
+use crate::units::{Order, PageCount, Pfn};
+
+/// How often who waits looks again.
+const ROUNDS: u32 = 4096;
+
+/// How long a removal still waits.
+struct Patience {
+    round: u32,
+    rounds: u32,
+}
+
+impl Patience {
+    fn of(removal: Removal) -> Self {
+        Self { round: 0, rounds: if removal == Removal::Wait { ROUNDS } else { 0 } }
+    }
+
+    /// Waits a round; `false` where enough was waited.
+    fn wait<P: Platform>(&mut self, platform: &P) -> bool {
+        if self.round >= self.rounds {
+            return false;
+        }
+        platform.relax(self.round);
+        self.round += 1;
+        true
+    }
+}
+
+/// What keeps a device from being removed, as all workers find it.
+pub(super) struct Used {
+    references: AtomicU64,
+    pages: AtomicU64,
+    /// The first page in use; `u64::MAX` while there is none.
+    first: AtomicU64,
+}
+
+impl Default for Used {
+    fn default() -> Self {
+        Self { references: AtomicU64::new(0), pages: AtomicU64::new(0), first: AtomicU64::new(u64::MAX) }
+    }
+}
+
+impl Used {
+    /// A page that has users beside the device. One that was let go meanwhile had one.
+    pub(super) fn add(&self, pfn: Pfn, counts: Counts) {
+        self.references
+            .fetch_add(u64::from(counts.references.saturating_sub(OWN.references).max(1)), Ordering::Relaxed);
+        self.pages.fetch_add(1, Ordering::Relaxed);
+        let mut first = self.first.load(Ordering::Relaxed);
+        while pfn.0 < first {
+            match self.first.compare_exchange(first, pfn.0, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(found) => first = found,
+            }
+        }
+    }
+
+    fn is_any(&self) -> bool {
+        self.pages.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn result(&self) -> Result<(), DeviceError> {
+        if !self.is_any() {
+            return Ok(());
+        }
+        let [references, pages, first] =
+            [&self.references, &self.pages, &self.first].map(|it| it.load(Ordering::Relaxed));
+        Err(DeviceError::InUse { references, pages, first: Pfn(first) })
+    }
+}
+
+impl<P: Platform> PageMap<'_, P> {
+    /// Removes a device. At most `threads` work on it.
+    pub(crate) fn unmap_device(&self, id: DeviceId, removal: Removal, threads: usize) -> Result<(), DeviceError> {
+        let missing = DeviceError::NoSuchDevice(id);
+        let directory = self.directory().ok_or(missing)?;
+        let row = directory.row(id).ok_or(missing)?;
+        let plan = Plan::of(row.request().ok_or(missing)?, self.geometry)?;
+        let mut patience = Patience::of(removal);
+        self.close(id, row, removal, &mut patience)?;
+        // The row may have become another device's before it was closed.
+        let freed = match row.request() {
+            Some(now) if now == plan.request => self.freeze_all(id, row, &plan, (threads, &mut patience)),
+            _ => Err(DeviceError::Busy(id)),
+        };
+        if freed.is_err() {
+            row.reopen();
+            return freed;
+        }
+        directory.locked(self.platform, |_| {
+            self.sections_of(plan.data).for_each(|(section, parts)| section.withdraw(parts));
+        });
+        self.clear_structures(&plan, threads);
+        self.release(id, &plan);
+        Ok(())
+    }
+
+    /// Closes a device to new mappings, splits and joins.
+    fn close(
+        &self,
+        id: DeviceId,
+        row: &DeviceRow,
+        removal: Removal,
+        patience: &mut Patience,
+    ) -> Result<(), DeviceError> {
+        use super::DeviceState::{Building, Closing, Free, Live};
+        loop {
+            let Err(users) = row.close(removal) else { return Ok(()) };
+            let problem = match users.state() {
+                Free => return Err(DeviceError::NoSuchDevice(id)),
+                Live if users.changers() == 0 => DeviceError::Mapped { device: id, mappings: users.mappings() },
+                Live | Building | Closing => DeviceError::Busy(id),
+            };
+            if !patience.wait(self.platform) {
+                return Err(problem);
+            }
+        }
+    }
+
+    /// Freezes every page of a closed device, or none.
+    fn freeze_all(
+        &self,
+        id: DeviceId,
+        row: &DeviceRow,
+        plan: &Plan,
+        (threads, patience): (usize, &mut Patience),
+    ) -> Result<(), DeviceError> {
+        loop {
+            let mappings = row.users().mappings();
+            if mappings > 0 {
+                if !patience.wait(self.platform) {
+                    return Err(DeviceError::Mapped { device: id, mappings });
+                }
+                continue;
+            }
+            let used = Used::default();
+            self.for_each_page(plan, threads, &|page| {
+                let page = self.counted(page);
+                // Once one is found, the others are looked at to be counted alone.
+                if used.is_any() {
+                    let counts = page.counts();
+                    if counts.references > OWN.references || counts.mappings > 0 {
+                        used.add(page.pfn(), counts);
+                    }
+                } else if !page.freeze(OWN) {
+                    used.add(page.pfn(), page.counts());
+                }
+            })?;
+            let Err(problem) = used.result() else { return Ok(()) };
+            self.for_each_page(plan, threads, &|page| {
+                // Nobody else freezes pages of a closed device.
+                let page = self.counted(page);
+                if page.counts() == Counts::default() {
+                    page.thaw(OWN);
+                }
+            })?;
+            if !patience.wait(self.platform) {
+                return Err(problem);
+            }
+            let first = used.first.load(Ordering::Relaxed);
+            self.await_page(plan, Pfn(first), patience);
+        }
+    }
+
+    /// Waits until the page that counts the users of a frame has none but the device.
+    fn await_page(&self, plan: &Plan, pfn: Pfn, patience: &mut Patience) {
+        let number = (pfn.0 - plan.data.start.0) >> plan.request.order.0;
+        let own = pfn != plan.head(number);
+        let page = if own { self.own_page(pfn) } else { self.head_page(plan, number) };
+        while self.counted(page).counts() != OWN && patience.wait(self.platform) {}
+    }
+
+    pub(super) fn counted<'p>(&self, page: PageRef<'p, P>) -> CountedPage<'p, P> {
+        CountedPage::new(page, self.map.content().no_users())
+    }
+
+    /// Calls `visit` with each page of a closed device that counts users: heads, and behind those of split pages their
+    /// parts. A head comes before its parts, and is asked whether it is split after its visit.
+    fn for_each_page(
+        &self,
+        plan: &Plan,
+        threads: usize,
+        visit: &(impl Fn(PageRef<'_, P>) + Sync),
+    ) -> Result<(), DeviceError> {
+        let work = |_: &mut (), numbers: Range<u64>| {
+            for number in numbers {
+                let head = self.head_page(plan, number);
+                visit(head);
+                if self.is_split(plan, head) {
+                    self.parts_of(plan, head.pfn()).for_each(|part| visit(self.own_page(part)));
+                }
+            }
+        };
+        let ran = self.job(plan, threads).run(self.platform, plan.request.node, &work, &|()| {});
+        ran.map_err(|_| DeviceError::WorkerPanicked)
+    }
+
+    pub(super) fn is_split(&self, plan: &Plan, head: PageRef<'_, P>) -> bool {
+        plan.request.order > Order::ZERO && head.tag().is_block(FrameState::Device, Order::ZERO)
+    }
+
+    /// The frames of a compound page behind its head.
+    pub(super) fn parts_of(&self, plan: &Plan, head: Pfn) -> impl Iterator<Item = Pfn> + use<P> {
+        (1..plan.request.order.pages().0).map(move |at| head + PageCount(at))
+    }
+
+    /// Makes the device's part of the map as it was before: zero. Its pages are frozen, or were never found.
+    pub(super) fn clear_structures(&self, plan: &Plan, threads: usize) {
+        let writer = MapWriter::new(Initialiser::Stream);
+        let every = plan.request.layout == MapLayout::Full && self.map.content() != MapContent::Zero;
+        let work = |_: &mut (), numbers: Range<u64>| {
+            for number in numbers {
+                let head = self.head_page(plan, number);
+                if !head.tag().is(FrameState::Device) {
+                    // Nothing was written there, and there may be no memory to write to.
+                    continue;
+                }
+                if self.is_split(plan, head) {
+                    self.parts_of(plan, head.pfn())
+                        .for_each(|part| self.own_page(part).become_interior(PageTemplate::ZERO));
+                }
+                head.become_interior(PageTemplate::ZERO);
+                if every {
+                    let pages = plan.request.order.pages().0;
+                    // SAFETY: the pages are the device's, which the caller has alone; others read them at most.
+                    unsafe { writer.write(self.map.address(head.pfn()), pages, PageTemplate::ZERO) };
+                }
+            }
+            writer.finish();
+        };
+        // Where a worker panics, which none of these calls does, a head may be left: nobody finds it.
+        let _ = self.job(plan, threads).run(self.platform, plan.request.node, &work, &|()| {});
+        let (address, bytes) = memory_of(self.map, plan.request.range);
+        self.platform.return_map(plan.request.range, address, bytes);
+    }
+}

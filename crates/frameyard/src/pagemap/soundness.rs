@@ -1,0 +1,68 @@
+//! Whether tables of devices that somebody else wrote lead to page structures that there are.
+
+use super::section::Entry;
+use super::{DeviceRequest, DeviceTables, MAX_ORDER, Plan, part_order};
+use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange, ZoneKind};
+
+/// How often an entry is looked at again that somebody may just have changed.
+const LOOKS: u32 = 64;
+
+/// Whether every device lies where it may, and every section leads to devices alone.
+///
+/// `frames` are those of the map, `space` those set aside, `is_memory` says whether a range has memory in it. Others may map and
+/// remove devices meanwhile: a section that leads nowhere is looked at again.
+pub(crate) fn devices_are_sound(
+    tables: DeviceTables,
+    (frames, space): (PfnRange, PfnRange),
+    (geometry, zones): (Geometry, usize),
+    is_memory: impl Fn(PfnRange) -> bool,
+) -> bool {
+    if space.is_empty() {
+        return tables.sections.is_empty() && tables.directories.is_empty();
+    }
+    let in_map = space.intersection(frames) == space;
+    let (Some(directory), 1) = (tables.directories.first(), tables.directories.len()) else { return false };
+    let plan = |request: DeviceRequest| {
+        let DeviceRequest { range, node, order, .. } = request;
+        let placed = range.start < range.end && range.intersection(space) == range && !is_memory(range);
+        let unit = order.max(part_order(geometry));
+        let aligned = order <= MAX_ORDER && range.start.is_aligned(unit) && range.end.is_aligned(unit);
+        let sound = placed && aligned && node.index() < zones / ZoneKind::COUNT;
+        sound.then(|| Plan::of(request, geometry).ok()).flatten()
+    };
+    let plans = || directory.rows().filter_map(|(_, row)| row.request()).map(plan);
+    let complete = tables.sections.len() as u64 == frames.count().0 >> geometry.section_pages_shift();
+    in_map
+        && complete
+        && plans().all(|plan| plan.is_some())
+        && tables.sections.iter().enumerate().all(|(at, section)| {
+            let first = frames.start + PageCount((at as u64) << geometry.section_pages_shift());
+            let section_frames = PfnRange::new(first, geometry.section_pages());
+            (0..LOOKS).any(|_| {
+                let (entry, parts) = section.read();
+                leads_to_devices(entry, parts, (section_frames, frames.start), geometry, plans().flatten())
+            })
+        })
+}
+
+/// Whether all parts that a section leads from are devices' that its entry is right for.
+fn leads_to_devices(
+    entry: Entry,
+    parts: u64,
+    (section, map_start): (PfnRange, Pfn),
+    geometry: Geometry,
+    plans: impl Iterator<Item = Plan>,
+) -> bool {
+    let mut left = parts;
+    let order = part_order(geometry);
+    for plan in plans.filter(|plan| plan.entry(map_start).leads_as(entry)) {
+        let frames = plan.data.intersection(section);
+        let mut at = frames.start;
+        while at < frames.end {
+            left &= !(1 << ((at - map_start).0 >> order.0 & 63));
+            at = at + order.pages();
+        }
+    }
+    debug_assert!(order >= Order(1));
+    left == 0
+}

@@ -1,0 +1,266 @@
+//! The machine that executions run on: a yard of real sizes in plain memory, and a view of it for each thread.
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+use std::vec::Vec;
+
+use shuttle::rand::{RngCore, thread_rng};
+use shuttle::sync::{Condvar, Mutex as ScheduledMutex};
+use shuttle::thread::{self, JoinHandle};
+
+use super::mover::Moved;
+use crate::platform::{Access, Platform};
+use crate::sync::{act_after, run_alone, run_scheduled};
+use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::{Gfp, Layout, MemoryTable, PcpSizing, RawRegion, Yard, YardConfig, ZoneLimits, ZonePolicy};
+
+/// The only zone.
+pub(super) const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
+const FIRST: Pfn = Pfn(0x1000);
+pub(super) const FRAMES: u64 = 0x800;
+/// The order of pageblocks.
+pub(super) const PAGEBLOCK: Order = Order(6);
+/// The largest order.
+pub(super) const LARGEST: Order = Order(8);
+/// Three CPUs that share a cache, and one by itself.
+const GROUPS: [u16; 4] = [0, 0, 0, 1];
+
+/// Words that lie as a mapping does.
+#[derive(Clone)]
+#[repr(C, align(4096))]
+struct Chunk([u8; 4096]);
+
+/// One execution's memory, and what its threads share beside the yard.
+pub(super) struct Machine {
+    map: Vec<Chunk>,
+    control: Vec<Chunk>,
+    /// Who holds each frame; 0: nobody. Seen by no scheduler: a witness of the order that it has chosen.
+    owners: Mutex<Vec<u32>>,
+    /// What the owner of movable blocks knows.
+    pub(super) moved: ScheduledMutex<Moved>,
+    gate: Gate,
+}
+
+/// Where a thread can be stopped.
+#[derive(Default)]
+struct Gate {
+    state: ScheduledMutex<GateState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct GateState {
+    waits_at: Option<Pfn>,
+    open: bool,
+}
+
+/// A thread's platform.
+pub(super) struct TaskPlatform {
+    cpu: CpuId,
+    machine: Arc<Machine>,
+    /// Whether the thread is to stop when it has next read a word of a page.
+    stops: Mutex<bool>,
+}
+
+impl Platform for TaskPlatform {
+    type Guard = ();
+
+    fn guard(&self) {}
+
+    fn current_cpu(&self) -> CpuId {
+        self.cpu
+    }
+
+    fn relax(&self, _round: u32) {
+        // Not while a failed execution unwinds.
+        if !std::thread::panicking() {
+            thread::yield_now();
+        }
+    }
+
+    fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
+        None
+    }
+
+    fn touch_page(&self, pfn: Pfn, access: Access) {
+        if access == Access::Read && std::mem::take(&mut *self.stops.lock().unwrap()) {
+            let machine = Arc::clone(&self.machine);
+            act_after(1, move || machine.gate.stop(pfn));
+        }
+    }
+}
+
+impl Gate {
+    fn stop(&self, pfn: Pfn) {
+        let mut state = self.state.lock().unwrap();
+        state.waits_at = Some(pfn);
+        self.changed.notify_all();
+        while !state.open {
+            state = self.changed.wait(state).unwrap();
+        }
+    }
+}
+
+/// A thread's view of the machine: it runs on one CPU.
+pub(super) struct Runner {
+    pub(super) yard: Yard<TaskPlatform>,
+    pub(super) machine: Arc<Machine>,
+}
+
+fn chunks(bytes: ByteSize) -> Vec<Chunk> {
+    std::vec![Chunk([0; 4096]); bytes.0.div_ceil(4096) as usize]
+}
+
+fn raw(chunks: &[Chunk]) -> RawRegion {
+    RawRegion { base: NonNull::from(chunks).cast(), size: ByteSize(size_of_val(chunks) as u64) }
+}
+
+impl Machine {
+    /// A machine with a yard, and a runner on CPU 0.
+    fn boot(policy: ZonePolicy) -> Runner {
+        let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(4), PAGEBLOCK, LARGEST).expect("a geometry");
+        let config = YardConfig {
+            geometry,
+            zone_limits: ZoneLimits::NONE,
+            pcp_sizing: PcpSizing::Fixed(128),
+            cache_groups: Some(&GROUPS),
+            policy,
+            ..YardConfig::new(&[NodeId(0); 4])
+        };
+        let memory = [(PfnRange::new(FIRST, PageCount(FRAMES)), NodeId(0))];
+        let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+        let layout = Layout::plan(&table, &config).expect("a machine");
+        let machine = Arc::new(Self {
+            map: chunks(layout.map_bytes()),
+            control: chunks(layout.control_bytes()),
+            owners: Mutex::new(std::vec![0; FRAMES as usize]),
+            moved: ScheduledMutex::default(),
+            gate: Gate::default(),
+        });
+        let (map, control) = (raw(&machine.map), raw(&machine.control));
+        // SAFETY: both regions are zeroed, as large as planned, used by this yard alone, and outlive all runners: each
+        // holds the machine.
+        let yard =
+            unsafe { Yard::create(&table, &config, &layout, map, control, machine.platform(0)) }.expect("a yard");
+        Runner { yard, machine }
+    }
+
+    fn platform(self: &Arc<Self>, cpu: u32) -> TaskPlatform {
+        TaskPlatform { cpu: CpuId(cpu), machine: Arc::clone(self), stops: Mutex::new(false) }
+    }
+}
+
+/// Brings a yard up, lets `threads` run on it in an order that the scheduler chooses, and demands that nothing was lost.
+pub(super) fn live(policy: ZonePolicy, threads: impl FnOnce(&Runner)) {
+    let main = run_alone(|| Machine::boot(policy));
+    run_scheduled(|| threads(&main));
+    run_alone(|| main.finish());
+}
+
+/// A number of the scheduler's choice.
+pub(super) fn below(end: u64) -> u64 {
+    thread_rng().next_u64() % end
+}
+
+/// One of some.
+pub(super) fn pick<T: Copy>(from: &[T]) -> T {
+    from[below(from.len() as u64) as usize]
+}
+
+/// Frames of the zone, by their place in it.
+pub(super) fn at(start: u64, count: u64) -> PfnRange {
+    PfnRange::new(FIRST + PageCount(start), PageCount(count))
+}
+
+impl Runner {
+    /// Runs `body` in a thread of its own, on a CPU.
+    pub(super) fn start(&self, cpu: u32, body: impl FnOnce(&Self) + Send + 'static) -> JoinHandle<()> {
+        let (map, control) = (raw(&self.machine.map), raw(&self.machine.control));
+        // SAFETY: both regions are one yard's, and the runner holds them.
+        let yard = run_alone(|| unsafe { Yard::attach(map, control, self.machine.platform(cpu)) }).expect("a yard");
+        let runner = Self { yard, machine: Arc::clone(&self.machine) };
+        thread::spawn(move || body(&runner))
+    }
+
+    /// Enters a block that was handed out: nobody else may hold any frame of it.
+    pub(super) fn own(&self, range: PfnRange, mark: u32) {
+        let mut owners = self.machine.owners.lock().unwrap();
+        for frame in 0..range.count().0 {
+            let pfn = range.start + PageCount(frame);
+            let before = std::mem::replace(&mut owners[(pfn.0 - FIRST.0) as usize], mark);
+            assert_eq!(before, 0, "{pfn} was handed out twice");
+        }
+    }
+
+    /// Strikes a block that will be freed.
+    pub(super) fn disown(&self, range: PfnRange, mark: u32) {
+        let mut owners = self.machine.owners.lock().unwrap();
+        for frame in 0..range.count().0 {
+            let pfn = range.start + PageCount(frame);
+            let before = std::mem::take(&mut owners[(pfn.0 - FIRST.0) as usize]);
+            assert_eq!(before, mark, "{pfn} was handed out twice");
+        }
+    }
+
+    /// The mark of this runner's CPU.
+    fn mark(&self) -> u32 {
+        self.yard.platform().cpu.0 + 1
+    }
+
+    /// Allocates a block, if there is one.
+    pub(super) fn take(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
+        let pfn = self.yard.alloc(order, gfp | Gfp::NOWARN).ok()?;
+        self.own(PfnRange::new(pfn, order.pages()), self.mark());
+        Some(pfn)
+    }
+
+    /// Frees a block.
+    pub(super) fn give(&self, pfn: Pfn, order: Order) {
+        self.disown(PfnRange::new(pfn, order.pages()), self.mark());
+        self.yard.free(pfn, order).expect("the block is ours");
+    }
+
+    /// Has this runner's thread stop when it has next read a word of a page.
+    pub(super) fn stop_at_read(&self) {
+        *self.yard.platform().stops.lock().unwrap() = true;
+    }
+
+    /// Waits until somebody stands at the gate; the page that he has read a word of.
+    pub(super) fn wait_for_stopped(&self) -> Pfn {
+        let gate = &self.machine.gate;
+        let mut state = gate.state.lock().unwrap();
+        loop {
+            match state.waits_at {
+                Some(pfn) => return pfn,
+                None => state = gate.changed.wait(state).unwrap(),
+            }
+        }
+    }
+
+    /// Lets who stands at the gate go on.
+    pub(super) fn open_gate(&self) {
+        let gate = &self.machine.gate;
+        gate.state.lock().unwrap().open = true;
+        gate.changed.notify_all();
+    }
+
+    /// Demands, when all other threads are done and have freed what they had, that all counts are exact, that every frame
+    /// is there, and that all of them merge.
+    fn finish(&self) {
+        self.validate();
+        self.yard.drain_all();
+        self.validate();
+        assert_eq!(self.yard.free_pages(), self.yard.managed_pages(), "frames were lost");
+        // Policies that merge later have done so when another one follows.
+        self.yard.set_policy(ZonePolicy::Vanilla).expect("nobody else changes it");
+        self.validate();
+        let whole: u64 = MigrateType::ALL.map(|of| self.yard.free_blocks(ZONE, LARGEST, of)).iter().sum();
+        assert_eq!(whole, FRAMES >> LARGEST.0, "what was freed has merged");
+    }
+
+    fn validate(&self) {
+        if let Err(problem) = self.yard.validate() {
+            panic!("the validator objects: {problem}");
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! An owner of movable blocks: each has a name that stays when the block moves.
+
+use std::collections::BTreeMap;
+
+use super::machine::Runner;
+use crate::units::{Order, Pfn, PfnRange};
+use crate::{Adoption, Block, Counts, FrameOwner, Gfp, MigrateMode, MigrateProblem, OwnerKind, Owners};
+
+const KIND: OwnerKind = OwnerKind(3);
+/// Who holds these blocks, in the eyes of the witness.
+const MARK: u32 = 99;
+const ONE: Counts = Counts { references: 1, mappings: 0 };
+
+#[derive(Clone, Copy)]
+struct Held {
+    name: u64,
+    order: Order,
+    isolated: bool,
+}
+
+/// Which blocks there are.
+#[derive(Default)]
+pub(super) struct Moved {
+    blocks: BTreeMap<Pfn, Held>,
+    next_name: u64,
+}
+
+/// Owns movable blocks for all threads; a thread's view of it.
+pub(super) struct Mover<'r>(pub(super) &'r Runner);
+
+impl Mover<'_> {
+    pub(super) fn owners(&self) -> Owners<'_> {
+        Owners::NONE.with(KIND, self)
+    }
+
+    /// Allocates a block, if there is one.
+    pub(super) fn take(&self, order: Order) {
+        let Ok(pfn) = self.0.yard.alloc(order, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN) else { return };
+        self.0.own(PfnRange::new(pfn, order.pages()), MARK);
+        let mut moved = self.0.machine.moved.lock().unwrap();
+        let name = moved.next_name;
+        moved.next_name += 1;
+        self.0.yard.adopt(pfn, order, adoption(name)).expect("just allocated");
+        moved.blocks.insert(pfn, Held { name, order, isolated: false });
+    }
+
+    /// Frees the first block that nobody moves just now; whether there was one.
+    pub(super) fn give_one(&self) -> bool {
+        let mut moved = self.0.machine.moved.lock().unwrap();
+        let found = moved.blocks.iter().find(|(_, held)| !held.isolated).map(|(pfn, held)| (*pfn, *held));
+        let Some((pfn, held)) = found else { return false };
+        moved.blocks.remove(&pfn);
+        // SAFETY: counts and words of these blocks are changed under the owner's lock alone.
+        let page = unsafe { self.0.yard.counted_page(pfn) }.expect("memory");
+        assert_eq!(page.index(), held.name, "the block's own name");
+        assert!(page.freeze(ONE), "nobody else uses it");
+        self.0.disown(PfnRange::new(pfn, held.order.pages()), MARK);
+        self.0.yard.free_counted(pfn, held.order).expect("the block is ours");
+        true
+    }
+}
+
+fn adoption(name: u64) -> Adoption {
+    Adoption { counts: ONE, owner: KIND.0.into(), index: name }
+}
+
+impl FrameOwner for Mover<'_> {
+    fn isolate(&self, block: Block, _mode: MigrateMode) -> Result<(), MigrateProblem> {
+        let mut moved = self.0.machine.moved.lock().unwrap();
+        let held = moved.blocks.get_mut(&block.pfn).filter(|held| held.order == block.order);
+        let held = held.ok_or(MigrateProblem::Gone)?;
+        if std::mem::replace(&mut held.isolated, true) { Err(MigrateProblem::Busy) } else { Ok(()) }
+    }
+
+    fn migrate(&self, from: Block, to: Pfn, _mode: MigrateMode) -> Result<(), MigrateProblem> {
+        let mut moved = self.0.machine.moved.lock().unwrap();
+        let held = moved.blocks.remove(&from.pfn).expect("it was isolated");
+        // SAFETY: as in `give_one`.
+        let page = unsafe { self.0.yard.counted_page(from.pfn) }.expect("memory");
+        assert!(page.freeze(ONE), "nobody else uses it");
+        self.0.own(PfnRange::new(to, from.order.pages()), MARK);
+        self.0.disown(PfnRange::new(from.pfn, from.order.pages()), MARK);
+        self.0.yard.adopt(to, from.order, adoption(held.name)).expect("an allocated target");
+        self.0.yard.disown(from.pfn, from.order).expect("frozen");
+        moved.blocks.insert(to, Held { isolated: false, ..held });
+        Ok(())
+    }
+
+    fn put_back(&self, block: Block) {
+        let mut moved = self.0.machine.moved.lock().unwrap();
+        let held = moved.blocks.get_mut(&block.pfn).expect("it stayed where it was");
+        assert!(std::mem::replace(&mut held.isolated, false), "put back once");
+    }
+}

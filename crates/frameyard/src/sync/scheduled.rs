@@ -1,0 +1,208 @@
+//! `core`'s atomics, before each access to which shuttle may let another thread run.
+//!
+//! They are plain words, as natively, so a yard lies in memory as it does then and keeps its real sizes. All threads of an
+//! execution run in turns on one thread of the operating system: every execution is sequentially consistent, and
+//! nothing here shows whether an ordering is strong enough. That is for loom.
+
+use core::cell::Cell;
+
+pub use core::sync::atomic::{Ordering, fence};
+
+use super::{Weakness, is_weakened};
+
+std::thread_local! {
+    /// Whether accesses of this thread's execution are scheduled.
+    static SCHEDULED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `body` with scheduled accesses, its own and those of all threads of the execution.
+#[cfg(test)]
+pub(crate) fn run_scheduled<T>(body: impl FnOnce() -> T) -> T {
+    with(true, body)
+}
+
+/// Runs `body` with accesses that let nobody else run.
+#[cfg(test)]
+pub(crate) fn run_alone<T>(body: impl FnOnce() -> T) -> T {
+    with(false, body)
+}
+
+#[cfg(test)]
+fn with<T>(scheduled: bool, body: impl FnOnce() -> T) -> T {
+    struct Restore(bool);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            SCHEDULED.set(self.0);
+        }
+    }
+    let _restore = Restore(SCHEDULED.replace(scheduled));
+    body()
+}
+
+/// What a thread does before one of its accesses.
+#[cfg(test)]
+struct Interlude {
+    thread: shuttle::thread::ThreadId,
+    accesses_before: u32,
+    act: std::boxed::Box<dyn FnOnce()>,
+}
+
+#[cfg(test)]
+std::thread_local! {
+    static INTERLUDE: std::cell::RefCell<Option<Interlude>> = const { std::cell::RefCell::new(None) };
+}
+
+/// Has the calling thread of an execution do something when it has made so many further accesses, and before the next one.
+#[cfg(test)]
+pub(crate) fn act_after(accesses: u32, act: impl FnOnce() + 'static) {
+    let thread = shuttle::thread::current().id();
+    let act = std::boxed::Box::new(act);
+    INTERLUDE.set(Some(Interlude { thread, accesses_before: accesses, act }));
+}
+
+/// Acts if it is time, and this is the thread.
+#[cfg(test)]
+fn act() {
+    let due = INTERLUDE.with_borrow_mut(|interlude| match interlude {
+        Some(due) if due.thread == shuttle::thread::current().id() => match due.accesses_before.checked_sub(1) {
+            Some(left) => {
+                due.accesses_before = left;
+                None
+            }
+            None => interlude.take(),
+        },
+        _ => None,
+    });
+    if let Some(due) = due {
+        (due.act)();
+    }
+}
+
+/// Lets the scheduler choose who runs next. Nobody runs in between while a failed execution unwinds.
+#[track_caller]
+fn choose() {
+    if SCHEDULED.get() && !std::thread::panicking() {
+        #[cfg(test)]
+        act();
+        // Time stands still in an execution: this is a choice, and unlike a yield no hint that others should go first.
+        shuttle::thread::sleep(core::time::Duration::ZERO);
+    }
+}
+
+macro_rules! scheduled_atomic {
+    ($name:ident, $value:ty) => {
+        /// An atomic integer of an execution.
+        #[derive(Debug, Default)]
+        #[repr(transparent)]
+        pub struct $name(core::sync::atomic::$name);
+
+        impl $name {
+            /// An atomic that holds `value`.
+            pub const fn new(value: $value) -> Self {
+                Self(core::sync::atomic::$name::new(value))
+            }
+
+            /// As the method of the same name of `core`'s atomic.
+            #[track_caller]
+            pub fn load(&self, ordering: Ordering) -> $value {
+                choose();
+                self.0.load(ordering)
+            }
+
+            /// As the method of the same name of `core`'s atomic.
+            #[track_caller]
+            pub fn store(&self, value: $value, ordering: Ordering) {
+                choose();
+                if !is_weakened(Weakness::LostStoresOf(value.into())) {
+                    self.0.store(value, ordering);
+                }
+            }
+
+            /// As the method of the same name of `core`'s atomic.
+            ///
+            /// # Errors
+            ///
+            /// The value found, where it is not `current`.
+            #[track_caller]
+            pub fn compare_exchange(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                if is_weakened(Weakness::SplitCompareExchange) {
+                    let found = self.load(Ordering::Relaxed);
+                    if found != current {
+                        return Err(found);
+                    }
+                    self.store(new, Ordering::Relaxed);
+                    return Ok(found);
+                }
+                choose();
+                self.0.compare_exchange(current, new, success, failure)
+            }
+
+            /// As [`compare_exchange`](Self::compare_exchange): never fails without cause in an execution.
+            ///
+            /// # Errors
+            ///
+            /// The value found, where it is not `current`.
+            #[track_caller]
+            pub fn compare_exchange_weak(
+                &self,
+                current: $value,
+                new: $value,
+                success: Ordering,
+                failure: Ordering,
+            ) -> Result<$value, $value> {
+                self.compare_exchange(current, new, success, failure)
+            }
+
+            /// As the method of the same name of `core`'s atomic.
+            ///
+            /// # Errors
+            ///
+            /// The value found, where `change` has no other for it.
+            #[track_caller]
+            pub fn fetch_update(
+                &self,
+                set: Ordering,
+                fetch: Ordering,
+                mut change: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                let mut found = self.load(fetch);
+                while let Some(changed) = change(found) {
+                    match self.compare_exchange(found, changed, set, fetch) {
+                        Ok(before) => return Ok(before),
+                        Err(other) => found = other,
+                    }
+                }
+                Err(found)
+            }
+        }
+
+        scheduled_changes!($name, $value, swap fetch_add fetch_sub fetch_or fetch_and fetch_max);
+    };
+}
+
+/// Changes that are one access.
+macro_rules! scheduled_changes {
+    ($name:ident, $value:ty, $($change:ident)*) => {
+        impl $name {
+            $(
+                /// As the method of the same name of `core`'s atomic.
+                #[track_caller]
+                pub fn $change(&self, value: $value, ordering: Ordering) -> $value {
+                    choose();
+                    self.0.$change(value, ordering)
+                }
+            )*
+        }
+    };
+}
+
+scheduled_atomic!(AtomicU8, u8);
+scheduled_atomic!(AtomicU16, u16);
+scheduled_atomic!(AtomicU32, u32);
+scheduled_atomic!(AtomicU64, u64);

@@ -27,7 +27,10 @@ use clap_complete::Shell;
 use crate::Failure;
 use crate::version::LONG_VERSION;
 
-pub use device_args::DeviceMapArgs;
+pub use device_args::{
+    DeviceArgs, DeviceChoice, DeviceCommand, DeviceCreateArgs, DeviceDestroyArgs, DeviceListArgs, DeviceMapArgs,
+    DeviceSessionArgs, SessionArgs, YardSharing,
+};
 pub use init_args::{InitArgs, usual_initialiser};
 pub use machine_args::{GeometryArgs, MachineArgs};
 pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
@@ -73,6 +76,8 @@ pub enum Command {
     Machines(MachinesArgs),
     /// Runs a workload on this machine and times it
     Bench(BenchArgs),
+    /// Makes, lists and destroys devices whose memory has page structures
+    Device(DeviceArgs),
     /// Allocates and frees at random under disturbances, and checks that no frame is lost or handed out twice
     Stress(StressArgs),
     /// Prints the completion script of a shell
@@ -83,10 +88,16 @@ pub enum Command {
     /// [`parse`] looks for it by itself.
     #[command(skip)]
     Worker(WorkerArgs),
+    /// Holds a yard with devices, until the last one is destroyed. Only `device create` starts it; hidden as `Worker` is.
+    #[command(skip)]
+    DeviceSession(DeviceSessionArgs),
 }
 
 /// The hidden command of worker processes, whose only argument is what the worker is told.
 pub(crate) const WORKER: &str = "worker";
+
+/// The hidden command of session processes, whose only argument is their socket.
+pub(crate) const DEVICE_SESSION: &str = "device-session";
 
 /// How results are written.
 #[derive(Args, Clone, Debug)]
@@ -129,6 +140,12 @@ where
     {
         let order = order.to_string_lossy().into_owned();
         return Ok(Cli { command: Command::Worker(WorkerArgs { order }) });
+    }
+    if let [_, command, socket] = &arguments[..]
+        && command == DEVICE_SESSION
+    {
+        let socket = PathBuf::from(socket);
+        return Ok(Cli { command: Command::DeviceSession(DeviceSessionArgs { socket }) });
     }
     Cli::try_parse_from(arguments).map_err(|error| match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => error.exit(),

@@ -6,6 +6,7 @@
 mod bench;
 mod boot;
 mod completions;
+mod device;
 mod layout;
 mod machines;
 mod man;
@@ -31,6 +32,8 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Stress(args) => stress::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
+        Command::Device(args) => device::run(&args),
         Command::Worker(args) => worker::run(&args),
+        Command::DeviceSession(args) => device::hold_session(&args),
     }
 }

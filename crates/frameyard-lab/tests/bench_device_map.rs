@@ -58,6 +58,22 @@ fn each_geometry_and_layout_takes_what_its_equation_says() {
 }
 
 #[test]
+fn tails_of_a_shared_yard_take_mappings_and_more_than_there_may_be_are_a_reason() {
+    let (measured, _) = rows("--size 8G --geometry 1G --yard shared,private --layout shared-tails,folded --repeat 1");
+    let yards: Vec<&str> = measured.iter().map(|row| row["yard"].as_str().unwrap()).collect();
+    assert_eq!(yards, ["shared", "shared", "private", "private"]);
+    for row in &measured {
+        // The window of zeroes is a little more.
+        let most = row["map_bytes_equation"].as_u64().unwrap() + (4 << 20);
+        assert!(row["map_bytes_resident"].as_u64().is_some_and(|bytes| bytes > 0 && bytes <= most), "{row}");
+    }
+    assert!(measured[0]["mappings"].as_u64() > measured[2]["mappings"].as_u64(), "{measured:?}");
+    let (measured, _) = rows("--size 256G --geometry 2M --yard shared --layout shared-tails --repeat 1");
+    let reason = measured[0]["left_out"].as_str().unwrap_or_default();
+    assert!(reason.contains("vm.max_map_count") && reason.contains("folded"), "{:?}", measured[0]);
+}
+
+#[test]
 fn base_pages_have_a_structure_each_in_every_layout() {
     let (measured, _) = rows("--size 128M --geometry 4K --repeat 1");
     assert!(measured.iter().all(|row| row["structures"] == 1 << 15 && row["map_bytes_equation"] == 2 << 20));
@@ -68,7 +84,7 @@ fn base_pages_have_a_structure_each_in_every_layout() {
 fn the_table_says_what_is_measured_and_what_was_published() {
     let output = frameyard(&["bench", "device-map", "--size", "1G", "--layout", "folded", "--repeat", "1"]);
     let text = stdout(&output);
-    assert!(text.starts_with("size "), "{text}");
+    assert!(text.starts_with("yard "), "{text}");
     assert!(text.contains("namespace_bootstrap") && text.contains("Host alone"), "{text}");
 }
 
@@ -81,7 +97,7 @@ fn what_cannot_be_measured_is_refused_before_anything_is() {
     refused("--size 1T --geometry 4K", "choose another --layout, larger pages");
     refused("--size 3T --layout full", "takes");
     refused("--size 1500M --geometry 1G", "nearest: 1G and 2G");
-    refused("--size 100T --geometry 1G --layout folded", "frames");
+    refused("--size 100T --geometry 1G --layout folded", "at most 2^32");
     refused("--geometry 3M", "write 4K, 2M or 1G");
     refused("--layout sparse", "possible values: full");
     refused("--repeat 0", "from 1");

@@ -12,10 +12,14 @@ use frameyard::{
     BootError, ByteSize, DeviceInfo, DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount,
     Pfn, PfnRange, Removal, YardConfig,
 };
-use frameyard_host::{Backing, HostTopology, HostYard, HostYardError, HugePages, Region, page_table_bytes};
+use frameyard_host::{
+    Backing, DeviceMapProblem, HostDeviceError, HostTopology, HostYard, HostYardError, HugePages, Region, SharedFrames,
+    SharedMemoryFile, page_table_bytes,
+};
 
 use crate::Failure;
 use crate::bring_up::nanoseconds;
+use crate::cli::YardSharing;
 
 /// A little memory beside the device, from 4 GiB on.
 const MEMORY: PfnRange = PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_4000) };
@@ -91,6 +95,8 @@ pub(crate) struct DeviceMapRun {
 #[derive(Debug)]
 pub(crate) struct DeviceMapGround {
     yard: HostYard,
+    /// What a shared yard is in.
+    _file: Option<SharedMemoryFile>,
     threads: NonZeroUsize,
 }
 
@@ -100,18 +106,24 @@ impl DeviceMapGround {
     /// # Errors
     ///
     /// [`Failure::Input`] where no yard can have so large a device.
-    pub(crate) fn new(size: ByteSize, host: &HostTopology) -> Result<Self, Failure> {
+    pub(crate) fn new(size: ByteSize, sharing: YardSharing, host: &HostTopology) -> Result<Self, Failure> {
         let threads = NonZeroUsize::new(host.allowed().as_slice().len()).unwrap_or(NonZeroUsize::MIN);
         let cpus = vec![NodeId(0); threads.get()];
         let space = PfnRange::new(FIRST, PageCount(size.0.div_ceil(PAGE)));
         let config = YardConfig { device_space: Some(space), ..YardConfig::new(&cpus) };
         let memory = MemoryTable { memory: &[(MEMORY, NodeId(0))], ..MemoryTable::default() };
-        let yard = HostYard::builder().backing(Backing::Phantom).build(&memory, &config, host);
-        let yard = yard.map_err(|error| match error {
+        let builder = HostYard::builder().backing(Backing::Phantom);
+        let made = match sharing {
+            YardSharing::Private => builder.build(&memory, &config, host).map(|yard| (yard, None)),
+            YardSharing::Shared => builder
+                .build_shared(&memory, &config, SharedFrames::Phantom, host)
+                .map(|(yard, file)| (yard, Some(file))),
+        };
+        let (yard, file) = made.map_err(|error| match error {
             HostYardError::Boot(error) if !BootError::is_at_run_time(&error) => Failure::input(error),
             other => Failure::run_time(other),
         })?;
-        Ok(Self { yard, threads })
+        Ok(Self { yard, _file: file, threads })
     }
 
     /// How many threads write page structures at most.
@@ -119,15 +131,20 @@ impl DeviceMapGround {
         self.threads.get()
     }
 
-    /// Maps a device, reads all of its page structures, and removes it.
-    pub(crate) fn run(&self, shape: DeviceShape) -> Result<DeviceMapRun, Failure> {
-        let host_fault_ns = self.host_faults(shape)?;
+    /// Maps a device, reads all of its page structures, and removes it; or says why it would take more mappings than a process
+    /// may have.
+    pub(crate) fn run(&self, shape: DeviceShape) -> Result<Result<DeviceMapRun, String>, Failure> {
         let tables_before = page_table_bytes().map_err(Failure::run_time)?;
         let range = PfnRange::new(FIRST, shape.frames());
         let DeviceShape { order, layout, .. } = shape;
         let request = DeviceRequest { range, node: NodeId(0), order, layout, placement: MapPlacement::Memory };
         let begin = Instant::now();
-        let id = self.yard.map_device(request).map_err(Failure::run_time)?;
+        let id = match self.yard.map_device(request) {
+            Err(HostDeviceError::Map { problem: problem @ DeviceMapProblem::Mappings { .. }, .. }) => {
+                return Ok(Err(problem.to_string()));
+            }
+            mapped => mapped.map_err(Failure::run_time)?,
+        };
         let bring_up_ns = nanoseconds(begin);
         let device = self.yard.device_at(FIRST).ok_or_else(|| Failure::run_time(format!("{id} has gone")))?;
         self.read_structures(&device)?;
@@ -138,15 +155,15 @@ impl DeviceMapGround {
         let begin = Instant::now();
         self.yard.unmap_device(id, Removal::Refuse).map_err(Failure::run_time)?;
         let remove_ns = nanoseconds(begin);
-        Ok(DeviceMapRun {
+        Ok(Ok(DeviceMapRun {
             device,
             resident: used.proportional,
             page_tables: ByteSize(tables.0.saturating_sub(tables_before.0)),
             mappings: used.mappings,
             bring_up_ns,
             remove_ns,
-            host_fault_ns,
-        })
+            host_fault_ns: self.host_faults(shape)?,
+        }))
     }
 
     /// Reads the first word of every page structure, tails too, and checks that as many hold something as there are
@@ -201,11 +218,11 @@ mod tests {
     fn memory_of_page_structures_is_counted_as_the_yard_counts_it() {
         let host = HostTopology::current().unwrap();
         let size = ByteSize::gib(2);
-        let ground = DeviceMapGround::new(size, &host).unwrap();
+        let ground = DeviceMapGround::new(size, YardSharing::Private, &host).unwrap();
         for order in [Order(0), Order(9), Order(18)] {
             for layout in MapLayout::ALL {
                 let shape = DeviceShape { size, order, layout };
-                let run = ground.run(shape).unwrap();
+                let run = ground.run(shape).unwrap().unwrap();
                 assert_eq!(run.device.map_bytes, shape.map_bytes(), "{shape:?}");
                 let least = ByteSize(run.device.structures * 64);
                 assert!(run.resident >= least && run.resident <= shape.map_bytes(), "{shape:?}: {}", run.resident);

@@ -37,16 +37,18 @@ pub(super) fn run(args: &DeviceMapArgs) -> Result<(), Failure> {
 
 /// Runs the layouts of a size and geometry, by turns on one yard.
 fn measure(group: &Group, repeat: u32, host: &HostTopology, done: &dyn Fn()) -> Result<Vec<Row>, Failure> {
-    let ground = DeviceMapGround::new(group.size, host)?;
-    let mut runs: Vec<Vec<DeviceMapRun>> = group.cases.iter().map(|_| Vec::new()).collect();
+    let ground = DeviceMapGround::new(group.size, group.yard, host)?;
+    let mut cases = group.cases.clone();
+    let mut runs: Vec<Vec<DeviceMapRun>> = cases.iter().map(|_| Vec::new()).collect();
     for _ in 0..repeat {
-        for (case, runs) in group.cases.iter().zip(&mut runs) {
-            if case.left_out.is_none() {
-                runs.push(ground.run(case.shape)?);
-                done();
+        for (case, runs) in cases.iter_mut().zip(&mut runs).filter(|(case, _)| case.left_out.is_none()) {
+            match ground.run(case.shape)? {
+                Ok(run) => runs.push(run),
+                Err(reason) => case.left_out = Some(reason),
             }
+            done();
         }
     }
-    let row = |(case, runs): (&Case, Vec<DeviceMapRun>)| Row::measured(case, group.geometry, &runs, ground.threads());
-    Ok(group.cases.iter().zip(runs).map(row).collect())
+    let row = |(case, runs): (&Case, Vec<DeviceMapRun>)| Row::measured(case, group, &runs, ground.threads());
+    Ok(cases.iter().zip(runs).map(row).collect())
 }

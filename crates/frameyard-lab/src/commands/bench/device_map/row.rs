@@ -1,9 +1,9 @@
 //! A row: what was measured of a device, or what was published. Both have the same keys; `source` tells them apart.
 
-use frameyard_host::DeviceAlignment;
 use serde::Serialize;
 
-use super::sweep::Case;
+use super::sweep::{Case, Group};
+use crate::cli::YardSharing;
 use crate::commands::bench::comparison::rounded;
 use crate::commands::bench::compound_pagemap::{Figure, MEASURED, PUBLISHED, Series, figures};
 use crate::measure::Spread;
@@ -13,6 +13,7 @@ use crate::workload::device_map::DeviceMapRun;
 #[derive(Clone, PartialEq, Serialize, Debug, Default)]
 pub(super) struct Row {
     pub(super) source: &'static str,
+    pub(super) yard: Option<&'static str>,
     pub(super) size_bytes: Option<u64>,
     pub(super) geometry: Option<&'static str>,
     pub(super) layout: Option<&'static str>,
@@ -42,15 +43,19 @@ pub(super) struct Row {
 }
 
 impl Row {
-    pub(super) fn measured(case: &Case, geometry: DeviceAlignment, runs: &[DeviceMapRun], threads: usize) -> Self {
+    pub(super) fn measured(case: &Case, of: &Group, runs: &[DeviceMapRun], threads: usize) -> Self {
         let spread = |of: fn(&DeviceMapRun) -> f64| Spread::of(runs.iter().map(of));
         let bring_up = spread(|run| run.bring_up_ns as f64);
         let fault = spread(|run| run.host_fault_ns as f64);
         let last = runs.last();
         Self {
             source: MEASURED,
+            yard: Some(match of.yard {
+                YardSharing::Private => "private",
+                YardSharing::Shared => "shared",
+            }),
             size_bytes: Some(case.shape.size.0),
-            geometry: Some(geometry.name()),
+            geometry: Some(of.geometry.name()),
             layout: Some(case.shape.layout.name()),
             runs: Some(runs.len()),
             threads: last.map(|_| threads),

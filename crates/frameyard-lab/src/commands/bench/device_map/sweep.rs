@@ -1,11 +1,11 @@
 //! Which rows there are, and which of them this host has memory for.
 
-use frameyard::{ByteSize, Geometry, MapLayout};
+use frameyard::{ByteSize, Geometry, MapLayout, Order};
 use frameyard_host::{DeviceAlignment, HostTopology};
 
 use super::NAME;
 use crate::Failure;
-use crate::cli::DeviceMapArgs;
+use crate::cli::{DeviceMapArgs, YardSharing};
 use crate::output::RoundedSize;
 use crate::workload::device_map::DeviceShape;
 
@@ -23,6 +23,7 @@ const LEAST: DeviceAlignment = DeviceAlignment::Huge;
 pub(super) struct Group {
     pub(super) size: ByteSize,
     pub(super) geometry: DeviceAlignment,
+    pub(super) yard: YardSharing,
     pub(super) cases: Vec<Case>,
 }
 
@@ -43,14 +44,28 @@ pub(super) fn groups(args: &DeviceMapArgs, host: &HostTopology) -> Result<Vec<Gr
         (true, true) => DeviceAlignment::ALL.to_vec(),
         (true, false) => vec![DeviceAlignment::Huge, DeviceAlignment::Gigantic],
     };
+    let yards: &[YardSharing] = if args.yards.is_empty() { &[YardSharing::Private] } else { &args.yards };
+    let most = if args.full { ByteSize(u64::MAX) } else { USUAL_LIMIT };
+    let group = |size, geometry, yard, layouts: &[MapLayout]| {
+        let case = |&layout: &MapLayout| {
+            let shape = DeviceShape { size, order: geometry_order(geometry), layout };
+            Case { shape, left_out: left_out(shape, geometry, available, most) }
+        };
+        Group { size, geometry, yard, cases: layouts.iter().map(case).collect() }
+    };
     let mut groups = Vec::new();
     for geometry in geometries {
         let usual: &[ByteSize] = if geometry == DeviceAlignment::Base { &[SIZE_OF_BASE_PAGES] } else { &SIZES };
         for &size in if args.sizes.is_empty() { usual } else { &args.sizes } {
             check_size(size, geometry)?;
-            let most = if args.full { ByteSize(u64::MAX) } else { USUAL_LIMIT };
-            groups.push(group(size, geometry, &args.layouts, &|shape| left_out(shape, geometry, available, most)));
+            groups.extend(yards.iter().map(|yard| group(size, geometry, *yard, &args.layouts)));
         }
+    }
+    if args.sizes.is_empty() && asked.is_empty() && args.yards.is_empty() {
+        // What several processes share is told by the largest; of its layouts full is nothing new.
+        let layouts: Vec<MapLayout> =
+            args.layouts.iter().copied().filter(|layout| *layout != MapLayout::Full).collect();
+        groups.push(group(SIZES[1], DeviceAlignment::Gigantic, YardSharing::Shared, &layouts));
     }
     let refused = groups.iter().flat_map(|group| &group.cases).find_map(|case| case.left_out.as_deref());
     match refused.filter(|_| !args.sizes.is_empty()) {
@@ -59,17 +74,8 @@ pub(super) fn groups(args: &DeviceMapArgs, host: &HostTopology) -> Result<Vec<Gr
     }
 }
 
-fn group(
-    size: ByteSize,
-    geometry: DeviceAlignment,
-    layouts: &[MapLayout],
-    left_out: &dyn Fn(DeviceShape) -> Option<String>,
-) -> Group {
-    let case = |&layout: &MapLayout| {
-        let shape = DeviceShape { size, order: geometry.order(Geometry::X86_64), layout };
-        Case { shape, left_out: left_out(shape) }
-    };
-    Group { size, geometry, cases: layouts.iter().map(case).collect() }
+fn geometry_order(geometry: DeviceAlignment) -> Order {
+    geometry.order(Geometry::X86_64)
 }
 
 /// Why a row is not measured: there is no memory for it, or it would take long.
@@ -108,7 +114,7 @@ mod tests {
     use super::*;
 
     fn shape(size: ByteSize, geometry: DeviceAlignment, layout: MapLayout) -> DeviceShape {
-        DeviceShape { size, order: geometry.order(Geometry::X86_64), layout }
+        DeviceShape { size, order: geometry_order(geometry), layout }
     }
 
     #[test]

@@ -58,6 +58,7 @@ fn table(rows: &[&Row]) -> Table {
     let number = |number: Option<u64>| number.map_or_else(none, |number| number.to_string());
     let ms = |ns: Option<u64>| ns.map_or_else(none, |ns| format!("{:.2}", ns as f64 / 1e6));
     let mut table = Table::new([
+        "yard",
         "size",
         "pages",
         "layout",
@@ -73,6 +74,7 @@ fn table(rows: &[&Row]) -> Table {
     ]);
     for row in rows {
         table.push([
+            row.yard.unwrap_or("-").to_owned(),
             size(row.size_bytes),
             row.geometry.unwrap_or("-").to_owned(),
             row.layout.unwrap_or("-").to_owned(),

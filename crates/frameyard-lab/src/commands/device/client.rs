@@ -1,0 +1,108 @@
+//! Finding, starting and asking a session.
+
+use std::fs::{self, DirBuilder};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::exchange::{Answer, DeviceRow, Request};
+use super::session::{READY, TAKEN};
+use crate::Failure;
+use crate::cli::{DEVICE_SESSION, SessionArgs};
+
+/// How long a session that somebody else starts is waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two looks whether it is there.
+const NAP: Duration = Duration::from_millis(10);
+
+/// The socket of the session that is asked for. Its folder is there, and by default this user's alone.
+pub(super) fn socket(args: &SessionArgs) -> Result<PathBuf, Failure> {
+    if let Some(path) = &args.session {
+        return std::path::absolute(path).map_err(Failure::run_time);
+    }
+    let user = fs::metadata("/proc/self").map_err(Failure::run_time)?.uid();
+    let folder = match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
+        Some(folder) => PathBuf::from(folder).join("frameyard"),
+        None => PathBuf::from(format!("/dev/shm/frameyard-{user}")),
+    };
+    let refused = |error: &dyn std::fmt::Display| {
+        Failure::run_time(format!("{}: no folder for a session: {error}; choose one with --session", folder.display()))
+    };
+    match DirBuilder::new().mode(0o700).create(&folder) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(refused(&error)),
+        _ => {}
+    }
+    let found = fs::symlink_metadata(&folder).map_err(|error| refused(&error))?;
+    if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
+        return Err(refused(&"it must be a folder that this user alone can use"));
+    }
+    Ok(folder.join("session"))
+}
+
+/// Connects to a session; `None` where there is none.
+fn connect(socket: &Path) -> Result<Option<UnixStream>, Failure> {
+    let refused = |reason: &dyn std::fmt::Display| {
+        Failure::input(format!("{}: not the socket of a session: {reason}; name another", socket.display()))
+    };
+    match UnixStream::connect(socket) {
+        Ok(stream) => Ok(Some(stream)),
+        // Who had it ended without removing it, or it is something else.
+        Err(error) if error.kind() == ErrorKind::ConnectionRefused => match fs::symlink_metadata(socket) {
+            Ok(found) if !found.file_type().is_socket() => Err(refused(&"there is something else")),
+            _ => Ok(None),
+        },
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(refused(&error)),
+    }
+}
+
+/// Asks a session; `None` where there is none.
+pub(super) fn ask(socket: &Path, request: &Request) -> Result<Option<Vec<DeviceRow>>, Failure> {
+    let Some(mut stream) = connect(socket)? else { return Ok(None) };
+    let failed = |error: io::Error| Failure::run_time(format!("{}: cannot ask the session: {error}", socket.display()));
+    let line = serde_json::to_string(request).map_err(Failure::run_time)? + "\n";
+    stream.write_all(line.as_bytes()).map_err(failed)?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer).map_err(failed)?;
+    if answer.is_empty() {
+        return Ok(None);
+    }
+    let not_ours = |error| format!("{}: the session is of another version of this program: {error}", socket.display());
+    match serde_json::from_str(&answer).map_err(|error| Failure::run_time(not_ours(error)))? {
+        Answer::Devices(rows) => Ok(Some(rows)),
+        Answer::Refused { is_input: true, reason } => Err(Failure::input(reason)),
+        Answer::Refused { is_input: false, reason } => Err(Failure::run_time(reason)),
+    }
+}
+
+/// Starts a session where there is none, in a process of its own that goes on when this one ends.
+pub(super) fn start(socket: &Path) -> Result<(), Failure> {
+    let begin = Instant::now();
+    while connect(socket)?.is_none() {
+        let failed =
+            |reason: String| Failure::run_time(format!("{}: cannot start a session: {reason}", socket.display()));
+        let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
+        let mut command = Command::new(program);
+        command.arg(DEVICE_SESSION).arg(socket).current_dir("/").process_group(0);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().map_err(|error| failed(error.to_string()))?;
+        let mut line = String::new();
+        if let Some(stdout) = child.stdout.take() {
+            BufReader::new(stdout).read_line(&mut line).map_err(|error| failed(error.to_string()))?;
+        }
+        match line.trim_end() {
+            READY => {}
+            // Somebody else is starting one, or one is just ending.
+            TAKEN if begin.elapsed() < PATIENCE => thread::sleep(NAP),
+            TAKEN => return Err(failed("another process holds it and does not answer".to_owned())),
+            "" => return Err(failed("it ended at once".to_owned())),
+            reason => return Err(failed(reason.to_owned())),
+        }
+    }
+    Ok(())
+}

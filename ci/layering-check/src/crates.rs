@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::Violation;
+use crate::{APART, Violation};
 
 /// Reports dependencies of the crate in `manifest` (of any kind) on crates that do not stand before it in
 /// `order`, and any unconditional dependency of the first crate, which has none.
@@ -19,6 +19,12 @@ pub(crate) fn check(manifest: &Path, text: &str, order: &[&str]) -> Vec<Violatio
         let at = order.iter().position(|other| *other == dependency.name);
         if at.is_some_and(|at| at >= own) {
             let what = format!("crate `{name}` depends on `{}`, which does not come before it", dependency.name);
+            violations.push(violation(dependency.line, what));
+        }
+        if APART.iter().any(|(one, other)| {
+            (*one, *other) == (&dependency.name, name) || (*one, *other) == (name, &dependency.name)
+        }) {
+            let what = format!("crate `{name}` depends on `{}`, beside which it stands", dependency.name);
             violations.push(violation(dependency.line, what));
         }
         if own == 0 && dependency.section == "dependencies" {
@@ -107,6 +113,13 @@ mod tests {
             assert_eq!(found.len(), 1, "{rest}: {found:?}");
             assert!(found[0].contains("depends on `frameyard-lab`"), "{found:?}");
         }
+    }
+
+    #[test]
+    fn crates_side_by_side_do_not_use_each_other() {
+        let found =
+            check_manifest("frameyard-sim", "[dependencies]\nframeyard-vm.workspace = true\nframeyard-host = \"1\"");
+        assert!(found.len() == 1 && found[0].contains("beside which it stands"), "{found:?}");
     }
 
     #[test]

@@ -37,6 +37,9 @@ const MODULES: &[&str] = &[
 /// The crates, bottom-up.
 const CRATES: &[&str] = &["frameyard", "frameyard-vm", "frameyard-host", "frameyard-sim", "frameyard-lab"];
 
+/// Crates that stand side by side: neither may use the other.
+const APART: &[(&str, &str)] = &[("frameyard-host", "frameyard-sim")];
+
 /// The crates beside the core whose protocols are explored by models.
 const MODELLED: &[&str] = &["frameyard-vm"];
 

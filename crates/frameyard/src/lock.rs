@@ -1,6 +1,6 @@
 //! Locks that count who takes them and how long they wait and hold: of zones, and of the lists of used pages.
 
-use crate::platform::{Contention, LockId, Platform};
+use crate::platform::{Access, Contention, LineKind, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 mod histogram;
@@ -80,6 +80,7 @@ impl LockCounters {
     pub fn lock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32) -> LockHold {
         let asked_ns = platform.lock_clock_ns();
         let contention = platform.lock(id, word);
+        platform.touch_line(SharedLine::of(LineKind::ZoneCounters, self), Access::Write);
         // What is waited for the lock's line is not held.
         self.count(contention, asked_ns, platform.lock_clock_ns())
     }

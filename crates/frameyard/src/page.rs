@@ -407,6 +407,12 @@ impl<'a, P: Platform> PageRef<'a, P> {
         Tag(self.words(Access::Read).tag.load(Ordering::Relaxed))
     }
 
+    /// As [`tag`](Self::tag), before others like it, and before any of them is looked at.
+    #[inline(always)]
+    pub(crate) fn tag_ahead(&self) -> Tag {
+        Tag(self.words(Access::ReadAhead).tag.load(Ordering::Relaxed))
+    }
+
     #[inline(always)]
     pub(crate) fn set_tag(&self, tag: Tag) {
         self.words(Access::Write).tag.store(tag.0, Ordering::Relaxed);

@@ -11,6 +11,9 @@ use crate::sync::{AtomicU32, Ordering};
 use crate::units::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 mod counting;
+mod line;
+
+pub use line::{LineKind, SharedLine};
 
 pub use counting::{Counted, CountingPlatform, CountingRow, LockKind, LocksTaken, PageTouches, SpanTouches};
 
@@ -48,6 +51,8 @@ pub enum Access {
     Write,
     /// An atomic read-modify-write.
     ReadModifyWrite,
+    /// A plain load, made together with others like it before any of them is looked at: their misses overlap.
+    ReadAhead,
 }
 
 /// What a batch of frames does between a CPU's lists and a zone: see [`Platform::span_begins`].
@@ -102,6 +107,16 @@ pub trait Platform: Sync {
     #[inline(always)]
     fn touch_page(&self, pfn: Pfn, access: Access) {
         let _ = (pfn, access);
+    }
+
+    /// Told of each access to a line of shared state that is no page structure and no lock. Natively empty.
+    ///
+    /// Called before the access, and before each try of an exchange, whether it succeeds or fails: so what a platform does
+    /// here happens while the line is on its way. What is written once, when a yard is created, and counters that change
+    /// once in very many operations are not told of.
+    #[inline(always)]
+    fn touch_line(&self, line: SharedLine, access: Access) {
+        let _ = (line, access);
     }
 
     /// A hint that the page structure of `pfn`, at `address`, will be written soon.

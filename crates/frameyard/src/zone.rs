@@ -35,7 +35,7 @@ use crate::control::AllAtomic;
 use crate::lock::{LockHold, LockLine};
 use crate::memmap::MemMap;
 use crate::page::{FrameLink, PageRef, Tag};
-use crate::platform::{LockId, Platform};
+use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 
@@ -383,6 +383,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
         highest: ZoneKind,
         reserves: Reserves,
     ) -> bool {
+        self.platform.touch_line(SharedLine::of(LineKind::ZoneFacts, &self.zone.facts.watermarks), Access::Read);
+        self.platform.touch_line(SharedLine::of(LineKind::ZoneCounters, &self.zone.free_pages), Access::Read);
         self.zone.watermark_ok_with_racy(order, mark, highest, reserves, PageCount(0))
             || self.zone.watermark_ok_with_racy(order, mark, highest, reserves, self.depot.pages_racy())
     }
@@ -459,6 +461,7 @@ impl<P: Platform> LockedZone<'_, P> {
     }
 
     fn publish_counts(&mut self) {
+        self.platform.touch_line(SharedLine::of(LineKind::ZoneCounters, &self.zone.free_pages), Access::Write);
         if self.free_change != 0 {
             add_exclusive(&self.zone.free_pages, self.free_change);
         }

@@ -275,7 +275,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
     /// Frees blocks that their contents have left, all under one lock.
     fn free_moved(&mut self, blocks: &[Block]) {
         let claimed = |block: &Block| {
-            let is_ours = self.view.handed.take_back(block.pfn, block.order).is_some();
+            let is_ours = self.view.handed.take_back(self.view.platform, block.pfn, block.order).is_some();
             debug_assert!(is_ours, "{block} was left, and is {:?}", self.view.tag_at(block.pfn));
             is_ours
         };

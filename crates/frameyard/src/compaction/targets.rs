@@ -69,7 +69,7 @@ impl<P: Platform> Compaction<'_, P> {
             let (pfn, found) = self.targets.take_smallest(order)?;
             self.split_target(pfn, found, order);
             if self.is_sound(pfn, order) {
-                self.view.handed.give(pfn, order, MigrateType::Movable);
+                self.view.handed.give(self.view.platform, pfn, order, MigrateType::Movable);
                 return Some(pfn);
             }
         }
@@ -104,7 +104,7 @@ impl<P: Platform> Compaction<'_, P> {
 
     /// Takes a target back that its owner did not want; its bytes may be written.
     pub(super) fn take_back(&mut self, pfn: Pfn, order: Order) {
-        let is_ours = self.view.handed.take_back(pfn, order).is_some();
+        let is_ours = self.view.handed.take_back(self.view.platform, pfn, order).is_some();
         debug_assert!(is_ours, "{pfn} was to stay the compactor's, and is {:?}", self.view.tag_at(pfn));
         if !is_ours {
             return;

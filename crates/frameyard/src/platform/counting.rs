@@ -17,7 +17,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::{
-    Access, Contention, FramesNotReturned, FreeFrames, InitProgress, LockId, MapNotBacked, Platform, Span,
+    Access, Contention, FramesNotReturned, FreeFrames, InitProgress, LockId, MapNotBacked, Platform, SharedLine, Span,
     WorkerPanicked,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -434,6 +434,10 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
             row.touch(pfn);
         }
         self.inner.touch_page(pfn, access);
+    }
+
+    fn touch_line(&self, line: SharedLine, access: Access) {
+        self.inner.touch_line(line, access);
     }
 
     fn prefetch_page(&self, pfn: Pfn, address: *const u8) {

@@ -107,7 +107,7 @@ impl<P: Platform> Yard<P> {
         let cpu = self.platform.current_cpu();
         let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
         let index = self.take_held(cpu, home, list, order)?;
-        self.handed.give_at(index as usize, order, migrate_type);
+        self.handed.give_at(&self.platform, index as usize, order, migrate_type);
         Some(self.map.pfn(index))
     }
 
@@ -324,7 +324,7 @@ impl<P: Platform> Yard<P> {
             self.put_away(pfn, order);
             return Err(AllocError::NoFrameBytes(pfn));
         }
-        self.handed.give(pfn, order, migrate_type);
+        self.handed.give(&self.platform, pfn, order, migrate_type);
         Ok(pfn)
     }
 }

@@ -76,7 +76,7 @@ impl<P: Platform> Yard<P> {
     #[inline]
     pub fn adopt(&self, pfn: Pfn, order: Order, adoption: Adoption) -> Result<(), FreeError> {
         debug_assert!(adoption.counts.references > 0, "a counted block has a user");
-        let Some(mark) = self.handed.take_back(pfn, order) else { return Err(self.refuse(pfn, order)) };
+        let Some(mark) = self.handed.take_back(&self.platform, pfn, order) else { return Err(self.refuse(pfn, order)) };
         let page = self.counted(pfn);
         page.set_index(adoption.index);
         page.set_owner(adoption.owner);
@@ -94,7 +94,7 @@ impl<P: Platform> Yard<P> {
     #[inline]
     pub fn disown(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let tag = self.leave(pfn, order)?;
-        self.handed.give(pfn, order, tag.migrate_type());
+        self.handed.give(&self.platform, pfn, order, tag.migrate_type());
         Ok(())
     }
 

@@ -30,7 +30,7 @@ impl<P: Platform> Yard<P> {
                 return Ok(PfnRange::new(pfn, count));
             }
             // Somebody may have freed it meanwhile that does not own it.
-            if let Some(mark) = self.handed.take_back(pfn, order) {
+            if let Some(mark) = self.handed.take_back(&self.platform, pfn, order) {
                 return Ok(self.cut(PfnRange::new(pfn, order.pages()), count, mark.migrate_type()));
             }
         }
@@ -62,7 +62,7 @@ impl<P: Platform> Yard<P> {
     /// Hands out a range that the caller has alone, in the largest aligned pieces, which are tagged.
     pub(super) fn hand_out_pieces(&self, range: PfnRange, migrate_type: MigrateType) {
         for (pfn, order) in pieces(range, self.geometry.max_order()) {
-            self.handed.give(pfn, order, migrate_type);
+            self.handed.give(&self.platform, pfn, order, migrate_type);
         }
     }
 
@@ -72,7 +72,7 @@ impl<P: Platform> Yard<P> {
         // The head last: as long as it says how large the block is, no frame of it seems to be in none.
         for offset in (0..order.pages().0).rev() {
             self.map.page(pfn + PageCount(offset), &self.platform).set_tag(single);
-            self.handed.give(pfn + PageCount(offset), Order::ZERO, migrate_type);
+            self.handed.give(&self.platform, pfn + PageCount(offset), Order::ZERO, migrate_type);
         }
     }
 
@@ -82,7 +82,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`FreeError`] where the block could not be freed either; nothing has changed then.
     pub fn split(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let Some(mark) = self.handed.take_back(pfn, order) else { return Err(self.refuse(pfn, order)) };
+        let Some(mark) = self.handed.take_back(&self.platform, pfn, order) else { return Err(self.refuse(pfn, order)) };
         self.hand_out_single(pfn, order, mark.migrate_type());
         Ok(())
     }

@@ -85,7 +85,7 @@ impl<P: Platform> Yard<P> {
         if behind > end {
             return None;
         }
-        let mark = self.handed.take_back(pfn, order)?;
+        let mark = self.handed.take_back(&self.platform, pfn, order)?;
         let tag = Tag::new(FrameState::Owned, order, mark.migrate_type(), self.zone_of_block(pfn));
         self.map.page(pfn, &self.platform).set_tag(tag);
         Some(behind)
@@ -138,7 +138,9 @@ impl<'y, P: Platform> Frames<'y, P> {
     /// Gives the frames up without freeing them; free them with [`Yard::free_range`].
     #[must_use = "the frames stay allocated"]
     pub fn into_range(self) -> PfnRange {
-        self.for_each_block(|pfn, tag| self.yard.handed.give(pfn, tag.order(), tag.migrate_type()));
+        self.for_each_block(|pfn, tag| {
+            self.yard.handed.give(&self.yard.platform, pfn, tag.order(), tag.migrate_type());
+        });
         self.into_owned_range()
     }
 

@@ -32,7 +32,7 @@ impl<P: Platform> Yard<P> {
     #[inline(always)]
     fn free_fast(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let place = self.map.place(pfn);
-        match self.handed.take_back_at(place, order) {
+        match self.handed.take_back_at(&self.platform, place, order) {
             Some(_) => {
                 self.put_away_at(place, order);
                 Ok(())
@@ -53,6 +53,7 @@ impl<P: Platform> Yard<P> {
     #[inline(always)]
     fn put_away_at(&self, place: usize, order: Order) {
         let index = place as u32;
+        self.fast.blocks.touch_at(&self.platform, place);
         if let Some(list_type) = self.fast.blocks.ordinary_type_at(place)
             && let Some(list) = ListId::small(order, list_type)
         {

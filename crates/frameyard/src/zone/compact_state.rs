@@ -4,6 +4,7 @@
 //! stale or lost costs a scan, or saves one that would have helped; nothing that must hold depends on it.
 
 use super::fallback::{fallbacks, may_convert};
+use super::free_area::FreeArea;
 use super::{LockedZone, Reserves, WatermarkLevel, Zone};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
@@ -237,6 +238,11 @@ impl Zone {
     /// Frames on the free lists in blocks of at least that order, without those of isolated pageblocks; a moment ago.
     pub(crate) fn pages_in_blocks_from_racy(&self, order: Order, max_order: Order) -> PageCount {
         PageCount((order.index()..=max_order.index()).map(|at| self.ordinary_blocks_racy(at) << at).sum())
+    }
+
+    /// The free lists of some orders, for who says that he looks at them.
+    pub(crate) fn areas_between(&self, first: Order, last: Order) -> &[FreeArea] {
+        self.areas.get(first.index()..=last.index()).unwrap_or_default()
     }
 
     /// Free blocks of an order, without those of isolated pageblocks.

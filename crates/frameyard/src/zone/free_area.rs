@@ -7,7 +7,7 @@
 use super::{LockedZone, ZoneView, add_exclusive, sub_exclusive};
 use crate::lock::LockHold;
 use crate::page::{FrameState, Link, Residence, Tag};
-use crate::platform::Platform;
+use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{MigrateType, Order, PageCount, Pfn};
 
@@ -51,12 +51,34 @@ pub(crate) enum Place {
     Tail,
 }
 
-impl<P: Platform> ZoneView<'_, P> {
+impl<'a, P: Platform> ZoneView<'a, P> {
+    /// A list that is about to be used.
+    #[inline(always)]
+    fn list_for(&self, order: Order, migrate_type: MigrateType, access: Access) -> &'a FreeList {
+        let list = self.zone.areas[order.index()].list(migrate_type);
+        self.platform.touch_line(SharedLine::of(LineKind::FreeLists, list), access);
+        list
+    }
+
+    /// Says that a list is used by who does not go through the functions here.
+    #[inline(always)]
+    pub(super) fn touch_free_list(&self, order: Order, migrate_type: MigrateType, access: Access) {
+        self.list_for(order, migrate_type, access);
+    }
+
+    /// The bits of a type that say which of its lists have a block.
+    #[inline(always)]
+    fn bits_for(&self, migrate_type: MigrateType, access: Access) -> &'a AtomicU32 {
+        let bits = &self.zone.nonempty[migrate_type.index()];
+        self.platform.touch_line(SharedLine::of(LineKind::FreeLists, bits), access);
+        bits
+    }
+
     /// Takes so many single pages off the head of their list, all that stand before `next`. Their pages stay as they are; the
     /// clusters, and the zone's counts of frames, are the caller's, who holds the zone lock.
     #[inline(always)]
     pub(super) fn cut_list_locked(&self, _: &LockHold, migrate_type: MigrateType, next: Link, count: u64) {
-        let list = self.zone.areas[0].list(migrate_type);
+        let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
         list.first.store(next.0, Ordering::Relaxed);
         match self.map.linked(next) {
             Some(next) => self.page(next).set_prev(Link::NONE),
@@ -64,7 +86,7 @@ impl<P: Platform> ZoneView<'_, P> {
         }
         sub_exclusive(&list.blocks, count);
         if list.blocks.load(Ordering::Relaxed) == 0 {
-            let bits = &self.zone.nonempty[migrate_type.index()];
+            let bits = self.bits_for(migrate_type, Access::Write);
             bits.store(bits.load(Ordering::Relaxed) & !1, Ordering::Relaxed);
         }
     }
@@ -81,7 +103,7 @@ impl<P: Platform> LockedZone<'_, P> {
         place: Place,
         residence: Residence,
     ) {
-        let list = self.zone.areas[order.index()].list(migrate_type);
+        let list = self.list_for(order, migrate_type, Access::Write);
         let link = self.map.link(pfn);
         let page = self.page(pfn);
         let tag = Tag::new(FrameState::BuddyFree, order, migrate_type, self.id).with_residence(residence);
@@ -117,7 +139,7 @@ impl<P: Platform> LockedZone<'_, P> {
             self.join_cluster(pfn, tag, self.map.linked(neighbour), place);
         }
         if list.blocks.load(Ordering::Relaxed) == 0 {
-            let bits = &self.zone.nonempty[migrate_type.index()];
+            let bits = self.bits_for(migrate_type, Access::Write);
             bits.store(bits.load(Ordering::Relaxed) | 1 << order.0, Ordering::Relaxed);
         }
         add_exclusive(&list.blocks, 1);
@@ -131,7 +153,7 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(crate) fn remove_block(&mut self, pfn: Pfn, tag: Tag) {
         debug_assert!(tag.is(FrameState::BuddyFree), "{pfn} is {tag:?}");
         let (order, migrate_type) = (tag.order(), tag.migrate_type());
-        let list = self.zone.areas[order.index()].list(migrate_type);
+        let list = self.list_for(order, migrate_type, Access::Write);
         let page = self.page(pfn);
         let (next, prev) = (page.next(), page.prev());
         if tag.has_listing() {
@@ -149,7 +171,7 @@ impl<P: Platform> LockedZone<'_, P> {
         page.set_prev(Link::NONE);
         sub_exclusive(&list.blocks, 1);
         if list.blocks.load(Ordering::Relaxed) == 0 {
-            let bits = &self.zone.nonempty[migrate_type.index()];
+            let bits = self.bits_for(migrate_type, Access::Write);
             bits.store(bits.load(Ordering::Relaxed) & !(1 << order.0), Ordering::Relaxed);
         }
         if tag.residence() == Residence::Reported {
@@ -161,7 +183,7 @@ impl<P: Platform> LockedZone<'_, P> {
     /// Takes a chain of single pages off the head of their list, from its first page on to `tail`; the first one. Their
     /// pages stay as they are, but for the links of those behind the chain. Clusters and their counts are the caller's.
     pub(super) fn cut_head(&mut self, migrate_type: MigrateType, tail: Pfn, count: u64) -> Option<Pfn> {
-        let list = self.zone.areas[0].list(migrate_type);
+        let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
         let first = self.map.linked(Link(list.first.load(Ordering::Relaxed)))?;
         self.cut_list_locked(&self.hold, migrate_type, self.page(tail).next(), count);
         self.count_free(PageCount(count), migrate_type, u64::wrapping_sub);
@@ -170,7 +192,7 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Puts a chain of single pages, linked to each other and tagged as free, at the head of their list.
     pub(super) fn join_head(&mut self, migrate_type: MigrateType, (first, tail): (Pfn, Pfn), count: u64) {
-        let list = self.zone.areas[0].list(migrate_type);
+        let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
         let old = Link(list.first.load(Ordering::Relaxed));
         self.page(tail).set_next(old);
         list.first.store(self.map.link(first).0, Ordering::Relaxed);
@@ -178,7 +200,7 @@ impl<P: Platform> LockedZone<'_, P> {
             Some(next) => self.page(next).set_prev(self.map.link(tail)),
             None => list.last.store(self.map.link(tail).0, Ordering::Relaxed),
         }
-        let bits = &self.zone.nonempty[migrate_type.index()];
+        let bits = self.bits_for(migrate_type, Access::Write);
         bits.store(bits.load(Ordering::Relaxed) | 1, Ordering::Relaxed);
         add_exclusive(&list.blocks, count);
         self.count_free(PageCount(count), migrate_type, u64::wrapping_add);
@@ -197,19 +219,19 @@ impl<P: Platform> LockedZone<'_, P> {
     /// The block that a list would give next.
     #[inline]
     pub(crate) fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
-        let list = self.zone.areas[order.index()].list(migrate_type);
+        let list = self.list_for(order, migrate_type, Access::Read);
         self.map.linked(Link(list.first.load(Ordering::Relaxed)))
     }
 
     /// The orders, from `order` up, whose list of that type has a block; bit 0 stands for `order`.
     #[inline]
     pub(crate) fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32 {
-        self.zone.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0
+        self.bits_for(migrate_type, Access::Read).load(Ordering::Relaxed) >> order.0
     }
 
     /// The block that a list would give last.
     pub(crate) fn last_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
-        let list = self.zone.areas[order.index()].list(migrate_type);
+        let list = self.list_for(order, migrate_type, Access::Read);
         self.map.linked(Link(list.last.load(Ordering::Relaxed)))
     }
 

@@ -36,6 +36,7 @@
 //!   any state that is over when he has read it. A block that nobody is working on shows as what it is.
 
 use crate::page::{FrameState, Tag};
+use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU8, Ordering};
 use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn};
 
@@ -102,28 +103,31 @@ impl<'a> HandedOut<'a> {
 
     /// Hands a block out that the caller has alone; its head is tagged.
     #[inline(always)]
-    pub(crate) fn give(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
-        self.give_at(self.place(pfn), order, migrate_type);
+    pub(crate) fn give<P: Platform>(&self, platform: &P, pfn: Pfn, order: Order, migrate_type: MigrateType) {
+        self.give_at(platform, self.place(pfn), order, migrate_type);
     }
 
     /// As [`give`](Self::give), by the place of the block's head in the map.
     #[inline(always)]
-    pub(crate) fn give_at(&self, place: usize, order: Order, migrate_type: MigrateType) {
+    pub(crate) fn give_at<P: Platform>(&self, platform: &P, place: usize, order: Order, migrate_type: MigrateType) {
+        let byte = &self.bytes[place];
+        platform.touch_line(SharedLine::of(LineKind::HandedOut, byte), Access::Write);
         // Release: pairs with `take_back`.
-        self.bytes[place].store(Mark::new(order, migrate_type).0, Ordering::Release);
+        byte.store(Mark::new(order, migrate_type).0, Ordering::Release);
     }
 
     /// Takes a block back that is handed out with that order; from now on the caller has it alone. `None`, and nothing has
     /// changed, where there is no such block. Any frame number and order may be asked for.
     #[inline(always)]
-    pub(crate) fn take_back(&self, pfn: Pfn, order: Order) -> Option<Mark> {
-        self.take_back_at(self.place(pfn), order)
+    pub(crate) fn take_back<P: Platform>(&self, platform: &P, pfn: Pfn, order: Order) -> Option<Mark> {
+        self.take_back_at(platform, self.place(pfn), order)
     }
 
     /// As [`take_back`](Self::take_back), by the place of the block's head in the map.
     #[inline(always)]
-    pub(crate) fn take_back_at(&self, place: usize, order: Order) -> Option<Mark> {
+    pub(crate) fn take_back_at<P: Platform>(&self, platform: &P, place: usize, order: Order) -> Option<Mark> {
         let byte = self.bytes.get(place)?;
+        platform.touch_line(SharedLine::of(LineKind::HandedOut, byte), Access::ReadModifyWrite);
         let found = byte.load(Ordering::Relaxed);
         if !Mark(found).is_of(order) {
             return None;
@@ -154,8 +158,28 @@ impl<'a> HandedOut<'a> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use core::ptr::NonNull;
+
     use super::*;
-    use crate::units::ZoneId;
+    use crate::units::{CpuId, ZoneId};
+
+    struct Plain;
+
+    impl Platform for Plain {
+        type Guard = ();
+
+        fn guard(&self) {}
+
+        fn current_cpu(&self) -> CpuId {
+            CpuId(0)
+        }
+
+        fn relax(&self, _round: u32) {}
+
+        fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
+            None
+        }
+    }
 
     fn bytes<const N: usize>() -> [AtomicU8; N] {
         core::array::from_fn(|_| AtomicU8::new(0))
@@ -167,14 +191,14 @@ mod tests {
         let handed = HandedOut::new(&bytes, Pfn(0x100));
         for order in (0..ORDER_SLOTS as u8).map(Order) {
             for migrate_type in MigrateType::ALL {
-                handed.give(Pfn(0x108), order, migrate_type);
+                handed.give(&Plain, Pfn(0x108), order, migrate_type);
                 for other in (0..=u8::MAX).map(Order).filter(|other| *other != order) {
-                    assert_eq!(handed.take_back(Pfn(0x108), other), None);
+                    assert_eq!(handed.take_back(&Plain, Pfn(0x108), other), None);
                 }
-                let mark = handed.take_back(Pfn(0x108), order).expect("a block that is handed out");
+                let mark = handed.take_back(&Plain, Pfn(0x108), order).expect("a block that is handed out");
                 assert_eq!((mark.order(), mark.migrate_type()), (order, migrate_type));
                 assert!(mark.is_well_formed());
-                assert_eq!(handed.take_back(Pfn(0x108), order), None);
+                assert_eq!(handed.take_back(&Plain, Pfn(0x108), order), None);
             }
         }
     }
@@ -186,7 +210,7 @@ mod tests {
         for pfn in [0, 0xff, 0x104, u64::MAX].map(Pfn) {
             assert_eq!(handed.mark(pfn), None);
             for order in (0..=u8::MAX).map(Order) {
-                assert_eq!(handed.take_back(pfn, order), None);
+                assert_eq!(handed.take_back(&Plain, pfn, order), None);
             }
         }
     }
@@ -201,10 +225,10 @@ mod tests {
             let left = matches!(state, FrameState::Allocated | FrameState::PerCpu);
             let free = if left { tag(FrameState::PerCpu, MigrateType::Movable) } else { stale };
             assert_eq!(handed.read(Pfn(0), stale), free);
-            handed.give(Pfn(0), Order(2), MigrateType::Reclaimable);
+            handed.give(&Plain, Pfn(0), Order(2), MigrateType::Reclaimable);
             let held = if left { tag(FrameState::Allocated, MigrateType::Reclaimable) } else { stale };
             assert_eq!(handed.read(Pfn(0), stale), held);
-            assert!(handed.take_back(Pfn(0), Order(2)).is_some());
+            assert!(handed.take_back(&Plain, Pfn(0), Order(2)).is_some());
         }
     }
 

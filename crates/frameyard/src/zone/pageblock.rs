@@ -5,6 +5,7 @@
 //! list a freed frame belongs to. The high half is 0, but for isolated pageblocks: there it is the type plus one that the
 //! pageblock goes back to.
 
+use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU8, Ordering};
 use crate::units::{Geometry, MigrateType, Order, PageCount, Pfn};
 
@@ -57,6 +58,14 @@ impl<'a> PageblockMap<'a> {
         // Acquire: pairs with the Release in `publish`.
         let bits = self.types.get(place >> self.order.0)?.load(Ordering::Acquire).wrapping_sub(1);
         if usize::from(bits) < MigrateType::PER_CPU { MigrateType::from_bits(bits) } else { None }
+    }
+
+    /// Says that the type of the pageblock of the frame at a place is read. Other reads, mostly of types that were read
+    /// just before, are not told of.
+    #[inline(always)]
+    pub(crate) fn touch_at<P: Platform>(&self, platform: &P, place: usize) {
+        let types = self.types.as_ptr().wrapping_add(place >> self.order.0).cast();
+        platform.touch_line(SharedLine { kind: LineKind::PageblockTypes, address: types }, Access::Read);
     }
 
     /// Whether the frame lies in a pageblock that has memory. Any frame number may be asked for.

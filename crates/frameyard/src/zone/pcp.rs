@@ -28,7 +28,7 @@
 use core::fmt;
 
 use crate::control::AllAtomic;
-use crate::platform::{Contention, LockId, Platform};
+use crate::platform::{Access, Contention, LineKind, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use crate::zone::{ZonePolicy, add_exclusive};
@@ -382,12 +382,21 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
         add_exclusive(&self.list(id).frees, 1);
     }
 
+    /// Says that a word of a list is used. The lists' limits are not told of: they lie on the line of the lock.
+    #[inline(always)]
+    fn touch<T>(&self, word: &T, access: Access) {
+        self.platform.touch_line(SharedLine::of(LineKind::PerCpuLists, word), access);
+    }
+
     /// Takes the newest entry of the array; `None` where the array is empty.
     #[inline(always)]
     pub(crate) fn pop(&mut self, id: ListId, order: Order) -> Option<u32> {
         let list = self.list(id);
+        self.touch(&list.len, Access::Write);
         let last = list.len.load(Ordering::Relaxed).checked_sub(1)?;
-        let index = list.entries[last as usize % ARRAY].load(Ordering::Relaxed);
+        let entry = &list.entries[last as usize % ARRAY];
+        self.touch(entry, Access::Read);
+        let index = entry.load(Ordering::Relaxed);
         list.len.store(last, Ordering::Relaxed);
         add(&self.pcp.room[id.group() as usize], order.pages().0 as u32);
         Some(index)
@@ -398,13 +407,16 @@ impl<'a, P: Platform> LockedPcp<'a, P> {
     #[must_use]
     pub(crate) fn push(&mut self, id: ListId, order: Order, index: u32) -> bool {
         let list = self.list(id);
+        self.touch(&list.len, Access::Write);
         let len = list.len.load(Ordering::Relaxed);
         let group = id.group() as usize;
         let room = self.pcp.room[group].load(Ordering::Relaxed).wrapping_sub(order.pages().0 as u32);
         if len as usize >= ARRAY || (room as i32) < 0 {
             return false;
         }
-        list.entries[len as usize].store(index, Ordering::Relaxed);
+        let entry = &list.entries[len as usize];
+        self.touch(entry, Access::Write);
+        entry.store(index, Ordering::Relaxed);
         list.len.store(len + 1, Ordering::Relaxed);
         self.pcp.room[group].store(room, Ordering::Relaxed);
         true

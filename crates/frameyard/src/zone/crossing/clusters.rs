@@ -32,7 +32,7 @@
 
 use crate::control::AllAtomic;
 use crate::page::{CLUSTER, FrameState, Link, Tag};
-use crate::platform::Platform;
+use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::free_area::Place;
@@ -190,11 +190,15 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// What the record of a cluster says.
     pub(crate) fn record(&self, id: ClusterId) -> Record {
         // Relaxed: listed records change under the zone lock; of others only their holder believes more than that.
-        self.record_word(id).map_or(Record::FREE, |word| Record::from_bits(word.load(Ordering::Relaxed)))
+        self.record_word(id).map_or(Record::FREE, |word| {
+            self.touch_clusters(word, Access::Read);
+            Record::from_bits(word.load(Ordering::Relaxed))
+        })
     }
 
     pub(super) fn set_record(&self, id: ClusterId, record: Record) {
         if let Some(word) = self.record_word(id) {
+            self.touch_clusters(word, Access::Write);
             word.store(record.bits(), Ordering::Relaxed);
         }
     }
@@ -203,6 +207,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     pub(super) fn hold_record(&self) -> Option<ClusterId> {
         let clusters = self.zone.clusters();
         let count = clusters.count();
+        self.touch_clusters(&clusters.used, Access::ReadModifyWrite);
         if clusters.used.fetch_add(1, Ordering::Relaxed) >= count {
             clusters.used.fetch_sub(1, Ordering::Relaxed);
             clusters.used_up.fetch_add(u64::from(count > 0), Ordering::Relaxed);
@@ -230,6 +235,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     fn hold_one_of(&self, word: u32, count: u32) -> Option<ClusterId> {
         let bits = self.bits(word as usize)?;
         loop {
+            self.touch_clusters(bits, Access::ReadModifyWrite);
             let free = bits.load(Ordering::Relaxed).trailing_ones();
             if free >= count.min(64) {
                 return None;
@@ -245,10 +251,19 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     pub(super) fn release_record(&self, id: ClusterId) {
         self.set_record(id, Record::FREE);
         if let Some(bits) = self.bits(id.0 as usize / 64) {
+            self.touch_clusters(bits, Access::ReadModifyWrite);
             // Release: pairs with the Acquire in `hold_one_of`.
             bits.fetch_and(!(1 << (id.0 % 64)), Ordering::Release);
         }
-        self.zone.clusters().used.fetch_sub(1, Ordering::Relaxed);
+        let used = &self.zone.clusters().used;
+        self.touch_clusters(used, Access::ReadModifyWrite);
+        used.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Says that a word of the clusters is used.
+    #[inline(always)]
+    pub(super) fn touch_clusters<T>(&self, word: &T, access: Access) {
+        self.platform.touch_line(SharedLine::of(LineKind::Clusters, word), access);
     }
 }
 
@@ -320,6 +335,7 @@ impl<P: Platform> LockedZone<'_, P> {
     pub(in crate::zone) fn leave_cluster(&mut self, pfn: Pfn, tag: Tag, prev: Link) {
         let skipped = tag.is_merge_skipped();
         if skipped {
+            self.touch_clusters(self.zone.clusters(), Access::Write);
             sub_exclusive(&self.zone.clusters().skipped, 1);
         }
         if !tag.is_clustered() {
@@ -372,10 +388,12 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Counts pages that came to a list with their marks, or left it so.
     pub(super) fn add_skipped(&mut self, count: u64) {
+        self.touch_clusters(self.zone.clusters(), Access::Write);
         add_exclusive(&self.zone.clusters().skipped, count);
     }
 
     pub(super) fn sub_skipped(&mut self, count: u64) {
+        self.touch_clusters(self.zone.clusters(), Access::Write);
         self.zone.clusters().sub_skipped(count);
     }
 

@@ -36,7 +36,7 @@
 
 use crate::control::AllAtomic;
 use crate::page::Link;
-use crate::platform::{Platform, Span};
+use crate::platform::{Access, Platform, Span};
 use crate::sync::{AtomicU16, AtomicU32, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::pcp::packed::{self, BATCH};
@@ -222,6 +222,7 @@ impl<'a, P: Platform> Stock<'a, P> {
 
     fn keep_in_span(&self, leader: Link) {
         let ZoneView { map, platform, depot, .. } = self.view;
+        self.own_stack.touch(platform, Access::Read);
         let in_own = self.own_stack.batches_racy();
         if in_own >= FEW_BATCHES && !self.view.has_whole_pageblocks_racy() {
             return collecting::merge_with(self.view, self.cpu, leader, self.own_stack, FEW_BATCHES);
@@ -229,6 +230,7 @@ impl<'a, P: Platform> Stock<'a, P> {
         let overflows = self.own != 0 && in_own >= GROUP_BATCHES;
         let common = depot.stack(0, self.list_type).unwrap_or(self.own_stack);
         let stack = if overflows { common } else { self.own_stack };
+        stack.touch(platform, Access::ReadModifyWrite);
         stack.count_coming(1);
         stack.count_overflowed(u64::from(overflows));
         stack.push(map, platform, leader, leader);
@@ -267,6 +269,7 @@ impl<'a, P: Platform> Stock<'a, P> {
         for shelf in [self.own, 0].into_iter().chain(others) {
             let stack = depot.stack(shelf, self.list_type)?;
             if let Some(leader) = stack.pop(map, platform) {
+                stack.touch(platform, Access::ReadModifyWrite);
                 stack.count_popped(1);
                 if shelf != self.own && shelf != 0 {
                     stack.count_stolen(1);

@@ -45,7 +45,7 @@
 
 use super::{Leaving, Picked, pages};
 use crate::page::FrameState;
-use crate::platform::Platform;
+use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::Ordering;
 use crate::units::{CpuId, Order, PageCount, Pfn};
 use crate::zone::pcp::packed::BATCH;
@@ -88,7 +88,9 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// How many pageblocks of the zone are owned, a moment ago.
     pub(crate) fn owned_pageblocks_racy(&self) -> u64 {
-        u64::from(self.zone.crossing.owned_pageblocks.load(Ordering::Relaxed))
+        let total = &self.zone.crossing.owned_pageblocks;
+        self.platform.touch_line(SharedLine::of(LineKind::Border, total), Access::Read);
+        u64::from(total.load(Ordering::Relaxed))
     }
 
     /// Who owns the pageblock of a frame that the caller holds; see [`OwnedTables::owner_racy`].

@@ -148,9 +148,9 @@ pub(super) fn read_ahead<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, or
     let mut order = order;
     while merging.len > 0 && order < view.geometry.max_order() {
         for (tag, index) in tags.iter_mut().zip(merging.entries()) {
-            *tag = view.page(buddy_at(view, *index, order)).tag();
+            *tag = view.page(buddy_at(view, *index, order)).tag_ahead();
             if order.0 + 1 < view.geometry.max_order().0 {
-                view.page(buddy_at(view, *index, Order(order.0 + 1))).tag();
+                view.page(buddy_at(view, *index, Order(order.0 + 1))).tag_ahead();
             }
         }
         let mut goes_on = Picked::none();

@@ -13,7 +13,7 @@
 //! zone was suspended may still act: who needs its frames drains the lists and collects again.
 
 use super::CrossingRow;
-use crate::platform::Platform;
+use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::Ordering;
 use crate::zone::ZoneView;
 
@@ -90,6 +90,8 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Whether frames may cross the zone's border page by page alone. Exact under the zone lock.
     pub(crate) fn is_suspended(&self) -> bool {
-        self.zone.crossing.suspensions.load(Ordering::Relaxed) != 0
+        let suspensions = &self.zone.crossing.suspensions;
+        self.platform.touch_line(SharedLine::of(LineKind::Border, suspensions), Access::Read);
+        suspensions.load(Ordering::Relaxed) != 0
     }
 }

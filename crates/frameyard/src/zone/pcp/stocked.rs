@@ -5,7 +5,7 @@
 use super::packed::{self, BATCH};
 use super::{ARRAY, Group, ListId, LockedPcp, add};
 use crate::page::Link;
-use crate::platform::Platform;
+use crate::platform::{Access, Platform};
 use crate::sync::Ordering;
 use crate::units::{Order, PageCount};
 use crate::zone::crossing::depot::{HELD, Stock};
@@ -47,6 +47,7 @@ impl<P: Platform> LockedPcp<'_, P> {
                 view.map.link(newest)
             }
             None if list.len() >= BATCH => {
+                self.touch_entries(list, Access::Write);
                 let oldest = list.take_oldest(BATCH);
                 packed::pack(view.map, view.platform, oldest.entries(), Link::NONE)
             }

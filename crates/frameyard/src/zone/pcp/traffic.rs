@@ -5,7 +5,7 @@
 use super::packed::{self, BATCH};
 use super::{ARRAY, Group, ListId, LockedPcp, PcpList, add, sub};
 use crate::page::Link;
-use crate::platform::Platform;
+use crate::platform::{Access, Platform};
 use crate::sync::Ordering;
 use crate::units::{Order, PageCount};
 use crate::zone::crossing::{self, Ask, GivingBack, Leaving, Picked};
@@ -86,7 +86,18 @@ impl PcpList {
     }
 }
 
+/// How many entries lie on a line.
+const PER_LINE: usize = 16;
+
 impl<P: Platform> LockedPcp<'_, P> {
+    /// Says that all entries of a list's array are used, or about to be.
+    #[inline(always)]
+    pub(super) fn touch_entries(&self, list: &PcpList, access: Access) {
+        for line in list.entries.chunks(PER_LINE) {
+            self.touch(&line[0], access);
+        }
+    }
+
     /// Takes an entry of a list, from a packed batch or the zone where the array is empty.
     ///
     /// With `refill` absent the zone is left alone.
@@ -99,6 +110,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         let list = self.list(id);
         if list.chain() != Link::NONE {
             let picked = list.pop_batch(view);
+            self.touch_entries(list, Access::Write);
             list.append(picked.entries().iter().copied());
         } else if let Some(refill) = refill {
             self.refill(view, refill);
@@ -121,6 +133,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
         let list = self.list(id);
         if list.len() == ARRAY {
+            self.touch_entries(list, Access::Write);
             let oldest = list.take_oldest(BATCH);
             list.push_batch(view, oldest.entries());
         }
@@ -155,6 +168,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         let room = (room.max(0) as usize) >> refill.request.order.0;
         let list = self.list(refill.list);
         let mut first = true;
+        self.touch_entries(list, Access::Write);
         let deliver = |picked: &Picked| {
             if core::mem::take(&mut first) {
                 // Reversed, so that frames are handed out in the order the zone gave them: ascending.
@@ -194,6 +208,7 @@ impl<P: Platform> LockedPcp<'_, P> {
                 }
                 let wanted = left.div_ceil(order.pages().0).min(BATCH as u64) as usize;
                 given_back = true;
+                self.touch_entries(list, Access::Write);
                 let giving_back = giving_back.get_or_insert_with(|| GivingBack::new(view, self.cpu(), why));
                 let mut picked = list.take_oldest(wanted);
                 if picked.len == 0 {

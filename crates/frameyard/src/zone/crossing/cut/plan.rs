@@ -14,7 +14,7 @@
 use super::Piece;
 use crate::lock::LockHold;
 use crate::page::{CLUSTER, Link};
-use crate::platform::{LockId, Platform};
+use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
 use crate::units::{MigrateType, Order, Pfn};
 use crate::zone::crossing::CrossingRow;
 use crate::zone::crossing::clusters::{ClusterId, Record, RecordState};
@@ -75,7 +75,7 @@ impl Plan {
     /// Plans to cut off clusters of at most so many pages together, for a request.
     pub(super) fn make<P: Platform>(view: &ZoneView<'_, P>, request: BlockRequest, most: usize) -> Self {
         let BlockRequest { migrate_type, cma, .. } = request;
-        let behind = view.zone.first_link_racy(Order::ZERO, migrate_type);
+        let behind = first_link(view, migrate_type);
         let mut plan = Self { migrate_type, cma, clusters: [None; MOST], pages: 0, skipped: 0, behind };
         if !plan.may_be_carried_out(view) || matches!(migrate_type, MigrateType::Cma | MigrateType::Isolate) {
             return plan;
@@ -99,7 +99,9 @@ impl Plan {
         if cfg!(loom) {
             return;
         }
+        view.touch_clusters(view.zone.clusters(), Access::Read);
         view.zone.clusters().skipped_racy();
+        touch_free_pages(view, Access::Read);
         view.zone.free_pages_racy();
         if let Some(pfn) = view.map.linked(self.behind).filter(|pfn| view.blocks.has_memory(*pfn)) {
             view.page(pfn).tag();
@@ -126,7 +128,7 @@ impl Plan {
     /// Whether the list begins as planned, under the zone lock.
     #[inline(always)]
     fn still_stands<P: Platform>(&self, view: &ZoneView<'_, P>) -> bool {
-        let mut link = view.zone.first_link_racy(Order::ZERO, self.migrate_type);
+        let mut link = first_link(view, self.migrate_type);
         let mut stands = true;
         for planned in self.clusters() {
             stands &= link == view.map.link(planned.first);
@@ -149,12 +151,27 @@ impl Plan {
         }
         let pages = self.pages as u64;
         view.cut_list_locked(&holding.hold, self.migrate_type, self.behind, pages);
+        touch_free_pages(view, Access::Write);
         sub_exclusive(&view.zone.free_pages, pages);
+        view.touch_clusters(view.zone.clusters(), Access::Write);
         view.zone.clusters().sub_skipped(self.skipped as u64);
         row.begin_cut();
         holding.moved = pages;
         true
     }
+}
+
+/// What a list of single pages begins with.
+#[inline(always)]
+fn first_link<P: Platform>(view: &ZoneView<'_, P>, migrate_type: MigrateType) -> Link {
+    view.touch_free_list(Order::ZERO, migrate_type, Access::Read);
+    view.zone.first_link_racy(Order::ZERO, migrate_type)
+}
+
+/// Says that the count of the zone's free pages is used.
+#[inline(always)]
+fn touch_free_pages<P: Platform>(view: &ZoneView<'_, P>, access: Access) {
+    view.platform.touch_line(SharedLine::of(LineKind::ZoneCounters, &view.zone.free_pages), access);
 }
 
 /// Whether a plan is carried out without another look.

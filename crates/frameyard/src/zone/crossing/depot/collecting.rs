@@ -8,7 +8,7 @@
 
 use super::{BatchStack, DepotState};
 use crate::page::{FrameState, Link, Tag};
-use crate::platform::Platform;
+use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::crossing::suspension::{CutStalled, wait_until_done};
@@ -76,6 +76,7 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), CutStall
 fn collect_all<P: Platform>(view: ZoneView<'_, P>) {
     let _collecting = Collecting::begin(view);
     for stack in view.depot.stacks() {
+        stack.touch(view.platform, Access::ReadModifyWrite);
         let mut chain = stack.detach(view.map);
         let mut returning = Returning::new(view);
         while chain != Link::NONE {
@@ -274,6 +275,9 @@ impl<P: Platform> ZoneView<'_, P> {
     /// Whether the free lists have so many whole pageblocks that nobody need merge what is in the depot, a moment ago.
     pub(super) fn has_whole_pageblocks_racy(&self) -> bool {
         let (pageblock_order, max_order) = (self.geometry.pageblock_order(), self.geometry.max_order());
+        for area in self.zone.areas_between(pageblock_order, max_order) {
+            self.platform.touch_line(SharedLine::of(LineKind::FreeLists, area), Access::Read);
+        }
         self.zone.pages_in_blocks_from_racy(pageblock_order, max_order).0 >= self.few_whole()
     }
 }

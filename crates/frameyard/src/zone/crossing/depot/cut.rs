@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use super::BatchStack;
 use crate::page::{FrameState, Link, Tag};
-use crate::platform::Platform;
+use crate::platform::{Access, Platform};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::crossing::Picked;
 use crate::zone::pcp::packed::{self, BATCH};
@@ -84,6 +84,7 @@ pub(super) fn fetch<P: Platform>(
     let mut locked = view.lock_for(cpu);
     let taken = locked.take_for_batches(request);
     locked.count_moved(PageCount(taken.pages));
+    stack.touch(view.platform, Access::ReadModifyWrite);
     // The first full batch is not for the stack.
     stack.count_coming((taken.pages / BATCH as u64).saturating_sub(1));
     drop(locked);

@@ -26,7 +26,7 @@
 
 use crate::memmap::MemMap;
 use crate::page::Link;
-use crate::platform::Platform;
+use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU64, Ordering};
 use crate::zone::crossing::depot::DepotStatistics;
 
@@ -123,6 +123,12 @@ impl BatchStack {
         Head { word: self.head.load(ordering), link_bits: link_bits(map) }
     }
 
+    /// Says that the stack's line is used: its counters, or its head outside of [`push`](Self::push) and [`pop`](Self::pop).
+    #[inline(always)]
+    pub(super) fn touch<P: Platform>(&self, platform: &P, access: Access) {
+        platform.touch_line(SharedLine::of(LineKind::Depot, self), access);
+    }
+
     /// Counts batches that will be pushed.
     pub(super) fn count_coming(&self, batches: u64) {
         self.pushed.fetch_add(batches, Ordering::Relaxed);
@@ -153,9 +159,11 @@ impl BatchStack {
     pub(super) fn push<P: Platform>(&self, map: MemMap, platform: &P, first: Link, last: Link) {
         let Some(last) = map.linked(last) else { return };
         let page = map.page(last, platform);
+        self.touch(platform, Access::Read);
         let mut head = self.head(map, Ordering::Relaxed);
         loop {
             page.set_next(head.top());
+            self.touch(platform, Access::ReadModifyWrite);
             // Release: pairs with the Acquire in `pop` and `detach`.
             let pushed =
                 self.head.compare_exchange_weak(head.word, head.with_top(first), Ordering::Release, Ordering::Relaxed);
@@ -169,10 +177,12 @@ impl BatchStack {
 
     /// Takes the topmost batch, and does not count it as gone yet.
     pub(super) fn pop<P: Platform>(&self, map: MemMap, platform: &P) -> Option<Link> {
+        self.touch(platform, Access::Read);
         // Acquire: pairs with the Release in `push`.
         let mut head = self.head(map, Ordering::Acquire);
         loop {
             let seen = head.seen(map, platform)?;
+            self.touch(platform, Access::ReadModifyWrite);
             match self.take(seen) {
                 Ok(leader) => return Some(leader),
                 Err(found) => head = found,

@@ -14,7 +14,7 @@ use super::{KEPT_WHOLE, MostHeld};
 use crate::control::AllAtomic;
 use crate::lock::{LockCounters, LockHold, LockLine, LockUse};
 use crate::page::{FrameState, Link, Tag};
-use crate::platform::{LockId, Platform};
+use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
 use crate::zone::{LockedZone, ZoneView, add_exclusive, pieces, sub_exclusive};
@@ -116,13 +116,21 @@ impl<P: Platform> LockedOwned<'_, P> {
         self.view.owned.owner_racy(self.view.id, pfn) == Some(self.cpu)
     }
 
+    /// Says that a word of these lists is used.
+    #[inline(always)]
+    fn touch<T>(&self, word: &T, access: Access) {
+        self.view.platform.touch_line(SharedLine::of(LineKind::OwnedLists, word), access);
+    }
+
     pub(crate) fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32 {
+        self.touch(&self.lists.nonempty, Access::Read);
         self.lists.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0
     }
 
     /// The first block of a list.
     pub(crate) fn first_block(&self, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
         let first = &self.lists.first[migrate_type.index()][order.index()];
+        self.touch(first, Access::Read);
         self.view.map.linked(Link(first.load(Ordering::Relaxed)))
     }
 
@@ -135,6 +143,8 @@ impl<P: Platform> LockedOwned<'_, P> {
         let ZoneView { id, map, .. } = self.view;
         let at = migrate_type.index();
         let first = &self.lists.first[at][order.index()];
+        self.touch(first, Access::Write);
+        self.touch(&self.lists.pages, Access::Write);
         let old = Link(first.load(Ordering::Relaxed));
         let (page, link) = (self.view.page(pfn), map.link(pfn));
         page.set_tag(Tag::new(FrameState::OwnedFree, order, migrate_type, id));
@@ -159,6 +169,8 @@ impl<P: Platform> LockedOwned<'_, P> {
         debug_assert!(tag.is(FrameState::OwnedFree), "{pfn} is {tag:?}");
         let (order, at) = (tag.order(), tag.migrate_type().index());
         let map = self.view.map;
+        self.touch(&self.lists.first[at][order.index()], Access::Write);
+        self.touch(&self.lists.pages, Access::Write);
         let page = self.view.page(pfn);
         let (next, prev) = (page.next(), page.prev());
         if let Some(next) = map.linked(next) {
@@ -240,6 +252,7 @@ impl<P: Platform> LockedOwned<'_, P> {
     pub(super) fn claim(&mut self, locked: &mut LockedZone<'_, P>, pageblock: Pfn, migrate_type: MigrateType) {
         self.view.owned.set_owner(self.view.id, pageblock, Some(self.cpu));
         let total = &locked.zone.crossing.owned_pageblocks;
+        locked.platform.touch_line(SharedLine::of(LineKind::Border, total), Access::Write);
         total.store(total.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         add_exclusive(&self.lists.pageblocks, 1);
         add_exclusive(&self.lists.counts.claims, 1);
@@ -252,6 +265,7 @@ impl<P: Platform> LockedOwned<'_, P> {
     fn forget(&mut self, locked: &LockedZone<'_, P>, pageblock: Pfn) {
         self.view.owned.set_owner(self.view.id, pageblock, None);
         let total = &locked.zone.crossing.owned_pageblocks;
+        locked.platform.touch_line(SharedLine::of(LineKind::Border, total), Access::Write);
         total.store(total.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
         sub_exclusive(&self.lists.pageblocks, 1);
     }

@@ -1,0 +1,180 @@
+//! Accesses to lines: where each is found, what it costs, and who has it afterwards.
+
+use frameyard::{Access, Pfn};
+
+use super::{AccessKind, Engine};
+use crate::account::{Accessed, Cause, Spent};
+use crate::cache::LINE_BYTES;
+use crate::lines::{Found, PageLine, Use};
+use crate::machine::Distance;
+use crate::time::Picos;
+
+impl Use {
+    fn of(access: Access) -> Self {
+        match access {
+            Access::Read | Access::ReadAhead => Self::Read,
+            Access::Write | Access::ReadModifyWrite => Self::Write,
+        }
+    }
+}
+
+impl AccessKind {
+    fn of_page(access: Access) -> Self {
+        match access {
+            Access::Read => Self::Blocking,
+            Access::Write => Self::Store,
+            Access::ReadModifyWrite => Self::Exchange,
+            Access::ReadAhead => Self::Ahead,
+        }
+    }
+
+    fn of_line(access: Access) -> Self {
+        match access {
+            Access::ReadModifyWrite => Self::Exchange,
+            _ => Self::Blocking,
+        }
+    }
+}
+
+impl Engine {
+    /// The running CPU uses the page structure of a frame.
+    #[inline]
+    pub(crate) fn touch_page(&mut self, pfn: Pfn, access: Access) {
+        let index = pfn.0.wrapping_sub(self.ground.frames.start.0) as usize;
+        let Some(entry) = self.pages.get_mut(index) else { return };
+        let line = PageLine(*entry);
+        let cpu = &self.cpus[self.current];
+        let place = cpu.place;
+        let private = &self.privates[usize::from(place.core)];
+        let usage = Use::of(access);
+        let is_here = line.core() == place.core && line.is_known() && private.has(line.private_stamp());
+        if is_here && (usage == Use::Read || !line.is_shared()) {
+            let beside = line.is_shared().then(|| line.other());
+            let usage = if line.is_dirty() { Use::Write } else { usage };
+            let group = &self.groups[usize::from(place.group)];
+            *entry = PageLine::held(place.core, beside, usage, private.stamp(), group.stamp()).0;
+            let cost = cpu.costs[AccessKind::of_page(access) as usize][Cause::PrivateHit as usize];
+            self.charge(Spent::Access(Accessed::Pages, Cause::PrivateHit).slot(), cost);
+        } else {
+            self.fetch_page(pfn, index, line, access);
+        }
+    }
+
+    /// As [`touch_page`](Self::touch_page), where the core does not have the line as it needs it.
+    fn fetch_page(&mut self, pfn: Pfn, index: usize, line: PageLine, access: Access) {
+        let me = self.cpus[self.current].place;
+        let holder = self.places[usize::from(line.core())];
+        let distance = me.distance(holder);
+        let holder_has = line.is_known() && self.privates[usize::from(holder.core)].has(line.private_stamp());
+        let group_has = line.is_known() && self.groups[usize::from(holder.group)].has(line.group_stamp());
+        let is_near = distance <= Distance::Group;
+        let (now, mut wait) = (self.now(), Picos(0));
+        let cause = if distance == Distance::Same && holder_has {
+            Cause::Upgrade
+        } else if (holder_has || group_has) && line.is_dirty() && (holder_has || !is_near) {
+            Self::transfer(distance)
+        } else if (holder_has || group_has) && is_near {
+            Cause::SharedHit
+        } else {
+            let home = self.node_of(pfn);
+            // What nobody has any more was written back some time ago, if it was dirty.
+            let is_gone = line.is_dirty() && !holder_has && !group_has;
+            wait = self.channels[home].ask(now, 1 + u64::from(is_gone));
+            if home == usize::from(me.socket) { Cause::LocalMemory } else { Cause::RemoteMemory }
+        };
+        let served = if cause == Cause::Upgrade {
+            Self::transfer(me.distance(self.places[usize::from(line.other())]))
+        } else {
+            self.privates[usize::from(me.core)].fill(1);
+            if !(is_near && group_has) {
+                self.groups[usize::from(me.group)].fill(1);
+            }
+            cause
+        };
+        // Hardware fetches ahead what lies next to the line that was missed last.
+        let last = std::mem::replace(&mut self.last_fetched[usize::from(me.core)], index);
+        let is_next = index.abs_diff(last) == 1 && cause != Cause::Upgrade;
+        let kind = AccessKind::of_page(access);
+        let kind = if is_next && kind == AccessKind::Blocking { AccessKind::Ahead } else { kind };
+        let usage = Use::of(access);
+        let stays = usage == Use::Read && distance != Distance::Same && (holder_has || group_has);
+        let stays_dirty = line.is_dirty() && (holder_has || group_has);
+        let usage = if stays_dirty { Use::Write } else { usage };
+        let stamps = (self.privates[usize::from(me.core)].stamp(), self.groups[usize::from(me.group)].stamp());
+        self.pages[index] = PageLine::held(me.core, stays.then_some(holder.core), usage, stamps.0, stamps.1).0;
+        let cost = self.cpus[self.current].costs[kind as usize][served as usize];
+        self.charge(Spent::Access(Accessed::Pages, cause).slot(), cost);
+        if wait > Picos(0) {
+            self.charge(Spent::Access(Accessed::Pages, Cause::Bandwidth).slot(), wait);
+        }
+    }
+
+    /// The number of the line at an address of the control region.
+    #[inline(always)]
+    pub(crate) fn line_at(&self, address: usize) -> Option<usize> {
+        let offset = address.wrapping_sub(self.ground.control.0);
+        (offset < self.ground.control.1).then_some(offset / LINE_BYTES as usize)
+    }
+
+    /// Uses a line that the core has as it needs it, so that nobody can tell when; whether it has.
+    #[inline(always)]
+    pub(crate) fn use_at_hand(&mut self, line: usize, accessed: Accessed, access: Access) -> bool {
+        let cpu = &self.cpus[self.current];
+        let place = cpu.place;
+        let private = &self.privates[usize::from(place.core)];
+        let usage = Use::of(access);
+        if !self.lines.is_at_hand(line, place.core, private, usage) {
+            return false;
+        }
+        let cost = cpu.costs[AccessKind::of_line(access) as usize][Cause::PrivateHit as usize];
+        self.lines.refresh(line, place, private, &self.groups[usize::from(place.group)], usage);
+        self.charge(Spent::Access(accessed, Cause::PrivateHit).slot(), cost);
+        true
+    }
+
+    /// Uses a line wherever it is. All CPUs that are behind have run before.
+    pub(crate) fn fetch_line(&mut self, line: usize, accessed: Accessed, access: Access) {
+        let queued = self.lines.state(line).busy.0.saturating_sub(self.now().0);
+        if queued > 0 {
+            self.charge(Spent::Access(accessed, Cause::LineQueue).slot(), Picos(queued));
+        }
+        let me = self.cpus[self.current].place;
+        let usage = Use::of(access);
+        let found = self.lines.find(line, me, &self.privates, &self.groups, &self.places);
+        let to = |core: u16| Self::transfer(me.distance(self.places[usize::from(core)]));
+        let (cause, served) = match (found, usage) {
+            (Found::Alone, _) | (Found::Beside(_), Use::Read) => (Cause::PrivateHit, Cause::PrivateHit),
+            (Found::Beside(other), Use::Write) => (Cause::Upgrade, to(other)),
+            (Found::Dirty(core) | Found::InOther(core), _) => (to(core), to(core)),
+            (Found::InGroup, Use::Read) => (Cause::SharedHit, Cause::SharedHit),
+            (Found::InGroup, Use::Write) => {
+                // The group's cache has it; whoever else has it must give it up.
+                let farthest = self.lines.farthest(line, me, &self.privates, &self.places);
+                let cause = farthest.map_or(Cause::SharedHit, to);
+                (cause, cause)
+            }
+            (Found::Nowhere, _) => (Cause::LocalMemory, Cause::LocalMemory),
+        };
+        let (now, mut wait) = (self.now(), Picos(0));
+        if found == Found::Nowhere {
+            let lines = 1 + u64::from(self.lines.state(line).dirty);
+            wait = self.channels[usize::from(me.socket)].ask(now, lines);
+        }
+        if !matches!(found, Found::Alone | Found::Beside(_)) {
+            self.privates[usize::from(me.core)].fill(1);
+        }
+        if matches!(found, Found::InOther(_) | Found::Nowhere) {
+            self.groups[usize::from(me.group)].fill(1);
+        }
+        let (private, group) = (&self.privates[usize::from(me.core)], &self.groups[usize::from(me.group)]);
+        self.lines.take(line, me, private, group, usage);
+        let cost = self.cpus[self.current].costs[AccessKind::of_line(access) as usize][served as usize];
+        self.charge(Spent::Access(accessed, cause).slot(), cost);
+        if wait > Picos(0) {
+            self.charge(Spent::Access(accessed, Cause::Bandwidth).slot(), wait);
+        }
+        if cause != Cause::PrivateHit {
+            self.lines.state(line).busy = self.now();
+        }
+    }
+}

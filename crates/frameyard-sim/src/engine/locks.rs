@@ -1,0 +1,111 @@
+//! Queues of those who wait for locks, and hand-overs.
+
+use std::collections::BTreeMap;
+
+use frameyard::{LockId, LockKind};
+
+use super::Engine;
+use crate::lines::Use;
+use crate::machine::LockMethod;
+use crate::time::Picos;
+
+/// How a lock was used that somebody has waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LockStats {
+    /// Which lock.
+    pub id: LockId,
+    /// Times that it was handed over to somebody who had waited.
+    pub handed_over: u64,
+    /// How long was waited for it, by all together.
+    pub waited: Picos,
+    /// The most that have waited at once.
+    pub longest_queue: u32,
+}
+
+struct Queue {
+    stats: LockStats,
+    /// CPUs in the order in which they came.
+    waiters: Vec<usize>,
+}
+
+/// The locks that somebody has waited for, by the addresses of their words.
+#[derive(Default)]
+pub(crate) struct LockQueues {
+    queues: BTreeMap<usize, Queue>,
+}
+
+impl LockQueues {
+    /// In the order of the locks' words.
+    pub(crate) fn stats(&self) -> Vec<LockStats> {
+        self.queues.values().map(|queue| queue.stats).collect()
+    }
+}
+
+/// Who has a lock that was given back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Handover {
+    /// Nobody.
+    Free,
+    /// One who waited, and nobody else waits.
+    ToLast,
+    /// One who waited, and others wait.
+    ToOneOfMany,
+}
+
+impl Engine {
+    /// The running CPU waits in a lock's queue.
+    pub(crate) fn enqueue(&mut self, word: usize, id: LockId) {
+        let stats = LockStats { id, handed_over: 0, waited: Picos(0), longest_queue: 0 };
+        let queue = self.locks.queues.entry(word).or_insert_with(|| Queue { stats, waiters: Vec::new() });
+        queue.waiters.push(self.current);
+        queue.stats.longest_queue = queue.stats.longest_queue.max(queue.waiters.len() as u32);
+        self.wait();
+    }
+
+    /// The running CPU gives back a lock that others may wait for: one of them gets it.
+    pub(crate) fn hand_over(&mut self, word: usize, id: LockId) -> Handover {
+        let (now, holder, lock) = (self.now(), self.cpus[self.current].place, self.machine.lock);
+        let Some(queue) = self.locks.queues.get_mut(&word).filter(|queue| !queue.waiters.is_empty()) else {
+            return Handover::Free;
+        };
+        let next = match lock.kind {
+            LockMethod::Queued | LockMethod::Ticket => 0,
+            LockMethod::TestAndSet => {
+                let distance = |at: &usize| holder.distance(self.cpus[queue.waiters[*at]].place);
+                (0..queue.waiters.len()).min_by_key(distance).unwrap_or(0)
+            }
+        };
+        let cpu = queue.waiters.remove(next);
+        let others = queue.waiters.len();
+        let place = self.cpus[cpu].place;
+        let transfer = self.cpus[cpu].costs[0][Self::transfer(holder.distance(place)) as usize];
+        let crowd = if lock.kind == LockMethod::Queued { 0.0 } else { lock.per_waiter_ns * 1000.0 * others as f64 };
+        let handover = (transfer.0 as f64 * lock.handover_transfers + crowd).round() as u64;
+        let at = now.max(self.cpus[cpu].clock) + Picos(handover);
+        let waited = self.wake(cpu, at, id.kind());
+        if let Some(queue) = self.locks.queues.get_mut(&word) {
+            queue.stats.handed_over += 1;
+            queue.stats.waited += waited;
+        }
+        if let Some(line) = self.line_at(word) {
+            let (private, group) = (&self.privates[usize::from(place.core)], &self.groups[usize::from(place.group)]);
+            self.lines.take(line, place, private, group, Use::Write);
+            self.lines.state(line).busy = at;
+        }
+        if others == 0 { Handover::ToLast } else { Handover::ToOneOfMany }
+    }
+
+    /// Until now a lock on that line was held.
+    #[inline(always)]
+    pub(crate) fn mark_held_until_now(&mut self, line: usize) {
+        let now = self.now();
+        self.lines.state(line).busy = now;
+    }
+}
+
+/// Whether CPUs share locks of a kind, so that they must meet there in the order of their time.
+///
+/// The others are one CPU's own, tried by that one nearly always; their lines say until when they were held.
+pub(crate) const fn is_shared(kind: LockKind) -> bool {
+    !matches!(kind, LockKind::PerCpu | LockKind::LruBatch)
+}

@@ -1,0 +1,147 @@
+//! Lines that go from core to core, and out of caches.
+
+use frameyard::{Access, LineKind, NodeId, PageCount, Pfn, PfnRange};
+
+use super::*;
+use crate::account::Accessed;
+use crate::machine::Machine;
+
+const CONTROL: usize = 0x1000;
+const LINE: Accessed = Accessed::Line(LineKind::Depot);
+
+/// A machine of 1 GHz whose accesses cost a nanosecond, and what their cause says.
+fn engine() -> Engine {
+    let mut machine = Machine::built_in("broadwell-40").unwrap();
+    machine.clock.mhz = vec![1000];
+    machine.clock.smt_slowdown = 1.0;
+    machine.costs.access_cycles = 1.0;
+    machine.costs.atomic_cycles = 0.0;
+    machine.costs.store_overlap = 1.0;
+    let node = |node: u16| (PfnRange::new(Pfn(0x1000 + 0x8000 * u64::from(node)), PageCount(0x8000)), NodeId(node));
+    let frames = PfnRange::new(Pfn(0x1000), PageCount(0x10000));
+    let ground = Ground { frames, nodes: vec![node(0), node(1)], control: (CONTROL, 1 << 20) };
+    let mut engine = Engine::new(&machine, ground, Vec::new());
+    engine.begin(&(0..40).collect::<Vec<_>>());
+    engine
+}
+
+impl Engine {
+    fn on(&mut self, cpu: usize) -> &mut Self {
+        self.set_current(cpu);
+        self
+    }
+
+    /// How the last access of a kind was served, on the CPU that runs, since `before`.
+    fn served(&mut self, accessed: Accessed, access: impl FnOnce(&mut Self)) -> (Cause, Picos) {
+        let before = self.cpus[self.current].account.clone();
+        access(self);
+        let since = self.cpus[self.current].account.since(&before);
+        let of = |cause: &Cause| since.of(Spent::Access(accessed, *cause));
+        let waits = [Cause::LineQueue, Cause::Bandwidth];
+        let cause =
+            Cause::ALL.into_iter().find(|cause| !waits.contains(cause) && of(cause).count == 1).expect("one access");
+        (cause, of(&cause).time)
+    }
+
+    fn page(&mut self, cpu: usize, pfn: u64, access: Access) -> Cause {
+        self.on(cpu).served(Accessed::Pages, |engine| engine.touch_page(Pfn(pfn), access)).0
+    }
+
+    fn line(&mut self, cpu: usize, line: usize, access: Access) -> Cause {
+        let use_line = |engine: &mut Self| {
+            if !engine.use_at_hand(line, LINE, access) {
+                engine.fetch_line(line, LINE, access);
+            }
+        };
+        self.on(cpu).served(LINE, use_line).0
+    }
+}
+
+#[test]
+fn a_page_comes_from_where_it_is() {
+    let mut engine = engine();
+    assert_eq!(engine.page(0, 0x1000, Access::Write), Cause::LocalMemory);
+    assert_eq!(engine.page(0, 0x1000, Access::Read), Cause::PrivateHit);
+    assert_eq!(engine.page(20, 0x1000, Access::Write), Cause::PrivateHit, "the other thread of the core");
+    assert_eq!(engine.page(1, 0x1000, Access::Read), Cause::SameGroup);
+    assert_eq!(engine.page(1, 0x1000, Access::Write), Cause::Upgrade, "CPU 0 still has it");
+    assert_eq!(engine.page(1, 0x1000, Access::Write), Cause::PrivateHit);
+    assert_eq!(engine.page(10, 0x1000, Access::ReadModifyWrite), Cause::OtherSocket);
+    assert_eq!(engine.page(10, 0x1001, Access::Read), Cause::RemoteMemory);
+    assert_eq!(engine.page(10, 0x9000, Access::Read), Cause::LocalMemory);
+    assert_eq!(engine.page(11, 0x9000, Access::Read), Cause::SharedHit, "nobody wrote to it");
+}
+
+#[test]
+fn other_lines_come_from_where_they_are() {
+    let mut engine = engine();
+    assert_eq!(engine.line(0, 5, Access::ReadModifyWrite), Cause::LocalMemory);
+    assert_eq!(engine.line(0, 5, Access::ReadModifyWrite), Cause::PrivateHit);
+    assert_eq!(engine.line(1, 5, Access::Read), Cause::SameGroup);
+    assert_eq!(engine.line(2, 5, Access::Read), Cause::SharedHit);
+    assert_eq!(engine.line(0, 5, Access::Read), Cause::PrivateHit, "readers leave each other alone");
+    assert_eq!(engine.line(0, 5, Access::Write), Cause::Upgrade);
+    assert_eq!(engine.line(1, 5, Access::Read), Cause::SameGroup);
+    assert_eq!(engine.line(10, 5, Access::Read), Cause::OtherSocket);
+    assert_eq!(engine.line(10, 6, Access::Read), Cause::LocalMemory);
+}
+
+#[test]
+fn a_line_that_all_want_goes_from_one_to_the_next() {
+    let mut engine = engine();
+    engine.line(9, 5, Access::ReadModifyWrite);
+    let begin = engine.on(9).now();
+    // All but the first core ask at once; each transfer takes as long as one within the socket.
+    let transfer = engine.cpus[0].costs[AccessKind::Exchange as usize][Cause::SameGroup as usize];
+    for cpu in 0..9 {
+        engine.cpus[cpu].clock = begin;
+        assert_eq!(engine.line(cpu, 5, Access::ReadModifyWrite), Cause::SameGroup);
+        assert_eq!(engine.now() - begin, Picos(transfer.0 * (cpu as u64 + 1)));
+    }
+}
+
+#[test]
+fn pages_leave_a_private_cache_and_then_a_shared_one() {
+    let mut engine = engine();
+    let lines = (256 << 10) / LINE_BYTES;
+    let touch_all =
+        |engine: &mut Engine, count: u64| (0..count).for_each(|at| engine.touch_page(Pfn(0x1000 + at), Access::Write));
+    touch_all(engine.on(0), lines / 2);
+    touch_all(engine.on(0), lines / 2);
+    let account = |engine: &Engine, cause| engine.account().of(Spent::Access(Accessed::Pages, cause)).count;
+    assert_eq!((account(&engine, Cause::PrivateHit), account(&engine, Cause::LocalMemory)), (lines / 2, lines / 2));
+    touch_all(engine.on(0), 4 * lines);
+    let before = (account(&engine, Cause::PrivateHit), account(&engine, Cause::SharedHit));
+    touch_all(engine.on(0), 4 * lines);
+    let after = (account(&engine, Cause::PrivateHit), account(&engine, Cause::SharedHit));
+    assert_eq!((after.0 - before.0, after.1 - before.1), (0, 4 * lines), "more than fits goes round");
+    // Zeroing pages brings in their lines.
+    engine.on(0).stream(Pfn(0x1000), 32 << 20);
+    assert_eq!(engine.page(0, 0x1000, Access::Read), Cause::LocalMemory);
+}
+
+#[test]
+fn what_is_not_a_line_of_the_yard_costs_nothing() {
+    let mut engine = engine();
+    assert_eq!(
+        [CONTROL - 1, CONTROL, CONTROL + 64, CONTROL + (1 << 20)].map(|at| engine.line_at(at)),
+        [None, Some(0), Some(1), None]
+    );
+    let before = engine.on(0).now();
+    engine.touch_page(Pfn(0), Access::Write);
+    engine.touch_page(Pfn(0x11000), Access::Write);
+    assert_eq!(engine.now(), before);
+}
+
+#[test]
+fn the_simulator_holds_less_than_half_of_what_it_simulates() {
+    for name in Machine::NAMES {
+        let machine = Machine::built_in(name).unwrap();
+        let pages = 1 << 20;
+        let frames = PfnRange::new(Pfn(0), PageCount(pages));
+        // A control region of one byte for each page and a little is what a yard has.
+        let ground = Ground { frames, nodes: vec![(frames, NodeId(0))], control: (CONTROL, pages as usize * 5 / 4) };
+        let bytes = Engine::new(&machine, ground, Vec::new()).bytes() as u64;
+        assert!(bytes < pages * 32, "{name}: {} bytes for each page", bytes / pages);
+    }
+}

@@ -1,0 +1,220 @@
+//! Which cores have which lines: eight bytes for each page structure, and more for the few other lines.
+
+use crate::cache::{FillClock, STAMP_BITS};
+use crate::machine::Place;
+use crate::time::Picos;
+
+/// The state of a page structure's line in one word.
+///
+/// | bits | meaning |
+/// |---|---|
+/// | 0–1 | 0: in no cache yet; 1: one core has it; 2: others may have it, too |
+/// | 2 | written to since it came from memory |
+/// | 3–12 | the core that used it last |
+/// | 13–22 | the core that used it before, in state 2 |
+/// | 23 | unused |
+/// | 24–43 | stamp of the last core's private cache |
+/// | 44–63 | stamp of that core's group's cache |
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct PageLine(pub(crate) u64);
+
+const CORE_BITS: u32 = 10;
+const CORE_MASK: u64 = (1 << CORE_BITS) - 1;
+const STAMP: u64 = (1 << STAMP_BITS) - 1;
+const _: () = assert!(24 + 2 * STAMP_BITS == u64::BITS);
+
+impl PageLine {
+    pub(crate) fn is_known(self) -> bool {
+        self.0 & 3 != 0
+    }
+
+    pub(crate) fn is_shared(self) -> bool {
+        self.0 & 3 == 2
+    }
+
+    pub(crate) fn is_dirty(self) -> bool {
+        self.0 & 4 != 0
+    }
+
+    pub(crate) fn core(self) -> u16 {
+        (self.0 >> 3 & CORE_MASK) as u16
+    }
+
+    pub(crate) fn other(self) -> u16 {
+        (self.0 >> (3 + CORE_BITS) & CORE_MASK) as u16
+    }
+
+    pub(crate) fn private_stamp(self) -> u64 {
+        self.0 >> 24 & STAMP
+    }
+
+    pub(crate) fn group_stamp(self) -> u64 {
+        self.0 >> (24 + STAMP_BITS)
+    }
+
+    /// A line that one core has, alone or beside another, and is dirty if it was used so.
+    pub(crate) fn held(core: u16, beside: Option<u16>, usage: Use, private: u64, group: u64) -> Self {
+        let (state, other) = beside.map_or((1, 0), |other| (2, other));
+        let dirty = u64::from(usage == Use::Write) << 2;
+        let cores = u64::from(core) << 3 | u64::from(other) << (3 + CORE_BITS);
+        Self(state | dirty | cores | private << 24 | group << (24 + STAMP_BITS))
+    }
+}
+
+/// What is known of a line beside pages.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct SharedState {
+    /// Until when the line is on its way to somebody.
+    pub(crate) busy: Picos,
+    /// The core that used it last, plus 1.
+    last: u16,
+    /// The core that alone has it, plus 1; 0 where several may.
+    alone: u16,
+    pub(crate) dirty: bool,
+}
+
+/// Lines beside pages: a stamp for each core and each group.
+pub(crate) struct SharedLines {
+    states: Vec<SharedState>,
+    stamps: Vec<u32>,
+    cores: usize,
+    each: usize,
+}
+
+/// What a core wants of a line.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Use {
+    Read,
+    Write,
+}
+
+/// Where a core finds a line beside pages.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// In its own cache, alone there.
+    Alone,
+    /// In its own cache, and others have it, too; this is the farthest.
+    Beside(u16),
+    /// In another core's private cache, which wrote to it.
+    Dirty(u16),
+    /// In the cache of its group.
+    InGroup,
+    /// In another group's cache: this core's.
+    InOther(u16),
+    /// In no cache.
+    Nowhere,
+}
+
+impl SharedLines {
+    pub(crate) fn new(lines: usize, cores: usize, groups: usize) -> Self {
+        let each = cores + groups;
+        Self { states: vec![SharedState::default(); lines], stamps: vec![0; lines * each], cores, each }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.states) + size_of_val(&*self.stamps)
+    }
+
+    #[inline(always)]
+    pub(crate) fn state(&mut self, line: usize) -> &mut SharedState {
+        &mut self.states[line]
+    }
+
+    fn stamps(&self, line: usize) -> &[u32] {
+        &self.stamps[line * self.each..(line + 1) * self.each]
+    }
+
+    /// Whether a core has a line in its private cache, in the state that it needs to read it, or to write to it.
+    #[inline(always)]
+    pub(crate) fn is_at_hand(&self, line: usize, core: u16, private: &FillClock, usage: Use) -> bool {
+        let alone = self.states[line].alone == core + 1;
+        (alone || usage == Use::Read) && private.has_wide(self.stamps[line * self.each + core as usize])
+    }
+
+    /// Notes that a core uses a line that it has.
+    #[inline(always)]
+    pub(crate) fn refresh(&mut self, line: usize, place: Place, private: &FillClock, group: &FillClock, usage: Use) {
+        let at = line * self.each;
+        self.stamps[at + place.core as usize] = private.wide_stamp();
+        self.stamps[at + self.cores + place.group as usize] = group.wide_stamp();
+        self.states[line].dirty |= usage == Use::Write;
+    }
+
+    /// Where a core finds a line.
+    pub(crate) fn find(
+        &self,
+        line: usize,
+        me: Place,
+        privates: &[FillClock],
+        groups: &[FillClock],
+        places: &[Place],
+    ) -> Found {
+        let (state, stamps) = (&self.states[line], self.stamps(line));
+        let has = |core: usize| privates[core].has_wide(stamps[core]);
+        if has(me.core.into()) {
+            if state.alone == me.core + 1 {
+                return Found::Alone;
+            }
+            let others = (0..self.cores).filter(|core| *core != usize::from(me.core) && has(*core));
+            return match others.max_by_key(|core| me.distance(places[*core])) {
+                Some(farthest) => Found::Beside(farthest as u16),
+                None => Found::Alone,
+            };
+        }
+        if let Some(owner) = state.alone.checked_sub(1)
+            && state.dirty
+            && has(owner.into())
+        {
+            return Found::Dirty(owner);
+        }
+        let in_group = |group: u16| groups[usize::from(group)].has_wide(stamps[self.cores + usize::from(group)]);
+        if in_group(me.group) {
+            return Found::InGroup;
+        }
+        match state.last.checked_sub(1) {
+            Some(last) if in_group(places[usize::from(last)].group) || has(last.into()) => Found::InOther(last),
+            _ => Found::Nowhere,
+        }
+    }
+
+    /// The farthest other core, if any, that has a copy of the line, in its private cache or that of its group.
+    pub(crate) fn farthest(&self, line: usize, me: Place, privates: &[FillClock], places: &[Place]) -> Option<u16> {
+        let stamps = self.stamps(line);
+        let others =
+            (0..self.cores).filter(|core| *core != usize::from(me.core) && privates[*core].has_wide(stamps[*core]));
+        others.max_by_key(|core| me.distance(places[*core])).map(|core| core as u16)
+    }
+
+    /// A core now has the line: alone where it writes to it.
+    pub(crate) fn take(&mut self, line: usize, me: Place, private: &FillClock, group: &FillClock, usage: Use) {
+        let at = line * self.each;
+        let state = &mut self.states[line];
+        if usage == Use::Write {
+            if state.alone != me.core + 1 {
+                self.stamps[at..at + self.each].fill(0);
+            }
+            state.alone = me.core + 1;
+        } else if state.alone != me.core + 1 {
+            state.alone = 0;
+        }
+        state.last = me.core + 1;
+        self.refresh(line, me, private, group, usage);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_line_gives_back_its_parts() {
+        let line = PageLine::held(1022, Some(1021), Use::Write, STAMP, STAMP - 1);
+        assert!(line.is_known() && line.is_shared() && line.is_dirty());
+        assert_eq!((line.core(), line.other()), (1022, 1021));
+        assert_eq!((line.private_stamp(), line.group_stamp()), (STAMP, STAMP - 1));
+        let line = PageLine::held(7, None, Use::Read, 1, 2);
+        assert!(line.is_known() && !line.is_shared() && !line.is_dirty());
+        assert_eq!((line.core(), line.private_stamp(), line.group_stamp()), (7, 1, 2));
+        assert!(!PageLine(0).is_known());
+    }
+}

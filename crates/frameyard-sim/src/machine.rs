@@ -1,0 +1,257 @@
+//! Descriptions of machines: topology, caches, what accesses cost, clocks, bandwidth and locks, as TOML.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::Deserialize;
+
+mod place;
+
+pub(crate) use place::{Distance, Place};
+
+/// A machine to be simulated. Every number has its source beside it in the built-in descriptions.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// The name used on command lines.
+    pub name: String,
+    /// What it is.
+    pub description: String,
+    /// Sockets, cores, threads, groups.
+    pub topology: Topology,
+    /// How much caches hold.
+    pub caches: Caches,
+    /// What accesses cost.
+    pub costs: AccessCosts,
+    /// Memory channels.
+    pub memory: Memory,
+    /// How fast cores run.
+    pub clock: Clock,
+    /// How locks are handed over.
+    pub lock: Lock,
+    /// What was fitted, and on what.
+    #[serde(default)]
+    pub calibration: Calibration,
+}
+
+/// Sockets, cores and threads, all alike. A socket is a node. CPUs are numbered core by core, the first threads of all
+/// sockets before the second ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Topology {
+    /// How many sockets there are.
+    pub sockets: u16,
+    /// How many cores a socket has.
+    pub cores_per_socket: u16,
+    /// How many threads a core has: 1 or 2.
+    pub threads_per_core: u16,
+    /// How many cores share a last-level cache.
+    pub cores_per_group: u16,
+}
+
+/// What caches hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Caches {
+    /// The private caches of a core together, in KiB.
+    pub private_kib: u64,
+    /// What a group of cores shares, in KiB.
+    pub shared_kib: u64,
+}
+
+/// What accesses cost.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessCosts {
+    /// Cycles for an access to the private cache and the instructions around it.
+    pub access_cycles: f64,
+    /// Cycles that an atomic read-modify-write takes on top.
+    pub atomic_cycles: f64,
+    /// From the cache that the group shares, in ns.
+    pub shared_hit_ns: f64,
+    /// From the private cache of a core of the group, in ns.
+    pub same_group_ns: f64,
+    /// From another group of the socket, in ns.
+    pub same_socket_ns: f64,
+    /// From another socket, in ns.
+    pub other_socket_ns: f64,
+    /// From memory of the own node, in ns.
+    pub local_memory_ns: f64,
+    /// From memory of another node, in ns.
+    pub remote_memory_ns: f64,
+    /// How many stores that miss page structures are under way at once.
+    pub store_overlap: f64,
+    /// How many loads ahead of their use, and prefetches, are.
+    pub read_overlap: f64,
+}
+
+/// Memory channels.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// Bandwidth of a node, in GB/s (bytes a nanosecond).
+    pub node_gb_per_s: f64,
+}
+
+/// How fast cores run.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clock {
+    /// The clock in MHz with 1, 2, … cores of the socket busy; the last stands for all more.
+    pub mhz: Vec<u32>,
+    /// By how much cycles of a thread take longer while the other thread of its core is busy.
+    pub smt_slowdown: f64,
+}
+
+/// How locks are handed over.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lock {
+    /// Which kind the locks are of.
+    pub kind: LockMethod,
+    /// How many transfers from the last holder to the next a hand-over takes.
+    pub handover_transfers: f64,
+    /// What each other waiter that reads the word again adds, in ns.
+    pub per_waiter_ns: f64,
+}
+
+/// Kinds of spinning locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LockMethod {
+    /// Whoever's exchange comes first: the nearest waiter.
+    TestAndSet,
+    /// In order of arrival; all waiters look at one word.
+    Ticket,
+    /// In order of arrival; each waiter looks at a word of its own, as the kernel's `qspinlock` has it.
+    Queued,
+}
+
+/// What was fitted to published measurements.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// Parameters whose values are start values, to be fitted.
+    #[serde(default)]
+    pub calibrated: Vec<String>,
+    /// The rows that they were fitted on; none before a fit.
+    #[serde(default)]
+    pub rows: Vec<String>,
+}
+
+/// What is wrong with a description.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum MachineError {
+    /// There is no built-in machine of that name.
+    Unknown(String),
+    /// The text is no TOML, or has wrong keys.
+    Malformed(String),
+    /// A number cannot be: which, and what would be right.
+    Impossible(&'static str),
+}
+
+impl fmt::Display for MachineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => {
+                write!(f, "no simulated machine is called '{name}': there are {}", Machine::NAMES.join(", "))
+            }
+            Self::Malformed(message) => write!(f, "not a description of a simulated machine: {message}"),
+            Self::Impossible(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for MachineError {}
+
+const BUILT_IN: [(&str, &str); 3] = [
+    ("broadwell-40", include_str!("../machines/broadwell-40.toml")),
+    ("skylake-112", include_str!("../machines/skylake-112.toml")),
+    ("epyc-256", include_str!("../machines/epyc-256.toml")),
+];
+
+impl Machine {
+    /// The built-in machines.
+    pub const NAMES: [&'static str; BUILT_IN.len()] = [BUILT_IN[0].0, BUILT_IN[1].0, BUILT_IN[2].0];
+
+    /// A built-in machine.
+    ///
+    /// # Errors
+    ///
+    /// [`MachineError::Unknown`] where there is none of that name.
+    pub fn built_in(name: &str) -> Result<Self, MachineError> {
+        let found = BUILT_IN.iter().find(|(known, _)| *known == name);
+        found.ok_or_else(|| MachineError::Unknown(name.to_owned()))?.1.parse()
+    }
+
+    /// How many CPUs there are.
+    #[must_use]
+    pub fn cpus(&self) -> usize {
+        self.cores() * usize::from(self.topology.threads_per_core)
+    }
+
+    pub(crate) fn cores(&self) -> usize {
+        usize::from(self.topology.sockets) * usize::from(self.topology.cores_per_socket)
+    }
+
+    pub(crate) fn groups(&self) -> usize {
+        self.cores().div_ceil(usize::from(self.topology.cores_per_group))
+    }
+
+    fn checked(self) -> Result<Self, MachineError> {
+        let Topology { sockets, cores_per_socket, threads_per_core, cores_per_group } = self.topology;
+        let AccessCosts { store_overlap, read_overlap, .. } = self.costs;
+        let rules = [
+            (sockets > 0 && cores_per_socket > 0, "a machine has at least one socket and one core"),
+            ((1..=2).contains(&threads_per_core), "a core has 1 or 2 threads"),
+            (self.cores() <= 1023 && self.cpus() <= 1024, "at most 1023 cores and 1024 CPUs can be simulated"),
+            (
+                cores_per_group > 0 && cores_per_socket.is_multiple_of(cores_per_group.max(1)),
+                "groups divide a socket evenly",
+            ),
+            (store_overlap >= 1.0 && read_overlap >= 1.0, "overlaps are 1 or more"),
+            (self.memory.node_gb_per_s > 0.0, "a node has some bandwidth"),
+            (!self.clock.mhz.is_empty() && self.clock.mhz.iter().all(|mhz| *mhz > 0), "a clock is some MHz"),
+            (self.clock.smt_slowdown >= 1.0, "a second thread makes nothing faster: smt_slowdown is 1 or more"),
+        ];
+        match rules.into_iter().find(|(holds, _)| !holds) {
+            Some((_, rule)) => Err(MachineError::Impossible(rule)),
+            None => Ok(self),
+        }
+    }
+}
+
+impl FromStr for Machine {
+    type Err = MachineError;
+
+    fn from_str(text: &str) -> Result<Self, MachineError> {
+        let machine: Self = toml::from_str(text).map_err(|error| MachineError::Malformed(error.to_string()))?;
+        machine.checked()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_machines_are_sound_and_called_as_their_files() {
+        for name in Machine::NAMES {
+            let machine = Machine::built_in(name).unwrap_or_else(|error| panic!("{name}: {error}"));
+            assert_eq!(machine.name, name);
+        }
+        let cpus = Machine::NAMES.map(|name| Machine::built_in(name).unwrap().cpus());
+        assert_eq!(cpus, [40, 112, 256]);
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused_with_the_rule() {
+        let text = BUILT_IN[0].1.replace("sockets = 2", "sockets = 0");
+        assert_eq!(
+            text.parse::<Machine>(),
+            Err(MachineError::Impossible("a machine has at least one socket and one core"))
+        );
+        assert!(matches!("nonsense = 1".parse::<Machine>(), Err(MachineError::Malformed(_))));
+        assert!(matches!(Machine::built_in("vax"), Err(MachineError::Unknown(_))));
+    }
+}

@@ -1,0 +1,250 @@
+//! The platform of a simulated machine: every hook of the core charges virtual time.
+
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use frameyard::{Access, Contention, CpuId, LockId, Pfn, Platform, SharedLine};
+
+use crate::account::{Accessed, Account, CostId};
+use crate::confined::Confined;
+use crate::engine::{Engine, Ground, Handover, LockStats, is_shared};
+use crate::fiber;
+use crate::machine::Machine;
+use crate::time::Picos;
+
+const FREE: u32 = 0;
+const HELD: u32 = 1;
+/// Held, and others wait in the machine's queue.
+const AWAITED: u32 = 2;
+
+/// The environment of a yard on a simulated machine.
+///
+/// Outside of runs ([`run`](crate::SimYard::run)) its hooks do nothing, so that a yard can be set up in no time.
+/// To be used on the thread that made it.
+pub struct SimPlatform {
+    engine: Confined<Engine>,
+}
+
+impl fmt::Debug for SimPlatform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimPlatform").finish_non_exhaustive()
+    }
+}
+
+impl SimPlatform {
+    pub(crate) fn new(machine: &Machine, ground: Ground, costs: Vec<&'static str>) -> Self {
+        Self { engine: Confined::new(Engine::new(machine, ground, costs)) }
+    }
+
+    pub(crate) fn engine(&self) -> &Confined<Engine> {
+        &self.engine
+    }
+
+    /// The machine.
+    #[must_use]
+    pub fn machine(&self) -> Machine {
+        self.engine.borrow().machine().clone()
+    }
+
+    /// The virtual time of the CPU that runs.
+    #[must_use]
+    pub fn now(&self) -> Picos {
+        self.engine.borrow().now()
+    }
+
+    /// The cost that goes by a name, if the machine was told of it.
+    #[must_use]
+    pub fn cost(&self, name: &str) -> Option<CostId> {
+        let at = self.engine.borrow().costs().iter().position(|known| *known == name)?;
+        Some(CostId(at as u16))
+    }
+
+    /// The CPU that runs spends cycles on a named cost. Nothing outside of runs.
+    #[inline]
+    pub fn spend(&self, cost: CostId, cycles: u64) {
+        let mut engine = self.engine.borrow();
+        if !engine.is_running() {
+            return;
+        }
+        engine.spend(cost, cycles);
+        let is_far_ahead = engine.is_far_ahead();
+        drop(engine);
+        if is_far_ahead {
+            self.step_back();
+        }
+    }
+
+    /// The CPU that runs writes so many bytes of a frame, line after line, which go to the memory of the frame's node.
+    ///
+    /// Charges what it waits for the memory channel; the writing itself is a named cost of who calls.
+    pub fn stream(&self, pfn: Pfn, bytes: u64) {
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            engine.stream(pfn, bytes);
+        }
+    }
+
+    /// On which CPU set-up runs, outside of runs.
+    pub fn set_up_on(&self, cpu: CpuId) {
+        let mut engine = self.engine.borrow();
+        assert!(!engine.is_running(), "during a run the schedule says who runs");
+        engine.set_current(cpu.index());
+    }
+
+    /// What all CPUs together have spent since the machine was made.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        self.engine.borrow().account()
+    }
+
+    /// How the locks were used that somebody has waited for.
+    #[must_use]
+    pub fn lock_stats(&self) -> Vec<LockStats> {
+        self.engine.borrow().lock_stats()
+    }
+
+    /// Lines that were moved from and to the memory of each node.
+    #[must_use]
+    pub fn channel_lines(&self) -> Vec<u64> {
+        self.engine.borrow().channel_lines()
+    }
+
+    /// Lets other CPUs run that are behind; goes on when the running one is the earliest.
+    fn step_back(&self) {
+        self.engine.borrow().step_back();
+        fiber::suspend();
+    }
+
+    /// Before CPUs meet: lets those run that are behind.
+    #[inline(always)]
+    fn let_others_catch_up(&self) {
+        if self.engine.borrow().is_ahead() {
+            self.step_back();
+        }
+    }
+
+    #[inline]
+    fn use_line(&self, address: usize, accessed: Accessed, access: Access) {
+        let mut engine = self.engine.borrow();
+        if !engine.is_running() {
+            return;
+        }
+        let Some(line) = engine.line_at(address) else { return };
+        if engine.use_at_hand(line, accessed, access) {
+            return;
+        }
+        let is_ahead = engine.is_ahead();
+        drop(engine);
+        if is_ahead {
+            self.step_back();
+        }
+        self.engine.borrow().fetch_line(line, accessed, access);
+    }
+}
+
+impl Platform for SimPlatform {
+    type Guard = ();
+
+    #[inline(always)]
+    fn guard(&self) {}
+
+    #[inline(always)]
+    fn current_cpu(&self) -> CpuId {
+        CpuId(self.engine.borrow().current() as u32)
+    }
+
+    fn relax(&self, round: u32) {
+        let mut engine = self.engine.borrow();
+        assert!(engine.is_running(), "outside of a run nobody else could end what is waited for");
+        engine.relax(round);
+        drop(engine);
+        self.step_back();
+    }
+
+    fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
+        None
+    }
+
+    #[inline]
+    fn touch_page(&self, pfn: Pfn, access: Access) {
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            engine.touch_page(pfn, access);
+        }
+    }
+
+    #[inline]
+    fn touch_line(&self, line: SharedLine, access: Access) {
+        self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
+    }
+
+    fn prefetch_page(&self, pfn: Pfn, _address: *const u8) {
+        self.touch_page(pfn, Access::ReadAhead);
+    }
+
+    fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
+        if self.engine.borrow().is_running() {
+            self.let_others_catch_up();
+        }
+        if word.load(Ordering::Relaxed) == FREE {
+            // Taken before the line has come, so that whoever comes meanwhile waits for it.
+            word.store(HELD, Ordering::Relaxed);
+            self.use_line(std::ptr::from_ref(word).addr(), Accessed::Lock(id.kind()), Access::ReadModifyWrite);
+            return Contention::Free;
+        }
+        assert!(self.engine.borrow().is_running(), "outside of a run nobody else could give {id:?} back");
+        word.store(AWAITED, Ordering::Relaxed);
+        self.engine.borrow().enqueue(std::ptr::from_ref(word).addr(), id);
+        fiber::suspend();
+        Contention::Contended
+    }
+
+    #[inline]
+    fn try_lock(&self, id: LockId, word: &AtomicU32) -> Contention {
+        self.use_line(std::ptr::from_ref(word).addr(), Accessed::Lock(id.kind()), Access::ReadModifyWrite);
+        if word.load(Ordering::Relaxed) != FREE {
+            return Contention::Contended;
+        }
+        word.store(HELD, Ordering::Relaxed);
+        Contention::Free
+    }
+
+    #[inline]
+    fn unlock(&self, id: LockId, word: &AtomicU32) {
+        let address = std::ptr::from_ref(word).addr();
+        if !self.engine.borrow().is_running() {
+            return word.store(FREE, Ordering::Relaxed);
+        }
+        if is_shared(id.kind()) {
+            self.let_others_catch_up();
+        }
+        if word.load(Ordering::Relaxed) == AWAITED {
+            let handover = self.engine.borrow().hand_over(address, id);
+            let next = match handover {
+                Handover::Free => FREE,
+                Handover::ToLast => HELD,
+                Handover::ToOneOfMany => AWAITED,
+            };
+            return word.store(next, Ordering::Relaxed);
+        }
+        self.use_line(address, Accessed::Lock(id.kind()), Access::Write);
+        // Somebody may have come while the line was on its way.
+        if word.load(Ordering::Relaxed) == AWAITED {
+            return self.unlock(id, word);
+        }
+        word.store(FREE, Ordering::Relaxed);
+        let mut engine = self.engine.borrow();
+        if let Some(line) = engine.line_at(address) {
+            engine.mark_held_until_now(line);
+        }
+    }
+
+    fn clock_ns(&self) -> Option<u64> {
+        Some(self.now().0 / 1000)
+    }
+
+    fn lock_clock_ns(&self) -> Option<u64> {
+        None
+    }
+}

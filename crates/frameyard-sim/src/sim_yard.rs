@@ -1,0 +1,181 @@
+//! A yard on a simulated machine, and runs of tasks on its CPUs.
+
+use std::fmt;
+use std::io;
+use std::ops::Deref;
+
+use frameyard::{
+    BootError, CpuId, Layout, MemoryTable, NodeId, PageCount, PcpSizing, Pfn, PfnRange, Yard, YardConfig, ZoneLimits,
+    ZonePolicy,
+};
+
+use crate::confined::Confined;
+use crate::engine::{Engine, Ground};
+use crate::fiber::{Fiber, Progress};
+use crate::machine::Machine;
+use crate::platform::SimPlatform;
+use crate::region::ZeroedRegion;
+use crate::time::Picos;
+
+/// Where memory begins: at 4 GiB, above what the low zones could take.
+const FIRST_FRAME: Pfn = Pfn(0x10_0000);
+
+/// What a yard on a simulated machine is like.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// Memory of each node, a multiple of a section.
+    pub node_memory: PageCount,
+    /// How frames cross between CPUs and zones.
+    pub policy: ZonePolicy,
+    /// How per-CPU lists are sized.
+    pub sizing: PcpSizing,
+    /// The names of costs outside the allocator that tasks will spend on.
+    pub costs: Vec<&'static str>,
+}
+
+/// Why there is no simulated yard.
+#[derive(Debug)]
+pub enum SimError {
+    /// The yard cannot be created.
+    Boot(BootError),
+    /// The host has no memory for the memory map.
+    NoMemory,
+    /// The host has no memory for a CPU's stack.
+    NoStack(io::Error),
+    /// CPUs wait for locks that nobody gives back.
+    Deadlock {
+        /// How many.
+        waiting: usize,
+    },
+}
+
+impl fmt::Display for SimError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Boot(error) => write!(f, "no yard on the simulated machine: {error}"),
+            Self::NoMemory => f.write_str("the host has no memory for the map of the simulated machine: simulate less"),
+            Self::NoStack(error) => write!(f, "the host has no memory for the stack of a virtual CPU: {error}"),
+            Self::Deadlock { waiting } => write!(f, "{waiting} virtual CPUs wait for locks that nobody gives back"),
+        }
+    }
+}
+
+impl std::error::Error for SimError {}
+
+/// A yard on a simulated machine. Frames have no bytes.
+pub struct SimYard {
+    // Before the regions, so that it is dropped first.
+    yard: Yard<SimPlatform>,
+    map: ZeroedRegion,
+    control: ZeroedRegion,
+}
+
+impl fmt::Debug for SimYard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimYard").field("frames", &self.yard.frame_range()).finish_non_exhaustive()
+    }
+}
+
+impl Deref for SimYard {
+    type Target = Yard<SimPlatform>;
+
+    fn deref(&self) -> &Yard<SimPlatform> {
+        &self.yard
+    }
+}
+
+impl SimYard {
+    /// A yard whose nodes are the sockets of a machine.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError`] where the yard cannot be created, or the host has too little memory.
+    pub fn new(machine: &Machine, config: &SimConfig) -> Result<Self, SimError> {
+        let nodes: Vec<(PfnRange, NodeId)> = (0..machine.topology.sockets)
+            .map(|node| {
+                let before = PageCount(config.node_memory.0 * u64::from(node));
+                (PfnRange::new(FIRST_FRAME + before, config.node_memory), NodeId(node))
+            })
+            .collect();
+        let places: Vec<_> = (0..machine.cpus()).map(|cpu| machine.place(cpu)).collect();
+        let cpus: Vec<NodeId> = places.iter().map(|place| NodeId(place.socket)).collect();
+        let groups: Vec<u16> = places.iter().map(|place| place.group).collect();
+        let yard_config = YardConfig {
+            zone_limits: ZoneLimits::NONE,
+            policy: config.policy,
+            pcp_sizing: config.sizing,
+            cache_groups: Some(&groups),
+            ..YardConfig::new(&cpus)
+        };
+        let table = MemoryTable { memory: &nodes, ..MemoryTable::default() };
+        let layout = Layout::plan(&table, &yard_config).map_err(SimError::Boot)?;
+        let map = ZeroedRegion::new(layout.map_bytes()).ok_or(SimError::NoMemory)?;
+        let control = ZeroedRegion::new(layout.control_bytes()).ok_or(SimError::NoMemory)?;
+        let ground = Ground {
+            frames: layout.frames(),
+            nodes: nodes.clone(),
+            control: (control.raw().base.addr().get(), control.raw().size.0 as usize),
+        };
+        let platform = SimPlatform::new(machine, ground, config.costs.clone());
+        // SAFETY: the regions are fresh and zeroed, as large as planned, and dropped after the yard.
+        let yard = unsafe { Yard::create(&table, &yard_config, &layout, map.raw(), control.raw(), platform) };
+        Ok(Self { yard: yard.map_err(SimError::Boot)?, map, control })
+    }
+
+    /// Bytes that the yard and the simulated machine hold of the host's memory, at most, and those of the memory map.
+    #[must_use]
+    pub fn bytes(&self) -> (u64, u64) {
+        let own = self.yard.platform().engine().borrow().bytes() as u64;
+        let map = self.map.raw().size.0;
+        (map + self.control.raw().size.0 + own, map)
+    }
+
+    /// Runs tasks, each on a CPU of its own, from the same moment on until all have ended; when that was. CPUs without a
+    /// task are idle.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError::NoStack`], and [`SimError::Deadlock`] where tasks wait for each other.
+    ///
+    /// # Panics
+    ///
+    /// With a task's panic; and where two tasks are on one CPU, or a CPU does not exist.
+    pub fn run<'t>(&'t self, tasks: Vec<(CpuId, Box<dyn FnOnce() + 't>)>) -> Result<Picos, SimError> {
+        let engine = self.yard.platform().engine();
+        let mut fibers: Vec<Option<Fiber<'t>>> = std::iter::repeat_with(|| None).take(self.cpu_count()).collect();
+        let mut cpus = Vec::new();
+        for (cpu, task) in tasks {
+            assert!(fibers[cpu.index()].is_none(), "{cpu} has a task already");
+            fibers[cpu.index()] = Some(Fiber::new(task).map_err(SimError::NoStack)?);
+            cpus.push(cpu.index());
+        }
+        engine.borrow().begin(&cpus);
+        // Dropped before the fibers: what a panic unwinds there runs as set-up does.
+        let _running = Running(engine);
+        loop {
+            let Some(cpu) = engine.borrow().next() else { break };
+            let fiber = fibers[cpu].as_mut().expect("only CPUs with tasks are scheduled");
+            if fiber.resume() == Progress::Done {
+                engine.borrow().task_ended();
+            }
+        }
+        let waiting = engine.borrow().waiting();
+        if waiting > 0 {
+            return Err(SimError::Deadlock { waiting });
+        }
+        Ok(engine.borrow().end())
+    }
+
+    fn cpu_count(&self) -> usize {
+        self.yard.platform().engine().borrow().machine().cpus()
+    }
+}
+
+/// Says, when it is dropped, that a run is over, whichever way it ended.
+struct Running<'e>(&'e Confined<Engine>);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.borrow().stop();
+    }
+}

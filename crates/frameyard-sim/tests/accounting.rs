@@ -1,0 +1,86 @@
+//! Whole runs: every picosecond is accounted for, the same run gives the same numbers, and what goes wrong in a task is seen.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use frameyard::{CpuId, Gfp, LockKind, Order, PageCount, PcpSizing, ZonePolicy};
+use frameyard_sim::{FaultCosts, FaultLoop, FaultRun, Machine, SimConfig, SimYard, Spent};
+
+fn yard(policy: ZonePolicy) -> SimYard {
+    let config = SimConfig {
+        node_memory: PageCount(1 << 17),
+        policy,
+        sizing: PcpSizing::Classic,
+        costs: FaultCosts::NAMES.to_vec(),
+    };
+    SimYard::new(&Machine::built_in("broadwell-40").unwrap(), &config).unwrap()
+}
+
+fn fault(yard: &SimYard, tasks: u32, seed: u64) -> FaultRun {
+    FaultLoop { tasks, pages: 700, rounds: 1, seed, costs: FaultCosts::default() }.run(yard).unwrap()
+}
+
+#[test]
+fn all_time_of_all_cpus_is_accounted_for_to_the_picosecond() {
+    for policy in ZonePolicy::ALL {
+        for tasks in [13, 40] {
+            let yard = yard(policy);
+            let run = fault(&yard, tasks, 7);
+            assert_eq!(run.account.total().0, 40 * run.time.0, "{policy}, {tasks} tasks");
+            let account = yard.platform().account();
+            assert_eq!(account.total().0, 40 * yard.platform().now().0, "{policy}, {tasks} tasks");
+            for kind in LockKind::ALL {
+                let stats = yard.platform().lock_stats();
+                let waited: u64 = stats.iter().filter(|lock| lock.id.kind() == kind).map(|lock| lock.waited.0).sum();
+                assert_eq!(account.of(Spent::Waiting(kind)).time.0, waited, "{policy}, {tasks} tasks, {kind}");
+            }
+            yard.validate().unwrap();
+        }
+    }
+}
+
+#[test]
+fn the_same_run_gives_the_same_numbers_and_another_seed_others() {
+    for policy in [ZonePolicy::Vanilla416, ZonePolicy::Depot, ZonePolicy::OwnedBlocks] {
+        let once = |seed| format!("{:?}", fault(&yard(policy), 40, seed));
+        assert_eq!(once(1), once(1), "{policy}");
+        assert_ne!(once(1), once(2), "{policy}");
+    }
+}
+
+#[test]
+fn many_tasks_wait_for_the_zone_lock_and_one_does_not() {
+    let share = |tasks| fault(&yard(ZonePolicy::LockPerPage), tasks, 1).waiting_share(LockKind::Zone);
+    assert_eq!(share(1), 0.0);
+    assert!(share(20) > 0.1, "{}", share(20));
+}
+
+#[test]
+fn a_yard_and_its_machine_take_at_most_half_as_much_again_as_its_map() {
+    for name in Machine::NAMES {
+        // The host backs what is touched alone, so much memory costs little here.
+        let config = SimConfig {
+            node_memory: PageCount(64 << 18),
+            policy: ZonePolicy::Depot,
+            sizing: PcpSizing::Scaled,
+            costs: Vec::new(),
+        };
+        let (all, map) = SimYard::new(&Machine::built_in(name).unwrap(), &config).unwrap().bytes();
+        assert!(all * 2 <= map * 3, "{name}: {all} bytes, {map} of them the map");
+    }
+}
+
+#[test]
+fn a_task_that_panics_ends_the_run_with_its_panic() {
+    let yard = yard(ZonePolicy::LockPerPage);
+    let held = || {
+        for round in 0..200 {
+            let pfn = yard.alloc(Order(4), Gfp::HIGHUSER_MOVABLE).unwrap();
+            assert!(round < 100, "enough");
+            yard.free(pfn, Order(4)).unwrap();
+        }
+    };
+    let tasks = (0..20).map(|cpu| (CpuId(cpu), Box::new(held) as Box<dyn FnOnce()>)).collect();
+    let run = catch_unwind(AssertUnwindSafe(|| yard.run(tasks)));
+    let panic = run.expect_err("the panic of a task");
+    assert_eq!(panic.downcast_ref::<&str>(), Some(&"enough"));
+}

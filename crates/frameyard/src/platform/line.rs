@@ -1,0 +1,52 @@
+//! Names for lines of shared state that are no page structures.
+
+use crate::units::named;
+
+/// What a line of shared state holds.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[repr(u8)]
+pub enum LineKind {
+    /// A CPU's lists: their limits, their heads and their entries.
+    PerCpuLists,
+    /// Heads of free lists, and the bits that say which have blocks.
+    FreeLists,
+    /// What is counted of a zone, with each time its lock is held.
+    ZoneCounters,
+    /// What rarely changes about a zone: watermarks and policy.
+    ZoneFacts,
+    /// What is in progress at the border of a zone: suspensions, cuts, collectors.
+    Border,
+    /// Cluster records, and the bits that say which are in use.
+    Clusters,
+    /// Stacks of the depot.
+    Depot,
+    /// The bytes that say what is handed out.
+    HandedOut,
+    /// The types of pageblocks.
+    PageblockTypes,
+    /// Lists of pageblocks that CPUs own.
+    OwnedLists,
+}
+
+named!(LineKind: PerCpuLists => "per-cpu-lists", FreeLists => "free-lists", ZoneCounters => "zone-counters",
+    ZoneFacts => "zone-facts", Border => "border", Clusters => "clusters", Depot => "depot", HandedOut => "handed-out",
+    PageblockTypes => "pageblock-types", OwnedLists => "owned-lists");
+
+/// A line of shared state: what it holds, and an address in it, which is not dereferenced.
+///
+/// The address tells lines apart, so that words that lie on one line are one line to whoever looks at how lines move.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SharedLine {
+    /// What it holds.
+    pub kind: LineKind,
+    /// An address in it.
+    pub address: *const u8,
+}
+
+impl SharedLine {
+    /// The line that a word begins on.
+    #[inline(always)]
+    pub fn of<T>(kind: LineKind, word: &T) -> Self {
+        Self { kind, address: core::ptr::from_ref(word).cast() }
+    }
+}

@@ -9,8 +9,14 @@ use super::request::{PinFlags, PinRequest};
 use super::{PageRun, PageSink, Taking};
 use crate::inject::Step;
 use crate::space::{MemoryAccess, SpaceRef};
+#[cfg(not(loom))]
+use crate::table::ENTRIES;
 use crate::table::{Entry, Level, Table};
 use crate::vm::Vm;
+
+/// How many entries ahead a page structure is fetched.
+#[cfg(not(loom))]
+const AHEAD: usize = 8;
 
 /// Where a walk without locks reads an entry, and which.
 #[derive(Clone, Copy)]
@@ -43,10 +49,26 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
                 if entry.is_table(level) {
                     break;
                 }
+                #[cfg(not(loom))]
+                self.bring_in(table, index + AHEAD);
                 if !self.fast_entry(&Sight { table, level, index, entry, tables_gone }) {
                     return;
                 }
             }
+        }
+    }
+
+    /// Fetches the page structure that an entry further on leads to: heads of huge pages lie far apart.
+    #[cfg(not(loom))]
+    #[inline(always)]
+    fn bring_in(&self, table: Table<'y>, index: usize) {
+        if index < ENTRIES
+            && let ahead = table.entry(index)
+            && ahead.is_present()
+            && !ahead.is_device()
+            && let Some(page) = self.space.vm().try_page(ahead.head())
+        {
+            page.prefetch();
         }
     }
 

@@ -11,7 +11,7 @@ pub enum MapLayout {
     #[default]
     Full,
     /// One for each frame, of which only the heads of compound pages are written: map pages that hold nothing but tails
-    /// read as zero, and may all be one page of memory.
+    /// read as zero, and may all be one page of memory. Where every map page holds a head, as with base pages, it is as full.
     SharedTails,
     /// One for each compound page, one behind the other.
     Folded,

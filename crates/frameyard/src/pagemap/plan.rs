@@ -52,8 +52,9 @@ impl Plan {
     /// How many page structures are written.
     pub(super) fn structures(&self) -> u64 {
         match self.request.layout {
-            MapLayout::Full => self.data.count().0,
-            MapLayout::SharedTails | MapLayout::Folded => self.pages(),
+            MapLayout::SharedTails if self.has_shared_tails() => self.pages(),
+            MapLayout::Full | MapLayout::SharedTails => self.data.count().0,
+            MapLayout::Folded => self.pages(),
         }
     }
 

@@ -14,7 +14,10 @@ use std::sync::Mutex;
 
 use fixture::{HUGE, PAGE, TestMachine, TestSpace, TestVm, anonymous, at, expect, in_yard, pattern, range, run_on};
 use frameyard::{ByteSize, CompactRequest, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneKind};
-use frameyard_vm::{AddressSpace, ExitOutcome, FaultInjector, File, HugeAdvice, MapRequest, Step, VirtRange, VmConfig};
+use frameyard_vm::{
+    AddressSpace, ExitOutcome, FaultInjector, File, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion, Step,
+    VirtRange, VmConfig,
+};
 use stores::MemoryStore;
 
 const SMALL: TestMachine = TestMachine {
@@ -178,6 +181,8 @@ impl<'y> Life<'y> {
         }
         let pin = self.must(|| space.pin(at(5 * HUGE)))?;
         let head = pin.pfn();
+        let region = self.must(|| MemoryRegion::register(space, range(5 * HUGE, HUGE), MemoryAccess::Write))?;
+        region.deregister().expect("what was pinned is unpinned");
         for hole in [4 * HUGE + 50 * PAGE, 5 * HUGE + 50 * PAGE] {
             self.must(|| space.unmap(range(hole, 10 * PAGE)))?;
         }

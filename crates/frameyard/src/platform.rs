@@ -12,6 +12,8 @@ use crate::units::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, Zon
 
 mod counting;
 mod line;
+#[cfg(all(test, not(loom)))]
+pub(crate) mod plain;
 
 pub use line::{LineKind, SharedLine};
 

@@ -158,28 +158,9 @@ impl<'a> HandedOut<'a> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use core::ptr::NonNull;
-
     use super::*;
-    use crate::units::{CpuId, ZoneId};
-
-    struct Plain;
-
-    impl Platform for Plain {
-        type Guard = ();
-
-        fn guard(&self) {}
-
-        fn current_cpu(&self) -> CpuId {
-            CpuId(0)
-        }
-
-        fn relax(&self, _round: u32) {}
-
-        fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
-            None
-        }
-    }
+    use crate::platform::plain::Plain;
+    use crate::units::ZoneId;
 
     fn bytes<const N: usize>() -> [AtomicU8; N] {
         core::array::from_fn(|_| AtomicU8::new(0))

@@ -5,25 +5,8 @@ use std::vec::Vec;
 
 use super::*;
 use crate::page::{MapContent, Page};
-use crate::units::{CpuId, Geometry, PageCount, Pfn, PfnRange};
-
-struct Plain;
-
-impl Platform for Plain {
-    type Guard = ();
-
-    fn guard(&self) {}
-
-    fn current_cpu(&self) -> CpuId {
-        CpuId(0)
-    }
-
-    fn relax(&self, _round: u32) {}
-
-    fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
-        None
-    }
-}
+use crate::platform::plain::Plain;
+use crate::units::{Geometry, PageCount, Pfn, PfnRange};
 
 struct Ground {
     _pages: Vec<Page>,

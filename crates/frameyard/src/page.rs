@@ -15,9 +15,9 @@ use crate::units::{MigrateType, Order, Pfn, ZoneId};
 
 pub(crate) mod content;
 mod counted;
+mod interior;
 mod listing;
 mod pins;
-mod references;
 mod residence;
 mod words;
 
@@ -392,6 +392,18 @@ impl<'a, P: Platform> PageRef<'a, P> {
     #[inline(always)]
     pub(crate) unsafe fn new(page: NonNull<Page>, pfn: Pfn, platform: &'a P) -> Self {
         Self { page, pfn, platform }
+    }
+
+    /// The environment that the page belongs to.
+    #[inline(always)]
+    pub(crate) fn platform(&self) -> &'a P {
+        self.platform
+    }
+
+    /// The frame.
+    #[inline(always)]
+    pub(crate) fn pfn(&self) -> Pfn {
+        self.pfn
     }
 
     #[inline(always)]

@@ -145,7 +145,7 @@ impl<P: Platform> PageMap<'_, P> {
         let writer = MapWriter::new(Initialiser::Stream);
         let missing = Missing::default();
         let work = |_: &mut (), numbers: Range<u64>| {
-            // Pairs with the Acquire of `try_get_references`: who finds a count that is written here, by a look at a
+            // Pairs with the Acquire of `try_get_many`: who finds a count that is written here, by a look at a
             // former device's page, sees that no section led there any more when it was written.
             fence(Ordering::Release);
             if !missing.is_set() {

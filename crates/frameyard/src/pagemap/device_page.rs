@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::build::OWN;
 use super::section::{DeviceSection, Entry};
 use crate::memmap::MemMap;
 use crate::page::{CountedPage, Counts, FrameState, PageRef, ReferenceUnderflow, Tag};
@@ -124,13 +125,13 @@ impl<'a, P: Platform> DevicePage<'a, P> {
         }
         // Nobody joins the page now: its head is not to be frozen.
         let got = self.try_get_on(self.page, count);
-        compound.put_references(1);
+        self.give_back(compound, 1);
         got
     }
 
     #[inline(always)]
     fn try_get_on(&self, page: PageRef<'a, P>, count: u32) -> bool {
-        if !page.try_get_references(count, self.no_users) {
+        if !CountedPage::new(page, self.no_users).try_get_many(count) {
             return false;
         }
         let still =
@@ -138,8 +139,15 @@ impl<'a, P: Platform> DevicePage<'a, P> {
         if still || is_not_asked_again() {
             return true;
         }
-        page.put_references(count);
+        self.give_back(page, count);
         false
+    }
+
+    /// Gives references back that were just got.
+    #[inline(always)]
+    fn give_back(&self, page: PageRef<'a, P>, count: u32) {
+        let left = CountedPage::new(page, self.no_users).put_many(count);
+        debug_assert!(left.is_ok_and(|left| left > 0), "the device has a reference of its own: {left:?}");
     }
 
     /// Gives `count` references back that were got by [`try_get`](Self::try_get) of this page; how many are left, of which
@@ -153,9 +161,7 @@ impl<'a, P: Platform> DevicePage<'a, P> {
     ///
     /// The references are the caller's own.
     pub unsafe fn put(&self, count: u32) -> Result<u32, ReferenceUnderflow> {
-        self.page
-            .try_put_references(count, self.no_users)
-            .map_err(|_| ReferenceUnderflow { pfn: self.head(), counts: self.counts() })
+        self.counted().put_unmapped(count, OWN.references)
     }
 }
 

@@ -61,23 +61,33 @@ fn connect(socket: &Path) -> Result<Option<UnixStream>, Failure> {
     }
 }
 
-/// Asks a session; `None` where there is none.
+/// Asks a session; `None` where there is none, or where it ended before it read the request.
 pub(super) fn ask(socket: &Path, request: &Request) -> Result<Option<Vec<DeviceRow>>, Failure> {
-    let Some(mut stream) = connect(socket)? else { return Ok(None) };
-    let failed = |error: io::Error| Failure::run_time(format!("{}: cannot ask the session: {error}", socket.display()));
+    let Some(stream) = connect(socket)? else { return Ok(None) };
     let line = serde_json::to_string(request).map_err(Failure::run_time)? + "\n";
-    stream.write_all(line.as_bytes()).map_err(failed)?;
-    let mut answer = String::new();
-    BufReader::new(stream).read_line(&mut answer).map_err(failed)?;
-    if answer.is_empty() {
-        return Ok(None);
-    }
+    let answer = match exchange(stream, &line) {
+        // A session ends with requests unread of those who connected after its last one.
+        Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => return Ok(None),
+        Err(error) => {
+            return Err(Failure::run_time(format!("{}: cannot ask the session: {error}", socket.display())));
+        }
+        Ok(answer) if answer.is_empty() => return Ok(None),
+        Ok(answer) => answer,
+    };
     let not_ours = |error| format!("{}: the session is of another version of this program: {error}", socket.display());
     match serde_json::from_str(&answer).map_err(|error| Failure::run_time(not_ours(error)))? {
         Answer::Devices(rows) => Ok(Some(rows)),
         Answer::Refused { is_input: true, reason } => Err(Failure::input(reason)),
         Answer::Refused { is_input: false, reason } => Err(Failure::run_time(reason)),
     }
+}
+
+/// Sends one line, and reads one; nothing where the other side closes first.
+fn exchange(mut stream: UnixStream, line: &str) -> io::Result<String> {
+    stream.write_all(line.as_bytes())?;
+    let mut answer = String::new();
+    BufReader::new(stream).read_line(&mut answer)?;
+    Ok(answer)
 }
 
 /// Starts a session where there is none, in a process of its own that goes on when this one ends.
@@ -105,4 +115,28 @@ pub(super) fn start(socket: &Path) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn a_session_that_ends_before_it_reads_a_request_is_none() {
+        let socket = std::env::temp_dir().join(format!("frameyard-ends-{}", std::process::id()));
+        for _ in 0..20 {
+            let listener = UnixListener::bind(&socket).unwrap();
+            let asked = thread::spawn({
+                let socket = socket.clone();
+                move || ask(&socket, &Request::List)
+            });
+            // The request arrives, and nobody accepts it.
+            thread::sleep(Duration::from_millis(5));
+            drop(listener);
+            assert!(asked.join().unwrap().unwrap().is_none());
+            fs::remove_file(&socket).unwrap();
+        }
+    }
 }

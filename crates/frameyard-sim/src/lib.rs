@@ -34,6 +34,7 @@
 
 mod account;
 mod cache;
+mod calibration;
 mod channel;
 mod confined;
 mod engine;
@@ -48,6 +49,11 @@ mod time;
 
 pub use account::{Accessed, Account, Cause, CostId, Share, Spent};
 pub use cache::LINE_BYTES;
+pub use calibration::{
+    Crew, Effort, Errors, FaultPredictor, Fit, FitError, Fitted, FittedParameter, FreeParameters, Measured, Mode,
+    ModeErrors, OrderCount, ParseSelectionError, Point, PolicyErrors, Prediction, Predictor, RateTable, RecordError,
+    Role, Selection, TableError, record,
+};
 pub use engine::LockStats;
 pub use machine::{AccessCosts, Caches, Calibration, Clock, Lock, LockMethod, Machine, MachineError, Memory, Topology};
 pub use page_fault::{FaultCosts, FaultLoop, FaultRun};

@@ -15,9 +15,10 @@ mod record;
 mod selection;
 mod table;
 
-use frameyard::{ZonePolicy, named};
+use frameyard::ZonePolicy;
 
 use crate::machine::Machine;
+use crate::page_fault::Mode;
 use crate::sim_yard::SimError;
 
 pub use crew::Crew;
@@ -28,17 +29,6 @@ pub use free::FreeParameters;
 pub use record::{RecordError, record};
 pub use selection::{ParseSelectionError, Selection};
 pub use table::{Measured, RateTable, TableError};
-
-/// What the tasks of a workload are.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Mode {
-    /// Processes, each with an address space of its own.
-    Processes,
-    /// Threads of one process, which share its address space and its map lock.
-    Threads,
-}
-
-named!(Mode: Processes => "processes", Threads => "threads");
 
 /// What is to be predicted: a number of tasks under a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -64,7 +64,7 @@ mod tests {
     use frameyard::ZonePolicy;
 
     use super::*;
-    use crate::calibration::Mode;
+    use crate::page_fault::Mode;
 
     #[derive(Clone)]
     struct Squares;

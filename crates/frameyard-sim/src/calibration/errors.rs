@@ -2,7 +2,9 @@
 
 use frameyard::{ZonePolicy, named};
 
-use super::{Measured, Mode, Point};
+use crate::page_fault::Mode;
+
+use super::{Measured, Point};
 
 /// Whether a row was fitted on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,9 +1,10 @@
 //! Predicts page faults a second by running the loop of page_fault1 on the simulated machine.
 
 use frameyard::{PageCount, PcpSizing};
+use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 use crate::machine::Machine;
-use crate::page_fault::{FaultCosts, FaultLoop};
+use crate::page_fault::{FaultLoop, FaultRun};
 use crate::sim_yard::{SimConfig, SimError, SimYard};
 
 use super::{Point, Predictor};
@@ -43,24 +44,37 @@ impl Effort {
 pub struct FaultPredictor {
     /// How much is simulated.
     pub effort: Effort,
+    /// How lists of used pages are locked.
+    pub lru: LruPolicy,
+}
+
+impl FaultPredictor {
+    /// Runs the loop.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError`] where there is no such machine, or the run does not come to its end.
+    ///
+    /// # Panics
+    ///
+    /// Where the machine has fewer CPUs than tasks.
+    pub fn run(&self, machine: &Machine, point: &Point) -> Result<FaultRun, SimError> {
+        let Point { policy, mode, tasks } = *point;
+        let Effort { rounds, seed, .. } = self.effort;
+        let pages = self.effort.pages_of(tasks);
+        // The mappings of all tasks, half of them more, and a reserve, on each node.
+        let mapped = u64::from(tasks) * u64::from(pages);
+        let node_memory = PageCount((mapped * 3 / 2).next_multiple_of(PIECE) + 2 * PIECE);
+        let config = SimConfig { node_memory, policy, sizing: PcpSizing::Classic, costs: Vec::new() };
+        let yard = SimYard::new(machine, &config)?;
+        let vm = Vm::create(&yard, &VmConfig::default()).map_err(SimError::Owners)?;
+        FaultLoop { tasks, mode, pages, rounds, seed, lru: self.lru }.run(&yard, &vm)
+    }
 }
 
 impl Predictor for FaultPredictor {
     fn predict(&mut self, machine: &Machine, point: &Point) -> Result<f64, SimError> {
-        let Effort { rounds, seed, .. } = self.effort;
-        let pages = self.effort.pages_of(point.tasks);
-        // The mappings of all tasks, half of them more, and a reserve, on each node.
-        let mapped = u64::from(point.tasks) * u64::from(pages);
-        let node_memory = PageCount((mapped * 3 / 2).next_multiple_of(PIECE) + 2 * PIECE);
-        let config = SimConfig {
-            node_memory,
-            policy: point.policy,
-            sizing: PcpSizing::Classic,
-            costs: FaultCosts::NAMES.to_vec(),
-        };
-        let yard = SimYard::new(machine, &config)?;
-        let each = FaultLoop { tasks: point.tasks, pages, rounds, seed, costs: FaultCosts::default() };
-        Ok(each.run(&yard)?.rate)
+        Ok(self.run(machine, point)?.rate)
     }
 }
 
@@ -69,7 +83,7 @@ mod tests {
     use frameyard::ZonePolicy;
 
     use super::*;
-    use crate::calibration::Mode;
+    use crate::page_fault::Mode;
 
     #[test]
     fn few_tasks_map_as_much_as_many() {
@@ -82,7 +96,7 @@ mod tests {
     fn a_prediction_depends_on_its_arguments_alone() {
         let machine = Machine::built_in("broadwell-40").unwrap();
         let point = Point { policy: ZonePolicy::Vanilla416, mode: Mode::Processes, tasks: 12 };
-        let mut predictor = FaultPredictor { effort: Effort { pages: 64, ..Effort::FULL } };
+        let mut predictor = FaultPredictor { effort: Effort { pages: 64, ..Effort::FULL }, lru: LruPolicy::Vanilla };
         let first = predictor.predict(&machine, &point).unwrap();
         assert!(first > 1e5, "{first} faults a second");
         assert_eq!(predictor.predict(&machine, &point).unwrap(), first);

@@ -13,7 +13,7 @@ use super::{Fitted, Selection};
 pub enum RecordError {
     /// It is no TOML.
     Malformed(String),
-    /// It does not have a parameter's place.
+    /// Where a parameter belongs stands something else.
     NoPlace(String),
 }
 
@@ -21,7 +21,9 @@ impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Malformed(message) => write!(f, "not a description of a simulated machine: {message}"),
-            Self::NoPlace(path) => write!(f, "the machine's file has no '{path}' to write the fitted value to: add it"),
+            Self::NoPlace(path) => {
+                write!(f, "the fitted value of '{path}' has no place: that must be a table and its key")
+            }
         }
     }
 }
@@ -29,11 +31,11 @@ impl fmt::Display for RecordError {
 impl std::error::Error for RecordError {}
 
 /// The text of a machine's file with the fitted parameters in their places, and under `[calibration]` the table, the rows and the
-/// error that the fit left. Comments stay; numbers are rounded to four digits.
+/// error that the fit left. What the file left to its default is added; comments stay; numbers are rounded to four digits.
 ///
 /// # Errors
 ///
-/// [`RecordError`] where the text is no TOML, or a parameter has no place in it.
+/// [`RecordError`] where the text is no TOML, or where a parameter belongs stands something else.
 pub fn record(text: &str, fitted: &Fitted, table: &str, rows: &[Selection]) -> Result<String, RecordError> {
     let mut document: DocumentMut =
         text.parse().map_err(|error: toml_edit::TomlError| RecordError::Malformed(error.to_string()))?;
@@ -58,8 +60,14 @@ const CLOCKS: &str = "clock.mhz";
 /// Writes a number into its place, leaving what stands around it.
 fn write_number(document: &mut DocumentMut, path: &str, number: f64) -> Option<()> {
     let (table, key) = path.split_once('.')?;
-    let value = document.get_mut(table)?.get_mut(key)?.as_value_mut()?;
-    replace(value, Value::Float(Formatted::new(rounded(number))));
+    let table = document.entry(table).or_insert_with(|| Item::Table(Table::new())).as_table_like_mut()?;
+    let new = Value::Float(Formatted::new(rounded(number)));
+    match table.get_mut(key) {
+        Some(item) => replace(item.as_value_mut()?, new),
+        None => {
+            table.insert(key, Item::Value(new));
+        }
+    }
     Some(())
 }
 
@@ -126,9 +134,17 @@ mod tests {
     }
 
     #[test]
-    fn a_text_without_the_place_is_refused() {
+    fn what_the_file_left_to_its_default_is_added() {
+        let fitted = fitted(&[("outside.map_call_cycles", 3000.0)]);
+        let new = record("[costs]\nstore_overlap = 1.0 # as measured\n", &fitted, "page-fault", &[]).unwrap();
+        assert!(new.starts_with("[costs]\nstore_overlap = 1.0 # as measured\n"), "{new}");
+        assert!(new.contains("[outside]\nmap_call_cycles = 3000.0\n"), "{new}");
+    }
+
+    #[test]
+    fn a_text_with_something_else_at_the_place_is_refused() {
         let fitted = fitted(&[("costs.read_overlap", 2.0)]);
-        let refused = record("[costs]\nstore_overlap = 1.0\n", &fitted, "page-fault", &[]).unwrap_err();
+        let refused = record("costs = 1.0\n", &fitted, "page-fault", &[]).unwrap_err();
         assert_eq!(refused, RecordError::NoPlace("costs.read_overlap".to_owned()));
         assert!(matches!(record("[", &fitted, "page-fault", &[]), Err(RecordError::Malformed(_))));
     }

@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use frameyard::ZonePolicy;
 
-use super::{Mode, Point};
+use crate::page_fault::Mode;
+
+use super::Point;
 
 /// Rows of one policy and mode: `POLICY/MODE/TASKS`, where tasks are numbers and ranges with commas between.
 ///

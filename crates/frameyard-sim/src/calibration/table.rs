@@ -4,7 +4,9 @@ use std::fmt;
 
 use frameyard::ZonePolicy;
 
-use super::{Mode, Point};
+use crate::page_fault::Mode;
+
+use super::Point;
 
 /// A published value: the mean of several runs, and how far they were apart.
 #[derive(Clone, Copy, PartialEq, Debug)]

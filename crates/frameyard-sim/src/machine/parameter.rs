@@ -47,6 +47,13 @@ const NUMBERS: &[Number] = numbers! {
         handover_transfers: 0.2 to 8.0,
         per_waiter_ns: 0.0 to 100.0,
     }
+    outside {
+        exception_cycles: 100.0 to 5000.0,
+        fault_path_cycles: 100.0 to 5000.0,
+        zero_page_cycles: 100.0 to 5000.0,
+        unmap_page_cycles: 50.0 to 3000.0,
+        map_call_cycles: 100.0 to 50000.0,
+    }
 };
 
 /// The path of all clocks together.

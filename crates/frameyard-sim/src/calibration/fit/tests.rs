@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use frameyard::ZonePolicy;
 
 use super::*;
-use crate::calibration::Mode;
+use crate::page_fault::Mode;
 
 /// Tasks work 600 cycles and stand in line for what takes `handover_transfers` × 20 ns; in memory they
 /// share `node_gb_per_s`. What it says is wrong by `bias`, and rough by as much as `roughness`.

@@ -17,7 +17,7 @@ mod parallel_free;
 mod pcp_reset;
 mod pin;
 mod pinned;
-mod published_table;
+pub(super) mod published_table;
 mod purge;
 mod report_free;
 mod zone_lock;

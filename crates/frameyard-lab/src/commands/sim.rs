@@ -2,6 +2,8 @@
 
 mod calibrate;
 mod check;
+mod description;
+mod published;
 
 use crate::Failure;
 use crate::cli::{SimArgs, SimCommand};

@@ -192,7 +192,7 @@ fn order(rows: &[Prediction]) -> OrderCount {
 fn is_right(a: &Prediction, b: &Prediction) -> Option<bool> {
     let difference = a.published.mean - b.published.mean;
     let is_told = difference.abs() > 2.0 * a.published.stdev.hypot(b.published.stdev);
-    (is_told && is_predicted(a, b)).then(|| (a.predicted - b.predicted) * difference > 0.0)
+    (is_told && is_predicted(a, b)).then_some((a.predicted - b.predicted) * difference > 0.0)
 }
 
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {

@@ -6,7 +6,7 @@ use crate::machine::{Machine, MachineError};
 use crate::sim_yard::SimError;
 
 use super::free::Scale;
-use super::least_squares::{Minimum, Search};
+use super::least_squares::{Place, Search};
 use super::{Crew, FreeParameters, Point, Predictor};
 
 /// A fit of a machine's free parameters ([`Calibration::calibrated`](crate::Calibration::calibrated)) to published rows.
@@ -20,7 +20,8 @@ pub struct Fit<'m> {
     pub machine: &'m Machine,
     /// The rows, and the published operations a second of each.
     pub rows: Vec<(Point, f64)>,
-    /// The most rounds of a stage. A round predicts every row once for each parameter, and four times more.
+    /// The most rounds of a stage. A round predicts every row four times, and where slopes are taken anew once
+    /// more for each parameter.
     pub rounds: u32,
 }
 
@@ -227,7 +228,7 @@ impl Fit<'_> {
             Ok::<_, FitError>(rates.chunks(rows.len()).map(errors).collect())
         };
         let (search, _) = self.stage(limits.len());
-        let Minimum { values, residuals } = search.minimise(&start, &limits, &mut evaluate)?;
+        let Place { values, residuals } = search.minimise(&start, &limits, &mut evaluate)?;
         let unshifted = residuals.iter().zip(rows).map(|(error, row)| error - shifts[*row]).collect();
         Ok((machine(&values)?, unshifted))
     }
@@ -245,15 +246,16 @@ impl Fit<'_> {
     }
 
     fn fitted(&self, free: &FreeParameters<'_>, machine: Machine, errors: &[f64], before: &[f64]) -> Fitted {
-        let values = free.values(self.machine).into_iter().zip(free.values(&machine)).zip(free.bounds());
-        let parameter = |(path, ((before, after), bounds)): (&String, ((f64, f64), (f64, f64)))| FittedParameter {
+        let (start, end, bounds) = (free.values(self.machine), free.values(&machine), free.bounds());
+        let paths = free.paths().iter().enumerate();
+        let parameters = paths.map(|(at, path)| FittedParameter {
             path: path.clone(),
-            before,
-            after,
-            bounds,
-        };
+            before: start[at],
+            after: end[at],
+            bounds: bounds[at],
+        });
         Fitted {
-            parameters: free.paths().iter().zip(values).map(parameter).collect(),
+            parameters: parameters.collect(),
             predicted: self.rows.iter().zip(errors).map(|((_, published), error)| published * error.exp()).collect(),
             error: mean_square(errors).sqrt(),
             error_before: mean_square(before).sqrt(),

@@ -1,5 +1,5 @@
 //! Least squares of functions that cost much and are a little rough: Levenberg and Marquardt's method, with differences over
-//! wide steps for derivatives.
+//! wide steps for slopes, which are corrected by what each move finds and taken anew where they lead no further.
 //!
 //! Wide steps see past roughness that is smaller than what they change. What the residuals hardly depend on stays where it is:
 //! damping has a floor, and each value is pulled to its start a little.
@@ -17,11 +17,19 @@ pub(super) struct Search {
     pub(super) pull: f64,
 }
 
-/// Where a search ended.
+/// A place, and what was found there.
 #[derive(Clone, PartialEq, Debug)]
-pub(super) struct Minimum {
+pub(super) struct Place {
     pub(super) values: Vec<f64>,
+    /// The residuals, and behind them the pulls of the values to their starts.
     pub(super) residuals: Vec<f64>,
+}
+
+impl Place {
+    /// The sum of the squares.
+    fn cost(&self) -> f64 {
+        dot(&self.residuals, &self.residuals)
+    }
 }
 
 /// Evaluates residuals at several places, which may be done at once.
@@ -31,6 +39,10 @@ pub(super) type Evaluate<'f, E> = dyn FnMut(&[Vec<f64>]) -> Result<Vec<Vec<f64>>
 const TRIES: usize = 4;
 /// How far a value moves in a round, at most.
 const LONGEST_MOVE: f64 = 0.7;
+/// Slopes that gained less than this share of the cost are taken anew.
+const STALE: f64 = 0.1;
+/// New slopes that gained less than this were too rough, or taken over too wide a step.
+const WIDE: f64 = 0.02;
 
 impl Search {
     /// How many places are evaluated at most, for so many values.
@@ -44,42 +56,47 @@ impl Search {
         start: &[f64],
         bounds: &[(f64, f64)],
         evaluate: &mut Evaluate<'_, E>,
-    ) -> Result<Minimum, E> {
-        let cost = |values: &[f64], residuals: &[f64]| {
-            let pulled: f64 =
-                values.iter().zip(start).map(|(value, start)| ((value - start) * self.pull).powi(2)).sum();
-            residuals.iter().map(|residual| residual * residual).sum::<f64>() + pulled
+    ) -> Result<Place, E> {
+        let mut ask = |places: Vec<Vec<f64>>| {
+            let residuals = evaluate(&places)?;
+            let place = |(values, mut residuals): (Vec<f64>, Vec<f64>)| {
+                residuals.extend(values.iter().zip(start).map(|(value, start)| (value - start) * self.pull));
+                Place { values, residuals }
+            };
+            Ok(places.into_iter().zip(residuals).map(place).collect::<Vec<_>>())
         };
-        let first = evaluate(&[start.to_vec()])?.swap_remove(0);
-        let mut best = Minimum { values: start.to_vec(), residuals: first };
-        let mut least = cost(&best.values, &best.residuals);
+        let mut best = ask(vec![start.to_vec()])?.swap_remove(0);
         let (mut step, mut damping) = (self.first_step, 0.1);
+        let mut known: Option<Slopes> = None;
         for _ in 0..self.rounds {
-            let (places, dampings) = {
-                let probes = probes(&best.values, bounds, step);
-                let seen = evaluate(&probes)?;
-                let model = Model::new(&best, &probes, &seen, start, self.pull);
-                let dampings: [f64; TRIES] = std::array::from_fn(|at| damping * 10f64.powi(at as i32 - 1));
-                let tried: Vec<_> = dampings.iter().map(|damping| model.minimum(*damping, bounds)).collect();
-                let found = evaluate(&tried)?;
-                (tried.into_iter().zip(found).chain(probes.into_iter().zip(seen)).collect::<Vec<_>>(), dampings)
+            let is_new = known.is_none();
+            let (mut slopes, probes) = match known.take() {
+                Some(slopes) => (slopes, Vec::new()),
+                None => {
+                    let probes = ask(probes(&best.values, bounds, step))?;
+                    (Slopes::between(&best, &probes), probes)
+                }
             };
-            let costs: Vec<f64> = places.iter().map(|(values, residuals)| cost(values, residuals)).collect();
-            let at = (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0);
-            let gain = 1.0 - costs[at] / least;
-            if gain > 0.0 {
-                let (values, residuals) = places.into_iter().nth(at).expect("it was found among them");
-                (best, least) = (Minimum { values, residuals }, costs[at]);
+            let dampings: [f64; TRIES] = std::array::from_fn(|at| damping * 10f64.powi(at as i32 - 1));
+            let tried = ask(dampings.iter().map(|damping| slopes.minimum(&best, *damping, bounds)).collect())?;
+            let found = tried.into_iter().chain(probes).enumerate();
+            let Some((at, found)) = found.min_by(|(_, a), (_, b)| a.cost().total_cmp(&b.cost())) else { break };
+            let gain = 1.0 - found.cost() / best.cost();
+            match dampings.get(at).filter(|_| gain > 0.0) {
+                Some(found) => damping = found.clamp(1e-6, 1e3),
+                None if is_new => damping = (damping * 10.0).min(1e3),
+                None => {}
             }
-            damping = match dampings.get(at).filter(|_| gain > 0.0) {
-                Some(found) => found.clamp(1e-6, 1e3),
-                None => (damping * 10.0).min(1e3),
-            };
-            if gain < 0.02 {
+            if gain > 0.0 {
+                slopes.learn(&best, &found);
+                best = found;
+            }
+            known = (gain >= STALE).then_some(slopes);
+            if is_new && gain < WIDE {
                 step /= 2.0;
             }
-            // A difference of residuals that is nothing beside rounding is no difference.
-            if step < self.last_step || least < 1e-20 {
+            // A cost that is nothing beside rounding gets no less.
+            if step < self.last_step || best.cost() < 1e-20 {
                 break;
             }
         }
@@ -98,32 +115,40 @@ fn probes(values: &[f64], bounds: &[(f64, f64)], step: f64) -> Vec<Vec<f64>> {
     (0..values.len()).map(probe).collect()
 }
 
-/// The residuals as linear functions of the values, around a place.
-struct Model<'m> {
-    around: &'m Minimum,
-    /// By value, how the residuals change with it.
-    slopes: Vec<Vec<f64>>,
-    /// What pulls each value to its start: how far it is, and how much that counts.
-    pulls: Vec<(f64, f64)>,
-}
+/// How residuals change with each value.
+struct Slopes(Vec<Vec<f64>>);
 
-impl<'m> Model<'m> {
-    fn new(around: &'m Minimum, probes: &[Vec<f64>], seen: &[Vec<f64>], start: &[f64], pull: f64) -> Self {
-        let slope = |at: usize| {
-            let step = probes[at][at] - around.values[at];
-            let change = |(seen, here): (&f64, &f64)| if step == 0.0 { 0.0 } else { (seen - here) / step };
-            seen[at].iter().zip(&around.residuals).map(change).collect()
+impl Slopes {
+    /// By probes that are a step away along each value.
+    fn between(here: &Place, probes: &[Place]) -> Self {
+        let slope = |(at, probe): (usize, &Place)| {
+            let step = probe.values[at] - here.values[at];
+            let change = |(there, here): (&f64, &f64)| if step == 0.0 { 0.0 } else { (there - here) / step };
+            probe.residuals.iter().zip(&here.residuals).map(change).collect()
         };
-        let pulls = around.values.iter().zip(start).map(|(value, start)| (value - start, pull * pull)).collect();
-        Self { around, slopes: (0..probes.len()).map(slope).collect(), pulls }
+        Self(probes.iter().enumerate().map(slope).collect())
     }
 
-    /// Where the sum of squares is least, if moves are damped so much; within the bounds.
-    fn minimum(&self, damping: f64, bounds: &[(f64, f64)]) -> Vec<f64> {
-        let values = &self.around.values;
+    /// Corrects the slopes along a move by what was found at its end (Broyden's update).
+    fn learn(&mut self, from: &Place, to: &Place) {
+        let moves: Vec<f64> = to.values.iter().zip(&from.values).map(|(to, from)| to - from).collect();
+        let length = dot(&moves, &moves);
+        if length == 0.0 {
+            return;
+        }
+        for at in 0..from.residuals.len() {
+            let expected: f64 = self.0.iter().zip(&moves).map(|(slope, step)| slope[at] * step).sum();
+            let missing = (to.residuals[at] - from.residuals[at] - expected) / length;
+            self.0.iter_mut().zip(&moves).for_each(|(slope, step)| slope[at] += missing * step);
+        }
+    }
+
+    /// Where the sum of squares is least around a place, if moves are damped so much; within the bounds.
+    fn minimum(&self, around: &Place, damping: f64, bounds: &[(f64, f64)]) -> Vec<f64> {
+        let values = &around.values;
         let mut is_held = vec![false; values.len()];
         loop {
-            let moves = self.moves(damping, &is_held);
+            let moves = self.moves(&around.residuals, damping, &is_held);
             // Who stands at a bound and would leave it is held there, and the others are asked again.
             let leaves = |at: &usize| {
                 let (least, most) = bounds[*at];
@@ -142,10 +167,10 @@ impl<'m> Model<'m> {
     }
 
     /// The moves that solve the damped normal equations; none of those held.
-    fn moves(&self, damping: f64, is_held: &[bool]) -> Vec<f64> {
-        let count = self.slopes.len();
-        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-        let squares: Vec<f64> = self.slopes.iter().map(|slope| dot(slope, slope)).collect();
+    fn moves(&self, residuals: &[f64], damping: f64, is_held: &[bool]) -> Vec<f64> {
+        let Self(slopes) = self;
+        let count = slopes.len();
+        let squares: Vec<f64> = slopes.iter().map(|slope| dot(slope, slope)).collect();
         let largest = squares.iter().copied().fold(f64::MIN_POSITIVE, f64::max);
         let mut equations = vec![vec![0.0; count + 1]; count];
         for row in 0..count {
@@ -154,14 +179,17 @@ impl<'m> Model<'m> {
                 continue;
             }
             for column in (0..count).filter(|column| !is_held[*column]) {
-                equations[row][column] = dot(&self.slopes[row], &self.slopes[column]);
+                equations[row][column] = dot(&slopes[row], &slopes[column]);
             }
-            let (distance, pull) = self.pulls[row];
-            equations[row][row] += pull + damping * squares[row].max(largest * 1e-3);
-            equations[row][count] = -dot(&self.slopes[row], &self.around.residuals) - pull * distance;
+            equations[row][row] += damping * squares[row].max(largest * 1e-3);
+            equations[row][count] = -dot(&slopes[row], residuals);
         }
         solved(equations)
     }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
 /// Solves linear equations, each with its right side last, by elimination.
@@ -187,7 +215,7 @@ mod tests {
     use super::*;
 
     const SEARCH: Search = Search { first_step: 0.1, last_step: 1e-3, rounds: 60, pull: 0.0 };
-    const WIDE: [(f64, f64); 2] = [(-10.0, 10.0); 2];
+    const FAR: [(f64, f64); 2] = [(-10.0, 10.0); 2];
 
     fn found(search: Search, bounds: &[(f64, f64)], residuals: impl Fn(&[f64]) -> Vec<f64>) -> Vec<f64> {
         let mut evaluate = |places: &[Vec<f64>]| Ok::<_, Infallible>(places.iter().map(|at| residuals(at)).collect());
@@ -203,7 +231,7 @@ mod tests {
     fn a_curved_valley_is_followed_to_its_end() {
         let search = Search { first_step: 1e-3, last_step: 1e-6, ..SEARCH };
         let residuals = |at: &[f64]| vec![10.0 * (at[1] - at[0] * at[0]), 1.0 - at[0]];
-        assert_near(&found(search, &WIDE, residuals), &[1.0, 1.0], 1e-3);
+        assert_near(&found(search, &FAR, residuals), &[1.0, 1.0], 1e-3);
     }
 
     #[test]
@@ -216,12 +244,12 @@ mod tests {
     fn roughness_below_the_step_does_not_stop_it() {
         let rough = |value: f64| 0.005 * (value * 1e4).sin();
         let residuals = |at: &[f64]| vec![at[0] - 0.5 + rough(at[0]), at[1] - 2.0 + rough(at[1]), at[0] * at[1] - 1.0];
-        assert_near(&found(Search { last_step: 0.02, ..SEARCH }, &WIDE, residuals), &[0.5, 2.0], 0.02);
+        assert_near(&found(Search { last_step: 0.02, ..SEARCH }, &FAR, residuals), &[0.5, 2.0], 0.02);
     }
 
     #[test]
     fn what_nothing_depends_on_stays_at_its_start() {
         let search = Search { pull: 0.01, ..SEARCH };
-        assert_near(&found(search, &WIDE, |at| vec![at[0] - 0.5]), &[0.5, 1.0], 1e-3);
+        assert_near(&found(search, &FAR, |at| vec![at[0] - 0.5]), &[0.5, 1.0], 1e-3);
     }
 }

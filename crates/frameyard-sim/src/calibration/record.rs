@@ -109,11 +109,11 @@ mod tests {
     #[test]
     fn the_recorded_machine_has_the_values_and_all_comments() {
         let text = Machine::built_in_text("broadwell-40").unwrap();
-        let fitted = fitted(&[("costs.store_overlap", 3.14159), ("clock.mhz[1]", 2950.0)]);
+        let fitted = fitted(&[("costs.store_overlap", 2.34567), ("clock.mhz[1]", 2950.0)]);
         let rows = ["big-pcp/processes/1,5".parse().unwrap(), "vanilla-4.16/threads/40".parse().unwrap()];
         let new = record(text, &fitted, "page-fault", &rows).unwrap();
         let machine: Machine = new.parse().unwrap();
-        assert_eq!(machine.costs.store_overlap, 3.142);
+        assert_eq!(machine.costs.store_overlap, 2.346);
         assert_eq!(machine.clock.mhz[..3], [3100, 2950, 2900]);
         assert_eq!(machine.calibration.rows, ["big-pcp/processes/1,5", "vanilla-4.16/threads/40"]);
         assert_eq!(machine.calibration.table.as_deref(), Some("page-fault"));

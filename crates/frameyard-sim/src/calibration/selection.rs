@@ -1,4 +1,4 @@
-//! Rows of a table by name: `big-pcp/processes/1,5,10-12`.
+//! Rows of a table by name: `big-pcp/processes/1,5,10..12`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,9 +14,9 @@ use super::Point;
 /// ```
 /// use frameyard_sim::Selection;
 ///
-/// let rows: Selection = "big-pcp/threads/1,5,10-12".parse()?;
+/// let rows: Selection = "big-pcp/threads/1,5,10..12".parse()?;
 /// assert_eq!(rows.points().map(|point| point.tasks).collect::<Vec<_>>(), [1, 5, 10, 11, 12]);
-/// assert_eq!(rows.to_string(), "big-pcp/threads/1,5,10-12");
+/// assert_eq!(rows.to_string(), "big-pcp/threads/1,5,10..12");
 /// # Ok::<(), frameyard_sim::ParseSelectionError>(())
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,7 +33,7 @@ pub struct ParseSelectionError(String);
 
 impl fmt::Display for ParseSelectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' names no rows: write POLICY/MODE/TASKS, as in big-pcp/processes/1,5,10-12", self.0)
+        write!(f, "'{}' names no rows: write POLICY/MODE/TASKS, as in big-pcp/processes/1,5,10..12", self.0)
     }
 }
 
@@ -63,7 +63,7 @@ fn parse(text: &str) -> Option<Selection> {
     let mut parts = text.split('/');
     let (policy, mode, tasks) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?);
     let range = |text: &str| {
-        let (first, last) = text.split_once('-').unwrap_or((text, text));
+        let (first, last) = text.split_once("..").unwrap_or((text, text));
         let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
         (1 <= first && first <= last && last <= MOST_TASKS).then_some((first, last))
     };
@@ -76,7 +76,7 @@ impl fmt::Display for Selection {
         write!(f, "{}/{}/", self.policy, self.mode)?;
         for (at, (first, last)) in self.tasks.iter().enumerate() {
             let comma = if at > 0 { "," } else { "" };
-            if first == last { write!(f, "{comma}{first}")? } else { write!(f, "{comma}{first}-{last}")? }
+            if first == last { write!(f, "{comma}{first}")? } else { write!(f, "{comma}{first}..{last}")? }
         }
         Ok(())
     }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn names_are_read_as_they_are_written() {
-        for text in ["big-pcp/processes/1,5,10-12", "vanilla-4.16/threads/40"] {
+        for text in ["big-pcp/processes/1,5,10..12", "vanilla-4.16/threads/40"] {
             assert_eq!(text.parse::<Selection>().unwrap().to_string(), text);
         }
     }
@@ -96,9 +96,9 @@ mod tests {
     #[test]
     fn what_names_no_rows_is_refused() {
         let wrong =
-            ["", "big-pcp", "big-pcp/processes", "big-pcp/processes/", "big-pcp/processes/0", "depot/threads/3-2"];
+            ["", "big-pcp", "big-pcp/processes", "big-pcp/processes/", "big-pcp/processes/0", "depot/threads/3..2"];
         for text in
-            wrong.into_iter().chain(["no/threads/1", "depot/fibers/1", "depot/threads/1/2", "depot/threads/1-9999"])
+            wrong.into_iter().chain(["no/threads/1", "depot/fibers/1", "depot/threads/1/2", "depot/threads/1..9999"])
         {
             assert_eq!(text.parse::<Selection>(), Err(ParseSelectionError(text.to_owned())));
         }

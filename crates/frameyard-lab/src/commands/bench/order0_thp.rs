@@ -14,7 +14,7 @@ use crate::measure::Spread;
 use crate::output::{self, Outcome, RowError, Rows};
 use crate::workload::ground::Setting;
 use crate::workload::order0_thp::{self, pages_of_task};
-use crate::workload::page_fault::{Pages, TaskRun};
+use crate::workload::page_fault::{MAP_SIZE, Pages, TaskRun};
 
 /// The name of the command.
 const NAME: &str = "bench order0-thp";
@@ -25,7 +25,7 @@ const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 pub(super) fn run(args: &Order0ThpArgs) -> Result<(), Failure> {
     let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForEachRun, REPEAT)?;
     let (seed, duration) = (args.comparison.seed, args.duration.duration);
-    let needed = |setting: &Setting| order0_thp::memory_needed(setting.tasks.get());
+    let needed = |setting: &Setting| order0_thp::memory_needed(setting.tasks.get(), MAP_SIZE);
     let compared =
         comparison.measure(1, needed, |ground, setting, _| order0_thp::run(ground, setting, seed, duration))?;
     let rows = compared.iter().flat_map(|(_, compared)| [Pages::Huge, Pages::Small].map(|kind| row(compared, kind)));

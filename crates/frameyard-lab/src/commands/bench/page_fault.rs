@@ -25,7 +25,7 @@ const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 /// Runs every combination of mode, number of tasks and policies.
 pub(super) fn run(args: &PageFaultArgs) -> Result<(), Failure> {
     let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForAllPolicies, REPEAT)?;
-    let needed = |setting: &Setting| page_fault::memory_needed(setting.tasks.get());
+    let needed = |setting: &Setting| page_fault::memory_needed(setting.tasks.get(), MAP_SIZE);
     let (seed, duration) = (args.comparison.seed, args.duration.duration);
     let compared =
         comparison.measure(1, needed, |ground, setting, _| page_fault::run(ground, setting, seed, duration))?;

@@ -35,7 +35,7 @@ pub(super) fn run(args: &Order0ThpArgs) -> Result<(), Failure> {
 
 /// What is measured of one kind of tasks. What was counted is of both kinds, which run together.
 #[derive(Serialize, Debug)]
-struct Values {
+pub(in crate::commands) struct Values {
     task_kind: &'static str,
     elapsed_ns: u64,
     iterations_min: u64,
@@ -46,7 +46,8 @@ struct Values {
     pages_per_s_max: f64,
 }
 
-fn row(compared: &Compared<TaskRun>, kind: Pages) -> Row<Values> {
+/// The row of a combination.
+pub(in crate::commands) fn row(compared: &Compared<TaskRun>, kind: Pages) -> Row<Values> {
     let Compared { setting, memory, runs } = compared;
     let rate = |run: &TaskRun| run.rate_of(|task| pages_of_task(setting, task) == kind);
     let spread = Spread::of(runs.iter().map(rate)).unwrap_or(Spread { median: 0.0, min: 0.0, max: 0.0 });

@@ -38,7 +38,7 @@ pub(super) fn run(args: &PageFaultArgs) -> Result<(), Failure> {
 
 /// What is measured. An iteration is a page of 4 KiB touched.
 #[derive(Serialize, Debug)]
-pub(super) struct Values {
+pub(in crate::commands) struct Values {
     map_bytes: u64,
     elapsed_ns: u64,
     iterations_min: u64,
@@ -51,7 +51,8 @@ pub(super) struct Values {
     idle_share: Option<f64>,
 }
 
-fn row(compared: Compared<TaskRun>) -> Row<Values> {
+/// The row of a combination.
+pub(in crate::commands) fn row(compared: Compared<TaskRun>) -> Row<Values> {
     let Compared { setting, memory, runs } = compared;
     let number = runs.len();
     let spread = Spread::of(runs.iter().map(TaskRun::rate)).unwrap_or(Spread { median: 0.0, min: 0.0, max: 0.0 });

@@ -33,7 +33,7 @@ pub(super) fn run(args: &ParallelFreeArgs) -> Result<(), Failure> {
 
 /// What is measured. Tasks are workers of one exit, or processes that exit at once.
 #[derive(Serialize, Debug)]
-struct Values {
+pub(in crate::commands) struct Values {
     pages: u64,
     mapped_bytes: u64,
     exit_ns: u64,
@@ -42,7 +42,8 @@ struct Values {
     pages_per_s: f64,
 }
 
-fn row(compared: Compared<FreeRun>) -> Row<Values> {
+/// The row of a combination.
+pub(in crate::commands) fn row(compared: Compared<FreeRun>) -> Row<Values> {
     let Compared { setting, memory, runs } = compared;
     let number = runs.len();
     let time = |run: &FreeRun| run.exit_ns as f64;

@@ -38,7 +38,7 @@ pub(super) fn run(args: &PurgeArgs) -> Result<(), Failure> {
 
 /// What is measured.
 #[derive(Serialize, Debug)]
-struct Values {
+pub(in crate::commands) struct Values {
     purgers: u32,
     elapsed_ns: u64,
     iterations_min: u64,
@@ -50,7 +50,8 @@ struct Values {
     freed_elsewhere_share: Option<f64>,
 }
 
-fn row(purgers: u32, compared: Compared<TaskRun>) -> Row<Values> {
+/// The row of a combination.
+pub(in crate::commands) fn row(purgers: u32, compared: Compared<TaskRun>) -> Row<Values> {
     let Compared { setting, memory, runs } = compared;
     let number = runs.len();
     let spread = Spread::of(runs.iter().map(TaskRun::rate)).unwrap_or(Spread { median: 0.0, min: 0.0, max: 0.0 });

@@ -40,13 +40,6 @@ pub(crate) struct SimRun<R> {
     pub(crate) shares: Shares,
 }
 
-impl<R> SimRun<R> {
-    /// The same time, for what is made of the outcome.
-    pub(crate) fn map<S>(self, of: impl FnOnce(R) -> S) -> SimRun<S> {
-        SimRun { run: of(self.run), time: self.time, shares: self.shares }
-    }
-}
-
 /// Runs `page-fault`, each task with so much mapped at a time.
 pub(crate) fn page_fault(
     ground: &SimGround<'_>,

@@ -93,25 +93,30 @@ impl Outcome for Order0ThpOutcome {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let headline = |row: &Row<Values>| Headline {
-            group: format!(
-                "{}, tasks of each kind: {}; pages touched each second by those with {} pages",
-                row.setting.mode, row.setting.tasks, row.values.task_kind
-            ),
-            result: format!("{:.0}", row.values.pages_per_s),
-        };
-        write_comparison(out, &self.rows, headline, ["kind", "pages/s", "huge pages", "fallbacks"], |row| {
-            let values = &row.values;
-            [
-                values.task_kind.to_owned(),
-                format!("{:.0} ({:.0}–{:.0})", values.pages_per_s, values.pages_per_s_min, values.pages_per_s_max),
-                row.counts.thp_fault_alloc.to_string(),
-                row.counts.thp_fault_fallback.to_string(),
-            ]
-        })?;
+        write_rows(out, &self.rows)?;
         writeln!(
             out,
             "\nMedians (least–most) of the runs; the other columns are those of the median run, of both kinds together."
         )
     }
+}
+
+/// Writes rows for people.
+pub(in crate::commands) fn write_rows(out: &mut dyn Write, rows: &[Row<Values>]) -> io::Result<()> {
+    let headline = |row: &Row<Values>| Headline {
+        group: format!(
+            "{}, tasks of each kind: {}; pages touched each second by those with {} pages",
+            row.setting.mode, row.setting.tasks, row.values.task_kind
+        ),
+        result: format!("{:.0}", row.values.pages_per_s),
+    };
+    write_comparison(out, rows, headline, ["kind", "pages/s", "huge pages", "fallbacks"], |row| {
+        let values = &row.values;
+        [
+            values.task_kind.to_owned(),
+            format!("{:.0} ({:.0}–{:.0})", values.pages_per_s, values.pages_per_s_min, values.pages_per_s_max),
+            row.counts.thp_fault_alloc.to_string(),
+            row.counts.thp_fault_fallback.to_string(),
+        ]
+    })
 }

@@ -83,20 +83,25 @@ impl Outcome for ParallelFreeOutcome {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let milliseconds = |ns: u64| ns as f64 / 1e6;
-        let headline = |row: &Row<Values>| Headline {
-            group: format!("{}, workers: {}; time of the exit", row.setting.mode, row.setting.tasks),
-            result: format!("{:.1} ms", milliseconds(row.values.exit_ns)),
-        };
-        write_comparison(out, &self.rows, headline, ["mapped", "exit ms", "pages/s"], |row| {
-            let values = &row.values;
-            let [median, least, most] = [values.exit_ns, values.exit_ns_min, values.exit_ns_max].map(milliseconds);
-            [
-                RoundedSize(ByteSize(values.mapped_bytes)).to_string(),
-                format!("{median:.1} ({least:.1}–{most:.1})"),
-                format!("{:.0}", values.pages_per_s),
-            ]
-        })?;
+        write_rows(out, &self.rows)?;
         writeln!(out, "\nMedians (least–most) of the runs; the other columns are those of the median run.")
     }
+}
+
+/// Writes rows for people.
+pub(in crate::commands) fn write_rows(out: &mut dyn Write, rows: &[Row<Values>]) -> io::Result<()> {
+    let milliseconds = |ns: u64| ns as f64 / 1e6;
+    let headline = |row: &Row<Values>| Headline {
+        group: format!("{}, workers: {}; time of the exit", row.setting.mode, row.setting.tasks),
+        result: format!("{:.1} ms", milliseconds(row.values.exit_ns)),
+    };
+    write_comparison(out, rows, headline, ["mapped", "exit ms", "pages/s"], |row| {
+        let values = &row.values;
+        let [median, least, most] = [values.exit_ns, values.exit_ns_min, values.exit_ns_max].map(milliseconds);
+        [
+            RoundedSize(ByteSize(values.mapped_bytes)).to_string(),
+            format!("{median:.1} ({least:.1}–{most:.1})"),
+            format!("{:.0}", values.pages_per_s),
+        ]
+    })
 }

@@ -2,14 +2,14 @@
 
 use std::cell::RefCell;
 
-use frameyard::{ByteSize, CpuId, Geometry, PageCount, PcpSizing, Platform, ZonePolicy};
+use frameyard::{ByteSize, CpuId, Geometry, PageCount, PcpSizing, ZonePolicy};
 use frameyard_host::HostTopology;
 use frameyard_sim::{Account, Machine, Picos, SimConfig, SimError, SimPlatform, SimYard};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 use crate::Failure;
 use crate::output::RoundedSize;
-use crate::workload::ground::check_all_is_back;
+use crate::workload::ground::{check_all_is_back, free_memory};
 
 /// Bytes that the host needs for a simulated frame: its page structure, what is known of its line, and a share of the rest.
 const HOST_BYTES_EACH: u64 = 64 + 8 + 8;
@@ -36,7 +36,7 @@ pub(crate) struct SimGround<'y> {
 }
 
 /// Memory of a node, of so much memory of all nodes: whole sections, at least one.
-pub(crate) fn node_memory(machine: &Machine, memory: ByteSize) -> PageCount {
+fn node_memory(machine: &Machine, memory: ByteSize) -> PageCount {
     let geometry = Geometry::X86_64;
     let section = geometry.section_size().0;
     let sections = memory.0 / u64::from(machine.topology.sockets) / section;
@@ -93,6 +93,16 @@ fn refused(error: SimError) -> Failure {
 }
 
 impl SimGround<'_> {
+    /// Memory of all nodes.
+    pub(crate) fn memory(&self) -> ByteSize {
+        Geometry::X86_64.size_of(self.yard.frame_range().count())
+    }
+
+    /// Memory that is free.
+    pub(crate) fn free_memory(&self) -> ByteSize {
+        free_memory(self.yard)
+    }
+
     /// The platform.
     pub(super) fn platform(&self) -> &SimPlatform {
         self.yard.platform()

@@ -1,13 +1,10 @@
 //! Where the time of virtual CPUs went, as shares of it.
 
 use frameyard::LockKind;
-use frameyard_sim::{Account, Cause, Picos, Spent};
+use frameyard_sim::{Account, Cause, OutsideCosts, Picos, Spent};
 use serde_json::{Map, Value};
 
 use super::{SimGround, whole_ns};
-
-/// The named costs of what is outside the allocator.
-const COSTS: [&str; 5] = ["exception", "fault-path", "zero-page", "unmap-page", "map-call"];
 
 /// Virtual time of a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -38,7 +35,7 @@ impl Shares {
             busy: account.total() - account.of(Spent::Idle).time,
             locks: LockKind::ALL.map(|kind| (kind, account.of(Spent::Waiting(kind)).time)).to_vec(),
             causes: Cause::ALL.map(|cause| (cause, account.by_cause(cause).time)).to_vec(),
-            costs: COSTS.into_iter().filter_map(cost).collect(),
+            costs: OutsideCosts::NAMES.into_iter().filter_map(cost).collect(),
             relax: account.of(Spent::Relax).time,
         }
     }
@@ -51,6 +48,12 @@ impl Shares {
     /// The part of the CPUs' time in which locks of a kind were waited for.
     pub(crate) fn lock(&self, kind: LockKind) -> Option<f64> {
         self.locks.iter().find(|(known, _)| *known == kind).and_then(|(_, time)| self.share(*time))
+    }
+
+    /// The part of it in which any other locks were.
+    pub(crate) fn locks_but(&self, left_out: &[LockKind]) -> Option<f64> {
+        let others = self.locks.iter().filter(|(kind, _)| !left_out.contains(kind));
+        self.share(Picos(others.map(|(_, time)| time.0).sum()))
     }
 
     /// The part of it that named costs took, all together.
@@ -71,7 +74,7 @@ impl Shares {
 
     /// Columns of a row, which together are the whole: locks, causes of misses, named costs, and waiting for others.
     pub(crate) fn columns(&self) -> Map<String, Value> {
-        let locks = self.locks.iter().map(|(kind, time)| (format!("{}_lock_share", kind.name()), *time));
+        let locks = self.locks.iter().map(|(kind, time)| (format!("{}_lock_share", lock_name(*kind)), *time));
         let causes = self.causes.iter().map(|(cause, time)| (format!("{}_share", cause.name()), *time));
         let costs = self.costs.iter().map(|(name, time)| (format!("{name}_share"), *time));
         let all = locks.chain(causes).chain(costs).chain([("relax_share".to_owned(), self.relax)]);
@@ -84,5 +87,13 @@ impl VirtualTime {
     pub(crate) fn columns(self) -> Map<String, Value> {
         let columns = [("simulated_ns", self.all), ("counted_ns", self.counted)];
         columns.into_iter().map(|(name, time)| (name.to_owned(), whole_ns(time).into())).collect()
+    }
+}
+
+/// The name of a lock in columns: that of an address space is known as the map lock.
+fn lock_name(kind: LockKind) -> &'static str {
+    match kind {
+        LockKind::Space => "map",
+        _ => kind.name(),
     }
 }

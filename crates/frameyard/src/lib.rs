@@ -53,7 +53,7 @@ pub use page::{
 pub use pagemap::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, MapLayout, MapPlacement, Removal};
 pub use platform::{
     Access, Contention, Counted, CountingPlatform, CountingRow, FramesNotReturned, FreeFrames, InitProgress, LineKind,
-    LockId, LockKind, LocksTaken, MapNotBacked, NodeInit, PageTouches, Platform, SharedLine, Span, SpanTouches,
+    LockId, LockKind, LocksTaken, MapNotBacked, MapWrite, NodeInit, PageTouches, Platform, SharedLine, Span, SpanTouches,
     WorkerPanicked,
 };
 pub use report::{

@@ -31,14 +31,14 @@ pub enum BringUpThreads {
 pub struct BringUp {
     /// By how many threads.
     pub threads: BringUpThreads,
-    /// By which means page structures are written.
+    /// By which means page structures are written: with content as a kernel's, or not at all ([`Initialiser::None`]).
     pub initialiser: Initialiser,
     /// Only one part in so many of each node's memory is simulated: a power of two, at most 32.
     pub fraction: u16,
 }
 
 impl BringUp {
-    /// Half of the host's memory suffices for the map of a node of 1 TiB.
+    /// The usual fraction: the map of a machine with 1 TiB takes 512 MiB of the host.
     pub const FRACTION: u16 = 32;
 
     /// As a kernel does it, by so many threads.
@@ -86,13 +86,9 @@ pub fn run(machine: &Machine, how: &BringUp) -> Result<BringUpRun, SimError> {
         alignment: Some(geometry.section_pages()),
         min_chunk: Some(geometry.section_pages()),
     };
-    let map_init = MapInit {
-        mode: InitMode::Deferred,
-        content: MapContent::Kernel,
-        initialiser: how.initialiser,
-        jobs,
-        ..MapInit::default()
-    };
+    let content = if how.initialiser.can_write(MapContent::Kernel) { MapContent::Kernel } else { MapContent::Zero };
+    let map_init =
+        MapInit { mode: InitMode::Deferred, content, initialiser: how.initialiser, jobs, ..MapInit::default() };
     let yard = SimYard::create(machine, &nodes_of(machine, fraction), &[], |config| {
         config.geometry = geometry;
         config.map_init = map_init;

@@ -6,9 +6,12 @@ use std::str::FromStr;
 use serde::Deserialize;
 
 mod bring_up;
+mod outside;
 mod place;
 
 pub use bring_up::BringUpCosts;
+pub(crate) use outside::OutsideCost;
+pub use outside::OutsideCosts;
 pub(crate) use place::{Distance, Place};
 
 /// A machine to be simulated. Every number has its source beside it in the built-in descriptions.
@@ -34,6 +37,9 @@ pub struct Machine {
     /// Bringing up the memory map, and how much memory there is.
     #[serde(default)]
     pub bring_up: BringUpCosts,
+    /// What is done outside of the allocator.
+    #[serde(default)]
+    pub outside: OutsideCosts,
     /// What was fitted, and on what.
     #[serde(default)]
     pub calibration: Calibration,
@@ -236,6 +242,7 @@ impl Machine {
                 "a core has lines in flight, and a part of the bandwidth",
             ),
             (self.bring_up.node_gib > self.bring_up.low_gib, "the first node has memory above its low zones"),
+            (self.outside.are_possible(), "costs outside of the allocator are cycles, none below 0"),
             (self.clock.smt_slowdown >= 1.0, "a second thread makes nothing faster: smt_slowdown is 1 or more"),
         ];
         match rules.into_iter().find(|(holds, _)| !holds) {

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use frameyard::{LockKind, NodeId, Pfn, PfnRange};
+use frameyard::{NodeId, NodeInit, Pfn, PfnRange};
 
 use crate::account::{Account, Cause, CostId, Slot, Spent};
 use crate::cache::{FillClock, LINE_BYTES};
@@ -15,6 +15,8 @@ use locks::LockQueues;
 
 mod access;
 mod locks;
+mod map;
+mod workers;
 
 pub use locks::LockStats;
 pub(crate) use locks::{Handover, is_shared};
@@ -45,6 +47,8 @@ struct Cpu {
     kilocycle: u64,
     /// What an access costs, by kind of access and cause.
     costs: [[Picos; Cause::ALL.len()]; AccessKind::COUNT],
+    /// What a line of a long run of lines takes that comes from memory: of the own node, of another.
+    run_line: [Picos; 2],
     account: Account,
 }
 
@@ -97,10 +101,15 @@ pub(crate) struct Engine {
     frame_lines: FrameLines,
     locks: LockQueues,
     costs: Vec<&'static str>,
+    /// What writing a page structure costs beside its lines.
+    map_page: CostId,
+    node_inits: Vec<NodeInit>,
 }
 
 impl Engine {
-    pub(crate) fn new(machine: &Machine, ground: Ground, costs: Vec<&'static str>) -> Self {
+    pub(crate) fn new(machine: &Machine, ground: Ground, mut costs: Vec<&'static str>) -> Self {
+        let map_page = CostId::nth(costs.len());
+        costs.push(map::COST);
         let places: Vec<Place> = (0..machine.cores()).map(|core| machine.place_of_core(core)).collect();
         let cpus = (0..machine.cpus()).map(|cpu| Cpu {
             clock: Picos(0),
@@ -108,6 +117,7 @@ impl Engine {
             task: Task::None,
             kilocycle: 0,
             costs: [[Picos(0); Cause::ALL.len()]; AccessKind::COUNT],
+            run_line: [Picos(0); 2],
             account: Account::new(costs.len()),
         });
         let lines_of = |kib: u64| FillClock::new((kib << 10) / LINE_BYTES);
@@ -130,6 +140,8 @@ impl Engine {
             places,
             ground,
             costs,
+            map_page,
+            node_inits: Vec::new(),
         };
         engine.set_clocks();
         engine
@@ -257,6 +269,7 @@ impl Engine {
             let cycle = 1e6 / f64::from(clock.mhz[step]) * slowdown;
             self.cpus[at].kilocycle = (cycle * 1024.0).round() as u64;
             self.cpus[at].costs = self.access_costs(cycle);
+            self.cpus[at].run_line = self.run_lines(threads[usize::from(place.core)]);
         }
     }
 
@@ -376,11 +389,11 @@ impl Engine {
         self.waiting += 1;
     }
 
-    /// A CPU that waited for a lock has it from a time on.
-    fn wake(&mut self, cpu: usize, at: Picos, kind: LockKind) -> Picos {
+    /// A CPU that waited for a lock, or for others, goes on from a time on.
+    fn wake(&mut self, cpu: usize, at: Picos, spent: Spent) -> Picos {
         let waited = at - self.cpus[cpu].clock;
         self.cpus[cpu].clock = at;
-        self.cpus[cpu].account.add(Spent::Waiting(kind).slot(), waited);
+        self.cpus[cpu].account.add(spent.slot(), waited);
         self.cpus[cpu].task = Task::Ready;
         self.waiting -= 1;
         self.ready.push(Reverse(self.key(cpu)));

@@ -33,6 +33,7 @@
 //! ```
 
 mod account;
+pub mod bring_up;
 mod cache;
 mod calibration;
 mod channel;
@@ -47,6 +48,7 @@ mod platform;
 mod region;
 mod sim_yard;
 mod time;
+mod workers;
 
 pub use account::{Accessed, Account, Cause, CostId, Share, Spent};
 pub use cache::LINE_BYTES;
@@ -57,7 +59,8 @@ pub use calibration::{
 };
 pub use engine::LockStats;
 pub use machine::{
-    AccessCosts, Caches, Calibration, Clock, Lock, LockMethod, Machine, MachineError, Memory, OutsideCosts, Topology,
+    AccessCosts, BringUpCosts, Caches, Calibration, Clock, Lock, LockMethod, Machine, MachineError, Memory,
+    OutsideCosts, Topology,
 };
 pub use page_fault::{FaultLoop, FaultRun, Mode};
 pub use platform::SimPlatform;

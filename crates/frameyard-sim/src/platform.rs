@@ -5,7 +5,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use frameyard::{
-    Access, Contention, CpuId, LineKind, LockId, PageCount, Pfn, PfnRange, Platform, SharedLine, Span, Zeroing,
+    Access, Contention, CpuId, InitProgress, LineKind, LockId, MapWrite, NodeId, NodeInit, PageCount, Pfn, PfnRange,
+    Platform, SharedLine, Span, WorkerPanicked, Zeroing,
 };
 
 use crate::account::{Accessed, Account, CostId};
@@ -15,6 +16,7 @@ use crate::fiber;
 use crate::frame_bytes::FrameBytes;
 use crate::machine::{Machine, OutsideCost, OutsideCosts};
 use crate::time::Picos;
+use crate::workers::run_workers;
 
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
@@ -104,6 +106,12 @@ impl SimPlatform {
     #[must_use]
     pub fn account(&self) -> Account {
         self.engine.borrow().account()
+    }
+
+    /// The passes over the memory maps of nodes, in the order in which they ended.
+    #[must_use]
+    pub fn node_inits(&self) -> Vec<NodeInit> {
+        self.engine.borrow().node_inits().to_vec()
     }
 
     /// How the locks were used that somebody has waited for.
@@ -285,6 +293,37 @@ impl Platform for SimPlatform {
         let mut engine = self.engine.borrow();
         if let Some(line) = engine.line_at(address) {
             engine.mark_held_until_now(line);
+        }
+    }
+
+    fn map_written(&self, frames: PfnRange, how: MapWrite) {
+        let mut rest = frames;
+        while !rest.is_empty() {
+            let mut engine = self.engine.borrow();
+            if !engine.is_running() {
+                return;
+            }
+            rest.start = rest.start + PageCount(engine.write_map(rest.start, rest.count().0, how));
+            let is_far_ahead = engine.is_far_ahead();
+            drop(engine);
+            if is_far_ahead {
+                self.step_back();
+            }
+        }
+    }
+
+    fn run_workers(
+        &self,
+        count: usize,
+        node_of: &(dyn Fn(usize) -> NodeId + Sync),
+        job: &(dyn Fn(usize) + Sync),
+    ) -> Result<(), WorkerPanicked> {
+        run_workers(&self.engine, count, node_of, job)
+    }
+
+    fn init_progress(&self, progress: InitProgress) {
+        if let InitProgress::NodeDone(done) = progress {
+            self.engine.borrow().note_node_init(done);
         }
     }
 

@@ -57,6 +57,15 @@ pub enum Access {
     ReadAhead,
 }
 
+/// How the lines of a part of the memory map go to memory when it is written: see [`Platform::map_written`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MapWrite {
+    /// Through the caches: each line is fetched first, and written back when it is pushed out.
+    Cached,
+    /// Past the caches, as whole lines.
+    Streamed,
+}
+
 /// What is being done: see [`Platform::span_begins`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Span {
@@ -271,6 +280,13 @@ pub trait Platform: Sync {
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
         let _ = (frames, address, bytes);
         Ok(())
+    }
+
+    /// Told that all page structures of `frames`, holes included, were written as the map comes up: once for each pass over them,
+    /// while nobody else reads them and no lock is held. Natively empty.
+    #[inline(always)]
+    fn map_written(&self, frames: PfnRange, how: MapWrite) {
+        let _ = (frames, how);
     }
 
     /// Told that of a part of the memory map only some places will be written: the structures of the heads of compound pages

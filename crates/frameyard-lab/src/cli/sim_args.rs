@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
-use frameyard::{ByteSize, ZonePolicy};
+use frameyard::{ByteSize, PcpSizing, ZonePolicy};
 use frameyard_vm::LruPolicy;
 
 use super::values::{TaskRange, positive_duration, positive_number, positive_size, whole_number};
@@ -66,6 +66,10 @@ pub struct SimRunArgs {
         default_value = "vanilla,sharded"
     )]
     pub lru_policies: Vec<LruPolicy>,
+
+    /// Size of the per-CPU lists: scaled, classic, fraction:N or fixed:N; classic is what kernels up to 5.13 had
+    #[arg(long, value_name = "SIZING", default_value = "classic")]
+    pub pcp_sizing: PcpSizing,
 
     /// Numbers of tasks to run with, each or from one to another, as in 1,2,4 or 1..40 [default: 1,2,4,… up to the CPUs of the machine]
     #[arg(long, value_name = "N", value_delimiter = ',')]

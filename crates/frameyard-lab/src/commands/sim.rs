@@ -2,8 +2,13 @@
 
 mod calibrate;
 mod check;
-mod description;
+mod machine;
+mod order0_thp;
+mod page_fault;
+mod parallel_free;
 mod published;
+mod purge;
+mod simulation;
 
 use crate::Failure;
 use crate::cli::{SimArgs, SimCommand};
@@ -11,18 +16,14 @@ use crate::cli::{SimArgs, SimCommand};
 /// Runs what is asked for.
 pub(super) fn run(args: &SimArgs) -> Result<(), Failure> {
     match &args.command {
-        SimCommand::PageFault(_) => Err(not_yet("page-fault")),
-        SimCommand::ParallelFree(_) => Err(not_yet("parallel-free")),
-        SimCommand::Order0Thp(_) => Err(not_yet("order0-thp")),
-        SimCommand::Purge(_) => Err(not_yet("purge")),
+        SimCommand::PageFault(args) => page_fault::run(args),
+        SimCommand::ParallelFree(args) => parallel_free::run(args),
+        SimCommand::Order0Thp(args) => order0_thp::run(args),
+        SimCommand::Purge(args) => purge::run(args),
         SimCommand::Calibrate(args) => calibrate::run(args),
         SimCommand::Check(args) => check::run(args),
         SimCommand::Highalloc(_) => Err(Failure::input(
-            "sim highalloc: what was read into pages is checked, and frames of a simulated machine have no contents; use bench highalloc",
+            "sim highalloc: its files have contents, for which this host would need as much memory as the simulated machine; use bench highalloc",
         )),
     }
-}
-
-fn not_yet(workload: &str) -> Failure {
-    Failure::input(format!("sim {workload}: is not simulated yet; use bench {workload}"))
 }

@@ -54,6 +54,11 @@ const NUMBERS: &[Number] = numbers! {
         unmap_page_cycles: 50.0 to 3000.0,
         map_call_cycles: 100.0 to 50000.0,
     }
+    bring_up {
+        page_cycles: 1.0 to 500.0,
+        lines_in_flight: 1.0 to 100.0,
+        channel_share: 0.1 to 1.0,
+    }
 };
 
 /// The path of all clocks together.

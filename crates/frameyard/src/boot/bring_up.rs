@@ -150,6 +150,7 @@ impl<P: Platform> BringUp<'_, P> {
             self.sections_in(run).for_each(|part| self.write_section(part));
         }
         self.writer.finish();
+        self.writer.passes().for_each(|pass| self.platform.map_written(run, pass));
     }
 
     /// Writes a part of one section: each range of memory with its zone, holes without one.

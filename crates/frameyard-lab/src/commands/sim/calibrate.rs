@@ -7,7 +7,7 @@ use frameyard_sim::{Effort, Fit, FitError, Fitted, FittedParameter, Machine, Poi
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::description::Description;
+use super::machine::description;
 use super::published::{self, predictors};
 use crate::Failure;
 use crate::cli::CalibrateArgs;
@@ -24,7 +24,7 @@ const ROWS: [&str; 4] = [
 
 /// Fits.
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
-    let Description { mut machine, text } = Description::find(&args.machine)?;
+    let (mut machine, text) = description(&args.machine)?;
     if !args.parameters.is_empty() {
         machine.calibration.calibrated.clone_from(&args.parameters);
     }

@@ -11,15 +11,14 @@ use std::path::Path;
 
 use frameyard_sim::Effort;
 
-use super::description::Description;
+use super::machine::machine;
 use crate::Failure;
 use crate::cli::{CheckArgs, CheckedTable};
 use crate::output::{self, Outcome};
 
 /// Predicts, and compares.
 pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
-    let machine = args.machine.as_deref().unwrap_or(args.table.machine());
-    let Description { machine, .. } = Description::find(machine)?;
+    let machine = machine(args.machine.as_deref().unwrap_or(args.table.machine()))?;
     let effort = Effort { pages: args.pages.get(), rounds: args.effort.mappings.get(), seed: args.effort.seed };
     let outcome: Box<dyn Outcome> = match args.table {
         CheckedTable::PageFault => Box::new(page_fault::compared(&machine, &args.rows, effort)?),

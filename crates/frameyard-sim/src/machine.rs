@@ -8,8 +8,8 @@ use serde::Deserialize;
 mod outside;
 mod place;
 
-pub use outside::OutsideCosts;
 pub(crate) use outside::OutsideCost;
+pub use outside::OutsideCosts;
 pub(crate) use place::{Distance, Place};
 
 /// A machine to be simulated. Every number has its source beside it in the built-in descriptions.

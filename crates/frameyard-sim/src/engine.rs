@@ -3,13 +3,14 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use frameyard::{NodeId, NodeInit, Pfn, PfnRange};
+use frameyard::{NodeId, NodeInit, Pfn, PfnRange, Span};
 
 use crate::account::{Account, Cause, CostId, Slot, Spent};
 use crate::cache::{FillClock, LINE_BYTES};
 use crate::channel::Channel;
 use crate::lines::{FrameLines, SharedLines};
 use crate::machine::{Distance, Machine, OutsideCost, Place};
+use crate::profile::{Profile, StackId};
 use crate::time::Picos;
 use locks::LockQueues;
 
@@ -49,7 +50,8 @@ struct Cpu {
     costs: [[Picos; Cause::ALL.len()]; AccessKind::COUNT],
     /// What a line of a long run of lines takes that comes from memory: of the own node, of another.
     run_line: [Picos; 2],
-    account: Account,
+    /// The spans that it is in.
+    stack: StackId,
 }
 
 /// Accesses that cost differently.
@@ -100,7 +102,7 @@ pub(crate) struct Engine {
     lines: SharedLines,
     frame_lines: FrameLines,
     locks: LockQueues,
-    costs: Vec<&'static str>,
+    profile: Profile,
     /// What writing a page structure costs beside its lines.
     map_page: CostId,
     node_inits: Vec<NodeInit>,
@@ -118,7 +120,7 @@ impl Engine {
             kilocycle: 0,
             costs: [[Picos(0); Cause::ALL.len()]; AccessKind::COUNT],
             run_line: [Picos(0); 2],
-            account: Account::new(costs.len()),
+            stack: 0,
         });
         let lines_of = |kib: u64| FillClock::new((kib << 10) / LINE_BYTES);
         let control_lines = ground.control.1.div_ceil(LINE_BYTES as usize);
@@ -139,7 +141,7 @@ impl Engine {
             machine: machine.clone(),
             places,
             ground,
-            costs,
+            profile: Profile::new(costs),
             map_page,
             node_inits: Vec::new(),
         };
@@ -152,7 +154,7 @@ impl Engine {
     }
 
     pub(crate) fn costs(&self) -> &[&'static str] {
-        &self.costs
+        self.profile.costs()
     }
 
     /// Bytes that the simulator itself holds, but for stacks.
@@ -183,9 +185,26 @@ impl Engine {
 
     /// What all CPUs together have spent.
     pub(crate) fn account(&self) -> Account {
-        let mut sum = Account::new(self.costs.len());
-        self.cpus.iter().for_each(|cpu| sum.merge(&cpu.account));
-        sum
+        self.profile.account()
+    }
+
+    /// The same by what was being done.
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// The running CPU begins to do something.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, span: Span) {
+        let cpu = &mut self.cpus[self.current];
+        cpu.stack = self.profile.enter(cpu.stack, span);
+    }
+
+    /// The running CPU is done with what it began last.
+    #[inline(always)]
+    pub(crate) fn leave(&mut self, span: Span) {
+        let cpu = &mut self.cpus[self.current];
+        cpu.stack = self.profile.leave(cpu.stack, span);
     }
 
     pub(crate) fn lock_stats(&self) -> Vec<LockStats> {
@@ -201,7 +220,7 @@ impl Engine {
     fn charge(&mut self, slot: Slot, time: Picos) {
         let cpu = &mut self.cpus[self.current];
         cpu.clock += time;
-        cpu.account.add(slot, time);
+        self.profile.add(cpu.stack, slot, time);
     }
 
     /// The running CPU spends cycles on a named cost.
@@ -319,8 +338,9 @@ impl Engine {
         self.running = true;
         let start = self.cpus.iter().map(|cpu| cpu.clock).max().unwrap_or_default();
         for cpu in &mut self.cpus {
-            // What lies between two runs is nobody's time.
+            // What lies between two runs is nobody's time, and what a run broke off in nobody's span.
             cpu.clock = start;
+            cpu.stack = 0;
         }
         for cpu in cpus {
             self.cpus[*cpu].task = Task::Ready;
@@ -353,7 +373,7 @@ impl Engine {
         for cpu in &mut self.cpus {
             let idle = end - cpu.clock;
             cpu.clock = end;
-            cpu.account.add(Spent::Idle.slot(), idle);
+            self.profile.add(0, Spent::Idle.slot(), idle);
         }
         end
     }
@@ -393,7 +413,7 @@ impl Engine {
     fn wake(&mut self, cpu: usize, at: Picos, spent: Spent) -> Picos {
         let waited = at - self.cpus[cpu].clock;
         self.cpus[cpu].clock = at;
-        self.cpus[cpu].account.add(spent.slot(), waited);
+        self.profile.add(self.cpus[cpu].stack, spent.slot(), waited);
         self.cpus[cpu].task = Task::Ready;
         self.waiting -= 1;
         self.ready.push(Reverse(self.key(cpu)));

@@ -15,6 +15,7 @@ use crate::engine::{Engine, Ground, Handover, LockStats, is_shared};
 use crate::fiber;
 use crate::frame_bytes::FrameBytes;
 use crate::machine::{Machine, OutsideCost, OutsideCosts};
+use crate::profile::Profile;
 use crate::time::Picos;
 use crate::workers::run_workers;
 
@@ -108,6 +109,18 @@ impl SimPlatform {
         self.engine.borrow().account()
     }
 
+    /// The same by what CPUs were doing meanwhile.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        self.engine.borrow().profile().clone()
+    }
+
+    /// The [lines](Profile::folded) of the profile.
+    #[must_use]
+    pub fn folded(&self) -> Vec<(String, Picos)> {
+        self.engine.borrow().profile().folded()
+    }
+
     /// The passes over the memory maps of nodes, in the order in which they ended.
     #[must_use]
     pub fn node_inits(&self) -> Vec<NodeInit> {
@@ -194,6 +207,15 @@ impl Platform for SimPlatform {
         Zeroing::Done
     }
 
+    #[inline]
+    fn span_begins(&self, span: Span) {
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            engine.enter(span);
+        }
+    }
+
+    #[inline]
     fn span_ends(&self, span: Span, PageCount(pages): PageCount) {
         let mut engine = self.engine.borrow();
         if !engine.is_running() {
@@ -206,8 +228,9 @@ impl Platform for SimPlatform {
             }
             Span::Zap if pages > 0 => engine.spend_outside(OutsideCost::UnmapPage, pages),
             Span::Map => engine.spend_outside(OutsideCost::MapCall, 1),
-            _ => return,
+            _ => return engine.leave(span),
         }
+        engine.leave(span);
         let is_far_ahead = engine.is_far_ahead();
         drop(engine);
         if is_far_ahead {

@@ -38,8 +38,18 @@ impl Channel {
     /// Moves lines; how long the asker waits until the first of them can be.
     #[inline]
     pub(crate) fn ask(&mut self, now: Picos, lines: u64) -> Picos {
+        self.take(now, lines, lines * self.line)
+    }
+
+    /// As [`ask`](Self::ask), for a use that only gets a share of the bandwidth.
+    pub(crate) fn ask_at(&mut self, now: Picos, lines: u64, share: f64) -> Picos {
+        self.take(now, lines, ((lines * self.line) as f64 / share).round() as u64)
+    }
+
+    /// Takes so much time for moving lines.
+    #[inline(always)]
+    fn take(&mut self, now: Picos, lines: u64, mut left: u64) -> Picos {
         self.lines += lines;
-        let mut left = lines * self.line;
         let own = now.0 >> SLICE_SHIFT;
         let mut slice = own;
         while *self.taken(slice) >= SLICE {

@@ -3,20 +3,23 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use frameyard::{LockKind, NodeId, Pfn, PfnRange};
+use frameyard::{NodeId, NodeInit, Pfn, PfnRange, Span};
 
 use crate::account::{Account, Cause, CostId, Slot, Spent};
 use crate::cache::{FillClock, LINE_BYTES};
 use crate::channel::Channel;
 use crate::lines::{FrameLines, PageLine, SharedLines, Use};
 use crate::machine::{Distance, Machine, OutsideCost, Place};
+use crate::profile::{Profile, StackId};
 use crate::time::Picos;
 use locks::LockQueues;
 use recent::Recent;
 
 mod access;
 mod locks;
+mod map;
 mod recent;
+mod workers;
 
 pub use locks::LockStats;
 pub(crate) use locks::{Handover, is_shared};
@@ -49,7 +52,10 @@ struct Cpu {
     kilocycle: u64,
     /// What an access costs, by kind of access and cause.
     costs: AccessTimes,
-    account: Account,
+    /// What a line of a long run of lines takes that comes from memory: of the own node, of another.
+    run_line: [Picos; 2],
+    /// The spans that it is in.
+    stack: StackId,
 }
 
 /// What an access costs, by kind of access and cause.
@@ -113,7 +119,10 @@ pub(crate) struct Engine {
     lines: SharedLines,
     frame_lines: FrameLines,
     locks: LockQueues,
-    costs: Vec<&'static str>,
+    profile: Profile,
+    /// What writing a page structure costs beside its lines.
+    map_page: CostId,
+    node_inits: Vec<NodeInit>,
     /// By the step of the clock, and whether one or both threads of a core have a task.
     speeds: Vec<[Speed; 2]>,
     /// How many tasks each core has that are awake, and how many such cores each socket.
@@ -122,7 +131,9 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(machine: &Machine, ground: Ground, costs: Vec<&'static str>) -> Self {
+    pub(crate) fn new(machine: &Machine, ground: Ground, mut costs: Vec<&'static str>) -> Self {
+        let map_page = CostId::nth(costs.len());
+        costs.push(map::COST);
         let places: Vec<Place> = (0..machine.cores()).map(|core| machine.place_of_core(core)).collect();
         let cpus = (0..machine.cpus()).map(|cpu| Cpu {
             clock: Picos(0),
@@ -130,7 +141,8 @@ impl Engine {
             task: Task::None,
             kilocycle: 0,
             costs: [[Picos(0); Cause::ALL.len()]; AccessKind::COUNT],
-            account: Account::new(costs.len()),
+            run_line: [Picos(0); 2],
+            stack: 0,
         });
         let lines_of = |kib: u64| FillClock::new((kib << 10) / LINE_BYTES);
         let control_lines = ground.control.1.div_ceil(LINE_BYTES as usize);
@@ -155,7 +167,9 @@ impl Engine {
             busy_cores: vec![0; machine.topology.sockets.into()],
             places,
             ground,
-            costs,
+            profile: Profile::new(costs),
+            map_page,
+            node_inits: Vec::new(),
             speeds: speeds_of(machine),
         };
         (0..machine.topology.sockets).for_each(|socket| engine.set_clocks(socket));
@@ -167,7 +181,7 @@ impl Engine {
     }
 
     pub(crate) fn costs(&self) -> &[&'static str] {
-        &self.costs
+        self.profile.costs()
     }
 
     /// Bytes that the simulator itself holds, but for stacks.
@@ -200,9 +214,26 @@ impl Engine {
 
     /// What all CPUs together have spent.
     pub(crate) fn account(&self) -> Account {
-        let mut sum = Account::new(self.costs.len());
-        self.cpus.iter().for_each(|cpu| sum.merge(&cpu.account));
-        sum
+        self.profile.account()
+    }
+
+    /// The same by what was being done.
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// The running CPU begins to do something.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, span: Span) {
+        let cpu = &mut self.cpus[self.current];
+        cpu.stack = self.profile.enter(cpu.stack, span);
+    }
+
+    /// The running CPU is done with what it began last.
+    #[inline(always)]
+    pub(crate) fn leave(&mut self, span: Span) {
+        let cpu = &mut self.cpus[self.current];
+        cpu.stack = self.profile.leave(cpu.stack, span);
     }
 
     pub(crate) fn lock_stats(&self) -> Vec<LockStats> {
@@ -218,7 +249,7 @@ impl Engine {
     fn charge(&mut self, slot: Slot, time: Picos) {
         let cpu = &mut self.cpus[self.current];
         cpu.clock += time;
-        cpu.account.add(slot, time);
+        self.profile.add(cpu.stack, slot, time);
     }
 
     /// The running CPU spends cycles on a named cost.
@@ -285,10 +316,11 @@ impl Engine {
     fn set_clocks(&mut self, socket: u16) {
         let busy = usize::from(self.busy_cores[usize::from(socket)]).max(1);
         let step = busy.min(self.speeds.len()) - 1;
+        let run_lines = [1, 2].map(|threads| self.run_lines(threads));
         for cpu in self.cpus.iter_mut().filter(|cpu| cpu.place.socket == socket) {
-            let is_shared = self.busy_threads[usize::from(cpu.place.core)] > 1;
-            let Speed { kilocycle, costs } = self.speeds[step][usize::from(is_shared)];
-            (cpu.kilocycle, cpu.costs) = (kilocycle, costs);
+            let is_shared = usize::from(self.busy_threads[usize::from(cpu.place.core)] > 1);
+            let Speed { kilocycle, costs } = self.speeds[step][is_shared];
+            (cpu.kilocycle, cpu.costs, cpu.run_line) = (kilocycle, costs, run_lines[is_shared]);
         }
     }
 
@@ -366,8 +398,9 @@ impl Engine {
         self.running = true;
         let start = self.cpus.iter().map(|cpu| cpu.clock).max().unwrap_or_default();
         for cpu in &mut self.cpus {
-            // What lies between two runs is nobody's time.
+            // What lies between two runs is nobody's time, and what a run broke off in nobody's span.
             cpu.clock = start;
+            cpu.stack = 0;
         }
         for cpu in cpus {
             self.change_task(*cpu, Task::Ready);
@@ -398,7 +431,7 @@ impl Engine {
         for cpu in &mut self.cpus {
             let idle = end - cpu.clock;
             cpu.clock = end;
-            cpu.account.add(Spent::Idle.slot(), idle);
+            self.profile.add(0, Spent::Idle.slot(), idle);
         }
         end
     }
@@ -434,11 +467,11 @@ impl Engine {
         self.waiting += 1;
     }
 
-    /// A CPU that waited for a lock has it from a time on.
-    fn wake(&mut self, cpu: usize, at: Picos, kind: LockKind) -> Picos {
+    /// A CPU that waited for a lock, or for others, goes on from a time on.
+    fn wake(&mut self, cpu: usize, at: Picos, spent: Spent) -> Picos {
         let waited = at - self.cpus[cpu].clock;
         self.cpus[cpu].clock = at;
-        self.cpus[cpu].account.add(Spent::Waiting(kind).slot(), waited);
+        self.profile.add(self.cpus[cpu].stack, spent.slot(), waited);
         self.change_task(cpu, Task::Ready);
         self.waiting -= 1;
         self.ready.push(Reverse(self.key(cpu)));

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use frameyard::{LockId, LockKind};
 
 use super::{Engine, Task};
+use crate::account::Spent;
 use crate::cache::LINE_BYTES;
 use crate::lines::Use;
 use crate::machine::LockMethod;
@@ -60,7 +61,7 @@ impl Engine {
     }
 
     /// The running CPU sleeps until a word changes.
-    pub(crate) fn sleep(&mut self, word: usize, id: LockId) {
+    pub(crate) fn sleep_on(&mut self, word: usize, id: LockId) {
         self.queue_up(word, id, Task::Asleep);
     }
 
@@ -92,7 +93,7 @@ impl Engine {
         let crowd = if lock.kind == LockMethod::Queued { 0.0 } else { lock.per_waiter_ns * 1000.0 * others as f64 };
         let handover = (transfer.0 as f64 * lock.handover_transfers + crowd).round() as u64;
         let at = now.max(self.cpus[cpu].clock) + Picos(handover);
-        let waited = self.wake(cpu, at, id.kind());
+        let waited = self.wake(cpu, at, Spent::Waiting(id.kind()));
         if let Some(queue) = self.locks.queues.get_mut(&word) {
             queue.stats.handed_over += 1;
             queue.stats.waited += waited;
@@ -114,7 +115,7 @@ impl Engine {
         for (place, cpu) in (1..).zip(waiters) {
             // A picosecond apart, which is what keeps them in that order.
             let at = now.max(self.cpus[cpu].clock) + Picos(place);
-            let waited = self.wake(cpu, at, kind);
+            let waited = self.wake(cpu, at, Spent::Waiting(kind));
             if let Some(queue) = self.locks.queues.get_mut(&word) {
                 queue.stats.handed_over += 1;
                 queue.stats.waited += waited;

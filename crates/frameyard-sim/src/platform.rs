@@ -156,11 +156,17 @@ impl SimPlatform {
     #[inline]
     fn use_line(&self, address: usize, accessed: Accessed, access: Access) {
         let mut engine = self.engine.borrow();
-        if !engine.is_running() {
+        if !engine.is_running() || engine.use_recent(address, accessed, access) {
             return;
         }
         let Some(line) = engine.line_at(address) else { return };
-        if engine.use_at_hand(line, accessed, access) {
+        if access == Access::ReadModifyWrite && engine.is_wanted(line) {
+            // Others are likely to exchange it, too, before this CPU's time.
+            drop(engine);
+            self.let_others_catch_up();
+            engine = self.engine.borrow();
+        }
+        if engine.use_at_hand(line, address, accessed, access) {
             return;
         }
         let is_ahead = engine.is_ahead();
@@ -250,12 +256,11 @@ impl Platform for SimPlatform {
     fn touch_line(&self, line: SharedLine, access: Access) {
         if line.kind == LineKind::PageTable {
             let mut engine = self.engine.borrow();
-            if engine.is_running() {
-                engine.touch_entry(line.address.addr(), access);
+            if !engine.is_running() || engine.touch_entry(line.address.addr(), access) {
+                return;
             }
-        } else {
-            self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
         }
+        self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
     }
 
     fn prefetch_page(&self, pfn: Pfn, _address: *const u8) {
@@ -355,7 +360,7 @@ impl Platform for SimPlatform {
             return;
         }
         assert!(self.engine.borrow().is_running(), "outside of a run nobody else could give {id:?} back");
-        self.engine.borrow().enqueue(std::ptr::from_ref(word).addr(), id);
+        self.engine.borrow().sleep(std::ptr::from_ref(word).addr(), id);
         fiber::suspend();
     }
 

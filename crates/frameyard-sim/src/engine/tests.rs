@@ -49,7 +49,7 @@ impl Engine {
 
     fn line(&mut self, cpu: usize, line: usize, access: Access) -> Cause {
         let use_line = |engine: &mut Self| {
-            if !engine.use_at_hand(line, LINE, access) {
+            if !engine.use_at_hand(line, CONTROL + 64 * line, LINE, access) {
                 engine.fetch_line(line, LINE, access);
             }
         };

@@ -31,14 +31,13 @@ impl Engine {
         self.profile.add(0, Spent::Idle.slot(), idle);
         self.cpus[cpu].clock = at;
         self.cpus[cpu].stack = self.cpus[self.current].stack;
-        self.cpus[cpu].task = Task::Ready;
+        self.change_task(cpu, Task::Ready);
         self.ready.push(std::cmp::Reverse(self.key(cpu)));
-        self.set_clocks();
     }
 
     /// The running CPU sleeps until somebody calls [`awaken`](Self::awaken); meanwhile it is idle.
-    pub(crate) fn sleep(&mut self) {
-        self.wait();
+    pub(crate) fn await_workers(&mut self) {
+        self.wait(Task::Asleep);
     }
 
     /// A CPU that sleeps goes on, not before a time.

@@ -3,19 +3,22 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use frameyard::{NodeId, NodeInit, Pfn, PfnRange};
+use frameyard::{NodeId, NodeInit, Pfn, PfnRange, Span};
 
 use crate::account::{Account, Cause, CostId, Slot, Spent};
 use crate::cache::{FillClock, LINE_BYTES};
 use crate::channel::Channel;
-use crate::lines::{FrameLines, SharedLines};
+use crate::lines::{FrameLines, PageLine, SharedLines, Use};
 use crate::machine::{Distance, Machine, OutsideCost, Place};
+use crate::profile::{Profile, StackId};
 use crate::time::Picos;
 use locks::LockQueues;
+use recent::Recent;
 
 mod access;
 mod locks;
 mod map;
+mod recent;
 mod workers;
 
 pub use locks::LockStats;
@@ -34,8 +37,10 @@ enum Task {
     None,
     /// It runs, or could.
     Ready,
-    /// It waits for a lock.
+    /// It spins until it has a lock.
     Waiting,
+    /// It sleeps until the word of a lock changes: its core may be idle meanwhile.
+    Asleep,
 }
 
 /// A virtual CPU.
@@ -46,10 +51,19 @@ struct Cpu {
     /// Picoseconds of 1024 cycles.
     kilocycle: u64,
     /// What an access costs, by kind of access and cause.
-    costs: [[Picos; Cause::ALL.len()]; AccessKind::COUNT],
-    /// What a line of a long run of lines takes that comes from memory: of the own node, of another.
-    run_line: [Picos; 2],
-    account: Account,
+    costs: AccessTimes,
+    /// The spans that it is in.
+    stack: StackId,
+}
+
+/// What an access costs, by kind of access and cause.
+type AccessTimes = [[Picos; Cause::ALL.len()]; AccessKind::COUNT];
+
+/// How fast a CPU runs: picoseconds of 1024 cycles, and what accesses cost.
+#[derive(Clone, Copy)]
+struct Speed {
+    kilocycle: u64,
+    costs: AccessTimes,
 }
 
 /// Accesses that cost differently.
@@ -95,15 +109,23 @@ pub(crate) struct Engine {
     channels: Vec<Channel>,
     ground: Ground,
     pages: Vec<u64>,
+    /// Page structures, by their places in the memory map, and other lines, by their numbers as the host's lines.
+    recent_pages: Recent<4>,
+    recent_lines: Recent<16>,
     /// The place of the page structure that each core missed last.
     last_fetched: Vec<usize>,
     lines: SharedLines,
     frame_lines: FrameLines,
     locks: LockQueues,
-    costs: Vec<&'static str>,
+    profile: Profile,
     /// What writing a page structure costs beside its lines.
     map_page: CostId,
     node_inits: Vec<NodeInit>,
+    /// By the step of the clock, and whether one or both threads of a core have a task.
+    speeds: Vec<[Speed; 2]>,
+    /// How many tasks each core has that are awake, and how many such cores each socket.
+    busy_threads: Vec<u16>,
+    busy_cores: Vec<u16>,
 }
 
 impl Engine {
@@ -117,8 +139,7 @@ impl Engine {
             task: Task::None,
             kilocycle: 0,
             costs: [[Picos(0); Cause::ALL.len()]; AccessKind::COUNT],
-            run_line: [Picos(0); 2],
-            account: Account::new(costs.len()),
+            stack: 0,
         });
         let lines_of = |kib: u64| FillClock::new((kib << 10) / LINE_BYTES);
         let control_lines = ground.control.1.div_ceil(LINE_BYTES as usize);
@@ -132,18 +153,23 @@ impl Engine {
             groups: vec![lines_of(machine.caches.shared_kib); machine.groups()],
             channels: (0..machine.topology.sockets).map(|_| Channel::new(machine.memory.node_gb_per_s)).collect(),
             pages: vec![0; ground.frames.count().0 as usize],
+            recent_pages: Recent::default(),
+            recent_lines: Recent::default(),
             last_fetched: vec![usize::MAX; machine.cores()],
             lines: SharedLines::new(control_lines, machine.cores(), machine.groups()),
             frame_lines: FrameLines::new(ground.frames.count().0 as usize),
             locks: LockQueues::default(),
             machine: machine.clone(),
+            busy_threads: vec![0; places.len()],
+            busy_cores: vec![0; machine.topology.sockets.into()],
             places,
             ground,
-            costs,
+            profile: Profile::new(costs),
             map_page,
             node_inits: Vec::new(),
+            speeds: speeds_of(machine),
         };
-        engine.set_clocks();
+        (0..machine.topology.sockets).for_each(|socket| engine.set_clocks(socket));
         engine
     }
 
@@ -152,7 +178,7 @@ impl Engine {
     }
 
     pub(crate) fn costs(&self) -> &[&'static str] {
-        &self.costs
+        self.profile.costs()
     }
 
     /// Bytes that the simulator itself holds, but for stacks.
@@ -172,6 +198,8 @@ impl Engine {
     }
 
     pub(crate) fn set_current(&mut self, cpu: usize) {
+        self.recent_pages = Recent::default();
+        self.recent_lines = Recent::default();
         self.current = cpu;
     }
 
@@ -183,9 +211,26 @@ impl Engine {
 
     /// What all CPUs together have spent.
     pub(crate) fn account(&self) -> Account {
-        let mut sum = Account::new(self.costs.len());
-        self.cpus.iter().for_each(|cpu| sum.merge(&cpu.account));
-        sum
+        self.profile.account()
+    }
+
+    /// The same by what was being done.
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// The running CPU begins to do something.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, span: Span) {
+        let cpu = &mut self.cpus[self.current];
+        cpu.stack = self.profile.enter(cpu.stack, span);
+    }
+
+    /// The running CPU is done with what it began last.
+    #[inline(always)]
+    pub(crate) fn leave(&mut self, span: Span) {
+        let cpu = &mut self.cpus[self.current];
+        cpu.stack = self.profile.leave(cpu.stack, span);
     }
 
     pub(crate) fn lock_stats(&self) -> Vec<LockStats> {
@@ -201,7 +246,7 @@ impl Engine {
     fn charge(&mut self, slot: Slot, time: Picos) {
         let cpu = &mut self.cpus[self.current];
         cpu.clock += time;
-        cpu.account.add(slot, time);
+        self.profile.add(cpu.stack, slot, time);
     }
 
     /// The running CPU spends cycles on a named cost.
@@ -239,8 +284,22 @@ impl Engine {
         let Cpu { clock, place, .. } = self.cpus[self.current];
         self.privates[usize::from(place.core)].fill(lines);
         self.groups[usize::from(place.group)].fill(lines);
+        let first = pfn.0.wrapping_sub(self.ground.frames.start.0) as usize;
+        (first..first + bytes.div_ceil(4096) as usize).for_each(|frame| self.take_frame(frame, place));
         let wait = self.channels[node].ask(clock, lines);
         self.charge(Spent::Access(crate::account::Accessed::Frames, Cause::Bandwidth).slot(), wait);
+    }
+
+    /// The lines of a frame's bytes, those that are known, are in that core's cache, written to.
+    fn take_frame(&mut self, frame: usize, place: Place) {
+        let (private, group) = (&self.privates[usize::from(place.core)], &self.groups[usize::from(place.group)]);
+        let state = PageLine::held(place.core, None, Use::Write, private.stamp(), group.stamp());
+        for line in self.frame_lines.of_frame(frame) {
+            match self.frame_lines.number(line) {
+                Some(number) => self.lines.take(number, place, private, group, Use::Write),
+                None => self.frame_lines.set_compact(line, state),
+            }
+        }
     }
 
     /// The node of a frame.
@@ -250,48 +309,34 @@ impl Engine {
         nodes.find(|(frames, _)| frames.contains(pfn)).map_or(0, |(_, node)| usize::from(node.0))
     }
 
-    /// Sets the clock of each CPU by how many cores of its socket have a task, and whether the other thread of its core has.
-    fn set_clocks(&mut self) {
-        let busy_core =
-            |core: usize| self.cpus.iter().any(|cpu| cpu.task != Task::None && usize::from(cpu.place.core) == core);
-        let mut busy = vec![0; self.machine.topology.sockets.into()];
-        (0..self.places.len())
-            .filter(|core| busy_core(*core))
-            .for_each(|core| busy[usize::from(self.places[core].socket)] += 1);
-        let mut threads = vec![0; self.places.len()];
-        let tasks = self.cpus.iter().filter(|cpu| cpu.task != Task::None);
-        tasks.for_each(|cpu| threads[usize::from(cpu.place.core)] += 1);
-        for at in 0..self.cpus.len() {
-            let place = self.cpus[at].place;
-            let clock = &self.machine.clock;
-            let step = usize::max(busy[usize::from(place.socket)], 1).min(clock.mhz.len()) - 1;
-            let slowdown = if threads[usize::from(place.core)] > 1 { clock.smt_slowdown } else { 1.0 };
-            let cycle = 1e6 / f64::from(clock.mhz[step]) * slowdown;
-            self.cpus[at].kilocycle = (cycle * 1024.0).round() as u64;
-            self.cpus[at].costs = self.access_costs(cycle);
-            self.cpus[at].run_line = self.run_lines(threads[usize::from(place.core)]);
+    /// Sets the clock of each CPU of a socket by how many of its cores have a task, and whether the other thread of its core has.
+    fn set_clocks(&mut self, socket: u16) {
+        let busy = usize::from(self.busy_cores[usize::from(socket)]).max(1);
+        let step = busy.min(self.speeds.len()) - 1;
+        for cpu in self.cpus.iter_mut().filter(|cpu| cpu.place.socket == socket) {
+            let is_shared = self.busy_threads[usize::from(cpu.place.core)] > 1;
+            let Speed { kilocycle, costs } = self.speeds[step][usize::from(is_shared)];
+            (cpu.kilocycle, cpu.costs) = (kilocycle, costs);
         }
     }
 
-    /// What accesses cost where a cycle takes so many picoseconds.
-    fn access_costs(&self, cycle: f64) -> [[Picos; Cause::ALL.len()]; AccessKind::COUNT] {
-        let costs = &self.machine.costs;
-        let latency = |cause| match cause {
-            Cause::PrivateHit | Cause::LineQueue | Cause::Bandwidth | Cause::Upgrade => 0.0,
-            Cause::SharedHit => costs.shared_hit_ns,
-            Cause::SameGroup => costs.same_group_ns,
-            Cause::SameSocket => costs.same_socket_ns,
-            Cause::OtherSocket => costs.other_socket_ns,
-            Cause::LocalMemory => costs.local_memory_ns,
-            Cause::RemoteMemory => costs.remote_memory_ns,
-        };
-        let kinds = [(1.0, 0.0), (costs.store_overlap, 0.0), (costs.read_overlap, 0.0), (1.0, costs.atomic_cycles)];
-        kinds.map(|(overlap, extra)| {
-            Cause::ALL.map(|cause| {
-                let cycles = (costs.access_cycles + extra) * cycle;
-                Picos((cycles + latency(cause) * 1000.0 / overlap).round() as u64)
-            })
-        })
+    /// A task on a CPU begins, ends, falls asleep or wakes: clocks change with it.
+    fn change_task(&mut self, cpu: usize, task: Task) {
+        let is_awake = |task| matches!(task, Task::Ready | Task::Waiting);
+        let before = std::mem::replace(&mut self.cpus[cpu].task, task);
+        if is_awake(before) == is_awake(task) {
+            return;
+        }
+        let Place { core, socket, .. } = self.cpus[cpu].place;
+        let (threads, cores) = (&mut self.busy_threads[usize::from(core)], &mut self.busy_cores[usize::from(socket)]);
+        if is_awake(task) {
+            *threads += 1;
+            *cores += u16::from(*threads == 1);
+        } else {
+            *threads -= 1;
+            *cores -= u16::from(*threads == 0);
+        }
+        self.set_clocks(socket);
     }
 
     /// How a transfer over a distance is served.
@@ -303,6 +348,36 @@ impl Engine {
             Distance::Machine => Cause::OtherSocket,
         }
     }
+}
+
+/// How fast CPUs of a machine can run.
+fn speeds_of(machine: &Machine) -> Vec<[Speed; 2]> {
+    let speed = |mhz: u32, slowdown: f64| {
+        let cycle = 1e6 / f64::from(mhz) * slowdown;
+        Speed { kilocycle: (cycle * 1024.0).round() as u64, costs: access_times(machine, cycle) }
+    };
+    machine.clock.mhz.iter().map(|mhz| [speed(*mhz, 1.0), speed(*mhz, machine.clock.smt_slowdown)]).collect()
+}
+
+/// What accesses cost where a cycle takes so many picoseconds.
+fn access_times(machine: &Machine, cycle: f64) -> AccessTimes {
+    let costs = &machine.costs;
+    let latency = |cause| match cause {
+        Cause::PrivateHit | Cause::LineQueue | Cause::Bandwidth | Cause::Upgrade => 0.0,
+        Cause::SharedHit => costs.shared_hit_ns,
+        Cause::SameGroup => costs.same_group_ns,
+        Cause::SameSocket => costs.same_socket_ns,
+        Cause::OtherSocket => costs.other_socket_ns,
+        Cause::LocalMemory => costs.local_memory_ns,
+        Cause::RemoteMemory => costs.remote_memory_ns,
+    };
+    let kinds = [(1.0, 0.0), (costs.store_overlap, 0.0), (costs.read_overlap, 0.0), (1.0, costs.atomic_cycles)];
+    kinds.map(|(overlap, extra)| {
+        Cause::ALL.map(|cause| {
+            let cycles = (costs.access_cycles + extra) * cycle;
+            Picos((cycles + latency(cause) * 1000.0 / overlap).round() as u64)
+        })
+    })
 }
 
 /// The schedule.
@@ -319,20 +394,20 @@ impl Engine {
         self.running = true;
         let start = self.cpus.iter().map(|cpu| cpu.clock).max().unwrap_or_default();
         for cpu in &mut self.cpus {
-            // What lies between two runs is nobody's time.
+            // What lies between two runs is nobody's time, and what a run broke off in nobody's span.
             cpu.clock = start;
+            cpu.stack = 0;
         }
         for cpu in cpus {
-            self.cpus[*cpu].task = Task::Ready;
+            self.change_task(*cpu, Task::Ready);
             self.ready.push(Reverse(self.key(*cpu)));
         }
-        self.set_clocks();
     }
 
     /// The CPU that runs next.
     pub(crate) fn next(&mut self) -> Option<usize> {
         let Reverse(key) = self.ready.pop()?;
-        self.current = (key & ((1 << CPU_BITS) - 1)) as usize;
+        self.set_current((key & ((1 << CPU_BITS) - 1)) as usize);
         Some(self.current)
     }
 
@@ -343,8 +418,7 @@ impl Engine {
 
     /// The task of the running CPU has ended.
     pub(crate) fn task_ended(&mut self) {
-        self.cpus[self.current].task = Task::None;
-        self.set_clocks();
+        self.change_task(self.current, Task::None);
     }
 
     /// Ends a run: those CPUs have been idle since their tasks ended.
@@ -353,7 +427,7 @@ impl Engine {
         for cpu in &mut self.cpus {
             let idle = end - cpu.clock;
             cpu.clock = end;
-            cpu.account.add(Spent::Idle.slot(), idle);
+            self.profile.add(0, Spent::Idle.slot(), idle);
         }
         end
     }
@@ -384,8 +458,8 @@ impl Engine {
         self.ready.push(Reverse(key));
     }
 
-    fn wait(&mut self) {
-        self.cpus[self.current].task = Task::Waiting;
+    fn wait(&mut self, task: Task) {
+        self.change_task(self.current, task);
         self.waiting += 1;
     }
 
@@ -393,8 +467,8 @@ impl Engine {
     fn wake(&mut self, cpu: usize, at: Picos, spent: Spent) -> Picos {
         let waited = at - self.cpus[cpu].clock;
         self.cpus[cpu].clock = at;
-        self.cpus[cpu].account.add(spent.slot(), waited);
-        self.cpus[cpu].task = Task::Ready;
+        self.profile.add(self.cpus[cpu].stack, spent.slot(), waited);
+        self.change_task(cpu, Task::Ready);
         self.waiting -= 1;
         self.ready.push(Reverse(self.key(cpu)));
         waited

@@ -44,6 +44,7 @@ mod lines;
 mod machine;
 mod page_fault;
 mod platform;
+mod profile;
 mod region;
 mod sim_yard;
 mod time;
@@ -58,5 +59,6 @@ pub use machine::{
 };
 pub use page_fault::{FaultLoop, FaultRun, Mode};
 pub use platform::SimPlatform;
+pub use profile::Profile;
 pub use sim_yard::{SimConfig, SimError, SimYard};
 pub use time::Picos;

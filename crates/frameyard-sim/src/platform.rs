@@ -15,6 +15,7 @@ use crate::engine::{Engine, Ground, Handover, LockStats, is_shared};
 use crate::fiber;
 use crate::frame_bytes::FrameBytes;
 use crate::machine::{Machine, OutsideCost, OutsideCosts};
+use crate::profile::Profile;
 use crate::time::Picos;
 use crate::workers::run_workers;
 
@@ -108,6 +109,18 @@ impl SimPlatform {
         self.engine.borrow().account()
     }
 
+    /// The same by what CPUs were doing meanwhile.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        self.engine.borrow().profile().clone()
+    }
+
+    /// The [lines](Profile::folded) of the profile.
+    #[must_use]
+    pub fn folded(&self) -> Vec<(String, Picos)> {
+        self.engine.borrow().profile().folded()
+    }
+
     /// The passes over the memory maps of nodes, in the order in which they ended.
     #[must_use]
     pub fn node_inits(&self) -> Vec<NodeInit> {
@@ -143,11 +156,17 @@ impl SimPlatform {
     #[inline]
     fn use_line(&self, address: usize, accessed: Accessed, access: Access) {
         let mut engine = self.engine.borrow();
-        if !engine.is_running() {
+        if !engine.is_running() || engine.use_recent(address, accessed, access) {
             return;
         }
         let Some(line) = engine.line_at(address) else { return };
-        if engine.use_at_hand(line, accessed, access) {
+        if access == Access::ReadModifyWrite && engine.is_wanted(line) {
+            // Others are likely to exchange it, too, before this CPU's time.
+            drop(engine);
+            self.let_others_catch_up();
+            engine = self.engine.borrow();
+        }
+        if engine.use_at_hand(line, address, accessed, access) {
             return;
         }
         let is_ahead = engine.is_ahead();
@@ -194,6 +213,15 @@ impl Platform for SimPlatform {
         Zeroing::Done
     }
 
+    #[inline]
+    fn span_begins(&self, span: Span) {
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            engine.enter(span);
+        }
+    }
+
+    #[inline]
     fn span_ends(&self, span: Span, PageCount(pages): PageCount) {
         let mut engine = self.engine.borrow();
         if !engine.is_running() {
@@ -206,8 +234,9 @@ impl Platform for SimPlatform {
             }
             Span::Zap if pages > 0 => engine.spend_outside(OutsideCost::UnmapPage, pages),
             Span::Map => engine.spend_outside(OutsideCost::MapCall, 1),
-            _ => return,
+            _ => return engine.leave(span),
         }
+        engine.leave(span);
         let is_far_ahead = engine.is_far_ahead();
         drop(engine);
         if is_far_ahead {
@@ -227,12 +256,11 @@ impl Platform for SimPlatform {
     fn touch_line(&self, line: SharedLine, access: Access) {
         if line.kind == LineKind::PageTable {
             let mut engine = self.engine.borrow();
-            if engine.is_running() {
-                engine.touch_entry(line.address.addr(), access);
+            if !engine.is_running() || engine.touch_entry(line.address.addr(), access) {
+                return;
             }
-        } else {
-            self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
         }
+        self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
     }
 
     fn prefetch_page(&self, pfn: Pfn, _address: *const u8) {
@@ -332,7 +360,7 @@ impl Platform for SimPlatform {
             return;
         }
         assert!(self.engine.borrow().is_running(), "outside of a run nobody else could give {id:?} back");
-        self.engine.borrow().enqueue(std::ptr::from_ref(word).addr(), id);
+        self.engine.borrow().sleep(std::ptr::from_ref(word).addr(), id);
         fiber::suspend();
     }
 

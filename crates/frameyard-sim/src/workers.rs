@@ -25,10 +25,12 @@ struct Crew {
 impl Crew {
     /// Does a worker's part of a job; notes a panic. What unwinds when a run is over goes on.
     fn work(&self, engine: &Confined<Engine>, number: usize, job: &(dyn Fn(usize) + Sync)) {
+        let stack = engine.borrow().stack();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(number))) {
             if !engine.borrow().is_running() {
                 resume_unwind(panic);
             }
+            engine.borrow().return_to(stack);
             self.panicked.set(true);
         }
     }
@@ -50,7 +52,7 @@ impl Crew {
         if self.at_work.get() > 0 {
             let mut engine = engine.borrow();
             self.sleeper.set(Some(engine.current()));
-            engine.sleep();
+            engine.await_workers();
             drop(engine);
             fiber::suspend();
         }

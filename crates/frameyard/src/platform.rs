@@ -8,6 +8,7 @@
 use core::ptr::NonNull;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::units::named;
 use crate::units::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 mod counting;
@@ -81,7 +82,22 @@ pub enum Span {
     Zap,
     /// An address space is taken down. Pages: those that it had.
     Exit,
+    /// A block is allocated, or there is none. Pages: not said.
+    Alloc,
+    /// A block is freed, or refused. Pages: not said.
+    Free,
+    /// Under the zone lock, a block is taken off the free lists, and what is not wanted of it put back. Pages: those taken.
+    Split,
+    /// Under the zone lock, a block is put on the free lists, merged with its buddies. Pages: those of the block.
+    Merge,
+    /// What is kept between CPUs' lists and the free lists is brought back to these. Pages: not said.
+    Collect,
+    /// A part of the memory map comes up. Pages: those that became free.
+    BringUp,
 }
+
+named!(Span: Refill => "refill", Drain => "drain", Fault => "fault", Map => "map", Zap => "zap", Exit => "exit",
+    Alloc => "alloc", Free => "free", Split => "split", Merge => "merge", Collect => "collect", BringUp => "bring-up");
 
 /// Whether frames' bytes were zeroed: see [`Platform::zero_frames`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -173,8 +189,8 @@ pub trait Platform: Sync {
     /// The caller begins to do something. Natively empty.
     ///
     /// Spans nest by containment, and one ends before that which it is in. Those of moving frames between a CPU's lists and a
-    /// zone ([`Span::Refill`], [`Span::Drain`]) have none inside; the lock of the lists is held when they begin, that of the zone
-    /// is not yet. Those of owners of frames (all others) may have these inside, and each other.
+    /// zone ([`Span::Refill`], [`Span::Drain`]) are not inside each other; the lock of the lists is held when they begin, that of
+    /// the zone is not yet. All others may be inside any.
     #[inline(always)]
     fn span_begins(&self, span: Span) {
         let _ = span;

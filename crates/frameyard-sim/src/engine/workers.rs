@@ -4,6 +4,7 @@ use frameyard::NodeInit;
 
 use super::{Engine, Task};
 use crate::account::Spent;
+use crate::profile::StackId;
 use crate::time::Picos;
 
 impl Engine {
@@ -13,20 +14,30 @@ impl Engine {
         self.cpus.iter().position(is_idle)
     }
 
-    /// A CPU that was idle has a task from the running CPU's time on.
+    /// The spans that the running CPU is in.
+    pub(crate) fn stack(&self) -> StackId {
+        self.cpus[self.current].stack
+    }
+
+    /// The running CPU is in those spans again, where a panic has left others open.
+    pub(crate) fn return_to(&mut self, stack: StackId) {
+        self.cpus[self.current].stack = stack;
+    }
+
+    /// A CPU that was idle has a task from the running CPU's time on, in the spans that the running CPU is in.
     pub(crate) fn start(&mut self, cpu: usize) {
         let at = self.now().max(self.cpus[cpu].clock);
         let idle = at - self.cpus[cpu].clock;
-        self.cpus[cpu].account.add(Spent::Idle.slot(), idle);
+        self.profile.add(0, Spent::Idle.slot(), idle);
         self.cpus[cpu].clock = at;
-        self.cpus[cpu].task = Task::Ready;
+        self.cpus[cpu].stack = self.cpus[self.current].stack;
+        self.change_task(cpu, Task::Ready);
         self.ready.push(std::cmp::Reverse(self.key(cpu)));
-        self.set_clocks();
     }
 
     /// The running CPU sleeps until somebody calls [`awaken`](Self::awaken); meanwhile it is idle.
-    pub(crate) fn sleep(&mut self) {
-        self.wait();
+    pub(crate) fn await_workers(&mut self) {
+        self.wait(Task::Asleep);
     }
 
     /// A CPU that sleeps goes on, not before a time.

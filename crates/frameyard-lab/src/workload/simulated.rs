@@ -2,8 +2,8 @@
 //!
 //! What a task does is the same code as on a host; a [`Conductor`] leads the tasks through the stages of a run. Tasks that go
 //! round are watched in whole rounds, each from its first end of a round after all have ended one, so that they are out of
-//! step; none stops before all have been watched for long enough. What is counted is from when watching begins to when it
-//! ends.
+//! step; none stops before all have been watched for long enough. What is counted is from when all have ended a round to
+//! when the last has been watched for long enough.
 
 mod conductor;
 mod crew;

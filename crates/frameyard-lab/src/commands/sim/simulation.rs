@@ -218,7 +218,7 @@ impl<V: Serialize> Outcome for SimOutcome<V> {
         (self.write_rows)(out, &self.rows)?;
         writeln!(out, "\nWhere the time of CPUs with a task went, in percent")?;
         let setting = ["mode", "tasks", "zone policy", "LRU policy", "counted ms"];
-        let shares = ["zone lock", "LRU lock", "map lock", "other locks", "misses", "named costs"];
+        let shares = ["zone lock", "LRU lock", "map lock", "other locks", "misses", "named costs", "waiting"];
         let mut table = Table::with_headings(setting.into_iter().chain(shares));
         for (row, (time, shares)) in self.rows.iter().zip(&self.times) {
             let setting = &row.setting;
@@ -227,14 +227,14 @@ impl<V: Serialize> Outcome for SimOutcome<V> {
             let time = format!("{:.2}", time.counted.as_ns() / 1e6);
             let [zone, lru, map] = [LockKind::Zone, LockKind::Lru, LockKind::Space].map(|kind| shares.lock(kind));
             let others = shares.locks_but(&[LockKind::Zone, LockKind::Lru, LockKind::Space]);
-            let went = [zone, lru, map, others, shares.misses(), shares.outside()].map(percent);
+            let went = [zone, lru, map, others, shares.misses(), shares.outside(), shares.relaxed()].map(percent);
             table.push(own.into_iter().chain([time]).chain(went));
         }
         table.write(out)?;
         writeln!(
             out,
             "\nVirtual time of {}: a share of a lock is the time for which it was waited for; misses are accesses that the\n\
-             core's own caches did not serve, those to words of locks among them.",
+             core's own caches did not serve, those to words of locks among them; tasks that have nothing to do are waiting.",
             self.machine
         )
     }

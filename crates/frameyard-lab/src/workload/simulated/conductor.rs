@@ -47,11 +47,11 @@ pub(super) struct Conductor<'g, 'y> {
     in_first_round: Cell<usize>,
     /// Watched tasks that have not been watched long enough.
     unwatched: Cell<usize>,
-    /// When work began, or watching; and when it ended.
+    /// When work began, or watching; and when the last task had been watched for long enough.
     first: RefCell<Option<Look>>,
     last: RefCell<Option<Look>>,
-    /// The moment at which the next look is due.
-    next_look: Cell<Picos>,
+    /// The moment from which on rounds that end have been watched for long enough.
+    long_enough: Cell<Picos>,
 }
 
 impl<'g, 'y> Conductor<'g, 'y> {
@@ -69,7 +69,7 @@ impl<'g, 'y> Conductor<'g, 'y> {
             unwatched: Cell::new(watched),
             first: RefCell::default(),
             last: RefCell::default(),
-            next_look: Cell::new(Picos(u64::MAX)),
+            long_enough: Cell::new(Picos(u64::MAX)),
         }
     }
 
@@ -98,22 +98,16 @@ impl<'g, 'y> Conductor<'g, 'y> {
         self.in_first_round.set(self.in_first_round.get() - 1);
         if let (0, Plan::Rounds { duration, .. }) = (self.in_first_round.get(), self.plan) {
             let look = self.look();
-            self.next_look.set(Picos(look.at.0.saturating_add(duration.0)));
+            self.long_enough.set(Picos(look.at.0.saturating_add(duration.0)));
             self.first.replace(Some(look));
         }
-    }
-
-    /// Watching has gone on for long enough; tasks go on to the ends of their rounds.
-    #[cold]
-    fn last_look(&self) {
-        self.last.replace(Some(self.look()));
-        self.next_look.set(Picos(u64::MAX));
     }
 
     /// One more task has been watched for long enough; after the last of them, all stop.
     fn watched(&self) {
         self.unwatched.set(self.unwatched.get() - 1);
         if self.unwatched.get() == 0 {
+            self.last.replace(Some(self.look()));
             self.end();
         }
     }
@@ -198,9 +192,6 @@ impl Course for VirtualCourse<'_, '_, '_> {
 
     #[inline]
     fn is_over(&self) -> bool {
-        if self.now() >= self.conductor.next_look.get() {
-            self.conductor.last_look();
-        }
         self.conductor.stage.get() == Stage::End
     }
 
@@ -220,7 +211,7 @@ impl Course for VirtualCourse<'_, '_, '_> {
         let now = self.now();
         match self.watch.get() {
             Watch::NotYet if self.conductor.first.borrow().is_some() => self.watch.set(Watch::Since(now, iterations)),
-            Watch::Since(since, before) if self.conductor.last.borrow().is_some() => {
+            Watch::Since(since, before) if now >= self.conductor.long_enough.get() => {
                 self.watch.set(Watch::For(now - since, iterations - before));
                 self.conductor.watched();
             }

@@ -62,7 +62,9 @@ impl Crew {
             Spaces::Own => 0,
             Spaces::Shared(count) => count,
         };
-        let spaces = (0..count).map(|_| ground.vm.create_space()).collect::<Result<Vec<_>, _>>();
+        // Each where the first task is that has it.
+        let spaces = (0..count).map(|space| ground.set_up_on(CpuId(space as u32), || ground.vm.create_space()));
+        let spaces = spaces.collect::<Result<Vec<_>, _>>();
         self.run_in(ground, conductor, &spaces.map_err(Failure::run_time)?)
     }
 

@@ -114,6 +114,14 @@ impl SimGround<'_> {
         self.platform().now()
     }
 
+    /// Sets something up as if on a CPU, in no time.
+    pub(super) fn set_up_on<R>(&self, cpu: CpuId, set_up: impl FnOnce() -> R) -> R {
+        self.platform().set_up_on(cpu);
+        let result = set_up();
+        self.platform().set_up_on(CpuId(0));
+        result
+    }
+
     /// Where time has gone.
     pub(super) fn account(&self) -> Account {
         self.platform().account()

@@ -67,6 +67,11 @@ impl Shares {
         self.share(Picos(missed.map(|(_, time)| time.0).sum()))
     }
 
+    /// The part of it in which something was waited for that is no lock.
+    pub(crate) fn relaxed(&self) -> Option<f64> {
+        self.share(self.relax)
+    }
+
     /// To a millionth; nothing where no CPU had a task.
     fn share(&self, time: Picos) -> Option<f64> {
         (self.busy.0 > 0).then(|| (time.0 as f64 / self.busy.0 as f64 * 1e6).round() / 1e6)

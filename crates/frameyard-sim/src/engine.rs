@@ -52,8 +52,6 @@ struct Cpu {
     kilocycle: u64,
     /// What an access costs, by kind of access and cause.
     costs: AccessTimes,
-    /// What a line of a long run of lines takes that comes from memory: of the own node, of another.
-    run_line: [Picos; 2],
     /// The spans that it is in.
     stack: StackId,
 }
@@ -141,7 +139,6 @@ impl Engine {
             task: Task::None,
             kilocycle: 0,
             costs: [[Picos(0); Cause::ALL.len()]; AccessKind::COUNT],
-            run_line: [Picos(0); 2],
             stack: 0,
         });
         let lines_of = |kib: u64| FillClock::new((kib << 10) / LINE_BYTES);
@@ -316,11 +313,10 @@ impl Engine {
     fn set_clocks(&mut self, socket: u16) {
         let busy = usize::from(self.busy_cores[usize::from(socket)]).max(1);
         let step = busy.min(self.speeds.len()) - 1;
-        let run_lines = [1, 2].map(|threads| self.run_lines(threads));
         for cpu in self.cpus.iter_mut().filter(|cpu| cpu.place.socket == socket) {
-            let is_shared = usize::from(self.busy_threads[usize::from(cpu.place.core)] > 1);
-            let Speed { kilocycle, costs } = self.speeds[step][is_shared];
-            (cpu.kilocycle, cpu.costs, cpu.run_line) = (kilocycle, costs, run_lines[is_shared]);
+            let is_shared = self.busy_threads[usize::from(cpu.place.core)] > 1;
+            let Speed { kilocycle, costs } = self.speeds[step][usize::from(is_shared)];
+            (cpu.kilocycle, cpu.costs) = (kilocycle, costs);
         }
     }
 

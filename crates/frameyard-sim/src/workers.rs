@@ -52,7 +52,7 @@ impl Crew {
         if self.at_work.get() > 0 {
             let mut engine = engine.borrow();
             self.sleeper.set(Some(engine.current()));
-            engine.sleep();
+            engine.await_workers();
             drop(engine);
             fiber::suspend();
         }

@@ -14,12 +14,17 @@ pub(crate) const COST: &str = "map-page";
 const PIECE: u64 = 16;
 
 impl Engine {
-    /// What a line takes that is one of a long run from memory, of the own node and of another, on a core with so many busy
-    /// threads: they share what a core can have under way.
-    pub(super) fn run_lines(&self, threads: u32) -> [Picos; 2] {
-        let costs = &self.machine.costs;
-        let share = f64::from(threads.max(1)) / self.machine.bring_up.lines_in_flight;
-        [costs.local_memory_ns, costs.remote_memory_ns].map(|ns| Picos((ns * 1000.0 * share).round() as u64))
+    /// How the running CPU gets a line that is one of a long run from a node's memory, and how long that takes: threads of a core
+    /// share what it can have under way.
+    fn line_of_run(&self, node: usize) -> (Cause, Picos) {
+        let place = self.cpus[self.current].place;
+        let (cause, latency) = if usize::from(place.socket) == node {
+            (Cause::LocalMemory, self.machine.costs.local_memory_ns)
+        } else {
+            (Cause::RemoteMemory, self.machine.costs.remote_memory_ns)
+        };
+        let threads = f64::from(self.busy_threads[usize::from(place.core)].max(1));
+        (cause, Picos((latency * 1000.0 * threads / self.machine.bring_up.lines_in_flight).round() as u64))
     }
 
     /// The running CPU writes the first of so many page structures, one after the other; how many it has written.
@@ -27,11 +32,9 @@ impl Engine {
         let pages = count.min(PIECE);
         let node = self.node_of(first);
         let costs = self.machine.bring_up;
-        let (cpu, place) = (&self.cpus[self.current], self.cpus[self.current].place);
-        let cycles = (costs.page_cycles * pages as f64 * cpu.kilocycle as f64 / 1024.0).round() as u64;
-        let is_local = usize::from(place.socket) == node;
-        let (cause, line) =
-            if is_local { (Cause::LocalMemory, cpu.run_line[0]) } else { (Cause::RemoteMemory, cpu.run_line[1]) };
+        let kilocycle = self.cpus[self.current].kilocycle as f64;
+        let cycles = (costs.page_cycles * pages as f64 * kilocycle / 1024.0).round() as u64;
+        let (cause, line) = self.line_of_run(node);
         self.charge(Spent::Cost(self.map_page).slot(), Picos(cycles));
         self.charge(Spent::Access(Accessed::Pages, cause).slot(), Picos(line.0 * pages));
         let lines = match how {

@@ -36,7 +36,7 @@ impl Engine {
     }
 
     /// The running CPU sleeps until somebody calls [`awaken`](Self::awaken); meanwhile it is idle.
-    pub(crate) fn sleep(&mut self) {
+    pub(crate) fn await_workers(&mut self) {
         self.wait(Task::Asleep);
     }
 

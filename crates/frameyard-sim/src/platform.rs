@@ -360,7 +360,7 @@ impl Platform for SimPlatform {
             return;
         }
         assert!(self.engine.borrow().is_running(), "outside of a run nobody else could give {id:?} back");
-        self.engine.borrow().sleep_on(std::ptr::from_ref(word).addr(), id);
+        self.engine.borrow().sleep(std::ptr::from_ref(word).addr(), id);
         fiber::suspend();
     }
 

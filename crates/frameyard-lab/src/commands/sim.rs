@@ -6,6 +6,7 @@ mod machine;
 mod order0_thp;
 mod page_fault;
 mod parallel_free;
+mod profile;
 mod published;
 mod purge;
 mod simulation;

@@ -61,7 +61,7 @@ impl Engine {
     }
 
     /// The running CPU sleeps until a word changes.
-    pub(crate) fn sleep_on(&mut self, word: usize, id: LockId) {
+    pub(crate) fn sleep(&mut self, word: usize, id: LockId) {
         self.queue_up(word, id, Task::Asleep);
     }
 

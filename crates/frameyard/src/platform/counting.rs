@@ -17,8 +17,8 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::{
-    Access, Contention, FramesNotReturned, FreeFrames, InitProgress, LockId, MapNotBacked, MapWrite, Platform, SharedLine, Span,
-    WorkerPanicked, Zeroing,
+    Access, Contention, FramesNotReturned, FreeFrames, InitProgress, LockId, MapNotBacked, MapWrite, Platform,
+    SharedLine, Span, WorkerPanicked, Zeroing,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange, named};

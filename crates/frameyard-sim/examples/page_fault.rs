@@ -55,6 +55,21 @@ fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Bo
     let exception = yard.platform().cost("exception").expect("a known cost");
     let faults = yard.platform().account().of(Spent::Cost(exception)).count;
     let speed = faults as f64 / (processor_seconds() - begun) / 1e6;
+    if std::env::var_os("LOOK").is_some() {
+        let lines: u64 = yard.platform().channel_lines().iter().sum();
+        println!("lines/fault {:.2}", lines as f64 / faults as f64);
+        for accessed in frameyard_sim::Accessed::all() {
+            let by: Vec<String> = Cause::ALL
+                .iter()
+                .map(|cause| (cause, run.account.of(Spent::Access(accessed, *cause)).count as f64 / run.faults as f64))
+                .filter(|(_, n)| *n > 0.02)
+                .map(|(cause, n)| format!("{cause:?} {n:.2}"))
+                .collect();
+            if !by.is_empty() {
+                println!("   {}: {}", accessed.name(), by.join(", "));
+            }
+        }
+    }
     println!("{:>12} {tasks:>5} {:>10.0}  {speed:>6.2}  {}", policy.name(), run.rate, shares(&run));
     Ok(())
 }

@@ -117,7 +117,7 @@ impl Engine {
             waiting: 0,
             privates: vec![lines_of(machine.caches.private_kib); machine.cores()],
             groups: vec![lines_of(machine.caches.shared_kib); machine.groups()],
-            channels: (0..machine.topology.sockets).map(|_| Channel::new(machine.memory.node_gb_per_s)).collect(),
+            channels: (0..machine.topology.sockets).map(|_| Channel::new(&machine.memory)).collect(),
             pages: vec![0; ground.frames.count().0 as usize],
             last_fetched: vec![usize::MAX; machine.cores()],
             lines: SharedLines::new(control_lines, machine.cores(), machine.groups()),
@@ -215,7 +215,7 @@ impl Engine {
         let Cpu { clock, place, .. } = self.cpus[self.current];
         self.privates[usize::from(place.core)].fill(lines);
         self.groups[usize::from(place.group)].fill(lines);
-        let wait = self.channels[node].ask(clock, lines);
+        let wait = self.channels[node].stream(clock, lines);
         self.charge(Spent::Access(crate::account::Accessed::Frames, Cause::Bandwidth).slot(), wait);
     }
 
@@ -235,14 +235,18 @@ impl Engine {
             .filter(|core| busy_core(*core))
             .for_each(|core| busy[usize::from(self.places[core].socket)] += 1);
         let mut threads = vec![0; self.places.len()];
+        let mut loaded = vec![0; self.machine.topology.sockets.into()];
         let tasks = self.cpus.iter().filter(|cpu| cpu.task != Task::None);
-        tasks.for_each(|cpu| threads[usize::from(cpu.place.core)] += 1);
+        tasks.for_each(|cpu| {
+            threads[usize::from(cpu.place.core)] += 1;
+            loaded[usize::from(cpu.place.socket)] += 1;
+        });
         for at in 0..self.cpus.len() {
             let place = self.cpus[at].place;
             let clock = &self.machine.clock;
-            let step = usize::max(busy[usize::from(place.socket)], 1).min(clock.mhz.len()) - 1;
+            let socket = usize::from(place.socket);
             let slowdown = if threads[usize::from(place.core)] > 1 { clock.smt_slowdown } else { 1.0 };
-            let cycle = 1e6 / f64::from(clock.mhz[step]) * slowdown;
+            let cycle = 1e6 / clock.mhz_with(busy[socket], loaded[socket]) * slowdown;
             self.cpus[at].kilocycle = (cycle * 1024.0).round() as u64;
             self.cpus[at].costs = self.access_costs(cycle);
         }

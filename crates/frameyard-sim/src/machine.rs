@@ -91,6 +91,8 @@ pub struct AccessCosts {
 pub struct Memory {
     /// Bandwidth of a node, in GB/s (bytes a nanosecond).
     pub node_gb_per_s: f64,
+    /// How much of the wait in the channel's queue a core feels, from 0 to 1: the rest is hidden behind what it does meanwhile.
+    pub queueing: f64,
 }
 
 /// How fast cores run.
@@ -99,8 +101,32 @@ pub struct Memory {
 pub struct Clock {
     /// The clock in MHz with 1, 2, … cores of the socket busy; the last stands for all more.
     pub mhz: Vec<u32>,
+    /// How the socket's power limits the clock below that; where it is not said, it does not.
+    pub power: Option<PowerLimit>,
     /// By how much cycles of a thread take longer while the other thread of its core is busy.
     pub smt_slowdown: f64,
+}
+
+/// A clock that falls as more CPUs of a socket have tasks, from the highest there is towards one that its power allows for ever.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PowerLimit {
+    /// What the clock comes to with ever more of them, in MHz.
+    pub lowest_mhz: f64,
+    /// With how many more of them the distance to that becomes 2.7 times smaller.
+    pub decay_cpus: f64,
+}
+
+impl Clock {
+    /// The clock in MHz of a socket with so many busy cores, and so many CPUs that have tasks.
+    pub(crate) fn mhz_with(&self, cores: usize, cpus: usize) -> f64 {
+        let step = cores.max(1).min(self.mhz.len()) - 1;
+        let turbo = f64::from(self.mhz[step]);
+        let Some(power) = self.power else { return turbo };
+        let more = cpus.max(1) as f64 - 1.0;
+        let highest = f64::from(self.mhz[0]);
+        turbo.min(power.lowest_mhz + (highest - power.lowest_mhz) * (-more / power.decay_cpus).exp())
+    }
 }
 
 /// How locks are handed over.
@@ -211,7 +237,12 @@ impl Machine {
             ),
             (store_overlap >= 1.0 && read_overlap >= 1.0, "overlaps are 1 or more"),
             (self.memory.node_gb_per_s > 0.0, "a node has some bandwidth"),
+            ((0.0..=1.0).contains(&self.memory.queueing), "queueing is from 0 to 1"),
             (!self.clock.mhz.is_empty() && self.clock.mhz.iter().all(|mhz| *mhz > 0), "a clock is some MHz"),
+            (
+                self.clock.power.is_none_or(|power| power.lowest_mhz > 0.0 && power.decay_cpus > 0.0),
+                "a clock that power limits falls towards some MHz, over some CPUs",
+            ),
             (self.clock.smt_slowdown >= 1.0, "a second thread makes nothing faster: smt_slowdown is 1 or more"),
         ];
         match rules.into_iter().find(|(holds, _)| !holds) {

@@ -1,16 +1,17 @@
 //! Predicts the page-fault workload on a machine, for some policies and numbers of tasks.
 //!
 //! ```console
-//! cargo run --release -p frameyard-sim --example page_fault broadwell-40 vanilla-4.16,depot 1,10,40
+//! cargo run --release -p frameyard-sim --example page_fault broadwell-40 vanilla-4.16,depot 1,10,40 threads sharded
 //! ```
 //!
-//! The machine may be a file, too. Behind the tasks may stand the mappings that each task makes (1), and cycles for what is
-//! outside the allocator: exception, fault path, zeroing, unmapping.
+//! The machine may be a file, too. Behind the tasks may stand the mode (`processes`), the policy of the lists of used pages
+//! (`vanilla`), and the mappings that each task makes (1).
 
 use std::error::Error;
 
 use frameyard::{PageCount, PcpSizing, ZonePolicy};
-use frameyard_sim::{Cause, CostId, FaultCosts, FaultLoop, FaultRun, Machine, SimConfig, SimYard, Spent};
+use frameyard_sim::{Cause, CostId, FaultLoop, FaultRun, Machine, OutsideCosts, SimConfig, SimYard, Spent};
+use frameyard_vm::{Vm, VmConfig};
 
 /// Pages of a mapping: 128 MiB.
 const PAGES: u32 = 32768;
@@ -25,20 +26,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let policies = next("vanilla-4.16,cluster-bulk,big-pcp,depot");
     let tasks = next("1,2,5,10,20,30,40");
+    let mode = next("processes").parse()?;
+    let lru = next("vanilla").parse()?;
     let rounds = next("1").parse()?;
-    let FaultCosts { exception, fault_path, zero_page, unmap_page } = FaultCosts::default();
-    let mut cycles = |default: u64| next(&default.to_string()).parse::<u64>();
-    let costs = FaultCosts {
-        exception: cycles(exception)?,
-        fault_path: cycles(fault_path)?,
-        zero_page: cycles(zero_page)?,
-        unmap_page: cycles(unmap_page)?,
-    };
     println!("{:>12} {:>5} {:>10}  {:>6}  share of time", "policy", "tasks", "faults/s", "M/s");
     for policy in policies.split(',').map(str::parse::<ZonePolicy>) {
         let policy = policy?;
         for tasks in tasks.split(',').map(str::parse::<u32>) {
-            row(&machine, policy, &FaultLoop { tasks: tasks?, pages: PAGES, rounds, seed: 1, costs })?;
+            row(&machine, policy, &FaultLoop { tasks: tasks?, mode, pages: PAGES, rounds, seed: 1, lru })?;
         }
     }
     Ok(())
@@ -48,10 +43,11 @@ fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Bo
     let tasks = each.tasks;
     // The mappings of all tasks, half of them more, and a reserve.
     let node_memory = PageCount((u64::from(tasks * PAGES) * 3 / 2).next_multiple_of(1 << 18) + (2 << 18));
-    let config = SimConfig { node_memory, policy, sizing: PcpSizing::Classic, costs: FaultCosts::NAMES.to_vec() };
+    let config = SimConfig { node_memory, policy, sizing: PcpSizing::Classic, costs: Vec::new() };
     let yard = SimYard::new(machine, &config)?;
+    let vm = Vm::create(&yard, &VmConfig::default())?;
     let begun = processor_seconds();
-    let run = each.run(&yard)?;
+    let run = each.run(&yard, &vm)?;
     let exception = yard.platform().cost("exception").expect("a known cost");
     let faults = yard.platform().account().of(Spent::Cost(exception)).count;
     let speed = faults as f64 / (processor_seconds() - begun) / 1e6;
@@ -71,6 +67,8 @@ fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Bo
         }
     }
     println!("{:>12} {tasks:>5} {:>10.0}  {speed:>6.2}  {}", policy.name(), run.rate, shares(&run));
+    vm.validate()?;
+    yard.validate()?;
     Ok(())
 }
 
@@ -86,10 +84,11 @@ fn shares(run: &FaultRun) -> String {
     let of = |spent| run.account.of(spent).time.0 as f64 / busy;
     let locks = frameyard::LockKind::ALL.map(|kind| (format!("wait:{kind}"), of(Spent::Waiting(kind))));
     let costs =
-        FaultCosts::NAMES.iter().enumerate().map(|(at, name)| ((*name).to_owned(), of(Spent::Cost(CostId::nth(at)))));
+        OutsideCosts::NAMES.iter().enumerate().map(|(at, name)| ((*name).to_owned(), of(Spent::Cost(CostId::nth(at)))));
     let accesses = run.access_shares().map(|(accessed, share)| (accessed.name(), share));
     let causes = Cause::ALL.map(|cause| (format!("<{cause}>"), run.account.by_cause(cause).time.0 as f64 / busy));
-    let mut all: Vec<_> = locks.into_iter().chain(costs).chain(accesses).chain(causes).collect();
+    let relax = [("relax".to_owned(), of(Spent::Relax))];
+    let mut all: Vec<_> = locks.into_iter().chain(costs).chain(accesses).chain(causes).chain(relax).collect();
     all.retain(|(_, share)| *share >= 0.005);
     all.sort_by(|a, b| b.1.total_cmp(&a.1));
     all.iter().map(|(name, share)| format!("{name} {:.1}%", share * 100.0)).collect::<Vec<_>>().join(", ")

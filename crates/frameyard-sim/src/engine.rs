@@ -8,8 +8,8 @@ use frameyard::{LockKind, NodeId, Pfn, PfnRange};
 use crate::account::{Account, Cause, CostId, Slot, Spent};
 use crate::cache::{FillClock, LINE_BYTES};
 use crate::channel::Channel;
-use crate::lines::SharedLines;
-use crate::machine::{Distance, Machine, Place};
+use crate::lines::{FrameLines, SharedLines};
+use crate::machine::{Distance, Machine, OutsideCost, Place};
 use crate::time::Picos;
 use locks::LockQueues;
 
@@ -73,6 +73,8 @@ pub(crate) struct Ground {
     pub(crate) nodes: Vec<(PfnRange, NodeId)>,
     /// Where the control region begins, and its bytes.
     pub(crate) control: (usize, usize),
+    /// Where the bytes of frames begin, and how many there are.
+    pub(crate) bytes: (usize, usize),
 }
 
 /// The state of a simulated machine.
@@ -92,6 +94,7 @@ pub(crate) struct Engine {
     /// The place of the page structure that each core missed last.
     last_fetched: Vec<usize>,
     lines: SharedLines,
+    frame_lines: FrameLines,
     locks: LockQueues,
     costs: Vec<&'static str>,
 }
@@ -121,6 +124,7 @@ impl Engine {
             pages: vec![0; ground.frames.count().0 as usize],
             last_fetched: vec![usize::MAX; machine.cores()],
             lines: SharedLines::new(control_lines, machine.cores(), machine.groups()),
+            frame_lines: FrameLines::new(ground.frames.count().0 as usize),
             locks: LockQueues::default(),
             machine: machine.clone(),
             places,
@@ -141,7 +145,7 @@ impl Engine {
 
     /// Bytes that the simulator itself holds, but for stacks.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.pages) + self.lines.bytes()
+        size_of_val(&*self.pages) + self.lines.bytes() + self.frame_lines.bytes()
     }
 
     #[inline(always)]
@@ -193,6 +197,14 @@ impl Engine {
     pub(crate) fn spend(&mut self, cost: CostId, cycles: u64) {
         let time = self.time_of(cycles);
         self.charge(Spent::Cost(cost).slot(), time);
+    }
+
+    /// The running CPU spends as many cycles as the machine says on something outside of the allocator, so often.
+    #[inline]
+    pub(crate) fn spend_outside(&mut self, cost: OutsideCost, times: u64) {
+        let cycles = self.machine.outside.cycles(cost) * times as f64;
+        let time = Picos((cycles * self.cpus[self.current].kilocycle as f64 / 1024.0).round() as u64);
+        self.charge(Spent::Cost(cost.id()).slot(), time);
     }
 
     fn time_of(&self, cycles: u64) -> Picos {

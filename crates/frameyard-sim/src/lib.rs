@@ -5,7 +5,7 @@
 //! machine; [`SimYard::run`] runs tasks on its CPUs. [`SimPlatform`] is what charges virtual time, and [`Account`] says where
 //! it went. The model, its parameters and its limits stand in `docs/simulation.md`.
 //!
-//! `unsafe` is confined to four modules: coroutines (`fiber`), state of one thread (`confined`), zeroed memory (`region`),
+//! `unsafe` is confined to four modules: coroutines (`fiber`), state of one thread (`confined`), memory of the host (`region`),
 //! and the creation of a yard in it (`sim_yard`).
 //!
 //! ```
@@ -38,6 +38,7 @@ mod channel;
 mod confined;
 mod engine;
 mod fiber;
+mod frame_bytes;
 mod lines;
 mod machine;
 mod page_fault;
@@ -49,8 +50,8 @@ mod time;
 pub use account::{Accessed, Account, Cause, CostId, Share, Spent};
 pub use cache::LINE_BYTES;
 pub use engine::LockStats;
-pub use machine::{AccessCosts, Caches, Calibration, Clock, Lock, LockMethod, Machine, MachineError, Memory, Topology};
-pub use page_fault::{FaultCosts, FaultLoop, FaultRun};
+pub use machine::{AccessCosts, Caches, Calibration, Clock, Lock, LockMethod, Machine, MachineError, Memory, OutsideCosts, Topology};
+pub use page_fault::{FaultLoop, FaultRun, Mode};
 pub use platform::SimPlatform;
 pub use sim_yard::{SimConfig, SimError, SimYard};
 pub use time::Picos;

@@ -4,6 +4,10 @@ use crate::cache::{FillClock, STAMP_BITS};
 use crate::machine::Place;
 use crate::time::Picos;
 
+mod in_frames;
+
+pub(crate) use in_frames::{FrameLine, FrameLines};
+
 /// The state of a page structure's line in one word.
 ///
 /// | bits | meaning |
@@ -113,6 +117,14 @@ impl SharedLines {
 
     pub(crate) fn bytes(&self) -> usize {
         size_of_val(&*self.states) + size_of_val(&*self.stamps)
+    }
+
+    /// A further line, in no cache: its number.
+    #[cold]
+    pub(crate) fn add(&mut self) -> usize {
+        self.states.push(SharedState::default());
+        self.stamps.resize(self.states.len() * self.each, 0);
+        self.states.len() - 1
     }
 
     #[inline(always)]

@@ -5,8 +5,11 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
+mod outside;
 mod place;
 
+pub use outside::OutsideCosts;
+pub(crate) use outside::OutsideCost;
 pub(crate) use place::{Distance, Place};
 
 /// A machine to be simulated. Every number has its source beside it in the built-in descriptions.
@@ -29,6 +32,9 @@ pub struct Machine {
     pub clock: Clock,
     /// How locks are handed over.
     pub lock: Lock,
+    /// What is done outside of the allocator.
+    #[serde(default)]
+    pub outside: OutsideCosts,
     /// What was fitted, and on what.
     #[serde(default)]
     pub calibration: Calibration,
@@ -243,6 +249,7 @@ impl Machine {
                 self.clock.power.is_none_or(|power| power.lowest_mhz > 0.0 && power.decay_cpus > 0.0),
                 "a clock that power limits falls towards some MHz, over some CPUs",
             ),
+            (self.outside.are_possible(), "costs outside of the allocator are cycles, none below 0"),
             (self.clock.smt_slowdown >= 1.0, "a second thread makes nothing faster: smt_slowdown is 1 or more"),
         ];
         match rules.into_iter().find(|(holds, _)| !holds) {

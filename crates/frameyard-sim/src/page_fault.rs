@@ -1,56 +1,44 @@
-//! The workload `page-fault` on a yard alone: tasks that allocate a mapping's frames one by one and free them in batches, as
-//! will-it-scale's page_fault1 has a kernel do. What a kernel does besides is named costs.
+//! The workload `page-fault`: tasks that map memory, touch each page and unmap it, as will-it-scale's page_fault1 does.
+//!
+//! Allocator and owners run as they are; what a kernel does besides is the machine's
+//! [costs outside](crate::OutsideCosts).
 
 use std::cell::Cell;
 
-use frameyard::{Access, CpuId, Gfp, LockKind, Order, Pfn, Platform};
+use frameyard::{ByteSize, CpuId, LockKind, named};
+use frameyard_vm::{AddressSpace, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm};
 
-use crate::account::{Accessed, Account, CostId, Spent};
+use crate::account::{Accessed, Account, Spent};
+use crate::platform::SimPlatform;
 use crate::sim_yard::{SimError, SimYard};
 use crate::time::Picos;
 
-/// What is done for a page outside the allocator, in cycles of the core.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FaultCosts {
-    /// Exception entry and exit.
-    pub exception: u64,
-    /// Finding the area, charging, setting the entry, reverse mapping.
-    pub fault_path: u64,
-    /// Writing zeros to the page, from the core's side.
-    pub zero_page: u64,
-    /// Clearing the entry, and what goes with it, at the end.
-    pub unmap_page: u64,
+/// Whether tasks share an address space.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mode {
+    /// Each has one of its own.
+    Processes,
+    /// All have one together.
+    Threads,
 }
 
-impl Default for FaultCosts {
-    /// Start values for a kernel with page-table isolation on a Broadwell processor; to be calibrated.
-    ///
-    /// Entry and exit: published measurements of 4.15 with isolation (about 900 cycles). Zeroing: 4 KiB by `rep stosb` at
-    /// about 10 GB/s, as the memory bandwidth of one core is. The rest: profiles of page_fault1.
-    fn default() -> Self {
-        Self { exception: 900, fault_path: 1000, zero_page: 1200, unmap_page: 500 }
-    }
-}
-
-impl FaultCosts {
-    /// The names of the costs, in the order of the fields: what a machine is to be told of
-    /// ([`SimConfig::costs`](crate::SimConfig::costs)).
-    pub const NAMES: [&'static str; 4] = ["exception", "fault-path", "zero-page", "unmap-page"];
-}
+named!(Mode: Processes => "processes", Threads => "threads");
 
 /// The loop of each task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FaultLoop {
     /// Tasks, on the CPUs from 0 on.
     pub tasks: u32,
+    /// Whether they share an address space.
+    pub mode: Mode,
     /// Pages of a mapping; page_fault1 has 32768.
     pub pages: u32,
-    /// Mappings that are made and unmapped while it counts; one more goes before.
+    /// Mappings that are made and unmapped while it counts; one and a half go before.
     pub rounds: u32,
     /// Decides how far tasks are apart.
     pub seed: u64,
-    /// What is done outside the allocator.
-    pub costs: FaultCosts,
+    /// How lists of used pages are locked.
+    pub lru: LruPolicy,
 }
 
 /// What a run of the loop came to.
@@ -89,55 +77,47 @@ impl FaultRun {
     }
 }
 
-/// Pages that an unmap gathers before it frees them (the kernel's `MAX_GATHER_BATCH`, rounded).
-const GATHERED: usize = 512;
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4096;
 
 /// A task of the loop.
 struct Faulting<'y> {
-    yard: &'y SimYard,
+    space: &'y AddressSpace<'y, SimPlatform>,
     pages: u32,
-    cycles: FaultCosts,
-    costs: [CostId; FaultCosts::NAMES.len()],
 }
 
 impl Faulting<'_> {
-    /// Maps so many pages, touches each, and unmaps them.
-    fn round(&self, pages: usize) {
-        let platform = self.yard.platform();
-        let [exception, fault_path, zero_page, unmap_page] = self.costs;
-        let mut mapped: Vec<Pfn> = Vec::with_capacity(pages);
-        for _ in 0..pages {
-            platform.spend(exception, self.cycles.exception);
-            let pfn =
-                self.yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("the machine has memory for all mappings");
-            platform.stream(pfn, self.yard.geometry().page_size().0);
-            platform.spend(zero_page, self.cycles.zero_page);
-            platform.touch_page(pfn, Access::Write);
-            platform.spend(fault_path, self.cycles.fault_path);
-            mapped.push(pfn);
+    /// Maps so many pages, touches each, and unmaps them; or leaves that as it is, where it is over.
+    fn round(&self, pages: u64, is_over: impl Fn() -> bool) {
+        if pages == 0 {
+            return;
         }
-        for gathered in mapped.chunks(GATHERED) {
-            for pfn in gathered {
-                platform.spend(unmap_page, self.cycles.unmap_page);
-                platform.touch_page(*pfn, Access::ReadModifyWrite);
+        let request = MapRequest::anonymous(ByteSize(pages * PAGE_BYTES));
+        let mapped = self.space.map(request).expect("a space has room for a mapping");
+        for page in 0..pages {
+            let addr = VirtAddr(mapped.start.0 + page * PAGE_BYTES);
+            if is_over() {
+                return;
             }
-            for pfn in gathered {
-                self.yard.free(*pfn, Order::ZERO).expect("what was allocated is freed once");
-            }
+            self.space.touch(addr, MemoryAccess::Write).expect("the machine has memory for all mappings");
         }
+        self.space.unmap(mapped).expect("what was mapped is unmapped once");
     }
 
     /// A number of pages between none and all, by a seed (splitmix64).
-    fn some_pages(&self, seed: u64) -> usize {
+    fn some_pages(&self, seed: u64) -> u64 {
         let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ z >> 31) % u64::from(self.pages.max(1))) as usize
+        (z ^ z >> 31) % u64::from(self.pages.max(1))
     }
 }
 
 impl FaultLoop {
-    /// Runs the loop on a yard whose machine was told of the costs.
+    /// Runs the loop on a yard, in spaces that are made for it and gone afterwards.
+    ///
+    /// Each task counts from the end of a first mapping of any size to the end of its last; who is done goes on without
+    /// counting until all are, so that those who count are always so many.
     ///
     /// # Errors
     ///
@@ -145,31 +125,52 @@ impl FaultLoop {
     ///
     /// # Panics
     ///
-    /// Where the machine was not told of the costs, has fewer CPUs than tasks, or too little memory.
-    pub fn run(&self, yard: &SimYard) -> Result<FaultRun, SimError> {
-        let costs = FaultCosts::NAMES.map(|name| yard.platform().cost(name).expect("the machine knows the costs"));
-        let task = Faulting { yard, pages: self.pages, cycles: self.costs, costs };
+    /// Where the machine has fewer CPUs than tasks, or too little memory.
+    pub fn run(&self, yard: &SimYard, vm: &Vm<'_, SimPlatform>) -> Result<FaultRun, SimError> {
+        vm.set_lru_policy(self.lru);
+        let spaces = match self.mode {
+            Mode::Processes => self.tasks.max(1),
+            Mode::Threads => 1,
+        };
+        let spaces = (0..spaces).map(|at| {
+            yard.platform().set_up_on(CpuId(at));
+            vm.create_space().expect("the machine has memory for page tables")
+        });
+        let spaces: Vec<AddressSpace<'_, SimPlatform>> = spaces.collect();
+        let done = self.run_in(yard, &spaces);
+        yard.platform().set_up_on(CpuId(0));
+        drop(spaces);
+        done
+    }
+
+    fn run_in(&self, yard: &SimYard, spaces: &[AddressSpace<'_, SimPlatform>]) -> Result<FaultRun, SimError> {
+        let task = |at: u32| Faulting { space: &spaces[at as usize % spaces.len()], pages: self.pages };
         let each = |body: &dyn Fn(u32)| {
             let tasks = (0..self.tasks).map(|at| (CpuId(at), Box::new(move || body(at)) as Box<dyn FnOnce()>));
             yard.run(tasks.collect())
         };
         let seed = |at: u32| self.seed.wrapping_mul(0x1_0001).wrapping_add(at.into());
-        each(&|at| task.round(task.some_pages(seed(at)) + self.pages as usize / 2))?;
+        let all = u64::from(self.pages);
+        each(&|at| task(at).round(task(at).some_pages(seed(at)) + all / 2, || false))?;
         let before = yard.platform().account();
         let begin = yard.platform().now();
-        let ends: Vec<Cell<Picos>> = (0..self.tasks).map(|_| Cell::default()).collect();
-        let faults: Vec<u64> = (0..self.tasks)
-            .map(|at| task.some_pages(!seed(at)) as u64 + u64::from(self.pages) * u64::from(self.rounds))
-            .collect();
+        let times: Vec<Cell<Picos>> = (0..self.tasks).map(|_| Cell::default()).collect();
+        let counting = Cell::new(self.tasks);
         let end = each(&|at| {
-            task.round(task.some_pages(!seed(at)));
-            (0..self.rounds).for_each(|_| task.round(self.pages as usize));
-            ends[at as usize].set(yard.platform().now());
+            let task = task(at);
+            task.round(task.some_pages(!seed(at)), || false);
+            let from = yard.platform().now();
+            (0..self.rounds).for_each(|_| task.round(all, || false));
+            times[at as usize].set(yard.platform().now() - from);
+            counting.set(counting.get() - 1);
+            while counting.get() > 0 {
+                task.round(all, || counting.get() == 0);
+            }
         })?;
-        let rate = |(faults, end): (&u64, &Cell<Picos>)| *faults as f64 / (end.get() - begin).as_secs();
+        let faults = all * u64::from(self.rounds);
         Ok(FaultRun {
-            faults: faults.iter().sum(),
-            rate: faults.iter().zip(&ends).map(rate).sum(),
+            faults: faults * u64::from(self.tasks),
+            rate: times.iter().map(|time| faults as f64 / time.get().as_secs()).sum(),
             account: yard.platform().account().since(&before),
             time: end - begin,
         })

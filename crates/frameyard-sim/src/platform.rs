@@ -2,16 +2,22 @@
 
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use frameyard::{Access, Contention, CpuId, LockId, Pfn, Platform, SharedLine};
+use frameyard::{
+    Access, Contention, CpuId, LineKind, LockId, PageCount, Pfn, PfnRange, Platform, SharedLine, Span, Zeroing,
+};
 
 use crate::account::{Accessed, Account, CostId};
 use crate::confined::Confined;
 use crate::engine::{Engine, Ground, Handover, LockStats, is_shared};
 use crate::fiber;
-use crate::machine::Machine;
+use crate::frame_bytes::FrameBytes;
+use crate::machine::{Machine, OutsideCost, OutsideCosts};
 use crate::time::Picos;
+
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4096;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -24,6 +30,7 @@ const AWAITED: u32 = 2;
 /// To be used on the thread that made it.
 pub struct SimPlatform {
     engine: Confined<Engine>,
+    bytes: FrameBytes,
 }
 
 impl fmt::Debug for SimPlatform {
@@ -33,8 +40,9 @@ impl fmt::Debug for SimPlatform {
 }
 
 impl SimPlatform {
-    pub(crate) fn new(machine: &Machine, ground: Ground, costs: Vec<&'static str>) -> Self {
-        Self { engine: Confined::new(Engine::new(machine, ground, costs)) }
+    pub(crate) fn new(machine: &Machine, ground: Ground, bytes: FrameBytes, costs: &[&'static str]) -> Self {
+        let costs = OutsideCosts::NAMES.iter().chain(costs).copied().collect();
+        Self { engine: Confined::new(Engine::new(machine, ground, costs)), bytes }
     }
 
     pub(crate) fn engine(&self) -> &Confined<Engine> {
@@ -162,8 +170,41 @@ impl Platform for SimPlatform {
         self.step_back();
     }
 
-    fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
-        None
+    #[inline]
+    fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
+        self.bytes.of(pfn)
+    }
+
+    fn zero_frames(&self, frames: PfnRange) -> Zeroing {
+        self.bytes.zero(frames);
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            let PageCount(pages) = frames.count();
+            engine.stream(frames.start, pages * PAGE_BYTES);
+            engine.spend_outside(OutsideCost::ZeroPage, pages);
+        }
+        Zeroing::Done
+    }
+
+    fn span_ends(&self, span: Span, PageCount(pages): PageCount) {
+        let mut engine = self.engine.borrow();
+        if !engine.is_running() {
+            return;
+        }
+        match span {
+            Span::Fault if pages > 0 => {
+                engine.spend_outside(OutsideCost::Exception, pages);
+                engine.spend_outside(OutsideCost::FaultPath, pages);
+            }
+            Span::Zap if pages > 0 => engine.spend_outside(OutsideCost::UnmapPage, pages),
+            Span::Map => engine.spend_outside(OutsideCost::MapCall, 1),
+            _ => return,
+        }
+        let is_far_ahead = engine.is_far_ahead();
+        drop(engine);
+        if is_far_ahead {
+            self.step_back();
+        }
     }
 
     #[inline]
@@ -176,7 +217,14 @@ impl Platform for SimPlatform {
 
     #[inline]
     fn touch_line(&self, line: SharedLine, access: Access) {
-        self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
+        if line.kind == LineKind::PageTable {
+            let mut engine = self.engine.borrow();
+            if engine.is_running() {
+                engine.touch_entry(line.address.addr(), access);
+            }
+        } else {
+            self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
+        }
     }
 
     fn prefetch_page(&self, pfn: Pfn, _address: *const u8) {
@@ -184,7 +232,7 @@ impl Platform for SimPlatform {
     }
 
     fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
-        if self.engine.borrow().is_running() {
+        if is_shared(id.kind()) && self.engine.borrow().is_running() {
             self.let_others_catch_up();
         }
         if word.load(Ordering::Relaxed) == FREE {
@@ -237,6 +285,22 @@ impl Platform for SimPlatform {
         let mut engine = self.engine.borrow();
         if let Some(line) = engine.line_at(address) {
             engine.mark_held_until_now(line);
+        }
+    }
+
+    fn await_word(&self, id: LockId, word: &AtomicU64, seen: u64, _round: u32) {
+        if word.load(Ordering::Relaxed) != seen {
+            return;
+        }
+        assert!(self.engine.borrow().is_running(), "outside of a run nobody else could give {id:?} back");
+        self.engine.borrow().enqueue(std::ptr::from_ref(word).addr(), id);
+        fiber::suspend();
+    }
+
+    fn word_changes(&self, id: LockId, word: &AtomicU64) {
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            engine.wake_all(std::ptr::from_ref(word).addr(), id.kind());
         }
     }
 

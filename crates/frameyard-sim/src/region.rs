@@ -34,3 +34,57 @@ impl Drop for ZeroedRegion {
         unsafe { dealloc(self.base.as_ptr(), self.layout) }
     }
 }
+
+/// Addresses with zeroed memory behind them, of which the host sets nothing aside before it is written.
+#[derive(Debug)]
+pub(crate) struct Reservation {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the range belongs to the process, not to a thread; whoever has an address of it says who may use it.
+unsafe impl Send for Reservation {}
+// SAFETY: as above.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    /// So many bytes; `None` where the host has no such range.
+    pub(crate) fn new(size: ByteSize) -> Option<Self> {
+        let len = usize::try_from(size.0).ok()?.max(1);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new private mapping at an address that the kernel chooses.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if base == libc::MAP_FAILED { None } else { Some(Self { base: NonNull::new(base.cast())?, len }) }
+    }
+
+    pub(crate) fn base(&self) -> NonNull<u8> {
+        self.base
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// An address so many bytes behind the first.
+    #[inline(always)]
+    pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
+        assert!(offset < self.len, "byte {offset} of {}", self.len);
+        // SAFETY: inside the mapping.
+        unsafe { self.base.add(offset) }
+    }
+
+    /// Zeroes a part that nobody else uses meanwhile.
+    pub(crate) fn zero(&self, offset: usize, len: usize) {
+        assert!(offset <= self.len && len <= self.len - offset, "{len} bytes at {offset} of {}", self.len);
+        // SAFETY: inside the mapping, which can be written.
+        unsafe { self.base.add(offset).write_bytes(0, len) }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made, which nobody uses any more.
+        let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert_eq!(unmapped, 0, "an own mapping can be unmapped");
+    }
+}

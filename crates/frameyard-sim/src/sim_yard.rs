@@ -11,11 +11,15 @@ use frameyard::{
 
 use crate::confined::Confined;
 use crate::engine::{Engine, Ground};
+use crate::frame_bytes::FrameBytes;
 use crate::fiber::{Fiber, Progress};
 use crate::machine::Machine;
 use crate::platform::SimPlatform;
 use crate::region::ZeroedRegion;
 use crate::time::Picos;
+
+/// Binary logarithm of the bytes of a page.
+const PAGE_SHIFT: u32 = 12;
 
 /// Where memory begins: at 4 GiB, above what the low zones could take.
 const FIRST_FRAME: Pfn = Pfn(0x10_0000);
@@ -29,7 +33,7 @@ pub struct SimConfig {
     pub policy: ZonePolicy,
     /// How per-CPU lists are sized.
     pub sizing: PcpSizing,
-    /// The names of costs outside the allocator that tasks will spend on.
+    /// The names of costs that tasks will spend on, beside those that every machine knows ([`OutsideCosts::NAMES`](crate::OutsideCosts::NAMES)).
     pub costs: Vec<&'static str>,
 }
 
@@ -40,6 +44,8 @@ pub enum SimError {
     Boot(BootError),
     /// The host has no memory for the memory map.
     NoMemory,
+    /// The host has no range of addresses for the frames.
+    NoAddresses,
     /// The host has no memory for a CPU's stack.
     NoStack(io::Error),
     /// CPUs wait for locks that nobody gives back.
@@ -54,6 +60,9 @@ impl fmt::Display for SimError {
         match self {
             Self::Boot(error) => write!(f, "no yard on the simulated machine: {error}"),
             Self::NoMemory => f.write_str("the host has no memory for the map of the simulated machine: simulate less"),
+            Self::NoAddresses => {
+                f.write_str("the host reserves no addresses for the frames of the simulated machine: simulate less")
+            }
             Self::NoStack(error) => write!(f, "the host has no memory for the stack of a virtual CPU: {error}"),
             Self::Deadlock { waiting } => write!(f, "{waiting} virtual CPUs wait for locks that nobody gives back"),
         }
@@ -62,7 +71,7 @@ impl fmt::Display for SimError {
 
 impl std::error::Error for SimError {}
 
-/// A yard on a simulated machine. Frames have no bytes.
+/// A yard on a simulated machine. Frames have addresses, and those whose bytes somebody looks at have memory.
 pub struct SimYard {
     // Before the regions, so that it is dropped first.
     yard: Yard<SimPlatform>,
@@ -111,12 +120,14 @@ impl SimYard {
         let layout = Layout::plan(&table, &yard_config).map_err(SimError::Boot)?;
         let map = ZeroedRegion::new(layout.map_bytes()).ok_or(SimError::NoMemory)?;
         let control = ZeroedRegion::new(layout.control_bytes()).ok_or(SimError::NoMemory)?;
+        let bytes = FrameBytes::new(layout.frames(), PAGE_SHIFT).ok_or(SimError::NoAddresses)?;
         let ground = Ground {
             frames: layout.frames(),
             nodes: nodes.clone(),
             control: (control.raw().base.addr().get(), control.raw().size.0 as usize),
+            bytes: bytes.range(),
         };
-        let platform = SimPlatform::new(machine, ground, config.costs.clone());
+        let platform = SimPlatform::new(machine, ground, bytes, &config.costs);
         // SAFETY: the regions are fresh and zeroed, as large as planned, and dropped after the yard.
         let yard = unsafe { Yard::create(&table, &yard_config, &layout, map.raw(), control.raw(), platform) };
         Ok(Self { yard: yard.map_err(SimError::Boot)?, map, control })

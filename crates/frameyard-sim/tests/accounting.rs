@@ -3,37 +3,48 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use frameyard::{CpuId, Gfp, LockKind, Order, PageCount, PcpSizing, ZonePolicy};
-use frameyard_sim::{FaultCosts, FaultLoop, FaultRun, Machine, SimConfig, SimYard, Spent};
+use frameyard_sim::{FaultLoop, FaultRun, Machine, Mode, SimConfig, SimYard, Spent};
+use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 fn yard(policy: ZonePolicy) -> SimYard {
     let config = SimConfig {
         node_memory: PageCount(1 << 17),
         policy,
         sizing: PcpSizing::Classic,
-        costs: FaultCosts::NAMES.to_vec(),
+        costs: Vec::new(),
     };
     SimYard::new(&Machine::built_in("broadwell-40").unwrap(), &config).unwrap()
 }
 
 fn fault(yard: &SimYard, tasks: u32, seed: u64) -> FaultRun {
-    FaultLoop { tasks, pages: 700, rounds: 1, seed, costs: FaultCosts::default() }.run(yard).unwrap()
+    fault_in(yard, Mode::Processes, tasks, seed)
+}
+
+/// Runs the loop, and has everything recounted after it.
+fn fault_in(yard: &SimYard, mode: Mode, tasks: u32, seed: u64) -> FaultRun {
+    let vm = Vm::create(yard, &VmConfig::default()).unwrap();
+    let each = FaultLoop { tasks, mode, pages: 700, rounds: 1, seed, lru: LruPolicy::Vanilla };
+    let run = each.run(yard, &vm).unwrap();
+    vm.validate().unwrap();
+    yard.validate().unwrap();
+    vm.destroy().unwrap();
+    run
 }
 
 #[test]
 fn all_time_of_all_cpus_is_accounted_for_to_the_picosecond() {
     for policy in ZonePolicy::ALL {
-        for tasks in [13, 40] {
+        for (tasks, mode) in [(13, Mode::Processes), (40, Mode::Processes), (20, Mode::Threads)] {
             let yard = yard(policy);
-            let run = fault(&yard, tasks, 7);
-            assert_eq!(run.account.total().0, 40 * run.time.0, "{policy}, {tasks} tasks");
+            let run = fault_in(&yard, mode, tasks, 7);
+            assert_eq!(run.account.total().0, 40 * run.time.0, "{policy}, {tasks} {mode}");
             let account = yard.platform().account();
-            assert_eq!(account.total().0, 40 * yard.platform().now().0, "{policy}, {tasks} tasks");
+            assert_eq!(account.total().0, 40 * yard.platform().now().0, "{policy}, {tasks} {mode}");
             for kind in LockKind::ALL {
                 let stats = yard.platform().lock_stats();
                 let waited: u64 = stats.iter().filter(|lock| lock.id.kind() == kind).map(|lock| lock.waited.0).sum();
-                assert_eq!(account.of(Spent::Waiting(kind)).time.0, waited, "{policy}, {tasks} tasks, {kind}");
+                assert_eq!(account.of(Spent::Waiting(kind)).time.0, waited, "{policy}, {tasks} {mode}, {kind}");
             }
-            yard.validate().unwrap();
         }
     }
 }

@@ -6,7 +6,7 @@
 //! under that lock ([migration](crate::anonymous)) knows that nobody is at the bytes from then on, but for
 //! [pins](crate::pin): they are references, so a pinned page cannot be frozen.
 
-use frameyard::{Pfn, Platform};
+use frameyard::{PageCount, Pfn, Platform, Span};
 
 use crate::address::{PageLevel, VirtAddr};
 use crate::fault::Faulted;
@@ -25,6 +25,15 @@ enum Sharing {
     Alone,
     /// Others, by other entries: it is of a device.
     Shared,
+}
+
+/// How an address was used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Touched {
+    /// It was mapped.
+    There,
+    /// By a fault.
+    Faulted,
 }
 
 /// What an address leads to.
@@ -83,23 +92,36 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             if spot.entry.is_present() {
                 return Ok(spot);
             }
-            self.fault(spot, addr, access)?;
+            let platform = self.vm().yard().platform();
+            platform.span_begins(Span::Fault);
+            let done = self.fault(spot, addr, access);
+            platform.span_ends(Span::Fault, PageCount(u64::from(done == Ok(Faulted::Mapped))));
+            done?;
         }
     }
 
     #[inline]
     fn touch(&self, addr: VirtAddr, access: MemoryAccess) -> Result<(), FaultError> {
         check(addr)?;
+        let platform = self.vm().yard().platform();
+        platform.span_begins(Span::Fault);
+        let done = self.touch_locked(addr, access);
+        platform.span_ends(Span::Fault, PageCount(u64::from(done == Ok(Touched::Faulted))));
+        done.map(|_| ())
+    }
+
+    #[inline(always)]
+    fn touch_locked(&self, addr: VirtAddr, access: MemoryAccess) -> Result<Touched, FaultError> {
         let _reading = self.map_lock().read();
         // As in `present`.
         loop {
             let spot = self.walk(addr.0);
             if spot.entry.is_present() {
                 if spot.entry.used(access) == spot.entry || self.locked(spot, |_, _| Ok(()), access)?.is_some() {
-                    return Ok(());
+                    return Ok(Touched::There);
                 }
             } else if self.fault(spot, addr, access)? == Faulted::Mapped {
-                return Ok(());
+                return Ok(Touched::Faulted);
             }
         }
     }

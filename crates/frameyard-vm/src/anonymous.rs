@@ -92,7 +92,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.finish_move(&moving, to, from.order, mode)
     }
 
-    fn read_map(&self, space: &Visit<'y, P>, mode: MigrateMode) -> Option<Reading<'y>> {
+    fn read_map(&self, space: &Visit<'y, P>, mode: MigrateMode) -> Option<Reading<'y, P>> {
         let lock = space.map_lock();
         let tries = if mode == MigrateMode::Sync { SYNC_TRIES } else { 1 };
         (0..tries).find_map(|round| {

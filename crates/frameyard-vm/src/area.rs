@@ -4,7 +4,7 @@
 //! where both its ends stay, it becomes two.
 
 use frameyard::sync::Ordering;
-use frameyard::{ByteSize, PhysAddr, Platform, named};
+use frameyard::{Access, ByteSize, PhysAddr, Platform, named};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::error::VmError;
@@ -184,11 +184,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline]
     pub(crate) fn find_area(&self, addr: VirtAddr) -> Option<Area> {
         let last_found = self.word(SpaceWord::LAST_FOUND);
+        self.tell(last_found, Access::Read);
         let known = ObjectId::from_bits(last_found.load(Ordering::Relaxed)).some().map(|id| self.areas().node(id));
+        known.inspect(|node| self.tell(node.words.at(AreaWord::START), Access::Read));
         if let Some(node) = known.filter(|node| node.range().contains(addr)) {
             return Some(node.area());
         }
         let node = self.areas().first_ending_after(addr).filter(|node| node.range().contains(addr))?;
+        self.tell(last_found, Access::Write);
         last_found.store(node.id.bits(), Ordering::Relaxed);
         Some(node.area())
     }

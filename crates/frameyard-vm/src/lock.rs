@@ -16,7 +16,7 @@
 use core::fmt;
 
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
-use frameyard::{LockId, Platform};
+use frameyard::{Access, LineKind, LockId, Platform, SharedLine};
 
 /// A spinning lock that is held; given back when dropped.
 pub(crate) struct Held<'a, P: Platform> {
@@ -46,6 +46,14 @@ impl<'a, P: Platform> Held<'a, P> {
     }
 }
 
+impl<'a, P: Platform> Held<'a, P> {
+    /// What is told of what is done under the lock.
+    #[inline(always)]
+    pub(crate) fn platform(&self) -> &'a P {
+        self.platform
+    }
+}
+
 impl<P: Platform> Drop for Held<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
@@ -66,57 +74,81 @@ const WRITER_WAITS: u64 = 1 << 62;
 /// readers. A thread must not take it for reading twice: a writer that waits between would stop it for ever.
 pub(crate) struct MapLock<'a, P> {
     platform: &'a P,
+    id: LockId,
     word: &'a AtomicU64,
 }
 
 /// Somebody reads what the lock guards.
-pub(crate) struct Reading<'a> {
-    word: &'a AtomicU64,
+pub(crate) struct Reading<'a, P: Platform> {
+    lock: MapLock<'a, P>,
 }
 
 /// Somebody alone writes what the lock guards.
-pub(crate) struct Writing<'a> {
-    word: &'a AtomicU64,
+pub(crate) struct Writing<'a, P: Platform> {
+    lock: MapLock<'a, P>,
 }
+
+impl<P> Clone for MapLock<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for MapLock<'_, P> {}
 
 impl<'a, P: Platform> MapLock<'a, P> {
     #[inline(always)]
-    pub(crate) fn new(platform: &'a P, word: &'a AtomicU64) -> Self {
-        Self { platform, word }
+    pub(crate) fn new(platform: &'a P, id: LockId, word: &'a AtomicU64) -> Self {
+        Self { platform, id, word }
+    }
+
+    /// Tells the platform that the word is about to be exchanged.
+    #[inline(always)]
+    fn touch(&self) {
+        self.platform.touch_line(SharedLine::of(LineKind::MapLock, self.word), Access::ReadModifyWrite);
     }
 
     /// Gets in as a reader if no writer has it or waits for it.
     #[inline(always)]
-    pub(crate) fn try_read(&self) -> Option<Reading<'a>> {
+    pub(crate) fn try_read(&self) -> Option<Reading<'a, P>> {
+        self.get_in().ok()
+    }
+
+    /// Gets in as a reader; `Err` with the word that says why not.
+    #[inline(always)]
+    fn get_in(&self) -> Result<Reading<'a, P>, u64> {
+        self.touch();
         let mut found = self.word.load(Ordering::Relaxed);
         while found & (WRITER | WRITER_WAITS) == 0 {
             // Acquire: pairs with the Release of the last writer.
             match self.word.compare_exchange_weak(found, found + 1, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Some(Reading { word: self.word }),
+                Ok(_) => return Ok(Reading { lock: *self }),
                 Err(other) => found = other,
             }
+            self.touch();
         }
-        None
+        Err(found)
     }
 
     /// Gets in as a reader, waiting for writers.
     #[inline(always)]
-    pub(crate) fn read(&self) -> Reading<'a> {
+    pub(crate) fn read(&self) -> Reading<'a, P> {
         let mut round = 0;
         loop {
-            if let Some(reading) = self.try_read() {
-                return reading;
+            match self.get_in() {
+                Ok(reading) => return reading,
+                Err(found) => self.platform.await_word(self.id, self.word, found, round),
             }
-            self.platform.relax(round);
             round = round.saturating_add(1);
         }
     }
 
     /// Gets in as a writer, waiting for all others.
     #[inline]
-    pub(crate) fn write(&self) -> Writing<'a> {
+    pub(crate) fn write(&self) -> Writing<'a, P> {
         let mut round = 0;
         loop {
+            self.touch();
             let found = self.word.load(Ordering::Relaxed);
             let nobody = found & !WRITER_WAITS == 0;
             let wanted = if nobody { WRITER } else { found | WRITER_WAITS };
@@ -124,26 +156,36 @@ impl<'a, P: Platform> MapLock<'a, P> {
             let done = found == wanted
                 || self.word.compare_exchange_weak(found, wanted, Ordering::Acquire, Ordering::Relaxed).is_ok();
             if nobody && done {
-                return Writing { word: self.word };
+                return Writing { lock: *self };
             }
-            self.platform.relax(round);
+            // Where the exchange failed the word is another by now, which ends the wait.
+            self.platform.await_word(self.id, self.word, wanted, round);
             round = round.saturating_add(1);
         }
     }
 }
 
-impl Drop for Reading<'_> {
+impl<P: Platform> Drop for Reading<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
+        let MapLock { platform, id, word } = self.lock;
+        self.lock.touch();
         // Release: pairs with the Acquire in `write`.
-        self.word.fetch_sub(1, Ordering::Release);
+        let before = word.fetch_sub(1, Ordering::Release);
+        // Nobody waits for readers but a writer.
+        if before == WRITER_WAITS | 1 {
+            platform.word_changes(id, word);
+        }
     }
 }
 
-impl Drop for Writing<'_> {
+impl<P: Platform> Drop for Writing<'_, P> {
     #[inline(always)]
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `try_read` and `write`. Another writer that waits says so again.
-        self.word.store(0, Ordering::Release);
+        let MapLock { platform, id, word } = self.lock;
+        self.lock.touch();
+        // Release: pairs with the Acquire in `get_in` and `write`. Another writer that waits says so again.
+        word.store(0, Ordering::Release);
+        platform.word_changes(id, word);
     }
 }

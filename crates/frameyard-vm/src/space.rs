@@ -15,7 +15,7 @@
 use core::fmt;
 
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{FrameLink, Pfn, Platform};
+use frameyard::{Access, FrameLink, LineKind, LockId, Pfn, Platform, SharedLine};
 
 use crate::inject::Step;
 use crate::lock::MapLock;
@@ -131,10 +131,17 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         self.words.at(word)
     }
 
+    /// Tells the platform that a word of the space's state is used.
+    #[inline(always)]
+    pub(crate) fn tell(&self, word: &AtomicU64, access: Access) {
+        self.vm.yard().platform().touch_line(SharedLine::of(LineKind::SpaceState, word), access);
+    }
+
     /// The lock of its areas and page tables.
     #[inline(always)]
     pub(crate) fn map_lock(&self) -> MapLock<'y, P> {
-        MapLock::new(self.vm.yard().platform(), self.word(SpaceWord::MAP_LOCK))
+        let id = LockId::Space(self.id.bits() as u32);
+        MapLock::new(self.vm.yard().platform(), id, self.word(SpaceWord::MAP_LOCK))
     }
 
     /// The frame of the topmost page table; `None` before there is one.
@@ -147,12 +154,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Counts in the space: `PAGE_TABLES` goes up.
     #[inline(always)]
     pub(crate) fn add(&self, word: usize, amount: u64) {
+        self.tell(self.word(word), Access::ReadModifyWrite);
         self.word(word).fetch_add(amount, Ordering::Relaxed);
     }
 
     /// Counts in the space: `PAGE_TABLES` goes down.
     #[inline(always)]
     pub(crate) fn subtract(&self, word: usize, amount: u64) {
+        self.tell(self.word(word), Access::ReadModifyWrite);
         let before = self.word(word).fetch_sub(amount, Ordering::Relaxed);
         debug_assert!(before >= amount, "word {word} of a space: {before} less {amount}");
     }

@@ -22,7 +22,9 @@
 //! - the page tables of a space = those linked and those set aside.
 
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{Adoption, CountedPage, Counts, FrameLink, Gfp, LockId, Order, Pfn, Platform};
+use frameyard::{
+    Access, Adoption, CountedPage, Counts, FrameLink, Gfp, LineKind, LockId, Order, Pfn, Platform, SharedLine,
+};
 
 use crate::error::VmError;
 use crate::inject::Step;
@@ -107,10 +109,11 @@ impl TableUse {
 pub(crate) struct LockedTable<'y, P: Platform> {
     pub(crate) page: CountedPage<'y, P>,
     words: Words<'y>,
-    _held: Held<'y, P>,
+    held: Held<'y, P>,
 }
 
 impl<'y, P: Platform> LockedTable<'y, P> {
+    /// An entry. The platform is told of it by who has walked to it, or writes it.
     #[inline(always)]
     pub(crate) fn entry(&self, index: usize) -> Entry {
         Entry::from_bits(self.words.at(index).load(Ordering::Relaxed))
@@ -119,6 +122,8 @@ impl<'y, P: Platform> LockedTable<'y, P> {
     /// Writes an entry, and leaves the table's use as it is.
     #[inline(always)]
     pub(crate) fn set(&self, index: usize, entry: Entry) {
+        let word = self.words.at(index);
+        self.held.platform().touch_line(SharedLine::of(LineKind::PageTable, word), Access::Write);
         // Release: pairs with the Acquire in `Table::entry`.
         self.words.at(index).store(entry.bits(), Ordering::Release);
     }
@@ -188,14 +193,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     pub(crate) fn lock_table(&self, table: Table<'y>) -> LockedTable<'y, P> {
         let page = self.vm().page(table.pfn);
         let held = Held::lock(self.vm().yard().platform(), LockId::PageTable(table.pfn), page.lock_word());
-        LockedTable { page, words: table.words, _held: held }
+        LockedTable { page, words: table.words, held }
     }
 
     /// As [`lock_table`](Self::lock_table), if nobody has the lock.
     pub(crate) fn try_lock_table(&self, table: Table<'y>) -> Option<LockedTable<'y, P>> {
         let page = self.vm().page(table.pfn);
         let held = Held::try_lock(self.vm().yard().platform(), LockId::PageTable(table.pfn), page.lock_word())?;
-        Some(LockedTable { page, words: table.words, _held: held })
+        Some(LockedTable { page, words: table.words, held })
     }
 
     /// Makes the topmost table of a space that has none; it is the caller's to link.
@@ -238,18 +243,27 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
     }
 
+    /// An entry, on the way to an address.
+    #[inline(always)]
+    fn look(&self, table: Table<'y>, index: usize) -> Entry {
+        let line = SharedLine::of(LineKind::PageTable, table.word(index));
+        self.vm().yard().platform().touch_line(line, Access::Read);
+        table.entry(index)
+    }
+
     /// Goes down to the entry for an address. The caller has the map lock, for reading at least.
     ///
     /// Cost: a load for each level; two where the table was found lately ([`SpaceWord::LEAVES`]).
     #[inline(always)]
     pub(crate) fn walk(&self, addr: u64) -> Spot<'y> {
         // Acquire: pairs with the Release in `walk_from_top`. The table may have been linked since the map lock was taken.
+        self.tell(self.leaf_word(addr), Access::Read);
         let leaf = self.leaf_word(addr).load(Ordering::Acquire);
         if leaf >> 32 == addr >> Level::HUGE.shift()
             && let Some(pfn) = self.vm().yard().linked(FrameLink::from_bits(leaf as u32))
         {
             let (table, index) = (self.table(pfn), Level::SMALL.index(addr));
-            return Spot { table, level: Level::SMALL, index, entry: table.entry(index) };
+            return Spot { table, level: Level::SMALL, index, entry: self.look(table, index) };
         }
         self.walk_from_top(addr)
     }
@@ -259,7 +273,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let (mut table, mut level) = (self.topmost(), Level::ROOT);
         loop {
             let index = level.index(addr);
-            let entry = table.entry(index);
+            let entry = self.look(table, index);
             if !entry.is_table(level) {
                 return Spot { table, level, index, entry };
             }
@@ -267,6 +281,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             table = self.table(entry.pfn());
             if level == Level::SMALL {
                 let link = u64::from(self.vm().yard().link(table.pfn).bits());
+                self.tell(self.leaf_word(addr), Access::Write);
                 // Release: whoever finds the table here sees it as who made it has left it, as by the entry above it.
                 self.leaf_word(addr).store(addr >> Level::HUGE.shift() << 32 | link, Ordering::Release);
             }

@@ -11,7 +11,7 @@
 //! Workers that take a space down together work on different addresses, cut at multiples of 2 MiB, and so on different
 //! tables of level 0. What they share above, they change under the lock of the table.
 
-use frameyard::{Pfn, Platform};
+use frameyard::{PageCount, Pfn, Platform, Span};
 
 use crate::address::{VirtAddr, VirtRange};
 use crate::space::SpaceRef;
@@ -139,14 +139,17 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         }
     }
 
-    /// Puts the reference of a mapping that is no more.
+    /// Puts the reference of a mapping that is no more; whether so many pages are gathered now that they are to be freed.
     #[inline(always)]
-    fn unmap(&mut self, head: Pfn) {
+    fn unmap(&mut self, head: Pfn) -> bool {
         let left = self.vm().page(head).unmap();
         debug_assert!(left.is_ok(), "{left:?}");
-        if left == Ok(0) && self.pages.push(head) {
-            self.vm().free_unused(self.pages.take());
-        }
+        left == Ok(0) && self.pages.push(head)
+    }
+
+    #[inline(always)]
+    fn platform(&self) -> &'a P {
+        self.vm().yard().platform()
     }
 
     /// Takes an entry back that a device has counted. It is there no more.
@@ -208,6 +211,9 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         let locked = self.space.lock_table(table);
         let before = TableUse::of(locked.page);
         let (mut left, mut moving) = (before, None);
+        // Entries that were used when the span began.
+        let mut used = before.used;
+        self.platform().span_begins(Span::Zap);
         for index in first..last {
             if left.used == 0 {
                 break;
@@ -229,9 +235,15 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
                 self.unmap_device(entry);
             } else {
                 left.anonymous -= 1;
-                self.unmap(entry.head());
+                if self.unmap(entry.head()) {
+                    self.platform().span_ends(Span::Zap, PageCount((used - left.used).into()));
+                    self.vm().free_unused(self.pages.take());
+                    used = left.used;
+                    self.platform().span_begins(Span::Zap);
+                }
             }
         }
+        self.platform().span_ends(Span::Zap, PageCount((used - left.used).into()));
         locked.change_use(|_| left);
         let anonymous = u64::from(before.anonymous - left.anonymous);
         self.zapped.pages += anonymous;
@@ -263,6 +275,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             return self.zap_small(small, start, end);
         }
         // A part of a device's page goes with the whole of it: the rest is mapped again when it is used.
+        self.platform().span_begins(Span::Zap);
         let locked = self.space.lock_table(table);
         locked.set(index, Entry::EMPTY);
         let anonymous = u32::from(!entry.is_device());
@@ -270,7 +283,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         if entry.is_device() {
             self.unmap_device(entry);
             self.zapped.device += 1;
-            return;
+            return self.platform().span_ends(Span::Zap, PageCount(1));
         }
         let aside = locked.take_aside(self.space);
         drop(locked);
@@ -280,7 +293,11 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         }
         self.zapped.huge += 1;
         self.zapped.pages += Level::HUGE.pages();
-        self.unmap(entry.pfn());
+        let is_full = self.unmap(entry.pfn());
+        self.platform().span_ends(Span::Zap, PageCount(1));
+        if is_full {
+            self.vm().free_unused(self.pages.take());
+        }
     }
 
     /// Frees tables below one: those that are all inside `limits`.

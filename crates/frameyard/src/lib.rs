@@ -54,7 +54,7 @@ pub use pagemap::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, 
 pub use platform::{
     Access, Contention, Counted, CountingPlatform, CountingRow, FramesNotReturned, FreeFrames, InitProgress, LineKind,
     LockId, LockKind, LocksTaken, MapNotBacked, NodeInit, PageTouches, Platform, SharedLine, Span, SpanTouches,
-    WorkerPanicked,
+    WorkerPanicked, Zeroing,
 };
 pub use report::{
     GlobalStat, KernelFormat, ListMetrics, Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource,

@@ -80,7 +80,8 @@ impl LockCounters {
     pub fn lock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32) -> LockHold {
         let asked_ns = platform.lock_clock_ns();
         let contention = platform.lock(id, word);
-        platform.touch_line(SharedLine::of(LineKind::ZoneCounters, self), Access::Write);
+        let kind = if matches!(id, LockId::Lru(..)) { LineKind::LruLists } else { LineKind::ZoneCounters };
+        platform.touch_line(SharedLine::of(kind, self), Access::Write);
         // What is waited for the lock's line is not held.
         self.count(contention, asked_ns, platform.lock_clock_ns())
     }

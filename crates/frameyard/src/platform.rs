@@ -7,7 +7,7 @@
 
 use core::ptr::NonNull;
 
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 mod counting;
@@ -57,13 +57,30 @@ pub enum Access {
     ReadAhead,
 }
 
-/// What a batch of frames does between a CPU's lists and a zone: see [`Platform::span_begins`].
+/// What is being done: see [`Platform::span_begins`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Span {
     /// Frames are fetched for a CPU's list.
     Refill,
     /// Frames leave a CPU's lists for the zone.
     Drain,
+    /// An address is used. Pages: the faults that took, one or none.
+    Fault,
+    /// Addresses are mapped, or unmapped: one call. Pages: those that were unmapped.
+    Map,
+    /// Entries of page tables are cleared. Pages: so many entries, whatever each mapped.
+    Zap,
+    /// An address space is taken down. Pages: those that it had.
+    Exit,
+}
+
+/// Whether frames' bytes were zeroed: see [`Platform::zero_frames`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Zeroing {
+    /// Whoever asked is to do it.
+    ByCaller,
+    /// The platform has done it, or has no bytes that could be read.
+    Done,
 }
 
 /// Whether a lock was free when it was asked for.
@@ -105,6 +122,16 @@ pub trait Platform: Sync {
     /// Where the bytes of a frame (and of those that follow it in its block) are mapped, if they are.
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>>;
 
+    /// Asked by who is about to zero the bytes of a block of frames, which he has alone: whether the platform has done it.
+    /// By default it leaves that to him.
+    ///
+    /// A platform without the memory of so many frames answers [`Zeroing::Done`], and need not write what nobody can look at.
+    #[inline(always)]
+    fn zero_frames(&self, frames: PfnRange) -> Zeroing {
+        let _ = frames;
+        Zeroing::ByCaller
+    }
+
     /// Told of each access to the page structure of `pfn`. Natively empty.
     #[inline(always)]
     fn touch_page(&self, pfn: Pfn, access: Access) {
@@ -134,14 +161,17 @@ pub trait Platform: Sync {
         let _ = address;
     }
 
-    /// The caller begins to move frames between a CPU's lists and a zone. Spans do not nest. The lock of the lists is held,
-    /// that of the zone is not yet. Natively empty.
+    /// The caller begins to do something. Natively empty.
+    ///
+    /// Spans nest by containment, and one ends before that which it is in. Those of moving frames between a CPU's lists and a
+    /// zone ([`Span::Refill`], [`Span::Drain`]) have none inside; the lock of the lists is held when they begin, that of the zone
+    /// is not yet. Those of owners of frames (all others) may have these inside, and each other.
     #[inline(always)]
     fn span_begins(&self, span: Span) {
         let _ = span;
     }
 
-    /// The caller has moved so many frames, and holds the zone's lock no more. Pairs with
+    /// The caller is done with so many pages, and holds the zone's lock no more. Pairs with
     /// [`span_begins`](Self::span_begins).
     #[inline(always)]
     fn span_ends(&self, span: Span, pages: PageCount) {
@@ -183,6 +213,21 @@ pub trait Platform: Sync {
         let _ = id;
         // Release: pairs with the Acquire in `try_lock`.
         word.store(FREE, Ordering::Release);
+    }
+
+    /// Called between two looks at the word of a lock that is not taken by [`lock`](Self::lock): `word` was `seen`, and who
+    /// changes it to what can be waited for says so ([`word_changes`](Self::word_changes)). `round` as in [`relax`](Self::relax),
+    /// which this is by default.
+    #[inline(always)]
+    fn await_word(&self, id: LockId, word: &AtomicU64, seen: u64, round: u32) {
+        let _ = (id, word, seen);
+        self.relax(round);
+    }
+
+    /// The word of such a lock has changed, and those who [wait](Self::await_word) are to look again. Natively empty.
+    #[inline(always)]
+    fn word_changes(&self, id: LockId, word: &AtomicU64) {
+        let _ = (id, word);
     }
 
     /// Runs `job` on `count` workers at once, each with its own number, and waits for all. The caller is worker 0.

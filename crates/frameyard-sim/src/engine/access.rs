@@ -1,11 +1,11 @@
 //! Accesses to lines: where each is found, what it costs, and who has it afterwards.
 
-use frameyard::{Access, Pfn};
+use frameyard::{Access, LineKind, PageCount, Pfn};
 
 use super::{AccessKind, Engine};
 use crate::account::{Accessed, Cause, Spent};
 use crate::cache::LINE_BYTES;
-use crate::lines::{Found, PageLine, Use};
+use crate::lines::{Found, FrameLine, PageLine, Use};
 use crate::machine::Distance;
 use crate::time::Picos;
 
@@ -36,13 +36,73 @@ impl AccessKind {
     }
 }
 
+/// A line of few states.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Compact {
+    /// The page structure of a frame, by its place in the memory map.
+    Page(usize),
+    /// Entries of a page table, and how far behind the first frame's first byte they lie.
+    Entry(FrameLine, usize),
+}
+
+impl Compact {
+    #[inline(always)]
+    const fn accessed(self) -> Accessed {
+        match self {
+            Self::Page(_) => Accessed::Pages,
+            Self::Entry(..) => Accessed::Line(LineKind::PageTable),
+        }
+    }
+
+    /// In which frame it lies, or of which it is.
+    const fn frame(self) -> PageCount {
+        PageCount(match self {
+            Self::Page(index) => index as u64,
+            Self::Entry(_, offset) => (offset >> 12) as u64,
+        })
+    }
+}
+
 impl Engine {
     /// The running CPU uses the page structure of a frame.
     #[inline]
     pub(crate) fn touch_page(&mut self, pfn: Pfn, access: Access) {
         let index = pfn.0.wrapping_sub(self.ground.frames.start.0) as usize;
-        let Some(entry) = self.pages.get_mut(index) else { return };
-        let line = PageLine(*entry);
+        if index < self.pages.len() {
+            self.touch_compact(Compact::Page(index), access);
+        }
+    }
+
+    /// The running CPU uses an entry of a page table.
+    #[inline]
+    pub(crate) fn touch_entry(&mut self, address: usize, access: Access) {
+        let offset = address.wrapping_sub(self.ground.bytes.0);
+        if offset < self.ground.bytes.1 {
+            let line = self.frame_lines.at(offset);
+            self.touch_compact(Compact::Entry(line, offset), access);
+        }
+    }
+
+    #[inline(always)]
+    fn compact(&self, at: Compact) -> PageLine {
+        match at {
+            Compact::Page(index) => PageLine(self.pages[index]),
+            Compact::Entry(line, _) => self.frame_lines.compact(line),
+        }
+    }
+
+    #[inline(always)]
+    fn set_compact(&mut self, at: Compact, state: PageLine) {
+        match at {
+            Compact::Page(index) => self.pages[index] = state.0,
+            Compact::Entry(line, _) => self.frame_lines.set_compact(line, state),
+        }
+    }
+
+    /// The running CPU uses a line of few states.
+    #[inline(always)]
+    fn touch_compact(&mut self, at: Compact, access: Access) {
+        let line = self.compact(at);
         let cpu = &self.cpus[self.current];
         let place = cpu.place;
         let private = &self.privates[usize::from(place.core)];
@@ -52,16 +112,17 @@ impl Engine {
             let beside = line.is_shared().then(|| line.other());
             let usage = if line.is_dirty() { Use::Write } else { usage };
             let group = &self.groups[usize::from(place.group)];
-            *entry = PageLine::held(place.core, beside, usage, private.stamp(), group.stamp()).0;
             let cost = cpu.costs[AccessKind::of_page(access) as usize][Cause::PrivateHit as usize];
-            self.charge(Spent::Access(Accessed::Pages, Cause::PrivateHit).slot(), cost);
+            let state = PageLine::held(place.core, beside, usage, private.stamp(), group.stamp());
+            self.set_compact(at, state);
+            self.charge(Spent::Access(at.accessed(), Cause::PrivateHit).slot(), cost);
         } else {
-            self.fetch_page(pfn, index, line, access);
+            self.fetch_compact(at, line, access);
         }
     }
 
-    /// As [`touch_page`](Self::touch_page), where the core does not have the line as it needs it.
-    fn fetch_page(&mut self, pfn: Pfn, index: usize, line: PageLine, access: Access) {
+    /// As [`touch_compact`](Self::touch_compact), where the core does not have the line as it needs it.
+    fn fetch_compact(&mut self, at: Compact, line: PageLine, access: Access) {
         let me = self.cpus[self.current].place;
         let holder = self.places[usize::from(line.core())];
         let distance = me.distance(holder);
@@ -76,7 +137,7 @@ impl Engine {
         } else if (holder_has || group_has) && is_near {
             Cause::SharedHit
         } else {
-            let home = self.node_of(pfn);
+            let home = self.node_of(self.ground.frames.start + at.frame());
             // What nobody has any more was written back some time ago, if it was dirty.
             let is_gone = line.is_dirty() && !holder_has && !group_has;
             wait = self.channels[home].fetch(now, 1 + u64::from(is_gone));
@@ -91,9 +152,7 @@ impl Engine {
             }
             cause
         };
-        // Hardware fetches ahead what lies next to the line that was missed last.
-        let last = std::mem::replace(&mut self.last_fetched[usize::from(me.core)], index);
-        let is_next = index.abs_diff(last) == 1 && cause != Cause::Upgrade;
+        let is_next = cause != Cause::Upgrade && self.is_next(at, me.core);
         let kind = AccessKind::of_page(access);
         let kind = if is_next && kind == AccessKind::Blocking { AccessKind::Ahead } else { kind };
         let usage = Use::of(access);
@@ -101,19 +160,43 @@ impl Engine {
         let stays_dirty = line.is_dirty() && (holder_has || group_has);
         let usage = if stays_dirty { Use::Write } else { usage };
         let stamps = (self.privates[usize::from(me.core)].stamp(), self.groups[usize::from(me.group)].stamp());
-        self.pages[index] = PageLine::held(me.core, stays.then_some(holder.core), usage, stamps.0, stamps.1).0;
+        let state = PageLine::held(me.core, stays.then_some(holder.core), usage, stamps.0, stamps.1);
+        self.set_compact(at, state);
         let cost = self.cpus[self.current].costs[kind as usize][served as usize];
-        self.charge(Spent::Access(Accessed::Pages, cause).slot(), cost);
+        self.charge(Spent::Access(at.accessed(), cause).slot(), cost);
         if wait > Picos(0) {
-            self.charge(Spent::Access(Accessed::Pages, Cause::Bandwidth).slot(), wait);
+            self.charge(Spent::Access(at.accessed(), Cause::Bandwidth).slot(), wait);
         }
     }
 
-    /// The number of the line at an address of the control region.
+    /// Whether a page structure lies next to the one that the core missed last: hardware fetches such ahead.
+    fn is_next(&mut self, at: Compact, core: u16) -> bool {
+        let Compact::Page(index) = at else { return false };
+        let last = std::mem::replace(&mut self.last_fetched[usize::from(core)], index);
+        index.abs_diff(last) == 1
+    }
+
+    /// The number of the line at an address of the control region, or of frames' bytes.
     #[inline(always)]
-    pub(crate) fn line_at(&self, address: usize) -> Option<usize> {
+    pub(crate) fn line_at(&mut self, address: usize) -> Option<usize> {
         let offset = address.wrapping_sub(self.ground.control.0);
-        (offset < self.ground.control.1).then_some(offset / LINE_BYTES as usize)
+        if offset < self.ground.control.1 {
+            return Some(offset / LINE_BYTES as usize);
+        }
+        let offset = address.wrapping_sub(self.ground.bytes.0);
+        (offset < self.ground.bytes.1).then(|| self.line_in_frame(offset))
+    }
+
+    fn line_in_frame(&mut self, offset: usize) -> usize {
+        let line = self.frame_lines.at(offset);
+        match self.frame_lines.number(line) {
+            Some(number) => number,
+            None => {
+                let number = self.lines.add();
+                self.frame_lines.set_number(line, number);
+                number
+            }
+        }
     }
 
     /// Uses a line that the core has as it needs it, so that nobody can tell when; whether it has.

@@ -95,6 +95,22 @@ impl Engine {
         if others == 0 { Handover::ToLast } else { Handover::ToOneOfMany }
     }
 
+    /// All who wait for a change of that word look again, in the order in which they came.
+    pub(crate) fn wake_all(&mut self, word: usize, kind: LockKind) {
+        let now = self.now();
+        let Some(queue) = self.locks.queues.get_mut(&word) else { return };
+        let waiters = std::mem::take(&mut queue.waiters);
+        for (place, cpu) in (1..).zip(waiters) {
+            // A picosecond apart, which is what keeps them in that order.
+            let at = now.max(self.cpus[cpu].clock) + Picos(place);
+            let waited = self.wake(cpu, at, kind);
+            if let Some(queue) = self.locks.queues.get_mut(&word) {
+                queue.stats.handed_over += 1;
+                queue.stats.waited += waited;
+            }
+        }
+    }
+
     /// Until now a lock on that line was held.
     #[inline(always)]
     pub(crate) fn mark_held_until_now(&mut self, line: usize) {
@@ -105,7 +121,7 @@ impl Engine {
 
 /// Whether CPUs share locks of a kind, so that they must meet there in the order of their time.
 ///
-/// The others are one CPU's own, tried by that one nearly always; their lines say until when they were held.
+/// The others are one CPU's own, tried by that one nearly always, or a page table's, of which there is one for few addresses.
 pub(crate) const fn is_shared(kind: LockKind) -> bool {
-    !matches!(kind, LockKind::PerCpu | LockKind::LruBatch)
+    !matches!(kind, LockKind::PerCpu | LockKind::LruBatch | LockKind::PageTable)
 }

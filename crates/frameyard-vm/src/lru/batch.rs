@@ -1,7 +1,7 @@
 //! Batches: what a CPU collects before it takes the lock of a shard.
 
 use frameyard::sync::Ordering;
-use frameyard::{CountedPage, Counts, CpuId, LockId, Order, PageCount, Pfn, Platform};
+use frameyard::{Access, CountedPage, Counts, CpuId, LineKind, LockId, Order, PageCount, Pfn, Platform, SharedLine};
 
 use super::shard::{End, LockedShard, ShardKey};
 use crate::counters::VmCounter;
@@ -84,7 +84,9 @@ impl<'y, P: Platform> Vm<'y, P> {
         };
         let length = record.at(LENGTHS + kind as usize);
         let len = length.load(Ordering::Relaxed) as usize;
-        record.at(FRAMES + kind as usize * MOST + len).store(page.pfn().0, Ordering::Relaxed);
+        let place = record.at(FRAMES + kind as usize * MOST + len);
+        platform.touch_line(SharedLine::of(LineKind::LruLists, place), Access::Write);
+        place.store(page.pfn().0, Ordering::Relaxed);
         length.store(len as u64 + 1, Ordering::Relaxed);
         if len + 1 < self.lru_batch() && page.tag().order() == Order::ZERO {
             return;

@@ -3,7 +3,9 @@
 use core::fmt;
 
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{CountedPage, FrameLink, LockHold, LockId, NodeId, PageCount, Platform};
+use frameyard::{
+    Access, CountedPage, FrameLink, LineKind, LockHold, LockId, NodeId, PageCount, Platform, SharedLine,
+};
 
 use super::{LruList, LruStatistics};
 use crate::page::{Flags, shard_of, with_shard};
@@ -170,6 +172,8 @@ impl<'y, P: Platform> LockedShard<'y, P> {
 
     fn set_ends(&self, list: LruList, [first, last]: [FrameLink; 2]) {
         let bits = u64::from(first.bits()) | u64::from(last.bits()) << 32;
+        let line = SharedLine::of(LineKind::LruLists, self.shard.ends(list));
+        self.vm.yard().platform().touch_line(line, Access::Write);
         self.shard.ends(list).store(bits, Ordering::Relaxed);
     }
 

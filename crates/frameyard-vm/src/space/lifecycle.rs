@@ -4,7 +4,7 @@ use core::fmt;
 use core::num::NonZeroUsize;
 
 use frameyard::sync::Ordering;
-use frameyard::{ByteSize, PageCount, Platform};
+use frameyard::{ByteSize, PageCount, Platform, Span};
 
 use super::{HANDLES, Put, SpaceRef, SpaceWord, Unmapped};
 use crate::address::{VirtAddr, VirtRange};
@@ -262,6 +262,14 @@ impl<P: Platform> SpaceRef<'_, P> {
     ///
     /// An address whose page is being moved, and that does not come to an end: the space is still there.
     fn take_down(self, workers: NonZeroUsize) -> Result<Unmapped, VirtAddr> {
+        let platform = self.vm().yard().platform();
+        platform.span_begins(Span::Exit);
+        let unmapped = self.take_all_down(workers);
+        platform.span_ends(Span::Exit, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
+        unmapped
+    }
+
+    fn take_all_down(self, workers: NonZeroUsize) -> Result<Unmapped, VirtAddr> {
         let writing = self.map_lock().write();
         let zapped = self.zap_parallel(workers);
         if let Some(addr) = zapped.moving {

@@ -1,6 +1,6 @@
 //! Mapping and unmapping ranges of addresses.
 
-use frameyard::{ByteSize, PageCount, PhysAddr, Platform};
+use frameyard::{ByteSize, PageCount, PhysAddr, Platform, Span};
 
 use super::{AddressSpace, MapError, SpaceRef};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
@@ -114,6 +114,15 @@ impl<P: Platform> AddressSpace<'_, P> {
     ///
     /// The map lock for writing; O(log n) for n areas.
     pub fn map(&self, request: MapRequest) -> Result<VirtRange, MapError> {
+        let platform = self.space().vm().yard().platform();
+        platform.span_begins(Span::Map);
+        let mapped = self.map_checked(request);
+        platform.span_ends(Span::Map, PageCount(0));
+        mapped
+    }
+
+    #[inline(always)]
+    fn map_checked(&self, request: MapRequest) -> Result<VirtRange, MapError> {
         let asked = request.checked()?;
         let space = self.space();
         let _writing = space.map_lock().write();
@@ -142,6 +151,15 @@ impl<P: Platform> AddressSpace<'_, P> {
     ///
     /// The map lock for writing; O(log n) for each of the areas, O(1) for each page.
     pub fn unmap(&self, range: VirtRange) -> Result<Unmapped, MapError> {
+        let platform = self.space().vm().yard().platform();
+        platform.span_begins(Span::Map);
+        let unmapped = self.unmap_checked(range);
+        platform.span_ends(Span::Map, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
+        unmapped
+    }
+
+    #[inline(always)]
+    fn unmap_checked(&self, range: VirtRange) -> Result<Unmapped, MapError> {
         let page = PageLevel::Small.size();
         if range.is_empty() {
             return Err(MapError::Empty);

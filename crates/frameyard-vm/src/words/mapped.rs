@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use frameyard::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use frameyard::{ByteSize, LockCounters, Order, Pfn, Platform, Yard};
+use frameyard::{ByteSize, LockCounters, Order, Pfn, PfnRange, Platform, Yard, Zeroing};
 
 /// Words of frames that hold state of this crate. Copyable; valid as long as those frames are allocated, which whoever
 /// holds it has to know: a word of a frame freed since is another owner's.
@@ -86,6 +86,9 @@ impl<'y> Words<'y> {
 /// Zeroes the bytes of a block that the caller has alone. `false` where nothing is behind it.
 #[inline]
 pub(crate) fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool {
+    if yard.platform().zero_frames(PfnRange::new(pfn, order.pages())) == Zeroing::Done {
+        return true;
+    }
     let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
     // SAFETY: the block's bytes are mapped and the caller's alone.
     unsafe { base.write_bytes(0, yard.geometry().size_of(order.pages()).0 as usize) };

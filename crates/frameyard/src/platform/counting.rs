@@ -18,7 +18,7 @@ use core::ptr::NonNull;
 
 use super::{
     Access, Contention, FramesNotReturned, FreeFrames, InitProgress, LockId, MapNotBacked, Platform, SharedLine, Span,
-    WorkerPanicked,
+    WorkerPanicked, Zeroing,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange, named};
@@ -211,10 +211,12 @@ impl SpanCounters {
 /// No span; the others come behind it.
 const NO_SPAN: u32 = 0;
 
-fn place_of(span: Span) -> u32 {
+fn place_of(span: Span) -> Option<u32> {
     match span {
-        Span::Refill => 1,
-        Span::Drain => 2,
+        Span::Refill => Some(1),
+        Span::Drain => Some(2),
+        // Owners' spans have these inside, and what owners do is counted elsewhere.
+        Span::Fault | Span::Map | Span::Zap | Span::Exit => None,
     }
 }
 
@@ -429,6 +431,10 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
         self.inner.frame_bytes(pfn)
     }
 
+    fn zero_frames(&self, frames: PfnRange) -> Zeroing {
+        self.inner.zero_frames(frames)
+    }
+
     fn touch_page(&self, pfn: Pfn, access: Access) {
         if let Some(row) = self.row() {
             row.touch(pfn);
@@ -449,14 +455,18 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
 
     fn span_begins(&self, span: Span) {
         self.inner.span_begins(span);
-        if let Some(row) = self.row() {
-            row.span.store(place_of(span), Ordering::Relaxed);
+        if let Some(place) = place_of(span)
+            && let Some(row) = self.row()
+        {
+            row.span.store(place, Ordering::Relaxed);
             row.begin_stretch();
         }
     }
 
     fn span_ends(&self, span: Span, pages: PageCount) {
-        if let Some(row) = self.row() {
+        if place_of(span).is_some()
+            && let Some(row) = self.row()
+        {
             add(&row.counters().spans, 1);
             add(&row.counters().pages, pages.0);
             row.span.store(NO_SPAN, Ordering::Relaxed);
@@ -492,6 +502,14 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
             row.begin_stretch();
         }
         self.inner.unlock(id, word);
+    }
+
+    fn await_word(&self, id: LockId, word: &AtomicU64, seen: u64, round: u32) {
+        self.inner.await_word(id, word, seen, round);
+    }
+
+    fn word_changes(&self, id: LockId, word: &AtomicU64) {
+        self.inner.word_changes(id, word);
     }
 
     fn run_workers(

@@ -26,11 +26,20 @@ pub enum LineKind {
     PageblockTypes,
     /// Lists of pageblocks that CPUs own.
     OwnedLists,
+    /// The word of the readers-writer lock of an address space's map.
+    MapLock,
+    /// What an address space keeps beside that: its areas, its counts, the tables found lately.
+    SpaceState,
+    /// Entries of page tables.
+    PageTable,
+    /// Lists of used pages: their ends, what is counted of them, and CPUs' batches of pages on their way there.
+    LruLists,
 }
 
 named!(LineKind: PerCpuLists => "per-cpu-lists", FreeLists => "free-lists", ZoneCounters => "zone-counters",
     ZoneFacts => "zone-facts", Border => "border", Clusters => "clusters", Depot => "depot", HandedOut => "handed-out",
-    PageblockTypes => "pageblock-types", OwnedLists => "owned-lists");
+    PageblockTypes => "pageblock-types", OwnedLists => "owned-lists", MapLock => "map-lock", SpaceState => "space-state",
+    PageTable => "page-tables", LruLists => "lru-lists");
 
 /// A line of shared state: what it holds, and an address in it, which is not dereferenced.
 ///

@@ -1,0 +1,85 @@
+//! The bytes of frames: addresses for all of them, and memory for those few that somebody looks at.
+//!
+//! Owners keep page tables and lists in frames' bytes; what the pages of their users hold nobody asks. So one range of
+//! addresses is reserved for all frames, and the host backs what is written. Zeroing a frame whose address was never asked
+//! for writes nothing.
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use frameyard::{ByteSize, PageCount, Pfn, PfnRange};
+
+use crate::confined::Confined;
+use crate::region::Reservation;
+
+/// Where frames' bytes are, and which of them may have been written.
+pub(crate) struct FrameBytes {
+    reserved: Reservation,
+    frames: PfnRange,
+    page_shift: u32,
+    /// A bit for each frame: its address was given out since its bytes were zeroed.
+    given: Vec<AtomicU64>,
+    /// Blocks of several frames that were zeroed, by the index of their first: whoever asks for that one's address has that
+    /// of all.
+    blocks: Confined<BTreeMap<usize, usize>>,
+}
+
+impl FrameBytes {
+    /// Addresses for those frames; `None` where the host has none.
+    pub(crate) fn new(frames: PfnRange, page_shift: u32) -> Option<Self> {
+        let count = frames.count().0;
+        let reserved = Reservation::new(ByteSize(count << page_shift))?;
+        let given = std::iter::repeat_with(AtomicU64::default).take(count.div_ceil(64) as usize).collect();
+        Some(Self { reserved, frames, page_shift, given, blocks: Confined::new(BTreeMap::new()) })
+    }
+
+    /// The addresses, from the first on, and how many bytes there are.
+    pub(crate) fn range(&self) -> (usize, usize) {
+        (self.reserved.base().addr().get(), self.reserved.len())
+    }
+
+    #[inline(always)]
+    fn index(&self, pfn: Pfn) -> Option<usize> {
+        self.frames.contains(pfn).then(|| (pfn.0 - self.frames.start.0) as usize)
+    }
+
+    /// Where the bytes of a frame are.
+    #[inline(always)]
+    pub(crate) fn of(&self, pfn: Pfn) -> Option<NonNull<u8>> {
+        let index = self.index(pfn)?;
+        let bits = self.given[index / 64].load(Ordering::Relaxed);
+        if bits >> (index % 64) & 1 == 0 {
+            self.give(index);
+        }
+        Some(self.reserved.at(index << self.page_shift))
+    }
+
+    /// Notes that the address of a frame goes out, with those of its block.
+    #[cold]
+    fn give(&self, index: usize) {
+        let count = self.blocks.borrow().get(&index).copied().unwrap_or(1);
+        (index..index + count).for_each(|at| {
+            self.given[at / 64].fetch_or(1 << (at % 64), Ordering::Relaxed);
+        });
+    }
+
+    /// Zeroes a block of frames that the caller has alone: those whose addresses were given out.
+    pub(crate) fn zero(&self, frames: PfnRange) {
+        let Some(first) = self.index(frames.start) else { return };
+        let PageCount(count) = frames.count();
+        let mut blocks = self.blocks.borrow();
+        if count > 1 {
+            blocks.insert(first, count as usize);
+        } else if !blocks.is_empty() {
+            blocks.remove(&first);
+        }
+        for at in first..first + count as usize {
+            let bit = 1 << (at % 64);
+            if self.given[at / 64].load(Ordering::Relaxed) & bit != 0 {
+                self.given[at / 64].fetch_and(!bit, Ordering::Relaxed);
+                self.reserved.zero(at << self.page_shift, 1 << self.page_shift);
+            }
+        }
+    }
+}

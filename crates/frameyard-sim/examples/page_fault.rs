@@ -43,7 +43,7 @@ fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Bo
     let tasks = each.tasks;
     // The mappings of all tasks, half of them more, and a reserve.
     let node_memory = PageCount((u64::from(tasks * PAGES) * 3 / 2).next_multiple_of(1 << 18) + (2 << 18));
-    let config = SimConfig { node_memory, policy, sizing: PcpSizing::Classic, costs: Vec::new() };
+    let config = SimConfig { node_memory, policy, sizing: PcpSizing::Early, costs: Vec::new() };
     let yard = SimYard::new(machine, &config)?;
     let vm = Vm::create(&yard, &VmConfig::default())?;
     let begun = processor_seconds();
@@ -51,6 +51,25 @@ fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Bo
     let exception = yard.platform().cost("exception").expect("a known cost");
     let faults = yard.platform().account().of(Spent::Cost(exception)).count;
     let speed = faults as f64 / (processor_seconds() - begun) / 1e6;
+    for zone in yard.zones() {
+        let (l, m) = (zone.lock, zone.pages_moved.max(1) as f64);
+        println!(
+            "  zone: pages moved {:.0}, a page: hold {:.1} ns, wait {:.1}; pages a hold {:.1}",
+            m,
+            l.hold_ns as f64 / m,
+            l.wait_ns as f64 / m,
+            m / l.acquisitions as f64
+        );
+        let lru = vm.lru_statistics(zone.id.node());
+        let (l, m) = (lru.lock, lru.moved as f64);
+        println!(
+            "  lru: pages moved {:.0}, a page: hold {:.1} ns, wait {:.1}; pages a hold {:.1}",
+            m,
+            l.hold_ns as f64 / m,
+            l.wait_ns as f64 / m,
+            m / l.acquisitions as f64
+        );
+    }
     if std::env::var_os("LOOK").is_some() {
         let lines: u64 = yard.platform().channel_lines().iter().sum();
         println!("lines/fault {:.2}", lines as f64 / faults as f64);

@@ -124,15 +124,40 @@ impl Channel {
 mod tests {
     use super::*;
 
+    /// A channel over which a line takes a quarter of a slice.
+    fn channel(queueing: f64) -> Channel {
+        Channel::new(&Memory { node_gb_per_s: LINE_BYTES as f64 * 1000.0 / (SLICE / 4) as f64, queueing })
+    }
+
     #[test]
     fn nobody_waits_where_there_is_room_and_everybody_as_long_as_there_is_none() {
-        // A line takes a quarter of a slice.
-        let mut channel = Channel::new(LINE_BYTES as f64 * 1000.0 / (SLICE / 4) as f64);
-        assert_eq!([0, 1, 2, 3].map(|at| channel.ask(Picos(at), 1)), [Picos(0); 4]);
-        assert_eq!(channel.ask(Picos(SLICE / 2), 4), Picos(SLICE / 2), "the next slice is the first with room");
-        assert_eq!(channel.ask(Picos(SLICE), 1), Picos(SLICE));
-        assert_eq!(channel.ask(Picos(100 * SLICE), 1), Picos(0));
-        assert_eq!(channel.ask(Picos(50 * SLICE), 1), Picos(0), "who is ahead takes nothing from who is behind");
+        let mut channel = channel(0.0);
+        assert_eq!([0, 1, 2, 3].map(|at| channel.stream(Picos(at), 1)), [Picos(0); 4]);
+        assert_eq!(channel.stream(Picos(SLICE / 2), 4), Picos(SLICE / 2), "the next slice is the first with room");
+        assert_eq!(channel.stream(Picos(SLICE), 1), Picos(SLICE));
+        assert_eq!(channel.stream(Picos(100 * SLICE), 1), Picos(0));
+        assert_eq!(channel.stream(Picos(50 * SLICE), 1), Picos(0), "who is ahead takes nothing from who is behind");
         assert_eq!(channel.lines(), 11);
+    }
+
+    #[test]
+    fn who_fetches_waits_for_those_who_fetch_and_takes_room_from_streams() {
+        let mut channel = channel(0.0);
+        assert_eq!(channel.stream(Picos(0), 8), Picos(0));
+        assert_eq!([0, 1, 2, 3].map(|at| channel.fetch(Picos(at), 1)), [Picos(0); 4]);
+        assert_eq!(channel.fetch(Picos(SLICE / 2), 1), Picos(SLICE / 2));
+        assert_eq!(channel.stream(Picos(0), 1), Picos(3 * SLICE + SLICE / 4));
+    }
+
+    #[test]
+    fn the_queue_of_a_half_busy_channel_is_waited_for_half_a_service_time() {
+        let mut channel = channel(1.0);
+        let window = 1 << WINDOW_SHIFT;
+        let half = window / SLICE * 2;
+        assert_eq!(channel.stream(Picos(0), half), Picos(0), "nothing was asked for before");
+        let service = SLICE / 4;
+        // busy / (2 (1 - busy)) of a service time.
+        assert_eq!(channel.fetch(Picos(window + window / 2), 1), Picos(service / 2));
+        assert_eq!(channel.fetch(Picos(9 * window), 1), Picos(0), "long ago is forgotten");
     }
 }

@@ -50,7 +50,9 @@ mod time;
 pub use account::{Accessed, Account, Cause, CostId, Share, Spent};
 pub use cache::LINE_BYTES;
 pub use engine::LockStats;
-pub use machine::{AccessCosts, Caches, Calibration, Clock, Lock, LockMethod, Machine, MachineError, Memory, OutsideCosts, Topology};
+pub use machine::{
+    AccessCosts, Caches, Calibration, Clock, Lock, LockMethod, Machine, MachineError, Memory, OutsideCosts, Topology,
+};
 pub use page_fault::{FaultLoop, FaultRun, Mode};
 pub use platform::SimPlatform;
 pub use sim_yard::{SimConfig, SimError, SimYard};

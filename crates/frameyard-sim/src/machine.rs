@@ -8,8 +8,8 @@ use serde::Deserialize;
 mod outside;
 mod place;
 
-pub use outside::OutsideCosts;
 pub(crate) use outside::OutsideCost;
+pub use outside::OutsideCosts;
 pub(crate) use place::{Distance, Place};
 
 /// A machine to be simulated. Every number has its source beside it in the built-in descriptions.
@@ -280,6 +280,16 @@ mod tests {
         }
         let cpus = Machine::NAMES.map(|name| Machine::built_in(name).unwrap().cpus());
         assert_eq!(cpus, [40, 112, 256]);
+    }
+
+    #[test]
+    fn power_lowers_the_clock_below_what_turbo_allows() {
+        let power = Some(PowerLimit { lowest_mhz: 2000.0, decay_cpus: 4.0 });
+        let clock = Clock { mhz: vec![3000, 2900], power, smt_slowdown: 1.5 };
+        assert_eq!(clock.mhz_with(1, 1), 3000.0);
+        assert_eq!(clock.mhz_with(2, 2), 2000.0 + 1000.0 * (-0.25_f64).exp());
+        assert!((clock.mhz_with(2, 100) - 2000.0).abs() < 1e-6);
+        assert_eq!(Clock { power: None, ..clock }.mhz_with(7, 100), 2900.0);
     }
 
     #[test]

@@ -11,8 +11,8 @@ use frameyard::{
 
 use crate::confined::Confined;
 use crate::engine::{Engine, Ground};
-use crate::frame_bytes::FrameBytes;
 use crate::fiber::{Fiber, Progress};
+use crate::frame_bytes::FrameBytes;
 use crate::machine::Machine;
 use crate::platform::SimPlatform;
 use crate::region::ZeroedRegion;

@@ -7,12 +7,7 @@ use frameyard_sim::{FaultLoop, FaultRun, Machine, Mode, SimConfig, SimYard, Spen
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 fn yard(policy: ZonePolicy) -> SimYard {
-    let config = SimConfig {
-        node_memory: PageCount(1 << 17),
-        policy,
-        sizing: PcpSizing::Classic,
-        costs: Vec::new(),
-    };
+    let config = SimConfig { node_memory: PageCount(1 << 17), policy, sizing: PcpSizing::Classic, costs: Vec::new() };
     SimYard::new(&Machine::built_in("broadwell-40").unwrap(), &config).unwrap()
 }
 

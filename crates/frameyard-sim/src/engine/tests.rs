@@ -140,7 +140,12 @@ fn the_simulator_holds_less_than_half_of_what_it_simulates() {
         let pages = 1 << 20;
         let frames = PfnRange::new(Pfn(0), PageCount(pages));
         // A control region of one byte for each page and a little is what a yard has.
-        let ground = Ground { frames, nodes: vec![(frames, NodeId(0))], control: (CONTROL, pages as usize * 5 / 4), bytes: (0, 0) };
+        let ground = Ground {
+            frames,
+            nodes: vec![(frames, NodeId(0))],
+            control: (CONTROL, pages as usize * 5 / 4),
+            bytes: (0, 0),
+        };
         let bytes = Engine::new(&machine, ground, Vec::new()).bytes() as u64;
         assert!(bytes < pages * 32, "{name}: {} bytes for each page", bytes / pages);
     }

@@ -3,9 +3,7 @@
 use core::fmt;
 
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{
-    Access, CountedPage, FrameLink, LineKind, LockHold, LockId, NodeId, PageCount, Platform, SharedLine,
-};
+use frameyard::{Access, CountedPage, FrameLink, LineKind, LockHold, LockId, NodeId, PageCount, Platform, SharedLine};
 
 use super::{LruList, LruStatistics};
 use crate::page::{Flags, shard_of, with_shard};

@@ -146,7 +146,9 @@ pub enum PcpSizingError {
 impl fmt::Display for PcpSizingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown => f.write_str("unknown per-CPU list sizing: write scaled, classic, early, fraction:N or fixed:N"),
+            Self::Unknown => {
+                f.write_str("unknown per-CPU list sizing: write scaled, classic, early, fraction:N or fixed:N")
+            }
             Self::NotANumber => {
                 f.write_str("the N of fraction:N and fixed:N must be a whole number of at most 4294967295")
             }
@@ -270,7 +272,7 @@ mod tests {
 
     #[test]
     fn sizings_print_what_they_parse_from() {
-        for text in ["scaled", "classic", "fraction:8", "fraction:4294967295", "fixed:0", "fixed:378"] {
+        for text in ["scaled", "classic", "early", "fraction:8", "fraction:4294967295", "fixed:0", "fixed:378"] {
             let sizing: PcpSizing = text.parse().unwrap();
             assert_eq!(std::format!("{sizing}"), text);
         }

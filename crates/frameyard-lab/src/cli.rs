@@ -3,6 +3,7 @@
 //! Each command has a struct of its own under here; groups of options that several share
 //! ([`MachineArgs`], [`YardArgs`], [`RunArgs`], [`OutputArgs`]) are flattened into it.
 
+mod calibration_args;
 mod device_args;
 mod init_args;
 mod machine_args;
@@ -10,6 +11,7 @@ mod machines_args;
 mod memmap_args;
 mod pin_args;
 mod run_args;
+mod sim_args;
 mod stress_args;
 mod values;
 mod workload_args;
@@ -27,6 +29,7 @@ use clap_complete::Shell;
 use crate::Failure;
 use crate::version::LONG_VERSION;
 
+pub use calibration_args::{CalibrateArgs, CheckArgs};
 pub use device_args::{
     DeviceArgs, DeviceChoice, DeviceCommand, DeviceCreateArgs, DeviceDestroyArgs, DeviceListArgs, DeviceMapArgs,
     DeviceSessionArgs, SessionArgs, YardSharing,
@@ -37,8 +40,12 @@ pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
 pub use memmap_args::{MemmapArgs, PcpResetArgs};
 pub use pin_args::{MemoryRegionArgs, PinArgs, PinMemory, PinResult, PinnedArgs};
 pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
+pub use sim_args::{
+    NotSimulatedArgs, SimArgs, SimCommand, SimOrder0ThpArgs, SimPageFaultArgs, SimParallelFreeArgs, SimPurgeArgs,
+    SimRunArgs, VirtualDurationArgs,
+};
 pub use stress_args::{StressArgs, StressPolicy};
-pub use values::{AccessKind, Amount, HugePageMinimum, ParseAmountError};
+pub use values::{AccessKind, Amount, HugePageMinimum, ParseAmountError, ParseTasksError, TaskRange};
 pub use values::{ShownFile, ShownFormat, TaskMode, Workload};
 pub use workload_args::{
     ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs, ParallelFreeArgs,
@@ -76,6 +83,8 @@ pub enum Command {
     Machines(MachinesArgs),
     /// Runs a workload on this machine and times it
     Bench(BenchArgs),
+    /// Runs a workload on a simulated machine, and says where virtual time went
+    Sim(SimArgs),
     /// Makes, lists and destroys devices whose memory has page structures
     Device(DeviceArgs),
     /// Allocates and frees at random under disturbances, and checks that no frame is lost or handed out twice

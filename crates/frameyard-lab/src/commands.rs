@@ -11,6 +11,7 @@ mod layout;
 mod machines;
 mod man;
 mod show;
+mod sim;
 mod stress;
 mod worker;
 
@@ -29,6 +30,7 @@ pub fn run(cli: Cli) -> Result<(), Failure> {
         Command::Layout(args) => layout::run(&args),
         Command::Machines(args) => machines::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Sim(args) => sim::run(&args),
         Command::Stress(args) => stress::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -23,7 +23,7 @@ fn the_version_names_the_commit() {
 fn help_lists_the_commands_on_standard_output() {
     let output = frameyard(&["--help"]);
     assert_eq!(output.status.code(), Some(0));
-    for command in ["boot", "show", "layout", "machines", "stress", "completions", "man"] {
+    for command in ["boot", "show", "layout", "machines", "bench", "sim", "stress", "completions", "man"] {
         assert!(stdout(&output).contains(command), "{}", stdout(&output));
     }
     assert_eq!(stderr(&output), "");
@@ -63,7 +63,7 @@ fn there_is_a_manual_page_for_the_program_and_each_command() {
     let _ = std::fs::remove_dir_all(&folder);
     let output = frameyard(&["man", folder.to_str().unwrap()]);
     assert_eq!((output.status.code(), stdout(&output), stderr(&output)), (Some(0), "", ""));
-    for page in ["frameyard.1", "frameyard-machines-show.1", "frameyard-man.1"] {
+    for page in ["frameyard.1", "frameyard-machines-show.1", "frameyard-sim-page-fault.1", "frameyard-man.1"] {
         let text = std::fs::read_to_string(folder.join(page)).expect(page);
         assert!(text.contains(".TH frameyard"), "{page}: {text}");
     }

@@ -86,6 +86,15 @@ fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Bo
         }
     }
     println!("{:>12} {tasks:>5} {:>10.0}  {speed:>6.2}  {}", policy.name(), run.rate, shares(&run));
+    if std::env::var_os("COUNTS").is_some() {
+        let faults = run.account.of(Spent::Cost(exception)).count as f64;
+        for accessed in frameyard_sim::Accessed::all() {
+            let of = Cause::ALL.map(|cause| run.account.of(Spent::Access(accessed, cause)).count as f64 / faults);
+            if of.iter().sum::<f64>() > 0.01 {
+                println!("{:>20} {:?}", accessed.name(), of.map(|x| (x * 1000.0).round() / 1000.0));
+            }
+        }
+    }
     vm.validate()?;
     yard.validate()?;
     Ok(())

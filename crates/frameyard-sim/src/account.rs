@@ -113,9 +113,29 @@ const COSTS: usize = IDLE + 1;
 
 /// Where a kind of spending is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Slot(usize);
+pub(crate) struct Slot(pub(crate) usize);
 
 impl Spent {
+    /// All that time can be spent on, and the name of each in a profile.
+    pub(crate) fn all(costs: &[&'static str]) -> Vec<(String, Self)> {
+        let accesses = Accessed::all().flat_map(|accessed| Cause::ALL.map(|cause| Self::Access(accessed, cause)));
+        let waits = LockKind::ALL.map(Self::Waiting);
+        let costs = (0..costs.len()).map(|at| (costs[at].to_owned(), Self::Cost(CostId::nth(at))));
+        let named = accesses.chain(waits).chain([Self::Relax, Self::Idle]).map(|spent| (spent.name(), spent));
+        named.chain(costs).collect()
+    }
+
+    /// The name in a profile; of a cost, that it is one.
+    fn name(self) -> String {
+        match self {
+            Self::Access(accessed, cause) => format!("{} {cause}", accessed.name()),
+            Self::Waiting(kind) => format!("wait {kind}"),
+            Self::Relax => "relax".to_owned(),
+            Self::Idle => "idle".to_owned(),
+            Self::Cost(_) => "cost".to_owned(),
+        }
+    }
+
     #[inline(always)]
     pub(crate) const fn slot(self) -> Slot {
         Slot(match self {
@@ -145,14 +165,12 @@ pub struct Account {
 
 impl Account {
     pub(crate) fn new(costs: usize) -> Self {
-        Self { shares: vec![Share::default(); COSTS + costs] }
+        Self { shares: vec![Share::default(); Self::slots(costs)] }
     }
 
-    #[inline(always)]
-    pub(crate) fn add(&mut self, slot: Slot, time: Picos) {
-        let share = &mut self.shares[slot.0];
-        share.time += time;
-        share.count += 1;
+    /// How many places there are where a machine knows so many costs.
+    pub(crate) const fn slots(costs: usize) -> usize {
+        COSTS + costs
     }
 
     /// What went to one thing.
@@ -186,9 +204,9 @@ impl Account {
         })
     }
 
-    /// What another account has, too.
-    pub(crate) fn merge(&mut self, other: &Self) {
-        for (share, more) in self.shares.iter_mut().zip(&other.shares) {
+    /// What stands in as many other places, too.
+    pub(crate) fn merge(&mut self, other: &[Share]) {
+        for (share, more) in self.shares.iter_mut().zip(other) {
             share.time += more.time;
             share.count += more.count;
         }
@@ -212,10 +230,8 @@ mod tests {
 
     #[test]
     fn everything_has_a_slot_of_its_own() {
-        let accesses = Accessed::all().flat_map(|accessed| Cause::ALL.map(|cause| Spent::Access(accessed, cause)));
-        let others = LockKind::ALL.map(Spent::Waiting).into_iter().chain([Spent::Relax, Spent::Idle]);
-        let costs = (0..3).map(|cost| Spent::Cost(CostId(cost)));
-        let mut slots: Vec<usize> = accesses.chain(others).chain(costs).map(|spent| spent.slot().0).collect();
+        let spents = Spent::all(&["a", "b", "c"]);
+        let mut slots: Vec<usize> = spents.iter().map(|(_, spent)| spent.slot().0).collect();
         slots.sort_unstable();
         assert_eq!(slots, (0..COSTS + 3).collect::<Vec<_>>());
     }

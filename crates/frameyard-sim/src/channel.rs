@@ -104,6 +104,12 @@ impl Channel {
         Picos(self.all.take(now, service).max(queued))
     }
 
+    /// As [`stream`](Self::stream), for a use that only gets a share of the bandwidth.
+    pub(crate) fn stream_at(&mut self, now: Picos, lines: u64, share: f64) -> Picos {
+        self.lines += lines;
+        Picos(self.all.take(now, ((lines * self.line) as f64 / share).round() as u64))
+    }
+
     /// Fetches lines; how long the asker waits for others that fetch.
     #[inline]
     pub(crate) fn fetch(&mut self, now: Picos, lines: u64) -> Picos {

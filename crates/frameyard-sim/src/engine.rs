@@ -3,18 +3,23 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use frameyard::{LockKind, NodeId, Pfn, PfnRange};
+use frameyard::{NodeId, NodeInit, Pfn, PfnRange, Span};
 
 use crate::account::{Account, Cause, CostId, Slot, Spent};
 use crate::cache::{FillClock, LINE_BYTES};
 use crate::channel::Channel;
-use crate::lines::{FrameLines, SharedLines};
+use crate::lines::{FrameLines, PageLine, SharedLines, Use};
 use crate::machine::{Distance, Machine, OutsideCost, Place};
+use crate::profile::{Profile, StackId};
 use crate::time::Picos;
 use locks::LockQueues;
+use recent::Recent;
 
 mod access;
 mod locks;
+mod map;
+mod recent;
+mod workers;
 
 pub use locks::LockStats;
 pub(crate) use locks::{Handover, is_shared};
@@ -32,8 +37,10 @@ enum Task {
     None,
     /// It runs, or could.
     Ready,
-    /// It waits for a lock.
+    /// It spins until it has a lock.
     Waiting,
+    /// It sleeps until the word of a lock changes: its core may be idle meanwhile.
+    Asleep,
 }
 
 /// A virtual CPU.
@@ -44,8 +51,19 @@ struct Cpu {
     /// Picoseconds of 1024 cycles.
     kilocycle: u64,
     /// What an access costs, by kind of access and cause.
-    costs: [[Picos; Cause::ALL.len()]; AccessKind::COUNT],
-    account: Account,
+    costs: AccessTimes,
+    /// The spans that it is in.
+    stack: StackId,
+}
+
+/// What an access costs, by kind of access and cause.
+type AccessTimes = [[Picos; Cause::ALL.len()]; AccessKind::COUNT];
+
+/// How fast a CPU runs: picoseconds of 1024 cycles, and what accesses cost.
+#[derive(Clone, Copy)]
+struct Speed {
+    kilocycle: u64,
+    costs: AccessTimes,
 }
 
 /// Accesses that cost differently.
@@ -91,16 +109,30 @@ pub(crate) struct Engine {
     channels: Vec<Channel>,
     ground: Ground,
     pages: Vec<u64>,
+    /// Page structures, by their places in the memory map, and other lines, by their numbers as the host's lines.
+    recent_pages: Recent<4>,
+    recent_lines: Recent<16>,
     /// The place of the page structure that each core missed last.
     last_fetched: Vec<usize>,
     lines: SharedLines,
     frame_lines: FrameLines,
     locks: LockQueues,
-    costs: Vec<&'static str>,
+    profile: Profile,
+    /// What writing a page structure costs beside its lines.
+    map_page: CostId,
+    node_inits: Vec<NodeInit>,
+    /// By the step of the clock, and whether one or both threads of a core have a task.
+    speeds: Speeds,
+    /// How many tasks each core has that are awake, and how many such cores each socket.
+    busy_threads: Vec<u16>,
+    busy_cores: Vec<u16>,
+    busy_cpus: Vec<u16>,
 }
 
 impl Engine {
-    pub(crate) fn new(machine: &Machine, ground: Ground, costs: Vec<&'static str>) -> Self {
+    pub(crate) fn new(machine: &Machine, ground: Ground, mut costs: Vec<&'static str>) -> Self {
+        let map_page = CostId::nth(costs.len());
+        costs.push(map::COST);
         let places: Vec<Place> = (0..machine.cores()).map(|core| machine.place_of_core(core)).collect();
         let cpus = (0..machine.cpus()).map(|cpu| Cpu {
             clock: Picos(0),
@@ -108,7 +140,7 @@ impl Engine {
             task: Task::None,
             kilocycle: 0,
             costs: [[Picos(0); Cause::ALL.len()]; AccessKind::COUNT],
-            account: Account::new(costs.len()),
+            stack: 0,
         });
         let lines_of = |kib: u64| FillClock::new((kib << 10) / LINE_BYTES);
         let control_lines = ground.control.1.div_ceil(LINE_BYTES as usize);
@@ -122,16 +154,24 @@ impl Engine {
             groups: vec![lines_of(machine.caches.shared_kib); machine.groups()],
             channels: (0..machine.topology.sockets).map(|_| Channel::new(&machine.memory)).collect(),
             pages: vec![0; ground.frames.count().0 as usize],
+            recent_pages: Recent::default(),
+            recent_lines: Recent::default(),
             last_fetched: vec![usize::MAX; machine.cores()],
             lines: SharedLines::new(control_lines, machine.cores(), machine.groups()),
             frame_lines: FrameLines::new(ground.frames.count().0 as usize),
             locks: LockQueues::default(),
             machine: machine.clone(),
+            busy_threads: vec![0; places.len()],
+            busy_cores: vec![0; machine.topology.sockets.into()],
+            busy_cpus: vec![0; machine.topology.sockets.into()],
             places,
             ground,
-            costs,
+            profile: Profile::new(costs),
+            map_page,
+            node_inits: Vec::new(),
+            speeds: Speeds::of(machine),
         };
-        engine.set_clocks();
+        (0..machine.topology.sockets).for_each(|socket| engine.set_clocks(socket));
         engine
     }
 
@@ -140,7 +180,7 @@ impl Engine {
     }
 
     pub(crate) fn costs(&self) -> &[&'static str] {
-        &self.costs
+        self.profile.costs()
     }
 
     /// Bytes that the simulator itself holds, but for stacks.
@@ -160,6 +200,8 @@ impl Engine {
     }
 
     pub(crate) fn set_current(&mut self, cpu: usize) {
+        self.recent_pages = Recent::default();
+        self.recent_lines = Recent::default();
         self.current = cpu;
     }
 
@@ -171,9 +213,26 @@ impl Engine {
 
     /// What all CPUs together have spent.
     pub(crate) fn account(&self) -> Account {
-        let mut sum = Account::new(self.costs.len());
-        self.cpus.iter().for_each(|cpu| sum.merge(&cpu.account));
-        sum
+        self.profile.account()
+    }
+
+    /// The same by what was being done.
+    pub(crate) fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    /// The running CPU begins to do something.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, span: Span) {
+        let cpu = &mut self.cpus[self.current];
+        cpu.stack = self.profile.enter(cpu.stack, span);
+    }
+
+    /// The running CPU is done with what it began last.
+    #[inline(always)]
+    pub(crate) fn leave(&mut self, span: Span) {
+        let cpu = &mut self.cpus[self.current];
+        cpu.stack = self.profile.leave(cpu.stack, span);
     }
 
     pub(crate) fn lock_stats(&self) -> Vec<LockStats> {
@@ -189,7 +248,7 @@ impl Engine {
     fn charge(&mut self, slot: Slot, time: Picos) {
         let cpu = &mut self.cpus[self.current];
         cpu.clock += time;
-        cpu.account.add(slot, time);
+        self.profile.add(cpu.stack, slot, time);
     }
 
     /// The running CPU spends cycles on a named cost.
@@ -227,8 +286,22 @@ impl Engine {
         let Cpu { clock, place, .. } = self.cpus[self.current];
         self.privates[usize::from(place.core)].fill(lines);
         self.groups[usize::from(place.group)].fill(lines);
+        let first = pfn.0.wrapping_sub(self.ground.frames.start.0) as usize;
+        (first..first + bytes.div_ceil(4096) as usize).for_each(|frame| self.take_frame(frame, place));
         let wait = self.channels[node].stream(clock, lines);
         self.charge(Spent::Access(crate::account::Accessed::Frames, Cause::Bandwidth).slot(), wait);
+    }
+
+    /// The lines of a frame's bytes, those that are known, are in that core's cache, written to.
+    fn take_frame(&mut self, frame: usize, place: Place) {
+        let (private, group) = (&self.privates[usize::from(place.core)], &self.groups[usize::from(place.group)]);
+        let state = PageLine::held(place.core, None, Use::Write, private.stamp(), group.stamp());
+        for line in self.frame_lines.of_frame(frame) {
+            match self.frame_lines.number(line) {
+                Some(number) => self.lines.take(number, place, private, group, Use::Write),
+                None => self.frame_lines.set_compact(line, state),
+            }
+        }
     }
 
     /// The node of a frame.
@@ -238,51 +311,36 @@ impl Engine {
         nodes.find(|(frames, _)| frames.contains(pfn)).map_or(0, |(_, node)| usize::from(node.0))
     }
 
-    /// Sets the clock of each CPU by how many cores of its socket have a task, and whether the other thread of its core has.
-    fn set_clocks(&mut self) {
-        let busy_core =
-            |core: usize| self.cpus.iter().any(|cpu| cpu.task != Task::None && usize::from(cpu.place.core) == core);
-        let mut busy = vec![0; self.machine.topology.sockets.into()];
-        (0..self.places.len())
-            .filter(|core| busy_core(*core))
-            .for_each(|core| busy[usize::from(self.places[core].socket)] += 1);
-        let mut threads = vec![0; self.places.len()];
-        let mut loaded = vec![0; self.machine.topology.sockets.into()];
-        let tasks = self.cpus.iter().filter(|cpu| cpu.task != Task::None);
-        tasks.for_each(|cpu| {
-            threads[usize::from(cpu.place.core)] += 1;
-            loaded[usize::from(cpu.place.socket)] += 1;
-        });
-        for at in 0..self.cpus.len() {
-            let place = self.cpus[at].place;
-            let clock = &self.machine.clock;
-            let socket = usize::from(place.socket);
-            let slowdown = if threads[usize::from(place.core)] > 1 { clock.smt_slowdown } else { 1.0 };
-            let cycle = 1e6 / clock.mhz_with(busy[socket], loaded[socket]) * slowdown;
-            self.cpus[at].kilocycle = (cycle * 1024.0).round() as u64;
-            self.cpus[at].costs = self.access_costs(cycle);
+    /// Sets the clock of each CPU of a socket by how many of its cores have a task, and whether the other thread of its core has.
+    fn set_clocks(&mut self, socket: u16) {
+        let (cores, cpus) = (self.busy_cores[usize::from(socket)], self.busy_cpus[usize::from(socket)]);
+        for cpu in self.cpus.iter_mut().filter(|cpu| cpu.place.socket == socket) {
+            let is_shared = self.busy_threads[usize::from(cpu.place.core)] > 1;
+            let Speed { kilocycle, costs } = *self.speeds.with(cores, cpus, is_shared);
+            (cpu.kilocycle, cpu.costs) = (kilocycle, costs);
         }
     }
 
-    /// What accesses cost where a cycle takes so many picoseconds.
-    fn access_costs(&self, cycle: f64) -> [[Picos; Cause::ALL.len()]; AccessKind::COUNT] {
-        let costs = &self.machine.costs;
-        let latency = |cause| match cause {
-            Cause::PrivateHit | Cause::LineQueue | Cause::Bandwidth | Cause::Upgrade => 0.0,
-            Cause::SharedHit => costs.shared_hit_ns,
-            Cause::SameGroup => costs.same_group_ns,
-            Cause::SameSocket => costs.same_socket_ns,
-            Cause::OtherSocket => costs.other_socket_ns,
-            Cause::LocalMemory => costs.local_memory_ns,
-            Cause::RemoteMemory => costs.remote_memory_ns,
-        };
-        let kinds = [(1.0, 0.0), (costs.store_overlap, 0.0), (costs.read_overlap, 0.0), (1.0, costs.atomic_cycles)];
-        kinds.map(|(overlap, extra)| {
-            Cause::ALL.map(|cause| {
-                let cycles = (costs.access_cycles + extra) * cycle;
-                Picos((cycles + latency(cause) * 1000.0 / overlap).round() as u64)
-            })
-        })
+    /// A task on a CPU begins, ends, falls asleep or wakes: clocks change with it.
+    fn change_task(&mut self, cpu: usize, task: Task) {
+        let is_awake = |task| matches!(task, Task::Ready | Task::Waiting);
+        let before = std::mem::replace(&mut self.cpus[cpu].task, task);
+        if is_awake(before) == is_awake(task) {
+            return;
+        }
+        let Place { core, socket, .. } = self.cpus[cpu].place;
+        let (threads, cores) = (&mut self.busy_threads[usize::from(core)], &mut self.busy_cores[usize::from(socket)]);
+        let cpus = &mut self.busy_cpus[usize::from(socket)];
+        if is_awake(task) {
+            *cpus += 1;
+            *threads += 1;
+            *cores += u16::from(*threads == 1);
+        } else {
+            *cpus -= 1;
+            *threads -= 1;
+            *cores -= u16::from(*threads == 0);
+        }
+        self.set_clocks(socket);
     }
 
     /// How a transfer over a distance is served.
@@ -294,6 +352,53 @@ impl Engine {
             Distance::Machine => Cause::OtherSocket,
         }
     }
+}
+
+/// How fast CPUs of a machine can run: by busy cores of the socket, by how many of them have both threads busy, and by whether
+/// the CPU's own core has.
+struct Speeds(Vec<Vec<[Speed; 2]>>);
+
+impl Speeds {
+    fn of(machine: &Machine) -> Self {
+        let speed = |mhz: f64, slowdown: f64| {
+            let cycle = 1e6 / mhz * slowdown;
+            Speed { kilocycle: (cycle * 1024.0).round() as u64, costs: access_times(machine, cycle) }
+        };
+        let clock = &machine.clock;
+        let cores = usize::from(machine.topology.cores_per_socket);
+        let pair = |cores: usize, pairs: usize| {
+            let mhz = clock.mhz_with(cores, cores + pairs);
+            [speed(mhz, 1.0), speed(mhz, clock.smt_slowdown)]
+        };
+        Self((1..=cores).map(|cores| (0..=cores).map(|pairs| pair(cores, pairs)).collect()).collect())
+    }
+
+    /// With so many busy cores, and CPUs, in the socket.
+    fn with(&self, cores: u16, cpus: u16, is_shared: bool) -> &Speed {
+        let (cores, cpus) = (cores.max(1), cpus.max(1));
+        &self.0[usize::from(cores) - 1][usize::from(cpus.saturating_sub(cores))][usize::from(is_shared)]
+    }
+}
+
+/// What accesses cost where a cycle takes so many picoseconds.
+fn access_times(machine: &Machine, cycle: f64) -> AccessTimes {
+    let costs = &machine.costs;
+    let latency = |cause| match cause {
+        Cause::PrivateHit | Cause::LineQueue | Cause::Bandwidth | Cause::Upgrade => 0.0,
+        Cause::SharedHit => costs.shared_hit_ns,
+        Cause::SameGroup => costs.same_group_ns,
+        Cause::SameSocket => costs.same_socket_ns,
+        Cause::OtherSocket => costs.other_socket_ns,
+        Cause::LocalMemory => costs.local_memory_ns,
+        Cause::RemoteMemory => costs.remote_memory_ns,
+    };
+    let kinds = [(1.0, 0.0), (costs.store_overlap, 0.0), (costs.read_overlap, 0.0), (1.0, costs.atomic_cycles)];
+    kinds.map(|(overlap, extra)| {
+        Cause::ALL.map(|cause| {
+            let cycles = (costs.access_cycles + extra) * cycle;
+            Picos((cycles + latency(cause) * 1000.0 / overlap).round() as u64)
+        })
+    })
 }
 
 /// The schedule.
@@ -310,20 +415,20 @@ impl Engine {
         self.running = true;
         let start = self.cpus.iter().map(|cpu| cpu.clock).max().unwrap_or_default();
         for cpu in &mut self.cpus {
-            // What lies between two runs is nobody's time.
+            // What lies between two runs is nobody's time, and what a run broke off in nobody's span.
             cpu.clock = start;
+            cpu.stack = 0;
         }
         for cpu in cpus {
-            self.cpus[*cpu].task = Task::Ready;
+            self.change_task(*cpu, Task::Ready);
             self.ready.push(Reverse(self.key(*cpu)));
         }
-        self.set_clocks();
     }
 
     /// The CPU that runs next.
     pub(crate) fn next(&mut self) -> Option<usize> {
         let Reverse(key) = self.ready.pop()?;
-        self.current = (key & ((1 << CPU_BITS) - 1)) as usize;
+        self.set_current((key & ((1 << CPU_BITS) - 1)) as usize);
         Some(self.current)
     }
 
@@ -334,8 +439,7 @@ impl Engine {
 
     /// The task of the running CPU has ended.
     pub(crate) fn task_ended(&mut self) {
-        self.cpus[self.current].task = Task::None;
-        self.set_clocks();
+        self.change_task(self.current, Task::None);
     }
 
     /// Ends a run: those CPUs have been idle since their tasks ended.
@@ -344,7 +448,7 @@ impl Engine {
         for cpu in &mut self.cpus {
             let idle = end - cpu.clock;
             cpu.clock = end;
-            cpu.account.add(Spent::Idle.slot(), idle);
+            self.profile.add(0, Spent::Idle.slot(), idle);
         }
         end
     }
@@ -375,17 +479,17 @@ impl Engine {
         self.ready.push(Reverse(key));
     }
 
-    fn wait(&mut self) {
-        self.cpus[self.current].task = Task::Waiting;
+    fn wait(&mut self, task: Task) {
+        self.change_task(self.current, task);
         self.waiting += 1;
     }
 
-    /// A CPU that waited for a lock has it from a time on.
-    fn wake(&mut self, cpu: usize, at: Picos, kind: LockKind) -> Picos {
+    /// A CPU that waited for a lock, or for others, goes on from a time on.
+    fn wake(&mut self, cpu: usize, at: Picos, spent: Spent) -> Picos {
         let waited = at - self.cpus[cpu].clock;
         self.cpus[cpu].clock = at;
-        self.cpus[cpu].account.add(Spent::Waiting(kind).slot(), waited);
-        self.cpus[cpu].task = Task::Ready;
+        self.profile.add(self.cpus[cpu].stack, spent.slot(), waited);
+        self.change_task(cpu, Task::Ready);
         self.waiting -= 1;
         self.ready.push(Reverse(self.key(cpu)));
         waited

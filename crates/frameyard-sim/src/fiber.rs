@@ -2,7 +2,7 @@
 //!
 //! A fiber runs until it calls [`suspend`], wherever on its stack that is, and goes on there when it is resumed.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 use std::rc::Rc;
@@ -18,6 +18,8 @@ type Suspender = NonNull<Yielder<(), ()>>;
 thread_local! {
     /// How the running fiber of this thread suspends itself.
     static RUNNING: Cell<Option<Suspender>> = const { Cell::new(None) };
+    /// Fibers that the running one has spawned, and the CPUs they are for, until the schedule takes them.
+    static SPAWNED: RefCell<Vec<(usize, Fiber<'static>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What a fiber did when it was resumed.
@@ -66,6 +68,29 @@ impl<'a> Fiber<'a> {
             CoroutineResult::Return(()) => Progress::Done,
         }
     }
+}
+
+/// Gives the schedule another fiber, for a CPU.
+///
+/// # Errors
+///
+/// Where the host has no memory for its stack.
+///
+/// # Safety
+///
+/// What `body` borrows stays valid until it has returned, or been dropped: in a run that breaks off, before whoever spawned
+/// it.
+pub(crate) unsafe fn spawn<'a>(cpu: usize, body: impl FnOnce() + 'a) -> std::io::Result<()> {
+    let fiber = Fiber::<'a>::new(body)?;
+    // SAFETY: only the lifetime differs, and the caller's contract stands in for it.
+    let fiber = unsafe { std::mem::transmute::<Fiber<'a>, Fiber<'static>>(fiber) };
+    SPAWNED.with_borrow_mut(|spawned| spawned.push((cpu, fiber)));
+    Ok(())
+}
+
+/// The fibers that were spawned since it was last asked.
+pub(crate) fn take_spawned() -> Vec<(usize, Fiber<'static>)> {
+    SPAWNED.with_borrow_mut(std::mem::take)
 }
 
 /// Suspends the running fiber of this thread until it is resumed.

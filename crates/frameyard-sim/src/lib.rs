@@ -33,6 +33,7 @@
 //! ```
 
 mod account;
+pub mod bring_up;
 mod cache;
 mod channel;
 mod confined;
@@ -43,17 +44,21 @@ mod lines;
 mod machine;
 mod page_fault;
 mod platform;
+mod profile;
 mod region;
 mod sim_yard;
 mod time;
+mod workers;
 
 pub use account::{Accessed, Account, Cause, CostId, Share, Spent};
 pub use cache::LINE_BYTES;
 pub use engine::LockStats;
 pub use machine::{
-    AccessCosts, Caches, Calibration, Clock, Lock, LockMethod, Machine, MachineError, Memory, OutsideCosts, Topology,
+    AccessCosts, BringUpCosts, Caches, Calibration, Clock, Lock, LockMethod, Machine, MachineError, Memory,
+    OutsideCosts, Topology,
 };
 pub use page_fault::{FaultLoop, FaultRun, Mode};
 pub use platform::SimPlatform;
+pub use profile::Profile;
 pub use sim_yard::{SimConfig, SimError, SimYard};
 pub use time::Picos;

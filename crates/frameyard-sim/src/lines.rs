@@ -75,7 +75,12 @@ pub(crate) struct SharedState {
     /// The core that alone has it, plus 1; 0 where several may.
     alone: u16,
     pub(crate) dirty: bool,
+    /// How many exchanges more are strictly in order: some, from when a core exchanged it that was another than before.
+    pub(crate) wanted: u8,
 }
+
+/// Exchanges by one core alone after which others are taken to want a line no more.
+const WANTED: u8 = 16;
 
 /// Lines beside pages: a stamp for each core and each group.
 pub(crate) struct SharedLines {
@@ -202,6 +207,9 @@ impl SharedLines {
         let at = line * self.each;
         let state = &mut self.states[line];
         if usage == Use::Write {
+            if state.last != 0 && state.last != me.core + 1 {
+                state.wanted = WANTED;
+            }
             if state.alone != me.core + 1 {
                 self.stamps[at..at + self.each].fill(0);
             }

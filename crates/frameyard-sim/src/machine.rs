@@ -5,9 +5,11 @@ use std::str::FromStr;
 
 use serde::Deserialize;
 
+mod bring_up;
 mod outside;
 mod place;
 
+pub use bring_up::BringUpCosts;
 pub(crate) use outside::OutsideCost;
 pub use outside::OutsideCosts;
 pub(crate) use place::{Distance, Place};
@@ -32,6 +34,9 @@ pub struct Machine {
     pub clock: Clock,
     /// How locks are handed over.
     pub lock: Lock,
+    /// Bringing up the memory map, and how much memory there is.
+    #[serde(default)]
+    pub bring_up: BringUpCosts,
     /// What is done outside of the allocator.
     #[serde(default)]
     pub outside: OutsideCosts,
@@ -196,15 +201,29 @@ impl fmt::Display for MachineError {
 
 impl std::error::Error for MachineError {}
 
-const BUILT_IN: [(&str, &str); 3] = [
+const BUILT_IN: [(&str, &str); 9] = [
     ("broadwell-40", include_str!("../machines/broadwell-40.toml")),
     ("skylake-112", include_str!("../machines/skylake-112.toml")),
     ("epyc-256", include_str!("../machines/epyc-256.toml")),
+    ("skylake-8167m", include_str!("../machines/skylake-8167m.toml")),
+    ("broadwell-2699c", include_str!("../machines/broadwell-2699c.toml")),
+    ("haswell-2699v3", include_str!("../machines/haswell-2699v3.toml")),
+    ("zen-7551-guest16", include_str!("../machines/zen-7551-guest16.toml")),
+    ("zen-7551-guest4", include_str!("../machines/zen-7551-guest4.toml")),
+    ("haswell-2699v3-guest4", include_str!("../machines/haswell-2699v3-guest4.toml")),
 ];
 
 impl Machine {
     /// The built-in machines.
-    pub const NAMES: [&'static str; BUILT_IN.len()] = [BUILT_IN[0].0, BUILT_IN[1].0, BUILT_IN[2].0];
+    pub const NAMES: [&'static str; BUILT_IN.len()] = {
+        let mut names = [""; BUILT_IN.len()];
+        let mut at = 0;
+        while at < names.len() {
+            names[at] = BUILT_IN[at].0;
+            at += 1;
+        }
+        names
+    };
 
     /// A built-in machine.
     ///
@@ -249,6 +268,11 @@ impl Machine {
                 self.clock.power.is_none_or(|power| power.lowest_mhz > 0.0 && power.decay_cpus > 0.0),
                 "a clock that power limits falls towards some MHz, over some CPUs",
             ),
+            (
+                self.bring_up.lines_in_flight > 0.0 && self.bring_up.channel_share > 0.0,
+                "a core has lines in flight, and a part of the bandwidth",
+            ),
+            (self.bring_up.node_gib > self.bring_up.low_gib, "the first node has memory above its low zones"),
             (self.outside.are_possible(), "costs outside of the allocator are cycles, none below 0"),
             (self.clock.smt_slowdown >= 1.0, "a second thread makes nothing faster: smt_slowdown is 1 or more"),
         ];
@@ -279,7 +303,7 @@ mod tests {
             assert_eq!(machine.name, name);
         }
         let cpus = Machine::NAMES.map(|name| Machine::built_in(name).unwrap().cpus());
-        assert_eq!(cpus, [40, 112, 256]);
+        assert_eq!(cpus, [40, 112, 256, 104, 32, 72, 16, 4, 4]);
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use frameyard::{
-    Access, Contention, CpuId, LineKind, LockId, PageCount, Pfn, PfnRange, Platform, SharedLine, Span, Zeroing,
+    Access, Contention, CpuId, InitProgress, LineKind, LockId, MapWrite, NodeId, NodeInit, PageCount, Pfn, PfnRange,
+    Platform, SharedLine, Span, WorkerPanicked, Zeroing,
 };
 
 use crate::account::{Accessed, Account, CostId};
@@ -14,7 +15,9 @@ use crate::engine::{Engine, Ground, Handover, LockStats, is_shared};
 use crate::fiber;
 use crate::frame_bytes::FrameBytes;
 use crate::machine::{Machine, OutsideCost, OutsideCosts};
+use crate::profile::Profile;
 use crate::time::Picos;
+use crate::workers::run_workers;
 
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
@@ -106,6 +109,24 @@ impl SimPlatform {
         self.engine.borrow().account()
     }
 
+    /// The same by what CPUs were doing meanwhile.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        self.engine.borrow().profile().clone()
+    }
+
+    /// The [lines](Profile::folded) of the profile.
+    #[must_use]
+    pub fn folded(&self) -> Vec<(String, Picos)> {
+        self.engine.borrow().profile().folded()
+    }
+
+    /// The passes over the memory maps of nodes, in the order in which they ended.
+    #[must_use]
+    pub fn node_inits(&self) -> Vec<NodeInit> {
+        self.engine.borrow().node_inits().to_vec()
+    }
+
     /// How the locks were used that somebody has waited for.
     #[must_use]
     pub fn lock_stats(&self) -> Vec<LockStats> {
@@ -135,11 +156,17 @@ impl SimPlatform {
     #[inline]
     fn use_line(&self, address: usize, accessed: Accessed, access: Access) {
         let mut engine = self.engine.borrow();
-        if !engine.is_running() {
+        if !engine.is_running() || engine.use_recent(address, accessed, access) {
             return;
         }
         let Some(line) = engine.line_at(address) else { return };
-        if engine.use_at_hand(line, accessed, access) {
+        if access == Access::ReadModifyWrite && engine.is_wanted(line) {
+            // Others are likely to exchange it, too, before this CPU's time.
+            drop(engine);
+            self.let_others_catch_up();
+            engine = self.engine.borrow();
+        }
+        if engine.use_at_hand(line, address, accessed, access) {
             return;
         }
         let is_ahead = engine.is_ahead();
@@ -186,6 +213,15 @@ impl Platform for SimPlatform {
         Zeroing::Done
     }
 
+    #[inline]
+    fn span_begins(&self, span: Span) {
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            engine.enter(span);
+        }
+    }
+
+    #[inline]
     fn span_ends(&self, span: Span, PageCount(pages): PageCount) {
         let mut engine = self.engine.borrow();
         if !engine.is_running() {
@@ -198,8 +234,9 @@ impl Platform for SimPlatform {
             }
             Span::Zap if pages > 0 => engine.spend_outside(OutsideCost::UnmapPage, pages),
             Span::Map => engine.spend_outside(OutsideCost::MapCall, 1),
-            _ => return,
+            _ => return engine.leave(span),
         }
+        engine.leave(span);
         let is_far_ahead = engine.is_far_ahead();
         drop(engine);
         if is_far_ahead {
@@ -219,12 +256,11 @@ impl Platform for SimPlatform {
     fn touch_line(&self, line: SharedLine, access: Access) {
         if line.kind == LineKind::PageTable {
             let mut engine = self.engine.borrow();
-            if engine.is_running() {
-                engine.touch_entry(line.address.addr(), access);
+            if !engine.is_running() || engine.touch_entry(line.address.addr(), access) {
+                return;
             }
-        } else {
-            self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
         }
+        self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
     }
 
     fn prefetch_page(&self, pfn: Pfn, _address: *const u8) {
@@ -288,12 +324,43 @@ impl Platform for SimPlatform {
         }
     }
 
+    fn map_written(&self, frames: PfnRange, how: MapWrite) {
+        let mut rest = frames;
+        while !rest.is_empty() {
+            let mut engine = self.engine.borrow();
+            if !engine.is_running() {
+                return;
+            }
+            rest.start = rest.start + PageCount(engine.write_map(rest.start, rest.count().0, how));
+            let is_far_ahead = engine.is_far_ahead();
+            drop(engine);
+            if is_far_ahead {
+                self.step_back();
+            }
+        }
+    }
+
+    fn run_workers(
+        &self,
+        count: usize,
+        node_of: &(dyn Fn(usize) -> NodeId + Sync),
+        job: &(dyn Fn(usize) + Sync),
+    ) -> Result<(), WorkerPanicked> {
+        run_workers(&self.engine, count, node_of, job)
+    }
+
+    fn init_progress(&self, progress: InitProgress) {
+        if let InitProgress::NodeDone(done) = progress {
+            self.engine.borrow().note_node_init(done);
+        }
+    }
+
     fn await_word(&self, id: LockId, word: &AtomicU64, seen: u64, _round: u32) {
         if word.load(Ordering::Relaxed) != seen {
             return;
         }
         assert!(self.engine.borrow().is_running(), "outside of a run nobody else could give {id:?} back");
-        self.engine.borrow().enqueue(std::ptr::from_ref(word).addr(), id);
+        self.engine.borrow().sleep(std::ptr::from_ref(word).addr(), id);
         fiber::suspend();
     }
 

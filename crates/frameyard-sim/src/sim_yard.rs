@@ -11,7 +11,7 @@ use frameyard::{
 
 use crate::confined::Confined;
 use crate::engine::{Engine, Ground};
-use crate::fiber::{Fiber, Progress};
+use crate::fiber::{Fiber, Progress, take_spawned};
 use crate::frame_bytes::FrameBytes;
 use crate::machine::Machine;
 use crate::platform::SimPlatform;
@@ -22,7 +22,7 @@ use crate::time::Picos;
 const PAGE_SHIFT: u32 = 12;
 
 /// Where memory begins: at 4 GiB, above what the low zones could take.
-const FIRST_FRAME: Pfn = Pfn(0x10_0000);
+pub(crate) const FIRST_FRAME: Pfn = Pfn(0x10_0000);
 
 /// What a yard on a simulated machine is like.
 #[derive(Clone, Debug)]
@@ -106,28 +106,38 @@ impl SimYard {
                 (PfnRange::new(FIRST_FRAME + before, config.node_memory), NodeId(node))
             })
             .collect();
+        let change = |yard_config: &mut YardConfig<'_>| {
+            yard_config.policy = config.policy;
+            yard_config.pcp_sizing = config.sizing;
+        };
+        Self::create(machine, &nodes, &config.costs, change)
+    }
+
+    /// A yard with memory of a machine's choice, and otherwise as `change` has it.
+    pub(crate) fn create(
+        machine: &Machine,
+        nodes: &[(PfnRange, NodeId)],
+        costs: &[&'static str],
+        change: impl FnOnce(&mut YardConfig<'_>),
+    ) -> Result<Self, SimError> {
         let places: Vec<_> = (0..machine.cpus()).map(|cpu| machine.place(cpu)).collect();
         let cpus: Vec<NodeId> = places.iter().map(|place| NodeId(place.socket)).collect();
         let groups: Vec<u16> = places.iter().map(|place| place.group).collect();
-        let yard_config = YardConfig {
-            zone_limits: ZoneLimits::NONE,
-            policy: config.policy,
-            pcp_sizing: config.sizing,
-            cache_groups: Some(&groups),
-            ..YardConfig::new(&cpus)
-        };
-        let table = MemoryTable { memory: &nodes, ..MemoryTable::default() };
+        let mut yard_config =
+            YardConfig { zone_limits: ZoneLimits::NONE, cache_groups: Some(&groups), ..YardConfig::new(&cpus) };
+        change(&mut yard_config);
+        let table = MemoryTable { memory: nodes, ..MemoryTable::default() };
         let layout = Layout::plan(&table, &yard_config).map_err(SimError::Boot)?;
         let map = ZeroedRegion::new(layout.map_bytes()).ok_or(SimError::NoMemory)?;
         let control = ZeroedRegion::new(layout.control_bytes()).ok_or(SimError::NoMemory)?;
         let bytes = FrameBytes::new(layout.frames(), PAGE_SHIFT).ok_or(SimError::NoAddresses)?;
         let ground = Ground {
             frames: layout.frames(),
-            nodes: nodes.clone(),
+            nodes: nodes.to_vec(),
             control: (control.raw().base.addr().get(), control.raw().size.0 as usize),
             bytes: bytes.range(),
         };
-        let platform = SimPlatform::new(machine, ground, bytes, &config.costs);
+        let platform = SimPlatform::new(machine, ground, bytes, costs);
         // SAFETY: the regions are fresh and zeroed, as large as planned, and dropped after the yard.
         let yard = unsafe { Yard::create(&table, &yard_config, &layout, map.raw(), control.raw(), platform) };
         Ok(Self { yard: yard.map_err(SimError::Boot)?, map, control })
@@ -153,11 +163,10 @@ impl SimYard {
     /// With a task's panic; and where two tasks are on one CPU, or a CPU does not exist.
     pub fn run<'t>(&'t self, tasks: Vec<(CpuId, Box<dyn FnOnce() + 't>)>) -> Result<Picos, SimError> {
         let engine = self.yard.platform().engine();
-        let mut fibers: Vec<Option<Fiber<'t>>> = std::iter::repeat_with(|| None).take(self.cpu_count()).collect();
+        let mut fibers = Fibers::new(self.cpu_count());
         let mut cpus = Vec::new();
         for (cpu, task) in tasks {
-            assert!(fibers[cpu.index()].is_none(), "{cpu} has a task already");
-            fibers[cpu.index()] = Some(Fiber::new(task).map_err(SimError::NoStack)?);
+            fibers.add(cpu.index(), Fiber::new(task).map_err(SimError::NoStack)?);
             cpus.push(cpu.index());
         }
         engine.borrow().begin(&cpus);
@@ -165,8 +174,13 @@ impl SimYard {
         let _running = Running(engine);
         loop {
             let Some(cpu) = engine.borrow().next() else { break };
-            let fiber = fibers[cpu].as_mut().expect("only CPUs with tasks are scheduled");
-            if fiber.resume() == Progress::Done {
+            let fiber = fibers.by_cpu[cpu].as_mut().expect("only CPUs with tasks are scheduled");
+            let progress = fiber.resume();
+            for (worker, fiber) in take_spawned() {
+                fibers.add(worker, fiber);
+            }
+            if progress == Progress::Done {
+                fibers.remove(cpu);
                 engine.borrow().task_ended();
             }
         }
@@ -179,6 +193,40 @@ impl SimYard {
 
     fn cpu_count(&self) -> usize {
         self.yard.platform().engine().borrow().machine().cpus()
+    }
+}
+
+/// The fibers of a run. The last that came is dropped first: a worker before the task that it works for.
+struct Fibers<'t> {
+    by_cpu: Vec<Option<Fiber<'t>>>,
+    /// CPUs in the order in which their fibers came.
+    order: Vec<usize>,
+}
+
+impl<'t> Fibers<'t> {
+    fn new(cpus: usize) -> Self {
+        Self { by_cpu: std::iter::repeat_with(|| None).take(cpus).collect(), order: Vec::new() }
+    }
+
+    fn add(&mut self, cpu: usize, fiber: Fiber<'t>) {
+        assert!(self.by_cpu[cpu].is_none(), "CPU {cpu} has a task already");
+        self.by_cpu[cpu] = Some(fiber);
+        self.order.push(cpu);
+    }
+
+    fn remove(&mut self, cpu: usize) {
+        self.by_cpu[cpu] = None;
+        self.order.retain(|other| *other != cpu);
+    }
+}
+
+impl Drop for Fibers<'_> {
+    fn drop(&mut self) {
+        // Those that have not begun, where a run broke off.
+        drop(take_spawned());
+        while let Some(cpu) = self.order.pop() {
+            self.by_cpu[cpu] = None;
+        }
     }
 }
 

@@ -107,6 +107,10 @@ impl AreaWord {
     const GAP: usize = 11;
 }
 
+/// An area that was found is remembered instead of another one when the page in it is a multiple of this: the first, and one in
+/// 2 MiB.
+const FOUND_STAYS: u64 = 512;
+
 const ANONYMOUS: u64 = 1;
 const DEVICE: u64 = 2;
 
@@ -191,9 +195,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             return Some(node.area());
         }
         let node = self.areas().first_ending_after(addr).filter(|node| node.range().contains(addr))?;
-        self.tell(last_found, Access::Write);
-        last_found.store(node.id.bits(), Ordering::Relaxed);
-        Some(node.area())
+        let area = node.area();
+        // What others may be using goes only now and then, as with the tables found lately.
+        let page = (addr.0 - area.range.start.0) / PageLevel::Small.size().0;
+        if known.is_none() || page.is_multiple_of(FOUND_STAYS) {
+            self.tell(last_found, Access::Write);
+            last_found.store(node.id.bits(), Ordering::Relaxed);
+        }
+        Some(area)
     }
 
     /// The lowest area that ends behind an address: the one that covers it, or the next.

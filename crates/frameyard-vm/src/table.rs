@@ -88,6 +88,9 @@ pub(crate) struct Mapped {
     pub(crate) huge: u64,
 }
 
+/// A table that was found is kept instead of another one when the entry's place is a multiple of this.
+const LEAF_STAYS: usize = 32;
+
 /// Spare words of a table's page.
 const USE: usize = 0;
 const SET_ASIDE: usize = 1;
@@ -245,8 +248,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// An entry, on the way to an address.
     #[inline(always)]
-    fn look(&self, table: Table<'y>, index: usize) -> Entry {
-        let line = SharedLine::of(LineKind::PageTable, table.word(index));
+    fn look(&self, table: Table<'y>, level: Level, index: usize) -> Entry {
+        let kind = if level == Level::SMALL { LineKind::PageTable } else { LineKind::PageDirectory };
+        let line = SharedLine::of(kind, table.word(index));
         self.vm().yard().platform().touch_line(line, Access::Read);
         table.entry(index)
     }
@@ -263,7 +267,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             && let Some(pfn) = self.vm().yard().linked(FrameLink::from_bits(leaf as u32))
         {
             let (table, index) = (self.table(pfn), Level::SMALL.index(addr));
-            return Spot { table, level: Level::SMALL, index, entry: self.look(table, index) };
+            return Spot { table, level: Level::SMALL, index, entry: self.look(table, Level::SMALL, index) };
         }
         self.walk_from_top(addr)
     }
@@ -273,17 +277,21 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let (mut table, mut level) = (self.topmost(), Level::ROOT);
         loop {
             let index = level.index(addr);
-            let entry = self.look(table, index);
+            let entry = self.look(table, level, index);
             if !entry.is_table(level) {
                 return Spot { table, level, index, entry };
             }
             level = level.below();
             table = self.table(entry.pfn());
-            if level == Level::SMALL {
+            let leaf = self.leaf_word(addr);
+            // What others may be using goes only now and then: tasks that share a space and a word would else take its line from
+            // each other all the time. Who goes through a table from its first entry on has the word at once.
+            let is_due = Level::SMALL.index(addr).is_multiple_of(LEAF_STAYS) || leaf.load(Ordering::Relaxed) == 0;
+            if level == Level::SMALL && is_due {
                 let link = u64::from(self.vm().yard().link(table.pfn).bits());
-                self.tell(self.leaf_word(addr), Access::Write);
+                self.tell(leaf, Access::Write);
                 // Release: whoever finds the table here sees it as who made it has left it, as by the entry above it.
-                self.leaf_word(addr).store(addr >> Level::HUGE.shift() << 32 | link, Ordering::Release);
+                leaf.store(addr >> Level::HUGE.shift() << 32 | link, Ordering::Release);
             }
         }
     }

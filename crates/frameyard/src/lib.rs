@@ -53,8 +53,8 @@ pub use page::{
 pub use pagemap::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, MapLayout, MapPlacement, Removal};
 pub use platform::{
     Access, Contention, Counted, CountingPlatform, CountingRow, FramesNotReturned, FreeFrames, InitProgress, LineKind,
-    LockId, LockKind, LocksTaken, MapNotBacked, NodeInit, PageTouches, Platform, SharedLine, Span, SpanTouches,
-    WorkerPanicked, Zeroing,
+    LockId, LockKind, LocksTaken, MapNotBacked, MapWrite, NodeInit, PageTouches, Platform, SharedLine, Span,
+    SpanTouches, WorkerPanicked, Zeroing,
 };
 pub use report::{
     GlobalStat, KernelFormat, ListMetrics, Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource,

@@ -8,6 +8,7 @@
 use core::ptr::NonNull;
 
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::units::named;
 use crate::units::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 mod counting;
@@ -57,6 +58,15 @@ pub enum Access {
     ReadAhead,
 }
 
+/// How the lines of a part of the memory map go to memory when it is written: see [`Platform::map_written`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MapWrite {
+    /// Through the caches: each line is fetched first, and written back when it is pushed out.
+    Cached,
+    /// Past the caches, as whole lines.
+    Streamed,
+}
+
 /// What is being done: see [`Platform::span_begins`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Span {
@@ -72,7 +82,22 @@ pub enum Span {
     Zap,
     /// An address space is taken down. Pages: those that it had.
     Exit,
+    /// A block is allocated, or there is none. Pages: not said.
+    Alloc,
+    /// A block is freed, or refused. Pages: not said.
+    Free,
+    /// Under the zone lock, a block is taken off the free lists, and what is not wanted of it put back. Pages: those taken.
+    Split,
+    /// Under the zone lock, a block is put on the free lists, merged with its buddies. Pages: those of the block.
+    Merge,
+    /// What is kept between CPUs' lists and the free lists is brought back to these. Pages: not said.
+    Collect,
+    /// A part of the memory map comes up. Pages: those that became free.
+    BringUp,
 }
+
+named!(Span: Refill => "refill", Drain => "drain", Fault => "fault", Map => "map", Zap => "zap", Exit => "exit",
+    Alloc => "alloc", Free => "free", Split => "split", Merge => "merge", Collect => "collect", BringUp => "bring-up");
 
 /// Whether frames' bytes were zeroed: see [`Platform::zero_frames`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -164,8 +189,8 @@ pub trait Platform: Sync {
     /// The caller begins to do something. Natively empty.
     ///
     /// Spans nest by containment, and one ends before that which it is in. Those of moving frames between a CPU's lists and a
-    /// zone ([`Span::Refill`], [`Span::Drain`]) have none inside; the lock of the lists is held when they begin, that of the zone
-    /// is not yet. Those of owners of frames (all others) may have these inside, and each other.
+    /// zone ([`Span::Refill`], [`Span::Drain`]) are not inside each other; the lock of the lists is held when they begin, that of
+    /// the zone is not yet. All others may be inside any.
     #[inline(always)]
     fn span_begins(&self, span: Span) {
         let _ = span;
@@ -271,6 +296,13 @@ pub trait Platform: Sync {
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
         let _ = (frames, address, bytes);
         Ok(())
+    }
+
+    /// Told that all page structures of `frames`, holes included, were written as the map comes up: once for each pass over them,
+    /// while nobody else reads them and no lock is held. Natively empty.
+    #[inline(always)]
+    fn map_written(&self, frames: PfnRange, how: MapWrite) {
+        let _ = (frames, how);
     }
 
     /// Told that of a part of the memory map only some places will be written: the structures of the heads of compound pages

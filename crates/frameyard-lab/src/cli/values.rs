@@ -139,6 +139,51 @@ impl FromStr for Amount {
     }
 }
 
+/// Numbers of tasks: one, or all from one to another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TaskRange {
+    first: NonZeroU32,
+    last: NonZeroU32,
+}
+
+/// The text is no number of tasks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ParseTasksError;
+
+impl fmt::Display for ParseTasksError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("write whole numbers from 1 on, as in 4 or 1..40")
+    }
+}
+
+impl std::error::Error for ParseTasksError {}
+
+impl TaskRange {
+    /// All numbers of the range.
+    pub fn numbers(self) -> impl Iterator<Item = NonZeroU32> {
+        (self.first.get()..=self.last.get()).filter_map(NonZeroU32::new)
+    }
+
+    /// The highest of them.
+    #[must_use]
+    pub fn last(self) -> NonZeroU32 {
+        self.last
+    }
+}
+
+impl FromStr for TaskRange {
+    type Err = ParseTasksError;
+
+    fn from_str(text: &str) -> Result<Self, ParseTasksError> {
+        let number = |text: &str| text.parse::<NonZeroU32>().map_err(|_| ParseTasksError);
+        let (first, last) = match text.split_once("..") {
+            Some((first, last)) => (number(first)?, number(last)?),
+            None => (number(text)?, number(text)?),
+        };
+        if first <= last { Ok(Self { first, last }) } else { Err(ParseTasksError) }
+    }
+}
+
 /// A size that is not zero.
 pub(super) fn positive_size(text: &str) -> Result<ByteSize, String> {
     match text.parse() {

@@ -2,7 +2,7 @@
 
 mod alloc;
 mod compaction;
-mod comparison;
+pub(super) mod comparison;
 mod compound_pagemap;
 mod contig;
 mod device_map;
@@ -11,14 +11,14 @@ mod flat_machine;
 mod highalloc;
 mod memmap;
 mod memory_region;
-mod order0_thp;
-mod page_fault;
-mod parallel_free;
+pub(super) mod order0_thp;
+pub(super) mod page_fault;
+pub(super) mod parallel_free;
 mod pcp_reset;
 mod pin;
 mod pinned;
 mod published_table;
-mod purge;
+pub(super) mod purge;
 mod report_free;
 mod zone_lock;
 

@@ -1,7 +1,6 @@
 //! What a yard and its owners have counted, and what of it happened during a run.
 
 use frameyard::{ClusterDrains, CompactStatistics, LockUse, MigrateType, NodeId, Order, Platform, Yard};
-use frameyard_host::HostPlatform;
 use frameyard_vm::{Vm, VmCounter};
 
 /// Counters of all zones, all nodes and all CPUs together, a moment ago.
@@ -74,7 +73,7 @@ impl Drains {
 impl Counts {
     /// The counters as they stand.
     #[must_use]
-    pub(crate) fn of(vm: &Vm<'_, HostPlatform>) -> Self {
+    pub(crate) fn of<P: Platform>(vm: &Vm<'_, P>) -> Self {
         let yard = vm.yard();
         let mut counts = Self {
             drains: Drains::of(yard),
@@ -153,7 +152,7 @@ impl Counts {
 ///
 /// Of all zones together, each by its share of free memory; `None` where nothing is free.
 #[must_use]
-pub(crate) fn unusable_thousandths(yard: &Yard<HostPlatform>, order: Order) -> Option<u64> {
+pub(crate) fn unusable_thousandths<P: Platform>(yard: &Yard<P>, order: Order) -> Option<u64> {
     let (mut unusable, mut free) = (0, 0);
     for zone in yard.zones() {
         let Some(index) = yard.unusable_index(zone.id, order) else { continue };

@@ -9,6 +9,15 @@ use frameyard_vm::VirtRange;
 /// A range of addresses, and the CPU that its pages were allocated on.
 pub(crate) type Piece = (VirtRange, CpuId);
 
+/// Why a piece does not go in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refusal {
+    /// As many are there as may be.
+    Full,
+    /// The exchange is closed.
+    Closed,
+}
+
 /// A queue with a bound. Once it is closed nothing goes in, and it runs empty.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
@@ -40,6 +49,28 @@ impl Exchange {
         drop(queue);
         self.changed.notify_all();
         Ok(())
+    }
+
+    /// Puts a piece in where there is room, without waiting.
+    ///
+    /// # Errors
+    ///
+    /// [`Refusal`], and the piece stays where it is.
+    pub(crate) fn try_put(&self, piece: Piece, bound: usize) -> Result<(), Refusal> {
+        let mut queue = self.queue();
+        if queue.is_closed {
+            return Err(Refusal::Closed);
+        }
+        if queue.pieces.len() >= bound {
+            return Err(Refusal::Full);
+        }
+        queue.pieces.push_back(piece);
+        Ok(())
+    }
+
+    /// Takes the oldest piece, if there is one, without waiting.
+    pub(crate) fn try_take(&self) -> Option<Piece> {
+        self.queue().pieces.pop_front()
     }
 
     /// Takes the oldest piece, when there is one; `None` when the exchange is closed and empty.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use frameyard::{ByteSize, PageCount, Platform, ValidateError, ZonePolicy};
+use frameyard::{ByteSize, PageCount, Platform, ValidateError, Yard, ZonePolicy};
 use frameyard_host::{HostPlatform, HostYard, LockTiming, SharedMemoryFile};
 use frameyard_vm::{LruPolicy, Vm, VmConfig, VmError};
 
@@ -90,7 +90,11 @@ fn refused(error: VmError) -> Failure {
     }
 }
 
-fn check_all_is_back(yard: &HostYard, before: PageCount) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+/// Checks a yard of which everything was given back.
+pub(super) fn check_all_is_back<P: Platform>(
+    yard: &Yard<P>,
+    before: PageCount,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     yard.drain_all();
     let check: Result<(), ValidateError> = yard.validate();
     check?;
@@ -101,7 +105,7 @@ fn check_all_is_back(yard: &HostYard, before: PageCount) -> Result<(), Box<dyn s
 impl Ground<'_> {
     /// Memory that is free.
     pub(crate) fn free_memory(&self) -> ByteSize {
-        self.vm.yard().geometry().size_of(self.vm.yard().free_pages())
+        free_memory(self.vm.yard())
     }
 
     /// Whether locks are timed.
@@ -126,4 +130,15 @@ impl Ground<'_> {
             }
         }
     }
+}
+
+/// Memory of a yard that is free.
+pub(crate) fn free_memory<P: Platform>(yard: &Yard<P>) -> ByteSize {
+    yard.geometry().size_of(yard.free_pages())
+}
+
+/// The share of each of so many tasks in a part of a yard's free memory, in whole pages.
+pub(crate) fn share_of_free<P: Platform>(yard: &Yard<P>, percent: u64, tasks: u32) -> ByteSize {
+    let page = yard.geometry().page_size().0;
+    ByteSize(free_memory(yard).0 / 100 * percent / u64::from(tasks) / page * page)
 }

@@ -7,8 +7,9 @@ use frameyard_vm::{AddressSpace, HugeAdvice, MapKind, MapRequest, MemoryAccess, 
 use serde::{Deserialize, Serialize};
 
 use super::counts::Counts;
+use super::course::Course;
 use super::ground::{Ground, Setting};
-use super::task::{Site, TaskOrder, TaskProblem, TaskReport, Work, nanoseconds};
+use super::task::{Site, TaskOrder, TaskProblem, TaskReport, Work};
 use crate::Failure;
 
 /// How much a task maps at a time: as much as page_fault1.
@@ -53,12 +54,12 @@ impl Pages {
 
 impl Loop {
     /// Runs until told to stop; an iteration is a page of 4 KiB touched.
-    pub(crate) fn run(&self, site: &Site<'_, '_>) -> Result<TaskReport, TaskProblem> {
+    pub(crate) fn run<P: Platform, C: Course>(&self, site: &Site<'_, '_, P, C>) -> Result<TaskReport, TaskProblem> {
         let space = site.space()?;
         let begin = site.begin()?;
-        let mut iterations = 0;
+        let (mut iterations, mut bytes) = (0, site.course.first_round(self.bytes));
         while !site.is_over() {
-            let range = map(&space, ByteSize(self.bytes), self.pages)?;
+            let range = map(&space, ByteSize(bytes), self.pages)?;
             for addr in pages_of(range) {
                 if site.is_over() {
                     break;
@@ -67,8 +68,10 @@ impl Loop {
                 iterations += 1;
             }
             space.unmap(range)?;
+            site.course.round_ends(iterations);
+            bytes = self.bytes;
         }
-        Ok(TaskReport { iterations, elapsed_ns: nanoseconds(begin.elapsed()), ..TaskReport::default() })
+        Ok(site.course.report(begin, iterations))
     }
 }
 
@@ -126,13 +129,18 @@ pub(crate) fn run_for(ground: &Ground<'_>, orders: &[TaskOrder], duration: Durat
 
 /// One run of the workload.
 pub(crate) fn run(ground: &Ground<'_>, setting: &Setting, seed: u64, duration: Duration) -> Result<TaskRun, Failure> {
-    let work = Work::PageFault(Loop { bytes: MAP_SIZE.0, pages: Pages::Small });
-    run_for(ground, &TaskOrder::alike(setting.tasks.get(), seed, &work), duration)
+    run_for(ground, &orders(setting, seed, MAP_SIZE), duration)
+}
+
+/// What the tasks of a run are told, each of which maps so much at a time.
+pub(crate) fn orders(setting: &Setting, seed: u64, map: ByteSize) -> Vec<TaskOrder> {
+    let work = Work::PageFault(Loop { bytes: map.0, pages: Pages::Small });
+    TaskOrder::alike(setting.tasks.get(), seed, &work)
 }
 
 /// What a yard must have free for so many tasks: their mappings, page tables for them, and a reserve.
 #[must_use]
-pub(crate) fn memory_needed(tasks: u32) -> ByteSize {
-    let mapped = MAP_SIZE.0.saturating_mul(u64::from(tasks));
+pub(crate) fn memory_needed(tasks: u32, map: ByteSize) -> ByteSize {
+    let mapped = map.0.saturating_mul(u64::from(tasks));
     ByteSize(mapped.saturating_add(mapped / 16).saturating_add(ByteSize::mib(32).0))
 }

@@ -5,12 +5,13 @@ use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use frameyard::{ByteSize, PageCount, Platform};
-use frameyard_vm::{ExitOutcome, ExitProblem, ExitStalled, MemoryAccess};
+use frameyard_vm::{ExitOutcome, ExitProblem, ExitStalled, MemoryAccess, Vm};
 use serde::{Deserialize, Serialize};
 
 use super::counts::Counts;
+use super::course::Course;
 use super::crew::lead_threads;
-use super::ground::{Ground, Setting};
+use super::ground::{Ground, Setting, share_of_free};
 use super::page_fault::{Pages, map, pages_of};
 use super::task::{Site, TaskOrder, TaskProblem, TaskReport, TaskSpace, Work, nanoseconds};
 use crate::Failure;
@@ -28,7 +29,7 @@ pub(crate) struct Fill {
 
 impl Fill {
     /// Fills the common space and is done; or a space of its own, which it then takes down when work begins.
-    pub(crate) fn run(&self, site: &Site<'_, '_>) -> Result<TaskReport, TaskProblem> {
+    pub(crate) fn run<P: Platform, C: Course>(&self, site: &Site<'_, '_, P, C>) -> Result<TaskReport, TaskProblem> {
         let space = site.space()?;
         let range = map(&space, ByteSize(self.bytes), Pages::Small)?;
         let mut iterations = 0;
@@ -41,7 +42,7 @@ impl Fill {
         };
         let begin = site.begin()?;
         let outcome = space.exit(NonZeroUsize::MIN);
-        let elapsed_ns = nanoseconds(begin.elapsed());
+        let elapsed_ns = site.course.elapsed_ns(begin);
         check_gone(outcome)?;
         Ok(TaskReport { iterations, elapsed_ns, ..TaskReport::default() })
     }
@@ -60,14 +61,18 @@ pub(crate) struct FreeRun {
 
 /// One run of the workload.
 pub(crate) fn run(ground: &Ground<'_>, setting: &Setting, seed: u64) -> Result<FreeRun, Failure> {
-    let tasks = setting.tasks.get();
-    let page = ground.vm.yard().geometry().page_size().0;
-    let share = ground.free_memory().0 / 100 * FILLED_PERCENT / u64::from(tasks) / page * page;
-    let orders = TaskOrder::alike(tasks, seed, &Work::Fill(Fill { bytes: share }));
+    let orders = orders(setting, seed, &ground.vm);
     match setting.mode {
         TaskMode::Threads => one_space(ground, &orders),
         TaskMode::Processes => many_spaces(ground, &orders),
     }
+}
+
+/// What the tasks of a run are told.
+pub(crate) fn orders<P: Platform>(setting: &Setting, seed: u64, vm: &Vm<'_, P>) -> Vec<TaskOrder> {
+    let tasks = setting.tasks.get();
+    let share = share_of_free(vm.yard(), FILLED_PERCENT, tasks).0;
+    TaskOrder::alike(tasks, seed, &Work::Fill(Fill { bytes: share }))
 }
 
 fn one_space(ground: &Ground<'_>, orders: &[TaskOrder]) -> Result<FreeRun, Failure> {
@@ -83,8 +88,10 @@ fn one_space(ground: &Ground<'_>, orders: &[TaskOrder]) -> Result<FreeRun, Failu
 
 /// Why a space that was to go is still there.
 #[derive(Clone, Copy, Debug)]
-enum StillThere {
+pub(crate) enum StillThere {
+    /// Somebody else has a handle of it.
     Used,
+    /// It stopped on the way.
     Stalled(ExitProblem),
 }
 
@@ -99,7 +106,8 @@ impl fmt::Display for StillThere {
 
 impl std::error::Error for StillThere {}
 
-fn check_gone<P: Platform>(outcome: Result<ExitOutcome, ExitStalled<'_, P>>) -> Result<(), StillThere> {
+/// Whether a space went.
+pub(crate) fn check_gone<P: Platform>(outcome: Result<ExitOutcome, ExitStalled<'_, P>>) -> Result<(), StillThere> {
     match outcome {
         Ok(ExitOutcome::Gone(_)) => Ok(()),
         Ok(ExitOutcome::StillUsed) => Err(StillThere::Used),
@@ -124,6 +132,7 @@ pub(crate) fn memory_needed(tasks: u32) -> ByteSize {
     ByteSize(ByteSize::mib(16).0.saturating_mul(1 + u64::from(tasks)))
 }
 
-fn touched(reports: &[TaskReport]) -> PageCount {
+/// Pages that all tasks touched.
+pub(crate) fn touched(reports: &[TaskReport]) -> PageCount {
     PageCount(reports.iter().map(|report| report.iterations).sum())
 }

@@ -8,13 +8,13 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::{ByteSize, CpuId, Platform};
-use frameyard_host::CpuList;
 use frameyard_vm::MemoryAccess;
 use serde::{Deserialize, Serialize};
 
+use super::course::Course;
 use super::ground::{Ground, Setting};
 use super::page_fault::{Pages, TaskRun, map, pages_of, run_for};
-use super::task::{Site, TaskOrder, TaskProblem, TaskReport, TaskSpace, Work, nanoseconds, task_seed};
+use super::task::{HostSite, Site, TaskOrder, TaskProblem, TaskReport, TaskSpace, Work, nanoseconds, task_seed};
 use crate::Failure;
 use crate::cli::TaskMode;
 
@@ -37,37 +37,68 @@ pub(crate) struct Purge {
 /// The parts of the workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub(crate) enum Role {
-    /// Faults pieces in.
-    Fault,
-    /// Frees pieces of all tasks.
-    Free,
+    /// One of the two.
+    One(Part),
     /// Both, on two threads: a process with a purger of its own.
     Both,
 }
 
+/// What one thread does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Part {
+    /// Faults pieces in.
+    Fault,
+    /// Frees pieces of all tasks.
+    Free,
+}
+
 impl Purge {
-    /// Runs until told to stop; an iteration is a page faulted in.
-    pub(crate) fn run(&self, site: &Site<'_, '_>) -> Result<TaskReport, TaskProblem> {
+    /// Runs on this host until told to stop; an iteration is a page faulted in.
+    pub(crate) fn run(&self, site: &HostSite<'_, '_>) -> Result<TaskReport, TaskProblem> {
+        if let Role::One(part) = self.role {
+            return self.run_part(site, part);
+        }
         let space = site.space()?;
         let begin = site.begin()?;
-        let report = match self.role {
-            Role::Fault => self.fault(site, &space)?,
-            Role::Free => self.free(site, &space)?,
-            Role::Both => thread::scope(|scope| {
-                let purger = scope.spawn(|| self.free(site, &space));
-                // Closed in any case: the purger waits for it.
-                let faulted = self.fault(site, &space);
-                site.exchange.close();
-                let freed = purger.join().map_err(|_| TaskProblem::from("the purger panicked"))??;
-                let faulted = faulted?;
-                Ok::<_, TaskProblem>(TaskReport { iterations: faulted.iterations, ..freed })
-            })?,
-        };
+        let report = thread::scope(|scope| {
+            let purger = scope.spawn(|| self.free(site, &space));
+            // Closed in any case: the purger waits for it.
+            let faulted = self.fault(site, &space);
+            site.course.exchange.close();
+            let freed = purger.join().map_err(|_| TaskProblem::from("the purger panicked"))??;
+            let iterations = faulted?;
+            Ok::<_, TaskProblem>(TaskReport { iterations, ..freed })
+        })?;
         Ok(TaskReport { elapsed_ns: nanoseconds(begin.elapsed()), ..report })
     }
 
-    fn fault(&self, site: &Site<'_, '_>, space: &TaskSpace<'_, '_>) -> Result<TaskReport, TaskProblem> {
-        self.settle(site, Role::Fault);
+    /// Does one part until told to stop.
+    pub(crate) fn run_part<P: Platform, C: Course>(
+        &self,
+        site: &Site<'_, '_, P, C>,
+        part: Part,
+    ) -> Result<TaskReport, TaskProblem> {
+        let space = site.space()?;
+        let begin = site.begin()?;
+        match part {
+            Part::Fault => {
+                let iterations = self.fault(site, &space)?;
+                Ok(site.course.report(begin, iterations))
+            }
+            Part::Free => {
+                let report = self.free(site, &space)?;
+                Ok(TaskReport { elapsed_ns: site.course.elapsed_ns(begin), ..report })
+            }
+        }
+    }
+
+    /// Faults pieces in until told to stop; how many pages.
+    fn fault<P: Platform, C: Course>(
+        &self,
+        site: &Site<'_, '_, P, C>,
+        space: &TaskSpace<'_, '_, P>,
+    ) -> Result<u64, TaskProblem> {
+        self.settle(&site.course, Part::Fault);
         let mut iterations = 0;
         while !site.is_over() {
             let range = map(space, PIECE, Pages::Small)?;
@@ -75,18 +106,23 @@ impl Purge {
                 space.touch(addr, MemoryAccess::Write)?;
                 iterations += 1;
             }
-            if let Err((range, _)) = site.exchange.put((range, cpu(site)), self.bound) {
+            if let Err((range, _)) = site.course.put((range, cpu(site)), self.bound) {
                 space.unmap(range)?;
             }
+            site.course.round_ends(iterations);
         }
-        Ok(TaskReport { iterations, ..TaskReport::default() })
+        Ok(iterations)
     }
 
     /// Frees pieces until there are no more to come.
-    fn free(&self, site: &Site<'_, '_>, space: &TaskSpace<'_, '_>) -> Result<TaskReport, TaskProblem> {
-        self.settle(site, Role::Free);
+    fn free<P: Platform, C: Course>(
+        &self,
+        site: &Site<'_, '_, P, C>,
+        space: &TaskSpace<'_, '_, P>,
+    ) -> Result<TaskReport, TaskProblem> {
+        self.settle(&site.course, Part::Free);
         let mut report = TaskReport::default();
-        while let Some((range, allocated_on)) = site.exchange.take() {
+        while let Some((range, allocated_on)) = site.course.take() {
             space.unmap(range)?;
             report.freed += 1;
             report.freed_elsewhere += u64::from(cpu(site) != allocated_on);
@@ -94,16 +130,14 @@ impl Purge {
         Ok(report)
     }
 
-    /// Keeps this thread to the CPUs of its role. Where that is refused it runs all the same: the share of pieces that were
+    /// Keeps this thread to the CPUs of its part. Where that is refused it runs all the same: the share of pieces that were
     /// freed elsewhere says what came of it.
-    fn settle(&self, site: &Site<'_, '_>, role: Role) {
-        let allowed = site.vm.yard().platform().host().allowed().as_slice();
+    fn settle(&self, course: &impl Course, part: Part) {
         let (purgers, all) = self.purgers;
-        let (faulting, freeing) = allowed.split_at(allowed.len() - purgers_cpus(allowed.len(), purgers, all));
-        let own = if role == Role::Free { freeing } else { faulting };
-        if !own.is_empty() {
-            let _ = own.iter().copied().collect::<CpuList>().pin_this_thread();
-        }
+        course.keep_to(|allowed| {
+            let (faulting, freeing) = allowed.split_at(allowed.len() - purgers_cpus(allowed.len(), purgers, all));
+            if part == Part::Free { freeing } else { faulting }
+        });
     }
 }
 
@@ -115,7 +149,7 @@ fn purgers_cpus(cpus: usize, purgers: u32, all: u32) -> usize {
     (cpus * purgers as usize / all.max(1) as usize).clamp(1, cpus - 1)
 }
 
-fn cpu(site: &Site<'_, '_>) -> CpuId {
+fn cpu<P: Platform, C>(site: &Site<'_, '_, P, C>) -> CpuId {
     site.vm.yard().platform().current_cpu()
 }
 
@@ -139,18 +173,20 @@ pub(crate) fn run(
             let work = Work::Purge(Purge { role: Role::Both, bound: PIECES_WAITING, purgers: (1, 2) });
             TaskOrder::alike(tasks, seed, &work)
         }
-        TaskMode::Threads => {
-            let bound = PIECES_WAITING * tasks as usize;
-            let role = |number| if number < tasks { Role::Fault } else { Role::Free };
-            let order = |number| TaskOrder {
-                number,
-                seed: task_seed(seed, number),
-                work: Work::Purge(Purge { role: role(number), bound, purgers: (purgers, tasks + purgers) }),
-            };
-            (0..tasks + purgers).map(order).collect()
-        }
+        TaskMode::Threads => apart(tasks, purgers, seed, PIECES_WAITING * tasks as usize),
     };
     run_for(ground, &orders, duration)
+}
+
+/// What tasks are told that do one part each: those that fault come first. So many pieces may wait in an exchange.
+pub(crate) fn apart(tasks: u32, purgers: u32, seed: u64, bound: usize) -> Vec<TaskOrder> {
+    let role = |number| Role::One(if number < tasks { Part::Fault } else { Part::Free });
+    let order = |number| TaskOrder {
+        number,
+        seed: task_seed(seed, number),
+        work: Work::Purge(Purge { role: role(number), bound, purgers: (purgers, tasks + purgers) }),
+    };
+    (0..tasks + purgers).map(order).collect()
 }
 
 /// What a yard must have free for so many tasks and purgers.

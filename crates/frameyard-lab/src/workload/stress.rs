@@ -77,7 +77,7 @@ impl Stress {
     /// Runs until as many operations were done as were asked for.
     pub(super) fn run(
         &self,
-        site: &super::task::Site<'_, '_>,
+        site: &super::task::HostSite<'_, '_>,
         order: &TaskOrder,
     ) -> Result<TaskReport, super::task::TaskProblem> {
         task::run(self, site, order)

@@ -3,15 +3,14 @@
 use std::error::Error;
 use std::fmt;
 use std::ops::Deref;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use frameyard::Platform;
 use frameyard_host::HostPlatform;
 use frameyard_vm::{AddressSpace, Vm};
 use serde::{Deserialize, Serialize};
 
-use super::crew::Note;
-use super::exchange::Exchange;
-use super::stage::{Stage, Stages};
+use super::course::{Course, HostCourse};
 use super::{highalloc, order0_thp, page_fault, parallel_free, purge, stress};
 
 /// What a task does. Plain values: a process is told the same as a thread.
@@ -109,37 +108,35 @@ impl fmt::Display for WrongContents {
 impl Error for WrongContents {}
 
 /// Where a task runs.
-#[derive(Clone, Copy)]
-pub(crate) struct Site<'a, 'y> {
+pub(crate) struct Site<'a, 'y, P: Platform, C> {
     /// The owners of the yard's frames.
-    pub(crate) vm: Vm<'y, HostPlatform>,
+    pub(crate) vm: Vm<'y, P>,
     /// The address space of all tasks, where they are threads.
-    pub(crate) common: Option<&'a AddressSpace<'y, HostPlatform>>,
-    /// What tasks of this process hand each other.
-    pub(crate) exchange: &'a Exchange,
-    /// The stage of the run.
-    pub(crate) stages: &'a Stages,
-    /// Tells whoever leads the run how far the task is.
-    pub(super) tell: &'a (dyn Fn(Note) + Sync),
+    pub(crate) common: Option<&'a AddressSpace<'y, P>>,
+    /// The course of the run.
+    pub(crate) course: C,
 }
 
-impl fmt::Debug for Site<'_, '_> {
+/// Where a task of this host runs.
+pub(crate) type HostSite<'a, 'y> = Site<'a, 'y, HostPlatform, HostCourse<'a>>;
+
+impl<P: Platform, C: fmt::Debug> fmt::Debug for Site<'_, '_, P, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Site").field("stages", &self.stages).finish_non_exhaustive()
+        f.debug_struct("Site").field("course", &self.course).finish_non_exhaustive()
     }
 }
 
 /// The address space that a task works in.
 #[derive(Debug)]
-pub(crate) enum TaskSpace<'a, 'y> {
+pub(crate) enum TaskSpace<'a, 'y, P: Platform> {
     /// That of all tasks.
-    Common(&'a AddressSpace<'y, HostPlatform>),
+    Common(&'a AddressSpace<'y, P>),
     /// One of its own.
-    Own(AddressSpace<'y, HostPlatform>),
+    Own(AddressSpace<'y, P>),
 }
 
-impl<'y> Deref for TaskSpace<'_, 'y> {
-    type Target = AddressSpace<'y, HostPlatform>;
+impl<'y, P: Platform> Deref for TaskSpace<'_, 'y, P> {
+    type Target = AddressSpace<'y, P>;
 
     fn deref(&self) -> &Self::Target {
         match self {
@@ -149,9 +146,9 @@ impl<'y> Deref for TaskSpace<'_, 'y> {
     }
 }
 
-impl<'a, 'y> Site<'a, 'y> {
+impl<'a, 'y, P: Platform, C: Course> Site<'a, 'y, P, C> {
     /// The common address space, or a new one.
-    pub(crate) fn space(&self) -> Result<TaskSpace<'a, 'y>, TaskProblem> {
+    pub(crate) fn space(&self) -> Result<TaskSpace<'a, 'y, P>, TaskProblem> {
         match self.common {
             Some(space) => Ok(TaskSpace::Common(space)),
             None => Ok(TaskSpace::Own(self.vm.create_space()?)),
@@ -159,23 +156,18 @@ impl<'a, 'y> Site<'a, 'y> {
     }
 
     /// Says that the task is prepared, and waits for all others to be; when its work began.
-    pub(crate) fn begin(&self) -> Result<Instant, Abandoned> {
-        (self.tell)(Note::Prepared);
-        match self.stages.wait_for(Stage::Work) {
-            Stage::End => Err(Abandoned),
-            _ => {
-                (self.tell)(Note::Begun);
-                Ok(Instant::now())
-            }
-        }
+    pub(crate) fn begin(&self) -> Result<C::Moment, Abandoned> {
+        self.course.begin()
     }
 
     /// Whether the task is to stop.
     #[inline(always)]
     pub(crate) fn is_over(&self) -> bool {
-        self.stages.has_come(Stage::End)
+        self.course.is_over()
     }
+}
 
+impl HostSite<'_, '_> {
     /// Does what a task is told to.
     pub(crate) fn run(&self, order: &TaskOrder) -> Result<TaskReport, TaskProblem> {
         match &order.work {

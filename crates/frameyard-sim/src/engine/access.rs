@@ -41,7 +41,7 @@ impl AccessKind {
 enum Compact {
     /// The page structure of a frame, by its place in the memory map.
     Page(usize),
-    /// Entries of a page table, and how far behind the first frame's first byte they lie.
+    /// Entries of a page table of the lowest level, and how far behind the first frame's first byte they lie.
     Entry(FrameLine, usize),
 }
 
@@ -68,19 +68,57 @@ impl Engine {
     #[inline]
     pub(crate) fn touch_page(&mut self, pfn: Pfn, access: Access) {
         let index = pfn.0.wrapping_sub(self.ground.frames.start.0) as usize;
-        if index < self.pages.len() {
+        if self.recent_pages.has(index, Use::of(access)) {
+            self.hit(Accessed::Pages, AccessKind::of_page(access));
+        } else if index < self.pages.len() {
             self.touch_compact(Compact::Page(index), access);
+            self.recent_pages.note(index, Use::of(access));
         }
     }
 
-    /// The running CPU uses an entry of a page table.
+    /// The running CPU uses an entry of a page table; `false` where its line is one of those with more state.
     #[inline]
-    pub(crate) fn touch_entry(&mut self, address: usize, access: Access) {
+    pub(crate) fn touch_entry(&mut self, address: usize, access: Access) -> bool {
         let offset = address.wrapping_sub(self.ground.bytes.0);
-        if offset < self.ground.bytes.1 {
+        if self.is_recent(address, access) {
+            self.hit(Accessed::Line(LineKind::PageTable), AccessKind::of_page(access));
+        } else if offset < self.ground.bytes.1 {
             let line = self.frame_lines.at(offset);
+            if self.frame_lines.number(line).is_some() {
+                return false;
+            }
             self.touch_compact(Compact::Entry(line, offset), access);
+            self.note_recent(address, access);
         }
+        true
+    }
+
+    /// The running CPU finds a line in its private cache.
+    #[inline(always)]
+    fn hit(&mut self, accessed: Accessed, kind: AccessKind) {
+        let cost = self.cpus[self.current].costs[kind as usize][Cause::PrivateHit as usize];
+        self.charge(Spent::Access(accessed, Cause::PrivateHit).slot(), cost);
+    }
+
+    #[inline(always)]
+    fn is_recent(&self, address: usize, access: Access) -> bool {
+        self.recent_lines.has(address / LINE_BYTES as usize, Use::of(access))
+    }
+
+    #[inline(always)]
+    fn note_recent(&mut self, address: usize, access: Access) {
+        self.recent_lines.note(address / LINE_BYTES as usize, Use::of(access));
+    }
+
+    /// The running CPU uses a line that it has used since it began to run, as it has used it; whether it has.
+    #[inline(always)]
+    pub(crate) fn use_recent(&mut self, address: usize, accessed: Accessed, access: Access) -> bool {
+        // Whether others exchange the line is asked where its state is.
+        let is_recent = access != Access::ReadModifyWrite && self.is_recent(address, access);
+        if is_recent {
+            self.hit(accessed, AccessKind::of_line(access));
+        }
+        is_recent
     }
 
     #[inline(always)]
@@ -100,7 +138,7 @@ impl Engine {
     }
 
     /// The running CPU uses a line of few states.
-    #[inline(always)]
+    #[inline(never)]
     fn touch_compact(&mut self, at: Compact, access: Access) {
         let line = self.compact(at);
         let cpu = &self.cpus[self.current];
@@ -199,9 +237,17 @@ impl Engine {
         }
     }
 
+    /// Whether other cores have exchanged a line lately, so that they may want it before the running CPU's time.
+    #[inline(always)]
+    pub(crate) fn is_wanted(&mut self, line: usize) -> bool {
+        let state = self.lines.state(line);
+        state.wanted = state.wanted.saturating_sub(1);
+        state.wanted > 0
+    }
+
     /// Uses a line that the core has as it needs it, so that nobody can tell when; whether it has.
     #[inline(always)]
-    pub(crate) fn use_at_hand(&mut self, line: usize, accessed: Accessed, access: Access) -> bool {
+    pub(crate) fn use_at_hand(&mut self, line: usize, address: usize, accessed: Accessed, access: Access) -> bool {
         let cpu = &self.cpus[self.current];
         let place = cpu.place;
         let private = &self.privates[usize::from(place.core)];
@@ -211,6 +257,7 @@ impl Engine {
         }
         let cost = cpu.costs[AccessKind::of_line(access) as usize][Cause::PrivateHit as usize];
         self.lines.refresh(line, place, private, &self.groups[usize::from(place.group)], usage);
+        self.note_recent(address, access);
         self.charge(Spent::Access(accessed, Cause::PrivateHit).slot(), cost);
         true
     }

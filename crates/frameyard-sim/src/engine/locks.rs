@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use frameyard::{LockId, LockKind};
 
-use super::Engine;
+use super::{Engine, Task};
+use crate::account::Spent;
+use crate::cache::LINE_BYTES;
 use crate::lines::Use;
 use crate::machine::LockMethod;
 use crate::time::Picos;
@@ -55,11 +57,20 @@ pub(crate) enum Handover {
 impl Engine {
     /// The running CPU waits in a lock's queue.
     pub(crate) fn enqueue(&mut self, word: usize, id: LockId) {
+        self.queue_up(word, id, Task::Waiting);
+    }
+
+    /// The running CPU sleeps until a word changes.
+    pub(crate) fn sleep(&mut self, word: usize, id: LockId) {
+        self.queue_up(word, id, Task::Asleep);
+    }
+
+    fn queue_up(&mut self, word: usize, id: LockId, task: Task) {
         let stats = LockStats { id, handed_over: 0, waited: Picos(0), longest_queue: 0 };
         let queue = self.locks.queues.entry(word).or_insert_with(|| Queue { stats, waiters: Vec::new() });
         queue.waiters.push(self.current);
         queue.stats.longest_queue = queue.stats.longest_queue.max(queue.waiters.len() as u32);
-        self.wait();
+        self.wait(task);
     }
 
     /// The running CPU gives back a lock that others may wait for: one of them gets it.
@@ -82,11 +93,12 @@ impl Engine {
         let crowd = if lock.kind == LockMethod::Queued { 0.0 } else { lock.per_waiter_ns * 1000.0 * others as f64 };
         let handover = (transfer.0 as f64 * lock.handover_transfers + crowd).round() as u64;
         let at = now.max(self.cpus[cpu].clock) + Picos(handover);
-        let waited = self.wake(cpu, at, id.kind());
+        let waited = self.wake(cpu, at, Spent::Waiting(id.kind()));
         if let Some(queue) = self.locks.queues.get_mut(&word) {
             queue.stats.handed_over += 1;
             queue.stats.waited += waited;
         }
+        self.recent_lines.forget(word / LINE_BYTES as usize);
         if let Some(line) = self.line_at(word) {
             let (private, group) = (&self.privates[usize::from(place.core)], &self.groups[usize::from(place.group)]);
             self.lines.take(line, place, private, group, Use::Write);
@@ -103,7 +115,7 @@ impl Engine {
         for (place, cpu) in (1..).zip(waiters) {
             // A picosecond apart, which is what keeps them in that order.
             let at = now.max(self.cpus[cpu].clock) + Picos(place);
-            let waited = self.wake(cpu, at, kind);
+            let waited = self.wake(cpu, at, Spent::Waiting(kind));
             if let Some(queue) = self.locks.queues.get_mut(&word) {
                 queue.stats.handed_over += 1;
                 queue.stats.waited += waited;

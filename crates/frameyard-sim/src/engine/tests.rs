@@ -33,9 +33,9 @@ impl Engine {
 
     /// How the last access of a kind was served, on the CPU that runs, since `before`.
     fn served(&mut self, accessed: Accessed, access: impl FnOnce(&mut Self)) -> (Cause, Picos) {
-        let before = self.cpus[self.current].account.clone();
+        let before = self.account();
         access(self);
-        let since = self.cpus[self.current].account.since(&before);
+        let since = self.account().since(&before);
         let of = |cause: &Cause| since.of(Spent::Access(accessed, *cause));
         let waits = [Cause::LineQueue, Cause::Bandwidth];
         let cause =
@@ -49,7 +49,7 @@ impl Engine {
 
     fn line(&mut self, cpu: usize, line: usize, access: Access) -> Cause {
         let use_line = |engine: &mut Self| {
-            if !engine.use_at_hand(line, LINE, access) {
+            if !engine.use_at_hand(line, CONTROL + 64 * line, LINE, access) {
                 engine.fetch_line(line, LINE, access);
             }
         };

@@ -14,7 +14,7 @@
 use super::{Poisoning, SectionEntry, Tables};
 use crate::memmap::{MapWriter, MemMap};
 use crate::page::{FrameState, MapContent, PageTemplate, Tag};
-use crate::platform::{InitProgress, MapNotBacked, Platform};
+use crate::platform::{InitProgress, MapNotBacked, Platform, Span};
 use crate::units::{Geometry, MigrateType, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::{PageblockMap, ZoneView, pieces, poison};
 
@@ -132,10 +132,12 @@ impl<P: Platform> BringUp<'_, P> {
         let bytes = run.count().0 as usize * size_of::<crate::page::Page>();
         self.platform.back_map(run, first.cast(), bytes)?;
         core::mem::forget(unwritten);
+        self.platform.span_begins(Span::BringUp);
         self.write_pages(run);
         self.tag_reserved(run);
         self.publish_types(run);
         let freed = self.free(run);
+        self.platform.span_ends(Span::BringUp, freed);
         self.platform.init_progress(InitProgress::Written(run));
         Ok(Brought { pages: run.count(), freed, not_backed: None })
     }
@@ -150,6 +152,7 @@ impl<P: Platform> BringUp<'_, P> {
             self.sections_in(run).for_each(|part| self.write_section(part));
         }
         self.writer.finish();
+        self.writer.passes().for_each(|pass| self.platform.map_written(run, pass));
     }
 
     /// Writes a part of one section: each range of memory with its zone, holes without one.

@@ -15,6 +15,7 @@ use core::ptr::NonNull;
 use super::Initialiser;
 use crate::page::Page;
 use crate::page::content::{COUNTS, IDENTITY, PageTemplate, WORDS};
+use crate::platform::MapWrite;
 
 #[cfg(loom)]
 mod modelled;
@@ -103,6 +104,18 @@ impl MapWriter {
                 Initialiser::Stream => self.streaming.write(first, count, &words),
             }
         }
+    }
+
+    /// How each pass over pages goes to memory, in order: what [`prepare`](Self::prepare) does, and what
+    /// [`write`](Self::write) does.
+    pub(crate) fn passes(&self) -> impl Iterator<Item = MapWrite> {
+        let (prepare, write) = match self.initialiser {
+            Initialiser::None => (None, None),
+            Initialiser::TwoPass => (Some(MapWrite::Cached), Some(MapWrite::Cached)),
+            Initialiser::MemsetPerPage | Initialiser::StoresPerPage => (None, Some(MapWrite::Cached)),
+            Initialiser::Stream => (None, Some(MapWrite::Streamed)),
+        };
+        prepare.into_iter().chain(write)
     }
 
     /// Orders all that was written before whatever follows. Call it before publishing what was written.

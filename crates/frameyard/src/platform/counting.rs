@@ -215,8 +215,9 @@ fn place_of(span: Span) -> Option<u32> {
     match span {
         Span::Refill => Some(1),
         Span::Drain => Some(2),
-        // Owners' spans have these inside, and what owners do is counted elsewhere.
+        // They have these inside, or are inside of them; what is done there is counted by what it is done to.
         Span::Fault | Span::Map | Span::Zap | Span::Exit => None,
+        Span::Alloc | Span::Free | Span::Split | Span::Merge | Span::Collect | Span::BringUp => None,
     }
 }
 

@@ -30,8 +30,10 @@ pub enum LineKind {
     MapLock,
     /// What an address space keeps beside that: its areas, its counts, the tables found lately.
     SpaceState,
-    /// Entries of page tables.
+    /// Entries of page tables of the lowest level, and of any level where it is not known.
     PageTable,
+    /// Entries that lead to further page tables, as who walks down reads them.
+    PageDirectory,
     /// Lists of used pages: their ends, what is counted of them, and CPUs' batches of pages on their way there.
     LruLists,
 }
@@ -39,7 +41,8 @@ pub enum LineKind {
 named!(LineKind: PerCpuLists => "per-cpu-lists", FreeLists => "free-lists", ZoneCounters => "zone-counters",
     ZoneFacts => "zone-facts", Border => "border", Clusters => "clusters", Depot => "depot", HandedOut => "handed-out",
     PageblockTypes => "pageblock-types", OwnedLists => "owned-lists", MapLock => "map-lock", SpaceState => "space-state",
-    PageTable => "page-tables", LruLists => "lru-lists");
+    PageTable => "page-tables", PageDirectory => "page-directories",
+    LruLists => "lru-lists");
 
 /// A line of shared state: what it holds, and an address in it, which is not dereferenced.
 ///

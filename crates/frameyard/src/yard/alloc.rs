@@ -10,9 +10,9 @@ use super::{AllocError, Yard};
 use crate::boot::{Poisoning, YardEvent, home_slot};
 use crate::gfp::Gfp;
 use crate::page::FrameState;
-use crate::platform::Platform;
+use crate::platform::{Platform, Span};
 use crate::sync::Ordering;
-use crate::units::{CpuId, MigrateType, NodeId, Order, Pfn, ZoneId};
+use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 use crate::zone::crossing::{self, owned};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
 use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZoneView, poison};
@@ -86,12 +86,15 @@ impl<P: Platform> Yard<P> {
     /// [`AllocError`]; nothing is allocated then.
     #[inline]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+        self.platform.span_begins(Span::Alloc);
         // Single frames get code of their own, in which the order is a constant.
         let pfn = if order == Order::ZERO { self.alloc_fast(Order::ZERO, gfp) } else { self.alloc_fast(order, gfp) };
-        match pfn {
+        let pfn = match pfn {
             Some(pfn) => Ok(pfn),
             None => self.alloc_special(order, gfp),
-        }
+        };
+        self.platform.span_ends(Span::Alloc, PageCount(0));
+        pfn
     }
 
     /// Takes a small block from the array of the caller's home list, if there is nothing else to do.

@@ -8,8 +8,8 @@
 use super::{FreeError, FreeProblem, Yard};
 use crate::boot::Poisoning;
 use crate::page::{FrameState, Residence};
-use crate::platform::Platform;
-use crate::units::{CpuId, Order, Pfn, PfnRange, ZoneId};
+use crate::platform::{Platform, Span};
+use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::crossing::owned::{self, FreedTo};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
 use crate::zone::{covering_block, poison};
@@ -26,7 +26,10 @@ impl<P: Platform> Yard<P> {
     #[inline]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // Single frames get code of their own, in which the order is a constant.
-        if order == Order::ZERO { self.free_fast(pfn, Order::ZERO) } else { self.free_fast(pfn, order) }
+        self.platform.span_begins(Span::Free);
+        let freed = if order == Order::ZERO { self.free_fast(pfn, Order::ZERO) } else { self.free_fast(pfn, order) };
+        self.platform.span_ends(Span::Free, PageCount(0));
+        freed
     }
 
     #[inline(always)]

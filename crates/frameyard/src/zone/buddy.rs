@@ -3,7 +3,7 @@
 use super::LockedZone;
 use super::free_area::Place;
 use crate::page::{FrameState, Residence, Tag};
-use crate::platform::Platform;
+use crate::platform::{Platform, Span};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
 impl<P: Platform> LockedZone<'_, P> {
@@ -17,6 +17,15 @@ impl<P: Platform> LockedZone<'_, P> {
         if orders == 0 {
             return None;
         }
+        self.platform.span_begins(Span::Split);
+        let taken = self.take_from(orders, order, migrate_type);
+        self.platform.span_ends(Span::Split, order.pages());
+        taken
+    }
+
+    /// As [`take_smallest`](Self::take_smallest), where there are blocks of those orders.
+    #[inline(always)]
+    fn take_from(&mut self, orders: u32, order: Order, migrate_type: MigrateType) -> Option<Pfn> {
         let found = Order(order.0 + orders.trailing_zeros() as u8);
         let pfn = self.first_block(found, migrate_type)?;
         let tag = self.page(pfn).tag();
@@ -31,6 +40,20 @@ impl<P: Platform> LockedZone<'_, P> {
     /// first, each from its lower end, what is left back on the lists. But a block is taken off its list once and
     /// cut up where it lies, so that pieces that are handed out at once never stand on a list in between.
     pub(crate) fn take_many(
+        &mut self,
+        order: Order,
+        migrate_type: MigrateType,
+        count: usize,
+        take: impl FnMut(&Self, Pfn),
+    ) -> usize {
+        self.platform.span_begins(Span::Split);
+        let taken = self.take_many_in_span(order, migrate_type, count, take);
+        self.platform.span_ends(Span::Split, PageCount((taken as u64) << order.0));
+        taken
+    }
+
+    #[inline(always)]
+    fn take_many_in_span(
         &mut self,
         order: Order,
         migrate_type: MigrateType,
@@ -86,6 +109,13 @@ impl<P: Platform> LockedZone<'_, P> {
     /// As [`free_block`](Self::free_block). What it merges to is reported only if all of it is.
     #[inline]
     pub(crate) fn free_block_as(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType, residence: Residence) {
+        self.platform.span_begins(Span::Merge);
+        self.merge_and_list(pfn, order, migrate_type, residence);
+        self.platform.span_ends(Span::Merge, order.pages());
+    }
+
+    #[inline(always)]
+    fn merge_and_list(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType, residence: Residence) {
         let max_order = self.geometry.max_order();
         let (mut pfn, mut order, mut residence) = (pfn, order, residence);
         while order < max_order {

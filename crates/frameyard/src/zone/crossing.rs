@@ -215,7 +215,10 @@ impl<P: Platform> Drop for GivingBack<'_, P> {
 ///
 /// [`CutStalled`] where somebody else has some of it in his hands after a bounded wait.
 pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), CutStalled> {
+    view.platform.span_begins(Span::Collect);
     unmerged::collect(view);
     owned::collect(view);
-    depot::collect(view)
+    let collected = depot::collect(view);
+    view.platform.span_ends(Span::Collect, PageCount(0));
+    collected
 }

@@ -17,7 +17,7 @@ use crate::cli::{ComparisonArgs, InitArgs, MachineArgs, TaskMode};
 use crate::output::{RoundedSize, progress_bar};
 use crate::workload::ground::{Ground, Setting, on_ground};
 
-pub(super) use columns::{CountColumns, SettingColumns, counted};
+pub(in crate::commands) use columns::{CountColumns, SettingColumns, counted, percent};
 pub(super) use text::{Headline, write_comparison};
 
 /// How much memory the machine has unless something else is asked for: as much as the published desktop.
@@ -65,10 +65,10 @@ pub(super) struct Comparison<'a> {
 
 /// The runs of a combination.
 #[derive(Debug)]
-pub(super) struct Compared<R> {
-    pub(super) setting: Setting,
-    pub(super) memory: ByteSize,
-    pub(super) runs: Vec<R>,
+pub(in crate::commands) struct Compared<R> {
+    pub(in crate::commands) setting: Setting,
+    pub(in crate::commands) memory: ByteSize,
+    pub(in crate::commands) runs: Vec<R>,
 }
 
 impl<'a> Comparison<'a> {
@@ -277,7 +277,7 @@ fn check_free(name: &str, ground: &Ground<'_>, needed: ByteSize) -> Result<(), F
     if needed > free { Err(too_small(name, needed, free)) } else { Ok(()) }
 }
 
-fn too_small(name: &str, needed: ByteSize, there: ByteSize) -> Failure {
+pub(in crate::commands) fn too_small(name: &str, needed: ByteSize, there: ByteSize) -> Failure {
     let [mut needs, mut has] = [needed, there].map(|size| RoundedSize(size).to_string());
     if needs == has {
         [needs, has] = [needed, there].map(|size| format!("{} KiB", size.0.div_ceil(1 << 10)));
@@ -308,11 +308,11 @@ pub(super) fn rounded(value: f64) -> f64 {
 
 /// A row of a workload: its own values between those of the setting and those that were counted.
 #[derive(Serialize, Debug)]
-pub(super) struct Row<V> {
+pub(in crate::commands) struct Row<V> {
     #[serde(flatten)]
-    pub(super) setting: SettingColumns,
+    pub(in crate::commands) setting: SettingColumns,
     #[serde(flatten)]
-    pub(super) values: V,
+    pub(in crate::commands) values: V,
     #[serde(flatten)]
-    pub(super) counts: CountColumns,
+    pub(in crate::commands) counts: CountColumns,
 }

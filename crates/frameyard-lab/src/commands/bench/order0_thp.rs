@@ -14,7 +14,7 @@ use crate::measure::Spread;
 use crate::output::{self, Outcome, RowError, Rows};
 use crate::workload::ground::Setting;
 use crate::workload::order0_thp::{self, pages_of_task};
-use crate::workload::page_fault::{Pages, TaskRun};
+use crate::workload::page_fault::{MAP_SIZE, Pages, TaskRun};
 
 /// The name of the command.
 const NAME: &str = "bench order0-thp";
@@ -25,7 +25,7 @@ const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 pub(super) fn run(args: &Order0ThpArgs) -> Result<(), Failure> {
     let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForEachRun, REPEAT)?;
     let (seed, duration) = (args.comparison.seed, args.duration.duration);
-    let needed = |setting: &Setting| order0_thp::memory_needed(setting.tasks.get());
+    let needed = |setting: &Setting| order0_thp::memory_needed(setting.tasks.get(), MAP_SIZE);
     let compared =
         comparison.measure(1, needed, |ground, setting, _| order0_thp::run(ground, setting, seed, duration))?;
     let rows = compared.iter().flat_map(|(_, compared)| [Pages::Huge, Pages::Small].map(|kind| row(compared, kind)));
@@ -35,7 +35,7 @@ pub(super) fn run(args: &Order0ThpArgs) -> Result<(), Failure> {
 
 /// What is measured of one kind of tasks. What was counted is of both kinds, which run together.
 #[derive(Serialize, Debug)]
-struct Values {
+pub(in crate::commands) struct Values {
     task_kind: &'static str,
     elapsed_ns: u64,
     iterations_min: u64,
@@ -46,7 +46,8 @@ struct Values {
     pages_per_s_max: f64,
 }
 
-fn row(compared: &Compared<TaskRun>, kind: Pages) -> Row<Values> {
+/// The row of a combination.
+pub(in crate::commands) fn row(compared: &Compared<TaskRun>, kind: Pages) -> Row<Values> {
     let Compared { setting, memory, runs } = compared;
     let rate = |run: &TaskRun| run.rate_of(|task| pages_of_task(setting, task) == kind);
     let spread = Spread::of(runs.iter().map(rate)).unwrap_or(Spread { median: 0.0, min: 0.0, max: 0.0 });
@@ -92,25 +93,30 @@ impl Outcome for Order0ThpOutcome {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let headline = |row: &Row<Values>| Headline {
-            group: format!(
-                "{}, tasks of each kind: {}; pages touched each second by those with {} pages",
-                row.setting.mode, row.setting.tasks, row.values.task_kind
-            ),
-            result: format!("{:.0}", row.values.pages_per_s),
-        };
-        write_comparison(out, &self.rows, headline, ["kind", "pages/s", "huge pages", "fallbacks"], |row| {
-            let values = &row.values;
-            [
-                values.task_kind.to_owned(),
-                format!("{:.0} ({:.0}–{:.0})", values.pages_per_s, values.pages_per_s_min, values.pages_per_s_max),
-                row.counts.thp_fault_alloc.to_string(),
-                row.counts.thp_fault_fallback.to_string(),
-            ]
-        })?;
+        write_rows(out, &self.rows)?;
         writeln!(
             out,
             "\nMedians (least–most) of the runs; the other columns are those of the median run, of both kinds together."
         )
     }
+}
+
+/// Writes rows for people.
+pub(in crate::commands) fn write_rows(out: &mut dyn Write, rows: &[Row<Values>]) -> io::Result<()> {
+    let headline = |row: &Row<Values>| Headline {
+        group: format!(
+            "{}, tasks of each kind: {}; pages touched each second by those with {} pages",
+            row.setting.mode, row.setting.tasks, row.values.task_kind
+        ),
+        result: format!("{:.0}", row.values.pages_per_s),
+    };
+    write_comparison(out, rows, headline, ["kind", "pages/s", "huge pages", "fallbacks"], |row| {
+        let values = &row.values;
+        [
+            values.task_kind.to_owned(),
+            format!("{:.0} ({:.0}–{:.0})", values.pages_per_s, values.pages_per_s_min, values.pages_per_s_max),
+            row.counts.thp_fault_alloc.to_string(),
+            row.counts.thp_fault_fallback.to_string(),
+        ]
+    })
 }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 
+use frameyard::ByteSize;
 use serde::Serialize;
 
 use super::comparison::{
@@ -25,11 +26,11 @@ const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 /// Runs every combination of mode, number of tasks and policies.
 pub(super) fn run(args: &PageFaultArgs) -> Result<(), Failure> {
     let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForAllPolicies, REPEAT)?;
-    let needed = |setting: &Setting| page_fault::memory_needed(setting.tasks.get());
+    let needed = |setting: &Setting| page_fault::memory_needed(setting.tasks.get(), MAP_SIZE);
     let (seed, duration) = (args.comparison.seed, args.duration.duration);
     let compared =
         comparison.measure(1, needed, |ground, setting, _| page_fault::run(ground, setting, seed, duration))?;
-    let rows: Vec<Row<Values>> = compared.into_iter().map(|(_, compared)| row(compared)).collect();
+    let rows: Vec<Row<Values>> = compared.into_iter().map(|(_, compared)| row(compared, MAP_SIZE)).collect();
     if let Some(file) = &args.csv {
         will_it_scale::write(file, &rows)?;
     }
@@ -38,7 +39,7 @@ pub(super) fn run(args: &PageFaultArgs) -> Result<(), Failure> {
 
 /// What is measured. An iteration is a page of 4 KiB touched.
 #[derive(Serialize, Debug)]
-pub(super) struct Values {
+pub(in crate::commands) struct Values {
     map_bytes: u64,
     elapsed_ns: u64,
     iterations_min: u64,
@@ -51,7 +52,8 @@ pub(super) struct Values {
     idle_share: Option<f64>,
 }
 
-fn row(compared: Compared<TaskRun>) -> Row<Values> {
+/// The row of a combination.
+pub(in crate::commands) fn row(compared: Compared<TaskRun>, map: ByteSize) -> Row<Values> {
     let Compared { setting, memory, runs } = compared;
     let number = runs.len();
     let spread = Spread::of(runs.iter().map(TaskRun::rate)).unwrap_or(Spread { median: 0.0, min: 0.0, max: 0.0 });
@@ -60,7 +62,7 @@ fn row(compared: Compared<TaskRun>) -> Row<Values> {
     Row {
         setting: SettingColumns::of(&setting, memory, number),
         values: Values {
-            map_bytes: MAP_SIZE.0,
+            map_bytes: map.0,
             elapsed_ns: run.reports.iter().map(|report| report.elapsed_ns).max().unwrap_or(0),
             iterations_min: iterations().min().unwrap_or(0),
             iterations_max: iterations().max().unwrap_or(0),
@@ -95,25 +97,30 @@ impl Outcome for PageFaultOutcome {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let headline = |row: &Row<Values>| Headline {
-            group: format!("{}, tasks: {}; pages touched each second", row.setting.mode, row.setting.tasks),
-            result: format!("{:.0}", row.values.pages_per_s),
-        };
-        let headings = ["pages/s", "ns/page", "fewest", "most", "total"];
-        write_comparison(out, &self.rows, headline, headings, |row| {
-            let values = &row.values;
-            [
-                format!("{:.0} ({:.0}–{:.0})", values.pages_per_s, values.pages_per_s_min, values.pages_per_s_max),
-                format!("{:.0}", values.page_ns),
-                values.iterations_min.to_string(),
-                values.iterations_max.to_string(),
-                values.iterations_total.to_string(),
-            ]
-        })?;
+        write_rows(out, &self.rows)?;
         writeln!(
             out,
             "\nMedians (least–most) of the runs; the other columns are those of the median run. A page is touched by a function\n\
              call here: figures of a kernel's own page_fault1 include hardware exceptions and system calls."
         )
     }
+}
+
+/// Writes rows for people.
+pub(in crate::commands) fn write_rows(out: &mut dyn Write, rows: &[Row<Values>]) -> io::Result<()> {
+    let headline = |row: &Row<Values>| Headline {
+        group: format!("{}, tasks: {}; pages touched each second", row.setting.mode, row.setting.tasks),
+        result: format!("{:.0}", row.values.pages_per_s),
+    };
+    let headings = ["pages/s", "ns/page", "fewest", "most", "total"];
+    write_comparison(out, rows, headline, headings, |row| {
+        let values = &row.values;
+        [
+            format!("{:.0} ({:.0}–{:.0})", values.pages_per_s, values.pages_per_s_min, values.pages_per_s_max),
+            format!("{:.0}", values.page_ns),
+            values.iterations_min.to_string(),
+            values.iterations_max.to_string(),
+            values.iterations_total.to_string(),
+        ]
+    })
 }

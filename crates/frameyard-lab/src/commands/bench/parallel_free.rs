@@ -33,7 +33,7 @@ pub(super) fn run(args: &ParallelFreeArgs) -> Result<(), Failure> {
 
 /// What is measured. Tasks are workers of one exit, or processes that exit at once.
 #[derive(Serialize, Debug)]
-struct Values {
+pub(in crate::commands) struct Values {
     pages: u64,
     mapped_bytes: u64,
     exit_ns: u64,
@@ -42,7 +42,8 @@ struct Values {
     pages_per_s: f64,
 }
 
-fn row(compared: Compared<FreeRun>) -> Row<Values> {
+/// The row of a combination.
+pub(in crate::commands) fn row(compared: Compared<FreeRun>) -> Row<Values> {
     let Compared { setting, memory, runs } = compared;
     let number = runs.len();
     let time = |run: &FreeRun| run.exit_ns as f64;
@@ -82,20 +83,25 @@ impl Outcome for ParallelFreeOutcome {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let milliseconds = |ns: u64| ns as f64 / 1e6;
-        let headline = |row: &Row<Values>| Headline {
-            group: format!("{}, workers: {}; time of the exit", row.setting.mode, row.setting.tasks),
-            result: format!("{:.1} ms", milliseconds(row.values.exit_ns)),
-        };
-        write_comparison(out, &self.rows, headline, ["mapped", "exit ms", "pages/s"], |row| {
-            let values = &row.values;
-            let [median, least, most] = [values.exit_ns, values.exit_ns_min, values.exit_ns_max].map(milliseconds);
-            [
-                RoundedSize(ByteSize(values.mapped_bytes)).to_string(),
-                format!("{median:.1} ({least:.1}–{most:.1})"),
-                format!("{:.0}", values.pages_per_s),
-            ]
-        })?;
+        write_rows(out, &self.rows)?;
         writeln!(out, "\nMedians (least–most) of the runs; the other columns are those of the median run.")
     }
+}
+
+/// Writes rows for people.
+pub(in crate::commands) fn write_rows(out: &mut dyn Write, rows: &[Row<Values>]) -> io::Result<()> {
+    let milliseconds = |ns: u64| ns as f64 / 1e6;
+    let headline = |row: &Row<Values>| Headline {
+        group: format!("{}, workers: {}; time of the exit", row.setting.mode, row.setting.tasks),
+        result: format!("{:.1} ms", milliseconds(row.values.exit_ns)),
+    };
+    write_comparison(out, rows, headline, ["mapped", "exit ms", "pages/s"], |row| {
+        let values = &row.values;
+        let [median, least, most] = [values.exit_ns, values.exit_ns_min, values.exit_ns_max].map(milliseconds);
+        [
+            RoundedSize(ByteSize(values.mapped_bytes)).to_string(),
+            format!("{median:.1} ({least:.1}–{most:.1})"),
+            format!("{:.0}", values.pages_per_s),
+        ]
+    })
 }

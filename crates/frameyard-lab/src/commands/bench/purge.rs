@@ -38,7 +38,7 @@ pub(super) fn run(args: &PurgeArgs) -> Result<(), Failure> {
 
 /// What is measured.
 #[derive(Serialize, Debug)]
-struct Values {
+pub(in crate::commands) struct Values {
     purgers: u32,
     elapsed_ns: u64,
     iterations_min: u64,
@@ -50,7 +50,8 @@ struct Values {
     freed_elsewhere_share: Option<f64>,
 }
 
-fn row(purgers: u32, compared: Compared<TaskRun>) -> Row<Values> {
+/// The row of a combination.
+pub(in crate::commands) fn row(purgers: u32, compared: Compared<TaskRun>) -> Row<Values> {
     let Compared { setting, memory, runs } = compared;
     let number = runs.len();
     let spread = Spread::of(runs.iter().map(TaskRun::rate)).unwrap_or(Spread { median: 0.0, min: 0.0, max: 0.0 });
@@ -96,23 +97,28 @@ impl Outcome for PurgeOutcome {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let headline = |row: &Row<Values>| Headline {
-            group: format!("{}, tasks: {}; pages faulted in each second", row.setting.mode, row.setting.tasks),
-            result: format!("{:.0}", row.values.pages_per_s),
-        };
-        write_comparison(out, &self.rows, headline, ["purgers", "pages/s", "freed elsewhere %"], |row| {
-            let values = &row.values;
-            let elsewhere = values.freed_elsewhere_share;
-            [
-                values.purgers.to_string(),
-                format!("{:.0} ({:.0}–{:.0})", values.pages_per_s, values.pages_per_s_min, values.pages_per_s_max),
-                elsewhere.map_or_else(|| "-".to_owned(), |share| format!("{:.0}", share * 100.0)),
-            ]
-        })?;
+        write_rows(out, &self.rows)?;
         writeln!(
             out,
             "\nMedians (least–most) of the runs; the other columns are those of the median run. Freed elsewhere: on another CPU\n\
              than the one that allocated. Purgers have CPUs of their own where there are two."
         )
     }
+}
+
+/// Writes rows for people.
+pub(in crate::commands) fn write_rows(out: &mut dyn Write, rows: &[Row<Values>]) -> io::Result<()> {
+    let headline = |row: &Row<Values>| Headline {
+        group: format!("{}, tasks: {}; pages faulted in each second", row.setting.mode, row.setting.tasks),
+        result: format!("{:.0}", row.values.pages_per_s),
+    };
+    write_comparison(out, rows, headline, ["purgers", "pages/s", "freed elsewhere %"], |row| {
+        let values = &row.values;
+        let elsewhere = values.freed_elsewhere_share;
+        [
+            values.purgers.to_string(),
+            format!("{:.0} ({:.0}–{:.0})", values.pages_per_s, values.pages_per_s_min, values.pages_per_s_max),
+            elsewhere.map_or_else(|| "-".to_owned(), |share| format!("{:.0}", share * 100.0)),
+        ]
+    })
 }

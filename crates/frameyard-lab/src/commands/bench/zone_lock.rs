@@ -24,7 +24,7 @@ use crate::workload::ground::{Ground, Setting};
 use crate::workload::held::while_looking;
 use crate::workload::highalloc::{self, DelayKind, HUGE, HighallocPlan};
 use crate::workload::order0_thp::{self, pages_of_task};
-use crate::workload::page_fault::{self, Pages, TaskRun};
+use crate::workload::page_fault::{self, MAP_SIZE, Pages, TaskRun};
 use crate::workload::{parallel_free, purge};
 
 mod published;
@@ -112,7 +112,7 @@ impl Plan<'_> {
             let tasks = args.tasks.iter().copied().max().map_or(self.cpus(), NonZeroU32::get);
             let needed = match memory {
                 HIGHALLOC_MEMORY => ByteSize(HIGHALLOC_NEEDS.0.saturating_mul(2 * u64::from(tasks))),
-                _ => order0_thp::memory_needed(tasks),
+                _ => order0_thp::memory_needed(tasks, MAP_SIZE),
             };
             let memory = memory.0.max(needed.0.checked_next_power_of_two().unwrap_or(needed.0));
             args.machine.memory = Some(ByteSize(memory));
@@ -147,11 +147,11 @@ impl Plan<'_> {
     fn needed(&self, workload: ZoneLockWorkload, setting: &Setting) -> ByteSize {
         let tasks = setting.tasks.get();
         match workload {
-            ZoneLockWorkload::Order0Thp => order0_thp::memory_needed(tasks),
+            ZoneLockWorkload::Order0Thp => order0_thp::memory_needed(tasks, MAP_SIZE),
             ZoneLockWorkload::Purge => purge::memory_needed(tasks, purgers(setting)).max(crossing_needs()),
             ZoneLockWorkload::ParallelFree => parallel_free::memory_needed(tasks).max(crossing_needs()),
             ZoneLockWorkload::Highalloc => ByteSize(HIGHALLOC_NEEDS.0.saturating_mul(1 + u64::from(tasks))),
-            ZoneLockWorkload::PageFault | ZoneLockWorkload::Alloc => page_fault::memory_needed(tasks),
+            ZoneLockWorkload::PageFault | ZoneLockWorkload::Alloc => page_fault::memory_needed(tasks, MAP_SIZE),
         }
     }
 

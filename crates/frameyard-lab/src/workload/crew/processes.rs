@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::{Crew, CrewError, Message, Note, panic_text};
 use crate::Failure;
 use crate::cli::WORKER;
+use crate::workload::course::HostCourse;
 use crate::workload::exchange::Exchange;
 use crate::workload::stage::{Stage, Stages};
 use crate::workload::task::{Site, TaskOrder, TaskProblem, TaskReport};
@@ -169,7 +170,9 @@ impl Worker {
         let commands = self.socket.lock().unwrap_or_else(PoisonError::into_inner).try_clone()?;
         thread::scope(|scope| {
             let listener = thread::Builder::new().spawn_scoped(scope, || listen(&commands, stages, exchange))?;
-            let site = Site { vm, common: None, exchange, stages, tell: &|note| self.tell(&note) };
+            let cpus = yard.platform().host().allowed();
+            let course = HostCourse { exchange, stages, cpus, tell: &|note| self.tell(&note) };
+            let site = Site { vm, common: None, course };
             let result = panic::catch_unwind(AssertUnwindSafe(|| site.run(&self.order.task)));
             // The listener ends with the stage, or with this.
             let _ = commands.shutdown(std::net::Shutdown::Read);

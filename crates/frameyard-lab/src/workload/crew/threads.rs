@@ -9,6 +9,7 @@ use frameyard_vm::{AddressSpace, Vm};
 
 use super::{Crew, CrewError, Note, panic_text};
 use crate::Failure;
+use crate::workload::course::HostCourse;
 use crate::workload::exchange::Exchange;
 use crate::workload::stage::{Stage, Stages};
 use crate::workload::task::{Site, TaskOrder};
@@ -35,7 +36,9 @@ pub(crate) fn lead_threads<R>(
             let body = move || {
                 // Who leads may have gone, and then nobody wants to know.
                 let tell = |note| drop(sender.send((task, Some(note))));
-                let site = Site { vm, common: Some(common), exchange, stages, tell: &tell };
+                let cpus = vm.yard().platform().host().allowed();
+                let course = HostCourse { exchange, stages, cpus, tell: &tell };
+                let site = Site { vm, common: Some(common), course };
                 match panic::catch_unwind(AssertUnwindSafe(|| site.run(order))) {
                     Ok(Ok(report)) => tell(Note::Done(report)),
                     Ok(Err(problem)) => tell(Note::Failed(problem.to_string())),

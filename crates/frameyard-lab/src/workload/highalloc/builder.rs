@@ -10,7 +10,7 @@ use frameyard_vm::{File, FileError, PatternStore, VmError};
 use serde::{Deserialize, Serialize};
 
 use crate::workload::ground::Ground;
-use crate::workload::task::{Site, TaskOrder, TaskProblem, TaskReport, WrongContents, nanoseconds};
+use crate::workload::task::{HostSite, TaskOrder, TaskProblem, TaskReport, WrongContents, nanoseconds};
 
 /// How many files a builder has.
 const FILES: u64 = 8;
@@ -43,7 +43,7 @@ impl Build {
     }
 
     /// Fills memory, goes on until told to stop, and checks everything; an iteration is a page read.
-    pub(crate) fn run(&self, site: &Site<'_, '_>, order: &TaskOrder) -> Result<TaskReport, TaskProblem> {
+    pub(crate) fn run(&self, site: &HostSite<'_, '_>, order: &TaskOrder) -> Result<TaskReport, TaskProblem> {
         let mut builder = Builder::new(site, self, order)?;
         builder.fill(self)?;
         let begin = site.begin()?;
@@ -68,7 +68,7 @@ struct Stamped<'y> {
 
 /// A builder at work.
 struct Builder<'s, 'a, 'y> {
-    site: &'s Site<'a, 'y>,
+    site: &'s HostSite<'a, 'y>,
     random: Rng,
     files: Vec<File<'y, HostPlatform>>,
     /// Chunks of a file.
@@ -82,7 +82,7 @@ struct Builder<'s, 'a, 'y> {
 }
 
 impl<'s, 'a, 'y> Builder<'s, 'a, 'y> {
-    fn new(site: &'s Site<'a, 'y>, share: &Build, order: &TaskOrder) -> Result<Self, TaskProblem> {
+    fn new(site: &'s HostSite<'a, 'y>, share: &Build, order: &TaskOrder) -> Result<Self, TaskProblem> {
         let chunks = (share.file_pages / FILES / CHUNK).max(1);
         let size = frameyard::ByteSize(chunks * CHUNK * PAGE as u64);
         let key = |file| u64::from(order.number) << 32 | file;

@@ -10,7 +10,7 @@ use super::Stress;
 use super::board::{Board, Holder};
 use super::hands::Hands;
 use super::mapped::Mapped;
-use crate::workload::task::{Site, TaskOrder, TaskProblem, TaskReport, nanoseconds};
+use crate::workload::task::{HostSite, TaskOrder, TaskProblem, TaskReport, nanoseconds};
 
 /// Operations that a task takes on at a time.
 const CHUNK: u64 = 1024;
@@ -22,7 +22,7 @@ const FUTILE: u32 = 64;
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Runs a task to its end.
-pub(super) fn run(work: &Stress, site: &Site<'_, '_>, order: &TaskOrder) -> Result<TaskReport, TaskProblem> {
+pub(super) fn run(work: &Stress, site: &HostSite<'_, '_>, order: &TaskOrder) -> Result<TaskReport, TaskProblem> {
     let board = Board::open(&work.board)?;
     let space = site.space()?;
     let holder = Holder::task(order.number);

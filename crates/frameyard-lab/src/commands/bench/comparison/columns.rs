@@ -11,17 +11,17 @@ use crate::workload::ground::Setting;
 
 /// What was run.
 #[derive(Clone, Serialize, Debug)]
-pub(in super::super) struct SettingColumns {
-    pub(in super::super) mode: &'static str,
-    pub(in super::super) tasks: u32,
-    pub(in super::super) zone_policy: &'static str,
-    pub(in super::super) lru_policy: &'static str,
-    pub(in super::super) memory_bytes: u64,
-    pub(in super::super) runs: u32,
+pub(in crate::commands) struct SettingColumns {
+    pub(in crate::commands) mode: &'static str,
+    pub(in crate::commands) tasks: u32,
+    pub(in crate::commands) zone_policy: &'static str,
+    pub(in crate::commands) lru_policy: &'static str,
+    pub(in crate::commands) memory_bytes: u64,
+    pub(in crate::commands) runs: u32,
 }
 
 impl SettingColumns {
-    pub(in super::super) fn of(setting: &Setting, memory: ByteSize, runs: usize) -> Self {
+    pub(in crate::commands) fn of(setting: &Setting, memory: ByteSize, runs: usize) -> Self {
         Self {
             mode: match setting.mode {
                 TaskMode::Threads => "threads",
@@ -38,20 +38,20 @@ impl SettingColumns {
 
 /// What was counted: both locks, and what happened to large blocks.
 #[derive(Clone, Serialize, Debug)]
-pub(in super::super) struct CountColumns {
+pub(in crate::commands) struct CountColumns {
     zone_lock_acquisitions: u64,
     zone_lock_contended: u64,
-    pub(in super::super) zone_lock_contended_share: Option<f64>,
+    pub(in crate::commands) zone_lock_contended_share: Option<f64>,
     zone_lock_wait_ns: Option<u64>,
     zone_lock_hold_ns: Option<u64>,
     lru_lock_acquisitions: u64,
     lru_lock_contended: u64,
-    pub(in super::super) lru_lock_contended_share: Option<f64>,
+    pub(in crate::commands) lru_lock_contended_share: Option<f64>,
     lru_lock_wait_ns: Option<u64>,
     lru_lock_hold_ns: Option<u64>,
     pages_per_zone_lock: Option<f64>,
-    pub(in super::super) thp_fault_alloc: u64,
-    pub(in super::super) thp_fault_fallback: u64,
+    pub(in crate::commands) thp_fault_alloc: u64,
+    pub(in crate::commands) thp_fault_fallback: u64,
     thp_split_page: u64,
     extfrag_fallbacks: u64,
     extfrag_into_movable: u64,
@@ -69,16 +69,16 @@ pub(in super::super) struct CountColumns {
 
 impl CountColumns {
     /// The headings of [`cells`](Self::cells).
-    pub(in super::super) const HEADINGS: [&str; 8] =
+    pub(in crate::commands) const HEADINGS: [&str; 8] =
         ["zone lock", "contended %", "wait ms", "hold ms", "LRU lock", "contended %", "wait ms", "hold ms"];
 
     /// Frames that compaction moved.
-    pub(in super::super) fn migrated(&self) -> u64 {
+    pub(in crate::commands) fn migrated(&self) -> u64 {
         self.compact_migrated
     }
 
     /// What a person looks at first: both locks.
-    pub(in super::super) fn cells(&self) -> [String; 8] {
+    pub(in crate::commands) fn cells(&self) -> [String; 8] {
         [
             self.zone_lock_acquisitions.to_string(),
             percent(self.zone_lock_contended_share),
@@ -93,7 +93,7 @@ impl CountColumns {
 }
 
 /// What was counted in a run.
-pub(in super::super) fn counted(counts: &Counts) -> CountColumns {
+pub(in crate::commands) fn counted(counts: &Counts) -> CountColumns {
     let (zone, lru) = (counts.zone_lock, counts.lru_lock);
     let timed = |ns: u64| counts.locks_are_timed.then_some(ns);
     CountColumns {
@@ -136,7 +136,7 @@ fn share(part: u64, whole: u64) -> Option<f64> {
 }
 
 /// A share in percent.
-pub(super) fn percent(share: Option<f64>) -> String {
+pub(in crate::commands) fn percent(share: Option<f64>) -> String {
     share.map_or_else(|| "-".to_owned(), |share| format!("{:.2}", share * 100.0))
 }
 

@@ -1,0 +1,211 @@
+//! Arguments of `sim`: workloads on simulated machines.
+
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueHint};
+use frameyard::{ByteSize, PcpSizing, ZonePolicy};
+use frameyard_vm::LruPolicy;
+
+use super::values::{TaskRange, positive_duration, positive_number, positive_size, whole_number};
+use super::workload_args::{lru_policy, zone_policy};
+use super::{CalibrateArgs, CheckArgs, OutputArgs, TaskMode};
+
+/// Arguments of `sim`.
+#[derive(Args, Clone, Debug)]
+#[command(arg_required_else_help = false, disable_help_subcommand = true)]
+pub struct SimArgs {
+    /// What to do on a simulated machine.
+    #[command(subcommand)]
+    pub command: SimCommand,
+}
+
+/// What simulated machines are for.
+#[derive(Subcommand, Clone, Debug)]
+pub enum SimCommand {
+    /// Maps memory, touches every page, unmaps it, and again
+    PageFault(SimPageFaultArgs),
+    /// Takes spaces down that hold most of memory
+    ParallelFree(SimParallelFreeArgs),
+    /// Runs tasks with huge pages beside others without, in memory that was full of small ones
+    Order0Thp(SimOrder0ThpArgs),
+    /// Frees pages on other CPUs than they were allocated on
+    Purge(SimPurgeArgs),
+    /// Fits the free parameters of a machine on rows of a published table
+    Calibrate(CalibrateArgs),
+    /// Compares predictions with published measurements, row by row
+    Check(CheckArgs),
+    /// A workload that cannot be simulated. Only there to say why: it is in no help text.
+    #[command(hide = true)]
+    Highalloc(NotSimulatedArgs),
+}
+
+/// What is simulated and compared, on which machine.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Runs")]
+pub struct SimRunArgs {
+    /// A built-in simulated machine, or a file that describes one (TOML)
+    #[arg(long, value_name = "NAME|FILE", default_value = "broadwell-40", value_hint = ValueHint::AnyPath)]
+    pub machine: String,
+
+    /// Memory of the machine, of all its nodes together [default: what the tasks need]
+    #[arg(long, value_name = "SIZE", value_parser = positive_size)]
+    pub memory: Option<ByteSize>,
+
+    /// Policies of zones to compare
+    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name())]
+    pub zone_policies: Vec<ZonePolicy>,
+
+    /// Policies of the lists of used pages to compare, each with each policy of zones
+    #[arg(
+        long = "lru",
+        value_name = "POLICIES",
+        value_delimiter = ',',
+        value_parser = lru_policy(),
+        default_value = "vanilla,sharded"
+    )]
+    pub lru_policies: Vec<LruPolicy>,
+
+    /// Size of the per-CPU lists: scaled, classic, fraction:N or fixed:N; classic is what kernels up to 5.13 had
+    #[arg(long, value_name = "SIZING", default_value = "classic")]
+    pub pcp_sizing: PcpSizing,
+
+    /// Numbers of tasks to run with, each or from one to another, as in 1,2,4 or 1..40 [default: 1,2,4,… up to the CPUs of the machine]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub tasks: Vec<TaskRange>,
+
+    /// What a task is: a thread in one address space, or a process with one of its own
+    #[arg(long = "mode", value_name = "MODES", value_delimiter = ',', value_enum, default_value = "threads,processes")]
+    pub modes: Vec<TaskMode>,
+
+    /// Seed of the random choices
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
+    pub seed: u64,
+
+    /// Also write where virtual time went, as folded stacks for flame graphs; with several rows, one file for each, named after it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub profile: Option<PathBuf>,
+
+    /// How the result is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
+}
+
+/// For how long tasks are watched.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct VirtualDurationArgs {
+    /// Virtual time for which tasks are watched, as in 100ms or 1s; whole rounds are counted, so they run on for a while
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = positive_duration)]
+    pub duration: Duration,
+}
+
+/// Arguments of `sim page-fault`.
+#[derive(Args, Clone, Debug)]
+pub struct SimPageFaultArgs {
+    /// How much a task maps at a time
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = positive_size)]
+    pub map: ByteSize,
+    /// How long.
+    #[command(flatten)]
+    pub duration: VirtualDurationArgs,
+    /// What is simulated.
+    #[command(flatten)]
+    pub runs: SimRunArgs,
+}
+
+/// Arguments of `sim parallel-free`.
+#[derive(Args, Clone, Debug)]
+pub struct SimParallelFreeArgs {
+    /// What is simulated.
+    #[command(flatten)]
+    pub runs: SimRunArgs,
+}
+
+/// Arguments of `sim order0-thp`.
+#[derive(Args, Clone, Debug)]
+pub struct SimOrder0ThpArgs {
+    /// How much a task maps at a time
+    #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = positive_size)]
+    pub map: ByteSize,
+    /// How long.
+    #[command(flatten)]
+    pub duration: VirtualDurationArgs,
+    /// What is simulated; there are as many tasks of each kind as asked for.
+    #[command(flatten)]
+    pub runs: SimRunArgs,
+}
+
+/// Arguments of `sim purge`.
+#[derive(Args, Clone, Debug)]
+pub struct SimPurgeArgs {
+    /// Threads that free, for all tasks together where those are threads [default: one for four tasks]; a process has one
+    /// of its own
+    #[arg(long, value_name = "N", value_parser = positive_number)]
+    pub purgers: Option<NonZeroU32>,
+    /// How long.
+    #[command(flatten)]
+    pub duration: VirtualDurationArgs,
+    /// What is simulated.
+    #[command(flatten)]
+    pub runs: SimRunArgs,
+}
+
+/// Arguments of a workload that is refused, whatever they are.
+#[derive(Args, Clone, Debug)]
+pub struct NotSimulatedArgs {
+    /// Not looked at.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub rest: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        sim: SimArgs,
+    }
+
+    fn read(line: &str) -> Result<SimPageFaultArgs, String> {
+        let words = std::iter::once("x").chain(line.split_whitespace());
+        let line = Line::try_parse_from(words).map_err(|error| error.to_string())?;
+        let SimCommand::PageFault(args) = line.sim.command else { panic!("no page-fault") };
+        Ok(args)
+    }
+
+    #[test]
+    fn a_bare_simulation_compares_as_a_bare_benchmark_does() {
+        let args = read("page-fault").unwrap();
+        assert_eq!(args.runs.machine, "broadwell-40");
+        assert_eq!(args.runs.lru_policies, LruPolicy::ALL);
+        assert_eq!(args.runs.zone_policies, [ZonePolicy::Depot]);
+        assert_eq!(args.runs.modes, [TaskMode::Threads, TaskMode::Processes]);
+        assert_eq!((args.map, args.duration.duration), (ByteSize::mib(128), Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn numbers_of_tasks_are_single_ones_and_ranges() {
+        let args = read("page-fault --tasks 1..3,8").unwrap();
+        let numbers: Vec<u32> = args.runs.tasks.iter().flat_map(|range| range.numbers()).map(NonZeroU32::get).collect();
+        assert_eq!(numbers, [1, 2, 3, 8]);
+    }
+
+    #[test]
+    fn wrong_values_are_refused_with_what_would_be_right() {
+        for (line, says) in [
+            ("page-fault --tasks 0", "as in 4 or 1..40"),
+            ("page-fault --tasks 3..2", "as in 4 or 1..40"),
+            ("page-fault --tasks 1..", "as in 4 or 1..40"),
+            ("page-fault --policy fast", "possible values: vanilla"),
+            ("page-fault --map 0", "more than nothing"),
+            ("", "[subcommands: page-fault, parallel-free, "),
+        ] {
+            let error = read(line).unwrap_err();
+            assert!(error.contains(says), "{line}: {error}");
+        }
+    }
+}

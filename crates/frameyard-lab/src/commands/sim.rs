@@ -1,0 +1,28 @@
+//! `sim`: workloads on simulated machines, and what is said of published measurements.
+
+mod calibrate;
+mod check;
+mod machine;
+mod order0_thp;
+mod page_fault;
+mod parallel_free;
+mod purge;
+mod simulation;
+
+use crate::Failure;
+use crate::cli::{SimArgs, SimCommand};
+
+/// Runs what is asked for.
+pub(super) fn run(args: &SimArgs) -> Result<(), Failure> {
+    match &args.command {
+        SimCommand::PageFault(args) => page_fault::run(args),
+        SimCommand::ParallelFree(args) => parallel_free::run(args),
+        SimCommand::Order0Thp(args) => order0_thp::run(args),
+        SimCommand::Purge(args) => purge::run(args),
+        SimCommand::Calibrate(args) => calibrate::run(args),
+        SimCommand::Check(args) => check::run(args),
+        SimCommand::Highalloc(_) => Err(Failure::input(
+            "sim highalloc: its files have contents, for which this host would need as much memory as the simulated machine; use bench highalloc",
+        )),
+    }
+}

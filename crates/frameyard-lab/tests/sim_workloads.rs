@@ -1,0 +1,150 @@
+//! Workloads on simulated machines, as a user meets them: small, with few tasks.
+
+mod program;
+
+use program::{assert_refused, frameyard, json, stderr, stdout};
+use serde_json::Value;
+
+/// The line of a simulation in which mappings are small.
+fn line(workload: &str, options: &str) -> Vec<String> {
+    let line = format!("sim {workload} --memory 512M {options}");
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+fn words(line: &[String]) -> Vec<&str> {
+    line.iter().map(String::as_str).collect()
+}
+
+/// The rows of a workload, each of whose shares of time are the whole together.
+fn rows(workload: &str, options: &str) -> Vec<Value> {
+    let results = json(&words(&line(workload, &format!("{options} --json"))));
+    assert_eq!(results["command"], format!("sim {workload}"));
+    let rows = results["rows"].as_array().unwrap().clone();
+    for row in &rows {
+        let share = |(key, value): (&String, &Value)| key.ends_with("_share").then(|| value.as_f64()).flatten();
+        let of_time = row.as_object().unwrap().iter().skip_while(|(key, _)| *key != "counted_ns");
+        let sum: f64 = of_time.filter_map(share).sum();
+        assert!((sum - 1.0).abs() < 1e-4, "{sum}: {row}");
+        assert!(row["pages_per_s"].as_f64().unwrap() > 0.0, "{row}");
+        let [all, counted] = ["simulated_ns", "counted_ns"].map(|key| row[key].as_u64().expect(key));
+        assert!(0 < counted && counted <= all, "{row}");
+    }
+    rows
+}
+
+fn share(row: &Value, lock: &str) -> f64 {
+    row[format!("{lock}_lock_share")].as_f64().expect(lock)
+}
+
+const SMALL: &str = "--map 1M --duration 2ms --lru vanilla";
+
+#[test]
+fn a_simulated_row_is_a_native_one_with_where_time_went_behind_it() {
+    let native = json(
+        &["bench", "page-fault", "--memory", "512M", "--tasks", "1", "--duration", "10ms", "--repeat", "1"]
+            .into_iter()
+            .chain(["--mode", "threads", "--lru", "vanilla", "--json"])
+            .collect::<Vec<_>>(),
+    );
+    let simulated = rows("page-fault", &format!("--tasks 1 --mode threads {SMALL}"));
+    let keys = |row: &Value| row.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    let (native, simulated) = (keys(&native["rows"][0]), keys(&simulated[0]));
+    assert_eq!(simulated[..native.len()], native);
+    let more = &simulated[native.len()..];
+    assert_eq!(more[..4], ["simulated_ns", "counted_ns", "zone_lock_share", "per_cpu_lock_share"]);
+    for key in ["lru_lock_share", "map_lock_share", "other_socket_share", "bandwidth_share", "zero_page_share"] {
+        assert!(more.contains(&key.to_owned()), "{key}: {more:?}");
+    }
+}
+
+#[test]
+fn page_faults_of_threads_meet_at_the_map_lock_and_those_of_processes_do_not() {
+    let rows = rows("page-fault", &format!("--tasks 1,4 {SMALL}"));
+    let map_lock: Vec<f64> = rows.iter().map(|row| share(row, "map")).collect();
+    assert!(map_lock[1] > 0.1, "{map_lock:?}");
+    assert_eq!([map_lock[0], map_lock[2], map_lock[3]], [0.0; 3]);
+    let rates: Vec<f64> = rows.iter().map(|row| row["pages_per_s"].as_f64().unwrap()).collect();
+    assert!(rates[3] > 2.5 * rates[2], "processes do not scale: {rates:?}");
+    // Rounds are whole.
+    assert!(rows.iter().all(|row| row["iterations_total"].as_u64().unwrap() % 256 == 0));
+}
+
+#[test]
+fn the_zone_lock_of_an_old_kernel_is_waited_for_more_than_that_of_the_depot() {
+    let options = "--policy vanilla-4.16,depot --lru sharded --tasks 20 --mode processes --map 1M --duration 2ms";
+    let rows = rows("page-fault", options);
+    let [vanilla, depot] = [&rows[0], &rows[1]].map(|row| share(row, "zone"));
+    assert!(vanilla > 2.0 * depot && vanilla > 0.02, "{vanilla} {depot}");
+}
+
+#[test]
+fn two_runs_are_the_same_to_the_byte_and_another_seed_is_another_run() {
+    let run = |seed: u32| {
+        let line = line("page-fault", &format!("--tasks 3 {SMALL} --json --seed {seed}"));
+        let output = frameyard(&words(&line));
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+        stdout(&output).to_owned()
+    };
+    let first = run(1);
+    assert_eq!(first, run(1));
+    assert_ne!(first, run(2));
+}
+
+#[test]
+fn an_exit_is_shared_by_workers_and_exits_of_processes_go_side_by_side() {
+    let rows = rows("parallel-free", "--tasks 1,4 --lru vanilla");
+    let times: Vec<u64> = rows.iter().map(|row| row["exit_ns"].as_u64().unwrap()).collect();
+    assert!(2 * times[1] < times[0] && 2 * times[3] < times[2], "{times:?}");
+    assert!(rows.iter().all(|row| row["mapped_bytes"].as_u64().unwrap() > 380 << 20));
+}
+
+#[test]
+fn purgers_have_cpus_of_their_own() {
+    let rows = rows("purge", "--tasks 2 --duration 4ms --lru vanilla");
+    let purgers: Vec<&Value> = rows.iter().map(|row| &row["purgers"]).collect();
+    assert_eq!(purgers, [1, 2]);
+    assert!(rows.iter().all(|row| row["freed_elsewhere_share"] == 1.0));
+}
+
+#[test]
+fn tasks_with_huge_pages_run_beside_others_in_memory_that_was_full() {
+    let rows = rows("order0-thp", "--tasks 1 --mode processes --map 4M --duration 2ms --lru vanilla");
+    let kinds: Vec<&Value> = rows.iter().map(|row| &row["task_kind"]).collect();
+    assert_eq!(kinds, ["huge", "small"]);
+    assert!(rows[0]["thp_fault_alloc"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn a_machine_may_be_a_file() {
+    let built_in = include_str!("../../frameyard-sim/machines/broadwell-40.toml");
+    let own = built_in.replace("broadwell-40", "two-cores").replace("cores_per_socket = 10", "cores_per_socket = 1");
+    let own = own.replace("cores_per_group = 10", "cores_per_group = 1");
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("two-cores.toml");
+    std::fs::write(&file, own).unwrap();
+    let file = file.to_str().unwrap();
+    let results =
+        json(&words(&line("page-fault", &format!("--machine {file} --tasks 4 --mode processes {SMALL} --json"))));
+    assert_eq!(results["machine"], "two-cores");
+    assert_refused(&words(&line("page-fault", &format!("--machine {file} --tasks 5"))), 2, "more than the 4 CPUs");
+}
+
+#[test]
+fn what_cannot_be_simulated_is_refused_with_a_reason() {
+    assert_refused(&["sim", "page-fault", "--tasks", "1..41"], 2, "41 tasks are more than the 40 CPUs of broadwell-40");
+    assert_refused(&["sim", "purge", "--tasks", "32", "--mode", "processes"], 2, "take 64 CPUs");
+    assert_refused(&["sim", "page-fault", "--machine", "vax"], 2, "there are broadwell-40, ");
+    assert_refused(&["sim", "page-fault", "--machine", "no/such.toml"], 2, "no/such.toml: ");
+    assert_refused(&["sim", "page-fault", "--memory", "256M", "--tasks", "10"], 2, "give it more --memory");
+    assert_refused(&["sim", "page-fault", "--memory", "4P"], 2, "give the machine less --memory");
+    assert_refused(&["sim", "highalloc", "--delay", "1s"], 2, "use bench highalloc");
+}
+
+#[test]
+fn text_shows_the_rows_and_then_where_time_went() {
+    let output = frameyard(&words(&line("page-fault", &format!("--tasks 2 --mode threads {SMALL}"))));
+    let text = stdout(&output);
+    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+    let [rows, went] =
+        ["zone policy  LRU vanilla", "Where the time of CPUs with a task went"].map(|part| text.find(part));
+    assert!(rows.is_some() && rows < went, "{text}");
+}

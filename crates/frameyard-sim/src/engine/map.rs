@@ -1,0 +1,70 @@
+//! Writing the memory map: long runs of page structures, as it comes up.
+
+use frameyard::{MapWrite, Pfn};
+
+use super::Engine;
+use crate::account::{Accessed, Cause, Spent};
+use crate::lines::{PageLine, Use};
+use crate::time::Picos;
+
+/// The name of what writing a page structure, and freeing it, costs beside its line: a cost that every machine knows.
+pub(crate) const COST: &str = "map-page";
+
+/// Page structures that are charged for at once: few enough that CPUs meet at the memory channel as they would.
+const PIECE: u64 = 16;
+
+impl Engine {
+    /// How the running CPU gets a line that is one of a long run from a node's memory, and how long that takes: threads of a core
+    /// share what it can have under way.
+    fn line_of_run(&self, node: usize) -> (Cause, Picos) {
+        let place = self.cpus[self.current].place;
+        let (cause, latency) = if usize::from(place.socket) == node {
+            (Cause::LocalMemory, self.machine.costs.local_memory_ns)
+        } else {
+            (Cause::RemoteMemory, self.machine.costs.remote_memory_ns)
+        };
+        let threads = f64::from(self.busy_threads[usize::from(place.core)].max(1));
+        (cause, Picos((latency * 1000.0 * threads / self.machine.bring_up.lines_in_flight).round() as u64))
+    }
+
+    /// The running CPU writes the first of so many page structures, one after the other; how many it has written.
+    pub(crate) fn write_map(&mut self, first: Pfn, count: u64, how: MapWrite) -> u64 {
+        let pages = count.min(PIECE);
+        let node = self.node_of(first);
+        let costs = self.machine.bring_up;
+        let kilocycle = self.cpus[self.current].kilocycle as f64;
+        let cycles = (costs.page_cycles * pages as f64 * kilocycle / 1024.0).round() as u64;
+        let (cause, line) = self.line_of_run(node);
+        self.charge(Spent::Cost(self.map_page).slot(), Picos(cycles));
+        self.charge(Spent::Access(Accessed::Pages, cause).slot(), Picos(line.0 * pages));
+        let lines = match how {
+            MapWrite::Cached => 2 * pages,
+            MapWrite::Streamed => pages,
+        };
+        let wait = self.channels[node].stream_at(self.cpus[self.current].clock, lines, costs.channel_share);
+        if wait > Picos(0) {
+            self.charge(Spent::Access(Accessed::Pages, Cause::Bandwidth).slot(), wait);
+        }
+        self.note_written(first, pages, how);
+        pages
+    }
+
+    /// Written lines are in the writer's caches, or in none.
+    fn note_written(&mut self, first: Pfn, pages: u64, how: MapWrite) {
+        let place = self.cpus[self.current].place;
+        let line = match how {
+            MapWrite::Streamed => 0,
+            MapWrite::Cached => {
+                let (private, group) =
+                    (&mut self.privates[usize::from(place.core)], &mut self.groups[usize::from(place.group)]);
+                private.fill(pages);
+                group.fill(pages);
+                PageLine::held(place.core, None, Use::Write, private.stamp(), group.stamp()).0
+            }
+        };
+        let from = first.0.wrapping_sub(self.ground.frames.start.0) as usize;
+        if let Some(entries) = self.pages.get_mut(from..from + pages as usize) {
+            entries.fill(line);
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Where virtual time went, by what was being done: a tree of the spans that the allocator and owners mark.
+
+use frameyard::Span;
+
+use crate::account::{Account, Share, Slot, Spent};
+use crate::time::Picos;
+
+/// A stack of spans: a place in the tree. 0 is outside of all.
+pub(crate) type StackId = u32;
+
+/// A span inside of a stack.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Stack {
+    outer: StackId,
+    span: Option<Span>,
+    /// The stacks with one span more; 0 where there is none yet.
+    inner: [StackId; Span::ALL.len()],
+}
+
+impl Stack {
+    const OUTSIDE: Self = Self { outer: 0, span: None, inner: [0; Span::ALL.len()] };
+}
+
+/// Where virtual time went, by the stack of spans and by what it was spent on. Every picosecond of every CPU stands in one place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Profile {
+    stacks: Vec<Stack>,
+    /// Stack by stack, a place for each slot.
+    shares: Vec<Share>,
+    slots: usize,
+    costs: Vec<&'static str>,
+}
+
+impl Profile {
+    pub(crate) fn new(costs: Vec<&'static str>) -> Self {
+        let slots = Account::slots(costs.len());
+        Self { stacks: vec![Stack::OUTSIDE], shares: vec![Share::default(); slots], slots, costs }
+    }
+
+    /// The names of the costs that the machine was told of, and of those that each knows.
+    pub(crate) fn costs(&self) -> &[&'static str] {
+        &self.costs
+    }
+
+    #[inline(always)]
+    pub(crate) fn add(&mut self, stack: StackId, slot: Slot, time: Picos) {
+        let share = &mut self.shares[stack as usize * self.slots + slot.0];
+        share.time += time;
+        share.count += 1;
+    }
+
+    /// A stack with one span more.
+    #[inline(always)]
+    pub(crate) fn enter(&mut self, outer: StackId, span: Span) -> StackId {
+        match self.stacks[outer as usize].inner[span as usize] {
+            0 => self.grow(outer, span),
+            inner => inner,
+        }
+    }
+
+    #[cold]
+    fn grow(&mut self, outer: StackId, span: Span) -> StackId {
+        let inner = self.stacks.len() as StackId;
+        self.stacks.push(Stack { outer, span: Some(span), ..Stack::OUTSIDE });
+        self.stacks[outer as usize].inner[span as usize] = inner;
+        self.shares.resize(self.shares.len() + self.slots, Share::default());
+        inner
+    }
+
+    /// The stack without its innermost span.
+    #[inline(always)]
+    pub(crate) fn leave(&self, stack: StackId, span: Span) -> StackId {
+        let Stack { outer, span: innermost, .. } = self.stacks[stack as usize];
+        assert!(innermost == Some(span), "{span} ends, but {innermost:?} began last");
+        outer
+    }
+
+    /// The same by what it was spent on alone.
+    #[must_use]
+    pub fn account(&self) -> Account {
+        let mut sum = Account::new(self.costs.len());
+        self.shares.chunks(self.slots).for_each(|shares| sum.merge(shares));
+        sum
+    }
+
+    /// What was added since an earlier look at the same machine.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        let mut since = self.clone();
+        for (share, then) in since.shares.iter_mut().zip(&earlier.shares) {
+            *share = Share { time: share.time - then.time, count: share.count - then.count };
+        }
+        since
+    }
+
+    /// Lines as tools that draw flame graphs take them, in the order of the alphabet: the spans from the outermost on and what the
+    /// time was spent on, with semicolons between; and how long. All of them together are the [account](Self::account)'s total.
+    #[must_use]
+    pub fn folded(&self) -> Vec<(String, Picos)> {
+        let leaves = Spent::all(&self.costs);
+        let mut lines = Vec::new();
+        for (stack, shares) in self.shares.chunks(self.slots).enumerate() {
+            let path = self.path(stack as StackId);
+            let spent = leaves.iter().map(|(name, spent)| (name, shares[spent.slot().0].time));
+            let spent = spent.filter(|(_, time)| *time > Picos(0));
+            lines.extend(spent.map(|(name, time)| (format!("{path}{name}"), time)));
+        }
+        lines.sort_unstable();
+        lines
+    }
+
+    /// The spans of a stack, each with a semicolon after it.
+    fn path(&self, stack: StackId) -> String {
+        let Stack { outer, span, .. } = self.stacks[stack as usize];
+        span.map_or(String::new(), |span| format!("{}{span};", self.path(outer)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use frameyard::LockKind;
+
+    use super::*;
+    use crate::account::CostId;
+
+    #[test]
+    fn lines_name_spans_from_the_outermost_on_and_add_up() {
+        let mut profile = Profile::new(vec!["thinking"]);
+        let fault = profile.enter(0, Span::Fault);
+        let refill = profile.enter(fault, Span::Refill);
+        assert_eq!(profile.enter(fault, Span::Refill), refill);
+        let alone = profile.enter(0, Span::Refill);
+        assert_ne!(alone, refill);
+        let (waiting, thinking) = (Spent::Waiting(LockKind::Zone).slot(), Spent::Cost(CostId::nth(0)).slot());
+        profile.add(refill, waiting, Picos(3));
+        let early = profile.clone();
+        profile.add(refill, waiting, Picos(4));
+        profile.add(alone, waiting, Picos(10));
+        profile.add(0, thinking, Picos(100));
+        assert_eq!((profile.leave(refill, Span::Refill), profile.leave(fault, Span::Fault)), (fault, 0));
+        let line = |name: &str, time| (name.to_owned(), Picos(time));
+        let lines = [line("fault;refill;wait zone", 7), line("refill;wait zone", 10), line("thinking", 100)];
+        assert_eq!(profile.folded(), lines);
+        assert_eq!(profile.since(&early).folded()[0], line("fault;refill;wait zone", 4));
+        assert_eq!(profile.account().total(), Picos(117));
+    }
+
+    #[test]
+    #[should_panic(expected = "fault ends, but Some(Refill) began last")]
+    fn spans_that_overlap_are_refused() {
+        let mut profile = Profile::new(Vec::new());
+        let fault = profile.enter(0, Span::Fault);
+        let refill = profile.enter(fault, Span::Refill);
+        profile.leave(refill, Span::Fault);
+    }
+}

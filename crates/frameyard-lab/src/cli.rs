@@ -29,7 +29,7 @@ use clap_complete::Shell;
 use crate::Failure;
 use crate::version::LONG_VERSION;
 
-pub use calibration_args::{CalibrateArgs, CheckArgs};
+pub use calibration_args::{CalibrateArgs, CheckArgs, CheckedTable, EffortArgs, FittedTable};
 pub use device_args::{
     DeviceArgs, DeviceChoice, DeviceCommand, DeviceCreateArgs, DeviceDestroyArgs, DeviceListArgs, DeviceMapArgs,
     DeviceSessionArgs, SessionArgs, YardSharing,

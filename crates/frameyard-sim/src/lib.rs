@@ -35,6 +35,7 @@
 mod account;
 pub mod bring_up;
 mod cache;
+mod calibration;
 mod channel;
 mod confined;
 mod engine;
@@ -52,6 +53,11 @@ mod workers;
 
 pub use account::{Accessed, Account, Cause, CostId, Share, Spent};
 pub use cache::LINE_BYTES;
+pub use calibration::{
+    Crew, Effort, Errors, FaultPredictor, Fit, FitError, Fitted, FittedParameter, FreeParameters, Measured, ModeErrors,
+    OrderCount, ParseSelectionError, Point, PolicyErrors, Prediction, Predictor, RateTable, RecordError, Role,
+    Selection, TableError, record,
+};
 pub use engine::LockStats;
 pub use machine::{
     AccessCosts, BringUpCosts, Caches, Calibration, Clock, Lock, LockMethod, Machine, MachineError, Memory,

@@ -7,11 +7,13 @@ use serde::Deserialize;
 
 mod bring_up;
 mod outside;
+mod parameter;
 mod place;
 
 pub use bring_up::BringUpCosts;
 pub(crate) use outside::OutsideCost;
 pub use outside::OutsideCosts;
+pub(crate) use parameter::clock_step;
 pub(crate) use place::{Distance, Place};
 
 /// A machine to be simulated. Every number has its source beside it in the built-in descriptions.
@@ -165,19 +167,25 @@ pub enum LockMethod {
 }
 
 /// What was fitted to published measurements.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Calibration {
-    /// Parameters whose values are start values, to be fitted.
+    /// The paths of the free parameters ([`Machine::parameter`]): start values before a fit, fitted ones after it.
     #[serde(default)]
     pub calibrated: Vec<String>,
-    /// The rows that they were fitted on; none before a fit.
+    /// The rows that they were fitted on ([`Selection`](crate::Selection)); none before a fit.
     #[serde(default)]
     pub rows: Vec<String>,
+    /// The published table that the rows are of.
+    #[serde(default)]
+    pub table: Option<String>,
+    /// The root of the mean square of relative errors that the fit left on its rows.
+    #[serde(default)]
+    pub error: Option<f64>,
 }
 
 /// What is wrong with a description.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub enum MachineError {
     /// There is no built-in machine of that name.
     Unknown(String),
@@ -185,6 +193,17 @@ pub enum MachineError {
     Malformed(String),
     /// A number cannot be: which, and what would be right.
     Impossible(&'static str),
+    /// The machine has no such parameter.
+    NoParameter(String),
+    /// A parameter was to become what it cannot be.
+    OutOfBounds {
+        /// Its path.
+        path: String,
+        /// The least that it can be.
+        least: f64,
+        /// The most that it can be.
+        most: f64,
+    },
 }
 
 impl fmt::Display for MachineError {
@@ -195,6 +214,10 @@ impl fmt::Display for MachineError {
             }
             Self::Malformed(message) => write!(f, "not a description of a simulated machine: {message}"),
             Self::Impossible(what) => f.write_str(what),
+            Self::NoParameter(path) => {
+                write!(f, "'{path}' is no parameter of the machine: write table.key, or clock.mhz[N] from 0 on")
+            }
+            Self::OutOfBounds { path, least, most } => write!(f, "{path} is from {least} to {most}"),
         }
     }
 }
@@ -233,6 +256,12 @@ impl Machine {
     pub fn built_in(name: &str) -> Result<Self, MachineError> {
         let found = BUILT_IN.iter().find(|(known, _)| *known == name);
         found.ok_or_else(|| MachineError::Unknown(name.to_owned()))?.1.parse()
+    }
+
+    /// The description of a built-in machine, with its comments.
+    #[must_use]
+    pub fn built_in_text(name: &str) -> Option<&'static str> {
+        BUILT_IN.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
     }
 
     /// How many CPUs there are.
@@ -278,7 +307,10 @@ impl Machine {
         ];
         match rules.into_iter().find(|(holds, _)| !holds) {
             Some((_, rule)) => Err(MachineError::Impossible(rule)),
-            None => Ok(self),
+            None => match self.calibration.calibrated.iter().find(|path| self.parameter(path).is_none()) {
+                Some(path) => Err(MachineError::NoParameter(path.clone())),
+                None => Ok(self),
+            },
         }
     }
 }

@@ -8,6 +8,7 @@ use frameyard::{
     BootError, CpuId, Layout, MemoryTable, NodeId, PageCount, PcpSizing, Pfn, PfnRange, Yard, YardConfig, ZoneLimits,
     ZonePolicy,
 };
+use frameyard_vm::VmError;
 
 use crate::confined::Confined;
 use crate::engine::{Engine, Ground};
@@ -48,6 +49,8 @@ pub enum SimError {
     NoAddresses,
     /// The host has no memory for a CPU's stack.
     NoStack(io::Error),
+    /// There are no owners of frames in the yard.
+    Owners(VmError),
     /// CPUs wait for locks that nobody gives back.
     Deadlock {
         /// How many.
@@ -64,6 +67,7 @@ impl fmt::Display for SimError {
                 f.write_str("the host reserves no addresses for the frames of the simulated machine: simulate less")
             }
             Self::NoStack(error) => write!(f, "the host has no memory for the stack of a virtual CPU: {error}"),
+            Self::Owners(error) => write!(f, "no owners of frames on the simulated machine: {error}"),
             Self::Deadlock { waiting } => write!(f, "{waiting} virtual CPUs wait for locks that nobody gives back"),
         }
     }

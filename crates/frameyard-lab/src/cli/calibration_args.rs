@@ -1,12 +1,98 @@
 //! Arguments of `sim calibrate` and `sim check`.
 
-use clap::Args;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum, ValueHint};
+use frameyard_sim::Selection;
 
 use super::OutputArgs;
+use super::values::{positive_number, whole_number};
+
+/// A published table that a machine can be fitted to.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FittedTable {
+    /// Page faults a second of 1 to 40 tasks, processes and threads, on three kernels
+    PageFault,
+}
+
+/// A published table that predictions are compared with.
+#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CheckedTable {
+    /// Page faults a second of 1 to 40 tasks, processes and threads, on three kernels
+    PageFault,
+    /// Shares of time spent waiting for the zone lock and the LRU lock, with all CPUs faulting
+    ZoneLock,
+}
+
+impl CheckedTable {
+    /// The built-in machine that the table was measured on.
+    #[must_use]
+    pub fn machine(self) -> &'static str {
+        match self {
+            Self::PageFault => "broadwell-40",
+            Self::ZoneLock => "skylake-112",
+        }
+    }
+}
+
+impl FittedTable {
+    /// The name on command lines and in machines' files.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::PageFault => "page-fault",
+        }
+    }
+}
+
+/// How much is simulated for a prediction.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct EffortArgs {
+    /// Mappings of each task that are counted
+    #[arg(long, value_name = "N", default_value = "1", value_parser = positive_number)]
+    pub mappings: NonZeroU32,
+
+    /// Seed of how far tasks are apart
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
+    pub seed: u64,
+}
 
 /// Arguments of `sim calibrate`.
 #[derive(Args, Clone, Debug)]
 pub struct CalibrateArgs {
+    /// A built-in simulated machine, or a file that describes one (TOML)
+    #[arg(long, value_name = "NAME|FILE", default_value = "broadwell-40", value_hint = ValueHint::AnyPath)]
+    pub machine: String,
+
+    /// The published table
+    #[arg(long, value_name = "TABLE", value_enum, default_value = "page-fault")]
+    pub table: FittedTable,
+
+    /// Rows to fit on, as in 'big-pcp/processes/1,5,10..12;vanilla-4.16/threads/40' [default: big-pcp at 1, 5, 10, 20, 30 and 40
+    /// tasks and vanilla-4.16 at 1, 5, 10 and 40, in both modes]
+    #[arg(long, value_name = "ROWS", value_delimiter = ';')]
+    pub rows: Vec<Selection>,
+
+    /// Free parameters, as in outside.exception_cycles,clock.mhz[0] [default: those that the machine names]
+    #[arg(long, value_name = "PATHS", value_delimiter = ',')]
+    pub parameters: Vec<String>,
+
+    /// Pages that each of many tasks maps while the fit searches; what it finds is predicted with 32768
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = positive_number)]
+    pub pages: NonZeroU32,
+
+    /// Rounds of each stage of the search, at most
+    #[arg(long, value_name = "N", default_value = "12", value_parser = positive_number)]
+    pub rounds: NonZeroU32,
+
+    /// Write the machine's description with the fitted parameters, and what they were fitted on
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub write: Option<PathBuf>,
+
+    /// How much is simulated.
+    #[command(flatten)]
+    pub effort: EffortArgs,
     /// How the result is written.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -15,6 +101,29 @@ pub struct CalibrateArgs {
 /// Arguments of `sim check`.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
+    /// A built-in simulated machine, or a file that describes one (TOML) [default: the one that the table was measured on]
+    #[arg(long, value_name = "NAME|FILE", value_hint = ValueHint::AnyPath)]
+    pub machine: Option<String>,
+
+    /// The published table
+    #[arg(long, value_name = "TABLE", value_enum, default_value = "page-fault")]
+    pub table: CheckedTable,
+
+    /// Rows of page-fault to predict, as in 'cluster-bulk/processes/1..40;vanilla-4.16/threads/40' [default: all]
+    #[arg(long, value_name = "ROWS", value_delimiter = ';')]
+    pub rows: Vec<Selection>,
+
+    /// Also write the rows to a file, as comma-separated values
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub csv: Option<PathBuf>,
+
+    /// Pages that each of many tasks maps
+    #[arg(long, value_name = "N", default_value = "16384", value_parser = positive_number)]
+    pub pages: NonZeroU32,
+
+    /// How much is simulated.
+    #[command(flatten)]
+    pub effort: EffortArgs,
     /// How the result is written.
     #[command(flatten)]
     pub output: OutputArgs,

@@ -17,7 +17,7 @@ pub(super) mod parallel_free;
 mod pcp_reset;
 mod pin;
 mod pinned;
-mod published_table;
+pub(super) mod published_table;
 pub(super) mod purge;
 mod report_free;
 mod zone_lock;

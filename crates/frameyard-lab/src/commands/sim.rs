@@ -6,6 +6,7 @@ mod machine;
 mod order0_thp;
 mod page_fault;
 mod parallel_free;
+mod published;
 mod purge;
 mod simulation;
 

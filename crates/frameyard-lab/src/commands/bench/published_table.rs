@@ -1,7 +1,7 @@
 //! Lines of published tables, which travel with the program as comma-separated values.
 
 /// The cells of a line; one in quotes may have commas. `None` where there are not so many.
-pub(super) fn cells<const CELLS: usize>(line: &str) -> Option<[String; CELLS]> {
+pub(in crate::commands) fn cells<const CELLS: usize>(line: &str) -> Option<[String; CELLS]> {
     let mut cells = vec![String::new()];
     let mut is_quoted = false;
     for letter in line.chars() {

@@ -1,0 +1,104 @@
+//! Predicts page faults a second by running the loop of page_fault1 on the simulated machine.
+
+use frameyard::{PageCount, PcpSizing};
+use frameyard_vm::{LruPolicy, Vm, VmConfig};
+
+use crate::machine::Machine;
+use crate::page_fault::{FaultLoop, FaultRun};
+use crate::sim_yard::{SimConfig, SimError, SimYard};
+
+use super::{Point, Predictor};
+
+/// Pages of page_fault1's mapping: 128 MiB.
+const MAPPING: u32 = 32768;
+/// What few tasks map together at least, so that no cache holds it: as much as two mappings of page_fault1.
+const TOGETHER: u32 = 2 * MAPPING;
+/// Simulated memory comes in pieces of so many pages, 1 GiB.
+const PIECE: u64 = 1 << 18;
+
+/// How much is simulated for a prediction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Effort {
+    /// Pages that each task maps where there are many tasks; few tasks map up to 32768 pages as page_fault1 does, so that
+    /// caches hold as little of it.
+    pub pages: u32,
+    /// Mappings that are counted.
+    pub rounds: u32,
+    /// Decides how far tasks are apart.
+    pub seed: u64,
+}
+
+impl Effort {
+    /// As much as page_fault1 maps.
+    pub const FULL: Self = Self { pages: MAPPING, rounds: 1, seed: 1 };
+
+    /// How many pages each of so many tasks maps.
+    #[must_use]
+    pub fn pages_of(&self, tasks: u32) -> u32 {
+        self.pages.max(MAPPING.min(TOGETHER / tasks.max(1)))
+    }
+}
+
+/// Predicts what the loop of page_fault1 does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FaultPredictor {
+    /// How much is simulated.
+    pub effort: Effort,
+    /// How lists of used pages are locked.
+    pub lru: LruPolicy,
+}
+
+impl FaultPredictor {
+    /// Runs the loop.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError`] where there is no such machine, or the run does not come to its end.
+    ///
+    /// # Panics
+    ///
+    /// Where the machine has fewer CPUs than tasks.
+    pub fn run(&self, machine: &Machine, point: &Point) -> Result<FaultRun, SimError> {
+        let Point { policy, mode, tasks } = *point;
+        let Effort { rounds, seed, .. } = self.effort;
+        let pages = self.effort.pages_of(tasks);
+        // The mappings of all tasks, half of them more, and a reserve, on each node.
+        let mapped = u64::from(tasks) * u64::from(pages);
+        let node_memory = PageCount((mapped * 3 / 2).next_multiple_of(PIECE) + 2 * PIECE);
+        let config = SimConfig { node_memory, policy, sizing: PcpSizing::Classic, costs: Vec::new() };
+        let yard = SimYard::new(machine, &config)?;
+        let vm = Vm::create(&yard, &VmConfig::default()).map_err(SimError::Owners)?;
+        FaultLoop { tasks, mode, pages, rounds, seed, lru: self.lru }.run(&yard, &vm)
+    }
+}
+
+impl Predictor for FaultPredictor {
+    fn predict(&mut self, machine: &Machine, point: &Point) -> Result<f64, SimError> {
+        Ok(self.run(machine, point)?.rate)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use frameyard::ZonePolicy;
+
+    use super::*;
+    use crate::page_fault::Mode;
+
+    #[test]
+    fn few_tasks_map_as_much_as_many() {
+        let effort = Effort { pages: 4096, ..Effort::FULL };
+        assert_eq!([1, 2, 5, 16, 40].map(|tasks| effort.pages_of(tasks)), [32768, 32768, 13107, 4096, 4096]);
+        assert_eq!(Effort::FULL.pages_of(40), 32768);
+    }
+
+    #[test]
+    fn a_prediction_depends_on_its_arguments_alone() {
+        let machine = Machine::built_in("broadwell-40").unwrap();
+        let point = Point { policy: ZonePolicy::Vanilla416, mode: Mode::Processes, tasks: 12 };
+        let mut predictor = FaultPredictor { effort: Effort { pages: 64, ..Effort::FULL }, lru: LruPolicy::Vanilla };
+        let first = predictor.predict(&machine, &point).unwrap();
+        assert!(first > 1e5, "{first} faults a second");
+        assert_eq!(predictor.predict(&machine, &point).unwrap(), first);
+    }
+}

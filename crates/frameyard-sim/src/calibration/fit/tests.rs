@@ -1,0 +1,121 @@
+//! Fits of a machine whose predictions are formulas: parameters that are known must be found again.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use frameyard::ZonePolicy;
+
+use super::*;
+use crate::page_fault::Mode;
+
+/// Tasks work 600 cycles and stand in line for what takes `handover_transfers` × 20 ns; in memory they
+/// share `node_gb_per_s`. What it says is wrong by `bias`, and rough by as much as `roughness`.
+#[derive(Clone)]
+struct Formula {
+    bias: f64,
+    roughness: f64,
+}
+
+impl Predictor for Formula {
+    fn predict(&mut self, machine: &Machine, point: &Point) -> Result<f64, SimError> {
+        let parameter = |path| machine.parameter(path).unwrap();
+        let tasks = f64::from(point.tasks);
+        let clock = machine.clock.mhz[(point.tasks as usize).min(machine.clock.mhz.len()) - 1];
+        let work = 600.0 / f64::from(clock) * 1e-6;
+        let visits = if point.policy == ZonePolicy::BigPcp { 0.1 } else { 1.0 };
+        let line = parameter("lock.handover_transfers") * 20e-9 * visits * tasks;
+        let moved = 8192.0 * tasks / (parameter("memory.node_gb_per_s") * 1e9);
+        let rate = tasks / (work + line + moved);
+        let ripple = (rate * 1e-2).sin() * self.roughness;
+        Ok(rate * (1.0 + ripple + self.bias * tasks / 40.0))
+    }
+}
+
+const EXACT: Formula = Formula { bias: 0.0, roughness: 0.0 };
+const FREE: [&str; 4] = ["clock.mhz[0]", "lock.handover_transfers", "memory.node_gb_per_s", "clock.mhz[7]"];
+
+fn crew(formula: Formula) -> Crew<Formula> {
+    Crew::new(NonZeroUsize::new(2).unwrap(), formula)
+}
+
+/// A machine with those parameters free, and the rows that it has with other values of them.
+fn task(values: &[(&str, f64)]) -> (Machine, Vec<(Point, f64)>) {
+    let mut machine = Machine::built_in("broadwell-40").unwrap();
+    machine.calibration.calibrated = FREE.map(str::to_owned).to_vec();
+    let mut wanted = machine.clone();
+    let points = [ZonePolicy::BigPcp, ZonePolicy::Vanilla416]
+        .into_iter()
+        .flat_map(|policy| [1, 2, 5, 10, 20, 40].map(move |tasks| Point { policy, mode: Mode::Processes, tasks }));
+    let free = FreeParameters::new(&machine, &machine.calibration.calibrated).unwrap();
+    for (path, value) in values {
+        wanted.set_parameter(path, *value).unwrap();
+    }
+    let wanted = free.applied(&free.values(&wanted)).unwrap();
+    let rows = points.map(|point| (point, EXACT.clone().predict(&wanted, &point).unwrap())).collect();
+    (machine, rows)
+}
+
+const WANTED: [(&str, f64); 4] = [
+    ("clock.mhz[0]", 2500.0),
+    ("lock.handover_transfers", 3.0),
+    ("memory.node_gb_per_s", 90.0),
+    ("clock.mhz[7]", 2000.0),
+];
+
+fn assert_found(fitted: &Fitted, within: f64) {
+    for (path, wanted) in WANTED {
+        let found = fitted.machine.parameter(path).unwrap();
+        assert!((found / wanted - 1.0).abs() < within, "{path} is {found}, was {wanted}");
+    }
+}
+
+#[test]
+fn known_parameters_are_found_again() {
+    let (machine, rows) = task(&WANTED);
+    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut crew(EXACT), &mut crew(EXACT), &|| ()).unwrap();
+    assert_found(&fitted, 0.02);
+    assert!(fitted.error < 0.001 && fitted.error_before > 0.1, "{fitted:?}");
+    assert!(fitted.parameters.iter().all(|parameter| !parameter.is_at_bound()));
+}
+
+#[test]
+fn roughness_and_what_little_work_is_off_do_not_mislead() {
+    let (machine, rows) = task(&WANTED);
+    let quick = Formula { bias: 0.2, roughness: 0.002 };
+    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut crew(quick), &mut crew(EXACT), &|| ()).unwrap();
+    assert_found(&fitted, 0.1);
+    assert!(fitted.error < 0.005, "{fitted:?}");
+}
+
+#[test]
+fn a_fit_is_the_same_each_time_and_makes_no_more_predictions_than_it_says() {
+    let (machine, rows) = task(&WANTED);
+    let fit = Fit { machine: &machine, rows, rounds: 10 };
+    let made = AtomicU64::new(0);
+    let count = || {
+        made.fetch_add(1, Ordering::Relaxed);
+    };
+    let run = || fit.run(&mut crew(EXACT), &mut crew(EXACT), &count).unwrap();
+    let first = run();
+    assert!((1..=fit.most_predictions().unwrap()).contains(&made.load(Ordering::Relaxed)));
+    assert_eq!(run(), first);
+}
+
+#[test]
+fn what_the_rows_want_beyond_a_bound_is_said_to_be_at_it() {
+    let (machine, mut rows) = task(&WANTED);
+    // Nothing but far slower clocks makes few tasks ten times slower.
+    rows.iter_mut().for_each(|(_, rate)| *rate /= 10.0);
+    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut crew(EXACT), &mut crew(EXACT), &|| ()).unwrap();
+    let clock = &fitted.parameters[0];
+    assert!(clock.is_at_bound() && clock.after < clock.before, "{clock:?}");
+}
+
+#[test]
+fn rows_and_parameters_that_make_no_fit_are_refused() {
+    let (mut machine, rows) = task(&WANTED);
+    let few = Fit { machine: &machine, rows: rows[..3].to_vec(), rounds: 1 };
+    assert!(matches!(few.most_predictions(), Err(FitError::TooFewRows { rows: 3, parameters: 4 })));
+    machine.calibration.calibrated.clear();
+    assert!(matches!(Fit { machine: &machine, rows, rounds: 1 }.most_predictions(), Err(FitError::NothingFree)));
+}

@@ -1,0 +1,135 @@
+//! The free parameters of a machine, as numbers to search among.
+
+use crate::machine::{Machine, MachineError, clock_step};
+
+/// Free parameters of a machine, and how they stand in it.
+///
+/// Clocks that are not free stay in proportion to those that are: where `clock.mhz[0]` and `clock.mhz[9]` are free, those between
+/// follow both, by their distance.
+#[derive(Clone, Debug)]
+pub struct FreeParameters<'m> {
+    base: &'m Machine,
+    paths: Vec<String>,
+}
+
+impl<'m> FreeParameters<'m> {
+    /// Parameters of a machine, by path.
+    ///
+    /// # Errors
+    ///
+    /// [`MachineError`] where a path is none, or the machine's value is outside the bounds.
+    pub fn new(base: &'m Machine, paths: &[String]) -> Result<Self, MachineError> {
+        for path in paths {
+            let value = base.parameter(path).ok_or_else(|| MachineError::NoParameter(path.clone()))?;
+            base.clone().set_parameter(path, value)?;
+        }
+        Ok(Self { base, paths: paths.to_vec() })
+    }
+
+    /// Their paths.
+    #[must_use]
+    pub fn paths(&self) -> &[String] {
+        &self.paths
+    }
+
+    /// Their values in a machine.
+    #[must_use]
+    pub fn values(&self, machine: &Machine) -> Vec<f64> {
+        self.paths.iter().filter_map(|path| machine.parameter(path)).collect()
+    }
+
+    /// Bounds of each.
+    #[must_use]
+    pub fn bounds(&self) -> Vec<(f64, f64)> {
+        let bounds = self.paths.iter().filter_map(|path| self.base.parameter_bounds(path));
+        bounds.map(std::ops::RangeInclusive::into_inner).collect()
+    }
+
+    /// The machine with other values of the parameters.
+    ///
+    /// # Errors
+    ///
+    /// [`MachineError::OutOfBounds`] where a value is outside its bounds.
+    pub fn applied(&self, values: &[f64]) -> Result<Machine, MachineError> {
+        let mut machine = self.base.clone();
+        // All clocks together before single ones.
+        let mut order: Vec<usize> = (0..self.paths.len()).collect();
+        order.sort_by_key(|at| clock_step(&self.paths[*at]).is_some());
+        for at in order {
+            machine.set_parameter(&self.paths[at], values[at])?;
+        }
+        self.follow(&mut machine);
+        Ok(machine)
+    }
+
+    /// Sets the clocks that are not free by those that are.
+    fn follow(&self, machine: &mut Machine) {
+        let mut free: Vec<usize> = self.paths.iter().filter_map(|path| clock_step(path)).collect();
+        free.sort_unstable();
+        let (Some(first), Some(last)) = (free.first(), free.last()) else { return };
+        let base = &self.base.clock.mhz;
+        let factor = |step: usize| f64::from(machine.clock.mhz[step]) / f64::from(base[step]);
+        let followed = |step: usize| {
+            let before = free.iter().rev().find(|free| **free <= step).unwrap_or(first);
+            let after = free.iter().find(|free| **free >= step).unwrap_or(last);
+            let share = if before == after { 0.0 } else { (step - before) as f64 / (after - before) as f64 };
+            let factor = factor(*before) * (1.0 - share) + factor(*after) * share;
+            (f64::from(base[step]) * factor).round() as u32
+        };
+        machine.clock.mhz = (0..base.len()).map(followed).collect();
+    }
+}
+
+/// A value and its bounds as a search sees them: equal ratios are equal distances, but for what may be 0.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Scale {
+    zero: f64,
+}
+
+impl Scale {
+    pub(super) fn new((least, _): (f64, f64)) -> Self {
+        Self { zero: if least > 0.0 { 0.0 } else { 1.0 - least } }
+    }
+
+    pub(super) fn place(self, value: f64) -> f64 {
+        (value + self.zero).ln()
+    }
+
+    pub(super) fn value(self, place: f64) -> f64 {
+        place.exp() - self.zero
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_between_free_ones_follow_both_and_those_behind_the_nearest() {
+        let mut base = Machine::built_in("broadwell-40").unwrap();
+        base.clock.mhz = vec![3000, 3000, 2000, 1000];
+        let paths = ["clock.mhz[2]", "costs.access_cycles", "clock.mhz[0]"].map(str::to_owned);
+        let free = FreeParameters::new(&base, &paths).unwrap();
+        let machine = free.applied(&[1000.0, 7.0, 3000.0]).unwrap();
+        assert_eq!(machine.clock.mhz, [3000, 2250, 1000, 500]);
+        assert_eq!(machine.costs.access_cycles, 7.0);
+        assert_eq!(free.values(&machine), [1000.0, 7.0, 3000.0]);
+    }
+
+    #[test]
+    fn what_the_machine_has_not_is_refused() {
+        let base = Machine::built_in("broadwell-40").unwrap();
+        let refused = FreeParameters::new(&base, &["costs.no".to_owned()]).unwrap_err();
+        assert_eq!(refused, MachineError::NoParameter("costs.no".to_owned()));
+    }
+
+    #[test]
+    fn a_scale_takes_ratios_and_what_may_be_nothing() {
+        for bounds in [(0.5, 8.0), (0.0, 8.0)] {
+            let scale = Scale::new(bounds);
+            for value in [bounds.0, 1.0, bounds.1] {
+                assert!((scale.value(scale.place(value)) - value).abs() < 1e-12);
+            }
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Writes into a machine's file what a fit came to.
+
+use std::fmt;
+
+use toml_edit::{Array, DocumentMut, Formatted, Item, Table, Value};
+
+use crate::machine::{Machine, clock_step};
+
+use super::{Fitted, Selection};
+
+/// Why a fit cannot be written into a text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum RecordError {
+    /// It is no TOML.
+    Malformed(String),
+    /// Where a parameter belongs stands something else.
+    NoPlace(String),
+}
+
+impl fmt::Display for RecordError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Malformed(message) => write!(f, "not a description of a simulated machine: {message}"),
+            Self::NoPlace(path) => {
+                write!(f, "the fitted value of '{path}' has no place: that must be a table and its key")
+            }
+        }
+    }
+}
+
+impl std::error::Error for RecordError {}
+
+/// The text of a machine's file with the fitted parameters in their places, and under `[calibration]` the table, the rows and the
+/// error that the fit left. What the file left to its default is added; comments stay; numbers are rounded to four digits.
+///
+/// # Errors
+///
+/// [`RecordError`] where the text is no TOML, or where a parameter belongs stands something else.
+pub fn record(text: &str, fitted: &Fitted, table: &str, rows: &[Selection]) -> Result<String, RecordError> {
+    let mut document: DocumentMut =
+        text.parse().map_err(|error: toml_edit::TomlError| RecordError::Malformed(error.to_string()))?;
+    for parameter in &fitted.parameters {
+        let path = &parameter.path;
+        if path == CLOCKS || clock_step(path).is_some() {
+            write_clocks(&mut document, &fitted.machine)
+        } else {
+            write_number(&mut document, path, parameter.after)
+        }
+        .ok_or_else(|| RecordError::NoPlace(path.clone()))?;
+    }
+    let calibration = document.entry("calibration").or_insert_with(|| Item::Table(Table::new()));
+    calibration["table"] = toml_edit::value(table);
+    calibration["rows"] = toml_edit::value(rows.iter().map(ToString::to_string).collect::<Array>());
+    calibration["error"] = toml_edit::value(rounded(fitted.error));
+    Ok(document.to_string())
+}
+
+const CLOCKS: &str = "clock.mhz";
+
+/// Writes a number into its place, leaving what stands around it.
+fn write_number(document: &mut DocumentMut, path: &str, number: f64) -> Option<()> {
+    let (table, key) = path.split_once('.')?;
+    let table = document.entry(table).or_insert_with(|| Item::Table(Table::new())).as_table_like_mut()?;
+    let new = Value::Float(Formatted::new(rounded(number)));
+    match table.get_mut(key) {
+        Some(item) => replace(item.as_value_mut()?, new),
+        None => {
+            table.insert(key, Item::Value(new));
+        }
+    }
+    Some(())
+}
+
+/// Writes the clocks into their places.
+fn write_clocks(document: &mut DocumentMut, machine: &Machine) -> Option<()> {
+    let clocks = document.get_mut("clock")?.get_mut("mhz")?.as_array_mut()?;
+    for (value, mhz) in clocks.iter_mut().zip(&machine.clock.mhz) {
+        replace(value, Value::Integer(Formatted::new(i64::from(*mhz))));
+    }
+    Some(())
+}
+
+fn replace(value: &mut Value, mut new: Value) {
+    *new.decor_mut() = value.decor().clone();
+    *value = new;
+}
+
+/// A number with four digits that count.
+fn rounded(number: f64) -> f64 {
+    format!("{number:.3e}").parse().unwrap_or(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calibration::fit::FittedParameter;
+
+    fn fitted(values: &[(&str, f64)]) -> Fitted {
+        let mut machine = Machine::built_in("broadwell-40").unwrap();
+        let parameters = values.iter().map(|(path, after)| {
+            let before = machine.parameter(path).unwrap();
+            machine.set_parameter(path, *after).unwrap();
+            FittedParameter { path: (*path).to_owned(), before, after: *after, bounds: (0.0, 1e6) }
+        });
+        let parameters = parameters.collect();
+        Fitted { machine, predicted: Vec::new(), error: 0.012345, error_before: 1.0, parameters }
+    }
+
+    #[test]
+    fn the_recorded_machine_has_the_values_and_all_comments() {
+        let text = Machine::built_in_text("broadwell-40").unwrap();
+        let fitted = fitted(&[("costs.store_overlap", 2.34567), ("clock.mhz[1]", 2950.0)]);
+        let rows = ["big-pcp/processes/1,5".parse().unwrap(), "vanilla-4.16/threads/40".parse().unwrap()];
+        let new = record(text, &fitted, "page-fault", &rows).unwrap();
+        let machine: Machine = new.parse().unwrap();
+        assert_eq!(machine.costs.store_overlap, 2.346);
+        assert_eq!(machine.clock.mhz[..3], [3100, 2950, 2900]);
+        assert_eq!(machine.calibration.rows, ["big-pcp/processes/1,5", "vanilla-4.16/threads/40"]);
+        assert_eq!(machine.calibration.table.as_deref(), Some("page-fault"));
+        assert_eq!(machine.calibration.error, Some(0.01235));
+        let comments =
+            |text: &str| text.lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(comments(&new), comments(text));
+        let changed = new.lines().filter(|line| !text.contains(line)).count();
+        assert_eq!(changed, 5, "two values, and three lines of the calibration:\n{new}");
+    }
+
+    #[test]
+    fn a_second_record_replaces_the_first() {
+        let text = Machine::built_in_text("broadwell-40").unwrap();
+        let rows = ["big-pcp/processes/1".parse().unwrap()];
+        let once = record(text, &fitted(&[("costs.read_overlap", 2.0)]), "page-fault", &rows).unwrap();
+        assert_eq!(record(&once, &fitted(&[("costs.read_overlap", 2.0)]), "page-fault", &rows).unwrap(), once);
+    }
+
+    #[test]
+    fn what_the_file_left_to_its_default_is_added() {
+        let fitted = fitted(&[("outside.map_call_cycles", 3000.0)]);
+        let new = record("[costs]\nstore_overlap = 1.0 # as measured\n", &fitted, "page-fault", &[]).unwrap();
+        assert!(new.starts_with("[costs]\nstore_overlap = 1.0 # as measured\n"), "{new}");
+        assert!(new.contains("[outside]\nmap_call_cycles = 3000.0\n"), "{new}");
+    }
+
+    #[test]
+    fn a_text_with_something_else_at_the_place_is_refused() {
+        let fitted = fitted(&[("costs.read_overlap", 2.0)]);
+        let refused = record("costs = 1.0\n", &fitted, "page-fault", &[]).unwrap_err();
+        assert_eq!(refused, RecordError::NoPlace("costs.read_overlap".to_owned()));
+        assert!(matches!(record("[", &fitted, "page-fault", &[]), Err(RecordError::Malformed(_))));
+    }
+}

@@ -1,0 +1,106 @@
+//! Rows of a table by name: `big-pcp/processes/1,5,10..12`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use frameyard::ZonePolicy;
+
+use crate::page_fault::Mode;
+
+use super::Point;
+
+/// Rows of one policy and mode: `POLICY/MODE/TASKS`, where tasks are numbers and ranges with commas between.
+///
+/// ```
+/// use frameyard_sim::Selection;
+///
+/// let rows: Selection = "big-pcp/threads/1,5,10..12".parse()?;
+/// assert_eq!(rows.points().map(|point| point.tasks).collect::<Vec<_>>(), [1, 5, 10, 11, 12]);
+/// assert_eq!(rows.to_string(), "big-pcp/threads/1,5,10..12");
+/// # Ok::<(), frameyard_sim::ParseSelectionError>(())
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Selection {
+    policy: ZonePolicy,
+    mode: Mode,
+    /// First and last of each range.
+    tasks: Vec<(u32, u32)>,
+}
+
+/// Why a text names no rows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ParseSelectionError(String);
+
+impl fmt::Display for ParseSelectionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "'{}' names no rows: write POLICY/MODE/TASKS, as in big-pcp/processes/1,5,10..12", self.0)
+    }
+}
+
+impl std::error::Error for ParseSelectionError {}
+
+/// More tasks than any machine that can be simulated has CPUs.
+const MOST_TASKS: u32 = 1024;
+
+impl Selection {
+    /// The points that are named, in that order.
+    pub fn points(&self) -> impl Iterator<Item = Point> {
+        let Self { policy, mode, .. } = *self;
+        let tasks = self.tasks.iter().flat_map(|(first, last)| *first..=*last);
+        tasks.map(move |tasks| Point { policy, mode, tasks })
+    }
+}
+
+impl FromStr for Selection {
+    type Err = ParseSelectionError;
+
+    fn from_str(text: &str) -> Result<Self, ParseSelectionError> {
+        parse(text).ok_or_else(|| ParseSelectionError(text.to_owned()))
+    }
+}
+
+fn parse(text: &str) -> Option<Selection> {
+    let mut parts = text.split('/');
+    let (policy, mode, tasks) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?, parts.next()?);
+    let range = |text: &str| {
+        let (first, last) = text.split_once("..").unwrap_or((text, text));
+        let (first, last): (u32, u32) = (first.parse().ok()?, last.parse().ok()?);
+        (1 <= first && first <= last && last <= MOST_TASKS).then_some((first, last))
+    };
+    let tasks = tasks.split(',').map(range).collect::<Option<_>>()?;
+    parts.next().is_none().then_some(Selection { policy, mode, tasks })
+}
+
+impl fmt::Display for Selection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/", self.policy, self.mode)?;
+        for (at, (first, last)) in self.tasks.iter().enumerate() {
+            let comma = if at > 0 { "," } else { "" };
+            if first == last { write!(f, "{comma}{first}")? } else { write!(f, "{comma}{first}..{last}")? }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for text in ["big-pcp/processes/1,5,10..12", "vanilla-4.16/threads/40"] {
+            assert_eq!(text.parse::<Selection>().unwrap().to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_names_no_rows_is_refused() {
+        let wrong =
+            ["", "big-pcp", "big-pcp/processes", "big-pcp/processes/", "big-pcp/processes/0", "depot/threads/3..2"];
+        for text in
+            wrong.into_iter().chain(["no/threads/1", "depot/fibers/1", "depot/threads/1/2", "depot/threads/1..9999"])
+        {
+            assert_eq!(text.parse::<Selection>(), Err(ParseSelectionError(text.to_owned())));
+        }
+    }
+}

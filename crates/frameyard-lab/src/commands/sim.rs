@@ -7,6 +7,7 @@ mod order0_thp;
 mod page_fault;
 mod parallel_free;
 mod published;
+mod profile;
 mod purge;
 mod simulation;
 

@@ -8,7 +8,7 @@
 mod conductor;
 mod crew;
 mod ground;
-mod shares;
+mod time_spent;
 
 use std::num::NonZeroUsize;
 use std::time::Duration;
@@ -27,17 +27,17 @@ use crate::cli::TaskMode;
 use conductor::{Conductor, Plan};
 use crew::{Crew, Spaces};
 pub(crate) use ground::{SimGround, SimOptions, on_sim_ground};
-pub(crate) use shares::{Shares, VirtualTime};
+pub(crate) use time_spent::TimeSpent;
 
 /// A run in virtual time.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct SimRun<R> {
     /// What came of it.
     pub(crate) run: R,
-    /// How long it took.
-    pub(crate) time: VirtualTime,
+    /// How long it took, all in all.
+    pub(crate) simulated: Picos,
     /// Where the time of the CPUs went while it was counted.
-    pub(crate) shares: Shares,
+    pub(crate) spent: TimeSpent,
 }
 
 /// Runs `page-fault`, each task with so much mapped at a time.
@@ -92,12 +92,12 @@ pub(crate) fn parallel_free(ground: &SimGround<'_>, setting: &Setting, seed: u64
             let conductor = Conductor::new(ground, crew.tasks(), Plan::Once);
             let begun = ground.now();
             let reports = crew.run(ground, &conductor)?;
-            let (before, shares) = conductor.since_work_began(ground);
+            let (before, spent) = conductor.since_work_began(ground);
             let exit_ns = reports.iter().map(|report| report.elapsed_ns).max().unwrap_or(0);
             let counts = Counts::of(&ground.vm).since(&before);
             let run = FreeRun { pages: touched(&reports), exit_ns, counts };
-            let time = VirtualTime { all: ground.now() - begun, counted: shares.length() };
-            Ok(SimRun { run, time, shares })
+            let simulated = ground.now() - begun;
+            Ok(SimRun { run, simulated, spent })
         }
     }
 }
@@ -109,14 +109,14 @@ fn exit_of_one(ground: &SimGround<'_>, crew: &Crew) -> Result<SimRun<FreeRun>, F
     let conductor = Conductor::new(ground, crew.tasks(), Plan::Once);
     let reports = crew.run_in(ground, &conductor, &[space.clone()])?;
     let workers = NonZeroUsize::new(crew.tasks()).unwrap_or(NonZeroUsize::MIN);
-    let (before, account, work) = (Counts::of(&ground.vm), ground.account(), ground.now());
+    let (before, profile, work) = (Counts::of(&ground.vm), ground.profile(), ground.now());
     let gone = ground.run_on_first(|| check_gone(space.exit(workers)))?;
     gone.map_err(Failure::run_time)?;
-    let shares = Shares::of(ground, &ground.account().since(&account), ground.now() - work);
+    let spent = TimeSpent::of(ground, &ground.profile().since(&profile), ground.now() - work);
     let counts = Counts::of(&ground.vm).since(&before);
     let exit_ns = whole_ns(ground.now() - work);
-    let time = VirtualTime { all: ground.now() - begun, counted: shares.length() };
-    Ok(SimRun { run: FreeRun { pages: touched(&reports), exit_ns, counts }, time, shares })
+    let simulated = ground.now() - begun;
+    Ok(SimRun { run: FreeRun { pages: touched(&reports), exit_ns, counts }, simulated, spent })
 }
 
 /// Lets tasks go round, and watches the first so many of them.
@@ -125,9 +125,9 @@ fn watch(ground: &SimGround<'_>, crew: &Crew, duration: Duration, watched: usize
     let conductor = Conductor::new(ground, crew.tasks(), plan);
     let begun = ground.now();
     let reports = crew.run(ground, &conductor)?;
-    let (counts, shares) = conductor.while_watched(ground);
-    let time = VirtualTime { all: ground.now() - begun, counted: shares.length() };
-    Ok(SimRun { run: TaskRun { reports, counts, idle: None }, time, shares })
+    let (counts, spent) = conductor.while_watched(ground);
+    let simulated = ground.now() - begun;
+    Ok(SimRun { run: TaskRun { reports, counts, idle: None }, simulated, spent })
 }
 
 fn picoseconds(duration: Duration) -> Picos {
@@ -135,6 +135,6 @@ fn picoseconds(duration: Duration) -> Picos {
 }
 
 /// Nanoseconds, without the part of one.
-fn whole_ns(time: Picos) -> u64 {
+pub(crate) fn whole_ns(time: Picos) -> u64 {
     time.0 / 1000
 }

@@ -65,7 +65,7 @@ impl FaultPredictor {
         // The mappings of all tasks, half of them more, and a reserve, on each node.
         let mapped = u64::from(tasks) * u64::from(pages);
         let node_memory = PageCount((mapped * 3 / 2).next_multiple_of(PIECE) + 2 * PIECE);
-        let config = SimConfig { node_memory, policy, sizing: PcpSizing::Classic, costs: Vec::new() };
+        let config = SimConfig { node_memory, policy, sizing: PcpSizing::Early, costs: Vec::new() };
         let yard = SimYard::new(machine, &config)?;
         let vm = Vm::create(&yard, &VmConfig::default()).map_err(SimError::Owners)?;
         FaultLoop { tasks, mode, pages, rounds, seed, lru: self.lru }.run(&yard, &vm)

@@ -5,17 +5,18 @@ use std::io::{self, Write};
 use std::num::NonZeroU32;
 
 use frameyard::{ByteSize, LockKind};
-use frameyard_sim::{Machine, Topology};
+use frameyard_sim::{Machine, Picos, Topology};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::machine::machine;
+use super::profile;
 use crate::Failure;
 use crate::cli::SimRunArgs;
 use crate::commands::bench::comparison::{Compared, Row, percent, too_small};
 use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar};
 use crate::workload::ground::Setting;
-use crate::workload::simulated::{Shares, SimGround, SimOptions, SimRun, VirtualTime, on_sim_ground};
+use crate::workload::simulated::{SimGround, SimOptions, SimRun, TimeSpent, on_sim_ground, whole_ns};
 
 /// What every node has beside what tasks need: so that zones are large enough for per-CPU lists of full size.
 const SPARE: ByteSize = ByteSize::gib(1);
@@ -34,8 +35,8 @@ pub(super) struct Simulation<'a> {
 pub(super) struct Simulated<R> {
     /// The combination and its run, as if it were native.
     pub(super) compared: Compared<R>,
-    time: VirtualTime,
-    shares: Shares,
+    simulated: Picos,
+    spent: TimeSpent,
 }
 
 impl<'a> Simulation<'a> {
@@ -84,9 +85,9 @@ impl<'a> Simulation<'a> {
                 }
                 run(ground, setting).map(|run| (run, ground.memory()))
             });
-            let (SimRun { run, time, shares }, memory) = simulated?;
+            let (SimRun { run, simulated, spent }, memory) = simulated?;
             let compared = Compared { setting: *setting, memory, runs: vec![run] };
-            rows.push(Simulated { compared, time, shares });
+            rows.push(Simulated { compared, simulated, spent });
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -108,7 +109,7 @@ impl<'a> Simulation<'a> {
     /// As [`output::print`] has them.
     pub(super) fn print<V: Serialize, R>(
         &self,
-        simulated: Vec<Simulated<R>>,
+        all: Vec<Simulated<R>>,
         rows_of: impl Fn(Compared<R>) -> Vec<Row<V>>,
         write_rows: fn(&mut dyn Write, &[Row<V>]) -> io::Result<()>,
     ) -> Result<(), Failure> {
@@ -119,10 +120,13 @@ impl<'a> Simulation<'a> {
             times: Vec::new(),
             write_rows,
         };
-        for Simulated { compared, time, shares } in simulated {
+        if let Some(file) = &self.args.profile {
+            profile::write(file, all.iter().map(|row| (row.compared.setting, &row.spent)))?;
+        }
+        for Simulated { compared, simulated, spent } in all {
             for row in rows_of(compared) {
                 outcome.rows.push(row);
-                outcome.times.push((time, shares.clone()));
+                outcome.times.push((simulated, spent.clone()));
             }
         }
         output::print(&outcome, &self.args.output)
@@ -181,7 +185,7 @@ struct SimOutcome<V> {
     name: &'static str,
     machine: String,
     rows: Vec<Row<V>>,
-    times: Vec<(VirtualTime, Shares)>,
+    times: Vec<(Picos, TimeSpent)>,
     write_rows: fn(&mut dyn Write, &[Row<V>]) -> io::Result<()>,
 }
 
@@ -190,8 +194,8 @@ struct SimOutcome<V> {
 struct SimRow<'r, V> {
     #[serde(flatten)]
     row: &'r Row<V>,
-    #[serde(flatten)]
-    time: Map<String, Value>,
+    simulated_ns: u64,
+    counted_ns: u64,
     #[serde(flatten)]
     shares: Map<String, Value>,
 }
@@ -206,10 +210,11 @@ impl<V: Serialize> Outcome for SimOutcome<V> {
     }
 
     fn rows(&self) -> Result<Rows, RowError> {
-        let columns = |(row, (time, shares)): (_, &(VirtualTime, Shares))| SimRow {
+        let columns = |(row, (simulated, spent)): (_, &(Picos, TimeSpent))| SimRow {
             row,
-            time: time.columns(),
-            shares: shares.columns(),
+            simulated_ns: whole_ns(*simulated),
+            counted_ns: whole_ns(spent.length()),
+            shares: spent.columns(),
         };
         Rows::of(&self.rows.iter().zip(&self.times).map(columns).collect::<Vec<_>>())
     }
@@ -220,14 +225,14 @@ impl<V: Serialize> Outcome for SimOutcome<V> {
         let setting = ["mode", "tasks", "zone policy", "LRU policy", "counted ms"];
         let shares = ["zone lock", "LRU lock", "map lock", "other locks", "misses", "named costs", "waiting"];
         let mut table = Table::with_headings(setting.into_iter().chain(shares));
-        for (row, (time, shares)) in self.rows.iter().zip(&self.times) {
+        for (row, (_, spent)) in self.rows.iter().zip(&self.times) {
             let setting = &row.setting;
             let own =
                 [setting.mode, &setting.tasks.to_string(), setting.zone_policy, setting.lru_policy].map(str::to_owned);
-            let time = format!("{:.2}", time.counted.as_ns() / 1e6);
-            let [zone, lru, map] = [LockKind::Zone, LockKind::Lru, LockKind::Space].map(|kind| shares.lock(kind));
-            let others = shares.locks_but(&[LockKind::Zone, LockKind::Lru, LockKind::Space]);
-            let went = [zone, lru, map, others, shares.misses(), shares.outside(), shares.relaxed()].map(percent);
+            let time = format!("{:.2}", spent.length().as_ns() / 1e6);
+            let [zone, lru, map] = [LockKind::Zone, LockKind::Lru, LockKind::Space].map(|kind| spent.lock(kind));
+            let others = spent.locks_but(&[LockKind::Zone, LockKind::Lru, LockKind::Space]);
+            let went = [zone, lru, map, others, spent.misses(), spent.outside(), spent.relaxed()].map(percent);
             table.push(own.into_iter().chain([time]).chain(went));
         }
         table.write(out)?;

@@ -5,9 +5,9 @@
 use std::cell::{Cell, RefCell};
 
 use frameyard::{CpuId, Platform};
-use frameyard_sim::{Account, Picos};
+use frameyard_sim::{Picos, Profile};
 
-use super::{Shares, SimGround, whole_ns};
+use super::{SimGround, TimeSpent, whole_ns};
 use crate::workload::counts::Counts;
 use crate::workload::course::Course;
 use crate::workload::exchange::{Exchange, Piece, Refusal};
@@ -33,7 +33,7 @@ pub(super) enum Plan {
 struct Look {
     at: Picos,
     counts: Counts,
-    account: Account,
+    profile: Profile,
 }
 
 /// The stages of a run, and what is known of it.
@@ -74,7 +74,7 @@ impl<'g, 'y> Conductor<'g, 'y> {
     }
 
     fn look(&self) -> Look {
-        Look { at: self.ground.now(), counts: Counts::of(&self.ground.vm), account: self.ground.account() }
+        Look { at: self.ground.now(), counts: Counts::of(&self.ground.vm), profile: self.ground.profile() }
     }
 
     /// Ends the run, however far it is.
@@ -113,18 +113,18 @@ impl<'g, 'y> Conductor<'g, 'y> {
     }
 
     /// The counters when work began, and where time has gone since.
-    pub(super) fn since_work_began(&self, ground: &SimGround<'_>) -> (Counts, Shares) {
+    pub(super) fn since_work_began(&self, ground: &SimGround<'_>) -> (Counts, TimeSpent) {
         let first = self.first.borrow().clone().unwrap_or_else(|| self.look());
-        let shares = Shares::of(ground, &ground.account().since(&first.account), ground.now() - first.at);
-        (first.counts, shares)
+        let spent = TimeSpent::of(ground, &ground.profile().since(&first.profile), ground.now() - first.at);
+        (first.counts, spent)
     }
 
     /// What was counted, and where time went, while tasks were watched.
-    pub(super) fn while_watched(&self, ground: &SimGround<'_>) -> (Counts, Shares) {
+    pub(super) fn while_watched(&self, ground: &SimGround<'_>) -> (Counts, TimeSpent) {
         let first = self.first.borrow().clone().unwrap_or_else(|| self.look());
         let last = self.last.borrow().clone().unwrap_or_else(|| self.look());
-        let shares = Shares::of(ground, &last.account.since(&first.account), last.at - first.at);
-        (last.counts.since(&first.counts), shares)
+        let spent = TimeSpent::of(ground, &last.profile.since(&first.profile), last.at - first.at);
+        (last.counts.since(&first.counts), spent)
     }
 }
 

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 
 use frameyard::{ByteSize, CpuId, Geometry, PageCount, PcpSizing, ZonePolicy};
 use frameyard_host::HostTopology;
-use frameyard_sim::{Account, Machine, Picos, SimConfig, SimError, SimPlatform, SimYard};
+use frameyard_sim::{Machine, Picos, Profile, SimConfig, SimError, SimPlatform, SimYard};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 use crate::Failure;
@@ -123,8 +123,8 @@ impl SimGround<'_> {
     }
 
     /// Where time has gone.
-    pub(super) fn account(&self) -> Account {
-        self.platform().account()
+    pub(super) fn profile(&self) -> Profile {
+        self.platform().profile()
     }
 
     /// Runs tasks until all have ended.

@@ -1,34 +1,27 @@
 //! Where the time of virtual CPUs went, as shares of it.
 
 use frameyard::LockKind;
-use frameyard_sim::{Account, Cause, OutsideCosts, Picos, Spent};
+use frameyard_sim::{Cause, OutsideCosts, Picos, Profile, Spent};
 use serde_json::{Map, Value};
 
 use super::{SimGround, whole_ns};
 
-/// Virtual time of a run.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct VirtualTime {
-    /// From its begin to its end.
-    pub(crate) all: Picos,
-    /// Of that, while it was counted.
-    pub(crate) counted: Picos,
-}
-
 /// Where the time of CPUs with a task went.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Shares {
+pub(crate) struct TimeSpent {
     length: Picos,
     busy: Picos,
     locks: Vec<(LockKind, Picos)>,
     causes: Vec<(Cause, Picos)>,
     costs: Vec<(&'static str, Picos)>,
     relax: Picos,
+    folded: Vec<(String, Picos)>,
 }
 
-impl Shares {
-    /// Of what was added to an account in so much time.
-    pub(super) fn of(ground: &SimGround<'_>, account: &Account, length: Picos) -> Self {
+impl TimeSpent {
+    /// Of what was added to a profile in so much time.
+    pub(super) fn of(ground: &SimGround<'_>, profile: &Profile, length: Picos) -> Self {
+        let account = profile.account();
         let cost = |name| ground.platform().cost(name).map(|cost| (name, account.of(Spent::Cost(cost)).time));
         Self {
             length,
@@ -37,12 +30,18 @@ impl Shares {
             causes: Cause::ALL.map(|cause| (cause, account.by_cause(cause).time)).to_vec(),
             costs: OutsideCosts::NAMES.into_iter().filter_map(cost).collect(),
             relax: account.of(Spent::Relax).time,
+            folded: profile.folded(),
         }
     }
 
     /// How long it was counted.
-    pub(super) fn length(&self) -> Picos {
+    pub(crate) fn length(&self) -> Picos {
         self.length
+    }
+
+    /// Where it went as lines for flame graphs: a stack of functions and what they did, and nanoseconds of all CPUs.
+    pub(crate) fn folded(&self) -> impl Iterator<Item = String> {
+        self.folded.iter().map(|(stack, time)| format!("{stack} {}", whole_ns(*time)))
     }
 
     /// The part of the CPUs' time in which locks of a kind were waited for.
@@ -84,14 +83,6 @@ impl Shares {
         let costs = self.costs.iter().map(|(name, time)| (format!("{name}_share"), *time));
         let all = locks.chain(causes).chain(costs).chain([("relax_share".to_owned(), self.relax)]);
         all.map(|(name, time)| (name.replace('-', "_"), self.share(time).into())).collect()
-    }
-}
-
-impl VirtualTime {
-    /// Columns of a row.
-    pub(crate) fn columns(self) -> Map<String, Value> {
-        let columns = [("simulated_ns", self.all), ("counted_ns", self.counted)];
-        columns.into_iter().map(|(name, time)| (name.to_owned(), whole_ns(time).into())).collect()
     }
 }
 

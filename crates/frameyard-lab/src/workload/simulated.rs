@@ -107,7 +107,7 @@ fn exit_of_one(ground: &SimGround<'_>, crew: &Crew) -> Result<SimRun<FreeRun>, F
     let begun = ground.now();
     let space = ground.vm.create_space().map_err(Failure::run_time)?;
     let conductor = Conductor::new(ground, crew.tasks(), Plan::Once);
-    let reports = crew.run_in(ground, &conductor, &[space.clone()])?;
+    let reports = crew.run_in(ground, &conductor, std::slice::from_ref(&space))?;
     let workers = NonZeroUsize::new(crew.tasks()).unwrap_or(NonZeroUsize::MIN);
     let (before, profile, work) = (Counts::of(&ground.vm), ground.profile(), ground.now());
     let gone = ground.run_on_first(|| check_gone(space.exit(workers)))?;

@@ -5,11 +5,12 @@
 
 use std::cell::Cell;
 
-use frameyard::{ByteSize, CpuId, LockKind, named};
+use frameyard::{ByteSize, CpuId, LockKind, Span, named};
 use frameyard_vm::{AddressSpace, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm};
 
 use crate::account::{Accessed, Account, Spent};
 use crate::platform::SimPlatform;
+use crate::profile::Profile;
 use crate::sim_yard::{SimError, SimYard};
 use crate::time::Picos;
 
@@ -50,6 +51,8 @@ pub struct FaultRun {
     pub rate: f64,
     /// Where time went.
     pub account: Account,
+    /// The same by what was being done.
+    pub profile: Profile,
     /// The length of the run.
     pub time: Picos,
 }
@@ -59,6 +62,12 @@ impl FaultRun {
     #[must_use]
     pub fn waiting_share(&self, kind: LockKind) -> f64 {
         self.account.of(Spent::Waiting(kind)).time.0 as f64 / self.busy().0 as f64
+    }
+
+    /// The share of the tasks' time that was waited for locks of a kind within any of some spans.
+    #[must_use]
+    pub fn waiting_share_within(&self, spans: &[Span], kind: LockKind) -> f64 {
+        self.profile.within(spans, Spent::Waiting(kind)).time.0 as f64 / self.busy().0 as f64
     }
 
     /// All CPUs' time but for those that were idle.
@@ -152,7 +161,7 @@ impl FaultLoop {
         let seed = |at: u32| self.seed.wrapping_mul(0x1_0001).wrapping_add(at.into());
         let all = u64::from(self.pages);
         each(&|at| task(at).round(task(at).some_pages(seed(at)) + all / 2, || false))?;
-        let before = yard.platform().account();
+        let before = yard.platform().profile();
         let begin = yard.platform().now();
         let times: Vec<Cell<Picos>> = (0..self.tasks).map(|_| Cell::default()).collect();
         let counting = Cell::new(self.tasks);
@@ -168,10 +177,12 @@ impl FaultLoop {
             }
         })?;
         let faults = all * u64::from(self.rounds);
+        let profile = yard.platform().profile().since(&before);
         Ok(FaultRun {
             faults: faults * u64::from(self.tasks),
             rate: times.iter().map(|time| faults as f64 / time.get().as_secs()).sum(),
-            account: yard.platform().account().since(&before),
+            account: profile.account(),
+            profile,
             time: end - begin,
         })
     }

@@ -93,6 +93,18 @@ impl Profile {
         since
     }
 
+    /// What was spent on something within any of some spans, however deep.
+    #[must_use]
+    pub fn within(&self, spans: &[Span], spent: Spent) -> Share {
+        let is_within = |stack: usize| {
+            self.path(stack as StackId).split(';').any(|name| spans.iter().any(|span| span.name() == name))
+        };
+        let shares = self.shares.chunks(self.slots).enumerate().filter(|(stack, _)| is_within(*stack));
+        let shares = shares.map(|(_, shares)| shares[spent.slot().0]);
+        shares
+            .fold(Share::default(), |sum, share| Share { time: sum.time + share.time, count: sum.count + share.count })
+    }
+
     /// Lines as tools that draw flame graphs take them, in the order of the alphabet: the spans from the outermost on and what the
     /// time was spent on, with semicolons between; and how long. All of them together are the [account](Self::account)'s total.
     #[must_use]
@@ -143,6 +155,10 @@ mod tests {
         assert_eq!(profile.folded(), lines);
         assert_eq!(profile.since(&early).folded()[0], line("fault;refill;wait zone", 4));
         assert_eq!(profile.account().total(), Picos(117));
+        let waited = |spans: &[Span]| profile.within(spans, Spent::Waiting(LockKind::Zone));
+        assert_eq!(waited(&[Span::Fault]), Share { time: Picos(7), count: 2 });
+        assert_eq!(waited(&[Span::Fault, Span::Refill]), Share { time: Picos(17), count: 3 });
+        assert_eq!(waited(&[]), Share::default());
     }
 
     #[test]

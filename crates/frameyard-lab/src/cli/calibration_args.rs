@@ -78,9 +78,13 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "PATHS", value_delimiter = ',')]
     pub parameters: Vec<String>,
 
-    /// Pages that each of many tasks maps while the fit searches; what it finds is predicted with 32768
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = positive_number)]
+    /// Pages that each of eight and more tasks maps while the fit searches
+    #[arg(long, value_name = "N", default_value = "2048", value_parser = positive_number)]
     pub pages: NonZeroU32,
+
+    /// Pages that each of eight and more tasks maps to see what the fit found
+    #[arg(long, value_name = "N", default_value = "8192", value_parser = positive_number)]
+    pub final_pages: NonZeroU32,
 
     /// Rounds of each stage of the search, at most
     #[arg(long, value_name = "N", default_value = "12", value_parser = positive_number)]
@@ -117,8 +121,8 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub csv: Option<PathBuf>,
 
-    /// Pages that each of many tasks maps
-    #[arg(long, value_name = "N", default_value = "16384", value_parser = positive_number)]
+    /// Pages that each of eight and more tasks maps; fewer map together as much, each 32768 at most
+    #[arg(long, value_name = "N", default_value = "8192", value_parser = positive_number)]
     pub pages: NonZeroU32,
 
     /// How much is simulated.

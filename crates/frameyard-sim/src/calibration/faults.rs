@@ -11,16 +11,16 @@ use super::{Point, Predictor};
 
 /// Pages of page_fault1's mapping: 128 MiB.
 const MAPPING: u32 = 32768;
-/// What few tasks map together at least, so that no cache holds it: as much as two mappings of page_fault1.
-const TOGETHER: u32 = 2 * MAPPING;
+/// Few tasks map together as much as so many, so that caches hold as little of it.
+const MANY: u32 = 8;
 /// Simulated memory comes in pieces of so many pages, 1 GiB.
 const PIECE: u64 = 1 << 18;
 
 /// How much is simulated for a prediction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
-    /// Pages that each task maps where there are many tasks; few tasks map up to 32768 pages as page_fault1 does, so that
-    /// caches hold as little of it.
+    /// Pages that each task maps where there are many tasks; few tasks map more, but no more than the 32768 pages of
+    /// page_fault1, so that caches hold as little of it.
     pub pages: u32,
     /// Mappings that are counted.
     pub rounds: u32,
@@ -35,7 +35,7 @@ impl Effort {
     /// How many pages each of so many tasks maps.
     #[must_use]
     pub fn pages_of(&self, tasks: u32) -> u32 {
-        self.pages.max(MAPPING.min(TOGETHER / tasks.max(1)))
+        self.pages.max(MAPPING.min(self.pages.saturating_mul(MANY) / tasks.max(1)))
     }
 }
 
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn few_tasks_map_as_much_as_many() {
         let effort = Effort { pages: 4096, ..Effort::FULL };
-        assert_eq!([1, 2, 5, 16, 40].map(|tasks| effort.pages_of(tasks)), [32768, 32768, 13107, 4096, 4096]);
+        assert_eq!([1, 2, 5, 8, 40].map(|tasks| effort.pages_of(tasks)), [32768, 16384, 6553, 4096, 4096]);
         assert_eq!(Effort::FULL.pages_of(40), 32768);
     }
 

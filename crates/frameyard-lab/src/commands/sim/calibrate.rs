@@ -32,7 +32,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let fit = Fit { machine: &machine, rows: rows(&selections, &machine)?, rounds: args.rounds.get() };
     let quick = Effort { pages: args.pages.get(), rounds: args.effort.mappings.get(), seed: args.effort.seed };
     let bar = output::progress_bar("fitting", fit.most_predictions().map_err(failure)?);
-    let (mut quick, mut thorough) = (predictors(quick), predictors(Effort { pages: Effort::FULL.pages, ..quick }));
+    let (mut quick, mut thorough) = (predictors(quick), predictors(Effort { pages: args.final_pages.get(), ..quick }));
     let fitted = fit.run(&mut quick, &mut thorough, &|| bar.inc(1)).map_err(failure)?;
     bar.finish_and_clear();
     if let Some(file) = &args.write {

@@ -186,7 +186,23 @@ impl Outcome for Compared {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        Table::of(&self.rows().map_err(io::Error::other)?).write(out)?;
+        let headings =
+            ["mode", "policy", "tasks", "published/s", "predicted/s", "error", "speed-up", "predicted", "row"];
+        let mut rows = Table::new(headings);
+        for row in self.predictions.iter().map(|prediction| self.row(prediction)) {
+            rows.push([
+                row.mode.to_owned(),
+                row.policy.to_owned(),
+                row.tasks.to_string(),
+                format!("{:.0}", row.published_per_s),
+                format!("{:.0}", row.predicted_per_s),
+                signed(Some(row.error)),
+                signed(row.published_speed_up),
+                signed(row.predicted_speed_up),
+                row.role.to_owned(),
+            ]);
+        }
+        rows.write(out)?;
         writeln!(out)?;
         let mut table = Table::new([
             "mode",
@@ -204,7 +220,7 @@ impl Outcome for Compared {
                 summary.policy.unwrap_or("all").to_owned(),
                 summary.predicted_rows.to_string(),
                 percent(Some(summary.mean_absolute_error)),
-                percent(summary.mean_error),
+                signed(summary.mean_error),
                 points(summary.mean_absolute_speed_up_error),
                 order.map_or(String::new(), |(right, rows)| format!("{right} of {rows} numbers of tasks")),
             ]);
@@ -224,6 +240,10 @@ impl Outcome for Compared {
 
 fn percent(share: Option<f64>) -> String {
     share.map_or(String::new(), |share| format!("{:.2} %", share * 100.0))
+}
+
+fn signed(share: Option<f64>) -> String {
+    share.map_or(String::new(), |share| format!("{:+.1} %", share * 100.0))
 }
 
 fn points(share: Option<f64>) -> String {

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use frameyard::{LockKind, ZonePolicy};
+use frameyard::{LockKind, Span, ZonePolicy};
 use frameyard_sim::{Effort, FaultPredictor, FaultRun, Machine, Mode, Point};
 use frameyard_vm::LruPolicy;
 use serde::Serialize;
@@ -23,8 +23,8 @@ const BASE: ZonePolicy = ZonePolicy::Vanilla;
 enum Metric {
     /// All waiting for the zone lock.
     ZoneLock,
-    /// Waiting for the zone lock on one of the paths to it, which are not told apart yet.
-    ZoneLockPath,
+    /// Waiting for the zone lock within some spans.
+    ZoneLockIn(&'static [Span]),
     /// All waiting for the locks of LRU lists.
     LruLock,
     /// How much more is done than under the base.
@@ -96,7 +96,8 @@ fn share(line: &str) -> Option<Share> {
     let [experiment, _machine, name, _unit, policy, value, _note] = cells(line)?;
     let metric = match name.as_str() {
         "CPU time spinning on the zone lock" | "zone lock contention" => Metric::ZoneLock,
-        "zone lock contention on the allocation path" | "zone lock contention on the free path" => Metric::ZoneLockPath,
+        "zone lock contention on the allocation path" => Metric::ZoneLockIn(&[Span::Alloc, Span::Refill]),
+        "zone lock contention on the free path" => Metric::ZoneLockIn(&[Span::Free, Span::Drain]),
         "LRU lock contention" => Metric::LruLock,
         "throughput against vanilla" => Metric::Throughput,
         _ => return None,
@@ -111,7 +112,7 @@ fn predicted(share: &Share, runs: &[(ZonePolicy, FaultRun)]) -> Option<f64> {
     let run = of(share.policy)?;
     let predicted = match share.metric {
         Metric::ZoneLock => run.waiting_share(LockKind::Zone),
-        Metric::ZoneLockPath => return None,
+        Metric::ZoneLockIn(spans) => run.waiting_share_within(spans, LockKind::Zone),
         Metric::LruLock => run.waiting_share(LockKind::Lru),
         Metric::Throughput => run.rate / of(BASE)?.rate - 1.0,
     };

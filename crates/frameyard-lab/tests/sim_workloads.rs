@@ -164,3 +164,28 @@ fn text_shows_the_rows_and_then_where_time_went() {
         ["zone policy  LRU vanilla", "Where the time of CPUs with a task went"].map(|part| text.find(part));
     assert!(rows.is_some() && rows < went, "{text}");
 }
+
+#[test]
+fn bringing_up_machines_is_told_beside_what_was_published() {
+    let results = json(&["sim", "deferred-init", "--machine", "zen-7551-guest4,haswell-2699v3-guest4", "--json"]);
+    let rows = results["rows"].as_array().unwrap();
+    let machines: Vec<&str> = rows.iter().map(|row| row["machine"].as_str().unwrap()).collect();
+    assert_eq!(machines, ["zen-7551-guest4", "zen-7551-guest4", "haswell-2699v3-guest4", "haswell-2699v3-guest4"]);
+    for row in rows {
+        let [predicted, published] = ["predicted_ns", "published_ns"].map(|key| row[key].as_f64().expect(key));
+        let error = row["error"].as_f64().unwrap();
+        assert!((predicted / published - 1.0 - error).abs() < 1e-6 && error.abs() < 0.25, "{row}");
+        assert_eq!(row["calibrated"], false);
+        let shares = ["instructions_share", "lines_share", "bandwidth_share", "locks_share"];
+        let sum: f64 = shares.iter().map(|key| row[*key].as_f64().expect(key)).sum();
+        assert!((sum - 1.0).abs() < 1e-6, "{row}");
+    }
+    let other = ["--machine", "haswell-2699v3", "--threads", "1,4", "--initialiser", "stream", "--json"];
+    let results = json(&[&["sim", "deferred-init"], &other[..]].concat());
+    let rows = results["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|row| row["published_ns"].is_null() && row["calibrated"] == true), "{rows:?}");
+    let times: Vec<f64> = rows.iter().map(|row| row["predicted_ns"].as_f64().unwrap()).collect();
+    assert!((times[0] / times[1] - 4.0).abs() < 0.2, "{times:?}");
+    let text = frameyard(&["sim", "deferred-init", "--machine", "zen-7551-guest4"]);
+    assert!(stdout(&text).contains("error %"), "{text:?}");
+}

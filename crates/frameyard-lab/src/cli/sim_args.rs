@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
-use frameyard::{ByteSize, PcpSizing, ZonePolicy};
+use frameyard::{ByteSize, Initialiser, PcpSizing, ZonePolicy};
 use frameyard_vm::LruPolicy;
 
+use super::init_args::initialiser;
 use super::values::{TaskRange, positive_duration, positive_number, positive_size, whole_number};
 use super::workload_args::{lru_policy, zone_policy};
 use super::{CalibrateArgs, CheckArgs, OutputArgs, TaskMode};
@@ -32,6 +33,8 @@ pub enum SimCommand {
     Order0Thp(SimOrder0ThpArgs),
     /// Frees pages on other CPUs than they were allocated on
     Purge(SimPurgeArgs),
+    /// Brings up the memory maps of machines, beside published times
+    DeferredInit(SimDeferredInitArgs),
     /// Fits the free parameters of a machine on rows of a published table
     Calibrate(CalibrateArgs),
     /// Compares predictions with published measurements, row by row
@@ -149,6 +152,27 @@ pub struct SimPurgeArgs {
     /// What is simulated.
     #[command(flatten)]
     pub runs: SimRunArgs,
+}
+
+/// Arguments of `sim deferred-init`.
+#[derive(Args, Clone, Debug)]
+pub struct SimDeferredInitArgs {
+    /// Built-in simulated machines, or files that describe them (TOML) [default: those of the published table]
+    #[arg(long = "machine", value_name = "NAME|FILE", value_delimiter = ',', value_hint = ValueHint::AnyPath)]
+    pub machines: Vec<String>,
+
+    /// Threads for each node, at most one for each of its CPUs, each number or from one to another, as in 1,2,4 or 1..8 [default: one
+    /// alone, and one for each CPU]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub threads: Vec<TaskRange>,
+
+    /// By which means page structures are written; none: they are zero already
+    #[arg(long, value_name = "HOW", value_parser = initialiser(), default_value = Initialiser::StoresPerPage.name())]
+    pub initialiser: Initialiser,
+
+    /// How the result is written.
+    #[command(flatten)]
+    pub output: OutputArgs,
 }
 
 /// Arguments of a workload that is refused, whatever they are.

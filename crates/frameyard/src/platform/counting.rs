@@ -17,7 +17,7 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::{
-    Access, Contention, FramesNotReturned, FreeFrames, InitProgress, LockId, MapNotBacked, Platform, SharedLine, Span,
+    Access, Contention, FramesNotReturned, FreeFrames, InitProgress, LockId, MapNotBacked, MapWrite, Platform, SharedLine, Span,
     WorkerPanicked, Zeroing,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -528,6 +528,10 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
 
     fn lock_clock_ns(&self) -> Option<u64> {
         self.inner.lock_clock_ns()
+    }
+
+    fn map_written(&self, frames: PfnRange, how: MapWrite) {
+        self.inner.map_written(frames, how);
     }
 
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {

@@ -114,31 +114,30 @@ pub struct Memory {
 pub struct Clock {
     /// The clock in MHz with 1, 2, … cores of the socket busy; the last stands for all more.
     pub mhz: Vec<u32>,
-    /// How the socket's power limits the clock below that; where it is not said, it does not.
-    pub power: Option<PowerLimit>,
+    /// What the socket's power lets the clock come to with ever more CPUs that have tasks, in MHz.
+    #[serde(default)]
+    pub power_mhz: f64,
+    /// With how many more of them the distance to that becomes 2.7 times smaller; as good as never, where it is not said.
+    #[serde(default = "never")]
+    pub power_cpus: f64,
     /// By how much cycles of a thread take longer while the other thread of its core is busy.
     pub smt_slowdown: f64,
 }
 
-/// A clock that falls as more CPUs of a socket have tasks, from the highest there is towards one that its power allows for ever.
-#[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PowerLimit {
-    /// What the clock comes to with ever more of them, in MHz.
-    pub lowest_mhz: f64,
-    /// With how many more of them the distance to that becomes 2.7 times smaller.
-    pub decay_cpus: f64,
+/// So many CPUs that no machine has them.
+fn never() -> f64 {
+    1e6
 }
 
 impl Clock {
-    /// The clock in MHz of a socket with so many busy cores, and so many CPUs that have tasks.
+    /// The clock in MHz of a socket with so many busy cores, and so many CPUs that have tasks: what turbo allows, or what
+    /// power allows, if that is less.
     pub(crate) fn mhz_with(&self, cores: usize, cpus: usize) -> f64 {
         let step = cores.max(1).min(self.mhz.len()) - 1;
         let turbo = f64::from(self.mhz[step]);
-        let Some(power) = self.power else { return turbo };
         let more = cpus.max(1) as f64 - 1.0;
         let highest = f64::from(self.mhz[0]);
-        turbo.min(power.lowest_mhz + (highest - power.lowest_mhz) * (-more / power.decay_cpus).exp())
+        turbo.min(self.power_mhz + (highest - self.power_mhz) * (-more / self.power_cpus).exp())
     }
 }
 
@@ -294,7 +293,7 @@ impl Machine {
             ((0.0..=1.0).contains(&self.memory.queueing), "queueing is from 0 to 1"),
             (!self.clock.mhz.is_empty() && self.clock.mhz.iter().all(|mhz| *mhz > 0), "a clock is some MHz"),
             (
-                self.clock.power.is_none_or(|power| power.lowest_mhz > 0.0 && power.decay_cpus > 0.0),
+                self.clock.power_mhz >= 0.0 && self.clock.power_cpus > 0.0,
                 "a clock that power limits falls towards some MHz, over some CPUs",
             ),
             (
@@ -340,12 +339,11 @@ mod tests {
 
     #[test]
     fn power_lowers_the_clock_below_what_turbo_allows() {
-        let power = Some(PowerLimit { lowest_mhz: 2000.0, decay_cpus: 4.0 });
-        let clock = Clock { mhz: vec![3000, 2900], power, smt_slowdown: 1.5 };
+        let clock = Clock { mhz: vec![3000, 2900], power_mhz: 2000.0, power_cpus: 4.0, smt_slowdown: 1.5 };
         assert_eq!(clock.mhz_with(1, 1), 3000.0);
         assert_eq!(clock.mhz_with(2, 2), 2000.0 + 1000.0 * (-0.25_f64).exp());
         assert!((clock.mhz_with(2, 100) - 2000.0).abs() < 1e-6);
-        assert_eq!(Clock { power: None, ..clock }.mhz_with(7, 100), 2900.0);
+        assert_eq!(Clock { power_cpus: never(), ..clock }.mhz_with(7, 1), 2900.0);
     }
 
     #[test]

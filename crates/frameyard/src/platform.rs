@@ -12,10 +12,12 @@ use crate::units::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, Zon
 
 mod counting;
 mod line;
+mod mark;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod plain;
 
 pub use line::{LineKind, SharedLine};
+pub use mark::{GetMark, StillGetting};
 
 pub use counting::{Counted, CountingPlatform, CountingRow, LockKind, LocksTaken, PageTouches, SpanTouches};
 
@@ -281,10 +283,38 @@ pub trait Platform: Sync {
         Err(FramesNotReturned::NotPossible)
     }
 
+    /// Whether speculative gets of references on pages of devices are to be told of: asked when a device is mapped, and noted
+    /// in its sections, so that there is nothing to ask where they are not. By default they are not.
+    ///
+    /// A platform wants it where [`share_tails`](Self::share_tails) or [`return_map`](Self::return_map) makes pages of the
+    /// map that cannot be written of such that can: it has to wait then until all gets have ended that had begun before.
+    fn speculative_gets(&self) -> SpeculativeGets {
+        SpeculativeGets::Unmarked
+    }
+
+    /// Runs `get`, which reads a count of a page of a device, may exchange it and, having found another page than it
+    /// looked for, gives back what it got. Called for [marked](SpeculativeGets::Marked) devices alone; not nested.
+    ///
+    /// A [`GetMark`] is made for this.
+    #[inline(always)]
+    fn get_speculatively<T>(&self, get: impl FnOnce() -> T) -> T {
+        get()
+    }
+
     /// Told how the memory map comes up. Called by whichever worker does it, while no lock is held.
     fn init_progress(&self, progress: InitProgress) {
         let _ = progress;
     }
+}
+
+/// Whether [`Platform::get_speculatively`] is called.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum SpeculativeGets {
+    /// It is not.
+    #[default]
+    Unmarked,
+    /// It is.
+    Marked,
 }
 
 /// What [`Platform::init_progress`] is told.

@@ -24,6 +24,7 @@ use super::process::Process;
 use super::view_words::{Change, Found, MAX_VIEWS, Slot, ViewWords};
 use crate::device_problem::DeviceMapProblem;
 use crate::memory_use::MappingLimit;
+use crate::speculation;
 use crate::sys::descriptor;
 use crate::sys::host_page_size;
 use crate::sys::mapping::{Advice, Piece, Source};
@@ -31,6 +32,9 @@ use crate::sys::window::MapWindow;
 
 /// How long a keeper sleeps at most: an answer that a wake-up was missed for comes no later.
 const NAP: Duration = Duration::from_secs(1);
+/// How long a thread may be at a speculative get, which is a few instructions, before a change is refused for it. A keeper
+/// that waits so long has time left to answer.
+const GET_TIME: Duration = Duration::from_secs(1);
 
 /// The view of this process, with its keeper.
 #[derive(Debug)]
@@ -64,6 +68,7 @@ impl SharedView {
     ) -> Result<Self, DeviceMapProblem> {
         let host = |action| move |source| DeviceMapProblem::host(action, ByteSize(0), source);
         let words = Arc::new(words);
+        speculation::prepare();
         // Held until the view is set up: nobody changes anything meanwhile, and waits for who does not answer yet.
         let changing = words.lock()?;
         let slot = changing.join().ok_or(DeviceMapProblem::TooManyViews(MAX_VIEWS))?;
@@ -234,6 +239,10 @@ impl Shown {
         let fits = piece.len > 0 && piece.offset < whole.len && piece.len <= whole.len - piece.offset;
         if !fits || !piece.offset.is_multiple_of(page) || !piece.len.is_multiple_of(page) {
             return Err(io::ErrorKind::InvalidInput.into());
+        }
+        if !matches!(change, Change::File(_)) {
+            // What is read there is zero by now: who reads it later tries no exchange.
+            speculation::wait_for_gets(GET_TIME)?;
         }
         match change {
             Change::File(piece) => self.show_file(piece),

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::{
-    CpuId, FramesNotReturned, FreeFrames, InitProgress, MapNotBacked, NodeId, Order, Pfn, PfnRange, Platform,
+    CpuId, FramesNotReturned, FreeFrames, GetMark, InitProgress, MapNotBacked, NodeId, Order, Pfn, PfnRange, Platform,
     SpeculativeGets, WorkerPanicked,
 };
 
@@ -425,10 +425,10 @@ impl Platform for HostPlatform {
         }
     }
 
-    /// With the thread's mark set, for which every view's keeper waits before it maps tails.
+    /// Sets the thread's mark, for which every view's keeper waits before it maps tails.
     #[inline(always)]
-    fn get_speculatively<T>(&self, get: impl FnOnce() -> T) -> T {
-        speculation::marked(get)
+    fn get_begins(&self) -> Option<&GetMark> {
+        Some(speculation::begin_get())
     }
 
     /// Takes note for [`init_watch`](HostPlatform::init_watch).

@@ -20,7 +20,7 @@
 
 use std::cell::Cell;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -29,11 +29,8 @@ use frameyard::GetMark;
 
 use crate::sys::membarrier::ProcessBarrier;
 
-/// The marks of this process, of which there are as many as threads got references at once. They are never given back to the system.
+/// The marks of this process: as many as threads had one at once. They are never given back to the system.
 static MARKS: Mutex<Marks> = Mutex::new(Marks { all: Vec::new(), unused: Vec::new() });
-
-/// How many threads are getting references that have no mark, as they are about to end.
-static UNMARKED: AtomicU64 = AtomicU64::new(0);
 
 struct Marks {
     all: Vec<&'static GetMark>,
@@ -42,30 +39,22 @@ struct Marks {
 }
 
 thread_local! {
-    /// The thread's mark, once it has one and need not fence.
+    /// The thread's mark, where it need not fence. None of the two is dropped before the thread is gone.
     static MARK: Cell<Option<&'static GetMark>> = const { Cell::new(None) };
-    static OWNED: Owned = Owned::new();
+    /// The thread's mark, once it has one.
+    static OWN: Cell<Option<&'static GetMark>> = const { Cell::new(None) };
+    static GIVER: Giver = const { Giver };
 }
 
-/// A mark that a thread has until it ends.
-struct Owned(&'static GetMark);
+/// Gives the thread's mark back when it ends.
+struct Giver;
 
-impl Owned {
-    fn new() -> Self {
-        let mut marks = marks();
-        let mark = marks.unused.pop();
-        Self(mark.unwrap_or_else(|| {
-            let mark: &'static GetMark = Box::leak(Box::default());
-            marks.all.push(mark);
-            mark
-        }))
-    }
-}
-
-impl Drop for Owned {
+impl Drop for Giver {
     fn drop(&mut self) {
         MARK.set(None);
-        marks().unused.push(self.0);
+        if let Some(mark) = OWN.take() {
+            marks().unused.push(mark);
+        }
     }
 }
 
@@ -74,52 +63,38 @@ fn marks() -> MutexGuard<'static, Marks> {
     MARKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Takes the mark back, also where what was marked panics.
-struct Marked<'a>(&'a GetMark);
-
-impl Drop for Marked<'_> {
-    #[inline(always)]
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-/// Runs `get` with the mark of the thread set: two additions to a word of the thread's own.
+/// Sets the thread's mark, which the caller takes back: each an addition to a word of the thread's own.
 #[inline(always)]
-pub(crate) fn marked<T>(get: impl FnOnce() -> T) -> T {
-    let Some(mark) = MARK.get() else { return marked_slowly(get) };
+pub(crate) fn begin_get() -> &'static GetMark {
+    let Some(mark) = MARK.get() else { return begin_slowly() };
     mark.begin();
-    let _marked = Marked(mark);
-    get()
+    mark
 }
 
-/// The first time in a thread, the last ones, and always where threads fence.
+/// The first time in a thread, and always where threads fence.
 #[cold]
 #[inline(never)]
-fn marked_slowly<T>(get: impl FnOnce() -> T) -> T {
-    let Ok(mark) = OWNED.try_with(|owned| owned.0) else { return unmarked(get) };
+fn begin_slowly() -> &'static GetMark {
+    let mark = OWN.get().unwrap_or_else(own);
     if ProcessBarrier::registered().is_some() {
         MARK.set(Some(mark));
     }
     mark.begin_fenced();
-    let _marked = Marked(mark);
-    get()
+    mark
 }
 
-/// In a thread that ends and has given its mark back.
-fn unmarked<T>(get: impl FnOnce() -> T) -> T {
-    struct Counted;
-    impl Drop for Counted {
-        fn drop(&mut self) {
-            // Release: pairs with the Acquire in `wait_for_gets`.
-            UNMARKED.fetch_sub(1, Ordering::Release);
-        }
-    }
-    UNMARKED.fetch_add(1, Ordering::Relaxed);
-    // As behind a mark.
-    fence(Ordering::SeqCst);
-    let _counted = Counted;
-    get()
+/// Gives the thread a mark.
+fn own() -> &'static GetMark {
+    // Of a thread so near its end that it gives nothing back any more, the mark is lost.
+    let _ = GIVER.try_with(|_| ());
+    let mut marks = marks();
+    let mark = marks.unused.pop().unwrap_or_else(|| {
+        let mark: &'static GetMark = Box::leak(Box::default());
+        marks.all.push(mark);
+        mark
+    });
+    OWN.set(Some(mark));
+    mark
 }
 
 /// To be called before the first get that somebody may wait for: asking the kernel for barriers takes it milliseconds.
@@ -150,16 +125,7 @@ pub(crate) fn wait_for_gets(longest: Duration) -> io::Result<()> {
         begin.elapsed() < longest
     };
     let timed_out = |problem| io::Error::new(io::ErrorKind::TimedOut, problem);
-    all.iter().try_for_each(|mark| mark.wait(wait_round)).map_err(timed_out)?;
-    let mut round = 0;
-    // Acquire: pairs with the Release of `Counted`.
-    while UNMARKED.load(Ordering::Acquire) > 0 {
-        if !wait_round(round) {
-            return Err(timed_out(frameyard::StillGetting));
-        }
-        round += 1;
-    }
-    Ok(())
+    all.iter().try_for_each(|mark| mark.wait(wait_round)).map_err(timed_out)
 }
 
 #[cfg(test)]

@@ -292,13 +292,12 @@ pub trait Platform: Sync {
         SpeculativeGets::Unmarked
     }
 
-    /// Runs `get`, which reads a count of a page of a device, may exchange it and, having found another page than it
-    /// looked for, gives back what it got. Called for [marked](SpeculativeGets::Marked) devices alone; not nested.
-    ///
-    /// A [`GetMark`] is made for this.
+    /// The caller is about to read a count of a page of a device, may exchange it then and, having found another page than
+    /// it looked for, gives back what it got. The mark that this sets, if any, is [taken back](GetMark::end) when that is
+    /// over. Called for [marked](SpeculativeGets::Marked) devices alone, and not again before that.
     #[inline(always)]
-    fn get_speculatively<T>(&self, get: impl FnOnce() -> T) -> T {
-        get()
+    fn get_begins(&self) -> Option<&GetMark> {
+        None
     }
 
     /// Told how the memory map comes up. Called by whichever worker does it, while no lock is held.
@@ -307,7 +306,7 @@ pub trait Platform: Sync {
     }
 }
 
-/// Whether [`Platform::get_speculatively`] is called.
+/// Whether [`Platform::get_begins`] is called.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum SpeculativeGets {
     /// It is not.

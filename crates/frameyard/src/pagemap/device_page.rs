@@ -6,7 +6,7 @@ use super::build::OWN;
 use super::section::{DeviceSection, Entry};
 use crate::memmap::MemMap;
 use crate::page::{CountedPage, Counts, FrameState, PageRef, ReferenceUnderflow, Tag};
-use crate::platform::Platform;
+use crate::platform::{GetMark, Platform};
 use crate::units::{Order, Pfn};
 
 /// The page that counts the users of a frame of a device: the head of its compound page, or the frame's own page where the
@@ -124,16 +124,8 @@ impl<'a, P: Platform> DevicePage<'a, P> {
     #[must_use]
     pub fn try_get(&self, count: u32) -> bool {
         let Some(head) = self.head else { return self.try_get_on(self.page, count) };
-        if !self.entry.is_marked() {
-            return self.try_get_part(head, count);
-        }
-        self.page.platform().get_speculatively(|| {
-            if head.pfn() == self.page.pfn() {
-                self.try_get_on(self.page, count)
-            } else {
-                self.try_get_part(head, count)
-            }
-        })
+        let _marked = self.entry.is_marked().then(|| Marked(self.page.platform().get_begins()));
+        if head.pfn() == self.page.pfn() { self.try_get_on(self.page, count) } else { self.try_get_part(head, count) }
     }
 
     /// Gets references on a part of a split compound page.
@@ -184,6 +176,18 @@ impl<'a, P: Platform> DevicePage<'a, P> {
     /// The references are the caller's own.
     pub unsafe fn put(&self, count: u32) -> Result<u32, ReferenceUnderflow> {
         self.counted().put_unmapped(count, OWN.references)
+    }
+}
+
+/// Takes the mark of a get back, if it has one.
+struct Marked<'a>(Option<&'a GetMark>);
+
+impl Drop for Marked<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(mark) = self.0 {
+            mark.end();
+        }
     }
 }
 

@@ -108,7 +108,7 @@ pub(crate) fn prepare() {
 ///
 /// # Errors
 ///
-/// `TimedOut` where one did not end in that time: its thread was stopped. What the system says, where it makes no barrier though
+/// `ResourceBusy` where one did not end in that time: its thread was stopped. What the system says, where it makes no barrier though
 /// it had promised to.
 pub(crate) fn wait_for_gets(longest: Duration) -> io::Result<()> {
     let all = marks().all.clone();
@@ -124,8 +124,9 @@ pub(crate) fn wait_for_gets(longest: Duration) -> io::Result<()> {
         }
         begin.elapsed() < longest
     };
-    let timed_out = |problem| io::Error::new(io::ErrorKind::TimedOut, problem);
-    all.iter().try_for_each(|mark| mark.wait(wait_round)).map_err(timed_out)
+    // A number, for it may be told to another process.
+    let busy = |_| io::Error::from_raw_os_error(libc::EBUSY);
+    all.iter().try_for_each(|mark| mark.wait(wait_round)).map_err(busy)
 }
 
 #[cfg(test)]

@@ -289,7 +289,7 @@ fn gets_of_pages_that_go_meet_no_page_that_cannot_be_written() {
     let mut follower = Follower::start("get pages", &inherited);
     let stop = &follower.words.words()[1];
     let kinds = [(Order::ZERO, MapLayout::Full), (Order(9), MapLayout::SharedTails)];
-    for (order, layout) in kinds.into_iter().cycle().take(4000) {
+    for (order, layout) in kinds.into_iter().cycle().take(400) {
         let id = yard.map_device(DeviceRequest { range: USED, ..request(1, order, layout) }).unwrap();
         // Time to come, and to be taken off the CPU.
         std::thread::sleep(Duration::from_micros(200));

@@ -1,3 +1,4 @@
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 
 use super::*;
@@ -12,6 +13,13 @@ fn wait() {
     wait_for_gets(LONG).unwrap();
 }
 
+/// As a platform's user does.
+fn get(stand: impl FnOnce()) {
+    let mark = begin_get();
+    stand();
+    mark.end();
+}
+
 /// Runs `get` in a thread, and lets it stand there until the wait for it was seen to last.
 fn is_waited_for(get: impl FnOnce(&dyn Fn()) + Send) {
     let ((began, begun), (go_on, gone_on)) = (mpsc::channel(), mpsc::channel());
@@ -23,7 +31,7 @@ fn is_waited_for(get: impl FnOnce(&dyn Fn()) + Send) {
             });
         });
         begun.recv().unwrap();
-        assert_eq!(wait_for_gets(SHORT).unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!(wait_for_gets(SHORT).unwrap_err().kind(), io::ErrorKind::ResourceBusy);
         go_on.send(()).unwrap();
     });
     wait();
@@ -31,58 +39,58 @@ fn is_waited_for(get: impl FnOnce(&dyn Fn()) + Send) {
 
 #[test]
 fn a_get_is_waited_for_until_it_ends() {
-    is_waited_for(|stand| marked(stand));
+    is_waited_for(|stand| get(stand));
     // The second of a thread goes the fast way, where there is one.
     is_waited_for(|stand| {
-        marked(|| ());
+        get(|| ());
         assert_eq!(MARK.get().is_some(), ProcessBarrier::registered().is_some());
-        marked(stand);
+        get(stand);
     });
-    is_waited_for(|stand| unmarked(stand));
 }
 
 #[test]
 fn gets_that_begin_later_are_not_waited_for() {
-    let stop = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
-            while stop.load(Ordering::Relaxed) == 0 {
-                marked(|| ());
+            while !stop.load(Ordering::Relaxed) {
+                get(|| ());
             }
         });
         (0..100).for_each(|_| wait());
-        stop.store(1, Ordering::Relaxed);
+        stop.store(true, Ordering::Relaxed);
     });
 }
 
 #[test]
-fn a_get_that_panics_has_ended() {
-    let panicked = thread::spawn(|| marked(|| panic!("on purpose"))).join();
-    assert!(panicked.is_err());
-    wait();
-}
-
-#[test]
-fn marks_are_used_again_and_a_thread_that_ends_needs_none() {
+fn a_thread_that_has_given_its_mark_back_gets_another() {
     struct Late;
     impl Drop for Late {
         fn drop(&mut self) {
-            marked(|| assert!(OWNED.try_with(|_| ()).is_err() && UNMARKED.load(Ordering::Relaxed) > 0));
-            LATE.store(1, Ordering::Relaxed);
+            assert!(GIVER.try_with(|_| ()).is_err() && OWN.get().is_none());
+            is_waited_for_here();
+            WAS_LATE.store(true, Ordering::Relaxed);
         }
     }
-    static LATE: AtomicU64 = AtomicU64::new(0);
+    /// A get of this thread, and another's wait for it.
+    fn is_waited_for_here() {
+        get(|| {
+            let waited = thread::spawn(|| wait_for_gets(SHORT)).join().unwrap();
+            assert_eq!(waited.unwrap_err().kind(), io::ErrorKind::ResourceBusy);
+        });
+    }
+    static WAS_LATE: AtomicBool = AtomicBool::new(false);
     thread_local! {
         static FIRST: Late = const { Late };
     }
     let used = thread::spawn(|| {
         // Made first, so dropped last.
         FIRST.with(|_| ());
-        marked(|| ());
-        OWNED.with(|owned| std::ptr::from_ref(owned.0) as usize)
+        is_waited_for_here();
+        std::ptr::from_ref(OWN.get().unwrap()) as usize
     });
     let used = used.join().unwrap();
-    assert_eq!(LATE.load(Ordering::Relaxed), 1);
+    assert!(WAS_LATE.load(Ordering::Relaxed));
     assert!(marks().all.iter().any(|mark| std::ptr::from_ref(*mark) as usize == used));
     wait();
 }

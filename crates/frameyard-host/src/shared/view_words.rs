@@ -376,3 +376,6 @@ impl<B: Board> Drop for Changing<'_, B> {
         self.words.word(LOCK).store(0, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod loom_models;

@@ -271,8 +271,14 @@ fn a_process_that_does_not_answer_is_named_and_one_that_has_ended_is_not_waited_
     // Nothing has changed.
     assert_eq!(yard.device_page(SPACE.start + PageCount(5)).unwrap().head(), SPACE.start);
     assert_eq!(read_all(&yard, asked.range), 2);
+    // Nor does any other device come before it is known what that process shows.
+    let next = PfnRange::new(asked.range.end, PageCount(1 << 18));
+    let next = DeviceRequest { range: next, ..request(1, GIGANTIC, MapLayout::Folded) };
+    let error = yard.map_device(next).unwrap_err();
+    assert!(matches!(error, HostDeviceError::Map { problem: DeviceMapProblem::NoAnswer { .. }, .. }), "{error}");
     // Awake again it catches up with all that it missed.
     follower.signal("CONT");
+    yard.map_device(next).unwrap();
     yard.split_device_page(SPACE.start).unwrap();
     yard.join_device_page(SPACE.start).unwrap();
     follower.child.kill().unwrap();

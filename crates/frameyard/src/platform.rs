@@ -236,6 +236,10 @@ pub trait Platform: Sync {
     /// view of the yard, and may share one page of memory; nobody writes there, unless they come to `back_map` when a
     /// compound page is split. By default does nothing: a map that is untouched memory is like that.
     ///
+    /// What is read there is zero by now. But whoever got references there before, of pages that are no more, may still try an
+    /// exchange, without effect: where tails cannot be written, those are waited for first
+    /// ([`speculative_gets`](Self::speculative_gets)).
+    ///
     /// `bytes` from `address` are the page structures of `frames`, which [`return_map`](Self::return_map) gives back.
     ///
     /// # Errors

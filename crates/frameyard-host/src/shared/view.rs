@@ -9,6 +9,10 @@
 //! Mappings are each process's own, so a change has to be made in all of them. Each has a thread, its keeper, that waits for
 //! changes in words of the file, makes them, and answers. Who changes something waits for all answers, so that nobody
 //! finds pages that his process does not show. Processes that have ended are not waited for.
+//!
+//! Tails come where other pages were, and a thread may be about to try an exchange on the count of one of those, in vain, which
+//! would be its end. So each process waits for such threads of its own before it maps tails ([`speculation`]): all that
+//! was there before is zero by then.
 
 use std::fs::File;
 use std::io;
@@ -115,8 +119,13 @@ impl SharedView {
         told
     }
 
-    /// Makes pages of a device with shared tails real in all views: memory that is written. Heads are already.
+    /// Makes pages of a device with shared tails real in all views: memory that is written. Heads are already, and whatever else
+    /// there is, once all have made the last change.
     pub(crate) fn make_real(&self, piece: Piece) -> Result<(), DeviceMapProblem> {
+        if self.shown.words.is_unsettled() {
+            let _turn = lock(&self.changing);
+            self.shown.words.lock()?.settle(self.shown.slot)?;
+        }
         let Some((record, stride)) = self.record_of(piece) else { return Ok(()) };
         if piece.len == host_page_size() && piece.offset.abs_diff(record.offset).is_multiple_of(stride) {
             return Ok(());
@@ -139,11 +148,15 @@ impl SharedView {
         let _turn = lock(&self.changing);
         // Without the lock memory is lost until the next device comes, which makes real what it writes.
         let Ok(changing) = self.shown.words.lock() else { return };
-        // Who does not answer shows zeroes as well, and sets all up anew when it comes back to life.
-        if changing.remove_records(piece) {
-            let _ = self.tell(&changing, Change::File(piece));
-        } else if self.record_of(piece).is_some() {
-            let _ = self.tell(&changing, Change::Zeros(piece));
+        let change = match changing.remove_records(piece) {
+            true => Some(Change::File(piece)),
+            false => self.record_of(piece).map(|_| Change::Zeros(piece)),
+        };
+        if let Some(change) = change
+            && self.tell(&changing, change).is_err()
+        {
+            // Who does not answer shows zeroes as well. Nothing else comes there before he does.
+            changing.leave_open(self.shown.words.change());
         }
         self.shown.punch(piece);
     }
@@ -157,7 +170,9 @@ impl SharedView {
             shown.apply(change).map_err(|source| DeviceMapProblem::Refused { process: this, source })?;
             changing.publish(shown.slot, change)
         };
-        changing.wait_for_answers(shown.slot, number)
+        changing.wait_for_answers(shown.slot, number)?;
+        changing.settled();
+        Ok(())
     }
 
     /// Undoes a change that not all could make.
@@ -165,7 +180,8 @@ impl SharedView {
         let _applying = lock(&self.shown.applying);
         // Mappings become fewer; and who cannot follow sets all up anew later.
         let _ = self.shown.apply(change);
-        changing.publish(self.shown.slot, change);
+        let number = changing.publish(self.shown.slot, change);
+        changing.leave_open(number);
     }
 
     /// Whether every process may have so many more mappings.

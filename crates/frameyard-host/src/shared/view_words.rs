@@ -18,6 +18,9 @@ const CHANGE: usize = 8;
 const ANSWERS: usize = 16;
 /// The last change: kind, offset, length, stride.
 const MESSAGE: usize = 24;
+/// The last change that was undone, or is not known to be made everywhere, or 0. Until all have answered it somebody may be
+/// about to show something else.
+const UNSETTLED: usize = 28;
 /// Devices with shared tails: in use, offset, length, stride.
 const RECORDS: usize = 32;
 /// Views: [`Process`] or 0, change answered, error number.
@@ -221,6 +224,11 @@ impl<B: Board> ViewWords<B> {
         true
     }
 
+    /// Whether a change was left open: a look that who maps a device takes, after whoever left it open.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.word(UNSETTLED).load(Ordering::Relaxed) != 0
+    }
+
     /// The number of the last change.
     pub(super) fn change(&self) -> u64 {
         // Acquire: pairs with the Release in `publish`.
@@ -362,10 +370,31 @@ impl<B: Board> Changing<'_, B> {
         }
     }
 
+    /// Notes a change that was not waited for.
+    pub(super) fn leave_open(&self, number: u64) {
+        self.words.word(UNSETTLED).store(number, Ordering::Relaxed);
+    }
+
+    /// Notes that all have answered, the last change too.
+    pub(super) fn settled(&self) {
+        self.words.word(UNSETTLED).store(0, Ordering::Relaxed);
+    }
+
+    /// Waits for the answers to a change that was left open.
+    pub(super) fn settle(&self, own: Slot) -> Result<(), DeviceMapProblem> {
+        let number = self.words.word(UNSETTLED).load(Ordering::Relaxed);
+        if number != 0 {
+            self.wait_for_answers(own, number)?;
+            self.settled();
+        }
+        Ok(())
+    }
+
     /// Makes the number even again where its holder ended in the middle of a change, such that all views are set up anew.
     fn after_a_dead_one(&self) {
         let number = self.words.change();
         self.words.word(CHANGE).store((number | 1) + 3, Ordering::Release);
+        self.leave_open((number | 1) + 3);
         self.words.wake();
     }
 }

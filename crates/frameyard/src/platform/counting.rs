@@ -17,8 +17,8 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::{
-    Access, Contention, FramesNotReturned, FreeFrames, InitProgress, LockId, MapNotBacked, Platform, SharedLine, Span,
-    WorkerPanicked,
+    Access, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapNotBacked, Platform,
+    SharedLine, Span, SpeculativeGets, WorkerPanicked,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange, named};
@@ -509,6 +509,14 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
 
     fn lock_clock_ns(&self) -> Option<u64> {
         self.inner.lock_clock_ns()
+    }
+
+    fn speculative_gets(&self) -> SpeculativeGets {
+        self.inner.speculative_gets()
+    }
+
+    fn get_begins(&self) -> Option<&GetMark> {
+        self.inner.get_begins()
     }
 
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {

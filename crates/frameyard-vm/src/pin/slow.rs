@@ -2,9 +2,10 @@
 
 use frameyard::{PageCount, Platform, ReferenceOverflow};
 
+use super::ahead::Ahead;
 use super::error::PinError;
 use super::part::Part;
-use super::request::{PinFlags, PinRequest};
+use super::request::PinRequest;
 use super::{PageRun, PageSink, Taking};
 use crate::address::VirtAddr;
 
@@ -56,9 +57,11 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         let spot = space.present(VirtAddr(self.at), access)?;
         let table = space.lock_table(spot.table);
         let end = self.end_of_table(spot.level);
+        let mut ahead = Ahead::new(spot.table, spot.level, self.at, end);
         while self.at < end {
             let index = spot.level.index(self.at);
             let entry = table.entry(index);
+            self.fetch(&mut ahead, index, entry);
             if !entry.is_present() || entry.is_table(spot.level) {
                 break;
             }
@@ -68,7 +71,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
             }
             let missing = PinError::NoPage { addr: VirtAddr(self.at), pfn: run.first };
             let part = space.vm().part_behind(entry, spot.level, run).ok_or(missing)?;
-            if self.request.flags.contains(PinFlags::LONGTERM) && !space.vm().stays(&part) {
+            if !self.stays(&part) {
                 return Ok(Stop::Moves(part));
             }
             take_mapped(self.request, &part)?;

@@ -1,15 +1,15 @@
 //! Page structures ahead of a walk: heads of huge pages lie far apart, where nothing else fetches them.
 //!
-//! They are fetched several at once, and all of them before the first is written. Taking references is a locked operation,
-//! which waits for the writes before it, and those are the array that the caller wants filled: what is fetched between two
-//! such operations comes too late, one by one.
+//! They are fetched a group at once, so that the processor waits for several together: references are taken by locked
+//! operations, between which little overlaps, and one fetch before each of them saves little.
 
 use frameyard::Platform;
 
 use super::{PageSink, Taking};
 use crate::table::{Entry, Level, Table};
 
-/// How many entries' heads are fetched at once. They share a set of the first cache, which has eight ways or more.
+/// How many entries' heads are fetched at once. They are often multiples of 32 KiB apart, and so in one set of the first
+/// cache, of eight ways or more.
 const GROUP: usize = 8;
 
 /// How far page structures have been fetched that the entries of a table lead to.

@@ -9,7 +9,7 @@ use super::part::Part;
 use super::request::PinRequest;
 use super::{PageRun, PageSink, Taking};
 use crate::inject::Step;
-use crate::space::{MemoryAccess, SpaceRef};
+use crate::space::SpaceRef;
 use crate::table::{Entry, Level, Table};
 use crate::vm::Vm;
 
@@ -57,8 +57,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
     #[inline(always)]
     fn fast_entry(&mut self, sight: &Sight<'y>) -> bool {
         let (entry, level) = (sight.entry, sight.level);
-        let wrong_access = self.request.access() == MemoryAccess::Write && !entry.is_writable();
-        if !entry.is_present() || wrong_access {
+        if !entry.is_present() || !entry.allows(self.request.access()) {
             return false;
         }
         let run = self.run(entry, level);

@@ -8,6 +8,7 @@ use super::part::Part;
 use super::request::PinRequest;
 use super::{PageRun, PageSink, Taking};
 use crate::address::VirtAddr;
+use crate::space::FaultError;
 
 /// How often a page that has to be moved is tried to be moved before the caller hears of it.
 const MOVE_TRIES: u32 = 16;
@@ -54,7 +55,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         let space = self.space;
         let access = self.request.access();
         let _reading = space.map_lock().read();
-        let spot = space.present(VirtAddr(self.at), access)?;
+        let spot = space.present(VirtAddr(self.at), self.request.access_to_map())?;
         let table = space.lock_table(spot.table);
         let end = self.end_of_table(spot.level);
         let mut ahead = Ahead::new(spot.table, spot.level, self.at, end);
@@ -64,6 +65,9 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
             self.fetch(&mut ahead, index, entry);
             if !entry.is_present() || entry.is_table(spot.level) {
                 break;
+            }
+            if !self.request.allows(entry) {
+                return Err(FaultError::ReadOnly(VirtAddr(self.at)).into());
             }
             let run = self.run(entry, spot.level);
             if run.pages.0 == 0 {

@@ -6,17 +6,15 @@ use fixture::{HUGE, PAGE, TestMachine, TestSpace, TestVm, anonymous, at, expect,
 use frameyard::{ByteSize, Counts, Gfp, Order, Pfn, ZoneKind};
 use frameyard_vm::{
     Dirty, HugeAdvice, MemoryAccess, MemoryRegion, PageLevel, PinError, PinFlags, PinPath, PinRequest, Protection,
-    RefHandling, VirtAddr, VirtRange, VmConfig,
+    RefHandling, VirtAddr, VirtRange, VmConfig, VmError,
 };
-
-const FOR_LONG: PinRequest = PinRequest::PIN;
 
 fn machine() -> TestMachine {
     TestMachine { movable: ByteSize::mib(32), ..TestMachine::default() }
 }
 
 fn for_long(path: PinPath) -> PinRequest {
-    FOR_LONG.by(path).with(PinFlags::LONGTERM)
+    PinRequest::PIN.by(path).with(PinFlags::LONGTERM)
 }
 
 fn zone_of(vm: &TestVm<'_>, pfn: Pfn) -> ZoneKind {
@@ -118,7 +116,10 @@ fn pages_that_have_no_room_outside_the_movable_zone_are_not_taken_for_long() {
             }
         }
         let region = MemoryRegion::register(&space, all, MemoryAccess::Write);
-        assert!(matches!(region, Err(PinError::NotMoved { .. })), "{region:?}");
+        assert!(
+            matches!(region, Err(PinError::Vm(VmError::OutOfMemory(_)))),
+            "nor is there room for a list: {region:?}"
+        );
         assert_eq!(frames(&space, all), before, "nothing was moved");
         assert_eq!(vm.yard().free_pages(), free);
         expect(&space, all, 7);

@@ -13,7 +13,6 @@ use frameyard_vm::{
 };
 
 const READ_ONLY: Protection = Protection::ReadOnly;
-const WRITE: PinRequest = PinRequest::PIN;
 
 fn read_only(range: VirtRange, advice: HugeAdvice) -> MapRequest {
     anonymous(range).advised(advice).protected(READ_ONLY)
@@ -67,7 +66,7 @@ fn what_is_read_only_is_pinned_to_be_read_and_not_to_be_written() {
             space.map(anonymous(range(HUGE - 2 * PAGE, 2 * PAGE)).advised(HugeAdvice::Never)).unwrap();
             space.map(read_only(range(HUGE, HUGE), advice)).unwrap();
             let first = at(HUGE);
-            let write = WRITE.with(PinFlags::WRITE);
+            let write = PinRequest::PIN.with(PinFlags::WRITE);
             assert_eq!(pin(&vm, &space, first, write), Err(refused(first)), "before it is there");
             assert_eq!(pin(&vm, &space, first, PinRequest::PIN), Ok(space.translate(first).unwrap().pfn));
             for path in PinPath::ALL {
@@ -93,7 +92,7 @@ fn anonymous_memory_that_is_read_only_is_written_by_force() {
             in_small_yard(|vm| {
                 let space = vm.create_space().unwrap();
                 space.map(read_only(range(0, HUGE), advice)).unwrap();
-                let forced = WRITE.by(path).with(PinFlags::WRITE | PinFlags::FORCE);
+                let forced = PinRequest::PIN.by(path).with(PinFlags::WRITE | PinFlags::FORCE);
                 for is_there in [false, true] {
                     assert_eq!(space.translate(at(PAGE)).is_some(), is_there);
                     let mut frames = [Pfn(0)];
@@ -135,7 +134,11 @@ fn devices_that_are_read_only_are_not_written_by_force() {
             let shows = MapRequest::device(PhysAddr(frames.start.0 * PAGE), ByteSize(2 * HUGE), level);
             let shown = space.map(shows.at(at(0)).protected(READ_ONLY)).unwrap();
             for flags in [PinFlags::WRITE, PinFlags::WRITE | PinFlags::FORCE] {
-                assert_eq!(pin(&vm, &space, at(PAGE), WRITE.with(flags)), Err(refused(at(PAGE))), "others see it");
+                assert_eq!(
+                    pin(&vm, &space, at(PAGE), PinRequest::PIN.with(flags)),
+                    Err(refused(at(PAGE))),
+                    "others see it"
+                );
             }
             assert_eq!(space.write(at(PAGE), &[1]), Err(FaultError::ReadOnly(at(PAGE))));
             assert_eq!(pin(&vm, &space, at(PAGE), PinRequest::PIN), Ok(Pfn(frames.start.0 + 1)));

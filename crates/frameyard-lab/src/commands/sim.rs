@@ -7,8 +7,8 @@ mod machine;
 mod order0_thp;
 mod page_fault;
 mod parallel_free;
-mod published;
 mod profile;
+mod published;
 mod purge;
 mod simulation;
 

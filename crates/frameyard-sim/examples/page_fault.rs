@@ -51,50 +51,7 @@ fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Bo
     let exception = yard.platform().cost("exception").expect("a known cost");
     let faults = yard.platform().account().of(Spent::Cost(exception)).count;
     let speed = faults as f64 / (processor_seconds() - begun) / 1e6;
-    for zone in yard.zones() {
-        let (l, m) = (zone.lock, zone.pages_moved.max(1) as f64);
-        println!(
-            "  zone: pages moved {:.0}, a page: hold {:.1} ns, wait {:.1}; pages a hold {:.1}",
-            m,
-            l.hold_ns as f64 / m,
-            l.wait_ns as f64 / m,
-            m / l.acquisitions as f64
-        );
-        let lru = vm.lru_statistics(zone.id.node());
-        let (l, m) = (lru.lock, lru.moved as f64);
-        println!(
-            "  lru: pages moved {:.0}, a page: hold {:.1} ns, wait {:.1}; pages a hold {:.1}",
-            m,
-            l.hold_ns as f64 / m,
-            l.wait_ns as f64 / m,
-            m / l.acquisitions as f64
-        );
-    }
-    if std::env::var_os("LOOK").is_some() {
-        let lines: u64 = yard.platform().channel_lines().iter().sum();
-        println!("lines/fault {:.2}", lines as f64 / faults as f64);
-        for accessed in frameyard_sim::Accessed::all() {
-            let by: Vec<String> = Cause::ALL
-                .iter()
-                .map(|cause| (cause, run.account.of(Spent::Access(accessed, *cause)).count as f64 / run.faults as f64))
-                .filter(|(_, n)| *n > 0.02)
-                .map(|(cause, n)| format!("{cause:?} {n:.2}"))
-                .collect();
-            if !by.is_empty() {
-                println!("   {}: {}", accessed.name(), by.join(", "));
-            }
-        }
-    }
     println!("{:>12} {tasks:>5} {:>10.0}  {speed:>6.2}  {}", policy.name(), run.rate, shares(&run));
-    if std::env::var_os("COUNTS").is_some() {
-        let faults = run.account.of(Spent::Cost(exception)).count as f64;
-        for accessed in frameyard_sim::Accessed::all() {
-            let of = Cause::ALL.map(|cause| run.account.of(Spent::Access(accessed, cause)).count as f64 / faults);
-            if of.iter().sum::<f64>() > 0.01 {
-                println!("{:>20} {:?}", accessed.name(), of.map(|x| (x * 1000.0).round() / 1000.0));
-            }
-        }
-    }
     vm.validate()?;
     yard.validate()?;
     Ok(())

@@ -1,9 +1,12 @@
 //! Looks the page up that counts the users of a frame of a device, so many times: for counting instructions.
 //!
+//! With `get` it takes a reference of each page and gives it back, too. With `shared` the yard is one that several processes
+//! could use.
+//!
 //! ```console
 //! cargo build --release -p frameyard-host --example look_up
 //! for steps in 100000 300000; do
-//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/look_up $steps shared-tails
+//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/look_up $steps shared-tails look private
 //! done
 //! ```
 //!
@@ -15,7 +18,7 @@ use std::error::Error;
 use frameyard::{
     DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Yard, YardConfig,
 };
-use frameyard_host::{Backing, HostPlatform, HostTopology, HostYard};
+use frameyard_host::{Backing, HostPlatform, HostTopology, HostYard, SharedFrames};
 
 /// Compound pages of 2 MiB.
 const HUGE: Order = Order(9);
@@ -24,13 +27,25 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let steps: u64 = arguments.next().ok_or("how many steps?")?.parse()?;
     let layout: MapLayout = arguments.next().ok_or("which layout?")?.parse()?;
+    let work = arguments.next().unwrap_or_else(|| "look".to_owned());
+    let whose = arguments.next().unwrap_or_else(|| "private".to_owned());
     let memory = [(PfnRange::new(Pfn(0x10_0000), PageCount(1 << 15)), NodeId(0))];
     let range = PfnRange::new(Pfn(0x20_0000), PageCount(1 << 18));
     let config = YardConfig { device_space: Some(range), ..YardConfig::new(&[NodeId(0)]) };
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-    let yard = HostYard::builder().backing(Backing::Phantom).build(&table, &config, &HostTopology::current()?)?;
+    let (builder, host) = (HostYard::builder().backing(Backing::Phantom), HostTopology::current()?);
+    let yard = match whose.as_str() {
+        "private" => builder.build(&table, &config, &host)?,
+        "shared" => builder.build_shared(&table, &config, SharedFrames::Phantom, &host)?.0,
+        _ => return Err("private or shared?".into()),
+    };
     yard.map_device(DeviceRequest { range, node: NodeId(0), order: HUGE, layout, placement: MapPlacement::Memory })?;
-    assert_eq!(look_up(&yard, range, steps), steps, "every frame has a page");
+    let found = match work.as_str() {
+        "look" => look_up(&yard, range, steps),
+        "get" => get(&yard, range, steps),
+        _ => return Err("look or get?".into()),
+    };
+    assert_eq!(found, steps, "every frame has a page");
     Ok(())
 }
 
@@ -40,4 +55,17 @@ fn look_up(yard: &Yard<HostPlatform>, range: PfnRange, steps: u64) -> u64 {
     let frames = range.count().0;
     let at = |step: u64| range.start + PageCount(step * 77 % frames);
     (0..steps).filter(|step| yard.device_page(at(*step)).is_some_and(|page| page.order() == HUGE)).count() as u64
+}
+
+/// The same, with a reference that is taken and given back.
+#[inline(never)]
+fn get(yard: &Yard<HostPlatform>, range: PfnRange, steps: u64) -> u64 {
+    let frames = range.count().0;
+    let at = |step: u64| range.start + PageCount(step * 77 % frames);
+    let take_and_give = |step: &u64| {
+        let Some(page) = yard.device_page(at(*step)).filter(|page| page.try_get(1)) else { return false };
+        // SAFETY: got just now.
+        unsafe { page.put(1) }.is_ok()
+    };
+    (0..steps).filter(take_and_give).count() as u64
 }

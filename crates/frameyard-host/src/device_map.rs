@@ -94,6 +94,11 @@ impl DeviceMap {
         Self { window, first: part.first, kind: Kind::Shared(view), problem: Mutex::default() }
     }
 
+    /// Whether parts of it may become such that they cannot be written.
+    pub(crate) fn gets_read_only(&self) -> bool {
+        matches!(self.kind, Kind::Shared(_))
+    }
+
     /// Why the last thing that was asked for could not be had, if nobody asked before.
     pub(crate) fn take_problem(&self) -> Option<DeviceMapProblem> {
         locked(&self.problem).take()

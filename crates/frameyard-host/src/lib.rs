@@ -63,6 +63,7 @@ mod region;
 mod resident;
 mod shared;
 mod shared_words;
+mod speculation;
 #[expect(unsafe_code, reason = "system calls and what they map are unsafe by nature; the module offers safe wrappers")]
 mod sys;
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::{
-    CpuId, FramesNotReturned, FreeFrames, InitProgress, MapNotBacked, NodeId, Order, Pfn, PfnRange, Platform,
-    WorkerPanicked,
+    CpuId, FramesNotReturned, FreeFrames, GetMark, InitProgress, MapNotBacked, NodeId, Order, Pfn, PfnRange, Platform,
+    SpeculativeGets, WorkerPanicked,
 };
 
 use crate::cpu_list::CpuList;
@@ -18,6 +18,7 @@ use crate::device_map::DeviceMap;
 use crate::device_problem::DeviceMapProblem;
 use crate::init_watch::InitWatch;
 use crate::memory::{HostMemory, NodeFrames};
+use crate::speculation;
 use crate::sys::cpu::{self, RseqCpu};
 use crate::sys::mapping::populate_around;
 use crate::topology::HostTopology;
@@ -414,6 +415,20 @@ impl Platform for HostPlatform {
             device.memory.file().map(|file| (file, offset.0))
         });
         map.place(file, address, bytes)
+    }
+
+    /// In a shared yard tails are mapped such that they cannot be written.
+    fn speculative_gets(&self) -> SpeculativeGets {
+        match &self.device_map {
+            Some(map) if map.gets_read_only() => SpeculativeGets::Marked,
+            _ => SpeculativeGets::Unmarked,
+        }
+    }
+
+    /// Sets the thread's mark, for which every view's keeper waits before it maps tails.
+    #[inline(always)]
+    fn get_begins(&self) -> Option<&GetMark> {
+        Some(speculation::begin_get())
     }
 
     /// Takes note for [`init_watch`](HostPlatform::init_watch).

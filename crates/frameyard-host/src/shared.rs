@@ -26,6 +26,7 @@ use crate::sys::window::MapWindow;
 use crate::topology::HostTopology;
 use crate::yard::HostYardError;
 
+mod board;
 mod header;
 mod process;
 mod view;

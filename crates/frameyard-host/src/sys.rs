@@ -12,6 +12,7 @@ pub(crate) mod futex;
 pub(crate) mod io_ring;
 pub(crate) mod map_rates;
 pub(crate) mod mapping;
+pub(crate) mod membarrier;
 pub(crate) mod usage;
 pub(crate) mod window;
 pub(crate) mod yard;

@@ -3,6 +3,7 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use frameyard::{
     ByteSize, DeviceError, DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount, Pfn,
@@ -96,6 +97,31 @@ impl Drop for Follower {
     }
 }
 
+/// The frames whose pages [`get_pages`] gets: a compound page of 2 MiB.
+const USED: PfnRange = PfnRange { start: SPACE.start, end: Pfn(SPACE.start.0 + 512) };
+
+/// A few threads look pages up, take references and give them back, until the word is set.
+fn get_pages(yard: &HostYard, stop: &AtomicU64) {
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            scope.spawn(move || {
+                let mut at = thread;
+                while stop.load(Ordering::Relaxed) == 0 {
+                    at = (at + 77) % USED.count().0;
+                    let Some(page) = yard.device_page(USED.start + PageCount(at)) else { continue };
+                    // They are to be taken off their CPU here.
+                    for _ in 0..64 {
+                        // SAFETY: what is given back was got just before.
+                        if !page.try_get(1) || unsafe { page.put(1) }.is_err() {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+    });
+}
+
 /// No test by itself: what [`Follower`]s run.
 #[test]
 fn a_follower_does_as_its_role_says() {
@@ -108,6 +134,7 @@ fn a_follower_does_as_its_role_says() {
         "sleep" => loop {
             std::thread::park();
         },
+        "get pages" => get_pages(&yard, &words.words()[1]),
         "write to a tail" => word(&yard, SPACE.start + PageCount(64)).store(1, Ordering::Relaxed),
         "write to a head" => word(&yard, SPACE.start + PageCount(7)).store(0, Ordering::Relaxed),
         _ => panic!("an unknown role"),
@@ -244,8 +271,14 @@ fn a_process_that_does_not_answer_is_named_and_one_that_has_ended_is_not_waited_
     // Nothing has changed.
     assert_eq!(yard.device_page(SPACE.start + PageCount(5)).unwrap().head(), SPACE.start);
     assert_eq!(read_all(&yard, asked.range), 2);
+    // Nor does any other device come before it is known what that process shows.
+    let next = PfnRange::new(asked.range.end, PageCount(1 << 18));
+    let next = DeviceRequest { range: next, ..request(1, GIGANTIC, MapLayout::Folded) };
+    let error = yard.map_device(next).unwrap_err();
+    assert!(matches!(error, HostDeviceError::Map { problem: DeviceMapProblem::NoAnswer { .. }, .. }), "{error}");
     // Awake again it catches up with all that it missed.
     follower.signal("CONT");
+    yard.map_device(next).unwrap();
     yard.split_device_page(SPACE.start).unwrap();
     yard.join_device_page(SPACE.start).unwrap();
     follower.child.kill().unwrap();
@@ -253,4 +286,24 @@ fn a_process_that_does_not_answer_is_named_and_one_that_has_ended_is_not_waited_
     follower.child.wait().unwrap();
     yard.join_device_page(SPACE.start).unwrap();
     yard.unmap_device(id, Removal::Refuse).unwrap();
+}
+
+#[test]
+fn gets_of_pages_that_go_meet_no_page_that_cannot_be_written() {
+    let (yard, file, _host) = made();
+    let inherited = file.inherit().unwrap();
+    let mut follower = Follower::start("get pages", &inherited);
+    let stop = &follower.words.words()[1];
+    let kinds = [(Order::ZERO, MapLayout::Full), (Order(9), MapLayout::SharedTails)];
+    for (order, layout) in kinds.into_iter().cycle().take(400) {
+        let id = yard.map_device(DeviceRequest { range: USED, ..request(1, order, layout) }).unwrap();
+        // Time to come, and to be taken off the CPU.
+        std::thread::sleep(Duration::from_micros(200));
+        // Somebody may be taken off his CPU while he has a reference.
+        while yard.unmap_device(id, Removal::Wait).is_err() {}
+    }
+    stop.store(1, Ordering::Relaxed);
+    let status = follower.child.wait().unwrap();
+    assert!(status.success(), "{status}");
+    yard.validate().unwrap();
 }

@@ -43,7 +43,7 @@ fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Bo
     let tasks = each.tasks;
     // The mappings of all tasks, half of them more, and a reserve.
     let node_memory = PageCount((u64::from(tasks * PAGES) * 3 / 2).next_multiple_of(1 << 18) + (2 << 18));
-    let config = SimConfig { node_memory, policy, sizing: PcpSizing::Classic, costs: Vec::new() };
+    let config = SimConfig { node_memory, policy, sizing: PcpSizing::Early, costs: Vec::new() };
     let yard = SimYard::new(machine, &config)?;
     let vm = Vm::create(&yard, &VmConfig::default())?;
     let begun = processor_seconds();
@@ -52,15 +52,6 @@ fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Bo
     let faults = yard.platform().account().of(Spent::Cost(exception)).count;
     let speed = faults as f64 / (processor_seconds() - begun) / 1e6;
     println!("{:>12} {tasks:>5} {:>10.0}  {speed:>6.2}  {}", policy.name(), run.rate, shares(&run));
-    if std::env::var_os("COUNTS").is_some() {
-        let faults = run.account.of(Spent::Cost(exception)).count as f64;
-        for accessed in frameyard_sim::Accessed::all() {
-            let of = Cause::ALL.map(|cause| run.account.of(Spent::Access(accessed, cause)).count as f64 / faults);
-            if of.iter().sum::<f64>() > 0.01 {
-                println!("{:>20} {:?}", accessed.name(), of.map(|x| (x * 1000.0).round() / 1000.0));
-            }
-        }
-    }
     vm.validate()?;
     yard.validate()?;
     Ok(())

@@ -1,6 +1,7 @@
 //! The bandwidth of a node's memory.
 
 use crate::cache::LINE_BYTES;
+use crate::machine::Memory;
 use crate::time::Picos;
 
 /// Virtual time is cut into slices of 2 to this power picoseconds, a quarter of a microsecond.
@@ -8,55 +9,39 @@ const SLICE_SHIFT: u32 = 18;
 const SLICE: u64 = 1 << SLICE_SHIFT;
 /// How many slices are remembered: a millisecond, far more than CPUs are apart.
 const SLICES: usize = 4096;
+/// How busy a channel is is looked at in windows of 2 to this power picoseconds, 17 µs.
+const WINDOW_SHIFT: u32 = 24;
+const WINDOWS: usize = 64;
+/// A channel is never taken for busier than this, in thousandths: beyond it askers wait for their turn.
+const BUSIEST: u64 = 950;
 
-/// A memory channel: how much of each slice of time is taken.
-///
-/// Askers come in any order of their time, within a millisecond. Each gets the first time from its own on that is not taken
-/// yet; so who has run ahead takes nothing from those behind it. Where a slice has room nobody waits in it.
-pub(crate) struct Channel {
-    /// The number of a slice, and what of it is taken.
-    slices: Vec<(u64, u64)>,
-    line: u64,
-    lines: u64,
-}
+/// How much of each slice of time is taken.
+struct Slices(Vec<(u64, u64)>);
 
-impl Channel {
-    /// A channel of so many bytes a nanosecond.
-    pub(crate) fn new(bytes_per_ns: f64) -> Self {
-        let line = (LINE_BYTES as f64 * 1000.0 / bytes_per_ns).round() as u64;
-        Self { slices: vec![(0, 0); SLICES], line, lines: 0 }
+impl Slices {
+    fn new() -> Self {
+        Self(vec![(0, 0); SLICES])
     }
 
     fn taken(&mut self, slice: u64) -> &mut u64 {
-        let entry = &mut self.slices[slice as usize % SLICES];
+        let entry = &mut self.0[slice as usize % SLICES];
         if entry.0 != slice {
             *entry = (slice, 0);
         }
         &mut entry.1
     }
 
-    /// Moves lines; how long the asker waits until the first of them can be.
+    /// Takes the first time from some time on that is not taken yet; how long after it that begins. Where the own slice has
+    /// room, at once.
     #[inline]
-    pub(crate) fn ask(&mut self, now: Picos, lines: u64) -> Picos {
-        self.take(now, lines, lines * self.line)
-    }
-
-    /// As [`ask`](Self::ask), for a use that only gets a share of the bandwidth.
-    pub(crate) fn ask_at(&mut self, now: Picos, lines: u64, share: f64) -> Picos {
-        self.take(now, lines, ((lines * self.line) as f64 / share).round() as u64)
-    }
-
-    /// Takes so much time for moving lines.
-    #[inline(always)]
-    fn take(&mut self, now: Picos, lines: u64, mut left: u64) -> Picos {
-        self.lines += lines;
+    fn take(&mut self, now: Picos, service: u64) -> u64 {
         let own = now.0 >> SLICE_SHIFT;
         let mut slice = own;
         while *self.taken(slice) >= SLICE {
             slice += 1;
         }
-        let begin = slice << SLICE_SHIFT | *self.taken(slice);
-        let wait = if slice == own { 0 } else { begin - now.0 };
+        let begin = (slice << SLICE_SHIFT) + *self.taken(slice);
+        let mut left = service;
         while left > 0 {
             let taken = self.taken(slice);
             let more = left.min(SLICE - *taken);
@@ -64,7 +49,75 @@ impl Channel {
             left -= more;
             slice += 1;
         }
-        Picos(wait)
+        if begin >> SLICE_SHIFT == own { 0 } else { begin - now.0 }
+    }
+}
+
+/// A memory channel: how much of each slice of time is taken.
+///
+/// Askers come in any order of their time, within a millisecond. Each gets the first time from its own on that is not taken
+/// yet; so who has run ahead takes nothing from those behind it. Where a slice has room nobody waits in it. Lines that are
+/// fetched go ahead of those that are streamed, as memory controllers have it: they wait for each other alone.
+pub(crate) struct Channel {
+    all: Slices,
+    fetched: Slices,
+    /// The number of a window, and what of it is taken.
+    windows: Vec<(u64, u64)>,
+    line: u64,
+    lines: u64,
+    /// How much of the wait in the queue is felt, in thousandths.
+    queueing: u64,
+}
+
+impl Channel {
+    /// The channel of a node.
+    pub(crate) fn new(memory: &Memory) -> Self {
+        let line = (LINE_BYTES as f64 * 1000.0 / memory.node_gb_per_s).round() as u64;
+        let queueing = (memory.queueing * 1000.0).round() as u64;
+        let windows = vec![(0, 0); WINDOWS];
+        Self { all: Slices::new(), fetched: Slices::new(), windows, line, lines: 0, queueing }
+    }
+
+    /// What waiting in the queue takes while so many lines are moved: as long as in a queue with one server, constant
+    /// service and arrivals at random, as busy as the channel was in the window before.
+    fn queue_wait(&mut self, now: Picos, service: u64) -> u64 {
+        let window = now.0 >> WINDOW_SHIFT;
+        let entry = &mut self.windows[window as usize % WINDOWS];
+        if entry.0 != window {
+            *entry = (window, 0);
+        }
+        entry.1 += service;
+        let before = self.windows[(window.wrapping_sub(1)) as usize % WINDOWS];
+        if before.0.wrapping_add(1) != window {
+            return 0;
+        }
+        let busy = ((before.1 * 1000) >> WINDOW_SHIFT).min(BUSIEST);
+        service * busy * self.queueing / (2000 * (1000 - busy))
+    }
+
+    /// Streams lines to memory; how long the asker waits for others until it can, and meanwhile.
+    #[inline]
+    pub(crate) fn stream(&mut self, now: Picos, lines: u64) -> Picos {
+        self.lines += lines;
+        let service = lines * self.line;
+        let queued = self.queue_wait(now, service);
+        Picos(self.all.take(now, service).max(queued))
+    }
+
+    /// As [`stream`](Self::stream), for a use that only gets a share of the bandwidth.
+    pub(crate) fn stream_at(&mut self, now: Picos, lines: u64, share: f64) -> Picos {
+        self.lines += lines;
+        Picos(self.all.take(now, ((lines * self.line) as f64 / share).round() as u64))
+    }
+
+    /// Fetches lines; how long the asker waits for others that fetch.
+    #[inline]
+    pub(crate) fn fetch(&mut self, now: Picos, lines: u64) -> Picos {
+        self.lines += lines;
+        let service = lines * self.line;
+        let queued = self.queue_wait(now, service);
+        self.all.take(now, service);
+        Picos(self.fetched.take(now, service).max(queued))
     }
 
     /// All lines moved so far.
@@ -77,15 +130,40 @@ impl Channel {
 mod tests {
     use super::*;
 
+    /// A channel over which a line takes a quarter of a slice.
+    fn channel(queueing: f64) -> Channel {
+        Channel::new(&Memory { node_gb_per_s: LINE_BYTES as f64 * 1000.0 / (SLICE / 4) as f64, queueing })
+    }
+
     #[test]
     fn nobody_waits_where_there_is_room_and_everybody_as_long_as_there_is_none() {
-        // A line takes a quarter of a slice.
-        let mut channel = Channel::new(LINE_BYTES as f64 * 1000.0 / (SLICE / 4) as f64);
-        assert_eq!([0, 1, 2, 3].map(|at| channel.ask(Picos(at), 1)), [Picos(0); 4]);
-        assert_eq!(channel.ask(Picos(SLICE / 2), 4), Picos(SLICE / 2), "the next slice is the first with room");
-        assert_eq!(channel.ask(Picos(SLICE), 1), Picos(SLICE));
-        assert_eq!(channel.ask(Picos(100 * SLICE), 1), Picos(0));
-        assert_eq!(channel.ask(Picos(50 * SLICE), 1), Picos(0), "who is ahead takes nothing from who is behind");
+        let mut channel = channel(0.0);
+        assert_eq!([0, 1, 2, 3].map(|at| channel.stream(Picos(at), 1)), [Picos(0); 4]);
+        assert_eq!(channel.stream(Picos(SLICE / 2), 4), Picos(SLICE / 2), "the next slice is the first with room");
+        assert_eq!(channel.stream(Picos(SLICE), 1), Picos(SLICE));
+        assert_eq!(channel.stream(Picos(100 * SLICE), 1), Picos(0));
+        assert_eq!(channel.stream(Picos(50 * SLICE), 1), Picos(0), "who is ahead takes nothing from who is behind");
         assert_eq!(channel.lines(), 11);
+    }
+
+    #[test]
+    fn who_fetches_waits_for_those_who_fetch_and_takes_room_from_streams() {
+        let mut channel = channel(0.0);
+        assert_eq!(channel.stream(Picos(0), 8), Picos(0));
+        assert_eq!([0, 1, 2, 3].map(|at| channel.fetch(Picos(at), 1)), [Picos(0); 4]);
+        assert_eq!(channel.fetch(Picos(SLICE / 2), 1), Picos(SLICE / 2));
+        assert_eq!(channel.stream(Picos(0), 1), Picos(3 * SLICE + SLICE / 4));
+    }
+
+    #[test]
+    fn the_queue_of_a_half_busy_channel_is_waited_for_half_a_service_time() {
+        let mut channel = channel(1.0);
+        let window = 1 << WINDOW_SHIFT;
+        let half = window / SLICE * 2;
+        assert_eq!(channel.stream(Picos(0), half), Picos(0), "nothing was asked for before");
+        let service = SLICE / 4;
+        // busy / (2 (1 - busy)) of a service time.
+        assert_eq!(channel.fetch(Picos(window + window / 2), 1), Picos(service / 2));
+        assert_eq!(channel.fetch(Picos(9 * window), 1), Picos(0), "long ago is forgotten");
     }
 }

@@ -122,10 +122,11 @@ pub(crate) struct Engine {
     map_page: CostId,
     node_inits: Vec<NodeInit>,
     /// By the step of the clock, and whether one or both threads of a core have a task.
-    speeds: Vec<[Speed; 2]>,
+    speeds: Speeds,
     /// How many tasks each core has that are awake, and how many such cores each socket.
     busy_threads: Vec<u16>,
     busy_cores: Vec<u16>,
+    busy_cpus: Vec<u16>,
 }
 
 impl Engine {
@@ -151,7 +152,7 @@ impl Engine {
             waiting: 0,
             privates: vec![lines_of(machine.caches.private_kib); machine.cores()],
             groups: vec![lines_of(machine.caches.shared_kib); machine.groups()],
-            channels: (0..machine.topology.sockets).map(|_| Channel::new(machine.memory.node_gb_per_s)).collect(),
+            channels: (0..machine.topology.sockets).map(|_| Channel::new(&machine.memory)).collect(),
             pages: vec![0; ground.frames.count().0 as usize],
             recent_pages: Recent::default(),
             recent_lines: Recent::default(),
@@ -162,12 +163,13 @@ impl Engine {
             machine: machine.clone(),
             busy_threads: vec![0; places.len()],
             busy_cores: vec![0; machine.topology.sockets.into()],
+            busy_cpus: vec![0; machine.topology.sockets.into()],
             places,
             ground,
             profile: Profile::new(costs),
             map_page,
             node_inits: Vec::new(),
-            speeds: speeds_of(machine),
+            speeds: Speeds::of(machine),
         };
         (0..machine.topology.sockets).for_each(|socket| engine.set_clocks(socket));
         engine
@@ -286,7 +288,7 @@ impl Engine {
         self.groups[usize::from(place.group)].fill(lines);
         let first = pfn.0.wrapping_sub(self.ground.frames.start.0) as usize;
         (first..first + bytes.div_ceil(4096) as usize).for_each(|frame| self.take_frame(frame, place));
-        let wait = self.channels[node].ask(clock, lines);
+        let wait = self.channels[node].stream(clock, lines);
         self.charge(Spent::Access(crate::account::Accessed::Frames, Cause::Bandwidth).slot(), wait);
     }
 
@@ -311,11 +313,10 @@ impl Engine {
 
     /// Sets the clock of each CPU of a socket by how many of its cores have a task, and whether the other thread of its core has.
     fn set_clocks(&mut self, socket: u16) {
-        let busy = usize::from(self.busy_cores[usize::from(socket)]).max(1);
-        let step = busy.min(self.speeds.len()) - 1;
+        let (cores, cpus) = (self.busy_cores[usize::from(socket)], self.busy_cpus[usize::from(socket)]);
         for cpu in self.cpus.iter_mut().filter(|cpu| cpu.place.socket == socket) {
             let is_shared = self.busy_threads[usize::from(cpu.place.core)] > 1;
-            let Speed { kilocycle, costs } = self.speeds[step][usize::from(is_shared)];
+            let Speed { kilocycle, costs } = *self.speeds.with(cores, cpus, is_shared);
             (cpu.kilocycle, cpu.costs) = (kilocycle, costs);
         }
     }
@@ -329,10 +330,13 @@ impl Engine {
         }
         let Place { core, socket, .. } = self.cpus[cpu].place;
         let (threads, cores) = (&mut self.busy_threads[usize::from(core)], &mut self.busy_cores[usize::from(socket)]);
+        let cpus = &mut self.busy_cpus[usize::from(socket)];
         if is_awake(task) {
+            *cpus += 1;
             *threads += 1;
             *cores += u16::from(*threads == 1);
         } else {
+            *cpus -= 1;
             *threads -= 1;
             *cores -= u16::from(*threads == 0);
         }
@@ -350,13 +354,30 @@ impl Engine {
     }
 }
 
-/// How fast CPUs of a machine can run.
-fn speeds_of(machine: &Machine) -> Vec<[Speed; 2]> {
-    let speed = |mhz: u32, slowdown: f64| {
-        let cycle = 1e6 / f64::from(mhz) * slowdown;
-        Speed { kilocycle: (cycle * 1024.0).round() as u64, costs: access_times(machine, cycle) }
-    };
-    machine.clock.mhz.iter().map(|mhz| [speed(*mhz, 1.0), speed(*mhz, machine.clock.smt_slowdown)]).collect()
+/// How fast CPUs of a machine can run: by busy cores of the socket, by how many of them have both threads busy, and by whether
+/// the CPU's own core has.
+struct Speeds(Vec<Vec<[Speed; 2]>>);
+
+impl Speeds {
+    fn of(machine: &Machine) -> Self {
+        let speed = |mhz: f64, slowdown: f64| {
+            let cycle = 1e6 / mhz * slowdown;
+            Speed { kilocycle: (cycle * 1024.0).round() as u64, costs: access_times(machine, cycle) }
+        };
+        let clock = &machine.clock;
+        let cores = usize::from(machine.topology.cores_per_socket);
+        let pair = |cores: usize, pairs: usize| {
+            let mhz = clock.mhz_with(cores, cores + pairs);
+            [speed(mhz, 1.0), speed(mhz, clock.smt_slowdown)]
+        };
+        Self((1..=cores).map(|cores| (0..=cores).map(|pairs| pair(cores, pairs)).collect()).collect())
+    }
+
+    /// With so many busy cores, and CPUs, in the socket.
+    fn with(&self, cores: u16, cpus: u16, is_shared: bool) -> &Speed {
+        let (cores, cpus) = (cores.max(1), cpus.max(1));
+        &self.0[usize::from(cores) - 1][usize::from(cpus.saturating_sub(cores))][usize::from(is_shared)]
+    }
 }
 
 /// What accesses cost where a cycle takes so many picoseconds.

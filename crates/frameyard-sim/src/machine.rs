@@ -104,6 +104,8 @@ pub struct AccessCosts {
 pub struct Memory {
     /// Bandwidth of a node, in GB/s (bytes a nanosecond).
     pub node_gb_per_s: f64,
+    /// How much of the wait in the channel's queue a core feels, from 0 to 1: the rest is hidden behind what it does meanwhile.
+    pub queueing: f64,
 }
 
 /// How fast cores run.
@@ -112,8 +114,31 @@ pub struct Memory {
 pub struct Clock {
     /// The clock in MHz with 1, 2, … cores of the socket busy; the last stands for all more.
     pub mhz: Vec<u32>,
+    /// What the socket's power lets the clock come to with ever more CPUs that have tasks, in MHz.
+    #[serde(default)]
+    pub power_mhz: f64,
+    /// With how many more of them the distance to that becomes 2.7 times smaller; as good as never, where it is not said.
+    #[serde(default = "never")]
+    pub power_cpus: f64,
     /// By how much cycles of a thread take longer while the other thread of its core is busy.
     pub smt_slowdown: f64,
+}
+
+/// So many CPUs that no machine has them.
+fn never() -> f64 {
+    1e6
+}
+
+impl Clock {
+    /// The clock in MHz of a socket with so many busy cores, and so many CPUs that have tasks: what turbo allows, or what
+    /// power allows, if that is less.
+    pub(crate) fn mhz_with(&self, cores: usize, cpus: usize) -> f64 {
+        let step = cores.max(1).min(self.mhz.len()) - 1;
+        let turbo = f64::from(self.mhz[step]);
+        let more = cpus.max(1) as f64 - 1.0;
+        let highest = f64::from(self.mhz[0]);
+        turbo.min(self.power_mhz + (highest - self.power_mhz) * (-more / self.power_cpus).exp())
+    }
 }
 
 /// How locks are handed over.
@@ -265,7 +290,12 @@ impl Machine {
             ),
             (store_overlap >= 1.0 && read_overlap >= 1.0, "overlaps are 1 or more"),
             (self.memory.node_gb_per_s > 0.0, "a node has some bandwidth"),
+            ((0.0..=1.0).contains(&self.memory.queueing), "queueing is from 0 to 1"),
             (!self.clock.mhz.is_empty() && self.clock.mhz.iter().all(|mhz| *mhz > 0), "a clock is some MHz"),
+            (
+                self.clock.power_mhz >= 0.0 && self.clock.power_cpus > 0.0,
+                "a clock that power limits falls towards some MHz, over some CPUs",
+            ),
             (
                 self.bring_up.lines_in_flight > 0.0 && self.bring_up.channel_share > 0.0,
                 "a core has lines in flight, and a part of the bandwidth",
@@ -305,6 +335,15 @@ mod tests {
         }
         let cpus = Machine::NAMES.map(|name| Machine::built_in(name).unwrap().cpus());
         assert_eq!(cpus, [40, 112, 256, 104, 32, 72, 16, 4, 4]);
+    }
+
+    #[test]
+    fn power_lowers_the_clock_below_what_turbo_allows() {
+        let clock = Clock { mhz: vec![3000, 2900], power_mhz: 2000.0, power_cpus: 4.0, smt_slowdown: 1.5 };
+        assert_eq!(clock.mhz_with(1, 1), 3000.0);
+        assert_eq!(clock.mhz_with(2, 2), 2000.0 + 1000.0 * (-0.25_f64).exp());
+        assert!((clock.mhz_with(2, 100) - 2000.0).abs() < 1e-6);
+        assert_eq!(Clock { power_cpus: never(), ..clock }.mhz_with(7, 1), 2900.0);
     }
 
     #[test]

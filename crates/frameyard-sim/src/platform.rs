@@ -376,6 +376,7 @@ impl Platform for SimPlatform {
     }
 
     fn lock_clock_ns(&self) -> Option<u64> {
-        None
+        let engine = self.engine.borrow();
+        engine.is_running().then(|| engine.now().0 / 1000)
     }
 }

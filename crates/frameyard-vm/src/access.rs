@@ -90,7 +90,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         loop {
             let spot = self.walk(addr.0);
             if spot.entry.is_present() {
-                return Ok(spot);
+                return if spot.entry.allows(access) { Ok(spot) } else { Err(FaultError::ReadOnly(addr)) };
             }
             let platform = self.vm().yard().platform();
             platform.span_begins(Span::Fault);
@@ -117,6 +117,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         loop {
             let spot = self.walk(addr.0);
             if spot.entry.is_present() {
+                if !spot.entry.allows(access) {
+                    return Err(FaultError::ReadOnly(addr));
+                }
                 if spot.entry.used(access) == spot.entry || self.locked(spot, |_, _| Ok(()), access)?.is_some() {
                     return Ok(Touched::There);
                 }

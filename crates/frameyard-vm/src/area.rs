@@ -1,6 +1,6 @@
 //! Areas: ranges of addresses of a space that are mapped alike, as objects in a tree (the kernel's `vm_area_struct`).
 //!
-//! Anonymous areas that touch and have the same advice are one (`vma_merge`); an area that is unmapped in part is cut, and
+//! Anonymous areas that touch and have the same advice and protection are one (`vma_merge`); an area that is unmapped in part is cut, and
 //! where both its ends stay, it becomes two.
 
 use frameyard::sync::Ordering;
@@ -33,6 +33,20 @@ pub enum HugeAdvice {
 }
 
 named!(HugeAdvice: Default => "default", Huge => "huge", Never => "never");
+
+/// What may be done with the addresses of an area.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+#[repr(u8)]
+pub enum Protection {
+    /// They may be read and written.
+    #[default]
+    ReadWrite = 0,
+    /// They may be read (an area without the kernel's `VM_WRITE`). Anonymous memory may yet be pinned to be written by force
+    /// ([`PinFlags::FORCE`](crate::PinFlags::FORCE)), as it is nobody else's (`VM_MAYWRITE` and not `VM_SHARED`).
+    ReadOnly = 1,
+}
+
+named!(Protection: ReadWrite => "read-write", ReadOnly => "read-only");
 
 /// What a range of addresses shows.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -80,6 +94,7 @@ pub(crate) struct Area {
     pub(crate) id: ObjectId,
     pub(crate) range: VirtRange,
     pub(crate) kind: MapKind,
+    pub(crate) protection: Protection,
 }
 
 /// Words of an area. The first line is what whoever looks for an address reads.
@@ -88,7 +103,7 @@ struct AreaWord;
 impl AreaWord {
     const START: usize = 0;
     const END: usize = 1;
-    /// [`MapKind`]: which in bits 0–7, advice or level in bits 8–15.
+    /// [`MapKind`]: which in bits 0–7, advice or level in bits 8–15. [`Protection`] in bit 16.
     const KIND: usize = 2;
     /// The physical address that a device's area begins with.
     const DEVICE: usize = 3;
@@ -113,6 +128,7 @@ const FOUND_STAYS: u64 = 512;
 
 const ANONYMOUS: u64 = 1;
 const DEVICE: u64 = 2;
+const READ_ONLY: u64 = 1 << 16;
 
 impl MapKind {
     /// The kind as the words `KIND` and `DEVICE`.
@@ -159,16 +175,21 @@ impl<'y> Node<'y> {
         MapKind::from_words(self.get(AreaWord::KIND), self.get(AreaWord::DEVICE))
     }
 
+    fn protection(self) -> Protection {
+        if self.get(AreaWord::KIND) & READ_ONLY == 0 { Protection::ReadWrite } else { Protection::ReadOnly }
+    }
+
     fn area(self) -> Area {
-        Area { id: self.id, range: self.range(), kind: self.kind() }
+        Area { id: self.id, range: self.range(), kind: self.kind(), protection: self.protection() }
     }
 
     /// Writes what it covers and shows; the tree has to be told of new borders.
-    fn write(self, range: VirtRange, kind: MapKind) {
+    fn write(self, range: VirtRange, kind: MapKind, protection: Protection) {
         let (kind, device) = kind.words();
+        let protection = if protection == Protection::ReadOnly { READ_ONLY } else { 0 };
         self.set(AreaWord::START, range.start.0);
         self.set(AreaWord::END, range.end.0);
-        self.set(AreaWord::KIND, kind);
+        self.set(AreaWord::KIND, kind | protection);
         self.set(AreaWord::DEVICE, device);
     }
 }
@@ -247,12 +268,15 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// area that has the range now.
     ///
     /// Where there is no memory, nothing has changed.
-    pub(crate) fn insert_area(&self, range: VirtRange, kind: MapKind) -> Result<Area, VmError> {
+    pub(crate) fn insert_area(&self, range: VirtRange, kind: MapKind, protection: Protection) -> Result<Area, VmError> {
+        let asked = (kind, protection);
         let areas = self.areas();
         let below = areas.last_starting_before(range.start);
-        let below = below.filter(|node| node.range().end == range.start && merge(node.kind(), kind));
+        let below =
+            below.filter(|node| node.range().end == range.start && merge((node.kind(), node.protection()), asked));
         let above = areas.first_ending_after(range.end);
-        let above = above.filter(|node| node.range().start == range.end && merge(kind, node.kind()));
+        let above =
+            above.filter(|node| node.range().start == range.end && merge(asked, (node.kind(), node.protection())));
         let node = match (below, above) {
             (Some(below), Some(above)) => {
                 let whole = VirtRange { start: below.range().start, end: above.range().end };
@@ -268,7 +292,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 self.move_borders(above, VirtRange { start: range.start, end: above.range().end });
                 above
             }
-            (None, None) => self.insert_spare(self.spare_area()?, range, kind),
+            (None, None) => self.insert_spare(self.spare_area()?, range, kind, protection),
         };
         self.add(SpaceWord::MAPPED_BYTES, range.size().0);
         Ok(node.area())
@@ -297,7 +321,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     pub(crate) fn remove_areas(&self, range: VirtRange, spare: Option<SpareArea>) {
         let areas = self.areas();
         while let Some(node) = areas.first_ending_after(range.start).filter(|node| node.range().start < range.end) {
-            let (whole, kind) = (node.range(), node.kind());
+            let (whole, kind, protection) = (node.range(), node.kind(), node.protection());
             let before = VirtRange { start: whole.start, end: range.start };
             let after = VirtRange { start: range.end, end: whole.end };
             let kind_after = kind.advanced(ByteSize(range.end.0.saturating_sub(whole.start.0)));
@@ -305,12 +329,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 (true, true) => self.remove_node(node),
                 (false, true) => self.move_borders(node, before),
                 (true, false) => {
-                    node.write(after, kind_after);
+                    node.write(after, kind_after, protection);
                     areas.borders_changed(after.start);
                 }
                 (false, false) => {
                     self.move_borders(node, before);
-                    self.insert_spare(spare.expect("a spare for an area that becomes two"), after, kind_after);
+                    let spare = spare.expect("a spare for an area that becomes two");
+                    self.insert_spare(spare, after, kind_after, protection);
                 }
             }
             self.subtract(SpaceWord::MAPPED_BYTES, whole.intersection(range).size().0);
@@ -329,9 +354,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         self.vm().new_object(ObjectKind::Area).map(SpareArea)
     }
 
-    fn insert_spare(&self, spare: SpareArea, range: VirtRange, kind: MapKind) -> Node<'y> {
+    fn insert_spare(&self, spare: SpareArea, range: VirtRange, kind: MapKind, protection: Protection) -> Node<'y> {
         let node = self.areas().node(spare.0);
-        node.write(range, kind);
+        node.write(range, kind, protection);
         self.areas().insert(node);
         self.add(SpaceWord::AREA_COUNT, 1);
         node
@@ -348,12 +373,12 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 
     fn move_borders(&self, node: Node<'y>, range: VirtRange) {
-        node.write(range, node.kind());
+        node.write(range, node.kind(), node.protection());
         self.areas().borders_changed(range.start);
     }
 }
 
 /// Whether two areas that touch are one.
-fn merge(below: MapKind, above: MapKind) -> bool {
-    matches!(below, MapKind::Anonymous { .. }) && below == above
+fn merge(below: (MapKind, Protection), above: (MapKind, Protection)) -> bool {
+    matches!(below.0, MapKind::Anonymous { .. }) && below == above
 }

@@ -3,6 +3,7 @@
 //! After the kernel's `handle_mm_fault`: anonymous memory gets a zeroed page, 4 KiB or, where the mode and the area allow it
 //! and the aligned 2 MiB are all in the area, a huge one (`do_anonymous_page`, `do_huge_pmd_anonymous_page`). There is no page
 //! of zeros for those who only read. Device areas get an entry of their size. An address whose page is just being moved waits.
+//! Entries of read-only areas are not writable; who wants to write there is refused before anything is allocated.
 //!
 //! # Protocol
 //!
@@ -20,7 +21,7 @@
 use frameyard::{Adoption, Counts, DeviceError, Gfp, Order, PageCount, Pfn, PfnRange, Platform};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
-use crate::area::{Area, HugeAdvice, MapKind};
+use crate::area::{Area, HugeAdvice, MapKind, Protection};
 use crate::counters::VmCounter;
 use crate::error::VmError;
 use crate::inject::Step;
@@ -63,16 +64,19 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             return self.wait_until_moved(spot, addr);
         }
         let area = self.find_area(addr).ok_or(FaultError::NotMapped(addr))?;
+        if access == MemoryAccess::Write && area.protection == Protection::ReadOnly {
+            return Err(FaultError::ReadOnly(addr));
+        }
         self.vm().count(VmCounter::Pgfault, 1);
         match area.kind {
             MapKind::Anonymous { huge } => {
                 if spot.level > Level::SMALL
                     && self.wants_huge(&area, addr, huge)
-                    && let Some(done) = self.fault_huge(spot, addr, access, huge)?
+                    && let Some(done) = self.fault_huge(&area, spot, addr, access)?
                 {
                     return Ok(done);
                 }
-                self.fault_small(spot, addr, access)
+                self.fault_small(&area, spot, addr, access)
             }
             MapKind::Device { .. } => self.fault_device(&area, spot, addr, access),
         }
@@ -93,7 +97,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 
     #[inline(always)]
-    fn fault_small(&self, spot: Spot<'y>, addr: VirtAddr, access: MemoryAccess) -> Result<Faulted, FaultError> {
+    fn fault_small(
+        &self,
+        area: &Area,
+        spot: Spot<'y>,
+        addr: VirtAddr,
+        access: MemoryAccess,
+    ) -> Result<Faulted, FaultError> {
         let spot = if spot.level == Level::SMALL { spot } else { self.descend(spot, addr.0, Level::SMALL)? };
         if spot.level != Level::SMALL {
             return Ok(Faulted::LookAgain);
@@ -107,7 +117,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             self.give_up(pfn);
             return Ok(Faulted::LookAgain);
         }
-        table.fill(spot.index, Entry::page(pfn, Level::SMALL).used(access), Level::SMALL);
+        let entry = Entry::page(pfn, Level::SMALL).protected(area.protection);
+        table.fill(spot.index, entry.used(access), Level::SMALL);
         drop(table);
         self.vm().lru_add(page);
         Ok(Faulted::Mapped)
@@ -149,11 +160,12 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// small pages stands there already.
     fn fault_huge(
         &self,
+        area: &Area,
         spot: Spot<'y>,
         addr: VirtAddr,
         access: MemoryAccess,
-        advice: HugeAdvice,
     ) -> Result<Option<Faulted>, FaultError> {
+        let MapKind::Anonymous { huge: advice } = area.kind else { return Ok(None) };
         let spot = self.descend(spot, addr.0, Level::HUGE)?;
         if spot.level != Level::HUGE || !spot.entry.is_empty() {
             return Ok(Some(Faulted::LookAgain));
@@ -169,7 +181,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             self.free_table_frames(&[aside]);
             return Ok(Some(Faulted::LookAgain));
         }
-        table.fill(spot.index, Entry::page(pfn, Level::HUGE).used(access), Level::HUGE);
+        let entry = Entry::page(pfn, Level::HUGE).protected(area.protection);
+        table.fill(spot.index, entry.used(access), Level::HUGE);
         table.set_aside(self.vm().yard().link(aside), self.vm().page(aside));
         drop(table);
         self.vm().lru_add(self.vm().page(pfn));
@@ -217,7 +230,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if !table.entry(spot.index).is_empty() {
             return Ok(Faulted::LookAgain);
         }
-        let entry = Entry::device(pfn, level).used(access);
+        let entry = Entry::device(pfn, level).protected(area.protection).used(access);
         // Counted before it is there, and until it is gone: so long the device is not removed.
         let yard = self.vm().yard();
         let entry = match yard.add_device_mapping(pfn) {

@@ -4,7 +4,8 @@
 //!
 //! - `request`: what is asked for; `error`: why it is not had; `sink`: where the frames go;
 //! - `part`: the pages of a run that have one head, which counts the references of all of them;
-//! - `fast`: the walk without locks; `slow`: the walk under the map lock, which maps what is missing;
+//! - `fast`: the walk without locks; `slow`: the walk under the map lock, which maps what is missing; `ahead`: page
+//!   structures that both fetch before they come to them;
 //! - `longterm`: moving pages out of where they must not stay; `release`: giving back; `page`: one pin at a time.
 //!
 //! # Protocol of the fast path
@@ -51,8 +52,9 @@ use frameyard::{PageCount, Pfn, Platform};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::space::{AddressSpace, SpaceRef, SpaceWord};
-use crate::table::{Entry, Level};
+use crate::table::{Entry, HUGE, Level};
 
+mod ahead;
 mod error;
 mod fast;
 mod longterm;
@@ -87,7 +89,14 @@ struct Taking<'a, 'y, P: Platform, S> {
     at: u64,
     end: u64,
     sink: &'a mut S,
+    /// What was taken last and not handed to the sink: pages one after the other, as one run.
+    open: PageRun,
+    /// A pageblock that was found to lie in no contiguous memory area.
+    settled: Option<Pfn>,
 }
+
+/// Runs of so many pages are handed on, though they may go on.
+const LONG_RUN: PageCount = HUGE.pages();
 
 impl<P: Platform, S> fmt::Debug for Taking<'_, '_, P, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -102,14 +111,39 @@ impl<P: Platform, S: PageSink> Taking<'_, '_, P, S> {
         let behind = (level.align_down(self.at) + level.span()).min(self.end);
         let pages = PageCount((behind - self.at) >> Level::SMALL.shift());
         let run = PageRun { first: frame_at(entry, level, self.at), pages };
+        if self.goes_on(run) {
+            return run;
+        }
+        self.hand_on();
         PageRun { pages: PageCount(self.sink.room(run)), ..run }
     }
 
-    /// Notes a run that was taken.
+    /// Notes a run that was taken, for which there is room.
     #[inline(always)]
     fn note(&mut self, run: PageRun) {
-        self.sink.push(run);
+        if self.goes_on(run) {
+            self.open.pages += run.pages;
+        } else {
+            self.open = run;
+        }
+        if self.open.pages >= LONG_RUN {
+            self.hand_on();
+        }
         self.at += run.pages.0 << Level::SMALL.shift();
+    }
+
+    /// Whether a run goes on where the open one ends.
+    #[inline(always)]
+    fn goes_on(&self, run: PageRun) -> bool {
+        self.open.pages > PageCount(0) && self.open.end() == run.first
+    }
+
+    /// Hands the open run to the sink.
+    #[inline(always)]
+    fn hand_on(&mut self) {
+        if self.open.pages > PageCount(0) {
+            self.sink.push(core::mem::take(&mut self.open));
+        }
     }
 
     /// Where the walk leaves a table of that level.
@@ -134,6 +168,7 @@ impl<P: Platform, S: PageSink> Taking<'_, '_, P, S> {
                 if self.at > start { Ok(()) } else { Err(PinError::NotFast(VirtAddr(self.at))) }
             }
         };
+        self.hand_on();
         match done {
             Err(problem) if self.at == start => Err(problem),
             _ => Ok(PageCount((self.at - start) >> Level::SMALL.shift())),
@@ -222,6 +257,6 @@ impl<P: Platform> AddressSpace<'_, P> {
             return Err(PinError::BadRange(range));
         }
         let (at, end) = (range.start.0, range.end.0);
-        Taking { space: self.space(), request, at, end, sink }.take()
+        Taking { space: self.space(), request, at, end, sink, open: PageRun::default(), settled: None }.take()
     }
 }

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::{
-    ByteSize, CpuId, Geometry, Layout, MemoryTable, NodeId, PageCount, Pfn, PfnRange, Platform, RawRegion,
-    WorkerPanicked, Yard, YardConfig, ZoneLimits,
+    ByteSize, CpuId, Geometry, Layout, MemoryTable, MovableMemory, NodeId, PageCount, Pfn, PfnRange, Platform,
+    RawRegion, WorkerPanicked, Yard, YardConfig, ZoneLimits,
 };
 
 const PAGE: usize = 4096;
@@ -134,11 +134,14 @@ pub struct TestMachine {
     pub cma: ByteSize,
     /// How much room there is for devices, behind the memory; it has bytes, too.
     pub devices: ByteSize,
+    /// How much of it is in Movable zones.
+    pub movable: ByteSize,
 }
 
 impl Default for TestMachine {
     fn default() -> Self {
-        Self { cpus: 2, nodes: 1, memory: ByteSize::mib(64), phantom: false, cma: ByteSize(0), devices: ByteSize(0) }
+        let none = ByteSize(0);
+        Self { cpus: 2, nodes: 1, memory: ByteSize::mib(64), phantom: false, cma: none, devices: none, movable: none }
     }
 }
 
@@ -179,7 +182,9 @@ impl TestYard {
         let memory = MemoryTable { memory: &memory, cma: &cma, ..MemoryTable::default() };
         let device_pages = machine.devices.0 >> Geometry::X86_64.page_shift();
         let device_space = (device_pages > 0).then(|| PfnRange::new(machine.first_device(), PageCount(device_pages)));
-        let config = YardConfig { zone_limits: ZoneLimits::NONE, device_space, ..YardConfig::new(&cpus) };
+        let movable = MovableMemory::Pages(PageCount(machine.movable.0 >> Geometry::X86_64.page_shift()));
+        let movable = if machine.movable > ByteSize(0) { movable } else { MovableMemory::None };
+        let config = YardConfig { zone_limits: ZoneLimits::NONE, device_space, movable, ..YardConfig::new(&cpus) };
         let layout = Layout::plan(&memory, &config).expect("a layout");
         let (map, control) = (HeapRegion::new(layout.map_bytes()), HeapRegion::new(layout.control_bytes()));
         let frames = (!machine.phantom).then(|| Arc::new(HeapRegion::new(machine.memory)));

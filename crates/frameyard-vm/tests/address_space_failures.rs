@@ -19,6 +19,7 @@ const SMALL: TestMachine = TestMachine {
     phantom: false,
     cma: ByteSize(0),
     devices: ByteSize(0),
+    movable: ByteSize(0),
 };
 
 /// Does something that may fail on purpose; then nothing has changed, and it goes well when nothing fails any more.

@@ -8,8 +8,8 @@ use std::thread;
 use fixture::{HUGE, PAGE, TestMachine, TestSpace, TestVm, at, expect, fill, in_small_yard, in_yard, range, run_on};
 use frameyard::{ByteSize, PageCount};
 use frameyard_vm::{
-    ExitOutcome, FaultError, HugeAdvice, MapError, MapKind, MapRequest, MemoryAccess, PinnedPage, ThpMode, VirtAddr,
-    VirtRange, VmConfig,
+    ExitOutcome, FaultError, HugeAdvice, MapError, MapRequest, MemoryAccess, PinnedPage, ThpMode, VirtAddr, VirtRange,
+    VmConfig,
 };
 use proptest::prelude::*;
 
@@ -134,7 +134,7 @@ impl Run<'_, '_> {
 
     fn map(&mut self, page: u64, pages: u64, huge: HugeAdvice) {
         let asked = range(page * PAGE, pages * PAGE);
-        let request = MapRequest { at: Some(asked.start), bytes: asked.size(), kind: MapKind::Anonymous { huge } };
+        let request = MapRequest::anonymous(asked.size()).at(asked.start).advised(huge);
         match self.model.first(page, pages, true) {
             Some(first) => {
                 let found = self.space.map(request);
@@ -231,6 +231,7 @@ const FOUR_CPUS: TestMachine = TestMachine {
     phantom: false,
     cma: ByteSize(0),
     devices: ByteSize(0),
+    movable: ByteSize(0),
 };
 
 #[test]

@@ -27,6 +27,7 @@ const SMALL: TestMachine = TestMachine {
     phantom: false,
     cma: ByteSize(0),
     devices: ByteSize(0),
+    movable: ByteSize(0),
 };
 /// Pages of the space that come one by one.
 const PAGES: u64 = 40;

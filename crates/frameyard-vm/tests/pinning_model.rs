@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use fixture::{HUGE, PAGE, TestSpace, TestVm, at, in_small_yard, range};
 use frameyard::Pfn;
 use frameyard_vm::{
-    Dirty, HugeAdvice, MapKind, MapRequest, MemoryAccess, PageRun, PinCall, PinError, PinFlags, PinPath, PinRequest,
+    Dirty, HugeAdvice, MapRequest, MemoryAccess, PageRun, PinCall, PinError, PinFlags, PinPath, PinRequest, Protection,
     RefHandling,
 };
 use proptest::prelude::*;
@@ -22,6 +22,7 @@ enum Action {
         page: u64,
         pages: u64,
         huge: HugeAdvice,
+        protection: Protection,
     },
     Unmap {
         page: u64,
@@ -59,7 +60,13 @@ fn requests() -> impl Strategy<Value = PinRequest> {
     let call = prop::sample::select(vec![PinRequest::GET, PinRequest::PIN]);
     let path = prop::sample::select(PinPath::ALL.to_vec());
     let refs = prop::sample::select(RefHandling::ALL.to_vec());
-    let flags = prop::sample::select(vec![PinFlags::NONE, PinFlags::WRITE, PinFlags::LONGTERM, PinFlags::FORCE]);
+    let flags = prop::sample::select(vec![
+        PinFlags::NONE,
+        PinFlags::WRITE,
+        PinFlags::LONGTERM,
+        PinFlags::FORCE,
+        PinFlags::WRITE | PinFlags::FORCE,
+    ]);
     (call, path, refs, flags).prop_map(|(call, path, refs, flags)| call.by(path).counted(refs).with(flags))
 }
 
@@ -67,7 +74,8 @@ fn actions() -> impl Strategy<Value = Action> {
     let advice = prop::sample::select(HugeAdvice::ALL.to_vec());
     let refs = prop::sample::select(RefHandling::ALL.to_vec());
     prop_oneof![
-        3 => (pages(), advice).prop_map(|((page, pages), huge)| Action::Map { page, pages, huge }),
+        3 => (pages(), advice, prop::sample::select(Protection::ALL.to_vec()))
+            .prop_map(|((page, pages), huge, protection)| Action::Map { page, pages, huge, protection }),
         2 => pages().prop_map(|(page, pages)| Action::Unmap { page, pages }),
         3 => pages().prop_map(|(page, pages)| Action::Touch { page, pages }),
         8 => (pages(), requests(), any::<bool>())
@@ -100,10 +108,10 @@ struct Run<'a, 'y> {
 impl Run<'_, '_> {
     fn act(&mut self, action: &Action) {
         match *action {
-            Action::Map { page, pages, huge } => {
+            Action::Map { page, pages, huge, protection } => {
                 let asked = range(page * PAGE, pages * PAGE);
-                let kind = MapKind::Anonymous { huge };
-                let _ = self.space.map(MapRequest { at: Some(asked.start), bytes: asked.size(), kind });
+                let request = MapRequest::anonymous(asked.size()).at(asked.start);
+                let _ = self.space.map(request.advised(huge).protected(protection));
             }
             Action::Unmap { page, pages } => {
                 let _ = self.space.unmap(range(page * PAGE, pages * PAGE));
@@ -153,8 +161,10 @@ impl Run<'_, '_> {
             }
             Err(PinError::NotFast(at)) => assert_eq!((request.path, at), (PinPath::FastOnly, start)),
             Err(problem) => {
-                let first = self.space.touch(start, MemoryAccess::Read);
-                assert_eq!(first.map_err(PinError::Fault), Err(problem), "only what is not mapped is not taken");
+                let is_written = request.flags.contains(PinFlags::WRITE) && !request.flags.contains(PinFlags::FORCE);
+                let access = if is_written { MemoryAccess::Write } else { MemoryAccess::Read };
+                let first = self.space.touch(start, access);
+                assert_eq!(first.map_err(PinError::Fault), Err(problem), "only what cannot be used so is not taken");
             }
         }
     }

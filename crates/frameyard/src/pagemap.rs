@@ -25,6 +25,9 @@
 //!   those have changed they are given back. Where the compound page is split: first one reference on the head, then
 //!   those on the frame's own page, then the head's is given back. Who joins freezes the head first, so nobody
 //!   comes to a part that is about to become a tail.
+//!   Between the look at a count and the exchange all may change, and the exchange fails. That is a write all the same: where
+//!   the place can have become one that cannot be written, the platform is told of gets, and waits
+//!   ([`Platform::get_begins`]).
 //! - **Split**: the head is frozen; the parts' map pages become real; parts get tag and count; the head's tag says that it
 //!   is one frame; it is thawed.
 //! - **Join**: the head is frozen, then every part; the parts are zeroed and their map pages given back; the head's tag says

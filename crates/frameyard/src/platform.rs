@@ -13,10 +13,12 @@ use crate::units::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, Zon
 
 mod counting;
 mod line;
+mod mark;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod plain;
 
 pub use line::{LineKind, SharedLine};
+pub use mark::{GetMark, StillGetting};
 
 pub use counting::{Counted, CountingPlatform, CountingRow, LockKind, LocksTaken, PageTouches, SpanTouches};
 
@@ -311,6 +313,10 @@ pub trait Platform: Sync {
     /// view of the yard, and may share one page of memory; nobody writes there, unless they come to `back_map` when a
     /// compound page is split. By default does nothing: a map that is untouched memory is like that.
     ///
+    /// What is read there is zero by now. But whoever got references there before, of pages that are no more, may still try an
+    /// exchange, without effect: where tails cannot be written, those are waited for first
+    /// ([`speculative_gets`](Self::speculative_gets)).
+    ///
     /// `bytes` from `address` are the page structures of `frames`, which [`return_map`](Self::return_map) gives back.
     ///
     /// # Errors
@@ -358,10 +364,37 @@ pub trait Platform: Sync {
         Err(FramesNotReturned::NotPossible)
     }
 
+    /// Whether speculative gets of references on pages of devices are to be told of: asked when a device is mapped, and noted
+    /// in its sections, so that there is nothing to ask where they are not. By default they are not.
+    ///
+    /// A platform wants it where [`share_tails`](Self::share_tails) or [`return_map`](Self::return_map) makes pages of the
+    /// map that cannot be written of such that can: it has to wait then until all gets have ended that had begun before.
+    fn speculative_gets(&self) -> SpeculativeGets {
+        SpeculativeGets::Unmarked
+    }
+
+    /// The caller is about to read a count of a page of a device, may exchange it then and, having found another page than
+    /// it looked for, gives back what it got. The mark that this sets, if any, is [taken back](GetMark::end) when that is
+    /// over. Called for [marked](SpeculativeGets::Marked) devices alone, and not again before that.
+    #[inline(always)]
+    fn get_begins(&self) -> Option<&GetMark> {
+        None
+    }
+
     /// Told how the memory map comes up. Called by whichever worker does it, while no lock is held.
     fn init_progress(&self, progress: InitProgress) {
         let _ = progress;
     }
+}
+
+/// Whether [`Platform::get_begins`] is called.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum SpeculativeGets {
+    /// It is not.
+    #[default]
+    Unmarked,
+    /// It is.
+    Marked,
 }
 
 /// What [`Platform::init_progress`] is told.

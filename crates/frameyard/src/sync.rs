@@ -4,6 +4,8 @@
 //! Every module of the core takes its atomics from here, so that a protocol runs unchanged under the
 //! model checkers. Orderings stronger than `Relaxed` name the function they pair with where they are used.
 
+#[cfg(not(loom))]
+pub(crate) use core::sync::atomic::compiler_fence;
 #[cfg(not(any(loom, shuttle)))]
 pub use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 

@@ -9,6 +9,10 @@
 //! Mappings are each process's own, so a change has to be made in all of them. Each has a thread, its keeper, that waits for
 //! changes in words of the file, makes them, and answers. Who changes something waits for all answers, so that nobody
 //! finds pages that his process does not show. Processes that have ended are not waited for.
+//!
+//! Tails come where other pages were, and a thread may be about to try an exchange on the count of one of those, in vain, which
+//! would be its end. So each process waits for such threads of its own before it maps tails ([`speculation`]): all that
+//! was there before is zero by then.
 
 use std::fs::File;
 use std::io;
@@ -21,9 +25,10 @@ use std::time::Duration;
 use frameyard::ByteSize;
 
 use super::process::Process;
-use super::view_words::{Change, Found, MAX_VIEWS, Slot, ViewWords};
+use super::view_words::{Change, Changing, Show, Slot, ViewWords};
 use crate::device_problem::DeviceMapProblem;
 use crate::memory_use::MappingLimit;
+use crate::speculation;
 use crate::sys::descriptor;
 use crate::sys::host_page_size;
 use crate::sys::mapping::{Advice, Piece, Source};
@@ -31,6 +36,9 @@ use crate::sys::window::MapWindow;
 
 /// How long a keeper sleeps at most: an answer that a wake-up was missed for comes no later.
 const NAP: Duration = Duration::from_secs(1);
+/// How long a thread may be at a speculative get, which is a few instructions, before a change is refused for it. A keeper
+/// that waits so long has time left to answer.
+const GET_TIME: Duration = Duration::from_secs(1);
 
 /// The view of this process, with its keeper.
 #[derive(Debug)]
@@ -64,9 +72,10 @@ impl SharedView {
     ) -> Result<Self, DeviceMapProblem> {
         let host = |action| move |source| DeviceMapProblem::host(action, ByteSize(0), source);
         let words = Arc::new(words);
+        speculation::prepare();
         // Held until the view is set up: nobody changes anything meanwhile, and waits for who does not answer yet.
         let changing = words.lock()?;
-        let slot = changing.join().ok_or(DeviceMapProblem::TooManyViews(MAX_VIEWS))?;
+        let slot = changing.join().ok_or(DeviceMapProblem::TooManyViews(<ViewWords>::MAX_VIEWS))?;
         let (applying, ended, words) = (Mutex::new(()), AtomicBool::new(false), Arc::clone(&words));
         let shown = Arc::new(Shown { words, slot, window, file, file_offset, applying, ended });
         // From here on leaving gives the place back.
@@ -101,6 +110,8 @@ impl SharedView {
         changing.remove_records(piece);
         changing.add_record(piece, stride)?;
         let told = self.tell(&changing, Change::SharedTails(piece, stride));
+        // So has who tried an exchange there since.
+        self.shown.punch(piece);
         if told.is_err() {
             changing.remove_records(piece);
             self.take_back(&changing, Change::File(piece));
@@ -108,8 +119,13 @@ impl SharedView {
         told
     }
 
-    /// Makes pages of a device with shared tails real in all views: memory that is written. Heads are already.
+    /// Makes pages of a device with shared tails real in all views: memory that is written. Heads are already, and whatever else
+    /// there is, once all have made the last change.
     pub(crate) fn make_real(&self, piece: Piece) -> Result<(), DeviceMapProblem> {
+        if self.shown.words.is_unsettled() {
+            let _turn = lock(&self.changing);
+            self.shown.words.lock()?.settle(self.shown.slot)?;
+        }
         let Some((record, stride)) = self.record_of(piece) else { return Ok(()) };
         if piece.len == host_page_size() && piece.offset.abs_diff(record.offset).is_multiple_of(stride) {
             return Ok(());
@@ -132,17 +148,21 @@ impl SharedView {
         let _turn = lock(&self.changing);
         // Without the lock memory is lost until the next device comes, which makes real what it writes.
         let Ok(changing) = self.shown.words.lock() else { return };
-        // Who does not answer shows zeroes as well, and sets all up anew when it comes back to life.
-        if changing.remove_records(piece) {
-            let _ = self.tell(&changing, Change::File(piece));
-        } else if self.record_of(piece).is_some() {
-            let _ = self.tell(&changing, Change::Zeros(piece));
+        let change = match changing.remove_records(piece) {
+            true => Some(Change::File(piece)),
+            false => self.record_of(piece).map(|_| Change::Zeros(piece)),
+        };
+        if let Some(change) = change
+            && self.tell(&changing, change).is_err()
+        {
+            // Who does not answer shows zeroes as well. Nothing else comes there before he does.
+            changing.leave_open(self.shown.words.change());
         }
         self.shown.punch(piece);
     }
 
     /// Makes a change in this view, then in all others.
-    fn tell(&self, changing: &super::view_words::Changing<'_>, change: Change) -> Result<(), DeviceMapProblem> {
+    fn tell(&self, changing: &Changing<'_>, change: Change) -> Result<(), DeviceMapProblem> {
         let shown = &*self.shown;
         let number = {
             let _applying = lock(&shown.applying);
@@ -150,15 +170,18 @@ impl SharedView {
             shown.apply(change).map_err(|source| DeviceMapProblem::Refused { process: this, source })?;
             changing.publish(shown.slot, change)
         };
-        changing.wait_for_answers(shown.slot, number)
+        changing.wait_for_answers(shown.slot, number)?;
+        changing.settled();
+        Ok(())
     }
 
     /// Undoes a change that not all could make.
-    fn take_back(&self, changing: &super::view_words::Changing<'_>, change: Change) {
+    fn take_back(&self, changing: &Changing<'_>, change: Change) {
         let _applying = lock(&self.shown.applying);
         // Mappings become fewer; and who cannot follow sets all up anew later.
         let _ = self.shown.apply(change);
-        changing.publish(self.shown.slot, change);
+        let number = changing.publish(self.shown.slot, change);
+        changing.leave_open(number);
     }
 
     /// Whether every process may have so many more mappings.
@@ -211,40 +234,10 @@ impl Shown {
         while !self.ended.load(Ordering::Acquire) {
             let seen = self.words.change();
             let applying = lock(&self.applying);
-            let (number, made) = match self.words.look(self.slot) {
-                Found::Nothing => {
-                    drop(applying);
-                    self.words.wait_for_change(seen, NAP);
-                    continue;
-                }
-                Found::One { number, change } => (number, self.apply(change)),
-                Found::Several { number } => (number, self.set_up()),
-            };
+            let followed = self.words.follow(self.slot, self);
             drop(applying);
-            let error = made.err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EINVAL));
-            self.words.answer(self.slot, number, error);
-        }
-    }
-
-    /// Changes the mappings of this process.
-    fn apply(&self, change: Change) -> io::Result<()> {
-        let whole = self.window.whole();
-        let page = host_page_size();
-        let (Change::File(piece) | Change::Zeros(piece) | Change::SharedTails(piece, _)) = change;
-        let fits = piece.len > 0 && piece.offset < whole.len && piece.len <= whole.len - piece.offset;
-        if !fits || !piece.offset.is_multiple_of(page) || !piece.len.is_multiple_of(page) {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        match change {
-            Change::File(piece) => self.show_file(piece),
-            Change::Zeros(piece) => self.show_zeros(piece),
-            Change::SharedTails(piece, stride) => {
-                if stride <= page || !stride.is_multiple_of(page) {
-                    return Err(io::ErrorKind::InvalidInput.into());
-                }
-                self.show_zeros(piece)?;
-                let mut heads = (piece.offset..piece.end()).step_by(stride);
-                heads.try_for_each(|offset| self.show_file(Piece { offset, len: page }))
+            if !followed {
+                self.words.wait_for_change(seen, NAP);
             }
         }
     }
@@ -275,27 +268,87 @@ impl Shown {
         let _ = self.window.advise(piece, Advice::HugePages);
         Ok(())
     }
+}
 
-    /// Shows all as the records say. Tails that have memory are those of split pages.
-    fn set_up(&self) -> io::Result<()> {
-        self.apply(Change::File(self.window.whole()))?;
-        let page = host_page_size();
-        for (piece, stride) in self.words.records() {
-            self.apply(Change::SharedTails(piece, stride))?;
-            let (start, end) = (self.offset_of(piece), self.file_offset + piece.end() as u64);
-            let mut at = start;
-            while let Some(data) = descriptor::next_data(&self.file, at)?.filter(|data| *data < end) {
-                at = descriptor::next_hole(&self.file, data)?.min(end);
-                let is_head = at - data <= page as u64 && (data - start).is_multiple_of(stride as u64);
-                if !is_head {
-                    let offset = (data - self.file_offset) as usize / page * page;
-                    let past = ((at - self.file_offset) as usize).next_multiple_of(page);
-                    self.show_file(Piece { offset, len: past - offset })?;
-                }
+impl Shown {
+    /// Whether a change is one of whole pages in the window.
+    fn check(&self, change: Change) -> io::Result<()> {
+        let (whole, page) = (self.window.whole(), host_page_size());
+        let (piece, stride) = match change {
+            Change::File(piece) | Change::Zeros(piece) => (piece, 2 * page),
+            Change::SharedTails(piece, stride) => (piece, stride),
+        };
+        let fits = piece.len > 0 && piece.offset < whole.len && piece.len <= whole.len - piece.offset;
+        let is_whole = [piece.offset, piece.len, stride].iter().all(|bytes| bytes.is_multiple_of(page));
+        if fits && is_whole && stride > page { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+
+    /// Shows something from one offset to another, if there is anything between them.
+    fn show(&self, from: usize, to: usize, what: impl Fn(&Self, Piece) -> io::Result<()>) -> io::Result<()> {
+        if from < to { what(self, Piece { offset: from, len: to - from }) } else { Ok(()) }
+    }
+
+    /// Shows heads and tails that have memory as the file's, all else as zeroes.
+    fn set_up_device(&self, piece: Piece, stride: usize) -> io::Result<()> {
+        let mut real: Vec<Piece> = heads(piece, stride).collect();
+        let page = host_page_size() as u64;
+        let (mut at, end) = (self.offset_of(piece), self.file_offset + piece.end() as u64);
+        while let Some(data) = descriptor::next_data(&self.file, at)?.filter(|data| *data < end) {
+            at = descriptor::next_hole(&self.file, data)?.min(end);
+            let offset = ((data - self.file_offset) / page * page) as usize;
+            let past = (at - self.file_offset).next_multiple_of(page) as usize;
+            real.push(Piece { offset, len: past - offset });
+        }
+        real.sort_by_key(|piece| piece.offset);
+        let mut at = piece.offset;
+        for real in real {
+            self.show(at, real.offset, Self::show_zeros)?;
+            self.show(at.max(real.offset), real.end(), Self::show_file)?;
+            at = at.max(real.end());
+        }
+        self.show(at, piece.end(), Self::show_zeros)
+    }
+}
+
+impl Show for Shown {
+    /// Changes the mappings of this process.
+    fn apply(&self, change: Change) -> io::Result<()> {
+        self.check(change)?;
+        if !matches!(change, Change::File(_)) {
+            // What is read there is zero by now: who reads it later tries no exchange.
+            speculation::wait_for_gets(GET_TIME)?;
+        }
+        match change {
+            Change::File(piece) => self.show_file(piece),
+            Change::Zeros(piece) => self.show_zeros(piece),
+            Change::SharedTails(piece, stride) => {
+                self.show_zeros(piece)?;
+                heads(piece, stride).try_for_each(|head| self.show_file(head))
             }
         }
-        Ok(())
     }
+
+    /// Tails that have memory are those of split pages: somebody may use them now, so at no time is anything else shown there.
+    fn set_up(&self) -> io::Result<()> {
+        let mut records: Vec<(Piece, usize)> = self.words.records().collect();
+        records.sort_by_key(|(piece, _)| piece.offset);
+        if !records.is_empty() {
+            speculation::wait_for_gets(GET_TIME)?;
+        }
+        let mut at = 0;
+        for (piece, stride) in records {
+            self.check(Change::SharedTails(piece, stride))?;
+            self.show(at, piece.offset, Self::show_file)?;
+            self.set_up_device(piece, stride)?;
+            at = piece.end();
+        }
+        self.show(at, self.window.whole().len, Self::show_file)
+    }
+}
+
+/// The pages of the host that begin with a head.
+fn heads(piece: Piece, stride: usize) -> impl Iterator<Item = Piece> {
+    (piece.offset..piece.end()).step_by(stride).map(|offset| Piece { offset, len: host_page_size() })
 }
 
 /// What is locked is whole even where somebody panicked.

@@ -1,12 +1,13 @@
 //! The words of a memory file by which processes agree on what the memory map's part for devices shows.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::board::Board;
 use super::process::Process;
 use crate::device_problem::DeviceMapProblem;
 use crate::region::Region;
-use crate::sys::futex;
 use crate::sys::mapping::Piece;
 
 /// Who changes views now: a [`Process`], or 0.
@@ -17,15 +18,23 @@ const CHANGE: usize = 8;
 const ANSWERS: usize = 16;
 /// The last change: kind, offset, length, stride.
 const MESSAGE: usize = 24;
+/// The last change that was undone, or is not known to be made everywhere, or 0. Until all have answered it somebody may be
+/// about to show something else.
+const UNSETTLED: usize = 28;
 /// Devices with shared tails: in use, offset, length, stride.
 const RECORDS: usize = 32;
 /// Views: [`Process`] or 0, change answered, error number.
-const SLOTS: usize = RECORDS + 4 * MAX_RECORDS;
-pub(super) const MAX_RECORDS: usize = 256;
-pub(super) const MAX_VIEWS: usize = 1024;
+const fn slots<B: Board>() -> usize {
+    RECORDS + 4 * B::RECORDS
+}
+
+/// How many words there are.
+pub(super) const fn words<B: Board>() -> usize {
+    slots::<B>() + 4 * B::VIEWS
+}
 
 /// How many bytes of a memory file they take.
-pub(super) const BYTES: u64 = ((SLOTS + 4 * MAX_VIEWS) * size_of::<AtomicU64>()) as u64;
+pub(super) const BYTES: u64 = (words::<Region>() * size_of::<AtomicU64>()) as u64;
 
 /// How long a process may take to change its view.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
@@ -69,7 +78,7 @@ impl Change {
 
 /// What a keeper finds when it looks whether there is something to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Found {
+enum Found {
     /// Nothing.
     Nothing,
     /// One change since the last answer.
@@ -82,64 +91,96 @@ pub(super) enum Found {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Slot(usize);
 
+/// What shows a view.
+pub(super) trait Show {
+    /// Changes it.
+    fn apply(&self, change: Change) -> io::Result<()>;
+    /// Shows all as the records say.
+    fn set_up(&self) -> io::Result<()>;
+}
+
 /// The words, mapped by this process.
 #[derive(Debug)]
-pub(super) struct ViewWords {
-    region: Region,
+pub(super) struct ViewWords<B = Region> {
+    board: B,
 }
 
 /// The right to change views, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Changing<'a> {
-    words: &'a ViewWords,
+pub(super) struct Changing<'a, B: Board = Region> {
+    words: &'a ViewWords<B>,
+}
+
+/// A word of a board.
+#[derive(Clone, Copy)]
+struct Word<'a, B>(&'a B, usize);
+
+impl<B: Board> Word<'_, B> {
+    fn load(self, ordering: Ordering) -> u64 {
+        self.0.load(self.1, ordering)
+    }
+
+    fn store(self, value: u64, ordering: Ordering) {
+        self.0.store(self.1, value, ordering);
+    }
+
+    fn compare_exchange(self, current: u64, new: u64, success: Ordering) -> Result<u64, u64> {
+        self.0.compare_exchange(self.1, current, new, success)
+    }
 }
 
 impl ViewWords {
     pub(super) fn new(region: Region) -> Self {
         assert!(region.size().0 >= BYTES, "room for the words");
-        Self { region }
+        Self { board: region }
     }
+}
 
-    fn word(&self, index: usize) -> &AtomicU64 {
-        &self.region.atomics()[index]
+impl<B: Board> ViewWords<B> {
+    /// How many views, and devices with shared tails, there can be.
+    pub(super) const MAX_VIEWS: usize = B::VIEWS;
+    const MAX_RECORDS: usize = B::RECORDS;
+
+    fn word(&self, index: usize) -> Word<'_, B> {
+        Word(&self.board, index)
     }
 
     fn four(&self, first: usize) -> [u64; 4] {
         [0, 1, 2, 3].map(|index| self.word(first + index).load(Ordering::Relaxed))
     }
 
-    fn slot(&self, slot: Slot, word: usize) -> &AtomicU64 {
-        self.word(SLOTS + 4 * slot.0 + word)
+    fn slot(&self, slot: Slot, word: usize) -> Word<'_, B> {
+        self.word(slots::<B>() + 4 * slot.0 + word)
     }
 
     /// Takes the right to change views, from a process that has ended too.
-    pub(super) fn lock(&self) -> Result<Changing<'_>, DeviceMapProblem> {
-        let (me, begin) = (Process::this(), Instant::now());
+    pub(super) fn lock(&self) -> Result<Changing<'_, B>, DeviceMapProblem> {
+        let (me, begin) = (self.board.this(), Instant::now());
         let mut nap = Duration::from_micros(20);
         loop {
             // Acquire: sees what the last holder wrote; pairs with `drop` of `Changing`.
-            let Err(holder) = self.word(LOCK).compare_exchange(0, me.0, Ordering::Acquire, Ordering::Relaxed) else {
+            let Err(holder) = self.word(LOCK).compare_exchange(0, me.0, Ordering::Acquire) else {
                 return Ok(Changing { words: self });
             };
             let holder = Process(holder);
-            let take_over = || self.word(LOCK).compare_exchange(holder.0, me.0, Ordering::Acquire, Ordering::Relaxed);
-            if !holder.is_alive() && take_over().is_ok() {
+            let take_over = || self.word(LOCK).compare_exchange(holder.0, me.0, Ordering::Acquire);
+            if !self.board.is_alive(holder) && take_over().is_ok() {
                 let changing = Changing { words: self };
                 changing.after_a_dead_one();
                 return Ok(changing);
             }
-            let waited = begin.elapsed();
+            let waited = self.board.since(begin);
             if waited > LOCK_TIME {
                 return Err(DeviceMapProblem::Changing { process: holder.id(), waited });
             }
-            std::thread::sleep(nap);
+            self.board.pause(nap);
             nap = (nap * 2).min(Duration::from_millis(2));
         }
     }
 
     /// Devices with shared tails: their pieces and strides.
     pub(super) fn records(&self) -> impl Iterator<Item = (Piece, usize)> {
-        (0..MAX_RECORDS).filter_map(|index| {
+        (0..B::RECORDS).filter_map(|index| {
             let first = RECORDS + 4 * index;
             // Acquire: pairs with the Release in `add_record`.
             if self.word(first).load(Ordering::Acquire) == 0 {
@@ -153,7 +194,7 @@ impl ViewWords {
     }
 
     /// What there is to do for a view.
-    pub(super) fn look(&self, slot: Slot) -> Found {
+    fn look(&self, slot: Slot) -> Found {
         let number = self.change();
         let answered = self.slot(slot, 1).load(Ordering::Relaxed);
         if number == answered || number % 2 == 1 {
@@ -161,12 +202,31 @@ impl ViewWords {
         }
         let message = self.four(MESSAGE);
         // Keeps the look at the message before the one at the number, which says whether it is that change's.
-        fence(Ordering::Acquire);
+        self.board.fence(Ordering::Acquire);
         let is_whole = self.word(CHANGE).load(Ordering::Relaxed) == number;
+        // Of a change that was not made nobody knows how much was.
+        let has_failed = self.slot(slot, 2).load(Ordering::Relaxed) != 0;
         match Change::from_words(message) {
-            Some(change) if is_whole && number == answered + 2 => Found::One { number, change },
+            Some(change) if is_whole && !has_failed && number == answered + 2 => Found::One { number, change },
             _ => Found::Several { number },
         }
+    }
+
+    /// Makes the change that a view has not made yet, and answers; `false` where there is none.
+    pub(super) fn follow(&self, slot: Slot, show: &impl Show) -> bool {
+        let (number, made) = match self.look(slot) {
+            Found::Nothing => return false,
+            Found::One { number, change } => (number, show.apply(change)),
+            Found::Several { number } => (number, show.set_up()),
+        };
+        let error = made.err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EINVAL));
+        self.answer(slot, number, error);
+        true
+    }
+
+    /// Whether a change was left open: a look that who maps a device takes, after whoever left it open.
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.word(UNSETTLED).load(Ordering::Relaxed) != 0
     }
 
     /// The number of the last change.
@@ -177,33 +237,32 @@ impl ViewWords {
 
     /// Sleeps until there may be another change than `seen`.
     pub(super) fn wait_for_change(&self, seen: u64, longest: Duration) {
-        futex::wait(self.word(CHANGE), seen, longest);
+        self.board.sleep_on(CHANGE, seen, longest);
     }
 
     /// Wakes all that wait for a change, to look for something else.
     pub(super) fn wake(&self) {
-        // Who is not woken looks by himself, if later.
-        let _ = futex::wake_all(self.word(CHANGE));
+        self.board.wake(CHANGE);
     }
 
     /// Says that a view is as a change wants it, or that it cannot be.
-    pub(super) fn answer(&self, slot: Slot, number: u64, error: i32) {
+    fn answer(&self, slot: Slot, number: u64, error: i32) {
         self.slot(slot, 2).store(u64::from(error.unsigned_abs()), Ordering::Relaxed);
         // Release: pairs with the Acquire in `wait_for_answers`; the view is changed and the error written.
         self.slot(slot, 1).store(number, Ordering::Release);
-        self.word(ANSWERS).fetch_add(1, Ordering::Release);
-        let _ = futex::wake_all(self.word(ANSWERS));
+        self.board.fetch_add(ANSWERS, 1, Ordering::Release);
+        self.board.wake(ANSWERS);
     }
 
     /// Takes a view out of the list of those that are waited for.
     pub(super) fn leave(&self, slot: Slot) {
         self.slot(slot, 0).store(0, Ordering::Release);
-        let _ = futex::wake_all(self.word(ANSWERS));
+        self.board.wake(ANSWERS);
     }
 
     /// All views but one, and whose they are.
     fn others(&self, own: Slot) -> impl Iterator<Item = (Slot, Process)> {
-        let slots = (0..MAX_VIEWS).map(Slot).filter(move |slot| *slot != own);
+        let slots = (0..B::VIEWS).map(Slot).filter(move |slot| *slot != own);
         let with_owner = slots.map(|slot| (slot, self.slot(slot, 0).load(Ordering::Acquire)));
         with_owner.filter(|(_, owner)| *owner != 0).map(|(slot, owner)| (slot, Process(owner)))
     }
@@ -213,32 +272,32 @@ impl ViewWords {
         let mut processes: Vec<Process> = self.others(own).map(|(_, process)| process).collect();
         processes.sort_by_key(|process| process.0);
         processes.dedup();
-        processes.retain(|process| process.is_alive());
+        processes.retain(|process| self.board.is_alive(*process));
         processes
     }
 }
 
-impl Changing<'_> {
+impl<B: Board> Changing<'_, B> {
     /// Takes a place for a view of this process that shows what the last change made.
     pub(super) fn join(&self) -> Option<Slot> {
         let words = self.words;
         let is_free = |slot: &Slot| match words.slot(*slot, 0).load(Ordering::Acquire) {
             0 => true,
-            owner => !Process(owner).is_alive(),
+            owner => !words.board.is_alive(Process(owner)),
         };
-        let slot = (0..MAX_VIEWS).map(Slot).find(is_free)?;
+        let slot = (0..B::VIEWS).map(Slot).find(is_free)?;
         words.slot(slot, 1).store(words.change(), Ordering::Relaxed);
         words.slot(slot, 2).store(0, Ordering::Relaxed);
-        words.slot(slot, 0).store(Process::this().0, Ordering::Release);
+        words.slot(slot, 0).store(words.board.this().0, Ordering::Release);
         Some(slot)
     }
 
     /// Notes a device with shared tails.
     pub(super) fn add_record(&self, piece: Piece, stride: usize) -> Result<(), DeviceMapProblem> {
         let words = self.words;
-        let first = (0..MAX_RECORDS).map(|index| RECORDS + 4 * index);
+        let first = (0..B::RECORDS).map(|index| RECORDS + 4 * index);
         let mut free = first.filter(|first| words.word(*first).load(Ordering::Relaxed) == 0);
-        let first = free.next().ok_or(DeviceMapProblem::TooManyDevices(MAX_RECORDS))?;
+        let first = free.next().ok_or(DeviceMapProblem::TooManyDevices(ViewWords::<B>::MAX_RECORDS))?;
         words.word(first + 1).store(piece.offset as u64, Ordering::Relaxed);
         words.word(first + 2).store(piece.len as u64, Ordering::Relaxed);
         words.word(first + 3).store(stride as u64, Ordering::Relaxed);
@@ -250,7 +309,7 @@ impl Changing<'_> {
     /// Forgets the devices inside a piece, and says whether there were any.
     pub(super) fn remove_records(&self, piece: Piece) -> bool {
         let mut removed = false;
-        for first in (0..MAX_RECORDS).map(|index| RECORDS + 4 * index) {
+        for first in (0..B::RECORDS).map(|index| RECORDS + 4 * index) {
             let [used, offset, len, _] = self.words.four(first);
             let is_inside = offset >= piece.offset as u64 && offset.saturating_add(len) <= piece.end() as u64;
             if used != 0 && is_inside {
@@ -267,7 +326,7 @@ impl Changing<'_> {
         let number = words.change();
         words.word(CHANGE).store(number + 1, Ordering::Relaxed);
         // Keeps the odd number before the message: pairs with the fence in `look`.
-        fence(Ordering::Release);
+        words.board.fence(Ordering::Release);
         for (index, word) in change.words().into_iter().enumerate() {
             words.word(MESSAGE + index).store(word, Ordering::Relaxed);
         }
@@ -297,31 +356,55 @@ impl Changing<'_> {
                 }
             }
             let Some((slot, process)) = missing else { return Ok(()) };
-            let waited = begin.elapsed();
-            if waited > LOOK && !process.is_alive() {
+            let waited = words.board.since(begin);
+            if waited > LOOK && !words.board.is_alive(process) {
                 let owner = words.slot(slot, 0);
                 // Whoever has the place by now joined after the change.
-                let _ = owner.compare_exchange(process.0, 0, Ordering::AcqRel, Ordering::Relaxed);
+                let _ = owner.compare_exchange(process.0, 0, Ordering::AcqRel);
                 continue;
             }
             if waited > ANSWER_TIME {
                 return Err(DeviceMapProblem::NoAnswer { process: process.id(), waited });
             }
-            futex::wait(words.word(ANSWERS), answers, LOOK);
+            words.board.sleep_on(ANSWERS, answers, LOOK);
         }
+    }
+
+    /// Notes a change that was not waited for.
+    pub(super) fn leave_open(&self, number: u64) {
+        self.words.word(UNSETTLED).store(number, Ordering::Relaxed);
+    }
+
+    /// Notes that all have answered, the last change too.
+    pub(super) fn settled(&self) {
+        self.words.word(UNSETTLED).store(0, Ordering::Relaxed);
+    }
+
+    /// Waits for the answers to a change that was left open.
+    pub(super) fn settle(&self, own: Slot) -> Result<(), DeviceMapProblem> {
+        let number = self.words.word(UNSETTLED).load(Ordering::Relaxed);
+        if number != 0 {
+            self.wait_for_answers(own, number)?;
+            self.settled();
+        }
+        Ok(())
     }
 
     /// Makes the number even again where its holder ended in the middle of a change, such that all views are set up anew.
     fn after_a_dead_one(&self) {
         let number = self.words.change();
         self.words.word(CHANGE).store((number | 1) + 3, Ordering::Release);
+        self.leave_open((number | 1) + 3);
         self.words.wake();
     }
 }
 
-impl Drop for Changing<'_> {
+impl<B: Board> Drop for Changing<'_, B> {
     fn drop(&mut self) {
         // Release: pairs with the Acquire in `lock`.
         self.words.word(LOCK).store(0, Ordering::Release);
     }
 }
+
+#[cfg(test)]
+mod loom_models;

@@ -16,7 +16,7 @@ pub struct YardArgs {
     #[arg(long, value_name = "SIZE|PERCENT")]
     pub movable: Option<Amount>,
 
-    /// Size of the per-CPU lists: scaled, classic, fraction:N or fixed:N [default: scaled]
+    /// Size of the per-CPU lists: scaled, classic, early, fraction:N or fixed:N [default: scaled]
     #[arg(long, value_name = "SIZING")]
     pub pcp_sizing: Option<PcpSizing>,
 
@@ -141,6 +141,8 @@ mod tests {
         );
         assert!(read("vmstat --format 5.4").unwrap_err().contains("possible values: 6.1, 6.12, text, prometheus"));
         assert!(read("vmstat --movable 200%").unwrap_err().contains("0 to 100"));
-        assert!(read("vmstat --pcp-sizing half").unwrap_err().contains("scaled, classic, fraction:N or fixed:N"));
+        assert!(
+            read("vmstat --pcp-sizing half").unwrap_err().contains("scaled, classic, early, fraction:N or fixed:N")
+        );
     }
 }

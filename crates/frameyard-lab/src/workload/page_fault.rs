@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use frameyard::{ByteSize, Platform};
-use frameyard_vm::{AddressSpace, HugeAdvice, MapKind, MapRequest, MemoryAccess, PageLevel, VirtAddr, VirtRange};
+use frameyard_vm::{AddressSpace, HugeAdvice, MapRequest, MemoryAccess, PageLevel, VirtAddr, VirtRange};
 use serde::{Deserialize, Serialize};
 
 use super::counts::Counts;
@@ -81,7 +81,7 @@ pub(crate) fn map<P: Platform>(
     bytes: ByteSize,
     pages: Pages,
 ) -> Result<VirtRange, frameyard_vm::MapError> {
-    space.map(MapRequest { at: None, bytes, kind: MapKind::Anonymous { huge: pages.advice() } })
+    space.map(MapRequest::anonymous(bytes).advised(pages.advice()))
 }
 
 /// The address of each page of 4 KiB of a range.

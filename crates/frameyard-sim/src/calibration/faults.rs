@@ -68,7 +68,7 @@ impl FaultPredictor {
         let on_node = u64::from(tasks).min(machine.cpus() as u64 / u64::from(machine.topology.sockets));
         let needed = on_node * (u64::from(pages) * 3 / 2 + LARGEST_BATCH);
         let node_memory = PageCount(needed.next_multiple_of(SECTION) + 4 * SECTION);
-        let config = SimConfig { node_memory, policy, sizing: PcpSizing::Classic, costs: Vec::new() };
+        let config = SimConfig { node_memory, policy, sizing: PcpSizing::Early, costs: Vec::new() };
         let yard = SimYard::new(machine, &config)?;
         let vm = Vm::create(&yard, &VmConfig::default()).map_err(SimError::Owners)?;
         FaultLoop { tasks, mode, pages, rounds, seed, lru: self.lru }.run(&yard, &vm)

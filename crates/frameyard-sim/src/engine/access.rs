@@ -178,7 +178,7 @@ impl Engine {
             let home = self.node_of(self.ground.frames.start + at.frame());
             // What nobody has any more was written back some time ago, if it was dirty.
             let is_gone = line.is_dirty() && !holder_has && !group_has;
-            wait = self.channels[home].ask(now, 1 + u64::from(is_gone));
+            wait = self.channels[home].fetch(now, 1 + u64::from(is_gone));
             if home == usize::from(me.socket) { Cause::LocalMemory } else { Cause::RemoteMemory }
         };
         let served = if cause == Cause::Upgrade {
@@ -288,7 +288,7 @@ impl Engine {
         let (now, mut wait) = (self.now(), Picos(0));
         if found == Found::Nowhere {
             let lines = 1 + u64::from(self.lines.state(line).dirty);
-            wait = self.channels[usize::from(me.socket)].ask(now, lines);
+            wait = self.channels[usize::from(me.socket)].fetch(now, lines);
         }
         if !matches!(found, Found::Alone | Found::Beside(_)) {
             self.privates[usize::from(me.core)].fill(1);

@@ -41,7 +41,7 @@ impl Engine {
             MapWrite::Cached => 2 * pages,
             MapWrite::Streamed => pages,
         };
-        let wait = self.channels[node].ask_at(self.cpus[self.current].clock, lines, costs.channel_share);
+        let wait = self.channels[node].stream_at(self.cpus[self.current].clock, lines, costs.channel_share);
         if wait > Picos(0) {
             self.charge(Spent::Access(Accessed::Pages, Cause::Bandwidth).slot(), wait);
         }

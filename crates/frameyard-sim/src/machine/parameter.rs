@@ -39,8 +39,11 @@ const NUMBERS: &[Number] = numbers! {
     }
     memory {
         node_gb_per_s: 2.0 to 500.0,
+        queueing: 0.0 to 1.0,
     }
     clock {
+        power_mhz: 0.0 to 6000.0,
+        power_cpus: 0.5 to 1e6,
         smt_slowdown: 1.0 to 2.5,
     }
     lock {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use frameyard::{ByteSize, PhysAddr};
 use proptest::prelude::*;
 
-use super::{AreaWord, HugeAdvice, MapKind};
+use super::{AreaWord, HugeAdvice, MapKind, Protection};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::objects::ObjectKind;
 use crate::space::{SpaceRef, SpaceWord};
@@ -18,7 +18,7 @@ const PAGES: u64 = 256;
 
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    Insert { page: u64, pages: u64, kind: MapKind },
+    Insert { page: u64, pages: u64, kind: MapKind, protection: Protection },
     Remove { page: u64, pages: u64 },
     Find { page: u64 },
     Gap { pages: u64, align: u64 },
@@ -34,7 +34,8 @@ fn kinds() -> impl Strategy<Value = MapKind> {
 
 fn actions() -> impl Strategy<Value = Action> {
     prop_oneof![
-        4 => (0..PAGES, 1..12u64, kinds()).prop_map(|(page, pages, kind)| Action::Insert { page, pages, kind }),
+        4 => (0..PAGES, 1..12u64, kinds(), prop::sample::select(Protection::ALL.to_vec()))
+            .prop_map(|(page, pages, kind, protection)| Action::Insert { page, pages, kind, protection }),
         3 => (0..PAGES, 1..20u64).prop_map(|(page, pages)| Action::Remove { page, pages }),
         1 => (0..PAGES).prop_map(|page| Action::Find { page }),
         1 => (1..16u64, 0..5u32).prop_map(|(pages, shift)| Action::Gap { pages, align: 1 << shift }),
@@ -47,20 +48,23 @@ fn range(page: u64, pages: u64) -> VirtRange {
 
 /// What each page shows.
 #[derive(Default)]
-struct Model(BTreeMap<u64, MapKind>);
+struct Model(BTreeMap<u64, (MapKind, Protection)>);
 
 impl Model {
-    fn areas(&self) -> Vec<(VirtRange, MapKind)> {
-        let mut areas: Vec<(VirtRange, MapKind)> = Vec::new();
-        for (page, kind) in &self.0 {
+    fn areas(&self) -> Vec<(VirtRange, MapKind, Protection)> {
+        let mut areas: Vec<(VirtRange, MapKind, Protection)> = Vec::new();
+        for (page, (kind, protection)) in &self.0 {
             let this = range(*page, 1);
             match areas.last_mut() {
-                Some((last, of))
-                    if last.end == this.start && of.advanced(last.size()) == *kind && self.joins(*page) =>
+                Some((last, of, alike))
+                    if last.end == this.start
+                        && of.advanced(last.size()) == *kind
+                        && alike == protection
+                        && self.joins(*page) =>
                 {
                     last.end = this.end;
                 }
-                _ => areas.push((this, *kind)),
+                _ => areas.push((this, *kind, *protection)),
             }
         }
         areas
@@ -87,7 +91,7 @@ fn run(space: SpaceRef<'_, TestPlatform>, actions: &[Action]) {
     let mut device = 0;
     for action in actions.iter().copied() {
         match action {
-            Action::Insert { page, pages, kind } => {
+            Action::Insert { page, pages, kind, protection } => {
                 let asked = range(page, pages);
                 if (page..page + pages).any(|page| model.0.contains_key(&page)) {
                     assert!(space.areas_in(asked).next().is_some());
@@ -100,9 +104,9 @@ fn run(space: SpaceRef<'_, TestPlatform>, actions: &[Action]) {
                     MapKind::Device { page, .. } => MapKind::Device { first: PhysAddr(device << 32), page },
                     anonymous @ MapKind::Anonymous { .. } => anonymous,
                 };
-                let area = space.insert_area(asked, kind).unwrap();
+                let area = space.insert_area(asked, kind, protection).unwrap();
                 assert!(area.range.covers(asked));
-                model.0.extend((0..pages).map(|at| (page + at, kind.advanced(ByteSize(at * PAGE)))));
+                model.0.extend((0..pages).map(|at| (page + at, (kind.advanced(ByteSize(at * PAGE)), protection))));
             }
             Action::Remove { page, pages } => {
                 let asked = range(page, pages);
@@ -117,12 +121,14 @@ fn run(space: SpaceRef<'_, TestPlatform>, actions: &[Action]) {
             Action::Find { page } => {
                 let addr = range(page, 1).start;
                 let found = space.find_area(addr);
-                let shown = found.map(|area| area.kind.advanced(ByteSize(addr.0 - area.range.start.0)));
+                let shown = |area: super::Area| area.kind.advanced(ByteSize(addr.0 - area.range.start.0));
+                let shown = found.map(|area| (shown(area), area.protection));
                 assert_eq!(shown, model.0.get(&page).copied());
             }
             Action::Gap { pages, align } => check_gap(space, &model, pages, align),
         }
-        let areas: Vec<_> = space.areas_in(range(0, 2 * PAGES)).map(|area| (area.range, area.kind)).collect();
+        let areas: Vec<_> =
+            space.areas_in(range(0, 2 * PAGES)).map(|area| (area.range, area.kind, area.protection)).collect();
         assert_eq!(areas, model.areas());
         assert_eq!(space.validate_areas(), Ok(areas.len() as u64));
     }
@@ -132,7 +138,9 @@ fn run(space: SpaceRef<'_, TestPlatform>, actions: &[Action]) {
 fn check_gap(space: SpaceRef<'_, TestPlatform>, model: &Model, pages: u64, align: u64) {
     let room = PAGES + 12;
     let wall = VirtRange { start: range(room, 1).start, end: VirtAddr::END };
-    space.insert_area(wall, MapKind::Device { first: PhysAddr(0), page: PageLevel::Small }).unwrap();
+    space
+        .insert_area(wall, MapKind::Device { first: PhysAddr(0), page: PageLevel::Small }, Protection::ReadWrite)
+        .unwrap();
     let found = space.find_gap(ByteSize(pages * PAGE), ByteSize(align * PAGE));
     let found = found.map(|gap| (gap.start.0 - BASE) / PAGE);
     let best = model.gap(pages, align, room);
@@ -173,7 +181,7 @@ fn many_areas_make_a_shallow_tree() {
     in_a_space(|_, space| {
         let kind = MapKind::Anonymous { huge: HugeAdvice::Default };
         for page in 0..4096 {
-            space.insert_area(range(2 * page, 1), kind).unwrap();
+            space.insert_area(range(2 * page, 1), kind, Protection::ReadWrite).unwrap();
         }
         assert_eq!(space.validate_areas(), Ok(4096));
         let height = super::tree::height(space.areas().root());
@@ -191,9 +199,9 @@ fn many_areas_make_a_shallow_tree() {
 fn an_area_that_grows_or_shrinks_needs_no_further_object() {
     in_a_space(|vm, space| {
         let kind = MapKind::Anonymous { huge: HugeAdvice::Default };
-        space.insert_area(range(10, 10), kind).unwrap();
-        space.insert_area(range(30, 10), kind).unwrap();
-        space.insert_area(range(20, 10), kind).unwrap();
+        space.insert_area(range(10, 10), kind, Protection::ReadWrite).unwrap();
+        space.insert_area(range(30, 10), kind, Protection::ReadWrite).unwrap();
+        space.insert_area(range(20, 10), kind, Protection::ReadWrite).unwrap();
         assert_eq!(vm.live_objects(ObjectKind::Area), 1, "three areas are one");
         assert_eq!(space.find_area(range(15, 1).start).unwrap().range, range(10, 30));
         assert!(space.spare_for_removal(range(10, 5)).unwrap().is_none());
@@ -210,7 +218,7 @@ fn an_area_that_grows_or_shrinks_needs_no_further_object() {
 fn what_was_found_last_is_forgotten_with_its_area() {
     in_a_space(|_, space| {
         let kind = MapKind::Anonymous { huge: HugeAdvice::Default };
-        space.insert_area(range(1, 4), kind).unwrap();
+        space.insert_area(range(1, 4), kind, Protection::ReadWrite).unwrap();
         assert!(space.find_area(range(2, 1).start).is_some());
         space.remove_areas(range(1, 4), None);
         assert_eq!(space.find_area(range(2, 1).start), None);
@@ -223,7 +231,7 @@ fn the_validator_sees_damage_to_any_word_of_an_area() {
     in_a_space(|_, space| {
         for area in 0..7 {
             let kind = MapKind::Anonymous { huge: HugeAdvice::ALL[area as usize % 2] };
-            space.insert_area(range(10 * area, 10), kind).unwrap();
+            space.insert_area(range(10 * area, 10), kind, Protection::ReadWrite).unwrap();
         }
         space.validate_areas().unwrap();
         let root = space.areas().root().unwrap();

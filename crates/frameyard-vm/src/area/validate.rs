@@ -4,7 +4,7 @@ use frameyard::Platform;
 use frameyard::sync::Ordering;
 
 use super::tree::{AreaTree, Sums, height};
-use super::{MapKind, Node, SpaceRef, SpaceWord, merge};
+use super::{MapKind, Node, Protection, SpaceRef, SpaceWord, merge};
 use crate::address::{VirtAddr, VirtRange};
 use crate::error::VmValidateError;
 use crate::objects::ObjectId;
@@ -14,7 +14,7 @@ struct Seen {
     areas: u64,
     bytes: u64,
     /// Where the last one ended, and what it was.
-    last: Option<(VirtAddr, MapKind)>,
+    last: Option<(VirtAddr, MapKind, Protection)>,
     knows_last_found: bool,
     last_found: ObjectId,
 }
@@ -48,21 +48,21 @@ fn check<'y, P: Platform>(tree: AreaTree<'y, P>, node: Node<'y>, seen: &mut Seen
     if let Some(left) = left {
         check(tree, left, seen)?;
     }
-    let (range, kind) = (node.range(), node.kind());
+    let (range, kind, protection) = (node.range(), node.kind(), node.protection());
     let wrong = |what| VmValidateError::Addresses { start: range.start.0, end: range.end.0, what };
     let whole = VirtRange { start: VirtAddr::LOWEST, end: VirtAddr::END };
     if range.is_empty() || !whole.covers(range) || !range.is_aligned(kind.page_size()) {
         return Err(wrong("no range that can be an area"));
     }
-    if let Some((end, below)) = seen.last {
+    if let Some((end, below, protected)) = seen.last {
         if end > range.start {
             return Err(wrong("the area below reaches into it"));
         }
-        if end == range.start && merge(below, kind) {
+        if end == range.start && merge((below, protected), (kind, protection)) {
             return Err(wrong("the area below is alike and not merged with it"));
         }
     }
-    seen.last = Some((range.end, kind));
+    seen.last = Some((range.end, kind, protection));
     seen.areas += 1;
     seen.bytes += range.size().0;
     seen.knows_last_found |= node.id == seen.last_found;

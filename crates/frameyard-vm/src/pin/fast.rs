@@ -4,19 +4,14 @@
 use frameyard::sync::{Weakness, is_weakened};
 use frameyard::{PageCount, Pfn, Platform};
 
+use super::ahead::Ahead;
 use super::part::Part;
-use super::request::{PinFlags, PinRequest};
+use super::request::PinRequest;
 use super::{PageRun, PageSink, Taking};
 use crate::inject::Step;
-use crate::space::{MemoryAccess, SpaceRef};
-#[cfg(not(loom))]
-use crate::table::ENTRIES;
+use crate::space::SpaceRef;
 use crate::table::{Entry, Level, Table};
 use crate::vm::Vm;
-
-/// How many entries ahead a page structure is fetched.
-#[cfg(not(loom))]
-const AHEAD: usize = 8;
 
 /// Where a walk without locks reads an entry, and which.
 #[derive(Clone, Copy)]
@@ -40,6 +35,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
                 return;
             }
             let end = self.end_of_table(level);
+            let mut ahead = Ahead::new(table, level, self.at, end);
             while self.at < end {
                 let index = level.index(self.at);
                 let entry = table.entry(index);
@@ -49,8 +45,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
                 if entry.is_table(level) {
                     break;
                 }
-                #[cfg(not(loom))]
-                self.bring_in(table, index + AHEAD);
+                self.fetch(&mut ahead, index, entry);
                 if !self.fast_entry(&Sight { table, level, index, entry, tables_gone }) {
                     return;
                 }
@@ -58,26 +53,11 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         }
     }
 
-    /// Fetches the page structure that an entry further on leads to: heads of huge pages lie far apart.
-    #[cfg(not(loom))]
-    #[inline(always)]
-    fn bring_in(&self, table: Table<'y>, index: usize) {
-        if index < ENTRIES
-            && let ahead = table.entry(index)
-            && ahead.is_present()
-            && !ahead.is_device()
-            && let Some(page) = self.space.vm().try_page(ahead.head())
-        {
-            page.prefetch();
-        }
-    }
-
     /// Takes the pages behind an entry; `false` where they are not to be had, all of them.
     #[inline(always)]
     fn fast_entry(&mut self, sight: &Sight<'y>) -> bool {
         let (entry, level) = (sight.entry, sight.level);
-        let wrong_access = self.request.access() == MemoryAccess::Write && !entry.is_writable();
-        if !entry.is_present() || wrong_access {
+        if !entry.is_present() || !entry.allows(self.request.access()) {
             return false;
         }
         let run = self.run(entry, level);
@@ -100,12 +80,11 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
 
     /// Takes the pages of one head, if they are still mapped there when their references have been got.
     #[inline(always)]
-    fn fast_part(&self, sight: &Sight<'y>, vm: &Vm<'y, P>, part: &Part<'y, P>) -> bool {
+    fn fast_part(&mut self, sight: &Sight<'y>, vm: &Vm<'y, P>, part: &Part<'y, P>) -> bool {
         if !part.try_get(self.request) {
             return false;
         }
-        let stays = !self.request.flags.contains(PinFlags::LONGTERM) || vm.stays(part);
-        if !stays || !self.space.is_as_seen(sight) {
+        if !self.stays(part) || !self.space.is_as_seen(sight) {
             give_up(vm, self.request, part);
             return false;
         }

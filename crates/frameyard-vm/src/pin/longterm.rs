@@ -5,18 +5,34 @@
 use frameyard::{Block, FrameOwner, Gfp, MigrateMode, MigrateProblem, Order, Platform, ZoneKind};
 
 use super::part::Part;
+use super::request::PinFlags;
+use super::{PageSink, Taking};
 use crate::inject::Step;
 use crate::vm::Vm;
 
-impl<P: Platform> Vm<'_, P> {
-    /// Whether a page may stay where it is for long: not in a Movable zone, not in a contiguous memory area. The caller has
-    /// a reference, or keeps its mapping.
+impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
+    /// Whether a page may stay where it is for as long as the request says: for long not in a Movable zone, nor in a
+    /// contiguous memory area. The caller has a reference, or keeps its mapping.
+    ///
+    /// Areas are whole pageblocks, so they are asked for the first page of each alone.
     #[inline(always)]
-    pub(super) fn stays(&self, part: &Part<'_, P>) -> bool {
-        let pfn = part.page.pfn();
-        part.page.tag().zone().kind() != ZoneKind::Movable && !self.yard().cma_areas().any(|area| area.contains(pfn))
+    pub(super) fn stays(&mut self, part: &Part<'y, P>) -> bool {
+        if !self.request.flags.contains(PinFlags::LONGTERM) {
+            return true;
+        }
+        let yard = self.space.vm().yard();
+        let block = part.page.pfn().align_down(yard.geometry().pageblock_order());
+        if self.settled != Some(block) {
+            if yard.cma_areas().any(|area| area.contains(part.page.pfn())) {
+                return false;
+            }
+            self.settled = Some(block);
+        }
+        part.page.tag().zone().kind() != ZoneKind::Movable
     }
+}
 
+impl<P: Platform> Vm<'_, P> {
     /// Moves a block to unmovable memory, where it may stay. The caller has no lock. One attempt: a block that is mapped by
     /// small entries is merely split by it, and [`Busy`](MigrateProblem::Busy).
     pub(super) fn move_to_stay(&self, part: &Part<'_, P>) -> Result<(), MigrateProblem> {

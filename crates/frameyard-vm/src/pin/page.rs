@@ -72,6 +72,7 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
         match self.take_pages(page, request, &mut frames) {
             Ok(_) => Ok(PinnedPage { vm: *self.space().vm(), pfn: frames[0] }),
             Err(PinError::Fault(FaultError::NotMapped(_))) => Err(FaultError::NotMapped(addr)),
+            Err(PinError::Fault(FaultError::ReadOnly(_))) => Err(FaultError::ReadOnly(addr)),
             Err(PinError::Fault(FaultError::Moving(_))) => Err(FaultError::Moving(addr)),
             Err(PinError::Fault(error)) => Err(error),
             Err(PinError::Overflow(error)) => Err(FaultError::Vm(VmError::Overflow(error))),

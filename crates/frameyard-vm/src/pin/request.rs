@@ -5,6 +5,7 @@ use core::ops::BitOr;
 use frameyard::named;
 
 use crate::space::MemoryAccess;
+use crate::table::Entry;
 
 /// What the pages are wanted for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -56,7 +57,8 @@ impl PinFlags {
     /// They stay taken for long (`FOLL_LONGTERM`): those that lie where everything has to be movable, in Movable zones and in
     /// contiguous memory areas, are moved out first.
     pub const LONGTERM: Self = Self(1 << 1);
-    /// Also where the area may not be written (`FOLL_FORCE`). Areas have no protections yet, so it is without effect.
+    /// Written also where the area is read-only, if it is anonymous memory, so that nobody else sees it (`FOLL_FORCE`, as
+    /// debuggers use it; `check_vma_flags`). Such pages are taken by the slow path.
     pub const FORCE: Self = Self(1 << 2);
 
     /// Whether all of the other's are asked for.
@@ -120,6 +122,18 @@ impl PinRequest {
     #[inline(always)]
     pub(super) const fn access(self) -> MemoryAccess {
         if self.flags.contains(PinFlags::WRITE) { MemoryAccess::Write } else { MemoryAccess::Read }
+    }
+
+    /// How pages are used that are not there yet: by force they come as their area says, and are looked at then.
+    #[inline(always)]
+    pub(super) const fn access_to_map(self) -> MemoryAccess {
+        if self.flags.contains(PinFlags::FORCE) { MemoryAccess::Read } else { self.access() }
+    }
+
+    /// Whether the page of an entry may be used so, by force where that is asked for.
+    #[inline(always)]
+    pub(super) const fn allows(self, entry: Entry) -> bool {
+        entry.allows(self.access()) || self.flags.contains(PinFlags::FORCE) && !entry.is_device()
     }
 }
 

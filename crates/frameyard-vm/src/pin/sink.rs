@@ -28,7 +28,8 @@ impl fmt::Display for PageRun {
     }
 }
 
-/// Takes what a walk finds. Pages are taken only after it was asked whether there is room.
+/// Takes what a walk finds. Pages are taken only after it was asked whether there is room; those of a run for which there is
+/// room may be noted piece by piece, and pages behind it that go on where it ends are noted with it.
 pub(crate) trait PageSink {
     /// How many pages of a run there is room for, the first ones.
     fn room(&mut self, run: PageRun) -> u64;

@@ -2,11 +2,13 @@
 
 use frameyard::{PageCount, Platform, ReferenceOverflow};
 
+use super::ahead::Ahead;
 use super::error::PinError;
 use super::part::Part;
-use super::request::{PinFlags, PinRequest};
+use super::request::PinRequest;
 use super::{PageRun, PageSink, Taking};
 use crate::address::VirtAddr;
+use crate::space::FaultError;
 
 /// How often a page that has to be moved is tried to be moved before the caller hears of it.
 const MOVE_TRIES: u32 = 16;
@@ -53,14 +55,19 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         let space = self.space;
         let access = self.request.access();
         let _reading = space.map_lock().read();
-        let spot = space.present(VirtAddr(self.at), access)?;
+        let spot = space.present(VirtAddr(self.at), self.request.access_to_map())?;
         let table = space.lock_table(spot.table);
         let end = self.end_of_table(spot.level);
+        let mut ahead = Ahead::new(spot.table, spot.level, self.at, end);
         while self.at < end {
             let index = spot.level.index(self.at);
             let entry = table.entry(index);
+            self.fetch(&mut ahead, index, entry);
             if !entry.is_present() || entry.is_table(spot.level) {
                 break;
+            }
+            if !self.request.allows(entry) {
+                return Err(FaultError::ReadOnly(VirtAddr(self.at)).into());
             }
             let run = self.run(entry, spot.level);
             if run.pages.0 == 0 {
@@ -68,7 +75,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
             }
             let missing = PinError::NoPage { addr: VirtAddr(self.at), pfn: run.first };
             let part = space.vm().part_behind(entry, spot.level, run).ok_or(missing)?;
-            if self.request.flags.contains(PinFlags::LONGTERM) && !space.vm().stays(&part) {
+            if !self.stays(&part) {
                 return Ok(Stop::Moves(part));
             }
             take_mapped(self.request, &part)?;

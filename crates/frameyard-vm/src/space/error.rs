@@ -90,6 +90,8 @@ impl From<VmError> for MapError {
 pub enum FaultError {
     /// It is not mapped.
     NotMapped(VirtAddr),
+    /// It is to be written, and its area is mapped to be read alone.
+    ReadOnly(VirtAddr),
     /// It is mapped to what has no bytes here: a device.
     NoFrameBytes(VirtAddr),
     /// The page there is being moved, and that did not come to an end in time.
@@ -102,6 +104,9 @@ impl fmt::Display for FaultError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotMapped(addr) => write!(f, "{addr} is not mapped: map it first"),
+            Self::ReadOnly(addr) => {
+                write!(f, "{addr} is mapped read-only: only read there, or map it read-write")
+            }
             Self::NoFrameBytes(addr) => write!(f, "{addr} shows a device, which has no bytes: read and write memory"),
             Self::Moving(addr) => write!(f, "the page at {addr} is being moved, and that does not come to an end"),
             Self::Vm(error) => error.fmt(f),

@@ -4,7 +4,7 @@ use frameyard::{ByteSize, PageCount, PhysAddr, Platform, Span};
 
 use super::{AddressSpace, MapError, SpaceRef};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
-use crate::area::{Area, HugeAdvice, MapKind};
+use crate::area::{Area, HugeAdvice, MapKind, Protection};
 
 /// What is to be mapped, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -15,19 +15,25 @@ pub struct MapRequest {
     pub bytes: ByteSize,
     /// What the addresses show.
     pub kind: MapKind,
+    /// What may be done with them.
+    pub protection: Protection,
 }
 
 impl MapRequest {
     /// Anonymous memory, wherever there is room, in huge pages where everybody gets them.
     #[must_use]
     pub const fn anonymous(bytes: ByteSize) -> Self {
-        Self { at: None, bytes, kind: MapKind::Anonymous { huge: HugeAdvice::Default } }
+        Self::of(bytes, MapKind::Anonymous { huge: HugeAdvice::Default })
     }
 
     /// Physical addresses of a device, wherever there is room, by entries of that size.
     #[must_use]
     pub const fn device(first: PhysAddr, bytes: ByteSize, page: PageLevel) -> Self {
-        Self { at: None, bytes, kind: MapKind::Device { first, page } }
+        Self::of(bytes, MapKind::Device { first, page })
+    }
+
+    const fn of(bytes: ByteSize, kind: MapKind) -> Self {
+        Self { at: None, bytes, kind, protection: Protection::ReadWrite }
     }
 
     /// The same, there and nowhere else.
@@ -43,6 +49,12 @@ impl MapRequest {
             MapKind::Anonymous { .. } => Self { kind: MapKind::Anonymous { huge }, ..self },
             MapKind::Device { .. } => self,
         }
+    }
+
+    /// The same, with that protection; they may be read and written unless it says otherwise.
+    #[must_use]
+    pub const fn protected(self, protection: Protection) -> Self {
+        Self { protection, ..self }
     }
 
     /// What the first address must be a multiple of where the space chooses: what one entry maps, or could map if the
@@ -103,7 +115,7 @@ impl<P: Platform> AddressSpace<'_, P> {
     /// Maps a range of addresses. Anonymous memory is allocated when it is touched; entries of the page tables are made
     /// then, too, those of devices as well.
     ///
-    /// A range of anonymous memory that touches another with the same advice becomes one area with it. Where the space
+    /// A range of anonymous memory that touches another with the same advice and protection becomes one area with it. Where the space
     /// chooses, it takes the highest gap that is large enough, and aligns what can have huge pages to 2 MiB.
     ///
     /// # Errors
@@ -133,7 +145,7 @@ impl<P: Platform> AddressSpace<'_, P> {
             },
             None => space.find_gap(request.bytes, request.alignment()).ok_or(MapError::NoRoom(request.bytes))?,
         };
-        space.insert_area(range, request.kind)?;
+        space.insert_area(range, request.kind, request.protection)?;
         Ok(range)
     }
 

@@ -5,6 +5,8 @@ use core::fmt;
 use frameyard::{Order, Pfn};
 
 use crate::address::LEVEL_BITS;
+use crate::area::Protection;
+use crate::space::MemoryAccess;
 
 /// Entries of a table.
 pub(crate) const ENTRIES: usize = 1 << LEVEL_BITS;
@@ -184,6 +186,21 @@ impl Entry {
         self.0 & Self::WRITE != 0
     }
 
+    /// Whether its page may be used so.
+    #[inline(always)]
+    pub(crate) const fn allows(self, access: MemoryAccess) -> bool {
+        matches!(access, MemoryAccess::Read) || self.is_writable()
+    }
+
+    /// The same page, with what its area allows.
+    #[inline(always)]
+    pub(crate) const fn protected(self, protection: Protection) -> Self {
+        match protection {
+            Protection::ReadWrite => self,
+            Protection::ReadOnly => Self(self.0 & !Self::WRITE),
+        }
+    }
+
     /// The head of the counted block that the frame belongs to.
     #[inline(always)]
     pub(crate) const fn head(self) -> Pfn {
@@ -252,6 +269,9 @@ mod tests {
         let huge = Entry::page(Pfn(0x200), Level::HUGE);
         assert_eq!(small.written().unused().bits(), 0x8000_0000_1234_5047, "what was written stays so");
         assert_eq!(huge.bits(), 0x8000_0000_0020_0087, "a large page");
+        let guarded = small.protected(Protection::ReadOnly);
+        assert_eq!(guarded.bits(), 0x8000_0000_1234_5005, "not writable");
+        assert!(guarded.allows(MemoryAccess::Read) && !guarded.written().allows(MemoryAccess::Write));
         assert_eq!(Entry::table(Pfn(3)).bits(), 0x3027);
         assert!(
             Entry::table(Pfn(3)).is_table(Level::ROOT) && !huge.is_table(Level::HUGE) && !small.is_table(Level::SMALL)

@@ -4,7 +4,7 @@ use frameyard::{CountedPage, Counts, Pfn, Platform, references_of_pins};
 
 use super::{ENTRIES, Entry, HUGE, Level, Table, TableUse, set_aside_in, table_index};
 use crate::address::VirtAddr;
-use crate::area::MapKind;
+use crate::area::{MapKind, Protection};
 use crate::error::VmValidateError;
 use crate::page::{Flags, PageKind, object_of};
 use crate::space::{SpaceRef, SpaceWord};
@@ -103,6 +103,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let is_device = area.map(|area| matches!(area.kind, MapKind::Device { .. }));
         if is_device != Some(entry.is_device()) {
             return Err(wrong(entry.pfn(), "is mapped where no area of its kind is"));
+        }
+        let protection = if entry.is_writable() { Protection::ReadWrite } else { Protection::ReadOnly };
+        if area.map(|area| area.protection) != Some(protection) {
+            return Err(wrong(entry.pfn(), "may be written or not, other than its area says"));
         }
         if entry.is_counted_device() {
             let mapped = self.vm().yard().device_at(entry.pfn()).is_some_and(|device| device.mappings > 0);

@@ -23,6 +23,7 @@ use crate::sync::{Weakness, weakened};
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
 use crate::{
     Cutting, FrameState, Gfp, InitError, InitJobs, InitMode, Initialiser, MapContent, MapInit, PcpSizing, RangeError,
+    SpeculativeGets,
 };
 
 /// What is said where a part of the map is initialised twice, or given out too early.
@@ -70,6 +71,7 @@ fn setup(mode: InitMode) -> Setup {
         workers: 1,
         reserved: &[],
         devices: 0,
+        gets: SpeculativeGets::Unmarked,
     }
 }
 

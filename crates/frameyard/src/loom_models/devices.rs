@@ -5,12 +5,15 @@
 
 use std::sync::{Arc, Mutex};
 
-use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, Setup};
+use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, Setup, TAIL_WRITTEN};
 use super::{assert_fails_within, explore_within};
 use crate::memmap::Initialiser;
 use crate::sync::{AtomicU32, Ordering, Weakness, weakened};
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
-use crate::{DeviceError, DeviceId, DeviceRequest, InitMode, MapInit, MapLayout, MapPlacement, PcpSizing, Removal};
+use crate::{
+    DeviceError, DeviceId, DeviceRequest, InitMode, MapInit, MapLayout, MapPlacement, PcpSizing, Removal,
+    SpeculativeGets,
+};
 
 /// Involuntary switches: what is broken here is found with two.
 const PREEMPTIONS: usize = 2;
@@ -23,9 +26,16 @@ const GONE: &str = "removed under its user";
 const BOTH: &str = "both succeeded";
 
 fn boot(locks: Locks) -> Runner {
+    boot_with(locks, SpeculativeGets::Unmarked)
+}
+
+fn boot_with(locks: Locks, gets: SpeculativeGets) -> Runner {
     let map_init = MapInit { mode: InitMode::Eager, initialiser: Initialiser::None, ..MapInit::default() };
     let sizing = PcpSizing::Fixed(0);
-    Machine::boot_with(1, Setup { sizing, locks, map_init, init_flaw: None, workers: 1, reserved: &[], devices: 1 })
+    Machine::boot_with(
+        1,
+        Setup { sizing, locks, map_init, init_flaw: None, workers: 1, reserved: &[], devices: 1, gets },
+    )
 }
 
 fn map(runner: &Runner, order: Order, layout: MapLayout) -> Result<DeviceId, DeviceError> {
@@ -151,6 +161,28 @@ fn use_while_removing(layout: MapLayout, seen: &Arc<Mutex<Seen>>) {
     end(&main, DeviceId(0));
 }
 
+/// A frame is looked up and used while its device, of base pages, is removed, and another one with shared tails mapped there
+/// by a platform that makes them such that they cannot be written.
+fn use_while_tails_come(seen: &Arc<Mutex<Seen>>) {
+    let main = boot_with(Locks::SOUND, SpeculativeGets::Marked);
+    let device = map(&main, Order::ZERO, MapLayout::Full).unwrap();
+    let held = Held::default();
+    let remover = main.start(1, {
+        let held = Arc::clone(&held);
+        move |runner| match runner.yard.unmap_device(device, Removal::Refuse) {
+            Ok(()) => {
+                assert!(!*held.lock().unwrap(), "the device was {GONE}");
+                map(runner, LARGEST, MapLayout::SharedTails).expect("the range is free");
+            }
+            Err(DeviceError::InUse { .. }) => {}
+            Err(problem) => panic!("{problem}"),
+        }
+    });
+    use_page(&main, third(&main), &held, seen);
+    remover.join().unwrap();
+    end(&main, DeviceId(0));
+}
+
 /// Two remove a device at once.
 fn remove_twice() {
     let main = boot(Locks::SOUND);
@@ -219,6 +251,25 @@ fn a_device_with_users_is_not_removed_and_its_successor_is_not_mistaken() {
 }
 
 #[test]
+fn tails_come_when_gets_that_found_another_page_there_have_ended() {
+    explore_use(use_while_tails_come, Seen { whole: true, part: true, nothing: true });
+}
+
+#[test]
+fn tails_that_come_without_grace_are_found() {
+    weakened(Weakness::NoGrace, || {
+        assert_fails_within(PREEMPTIONS, || use_while_tails_come(&Arc::default()), &[TAIL_WRITTEN]);
+    });
+}
+
+#[test]
+fn marks_that_nothing_orders_are_found() {
+    weakened(Weakness::MarksUnordered, || {
+        assert_fails_within(PREEMPTIONS, || use_while_tails_come(&Arc::default()), &[TAIL_WRITTEN]);
+    });
+}
+
+#[test]
 fn one_of_two_removals_succeeds() {
     explore_within(PREEMPTIONS, remove_twice);
 }
@@ -240,7 +291,7 @@ fn a_page_that_is_not_asked_again_is_found() {
 #[test]
 fn references_on_parts_without_their_head_are_found() {
     weakened(Weakness::PartsGotAlone, || {
-        assert_fails_within(PREEMPTIONS, || use_while_joining(&Arc::default()), &["a shared tail is written to"]);
+        assert_fails_within(PREEMPTIONS, || use_while_joining(&Arc::default()), &[TAIL_WRITTEN]);
     });
 }
 

@@ -19,9 +19,9 @@ use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCo
 use crate::zone::PageblockMap;
 use crate::{
     AttachError, ContigError, Gfp, InitMode, Initialiser, Layout, MapInit, MemoryTable, Owners, PcpSizing, RangeError,
-    RawRegion, WatermarkOptions, Yard, YardConfig, ZoneLimits, ZonePolicy,
+    RawRegion, SpeculativeGets, WatermarkOptions, Yard, YardConfig, ZoneLimits, ZonePolicy,
 };
-pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, contentions};
+pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, TAIL_WRITTEN, contentions};
 use platform::{Provided, SharedTails};
 
 /// What is said of a frame that somebody has though its page is not written.
@@ -109,6 +109,8 @@ pub(super) struct Setup {
     pub(super) reserved: &'static [PfnRange],
     /// Sections behind memory that are set aside for devices.
     pub(super) devices: u64,
+    /// Whether threads mark their gets, and who shares tails waits for them.
+    pub(super) gets: SpeculativeGets,
 }
 
 // SAFETY: the map and the control region are modelled atomics; loom runs all threads of a model on one.
@@ -128,7 +130,19 @@ impl Machine {
     /// A machine whose regions are zeroed: no yard yet. Its map is to come up at once.
     pub(super) fn bare(sections: u64, sizing: PcpSizing, locks: Locks) -> Arc<Self> {
         let map_init = MapInit::default();
-        Self::with(sections, Setup { sizing, locks, map_init, init_flaw: None, workers: 1, reserved: &[], devices: 0 })
+        Self::with(
+            sections,
+            Setup {
+                sizing,
+                locks,
+                map_init,
+                init_flaw: None,
+                workers: 1,
+                reserved: &[],
+                devices: 0,
+                gets: SpeculativeGets::Unmarked,
+            },
+        )
     }
 
     fn with(sections: u64, setup: Setup) -> Arc<Self> {
@@ -244,7 +258,8 @@ impl Machine {
         });
         let [refusals, longest_wait] = [(); 2].map(|()| std::sync::Mutex::new(0));
         let tails = Arc::clone(&self.tails);
-        ModelPlatform { cpu: CpuId(cpu), locks, workers, refusals, longest_wait, broken, tails }
+        let mark = tails.mark(self.setup.gets);
+        ModelPlatform { cpu: CpuId(cpu), locks, workers, refusals, longest_wait, broken, tails, mark }
     }
 
     /// Creates the yard, for CPU 0.

@@ -69,6 +69,7 @@ impl<P: Platform> PageMap<'_, P> {
         // First: who finds a page may map it.
         row.open();
         let entry = plan.entry(self.map.range().start).written_by(generation);
+        let entry = entry.with_gets(self.platform.speculative_gets());
         directory.locked(self.platform, |_| {
             self.sections_of(plan.data).for_each(|(section, parts)| section.publish(entry, parts));
         });

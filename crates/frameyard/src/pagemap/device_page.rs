@@ -6,7 +6,7 @@ use super::build::OWN;
 use super::section::{DeviceSection, Entry};
 use crate::memmap::MemMap;
 use crate::page::{CountedPage, Counts, FrameState, PageRef, ReferenceUnderflow, Tag};
-use crate::platform::Platform;
+use crate::platform::{GetMark, Platform};
 use crate::units::{Order, Pfn};
 
 /// The page that counts the users of a frame of a device: the head of its compound page, or the frame's own page where the
@@ -16,8 +16,9 @@ use crate::units::{Order, Pfn};
 /// ([`try_get`](Self::try_get)).
 pub struct DevicePage<'a, P> {
     page: PageRef<'a, P>,
-    /// The head of the split compound page that this is a part of, and not the head of.
-    compound: Option<PageRef<'a, P>>,
+    /// The head, where there is more to a get than references on `page`: `page` is a part of a split compound page, and not
+    /// its head, or the platform is told of gets. So who looks for neither finds one thing to ask.
+    head: Option<PageRef<'a, P>>,
     order: Order,
     section: &'a DeviceSection,
     entry: Entry,
@@ -53,12 +54,17 @@ impl<'a, P: Platform> DevicePage<'a, P> {
             return None;
         }
         let no_users = map.content().no_users();
-        let found = Self { page, compound: None, order: tag.order(), section, entry, part, no_users };
-        if tag.order() == entry.order() || pfn == page.pfn() || entry.is_folded() {
+        let found = Self { page, head: None, order: tag.order(), section, entry, part, no_users };
+        if entry.is_unmarked_of(tag.order()) {
             return Some(found);
         }
-        // Split: the frame's own page counts. It is not looked at before there is a reference on the head.
-        Some(Self { page: map.page(pfn, page.platform()), compound: Some(page), ..found })
+        let counts_itself = tag.order() == entry.order() || pfn == page.pfn() || entry.is_folded();
+        Some(match counts_itself {
+            true if entry.is_marked() => Self { head: Some(page), ..found },
+            true => found,
+            // Split: the frame's own page counts. It is not looked at before there is a reference on the head.
+            false => Self { page: map.page(pfn, page.platform()), head: Some(page), ..found },
+        })
     }
 
     /// The first frame that the page stands for.
@@ -112,20 +118,28 @@ impl<'a, P: Platform> DevicePage<'a, P> {
     /// nothing has changed. Where it is true, [`put`](Self::put) gives them back, one by one or together.
     ///
     /// Never writes to a tail of a compound page. Cost: an exchange on the page's line, a look at the section's; where the
-    /// compound page is split, an exchange and a subtraction more on the head's line.
+    /// compound page is split, an exchange and a subtraction more on the head's line. A platform that wants to know of gets
+    /// ([`Platform::speculative_gets`]) is told of this one.
     #[inline]
     #[must_use]
     pub fn try_get(&self, count: u32) -> bool {
-        let Some(compound) = self.compound else { return self.try_get_on(self.page, count) };
+        let Some(head) = self.head else { return self.try_get_on(self.page, count) };
+        let _marked = self.entry.is_marked().then(|| Marked(self.page.platform().get_begins()));
+        if head.pfn() == self.page.pfn() { self.try_get_on(self.page, count) } else { self.try_get_part(head, count) }
+    }
+
+    /// Gets references on a part of a split compound page.
+    #[inline(always)]
+    fn try_get_part(&self, head: PageRef<'a, P>, count: u32) -> bool {
         if parts_are_got_alone() {
             return self.try_get_on(self.page, count);
         }
-        if !self.try_get_on(compound, 1) {
+        if !self.try_get_on(head, 1) {
             return false;
         }
         // Nobody joins the page now: its head is not to be frozen.
         let got = self.try_get_on(self.page, count);
-        self.give_back(compound, 1);
+        self.give_back(head, 1);
         got
     }
 
@@ -162,6 +176,18 @@ impl<'a, P: Platform> DevicePage<'a, P> {
     /// The references are the caller's own.
     pub unsafe fn put(&self, count: u32) -> Result<u32, ReferenceUnderflow> {
         self.counted().put_unmapped(count, OWN.references)
+    }
+}
+
+/// Takes the mark of a get back, if it has one.
+struct Marked<'a>(Option<&'a GetMark>);
+
+impl Drop for Marked<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(mark) = self.0 {
+            mark.end();
+        }
     }
 }
 

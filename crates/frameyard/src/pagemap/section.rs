@@ -1,6 +1,9 @@
 //! How the frames of a section lead to the pages of devices: two words a section, on one line.
 
 use crate::control::AllAtomic;
+#[cfg(doc)]
+use crate::platform::Platform;
+use crate::platform::SpeculativeGets;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{Order, Pfn};
 
@@ -8,7 +11,8 @@ use crate::units::{Order, Pfn};
 ///
 /// | bits | meaning |
 /// |---|---|
-/// | 0–7 | order of the compound pages |
+/// | 0–6 | order of the compound pages |
+/// | 7 | whether the platform is told of speculative gets ([`Platform::get_begins`]) |
 /// | 8–15 | by how many bits a head's frame number is shifted: 0, or (folded) the order |
 /// | 16–31 | which mapping wrote the entry: the same value never comes back soon |
 /// | 32–63 | what is added (modulo 2³²) to the shifted number to give the place of the head's page in the map |
@@ -16,6 +20,8 @@ use crate::units::{Order, Pfn};
 pub(super) struct Entry(u64);
 
 impl Entry {
+    const MARKED: u64 = 1 << 7;
+
     /// The entry of compound pages of that order, of which that of `head` is at that place of the map.
     pub(super) fn new(order: Order, fold: u8, head: Pfn, place: u32) -> Self {
         let bias = place.wrapping_sub((head.0 >> fold) as u32);
@@ -30,15 +36,33 @@ impl Entry {
         Self(self.0 & !0xffff_0000 | (generation & 0xffff) << 16)
     }
 
+    /// The same, of pages on which gets are told of or not.
+    pub(super) fn with_gets(self, gets: SpeculativeGets) -> Self {
+        Self(self.0 & !Self::MARKED | if gets == SpeculativeGets::Marked { Self::MARKED } else { 0 })
+    }
+
     /// Whether both lead everywhere to the same pages.
     pub(super) fn leads_as(self, other: Self) -> bool {
-        self.written_by(0) == other.written_by(0)
+        let place = |entry: Self| entry.written_by(0).with_gets(SpeculativeGets::Unmarked);
+        place(self) == place(other)
     }
 
     /// The order of the compound pages.
     #[inline(always)]
     pub(super) fn order(self) -> Order {
         Order(self.0 as u8 & 31)
+    }
+
+    /// Whether compound pages are of that order and the platform is told of nothing: one comparison.
+    #[inline(always)]
+    pub(super) fn is_unmarked_of(self, order: Order) -> bool {
+        self.0 as u8 == order.0
+    }
+
+    /// Whether the platform is told of speculative gets.
+    #[inline(always)]
+    pub(super) fn is_marked(self) -> bool {
+        self.0 & Self::MARKED != 0
     }
 
     /// The head of the compound page that covers a frame.

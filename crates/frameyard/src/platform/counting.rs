@@ -17,8 +17,8 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::{
-    Access, Contention, FramesNotReturned, FreeFrames, InitProgress, LockId, MapNotBacked, MapWrite, Platform,
-    SharedLine, Span, WorkerPanicked, Zeroing,
+    Access, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapNotBacked, MapWrite, Platform,
+    SharedLine, Span, SpeculativeGets, WorkerPanicked, Zeroing,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange, named};
@@ -532,6 +532,14 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
 
     fn map_written(&self, frames: PfnRange, how: MapWrite) {
         self.inner.map_written(frames, how);
+    }
+
+    fn speculative_gets(&self) -> SpeculativeGets {
+        self.inner.speculative_gets()
+    }
+
+    fn get_begins(&self) -> Option<&GetMark> {
+        self.inner.get_begins()
     }
 
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {

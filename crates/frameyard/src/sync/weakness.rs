@@ -56,6 +56,10 @@ pub enum Weakness {
     PartsGotAlone,
     /// Who has got references on a page of a device does not ask whether it is still the page that he looked for.
     PageNotAskedAgain,
+    /// Tails become shared while somebody may be between a look at a count there and an exchange.
+    NoGrace,
+    /// Nothing orders the mark of who gets references before his look at the count.
+    MarksUnordered,
 }
 
 std::thread_local! {

@@ -71,7 +71,7 @@ impl HighFraction {
     }
 }
 
-/// Which formula gives `high` and `batch`; written `scaled`, `classic`, `fraction:N` or `fixed:N`.
+/// Which formula gives `high` and `batch`; written `scaled`, `classic`, `early`, `fraction:N` or `fixed:N`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PcpSizing {
     /// Kernels from 5.14 on: `high` is the low watermark divided among the CPUs of the node (all CPUs
@@ -81,6 +81,9 @@ pub enum PcpSizing {
     /// Kernels up to 5.13: `high` is six times the raw batch, so 0 where the zone is so small that its
     /// raw batch is 0. After `zone_batchsize` and `pageset_set_batch`.
     Classic,
+    /// Kernels up to 4.18: as [`Classic`](Self::Classic) with half the largest batch, 31 frames of 4 KiB. After
+    /// `zone_batchsize` of that time.
+    Early,
     /// A fraction of the zone, divided among the CPUs as in [`Scaled`](Self::Scaled), at least 4 batches.
     /// After `percpu_pagelist_high_fraction`.
     Fraction(HighFraction),
@@ -95,11 +98,12 @@ impl PcpSizing {
     /// kernel's `int`.
     #[must_use]
     pub fn sizes(self, geometry: Geometry, zone: PcpZone) -> PcpSizes {
-        let raw = raw_batch(geometry, zone.managed);
+        let largest = if self == Self::Early { ByteSize::kib(512) } else { ByteSize::mib(1) };
+        let raw = raw_batch(geometry, zone.managed, largest);
         let batch = raw.max(1);
         let (high, batch) = match self {
             Self::Scaled => (share(zone.low.0, zone).max(4 * batch), batch),
-            Self::Classic => (6 * raw, batch),
+            Self::Classic | Self::Early => (6 * raw, batch),
             Self::Fraction(fraction) => {
                 (share(zone.managed.0 / u64::from(fraction.divisor()), zone).max(4 * batch), batch)
             }
@@ -118,12 +122,12 @@ fn share(total: u64, zone: PcpZone) -> u64 {
     total / u64::from(cpus.max(1))
 }
 
-/// A quarter of about 0.1 % of the zone, or of 1 MiB where that is less, to the next power of two, less 1.
+/// A quarter of about 0.1 % of the zone, or of `largest` where that is less, to the next power of two, less 1.
 ///
 /// After the kernel's `zone_batchsize`; 0 for zones below 8192 pages. The one that is taken off keeps
 /// batches out of step with caches, which favour powers of two.
-fn raw_batch(geometry: Geometry, managed: PageCount) -> u64 {
-    let quarter = ((managed.0 / 1024).min(geometry.pages_in(ByteSize::mib(1)).0) / 4).max(1);
+fn raw_batch(geometry: Geometry, managed: PageCount, largest: ByteSize) -> u64 {
+    let quarter = ((managed.0 / 1024).min(geometry.pages_in(largest).0) / 4).max(1);
     let grown = quarter + quarter / 2;
     (1 << grown.ilog2()) - 1
 }
@@ -131,7 +135,7 @@ fn raw_batch(geometry: Geometry, managed: PageCount) -> u64 {
 /// Why a text names no sizing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PcpSizingError {
-    /// None of the four names, or a number where none belongs.
+    /// None of the five names, or a number where none belongs.
     Unknown,
     /// `fraction:` or `fixed:` is not followed by a number that fits 32 bits.
     NotANumber,
@@ -142,7 +146,9 @@ pub enum PcpSizingError {
 impl fmt::Display for PcpSizingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Unknown => f.write_str("unknown per-CPU list sizing: write scaled, classic, fraction:N or fixed:N"),
+            Self::Unknown => {
+                f.write_str("unknown per-CPU list sizing: write scaled, classic, early, fraction:N or fixed:N")
+            }
             Self::NotANumber => {
                 f.write_str("the N of fraction:N and fixed:N must be a whole number of at most 4294967295")
             }
@@ -166,6 +172,7 @@ impl FromStr for PcpSizing {
         match text.split_once(':') {
             None if text == "scaled" => Ok(Self::Scaled),
             None if text == "classic" => Ok(Self::Classic),
+            None if text == "early" => Ok(Self::Early),
             Some(("fraction", digits)) => HighFraction::new(number(digits)?).map(Self::Fraction),
             Some(("fixed", digits)) => number(digits).map(Self::Fixed),
             None if text == "fraction" || text == "fixed" => Err(PcpSizingError::NotANumber),
@@ -180,6 +187,7 @@ impl fmt::Display for PcpSizing {
         match self {
             Self::Scaled => f.pad("scaled"),
             Self::Classic => f.pad("classic"),
+            Self::Early => f.pad("early"),
             Self::Fraction(fraction) => write!(f, "fraction:{}", fraction.divisor()),
             Self::Fixed(high) => write!(f, "fixed:{high}"),
         }
@@ -210,9 +218,15 @@ mod tests {
 
     #[test]
     fn raw_batches_are_a_power_of_two_less_one_and_stop_at_63() {
-        let raw = |managed| raw_batch(Geometry::X86_64, PageCount(managed));
+        let raw = |managed| raw_batch(Geometry::X86_64, PageCount(managed), ByteSize::mib(1));
         assert_eq!([raw(0), raw(8191), raw(8192), raw(12 << 10), raw(1 << 17)], [0, 0, 1, 3, 31]);
         assert_eq!([raw((1 << 18) - 1), raw(1 << 18), raw(u64::MAX)], [63, 63, 63]);
+    }
+
+    #[test]
+    fn early_batches_stop_at_31() {
+        assert_eq!(sizes(PcpSizing::Early, zone(1 << 25, 0)), (186, 31));
+        assert_eq!(sizes(PcpSizing::Early, zone(36 << 10, 0)), (42, 7));
     }
 
     #[test]
@@ -258,7 +272,7 @@ mod tests {
 
     #[test]
     fn sizings_print_what_they_parse_from() {
-        for text in ["scaled", "classic", "fraction:8", "fraction:4294967295", "fixed:0", "fixed:378"] {
+        for text in ["scaled", "classic", "early", "fraction:8", "fraction:4294967295", "fixed:0", "fixed:378"] {
             let sizing: PcpSizing = text.parse().unwrap();
             assert_eq!(std::format!("{sizing}"), text);
         }

@@ -10,8 +10,10 @@ use loom::thread;
 use super::LARGEST;
 use crate::memmap::MemMap;
 use crate::page::Tag;
-use crate::platform::{Access, Contention, InitProgress, LockId, MapNotBacked, Platform, WorkerPanicked};
-use crate::sync::{AtomicU32, Ordering};
+use crate::platform::{
+    Access, Contention, GetMark, InitProgress, LockId, MapNotBacked, Platform, SpeculativeGets, WorkerPanicked,
+};
+use crate::sync::{AtomicU32, Ordering, Weakness, fence, is_weakened};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange};
 use crate::zone::PageblockMap;
 
@@ -97,16 +99,58 @@ pub(in crate::loom_models) enum InitFlaw {
     WrittenLate,
 }
 
+/// What is said where a thread writes to a tail, or is about to.
+pub(in crate::loom_models) const TAIL_WRITTEN: &str = "a shared tail is written to";
+
 /// Which pages of devices are tails that nobody may write to. A witness of the order that loom has chosen; threads may
 /// switch where it looks.
 #[derive(Debug, Default)]
 pub(super) struct SharedTails {
     frames: Mutex<Vec<PfnRange>>,
     switch: AtomicU32,
+    /// Those of all threads, where they mark their gets.
+    marks: Mutex<Vec<Arc<ThreadMark>>>,
+}
+
+/// The mark of a thread, and the pages that it is about to change, or was: from its last get on.
+#[derive(Debug, Default)]
+pub(super) struct ThreadMark {
+    mark: GetMark,
+    touched: Mutex<Vec<Pfn>>,
 }
 
 impl SharedTails {
+    /// The mark of a new thread, where threads mark their gets.
+    pub(super) fn mark(&self, gets: SpeculativeGets) -> Option<Arc<ThreadMark>> {
+        let mark = (gets == SpeculativeGets::Marked).then(Arc::<ThreadMark>::default);
+        self.marks.lock().unwrap().extend(mark.clone());
+        mark
+    }
+
+    /// Waits for gets that have begun, as a platform does which makes tails such that they cannot be written.
+    fn wait_for_gets(&self) {
+        if is_weakened(Weakness::NoGrace) {
+            return;
+        }
+        let marks = self.marks.lock().unwrap().clone();
+        if !marks.is_empty() {
+            fence(Ordering::SeqCst);
+        }
+        for mark in marks {
+            let wait_round = |round| {
+                Provided.relax(round);
+                true
+            };
+            mark.mark.wait(wait_round).expect("it waits on");
+        }
+    }
+
     fn share(&self, frames: PfnRange) {
+        for mark in self.marks.lock().unwrap().clone() {
+            let touches = mark.touched.lock().unwrap().iter().any(|pfn| frames.contains(*pfn));
+            let is_at_it = touches && mark.mark.wait(|_| false).is_err();
+            assert!(!is_at_it, "{TAIL_WRITTEN}, perhaps: one of {frames}");
+        }
         self.frames.lock().unwrap().push(frames);
     }
 
@@ -121,7 +165,7 @@ impl SharedTails {
         }
         self.switch.load(Ordering::Relaxed);
         let shared = self.frames.lock().unwrap().iter().any(|frames| frames.contains(pfn));
-        assert!(!shared, "a shared tail is written to: {pfn}");
+        assert!(!shared, "{TAIL_WRITTEN}: {pfn}");
     }
 }
 
@@ -139,6 +183,8 @@ pub(in crate::loom_models) struct ModelPlatform {
     /// What is wrong, and the yard's map and pageblock types, for doing it.
     pub(super) broken: Option<(InitFlaw, MemMap, PageblockMap<'static>)>,
     pub(super) tails: Arc<SharedTails>,
+    /// The mark of the thread, where gets are marked.
+    pub(super) mark: Option<Arc<ThreadMark>>,
 }
 
 impl ModelPlatform {
@@ -230,7 +276,21 @@ impl Platform for ModelPlatform {
     fn touch_page(&self, pfn: Pfn, access: Access) {
         if access != Access::Read {
             self.tails.check(pfn);
+            if let Some(mark) = &self.mark {
+                mark.touched.lock().unwrap().push(pfn);
+            }
         }
+    }
+
+    fn speculative_gets(&self) -> SpeculativeGets {
+        if self.mark.is_some() { SpeculativeGets::Marked } else { SpeculativeGets::Unmarked }
+    }
+
+    fn get_begins(&self) -> Option<&GetMark> {
+        let ThreadMark { mark, touched } = self.mark.as_deref()?;
+        touched.lock().unwrap().clear();
+        mark.begin();
+        Some(mark)
     }
 
     fn share_tails(
@@ -240,6 +300,7 @@ impl Platform for ModelPlatform {
         _address: NonNull<u8>,
         _bytes: usize,
     ) -> Result<(), MapNotBacked> {
+        self.tails.wait_for_gets();
         let mut head = frames.start;
         while head < frames.end {
             self.tails.share(PfnRange { start: head + PageCount(1), end: head + order.pages() });
@@ -250,7 +311,12 @@ impl Platform for ModelPlatform {
 
     fn return_map(&self, frames: PfnRange, _address: NonNull<u8>, _bytes: usize) {
         // All of a device is untouched memory again; what begins inside a compound page are its tails.
-        if frames.start.is_aligned(LARGEST) { self.tails.make_real(frames) } else { self.tails.share(frames) }
+        if frames.start.is_aligned(LARGEST) {
+            self.tails.make_real(frames);
+        } else {
+            self.tails.wait_for_gets();
+            self.tails.share(frames);
+        }
     }
 
     fn init_progress(&self, progress: InitProgress) {

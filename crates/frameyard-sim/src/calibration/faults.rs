@@ -15,6 +15,8 @@ const MAPPING: u32 = 32768;
 const MANY: u32 = 8;
 /// Simulated memory comes in sections of so many pages, 128 MiB.
 const SECTION: u64 = 1 << 15;
+/// A node is never so small that its lists' batches are smaller than on a large one.
+const LEAST_MEMORY: u64 = 9 * SECTION;
 /// The largest batch that a CPU takes for itself, that of `big-pcp`.
 const LARGEST_BATCH: u64 = 10922;
 
@@ -67,7 +69,7 @@ impl FaultPredictor {
         // The mappings of all tasks of a node, half of them more for page tables and what lists hold, and a reserve.
         let on_node = u64::from(tasks).min(machine.cpus() as u64 / u64::from(machine.topology.sockets));
         let needed = on_node * (u64::from(pages) * 3 / 2 + LARGEST_BATCH);
-        let node_memory = PageCount(needed.next_multiple_of(SECTION) + 4 * SECTION);
+        let node_memory = PageCount((needed.next_multiple_of(SECTION) + 4 * SECTION).max(LEAST_MEMORY));
         let config = SimConfig { node_memory, policy, sizing: PcpSizing::Early, costs: Vec::new() };
         let yard = SimYard::new(machine, &config)?;
         let vm = Vm::create(&yard, &VmConfig::default()).map_err(SimError::Owners)?;

@@ -78,12 +78,12 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "PATHS", value_delimiter = ',')]
     pub parameters: Vec<String>,
 
-    /// Pages that each of eight and more tasks maps while the fit searches
-    #[arg(long, value_name = "N", default_value = "1024", value_parser = positive_number)]
+    /// Pages that each of eight and more tasks maps while the fit searches; with few, the batches of big-pcp are larger than what is mapped
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = positive_number)]
     pub pages: NonZeroU32,
 
     /// Pages that each of eight and more tasks maps to see what the fit found
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "8192", value_parser = positive_number)]
     pub final_pages: NonZeroU32,
 
     /// Rounds of each stage of the search, at most

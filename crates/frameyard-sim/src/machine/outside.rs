@@ -6,7 +6,7 @@ use crate::account::CostId;
 
 /// What is done outside of the allocator and the owners, in cycles of a core.
 #[derive(Clone, Copy, PartialEq, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct OutsideCosts {
     /// Exception entry and exit, for a fault: `exception`.
     pub exception_cycles: f64,

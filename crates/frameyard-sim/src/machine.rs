@@ -126,7 +126,7 @@ pub struct Clock {
 
 /// So many CPUs that no machine has them.
 fn never() -> f64 {
-    1e6
+    1000.0
 }
 
 impl Clock {
@@ -223,10 +223,11 @@ impl fmt::Display for MachineError {
 
 impl std::error::Error for MachineError {}
 
-const BUILT_IN: [(&str, &str); 9] = [
+const BUILT_IN: [(&str, &str); 10] = [
     ("broadwell-40", include_str!("../machines/broadwell-40.toml")),
     ("skylake-112", include_str!("../machines/skylake-112.toml")),
     ("epyc-256", include_str!("../machines/epyc-256.toml")),
+    ("epyc-512", include_str!("../machines/epyc-512.toml")),
     ("skylake-8167m", include_str!("../machines/skylake-8167m.toml")),
     ("broadwell-2699c", include_str!("../machines/broadwell-2699c.toml")),
     ("haswell-2699v3", include_str!("../machines/haswell-2699v3.toml")),
@@ -334,7 +335,14 @@ mod tests {
             assert_eq!(machine.name, name);
         }
         let cpus = Machine::NAMES.map(|name| Machine::built_in(name).unwrap().cpus());
-        assert_eq!(cpus, [40, 112, 256, 104, 32, 72, 16, 4, 4]);
+        assert_eq!(cpus, [40, 112, 256, 512, 104, 32, 72, 16, 4, 4]);
+    }
+
+    #[test]
+    fn costs_outside_that_are_not_said_have_their_start_values() {
+        let text = format!("{}\n[outside]\nfault_path_cycles = 1.5\n", BUILT_IN[1].1);
+        let outside = text.parse::<Machine>().unwrap().outside;
+        assert_eq!(outside, OutsideCosts { fault_path_cycles: 1.5, ..OutsideCosts::default() });
     }
 
     #[test]

@@ -49,8 +49,8 @@ impl FittedTable {
 /// How much is simulated for a prediction.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct EffortArgs {
-    /// Mappings of each task that are counted
-    #[arg(long, value_name = "N", default_value = "1", value_parser = positive_number)]
+    /// Mappings of each task that are counted; of few, those of threads look faster than they are in the long run
+    #[arg(long, value_name = "N", default_value = "4", value_parser = positive_number)]
     pub mappings: NonZeroU32,
 
     /// Seed of how far tasks are apart
@@ -74,12 +74,12 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "ROWS", value_delimiter = ';')]
     pub rows: Vec<Selection>,
 
-    /// Free parameters, as in outside.exception_cycles,clock.mhz[0] [default: those that the machine names]
+    /// Free parameters, as in outside.exception_cycles,costs.store_overlap [default: those that the machine names]
     #[arg(long, value_name = "PATHS", value_delimiter = ',')]
     pub parameters: Vec<String>,
 
-    /// Pages that each of eight and more tasks maps while the fit searches
-    #[arg(long, value_name = "N", default_value = "2048", value_parser = positive_number)]
+    /// Pages that each of eight and more tasks maps while the fit searches; with few, the batches of big-pcp are larger than what is mapped
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = positive_number)]
     pub pages: NonZeroU32,
 
     /// Pages that each of eight and more tasks maps to see what the fit found
@@ -87,7 +87,7 @@ pub struct CalibrateArgs {
     pub final_pages: NonZeroU32,
 
     /// Rounds of each stage of the search, at most
-    #[arg(long, value_name = "N", default_value = "12", value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "8", value_parser = positive_number)]
     pub rounds: NonZeroU32,
 
     /// Write the machine's description with the fitted parameters, and what they were fitted on
@@ -122,7 +122,7 @@ pub struct CheckArgs {
     pub csv: Option<PathBuf>,
 
     /// Pages that each of eight and more tasks maps; fewer map together as much, each 32768 at most
-    #[arg(long, value_name = "N", default_value = "8192", value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "4096", value_parser = positive_number)]
     pub pages: NonZeroU32,
 
     /// How much is simulated.

@@ -13,8 +13,12 @@ use super::{Point, Predictor};
 const MAPPING: u32 = 32768;
 /// Few tasks map together as much as so many, so that caches hold as little of it.
 const MANY: u32 = 8;
-/// Simulated memory comes in pieces of so many pages, 1 GiB.
-const PIECE: u64 = 1 << 18;
+/// Simulated memory comes in sections of so many pages, 128 MiB.
+const SECTION: u64 = 1 << 15;
+/// A node is never so small that its lists' batches are smaller than on a large one.
+const LEAST_MEMORY: u64 = 9 * SECTION;
+/// The largest batch that a CPU takes for itself, that of `big-pcp`.
+const LARGEST_BATCH: u64 = 10922;
 
 /// How much is simulated for a prediction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -62,9 +66,10 @@ impl FaultPredictor {
         let Point { policy, mode, tasks } = *point;
         let Effort { rounds, seed, .. } = self.effort;
         let pages = self.effort.pages_of(tasks);
-        // The mappings of all tasks, half of them more, and a reserve, on each node.
-        let mapped = u64::from(tasks) * u64::from(pages);
-        let node_memory = PageCount((mapped * 3 / 2).next_multiple_of(PIECE) + 2 * PIECE);
+        // The mappings of all tasks of a node, half of them more for page tables and what lists hold, and a reserve.
+        let on_node = u64::from(tasks).min(machine.cpus() as u64 / u64::from(machine.topology.sockets));
+        let needed = on_node * (u64::from(pages) * 3 / 2 + LARGEST_BATCH);
+        let node_memory = PageCount((needed.next_multiple_of(SECTION) + 4 * SECTION).max(LEAST_MEMORY));
         let config = SimConfig { node_memory, policy, sizing: PcpSizing::Early, costs: Vec::new() };
         let yard = SimYard::new(machine, &config)?;
         let vm = Vm::create(&yard, &VmConfig::default()).map_err(SimError::Owners)?;

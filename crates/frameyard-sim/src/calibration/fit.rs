@@ -57,7 +57,7 @@ impl FittedParameter {
     /// Whether the fit pushed it to a bound: the rows want what cannot be, or do not tell.
     #[must_use]
     pub fn is_at_bound(&self) -> bool {
-        let near = |bound: f64| (self.after - bound).abs() <= 1e-3 * (self.bounds.1 - self.bounds.0);
+        let near = |bound: f64| (self.after - bound).abs() <= 1e-3 * bound.abs();
         near(self.bounds.0) || near(self.bounds.1)
     }
 }

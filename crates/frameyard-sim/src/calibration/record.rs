@@ -30,8 +30,8 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// The text of a machine's file with the fitted parameters in their places, and under `[calibration]` the table, the rows and the
-/// error that the fit left. What the file left to its default is added; comments stay; numbers are rounded to four digits.
+/// The text of a machine's file with the fitted parameters in their places, and under `[calibration]` their paths, the table, the
+/// rows and the error that the fit left. What the file left to its default is added; comments stay; numbers are rounded to four digits.
 ///
 /// # Errors
 ///
@@ -49,6 +49,11 @@ pub fn record(text: &str, fitted: &Fitted, table: &str, rows: &[Selection]) -> R
         .ok_or_else(|| RecordError::NoPlace(path.clone()))?;
     }
     let calibration = document.entry("calibration").or_insert_with(|| Item::Table(Table::new()));
+    let paths = fitted.parameters.iter().map(|parameter| parameter.path.as_str());
+    let named = calibration.get("calibrated").and_then(Item::as_array);
+    if !named.is_some_and(|named| named.iter().map(Value::as_str).eq(paths.clone().map(Some))) {
+        calibration["calibrated"] = toml_edit::value(paths.collect::<Array>());
+    }
     calibration["table"] = toml_edit::value(table);
     calibration["rows"] = toml_edit::value(rows.iter().map(ToString::to_string).collect::<Array>());
     calibration["error"] = toml_edit::value(rounded(fitted.error));
@@ -110,19 +115,21 @@ mod tests {
     fn the_recorded_machine_has_the_values_and_all_comments() {
         let text = Machine::built_in_text("broadwell-40").unwrap();
         let fitted = fitted(&[("costs.store_overlap", 2.34567), ("clock.mhz[1]", 2950.0)]);
+        let paths = ["costs.store_overlap", "clock.mhz[1]"];
         let rows = ["big-pcp/processes/1,5".parse().unwrap(), "vanilla-4.16/threads/40".parse().unwrap()];
         let new = record(text, &fitted, "page-fault", &rows).unwrap();
         let machine: Machine = new.parse().unwrap();
         assert_eq!(machine.costs.store_overlap, 2.346);
         assert_eq!(machine.clock.mhz[..3], [3100, 2950, 2900]);
         assert_eq!(machine.calibration.rows, ["big-pcp/processes/1,5", "vanilla-4.16/threads/40"]);
+        assert_eq!(machine.calibration.calibrated, paths);
         assert_eq!(machine.calibration.table.as_deref(), Some("page-fault"));
         assert_eq!(machine.calibration.error, Some(0.01235));
         let comments =
             |text: &str| text.lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(comments(&new), comments(text));
         let changed = new.lines().filter(|line| !text.contains(line)).count();
-        assert_eq!(changed, 5, "two values, and three lines of the calibration:\n{new}");
+        assert_eq!(changed, 6, "two values, and four lines of the calibration:\n{new}");
     }
 
     #[test]
@@ -136,9 +143,11 @@ mod tests {
     #[test]
     fn what_the_file_left_to_its_default_is_added() {
         let fitted = fitted(&[("outside.map_call_cycles", 3000.0)]);
-        let new = record("[costs]\nstore_overlap = 1.0 # as measured\n", &fitted, "page-fault", &[]).unwrap();
-        assert!(new.starts_with("[costs]\nstore_overlap = 1.0 # as measured\n"), "{new}");
+        let mut without: DocumentMut = Machine::built_in_text("broadwell-40").unwrap().parse().unwrap();
+        without.remove("outside");
+        let new = record(&without.to_string(), &fitted, "page-fault", &[]).unwrap();
         assert!(new.contains("[outside]\nmap_call_cycles = 3000.0\n"), "{new}");
+        assert_eq!(new.parse::<Machine>().unwrap().outside.map_call_cycles, 3000.0);
     }
 
     #[test]

@@ -170,6 +170,7 @@ fn the_clock_falls_as_cores_of_a_socket_get_busy() {
 fn a_full_memory_channel_moves_what_its_bandwidth_is() {
     let mut machine = plain_machine();
     machine.memory.node_gb_per_s = 10.0;
+    machine.memory.queueing = 0.0;
     let page = 4096;
     for (cpus, is_full) in [(1, false), (10, true)] {
         let yard = yard_on(&machine);
@@ -188,6 +189,29 @@ fn a_full_memory_channel_moves_what_its_bandwidth_is() {
         assert_eq!(waited > Picos(0), is_full);
         assert_eq!(yard.platform().channel_lines(), [u64::from(cpus) * 2000 * 64, 0]);
     }
+}
+
+/// Pollaczek and Khinchine: with constant service s and a share b of the time busy, the wait is s b / (2 (1 - b)).
+#[test]
+fn a_busy_memory_channel_makes_wait_as_a_queue_with_constant_service_does() {
+    let mut machine = plain_machine();
+    machine.memory.node_gb_per_s = 10.0;
+    machine.memory.queueing = 1.0;
+    let yard = yard_on(&machine);
+    let first = yard.frame_range().start;
+    let (thinking, service) = (1000.0, 409.6);
+    let end = run_on(&yard, 1, |_| {
+        for at in 0..20_000 {
+            yard.platform().stream(first + PageCount(at), 4096);
+            yard.platform().spend(THINKING, thinking as u64);
+        }
+    });
+    let round = (0..100).fold(thinking, |round: f64, _| {
+        let busy = service / round;
+        thinking + service * busy / (2.0 * (1.0 - busy))
+    });
+    let found = end.as_ns() / 20_000.0;
+    assert!((found / round - 1.0).abs() < 0.01, "a round takes {found} ns, expected {round}");
 }
 
 #[test]

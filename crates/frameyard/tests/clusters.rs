@@ -355,34 +355,3 @@ fn only_single_free_pages_may_be_marked() {
     assert_eq!(yard.validate(), Err(ValidateError::BadTag(pair)));
     std::mem::forget(yard);
 }
-
-#[test]
-fn a_range_across_pageblocks_of_two_types_goes_back_to_the_lists_of_both() {
-    let yard = yard(ZonePolicy::SkipMerge, 0);
-    let single = |gfp| yard.alloc(Order::ZERO, gfp);
-    let mut held: Vec<Pfn> = std::iter::from_fn(|| single(Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN).ok()).collect();
-    held.sort_unstable();
-    let pageblock = PageCount(512);
-    let whole = |first: &Pfn| first.0.is_multiple_of(1024) && held.binary_search(&(*first + PageCount(1023))).is_ok();
-    let first = *held.iter().find(|first| whole(first)).expect("a block of two pageblocks");
-    let second = first + pageblock;
-    let (inside, outside): (Vec<Pfn>, Vec<Pfn>) =
-        held.iter().partition(|pfn| **pfn >= first && **pfn < second + pageblock);
-    // Nothing merges: the second pageblock is converted while all of it is free, and the first keeps its type.
-    for pfn in inside.iter().filter(|pfn| **pfn >= second) {
-        yard.free(*pfn, Order::ZERO).unwrap();
-    }
-    let other = single(Gfp::KERNEL | Gfp::RECLAIMABLE | Gfp::HIGH).unwrap();
-    assert!(other >= second && other < second + pageblock, "{other} is of the pageblock that is free");
-    yard.free(other, Order::ZERO).unwrap();
-    for pfn in inside.iter().filter(|pfn| **pfn < second) {
-        yard.free(*pfn, Order::ZERO).unwrap();
-    }
-    let range = yard.alloc_range(PfnRange::new(first, PageCount(1024)), Gfp::HIGHUSER_MOVABLE).unwrap();
-    yard.validate().unwrap();
-    yard.free_range(range).unwrap();
-    yard.validate().unwrap();
-    for pfn in outside {
-        yard.free(pfn, Order::ZERO).unwrap();
-    }
-}

@@ -109,25 +109,9 @@ impl<P: Platform> LockedZone<'_, P> {
     /// As [`free_block`](Self::free_block). What it merges to is reported only if all of it is.
     #[inline]
     pub(crate) fn free_block_as(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType, residence: Residence) {
-        if order > self.geometry.pageblock_order()
-            && !self.blocks.types_of(pfn, order).all(|found| found == migrate_type)
-        {
-            return self.free_by_pageblocks(pfn, order, residence);
-        }
         self.platform.span_begins(Span::Merge);
         self.merge_and_list(pfn, order, migrate_type, residence);
         self.platform.span_ends(Span::Merge, order.pages());
-    }
-
-    /// Frees a block whose pageblocks have several types, each to its own (`split_large_buddy`): ranges are allocated across
-    /// pageblocks of any types, and what they consist of is freed in blocks as large as fit.
-    #[cold]
-    fn free_by_pageblocks(&mut self, pfn: Pfn, order: Order, residence: Residence) {
-        let mut at = pfn;
-        while at < pfn + order.pages() {
-            self.free_block_as(at, self.geometry.pageblock_order(), self.blocks.get(at), residence);
-            at = at + self.blocks.pages();
-        }
     }
 
     #[inline(always)]

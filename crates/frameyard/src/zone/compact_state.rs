@@ -316,7 +316,7 @@ impl<P: Platform> LockedZone<'_, P> {
 
     /// Puts a block that its only user gives up on the free lists.
     pub(crate) fn free_compacted(&mut self, pfn: Pfn, order: Order) {
-        self.free_block(pfn, order, self.blocks.get(pfn));
+        self.free_by_type(pfn, order);
         self.count_moved(order.pages());
     }
 }

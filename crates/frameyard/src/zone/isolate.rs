@@ -62,6 +62,16 @@ impl<P: Platform> LockedZone<'_, P> {
         }
     }
 
+    /// Frees a block to the list of its pageblock's type; one larger than a pageblock may lie in pageblocks of several types.
+    #[inline(always)]
+    pub(crate) fn free_by_type(&mut self, pfn: Pfn, order: Order) {
+        if order > self.geometry.pageblock_order() {
+            self.free_to_pageblocks(pfn, order, Residence::Resident);
+        } else {
+            self.free_block(pfn, order, self.blocks.get(pfn));
+        }
+    }
+
     /// Frees a block to the lists of the pageblocks that it lies in, in parts where they are of different types
     /// (`split_large_buddy`). The caller owns it, as for [`free_block`](Self::free_block).
     pub(crate) fn free_to_pageblocks(&mut self, pfn: Pfn, order: Order, residence: Residence) {

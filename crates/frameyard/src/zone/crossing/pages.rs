@@ -5,7 +5,7 @@
 //! lines.
 
 use super::Picked;
-use crate::page::{FrameState, Residence, Tag};
+use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};
 use crate::zone::pcp::packed::BATCH;
@@ -80,7 +80,7 @@ pub(super) fn give_back<'a, P: Platform>(
         let step = order.pages().0 as u32;
         if others.first().is_none_or(|next| next.abs_diff(*first) != step) {
             let pfn = view.map.pfn(*first);
-            free_one(locked, pfn, order);
+            locked.free_by_type(pfn, order);
             rest = others;
             continue;
         }
@@ -110,15 +110,6 @@ fn run_length(first: u32, others: &[u32], order: Order) -> Run {
     Run { lowest: first.wrapping_sub(down as u32 * step), blocks: 1 + down }
 }
 
-/// Frees a block; one larger than a pageblock may lie in pageblocks of several types.
-fn free_one<P: Platform>(locked: &mut LockedZone<'_, P>, pfn: Pfn, order: Order) {
-    if order > locked.geometry.pageblock_order() {
-        locked.free_to_pageblocks(pfn, order, Residence::Resident);
-    } else {
-        locked.free_block(pfn, order, locked.blocks.get(pfn));
-    }
-}
-
 /// Frees neighbouring blocks of one order as the largest aligned blocks, each within one pageblock.
 fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: PfnRange, order: Order) {
     let largest = locked.geometry.pageblock_order().max(order);
@@ -128,7 +119,7 @@ fn free_run<P: Platform>(locked: &mut LockedZone<'_, P>, run: PfnRange, order: O
             locked.page(inner).set_tag(Tag::INTERIOR);
             inner = inner + order.pages();
         }
-        free_one(locked, pfn, joined);
+        locked.free_by_type(pfn, joined);
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn give_back<'a, P: Platform>(
     let locked = locked.get_or_insert_with(|| view.lock_for(cpu));
     locked.count_moved(PageCount((picked.len as u64) << order.0));
     for entry in picked.entries() {
-        free_one(locked, *entry, order);
+        locked.free_by_type(view.map.pfn(*entry), order);
     }
 }
 
@@ -55,12 +55,6 @@ pub(super) fn give_back_each<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pic
     for entry in picked.entries() {
         let mut locked = view.lock_for(cpu);
         locked.count_moved(order.pages());
-        free_one(&mut locked, *entry, order);
+        locked.free_by_type(view.map.pfn(*entry), order);
     }
-}
-
-fn free_one<P: Platform>(locked: &mut LockedZone<'_, P>, entry: u32, order: Order) {
-    let pfn = locked.map.pfn(entry);
-    let migrate_type = locked.blocks.get(pfn);
-    locked.free_block(pfn, order, migrate_type);
 }

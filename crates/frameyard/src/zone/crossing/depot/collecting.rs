@@ -211,7 +211,7 @@ impl<'a, P: Platform> Returning<'a, P> {
             read_ahead(view, blocks.clone());
             let mut locked = self.cpu.map_or_else(|| view.lock(), |cpu| view.lock_for(cpu));
             for (pfn, order) in blocks {
-                locked.free_block(pfn, order, view.blocks.get(pfn));
+                locked.free_by_type(pfn, order);
             }
             locked.count_moved(PageCount(self.frames));
         }

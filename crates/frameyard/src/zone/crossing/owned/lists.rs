@@ -283,7 +283,7 @@ impl<P: Platform> LockedOwned<'_, P> {
                 self.forget(&locked, pageblock.start);
             }
             for (pfn, order) in &found[..count] {
-                locked.free_block(*pfn, *order, locked.blocks.get(*pfn));
+                locked.free_by_type(*pfn, *order);
                 locked.count_moved(order.pages());
             }
             if at >= pageblock.end {
@@ -322,7 +322,7 @@ impl<P: Platform> LockedOwned<'_, P> {
                 let mut locked = self.view.lock();
                 self.forget(&locked, pfn);
                 locked.tag_block(pfn, FrameState::InTransit, order, migrate_type);
-                locked.free_block(pfn, order, locked.blocks.get(pfn));
+                locked.free_by_type(pfn, order);
                 locked.count_moved(order.pages());
                 add_exclusive(&self.lists.counts.returns, 1);
             }

@@ -49,7 +49,7 @@ pub use values::{AccessKind, Amount, HugePageMinimum, ParseAmountError, ParseTas
 pub use values::{ShownFile, ShownFormat, TaskMode, Workload};
 pub use workload_args::{
     ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs, ParallelFreeArgs,
-    PurgeArgs, WorkerArgs,
+    PolicyArgs, PurgeArgs, WorkerArgs,
 };
 pub use yard_args::{BootArgs, LayoutArgs, ShowArgs, YardArgs};
 pub use zone_args::{CompactionArgs, ContigArgs, ReportFreeArgs};

@@ -5,12 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
-use frameyard::{ByteSize, Initialiser, PcpSizing, ZonePolicy};
-use frameyard_vm::LruPolicy;
+use frameyard::{ByteSize, Initialiser, PcpSizing};
 
 use super::init_args::initialiser;
 use super::values::{TaskRange, positive_duration, positive_number, positive_size, whole_number};
-use super::workload_args::{lru_policy, zone_policy};
+use super::workload_args::PolicyArgs;
 use super::{CalibrateArgs, CheckArgs, OutputArgs, TaskMode};
 
 /// Arguments of `sim`.
@@ -56,21 +55,11 @@ pub struct SimRunArgs {
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub memory: Option<ByteSize>,
 
-    /// Policies of zones to compare
-    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name())]
-    pub zone_policies: Vec<ZonePolicy>,
+    /// Which policies.
+    #[command(flatten)]
+    pub policies: PolicyArgs,
 
-    /// Policies of the lists of used pages to compare, each with each policy of zones
-    #[arg(
-        long = "lru",
-        value_name = "POLICIES",
-        value_delimiter = ',',
-        value_parser = lru_policy(),
-        default_value = "vanilla,sharded"
-    )]
-    pub lru_policies: Vec<LruPolicy>,
-
-    /// Size of the per-CPU lists: scaled, classic, fraction:N or fixed:N; classic is what kernels up to 5.13 had
+    /// Size of the per-CPU lists: scaled, classic, early, fraction:N or fixed:N; classic is what kernels up to 5.13 had, early up to 4.18
     #[arg(long, value_name = "SIZING", default_value = "classic")]
     pub pcp_sizing: PcpSizing,
 
@@ -187,6 +176,8 @@ pub struct NotSimulatedArgs {
 mod tests {
     use super::*;
     use clap::Parser;
+    use frameyard::ZonePolicy;
+    use frameyard_vm::LruPolicy;
 
     #[derive(Parser, Debug)]
     struct Line {
@@ -205,8 +196,8 @@ mod tests {
     fn a_bare_simulation_compares_as_a_bare_benchmark_does() {
         let args = read("page-fault").unwrap();
         assert_eq!(args.runs.machine, "broadwell-40");
-        assert_eq!(args.runs.lru_policies, LruPolicy::ALL);
-        assert_eq!(args.runs.zone_policies, [ZonePolicy::Depot]);
+        assert_eq!(args.runs.policies.lru, LruPolicy::ALL);
+        assert_eq!(args.runs.policies.zones, [ZonePolicy::Depot]);
         assert_eq!(args.runs.modes, [TaskMode::Threads, TaskMode::Processes]);
         assert_eq!((args.map, args.duration.duration), (ByteSize::mib(128), Duration::from_millis(100)));
     }

@@ -12,13 +12,12 @@ use frameyard_vm::LruPolicy;
 use super::values::{duration, percentage, positive_duration, positive_number, whole_number};
 use super::{MachineArgs, OutputArgs, TaskMode, YardArgs};
 
-/// What is compared, and how often it is run.
+/// Policies, of which each pair is run.
 #[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Runs")]
-pub struct ComparisonArgs {
+pub struct PolicyArgs {
     /// Policies of zones to compare
     #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name())]
-    pub zone_policies: Vec<ZonePolicy>,
+    pub zones: Vec<ZonePolicy>,
 
     /// Policies of the lists of used pages to compare, each with each policy of zones
     #[arg(
@@ -28,7 +27,23 @@ pub struct ComparisonArgs {
         value_parser = lru_policy(),
         default_value = "vanilla,sharded"
     )]
-    pub lru_policies: Vec<LruPolicy>,
+    pub lru: Vec<LruPolicy>,
+}
+
+impl PolicyArgs {
+    /// Each policy of zones with each of the lists of used pages.
+    pub(crate) fn pairs(&self) -> impl Iterator<Item = (ZonePolicy, LruPolicy)> {
+        self.zones.iter().flat_map(|&zone| self.lru.iter().map(move |&lru| (zone, lru)))
+    }
+}
+
+/// What is compared, and how often it is run.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Runs")]
+pub struct ComparisonArgs {
+    /// Which policies.
+    #[command(flatten)]
+    pub policies: PolicyArgs,
 
     /// Numbers of tasks to run with [default: 1,2,4,… up to the CPUs here; highalloc: as many as those]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number)]
@@ -86,18 +101,9 @@ pub struct PageFaultArgs {
 /// Arguments of `bench fault-cost`.
 #[derive(Args, Clone, Debug)]
 pub struct FaultCostArgs {
-    /// Policies of zones to measure
-    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name())]
-    pub zone_policies: Vec<ZonePolicy>,
-    /// Policies of the lists of used pages to measure, each with each policy of zones
-    #[arg(
-        long = "lru",
-        value_name = "POLICIES",
-        value_delimiter = ',',
-        value_parser = lru_policy(),
-        default_value = "vanilla,sharded"
-    )]
-    pub lru_policies: Vec<LruPolicy>,
+    /// Which policies.
+    #[command(flatten)]
+    pub policies: PolicyArgs,
     /// How much is mapped at a time
     #[arg(long, value_name = "SIZE", default_value = "128M")]
     pub map: ByteSize,
@@ -208,8 +214,8 @@ mod tests {
     fn a_bare_workload_compares_every_pair_of_policies_in_both_modes() {
         let args = read("").unwrap();
         let comparison = args.comparison;
-        assert_eq!(comparison.lru_policies, LruPolicy::ALL);
-        assert_eq!(comparison.zone_policies, [ZonePolicy::Depot]);
+        assert_eq!(comparison.policies.lru, LruPolicy::ALL);
+        assert_eq!(comparison.policies.zones, [ZonePolicy::Depot]);
         assert_eq!(comparison.modes, [TaskMode::Threads, TaskMode::Processes]);
         assert_eq!(args.delays, [Duration::from_millis(100), Duration::from_millis(1)]);
         assert_eq!(args.unmovable, 5);

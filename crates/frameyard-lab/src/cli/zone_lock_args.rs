@@ -8,7 +8,7 @@ use frameyard::ZonePolicy;
 use frameyard_vm::LruPolicy;
 
 use super::values::{positive_duration, positive_number, whole_number};
-use super::workload_args::{lru_policy, zone_policy};
+use super::workload_args::{PolicyArgs, lru_policy, zone_policy};
 use super::{ComparisonArgs, MachineArgs, OutputArgs, TaskMode, YardArgs};
 
 /// A workload that shows what a zone's lock costs.
@@ -135,8 +135,7 @@ impl ZoneLockArgs {
     #[must_use]
     pub fn comparison(&self) -> ComparisonArgs {
         ComparisonArgs {
-            zone_policies: self.policies.clone(),
-            lru_policies: self.lru_policies.clone(),
+            policies: PolicyArgs { zones: self.policies.clone(), lru: self.lru_policies.clone() },
             tasks: self.tasks.clone(),
             modes: if self.full { vec![TaskMode::Threads, TaskMode::Processes] } else { self.modes.clone() },
             repeat: self.repeat,

@@ -200,10 +200,8 @@ impl<'a> Comparison<'a> {
         let mut settings = Vec::new();
         for &mode in &self.args.modes {
             for &tasks in &self.tasks {
-                for &zone in &self.args.zone_policies {
-                    let lru = self.args.lru_policies.iter();
-                    settings.extend(lru.map(|&lru| Setting { mode, tasks, zone, lru }));
-                }
+                let pairs = self.args.policies.pairs();
+                settings.extend(pairs.map(|(zone, lru)| Setting { mode, tasks, zone, lru }));
             }
         }
         settings

@@ -46,8 +46,7 @@ pub(super) fn run(args: &FaultCostArgs) -> Result<(), Failure> {
     let backing = FrameBacking::Real;
     let options = BringUp { map_init, backing, ..BringUp::of(&args.machine, &args.yard) };
     let mut rows = Vec::new();
-    let pairs = args.zone_policies.iter().flat_map(|&zone| args.lru_policies.iter().map(move |&lru| (zone, lru)));
-    for (policy, lru) in pairs {
+    for (policy, lru) in args.policies.pairs() {
         let rounds = on_ground(&chosen.machine, &BringUp { policy, ..options }, lru, |ground| {
             // Two looks at the clock for each acquisition of a lock would be part of the cost.
             ground.vm.yard().platform().time_locks(LockTiming::Off);

@@ -142,10 +142,7 @@ fn settings(args: &SimRunArgs, machine: &Machine, cpus: impl Fn(&Setting) -> u64
             ranges => ranges.iter().flat_map(|range| range.numbers()).collect(),
         };
         for tasks in tasks {
-            for &zone in &args.zone_policies {
-                let lru = args.lru_policies.iter();
-                settings.extend(lru.map(|&lru| Setting { mode, tasks, zone, lru }));
-            }
+            settings.extend(args.policies.pairs().map(|(zone, lru)| Setting { mode, tasks, zone, lru }));
         }
     }
     if args.tasks.is_empty() {

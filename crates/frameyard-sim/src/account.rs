@@ -195,6 +195,18 @@ impl Account {
         sum(&self.shares[..WAITING])
     }
 
+    /// All time but for that of idle CPUs.
+    #[must_use]
+    pub fn busy(&self) -> Picos {
+        self.total() - self.of(Spent::Idle).time
+    }
+
+    /// The share of busy time that was waited for locks of a kind.
+    #[must_use]
+    pub fn waiting_share(&self, kind: LockKind) -> f64 {
+        self.of(Spent::Waiting(kind)).time.0 as f64 / self.busy().0 as f64
+    }
+
     /// Accesses that were served by a cause.
     #[must_use]
     pub fn by_cause(&self, cause: Cause) -> Share {

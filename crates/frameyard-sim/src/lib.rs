@@ -44,6 +44,7 @@ mod frame_bytes;
 mod lines;
 mod machine;
 mod page_fault;
+mod parallel_exit;
 mod platform;
 mod profile;
 mod region;
@@ -64,6 +65,7 @@ pub use machine::{
     OutsideCosts, Topology,
 };
 pub use page_fault::{FaultLoop, FaultRun, Mode};
+pub use parallel_exit::{ExitRun, ParallelExit};
 pub use platform::SimPlatform;
 pub use profile::Profile;
 pub use sim_yard::{SimConfig, SimError, SimYard};

@@ -223,9 +223,10 @@ impl fmt::Display for MachineError {
 
 impl std::error::Error for MachineError {}
 
-const BUILT_IN: [(&str, &str); 10] = [
+const BUILT_IN: [(&str, &str); 11] = [
     ("broadwell-40", include_str!("../machines/broadwell-40.toml")),
     ("skylake-112", include_str!("../machines/skylake-112.toml")),
+    ("skylake-4s", include_str!("../machines/skylake-4s.toml")),
     ("epyc-256", include_str!("../machines/epyc-256.toml")),
     ("epyc-512", include_str!("../machines/epyc-512.toml")),
     ("skylake-8167m", include_str!("../machines/skylake-8167m.toml")),
@@ -335,7 +336,7 @@ mod tests {
             assert_eq!(machine.name, name);
         }
         let cpus = Machine::NAMES.map(|name| Machine::built_in(name).unwrap().cpus());
-        assert_eq!(cpus, [40, 112, 256, 512, 104, 32, 72, 16, 4, 4]);
+        assert_eq!(cpus, [40, 112, 224, 256, 512, 104, 32, 72, 16, 4, 4]);
     }
 
     #[test]

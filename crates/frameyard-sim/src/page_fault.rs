@@ -61,7 +61,7 @@ impl FaultRun {
     /// The share of the tasks' time that was waited for locks of a kind.
     #[must_use]
     pub fn waiting_share(&self, kind: LockKind) -> f64 {
-        self.account.of(Spent::Waiting(kind)).time.0 as f64 / self.busy().0 as f64
+        self.account.waiting_share(kind)
     }
 
     /// The share of the tasks' time that was waited for locks of a kind within any of some spans.
@@ -73,7 +73,7 @@ impl FaultRun {
     /// All CPUs' time but for those that were idle.
     #[must_use]
     pub fn busy(&self) -> Picos {
-        self.account.total() - self.account.of(Spent::Idle).time
+        self.account.busy()
     }
 
     /// The share of the tasks' time that accesses took, by what was accessed.

@@ -4,10 +4,11 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
+use frameyard::ByteSize;
 use frameyard_sim::Selection;
 
 use super::OutputArgs;
-use super::values::{positive_number, whole_number};
+use super::values::{positive_number, positive_size, whole_number};
 
 /// A published table that a machine can be fitted to.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -23,6 +24,8 @@ pub enum CheckedTable {
     PageFault,
     /// Shares of time spent waiting for the zone lock and the LRU lock, with all CPUs faulting
     ZoneLock,
+    /// Shares of time spent waiting for the same locks while many workers take one large process down
+    ParallelFree,
 }
 
 impl CheckedTable {
@@ -32,6 +35,7 @@ impl CheckedTable {
         match self {
             Self::PageFault => "broadwell-40",
             Self::ZoneLock => "skylake-112",
+            Self::ParallelFree => "skylake-4s",
         }
     }
 }
@@ -124,6 +128,14 @@ pub struct CheckArgs {
     /// Pages that each of eight and more tasks maps; fewer map together as much, each 32768 at most
     #[arg(long, value_name = "N", default_value = "4096", value_parser = positive_number)]
     pub pages: NonZeroU32,
+
+    /// Memory of the process that exits in parallel-free, of 512G; the machine has half as much again
+    #[arg(long, value_name = "SIZE", default_value = "32G", value_parser = positive_size)]
+    pub exiting: ByteSize,
+
+    /// Workers that take it down
+    #[arg(long, value_name = "N", default_value = "64", value_parser = positive_number)]
+    pub workers: NonZeroU32,
 
     /// How much is simulated.
     #[command(flatten)]

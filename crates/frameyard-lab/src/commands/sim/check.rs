@@ -4,6 +4,7 @@
 
 mod csv;
 mod page_fault;
+mod parallel_free;
 mod zone_lock;
 
 use std::fs;
@@ -23,6 +24,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let outcome: Box<dyn Outcome> = match args.table {
         CheckedTable::PageFault => Box::new(page_fault::compared(&machine, &args.rows, effort)?),
         CheckedTable::ZoneLock => Box::new(zone_lock::compared(&machine, effort)?),
+        CheckedTable::ParallelFree => Box::new(parallel_free::compared(&machine, args.exiting, args.workers)?),
     };
     if let Some(file) = &args.csv {
         write_csv(file, outcome.as_ref())?;

@@ -1,0 +1,189 @@
+//! The table of shares of time spent waiting for the zone lock and the LRU lock: the exit of one process with 512 GiB.
+//!
+//! The published kernel hands the pages of 1 GiB at a time to workers of a queue; its author asks for 64 of them at once.
+//! Here as many workers take the space down together. All is made smaller alike: process, machine, and so what a worker has to do.
+
+use std::io::{self, Write};
+use std::num::{NonZeroU32, NonZeroUsize};
+
+use frameyard::{ByteSize, LockKind, ZonePolicy};
+use frameyard_sim::{ExitRun, Machine, ParallelExit};
+use serde::Serialize;
+
+use crate::Failure;
+use crate::commands::bench::published_table::cells;
+use crate::output::{self, Outcome, RowError, Rows, Table};
+
+/// The table: its header says what its columns are.
+const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/zone-lock.csv"));
+/// The experiment that is predicted.
+const EXPERIMENT: &str = "parallel-free";
+/// The locks that it is about, as rows name them.
+const LOCKS: [(&str, LockKind); 2] = [("zone lock contention", LockKind::Zone), ("LRU lock contention", LockKind::Lru)];
+
+/// A published share.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Share {
+    /// As published.
+    policy: ZonePolicy,
+    lock: LockKind,
+    /// In percent.
+    published: f64,
+}
+
+/// Predictions beside what was published.
+pub(super) struct Compared {
+    machine: String,
+    rows: Vec<Row>,
+}
+
+/// A row of the outcome.
+#[derive(Serialize)]
+struct Row {
+    policy: &'static str,
+    simulated: &'static str,
+    workers: u32,
+    metric: &'static str,
+    published_pct: Option<f64>,
+    predicted_pct: f64,
+    difference_points: Option<f64>,
+    exit_ns: u64,
+    exit_ns_per_page: f64,
+}
+
+/// Predicts, and compares.
+pub(super) fn compared(machine: &Machine, memory: ByteSize, workers: NonZeroU32) -> Result<Compared, Failure> {
+    if workers.get() as usize > machine.cpus() {
+        let (name, cpus) = (&machine.name, machine.cpus());
+        return Err(Failure::input(format!(
+            "{workers} workers are more than the {cpus} CPUs of {name}: ask for fewer"
+        )));
+    }
+    let shares: Vec<Share> = TABLE.lines().skip(1).filter_map(share).collect();
+    let policies = policies(&shares);
+    let bar = output::progress_bar("predicting", policies.len() as u64);
+    let exit = ParallelExit::scaled(machine, memory, usize_of(workers));
+    let mut rows = Vec::new();
+    for policy in policies {
+        let run = exit.run(machine, simulated(policy)).map_err(Failure::run_time)?;
+        rows.extend(LOCKS.map(|lock| row(policy, workers, lock, &run, &shares)));
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    Ok(Compared { machine: machine.name.clone(), rows })
+}
+
+fn usize_of(number: NonZeroU32) -> NonZeroUsize {
+    NonZeroUsize::new(number.get() as usize).unwrap_or(NonZeroUsize::MIN)
+}
+
+/// The policies of the table, in its order.
+fn policies(shares: &[Share]) -> Vec<ZonePolicy> {
+    let mut policies = Vec::new();
+    for share in shares {
+        if !policies.contains(&share.policy) {
+            policies.push(share.policy);
+        }
+    }
+    policies
+}
+
+/// What stands for a published kernel: the stock kernel of that time picked pages and looked at buddies under the lock, which
+/// `vanilla` does not any more.
+fn simulated(policy: ZonePolicy) -> ZonePolicy {
+    match policy {
+        ZonePolicy::Vanilla => ZonePolicy::Vanilla416,
+        other => other,
+    }
+}
+
+/// A line of the table, if it is of the experiment.
+fn share(line: &str) -> Option<Share> {
+    let [experiment, _machine, name, _unit, policy, value, _note] = cells(line)?;
+    let (_, lock) = LOCKS.into_iter().find(|(known, _)| *known == name)?;
+    let (policy, published) = (policy.parse().ok()?, value.parse().ok()?);
+    (experiment == EXPERIMENT).then_some(Share { policy, lock, published })
+}
+
+fn row(
+    policy: ZonePolicy,
+    workers: NonZeroU32,
+    lock: (&'static str, LockKind),
+    run: &ExitRun,
+    shares: &[Share],
+) -> Row {
+    let published = shares.iter().find(|share| share.policy == policy && share.lock == lock.1);
+    let published_pct = published.map(|share| share.published);
+    let predicted_pct = hundredths(run.waiting_share(lock.1) * 100.0);
+    Row {
+        policy: policy.name(),
+        simulated: simulated(policy).name(),
+        workers: workers.get(),
+        metric: lock.0,
+        published_pct,
+        predicted_pct,
+        difference_points: published_pct.map(|published| hundredths(predicted_pct - published)),
+        exit_ns: run.time.0 / 1000,
+        exit_ns_per_page: hundredths(run.time.as_ns() / run.pages.0 as f64),
+    }
+}
+
+fn hundredths(number: f64) -> f64 {
+    (number * 100.0).round() / 100.0
+}
+
+impl Outcome for Compared {
+    fn command(&self) -> &'static str {
+        "sim check"
+    }
+
+    fn machine(&self) -> Option<&str> {
+        Some(&self.machine)
+    }
+
+    fn rows(&self) -> Result<Rows, RowError> {
+        Rows::of(&self.rows)
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        Table::of(&self.rows().map_err(io::Error::other)?).write(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_line_of_the_experiment_is_understood() {
+        let lines = TABLE.lines().filter(|line| line.starts_with("parallel-free,")).count();
+        let shares: Vec<Share> = TABLE.lines().skip(1).filter_map(share).collect();
+        assert_eq!((shares.len(), lines), (6, 6));
+        let share = |policy, lock, published| assert!(shares.contains(&Share { policy, lock, published }), "{policy}");
+        share(ZonePolicy::Vanilla, LockKind::Zone, 90.0);
+        share(ZonePolicy::SkipMerge, LockKind::Lru, 90.0);
+        share(ZonePolicy::Cluster, LockKind::Zone, 25.0);
+        use ZonePolicy::{Cluster, ClusterBulk, SkipMerge, Vanilla};
+        assert_eq!(policies(&shares), [Vanilla, SkipMerge, Cluster, ClusterBulk]);
+    }
+
+    #[test]
+    fn rows_that_were_not_published_have_a_prediction_alone() {
+        let machine = Machine::built_in("skylake-4s").unwrap();
+        let compared = compared(&machine, ByteSize::mib(256), NonZeroU32::new(2).unwrap()).unwrap();
+        let row = |at: usize| {
+            let Row { policy, simulated, metric, published_pct, difference_points, .. } = &compared.rows[at];
+            (*policy, *simulated, *metric, *published_pct, difference_points.is_some())
+        };
+        assert_eq!(row(0), ("vanilla", "vanilla-4.16", "zone lock contention", Some(90.0), true));
+        assert_eq!(row(5), ("cluster", "cluster", "LRU lock contention", None, false));
+        assert!(compared.rows.iter().all(|row| row.exit_ns_per_page > 0.0));
+    }
+
+    #[test]
+    fn more_workers_than_cpus_are_refused() {
+        let machine = Machine::built_in("broadwell-40").unwrap();
+        let refused = compared(&machine, ByteSize::mib(256), NonZeroU32::new(41).unwrap()).err().unwrap();
+        assert_eq!(refused.to_string(), "41 workers are more than the 40 CPUs of broadwell-40: ask for fewer");
+    }
+}

@@ -1,0 +1,141 @@
+//! The workload `parallel-free`: the exit of one process that holds most of memory, by many workers at once.
+//!
+//! One task touches all pages, one after the other, as a program does that allocates and exits: so what lies together in its
+//! addresses lies on one node, and all workers are at one zone most of the time. Then the space goes.
+
+use std::cell::{Cell, RefCell};
+use std::num::NonZeroUsize;
+
+use frameyard::{ByteSize, CpuId, LockKind, PageCount, PcpSizing, ZonePolicy};
+use frameyard_vm::{ExitOutcome, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm, VmConfig};
+
+use crate::account::Account;
+use crate::machine::Machine;
+use crate::platform::SimPlatform;
+use crate::profile::Profile;
+use crate::sim_yard::{SimConfig, SimError, SimYard};
+use crate::time::Picos;
+
+/// Bytes of a page.
+const PAGE_BYTES: u64 = 4096;
+/// Simulated memory comes in sections of so many pages, 128 MiB.
+const SECTION: u64 = 1 << 15;
+
+/// One exit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ParallelExit {
+    /// Pages that the process has touched.
+    pub pages: PageCount,
+    /// Memory of each node.
+    pub node_memory: PageCount,
+    /// Workers that take the space down, on the nodes in turn.
+    pub workers: NonZeroUsize,
+    /// How per-CPU lists are sized.
+    pub sizing: PcpSizing,
+    /// How lists of used pages are locked.
+    pub lru: LruPolicy,
+}
+
+/// What an exit came to.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ExitRun {
+    /// Pages that were freed.
+    pub pages: PageCount,
+    /// How long it took until all were free.
+    pub time: Picos,
+    /// Where the time of the exit went.
+    pub account: Account,
+    /// The same by what was being done.
+    pub profile: Profile,
+}
+
+impl ParallelExit {
+    /// The exit of a process with so much memory on a machine half as large again, as published: 512 GiB of 768.
+    ///
+    /// Per-CPU lists are as kernels of that time had them ([`PcpSizing::Early`]).
+    #[must_use]
+    pub fn scaled(machine: &Machine, memory: ByteSize, workers: NonZeroUsize) -> Self {
+        let pages = PageCount(memory.0 / PAGE_BYTES);
+        let of_node = (pages.0 + pages.0 / 2).div_ceil(machine.topology.sockets.into());
+        let node_memory = PageCount(of_node.next_multiple_of(SECTION));
+        Self { pages, node_memory, workers, sizing: PcpSizing::Early, lru: LruPolicy::Vanilla }
+    }
+
+    /// Fills a space on a fresh yard, and takes it down.
+    ///
+    /// # Errors
+    ///
+    /// [`SimError`] where there is no such machine, or a run does not come to its end.
+    ///
+    /// # Panics
+    ///
+    /// Where the machine has too little memory for the pages and their page tables.
+    pub fn run(&self, machine: &Machine, policy: ZonePolicy) -> Result<ExitRun, SimError> {
+        let Self { node_memory, sizing, lru, .. } = *self;
+        let config = SimConfig { node_memory, policy, sizing, costs: Vec::new() };
+        let yard = SimYard::new(machine, &config)?;
+        let vm = Vm::create(&yard, &VmConfig { lru, ..VmConfig::default() }).map_err(SimError::Owners)?;
+        self.run_on(&yard, &vm)
+    }
+
+    fn run_on(&self, yard: &SimYard, vm: &Vm<'_, SimPlatform>) -> Result<ExitRun, SimError> {
+        let platform = yard.platform();
+        let space = vm.create_space().expect("the machine has memory for page tables");
+        let on_first = |task: &dyn Fn()| yard.run(vec![(CpuId(0), Box::new(task) as Box<dyn FnOnce()>)]);
+        on_first(&|| {
+            let request = MapRequest::anonymous(ByteSize(self.pages.0 * PAGE_BYTES));
+            let mapped = space.map(request).expect("a space has room for a mapping");
+            for page in 0..self.pages.0 {
+                let addr = VirtAddr(mapped.start.0 + page * PAGE_BYTES);
+                space.touch(addr, MemoryAccess::Write).expect("the machine has memory for the process");
+            }
+        })?;
+        let (before, begin) = (platform.profile(), platform.now());
+        let (space, freed) = (RefCell::new(Some(space)), Cell::new(PageCount(0)));
+        let end = on_first(&|| {
+            let gone = space.take().map(|space| space.exit(self.workers));
+            let Some(Ok(ExitOutcome::Gone(unmapped))) = gone else { panic!("nobody else uses the space: {gone:?}") };
+            freed.set(unmapped.pages);
+        })?;
+        let profile = platform.profile().since(&before);
+        Ok(ExitRun { pages: freed.get(), time: end - begin, account: profile.account(), profile })
+    }
+}
+
+impl ExitRun {
+    /// The share of the workers' time that was waited for locks of a kind.
+    #[must_use]
+    pub fn waiting_share(&self, kind: LockKind) -> f64 {
+        self.account.waiting_share(kind)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exit(policy: ZonePolicy, workers: usize) -> ExitRun {
+        let machine = Machine::built_in("skylake-4s").unwrap();
+        let workers = NonZeroUsize::new(workers).unwrap();
+        ParallelExit::scaled(&machine, ByteSize::gib(2), workers).run(&machine, policy).unwrap()
+    }
+
+    #[test]
+    fn the_machine_has_half_as_much_again_as_the_process() {
+        let machine = Machine::built_in("skylake-4s").unwrap();
+        let all = ParallelExit::scaled(&machine, ByteSize::gib(512), NonZeroUsize::MIN);
+        assert_eq!((all.pages.0 << 12, all.node_memory.0 << 12), (512 << 30, 192 << 30));
+    }
+
+    #[test]
+    fn one_worker_waits_for_nobody_and_many_wait_for_the_zone_that_they_are_at() {
+        let alone = exit(ZonePolicy::Vanilla416, 1);
+        assert_eq!((alone.pages, alone.waiting_share(LockKind::Zone)), (PageCount(1 << 19), 0.0));
+        let many = exit(ZonePolicy::Vanilla416, 16);
+        assert_eq!(many.pages, alone.pages);
+        assert!(many.waiting_share(LockKind::Zone) > 0.2, "{}", many.waiting_share(LockKind::Zone));
+        assert!(many.time < alone.time, "{:?} of many, {:?} alone", many.time, alone.time);
+        let bulk = exit(ZonePolicy::ClusterBulk, 16);
+        assert!(bulk.waiting_share(LockKind::Zone) < 0.05, "{}", bulk.waiting_share(LockKind::Zone));
+    }
+}

@@ -41,7 +41,7 @@ pub use memmap_args::{MemmapArgs, PcpResetArgs};
 pub use pin_args::{MemoryRegionArgs, PinArgs, PinMemory, PinResult, PinnedArgs};
 pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
 pub use sim_args::{
-    NotSimulatedArgs, SimArgs, SimCommand, SimDeferredInitArgs, SimOrder0ThpArgs, SimPageFaultArgs,
+    SimArgs, SimCommand, SimDeferredInitArgs, SimHighallocArgs, SimOrder0ThpArgs, SimPageFaultArgs,
     SimParallelFreeArgs, SimPurgeArgs, SimRunArgs, VirtualDurationArgs,
 };
 pub use stress_args::{StressArgs, StressPolicy};

@@ -115,6 +115,28 @@ fn tasks_with_huge_pages_run_beside_others_in_memory_that_was_full() {
 }
 
 #[test]
+fn huge_blocks_are_got_out_of_full_memory_whose_pages_are_moved_at_a_cost() {
+    let run = || {
+        let line =
+            "sim highalloc --memory 256M --tasks 1 --mode processes --lru vanilla --delay 20us --settle 1ms --json";
+        let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
+        assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+        stdout(&output).to_owned()
+    };
+    let first = run();
+    assert_eq!(first, run());
+    let results: Value = serde_json::from_str(&first).unwrap();
+    let row = &results["rows"][0];
+    let number = |key: &str| row[key].as_f64().expect(key);
+    assert!((0.1..=1.0).contains(&number("high_order_success")), "{row}");
+    assert!(number("compact_migrated") > 0.0 && number("copy_page_share") > 0.0, "{row}");
+    // All files and blocks, and their contents.
+    assert!(number("checked_pages") > 50_000.0, "{row}");
+    // Requests and what lies between them: a delay each.
+    assert!(number("elapsed_ns") >= 20_000.0 * number("high_order_attempts"), "{row}");
+}
+
+#[test]
 fn a_machine_may_be_a_file() {
     let built_in = include_str!("../../frameyard-sim/machines/broadwell-40.toml");
     let own = built_in.replace("broadwell-40", "two-cores").replace("cores_per_socket = 10", "cores_per_socket = 1");
@@ -152,7 +174,8 @@ fn what_cannot_be_simulated_is_refused_with_a_reason() {
     assert_refused(&["sim", "page-fault", "--machine", "no/such.toml"], 2, "no/such.toml: ");
     assert_refused(&["sim", "page-fault", "--memory", "256M", "--tasks", "10"], 2, "give it more --memory");
     assert_refused(&["sim", "page-fault", "--memory", "4P"], 2, "give the machine less --memory");
-    assert_refused(&["sim", "highalloc", "--delay", "1s"], 2, "use bench highalloc");
+    assert_refused(&["sim", "highalloc", "--tasks", "36"], 2, "take 41 CPUs");
+    assert_refused(&["sim", "highalloc", "--memory", "1T", "--tasks", "1"], 2, "give the machine less --memory");
 }
 
 #[test]

@@ -292,6 +292,17 @@ impl Engine {
         self.charge(Spent::Access(crate::account::Accessed::Frames, Cause::Bandwidth).slot(), wait);
     }
 
+    /// The running CPU reads whole frames' bytes, a stream of lines from the memory of their node.
+    pub(crate) fn stream_in(&mut self, pfn: Pfn, bytes: u64) {
+        let lines = bytes / LINE_BYTES;
+        let node = self.node_of(pfn);
+        let Cpu { clock, place, .. } = self.cpus[self.current];
+        self.privates[usize::from(place.core)].fill(lines);
+        self.groups[usize::from(place.group)].fill(lines);
+        let wait = self.channels[node].stream(clock, lines);
+        self.charge(Spent::Access(crate::account::Accessed::Frames, Cause::Bandwidth).slot(), wait);
+    }
+
     /// The lines of a frame's bytes, those that are known, are in that core's cache, written to.
     fn take_frame(&mut self, frame: usize, place: Place) {
         let (private, group) = (&self.privates[usize::from(place.core)], &self.groups[usize::from(place.group)]);

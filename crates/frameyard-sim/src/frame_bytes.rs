@@ -48,8 +48,7 @@ impl FrameBytes {
     #[inline(always)]
     pub(crate) fn of(&self, pfn: Pfn) -> Option<NonNull<u8>> {
         let index = self.index(pfn)?;
-        let bits = self.given[index / 64].load(Ordering::Relaxed);
-        if bits >> (index % 64) & 1 == 0 {
+        if !self.is_given(index) {
             self.give(index);
         }
         Some(self.reserved.at(index << self.page_shift))
@@ -64,6 +63,23 @@ impl FrameBytes {
         });
     }
 
+    /// Whether the address of a frame has gone out since its bytes were zeroed: else they are zeros.
+    fn is_given(&self, index: usize) -> bool {
+        self.given[index / 64].load(Ordering::Relaxed) >> (index % 64) & 1 != 0
+    }
+
+    /// Copies a block of frames to another, both of which the caller has alone: what nobody has written stays without memory.
+    pub(crate) fn copy(&self, from: PfnRange, to: Pfn) {
+        self.zero(PfnRange::new(to, from.count()));
+        for offset in (0..from.count().0).map(PageCount) {
+            let (from, to) = (from.start + offset, to + offset);
+            let Some((source, target)) = self.index(from).zip(self.index(to)) else { return };
+            if self.is_given(source) && self.of(to).is_some() {
+                self.reserved.copy(source << self.page_shift, target << self.page_shift, 1 << self.page_shift);
+            }
+        }
+    }
+
     /// Zeroes a block of frames that the caller has alone: those whose addresses were given out.
     pub(crate) fn zero(&self, frames: PfnRange) {
         let Some(first) = self.index(frames.start) else { return };
@@ -76,7 +92,7 @@ impl FrameBytes {
         }
         for at in first..first + count as usize {
             let bit = 1 << (at % 64);
-            if self.given[at / 64].load(Ordering::Relaxed) & bit != 0 {
+            if self.is_given(at) {
                 self.given[at / 64].fetch_and(!bit, Ordering::Relaxed);
                 self.reserved.zero(at << self.page_shift, 1 << self.page_shift);
             }

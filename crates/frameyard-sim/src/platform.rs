@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use frameyard::{
-    Access, Contention, CpuId, InitProgress, LineKind, LockId, MapWrite, NodeId, NodeInit, PageCount, Pfn, PfnRange,
-    Platform, SharedLine, Span, WorkerPanicked, Zeroing,
+    Access, Contention, Copying, CpuId, InitProgress, LineKind, LockId, MapWrite, NodeId, NodeInit, PageCount, Pfn,
+    PfnRange, Platform, SharedLine, Span, WorkerPanicked, Zeroing,
 };
 
 use crate::account::{Accessed, Account, CostId};
@@ -94,6 +94,18 @@ impl SimPlatform {
         if engine.is_running() {
             engine.stream(pfn, bytes);
         }
+    }
+
+    /// The CPU that runs has nothing to do for so long. Nothing outside of runs.
+    pub fn idle_for(&self, time: Picos) {
+        let mut engine = self.engine.borrow();
+        if !engine.is_running() {
+            return;
+        }
+        let until = engine.now() + time;
+        engine.idle_until(until);
+        drop(engine);
+        self.step_back();
     }
 
     /// On which CPU set-up runs, outside of runs.
@@ -211,6 +223,18 @@ impl Platform for SimPlatform {
             engine.spend_outside(OutsideCost::ZeroPage, pages);
         }
         Zeroing::Done
+    }
+
+    fn copy_frames(&self, from: PfnRange, to: Pfn) -> Copying {
+        self.bytes.copy(from, to);
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            let PageCount(pages) = from.count();
+            engine.stream_in(from.start, pages * PAGE_BYTES);
+            engine.stream(to, pages * PAGE_BYTES);
+            engine.spend_outside(OutsideCost::CopyPage, pages);
+        }
+        Copying::Done
     }
 
     #[inline]

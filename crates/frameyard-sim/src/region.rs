@@ -79,6 +79,16 @@ impl Reservation {
         // SAFETY: inside the mapping, which can be written.
         unsafe { self.base.add(offset).write_bytes(0, len) }
     }
+
+    /// Copies a part to another that does not overlap it; nobody else uses either meanwhile.
+    pub(crate) fn copy(&self, from: usize, to: usize, len: usize) {
+        for offset in [from, to] {
+            assert!(offset <= self.len && len <= self.len - offset, "{len} bytes at {offset} of {}", self.len);
+        }
+        assert!(from.abs_diff(to) >= len, "{len} bytes at {from} and at {to} overlap");
+        // SAFETY: both inside the mapping, which can be written, and apart.
+        unsafe { self.base.add(to).copy_from_nonoverlapping(self.base.add(from), len) }
+    }
 }
 
 impl Drop for Reservation {

@@ -3,7 +3,9 @@
 
 use std::cell::Cell;
 
-use frameyard::{ByteSize, CpuId, LineKind, LockKind, PageCount, PcpSizing, ZonePolicy};
+use frameyard::{
+    ByteSize, Copying, CpuId, Gfp, LineKind, LockKind, Order, PageCount, PcpSizing, Pfn, PfnRange, Platform, ZonePolicy,
+};
 use frameyard_sim::{
     Accessed, Account, Cause, FaultLoop, FaultRun, Machine, Mode, OutsideCosts, SimConfig, SimPlatform, SimYard, Spent,
     Start,
@@ -117,6 +119,34 @@ fn costs_outside_of_the_allocator_are_the_machines() {
     assert!(run(&|outside| outside.exception_cycles = 100.0) > none);
     assert!(run(&|outside| outside.unmap_page_cycles = 0.0) < none);
     assert!(run(&|outside| outside.zero_page_cycles = 0.0) < none);
+}
+
+#[test]
+fn a_copy_is_a_cost_and_traffic_and_only_of_what_was_written() {
+    let yard = yard();
+    let platform = yard.platform();
+    let frame = || yard.frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    let (mut written, blank, mut to) = (frame(), frame(), frame());
+    written.bytes_mut().unwrap().fill(7);
+    to.bytes_mut().unwrap().fill(9);
+    let pfn = to.pfn();
+    let copy = |from: Pfn| {
+        let task = || {
+            assert_eq!(platform.copy_frames(PfnRange::new(from, PageCount(1)), pfn), Copying::Done);
+        };
+        let (account, lines) = (platform.account(), platform.channel_lines());
+        yard.run(vec![(CpuId(0), Box::new(task))]).unwrap();
+        let spent = platform.account().since(&account);
+        let moved: u64 = platform.channel_lines().iter().zip(lines).map(|(now, then)| now - then).sum();
+        (outside(&yard, &spent, "copy-page"), moved)
+    };
+    let ((times, time), lines) = copy(written.pfn());
+    assert!(to.bytes().unwrap().iter().all(|byte| *byte == 7));
+    // At the clock of a socket with one busy core; each line is read, and written.
+    assert_eq!((times, lines), (1, 2 * 64));
+    assert!(time.abs_diff(2400 * 1_000_000 / 3100) < 1000, "{time} ps");
+    assert_eq!(copy(blank.pfn()).0.0, 1);
+    assert!(to.bytes().unwrap().iter().all(|byte| *byte == 0));
 }
 
 #[test]

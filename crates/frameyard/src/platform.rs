@@ -113,6 +113,15 @@ pub enum Zeroing {
     Done,
 }
 
+/// Whether frames' bytes were copied: see [`Platform::copy_frames`].
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Copying {
+    /// Whoever asked is to do it.
+    ByCaller,
+    /// The platform has done it, or has no bytes that could be read.
+    Done,
+}
+
 /// Whether a lock was free when it was asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Contention {
@@ -160,6 +169,16 @@ pub trait Platform: Sync {
     fn zero_frames(&self, frames: PfnRange) -> Zeroing {
         let _ = frames;
         Zeroing::ByCaller
+    }
+
+    /// Asked by who is about to copy the bytes of a block of frames to another block of as many, both of which he keeps others
+    /// from: whether the platform has done it. By default it leaves that to him.
+    ///
+    /// A platform without the memory of so many frames answers [`Copying::Done`], and need not copy what nobody has written.
+    #[inline(always)]
+    fn copy_frames(&self, from: PfnRange, to: Pfn) -> Copying {
+        let _ = (from, to);
+        Copying::ByCaller
     }
 
     /// Told of each access to the page structure of `pfn`. Natively empty.

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand, ValueHint};
 use frameyard::{ByteSize, Initialiser, PcpSizing};
 
 use super::init_args::initialiser;
-use super::values::{TaskRange, positive_duration, positive_number, positive_size, whole_number};
+use super::values::{TaskRange, duration, percentage, positive_duration, positive_number, positive_size, whole_number};
 use super::workload_args::PolicyArgs;
 use super::{CalibrateArgs, CheckArgs, OutputArgs, TaskMode};
 
@@ -38,9 +38,8 @@ pub enum SimCommand {
     Calibrate(CalibrateArgs),
     /// Compares predictions with published measurements, row by row
     Check(CheckArgs),
-    /// A workload that cannot be simulated. Only there to say why: it is in no help text.
-    #[command(hide = true)]
-    Highalloc(NotSimulatedArgs),
+    /// Asks for huge blocks while builders fill memory with page cache; its contents take as much of the host's memory
+    Highalloc(SimHighallocArgs),
 }
 
 /// What is simulated and compared, on which machine.
@@ -164,12 +163,21 @@ pub struct SimDeferredInitArgs {
     pub output: OutputArgs,
 }
 
-/// Arguments of a workload that is refused, whatever they are.
+/// Arguments of `sim highalloc`.
 #[derive(Args, Clone, Debug)]
-pub struct NotSimulatedArgs {
-    /// Not looked at.
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub rest: Vec<String>,
+pub struct SimHighallocArgs {
+    /// Virtual time between two requests for a huge block
+    #[arg(long, value_name = "TIME", default_value = "1ms", value_parser = duration)]
+    pub delay: Duration,
+    /// Virtual time between the filling of memory and the first request
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
+    pub settle: Duration,
+    /// The part of memory that builders hold in unmovable frames, up to 50%
+    #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percentage)]
+    pub unmovable: u8,
+    /// What is simulated; a task is a builder.
+    #[command(flatten)]
+    pub runs: SimRunArgs,
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ mod contig;
 mod device_map;
 mod fault_cost;
 mod flat_machine;
-mod highalloc;
+pub(super) mod highalloc;
 mod memmap;
 mod memory_region;
 pub(super) mod order0_thp;

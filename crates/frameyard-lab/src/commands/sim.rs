@@ -3,6 +3,7 @@
 mod calibrate;
 mod check;
 mod deferred_init;
+mod highalloc;
 mod machine;
 mod order0_thp;
 mod page_fault;
@@ -25,8 +26,6 @@ pub(super) fn run(args: &SimArgs) -> Result<(), Failure> {
         SimCommand::DeferredInit(args) => deferred_init::run(args),
         SimCommand::Calibrate(args) => calibrate::run(args),
         SimCommand::Check(args) => check::run(args),
-        SimCommand::Highalloc(_) => Err(Failure::input(
-            "sim highalloc: its files have contents, for which this host would need as much memory as the simulated machine; use bench highalloc",
-        )),
+        SimCommand::Highalloc(args) => highalloc::run(args),
     }
 }

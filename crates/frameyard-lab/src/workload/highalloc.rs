@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use frameyard::{AllocError, Gfp, NodeId, Order, Pfn};
+use frameyard::{AllocError, Gfp, NodeId, Order, Pfn, Platform};
 use frameyard_host::HostPlatform;
 use frameyard_vm::{ReclaimStep, Vm};
 
@@ -28,7 +28,7 @@ pub(crate) const HUGE: Order = Order(9);
 /// As many are asked for as this part of the yard has, in percent.
 const WANTED_PERCENT: u64 = 80;
 /// How long a background thread rests when it has nothing to do.
-const NAP: Duration = Duration::from_millis(1);
+pub(super) const NAP: Duration = Duration::from_millis(1);
 
 /// What a delay between requests is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -97,23 +97,23 @@ pub(crate) fn run(
     plan: &HighallocPlan,
 ) -> Result<HighallocRun, Failure> {
     let tasks = setting.tasks.get();
-    let build = Build::share_of(ground, tasks, plan.unmovable_percent);
+    let build = Build::share_of(&ground.vm, tasks, plan.unmovable_percent);
     let orders = TaskOrder::alike(tasks, seed, &Work::Build(build));
     ground.lead(&orders, |crew| {
         let vm = ground.vm;
-        let background = AtomicBool::new(true);
+        let go_on = AtomicBool::new(true);
         let run = thread::scope(|scope| {
-            let _stop = StopOnDrop(&background);
+            let _stop = StopOnDrop(&go_on);
             let mut threads = Vec::new();
             for node in (0..vm.yard().nodes()).map(NodeId) {
-                for step in [reclaim as Step, compact as Step] {
-                    let (vm, background) = (&vm, &background);
-                    let body = move || work_in_background(vm, node, step, background);
+                for step in background() {
+                    let (vm, go_on) = (&vm, &go_on);
+                    let body = move || work_in_background(vm, node, step, go_on);
                     threads.push(thread::Builder::new().spawn_scoped(scope, body)?);
                 }
             }
             Ok::<_, Failure>(settle_and_ask(&vm, crew, plan, || {
-                background.store(false, Ordering::Relaxed);
+                go_on.store(false, Ordering::Relaxed);
                 threads.drain(..).for_each(|thread| drop(thread.join()));
             }))
         })??;
@@ -131,7 +131,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-fn with_reports(run: HighallocRun, reports: &[TaskReport]) -> HighallocRun {
+pub(super) fn with_reports(run: HighallocRun, reports: &[TaskReport]) -> HighallocRun {
     let checked = reports.iter().map(|report| report.checked).sum();
     HighallocRun { builders_rate: reports.iter().map(TaskReport::rate).sum(), checked, ..run }
 }
@@ -146,14 +146,16 @@ fn settle_and_ask(
     crew.wait_prepared().map_err(Failure::run_time)?;
     crew.begin().map_err(Failure::run_time)?;
     crew.watch(plan.settle).map_err(Failure::run_time)?;
+    let begin = Instant::now();
+    let now_ns = || nanoseconds(begin.elapsed());
     match plan.kind {
-        DelayKind::Real => ask(vm, crew, |crew| {
+        DelayKind::Real => ask(vm, now_ns, || {
             crew.watch(plan.delay).map_err(Failure::run_time)?;
             Ok(None)
         }),
         DelayKind::Virtual => {
             stop_threads();
-            ask(vm, crew, |crew| {
+            ask(vm, now_ns, || {
                 crew.look().map_err(Failure::run_time)?;
                 Ok(Some(work_for(vm, plan.delay)))
             })
@@ -162,13 +164,13 @@ fn settle_and_ask(
 }
 
 /// Asks for blocks, holds them until the last, and gives them back. `delay` says how long the background worked.
-fn ask(
-    vm: &Vm<'_, HostPlatform>,
-    crew: &mut Crew<'_>,
-    mut delay: impl FnMut(&mut Crew<'_>) -> Result<Option<u64>, Failure>,
+pub(super) fn ask<P: Platform>(
+    vm: &Vm<'_, P>,
+    now_ns: impl Fn() -> u64,
+    mut delay: impl FnMut() -> Result<Option<u64>, Failure>,
 ) -> Result<HighallocRun, Failure> {
     let attempts = blocks_wanted(vm);
-    let (before, begin) = (Counts::of(vm), Instant::now());
+    let (before, begin) = (Counts::of(vm), now_ns());
     let mut run = HighallocRun {
         attempts,
         successes: 0,
@@ -183,9 +185,9 @@ fn ask(
     };
     let mut blocks = HeldBlocks { vm, blocks: Vec::new() };
     for _ in 0..attempts {
-        let asked = Instant::now();
+        let asked = now_ns();
         let found = vm.yard().alloc_with(HUGE, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN, &vm.owners());
-        let took = nanoseconds(asked.elapsed());
+        let took = now_ns() - asked;
         run.total_ns += took;
         run.longest_ns = run.longest_ns.max(took);
         match found {
@@ -193,28 +195,28 @@ fn ask(
             Err(AllocError::OutOfMemory { .. }) => {}
             Err(error) => return Err(Failure::run_time(error)),
         }
-        if let Some(worked) = delay(crew)? {
+        if let Some(worked) = delay()? {
             *run.background_ns.get_or_insert(0) += worked;
         }
     }
-    run.elapsed_ns = nanoseconds(begin.elapsed());
+    run.elapsed_ns = now_ns() - begin;
     run.counts = Counts::of(vm).since(&before);
     run.successes = blocks.blocks.len() as u64;
     Ok(run)
 }
 
 /// As many blocks as are asked for on a yard.
-pub(crate) fn blocks_wanted(vm: &Vm<'_, HostPlatform>) -> u64 {
+pub(crate) fn blocks_wanted<P: Platform>(vm: &Vm<'_, P>) -> u64 {
     (vm.yard().managed_pages().0 >> HUGE.0) * WANTED_PERCENT / 100
 }
 
 /// Blocks that the leader has; given back in any case.
-struct HeldBlocks<'a, 'y> {
-    vm: &'a Vm<'y, HostPlatform>,
+struct HeldBlocks<'a, 'y, P: Platform> {
+    vm: &'a Vm<'y, P>,
     blocks: Vec<Pfn>,
 }
 
-impl Drop for HeldBlocks<'_, '_> {
+impl<P: Platform> Drop for HeldBlocks<'_, '_, P> {
     fn drop(&mut self) {
         for block in &self.blocks {
             // A block that was lost shows when all frames are counted.
@@ -224,17 +226,22 @@ impl Drop for HeldBlocks<'_, '_> {
 }
 
 /// One step of a background worker: whether there was something to do.
-type Step = fn(&Vm<'_, HostPlatform>, NodeId) -> bool;
+pub(super) type Step<P> = fn(&Vm<'_, P>, NodeId) -> bool;
 
-fn reclaim(vm: &Vm<'_, HostPlatform>, node: NodeId) -> bool {
+/// The background workers of a node.
+pub(super) const fn background<P: Platform>() -> [Step<P>; 2] {
+    [reclaim::<P>, compact::<P>]
+}
+
+fn reclaim<P: Platform>(vm: &Vm<'_, P>, node: NodeId) -> bool {
     matches!(vm.reclaim_step(node), ReclaimStep::Progress(_))
 }
 
-fn compact(vm: &Vm<'_, HostPlatform>, node: NodeId) -> bool {
+fn compact<P: Platform>(vm: &Vm<'_, P>, node: NodeId) -> bool {
     vm.compact_step(node).is_some()
 }
 
-fn work_in_background(vm: &Vm<'_, HostPlatform>, node: NodeId, step: Step, go_on: &AtomicBool) {
+fn work_in_background(vm: &Vm<'_, HostPlatform>, node: NodeId, step: Step<HostPlatform>, go_on: &AtomicBool) {
     while go_on.load(Ordering::Relaxed) {
         if !step(vm, node) {
             thread::sleep(NAP);
@@ -248,7 +255,7 @@ fn work_in_background(vm: &Vm<'_, HostPlatform>, node: NodeId, step: Step, go_on
 fn work_for(vm: &Vm<'_, HostPlatform>, delay: Duration) -> u64 {
     let mut worked = Duration::ZERO;
     for node in (0..vm.yard().nodes()).map(NodeId) {
-        for step in [reclaim as Step, compact as Step] {
+        for step in background() {
             let begin = Instant::now();
             while begin.elapsed() < delay && step(vm, node) {}
             worked += begin.elapsed();

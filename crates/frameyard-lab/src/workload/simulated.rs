@@ -8,6 +8,7 @@
 mod conductor;
 mod crew;
 mod ground;
+mod highalloc;
 mod time_spent;
 
 use std::num::NonZeroUsize;
@@ -26,7 +27,8 @@ use crate::cli::TaskMode;
 
 use conductor::{Conductor, Plan};
 use crew::{Crew, Spaces};
-pub(crate) use ground::{SimGround, SimOptions, on_sim_ground};
+pub(crate) use ground::{Contents, SimGround, SimOptions, on_sim_ground};
+pub(crate) use highalloc::{highalloc, other_cpus};
 pub(crate) use time_spent::TimeSpent;
 
 /// A run in virtual time.

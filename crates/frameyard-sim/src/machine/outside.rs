@@ -22,13 +22,15 @@ pub struct OutsideCosts {
     pub zone_page_cycles: f64,
     /// Under the lock of lists of used pages, for a page that is put on them or taken off: `lru-page`.
     pub lru_page_cycles: f64,
+    /// Copying a page, from the core's side: `copy-page`.
+    pub copy_page_cycles: f64,
 }
 
 impl Default for OutsideCosts {
     /// Start values for a kernel with page-table isolation on a Broadwell processor; to be calibrated.
     ///
     /// Entry and exit: published measurements of 4.15 with isolation (about 900 cycles). Zeroing: 4 KiB by `rep stosb` at
-    /// about 10 GB/s, as the memory bandwidth of one core is. The rest: profiles of page_fault1.
+    /// about 10 GB/s, as the memory bandwidth of one core is; copying moves twice as much. The rest: profiles of page_fault1.
     fn default() -> Self {
         Self {
             exception_cycles: 900.0,
@@ -38,6 +40,7 @@ impl Default for OutsideCosts {
             map_call_cycles: 2000.0,
             zone_page_cycles: 0.0,
             lru_page_cycles: 0.0,
+            copy_page_cycles: 2400.0,
         }
     }
 }
@@ -52,6 +55,7 @@ pub(crate) enum OutsideCost {
     MapCall = 4,
     ZonePage = 5,
     LruPage = 6,
+    CopyPage = 7,
 }
 
 impl OutsideCost {
@@ -64,8 +68,8 @@ impl OutsideCost {
 impl OutsideCosts {
     /// The names of the costs in an account, in the order of the fields. Every machine knows them, before those that it is told
     /// of.
-    pub const NAMES: [&'static str; 7] =
-        ["exception", "fault-path", "zero-page", "unmap-page", "map-call", "zone-page", "lru-page"];
+    pub const NAMES: [&'static str; 8] =
+        ["exception", "fault-path", "zero-page", "unmap-page", "map-call", "zone-page", "lru-page", "copy-page"];
 
     #[inline(always)]
     pub(crate) const fn cycles(&self, cost: OutsideCost) -> f64 {
@@ -77,14 +81,15 @@ impl OutsideCosts {
             OutsideCost::MapCall => self.map_call_cycles,
             OutsideCost::ZonePage => self.zone_page_cycles,
             OutsideCost::LruPage => self.lru_page_cycles,
+            OutsideCost::CopyPage => self.copy_page_cycles,
         }
     }
 
     pub(crate) fn are_possible(&self) -> bool {
         let Self { exception_cycles, fault_path_cycles, zero_page_cycles, unmap_page_cycles, .. } = *self;
-        let Self { map_call_cycles, zone_page_cycles, lru_page_cycles, .. } = *self;
+        let Self { map_call_cycles, zone_page_cycles, lru_page_cycles, copy_page_cycles, .. } = *self;
         let of_pages = [fault_path_cycles, zero_page_cycles, unmap_page_cycles, zone_page_cycles, lru_page_cycles];
-        let mut all = of_pages.into_iter().chain([exception_cycles, map_call_cycles]);
+        let mut all = of_pages.into_iter().chain([exception_cycles, map_call_cycles, copy_page_cycles]);
         all.all(|cycles| cycles.is_finite() && cycles >= 0.0)
     }
 }

@@ -58,6 +58,7 @@ const NUMBERS: &[Number] = numbers! {
         zone_page_cycles: 0.0 to 1000.0,
         lru_page_cycles: 0.0 to 1000.0,
         map_call_cycles: 100.0 to 50000.0,
+        copy_page_cycles: 100.0 to 10000.0,
     }
     bring_up {
         page_cycles: 1.0 to 500.0,

@@ -4,7 +4,7 @@ use core::marker::PhantomData;
 use core::ptr::NonNull;
 
 use frameyard::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use frameyard::{ByteSize, LockCounters, Order, Pfn, PfnRange, Platform, Yard, Zeroing};
+use frameyard::{ByteSize, Copying, LockCounters, Order, Pfn, PfnRange, Platform, Yard, Zeroing};
 
 /// Words of frames that hold state of this crate. Copyable; valid as long as those frames are allocated, which whoever
 /// holds it has to know: a word of a frame freed since is another owner's.
@@ -99,6 +99,9 @@ pub(crate) fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool 
 /// behind them.
 #[inline]
 pub(crate) fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order: Order) -> bool {
+    if yard.platform().copy_frames(PfnRange::new(from, order.pages()), to) == Copying::Done {
+        return true;
+    }
     let Some((from, to)) = yard.platform().frame_bytes(from).zip(yard.platform().frame_bytes(to)) else {
         return false;
     };

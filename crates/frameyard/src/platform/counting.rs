@@ -17,8 +17,8 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::{
-    Access, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapNotBacked, MapWrite, Platform,
-    SharedLine, Span, SpeculativeGets, WorkerPanicked, Zeroing,
+    Access, Contention, Copying, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapNotBacked, MapWrite,
+    Platform, SharedLine, Span, SpeculativeGets, WorkerPanicked, Zeroing,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange, named};
@@ -434,6 +434,10 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
 
     fn zero_frames(&self, frames: PfnRange) -> Zeroing {
         self.inner.zero_frames(frames)
+    }
+
+    fn copy_frames(&self, from: PfnRange, to: Pfn) -> Copying {
+        self.inner.copy_frames(from, to)
     }
 
     fn touch_page(&self, pfn: Pfn, access: Access) {

@@ -21,7 +21,7 @@ const NAME: &str = "bench highalloc";
 /// Runs of a row, unless asked for otherwise.
 const REPEAT: NonZeroU32 = NonZeroU32::MIN;
 /// What must be free: some pageblocks for each builder, and a reserve.
-const LEAST_MEMORY: ByteSize = ByteSize::mib(64);
+pub(in crate::commands) const LEAST_MEMORY: ByteSize = ByteSize::mib(64);
 
 /// Runs every combination of mode, number of builders, delay and policies.
 pub(super) fn run(args: &HighallocArgs) -> Result<(), Failure> {
@@ -44,7 +44,7 @@ pub(super) fn run(args: &HighallocArgs) -> Result<(), Failure> {
 
 /// What is measured.
 #[derive(Serialize, Debug)]
-struct Values {
+pub(in crate::commands) struct Values {
     delay_ns: u64,
     delay_kind: &'static str,
     settle_ns: u64,
@@ -67,7 +67,7 @@ fn success(run: &HighallocRun) -> f64 {
     run.successes as f64 / run.attempts.max(1) as f64
 }
 
-fn row(plan: &HighallocPlan, compared: Compared<HighallocRun>) -> Row<Values> {
+pub(in crate::commands) fn row(plan: &HighallocPlan, compared: Compared<HighallocRun>) -> Row<Values> {
     let Compared { setting, memory, runs } = compared;
     let number = runs.len();
     let spread = Spread::of(runs.iter().map(success)).unwrap_or(Spread { median: 0.0, min: 0.0, max: 0.0 });
@@ -100,6 +100,35 @@ fn row(plan: &HighallocPlan, compared: Compared<HighallocRun>) -> Row<Values> {
     }
 }
 
+/// Writes rows as people read them.
+pub(in crate::commands) fn write_rows(out: &mut dyn Write, rows: &[Row<Values>]) -> io::Result<()> {
+    let milliseconds = |ns: f64| ns / 1e6;
+    let headline = |row: &Row<Values>| Headline {
+        group: format!(
+            "{}, builders: {}, {} delay of {} ms; huge blocks got, and builders' pages each second",
+            row.setting.mode,
+            row.setting.tasks,
+            row.values.delay_kind,
+            milliseconds(row.values.delay_ns as f64)
+        ),
+        result: format!("{:.1} %, {:.0}", row.values.high_order_success * 100.0, row.values.pages_per_s),
+    };
+    let headings = ["delay ms", "kind", "success %", "of", "mean ms", "longest ms", "moved", "pages checked"];
+    write_comparison(out, rows, headline, headings, |row| {
+        let values = &row.values;
+        [
+            milliseconds(values.delay_ns as f64).to_string(),
+            values.delay_kind.to_owned(),
+            format!("{:.1}", values.high_order_success * 100.0),
+            values.high_order_attempts.to_string(),
+            format!("{:.3}", milliseconds(values.high_order_ns)),
+            format!("{:.1}", milliseconds(values.high_order_ns_max as f64)),
+            row.counts.migrated().to_string(),
+            values.checked_pages.to_string(),
+        ]
+    })
+}
+
 /// All rows.
 struct HighallocOutcome {
     machine: String,
@@ -120,31 +149,7 @@ impl Outcome for HighallocOutcome {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let milliseconds = |ns: f64| ns / 1e6;
-        let headline = |row: &Row<Values>| Headline {
-            group: format!(
-                "{}, builders: {}, {} delay of {} ms; huge blocks got, and builders' pages each second",
-                row.setting.mode,
-                row.setting.tasks,
-                row.values.delay_kind,
-                milliseconds(row.values.delay_ns as f64)
-            ),
-            result: format!("{:.1} %, {:.0}", row.values.high_order_success * 100.0, row.values.pages_per_s),
-        };
-        let headings = ["delay ms", "kind", "success %", "of", "mean ms", "longest ms", "moved", "pages checked"];
-        write_comparison(out, &self.rows, headline, headings, |row| {
-            let values = &row.values;
-            [
-                milliseconds(values.delay_ns as f64).to_string(),
-                values.delay_kind.to_owned(),
-                format!("{:.1}", values.high_order_success * 100.0),
-                values.high_order_attempts.to_string(),
-                format!("{:.3}", milliseconds(values.high_order_ns)),
-                format!("{:.1}", milliseconds(values.high_order_ns_max as f64)),
-                row.counts.migrated().to_string(),
-                values.checked_pages.to_string(),
-            ]
-        })?;
+        write_rows(out, &self.rows)?;
         writeln!(
             out,
             "\nA virtual delay does the background work of that time and does not wait. All contents were checked in the end."

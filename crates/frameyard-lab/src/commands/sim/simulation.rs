@@ -16,7 +16,7 @@ use crate::cli::SimRunArgs;
 use crate::commands::bench::comparison::{Compared, Row, percent, too_small};
 use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar};
 use crate::workload::ground::Setting;
-use crate::workload::simulated::{SimGround, SimOptions, SimRun, TimeSpent, on_sim_ground, whole_ns};
+use crate::workload::simulated::{Contents, SimGround, SimOptions, SimRun, TimeSpent, on_sim_ground, whole_ns};
 
 /// What every node has beside what tasks need: so that zones are large enough for per-CPU lists of full size.
 const SPARE: ByteSize = ByteSize::gib(1);
@@ -28,6 +28,7 @@ pub(super) struct Simulation<'a> {
     name: &'static str,
     machine: Machine,
     settings: Vec<Setting>,
+    contents: Contents,
 }
 
 /// A combination that was simulated.
@@ -58,8 +59,13 @@ impl<'a> Simulation<'a> {
             None if settings.is_empty() => {
                 Err(Failure::input(format!("{name}: {} has too few CPUs: choose another --machine", machine.name)))
             }
-            None => Ok(Self { args, name, machine, settings }),
+            None => Ok(Self { args, name, machine, settings, contents: Contents::default() }),
         }
+    }
+
+    /// The same, with frames that have contents.
+    pub(super) fn with_contents(self) -> Self {
+        Self { contents: Contents::Kept, ..self }
     }
 
     /// Runs every combination. `needed` says what must be free for it, on so many of the machine's CPUs.
@@ -77,7 +83,13 @@ impl<'a> Simulation<'a> {
         for setting in &self.settings {
             let (needed, cpus) = needed(setting);
             let memory = self.args.memory.unwrap_or_else(|| self.usual_memory(needed, cpus));
-            let options = SimOptions { memory, zone: setting.zone, lru: setting.lru, sizing: self.args.pcp_sizing };
+            let options = SimOptions {
+                memory,
+                zone: setting.zone,
+                lru: setting.lru,
+                sizing: self.args.pcp_sizing,
+                contents: self.contents,
+            };
             let simulated = on_sim_ground(&self.machine, &options, |ground| {
                 let free = ground.free_memory();
                 if needed > free {

@@ -1,16 +1,15 @@
 //! What a builder of `highalloc` does: reads files, writes a few pages of them, and holds unmovable frames and, for a short
 //! while, others. All of it has contents that can be worked out, and is checked.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use fastrand::Rng;
-use frameyard::{AllocError, Frames, Gfp, Order};
-use frameyard_host::HostPlatform;
-use frameyard_vm::{File, FileError, PatternStore, VmError};
+use frameyard::{AllocError, Frames, Gfp, Order, Platform};
+use frameyard_vm::{File, FileError, PatternStore, Vm, VmError};
 use serde::{Deserialize, Serialize};
 
-use crate::workload::ground::Ground;
-use crate::workload::task::{HostSite, TaskOrder, TaskProblem, TaskReport, WrongContents, nanoseconds};
+use crate::workload::course::Course;
+use crate::workload::task::{Site, TaskOrder, TaskProblem, TaskReport, WrongContents};
 
 /// How many files a builder has.
 const FILES: u64 = 8;
@@ -36,14 +35,18 @@ pub(crate) struct Build {
 
 impl Build {
     /// The share of one of so many builders, which together read as many pages as the yard has.
-    pub(crate) fn share_of(ground: &Ground<'_>, builders: u32, unmovable_percent: u8) -> Self {
-        let pages = ground.vm.yard().managed_pages().0 / u64::from(builders);
+    pub(crate) fn share_of<P: Platform>(vm: &Vm<'_, P>, builders: u32, unmovable_percent: u8) -> Self {
+        let pages = vm.yard().managed_pages().0 / u64::from(builders);
         let unmovable_pages = pages * u64::from(unmovable_percent) / 100;
         Self { file_pages: pages - unmovable_pages, unmovable_pages }
     }
 
     /// Fills memory, goes on until told to stop, and checks everything; an iteration is a page read.
-    pub(crate) fn run(&self, site: &HostSite<'_, '_>, order: &TaskOrder) -> Result<TaskReport, TaskProblem> {
+    pub(crate) fn run<P: Platform, C: Course>(
+        &self,
+        site: &Site<'_, '_, P, C>,
+        order: &TaskOrder,
+    ) -> Result<TaskReport, TaskProblem> {
         let mut builder = Builder::new(site, self, order)?;
         builder.fill(self)?;
         let begin = site.begin()?;
@@ -54,35 +57,35 @@ impl Build {
             builder.replace_unmovable()?;
             builder.take_short_lived()?;
         }
-        let elapsed_ns = nanoseconds(begin.elapsed());
+        let elapsed_ns = site.course.elapsed_ns(begin);
         let checked = builder.check_all()?;
         Ok(TaskReport { iterations, elapsed_ns, checked, ..TaskReport::default() })
     }
 }
 
 /// A block and what its contents follow from.
-struct Stamped<'y> {
-    frames: Frames<'y, HostPlatform>,
+struct Stamped<'y, P: Platform> {
+    frames: Frames<'y, P>,
     stamp: u64,
 }
 
 /// A builder at work.
-struct Builder<'s, 'a, 'y> {
-    site: &'s HostSite<'a, 'y>,
+struct Builder<'s, 'a, 'y, P: Platform, C> {
+    site: &'s Site<'a, 'y, P, C>,
     random: Rng,
-    files: Vec<File<'y, HostPlatform>>,
+    files: Vec<File<'y, P>>,
     /// Chunks of a file.
     chunks: u64,
     /// Pages of all files that are written to: file and page.
-    written: HashSet<(usize, u64)>,
-    unmovable: Vec<Stamped<'y>>,
-    short_lived: VecDeque<Frames<'y, HostPlatform>>,
+    written: BTreeSet<(usize, u64)>,
+    unmovable: Vec<Stamped<'y, P>>,
+    short_lived: VecDeque<Frames<'y, P>>,
     stamps: u64,
     buffer: Vec<u8>,
 }
 
-impl<'s, 'a, 'y> Builder<'s, 'a, 'y> {
-    fn new(site: &'s HostSite<'a, 'y>, share: &Build, order: &TaskOrder) -> Result<Self, TaskProblem> {
+impl<'s, 'a, 'y, P: Platform, C: Course> Builder<'s, 'a, 'y, P, C> {
+    fn new(site: &'s Site<'a, 'y, P, C>, share: &Build, order: &TaskOrder) -> Result<Self, TaskProblem> {
         let chunks = (share.file_pages / FILES / CHUNK).max(1);
         let size = frameyard::ByteSize(chunks * CHUNK * PAGE as u64);
         let key = |file| u64::from(order.number) << 32 | file;
@@ -92,7 +95,7 @@ impl<'s, 'a, 'y> Builder<'s, 'a, 'y> {
             random: Rng::with_seed(order.seed),
             files,
             chunks,
-            written: HashSet::new(),
+            written: BTreeSet::new(),
             unmovable: Vec::new(),
             short_lived: VecDeque::new(),
             stamps: u64::from(order.number) << 32,
@@ -165,7 +168,7 @@ impl<'s, 'a, 'y> Builder<'s, 'a, 'y> {
     }
 
     /// An unmovable block with contents; `None` where there is no memory just now.
-    fn take_unmovable(&mut self, order: Order) -> Result<Option<Stamped<'y>>, TaskProblem> {
+    fn take_unmovable(&mut self, order: Order) -> Result<Option<Stamped<'y, P>>, TaskProblem> {
         let gfp = if self.random.u8(..4) == 0 { Gfp::KERNEL | Gfp::RECLAIMABLE } else { Gfp::KERNEL };
         let Some(mut frames) = self.allocate(order, gfp)? else { return Ok(None) };
         self.stamps += 1;
@@ -174,7 +177,7 @@ impl<'s, 'a, 'y> Builder<'s, 'a, 'y> {
         Ok(Some(Stamped { frames, stamp: self.stamps }))
     }
 
-    fn allocate(&self, order: Order, gfp: Gfp) -> Result<Option<Frames<'y, HostPlatform>>, AllocError> {
+    fn allocate(&self, order: Order, gfp: Gfp) -> Result<Option<Frames<'y, P>>, AllocError> {
         let vm = self.site.vm;
         match vm.yard().frames_with(order, gfp | Gfp::NOWARN, &vm.owners()) {
             Ok(frames) => Ok(Some(frames)),
@@ -229,7 +232,7 @@ impl<'s, 'a, 'y> Builder<'s, 'a, 'y> {
     }
 }
 
-impl Stamped<'_> {
+impl<P: Platform> Stamped<'_, P> {
     /// How many frames hold what they should.
     fn check(&self) -> Result<u64, TaskProblem> {
         let bytes = self.frames.bytes().ok_or("a frame has no bytes")?;

@@ -82,6 +82,16 @@ impl<'g, 'y> Conductor<'g, 'y> {
         self.stage.set(Stage::End);
     }
 
+    /// Whether all tasks are prepared, and the run is not over.
+    pub(super) fn is_working(&self) -> bool {
+        self.stage.get() == Stage::Work
+    }
+
+    /// Whether the run is over.
+    pub(super) fn is_over(&self) -> bool {
+        self.stage.get() == Stage::End
+    }
+
     /// One more task is prepared.
     fn prepared(&self) {
         self.unprepared.set(self.unprepared.get() - 1);

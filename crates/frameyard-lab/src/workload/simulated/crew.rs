@@ -75,6 +75,17 @@ impl Crew {
         conductor: &Conductor<'_, '_>,
         spaces: &[AddressSpace<'y, SimPlatform>],
     ) -> Result<Vec<TaskReport>, Failure> {
+        self.run_beside(ground, conductor, spaces, Vec::new())
+    }
+
+    /// The same, beside others that have CPUs of their own and end by themselves.
+    pub(super) fn run_beside<'y>(
+        &self,
+        ground: &SimGround<'y>,
+        conductor: &Conductor<'_, '_>,
+        spaces: &[AddressSpace<'y, SimPlatform>],
+        others: Vec<(CpuId, Box<dyn FnOnce() + '_>)>,
+    ) -> Result<Vec<TaskReport>, Failure> {
         let exchanges: Vec<Exchange> = std::iter::repeat_with(Exchange::default).take(spaces.len().max(1)).collect();
         let results: Vec<RefCell<Option<Result<TaskReport, TaskProblem>>>> =
             std::iter::repeat_with(RefCell::default).take(self.orders.len()).collect();
@@ -92,7 +103,7 @@ impl Crew {
             };
             (CpuId(order.number), Box::new(body) as Box<dyn FnOnce() + '_>)
         });
-        ground.run(bodies.collect())?;
+        ground.run(bodies.chain(others).collect())?;
         let reports = results.into_iter().enumerate().map(|(task, result)| match result.into_inner() {
             Some(Ok(report)) => Ok(report),
             Some(Err(problem)) => Err(CrewError::Failed { task, what: problem.to_string() }),
@@ -122,6 +133,7 @@ fn work(
             Role::One(part) => work.run_part(site, part),
             Role::Both => Err("a virtual CPU has one thread".into()),
         },
-        Work::Build(_) | Work::Stress(_) => Err("frames of a simulated machine have no contents".into()),
+        Work::Build(work) => work.run(site, order),
+        Work::Stress(_) => Err("what watches every frame is not simulated".into()),
     }
 }

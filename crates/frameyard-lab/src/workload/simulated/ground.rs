@@ -14,6 +14,16 @@ use crate::workload::ground::{check_all_is_back, free_memory};
 /// Bytes that the host needs for a simulated frame: its page structure, what is known of its line, and a share of the rest.
 const HOST_BYTES_EACH: u64 = 64 + 8 + 8;
 
+/// Whether frames have contents that somebody looks at, for which the host needs as much memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) enum Contents {
+    /// What tasks write nobody looks at.
+    #[default]
+    Unseen,
+    /// All of them are written and looked at.
+    Kept,
+}
+
 /// What a simulated yard is like.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct SimOptions {
@@ -25,6 +35,8 @@ pub(crate) struct SimOptions {
     pub(crate) lru: LruPolicy,
     /// How per-CPU lists are sized.
     pub(crate) sizing: PcpSizing,
+    /// What frames hold.
+    pub(crate) contents: Contents,
 }
 
 /// A yard on a simulated machine, with what owns its frames.
@@ -55,7 +67,7 @@ pub(crate) fn on_sim_ground<R>(
 ) -> Result<R, Failure> {
     let node_memory = node_memory(machine, options.memory);
     let frames = PageCount(node_memory.0 * u64::from(machine.topology.sockets));
-    check_host(&machine.name, frames)?;
+    check_host(&machine.name, frames, options.contents)?;
     let config = SimConfig { node_memory, policy: options.zone, sizing: options.sizing, costs: Vec::new() };
     let yard = SimYard::new(machine, &config).map_err(refused)?;
     let before = yard.free_pages();
@@ -69,11 +81,15 @@ pub(crate) fn on_sim_ground<R>(
     Ok(result)
 }
 
-/// Refuses a machine whose memory map the host cannot hold.
-fn check_host(machine: &str, frames: PageCount) -> Result<(), Failure> {
+/// Refuses a machine whose memory map, and what frames hold, the host has no memory for.
+fn check_host(machine: &str, frames: PageCount, contents: Contents) -> Result<(), Failure> {
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let available = host.available_memory().map_err(Failure::run_time)?;
-    let needed = ByteSize(frames.0.saturating_mul(HOST_BYTES_EACH));
+    let each = match contents {
+        Contents::Unseen => HOST_BYTES_EACH,
+        Contents::Kept => HOST_BYTES_EACH + Geometry::X86_64.page_size().0,
+    };
+    let needed = ByteSize(frames.0.saturating_mul(each));
     if needed <= available {
         return Ok(());
     }

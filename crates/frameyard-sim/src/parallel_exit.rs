@@ -93,9 +93,11 @@ impl ParallelExit {
         let (before, begin) = (platform.profile(), platform.now());
         let (space, freed) = (RefCell::new(Some(space)), Cell::new(PageCount(0)));
         let end = on_first(&|| {
-            let gone = space.take().map(|space| space.exit(self.workers));
-            let Some(Ok(ExitOutcome::Gone(unmapped))) = gone else { panic!("nobody else uses the space: {gone:?}") };
-            freed.set(unmapped.pages);
+            let Some(space) = space.take() else { return };
+            match space.exit(self.workers) {
+                Ok(ExitOutcome::Gone(unmapped)) => freed.set(unmapped.pages),
+                other => panic!("nobody else uses the space: {other:?}"),
+            }
         })?;
         let profile = platform.profile().since(&before);
         Ok(ExitRun { pages: freed.get(), time: end - begin, account: profile.account(), profile })

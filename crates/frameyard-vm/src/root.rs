@@ -63,7 +63,7 @@ impl Default for VmConfig {
 }
 
 const MAGIC: u64 = u64::from_le_bytes(*b"fyowners");
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// Words of the header.
 #[derive(Clone, Copy)]

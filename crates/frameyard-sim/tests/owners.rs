@@ -37,8 +37,7 @@ fn fault(mode: Mode, tasks: u32, seed: u64) -> FaultRun {
 #[test]
 fn the_cpus_of_a_node_take_shards_of_its_lists_in_turn() {
     let yard = yard();
-    let config = VmConfig::default();
-    let vm = Vm::create(&yard, &config).unwrap();
+    let vm = Vm::create(&yard, &VmConfig { shards: 16, ..VmConfig::default() }).unwrap();
     let (tasks, lru) = (20, LruPolicy::Sharded);
     let each = FaultLoop { tasks, mode: Mode::Processes, pages: 64, rounds: 1, seed: 1, start: Start::Together, lru };
     each.run(&yard, &vm).unwrap();

@@ -1,0 +1,102 @@
+//! `kernbench`: jobs of a build, over and over: a process is made, maps memory in a few pieces, computes between its first uses of
+//! pages, and exits.
+//!
+//! What a build's system time goes to besides pages (making processes, reading and writing files) goes with the pages, too:
+//! so much for each.
+
+use std::num::NonZeroUsize;
+
+use frameyard::{ByteSize, Platform};
+use frameyard_vm::MemoryAccess;
+use serde::{Deserialize, Serialize};
+
+use super::course::Course;
+use super::ground::Setting;
+use super::page_fault::{Pages, map, pages_of};
+use super::parallel_free::check_gone;
+use super::task::{Site, TaskOrder, TaskProblem, TaskReport, Work};
+
+/// Bytes of a page.
+const PAGE: u64 = 4096;
+
+/// What a task does: one job after the other, each of which is a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Build {
+    /// Pages that a process uses.
+    pub(crate) pages: u32,
+    /// In how many mappings they are.
+    pub(crate) mappings: u32,
+    /// Cycles that it computes for each page.
+    pub(crate) compute: u64,
+    /// Cycles that the kernel works for it besides, for each page.
+    pub(crate) kernel_work: u64,
+}
+
+impl Default for Build {
+    fn default() -> Self {
+        Self { pages: 2048, mappings: 8, compute: 56_000, kernel_work: 9_000 }
+    }
+}
+
+/// What takes time on a CPU besides using memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Labour {
+    /// A program computes.
+    Compute = 0,
+    /// The kernel works for it.
+    KernelWork = 1,
+}
+
+impl Labour {
+    /// The names of the costs on simulated machines, in the order of the kinds.
+    pub(crate) const COSTS: &'static [&'static str] = &["compute", "kernel-work"];
+}
+
+impl Build {
+    /// Runs until told to stop; an iteration is a page of 4 KiB used.
+    pub(crate) fn run<P: Platform, C: Course>(&self, site: &Site<'_, '_, P, C>) -> Result<TaskReport, TaskProblem> {
+        let begin = site.begin()?;
+        let bytes = u64::from(self.pages) * PAGE;
+        let (mut iterations, mut of_process) = (0, site.course.first_round(bytes));
+        while !site.is_over() {
+            iterations += self.process(site, of_process)?;
+            site.course.round_ends(iterations);
+            of_process = bytes;
+        }
+        Ok(site.course.report(begin, iterations))
+    }
+
+    /// One process from beginning to end; how many pages it used.
+    fn process<P: Platform, C: Course>(&self, site: &Site<'_, '_, P, C>, bytes: u64) -> Result<u64, TaskProblem> {
+        let space = site.vm.create_space()?;
+        let piece = (bytes / PAGE).div_ceil(u64::from(self.mappings.max(1))).max(1) * PAGE;
+        let (mut pages, mut left) = (0, bytes);
+        while left > 0 && !site.is_over() {
+            let range = map(&space, ByteSize(piece.min(left)), Pages::Small)?;
+            for addr in pages_of(range) {
+                if site.is_over() {
+                    break;
+                }
+                space.touch(addr, MemoryAccess::Write)?;
+                site.course.spend(Labour::KernelWork, self.kernel_work);
+                site.course.spend(Labour::Compute, self.compute);
+                pages += 1;
+            }
+            left -= piece.min(left);
+        }
+        check_gone(space.exit(NonZeroUsize::MIN))?;
+        Ok(pages)
+    }
+}
+
+/// What the tasks of a run are told.
+pub(crate) fn orders(setting: &Setting, seed: u64, build: Build) -> Vec<TaskOrder> {
+    TaskOrder::alike(setting.tasks.get(), seed, &Work::Kernbench(build))
+}
+
+/// What a yard must have free for so many tasks: pages of their processes, page tables for them, and a reserve.
+#[must_use]
+pub(crate) fn memory_needed(tasks: u32, build: Build) -> ByteSize {
+    let process = (u64::from(build.pages) + 64) * PAGE;
+    ByteSize((process + process / 16).saturating_mul(u64::from(tasks)).saturating_add(ByteSize::mib(32).0))
+}

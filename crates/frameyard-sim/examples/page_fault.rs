@@ -10,7 +10,7 @@
 use std::error::Error;
 
 use frameyard::{PageCount, PcpSizing, ZonePolicy};
-use frameyard_sim::{Cause, CostId, FaultLoop, FaultRun, Machine, OutsideCosts, SimConfig, SimYard, Spent};
+use frameyard_sim::{Cause, CostId, FaultLoop, FaultRun, Machine, OutsideCosts, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{Vm, VmConfig};
 
 /// Pages of a mapping: 128 MiB.
@@ -33,7 +33,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     for policy in policies.split(',').map(str::parse::<ZonePolicy>) {
         let policy = policy?;
         for tasks in tasks.split(',').map(str::parse::<u32>) {
-            row(&machine, policy, &FaultLoop { tasks: tasks?, mode, pages: PAGES, rounds, seed: 1, lru })?;
+            row(
+                &machine,
+                policy,
+                &FaultLoop { tasks: tasks?, mode, pages: PAGES, rounds, seed: 1, start: Start::Apart, lru },
+            )?;
         }
     }
     Ok(())

@@ -63,7 +63,7 @@ pub use machine::{
     AccessCosts, BringUpCosts, Caches, Calibration, Clock, Lock, LockMethod, Machine, MachineError, Memory,
     OutsideCosts, Topology,
 };
-pub use page_fault::{FaultLoop, FaultRun, Mode};
+pub use page_fault::{FaultLoop, FaultRun, Mode, Start};
 pub use platform::SimPlatform;
 pub use profile::Profile;
 pub use sim_yard::{SimConfig, SimError, SimYard};

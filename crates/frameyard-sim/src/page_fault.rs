@@ -25,6 +25,17 @@ pub enum Mode {
 
 named!(Mode: Processes => "processes", Threads => "threads");
 
+/// How far tasks are apart when they begin to count.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Start {
+    /// By any part of a mapping: as tasks are that have run for some time, none of which waits for another.
+    Apart,
+    /// Not at all: all begin with their first mapping at once. Those that take turns at a lock stay together.
+    Together,
+}
+
+named!(Start: Apart => "apart", Together => "together");
+
 /// The loop of each task.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FaultLoop {
@@ -38,6 +49,8 @@ pub struct FaultLoop {
     pub rounds: u32,
     /// Decides how far tasks are apart.
     pub seed: u64,
+    /// How far tasks are apart when they begin.
+    pub start: Start,
     /// How lists of used pages are locked.
     pub lru: LruPolicy,
 }
@@ -125,8 +138,8 @@ impl Faulting<'_> {
 impl FaultLoop {
     /// Runs the loop on a yard, in spaces that are made for it and gone afterwards.
     ///
-    /// Each task counts from the end of a first mapping of any size to the end of its last; who is done goes on without
-    /// counting until all are, so that those who count are always so many.
+    /// Each task counts from the end of a first mapping, of any size where tasks are [apart](Start::Apart), to the end of its
+    /// last; who is done goes on without counting until all are, so that those who count are always so many.
     ///
     /// # Errors
     ///
@@ -167,7 +180,11 @@ impl FaultLoop {
         let counting = Cell::new(self.tasks);
         let end = each(&|at| {
             let task = task(at);
-            task.round(task.some_pages(!seed(at)), || false);
+            let first = match self.start {
+                Start::Apart => task.some_pages(!seed(at)),
+                Start::Together => all,
+            };
+            task.round(first, || false);
             let from = yard.platform().now();
             (0..self.rounds).for_each(|_| task.round(all, || false));
             times[at as usize].set(yard.platform().now() - from);

@@ -234,6 +234,8 @@ impl Platform for SimPlatform {
             }
             Span::Zap if pages > 0 => engine.spend_outside(OutsideCost::UnmapPage, pages),
             Span::Map => engine.spend_outside(OutsideCost::MapCall, 1),
+            Span::Split | Span::Merge if pages > 0 => engine.spend_outside(OutsideCost::ZonePage, pages),
+            Span::Relist if pages > 0 => engine.spend_outside(OutsideCost::LruPage, pages),
             _ => return engine.leave(span),
         }
         engine.leave(span);

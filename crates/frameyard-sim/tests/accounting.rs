@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use frameyard::{CpuId, Gfp, LockKind, Order, PageCount, PcpSizing, ZonePolicy};
-use frameyard_sim::{FaultLoop, FaultRun, Machine, Mode, SimConfig, SimYard, Spent};
+use frameyard_sim::{FaultLoop, FaultRun, Machine, Mode, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 fn yard(policy: ZonePolicy) -> SimYard {
@@ -18,7 +18,7 @@ fn fault(yard: &SimYard, tasks: u32, seed: u64) -> FaultRun {
 /// Runs the loop, and has everything recounted after it.
 fn fault_in(yard: &SimYard, mode: Mode, tasks: u32, seed: u64) -> FaultRun {
     let vm = Vm::create(yard, &VmConfig::default()).unwrap();
-    let each = FaultLoop { tasks, mode, pages: 700, rounds: 1, seed, lru: LruPolicy::Vanilla };
+    let each = FaultLoop { tasks, mode, pages: 700, rounds: 1, seed, start: Start::Apart, lru: LruPolicy::Vanilla };
     let run = each.run(yard, &vm).unwrap();
     vm.validate().unwrap();
     yard.validate().unwrap();

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use frameyard::{ByteSize, CpuId, LineKind, LockKind, PageCount, PcpSizing, ZonePolicy};
 use frameyard_sim::{
     Accessed, Account, Cause, FaultLoop, FaultRun, Machine, Mode, OutsideCosts, SimConfig, SimPlatform, SimYard, Spent,
+    Start,
 };
 use frameyard_vm::{LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm, VmConfig, VmCounter};
 
@@ -27,7 +28,7 @@ fn recounted(yard: &SimYard, vm: &Vm<'_, SimPlatform>) {
 fn fault(mode: Mode, tasks: u32, seed: u64) -> FaultRun {
     let yard = yard();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
-    let each = FaultLoop { tasks, mode, pages: 2048, rounds: 2, seed, lru: LruPolicy::Vanilla };
+    let each = FaultLoop { tasks, mode, pages: 2048, rounds: 2, seed, start: Start::Apart, lru: LruPolicy::Vanilla };
     let run = each.run(&yard, &vm).unwrap();
     recounted(&yard, &vm);
     run
@@ -101,8 +102,15 @@ fn costs_outside_of_the_allocator_are_the_machines() {
         };
         let yard = SimYard::new(&machine, &config).unwrap();
         let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
-        let each =
-            FaultLoop { tasks: 1, mode: Mode::Processes, pages: 500, rounds: 1, seed: 1, lru: LruPolicy::Vanilla };
+        let each = FaultLoop {
+            tasks: 1,
+            mode: Mode::Processes,
+            pages: 500,
+            rounds: 1,
+            seed: 1,
+            start: Start::Apart,
+            lru: LruPolicy::Vanilla,
+        };
         each.run(&yard, &vm).unwrap().busy().0
     };
     let none = run(&|_| {});

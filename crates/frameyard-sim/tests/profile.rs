@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, PcpSizing, Platform, Span, ZonePolicy};
-use frameyard_sim::{CostId, FaultLoop, Machine, Mode, OutsideCosts, Picos, SimConfig, SimYard, Spent};
+use frameyard_sim::{CostId, FaultLoop, Machine, Mode, OutsideCosts, Picos, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 /// A machine whose clock never changes.
@@ -30,7 +30,9 @@ fn every_picosecond_stands_in_one_line_below_the_spans_it_was_spent_in() {
         let yard = yard(policy);
         let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
         let (mode, lru) = (Mode::Processes, LruPolicy::default());
-        FaultLoop { tasks: 30, mode, pages: 1500, rounds: 1, seed: 3, lru }.run(&yard, &vm).unwrap();
+        FaultLoop { tasks: 30, mode, pages: 1500, rounds: 1, seed: 3, start: Start::Apart, lru }
+            .run(&yard, &vm)
+            .unwrap();
         let (account, profile, lines) =
             (yard.platform().account(), yard.platform().profile(), yard.platform().folded());
         assert_eq!(profile.account(), account, "{policy}");

@@ -96,10 +96,13 @@ pub enum Span {
     Collect,
     /// A part of the memory map comes up. Pages: those that became free.
     BringUp,
+    /// Under the lock of lists of used pages, blocks are put on them, taken off or moved. Pages: so many blocks.
+    Relist,
 }
 
 named!(Span: Refill => "refill", Drain => "drain", Fault => "fault", Map => "map", Zap => "zap", Exit => "exit",
-    Alloc => "alloc", Free => "free", Split => "split", Merge => "merge", Collect => "collect", BringUp => "bring-up");
+    Alloc => "alloc", Free => "free", Split => "split", Merge => "merge", Collect => "collect", BringUp => "bring-up",
+    Relist => "relist");
 
 /// Whether frames' bytes were zeroed: see [`Platform::zero_frames`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -14,6 +14,8 @@ use super::values::{positive_number, whole_number};
 pub enum FittedTable {
     /// Page faults a second of 1 to 40 tasks, processes and threads, on three kernels
     PageFault,
+    /// Page faults a second of all CPUs of two sockets: the stock kernel, and the cluster series
+    ZoneLock,
 }
 
 /// A published table that predictions are compared with.
@@ -34,7 +36,23 @@ impl CheckedTable {
             Self::ZoneLock => "skylake-112",
         }
     }
+
+    /// How many pages each of many tasks maps unless said otherwise.
+    #[must_use]
+    pub fn pages(self) -> NonZeroU32 {
+        match self {
+            Self::PageFault => FEW_PAGES,
+            Self::ZoneLock => ALL_PAGES,
+        }
+    }
 }
+
+/// So many that a table of hundreds of values is done in minutes.
+const FEW_PAGES: NonZeroU32 = NonZeroU32::new(4096).unwrap();
+/// More than a batch of the largest lists.
+const MORE_PAGES: NonZeroU32 = NonZeroU32::new(8192).unwrap();
+/// As many as the published benchmark maps.
+const ALL_PAGES: NonZeroU32 = NonZeroU32::new(32768).unwrap();
 
 impl FittedTable {
     /// The name on command lines and in machines' files.
@@ -42,6 +60,25 @@ impl FittedTable {
     pub fn name(self) -> &'static str {
         match self {
             Self::PageFault => "page-fault",
+            Self::ZoneLock => "zone-lock",
+        }
+    }
+
+    /// The built-in machine that the table was measured on.
+    #[must_use]
+    pub fn machine(self) -> &'static str {
+        match self {
+            Self::PageFault => CheckedTable::PageFault.machine(),
+            Self::ZoneLock => CheckedTable::ZoneLock.machine(),
+        }
+    }
+
+    /// How many pages each of many tasks maps unless said otherwise: while the fit searches, and to see what it found.
+    #[must_use]
+    pub fn pages(self) -> [NonZeroU32; 2] {
+        match self {
+            Self::PageFault => [FEW_PAGES, MORE_PAGES],
+            Self::ZoneLock => [ALL_PAGES; 2],
         }
     }
 }
@@ -61,16 +98,16 @@ pub struct EffortArgs {
 /// Arguments of `sim calibrate`.
 #[derive(Args, Clone, Debug)]
 pub struct CalibrateArgs {
-    /// A built-in simulated machine, or a file that describes one (TOML)
-    #[arg(long, value_name = "NAME|FILE", default_value = "broadwell-40", value_hint = ValueHint::AnyPath)]
-    pub machine: String,
+    /// A built-in simulated machine, or a file that describes one (TOML) [default: the one that the table was measured on]
+    #[arg(long, value_name = "NAME|FILE", value_hint = ValueHint::AnyPath)]
+    pub machine: Option<String>,
 
     /// The published table
     #[arg(long, value_name = "TABLE", value_enum, default_value = "page-fault")]
     pub table: FittedTable,
 
     /// Rows to fit on, as in 'big-pcp/processes/1,5,10..12;vanilla-4.16/threads/40' [default: big-pcp at 1, 5, 10, 20, 30 and 40
-    /// tasks and vanilla-4.16 at 1, 5, 10 and 40, in both modes]
+    /// tasks and vanilla-4.16 at 1, 5, 10 and 40, in both modes; zone-lock: vanilla-4.16 and cluster]
     #[arg(long, value_name = "ROWS", value_delimiter = ';')]
     pub rows: Vec<Selection>,
 
@@ -78,13 +115,13 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "PATHS", value_delimiter = ',')]
     pub parameters: Vec<String>,
 
-    /// Pages that each of eight and more tasks maps while the fit searches; with few, the batches of big-pcp are larger than what is mapped
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = positive_number)]
-    pub pages: NonZeroU32,
+    /// Pages that each of eight and more tasks maps while the fit searches; with few, the batches of big-pcp are larger than what is mapped [default: 4096; zone-lock: 32768]
+    #[arg(long, value_name = "N", value_parser = positive_number)]
+    pub pages: Option<NonZeroU32>,
 
-    /// Pages that each of eight and more tasks maps to see what the fit found
-    #[arg(long, value_name = "N", default_value = "8192", value_parser = positive_number)]
-    pub final_pages: NonZeroU32,
+    /// Pages that each of eight and more tasks maps to see what the fit found [default: 8192; zone-lock: 32768]
+    #[arg(long, value_name = "N", value_parser = positive_number)]
+    pub final_pages: Option<NonZeroU32>,
 
     /// Rounds of each stage of the search, at most
     #[arg(long, value_name = "N", default_value = "8", value_parser = positive_number)]
@@ -121,9 +158,10 @@ pub struct CheckArgs {
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub csv: Option<PathBuf>,
 
-    /// Pages that each of eight and more tasks maps; fewer map together as much, each 32768 at most
-    #[arg(long, value_name = "N", default_value = "4096", value_parser = positive_number)]
-    pub pages: NonZeroU32,
+    /// Pages that each of eight and more tasks maps; fewer map together as much, each 32768 at most [default: 4096; zone-lock:
+    /// 32768, of which caches hold as little as of those that were published]
+    #[arg(long, value_name = "N", value_parser = positive_number)]
+    pub pages: Option<NonZeroU32>,
 
     /// How much is simulated.
     #[command(flatten)]

@@ -4,7 +4,7 @@ use frameyard::{PageCount, PcpSizing};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 use crate::machine::Machine;
-use crate::page_fault::{FaultLoop, FaultRun};
+use crate::page_fault::{FaultLoop, FaultRun, Start};
 use crate::sim_yard::{SimConfig, SimError, SimYard};
 
 use super::{Point, Predictor};
@@ -50,9 +50,17 @@ pub struct FaultPredictor {
     pub effort: Effort,
     /// How lists of used pages are locked.
     pub lru: LruPolicy,
+    /// How far tasks are apart.
+    pub start: Start,
 }
 
 impl FaultPredictor {
+    /// Of tasks that are apart, with lists of used pages locked as in the kernels of the tables.
+    #[must_use]
+    pub const fn new(effort: Effort) -> Self {
+        Self { effort, lru: LruPolicy::Vanilla, start: Start::Apart }
+    }
+
     /// Runs the loop.
     ///
     /// # Errors
@@ -73,7 +81,7 @@ impl FaultPredictor {
         let config = SimConfig { node_memory, policy, sizing: PcpSizing::Early, costs: Vec::new() };
         let yard = SimYard::new(machine, &config)?;
         let vm = Vm::create(&yard, &VmConfig::default()).map_err(SimError::Owners)?;
-        FaultLoop { tasks, mode, pages, rounds, seed, lru: self.lru }.run(&yard, &vm)
+        FaultLoop { tasks, mode, pages, rounds, seed, start: self.start, lru: self.lru }.run(&yard, &vm)
     }
 }
 
@@ -101,7 +109,7 @@ mod tests {
     fn a_prediction_depends_on_its_arguments_alone() {
         let machine = Machine::built_in("broadwell-40").unwrap();
         let point = Point { policy: ZonePolicy::Vanilla416, mode: Mode::Processes, tasks: 12 };
-        let mut predictor = FaultPredictor { effort: Effort { pages: 64, ..Effort::FULL }, lru: LruPolicy::Vanilla };
+        let mut predictor = FaultPredictor::new(Effort { pages: 64, ..Effort::FULL });
         let first = predictor.predict(&machine, &point).unwrap();
         assert!(first > 1e5, "{first} faults a second");
         assert_eq!(predictor.predict(&machine, &point).unwrap(), first);

@@ -13,7 +13,7 @@ use super::Point;
 pub struct Measured {
     /// Operations a second.
     pub mean: f64,
-    /// The standard deviation of the runs.
+    /// The standard deviation of the runs; 0 where it was not published.
     pub stdev: f64,
 }
 
@@ -61,6 +61,13 @@ impl RateTable {
         let rows = lines.enumerate().map(|(at, line)| row(line).ok_or(TableError::Line(at + 2)));
         let rows: Vec<[(Point, Measured); 2]> = rows.collect::<Result<_, _>>()?;
         Ok(Self { values: rows.concat() })
+    }
+
+    /// A table of values of which only the means were published.
+    #[must_use]
+    pub fn of(rates: impl IntoIterator<Item = (Point, f64)>) -> Self {
+        let value = |(point, mean)| (point, Measured { mean, stdev: 0.0 });
+        Self { values: rates.into_iter().map(value).collect() }
     }
 
     /// All values, in the order of the table, those for processes before those for threads in each line.

@@ -18,6 +18,10 @@ pub struct OutsideCosts {
     pub unmap_page_cycles: f64,
     /// A call that maps or unmaps addresses: `map-call`.
     pub map_call_cycles: f64,
+    /// Under the zone lock, for a page that is taken off the free lists one by one, or merged: `zone-page`.
+    pub zone_page_cycles: f64,
+    /// Under the lock of lists of used pages, for a page that is put on them or taken off: `lru-page`.
+    pub lru_page_cycles: f64,
 }
 
 impl Default for OutsideCosts {
@@ -32,6 +36,8 @@ impl Default for OutsideCosts {
             zero_page_cycles: 1200.0,
             unmap_page_cycles: 500.0,
             map_call_cycles: 2000.0,
+            zone_page_cycles: 0.0,
+            lru_page_cycles: 0.0,
         }
     }
 }
@@ -44,6 +50,8 @@ pub(crate) enum OutsideCost {
     ZeroPage = 2,
     UnmapPage = 3,
     MapCall = 4,
+    ZonePage = 5,
+    LruPage = 6,
 }
 
 impl OutsideCost {
@@ -56,7 +64,8 @@ impl OutsideCost {
 impl OutsideCosts {
     /// The names of the costs in an account, in the order of the fields. Every machine knows them, before those that it is told
     /// of.
-    pub const NAMES: [&'static str; 5] = ["exception", "fault-path", "zero-page", "unmap-page", "map-call"];
+    pub const NAMES: [&'static str; 7] =
+        ["exception", "fault-path", "zero-page", "unmap-page", "map-call", "zone-page", "lru-page"];
 
     #[inline(always)]
     pub(crate) const fn cycles(&self, cost: OutsideCost) -> f64 {
@@ -66,12 +75,16 @@ impl OutsideCosts {
             OutsideCost::ZeroPage => self.zero_page_cycles,
             OutsideCost::UnmapPage => self.unmap_page_cycles,
             OutsideCost::MapCall => self.map_call_cycles,
+            OutsideCost::ZonePage => self.zone_page_cycles,
+            OutsideCost::LruPage => self.lru_page_cycles,
         }
     }
 
     pub(crate) fn are_possible(&self) -> bool {
-        let Self { exception_cycles, fault_path_cycles, zero_page_cycles, unmap_page_cycles, map_call_cycles } = *self;
-        let all = [exception_cycles, fault_path_cycles, zero_page_cycles, unmap_page_cycles, map_call_cycles];
-        all.into_iter().all(|cycles| cycles.is_finite() && cycles >= 0.0)
+        let Self { exception_cycles, fault_path_cycles, zero_page_cycles, unmap_page_cycles, .. } = *self;
+        let Self { map_call_cycles, zone_page_cycles, lru_page_cycles, .. } = *self;
+        let of_pages = [fault_path_cycles, zero_page_cycles, unmap_page_cycles, zone_page_cycles, lru_page_cycles];
+        let mut all = of_pages.into_iter().chain([exception_cycles, map_call_cycles]);
+        all.all(|cycles| cycles.is_finite() && cycles >= 0.0)
     }
 }

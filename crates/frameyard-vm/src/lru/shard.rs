@@ -3,7 +3,9 @@
 use core::fmt;
 
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{Access, CountedPage, FrameLink, LineKind, LockHold, LockId, NodeId, PageCount, Platform, SharedLine};
+use frameyard::{
+    Access, CountedPage, FrameLink, LineKind, LockHold, LockId, NodeId, PageCount, Platform, SharedLine, Span,
+};
 
 use super::{LruList, LruStatistics};
 use crate::page::{Flags, shard_of, with_shard};
@@ -123,6 +125,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let platform = self.yard().platform();
         let guard = platform.guard();
         let hold = shard.words.lock_counters(COUNTERS).lock(platform, key.lock_id(), shard.words.lock_word(LOCK));
+        platform.span_begins(Span::Relist);
         LockedShard { vm: *self, key, shard, hold, gained: [0; LruList::ALL.len()], moved: 0, _guard: guard }
     }
 }
@@ -137,8 +140,10 @@ impl<P: Platform> Drop for LockedShard<'_, P> {
             }
         }
         add(words.at(MOVED), self.moved);
+        let platform = self.vm.yard().platform();
+        platform.span_ends(Span::Relist, PageCount(self.moved));
         let counters = words.lock_counters(COUNTERS);
-        counters.unlock(self.vm.yard().platform(), self.key.lock_id(), words.lock_word(LOCK), self.hold);
+        counters.unlock(platform, self.key.lock_id(), words.lock_word(LOCK), self.hold);
     }
 }
 

@@ -216,7 +216,7 @@ fn place_of(span: Span) -> Option<u32> {
         Span::Refill => Some(1),
         Span::Drain => Some(2),
         // They have these inside, or are inside of them; what is done there is counted by what it is done to.
-        Span::Fault | Span::Map | Span::Zap | Span::Exit => None,
+        Span::Fault | Span::Map | Span::Zap | Span::Exit | Span::Relist => None,
         Span::Alloc | Span::Free | Span::Split | Span::Merge | Span::Collect | Span::BringUp => None,
     }
 }

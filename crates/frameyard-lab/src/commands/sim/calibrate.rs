@@ -3,36 +3,43 @@
 use std::fs;
 use std::io::{self, Write};
 
-use frameyard_sim::{Effort, Fit, FitError, Fitted, FittedParameter, Machine, Point, Selection, record};
+use frameyard_sim::{
+    Crew, Effort, FaultPredictor, Fit, FitError, Fitted, FittedParameter, Machine, Point, Selection, Start, record,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::machine::description;
 use super::published::{self, predictors};
 use crate::Failure;
-use crate::cli::CalibrateArgs;
+use crate::cli::{CalibrateArgs, FittedTable};
 use crate::output::{self, Outcome, RowError, Rows, Table};
 
-/// The rows that are fitted on where none are named: what scales apart from the zone lock, and the stock kernel at four numbers
-/// of tasks.
-const ROWS: [&str; 4] = [
-    "big-pcp/processes/1,5,10,20,30,40",
-    "big-pcp/threads/1,5,10,20,30,40",
-    "vanilla-4.16/processes/1,5,10,40",
-    "vanilla-4.16/threads/1,5,10,40",
-];
+/// The rows that are fitted on where none are named. Of faults by tasks, what scales apart from the zone lock, and the stock
+/// kernel at four numbers of tasks; of all CPUs, the stock kernel and one that waits for the lists of used pages alone.
+const fn usual_rows(table: FittedTable) -> &'static [&'static str] {
+    match table {
+        FittedTable::PageFault => &[
+            "big-pcp/processes/1,5,10,20,30,40",
+            "big-pcp/threads/1,5,10,20,30,40",
+            "vanilla-4.16/processes/1,5,10,40",
+            "vanilla-4.16/threads/1,5,10,40",
+        ],
+        FittedTable::ZoneLock => &["vanilla-4.16/processes/112", "cluster/processes/112"],
+    }
+}
 
 /// Fits.
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
-    let (mut machine, text) = description(&args.machine)?;
+    let (mut machine, text) = description(args.machine.as_deref().unwrap_or(args.table.machine()))?;
     if !args.parameters.is_empty() {
         machine.calibration.calibrated.clone_from(&args.parameters);
     }
-    let selections = selections(&args.rows)?;
-    let fit = Fit { machine: &machine, rows: rows(&selections, &machine)?, rounds: args.rounds.get() };
-    let quick = Effort { pages: args.pages.get(), rounds: args.effort.mappings.get(), seed: args.effort.seed };
+    let selections = selections(args)?;
+    let rows = rows(&selections, args.table, &machine)?;
+    let fit = Fit { machine: &machine, rows, rounds: args.rounds.get() };
     let bar = output::progress_bar("fitting", fit.most_predictions().map_err(failure)?);
-    let (mut quick, mut thorough) = (predictors(quick), predictors(Effort { pages: args.final_pages.get(), ..quick }));
+    let [mut quick, mut thorough] = crews(args);
     let fitted = fit.run(&mut quick, &mut thorough, &|| bar.inc(1)).map_err(failure)?;
     bar.finish_and_clear();
     if let Some(file) = &args.write {
@@ -43,16 +50,29 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     output::print(&Calibrated { rows: fit.rows, fitted }, &args.output)
 }
 
-fn selections(named: &[Selection]) -> Result<Vec<Selection>, Failure> {
-    if !named.is_empty() {
-        return Ok(named.to_vec());
+/// Who predicts while the fit searches, and who sees what it found.
+fn crews(args: &CalibrateArgs) -> [Crew<FaultPredictor>; 2] {
+    let [few, more] = args.table.pages();
+    let start = match args.table {
+        FittedTable::PageFault => Start::Apart,
+        FittedTable::ZoneLock => Start::Together,
+    };
+    [args.pages.unwrap_or(few), args.final_pages.unwrap_or(more)].map(|pages| {
+        let effort = Effort { pages: pages.get(), rounds: args.effort.mappings.get(), seed: args.effort.seed };
+        predictors(FaultPredictor { start, ..FaultPredictor::new(effort) })
+    })
+}
+
+fn selections(args: &CalibrateArgs) -> Result<Vec<Selection>, Failure> {
+    if !args.rows.is_empty() {
+        return Ok(args.rows.clone());
     }
-    ROWS.iter().map(|rows| rows.parse().map_err(Failure::input)).collect()
+    usual_rows(args.table).iter().map(|rows| rows.parse().map_err(Failure::input)).collect()
 }
 
 /// The rows that are named, each once, with what was published.
-fn rows(selections: &[Selection], machine: &Machine) -> Result<Vec<(Point, f64)>, Failure> {
-    let table = published::page_fault()?;
+fn rows(selections: &[Selection], table: FittedTable, machine: &Machine) -> Result<Vec<(Point, f64)>, Failure> {
+    let table = published::rates(table)?;
     let mut rows: Vec<(Point, f64)> = Vec::new();
     for point in selections.iter().flat_map(Selection::points) {
         let measured = published::value(&table, &point, machine)?;

@@ -19,7 +19,8 @@ use crate::output::{self, Outcome};
 /// Predicts, and compares.
 pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let machine = machine(args.machine.as_deref().unwrap_or(args.table.machine()))?;
-    let effort = Effort { pages: args.pages.get(), rounds: args.effort.mappings.get(), seed: args.effort.seed };
+    let pages = args.pages.unwrap_or(args.table.pages());
+    let effort = Effort { pages: pages.get(), rounds: args.effort.mappings.get(), seed: args.effort.seed };
     let outcome: Box<dyn Outcome> = match args.table {
         CheckedTable::PageFault => Box::new(page_fault::compared(&machine, &args.rows, effort)?),
         CheckedTable::ZoneLock => Box::new(zone_lock::compared(&machine, effort)?),

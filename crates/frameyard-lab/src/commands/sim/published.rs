@@ -3,18 +3,74 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use frameyard_sim::{Crew, Effort, FaultPredictor, Machine, Measured, Point, RateTable};
-use frameyard_vm::LruPolicy;
+use frameyard::ZonePolicy;
+use frameyard_sim::{Crew, FaultPredictor, Machine, Measured, Mode, Point, RateTable};
 
 use crate::Failure;
+use crate::cli::FittedTable;
+use crate::commands::bench::published_table::cells;
 
-/// The table: its header says what its columns are.
+/// The tables: their headers say what their columns are.
 const PAGE_FAULT: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/page_fault1-broadwell-40cpu.csv"));
+const FULL_LOAD: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/page_fault1-full-load.csv"));
+const ZONE_LOCK: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/zone-lock.csv"));
+
+/// The machine of [`zone_lock`].
+const LARGE: &str = "skylake-112";
+
+/// What a fit is made on: page faults a second by tasks, policy and mode.
+pub(super) fn rates(table: FittedTable) -> Result<RateTable, Failure> {
+    match table {
+        FittedTable::PageFault => page_fault(),
+        FittedTable::ZoneLock => zone_lock(),
+    }
+}
 
 /// Page faults a second by tasks, policy and mode.
 pub(super) fn page_fault() -> Result<RateTable, Failure> {
     RateTable::parse(PAGE_FAULT).map_err(Failure::run_time)
+}
+
+/// Page faults a second of 112 processes: of the stock kernel, of the one that reads ahead, and of the cluster series, which
+/// was published as so much more than the first.
+fn zone_lock() -> Result<RateTable, Failure> {
+    let damaged = || Failure::run_time("a published table of full loads lacks a line");
+    let stock = full_load(ZonePolicy::Vanilla416).ok_or_else(damaged)?;
+    let gain =
+        zone_lock_lines().find(|line| line.policy == "cluster" && line.metric == THROUGHPUT).ok_or_else(damaged)?;
+    let ahead = full_load(ZonePolicy::Vanilla).ok_or_else(damaged)?;
+    let with_clusters = stock * (1.0 + gain.value / 100.0);
+    let rates = [(ZonePolicy::Vanilla416, stock), (ZonePolicy::Vanilla, ahead), (ZonePolicy::Cluster, with_clusters)];
+    let tasks = Machine::built_in(LARGE).map_or(0, |machine| machine.cpus() as u32);
+    Ok(RateTable::of(rates.map(|(policy, rate)| (Point { policy, mode: Mode::Processes, tasks }, rate))))
+}
+
+/// Page faults a second of all CPUs of the machine of the zone lock's table under a policy.
+fn full_load(policy: ZonePolicy) -> Option<f64> {
+    let line = |line| cells(line).filter(|[machine, _kernel, its, _]| machine == LARGE && its == policy.name());
+    FULL_LOAD.lines().find_map(line).and_then(|[_, _, _, rate]| rate.parse().ok())
+}
+
+/// The metric of the zone lock's table that says how much more is done than by the stock kernel, in percent.
+pub(super) const THROUGHPUT: &str = "throughput against vanilla";
+
+/// A line of the zone lock's table that is about page faults.
+#[derive(Clone, PartialEq, Debug)]
+pub(super) struct ZoneLockLine {
+    pub(super) metric: String,
+    /// As the table calls it.
+    pub(super) policy: String,
+    /// In percent.
+    pub(super) value: f64,
+}
+
+/// The lines of the zone lock's table that are about page faults.
+pub(super) fn zone_lock_lines() -> impl Iterator<Item = ZoneLockLine> {
+    ZONE_LOCK.lines().filter_map(|line| {
+        let [experiment, _machine, metric, _unit, policy, value, _note] = cells(line)?;
+        (experiment == "page-fault").then_some(ZoneLockLine { metric, policy, value: value.parse().ok()? })
+    })
 }
 
 /// The published value of a row that is named, on a machine that is large enough.
@@ -26,7 +82,8 @@ pub(super) fn value(table: &RateTable, point: &Point, machine: &Machine) -> Resu
     let Point { policy, mode, tasks } = point;
     let measured = table.at(point).ok_or_else(|| {
         Failure::input(format!(
-            "{policy}/{mode}/{tasks}: not in the table, which has 1 to 40 tasks of vanilla-4.16, cluster-bulk and big-pcp"
+            "{policy}/{mode}/{tasks}: not in the table: page-fault has 1 to 40 tasks of vanilla-4.16, cluster-bulk and big-pcp, \
+             zone-lock has 112 processes of vanilla-4.16, vanilla and cluster"
         ))
     })?;
     if *tasks as usize > machine.cpus() {
@@ -36,10 +93,10 @@ pub(super) fn value(table: &RateTable, point: &Point, machine: &Machine) -> Resu
     Ok(measured)
 }
 
-/// Predictors of page faults on the host's CPUs, with the lists of used pages locked as the published kernels did.
-pub(super) fn predictors(effort: Effort) -> Crew<FaultPredictor> {
+/// Predictors of page faults on the host's CPUs.
+pub(super) fn predictors(predictor: FaultPredictor) -> Crew<FaultPredictor> {
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    Crew::new(threads, FaultPredictor { effort, lru: LruPolicy::Vanilla })
+    Crew::new(threads, predictor)
 }
 
 #[cfg(test)]

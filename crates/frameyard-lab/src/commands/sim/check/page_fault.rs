@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 
 use frameyard::ZonePolicy;
-use frameyard_sim::{Effort, Errors, Machine, Measured, ModeErrors, OrderCount, Point, Prediction, Role, Selection};
+use frameyard_sim::{
+    Effort, Errors, FaultPredictor, Machine, Measured, ModeErrors, OrderCount, Point, Prediction, Role, Selection,
+};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
@@ -29,7 +31,7 @@ pub(super) fn compared(machine: &Machine, named: &[Selection], effort: Effort) -
     let fitted_on = fitted_on(machine)?;
     let bar = output::progress_bar("predicting", rows.len() as u64);
     let asked: Vec<(&Machine, Point)> = rows.iter().map(|(point, _)| (machine, *point)).collect();
-    let rates = predictors(effort).predict(&asked, &|| bar.inc(1)).map_err(Failure::run_time)?;
+    let rates = predictors(FaultPredictor::new(effort)).predict(&asked, &|| bar.inc(1)).map_err(Failure::run_time)?;
     bar.finish_and_clear();
     let prediction = |((point, published), predicted): (&(Point, Measured), f64)| Prediction {
         point: *point,

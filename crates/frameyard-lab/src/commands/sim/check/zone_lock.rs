@@ -1,22 +1,20 @@
-//! The table of shares of time spent waiting for the zone lock and the LRU lock: `page-fault` with a task on every CPU.
+//! The tables of 112 CPUs that all fault: shares of time spent waiting for the zone lock and the lock of lists of used pages, and
+//! page faults a second.
 
 use std::io::{self, Write};
 
 use frameyard::{LockKind, Span, ZonePolicy};
-use frameyard_sim::{Effort, FaultPredictor, FaultRun, Machine, Mode, Point};
-use frameyard_vm::LruPolicy;
+use frameyard_sim::{Effort, FaultPredictor, FaultRun, Machine, Measured, Mode, Point, RateTable, Role, Start};
 use serde::Serialize;
 
 use crate::Failure;
-use crate::commands::bench::published_table::cells;
+use crate::cli::FittedTable;
+use crate::commands::sim::published::{self, THROUGHPUT, ZoneLockLine};
 use crate::output::{self, Outcome, RowError, Rows, Table};
 
-/// The table: its header says what its columns are.
-const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/zone-lock.csv"));
-/// The experiment that is predicted.
-const EXPERIMENT: &str = "page-fault";
-/// What throughput is compared with.
-const BASE: ZonePolicy = ZonePolicy::Vanilla;
+/// The kernel that the series began from, before it picked pages and read buddies without the lock: the table calls it
+/// `vanilla`.
+const STOCK: ZonePolicy = ZonePolicy::Vanilla416;
 
 /// What a row is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,23 +25,40 @@ enum Metric {
     ZoneLockIn(&'static [Span]),
     /// All waiting for the locks of LRU lists.
     LruLock,
-    /// How much more is done than under the base.
+    /// How much more is done than by the stock kernel.
     Throughput,
+    /// Page faults a second.
+    Rate,
 }
 
-/// A published share.
+impl Metric {
+    /// By the name in the table.
+    fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "CPU time spinning on the zone lock" | "zone lock contention" => Self::ZoneLock,
+            "zone lock contention on the allocation path" => Self::ZoneLockIn(&[Span::Alloc, Span::Refill]),
+            "zone lock contention on the free path" => Self::ZoneLockIn(&[Span::Free, Span::Drain]),
+            "LRU lock contention" => Self::LruLock,
+            THROUGHPUT => Self::Throughput,
+            _ => return None,
+        })
+    }
+}
+
+/// A published value.
 #[derive(Clone, PartialEq, Debug)]
-struct Share {
+struct Value {
     policy: ZonePolicy,
     metric: Metric,
     name: String,
-    /// In percent.
+    /// In percent, or faults a second.
     published: f64,
 }
 
 /// Predictions beside what was published.
 pub(super) struct Compared {
     machine: String,
+    fitted_on: Vec<String>,
     rows: Vec<Row>,
 }
 
@@ -53,23 +68,27 @@ struct Row {
     policy: &'static str,
     tasks: u32,
     metric: String,
-    published_pct: f64,
-    predicted_pct: Option<f64>,
-    difference_points: Option<f64>,
+    unit: &'static str,
+    published: f64,
+    predicted: f64,
+    /// Percentage points of shares, percent of rates.
+    difference: f64,
+    role: &'static str,
 }
 
 /// Predicts, and compares.
 pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Compared, Failure> {
-    let shares: Vec<Share> = TABLE.lines().skip(1).filter_map(share).collect();
+    let values = values(&published::rates(FittedTable::ZoneLock)?);
     let tasks = machine.cpus() as u32;
-    let mut policies: Vec<ZonePolicy> = vec![BASE];
-    for share in &shares {
-        if !policies.contains(&share.policy) {
-            policies.push(share.policy);
+    let mut policies: Vec<ZonePolicy> = vec![STOCK];
+    for value in &values {
+        if !policies.contains(&value.policy) {
+            policies.push(value.policy);
         }
     }
     let bar = output::progress_bar("predicting", policies.len() as u64);
-    let predictor = FaultPredictor { effort, lru: LruPolicy::Vanilla };
+    // The benchmark's processes wait for a signal, and a lock that is given in turn keeps together who began together.
+    let predictor = FaultPredictor { start: Start::Together, ..FaultPredictor::new(effort) };
     let run = |policy: &ZonePolicy| {
         let run = predictor.run(machine, &Point { policy: *policy, mode: Mode::Processes, tasks });
         bar.inc(1);
@@ -77,46 +96,59 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Compared, Fa
     };
     let runs: Vec<(ZonePolicy, FaultRun)> = policies.iter().map(run).collect::<Result<_, _>>()?;
     bar.finish_and_clear();
-    let rows = shares.into_iter().map(|share| {
-        let predicted = predicted(&share, &runs).map(|pct| (pct * 100.0).round() / 100.0);
-        Row {
-            policy: share.policy.name(),
-            tasks,
-            metric: share.name,
-            published_pct: share.published,
-            predicted_pct: predicted,
-            difference_points: predicted.map(|pct| ((pct - share.published) * 100.0).round() / 100.0),
-        }
-    });
-    Ok(Compared { machine: machine.name.clone(), rows: rows.collect() })
+    let fitted_on = fitted_on(machine);
+    let rows = values.into_iter().filter_map(|value| row(value, tasks, &runs, &fitted_on)).collect();
+    Ok(Compared { machine: machine.name.clone(), fitted_on, rows })
 }
 
-/// A line of the table, if it is of the experiment.
-fn share(line: &str) -> Option<Share> {
-    let [experiment, _machine, name, _unit, policy, value, _note] = cells(line)?;
-    let metric = match name.as_str() {
-        "CPU time spinning on the zone lock" | "zone lock contention" => Metric::ZoneLock,
-        "zone lock contention on the allocation path" => Metric::ZoneLockIn(&[Span::Alloc, Span::Refill]),
-        "zone lock contention on the free path" => Metric::ZoneLockIn(&[Span::Free, Span::Drain]),
-        "LRU lock contention" => Metric::LruLock,
-        "throughput against vanilla" => Metric::Throughput,
-        _ => return None,
+/// What was published: shares and differences, then rates.
+fn values(rates: &RateTable) -> Vec<Value> {
+    let rate = |(point, measured): &(Point, Measured)| Value {
+        policy: point.policy,
+        metric: Metric::Rate,
+        name: "page faults a second".to_owned(),
+        published: measured.mean,
     };
-    let (policy, published) = (policy.parse().ok()?, value.parse().ok()?);
-    (experiment == EXPERIMENT).then_some(Share { policy, metric, name, published })
+    // That of the cluster series is the stock kernel's and the published difference, which has its line.
+    let rates = rates.values().iter().filter(|(point, _)| point.policy != ZonePolicy::Cluster).map(rate);
+    published::zone_lock_lines().filter_map(value).chain(rates).collect()
 }
 
-/// What was predicted of it, in percent.
-fn predicted(share: &Share, runs: &[(ZonePolicy, FaultRun)]) -> Option<f64> {
+fn value(line: ZoneLockLine) -> Option<Value> {
+    let policy = match line.policy.parse().ok()? {
+        ZonePolicy::Vanilla => STOCK,
+        later => later,
+    };
+    let metric = Metric::named(&line.metric)?;
+    Some(Value { policy, metric, name: line.metric, published: line.value })
+}
+
+/// The rows that the machine was fitted on.
+fn fitted_on(machine: &Machine) -> Vec<String> {
+    let is_this = machine.calibration.table.as_deref() == Some(FittedTable::ZoneLock.name());
+    if is_this { machine.calibration.rows.clone() } else { Vec::new() }
+}
+
+fn row(value: Value, tasks: u32, runs: &[(ZonePolicy, FaultRun)], fitted_on: &[String]) -> Option<Row> {
+    let Value { policy, metric, name, published } = value;
     let of = |policy: ZonePolicy| runs.iter().find(|(known, _)| *known == policy).map(|(_, run)| run);
-    let run = of(share.policy)?;
-    let predicted = match share.metric {
-        Metric::ZoneLock => run.waiting_share(LockKind::Zone),
-        Metric::ZoneLockIn(spans) => run.waiting_share_within(spans, LockKind::Zone),
-        Metric::LruLock => run.waiting_share(LockKind::Lru),
-        Metric::Throughput => run.rate / of(BASE)?.rate - 1.0,
+    let run = of(policy)?;
+    let percent = |share: f64| (share * 1e4).round() / 100.0;
+    let (unit, predicted) = match metric {
+        Metric::ZoneLock => ("%", percent(run.waiting_share(LockKind::Zone))),
+        Metric::ZoneLockIn(spans) => ("%", percent(run.waiting_share_within(spans, LockKind::Zone))),
+        Metric::LruLock => ("%", percent(run.waiting_share(LockKind::Lru))),
+        Metric::Throughput => ("%", percent(run.rate / of(STOCK)?.rate - 1.0)),
+        Metric::Rate => ("1/s", run.rate.round()),
     };
-    Some(predicted * 100.0)
+    let difference = match metric {
+        Metric::Rate => percent(predicted / published - 1.0),
+        _ => ((predicted - published) * 100.0).round() / 100.0,
+    };
+    let is_rate = matches!(metric, Metric::Throughput | Metric::Rate);
+    let is_fitted = is_rate && fitted_on.iter().any(|rows| rows.split('/').next() == Some(policy.name()));
+    let role = if is_fitted { Role::Calibrated } else { Role::Predicted }.name();
+    Some(Row { policy: policy.name(), tasks, metric: name, unit, published, predicted, difference, role })
 }
 
 impl Outcome for Compared {
@@ -133,7 +165,9 @@ impl Outcome for Compared {
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        Table::of(&self.rows().map_err(io::Error::other)?).write(out)
+        Table::of(&self.rows().map_err(io::Error::other)?).write(out)?;
+        let fitted_on = if self.fitted_on.is_empty() { "nothing".to_owned() } else { self.fitted_on.join("; ") };
+        writeln!(out, "\nfitted on {fitted_on}; differences are points of shares, and percent of rates")
     }
 }
 
@@ -142,13 +176,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_experiment_is_understood() {
-        let lines = TABLE.lines().filter(|line| line.starts_with("page-fault,")).count();
-        let shares: Vec<Share> = TABLE.lines().skip(1).filter_map(share).collect();
-        assert_eq!((shares.len(), lines), (11, 11));
-        let of = |policy, metric| shares.iter().find(|share| share.policy == policy && share.metric == metric).unwrap();
-        assert_eq!(of(ZonePolicy::Vanilla, Metric::ZoneLock).published, 80.0);
+    fn every_line_about_page_faults_is_understood() {
+        let values = values(&published::rates(FittedTable::ZoneLock).unwrap());
+        let (rates, shares): (Vec<Value>, Vec<Value>) =
+            values.into_iter().partition(|value| value.metric == Metric::Rate);
+        assert_eq!((shares.len(), published::zone_lock_lines().count()), (11, 11));
+        let of = |policy, metric| shares.iter().find(|value| value.policy == policy && value.metric == metric).unwrap();
+        assert_eq!(of(STOCK, Metric::ZoneLock).published, 80.0);
         assert_eq!(of(ZonePolicy::Cluster, Metric::LruLock).published, 82.0);
         assert_eq!(of(ZonePolicy::SkipMerge, Metric::Throughput).published, -1.0);
+        let rates: Vec<(ZonePolicy, f64)> = rates.iter().map(|value| (value.policy, value.published)).collect();
+        assert_eq!(rates, [(STOCK, 7_971_818.0), (ZonePolicy::Vanilla, 8_544_477.0)]);
     }
 }

@@ -6,6 +6,8 @@ use clap::{Args, ValueEnum, ValueHint};
 use frameyard::{ByteSize, PcpSizing, ZonePolicy};
 use frameyard_vm::LruPolicy;
 
+use crate::workload::kernbench::Build;
+
 use super::values::{positive_number, positive_size, whole_number};
 use super::workload_args::{lru_policy, zone_policy};
 use super::{OutputArgs, VirtualDurationArgs};
@@ -35,7 +37,7 @@ impl ListsSized {
 #[command(next_help_heading = "Jobs")]
 pub struct BuildArgs {
     /// Pages that the process of a job uses
-    #[arg(long, value_name = "N", default_value = "2048", value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "1024", value_parser = positive_number)]
     pub pages: NonZeroU32,
 
     /// Mappings that its pages are in
@@ -43,11 +45,11 @@ pub struct BuildArgs {
     pub mappings: NonZeroU32,
 
     /// Cycles that it computes for each page
-    #[arg(long, value_name = "CYCLES", default_value = "56000", value_parser = whole_number)]
+    #[arg(long, value_name = "CYCLES", default_value = "74000", value_parser = whole_number)]
     pub compute: u64,
 
     /// Cycles that the kernel works for it besides, for each page: making processes, reading and writing files
-    #[arg(long, value_name = "CYCLES", default_value = "9000", value_parser = whole_number)]
+    #[arg(long, value_name = "CYCLES", default_value_t = Build::KERNEL_WORK, value_parser = whole_number)]
     pub kernel_work: u64,
 }
 

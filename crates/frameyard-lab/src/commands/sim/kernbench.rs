@@ -38,7 +38,7 @@ pub(super) struct Case<'m> {
 }
 
 /// What a combination came to.
-#[derive(Clone, PartialEq, Debug, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
 pub(super) struct Built {
     pub(super) zone_policy: &'static str,
     pub(super) lru_policy: &'static str,

@@ -36,7 +36,7 @@ pub use device_args::{
     DeviceSessionArgs, SessionArgs, YardSharing,
 };
 pub use init_args::{InitArgs, usual_initialiser};
-pub use kernbench_args::{BuildArgs, ListsSized, SimKernbenchArgs};
+pub use kernbench_args::{BuildArgs, KernbenchArgs, ListsSized, SimKernbenchArgs};
 pub use machine_args::{GeometryArgs, MachineArgs};
 pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
 pub use memmap_args::{MemmapArgs, PcpResetArgs};

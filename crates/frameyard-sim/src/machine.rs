@@ -356,7 +356,8 @@ mod tests {
 
     #[test]
     fn power_lowers_the_clock_below_what_turbo_allows() {
-        let clock = Clock { mhz: vec![3000, 2900], power_mhz: 2000.0, power_cpus: 4.0, smt_slowdown: 1.5, spin_slowdown: None };
+        let clock =
+            Clock { mhz: vec![3000, 2900], power_mhz: 2000.0, power_cpus: 4.0, smt_slowdown: 1.5, spin_slowdown: None };
         assert_eq!(clock.mhz_with(1, 1), 3000.0);
         assert_eq!(clock.mhz_with(2, 2), 2000.0 + 1000.0 * (-0.25_f64).exp());
         assert!((clock.mhz_with(2, 100) - 2000.0).abs() < 1e-6);

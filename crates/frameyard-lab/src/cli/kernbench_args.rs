@@ -1,4 +1,4 @@
-//! Arguments of `sim kernbench`, and of a build's jobs.
+//! Arguments of `bench kernbench` and `sim kernbench`.
 
 use std::num::NonZeroU32;
 
@@ -10,7 +10,7 @@ use crate::workload::kernbench::Build;
 
 use super::values::{positive_number, positive_size, whole_number};
 use super::workload_args::{lru_policy, zone_policy};
-use super::{OutputArgs, VirtualDurationArgs};
+use super::{ComparisonArgs, DurationArgs, OutputArgs, VirtualDurationArgs};
 
 /// By which memory per-CPU lists are sized.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,6 +51,20 @@ pub struct BuildArgs {
     /// Cycles that the kernel works for it besides, for each page: making processes, reading and writing files
     #[arg(long, value_name = "CYCLES", default_value_t = Build::KERNEL_WORK, value_parser = whole_number)]
     pub kernel_work: u64,
+}
+
+/// Arguments of `bench kernbench`.
+#[derive(Args, Clone, Debug)]
+pub struct KernbenchArgs {
+    /// What a job is.
+    #[command(flatten)]
+    pub build: BuildArgs,
+    /// How long.
+    #[command(flatten)]
+    pub duration: DurationArgs,
+    /// What is compared.
+    #[command(flatten)]
+    pub comparison: ComparisonArgs,
 }
 
 /// Arguments of `sim kernbench`.

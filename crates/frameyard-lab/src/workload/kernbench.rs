@@ -5,16 +5,19 @@
 //! so much for each.
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use frameyard::{ByteSize, Platform};
 use frameyard_vm::MemoryAccess;
 use serde::{Deserialize, Serialize};
 
 use super::course::Course;
-use super::ground::Setting;
-use super::page_fault::{Pages, map, pages_of};
+use super::ground::{Ground, Setting};
+use super::page_fault::{Pages, TaskRun, map, pages_of, run_for};
 use super::parallel_free::check_gone;
 use super::task::{Site, TaskOrder, TaskProblem, TaskReport, Work};
+use crate::Failure;
+use crate::cli::BuildArgs;
 
 /// Bytes of a page.
 const PAGE: u64 = 4096;
@@ -39,11 +42,23 @@ impl Build {
     /// headers: 4.6 to 5.9 µs of system time for each page allocated (`kmem:mm_page_alloc`), in the mean 18,800 cycles; less the
     /// 4,400 that simulated pages take alone, and rounded. Older kernels on bare machines probably need less.
     pub(crate) const KERNEL_WORK: u64 = 14_000;
+
+    /// Memory that the process of a job uses.
+    pub(crate) fn memory(&self) -> ByteSize {
+        ByteSize(u64::from(self.pages) * PAGE)
+    }
 }
 
 impl Default for Build {
     fn default() -> Self {
         Self { pages: 1024, mappings: 8, compute: 74_000, kernel_work: Self::KERNEL_WORK }
+    }
+}
+
+impl From<BuildArgs> for Build {
+    fn from(args: BuildArgs) -> Self {
+        let BuildArgs { pages, mappings, compute, kernel_work } = args;
+        Self { pages: pages.get(), mappings: mappings.get(), compute, kernel_work }
     }
 }
 
@@ -65,7 +80,7 @@ impl Build {
     /// Runs until told to stop; an iteration is a page of 4 KiB used.
     pub(crate) fn run<P: Platform, C: Course>(&self, site: &Site<'_, '_, P, C>) -> Result<TaskReport, TaskProblem> {
         let begin = site.begin()?;
-        let bytes = u64::from(self.pages) * PAGE;
+        let ByteSize(bytes) = self.memory();
         let (mut iterations, mut of_process) = (0, site.course.first_round(bytes));
         while !site.is_over() {
             iterations += self.process(site, of_process)?;
@@ -96,6 +111,17 @@ impl Build {
         check_gone(space.exit(NonZeroUsize::MIN))?;
         Ok(pages)
     }
+}
+
+/// One run of the workload.
+pub(crate) fn run(
+    ground: &Ground<'_>,
+    setting: &Setting,
+    seed: u64,
+    build: Build,
+    duration: Duration,
+) -> Result<TaskRun, Failure> {
+    run_for(ground, &orders(setting, seed, build), duration)
 }
 
 /// What the tasks of a run are told.

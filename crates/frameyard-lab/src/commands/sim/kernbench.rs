@@ -11,7 +11,7 @@ use serde::Serialize;
 
 use super::machine::machine;
 use crate::Failure;
-use crate::cli::{BuildArgs, ListsSized, SimKernbenchArgs, TaskMode};
+use crate::cli::{ListsSized, SimKernbenchArgs, TaskMode};
 use crate::commands::bench::comparison::{percent, too_small};
 use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar};
 use crate::workload::ground::Setting;
@@ -128,13 +128,6 @@ impl Case<'_> {
 
 fn rounded(value: f64) -> f64 {
     (value * 100.0).round() / 100.0
-}
-
-impl From<BuildArgs> for Build {
-    fn from(args: BuildArgs) -> Self {
-        let BuildArgs { pages, mappings, compute, kernel_work } = args;
-        Self { pages: pages.get(), mappings: mappings.get(), compute, kernel_work }
-    }
 }
 
 /// Runs every combination.

@@ -77,7 +77,14 @@ impl<'a> Simulation<'a> {
         for setting in &self.settings {
             let (needed, cpus) = needed(setting);
             let memory = self.args.memory.unwrap_or_else(|| self.usual_memory(needed, cpus));
-            let options = SimOptions { memory, zone: setting.zone, lru: setting.lru, sizing: self.args.pcp_sizing, came_up: CameUp::AtOnce, costs: &[] };
+            let options = SimOptions {
+                memory,
+                zone: setting.zone,
+                lru: setting.lru,
+                sizing: self.args.pcp_sizing,
+                came_up: CameUp::AtOnce,
+                costs: &[],
+            };
             let simulated = on_sim_ground(&self.machine, &options, |ground| {
                 let free = ground.free_memory();
                 if needed > free {

@@ -110,7 +110,8 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Compared, Fa
         };
         let (compute, last) = fit(ratio, Build::default().compute, simulate)?;
         let case = Case { build: Build { compute, ..build }, ..case };
-        let scaled = Scaled { machine, published, kernel_work, compute, jobs: published.last.user * 1e9 / last.user_ns };
+        let scaled =
+            Scaled { machine, published, kernel_work, compute, jobs: published.last.user * 1e9 / last.user_ns };
         rows.extend(scaled.fitted(&last));
         bar.inc(1);
         rows.extend(scaled.predicted(&Case { lists: ListsSized::Early, ..case }.run()?, Some(published.early)));
@@ -193,8 +194,10 @@ impl Scaled<'_> {
             ("elapsed, idle as long", elapsed, busy + self.idle()),
             ("elapsed, idle as large a share", elapsed, busy * share),
         ]
+        .into_iter()
+        .filter(|(metric, published, _)| published.is_some() || !metric.starts_with("elapsed"))
         .map(|(metric, published, predicted)| self.row(built, metric, published, predicted, false))
-        .into()
+        .collect()
     }
 
     /// User and system time of all CPUs, and for how long each is busy.

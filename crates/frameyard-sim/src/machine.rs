@@ -349,7 +349,7 @@ mod tests {
 
     #[test]
     fn costs_outside_that_are_not_said_have_their_start_values() {
-        let text = format!("{}\n[outside]\nfault_path_cycles = 1.5\n", BUILT_IN[1].1);
+        let text = format!("{}\n[outside]\nfault_path_cycles = 1.5\n", BUILT_IN[2].1);
         let outside = text.parse::<Machine>().unwrap().outside;
         assert_eq!(outside, OutsideCosts { fault_path_cycles: 1.5, ..OutsideCosts::default() });
     }

@@ -315,6 +315,6 @@ mod tests {
         assert_eq!(rows[2].predicted_s, 114.57);
         let rows = scaled.predicted(&built(100.0, 20.0), Some(published.early));
         assert_eq!(rows[0].predicted_s, 32802.62);
-        assert_eq!((rows[2].predicted_s, rows[3].predicted_s), (191.45, 224.94));
+        assert_eq!((rows[2].predicted_s, rows[3].predicted_s), (191.45, 224.91));
     }
 }

@@ -124,6 +124,9 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Compared, Fa
     Ok(Compared { machine: machine.name.clone(), rows })
 }
 
+/// The logarithms of what is computed, and of by how much system time is too large then.
+type Known = (f64, f64);
+
 /// Finds how many cycles a job computes for each page, so that system time is so large beside user time; and what that came to.
 ///
 /// The more is computed, the less of the time is system time: the answer is between the two nearest known ones, where there are
@@ -133,7 +136,7 @@ fn fit(
     first: u64,
     mut simulate: impl FnMut(u64) -> Result<Built, Failure>,
 ) -> Result<(u64, Built), Failure> {
-    let (mut too_little, mut too_much): (Option<(f64, f64)>, Option<(f64, f64)>) = (None, None);
+    let (mut too_little, mut too_much): (Option<Known>, Option<Known>) = (None, None);
     let (mut x, mut nearest): (f64, Option<(f64, u64, Built)>) = ((first as f64).ln(), None);
     for _ in 0..MOST_STEPS {
         let compute = x.exp().round() as u64;

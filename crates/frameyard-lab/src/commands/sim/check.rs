@@ -3,6 +3,7 @@
 //! Each table is a file of its own: what it predicts, and what it sums up.
 
 mod csv;
+mod kernbench;
 mod page_fault;
 mod zone_lock;
 
@@ -23,6 +24,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let effort = Effort { pages: pages.get(), rounds: args.effort.mappings.get(), seed: args.effort.seed };
     let outcome: Box<dyn Outcome> = match args.table {
         CheckedTable::PageFault => Box::new(page_fault::compared(&machine, &args.rows, effort)?),
+        CheckedTable::Kernbench => Box::new(kernbench::compared(&machine, effort)?),
         CheckedTable::ZoneLock => Box::new(zone_lock::compared(&machine, effort)?),
     };
     if let Some(file) = &args.csv {

@@ -16,7 +16,7 @@ use crate::cli::SimRunArgs;
 use crate::commands::bench::comparison::{Compared, Row, percent, too_small};
 use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar};
 use crate::workload::ground::Setting;
-use crate::workload::simulated::{SimGround, SimOptions, SimRun, TimeSpent, on_sim_ground, whole_ns};
+use crate::workload::simulated::{CameUp, SimGround, SimOptions, SimRun, TimeSpent, on_sim_ground, whole_ns};
 
 /// What every node has beside what tasks need: so that zones are large enough for per-CPU lists of full size.
 const SPARE: ByteSize = ByteSize::gib(1);
@@ -77,7 +77,14 @@ impl<'a> Simulation<'a> {
         for setting in &self.settings {
             let (needed, cpus) = needed(setting);
             let memory = self.args.memory.unwrap_or_else(|| self.usual_memory(needed, cpus));
-            let options = SimOptions { memory, zone: setting.zone, lru: setting.lru, sizing: self.args.pcp_sizing };
+            let options = SimOptions {
+                memory,
+                zone: setting.zone,
+                lru: setting.lru,
+                sizing: self.args.pcp_sizing,
+                came_up: CameUp::AtOnce,
+                costs: &[],
+            };
             let simulated = on_sim_ground(&self.machine, &options, |ground| {
                 let free = ground.free_memory();
                 if needed > free {

@@ -6,6 +6,7 @@
 mod calibration_args;
 mod device_args;
 mod init_args;
+mod kernbench_args;
 mod machine_args;
 mod machines_args;
 mod memmap_args;
@@ -35,6 +36,7 @@ pub use device_args::{
     DeviceSessionArgs, SessionArgs, YardSharing,
 };
 pub use init_args::{InitArgs, usual_initialiser};
+pub use kernbench_args::{BuildArgs, KernbenchArgs, ListsSized, SimKernbenchArgs};
 pub use machine_args::{GeometryArgs, MachineArgs};
 pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
 pub use memmap_args::{MemmapArgs, PcpResetArgs};

@@ -19,6 +19,7 @@ pub(crate) mod ground;
 pub(crate) mod held;
 pub(crate) mod highalloc;
 mod host_time;
+pub(crate) mod kernbench;
 pub(crate) mod memory_region;
 pub(crate) mod order0_thp;
 pub(crate) mod page_fault;

@@ -103,6 +103,18 @@ fn page_fault_counts_the_pages_of_each_task_under_every_pair_of_policies_in_both
 }
 
 #[test]
+fn kernbench_runs_jobs_in_spaces_of_their_own() {
+    let results = results("kernbench", "--memory 512M --duration 30ms --lru vanilla --pages 256 --compute 1000");
+    let own = [&["map_bytes"][..], &ITERATIONS, &RATES, &["page_ns", "idle_share"]].concat();
+    let rows = rows(&results, &own);
+    assert_eq!(settings(rows), [("threads", "vanilla"), ("processes", "vanilla")]);
+    for row in rows {
+        assert_iterations(row);
+        assert_eq!(row["map_bytes"], 256 * 4096);
+    }
+}
+
+#[test]
 fn page_fault_writes_the_columns_of_will_it_scale() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page_fault1.csv");
     let path = file.to_str().unwrap();

@@ -90,6 +90,51 @@ fn two_runs_are_the_same_to_the_byte_and_another_seed_is_another_run() {
     assert_ne!(first, run(2));
 }
 
+/// The rows of a build.
+fn builds(options: &str) -> Vec<Value> {
+    let line = format!("sim kernbench --duration 1ms {options} --json");
+    let results = json(&line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!((&results["command"], &results["machine"]), (&"sim kernbench".into(), &"epyc2-256".into()));
+    results["rows"].as_array().unwrap().clone()
+}
+
+fn number(row: &Value, key: &str) -> f64 {
+    row[key].as_f64().expect(key)
+}
+
+#[test]
+fn lists_sized_early_take_a_build_the_longer_the_more_cpus_share_a_zone() {
+    let rows = builds("--zone-cpus 8,128 --pages 192 --compute 40000 --kernel-work 5000");
+    let sizes: Vec<_> =
+        rows.iter().map(|row| (&row["lists"], &row["batch"], &row["high"], &row["zone_cpus"])).collect();
+    let (early, last) = ((7, 42), (63, 378));
+    let expected = [("early", early, 8), ("final", last, 8), ("early", early, 128), ("final", last, 128)];
+    for (row, (lists, (batch, high), cpus)) in sizes.iter().zip(expected) {
+        assert_eq!(*row, (&lists.into(), &batch.into(), &high.into(), &cpus.into()));
+    }
+    let severities: Vec<f64> = rows.iter().map(|row| number(row, "severity")).collect();
+    assert!(severities[0] < 1.1 && severities[2] > 1.5, "{severities:?}");
+    assert_eq!((severities[1], severities[3]), (1.0, 1.0));
+    let [alone, crowded] = [0, 2].map(|row| number(&rows[row], "zone_lock_share"));
+    assert!(alone < 0.01 && crowded > 0.1, "{alone} {crowded}");
+    // While many wait, those who compute have more of their cores.
+    assert!(number(&rows[2], "user_ns") < number(&rows[3], "user_ns"));
+}
+
+#[test]
+fn lists_of_larger_zones_have_larger_batches_up_to_a_size() {
+    let rows =
+        builds("--zone-cpus 8 --zone-size 128M,256M,1G,2G --lists final --pages 64 --compute 4000 --kernel-work 0");
+    let batches: Vec<f64> = rows.iter().map(|row| number(row, "batch")).collect();
+    assert_eq!(batches, [7.0, 15.0, 63.0, 63.0]);
+    for row in &rows {
+        let (user, all) = (number(row, "user_ns"), number(row, "user_ns") + number(row, "system_ns"));
+        assert!((number(row, "system_share") - (1.0 - user / all)).abs() < 1e-4, "{row}");
+        // All CPUs run jobs all the time: 16 of them.
+        assert!((number(row, "jobs_per_s") * all / 16e9 - 1.0).abs() < 1e-3, "{row}");
+    }
+}
+
 #[test]
 fn an_exit_is_shared_by_workers_and_exits_of_processes_go_side_by_side() {
     let rows = rows("parallel-free", "--tasks 1,4 --lru vanilla");
@@ -170,6 +215,9 @@ fn a_profile_has_the_time_of_all_tasks_by_what_they_did() {
 fn what_cannot_be_simulated_is_refused_with_a_reason() {
     assert_refused(&["sim", "page-fault", "--tasks", "1..41"], 2, "41 tasks are more than the 40 CPUs of broadwell-40");
     assert_refused(&["sim", "purge", "--tasks", "32", "--mode", "processes"], 2, "take 64 CPUs");
+    assert_refused(&["sim", "kernbench", "--zone-cpus", "20"], 2, "write multiples of 8 up to 128");
+    assert_refused(&["sim", "kernbench", "--zone-cpus", "512"], 2, "write multiples of 8 up to 128");
+    assert_refused(&["sim", "kernbench", "--zone-size", "128M"], 2, "give it more --memory");
     assert_refused(&["sim", "page-fault", "--machine", "vax"], 2, "there are broadwell-40, ");
     assert_refused(&["sim", "page-fault", "--machine", "no/such.toml"], 2, "no/such.toml: ");
     assert_refused(&["sim", "page-fault", "--memory", "256M", "--tasks", "10"], 2, "give it more --memory");

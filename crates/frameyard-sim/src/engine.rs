@@ -14,11 +14,13 @@ use crate::profile::{Profile, StackId};
 use crate::time::Picos;
 use locks::LockQueues;
 use recent::Recent;
+use speed::{AccessTimes, Speeds};
 
 mod access;
 mod locks;
 mod map;
 mod recent;
+mod speed;
 mod workers;
 
 pub use locks::LockStats;
@@ -54,16 +56,6 @@ struct Cpu {
     costs: AccessTimes,
     /// The spans that it is in.
     stack: StackId,
-}
-
-/// What an access costs, by kind of access and cause.
-type AccessTimes = [[Picos; Cause::ALL.len()]; AccessKind::COUNT];
-
-/// How fast a CPU runs: picoseconds of 1024 cycles, and what accesses cost.
-#[derive(Clone, Copy)]
-struct Speed {
-    kilocycle: u64,
-    costs: AccessTimes,
 }
 
 /// Accesses that cost differently.
@@ -121,10 +113,11 @@ pub(crate) struct Engine {
     /// What writing a page structure costs beside its lines.
     map_page: CostId,
     node_inits: Vec<NodeInit>,
-    /// By the step of the clock, and whether one or both threads of a core have a task.
+    /// By the step of the clock, and what the other thread of the core does.
     speeds: Speeds,
-    /// How many tasks each core has that are awake, and how many such cores each socket.
+    /// How many tasks each core has that are awake, how many of them spin, and how many such cores each socket has.
     busy_threads: Vec<u16>,
+    spinning_threads: Vec<u16>,
     busy_cores: Vec<u16>,
     busy_cpus: Vec<u16>,
 }
@@ -162,6 +155,7 @@ impl Engine {
             locks: LockQueues::default(),
             machine: machine.clone(),
             busy_threads: vec![0; places.len()],
+            spinning_threads: vec![0; places.len()],
             busy_cores: vec![0; machine.topology.sockets.into()],
             busy_cpus: vec![0; machine.topology.sockets.into()],
             places,
@@ -322,38 +316,6 @@ impl Engine {
         nodes.find(|(frames, _)| frames.contains(pfn)).map_or(0, |(_, node)| usize::from(node.0))
     }
 
-    /// Sets the clock of each CPU of a socket by how many of its cores have a task, and whether the other thread of its core has.
-    fn set_clocks(&mut self, socket: u16) {
-        let (cores, cpus) = (self.busy_cores[usize::from(socket)], self.busy_cpus[usize::from(socket)]);
-        for cpu in self.cpus.iter_mut().filter(|cpu| cpu.place.socket == socket) {
-            let is_shared = self.busy_threads[usize::from(cpu.place.core)] > 1;
-            let Speed { kilocycle, costs } = *self.speeds.with(cores, cpus, is_shared);
-            (cpu.kilocycle, cpu.costs) = (kilocycle, costs);
-        }
-    }
-
-    /// A task on a CPU begins, ends, falls asleep or wakes: clocks change with it.
-    fn change_task(&mut self, cpu: usize, task: Task) {
-        let is_awake = |task| matches!(task, Task::Ready | Task::Waiting);
-        let before = std::mem::replace(&mut self.cpus[cpu].task, task);
-        if is_awake(before) == is_awake(task) {
-            return;
-        }
-        let Place { core, socket, .. } = self.cpus[cpu].place;
-        let (threads, cores) = (&mut self.busy_threads[usize::from(core)], &mut self.busy_cores[usize::from(socket)]);
-        let cpus = &mut self.busy_cpus[usize::from(socket)];
-        if is_awake(task) {
-            *cpus += 1;
-            *threads += 1;
-            *cores += u16::from(*threads == 1);
-        } else {
-            *cpus -= 1;
-            *threads -= 1;
-            *cores -= u16::from(*threads == 0);
-        }
-        self.set_clocks(socket);
-    }
-
     /// How a transfer over a distance is served.
     fn transfer(distance: Distance) -> Cause {
         match distance {
@@ -363,53 +325,6 @@ impl Engine {
             Distance::Machine => Cause::OtherSocket,
         }
     }
-}
-
-/// How fast CPUs of a machine can run: by busy cores of the socket, by how many of them have both threads busy, and by whether
-/// the CPU's own core has.
-struct Speeds(Vec<Vec<[Speed; 2]>>);
-
-impl Speeds {
-    fn of(machine: &Machine) -> Self {
-        let speed = |mhz: f64, slowdown: f64| {
-            let cycle = 1e6 / mhz * slowdown;
-            Speed { kilocycle: (cycle * 1024.0).round() as u64, costs: access_times(machine, cycle) }
-        };
-        let clock = &machine.clock;
-        let cores = usize::from(machine.topology.cores_per_socket);
-        let pair = |cores: usize, pairs: usize| {
-            let mhz = clock.mhz_with(cores, cores + pairs);
-            [speed(mhz, 1.0), speed(mhz, clock.smt_slowdown)]
-        };
-        Self((1..=cores).map(|cores| (0..=cores).map(|pairs| pair(cores, pairs)).collect()).collect())
-    }
-
-    /// With so many busy cores, and CPUs, in the socket.
-    fn with(&self, cores: u16, cpus: u16, is_shared: bool) -> &Speed {
-        let (cores, cpus) = (cores.max(1), cpus.max(1));
-        &self.0[usize::from(cores) - 1][usize::from(cpus.saturating_sub(cores))][usize::from(is_shared)]
-    }
-}
-
-/// What accesses cost where a cycle takes so many picoseconds.
-fn access_times(machine: &Machine, cycle: f64) -> AccessTimes {
-    let costs = &machine.costs;
-    let latency = |cause| match cause {
-        Cause::PrivateHit | Cause::LineQueue | Cause::Bandwidth | Cause::Upgrade => 0.0,
-        Cause::SharedHit => costs.shared_hit_ns,
-        Cause::SameGroup => costs.same_group_ns,
-        Cause::SameSocket => costs.same_socket_ns,
-        Cause::OtherSocket => costs.other_socket_ns,
-        Cause::LocalMemory => costs.local_memory_ns,
-        Cause::RemoteMemory => costs.remote_memory_ns,
-    };
-    let kinds = [(1.0, 0.0), (costs.store_overlap, 0.0), (costs.read_overlap, 0.0), (1.0, costs.atomic_cycles)];
-    kinds.map(|(overlap, extra)| {
-        Cause::ALL.map(|cause| {
-            let cycles = (costs.access_cycles + extra) * cycle;
-            Picos((cycles + latency(cause) * 1000.0 / overlap).round() as u64)
-        })
-    })
 }
 
 /// The schedule.

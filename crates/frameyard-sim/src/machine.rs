@@ -122,6 +122,10 @@ pub struct Clock {
     pub power_cpus: f64,
     /// By how much cycles of a thread take longer while the other thread of its core is busy.
     pub smt_slowdown: f64,
+    /// The same while that one spins, waiting for a lock: it pauses more than it computes. Where it is not said, spinning is
+    /// as good as work.
+    #[serde(default)]
+    pub spin_slowdown: Option<f64>,
 }
 
 /// So many CPUs that no machine has them.
@@ -223,12 +227,13 @@ impl fmt::Display for MachineError {
 
 impl std::error::Error for MachineError {}
 
-const BUILT_IN: [(&str, &str); 11] = [
+const BUILT_IN: [(&str, &str); 12] = [
     ("broadwell-40", include_str!("../machines/broadwell-40.toml")),
     ("skylake-112", include_str!("../machines/skylake-112.toml")),
     ("skylake-4s", include_str!("../machines/skylake-4s.toml")),
     ("epyc-256", include_str!("../machines/epyc-256.toml")),
     ("epyc-512", include_str!("../machines/epyc-512.toml")),
+    ("epyc2-256", include_str!("../machines/epyc2-256.toml")),
     ("skylake-8167m", include_str!("../machines/skylake-8167m.toml")),
     ("broadwell-2699c", include_str!("../machines/broadwell-2699c.toml")),
     ("haswell-2699v3", include_str!("../machines/haswell-2699v3.toml")),
@@ -305,6 +310,10 @@ impl Machine {
             (self.bring_up.node_gib > self.bring_up.low_gib, "the first node has memory above its low zones"),
             (self.outside.are_possible(), "costs outside of the allocator are cycles, none below 0"),
             (self.clock.smt_slowdown >= 1.0, "a second thread makes nothing faster: smt_slowdown is 1 or more"),
+            (
+                self.clock.spin_slowdown.is_none_or(|slowdown| (1.0..=self.clock.smt_slowdown).contains(&slowdown)),
+                "spinning is in the way of the other thread no more than work: spin_slowdown is from 1 to smt_slowdown",
+            ),
         ];
         match rules.into_iter().find(|(holds, _)| !holds) {
             Some((_, rule)) => Err(MachineError::Impossible(rule)),
@@ -336,7 +345,7 @@ mod tests {
             assert_eq!(machine.name, name);
         }
         let cpus = Machine::NAMES.map(|name| Machine::built_in(name).unwrap().cpus());
-        assert_eq!(cpus, [40, 112, 224, 256, 512, 104, 32, 72, 16, 4, 4]);
+        assert_eq!(cpus, [40, 112, 224, 256, 512, 256, 104, 32, 72, 16, 4, 4]);
     }
 
     #[test]
@@ -348,7 +357,8 @@ mod tests {
 
     #[test]
     fn power_lowers_the_clock_below_what_turbo_allows() {
-        let clock = Clock { mhz: vec![3000, 2900], power_mhz: 2000.0, power_cpus: 4.0, smt_slowdown: 1.5 };
+        let clock =
+            Clock { mhz: vec![3000, 2900], power_mhz: 2000.0, power_cpus: 4.0, smt_slowdown: 1.5, spin_slowdown: None };
         assert_eq!(clock.mhz_with(1, 1), 3000.0);
         assert_eq!(clock.mhz_with(2, 2), 2000.0 + 1000.0 * (-0.25_f64).exp());
         assert!((clock.mhz_with(2, 100) - 2000.0).abs() < 1e-6);

@@ -5,8 +5,8 @@ use std::io;
 use std::ops::Deref;
 
 use frameyard::{
-    BootError, CpuId, Layout, MemoryTable, NodeId, PageCount, PcpSizing, Pfn, PfnRange, Yard, YardConfig, ZoneLimits,
-    ZonePolicy,
+    BootError, CpuId, InitJobs, InitMode, Layout, MapInit, MemoryTable, NodeId, PageCount, PcpReset, PcpSizing, Pfn,
+    PfnRange, Yard, YardConfig, ZoneLimits, ZonePolicy,
 };
 use frameyard_vm::VmError;
 
@@ -104,6 +104,28 @@ impl SimYard {
     ///
     /// [`SimError`] where the yard cannot be created, or the host has too little memory.
     pub fn new(machine: &Machine, config: &SimConfig) -> Result<Self, SimError> {
+        Self::configured(machine, config, MapInit::default())
+    }
+
+    /// A yard that came up in two steps: early boot brought up a first section of each node, and per-CPU lists were sized by
+    /// that; then all the rest came up, and the lists were sized again or, as in kernels up to 5.3, not. No virtual time passes.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    ///
+    /// # Panics
+    ///
+    /// Where the rest of the map does not come up: never, for all of it is there.
+    pub fn deferred(machine: &Machine, config: &SimConfig, pcp_reset: PcpReset) -> Result<Self, SimError> {
+        let jobs = InitJobs { threads: Some(1), ..InitJobs::default() };
+        let map_init = MapInit { mode: InitMode::Deferred, jobs, pcp_reset, ..MapInit::default() };
+        let yard = Self::configured(machine, config, map_init)?;
+        yard.finish_init().expect("all of the map is there, and its creator finishes it");
+        Ok(yard)
+    }
+
+    fn configured(machine: &Machine, config: &SimConfig, map_init: MapInit) -> Result<Self, SimError> {
         let nodes: Vec<(PfnRange, NodeId)> = (0..machine.topology.sockets)
             .map(|node| {
                 let before = PageCount(config.node_memory.0 * u64::from(node));
@@ -113,6 +135,7 @@ impl SimYard {
         let change = |yard_config: &mut YardConfig<'_>| {
             yard_config.policy = config.policy;
             yard_config.pcp_sizing = config.sizing;
+            yard_config.map_init = map_init;
         };
         Self::create(machine, &nodes, &config.costs, change)
     }

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use frameyard::{CpuId, Gfp, LockKind, Order, PageCount, PcpSizing, ZonePolicy};
+use frameyard::{CpuId, Gfp, LockKind, Order, PageCount, PcpReset, PcpSizing, ZonePolicy};
 use frameyard_sim::{FaultLoop, FaultRun, Machine, Mode, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
@@ -72,6 +72,26 @@ fn a_yard_and_its_machine_take_at_most_half_as_much_again_as_its_map() {
         };
         let (all, map) = SimYard::new(&Machine::built_in(name).unwrap(), &config).unwrap().bytes();
         assert!(all * 2 <= map * 3, "{name}: {all} bytes, {map} of them the map");
+    }
+}
+
+#[test]
+fn lists_that_early_boot_sized_keep_their_size_unless_they_are_sized_again() {
+    let machine = Machine::built_in("epyc2-256").unwrap();
+    let config = SimConfig {
+        node_memory: PageCount(1 << 19),
+        policy: ZonePolicy::Vanilla,
+        sizing: PcpSizing::Classic,
+        costs: Vec::new(),
+    };
+    // The pairs of data/published/pcp-epyc2-256cpu.csv.
+    for (reset, expected) in [(PcpReset::Off, (42, 7)), (PcpReset::On, (378, 63))] {
+        let yard = SimYard::deferred(&machine, &config, reset).unwrap();
+        assert_eq!(yard.uninitialised_pages(), PageCount(0), "all memory is up");
+        for (zone, cpu) in yard.zones().zip([0, 64]) {
+            let lists = yard.pcp_statistics(zone.id, CpuId(cpu)).unwrap();
+            assert_eq!((lists.high.0, lists.batch.0), expected, "{reset}");
+        }
     }
 }
 

@@ -4,7 +4,8 @@
 use std::cell::Cell;
 
 use frameyard::{
-    ByteSize, Copying, CpuId, Gfp, LineKind, LockKind, Order, PageCount, PcpSizing, Pfn, PfnRange, Platform, ZonePolicy,
+    ByteSize, Copying, CpuId, Gfp, LineKind, LockKind, NodeId, Order, PageCount, PcpSizing, Pfn, PfnRange, Platform,
+    ZonePolicy,
 };
 use frameyard_sim::{
     Accessed, Account, Cause, FaultLoop, FaultRun, Machine, Mode, OutsideCosts, SimConfig, SimPlatform, SimYard, Spent,
@@ -34,6 +35,20 @@ fn fault(mode: Mode, tasks: u32, seed: u64) -> FaultRun {
     let run = each.run(&yard, &vm).unwrap();
     recounted(&yard, &vm);
     run
+}
+
+#[test]
+fn the_cpus_of_a_node_take_shards_of_its_lists_in_turn() {
+    let yard = yard();
+    let vm = Vm::create(&yard, &VmConfig { shards: 16, ..VmConfig::default() }).unwrap();
+    let (tasks, lru) = (20, LruPolicy::Sharded);
+    let each = FaultLoop { tasks, mode: Mode::Processes, pages: 64, rounds: 1, seed: 1, start: Start::Together, lru };
+    each.run(&yard, &vm).unwrap();
+    // The first twenty CPUs are the first threads of the cores of both nodes, and each node has 16 shards.
+    for node in [NodeId(0), NodeId(1)] {
+        assert_eq!(vm.lru_statistics(node).shards, 10, "{node}");
+    }
+    recounted(&yard, &vm);
 }
 
 /// How often something was accessed, however it was served.

@@ -121,10 +121,25 @@ impl<'y, P: Platform> Vm<'y, P> {
     fn shard_of_cpu(&self, cpu: CpuId) -> u16 {
         match self.lru_policy() {
             LruPolicy::Vanilla => 0,
-            LruPolicy::Sharded => {
-                let (shards, cpus) = (u64::from(self.root().shards()), u64::from(self.yard().cpus()));
-                (u64::from(cpu.0) * shards / cpus) as u16
-            }
+            LruPolicy::Sharded => self.own_shard(cpu),
+        }
+    }
+
+    /// Gives each CPU a shard, of those that each node has. The groups of CPUs of a node that share a cache divide its shards,
+    /// and deal theirs out in turn; where there are fewer shards than groups, neighbours have one together. Where groups are
+    /// not numbered node by node, some shards are not used.
+    pub(crate) fn assign_shards(&self) {
+        let (yard, shards) = (self.yard(), usize::from(self.root().shards()));
+        let place = |cpu| (yard.node_of_cpu(cpu), usize::from(yard.cache_group_of_cpu(cpu)));
+        let all = || (0..yard.cpus()).map(CpuId);
+        for cpu in all() {
+            let (node, group) = place(cpu);
+            let groups = || all().map(place).filter(|(other, _)| *other == node).map(|(_, group)| group);
+            let (least, most) = (groups().min().unwrap_or(group), groups().max().unwrap_or(group));
+            let first_of = |group| (group - least) * shards / (most + 1 - least);
+            let own = (first_of(group + 1) - first_of(group)).max(1);
+            let turn = all().take_while(|other| *other != cpu).filter(|other| place(*other) == (node, group)).count();
+            self.set_own_shard(cpu, (first_of(group) + turn % own) as u16);
         }
     }
 

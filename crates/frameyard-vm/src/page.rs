@@ -75,9 +75,9 @@ impl Flags {
     pub(crate) const TRUNCATED: u64 = 1 << 16;
 }
 
-const SHARD_SHIFT: u32 = 18;
+const SHARD_SHIFT: u32 = 17;
 /// How many shards a page can name.
-pub(crate) const MAX_SHARDS: u16 = 64;
+pub(crate) const MAX_SHARDS: u16 = 128;
 const SHARD_MASK: u64 = (MAX_SHARDS as u64 - 1) << SHARD_SHIFT;
 const OBJECT_SHIFT: u32 = 24;
 

@@ -60,6 +60,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let owner = owner_word(PageKind::Root, ObjectId::NONE, 0);
         yard.adopt(pfn, order, Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: 0 })?;
         let vm = Self { yard, root, injector: None, store: &PatternStore };
+        vm.assign_shards();
         match yard.set_anchor(None, Some(pfn)) {
             Ok(()) => Ok(vm),
             Err(found) => {

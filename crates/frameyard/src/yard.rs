@@ -234,6 +234,11 @@ impl<P: Platform> Yard<P> {
         self.tables.node_of_cpu(cpu.index() % self.cpus as usize)
     }
 
+    /// The group of a CPU: those of a group share a cache; CPUs beyond the yard's are folded in.
+    pub fn cache_group_of_cpu(&self, cpu: CpuId) -> u16 {
+        self.tables.cache_group_of_cpu(cpu.index() % self.cpus as usize)
+    }
+
     /// The frames that the memory map covers, in whole sections, holes included.
     pub fn frame_range(&self) -> PfnRange {
         self.map.range()

@@ -28,6 +28,8 @@ pub enum CheckedTable {
     ZoneLock,
     /// Shares of time spent waiting for the same locks while many workers take one large process down
     ParallelFree,
+    /// User, system and elapsed time of a kernel's build on 256 CPUs, with per-CPU lists sized early and finally
+    Kernbench,
 }
 
 impl CheckedTable {
@@ -38,19 +40,23 @@ impl CheckedTable {
             Self::PageFault => "broadwell-40",
             Self::ZoneLock => "skylake-112",
             Self::ParallelFree => "skylake-4s",
+            Self::Kernbench => "epyc2-256",
         }
     }
 
-    /// How many pages each of many tasks maps unless said otherwise.
+    /// How many pages each of many tasks maps, or the process of a job uses, unless said otherwise.
     #[must_use]
     pub fn pages(self) -> NonZeroU32 {
         match self {
             Self::PageFault | Self::ParallelFree => FEW_PAGES,
             Self::ZoneLock => ALL_PAGES,
+            Self::Kernbench => PROCESS_PAGES,
         }
     }
 }
 
+/// As many as a process of a build is taken to use.
+const PROCESS_PAGES: NonZeroU32 = NonZeroU32::new(1024).unwrap();
 /// So many that a table of hundreds of values is done in minutes.
 const FEW_PAGES: NonZeroU32 = NonZeroU32::new(4096).unwrap();
 /// More than a batch of the largest lists.

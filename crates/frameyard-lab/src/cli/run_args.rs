@@ -8,9 +8,9 @@ use frameyard::{Order, ZonePolicy};
 use super::values::{order, positive_number, whole_number};
 use super::workload_args::zone_policy;
 use super::{
-    AccessKind, CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, HighallocArgs, InitArgs, MachineArgs,
-    MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs, PcpResetArgs, PinArgs,
-    PurgeArgs, ReportFreeArgs, TaskMode, YardArgs, ZoneLockArgs,
+    AccessKind, CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, HighallocArgs, InitArgs, KernbenchArgs,
+    MachineArgs, MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs,
+    PcpResetArgs, PinArgs, PurgeArgs, ReportFreeArgs, TaskMode, YardArgs, ZoneLockArgs,
 };
 
 /// Who runs a workload, how often, and under which policies.
@@ -62,6 +62,8 @@ pub enum BenchWorkload {
     PcpReset(PcpResetArgs),
     /// Maps memory, touches every page, unmaps it, and again
     PageFault(PageFaultArgs),
+    /// Runs jobs of a build: processes that compute between their first uses of pages
+    Kernbench(KernbenchArgs),
     /// Compares a fault and its unmap with the zeroing of the page
     FaultCost(FaultCostArgs),
     /// Takes spaces down that hold most of memory

@@ -10,7 +10,7 @@ use frameyard::{ByteSize, Initialiser, PcpSizing};
 use super::init_args::initialiser;
 use super::values::{TaskRange, duration, percentage, positive_duration, positive_number, positive_size, whole_number};
 use super::workload_args::PolicyArgs;
-use super::{CalibrateArgs, CheckArgs, OutputArgs, TaskMode};
+use super::{CalibrateArgs, CheckArgs, OutputArgs, SimKernbenchArgs, TaskMode};
 
 /// Arguments of `sim`.
 #[derive(Args, Clone, Debug)]
@@ -32,6 +32,8 @@ pub enum SimCommand {
     Order0Thp(SimOrder0ThpArgs),
     /// Frees pages on other CPUs than they were allocated on
     Purge(SimPurgeArgs),
+    /// Runs jobs of a build on every CPU, with per-CPU lists sized before most memory was up, and after it
+    Kernbench(SimKernbenchArgs),
     /// Brings up the memory maps of machines, beside published times
     DeferredInit(SimDeferredInitArgs),
     /// Fits the free parameters of a machine on rows of a published table

@@ -9,6 +9,7 @@ mod device_map;
 mod fault_cost;
 mod flat_machine;
 pub(super) mod highalloc;
+mod kernbench;
 mod memmap;
 mod memory_region;
 pub(super) mod order0_thp;
@@ -32,6 +33,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchWorkload::Memmap(args) => memmap::run(args),
         BenchWorkload::PcpReset(args) => pcp_reset::run(args),
         BenchWorkload::PageFault(args) => page_fault::run(args),
+        BenchWorkload::Kernbench(args) => kernbench::run(args),
         BenchWorkload::FaultCost(args) => fault_cost::run(args),
         BenchWorkload::ParallelFree(args) => parallel_free::run(args),
         BenchWorkload::Highalloc(args) => highalloc::run(args),

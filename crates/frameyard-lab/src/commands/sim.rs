@@ -4,6 +4,7 @@ mod calibrate;
 mod check;
 mod deferred_init;
 mod highalloc;
+mod kernbench;
 mod machine;
 mod order0_thp;
 mod page_fault;
@@ -23,6 +24,7 @@ pub(super) fn run(args: &SimArgs) -> Result<(), Failure> {
         SimCommand::ParallelFree(args) => parallel_free::run(args),
         SimCommand::Order0Thp(args) => order0_thp::run(args),
         SimCommand::Purge(args) => purge::run(args),
+        SimCommand::Kernbench(args) => kernbench::run(args),
         SimCommand::DeferredInit(args) => deferred_init::run(args),
         SimCommand::Calibrate(args) => calibrate::run(args),
         SimCommand::Check(args) => check::run(args),

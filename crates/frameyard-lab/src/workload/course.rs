@@ -4,6 +4,7 @@
 //! look at its clock, and on a simulated machine, whose tasks wait in virtual time.
 
 use std::fmt;
+use std::hint::black_box;
 use std::time::Instant;
 
 use frameyard::CpuId;
@@ -11,6 +12,7 @@ use frameyard_host::CpuList;
 
 use super::crew::Note;
 use super::exchange::{Exchange, Piece};
+use super::kernbench::Labour;
 use super::stage::{Stage, Stages};
 use super::task::{Abandoned, TaskReport, nanoseconds};
 
@@ -31,6 +33,9 @@ pub(crate) trait Course {
 
     /// Whether the task is to stop. Asked for each page.
     fn is_over(&self) -> bool;
+
+    /// Spends so many cycles on something other than memory.
+    fn spend(&self, labour: Labour, cycles: u64);
 
     /// How many bytes of the first of many equal rounds a task works on.
     fn first_round(&self, bytes: u64) -> u64;
@@ -95,6 +100,12 @@ impl Course for HostCourse<'_> {
     #[inline(always)]
     fn is_over(&self) -> bool {
         self.stages.has_come(Stage::End)
+    }
+
+    /// A chain of multiplications and additions, each of which takes four cycles on processors of the last ten years.
+    fn spend(&self, _labour: Labour, cycles: u64) {
+        let step = |x: u64, _| x.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        black_box((0..cycles / 4).fold(black_box(1), step));
     }
 
     /// All of it: tasks of a host are out of step soon by themselves.

@@ -19,15 +19,15 @@ use frameyard_sim::Picos;
 
 use super::counts::Counts;
 use super::ground::Setting;
-use super::page_fault::TaskRun;
+pub(crate) use super::page_fault::TaskRun;
 use super::parallel_free::{self, FreeRun, check_gone, touched};
-use super::{order0_thp, page_fault, purge};
+use super::{kernbench, order0_thp, page_fault, purge};
 use crate::Failure;
 use crate::cli::TaskMode;
 
 use conductor::{Conductor, Plan};
 use crew::{Crew, Spaces};
-pub(crate) use ground::{Contents, SimGround, SimOptions, on_sim_ground};
+pub(crate) use ground::{CameUp, Contents, SimGround, SimOptions, on_sim_ground};
 pub(crate) use highalloc::{highalloc, other_cpus};
 pub(crate) use time_spent::TimeSpent;
 
@@ -82,6 +82,17 @@ pub(crate) fn purge(
         TaskMode::Processes => (waiting, Spaces::Shared(tasks as usize)),
     };
     watch(ground, &Crew::new(purge::apart(tasks, purgers, seed, bound), spaces), duration, tasks as usize)
+}
+
+/// Runs `kernbench`: a process of its own for each job.
+pub(crate) fn kernbench(
+    ground: &SimGround<'_>,
+    setting: &Setting,
+    seed: u64,
+    build: kernbench::Build,
+    duration: Duration,
+) -> Result<SimRun<TaskRun>, Failure> {
+    watch(ground, &Crew::new(kernbench::orders(setting, seed, build), Spaces::Own), duration, usize::MAX)
 }
 
 /// Runs `parallel-free`.

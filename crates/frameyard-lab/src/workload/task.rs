@@ -11,7 +11,7 @@ use frameyard_vm::{AddressSpace, Vm};
 use serde::{Deserialize, Serialize};
 
 use super::course::{Course, HostCourse};
-use super::{highalloc, order0_thp, page_fault, parallel_free, purge, stress};
+use super::{highalloc, kernbench, order0_thp, page_fault, parallel_free, purge, stress};
 
 /// What a task does. Plain values: a process is told the same as a thread.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -24,6 +24,8 @@ pub(crate) enum Work {
     Fragment(order0_thp::Fragment),
     /// Faults pages in that others free.
     Purge(purge::Purge),
+    /// Runs processes that compute, as the jobs of a build do.
+    Kernbench(kernbench::Build),
     /// Reads files, and allocates what cannot be moved.
     Build(highalloc::Build),
     /// Allocates and frees at random, and watches every frame.
@@ -175,6 +177,7 @@ impl HostSite<'_, '_> {
             Work::Fill(work) => work.run(self),
             Work::Fragment(work) => work.run(self),
             Work::Purge(work) => work.run(self),
+            Work::Kernbench(work) => work.run(self),
             Work::Build(work) => work.run(self, order),
             Work::Stress(work) => work.run(self, order),
         }

@@ -1,6 +1,6 @@
 //! Lines that go from core to core, and out of caches.
 
-use frameyard::{Access, LineKind, NodeId, PageCount, Pfn, PfnRange};
+use frameyard::{Access, LineKind, LockId, NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
 use super::*;
 use crate::account::Accessed;
@@ -11,12 +11,18 @@ const LINE: Accessed = Accessed::Line(LineKind::Depot);
 
 /// A machine of 1 GHz whose accesses cost a nanosecond, and what their cause says.
 fn engine() -> Engine {
+    engine_with(|_| {})
+}
+
+/// The same with changes.
+fn engine_with(change: impl FnOnce(&mut Machine)) -> Engine {
     let mut machine = Machine::built_in("broadwell-40").unwrap();
     machine.clock.mhz = vec![1000];
     machine.clock.smt_slowdown = 1.0;
     machine.costs.access_cycles = 1.0;
     machine.costs.atomic_cycles = 0.0;
     machine.costs.store_overlap = 1.0;
+    change(&mut machine);
     let node = |node: u16| (PfnRange::new(Pfn(0x1000 + 0x8000 * u64::from(node)), PageCount(0x8000)), NodeId(node));
     let frames = PfnRange::new(Pfn(0x1000), PageCount(0x10000));
     let ground = Ground { frames, nodes: vec![node(0), node(1)], control: (CONTROL, 1 << 20), bytes: (0, 0) };
@@ -98,6 +104,24 @@ fn a_line_that_all_want_goes_from_one_to_the_next() {
         assert_eq!(engine.line(cpu, 5, Access::ReadModifyWrite), Cause::SameGroup);
         assert_eq!(engine.now() - begin, Picos(transfer.0 * (cpu as u64 + 1)));
     }
+}
+
+#[test]
+fn who_spins_slows_the_other_thread_of_its_core_less_than_who_works() {
+    let mut engine = engine_with(|machine| {
+        (machine.clock.smt_slowdown, machine.clock.spin_slowdown) = (2.0, Some(1.25));
+    });
+    let id = LockId::Zone(ZoneId(0));
+    let cycles = |engine: &Engine, cpu: usize| (engine.cpus[cpu].kilocycle as f64 / 1024.0).round();
+    assert_eq!([0, 20, 1].map(|cpu| cycles(&engine, cpu)), [2000.0; 3]);
+    engine.on(0).enqueue(0x2000, id);
+    assert_eq!([0, 20, 1].map(|cpu| cycles(&engine, cpu)), [2000.0, 1250.0, 2000.0]);
+    engine.on(20).enqueue(0x2000, id);
+    assert_eq!([0, 20].map(|cpu| cycles(&engine, cpu)), [1250.0; 2], "both spin");
+    engine.on(1).hand_over(0x2000, id);
+    assert_eq!([0, 20].map(|cpu| cycles(&engine, cpu)), [1250.0, 2000.0], "the first works again");
+    engine.on(0).task_ended();
+    assert_eq!(cycles(&engine, 20), 1000.0, "it has the core to itself");
 }
 
 #[test]

@@ -31,11 +31,13 @@ const MOST: usize = Gathered::MOST;
 
 const _: () = assert!(VmConfig::MAX_BATCH as usize + 1 == MOST, "a batch and a page more fit");
 
-/// Words of a CPU's batches: the lock and the lengths on one line, then the frames of each batch.
+/// Words of a CPU's batches: the lock, the lengths and the CPU's shard on one line, then the frames of each batch.
 const LOCK: usize = 0;
 const LENGTHS: usize = 1;
+const SHARD: usize = LENGTHS + BatchKind::ALL.len();
 const FRAMES: usize = 8;
 
+const _: () = assert!(SHARD < FRAMES, "a CPU's shard has its word");
 const _: () = assert!(FRAMES + BatchKind::ALL.len() * MOST <= BATCH_RECORD, "the batches fit into their record");
 
 /// A few frames, worked on together.
@@ -94,6 +96,16 @@ impl<'y, P: Platform> Vm<'y, P> {
         let taken = self.take_batch(kind, cpu);
         drop(held);
         self.settle(kind, cpu, taken.frames());
+    }
+
+    /// The CPU's shard of each node's lists, where lists are sharded.
+    #[inline(always)]
+    pub(super) fn own_shard(&self, cpu: CpuId) -> u16 {
+        self.root().batches(cpu).at(SHARD).load(Ordering::Relaxed) as u16
+    }
+
+    pub(super) fn set_own_shard(&self, cpu: CpuId, shard: u16) {
+        self.root().batches(cpu).at(SHARD).store(shard.into(), Ordering::Relaxed);
     }
 
     /// Empties a batch. The caller holds its lock.

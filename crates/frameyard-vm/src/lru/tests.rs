@@ -261,14 +261,14 @@ fn pages_that_could_not_be_dropped_go_back_where_the_policy_says() {
 }
 
 #[test]
-fn groups_of_cpus_have_shards_of_their_own_where_lists_are_sharded() {
+fn cpus_that_share_a_cache_take_shards_in_turn_where_lists_are_sharded() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &sharded()).unwrap();
     let mut pages = Vec::new();
-    for (cpu, shard) in [(0, 0), (1, 0), (2, 1), (3, 1)] {
+    for (cpu, shard) in [(0, 0), (1, 1), (2, 0), (3, 1)] {
         run_on(cpu);
         let own = added(&vm, 15);
-        assert!(own.iter().all(|page| shard_of(page.owner()) == shard), "cpu {cpu} is of the group of shard {shard}");
+        assert!(own.iter().all(|page| shard_of(page.owner()) == shard), "cpu {cpu} has shard {shard}");
         pages.extend(own);
     }
     assert_eq!(statistics(&vm).shards, 2);

@@ -256,6 +256,10 @@ impl Tables {
         NodeId(self.cpu_nodes[cpu].load(Ordering::Relaxed))
     }
 
+    pub(crate) fn cache_group_of_cpu(&self, cpu: usize) -> u16 {
+        self.cpu_groups.get(cpu).map_or(0, |group| group.load(Ordering::Relaxed))
+    }
+
     /// The lists of a CPU in a zone; `None` where the yard has no such CPU or zone.
     ///
     /// The table has a row for each CPU, so a CPU beyond the yard's falls off its end.

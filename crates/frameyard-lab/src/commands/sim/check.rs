@@ -3,6 +3,7 @@
 //! Each table is a file of its own: what it predicts, and what it sums up.
 
 mod csv;
+mod kernbench;
 mod page_fault;
 mod parallel_free;
 mod zone_lock;
@@ -24,6 +25,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let effort = Effort { pages: pages.get(), rounds: args.effort.mappings.get(), seed: args.effort.seed };
     let outcome: Box<dyn Outcome> = match args.table {
         CheckedTable::PageFault => Box::new(page_fault::compared(&machine, &args.rows, effort)?),
+        CheckedTable::Kernbench => Box::new(kernbench::compared(&machine, effort)?),
         CheckedTable::ZoneLock => Box::new(zone_lock::compared(&machine, effort)?),
         CheckedTable::ParallelFree => Box::new(parallel_free::compared(&machine, args.exiting, args.workers)?),
     };

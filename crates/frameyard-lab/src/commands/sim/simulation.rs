@@ -16,7 +16,7 @@ use crate::cli::SimRunArgs;
 use crate::commands::bench::comparison::{Compared, Row, percent, too_small};
 use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar};
 use crate::workload::ground::Setting;
-use crate::workload::simulated::{Contents, SimGround, SimOptions, SimRun, TimeSpent, on_sim_ground, whole_ns};
+use crate::workload::simulated::{CameUp, Contents, SimGround, SimOptions, SimRun, TimeSpent, on_sim_ground, whole_ns};
 
 /// What every node has beside what tasks need: so that zones are large enough for per-CPU lists of full size.
 const SPARE: ByteSize = ByteSize::gib(1);
@@ -89,6 +89,8 @@ impl<'a> Simulation<'a> {
                 lru: setting.lru,
                 sizing: self.args.pcp_sizing,
                 contents: self.contents,
+                came_up: CameUp::AtOnce,
+                costs: &[],
             };
             let simulated = on_sim_ground(&self.machine, &options, |ground| {
                 let free = ground.free_memory();

@@ -5,12 +5,13 @@
 use std::cell::{Cell, RefCell};
 
 use frameyard::{CpuId, Platform};
-use frameyard_sim::{Picos, Profile};
+use frameyard_sim::{CostId, Picos, Profile};
 
 use super::{SimGround, TimeSpent, whole_ns};
 use crate::workload::counts::Counts;
 use crate::workload::course::Course;
 use crate::workload::exchange::{Exchange, Piece, Refusal};
+use crate::workload::kernbench::Labour;
 use crate::workload::stage::Stage;
 use crate::workload::task::{Abandoned, TaskReport};
 
@@ -158,13 +159,16 @@ pub(super) struct VirtualCourse<'c, 'g, 'y> {
     is_watched: bool,
     has_ended_a_round: Cell<bool>,
     watch: Cell<Watch>,
+    /// The costs that kinds of labour are charged as, where the machine was told of them.
+    labours: [Option<CostId>; Labour::COSTS.len()],
 }
 
 impl<'c, 'g, 'y> VirtualCourse<'c, 'g, 'y> {
     pub(super) fn new(conductor: &'c Conductor<'g, 'y>, exchange: &'c Exchange, task: usize, seed: u64) -> Self {
         let is_watched = matches!(conductor.plan, Plan::Rounds { watched, .. } if task < watched);
         let (has_ended_a_round, watch) = (Cell::new(false), Cell::new(Watch::NotYet));
-        Self { conductor, exchange, seed, is_watched, has_ended_a_round, watch }
+        let labours = std::array::from_fn(|at| conductor.ground.platform().cost(Labour::COSTS[at]));
+        Self { conductor, exchange, seed, is_watched, has_ended_a_round, watch, labours }
     }
 
     fn now(&self) -> Picos {
@@ -203,6 +207,13 @@ impl Course for VirtualCourse<'_, '_, '_> {
     #[inline]
     fn is_over(&self) -> bool {
         self.conductor.stage.get() == Stage::End
+    }
+
+    /// Takes no time on a machine that was not told of it.
+    fn spend(&self, labour: Labour, cycles: u64) {
+        if let Some(cost) = self.labours[labour as usize] {
+            self.conductor.ground.platform().spend(cost, cycles);
+        }
     }
 
     /// A random part of it, in whole pages of 4 KiB: so that tasks are out of step from the second round on.

@@ -129,6 +129,7 @@ fn work(
         Work::PageFault(work) => work.run(site),
         Work::Fill(work) => work.run(site),
         Work::Fragment(work) => work.run(site),
+        Work::Kernbench(work) => work.run(site),
         Work::Purge(work) => match work.role {
             Role::One(part) => work.run_part(site, part),
             Role::Both => Err("a virtual CPU has one thread".into()),

@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use frameyard::{ByteSize, CpuId, Geometry, PageCount, PcpSizing, ZonePolicy};
+use frameyard::{ByteSize, CpuId, Geometry, PageCount, PcpReset, PcpSizing, ZonePolicy};
 use frameyard_host::HostTopology;
 use frameyard_sim::{Machine, Picos, Profile, SimConfig, SimError, SimPlatform, SimYard};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
@@ -37,6 +37,19 @@ pub(crate) struct SimOptions {
     pub(crate) sizing: PcpSizing,
     /// What frames hold.
     pub(crate) contents: Contents,
+    /// When memory came up.
+    pub(crate) came_up: CameUp,
+    /// Costs that the workload spends on.
+    pub(crate) costs: &'static [&'static str],
+}
+
+/// When the memory of a simulated yard came up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum CameUp {
+    /// All of it when the yard was made.
+    AtOnce,
+    /// Most of it after per-CPU lists had been sized by the rest; they were sized again, or not.
+    Deferred(PcpReset),
 }
 
 /// A yard on a simulated machine, with what owns its frames.
@@ -68,8 +81,12 @@ pub(crate) fn on_sim_ground<R>(
     let node_memory = node_memory(machine, options.memory);
     let frames = PageCount(node_memory.0 * u64::from(machine.topology.sockets));
     check_host(&machine.name, frames, options.contents)?;
-    let config = SimConfig { node_memory, policy: options.zone, sizing: options.sizing, costs: Vec::new() };
-    let yard = SimYard::new(machine, &config).map_err(refused)?;
+    let config = SimConfig { node_memory, policy: options.zone, sizing: options.sizing, costs: options.costs.to_vec() };
+    let yard = match options.came_up {
+        CameUp::AtOnce => SimYard::new(machine, &config),
+        CameUp::Deferred(reset) => SimYard::deferred(machine, &config, reset),
+    };
+    let yard = yard.map_err(refused)?;
     let before = yard.free_pages();
     let vm = Vm::create(&*yard, &VmConfig { lru: options.lru, ..VmConfig::default() }).map_err(Failure::run_time)?;
     let result = run(&SimGround { vm, yard: &yard })?;
@@ -109,6 +126,12 @@ fn refused(error: SimError) -> Failure {
 }
 
 impl SimGround<'_> {
+    /// How the lists of the first CPU are sized in its own zone: `high` and `batch`.
+    pub(crate) fn list_sizes(&self) -> Option<(PageCount, PageCount)> {
+        let zone = self.yard.zones().next()?;
+        self.yard.pcp_statistics(zone.id, CpuId(0)).map(|lists| (lists.high, lists.batch))
+    }
+
     /// Memory of all nodes.
     pub(crate) fn memory(&self) -> ByteSize {
         Geometry::X86_64.size_of(self.yard.frame_range().count())

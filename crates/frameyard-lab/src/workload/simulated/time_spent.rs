@@ -5,6 +5,7 @@ use frameyard_sim::{Cause, OutsideCosts, Picos, Profile, Spent};
 use serde_json::{Map, Value};
 
 use super::{SimGround, whole_ns};
+use crate::workload::kernbench::Labour;
 
 /// Where the time of CPUs with a task went.
 #[derive(Clone, PartialEq, Debug)]
@@ -28,7 +29,7 @@ impl TimeSpent {
             busy: account.total() - account.of(Spent::Idle).time,
             locks: LockKind::ALL.map(|kind| (kind, account.of(Spent::Waiting(kind)).time)).to_vec(),
             causes: Cause::ALL.map(|cause| (cause, account.by_cause(cause).time)).to_vec(),
-            costs: OutsideCosts::NAMES.into_iter().filter_map(cost).collect(),
+            costs: OutsideCosts::NAMES.iter().chain(Labour::COSTS).copied().filter_map(cost).collect(),
             relax: account.of(Spent::Relax).time,
             folded: profile.folded(),
         }
@@ -58,6 +59,11 @@ impl TimeSpent {
     /// The part of it that named costs took, all together.
     pub(crate) fn outside(&self) -> Option<f64> {
         self.share(Picos(self.costs.iter().map(|(_, time)| time.0).sum()))
+    }
+
+    /// The part of it that a named cost took.
+    pub(crate) fn cost(&self, name: &str) -> Option<f64> {
+        self.costs.iter().find(|(known, _)| *known == name).and_then(|(_, time)| self.share(*time))
     }
 
     /// The part of it that accesses took which were not served at once.

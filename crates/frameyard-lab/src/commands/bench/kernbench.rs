@@ -1,0 +1,62 @@
+//! `bench kernbench`: jobs of a build, each a process that computes between its first uses of pages.
+//!
+//! The columns are those of `bench page-fault`; what is mapped is what a job uses.
+
+use std::io::{self, Write};
+use std::num::NonZeroU32;
+
+use super::comparison::{Comparison, Row, Yards};
+use super::page_fault::{Values, row, write_rows};
+use crate::Failure;
+use crate::cli::KernbenchArgs;
+use crate::output::{self, Outcome, RowError, Rows};
+use crate::workload::ground::Setting;
+use crate::workload::kernbench::{self, Build};
+
+/// The name of the command.
+const NAME: &str = "bench kernbench";
+/// Runs of a row, unless asked for otherwise.
+const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
+
+/// Runs every combination of mode, number of tasks and policies.
+pub(super) fn run(args: &KernbenchArgs) -> Result<(), Failure> {
+    let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForAllPolicies, REPEAT)?;
+    let build: Build = args.build.into();
+    let needed = |setting: &Setting| kernbench::memory_needed(setting.tasks.get(), build);
+    let (seed, duration) = (args.comparison.seed, args.duration.duration);
+    let compared =
+        comparison.measure(1, needed, |ground, setting, _| kernbench::run(ground, setting, seed, build, duration))?;
+    let rows: Vec<Row<Values>> = compared.into_iter().map(|(_, compared)| row(compared, build.memory())).collect();
+    output::print(&Builds { machine: comparison.machine().to_owned(), build, rows }, &args.comparison.output)
+}
+
+/// All rows.
+struct Builds {
+    machine: String,
+    build: Build,
+    rows: Vec<Row<Values>>,
+}
+
+impl Outcome for Builds {
+    fn command(&self) -> &'static str {
+        NAME
+    }
+
+    fn machine(&self) -> Option<&str> {
+        Some(&self.machine)
+    }
+
+    fn rows(&self) -> Result<Rows, RowError> {
+        Rows::of(&self.rows)
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        write_rows(out, &self.rows)?;
+        let Build { pages, compute, kernel_work, .. } = self.build;
+        writeln!(
+            out,
+            "\nMedians (least–most) of the runs; the other columns are those of the median run. Each job has an address space of its\n\
+             own and uses {pages} pages; {compute} cycles of computing and {kernel_work} of other work go with each, as multiplications."
+        )
+    }
+}

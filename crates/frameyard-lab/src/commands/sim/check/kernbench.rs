@@ -1,0 +1,323 @@
+//! The table of a kernel's build with per-CPU lists sized before most memory was up, and after it.
+//!
+//! A build is too long to be simulated: jobs of it are, for some milliseconds, and times are multiplied. On the column with lists
+//! sized by all memory, and on that alone, are fitted: what a job computes for each page, which decides user against system time;
+//! how many jobs a build has; and how long CPUs are idle. What kernels do for a page besides was measured apart
+//! ([`Build::KERNEL_WORK`]). As that number weighs most, all is predicted a second time without it.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use frameyard::{PcpSizing, ZonePolicy};
+use frameyard_sim::{Effort, Machine};
+use frameyard_vm::LruPolicy;
+use serde::Serialize;
+
+use super::super::kernbench::{Built, Case};
+use crate::Failure;
+use crate::cli::ListsSized;
+use crate::commands::bench::published_table::cells;
+use crate::output::{self, Outcome, RowError, Rows, Table};
+use crate::workload::kernbench::Build;
+
+/// The table: its header says what its columns are.
+const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/kernbench-epyc2-256cpu.csv"));
+
+/// How long jobs are watched, at least one of each CPU.
+const DURATION: Duration = Duration::from_millis(20);
+/// The part of the published ratio of system to user time that the fit may miss.
+const TOLERANCE: f64 = 0.003;
+/// The most simulations of a fit.
+const MOST_STEPS: u32 = 10;
+
+/// The times of a build, in seconds: of all CPUs together, and on the wall.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Times {
+    user: f64,
+    system: f64,
+    elapsed: f64,
+}
+
+/// What was published.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Published {
+    early: Times,
+    last: Times,
+}
+
+impl Published {
+    /// The means of the table.
+    fn read() -> Option<Self> {
+        let line = |name: &str| -> Option<(f64, f64)> {
+            let line = TABLE.lines().find(|line| line.starts_with(name))?;
+            let [_, early, last, _] = cells(line)?;
+            Some((early.parse().ok()?, last.parse().ok()?))
+        };
+        let (user, system, elapsed) =
+            (line("user_256_amean_s,")?, line("system_256_amean_s,")?, line("elapsed_256_amean_s,")?);
+        let early = Times { user: user.0, system: system.0, elapsed: elapsed.0 };
+        Some(Self { early, last: Times { user: user.1, system: system.1, elapsed: elapsed.1 } })
+    }
+}
+
+/// Predictions beside what was published.
+pub(super) struct Compared {
+    machine: String,
+    rows: Vec<Row>,
+}
+
+/// A row of the outcome.
+#[derive(Serialize)]
+struct Row {
+    /// What the kernel does for a page besides, and what a job computes for it.
+    kernel_work_cycles: u64,
+    compute_cycles: u64,
+    zone_policy: &'static str,
+    lists: &'static str,
+    batch: u64,
+    metric: &'static str,
+    published_s: Option<f64>,
+    predicted_s: f64,
+    error_pct: Option<f64>,
+    /// Whether it was fitted on this value.
+    fitted: bool,
+    zone_lock_share: f64,
+    lru_lock_share: f64,
+}
+
+/// Predicts, and compares.
+pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Compared, Failure> {
+    let published = Published::read().ok_or_else(|| Failure::run_time("the table of the build has other rows"))?;
+    let bar = output::progress_bar("predicting", 2 * 8);
+    let mut rows = Vec::new();
+    for kernel_work in [Build::KERNEL_WORK, 0] {
+        let build = Build { pages: effort.pages, kernel_work, ..Build::default() };
+        let case = Case {
+            machine,
+            zone_size: None,
+            lists: ListsSized::Final,
+            sizing: PcpSizing::Classic,
+            zone: ZonePolicy::Vanilla,
+            lru: LruPolicy::Vanilla,
+            build,
+            seed: effort.seed,
+            duration: DURATION,
+        };
+        let ratio = published.last.system / published.last.user;
+        let simulate = |compute| {
+            bar.inc(1);
+            Case { build: Build { compute, ..build }, ..case }.run()
+        };
+        let (compute, last) = fit(ratio, Build::default().compute, simulate)?;
+        let case = Case { build: Build { compute, ..build }, ..case };
+        let scaled =
+            Scaled { machine, published, kernel_work, compute, jobs: published.last.user * 1e9 / last.user_ns };
+        rows.extend(scaled.fitted(&last));
+        bar.inc(1);
+        rows.extend(scaled.predicted(&Case { lists: ListsSized::Early, ..case }.run()?, Some(published.early)));
+        for lists in [ListsSized::Early, ListsSized::Final] {
+            bar.inc(1);
+            rows.extend(scaled.predicted(&Case { lists, zone: ZonePolicy::Depot, ..case }.run()?, None));
+        }
+    }
+    bar.finish_and_clear();
+    Ok(Compared { machine: machine.name.clone(), rows })
+}
+
+/// The logarithms of what is computed, and of by how much system time is too large then.
+type Known = (f64, f64);
+
+/// Finds how many cycles a job computes for each page, so that system time is so large beside user time; and what that came to.
+///
+/// The more is computed, the less of the time is system time: the answer is between the two nearest known ones, where there are
+/// such, by their logarithms.
+fn fit(
+    ratio: f64,
+    first: u64,
+    mut simulate: impl FnMut(u64) -> Result<Built, Failure>,
+) -> Result<(u64, Built), Failure> {
+    let (mut too_little, mut too_much): (Option<Known>, Option<Known>) = (None, None);
+    let (mut x, mut nearest): (f64, Option<(f64, u64, Built)>) = ((first as f64).ln(), None);
+    for _ in 0..MOST_STEPS {
+        let compute = x.exp().round() as u64;
+        let built = simulate(compute)?;
+        let off = (built.system_ns / built.user_ns / ratio).ln();
+        if nearest.as_ref().is_none_or(|(least, ..)| off.abs() < least.abs()) {
+            nearest = Some((off, compute, built));
+        }
+        if off.abs() < TOLERANCE {
+            break;
+        }
+        *if off > 0.0 { &mut too_little } else { &mut too_much } = Some((x, off));
+        x = match (too_little, too_much) {
+            (Some((low, above)), Some((high, below))) => {
+                low + (high - low) * (above / (above - below)).clamp(0.05, 0.95)
+            }
+            _ => x + off / 1.5,
+        };
+    }
+    let (_, compute, built) = nearest.ok_or_else(|| Failure::run_time("nothing was simulated"))?;
+    Ok((compute, built))
+}
+
+/// A build of as many jobs as the published one.
+struct Scaled<'m> {
+    machine: &'m Machine,
+    published: Published,
+    kernel_work: u64,
+    compute: u64,
+    jobs: f64,
+}
+
+impl Scaled<'_> {
+    /// Seconds in which each CPU is idle, where the others take as long as was published.
+    fn idle(&self) -> f64 {
+        let Times { user, system, elapsed } = self.published.last;
+        elapsed - (user + system) / self.machine.cpus() as f64
+    }
+
+    /// The column that was fitted on.
+    fn fitted(&self, built: &Built) -> Vec<Row> {
+        let of = self.published.last;
+        let (user, system, busy) = self.times(built);
+        [("user", of.user, user), ("system", of.system, system), ("elapsed", of.elapsed, busy + self.idle())]
+            .map(|(metric, published, predicted)| self.row(built, metric, Some(published), predicted, true))
+            .into()
+    }
+
+    /// Another column, published or not. How long CPUs are idle is not simulated: as many seconds, as where CPUs wait for one
+    /// that has much to do alone; or as large a share, as where they wait for others that are busy as they are.
+    fn predicted(&self, built: &Built, of: Option<Times>) -> Vec<Row> {
+        let (user, system, busy) = self.times(built);
+        let share = self.published.last.elapsed / (self.published.last.elapsed - self.idle());
+        let elapsed = of.map(|of| of.elapsed);
+        [
+            ("user", of.map(|of| of.user), user),
+            ("system", of.map(|of| of.system), system),
+            ("elapsed, idle as long", elapsed, busy + self.idle()),
+            ("elapsed, idle as large a share", elapsed, busy * share),
+        ]
+        .into_iter()
+        .filter(|(metric, published, _)| published.is_some() || !metric.starts_with("elapsed"))
+        .map(|(metric, published, predicted)| self.row(built, metric, published, predicted, false))
+        .collect()
+    }
+
+    /// User and system time of all CPUs, and for how long each is busy.
+    fn times(&self, built: &Built) -> (f64, f64, f64) {
+        let (user, system) = (built.user_ns * self.jobs / 1e9, built.system_ns * self.jobs / 1e9);
+        (user, system, (user + system) / self.machine.cpus() as f64)
+    }
+
+    fn row(&self, built: &Built, metric: &'static str, published: Option<f64>, predicted: f64, fitted: bool) -> Row {
+        let hundredth = |value: f64| (value * 100.0).round() / 100.0;
+        Row {
+            kernel_work_cycles: self.kernel_work,
+            compute_cycles: self.compute,
+            zone_policy: built.zone_policy,
+            lists: built.lists,
+            batch: built.batch,
+            metric,
+            published_s: published,
+            predicted_s: hundredth(predicted),
+            error_pct: published.map(|published| hundredth((predicted / published - 1.0) * 100.0)),
+            fitted,
+            zone_lock_share: built.zone_lock_share,
+            lru_lock_share: built.lru_lock_share,
+        }
+    }
+}
+
+impl Outcome for Compared {
+    fn command(&self) -> &'static str {
+        "sim check"
+    }
+
+    fn machine(&self) -> Option<&str> {
+        Some(&self.machine)
+    }
+
+    fn rows(&self) -> Result<Rows, RowError> {
+        Rows::of(&self.rows)
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let headings = ["kernel work", "compute", "zone policy", "lists", "batch", "time"];
+        let values = ["published s", "predicted s", "error %", "zone lock %", "LRU lock %"];
+        let mut table = Table::with_headings(headings.into_iter().chain(values));
+        for row in &self.rows {
+            let error = match (row.fitted, row.error_pct) {
+                (true, Some(error)) => format!("{error:+.1} (fitted)"),
+                (false, Some(error)) => format!("{error:+.1}"),
+                (_, None) => String::new(),
+            };
+            let published = row.published_s.map(|published| format!("{published:.2}")).unwrap_or_default();
+            let percent = |share: f64| format!("{:.2}", share * 100.0);
+            table.push([
+                row.kernel_work_cycles.to_string(),
+                row.compute_cycles.to_string(),
+                row.zone_policy.to_owned(),
+                row.lists.to_owned(),
+                row.batch.to_string(),
+                row.metric.to_owned(),
+                published,
+                format!("{:.2}", row.predicted_s),
+                error,
+                percent(row.zone_lock_share),
+                percent(row.lru_lock_share),
+            ]);
+        }
+        table.write(out)?;
+        writeln!(
+            out,
+            "\nJobs are simulated for some milliseconds, and their times multiplied to a build. What jobs compute, how many there are and\n\
+             how long CPUs are idle is fitted on the column with lists sized by all memory; kernel work is cycles for each page that were\n\
+             measured apart, or none. Shares of locks are of the time of CPUs that are busy."
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_both_columns() {
+        let Published { early, last } = Published::read().unwrap();
+        assert_eq!(early, Times { user: 13249.5, system: 14760.3, elapsed: 162.42 });
+        assert_eq!(last, Times { user: 16401.31, system: 4448.39, elapsed: 119.13 });
+    }
+
+    fn built(user_ns: f64, system_ns: f64) -> Built {
+        Built { user_ns, system_ns, ..Built::default() }
+    }
+
+    #[test]
+    fn the_fit_finds_how_much_is_computed_where_the_lock_saturates_and_where_it_does_not() {
+        // A page takes 5000 cycles of system time, or as long as a saturated lock lets it take.
+        let simulate = |compute: u64| {
+            let user = compute as f64;
+            Ok(built(user, (40_000.0 - user).max(5000.0)))
+        };
+        for (ratio, expected) in [(0.1, 50_000.0), (1.0, 20_000.0), (4.0, 8000.0)] {
+            let (compute, _) = fit(ratio, 30_000, simulate).unwrap();
+            assert!((compute as f64 / expected - 1.0).abs() < 0.01, "{ratio}: {compute}");
+        }
+    }
+
+    #[test]
+    fn a_build_has_the_user_time_that_was_published_and_is_idle_as_long() {
+        let machine = Machine::built_in("epyc2-256").unwrap();
+        let published = Published::read().unwrap();
+        let jobs = published.last.user * 1e9 / 50.0;
+        let scaled = Scaled { machine: &machine, published, kernel_work: 0, compute: 1, jobs };
+        let rows = scaled.fitted(&built(50.0, 10.0));
+        assert_eq!((rows[0].error_pct, rows[0].fitted), (Some(0.0), true));
+        // A fifth of the user time is system time, too little by a quarter; that much less are CPUs busy.
+        assert_eq!(rows[1].predicted_s, 3280.26);
+        assert_eq!(rows[2].predicted_s, 114.57);
+        let rows = scaled.predicted(&built(100.0, 20.0), Some(published.early));
+        assert_eq!(rows[0].predicted_s, 32802.62);
+        assert_eq!((rows[2].predicted_s, rows[3].predicted_s), (191.45, 224.91));
+    }
+}

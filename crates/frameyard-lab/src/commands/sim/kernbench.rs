@@ -1,0 +1,252 @@
+//! `sim kernbench`: jobs of a build on every CPU, with per-CPU lists sized before most memory was up, and after it.
+
+use std::io::{self, Write};
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use frameyard::{ByteSize, LockKind, PcpReset, PcpSizing, ZonePolicy};
+use frameyard_sim::Machine;
+use frameyard_vm::LruPolicy;
+use serde::Serialize;
+
+use super::machine::machine;
+use crate::Failure;
+use crate::cli::{ListsSized, SimKernbenchArgs, TaskMode};
+use crate::commands::bench::comparison::{percent, too_small};
+use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar};
+use crate::workload::ground::Setting;
+use crate::workload::kernbench::{Build, Labour, memory_needed};
+use crate::workload::simulated::{self, CameUp, Contents, SimOptions, SimRun, on_sim_ground, whole_ns};
+
+const NAME: &str = "sim kernbench";
+
+/// What a zone has unless another size is asked for, or jobs need more: enough for the largest batches.
+const ZONE_SIZE: ByteSize = ByteSize::gib(4);
+
+/// One combination.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Case<'m> {
+    pub(super) machine: &'m Machine,
+    pub(super) zone_size: Option<ByteSize>,
+    pub(super) lists: ListsSized,
+    pub(super) sizing: PcpSizing,
+    pub(super) zone: ZonePolicy,
+    pub(super) lru: LruPolicy,
+    pub(super) build: Build,
+    pub(super) seed: u64,
+    pub(super) duration: Duration,
+}
+
+/// What a combination came to.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub(super) struct Built {
+    pub(super) zone_policy: &'static str,
+    pub(super) lru_policy: &'static str,
+    pub(super) lists: &'static str,
+    pub(super) zone_cpus: u32,
+    pub(super) zone_bytes: u64,
+    pub(super) high: u64,
+    pub(super) batch: u64,
+    /// Jobs in a second, of all CPUs.
+    pub(super) jobs_per_s: f64,
+    /// Time of CPUs for each job: computing, and all else.
+    pub(super) user_ns: f64,
+    pub(super) system_ns: f64,
+    /// The last over that with lists of their final size.
+    pub(super) severity: Option<f64>,
+    pub(super) system_share: f64,
+    pub(super) zone_lock_share: f64,
+    pub(super) lru_lock_share: f64,
+    pub(super) other_locks_share: f64,
+    pub(super) misses_share: f64,
+    pub(super) simulated_ns: u64,
+}
+
+impl Case<'_> {
+    /// Runs it.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Input`] where a zone is too small, and what a run or a check says.
+    pub(super) fn run(&self) -> Result<Built, Failure> {
+        let (zones, cpus) = (u64::from(self.machine.topology.sockets), self.machine.cpus() as u32);
+        let tasks = NonZeroU32::new(cpus).unwrap_or(NonZeroU32::MIN);
+        let needed = memory_needed(cpus, self.build);
+        // A quarter more of each zone, for what lists hold.
+        let enough = ByteSize(needed.0 / zones / 4 * 5 + ByteSize::mib(256).0).max(ZONE_SIZE);
+        let memory = ByteSize(self.zone_size.unwrap_or(enough).0.saturating_mul(zones));
+        let reset = match self.lists {
+            ListsSized::Early => PcpReset::Off,
+            ListsSized::Final => PcpReset::On,
+        };
+        let options = SimOptions {
+            memory,
+            zone: self.zone,
+            lru: self.lru,
+            sizing: self.sizing,
+            came_up: CameUp::Deferred(reset),
+            costs: Labour::COSTS,
+            contents: Contents::Unseen,
+        };
+        let setting = Setting { mode: TaskMode::Processes, tasks, zone: self.zone, lru: self.lru };
+        on_sim_ground(self.machine, &options, |ground| {
+            let free = ground.free_memory();
+            if needed > free {
+                return Err(too_small(NAME, needed, free));
+            }
+            let run = simulated::kernbench(ground, &setting, self.seed, self.build, self.duration)?;
+            let (high, batch) = ground.list_sizes().map_or((0, 0), |(high, batch)| (high.0, batch.0));
+            Ok(Built { high, batch, ..self.built(&run, ByteSize(ground.memory().0 / zones)) })
+        })
+    }
+
+    fn built(&self, SimRun { run, simulated, spent }: &SimRun<simulated::TaskRun>, zone: ByteSize) -> Built {
+        let share = |share: Option<f64>| share.unwrap_or(0.0);
+        let user = share(spent.cost(Labour::COSTS[Labour::Compute as usize]));
+        let jobs_per_s = run.rate() / f64::from(self.build.pages);
+        let cpu_ns = self.machine.cpus() as f64 * 1e9 / jobs_per_s;
+        Built {
+            zone_policy: self.zone.name(),
+            lru_policy: self.lru.name(),
+            lists: self.lists.name(),
+            zone_cpus: self.machine.cpus() as u32 / u32::from(self.machine.topology.sockets),
+            zone_bytes: zone.0,
+            high: 0,
+            batch: 0,
+            jobs_per_s: rounded(jobs_per_s),
+            user_ns: (cpu_ns * user).round(),
+            system_ns: (cpu_ns * (1.0 - user)).round(),
+            severity: None,
+            system_share: 1.0 - user,
+            zone_lock_share: share(spent.lock(LockKind::Zone)),
+            lru_lock_share: share(spent.lock(LockKind::Lru)),
+            other_locks_share: share(spent.locks_but(&[LockKind::Zone, LockKind::Lru])),
+            misses_share: share(spent.misses()),
+            simulated_ns: whole_ns(*simulated),
+        }
+    }
+}
+
+fn rounded(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
+/// Runs every combination.
+pub(super) fn run(args: &SimKernbenchArgs) -> Result<(), Failure> {
+    let whole = machine(&args.machine)?;
+    let machines: Vec<Machine> = match &args.zone_cpus[..] {
+        [] => vec![whole],
+        numbers => numbers.iter().map(|cpus| with_zone_cpus(&whole, cpus.get())).collect::<Result<_, _>>()?,
+    };
+    let sizes: Vec<Option<ByteSize>> = match &args.zone_size[..] {
+        [] => vec![None],
+        sizes => sizes.iter().copied().map(Some).collect(),
+    };
+    let runs = machines.len() * sizes.len() * args.zones.len() * args.lru.len() * args.lists.len();
+    let bar = progress_bar(NAME, runs as u64);
+    let mut rows = Vec::new();
+    for machine in &machines {
+        for zone_size in &sizes {
+            let pairs = args.zones.iter().flat_map(|zone| args.lru.iter().map(move |lru| (*zone, *lru)));
+            for (zone, lru) in pairs {
+                let case = |lists| Case {
+                    machine,
+                    zone_size: *zone_size,
+                    lists,
+                    sizing: args.pcp_sizing,
+                    zone,
+                    lru,
+                    build: args.build.into(),
+                    seed: args.seed,
+                    duration: args.duration.duration,
+                };
+                let first = rows.len();
+                for lists in &args.lists {
+                    rows.push(case(*lists).run()?);
+                    bar.inc(1);
+                }
+                note_severity(&mut rows[first..]);
+            }
+        }
+    }
+    bar.finish_and_clear();
+    output::print(&Builds { machine: args.machine.clone(), rows }, &args.output)
+}
+
+/// Says of each row how much more system time it takes than with lists of their final size.
+fn note_severity(rows: &mut [Built]) {
+    let last = rows.iter().find(|row| row.lists == ListsSized::Final.name()).map(|row| row.system_ns);
+    for row in rows {
+        row.severity = last.map(|last| rounded(row.system_ns / last));
+    }
+}
+
+/// The machine with so many CPUs a socket.
+fn with_zone_cpus(machine: &Machine, cpus: u32) -> Result<Machine, Failure> {
+    let mut smaller = machine.clone();
+    let topology = &mut smaller.topology;
+    let threads = u32::from(topology.threads_per_core);
+    let cores = cpus / threads;
+    topology.cores_per_group = topology.cores_per_group.min(cores.try_into().unwrap_or(u16::MAX));
+    let fits = cores > 0
+        && cpus.is_multiple_of(threads)
+        && cores <= u32::from(topology.cores_per_socket)
+        && cores.is_multiple_of(u32::from(topology.cores_per_group.max(1)));
+    if !fits {
+        let (most, step) = (topology.cores_per_socket, topology.cores_per_group.max(1));
+        return Err(Failure::input(format!(
+            "--zone-cpus {cpus}: {} has {most} cores of {threads} threads a socket, in groups: write multiples of {} up to {}",
+            machine.name,
+            u32::from(step) * threads,
+            u32::from(most) * threads
+        )));
+    }
+    topology.cores_per_socket = cores as u16;
+    Ok(smaller)
+}
+
+/// All rows.
+struct Builds {
+    machine: String,
+    rows: Vec<Built>,
+}
+
+impl Outcome for Builds {
+    fn command(&self) -> &'static str {
+        NAME
+    }
+
+    fn machine(&self) -> Option<&str> {
+        Some(&self.machine)
+    }
+
+    fn rows(&self) -> Result<Rows, RowError> {
+        Rows::of(&self.rows)
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        let setting = ["zone policy", "LRU policy", "CPUs a zone", "zone", "lists", "batch", "high"];
+        let results = ["jobs/s", "user us", "system us", "severity", "system %"];
+        let shares = ["zone lock %", "LRU lock %", "other locks %", "misses %"];
+        let mut table = Table::with_headings(setting.into_iter().chain(results).chain(shares));
+        for row in &self.rows {
+            let size = RoundedSize(ByteSize(row.zone_bytes)).to_string();
+            let us = |ns: f64| format!("{:.0}", ns / 1e3);
+            let setting = [row.zone_policy, row.lru_policy, &row.zone_cpus.to_string(), &size, row.lists]
+                .map(str::to_owned)
+                .into_iter()
+                .chain([row.batch.to_string(), row.high.to_string()]);
+            let severity = row.severity.map(|severity| format!("{severity:.2}")).unwrap_or_default();
+            let results = [format!("{:.0}", row.jobs_per_s), us(row.user_ns), us(row.system_ns), severity];
+            let shares = [row.system_share, row.zone_lock_share, row.lru_lock_share, row.other_locks_share];
+            let shares = shares.into_iter().chain([row.misses_share]).map(|share| percent(Some(share)));
+            table.push(setting.chain(results).chain(shares));
+        }
+        table.write(out)?;
+        writeln!(
+            out,
+            "\nTimes of CPUs for each job; severity is system time over that with lists sized by all memory. Shares are of the time\n\
+             of all CPUs, each of which runs one job after the other."
+        )
+    }
+}

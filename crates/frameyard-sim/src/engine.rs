@@ -11,6 +11,7 @@ use crate::channel::Channel;
 use crate::lines::{FrameLines, PageLine, SharedLines, Use};
 use crate::machine::{Distance, Machine, OutsideCost, Place};
 use crate::profile::{Profile, StackId};
+use crate::region::Words;
 use crate::time::Picos;
 use locks::LockQueues;
 use recent::Recent;
@@ -108,7 +109,7 @@ pub(crate) struct Engine {
     groups: Vec<FillClock>,
     channels: Vec<Channel>,
     ground: Ground,
-    pages: Vec<u64>,
+    pages: Words,
     /// Page structures, by their places in the memory map, and other lines, by their numbers as the host's lines.
     recent_pages: Recent<4>,
     recent_lines: Recent<16>,
@@ -130,7 +131,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    pub(crate) fn new(machine: &Machine, ground: Ground, mut costs: Vec<&'static str>) -> Self {
+    /// `None` where the host has no memory for its state.
+    pub(crate) fn new(machine: &Machine, ground: Ground, mut costs: Vec<&'static str>) -> Option<Self> {
         let map_page = CostId::nth(costs.len());
         costs.push(map::COST);
         let places: Vec<Place> = (0..machine.cores()).map(|core| machine.place_of_core(core)).collect();
@@ -153,7 +155,7 @@ impl Engine {
             privates: vec![lines_of(machine.caches.private_kib); machine.cores()],
             groups: vec![lines_of(machine.caches.shared_kib); machine.groups()],
             channels: (0..machine.topology.sockets).map(|_| Channel::new(&machine.memory)).collect(),
-            pages: vec![0; ground.frames.count().0 as usize],
+            pages: Words::new(ground.frames.count().0 as usize)?,
             recent_pages: Recent::default(),
             recent_lines: Recent::default(),
             last_fetched: vec![usize::MAX; machine.cores()],
@@ -172,7 +174,7 @@ impl Engine {
             speeds: Speeds::of(machine),
         };
         (0..machine.topology.sockets).for_each(|socket| engine.set_clocks(socket));
-        engine
+        Some(engine)
     }
 
     pub(crate) fn machine(&self) -> &Machine {

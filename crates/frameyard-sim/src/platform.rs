@@ -43,9 +43,10 @@ impl fmt::Debug for SimPlatform {
 }
 
 impl SimPlatform {
-    pub(crate) fn new(machine: &Machine, ground: Ground, bytes: FrameBytes, costs: &[&'static str]) -> Self {
+    /// `None` where the host has no memory for the machine's state.
+    pub(crate) fn new(machine: &Machine, ground: Ground, bytes: FrameBytes, costs: &[&'static str]) -> Option<Self> {
         let costs = OutsideCosts::NAMES.iter().chain(costs).copied().collect();
-        Self { engine: Confined::new(Engine::new(machine, ground, costs)), bytes }
+        Some(Self { engine: Confined::new(Engine::new(machine, ground, costs)?), bytes })
     }
 
     pub(crate) fn engine(&self) -> &Confined<Engine> {

@@ -141,7 +141,7 @@ impl SimYard {
             control: (control.raw().base.addr().get(), control.raw().size.0 as usize),
             bytes: bytes.range(),
         };
-        let platform = SimPlatform::new(machine, ground, bytes, costs);
+        let platform = SimPlatform::new(machine, ground, bytes, costs).ok_or(SimError::NoMemory)?;
         // SAFETY: the regions are fresh and zeroed, as large as planned, and dropped after the yard.
         let yard = unsafe { Yard::create(&table, &yard_config, &layout, map.raw(), control.raw(), platform) };
         Ok(Self { yard: yard.map_err(SimError::Boot)?, map, control })

@@ -20,7 +20,7 @@ fn engine() -> Engine {
     let node = |node: u16| (PfnRange::new(Pfn(0x1000 + 0x8000 * u64::from(node)), PageCount(0x8000)), NodeId(node));
     let frames = PfnRange::new(Pfn(0x1000), PageCount(0x10000));
     let ground = Ground { frames, nodes: vec![node(0), node(1)], control: (CONTROL, 1 << 20), bytes: (0, 0) };
-    let mut engine = Engine::new(&machine, ground, Vec::new());
+    let mut engine = Engine::new(&machine, ground, Vec::new()).unwrap();
     engine.begin(&(0..40).collect::<Vec<_>>());
     engine
 }
@@ -146,7 +146,7 @@ fn the_simulator_holds_less_than_half_of_what_it_simulates() {
             control: (CONTROL, pages as usize * 5 / 4),
             bytes: (0, 0),
         };
-        let bytes = Engine::new(&machine, ground, Vec::new()).bytes() as u64;
+        let bytes = Engine::new(&machine, ground, Vec::new()).unwrap().bytes() as u64;
         assert!(bytes < pages * 32, "{name}: {} bytes for each page", bytes / pages);
     }
 }

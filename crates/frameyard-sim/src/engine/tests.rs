@@ -2,6 +2,7 @@
 
 use frameyard::{Access, LineKind, NodeId, PageCount, Pfn, PfnRange};
 
+use super::speed::AccessKind;
 use super::*;
 use crate::account::Accessed;
 use crate::machine::Machine;
@@ -92,9 +93,9 @@ fn a_line_that_all_want_goes_from_one_to_the_next() {
     engine.line(9, 5, Access::ReadModifyWrite);
     let begin = engine.on(9).now();
     // All but the first core ask at once; each transfer takes as long as one within the socket.
-    let transfer = engine.cpus[0].costs[AccessKind::Exchange as usize][Cause::SameGroup as usize];
+    let transfer = engine.speeds.get(engine.speed_of(0)).cost(AccessKind::Exchange, Cause::SameGroup);
     for cpu in 0..9 {
-        engine.cpus[cpu].clock = begin;
+        engine.on(cpu).turn.clock = begin;
         assert_eq!(engine.line(cpu, 5, Access::ReadModifyWrite), Cause::SameGroup);
         assert_eq!(engine.now() - begin, Picos(transfer.0 * (cpu as u64 + 1)));
     }

@@ -47,6 +47,10 @@ pub(crate) enum OutsideCost {
 }
 
 impl OutsideCost {
+    /// In the order of their names.
+    pub(crate) const ALL: [Self; OutsideCosts::NAMES.len()] =
+        [Self::Exception, Self::FaultPath, Self::ZeroPage, Self::UnmapPage, Self::MapCall];
+
     #[inline(always)]
     pub(crate) const fn id(self) -> CostId {
         CostId(self as u16)

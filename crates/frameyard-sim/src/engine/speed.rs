@@ -1,0 +1,202 @@
+//! How fast CPUs run, and what accesses cost them.
+
+use super::Engine;
+use crate::account::Cause;
+use crate::machine::{Machine, OutsideCost, OutsideCosts};
+use crate::time::Picos;
+use frameyard::Access;
+
+/// Accesses that cost differently.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AccessKind {
+    /// The core waits for the line.
+    Blocking = 0,
+    /// It goes on, until too many stores are under way.
+    Store = 1,
+    /// It goes on, until too many loads are under way.
+    Ahead = 2,
+    /// It waits, and exchanges.
+    Exchange = 3,
+}
+
+impl AccessKind {
+    const COUNT: usize = 4;
+
+    #[inline(always)]
+    pub(super) const fn of_page(access: Access) -> Self {
+        match access {
+            Access::Read => Self::Blocking,
+            Access::Write => Self::Store,
+            Access::ReadModifyWrite => Self::Exchange,
+            Access::ReadAhead => Self::Ahead,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) const fn of_line(access: Access) -> Self {
+        match access {
+            Access::ReadModifyWrite => Self::Exchange,
+            _ => Self::Blocking,
+        }
+    }
+}
+
+/// What private hits cost, by kind of access.
+pub(super) type HitTimes = [Picos; AccessKind::COUNT];
+
+/// How fast a CPU runs.
+pub(super) struct Speed {
+    /// Picoseconds of 1024 cycles.
+    pub(super) kilocycle: u64,
+    /// What an access costs, by cause and kind of access.
+    costs: [HitTimes; Cause::ALL.len()],
+    /// What is done once outside of the allocator.
+    outside: [Picos; OutsideCosts::NAMES.len()],
+}
+
+impl Speed {
+    /// Where a cycle takes so many picoseconds.
+    fn of(machine: &Machine, cycle: f64) -> Self {
+        let kilocycle = (cycle * 1024.0).round() as u64;
+        let outside = OutsideCost::ALL.map(|cost| outside_time(machine, kilocycle, cost, 1));
+        Self { kilocycle, costs: access_times(machine, cycle), outside }
+    }
+
+    pub(super) fn cost(&self, kind: AccessKind, cause: Cause) -> Picos {
+        self.costs[cause as usize][kind as usize]
+    }
+
+    pub(super) fn hits(&self) -> HitTimes {
+        self.costs[Cause::PrivateHit as usize]
+    }
+
+    /// How long something outside of the allocator takes that is done so often.
+    #[inline(always)]
+    pub(super) fn outside(&self, machine: &Machine, cost: OutsideCost, times: u64) -> Picos {
+        match times {
+            1 => self.outside[cost as usize],
+            _ => outside_time(machine, self.kilocycle, cost, times),
+        }
+    }
+}
+
+fn outside_time(machine: &Machine, kilocycle: u64, cost: OutsideCost, times: u64) -> Picos {
+    let cycles = machine.outside.cycles(cost) * times as f64;
+    Picos((cycles * kilocycle as f64 / 1024.0).round() as u64)
+}
+
+/// What accesses cost where a cycle takes so many picoseconds, by cause and kind of access.
+fn access_times(machine: &Machine, cycle: f64) -> [HitTimes; Cause::ALL.len()] {
+    let costs = &machine.costs;
+    let latency = |cause| match cause {
+        Cause::PrivateHit | Cause::LineQueue | Cause::Bandwidth | Cause::Upgrade => 0.0,
+        Cause::SharedHit => costs.shared_hit_ns,
+        Cause::SameGroup => costs.same_group_ns,
+        Cause::SameSocket => costs.same_socket_ns,
+        Cause::OtherSocket => costs.other_socket_ns,
+        Cause::LocalMemory => costs.local_memory_ns,
+        Cause::RemoteMemory => costs.remote_memory_ns,
+    };
+    let kinds = [(1.0, 0.0), (costs.store_overlap, 0.0), (costs.read_overlap, 0.0), (1.0, costs.atomic_cycles)];
+    Cause::ALL.map(|cause| {
+        kinds.map(|(overlap, extra)| {
+            let cycles = (costs.access_cycles + extra) * cycle;
+            Picos((cycles + latency(cause) * 1000.0 / overlap).round() as u64)
+        })
+    })
+}
+
+/// How fast CPUs of a machine can run: by busy cores of the socket, by how many of them have both threads busy, and by whether
+/// the CPU's own core has.
+pub(super) struct Speeds {
+    all: Vec<Speed>,
+    /// The most busy cores of a socket.
+    cores: usize,
+}
+
+/// The place of a [`Speed`].
+pub(super) type SpeedId = usize;
+
+impl Speeds {
+    pub(super) fn of(machine: &Machine) -> Self {
+        let clock = &machine.clock;
+        let cores = usize::from(machine.topology.cores_per_socket);
+        let pair = |cores: usize, pairs: usize| {
+            let cycle = 1e6 / clock.mhz_with(cores, cores + pairs);
+            [Speed::of(machine, cycle), Speed::of(machine, cycle * clock.smt_slowdown)]
+        };
+        let all = (1..=cores).flat_map(|busy| (0..=cores).flat_map(move |pairs| pair(busy, pairs))).collect();
+        Self { all, cores }
+    }
+
+    /// With so many busy cores, and CPUs, in the socket, for a core of which one thread is busy; behind it stands that for both.
+    fn with(&self, cores: u16, cpus: u16) -> SpeedId {
+        let (cores, cpus) = (usize::from(cores.max(1)), usize::from(cpus.max(1)));
+        ((cores - 1) * (self.cores + 1) + cpus.saturating_sub(cores)) * 2
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self, id: SpeedId) -> &Speed {
+        &self.all[id]
+    }
+}
+
+/// Which CPUs are busy, and how fast each runs therefore.
+pub(super) struct Busy {
+    /// How many tasks each core has that are awake, and how many such cores and CPUs each socket.
+    threads: Vec<u16>,
+    cores: Vec<u16>,
+    cpus: Vec<u16>,
+    /// Of each socket, for cores of which one thread is busy.
+    speeds: Vec<SpeedId>,
+}
+
+impl Busy {
+    /// Nobody is.
+    pub(super) fn none(machine: &Machine) -> Self {
+        let sockets = usize::from(machine.topology.sockets);
+        let (threads, zero) = (vec![0; machine.cores()], vec![0; sockets]);
+        Self { threads, cores: zero.clone(), cpus: zero, speeds: vec![0; sockets] }
+    }
+}
+
+impl Engine {
+    /// How many threads of a core are busy.
+    pub(super) fn busy_threads(&self, core: u16) -> u16 {
+        self.busy.threads[usize::from(core)]
+    }
+
+    /// How fast a CPU runs now.
+    pub(super) fn speed_of(&self, cpu: usize) -> SpeedId {
+        let place = self.cpus[cpu].place;
+        self.busy.speeds[usize::from(place.socket)] + usize::from(self.busy_threads(place.core) > 1)
+    }
+
+    /// A CPU becomes busy, or no more so: clocks of its socket change with it.
+    pub(super) fn set_busy(&mut self, cpu: usize, is_busy: IsBusy) {
+        let place = self.cpus[cpu].place;
+        let (core, socket) = (usize::from(place.core), usize::from(place.socket));
+        let busy = &mut self.busy;
+        match is_busy {
+            IsBusy::Yes => {
+                busy.cpus[socket] += 1;
+                busy.threads[core] += 1;
+                busy.cores[socket] += u16::from(busy.threads[core] == 1);
+            }
+            IsBusy::No => {
+                busy.cpus[socket] -= 1;
+                busy.threads[core] -= 1;
+                busy.cores[socket] -= u16::from(busy.threads[core] == 0);
+            }
+        }
+        busy.speeds[socket] = self.speeds.with(busy.cores[socket], busy.cpus[socket]);
+        self.renew_speed();
+    }
+}
+
+/// Whether a CPU is busy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum IsBusy {
+    Yes,
+    No,
+}

@@ -24,6 +24,7 @@ mod speed;
 mod turn;
 mod workers;
 
+pub(crate) use access::InOrder;
 pub use locks::LockStats;
 pub(crate) use locks::{Handover, is_shared};
 

@@ -20,6 +20,15 @@ impl Use {
     }
 }
 
+/// What is left of the use of a line, of that number, when all CPUs that are behind have run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum InOrder {
+    /// To look whether the CPU has it.
+    LookAgain(usize),
+    /// To get it from where it is.
+    Fetch(usize),
+}
+
 /// A line of few states.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Compact {
@@ -52,16 +61,23 @@ impl Engine {
     #[inline(always)]
     pub(crate) fn touch_page(&mut self, pfn: Pfn, access: Access) {
         let index = pfn.0.wrapping_sub(self.ground.frames.start.0) as usize;
-        let (usage, kind) = (Use::of(access), AccessKind::of_page(access));
-        if self.turn.recent_pages.has(index, usage) {
-            return self.hit(Accessed::Pages, kind);
+        if self.turn.recent_pages.has(index, Use::of(access)) {
+            self.hit(Accessed::Pages, AccessKind::of_page(access));
+        } else {
+            self.touch_other_page(index, access);
         }
+    }
+
+    /// As [`touch_page`](Self::touch_page), where it is none of those that it has just used.
+    #[inline(never)]
+    fn touch_other_page(&mut self, index: usize, access: Access) {
+        let usage = Use::of(access);
         let Some(word) = self.pages.get_mut(index) else { return };
         let line = PageLine(*word);
         self.turn.recent_pages.note(index, usage);
         if line.is_at_hand(self.turn.place.core, &self.turn.private, usage) {
             *word = line.used(self.turn.stamps, usage).0;
-            self.hit(Accessed::Pages, kind);
+            self.hit(Accessed::Pages, AccessKind::of_page(access));
         } else {
             self.fetch_compact(Compact::Page(index), line, access);
         }
@@ -108,15 +124,21 @@ impl Engine {
         self.turn.recent_lines.note(address / LINE_BYTES as usize, usage);
     }
 
-    /// The running CPU uses a line that it has used since it began to run, as it has used it; whether it has.
+    /// The running CPU uses a line beside pages, if nobody can tell when; else says what is left to do in order.
     #[inline(always)]
-    pub(crate) fn use_recent(&mut self, address: usize, accessed: Accessed, access: Access) -> bool {
+    pub(crate) fn use_line(&mut self, address: usize, accessed: Accessed, access: Access) -> Option<InOrder> {
+        let is_exchange = access == Access::ReadModifyWrite;
         // Whether others exchange the line is asked where its state is.
-        let is_recent = access != Access::ReadModifyWrite && self.is_recent(address, Use::of(access));
-        if is_recent {
+        if !is_exchange && self.is_recent(address, Use::of(access)) {
             self.hit(accessed, AccessKind::of_line(access));
+            return None;
         }
-        is_recent
+        let line = self.line_at(address)?;
+        if is_exchange && self.is_wanted(line) && self.is_ahead() {
+            // Others are likely to exchange it, too, before this CPU's time.
+            return Some(InOrder::LookAgain(line));
+        }
+        if self.use_at_hand(line, address, accessed, access) { None } else { Some(InOrder::Fetch(line)) }
     }
 
     #[inline(always)]

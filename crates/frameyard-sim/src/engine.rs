@@ -5,6 +5,7 @@ use frameyard::{NodeId, NodeInit, Pfn, PfnRange, Span};
 use crate::account::{Accessed, Account, Cause, CostId, Slot, Spent};
 use crate::cache::{FillClock, LINE_BYTES};
 use crate::channel::Channel;
+use crate::fiber::STACK_BYTES;
 use crate::lines::{FrameLines, PageLine, SharedLines, Use};
 use crate::machine::{Distance, Machine, OutsideCost, Place};
 use crate::profile::{Profile, StackId};
@@ -50,6 +51,9 @@ struct Cpu {
     stack: StackId,
 }
 
+/// Bytes of a stretch of the control region, whose lines get their numbers together.
+const STRETCH: usize = 1024;
+
 /// Where frames lie, and the lines of a yard's control region.
 #[derive(Clone, Debug)]
 pub(crate) struct Ground {
@@ -71,6 +75,9 @@ pub(crate) struct Engine {
     running: bool,
     ready: Ready,
     waiting: usize,
+    /// How many tasks there are, and the most that there have been.
+    tasks: usize,
+    most_tasks: usize,
     privates: Vec<FillClock>,
     groups: Vec<FillClock>,
     channels: Vec<Channel>,
@@ -78,6 +85,8 @@ pub(crate) struct Engine {
     pages: Words,
     /// The place of the page structure that each core missed last.
     last_fetched: Vec<usize>,
+    /// The number of the first line of each stretch of the control region, plus 1, from its first use on: most are never used.
+    control_lines: Vec<u32>,
     lines: SharedLines,
     frame_lines: FrameLines,
     locks: LockQueues,
@@ -102,19 +111,21 @@ impl Engine {
             stack: 0,
         });
         let lines_of = |kib: u64| FillClock::new((kib << 10) / LINE_BYTES);
-        let control_lines = ground.control.1.div_ceil(LINE_BYTES as usize);
         let mut engine = Self {
             cpus: cpus.collect(),
             turn: Turn::none(machine.place(0)),
             running: false,
             ready: Ready::default(),
             waiting: 0,
+            tasks: 0,
+            most_tasks: 0,
             privates: vec![lines_of(machine.caches.private_kib); machine.cores()],
             groups: vec![lines_of(machine.caches.shared_kib); machine.groups()],
             channels: (0..machine.topology.sockets).map(|_| Channel::new(&machine.memory)).collect(),
             pages: Words::new(ground.frames.count().0 as usize)?,
             last_fetched: vec![usize::MAX; machine.cores()],
-            lines: SharedLines::new(control_lines, machine.cores(), machine.groups()),
+            control_lines: vec![0; ground.control.1.div_ceil(STRETCH)],
+            lines: SharedLines::new(machine.cores(), machine.groups()),
             frame_lines: FrameLines::new(ground.frames.count().0 as usize),
             locks: LockQueues::default(),
             machine: machine.clone(),
@@ -138,9 +149,12 @@ impl Engine {
         self.profile.costs()
     }
 
-    /// Bytes that the simulator itself holds, but for stacks.
+    /// Bytes that the simulator itself holds, with the stacks of as many tasks as there have been at once.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.pages) + self.lines.bytes() + self.frame_lines.bytes()
+        let numbers = size_of_val(&*self.control_lines);
+        let lines = size_of_val(&*self.pages) + numbers + self.lines.bytes() + self.frame_lines.bytes();
+        let channels: usize = self.channels.iter().map(Channel::bytes).sum();
+        lines + channels + self.profile.bytes() + self.speeds.bytes() + self.most_tasks * STACK_BYTES
     }
 
     #[inline(always)]

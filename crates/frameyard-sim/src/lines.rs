@@ -138,21 +138,22 @@ pub(crate) enum Found {
 }
 
 impl SharedLines {
-    pub(crate) fn new(lines: usize, cores: usize, groups: usize) -> Self {
-        let each = cores + groups;
-        Self { states: vec![SharedState::default(); lines], stamps: vec![0; lines * each], cores, each }
+    /// None yet.
+    pub(crate) fn new(cores: usize, groups: usize) -> Self {
+        Self { states: Vec::new(), stamps: Vec::new(), cores, each: cores + groups }
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.states) + size_of_val(&*self.stamps)
+        self.states.capacity() * size_of::<SharedState>() + self.stamps.capacity() * size_of::<u32>()
     }
 
-    /// A further line, in no cache: its number.
+    /// Further lines, in no cache: the number of the first.
     #[cold]
-    pub(crate) fn add(&mut self) -> usize {
-        self.states.push(SharedState::default());
+    pub(crate) fn add(&mut self, count: usize) -> usize {
+        let first = self.states.len();
+        self.states.resize(first + count, SharedState::default());
         self.stamps.resize(self.states.len() * self.each, 0);
-        self.states.len() - 1
+        first
     }
 
     #[inline(always)]

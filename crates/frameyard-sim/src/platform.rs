@@ -53,6 +53,11 @@ impl SimPlatform {
         &self.engine
     }
 
+    /// Bytes of the host's memory that the machine takes, at most.
+    pub(crate) fn bytes(&self) -> usize {
+        self.engine.borrow().bytes() + self.bytes.bytes()
+    }
+
     /// The machine.
     #[must_use]
     pub fn machine(&self) -> Machine {

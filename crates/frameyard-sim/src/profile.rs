@@ -42,6 +42,11 @@ impl Profile {
         &self.costs
     }
 
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shares.capacity() * size_of::<Share>() + self.stacks.capacity() * size_of::<Stack>()
+    }
+
     pub(crate) fn add(&mut self, stack: StackId, slot: Slot, time: Picos) {
         self.add_at(self.shares_of(stack), slot, time);
     }

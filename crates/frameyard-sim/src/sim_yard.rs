@@ -147,10 +147,11 @@ impl SimYard {
         Ok(Self { yard: yard.map_err(SimError::Boot)?, map, control })
     }
 
-    /// Bytes that the yard and the simulated machine hold of the host's memory, at most, and those of the memory map.
+    /// Bytes that the yard and the simulated machine hold of the host's memory, at most, and those of the memory map. Stacks of
+    /// tasks and the frames whose addresses somebody has asked for are among them, as many as there have been.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
-        let own = self.yard.platform().engine().borrow().bytes() as u64;
+        let own = self.yard.platform().bytes() as u64;
         let map = self.map.raw().size.0;
         (map + self.control.raw().size.0 + own, map)
     }

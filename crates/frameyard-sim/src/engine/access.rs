@@ -2,8 +2,8 @@
 
 use frameyard::{Access, LineKind, PageCount, Pfn};
 
-use super::Engine;
 use super::speed::AccessKind;
+use super::{Engine, STRETCH};
 use crate::account::{Accessed, Cause, Spent};
 use crate::cache::LINE_BYTES;
 use crate::lines::{Found, FrameLine, PageLine, Use};
@@ -206,7 +206,11 @@ impl Engine {
     pub(crate) fn line_at(&mut self, address: usize) -> Option<usize> {
         let offset = address.wrapping_sub(self.ground.control.0);
         if offset < self.ground.control.1 {
-            return Some(offset / LINE_BYTES as usize);
+            let first = &mut self.control_lines[offset / STRETCH];
+            if *first == 0 {
+                *first = self.lines.add(STRETCH / LINE_BYTES as usize) as u32 + 1;
+            }
+            return Some(*first as usize - 1 + offset % STRETCH / LINE_BYTES as usize);
         }
         let offset = address.wrapping_sub(self.ground.bytes.0);
         (offset < self.ground.bytes.1).then(|| self.line_in_frame(offset))
@@ -217,7 +221,7 @@ impl Engine {
         match self.frame_lines.number(line) {
             Some(number) => number,
             None => {
-                let number = self.lines.add();
+                let number = self.lines.add(1);
                 self.frame_lines.set_number(line, number);
                 number
             }

@@ -26,6 +26,8 @@ pub struct LockStats {
 }
 
 struct Queue {
+    /// How many others somebody had waited for before.
+    order: usize,
     stats: LockStats,
     /// CPUs in the order in which they came.
     waiters: Vec<usize>,
@@ -38,9 +40,11 @@ pub(crate) struct LockQueues {
 }
 
 impl LockQueues {
-    /// In the order of the locks' words.
+    /// In the order in which somebody first waited for them: addresses differ from run to run.
     pub(crate) fn stats(&self) -> Vec<LockStats> {
-        self.queues.values().map(|queue| queue.stats).collect()
+        let mut queues: Vec<&Queue> = self.queues.values().collect();
+        queues.sort_unstable_by_key(|queue| queue.order);
+        queues.into_iter().map(|queue| queue.stats).collect()
     }
 }
 
@@ -68,7 +72,8 @@ impl Engine {
 
     fn queue_up(&mut self, word: usize, id: LockId, task: Task) {
         let stats = LockStats { id, handed_over: 0, waited: Picos(0), longest_queue: 0 };
-        let queue = self.locks.queues.entry(word).or_insert_with(|| Queue { stats, waiters: Vec::new() });
+        let order = self.locks.queues.len();
+        let queue = self.locks.queues.entry(word).or_insert_with(|| Queue { order, stats, waiters: Vec::new() });
         queue.waiters.push(self.turn.cpu);
         queue.stats.longest_queue = queue.stats.longest_queue.max(queue.waiters.len() as u32);
         self.wait(task);

@@ -151,6 +151,9 @@ impl Engine {
     pub(super) fn change_task(&mut self, cpu: usize, task: Task) {
         let is_awake = |task| matches!(task, Task::Ready | Task::Waiting);
         let before = std::mem::replace(&mut self.cpus[cpu].task, task);
+        self.tasks += usize::from(before == Task::None);
+        self.tasks -= usize::from(task == Task::None);
+        self.most_tasks = self.most_tasks.max(self.tasks);
         match (is_awake(before), is_awake(task)) {
             (false, true) => self.set_busy(cpu, IsBusy::Yes),
             (true, false) => self.set_busy(cpu, IsBusy::No),

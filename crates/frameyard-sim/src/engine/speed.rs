@@ -129,6 +129,11 @@ impl Speeds {
         Self { all, cores }
     }
 
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.all)
+    }
+
     /// With so many busy cores, and CPUs, in the socket, for a core of which one thread is busy; behind it stands that for both.
     fn with(&self, cores: u16, cpus: u16) -> SpeedId {
         let (cores, cpus) = (usize::from(cores.max(1)), usize::from(cpus.max(1)));

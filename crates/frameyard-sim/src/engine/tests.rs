@@ -49,8 +49,10 @@ impl Engine {
     }
 
     fn line(&mut self, cpu: usize, line: usize, access: Access) -> Cause {
+        let address = CONTROL + 64 * line;
         let use_line = |engine: &mut Self| {
-            if !engine.use_at_hand(line, CONTROL + 64 * line, LINE, access) {
+            let line = engine.line_at(address).unwrap();
+            if !engine.use_at_hand(line, address, LINE, access) {
                 engine.fetch_line(line, LINE, access);
             }
         };

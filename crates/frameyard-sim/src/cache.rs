@@ -13,6 +13,8 @@ const STEPS: u64 = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct FillClock {
     fills: u64,
+    /// `fills` in steps.
+    step: u64,
     shift: u32,
     /// How many steps old a line is that is there no more.
     limit: u64,
@@ -23,42 +25,63 @@ impl FillClock {
     pub(crate) fn new(lines: u64) -> Self {
         let lines = lines.max(1);
         let shift = (lines / STEPS).checked_ilog2().unwrap_or(0);
-        Self { fills: 0, shift, limit: lines >> shift }
+        Self { fills: 0, step: 0, shift, limit: lines >> shift }
     }
 
     /// Lines were brought in.
     #[inline(always)]
     pub(crate) fn fill(&mut self, lines: u64) {
         self.fills += lines;
-    }
-
-    #[inline(always)]
-    fn step(&self) -> u64 {
-        self.fills >> self.shift
+        self.step = self.fills >> self.shift;
     }
 
     /// The stamp of a line that is used now, of [`STAMP_BITS`].
     #[inline(always)]
     pub(crate) fn stamp(&self) -> u64 {
-        self.step() & STAMP_MASK
+        self.step & STAMP_MASK
     }
 
     /// Whether a line with that stamp is still there.
     #[inline(always)]
     pub(crate) fn has(&self, stamp: u64) -> bool {
-        self.step().wrapping_sub(stamp) & STAMP_MASK < self.limit
+        self.step.wrapping_sub(stamp) & STAMP_MASK < self.limit
     }
 
     /// The stamp of a line that is used now, never 0.
     #[inline(always)]
     pub(crate) fn wide_stamp(&self) -> u32 {
-        self.step() as u32 + 1
+        self.step as u32 + 1
     }
 
     /// Whether a line with that stamp is still there; one with 0 is not.
     #[inline(always)]
     pub(crate) fn has_wide(&self, stamp: u32) -> bool {
-        stamp != 0 && self.step() + 1 - u64::from(stamp) < self.limit
+        stamp != 0 && self.step + 1 - u64::from(stamp) < self.limit
+    }
+}
+
+/// The stamps of a line that a core uses now, of its private cache and of its group's.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Stamps {
+    pub(crate) wide_private: u32,
+    pub(crate) wide_group: u32,
+    /// Both of [`STAMP_BITS`] bits, the group's above the private one's, at the upper end of the word.
+    pub(crate) compact: u64,
+}
+
+impl Stamps {
+    #[inline(always)]
+    pub(crate) fn of(private: &FillClock, group: &FillClock) -> Self {
+        Self {
+            wide_private: private.wide_stamp(),
+            wide_group: group.wide_stamp(),
+            compact: Self::compact(private.stamp(), group.stamp()),
+        }
+    }
+
+    #[inline(always)]
+    pub(crate) const fn compact(private: u64, group: u64) -> u64 {
+        (private | group << STAMP_BITS) << (u64::BITS - 2 * STAMP_BITS)
     }
 }
 

@@ -120,6 +120,11 @@ impl Channel {
         Picos(self.fetched.take(now, service).max(queued))
     }
 
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of_val(&*self.all.0) + size_of_val(&*self.fetched.0) + size_of_val(&*self.windows)
+    }
+
     /// All lines moved so far.
     pub(crate) fn lines(&self) -> u64 {
         self.lines

@@ -1,36 +1,33 @@
 //! The state of a simulated machine: clocks, caches, channels, locks, and who runs next.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
 use frameyard::{NodeId, NodeInit, Pfn, PfnRange, Span};
 
-use crate::account::{Account, Cause, CostId, Slot, Spent};
+use crate::account::{Accessed, Account, Cause, CostId, Slot, Spent};
 use crate::cache::{FillClock, LINE_BYTES};
 use crate::channel::Channel;
+use crate::fiber::STACK_BYTES;
 use crate::lines::{FrameLines, PageLine, SharedLines, Use};
 use crate::machine::{Distance, Machine, OutsideCost, Place};
 use crate::profile::{Profile, StackId};
+use crate::region::Words;
 use crate::time::Picos;
 use locks::LockQueues;
-use recent::Recent;
-use speed::{AccessTimes, Speeds};
+use schedule::Ready;
+use speed::{Busy, Speeds};
+use turn::Turn;
 
 mod access;
 mod locks;
 mod map;
 mod recent;
+mod schedule;
 mod speed;
+mod turn;
 mod workers;
 
+pub(crate) use access::InOrder;
 pub use locks::LockStats;
 pub(crate) use locks::{Handover, is_shared};
-
-/// How far a CPU may run ahead of the others where nothing says that they can tell.
-const SLACK: Picos = Picos::from_ns(2000);
-
-/// Bits of a key of the schedule that are the CPU.
-const CPU_BITS: u32 = 10;
 
 /// What a virtual CPU is doing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,30 +47,12 @@ struct Cpu {
     clock: Picos,
     place: Place,
     task: Task,
-    /// Picoseconds of 1024 cycles.
-    kilocycle: u64,
-    /// What an access costs, by kind of access and cause.
-    costs: AccessTimes,
     /// The spans that it is in.
     stack: StackId,
 }
 
-/// Accesses that cost differently.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AccessKind {
-    /// The core waits for the line.
-    Blocking = 0,
-    /// It goes on, until too many stores are under way.
-    Store = 1,
-    /// It goes on, until too many loads are under way.
-    Ahead = 2,
-    /// It waits, and exchanges.
-    Exchange = 3,
-}
-
-impl AccessKind {
-    const COUNT: usize = 4;
-}
+/// Bytes of a stretch of the control region, whose lines get their numbers together.
+const STRETCH: usize = 1024;
 
 /// Where frames lie, and the lines of a yard's control region.
 #[derive(Clone, Debug)]
@@ -92,20 +71,22 @@ pub(crate) struct Engine {
     machine: Machine,
     cpus: Vec<Cpu>,
     places: Vec<Place>,
-    current: usize,
+    turn: Turn,
     running: bool,
-    ready: BinaryHeap<Reverse<u64>>,
+    ready: Ready,
     waiting: usize,
+    /// How many tasks there are, and the most that there have been.
+    tasks: usize,
+    most_tasks: usize,
     privates: Vec<FillClock>,
     groups: Vec<FillClock>,
     channels: Vec<Channel>,
     ground: Ground,
-    pages: Vec<u64>,
-    /// Page structures, by their places in the memory map, and other lines, by their numbers as the host's lines.
-    recent_pages: Recent<4>,
-    recent_lines: Recent<16>,
+    pages: Words,
     /// The place of the page structure that each core missed last.
     last_fetched: Vec<usize>,
+    /// The number of the first line of each stretch of the control region, plus 1, from its first use on: most are never used.
+    control_lines: Vec<u32>,
     lines: SharedLines,
     frame_lines: FrameLines,
     locks: LockQueues,
@@ -113,17 +94,13 @@ pub(crate) struct Engine {
     /// What writing a page structure costs beside its lines.
     map_page: CostId,
     node_inits: Vec<NodeInit>,
-    /// By the step of the clock, and what the other thread of the core does.
     speeds: Speeds,
-    /// How many tasks each core has that are awake, how many of them spin, and how many such cores each socket has.
-    busy_threads: Vec<u16>,
-    spinning_threads: Vec<u16>,
-    busy_cores: Vec<u16>,
-    busy_cpus: Vec<u16>,
+    busy: Busy,
 }
 
 impl Engine {
-    pub(crate) fn new(machine: &Machine, ground: Ground, mut costs: Vec<&'static str>) -> Self {
+    /// `None` where the host has no memory for its state.
+    pub(crate) fn new(machine: &Machine, ground: Ground, mut costs: Vec<&'static str>) -> Option<Self> {
         let map_page = CostId::nth(costs.len());
         costs.push(map::COST);
         let places: Vec<Place> = (0..machine.cores()).map(|core| machine.place_of_core(core)).collect();
@@ -131,33 +108,28 @@ impl Engine {
             clock: Picos(0),
             place: machine.place(cpu),
             task: Task::None,
-            kilocycle: 0,
-            costs: [[Picos(0); Cause::ALL.len()]; AccessKind::COUNT],
             stack: 0,
         });
         let lines_of = |kib: u64| FillClock::new((kib << 10) / LINE_BYTES);
-        let control_lines = ground.control.1.div_ceil(LINE_BYTES as usize);
         let mut engine = Self {
             cpus: cpus.collect(),
-            current: 0,
+            turn: Turn::none(machine.place(0)),
             running: false,
-            ready: BinaryHeap::new(),
+            ready: Ready::default(),
             waiting: 0,
+            tasks: 0,
+            most_tasks: 0,
             privates: vec![lines_of(machine.caches.private_kib); machine.cores()],
             groups: vec![lines_of(machine.caches.shared_kib); machine.groups()],
             channels: (0..machine.topology.sockets).map(|_| Channel::new(&machine.memory)).collect(),
-            pages: vec![0; ground.frames.count().0 as usize],
-            recent_pages: Recent::default(),
-            recent_lines: Recent::default(),
+            pages: Words::new(ground.frames.count().0 as usize)?,
             last_fetched: vec![usize::MAX; machine.cores()],
-            lines: SharedLines::new(control_lines, machine.cores(), machine.groups()),
+            control_lines: vec![0; ground.control.1.div_ceil(STRETCH)],
+            lines: SharedLines::new(machine.cores(), machine.groups()),
             frame_lines: FrameLines::new(ground.frames.count().0 as usize),
             locks: LockQueues::default(),
             machine: machine.clone(),
-            busy_threads: vec![0; places.len()],
-            spinning_threads: vec![0; places.len()],
-            busy_cores: vec![0; machine.topology.sockets.into()],
-            busy_cpus: vec![0; machine.topology.sockets.into()],
+            busy: Busy::none(machine),
             places,
             ground,
             profile: Profile::new(costs),
@@ -165,8 +137,8 @@ impl Engine {
             node_inits: Vec::new(),
             speeds: Speeds::of(machine),
         };
-        (0..machine.topology.sockets).for_each(|socket| engine.set_clocks(socket));
-        engine
+        engine.begin_turn(0);
+        Some(engine)
     }
 
     pub(crate) fn machine(&self) -> &Machine {
@@ -177,9 +149,12 @@ impl Engine {
         self.profile.costs()
     }
 
-    /// Bytes that the simulator itself holds, but for stacks.
+    /// Bytes that the simulator itself holds, with the stacks of as many tasks as there have been at once.
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.pages) + self.lines.bytes() + self.frame_lines.bytes()
+        let numbers = size_of_val(&*self.control_lines);
+        let lines = size_of_val(&*self.pages) + numbers + self.lines.bytes() + self.frame_lines.bytes();
+        let channels: usize = self.channels.iter().map(Channel::bytes).sum();
+        lines + channels + self.profile.bytes() + self.speeds.bytes() + self.most_tasks * STACK_BYTES
     }
 
     #[inline(always)]
@@ -190,19 +165,18 @@ impl Engine {
     /// The CPU that runs, or that set-up runs on.
     #[inline(always)]
     pub(crate) fn current(&self) -> usize {
-        self.current
+        self.turn.cpu
     }
 
     pub(crate) fn set_current(&mut self, cpu: usize) {
-        self.recent_pages = Recent::default();
-        self.recent_lines = Recent::default();
-        self.current = cpu;
+        self.end_turn();
+        self.begin_turn(cpu);
     }
 
     /// The clock of the CPU that runs.
     #[inline(always)]
     pub(crate) fn now(&self) -> Picos {
-        self.cpus[self.current].clock
+        self.turn.clock
     }
 
     /// What all CPUs together have spent.
@@ -218,15 +192,15 @@ impl Engine {
     /// The running CPU begins to do something.
     #[inline(always)]
     pub(crate) fn enter(&mut self, span: Span) {
-        let cpu = &mut self.cpus[self.current];
-        cpu.stack = self.profile.enter(cpu.stack, span);
+        let stack = self.profile.enter(self.turn.stack, span);
+        self.set_stack(stack);
     }
 
     /// The running CPU is done with what it began last.
     #[inline(always)]
     pub(crate) fn leave(&mut self, span: Span) {
-        let cpu = &mut self.cpus[self.current];
-        cpu.stack = self.profile.leave(cpu.stack, span);
+        let stack = self.profile.leave(self.turn.stack, span);
+        self.set_stack(stack);
     }
 
     pub(crate) fn lock_stats(&self) -> Vec<LockStats> {
@@ -240,9 +214,8 @@ impl Engine {
 
     #[inline(always)]
     fn charge(&mut self, slot: Slot, time: Picos) {
-        let cpu = &mut self.cpus[self.current];
-        cpu.clock += time;
-        self.profile.add(cpu.stack, slot, time);
+        self.turn.clock += time;
+        self.profile.add_at(self.turn.shares, slot, time);
     }
 
     /// The running CPU spends cycles on a named cost.
@@ -255,13 +228,17 @@ impl Engine {
     /// The running CPU spends as many cycles as the machine says on something outside of the allocator, so often.
     #[inline]
     pub(crate) fn spend_outside(&mut self, cost: OutsideCost, times: u64) {
-        let cycles = self.machine.outside.cycles(cost) * times as f64;
-        let time = Picos((cycles * self.cpus[self.current].kilocycle as f64 / 1024.0).round() as u64);
+        let time = self.speeds.get(self.turn.speed).outside(&self.machine, cost, times);
         self.charge(Spent::Cost(cost.id()).slot(), time);
     }
 
+    /// Picoseconds of 1024 cycles of the running CPU.
+    fn kilocycle(&self) -> u64 {
+        self.speeds.get(self.turn.speed).kilocycle
+    }
+
     fn time_of(&self, cycles: u64) -> Picos {
-        Picos((cycles * self.cpus[self.current].kilocycle) >> 10)
+        Picos((cycles * self.kilocycle()) >> 10)
     }
 
     /// The running CPU waits for something that another has to do.
@@ -277,33 +254,29 @@ impl Engine {
     pub(crate) fn stream(&mut self, pfn: Pfn, bytes: u64) {
         let lines = bytes / LINE_BYTES;
         let node = self.node_of(pfn);
-        let Cpu { clock, place, .. } = self.cpus[self.current];
-        self.privates[usize::from(place.core)].fill(lines);
-        self.groups[usize::from(place.group)].fill(lines);
+        self.fill(lines, lines);
         let first = pfn.0.wrapping_sub(self.ground.frames.start.0) as usize;
-        (first..first + bytes.div_ceil(4096) as usize).for_each(|frame| self.take_frame(frame, place));
-        let wait = self.channels[node].stream(clock, lines);
-        self.charge(Spent::Access(crate::account::Accessed::Frames, Cause::Bandwidth).slot(), wait);
+        (first..first + bytes.div_ceil(4096) as usize).for_each(|frame| self.take_frame(frame));
+        let wait = self.channels[node].stream(self.turn.clock, lines);
+        self.charge(Spent::Access(Accessed::Frames, Cause::Bandwidth).slot(), wait);
     }
 
     /// The running CPU reads whole frames' bytes, a stream of lines from the memory of their node.
     pub(crate) fn stream_in(&mut self, pfn: Pfn, bytes: u64) {
         let lines = bytes / LINE_BYTES;
         let node = self.node_of(pfn);
-        let Cpu { clock, place, .. } = self.cpus[self.current];
-        self.privates[usize::from(place.core)].fill(lines);
-        self.groups[usize::from(place.group)].fill(lines);
-        let wait = self.channels[node].stream(clock, lines);
-        self.charge(Spent::Access(crate::account::Accessed::Frames, Cause::Bandwidth).slot(), wait);
+        self.fill(lines, lines);
+        let wait = self.channels[node].stream(self.turn.clock, lines);
+        self.charge(Spent::Access(Accessed::Frames, Cause::Bandwidth).slot(), wait);
     }
 
-    /// The lines of a frame's bytes, those that are known, are in that core's cache, written to.
-    fn take_frame(&mut self, frame: usize, place: Place) {
-        let (private, group) = (&self.privates[usize::from(place.core)], &self.groups[usize::from(place.group)]);
-        let state = PageLine::held(place.core, None, Use::Write, private.stamp(), group.stamp());
+    /// The lines of a frame's bytes, those that are known, are in the running CPU's cache, written to.
+    fn take_frame(&mut self, frame: usize) {
+        let Turn { place, stamps, .. } = self.turn;
+        let state = PageLine::held(place.core, None, Use::Write, stamps);
         for line in self.frame_lines.of_frame(frame) {
             match self.frame_lines.number(line) {
-                Some(number) => self.lines.take(number, place, private, group, Use::Write),
+                Some(number) => self.lines.take(number, place, stamps, Use::Write),
                 None => self.frame_lines.set_compact(line, state),
             }
         }
@@ -324,101 +297,6 @@ impl Engine {
             Distance::Socket => Cause::SameSocket,
             Distance::Machine => Cause::OtherSocket,
         }
-    }
-}
-
-/// The schedule.
-impl Engine {
-    fn key(&self, cpu: usize) -> u64 {
-        let clock = self.cpus[cpu].clock.0;
-        assert!(clock >> (u64::BITS - CPU_BITS) == 0, "virtual time has run out: a run may take five hours");
-        clock << CPU_BITS | cpu as u64
-    }
-
-    /// Begins a run of tasks on those CPUs.
-    pub(crate) fn begin(&mut self, cpus: &[usize]) {
-        assert!(!self.running, "one run at a time");
-        self.running = true;
-        let start = self.cpus.iter().map(|cpu| cpu.clock).max().unwrap_or_default();
-        for cpu in &mut self.cpus {
-            // What lies between two runs is nobody's time, and what a run broke off in nobody's span.
-            cpu.clock = start;
-            cpu.stack = 0;
-        }
-        for cpu in cpus {
-            self.change_task(*cpu, Task::Ready);
-            self.ready.push(Reverse(self.key(*cpu)));
-        }
-    }
-
-    /// The CPU that runs next.
-    pub(crate) fn next(&mut self) -> Option<usize> {
-        let Reverse(key) = self.ready.pop()?;
-        self.set_current((key & ((1 << CPU_BITS) - 1)) as usize);
-        Some(self.current)
-    }
-
-    /// How many CPUs wait for locks.
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting
-    }
-
-    /// The task of the running CPU has ended.
-    pub(crate) fn task_ended(&mut self) {
-        self.change_task(self.current, Task::None);
-    }
-
-    /// Ends a run: those CPUs have been idle since their tasks ended.
-    pub(crate) fn end(&mut self) -> Picos {
-        let end = self.cpus.iter().map(|cpu| cpu.clock).max().unwrap_or_default();
-        for cpu in &mut self.cpus {
-            let idle = end - cpu.clock;
-            cpu.clock = end;
-            self.profile.add(0, Spent::Idle.slot(), idle);
-        }
-        end
-    }
-
-    /// The run is over; what is done from now on is set-up.
-    pub(crate) fn stop(&mut self) {
-        self.running = false;
-        self.ready.clear();
-    }
-
-    /// Whether another CPU is behind the running one.
-    #[inline(always)]
-    pub(crate) fn is_ahead(&self) -> bool {
-        let next = self.ready.peek().map_or(u64::MAX, |Reverse(key)| *key);
-        next < self.cpus[self.current].clock.0 << CPU_BITS | self.current as u64
-    }
-
-    /// Whether another CPU is far behind the running one.
-    #[inline(always)]
-    pub(crate) fn is_far_ahead(&self) -> bool {
-        let next = self.ready.peek().map_or(u64::MAX, |Reverse(key)| *key >> CPU_BITS);
-        next.saturating_add(SLACK.0) < self.cpus[self.current].clock.0
-    }
-
-    /// The running CPU lets others run; it goes on when it is the earliest.
-    pub(crate) fn step_back(&mut self) {
-        let key = self.key(self.current);
-        self.ready.push(Reverse(key));
-    }
-
-    fn wait(&mut self, task: Task) {
-        self.change_task(self.current, task);
-        self.waiting += 1;
-    }
-
-    /// A CPU that waited for a lock, or for others, goes on from a time on.
-    fn wake(&mut self, cpu: usize, at: Picos, spent: Spent) -> Picos {
-        let waited = at - self.cpus[cpu].clock;
-        self.cpus[cpu].clock = at;
-        self.profile.add(self.cpus[cpu].stack, spent.slot(), waited);
-        self.change_task(cpu, Task::Ready);
-        self.waiting -= 1;
-        self.ready.push(Reverse(self.key(cpu)));
-        waited
     }
 }
 

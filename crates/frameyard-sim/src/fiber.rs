@@ -11,7 +11,7 @@ use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
 /// Bytes of stack that a fiber can use. The host gives memory only to what is touched.
-const STACK_BYTES: usize = 256 << 10;
+pub(crate) const STACK_BYTES: usize = 256 << 10;
 
 type Suspender = NonNull<Yielder<(), ()>>;
 

@@ -20,6 +20,8 @@ pub(crate) struct FrameBytes {
     page_shift: u32,
     /// A bit for each frame: its address was given out since its bytes were zeroed.
     given: Vec<AtomicU64>,
+    /// A bit for each frame: its address was given out at some time, so the host may have backed it.
+    backed: Vec<AtomicU64>,
     /// Blocks of several frames that were zeroed, by the index of their first: whoever asks for that one's address has that
     /// of all.
     blocks: Confined<BTreeMap<usize, usize>>,
@@ -30,13 +32,26 @@ impl FrameBytes {
     pub(crate) fn new(frames: PfnRange, page_shift: u32) -> Option<Self> {
         let count = frames.count().0;
         let reserved = Reservation::new(ByteSize(count << page_shift))?;
-        let given = std::iter::repeat_with(AtomicU64::default).take(count.div_ceil(64) as usize).collect();
-        Some(Self { reserved, frames, page_shift, given, blocks: Confined::new(BTreeMap::new()) })
+        let bits = || std::iter::repeat_with(AtomicU64::default).take(count.div_ceil(64) as usize).collect();
+        Some(Self {
+            reserved,
+            frames,
+            page_shift,
+            given: bits(),
+            backed: bits(),
+            blocks: Confined::new(BTreeMap::new()),
+        })
     }
 
     /// The addresses, from the first on, and how many bytes there are.
     pub(crate) fn range(&self) -> (usize, usize) {
         (self.reserved.base().addr().get(), self.reserved.len())
+    }
+
+    /// Bytes of the host's memory, at most: of frames that it may have backed, and of what is known of frames.
+    pub(crate) fn bytes(&self) -> usize {
+        let backed: usize = self.backed.iter().map(|bits| bits.load(Ordering::Relaxed).count_ones() as usize).sum();
+        (backed << self.page_shift) + size_of_val(&*self.given) + size_of_val(&*self.backed)
     }
 
     #[inline(always)]
@@ -60,6 +75,7 @@ impl FrameBytes {
         let count = self.blocks.borrow().get(&index).copied().unwrap_or(1);
         (index..index + count).for_each(|at| {
             self.given[at / 64].fetch_or(1 << (at % 64), Ordering::Relaxed);
+            self.backed[at / 64].fetch_or(1 << (at % 64), Ordering::Relaxed);
         });
     }
 

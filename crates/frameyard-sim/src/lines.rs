@@ -1,6 +1,6 @@
 //! Which cores have which lines: eight bytes for each page structure, and more for the few other lines.
 
-use crate::cache::{FillClock, STAMP_BITS};
+use crate::cache::{FillClock, STAMP_BITS, Stamps};
 use crate::machine::Place;
 use crate::time::Picos;
 
@@ -57,11 +57,23 @@ impl PageLine {
     }
 
     /// A line that one core has, alone or beside another, and is dirty if it was used so.
-    pub(crate) fn held(core: u16, beside: Option<u16>, usage: Use, private: u64, group: u64) -> Self {
+    pub(crate) fn held(core: u16, beside: Option<u16>, usage: Use, stamps: Stamps) -> Self {
         let (state, other) = beside.map_or((1, 0), |other| (2, other));
-        let dirty = u64::from(usage == Use::Write) << 2;
         let cores = u64::from(core) << 3 | u64::from(other) << (3 + CORE_BITS);
-        Self(state | dirty | cores | private << 24 | group << (24 + STAMP_BITS))
+        Self(state | usage.dirty() | cores | stamps.compact)
+    }
+
+    /// Whether a core used the line last, and has it in its private cache as it needs it.
+    #[inline(always)]
+    pub(crate) fn is_at_hand(self, core: u16, private: &FillClock, usage: Use) -> bool {
+        let is_own = self.core() == core && self.is_known() && private.has(self.private_stamp());
+        is_own && (usage == Use::Read || !self.is_shared())
+    }
+
+    /// The same for a core that [has it at hand](Self::is_at_hand), and has used it.
+    #[inline(always)]
+    pub(crate) fn used(self, stamps: Stamps, usage: Use) -> Self {
+        Self(self.0 & ((1 << (3 + 2 * CORE_BITS)) - 1) | usage.dirty() | stamps.compact)
     }
 }
 
@@ -97,6 +109,17 @@ pub(crate) enum Use {
     Write,
 }
 
+impl Use {
+    /// The bit of a [`PageLine`] that says that it was written to.
+    #[inline(always)]
+    const fn dirty(self) -> u64 {
+        match self {
+            Self::Read => 0,
+            Self::Write => 4,
+        }
+    }
+}
+
 /// Where a core finds a line beside pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
@@ -115,21 +138,22 @@ pub(crate) enum Found {
 }
 
 impl SharedLines {
-    pub(crate) fn new(lines: usize, cores: usize, groups: usize) -> Self {
-        let each = cores + groups;
-        Self { states: vec![SharedState::default(); lines], stamps: vec![0; lines * each], cores, each }
+    /// None yet.
+    pub(crate) fn new(cores: usize, groups: usize) -> Self {
+        Self { states: Vec::new(), stamps: Vec::new(), cores, each: cores + groups }
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        size_of_val(&*self.states) + size_of_val(&*self.stamps)
+        self.states.capacity() * size_of::<SharedState>() + self.stamps.capacity() * size_of::<u32>()
     }
 
-    /// A further line, in no cache: its number.
+    /// Further lines, in no cache: the number of the first.
     #[cold]
-    pub(crate) fn add(&mut self) -> usize {
-        self.states.push(SharedState::default());
+    pub(crate) fn add(&mut self, count: usize) -> usize {
+        let first = self.states.len();
+        self.states.resize(first + count, SharedState::default());
         self.stamps.resize(self.states.len() * self.each, 0);
-        self.states.len() - 1
+        first
     }
 
     #[inline(always)]
@@ -141,20 +165,27 @@ impl SharedLines {
         &self.stamps[line * self.each..(line + 1) * self.each]
     }
 
-    /// Whether a core has a line in its private cache, in the state that it needs to read it, or to write to it.
+    /// A core uses a line, if it has it in its private cache in the state that it needs to read it, or to write to it; whether it
+    /// has.
     #[inline(always)]
-    pub(crate) fn is_at_hand(&self, line: usize, core: u16, private: &FillClock, usage: Use) -> bool {
-        let alone = self.states[line].alone == core + 1;
-        (alone || usage == Use::Read) && private.has_wide(self.stamps[line * self.each + core as usize])
-    }
-
-    /// Notes that a core uses a line that it has.
-    #[inline(always)]
-    pub(crate) fn refresh(&mut self, line: usize, place: Place, private: &FillClock, group: &FillClock, usage: Use) {
-        let at = line * self.each;
-        self.stamps[at + place.core as usize] = private.wide_stamp();
-        self.stamps[at + self.cores + place.group as usize] = group.wide_stamp();
-        self.states[line].dirty |= usage == Use::Write;
+    pub(crate) fn use_at_hand(
+        &mut self,
+        line: usize,
+        me: Place,
+        private: &FillClock,
+        stamps: Stamps,
+        usage: Use,
+    ) -> bool {
+        let state = &mut self.states[line];
+        let of_line = &mut self.stamps[line * self.each..(line + 1) * self.each];
+        let own = &mut of_line[usize::from(me.core)];
+        if !((usage == Use::Read || state.alone == me.core + 1) && private.has_wide(*own)) {
+            return false;
+        }
+        *own = stamps.wide_private;
+        of_line[self.cores + usize::from(me.group)] = stamps.wide_group;
+        state.dirty |= usage == Use::Write;
+        true
     }
 
     /// Where a core finds a line.
@@ -203,22 +234,24 @@ impl SharedLines {
     }
 
     /// A core now has the line: alone where it writes to it.
-    pub(crate) fn take(&mut self, line: usize, me: Place, private: &FillClock, group: &FillClock, usage: Use) {
-        let at = line * self.each;
+    pub(crate) fn take(&mut self, line: usize, me: Place, stamps: Stamps, usage: Use) {
+        let of_line = &mut self.stamps[line * self.each..(line + 1) * self.each];
         let state = &mut self.states[line];
         if usage == Use::Write {
             if state.last != 0 && state.last != me.core + 1 {
                 state.wanted = WANTED;
             }
             if state.alone != me.core + 1 {
-                self.stamps[at..at + self.each].fill(0);
+                of_line.fill(0);
             }
             state.alone = me.core + 1;
         } else if state.alone != me.core + 1 {
             state.alone = 0;
         }
         state.last = me.core + 1;
-        self.refresh(line, me, private, group, usage);
+        state.dirty |= usage == Use::Write;
+        of_line[usize::from(me.core)] = stamps.wide_private;
+        of_line[self.cores + usize::from(me.group)] = stamps.wide_group;
     }
 }
 
@@ -226,13 +259,17 @@ impl SharedLines {
 mod tests {
     use super::*;
 
+    fn stamps(private: u64, group: u64) -> Stamps {
+        Stamps { compact: Stamps::compact(private, group), ..Stamps::default() }
+    }
+
     #[test]
     fn a_page_line_gives_back_its_parts() {
-        let line = PageLine::held(1022, Some(1021), Use::Write, STAMP, STAMP - 1);
+        let line = PageLine::held(1022, Some(1021), Use::Write, stamps(STAMP, STAMP - 1));
         assert!(line.is_known() && line.is_shared() && line.is_dirty());
         assert_eq!((line.core(), line.other()), (1022, 1021));
         assert_eq!((line.private_stamp(), line.group_stamp()), (STAMP, STAMP - 1));
-        let line = PageLine::held(7, None, Use::Read, 1, 2);
+        let line = PageLine::held(7, None, Use::Read, stamps(1, 2));
         assert!(line.is_known() && !line.is_shared() && !line.is_dirty());
         assert_eq!((line.core(), line.private_stamp(), line.group_stamp()), (7, 1, 2));
         assert!(!PageLine(0).is_known());

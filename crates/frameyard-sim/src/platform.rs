@@ -11,7 +11,7 @@ use frameyard::{
 
 use crate::account::{Accessed, Account, CostId};
 use crate::confined::Confined;
-use crate::engine::{Engine, Ground, Handover, LockStats, is_shared};
+use crate::engine::{Engine, Ground, Handover, InOrder, LockStats, is_shared};
 use crate::fiber;
 use crate::frame_bytes::FrameBytes;
 use crate::machine::{Machine, OutsideCost, OutsideCosts};
@@ -43,13 +43,19 @@ impl fmt::Debug for SimPlatform {
 }
 
 impl SimPlatform {
-    pub(crate) fn new(machine: &Machine, ground: Ground, bytes: FrameBytes, costs: &[&'static str]) -> Self {
+    /// `None` where the host has no memory for the machine's state.
+    pub(crate) fn new(machine: &Machine, ground: Ground, bytes: FrameBytes, costs: &[&'static str]) -> Option<Self> {
         let costs = OutsideCosts::NAMES.iter().chain(costs).copied().collect();
-        Self { engine: Confined::new(Engine::new(machine, ground, costs)), bytes }
+        Some(Self { engine: Confined::new(Engine::new(machine, ground, costs)?), bytes })
     }
 
     pub(crate) fn engine(&self) -> &Confined<Engine> {
         &self.engine
+    }
+
+    /// Bytes of the host's memory that the machine takes, at most.
+    pub(crate) fn bytes(&self) -> usize {
+        self.engine.borrow().bytes() + self.bytes.bytes()
     }
 
     /// The machine.
@@ -168,24 +174,28 @@ impl SimPlatform {
     #[inline]
     fn use_line(&self, address: usize, accessed: Accessed, access: Access) {
         let mut engine = self.engine.borrow();
-        if !engine.is_running() || engine.use_recent(address, accessed, access) {
-            return;
-        }
-        let Some(line) = engine.line_at(address) else { return };
-        if access == Access::ReadModifyWrite && engine.is_wanted(line) {
-            // Others are likely to exchange it, too, before this CPU's time.
+        if engine.is_running()
+            && let Some(when) = engine.use_line(address, accessed, access)
+        {
             drop(engine);
-            self.let_others_catch_up();
-            engine = self.engine.borrow();
+            self.use_line_in_order(when, address, accessed, access);
         }
-        if engine.use_at_hand(line, address, accessed, access) {
-            return;
-        }
-        let is_ahead = engine.is_ahead();
-        drop(engine);
-        if is_ahead {
-            self.step_back();
-        }
+    }
+
+    /// Uses a line when the CPUs that are behind have run.
+    #[inline(never)]
+    fn use_line_in_order(&self, when: InOrder, address: usize, accessed: Accessed, access: Access) {
+        self.let_others_catch_up();
+        let line = match when {
+            InOrder::Fetch(line) => line,
+            InOrder::LookAgain(line) => {
+                if self.engine.borrow().use_at_hand(line, address, accessed, access) {
+                    return;
+                }
+                self.let_others_catch_up();
+                line
+            }
+        };
         self.engine.borrow().fetch_line(line, accessed, access);
     }
 }
@@ -270,7 +280,7 @@ impl Platform for SimPlatform {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn touch_page(&self, pfn: Pfn, access: Access) {
         let mut engine = self.engine.borrow();
         if engine.is_running() {

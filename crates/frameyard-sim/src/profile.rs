@@ -42,9 +42,25 @@ impl Profile {
         &self.costs
     }
 
-    #[inline(always)]
+    /// Bytes held.
+    pub(crate) fn bytes(&self) -> usize {
+        self.shares.capacity() * size_of::<Share>() + self.stacks.capacity() * size_of::<Stack>()
+    }
+
     pub(crate) fn add(&mut self, stack: StackId, slot: Slot, time: Picos) {
-        let share = &mut self.shares[stack as usize * self.slots + slot.0];
+        self.add_at(self.shares_of(stack), slot, time);
+    }
+
+    /// Where the shares of a stack begin.
+    #[inline(always)]
+    pub(crate) fn shares_of(&self, stack: StackId) -> usize {
+        stack as usize * self.slots
+    }
+
+    /// As [`add`](Self::add), where the shares of the stack are known to begin there.
+    #[inline(always)]
+    pub(crate) fn add_at(&mut self, shares: usize, slot: Slot, time: Picos) {
+        let share = &mut self.shares[shares + slot.0];
         share.time += time;
         share.count += 1;
     }

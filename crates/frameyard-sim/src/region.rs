@@ -1,100 +1,187 @@
-//! Zeroed memory for a memory map and a control region.
+//! Memory of the host: for a memory map and a control region, for words of state, and addresses for frames.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use frameyard::{ByteSize, RawRegion};
 
-/// How regions are aligned: to a page of the host.
-const ALIGN: usize = 4096;
+/// What large regions are aligned to, so that the host can back them by large pages.
+const ALIGN: usize = 2 << 20;
 
-/// Zeroed memory; the host backs what is touched.
+/// A private mapping of zeroes, which goes with its owner.
 #[derive(Debug)]
-pub(crate) struct ZeroedRegion {
-    base: NonNull<u8>,
-    layout: Layout,
-}
-
-impl ZeroedRegion {
-    /// So many bytes; `None` where there are not as many.
-    pub(crate) fn new(size: ByteSize) -> Option<Self> {
-        let layout = Layout::from_size_align(usize::try_from(size.0).ok()?.max(1), ALIGN).ok()?;
-        // SAFETY: the layout has a size.
-        NonNull::new(unsafe { alloc_zeroed(layout) }).map(|base| Self { base, layout })
-    }
-
-    pub(crate) fn raw(&self) -> RawRegion {
-        RawRegion { base: self.base, size: ByteSize(self.layout.size() as u64) }
-    }
-}
-
-impl Drop for ZeroedRegion {
-    fn drop(&mut self) {
-        // SAFETY: allocated with this layout in `new`.
-        unsafe { dealloc(self.base.as_ptr(), self.layout) }
-    }
-}
-
-/// Addresses with zeroed memory behind them, of which the host sets nothing aside before it is written.
-#[derive(Debug)]
-pub(crate) struct Reservation {
+struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
 
 // SAFETY: the range belongs to the process, not to a thread; whoever has an address of it says who may use it.
-unsafe impl Send for Reservation {}
+unsafe impl Send for Mapping {}
 // SAFETY: as above.
-unsafe impl Sync for Reservation {}
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// So many bytes; `None` where the host has no such range, or not as much memory.
+    fn new(len: usize, more_flags: libc::c_int) -> Option<Self> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | more_flags;
+        // SAFETY: a new private mapping at an address that the kernel chooses.
+        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
+        if base == libc::MAP_FAILED { None } else { Some(Self { base: NonNull::new(base.cast())?, len }) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping that `new` made, which nobody uses any more.
+        let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert_eq!(unmapped, 0, "an own mapping can be unmapped");
+    }
+}
+
+/// Zeroed memory; the host backs what is touched, by large pages where it has some: a simulation goes all over its memory map, and
+/// looking up addresses would take it longer than all else.
+#[derive(Debug)]
+pub(crate) struct ZeroedRegion {
+    mapping: Mapping,
+    /// Where the region begins in the mapping.
+    begin: usize,
+    len: usize,
+}
+
+impl ZeroedRegion {
+    /// So many bytes; `None` where there are not as many.
+    pub(crate) fn new(size: ByteSize) -> Option<Self> {
+        let len = usize::try_from(size.0).ok()?.max(1);
+        if len < ALIGN {
+            return Some(Self { mapping: Mapping::new(len, 0)?, begin: 0, len });
+        }
+        let mapping = Mapping::new(len.checked_add(ALIGN)?, 0)?;
+        let begin = mapping.base.align_offset(ALIGN);
+        let region = Self { mapping, begin, len };
+        region.ask_for_large_pages();
+        Some(region)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn ask_for_large_pages(&self) {
+        // SAFETY: a part of the own mapping, whose contents the advice does not change. Where the host has no large pages it
+        // says so, and nothing is lost but speed.
+        unsafe { libc::madvise(self.base().as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn ask_for_large_pages(&self) {}
+
+    fn base(&self) -> NonNull<u8> {
+        // SAFETY: `begin` lies inside of the mapping.
+        unsafe { self.mapping.base.add(self.begin) }
+    }
+
+    pub(crate) fn raw(&self) -> RawRegion {
+        RawRegion { base: self.base(), size: ByteSize(self.len as u64) }
+    }
+}
+
+/// Words of state, zero at first, in a region of their own.
+pub(crate) struct Words {
+    region: ZeroedRegion,
+    count: usize,
+}
+
+impl Words {
+    /// So many; `None` where the host has no memory for them.
+    pub(crate) fn new(count: usize) -> Option<Self> {
+        let bytes = count.checked_mul(size_of::<u64>())?;
+        Some(Self { region: ZeroedRegion::new(ByteSize(bytes as u64))?, count })
+    }
+}
+
+impl Deref for Words {
+    type Target = [u64];
+
+    #[inline(always)]
+    fn deref(&self) -> &[u64] {
+        // SAFETY: the region has as many words, zeroed at first and then written as such, and begins at a page; it is borrowed
+        // as this is.
+        unsafe { std::slice::from_raw_parts(self.region.base().cast().as_ptr(), self.count) }
+    }
+}
+
+impl DerefMut for Words {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut [u64] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.region.base().cast().as_ptr(), self.count) }
+    }
+}
+
+/// Addresses with zeroed memory behind them, of which the host sets nothing aside before it is written.
+#[derive(Debug)]
+pub(crate) struct Reservation(Mapping);
 
 impl Reservation {
     /// So many bytes; `None` where the host has no such range.
     pub(crate) fn new(size: ByteSize) -> Option<Self> {
         let len = usize::try_from(size.0).ok()?.max(1);
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-        // SAFETY: a new private mapping at an address that the kernel chooses.
-        let base = unsafe { libc::mmap(std::ptr::null_mut(), len, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
-        if base == libc::MAP_FAILED { None } else { Some(Self { base: NonNull::new(base.cast())?, len }) }
+        Mapping::new(len, libc::MAP_NORESERVE).map(Self)
     }
 
     pub(crate) fn base(&self) -> NonNull<u8> {
-        self.base
+        self.0.base
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.0.len
     }
 
     /// An address so many bytes behind the first.
     #[inline(always)]
     pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
-        assert!(offset < self.len, "byte {offset} of {}", self.len);
+        assert!(offset < self.len(), "byte {offset} of {}", self.len());
         // SAFETY: inside the mapping.
-        unsafe { self.base.add(offset) }
+        unsafe { self.base().add(offset) }
     }
 
     /// Zeroes a part that nobody else uses meanwhile.
     pub(crate) fn zero(&self, offset: usize, len: usize) {
-        assert!(offset <= self.len && len <= self.len - offset, "{len} bytes at {offset} of {}", self.len);
+        let all = self.len();
+        assert!(offset <= all && len <= all - offset, "{len} bytes at {offset} of {all}");
         // SAFETY: inside the mapping, which can be written.
-        unsafe { self.base.add(offset).write_bytes(0, len) }
+        unsafe { self.base().add(offset).write_bytes(0, len) }
     }
 
     /// Copies a part to another that does not overlap it; nobody else uses either meanwhile.
     pub(crate) fn copy(&self, from: usize, to: usize, len: usize) {
+        let all = self.len();
         for offset in [from, to] {
-            assert!(offset <= self.len && len <= self.len - offset, "{len} bytes at {offset} of {}", self.len);
+            assert!(offset <= all && len <= all - offset, "{len} bytes at {offset} of {all}");
         }
         assert!(from.abs_diff(to) >= len, "{len} bytes at {from} and at {to} overlap");
         // SAFETY: both inside the mapping, which can be written, and apart.
-        unsafe { self.base.add(to).copy_from_nonoverlapping(self.base.add(from), len) }
+        unsafe { self.base().add(to).copy_from_nonoverlapping(self.base().add(from), len) }
     }
 }
 
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, which nobody uses any more.
-        let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert_eq!(unmapped, 0, "an own mapping can be unmapped");
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_zero_and_keep_what_is_written_whatever_their_number() {
+        for count in [0, 1, 511, ALIGN / 8 - 1, ALIGN / 8 + 1, 3 * ALIGN / 8] {
+            let mut words = Words::new(count).unwrap();
+            assert_eq!(words.len(), count);
+            assert!(words.iter().all(|word| *word == 0));
+            if let Some(last) = words.last_mut() {
+                *last = count as u64;
+            }
+            assert_eq!(words.last().copied(), (count > 0).then_some(count as u64));
+        }
+    }
+
+    #[test]
+    fn large_regions_begin_where_large_pages_do() {
+        let region = ZeroedRegion::new(ByteSize(ALIGN as u64 + 1)).unwrap();
+        assert!(region.raw().base.addr().get().is_multiple_of(ALIGN));
     }
 }

@@ -164,16 +164,17 @@ impl SimYard {
             control: (control.raw().base.addr().get(), control.raw().size.0 as usize),
             bytes: bytes.range(),
         };
-        let platform = SimPlatform::new(machine, ground, bytes, costs);
+        let platform = SimPlatform::new(machine, ground, bytes, costs).ok_or(SimError::NoMemory)?;
         // SAFETY: the regions are fresh and zeroed, as large as planned, and dropped after the yard.
         let yard = unsafe { Yard::create(&table, &yard_config, &layout, map.raw(), control.raw(), platform) };
         Ok(Self { yard: yard.map_err(SimError::Boot)?, map, control })
     }
 
-    /// Bytes that the yard and the simulated machine hold of the host's memory, at most, and those of the memory map.
+    /// Bytes that the yard and the simulated machine hold of the host's memory, at most, and those of the memory map. Stacks of
+    /// tasks and the frames whose addresses somebody has asked for are among them, as many as there have been.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
-        let own = self.yard.platform().engine().borrow().bytes() as u64;
+        let own = self.yard.platform().bytes() as u64;
         let map = self.map.raw().size.0;
         (map + self.control.raw().size.0 + own, map)
     }

@@ -2,7 +2,8 @@
 
 use frameyard::{Access, LineKind, PageCount, Pfn};
 
-use super::{AccessKind, Engine};
+use super::speed::AccessKind;
+use super::{Engine, STRETCH};
 use crate::account::{Accessed, Cause, Spent};
 use crate::cache::LINE_BYTES;
 use crate::lines::{Found, FrameLine, PageLine, Use};
@@ -10,7 +11,8 @@ use crate::machine::Distance;
 use crate::time::Picos;
 
 impl Use {
-    fn of(access: Access) -> Self {
+    #[inline(always)]
+    const fn of(access: Access) -> Self {
         match access {
             Access::Read | Access::ReadAhead => Self::Read,
             Access::Write | Access::ReadModifyWrite => Self::Write,
@@ -18,22 +20,13 @@ impl Use {
     }
 }
 
-impl AccessKind {
-    fn of_page(access: Access) -> Self {
-        match access {
-            Access::Read => Self::Blocking,
-            Access::Write => Self::Store,
-            Access::ReadModifyWrite => Self::Exchange,
-            Access::ReadAhead => Self::Ahead,
-        }
-    }
-
-    fn of_line(access: Access) -> Self {
-        match access {
-            Access::ReadModifyWrite => Self::Exchange,
-            _ => Self::Blocking,
-        }
-    }
+/// What is left of the use of a line, of that number, when all CPUs that are behind have run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum InOrder {
+    /// To look whether the CPU has it.
+    LookAgain(usize),
+    /// To get it from where it is.
+    Fetch(usize),
 }
 
 /// A line of few states.
@@ -65,14 +58,28 @@ impl Compact {
 
 impl Engine {
     /// The running CPU uses the page structure of a frame.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn touch_page(&mut self, pfn: Pfn, access: Access) {
         let index = pfn.0.wrapping_sub(self.ground.frames.start.0) as usize;
-        if self.recent_pages.has(index, Use::of(access)) {
+        if self.turn.recent_pages.has(index, Use::of(access)) {
             self.hit(Accessed::Pages, AccessKind::of_page(access));
-        } else if index < self.pages.len() {
-            self.touch_compact(Compact::Page(index), access);
-            self.recent_pages.note(index, Use::of(access));
+        } else {
+            self.touch_other_page(index, access);
+        }
+    }
+
+    /// As [`touch_page`](Self::touch_page), where it is none of those that it has just used.
+    #[inline(never)]
+    fn touch_other_page(&mut self, index: usize, access: Access) {
+        let usage = Use::of(access);
+        let Some(word) = self.pages.get_mut(index) else { return };
+        let line = PageLine(*word);
+        self.turn.recent_pages.note(index, usage);
+        if line.is_at_hand(self.turn.place.core, &self.turn.private, usage) {
+            *word = line.used(self.turn.stamps, usage).0;
+            self.hit(Accessed::Pages, AccessKind::of_page(access));
+        } else {
+            self.fetch_compact(Compact::Page(index), line, access);
         }
     }
 
@@ -80,15 +87,23 @@ impl Engine {
     #[inline]
     pub(crate) fn touch_entry(&mut self, address: usize, access: Access) -> bool {
         let offset = address.wrapping_sub(self.ground.bytes.0);
-        if self.is_recent(address, access) {
-            self.hit(Accessed::Line(LineKind::PageTable), AccessKind::of_page(access));
+        let (usage, kind) = (Use::of(access), AccessKind::of_page(access));
+        let accessed = Accessed::Line(LineKind::PageTable);
+        if self.is_recent(address, usage) {
+            self.hit(accessed, kind);
         } else if offset < self.ground.bytes.1 {
-            let line = self.frame_lines.at(offset);
-            if self.frame_lines.number(line).is_some() {
+            let at = self.frame_lines.at(offset);
+            if self.frame_lines.number(at).is_some() {
                 return false;
             }
-            self.touch_compact(Compact::Entry(line, offset), access);
-            self.note_recent(address, access);
+            self.note_recent(address, usage);
+            let line = self.frame_lines.compact(at);
+            if line.is_at_hand(self.turn.place.core, &self.turn.private, usage) {
+                self.frame_lines.set_compact(at, line.used(self.turn.stamps, usage));
+                self.hit(accessed, kind);
+            } else {
+                self.fetch_compact(Compact::Entry(at, offset), line, access);
+            }
         }
         true
     }
@@ -96,37 +111,34 @@ impl Engine {
     /// The running CPU finds a line in its private cache.
     #[inline(always)]
     fn hit(&mut self, accessed: Accessed, kind: AccessKind) {
-        let cost = self.cpus[self.current].costs[kind as usize][Cause::PrivateHit as usize];
-        self.charge(Spent::Access(accessed, Cause::PrivateHit).slot(), cost);
+        self.charge(Spent::Access(accessed, Cause::PrivateHit).slot(), self.turn.hits[kind as usize]);
     }
 
     #[inline(always)]
-    fn is_recent(&self, address: usize, access: Access) -> bool {
-        self.recent_lines.has(address / LINE_BYTES as usize, Use::of(access))
+    fn is_recent(&self, address: usize, usage: Use) -> bool {
+        self.turn.recent_lines.has(address / LINE_BYTES as usize, usage)
     }
 
     #[inline(always)]
-    fn note_recent(&mut self, address: usize, access: Access) {
-        self.recent_lines.note(address / LINE_BYTES as usize, Use::of(access));
+    fn note_recent(&mut self, address: usize, usage: Use) {
+        self.turn.recent_lines.note(address / LINE_BYTES as usize, usage);
     }
 
-    /// The running CPU uses a line that it has used since it began to run, as it has used it; whether it has.
+    /// The running CPU uses a line beside pages, if nobody can tell when; else says what is left to do in order.
     #[inline(always)]
-    pub(crate) fn use_recent(&mut self, address: usize, accessed: Accessed, access: Access) -> bool {
+    pub(crate) fn use_line(&mut self, address: usize, accessed: Accessed, access: Access) -> Option<InOrder> {
+        let is_exchange = access == Access::ReadModifyWrite;
         // Whether others exchange the line is asked where its state is.
-        let is_recent = access != Access::ReadModifyWrite && self.is_recent(address, access);
-        if is_recent {
+        if !is_exchange && self.is_recent(address, Use::of(access)) {
             self.hit(accessed, AccessKind::of_line(access));
+            return None;
         }
-        is_recent
-    }
-
-    #[inline(always)]
-    fn compact(&self, at: Compact) -> PageLine {
-        match at {
-            Compact::Page(index) => PageLine(self.pages[index]),
-            Compact::Entry(line, _) => self.frame_lines.compact(line),
+        let line = self.line_at(address)?;
+        if is_exchange && self.is_wanted(line) && self.is_ahead() {
+            // Others are likely to exchange it, too, before this CPU's time.
+            return Some(InOrder::LookAgain(line));
         }
+        if self.use_at_hand(line, address, accessed, access) { None } else { Some(InOrder::Fetch(line)) }
     }
 
     #[inline(always)]
@@ -137,31 +149,10 @@ impl Engine {
         }
     }
 
-    /// The running CPU uses a line of few states.
+    /// The running CPU uses a line of few states that it does not have as it needs it.
     #[inline(never)]
-    fn touch_compact(&mut self, at: Compact, access: Access) {
-        let line = self.compact(at);
-        let cpu = &self.cpus[self.current];
-        let place = cpu.place;
-        let private = &self.privates[usize::from(place.core)];
-        let usage = Use::of(access);
-        let is_here = line.core() == place.core && line.is_known() && private.has(line.private_stamp());
-        if is_here && (usage == Use::Read || !line.is_shared()) {
-            let beside = line.is_shared().then(|| line.other());
-            let usage = if line.is_dirty() { Use::Write } else { usage };
-            let group = &self.groups[usize::from(place.group)];
-            let cost = cpu.costs[AccessKind::of_page(access) as usize][Cause::PrivateHit as usize];
-            let state = PageLine::held(place.core, beside, usage, private.stamp(), group.stamp());
-            self.set_compact(at, state);
-            self.charge(Spent::Access(at.accessed(), Cause::PrivateHit).slot(), cost);
-        } else {
-            self.fetch_compact(at, line, access);
-        }
-    }
-
-    /// As [`touch_compact`](Self::touch_compact), where the core does not have the line as it needs it.
     fn fetch_compact(&mut self, at: Compact, line: PageLine, access: Access) {
-        let me = self.cpus[self.current].place;
+        let me = self.turn.place;
         let holder = self.places[usize::from(line.core())];
         let distance = me.distance(holder);
         let holder_has = line.is_known() && self.privates[usize::from(holder.core)].has(line.private_stamp());
@@ -184,10 +175,7 @@ impl Engine {
         let served = if cause == Cause::Upgrade {
             Self::transfer(me.distance(self.places[usize::from(line.other())]))
         } else {
-            self.privates[usize::from(me.core)].fill(1);
-            if !(is_near && group_has) {
-                self.groups[usize::from(me.group)].fill(1);
-            }
+            self.fill(1, u64::from(!(is_near && group_has)));
             cause
         };
         let is_next = cause != Cause::Upgrade && self.is_next(at, me.core);
@@ -197,10 +185,9 @@ impl Engine {
         let stays = usage == Use::Read && distance != Distance::Same && (holder_has || group_has);
         let stays_dirty = line.is_dirty() && (holder_has || group_has);
         let usage = if stays_dirty { Use::Write } else { usage };
-        let stamps = (self.privates[usize::from(me.core)].stamp(), self.groups[usize::from(me.group)].stamp());
-        let state = PageLine::held(me.core, stays.then_some(holder.core), usage, stamps.0, stamps.1);
+        let state = PageLine::held(me.core, stays.then_some(holder.core), usage, self.turn.stamps);
         self.set_compact(at, state);
-        let cost = self.cpus[self.current].costs[kind as usize][served as usize];
+        let cost = self.speeds.get(self.turn.speed).cost(kind, served);
         self.charge(Spent::Access(at.accessed(), cause).slot(), cost);
         if wait > Picos(0) {
             self.charge(Spent::Access(at.accessed(), Cause::Bandwidth).slot(), wait);
@@ -219,7 +206,11 @@ impl Engine {
     pub(crate) fn line_at(&mut self, address: usize) -> Option<usize> {
         let offset = address.wrapping_sub(self.ground.control.0);
         if offset < self.ground.control.1 {
-            return Some(offset / LINE_BYTES as usize);
+            let first = &mut self.control_lines[offset / STRETCH];
+            if *first == 0 {
+                *first = self.lines.add(STRETCH / LINE_BYTES as usize) as u32 + 1;
+            }
+            return Some(*first as usize - 1 + offset % STRETCH / LINE_BYTES as usize);
         }
         let offset = address.wrapping_sub(self.ground.bytes.0);
         (offset < self.ground.bytes.1).then(|| self.line_in_frame(offset))
@@ -230,7 +221,7 @@ impl Engine {
         match self.frame_lines.number(line) {
             Some(number) => number,
             None => {
-                let number = self.lines.add();
+                let number = self.lines.add(1);
                 self.frame_lines.set_number(line, number);
                 number
             }
@@ -248,18 +239,13 @@ impl Engine {
     /// Uses a line that the core has as it needs it, so that nobody can tell when; whether it has.
     #[inline(always)]
     pub(crate) fn use_at_hand(&mut self, line: usize, address: usize, accessed: Accessed, access: Access) -> bool {
-        let cpu = &self.cpus[self.current];
-        let place = cpu.place;
-        let private = &self.privates[usize::from(place.core)];
         let usage = Use::of(access);
-        if !self.lines.is_at_hand(line, place.core, private, usage) {
-            return false;
+        let is_at_hand = self.lines.use_at_hand(line, self.turn.place, &self.turn.private, self.turn.stamps, usage);
+        if is_at_hand {
+            self.note_recent(address, usage);
+            self.hit(accessed, AccessKind::of_line(access));
         }
-        let cost = cpu.costs[AccessKind::of_line(access) as usize][Cause::PrivateHit as usize];
-        self.lines.refresh(line, place, private, &self.groups[usize::from(place.group)], usage);
-        self.note_recent(address, access);
-        self.charge(Spent::Access(accessed, Cause::PrivateHit).slot(), cost);
-        true
+        is_at_hand
     }
 
     /// Uses a line wherever it is. All CPUs that are behind have run before.
@@ -268,7 +254,7 @@ impl Engine {
         if queued > 0 {
             self.charge(Spent::Access(accessed, Cause::LineQueue).slot(), Picos(queued));
         }
-        let me = self.cpus[self.current].place;
+        let me = self.turn.place;
         let usage = Use::of(access);
         let found = self.lines.find(line, me, &self.privates, &self.groups, &self.places);
         let to = |core: u16| Self::transfer(me.distance(self.places[usize::from(core)]));
@@ -291,14 +277,10 @@ impl Engine {
             wait = self.channels[usize::from(me.socket)].fetch(now, lines);
         }
         if !matches!(found, Found::Alone | Found::Beside(_)) {
-            self.privates[usize::from(me.core)].fill(1);
+            self.fill(1, u64::from(matches!(found, Found::InOther(_) | Found::Nowhere)));
         }
-        if matches!(found, Found::InOther(_) | Found::Nowhere) {
-            self.groups[usize::from(me.group)].fill(1);
-        }
-        let (private, group) = (&self.privates[usize::from(me.core)], &self.groups[usize::from(me.group)]);
-        self.lines.take(line, me, private, group, usage);
-        let cost = self.cpus[self.current].costs[AccessKind::of_line(access) as usize][served as usize];
+        self.lines.take(line, me, self.turn.stamps, usage);
+        let cost = self.speeds.get(self.turn.speed).cost(AccessKind::of_line(access), served);
         self.charge(Spent::Access(accessed, cause).slot(), cost);
         if wait > Picos(0) {
             self.charge(Spent::Access(accessed, Cause::Bandwidth).slot(), wait);

@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use frameyard::{LockId, LockKind};
 
+use super::speed::AccessKind;
 use super::{Engine, Task};
 use crate::account::Spent;
-use crate::cache::LINE_BYTES;
+use crate::cache::{LINE_BYTES, Stamps};
 use crate::lines::Use;
 use crate::machine::LockMethod;
 use crate::time::Picos;
@@ -25,6 +26,8 @@ pub struct LockStats {
 }
 
 struct Queue {
+    /// How many others somebody had waited for before.
+    order: usize,
     stats: LockStats,
     /// CPUs in the order in which they came.
     waiters: Vec<usize>,
@@ -37,9 +40,11 @@ pub(crate) struct LockQueues {
 }
 
 impl LockQueues {
-    /// In the order of the locks' words.
+    /// In the order in which somebody first waited for them: addresses differ from run to run.
     pub(crate) fn stats(&self) -> Vec<LockStats> {
-        self.queues.values().map(|queue| queue.stats).collect()
+        let mut queues: Vec<&Queue> = self.queues.values().collect();
+        queues.sort_unstable_by_key(|queue| queue.order);
+        queues.into_iter().map(|queue| queue.stats).collect()
     }
 }
 
@@ -67,15 +72,16 @@ impl Engine {
 
     fn queue_up(&mut self, word: usize, id: LockId, task: Task) {
         let stats = LockStats { id, handed_over: 0, waited: Picos(0), longest_queue: 0 };
-        let queue = self.locks.queues.entry(word).or_insert_with(|| Queue { stats, waiters: Vec::new() });
-        queue.waiters.push(self.current);
+        let order = self.locks.queues.len();
+        let queue = self.locks.queues.entry(word).or_insert_with(|| Queue { order, stats, waiters: Vec::new() });
+        queue.waiters.push(self.turn.cpu);
         queue.stats.longest_queue = queue.stats.longest_queue.max(queue.waiters.len() as u32);
         self.wait(task);
     }
 
     /// The running CPU gives back a lock that others may wait for: one of them gets it.
     pub(crate) fn hand_over(&mut self, word: usize, id: LockId) -> Handover {
-        let (now, holder, lock) = (self.now(), self.cpus[self.current].place, self.machine.lock);
+        let (now, holder, lock) = (self.now(), self.turn.place, self.machine.lock);
         let Some(queue) = self.locks.queues.get_mut(&word).filter(|queue| !queue.waiters.is_empty()) else {
             return Handover::Free;
         };
@@ -89,7 +95,8 @@ impl Engine {
         let cpu = queue.waiters.remove(next);
         let others = queue.waiters.len();
         let place = self.cpus[cpu].place;
-        let transfer = self.cpus[cpu].costs[0][Self::transfer(holder.distance(place)) as usize];
+        let transfer =
+            self.speeds.get(self.speed_of(cpu)).cost(AccessKind::Blocking, Self::transfer(holder.distance(place)));
         let crowd = if lock.kind == LockMethod::Queued { 0.0 } else { lock.per_waiter_ns * 1000.0 * others as f64 };
         let handover = (transfer.0 as f64 * lock.handover_transfers + crowd).round() as u64;
         let at = now.max(self.cpus[cpu].clock) + Picos(handover);
@@ -98,10 +105,10 @@ impl Engine {
             queue.stats.handed_over += 1;
             queue.stats.waited += waited;
         }
-        self.recent_lines.forget(word / LINE_BYTES as usize);
+        self.turn.recent_lines.forget(word / LINE_BYTES as usize);
         if let Some(line) = self.line_at(word) {
-            let (private, group) = (&self.privates[usize::from(place.core)], &self.groups[usize::from(place.group)]);
-            self.lines.take(line, place, private, group, Use::Write);
+            let stamps = Stamps::of(&self.privates[usize::from(place.core)], &self.groups[usize::from(place.group)]);
+            self.lines.take(line, place, stamps, Use::Write);
             self.lines.state(line).busy = at;
         }
         if others == 0 { Handover::ToLast } else { Handover::ToOneOfMany }

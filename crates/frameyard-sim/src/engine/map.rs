@@ -17,13 +17,13 @@ impl Engine {
     /// How the running CPU gets a line that is one of a long run from a node's memory, and how long that takes: threads of a core
     /// share what it can have under way.
     fn line_of_run(&self, node: usize) -> (Cause, Picos) {
-        let place = self.cpus[self.current].place;
+        let place = self.turn.place;
         let (cause, latency) = if usize::from(place.socket) == node {
             (Cause::LocalMemory, self.machine.costs.local_memory_ns)
         } else {
             (Cause::RemoteMemory, self.machine.costs.remote_memory_ns)
         };
-        let threads = f64::from(self.busy_threads[usize::from(place.core)].max(1));
+        let threads = f64::from(self.busy_threads(place.core).max(1));
         (cause, Picos((latency * 1000.0 * threads / self.machine.bring_up.lines_in_flight).round() as u64))
     }
 
@@ -32,7 +32,7 @@ impl Engine {
         let pages = count.min(PIECE);
         let node = self.node_of(first);
         let costs = self.machine.bring_up;
-        let kilocycle = self.cpus[self.current].kilocycle as f64;
+        let kilocycle = self.kilocycle() as f64;
         let cycles = (costs.page_cycles * pages as f64 * kilocycle / 1024.0).round() as u64;
         let (cause, line) = self.line_of_run(node);
         self.charge(Spent::Cost(self.map_page).slot(), Picos(cycles));
@@ -41,7 +41,7 @@ impl Engine {
             MapWrite::Cached => 2 * pages,
             MapWrite::Streamed => pages,
         };
-        let wait = self.channels[node].stream_at(self.cpus[self.current].clock, lines, costs.channel_share);
+        let wait = self.channels[node].stream_at(self.turn.clock, lines, costs.channel_share);
         if wait > Picos(0) {
             self.charge(Spent::Access(Accessed::Pages, Cause::Bandwidth).slot(), wait);
         }
@@ -51,15 +51,11 @@ impl Engine {
 
     /// Written lines are in the writer's caches, or in none.
     fn note_written(&mut self, first: Pfn, pages: u64, how: MapWrite) {
-        let place = self.cpus[self.current].place;
         let line = match how {
             MapWrite::Streamed => 0,
             MapWrite::Cached => {
-                let (private, group) =
-                    (&mut self.privates[usize::from(place.core)], &mut self.groups[usize::from(place.group)]);
-                private.fill(pages);
-                group.fill(pages);
-                PageLine::held(place.core, None, Use::Write, private.stamp(), group.stamp()).0
+                self.fill(pages, pages);
+                PageLine::held(self.turn.place.core, None, Use::Write, self.turn.stamps).0
             }
         };
         let from = first.0.wrapping_sub(self.ground.frames.start.0) as usize;

@@ -22,9 +22,9 @@ impl<const COUNT: usize> Recent<COUNT> {
     /// Whether a line can be used so without a change of its state.
     #[inline(always)]
     pub(super) fn has(&self, line: usize, usage: Use) -> bool {
-        let known = self.lines[line % COUNT];
         // One that was written to can be read, too.
-        known == (line + 1) << 1 | 1 || (usage == Use::Read && known == (line + 1) << 1)
+        let more = self.lines[line % COUNT] ^ (line + 1) << 1;
+        more == 1 || (more == 0 && usage == Use::Read)
     }
 
     /// Notes that a line was used so, and is there.

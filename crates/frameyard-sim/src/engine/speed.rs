@@ -1,18 +1,109 @@
-//! How fast CPUs run: by the clock of their socket, and by what the other thread of their core does.
+//! How fast CPUs run, by the clock of their socket and by what the other thread of their core does, and what accesses cost them.
 
-use super::{AccessKind, Cpu, Engine, Task};
+use super::{Engine, Task};
 use crate::account::Cause;
-use crate::machine::{Machine, Place};
+use crate::machine::{Machine, OutsideCost, OutsideCosts};
 use crate::time::Picos;
+use frameyard::Access;
 
-/// What an access costs, by kind of access and cause.
-pub(super) type AccessTimes = [[Picos; Cause::ALL.len()]; AccessKind::COUNT];
+/// Accesses that cost differently.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum AccessKind {
+    /// The core waits for the line.
+    Blocking = 0,
+    /// It goes on, until too many stores are under way.
+    Store = 1,
+    /// It goes on, until too many loads are under way.
+    Ahead = 2,
+    /// It waits, and exchanges.
+    Exchange = 3,
+}
 
-/// How fast a CPU runs: picoseconds of 1024 cycles, and what accesses cost.
-#[derive(Clone, Copy)]
-struct Speed {
-    kilocycle: u64,
-    costs: AccessTimes,
+impl AccessKind {
+    const COUNT: usize = 4;
+
+    #[inline(always)]
+    pub(super) const fn of_page(access: Access) -> Self {
+        match access {
+            Access::Read => Self::Blocking,
+            Access::Write => Self::Store,
+            Access::ReadModifyWrite => Self::Exchange,
+            Access::ReadAhead => Self::Ahead,
+        }
+    }
+
+    #[inline(always)]
+    pub(super) const fn of_line(access: Access) -> Self {
+        match access {
+            Access::ReadModifyWrite => Self::Exchange,
+            _ => Self::Blocking,
+        }
+    }
+}
+
+/// What private hits cost, by kind of access.
+pub(super) type HitTimes = [Picos; AccessKind::COUNT];
+
+/// How fast a CPU runs.
+pub(super) struct Speed {
+    /// Picoseconds of 1024 cycles.
+    pub(super) kilocycle: u64,
+    /// What an access costs, by cause and kind of access.
+    costs: [HitTimes; Cause::ALL.len()],
+    /// What is done once outside of the allocator.
+    outside: [Picos; OutsideCosts::NAMES.len()],
+}
+
+impl Speed {
+    /// Where a cycle takes so many picoseconds.
+    fn of(machine: &Machine, cycle: f64) -> Self {
+        let kilocycle = (cycle * 1024.0).round() as u64;
+        let outside = OutsideCost::ALL.map(|cost| outside_time(machine, kilocycle, cost, 1));
+        Self { kilocycle, costs: access_times(machine, cycle), outside }
+    }
+
+    pub(super) fn cost(&self, kind: AccessKind, cause: Cause) -> Picos {
+        self.costs[cause as usize][kind as usize]
+    }
+
+    pub(super) fn hits(&self) -> HitTimes {
+        self.costs[Cause::PrivateHit as usize]
+    }
+
+    /// How long something outside of the allocator takes that is done so often.
+    #[inline(always)]
+    pub(super) fn outside(&self, machine: &Machine, cost: OutsideCost, times: u64) -> Picos {
+        match times {
+            1 => self.outside[cost as usize],
+            _ => outside_time(machine, self.kilocycle, cost, times),
+        }
+    }
+}
+
+fn outside_time(machine: &Machine, kilocycle: u64, cost: OutsideCost, times: u64) -> Picos {
+    let cycles = machine.outside.cycles(cost) * times as f64;
+    Picos((cycles * kilocycle as f64 / 1024.0).round() as u64)
+}
+
+/// What accesses cost where a cycle takes so many picoseconds, by cause and kind of access.
+fn access_times(machine: &Machine, cycle: f64) -> [HitTimes; Cause::ALL.len()] {
+    let costs = &machine.costs;
+    let latency = |cause| match cause {
+        Cause::PrivateHit | Cause::LineQueue | Cause::Bandwidth | Cause::Upgrade => 0.0,
+        Cause::SharedHit => costs.shared_hit_ns,
+        Cause::SameGroup => costs.same_group_ns,
+        Cause::SameSocket => costs.same_socket_ns,
+        Cause::OtherSocket => costs.other_socket_ns,
+        Cause::LocalMemory => costs.local_memory_ns,
+        Cause::RemoteMemory => costs.remote_memory_ns,
+    };
+    let kinds = [(1.0, 0.0), (costs.store_overlap, 0.0), (costs.read_overlap, 0.0), (1.0, costs.atomic_cycles)];
+    Cause::ALL.map(|cause| {
+        kinds.map(|(overlap, extra)| {
+            let cycles = (costs.access_cycles + extra) * cycle;
+            Picos((cycles + latency(cause) * 1000.0 / overlap).round() as u64)
+        })
+    })
 }
 
 /// What the other thread of a core does.
@@ -26,114 +117,134 @@ enum Sibling {
     Working = 2,
 }
 
+impl Sibling {
+    const COUNT: usize = 3;
+}
+
 /// How fast CPUs of a machine can run: by busy cores of the socket, by how many of them have both threads busy, and by what
 /// the other thread of the CPU's own core does.
-pub(super) struct Speeds(Vec<Vec<[Speed; 3]>>);
+pub(super) struct Speeds {
+    all: Vec<Speed>,
+    /// The most busy cores of a socket.
+    cores: usize,
+}
+
+/// The place of a [`Speed`].
+pub(super) type SpeedId = usize;
 
 impl Speeds {
     pub(super) fn of(machine: &Machine) -> Self {
-        let speed = |mhz: f64, slowdown: f64| {
-            let cycle = 1e6 / mhz * slowdown;
-            Speed { kilocycle: (cycle * 1024.0).round() as u64, costs: access_times(machine, cycle) }
-        };
         let clock = &machine.clock;
         let cores = usize::from(machine.topology.cores_per_socket);
-        let slowdowns = [1.0, clock.spin_slowdown.unwrap_or(clock.smt_slowdown), clock.smt_slowdown];
+        let slowdowns: [f64; Sibling::COUNT] =
+            [1.0, clock.spin_slowdown.unwrap_or(clock.smt_slowdown), clock.smt_slowdown];
         let by_sibling = |cores: usize, pairs: usize| {
-            let mhz = clock.mhz_with(cores, cores + pairs);
-            slowdowns.map(|slowdown| speed(mhz, slowdown))
+            let cycle = 1e6 / clock.mhz_with(cores, cores + pairs);
+            slowdowns.map(|slowdown| Speed::of(machine, cycle * slowdown))
         };
-        Self((1..=cores).map(|cores| (0..=cores).map(|pairs| by_sibling(cores, pairs)).collect()).collect())
+        let all = (1..=cores).flat_map(|busy| (0..=cores).flat_map(move |pairs| by_sibling(busy, pairs))).collect();
+        Self { all, cores }
     }
 
-    /// With so many busy cores, and CPUs, in the socket.
-    fn with(&self, cores: u16, cpus: u16, other: Sibling) -> &Speed {
-        let (cores, cpus) = (cores.max(1), cpus.max(1));
-        &self.0[usize::from(cores) - 1][usize::from(cpus.saturating_sub(cores))][other as usize]
+    /// Bytes held.
+    pub(super) fn bytes(&self) -> usize {
+        size_of_val(&*self.all)
+    }
+
+    /// With so many busy cores, and CPUs, in the socket, beside an idle thread; behind it stand those beside others.
+    fn with(&self, cores: u16, cpus: u16) -> SpeedId {
+        let (cores, cpus) = (usize::from(cores.max(1)), usize::from(cpus.max(1)));
+        ((cores - 1) * (self.cores + 1) + cpus.saturating_sub(cores)) * Sibling::COUNT
+    }
+
+    #[inline(always)]
+    pub(super) fn get(&self, id: SpeedId) -> &Speed {
+        &self.all[id]
     }
 }
 
-/// What accesses cost where a cycle takes so many picoseconds.
-fn access_times(machine: &Machine, cycle: f64) -> AccessTimes {
-    let costs = &machine.costs;
-    let latency = |cause| match cause {
-        Cause::PrivateHit | Cause::LineQueue | Cause::Bandwidth | Cause::Upgrade => 0.0,
-        Cause::SharedHit => costs.shared_hit_ns,
-        Cause::SameGroup => costs.same_group_ns,
-        Cause::SameSocket => costs.same_socket_ns,
-        Cause::OtherSocket => costs.other_socket_ns,
-        Cause::LocalMemory => costs.local_memory_ns,
-        Cause::RemoteMemory => costs.remote_memory_ns,
-    };
-    let kinds = [(1.0, 0.0), (costs.store_overlap, 0.0), (costs.read_overlap, 0.0), (1.0, costs.atomic_cycles)];
-    kinds.map(|(overlap, extra)| {
-        Cause::ALL.map(|cause| {
-            let cycles = (costs.access_cycles + extra) * cycle;
-            Picos((cycles + latency(cause) * 1000.0 / overlap).round() as u64)
-        })
-    })
+/// Which CPUs are busy, and how fast each runs therefore.
+pub(super) struct Busy {
+    /// How many tasks each core has that are awake, how many of them spin, and how many such cores and CPUs each socket has.
+    threads: Vec<u16>,
+    spinning: Vec<u16>,
+    cores: Vec<u16>,
+    cpus: Vec<u16>,
+    /// Of each socket, for cores of which one thread is busy.
+    speeds: Vec<SpeedId>,
+}
+
+impl Busy {
+    /// Nobody is.
+    pub(super) fn none(machine: &Machine) -> Self {
+        let sockets = usize::from(machine.topology.sockets);
+        let (threads, zero) = (vec![0; machine.cores()], vec![0; sockets]);
+        Self { spinning: threads.clone(), threads, cores: zero.clone(), cpus: zero, speeds: vec![0; sockets] }
+    }
 }
 
 impl Engine {
-    /// Sets the clock of each CPU of a socket by how many of its cores have a task, and what the other thread of its core does.
-    pub(super) fn set_clocks(&mut self, socket: u16) {
-        for cpu in 0..self.cpus.len() {
-            if self.cpus[cpu].place.socket == socket {
-                self.set_clock(cpu);
-            }
-        }
+    /// How many threads of a core are busy.
+    pub(super) fn busy_threads(&self, core: u16) -> u16 {
+        self.busy.threads[usize::from(core)]
     }
 
-    fn set_clock(&mut self, cpu: usize) {
-        let Cpu { place: Place { core, socket, .. }, task, .. } = self.cpus[cpu];
-        let (cores, cpus) = (self.busy_cores[usize::from(socket)], self.busy_cpus[usize::from(socket)]);
-        let other = if self.busy_threads[usize::from(core)] < 2 {
+    /// How fast a CPU runs now.
+    pub(super) fn speed_of(&self, cpu: usize) -> SpeedId {
+        let place = self.cpus[cpu].place;
+        self.busy.speeds[usize::from(place.socket)] + self.beside(cpu) as usize
+    }
+
+    fn beside(&self, cpu: usize) -> Sibling {
+        let super::Cpu { place, task, .. } = self.cpus[cpu];
+        if self.busy_threads(place.core) < 2 {
             Sibling::Idle
-        } else if self.spinning_threads[usize::from(core)] > u16::from(task == Task::Waiting) {
+        } else if self.busy.spinning[usize::from(place.core)] > u16::from(task == Task::Waiting) {
             Sibling::Spinning
         } else {
             Sibling::Working
-        };
-        let Speed { kilocycle, costs } = *self.speeds.with(cores, cpus, other);
-        (self.cpus[cpu].kilocycle, self.cpus[cpu].costs) = (kilocycle, costs);
-    }
-
-    /// A task on a CPU begins, ends, spins, falls asleep or wakes: clocks change with it.
-    pub(super) fn change_task(&mut self, cpu: usize, task: Task) {
-        let is_awake = |task| matches!(task, Task::Ready | Task::Waiting);
-        let before = std::mem::replace(&mut self.cpus[cpu].task, task);
-        self.note_spinning(cpu, before, task);
-        if is_awake(before) == is_awake(task) {
-            return;
         }
-        let Place { core, socket, .. } = self.cpus[cpu].place;
-        let (threads, cores) = (&mut self.busy_threads[usize::from(core)], &mut self.busy_cores[usize::from(socket)]);
-        let cpus = &mut self.busy_cpus[usize::from(socket)];
-        if is_awake(task) {
-            *cpus += 1;
-            *threads += 1;
-            *cores += u16::from(*threads == 1);
-        } else {
-            *cpus -= 1;
-            *threads -= 1;
-            *cores -= u16::from(*threads == 0);
-        }
-        self.set_clocks(socket);
     }
 
     /// A task on a CPU begins to spin, or is done with it: the other thread of the core is faster meanwhile.
-    fn note_spinning(&mut self, cpu: usize, before: Task, now: Task) {
-        if self.machine.clock.spin_slowdown.is_none() || (before == Task::Waiting) == (now == Task::Waiting) {
+    pub(super) fn note_spinning(&mut self, cpu: usize, before: Task, now: Task) {
+        if (before == Task::Waiting) == (now == Task::Waiting) {
             return;
         }
-        let spinning = &mut self.spinning_threads[usize::from(self.cpus[cpu].place.core)];
+        let spinning = &mut self.busy.spinning[usize::from(self.cpus[cpu].place.core)];
         if now == Task::Waiting {
             *spinning += 1;
         } else {
             *spinning -= 1;
         }
-        let cores = self.places.len();
-        let threads = (cpu % cores..self.cpus.len()).step_by(cores);
-        threads.for_each(|thread| self.set_clock(thread));
+        self.renew_speed();
     }
+
+    /// A CPU becomes busy, or no more so: clocks of its socket change with it.
+    pub(super) fn set_busy(&mut self, cpu: usize, is_busy: IsBusy) {
+        let place = self.cpus[cpu].place;
+        let (core, socket) = (usize::from(place.core), usize::from(place.socket));
+        let busy = &mut self.busy;
+        match is_busy {
+            IsBusy::Yes => {
+                busy.cpus[socket] += 1;
+                busy.threads[core] += 1;
+                busy.cores[socket] += u16::from(busy.threads[core] == 1);
+            }
+            IsBusy::No => {
+                busy.cpus[socket] -= 1;
+                busy.threads[core] -= 1;
+                busy.cores[socket] -= u16::from(busy.threads[core] == 0);
+            }
+        }
+        busy.speeds[socket] = self.speeds.with(busy.cores[socket], busy.cpus[socket]);
+        self.renew_speed();
+    }
+}
+
+/// Whether a CPU is busy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum IsBusy {
+    Yes,
+    No,
 }

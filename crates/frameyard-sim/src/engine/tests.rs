@@ -2,6 +2,7 @@
 
 use frameyard::{Access, LineKind, LockId, NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
+use super::speed::AccessKind;
 use super::*;
 use crate::account::Accessed;
 use crate::machine::Machine;
@@ -26,7 +27,7 @@ fn engine_with(change: impl FnOnce(&mut Machine)) -> Engine {
     let node = |node: u16| (PfnRange::new(Pfn(0x1000 + 0x8000 * u64::from(node)), PageCount(0x8000)), NodeId(node));
     let frames = PfnRange::new(Pfn(0x1000), PageCount(0x10000));
     let ground = Ground { frames, nodes: vec![node(0), node(1)], control: (CONTROL, 1 << 20), bytes: (0, 0) };
-    let mut engine = Engine::new(&machine, ground, Vec::new());
+    let mut engine = Engine::new(&machine, ground, Vec::new()).unwrap();
     engine.begin(&(0..40).collect::<Vec<_>>());
     engine
 }
@@ -54,8 +55,10 @@ impl Engine {
     }
 
     fn line(&mut self, cpu: usize, line: usize, access: Access) -> Cause {
+        let address = CONTROL + 64 * line;
         let use_line = |engine: &mut Self| {
-            if !engine.use_at_hand(line, CONTROL + 64 * line, LINE, access) {
+            let line = engine.line_at(address).unwrap();
+            if !engine.use_at_hand(line, address, LINE, access) {
                 engine.fetch_line(line, LINE, access);
             }
         };
@@ -98,9 +101,9 @@ fn a_line_that_all_want_goes_from_one_to_the_next() {
     engine.line(9, 5, Access::ReadModifyWrite);
     let begin = engine.on(9).now();
     // All but the first core ask at once; each transfer takes as long as one within the socket.
-    let transfer = engine.cpus[0].costs[AccessKind::Exchange as usize][Cause::SameGroup as usize];
+    let transfer = engine.speeds.get(engine.speed_of(0)).cost(AccessKind::Exchange, Cause::SameGroup);
     for cpu in 0..9 {
-        engine.cpus[cpu].clock = begin;
+        engine.on(cpu).turn.clock = begin;
         assert_eq!(engine.line(cpu, 5, Access::ReadModifyWrite), Cause::SameGroup);
         assert_eq!(engine.now() - begin, Picos(transfer.0 * (cpu as u64 + 1)));
     }
@@ -112,7 +115,8 @@ fn who_spins_slows_the_other_thread_of_its_core_less_than_who_works() {
         (machine.clock.smt_slowdown, machine.clock.spin_slowdown) = (2.0, Some(1.25));
     });
     let id = LockId::Zone(ZoneId(0));
-    let cycles = |engine: &Engine, cpu: usize| (engine.cpus[cpu].kilocycle as f64 / 1024.0).round();
+    let cycles =
+        |engine: &Engine, cpu: usize| (engine.speeds.get(engine.speed_of(cpu)).kilocycle as f64 / 1024.0).round();
     assert_eq!([0, 20, 1].map(|cpu| cycles(&engine, cpu)), [2000.0; 3]);
     engine.on(0).enqueue(0x2000, id);
     assert_eq!([0, 20, 1].map(|cpu| cycles(&engine, cpu)), [2000.0, 1250.0, 2000.0]);
@@ -170,7 +174,7 @@ fn the_simulator_holds_less_than_half_of_what_it_simulates() {
             control: (CONTROL, pages as usize * 5 / 4),
             bytes: (0, 0),
         };
-        let bytes = Engine::new(&machine, ground, Vec::new()).bytes() as u64;
+        let bytes = Engine::new(&machine, ground, Vec::new()).unwrap().bytes() as u64;
         assert!(bytes < pages * 32, "{name}: {} bytes for each page", bytes / pages);
     }
 }

@@ -16,12 +16,12 @@ impl Engine {
 
     /// The spans that the running CPU is in.
     pub(crate) fn stack(&self) -> StackId {
-        self.cpus[self.current].stack
+        self.turn.stack
     }
 
     /// The running CPU is in those spans again, where a panic has left others open.
     pub(crate) fn return_to(&mut self, stack: StackId) {
-        self.cpus[self.current].stack = stack;
+        self.set_stack(stack);
     }
 
     /// A CPU that was idle has a task from the running CPU's time on, in the spans that the running CPU is in.
@@ -30,9 +30,9 @@ impl Engine {
         let idle = at - self.cpus[cpu].clock;
         self.profile.add(0, Spent::Idle.slot(), idle);
         self.cpus[cpu].clock = at;
-        self.cpus[cpu].stack = self.cpus[self.current].stack;
+        self.cpus[cpu].stack = self.turn.stack;
         self.change_task(cpu, Task::Ready);
-        self.ready.push(std::cmp::Reverse(self.key(cpu)));
+        self.make_ready(cpu);
     }
 
     /// The running CPU sleeps until somebody calls [`awaken`](Self::awaken); meanwhile it is idle.

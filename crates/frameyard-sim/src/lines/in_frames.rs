@@ -98,6 +98,7 @@ impl FrameLines {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cache::Stamps;
     use crate::lines::Use;
 
     #[test]
@@ -105,7 +106,7 @@ mod tests {
         let mut lines = FrameLines::new(100);
         let (one, next) = (lines.at(4096 * 7 + 63), lines.at(4096 * 7 + 64));
         assert_ne!(one, next);
-        let state = PageLine::held(5, None, Use::Write, 1, 2);
+        let state = PageLine::held(5, None, Use::Write, Stamps::default());
         lines.set_compact(one, state);
         lines.set_number(next, 12345);
         let far = lines.at(4096 * 99);

@@ -59,6 +59,18 @@ pub(crate) enum OutsideCost {
 }
 
 impl OutsideCost {
+    /// In the order of their names.
+    pub(crate) const ALL: [Self; OutsideCosts::NAMES.len()] = [
+        Self::Exception,
+        Self::FaultPath,
+        Self::ZeroPage,
+        Self::UnmapPage,
+        Self::MapCall,
+        Self::ZonePage,
+        Self::LruPage,
+        Self::CopyPage,
+    ];
+
     #[inline(always)]
     pub(crate) const fn id(self) -> CostId {
         CostId(self as u16)

@@ -62,7 +62,7 @@ fn many_tasks_wait_for_the_zone_lock_and_one_does_not() {
 
 #[test]
 fn a_yard_of_32_gib_and_its_machine_take_at_most_half_as_much_again_as_its_map() {
-    for name in ["broadwell-40", "skylake-112", "epyc-256"] {
+    for name in ["broadwell-40", "skylake-112", "epyc2-256"] {
         let machine = Machine::built_in(name).unwrap();
         let config = SimConfig {
             node_memory: PageCount((32 << 18) / u64::from(machine.topology.sockets)),

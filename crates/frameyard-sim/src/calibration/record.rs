@@ -101,7 +101,7 @@ mod tests {
     use crate::calibration::fit::FittedParameter;
 
     /// A machine whose file tells of no fit.
-    const UNFITTED: &str = "skylake-112";
+    const UNFITTED: &str = "skylake-4s";
 
     fn fitted(values: &[(&str, f64)]) -> Fitted {
         let mut machine = Machine::built_in(UNFITTED).unwrap();

@@ -64,7 +64,7 @@ mod tests {
         assert_eq!(machine.place(3).distance(machine.place(23)), Distance::Same);
         assert_eq!(machine.place(3).distance(machine.place(4)), Distance::Group);
         assert_eq!(machine.place(3).distance(machine.place(14)), Distance::Machine);
-        let epyc = Machine::built_in("epyc-256").unwrap();
+        let epyc = Machine::built_in("epyc2-256").unwrap();
         assert_eq!(epyc.place(0).distance(epyc.place(3)), Distance::Group);
         assert_eq!(epyc.place(0).distance(epyc.place(4)), Distance::Socket);
     }

@@ -293,8 +293,8 @@ fn results_that_cannot_be_written_are_a_failure_at_run_time() {
 fn the_command_of_workers_is_hidden_and_refuses_who_is_no_worker() {
     assert!(!stdout(&frameyard(&["--help"])).contains("worker "));
     for shell in ["bash", "zsh", "fish"] {
-        let completions = stdout(&frameyard(&["completions", shell]));
-        let mut words = completions.split(|letter: char| !letter.is_alphanumeric());
+        let written = frameyard(&["completions", shell]);
+        let mut words = stdout(&written).split(|letter: char| !letter.is_alphanumeric());
         assert!(words.all(|word| word != "worker"), "{shell}");
     }
     assert_refused(&["worker", "{}"], 2, "no order");

@@ -252,13 +252,9 @@ impl Engine {
 
     /// The running CPU writes whole frames' bytes, a stream of lines to the memory of their node.
     pub(crate) fn stream(&mut self, pfn: Pfn, bytes: u64) {
-        let lines = bytes / LINE_BYTES;
-        let node = self.node_of(pfn);
-        self.fill(lines, lines);
+        self.stream_in(pfn, bytes);
         let first = pfn.0.wrapping_sub(self.ground.frames.start.0) as usize;
         (first..first + bytes.div_ceil(4096) as usize).for_each(|frame| self.take_frame(frame));
-        let wait = self.channels[node].stream(self.turn.clock, lines);
-        self.charge(Spent::Access(Accessed::Frames, Cause::Bandwidth).slot(), wait);
     }
 
     /// The running CPU reads whole frames' bytes, a stream of lines from the memory of their node.

@@ -128,9 +128,9 @@ pub struct Clock {
     pub spin_slowdown: Option<f64>,
 }
 
-/// So many CPUs that no machine has them.
+/// So many CPUs that power is never what is short.
 fn never() -> f64 {
-    1000.0
+    1e9
 }
 
 impl Clock {
@@ -362,7 +362,15 @@ mod tests {
         assert_eq!(clock.mhz_with(1, 1), 3000.0);
         assert_eq!(clock.mhz_with(2, 2), 2000.0 + 1000.0 * (-0.25_f64).exp());
         assert!((clock.mhz_with(2, 100) - 2000.0).abs() < 1e-6);
-        assert_eq!(Clock { power_cpus: never(), ..clock }.mhz_with(7, 1), 2900.0);
+        assert_eq!(Clock { power_cpus: never(), ..clock }.mhz_with(7, 7).round(), 2900.0);
+    }
+
+    #[test]
+    fn the_clock_of_a_machine_that_says_nothing_of_power_is_what_turbo_allows_with_any_number_of_cpus() {
+        let clock = Machine::built_in("epyc-512").unwrap().clock;
+        for (cores, cpus) in [(1, 1), (128, 128), (128, 256)] {
+            assert_eq!(clock.mhz_with(cores, cpus).round(), 3100.0, "{cores} cores, {cpus} CPUs");
+        }
     }
 
     #[test]

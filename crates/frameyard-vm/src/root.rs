@@ -46,8 +46,7 @@ pub struct VmConfig {
     /// How many pages a CPU collects before it takes the lock of such a list: 1 to [`MAX_BATCH`](Self::MAX_BATCH), 15 in the kernel.
     pub lru_batch: u8,
     /// How many shards a node has where lists are sharded, 1 to [`MAX_SHARDS`](Self::MAX_SHARDS); no more than the largest node
-    /// has CPUs are used. On simulated machines, locks of shards that 2 CPUs share are waited for 1 % of the time; with 4 CPUs
-    /// it is 2 to 4 %, with 16 a third.
+    /// has CPUs are used. The more there are, the less their locks are waited for, and the more reclaim has to look at.
     pub shards: u16,
     /// Who gets huge pages. Can be changed at any time.
     pub thp: ThpMode,

@@ -43,7 +43,7 @@ const NUMBERS: &[Number] = numbers! {
     }
     clock {
         power_mhz: 0.0 to 6000.0,
-        power_cpus: 0.5 to 1000.0,
+        power_cpus: 0.5 to 1e9,
         smt_slowdown: 1.0 to 2.5,
     }
     lock {

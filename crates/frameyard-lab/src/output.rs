@@ -54,6 +54,12 @@ pub trait Outcome {
     }
 }
 
+/// A number of a row to a hundredth, which is finer than any clock here.
+#[must_use]
+pub fn rounded(value: f64) -> f64 {
+    (value * 100.0).round() / 100.0
+}
+
 /// Prints an outcome to standard output.
 ///
 /// # Errors

@@ -18,7 +18,6 @@ pub(super) mod parallel_free;
 mod pcp_reset;
 mod pin;
 mod pinned;
-pub(super) mod published_table;
 pub(super) mod purge;
 mod report_free;
 mod zone_lock;

@@ -12,7 +12,7 @@ use crate::bring_up::{BringUp, MapLimit, bring_up};
 use crate::chosen_machine::{ChosenMachine, print_notes};
 use crate::cli::{AccessKind, AllocArgs, MachineArgs, TaskMode};
 use crate::measure::Spread;
-use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar};
+use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar, rounded};
 use crate::workload::alloc::{AllocRun, AllocWorkload};
 
 /// How much memory the machine has unless something else is asked for.
@@ -146,11 +146,6 @@ impl AllocRow {
             pages_per_acquisition: rounded(spread(AllocRun::pages_per_acquisition).median),
         }
     }
-}
-
-/// To a hundredth, which is finer than any clock here.
-fn rounded(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
 }
 
 pub(super) fn kind_name(kind: AccessKind) -> &'static str {

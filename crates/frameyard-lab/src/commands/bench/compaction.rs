@@ -6,13 +6,13 @@ use frameyard::{ByteSize, InitMode, WatermarkOptions};
 use frameyard_vm::LruPolicy;
 use serde::Serialize;
 
-use super::comparison::{median_first, rounded};
+use super::comparison::median_first;
 use super::flat_machine::FlatMachine;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{Amount, CompactionArgs, InitArgs};
 use crate::measure::Spread;
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar};
+use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar, rounded};
 use crate::workload::compaction::{self, CompactionRun, HUGE};
 use crate::workload::copy_speed::CopySpeed;
 use crate::workload::ground::on_ground;

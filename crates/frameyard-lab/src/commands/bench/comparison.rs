@@ -299,11 +299,6 @@ pub(super) fn median_first<R>(mut runs: Vec<R>, value: impl Fn(&R) -> f64) -> (R
     (median, runs)
 }
 
-/// To a hundredth, which is finer than any clock here.
-pub(super) fn rounded(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
-}
-
 /// A row of a workload: its own values between those of the setting and those that were counted.
 #[derive(Serialize, Debug)]
 pub(in crate::commands) struct Row<V> {

@@ -1,6 +1,6 @@
 //! What was published of compound page maps for device memory: figures of kernels, before and after the series.
 
-use super::published_table::cells;
+use crate::commands::published_table::cells;
 
 /// The table: its header says what its columns are.
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/compound-pagemap.csv"));

@@ -6,12 +6,11 @@ use frameyard::{ByteSize, ContigError, InitMode};
 use frameyard_vm::LruPolicy;
 use serde::Serialize;
 
-use super::comparison::rounded;
 use super::flat_machine::FlatMachine;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{Amount, ContigArgs, InitArgs};
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar};
+use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar, rounded};
 use crate::workload::contig::{self, Attempt, ContigPlan, ContigRun};
 use crate::workload::ground::on_ground;
 use crate::workload::task::task_seed;

@@ -7,13 +7,12 @@ use frameyard_host::LockTiming;
 use frameyard_vm::LruPolicy;
 use serde::Serialize;
 
-use super::comparison::rounded;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking};
 use crate::chosen_machine::ChosenMachine;
 use crate::cli::{FaultCostArgs, InitArgs, MachineArgs};
 use crate::measure::Spread;
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table};
+use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, rounded};
 use crate::workload::fault_cost::{self, FaultCostRound};
 use crate::workload::ground::on_ground;
 

@@ -7,12 +7,12 @@ use frameyard::{ByteSize, Order};
 use serde::Serialize;
 
 use super::comparison::{
-    Compared, Comparison, Headline, Row, SettingColumns, Yards, counted, median_first, rounded, write_comparison,
+    Compared, Comparison, Headline, Row, SettingColumns, Yards, counted, median_first, write_comparison,
 };
 use crate::Failure;
 use crate::cli::HighallocArgs;
 use crate::measure::Spread;
-use crate::output::{self, Outcome, RowError, Rows};
+use crate::output::{self, Outcome, RowError, Rows, rounded};
 use crate::workload::ground::Setting;
 use crate::workload::highalloc::{self, DelayKind, HUGE, HighallocPlan, HighallocRun};
 

@@ -6,12 +6,11 @@ use frameyard::{ByteSize, MapLayout};
 use frameyard_host::{DeviceAlignment, HostTopology};
 use serde::Serialize;
 
-use super::comparison::rounded;
 use super::compound_pagemap::{Figure, MEASURED, PUBLISHED, Series, figures};
 use super::pinned::kinds;
 use crate::Failure;
 use crate::cli::MemoryRegionArgs;
-use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar};
+use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar, rounded};
 use crate::workload::memory_region::{self, HostKind, HostRounds, RegionRefs, Rounds};
 use crate::workload::pin::{PinBuffers, PinGround, PinKind, PinYard, PinnedMemory};
 

@@ -6,12 +6,12 @@ use std::num::NonZeroU32;
 use serde::Serialize;
 
 use super::comparison::{
-    Compared, Comparison, Headline, Row, SettingColumns, Yards, counted, median_first, rounded, write_comparison,
+    Compared, Comparison, Headline, Row, SettingColumns, Yards, counted, median_first, write_comparison,
 };
 use crate::Failure;
 use crate::cli::Order0ThpArgs;
 use crate::measure::Spread;
-use crate::output::{self, Outcome, RowError, Rows};
+use crate::output::{self, Outcome, RowError, Rows, rounded};
 use crate::workload::ground::Setting;
 use crate::workload::order0_thp::{self, pages_of_task};
 use crate::workload::page_fault::{MAP_SIZE, Pages, TaskRun};

@@ -6,12 +6,12 @@ use std::num::NonZeroU32;
 use serde::Serialize;
 
 use super::comparison::{
-    Compared, Comparison, Headline, Row, SettingColumns, Yards, counted, median_first, rounded, write_comparison,
+    Compared, Comparison, Headline, Row, SettingColumns, Yards, counted, median_first, write_comparison,
 };
 use crate::Failure;
 use crate::cli::{PurgeArgs, TaskMode};
 use crate::measure::Spread;
-use crate::output::{self, Outcome, RowError, Rows};
+use crate::output::{self, Outcome, RowError, Rows, rounded};
 use crate::workload::ground::Setting;
 use crate::workload::page_fault::TaskRun;
 use crate::workload::purge;

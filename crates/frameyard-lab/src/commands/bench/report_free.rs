@@ -6,12 +6,12 @@ use frameyard::{ByteSize, InitMode, Order, PageCount};
 use frameyard_vm::LruPolicy;
 use serde::Serialize;
 
-use super::comparison::{median_first, rounded};
+use super::comparison::median_first;
 use super::flat_machine::FlatMachine;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{InitArgs, ReportFreeArgs};
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar};
+use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar, rounded};
 use crate::workload::ground::on_ground;
 use crate::workload::report_free::{self, HELD_EACH, ReportRun};
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::machine::machine;
 use crate::Failure;
 use crate::cli::SimDeferredInitArgs;
-use crate::commands::bench::published_table::cells;
+use crate::commands::published_table::cells;
 use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar};
 
 const NAME: &str = "sim deferred-init";

@@ -13,7 +13,7 @@ use super::machine::machine;
 use crate::Failure;
 use crate::cli::{ListsSized, SimKernbenchArgs, TaskMode};
 use crate::commands::bench::comparison::{percent, too_small};
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar};
+use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar, rounded};
 use crate::workload::ground::Setting;
 use crate::workload::kernbench::{Build, Labour, memory_needed};
 use crate::workload::simulated::{self, CameUp, Contents, SimOptions, SimRun, on_sim_ground, whole_ns};
@@ -125,10 +125,6 @@ impl Case<'_> {
             simulated_ns: whole_ns(*simulated),
         }
     }
-}
-
-fn rounded(value: f64) -> f64 {
-    (value * 100.0).round() / 100.0
 }
 
 /// Runs every combination.

@@ -8,13 +8,15 @@ use frameyard_sim::{Crew, FaultPredictor, Machine, Measured, Mode, Point, RateTa
 
 use crate::Failure;
 use crate::cli::FittedTable;
-use crate::commands::bench::published_table::cells;
+use crate::commands::published_table::{ZONE_LOCK, cells};
 
 /// The tables: their headers say what their columns are.
 const PAGE_FAULT: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/page_fault1-broadwell-40cpu.csv"));
 const FULL_LOAD: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/page_fault1-full-load.csv"));
-const ZONE_LOCK: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/zone-lock.csv"));
+
+/// The kernel that the series of the zone lock's table began from.
+pub(super) const STOCK: ZonePolicy = ZonePolicy::Vanilla416;
 
 /// The machine of [`zone_lock`].
 const LARGE: &str = "skylake-112";
@@ -36,12 +38,12 @@ pub(super) fn page_fault() -> Result<RateTable, Failure> {
 /// was published as so much more than the first.
 fn zone_lock() -> Result<RateTable, Failure> {
     let damaged = || Failure::run_time("a published table of full loads lacks a line");
-    let stock = full_load(ZonePolicy::Vanilla416).ok_or_else(damaged)?;
+    let stock = full_load(STOCK).ok_or_else(damaged)?;
     let gain =
-        zone_lock_lines().find(|line| line.policy == "cluster" && line.metric == THROUGHPUT).ok_or_else(damaged)?;
+        zone_lock_lines(PAGE_FAULTS).find(|line| line.policy == ZonePolicy::Cluster && line.metric == THROUGHPUT);
     let ahead = full_load(ZonePolicy::Vanilla).ok_or_else(damaged)?;
-    let with_clusters = stock * (1.0 + gain.value / 100.0);
-    let rates = [(ZonePolicy::Vanilla416, stock), (ZonePolicy::Vanilla, ahead), (ZonePolicy::Cluster, with_clusters)];
+    let with_clusters = stock * (1.0 + gain.ok_or_else(damaged)?.value / 100.0);
+    let rates = [(STOCK, stock), (ZonePolicy::Vanilla, ahead), (ZonePolicy::Cluster, with_clusters)];
     let tasks = Machine::built_in(LARGE).map_or(0, |machine| machine.cpus() as u32);
     Ok(RateTable::of(rates.map(|(policy, rate)| (Point { policy, mode: Mode::Processes, tasks }, rate))))
 }
@@ -55,22 +57,35 @@ fn full_load(policy: ZonePolicy) -> Option<f64> {
 /// The metric of the zone lock's table that says how much more is done than by the stock kernel, in percent.
 pub(super) const THROUGHPUT: &str = "throughput against vanilla";
 
-/// A line of the zone lock's table that is about page faults.
+/// The experiment of the zone lock's table with a process on each CPU.
+pub(super) const PAGE_FAULTS: &str = "page-fault";
+
+/// A line of the zone lock's table.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct ZoneLockLine {
     pub(super) metric: String,
-    /// As the table calls it.
-    pub(super) policy: String,
+    /// As the table calls it; [`simulated`] says what stands for it.
+    pub(super) policy: ZonePolicy,
     /// In percent.
     pub(super) value: f64,
 }
 
-/// The lines of the zone lock's table that are about page faults.
-pub(super) fn zone_lock_lines() -> impl Iterator<Item = ZoneLockLine> {
-    ZONE_LOCK.lines().filter_map(|line| {
-        let [experiment, _machine, metric, _unit, policy, value, _note] = cells(line)?;
-        (experiment == "page-fault").then_some(ZoneLockLine { metric, policy, value: value.parse().ok()? })
+/// The lines of the zone lock's table that are about an experiment.
+pub(super) fn zone_lock_lines(experiment: &str) -> impl Iterator<Item = ZoneLockLine> {
+    ZONE_LOCK.lines().filter_map(move |line| {
+        let [of, _machine, metric, _unit, policy, value, _note] = cells(line)?;
+        let (policy, value) = (policy.parse().ok()?, value.parse().ok()?);
+        (of == experiment).then_some(ZoneLockLine { metric, policy, value })
     })
+}
+
+/// What stands for a kernel of the zone lock's table. What it calls `vanilla` is the kernel that the series began from, which
+/// picked pages and looked at buddies under the lock; `vanilla` does not any more.
+pub(super) fn simulated(policy: ZonePolicy) -> ZonePolicy {
+    match policy {
+        ZonePolicy::Vanilla => STOCK,
+        later => later,
+    }
 }
 
 /// The published value of a row that is named, on a machine that is large enough.

@@ -4,8 +4,8 @@ use frameyard::{ByteSize, LockUse};
 use frameyard_vm::VmCounter;
 use serde::Serialize;
 
-use super::rounded;
 use crate::cli::TaskMode;
+use crate::output::rounded;
 use crate::workload::counts::Counts;
 use crate::workload::ground::Setting;
 

@@ -4,9 +4,9 @@ use serde::Serialize;
 
 use super::sweep::{Case, Group};
 use crate::cli::YardSharing;
-use crate::commands::bench::comparison::rounded;
 use crate::commands::bench::compound_pagemap::{Figure, MEASURED, PUBLISHED, Series, figures};
 use crate::measure::Spread;
+use crate::output::rounded;
 use crate::workload::device_map::DeviceMapRun;
 
 /// A row. Times are medians over the runs; sizes are of the last one. `None` is not measured.

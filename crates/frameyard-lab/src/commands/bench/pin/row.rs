@@ -4,9 +4,9 @@ use frameyard::{ByteSize, MapLayout};
 use frameyard_host::DeviceAlignment;
 use serde::Serialize;
 
-use crate::commands::bench::comparison::rounded;
 use crate::commands::bench::compound_pagemap::{Figure, MEASURED, PUBLISHED, Series, figures};
 use crate::measure::Spread;
+use crate::output::rounded;
 use crate::workload::pin::{PinCase, PinKind, PinRun, PinnedMemory};
 
 /// A row. Times are medians over the runs, of the whole size.

@@ -2,10 +2,7 @@
 
 use super::row::{PUBLISHED, Row};
 use crate::cli::ZoneLockWorkload;
-use crate::commands::bench::published_table::cells;
-
-/// The table: its header says what its columns are.
-const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/zone-lock.csv"));
+use crate::commands::published_table::{ZONE_LOCK, cells};
 
 /// The metric whose values are success rates, in percent.
 const SUCCESS: &str = "success rate";
@@ -16,7 +13,7 @@ const DRAINS: &str = "drains ";
 
 /// The rows of some workloads, and those that are about none.
 pub(super) fn rows(workloads: &[ZoneLockWorkload]) -> Vec<Row> {
-    let all = TABLE.lines().skip(1).filter_map(row);
+    let all = ZONE_LOCK.lines().skip(1).filter_map(row);
     let is_wanted = |row: &Row| {
         row.workload.starts_with(DRAINS) || workloads.iter().any(|workload| workload.name() == row.workload)
     };
@@ -62,7 +59,7 @@ mod tests {
     #[test]
     fn every_line_of_the_table_is_a_row_of_a_policy_that_there_is() {
         let rows = rows(ZoneLockWorkload::value_variants());
-        assert_eq!(rows.len(), TABLE.lines().count() - 1);
+        assert_eq!(rows.len(), ZONE_LOCK.lines().count() - 1);
         for row in &rows {
             assert!(row.policy.parse::<ZonePolicy>().is_ok(), "{row:?}");
             assert!(row.source == PUBLISHED && row.mode.is_none() && row.ops_per_s.is_none(), "{row:?}");

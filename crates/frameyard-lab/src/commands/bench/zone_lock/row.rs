@@ -9,8 +9,8 @@ use serde::Serialize;
 
 use super::sample::Sample;
 use crate::cli::{TaskMode, ZoneLockWorkload};
-use crate::commands::bench::comparison::rounded;
 use crate::measure::Spread;
+use crate::output::rounded;
 use crate::workload::crossing::Direction;
 
 /// What rows say of where their values come from.

@@ -16,8 +16,8 @@ use serde::Serialize;
 use super::super::kernbench::{Built, Case};
 use crate::Failure;
 use crate::cli::ListsSized;
-use crate::commands::bench::published_table::cells;
-use crate::output::{self, Outcome, RowError, Rows, Table};
+use crate::commands::published_table::cells;
+use crate::output::{self, Outcome, RowError, Rows, Table, rounded};
 use crate::workload::kernbench::Build;
 
 /// The table: its header says what its columns are.
@@ -210,7 +210,6 @@ impl Scaled<'_> {
     }
 
     fn row(&self, built: &Built, metric: &'static str, published: Option<f64>, predicted: f64, fitted: bool) -> Row {
-        let hundredth = |value: f64| (value * 100.0).round() / 100.0;
         Row {
             kernel_work_cycles: self.kernel_work,
             compute_cycles: self.compute,
@@ -219,8 +218,8 @@ impl Scaled<'_> {
             batch: built.batch,
             metric,
             published_s: published,
-            predicted_s: hundredth(predicted),
-            error_pct: published.map(|published| hundredth((predicted / published - 1.0) * 100.0)),
+            predicted_s: rounded(predicted),
+            error_pct: published.map(|published| rounded((predicted / published - 1.0) * 100.0)),
             fitted,
             zone_lock_share: built.zone_lock_share,
             lru_lock_share: built.lru_lock_share,

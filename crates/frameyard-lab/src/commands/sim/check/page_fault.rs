@@ -119,9 +119,9 @@ impl Compared {
             published_per_s: published.mean,
             published_stdev: published.stdev,
             predicted_per_s: predicted.round(),
-            error: rounded(prediction.error()),
-            published_speed_up: base.map(|base| rounded(published.mean / base.published.mean - 1.0)),
-            predicted_speed_up: base.map(|base| rounded(predicted / base.predicted - 1.0)),
+            error: rounded_share(prediction.error()),
+            published_speed_up: base.map(|base| rounded_share(published.mean / base.published.mean - 1.0)),
+            predicted_speed_up: base.map(|base| rounded_share(predicted / base.predicted - 1.0)),
             role: role.name(),
         }
     }
@@ -132,7 +132,7 @@ impl Compared {
 }
 
 /// A share to a hundred-thousandth, so that tables can be read.
-fn rounded(share: f64) -> f64 {
+fn rounded_share(share: f64) -> f64 {
     (share * 1e5).round() / 1e5
 }
 
@@ -143,9 +143,9 @@ fn mode_summaries(errors: &ModeErrors) -> Vec<Summary> {
         mode: errors.mode.name(),
         policy: Some(policy.policy.name()),
         predicted_rows: policy.rows,
-        mean_absolute_error: rounded(policy.mean_absolute),
-        mean_error: Some(rounded(policy.mean)),
-        mean_absolute_speed_up_error: policy.speed_up.map(rounded),
+        mean_absolute_error: rounded_share(policy.mean_absolute),
+        mean_error: Some(rounded_share(policy.mean)),
+        mean_absolute_speed_up_error: policy.speed_up.map(rounded_share),
         right_order_share: None,
         right_order_rows: None,
         ordered_rows: None,
@@ -156,10 +156,10 @@ fn mode_summaries(errors: &ModeErrors) -> Vec<Summary> {
         mode: errors.mode.name(),
         policy: None,
         predicted_rows: errors.rows,
-        mean_absolute_error: rounded(errors.mean_absolute),
+        mean_absolute_error: rounded_share(errors.mean_absolute),
         mean_error: None,
-        mean_absolute_speed_up_error: errors.speed_up.map(rounded),
-        right_order_share: errors.order.share().map(rounded),
+        mean_absolute_speed_up_error: errors.speed_up.map(rounded_share),
+        right_order_share: errors.order.share().map(rounded_share),
         right_order_rows: Some(right_rows),
         ordered_rows: Some(rows),
         right_order_pairs: Some(right_pairs),

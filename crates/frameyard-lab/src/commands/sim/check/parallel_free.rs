@@ -11,11 +11,9 @@ use frameyard_sim::{ExitRun, Machine, ParallelExit};
 use serde::Serialize;
 
 use crate::Failure;
-use crate::commands::bench::published_table::cells;
-use crate::output::{self, Outcome, RowError, Rows, Table};
+use crate::commands::sim::published::{ZoneLockLine, simulated, zone_lock_lines};
+use crate::output::{self, Outcome, RowError, Rows, Table, rounded};
 
-/// The table: its header says what its columns are.
-const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/zone-lock.csv"));
 /// The experiment that is predicted.
 const EXPERIMENT: &str = "parallel-free";
 /// The locks that it is about, as rows name them.
@@ -59,10 +57,11 @@ pub(super) fn compared(machine: &Machine, memory: ByteSize, workers: NonZeroU32)
             "{workers} workers are more than the {cpus} CPUs of {name}: ask for fewer"
         )));
     }
-    let shares: Vec<Share> = TABLE.lines().skip(1).filter_map(share).collect();
+    let shares = shares();
     let policies = policies(&shares);
+    let as_usize = NonZeroUsize::try_from(workers).map_err(Failure::run_time)?;
     let bar = output::progress_bar("predicting", policies.len() as u64);
-    let exit = ParallelExit::scaled(machine, memory, usize_of(workers));
+    let exit = ParallelExit::scaled(machine, memory, as_usize);
     let mut rows = Vec::new();
     for policy in policies {
         let run = exit.run(machine, simulated(policy)).map_err(Failure::run_time)?;
@@ -71,10 +70,6 @@ pub(super) fn compared(machine: &Machine, memory: ByteSize, workers: NonZeroU32)
     }
     bar.finish_and_clear();
     Ok(Compared { machine: machine.name.clone(), rows })
-}
-
-fn usize_of(number: NonZeroU32) -> NonZeroUsize {
-    NonZeroUsize::new(number.get() as usize).unwrap_or(NonZeroUsize::MIN)
 }
 
 /// The policies of the table, in its order.
@@ -88,21 +83,13 @@ fn policies(shares: &[Share]) -> Vec<ZonePolicy> {
     policies
 }
 
-/// What stands for a published kernel: the stock kernel of that time picked pages and looked at buddies under the lock, which
-/// `vanilla` does not any more.
-fn simulated(policy: ZonePolicy) -> ZonePolicy {
-    match policy {
-        ZonePolicy::Vanilla => ZonePolicy::Vanilla416,
-        other => other,
-    }
-}
-
-/// A line of the table, if it is of the experiment.
-fn share(line: &str) -> Option<Share> {
-    let [experiment, _machine, name, _unit, policy, value, _note] = cells(line)?;
-    let (_, lock) = LOCKS.into_iter().find(|(known, _)| *known == name)?;
-    let (policy, published) = (policy.parse().ok()?, value.parse().ok()?);
-    (experiment == EXPERIMENT).then_some(Share { policy, lock, published })
+/// What was published.
+fn shares() -> Vec<Share> {
+    let share = |ZoneLockLine { metric, policy, value }| {
+        let (_, lock) = LOCKS.into_iter().find(|(name, _)| *name == metric)?;
+        Some(Share { policy, lock, published: value })
+    };
+    zone_lock_lines(EXPERIMENT).filter_map(share).collect()
 }
 
 fn row(
@@ -114,7 +101,7 @@ fn row(
 ) -> Row {
     let published = shares.iter().find(|share| share.policy == policy && share.lock == lock.1);
     let published_pct = published.map(|share| share.published);
-    let predicted_pct = hundredths(run.waiting_share(lock.1) * 100.0);
+    let predicted_pct = rounded(run.waiting_share(lock.1) * 100.0);
     Row {
         policy: policy.name(),
         simulated: simulated(policy).name(),
@@ -122,14 +109,10 @@ fn row(
         metric: lock.0,
         published_pct,
         predicted_pct,
-        difference_points: published_pct.map(|published| hundredths(predicted_pct - published)),
+        difference_points: published_pct.map(|published| rounded(predicted_pct - published)),
         exit_ns: run.time.0 / 1000,
-        exit_ns_per_page: hundredths(run.time.as_ns() / run.pages.0 as f64),
+        exit_ns_per_page: rounded(run.time.as_ns() / run.pages.0 as f64),
     }
-}
-
-fn hundredths(number: f64) -> f64 {
-    (number * 100.0).round() / 100.0
 }
 
 impl Outcome for Compared {
@@ -153,11 +136,12 @@ impl Outcome for Compared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::published_table::ZONE_LOCK;
 
     #[test]
     fn every_line_of_the_experiment_is_understood() {
-        let lines = TABLE.lines().filter(|line| line.starts_with("parallel-free,")).count();
-        let shares: Vec<Share> = TABLE.lines().skip(1).filter_map(share).collect();
+        let lines = ZONE_LOCK.lines().filter(|line| line.starts_with("parallel-free,")).count();
+        let shares = shares();
         assert_eq!((shares.len(), lines), (6, 6));
         let share = |policy, lock, published| assert!(shares.contains(&Share { policy, lock, published }), "{policy}");
         share(ZonePolicy::Vanilla, LockKind::Zone, 90.0);

@@ -9,12 +9,8 @@ use serde::Serialize;
 
 use crate::Failure;
 use crate::cli::FittedTable;
-use crate::commands::sim::published::{self, THROUGHPUT, ZoneLockLine};
-use crate::output::{self, Outcome, RowError, Rows, Table};
-
-/// The kernel that the series began from, before it picked pages and read buddies without the lock: the table calls it
-/// `vanilla`.
-const STOCK: ZonePolicy = ZonePolicy::Vanilla416;
+use crate::commands::sim::published::{self, PAGE_FAULTS, STOCK, THROUGHPUT, ZoneLockLine};
+use crate::output::{self, Outcome, RowError, Rows, Table, rounded};
 
 /// What a row is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -111,16 +107,12 @@ fn values(rates: &RateTable) -> Vec<Value> {
     };
     // That of the cluster series is the stock kernel's and the published difference, which has its line.
     let rates = rates.values().iter().filter(|(point, _)| point.policy != ZonePolicy::Cluster).map(rate);
-    published::zone_lock_lines().filter_map(value).chain(rates).collect()
+    published::zone_lock_lines(PAGE_FAULTS).filter_map(value).chain(rates).collect()
 }
 
 fn value(line: ZoneLockLine) -> Option<Value> {
-    let policy = match line.policy.parse().ok()? {
-        ZonePolicy::Vanilla => STOCK,
-        later => later,
-    };
-    let metric = Metric::named(&line.metric)?;
-    Some(Value { policy, metric, name: line.metric, published: line.value })
+    let ZoneLockLine { metric: name, policy, value: published } = line;
+    Some(Value { policy: published::simulated(policy), metric: Metric::named(&name)?, name, published })
 }
 
 /// The rows that the machine was fitted on.
@@ -133,7 +125,7 @@ fn row(value: Value, tasks: u32, runs: &[(ZonePolicy, FaultRun)], fitted_on: &[S
     let Value { policy, metric, name, published } = value;
     let of = |policy: ZonePolicy| runs.iter().find(|(known, _)| *known == policy).map(|(_, run)| run);
     let run = of(policy)?;
-    let percent = |share: f64| (share * 1e4).round() / 100.0;
+    let percent = |share: f64| rounded(share * 100.0);
     let (unit, predicted) = match metric {
         Metric::ZoneLock => ("%", percent(run.waiting_share(LockKind::Zone))),
         Metric::ZoneLockIn(spans) => ("%", percent(run.waiting_share_within(spans, LockKind::Zone))),
@@ -143,7 +135,7 @@ fn row(value: Value, tasks: u32, runs: &[(ZonePolicy, FaultRun)], fitted_on: &[S
     };
     let difference = match metric {
         Metric::Rate => percent(predicted / published - 1.0),
-        _ => ((predicted - published) * 100.0).round() / 100.0,
+        _ => rounded(predicted - published),
     };
     let is_rate = matches!(metric, Metric::Throughput | Metric::Rate);
     let is_fitted = is_rate && fitted_on.iter().any(|rows| rows.split('/').next() == Some(policy.name()));
@@ -180,7 +172,7 @@ mod tests {
         let values = values(&published::rates(FittedTable::ZoneLock).unwrap());
         let (rates, shares): (Vec<Value>, Vec<Value>) =
             values.into_iter().partition(|value| value.metric == Metric::Rate);
-        assert_eq!((shares.len(), published::zone_lock_lines().count()), (11, 11));
+        assert_eq!((shares.len(), published::zone_lock_lines(PAGE_FAULTS).count()), (11, 11));
         let of = |policy, metric| shares.iter().find(|value| value.policy == policy && value.metric == metric).unwrap();
         assert_eq!(of(STOCK, Metric::ZoneLock).published, 80.0);
         assert_eq!(of(ZonePolicy::Cluster, Metric::LruLock).published, 82.0);

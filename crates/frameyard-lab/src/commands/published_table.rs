@@ -1,7 +1,10 @@
 //! Lines of published tables, which travel with the program as comma-separated values.
 
+/// What was published about the zone lock and the LRU lock: its header says what its columns are.
+pub(super) const ZONE_LOCK: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/zone-lock.csv"));
+
 /// The cells of a line; one in quotes may have commas. `None` where there are not so many.
-pub(in crate::commands) fn cells<const CELLS: usize>(line: &str) -> Option<[String; CELLS]> {
+pub(super) fn cells<const CELLS: usize>(line: &str) -> Option<[String; CELLS]> {
     let mut cells = vec![String::new()];
     let mut is_quoted = false;
     for letter in line.chars() {

@@ -64,6 +64,8 @@ pub(crate) struct Ground {
     pub(crate) control: (usize, usize),
     /// Where the bytes of frames begin, and how many there are.
     pub(crate) bytes: (usize, usize),
+    /// Where the memory map begins.
+    pub(crate) map: usize,
 }
 
 /// The state of a simulated machine.
@@ -87,6 +89,8 @@ pub(crate) struct Engine {
     last_fetched: Vec<usize>,
     /// The number of the first line of each stretch of the control region, plus 1, from its first use on: most are never used.
     control_lines: Vec<u32>,
+    /// The lines of the control region with bytes that say what is handed out; those at the places of other lines are never used.
+    handed_out: Words,
     lines: SharedLines,
     frame_lines: FrameLines,
     locks: LockQueues,
@@ -125,6 +129,7 @@ impl Engine {
             pages: Words::new(ground.frames.count().0 as usize)?,
             last_fetched: vec![usize::MAX; machine.cores()],
             control_lines: vec![0; ground.control.1.div_ceil(STRETCH)],
+            handed_out: Words::new(ground.control.1.div_ceil(LINE_BYTES as usize))?,
             lines: SharedLines::new(machine.cores(), machine.groups()),
             frame_lines: FrameLines::new(ground.frames.count().0 as usize),
             locks: LockQueues::default(),
@@ -151,7 +156,7 @@ impl Engine {
 
     /// Bytes that the simulator itself holds, with the stacks of as many tasks as there have been at once.
     pub(crate) fn bytes(&self) -> usize {
-        let numbers = size_of_val(&*self.control_lines);
+        let numbers = size_of_val(&*self.control_lines) + size_of_val(&*self.handed_out);
         let lines = size_of_val(&*self.pages) + numbers + self.lines.bytes() + self.frame_lines.bytes();
         let channels: usize = self.channels.iter().map(Channel::bytes).sum();
         lines + channels + self.profile.bytes() + self.speeds.bytes() + self.most_tasks * STACK_BYTES

@@ -290,11 +290,21 @@ impl Platform for SimPlatform {
 
     #[inline]
     fn touch_line(&self, line: SharedLine, access: Access) {
-        if line.kind == LineKind::PageTable {
-            let mut engine = self.engine.borrow();
-            if !engine.is_running() || engine.touch_entry(line.address.addr(), access) {
+        match line.kind {
+            LineKind::HandedOut => {
+                let mut engine = self.engine.borrow();
+                if engine.is_running() {
+                    engine.touch_handed_out(line.address.addr(), access);
+                }
                 return;
             }
+            LineKind::PageTable => {
+                let mut engine = self.engine.borrow();
+                if !engine.is_running() || engine.touch_entry(line.address.addr(), access) {
+                    return;
+                }
+            }
+            _ => {}
         }
         self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
     }

@@ -163,6 +163,7 @@ impl SimYard {
             nodes: nodes.to_vec(),
             control: (control.raw().base.addr().get(), control.raw().size.0 as usize),
             bytes: bytes.range(),
+            map: map.raw().base.addr().get(),
         };
         let platform = SimPlatform::new(machine, ground, bytes, costs).ok_or(SimError::NoMemory)?;
         // SAFETY: the regions are fresh and zeroed, as large as planned, and dropped after the yard.

@@ -8,6 +8,7 @@ use crate::account::{Accessed, Cause, Spent};
 use crate::cache::LINE_BYTES;
 use crate::lines::{Found, FrameLine, PageLine, Use};
 use crate::machine::Distance;
+use crate::region::prefetch;
 use crate::time::Picos;
 
 impl Use {
@@ -36,6 +37,8 @@ enum Compact {
     Page(usize),
     /// Entries of a page table of the lowest level, and how far behind the first frame's first byte they lie.
     Entry(FrameLine, usize),
+    /// Bytes that say of frames what is handed out, by the place of their line in the control region.
+    HandedOut(usize),
 }
 
 impl Compact {
@@ -44,16 +47,31 @@ impl Compact {
         match self {
             Self::Page(_) => Accessed::Pages,
             Self::Entry(..) => Accessed::Line(LineKind::PageTable),
+            Self::HandedOut(_) => Accessed::Line(LineKind::HandedOut),
         }
     }
 
-    /// In which frame it lies, or of which it is.
-    const fn frame(self) -> PageCount {
-        PageCount(match self {
-            Self::Page(index) => index as u64,
-            Self::Entry(_, offset) => (offset >> 12) as u64,
-        })
+    const fn kind(self, access: Access) -> AccessKind {
+        match self {
+            Self::Page(_) | Self::Entry(..) => AccessKind::of_page(access),
+            Self::HandedOut(_) => AccessKind::of_line(access),
+        }
     }
+
+    /// In which frame it lies, or of which it is; `None` of what lies beside frames.
+    const fn frame(self) -> Option<PageCount> {
+        match self {
+            Self::Page(index) => Some(PageCount(index as u64)),
+            Self::Entry(_, offset) => Some(PageCount((offset >> 12) as u64)),
+            Self::HandedOut(_) => None,
+        }
+    }
+}
+
+/// Whether a line is used by whoever holds a lock: all who want it meet there before.
+#[inline(always)]
+const fn is_of_lock(accessed: Accessed) -> bool {
+    matches!(accessed, Accessed::Line(LineKind::FreeLists | LineKind::PerCpuLists | LineKind::LruLists))
 }
 
 impl Engine {
@@ -73,6 +91,8 @@ impl Engine {
     fn touch_other_page(&mut self, index: usize, access: Access) {
         let usage = Use::of(access);
         let Some(word) = self.pages.get_mut(index) else { return };
+        // Its state and itself lie in two places of the host's memory: both are on their way at once.
+        prefetch(self.ground.map.wrapping_add(index * LINE_BYTES as usize));
         let line = PageLine(*word);
         self.turn.recent_pages.note(index, usage);
         if line.is_at_hand(self.turn.place.core, &self.turn.private, usage) {
@@ -108,6 +128,26 @@ impl Engine {
         true
     }
 
+    /// The running CPU uses a byte that says what is handed out.
+    #[inline]
+    pub(crate) fn touch_handed_out(&mut self, address: usize, access: Access) {
+        let (usage, kind) = (Use::of(access), AccessKind::of_line(access));
+        let accessed = Accessed::Line(LineKind::HandedOut);
+        if self.is_recent(address, usage) {
+            return self.hit(accessed, kind);
+        }
+        let index = address.wrapping_sub(self.ground.control.0) / LINE_BYTES as usize;
+        let Some(word) = self.handed_out.get_mut(index) else { return };
+        let line = PageLine(*word);
+        self.turn.recent_lines.note(address / LINE_BYTES as usize, usage);
+        if line.is_at_hand(self.turn.place.core, &self.turn.private, usage) {
+            *word = line.used(self.turn.stamps, usage).0;
+            self.hit(accessed, kind);
+        } else {
+            self.fetch_compact(Compact::HandedOut(index), line, access);
+        }
+    }
+
     /// The running CPU finds a line in its private cache.
     #[inline(always)]
     fn hit(&mut self, accessed: Accessed, kind: AccessKind) {
@@ -138,7 +178,14 @@ impl Engine {
             // Others are likely to exchange it, too, before this CPU's time.
             return Some(InOrder::LookAgain(line));
         }
-        if self.use_at_hand(line, address, accessed, access) { None } else { Some(InOrder::Fetch(line)) }
+        if self.use_at_hand(line, address, accessed, access) {
+            return None;
+        }
+        if !is_of_lock(accessed) {
+            return Some(InOrder::Fetch(line));
+        }
+        self.fetch_line(line, accessed, access);
+        None
     }
 
     #[inline(always)]
@@ -146,6 +193,7 @@ impl Engine {
         match at {
             Compact::Page(index) => self.pages[index] = state.0,
             Compact::Entry(line, _) => self.frame_lines.set_compact(line, state),
+            Compact::HandedOut(index) => self.handed_out[index] = state.0,
         }
     }
 
@@ -166,7 +214,7 @@ impl Engine {
         } else if (holder_has || group_has) && is_near {
             Cause::SharedHit
         } else {
-            let home = self.node_of(self.ground.frames.start + at.frame());
+            let home = self.home_of(at);
             // What nobody has any more was written back some time ago, if it was dirty.
             let is_gone = line.is_dirty() && !holder_has && !group_has;
             wait = self.channels[home].fetch(now, 1 + u64::from(is_gone));
@@ -179,7 +227,7 @@ impl Engine {
             cause
         };
         let is_next = cause != Cause::Upgrade && self.is_next(at, me.core);
-        let kind = AccessKind::of_page(access);
+        let kind = at.kind(access);
         let kind = if is_next && kind == AccessKind::Blocking { AccessKind::Ahead } else { kind };
         let usage = Use::of(access);
         let stays = usage == Use::Read && distance != Distance::Same && (holder_has || group_has);
@@ -191,6 +239,14 @@ impl Engine {
         self.charge(Spent::Access(at.accessed(), cause).slot(), cost);
         if wait > Picos(0) {
             self.charge(Spent::Access(at.accessed(), Cause::Bandwidth).slot(), wait);
+        }
+    }
+
+    /// The node that a line comes from, when no cache has it: that of its frame, or else the asking CPU's own.
+    fn home_of(&self, at: Compact) -> usize {
+        match at.frame() {
+            Some(frame) => self.node_of(self.ground.frames.start + frame),
+            None => self.turn.place.socket.into(),
         }
     }
 

@@ -26,7 +26,7 @@ fn engine_with(change: impl FnOnce(&mut Machine)) -> Engine {
     change(&mut machine);
     let node = |node: u16| (PfnRange::new(Pfn(0x1000 + 0x8000 * u64::from(node)), PageCount(0x8000)), NodeId(node));
     let frames = PfnRange::new(Pfn(0x1000), PageCount(0x10000));
-    let ground = Ground { frames, nodes: vec![node(0), node(1)], control: (CONTROL, 1 << 20), bytes: (0, 0) };
+    let ground = Ground { frames, nodes: vec![node(0), node(1)], control: (CONTROL, 1 << 20), bytes: (0, 0), map: 0 };
     let mut engine = Engine::new(&machine, ground, Vec::new()).unwrap();
     engine.begin(&(0..40).collect::<Vec<_>>());
     engine
@@ -93,6 +93,31 @@ fn other_lines_come_from_where_they_are() {
     assert_eq!(engine.line(1, 5, Access::Read), Cause::SameGroup);
     assert_eq!(engine.line(10, 5, Access::Read), Cause::OtherSocket);
     assert_eq!(engine.line(10, 6, Access::Read), Cause::LocalMemory);
+}
+
+#[test]
+fn bytes_of_what_is_handed_out_come_from_where_they_are() {
+    let mut engine = engine();
+    let byte = |engine: &mut Engine, cpu: usize, at: usize, access| {
+        let handed_out = Accessed::Line(LineKind::HandedOut);
+        engine.on(cpu).served(handed_out, |engine| engine.touch_handed_out(CONTROL + at, access)).0
+    };
+    assert_eq!(byte(&mut engine, 10, 0, Access::Write), Cause::LocalMemory);
+    assert_eq!(byte(&mut engine, 10, 63, Access::ReadModifyWrite), Cause::PrivateHit);
+    assert_eq!(byte(&mut engine, 10, 64, Access::Write), Cause::LocalMemory, "another line");
+    assert_eq!(byte(&mut engine, 0, 1, Access::ReadModifyWrite), Cause::OtherSocket);
+    assert_eq!(byte(&mut engine, 1, 2, Access::Write), Cause::SameGroup);
+    engine.touch_handed_out(CONTROL + (1 << 20), Access::Write);
+}
+
+#[test]
+fn who_is_ahead_waits_for_the_others_before_it_fetches_a_line_unless_that_has_a_lock() {
+    let mut engine = engine();
+    engine.on(1).turn.clock += Picos::from_ns(100);
+    let mut use_line = |kind, at| engine.use_line(CONTROL + at, Accessed::Line(kind), Access::Write);
+    assert!(matches!(use_line(LineKind::Depot, 0), Some(InOrder::Fetch(_))));
+    assert_eq!(use_line(LineKind::FreeLists, 64), None);
+    assert_eq!(use_line(LineKind::LruLists, 128), None);
 }
 
 #[test]
@@ -173,6 +198,7 @@ fn the_simulator_holds_less_than_half_of_what_it_simulates() {
             nodes: vec![(frames, NodeId(0))],
             control: (CONTROL, pages as usize * 5 / 4),
             bytes: (0, 0),
+            map: 0,
         };
         let bytes = Engine::new(&machine, ground, Vec::new()).unwrap().bytes() as u64;
         assert!(bytes < pages * 32, "{name}: {} bytes for each page", bytes / pages);

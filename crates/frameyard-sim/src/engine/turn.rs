@@ -23,7 +23,7 @@ pub(super) struct Turn {
     pub(super) private: FillClock,
     pub(super) stamps: Stamps,
     /// Page structures, by their places in the memory map, and other lines, by their numbers as the host's lines.
-    pub(super) recent_pages: Recent<4>,
+    pub(super) recent_pages: Recent<16>,
     pub(super) recent_lines: Recent<16>,
 }
 

@@ -11,6 +11,7 @@ mod table;
 
 use std::io::{self, Write};
 
+use serde::Serialize;
 use serde_json::{Map, Value};
 
 use crate::Failure;
@@ -52,6 +53,47 @@ pub trait Outcome {
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
         Table::of(&self.rows().map_err(io::Error::other)?).write(out)
     }
+}
+
+/// Rows of a command about a machine, and how people read them.
+struct Found<'a, R, W> {
+    command: &'static str,
+    machine: &'a str,
+    rows: &'a [R],
+    write_rows: W,
+}
+
+impl<R: Serialize, W: Fn(&mut dyn Write, &[R]) -> io::Result<()>> Outcome for Found<'_, R, W> {
+    fn command(&self) -> &'static str {
+        self.command
+    }
+
+    fn machine(&self) -> Option<&str> {
+        Some(self.machine)
+    }
+
+    fn rows(&self) -> Result<Rows, RowError> {
+        Rows::of(self.rows)
+    }
+
+    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
+        (self.write_rows)(out, self.rows)
+    }
+}
+
+/// Prints the rows of a command about a machine, for people as `write_rows` writes them: an outcome that is no more than that.
+///
+/// # Errors
+///
+/// As [`print()`] has them.
+pub fn print_rows<R: Serialize>(
+    command: &'static str,
+    machine: &str,
+    rows: &[R],
+    write_rows: impl Fn(&mut dyn Write, &[R]) -> io::Result<()>,
+    args: &OutputArgs,
+) -> Result<(), Failure> {
+    print(&Found { command, machine, rows, write_rows }, args)
 }
 
 /// A number of a row to a hundredth, which is finer than any clock here.

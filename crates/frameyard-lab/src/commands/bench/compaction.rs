@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{Amount, CompactionArgs, InitArgs};
 use crate::measure::Spread;
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar, rounded};
+use crate::output::{self, RoundedSize, Table, progress_bar, rounded};
 use crate::workload::compaction::{self, CompactionRun, HUGE};
 use crate::workload::copy_speed::CopySpeed;
 use crate::workload::ground::on_ground;
@@ -59,7 +59,7 @@ pub(super) fn run(args: &CompactionArgs) -> Result<(), Failure> {
         rows.push(row(lru, speed, (0..repeat).map(once).collect::<Result<_, _>>()?));
     }
     bar.finish_and_clear();
-    output::print(&CompactionOutcome { machine: flat.name().to_owned(), rows }, &args.output)
+    output::print_rows(NAME, flat.name(), &rows, write_rows, &args.output)
 }
 
 /// The runs of a policy. Rates are in 10⁹ bytes a second.
@@ -145,61 +145,42 @@ fn row(lru: LruPolicy, speed: CopySpeed, runs: Vec<CompactionRun>) -> Row {
     }
 }
 
-/// All rows.
-struct CompactionOutcome {
-    machine: String,
-    rows: Vec<Row>,
-}
-
-impl Outcome for CompactionOutcome {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut table = Table::new([
-            "LRU",
-            "zone",
-            "order 9 before",
-            "possible",
-            "after",
-            "share %",
-            "pages moved",
-            "ms",
-            "moved GB/s",
-            "zone GB/s",
-            "copy GB/s",
-            "zero GB/s",
+/// Writes rows for people.
+fn write_rows(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
+    let mut table = Table::new([
+        "LRU",
+        "zone",
+        "order 9 before",
+        "possible",
+        "after",
+        "share %",
+        "pages moved",
+        "ms",
+        "moved GB/s",
+        "zone GB/s",
+        "copy GB/s",
+        "zero GB/s",
+    ]);
+    for row in rows {
+        table.push([
+            row.lru_policy.to_owned(),
+            RoundedSize(ByteSize(row.zone_bytes)).to_string(),
+            row.order9_before.to_string(),
+            row.order9_possible.to_string(),
+            row.order9_after.to_string(),
+            format!("{:.2}", row.share_of_possible * 100.0),
+            row.pages_moved.to_string(),
+            format!("{:.1}", row.compact_ns as f64 / 1e6),
+            format!("{:.2}", row.moved_gb_per_s),
+            format!("{:.2}", row.zone_gb_per_s),
+            format!("{:.1}", row.copy_gb_per_s),
+            format!("{:.1}", row.zero_gb_per_s),
         ]);
-        for row in &self.rows {
-            table.push([
-                row.lru_policy.to_owned(),
-                RoundedSize(ByteSize(row.zone_bytes)).to_string(),
-                row.order9_before.to_string(),
-                row.order9_possible.to_string(),
-                row.order9_after.to_string(),
-                format!("{:.2}", row.share_of_possible * 100.0),
-                row.pages_moved.to_string(),
-                format!("{:.1}", row.compact_ns as f64 / 1e6),
-                format!("{:.2}", row.moved_gb_per_s),
-                format!("{:.2}", row.zone_gb_per_s),
-                format!("{:.1}", row.copy_gb_per_s),
-                format!("{:.1}", row.zero_gb_per_s),
-            ]);
-        }
-        table.write(out)?;
-        writeln!(
-            out,
-            "\nEvery second frame of the zone is in use. The run of median time by one thread; GB are 10^9 bytes, of pages that\n\
-             were moved, of the zone, and of pages that this host copies and zeroes. All contents were checked."
-        )
     }
+    table.write(out)?;
+    writeln!(
+        out,
+        "\nEvery second frame of the zone is in use. The run of median time by one thread; GB are 10^9 bytes, of pages that\n\
+         were moved, of the zone, and of pages that this host copies and zeroes. All contents were checked."
+    )
 }

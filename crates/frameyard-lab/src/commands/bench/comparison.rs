@@ -4,6 +4,7 @@
 mod columns;
 mod text;
 
+use std::io::{self, Write};
 use std::num::NonZeroU32;
 
 use frameyard::{ByteSize, InitMode, Order};
@@ -14,7 +15,7 @@ use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit, Sharing};
 use crate::chosen_machine::ChosenMachine;
 use crate::cli::{ComparisonArgs, InitArgs, MachineArgs, TaskMode};
-use crate::output::{RoundedSize, progress_bar};
+use crate::output::{self, RoundedSize, progress_bar};
 use crate::workload::ground::{Ground, Setting, on_ground};
 
 pub(in crate::commands) use columns::{CountColumns, SettingColumns, counted, percent};
@@ -124,6 +125,24 @@ impl<'a> Comparison<'a> {
             self.tasks = self.tasks.iter().max().copied().into_iter().collect();
         }
         self
+    }
+
+    /// Prints rows, for people as `write_rows` writes them, and a note under them.
+    ///
+    /// # Errors
+    ///
+    /// As [`output::print_rows`] has them.
+    pub(super) fn print<V: Serialize>(
+        &self,
+        rows: &[Row<V>],
+        write_rows: fn(&mut dyn Write, &[Row<V>]) -> io::Result<()>,
+        note: &str,
+    ) -> Result<(), Failure> {
+        let write = |out: &mut dyn Write, rows: &[Row<V>]| {
+            write_rows(out, rows)?;
+            writeln!(out, "\n{note}")
+        };
+        output::print_rows(self.name, self.machine(), rows, write, &self.args.output)
     }
 
     /// The name of the machine.

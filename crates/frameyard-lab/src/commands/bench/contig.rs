@@ -10,7 +10,7 @@ use super::flat_machine::FlatMachine;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{Amount, ContigArgs, InitArgs};
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar, rounded};
+use crate::output::{self, RoundedSize, Table, progress_bar, rounded};
 use crate::workload::contig::{self, Attempt, ContigPlan, ContigRun};
 use crate::workload::ground::on_ground;
 use crate::workload::task::task_seed;
@@ -49,7 +49,7 @@ pub(super) fn run(args: &ContigArgs) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
-    output::print(&ContigOutcome { machine: flat.name().to_owned(), rows }, &args.output)
+    output::print_rows(NAME, flat.name(), &rows, write_rows, &args.output)
 }
 
 /// What is run, where the zone has room for it.
@@ -131,57 +131,38 @@ fn row(lru: LruPolicy, number: u32, plan: &ContigPlan, run: &ContigRun, attempt:
     }
 }
 
-/// All rows.
-struct ContigOutcome {
-    machine: String,
-    rows: Vec<Row>,
-}
-
-impl Outcome for ContigOutcome {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut table = Table::new([
-            "LRU",
-            "kind",
-            "range",
-            "used %",
-            "outcome",
-            "pages moved",
-            "ms",
-            "GB/s",
-            "moved GB/s",
-            "blocked by",
+/// Writes rows for people.
+fn write_rows(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
+    let mut table = Table::new([
+        "LRU",
+        "kind",
+        "range",
+        "used %",
+        "outcome",
+        "pages moved",
+        "ms",
+        "GB/s",
+        "moved GB/s",
+        "blocked by",
+    ]);
+    for row in rows {
+        table.push([
+            row.lru_policy.to_owned(),
+            row.kind.to_owned(),
+            RoundedSize(ByteSize(row.range_bytes)).to_string(),
+            format!("{:.0}", row.used_share_before * 100.0),
+            row.outcome.to_owned(),
+            row.pages_moved.to_string(),
+            format!("{:.1}", row.contig_ns as f64 / 1e6),
+            row.gb_per_s.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}")),
+            format!("{:.2}", row.moved_gb_per_s),
+            row.blocked_by.clone().unwrap_or_else(|| "-".to_owned()),
         ]);
-        for row in &self.rows {
-            table.push([
-                row.lru_policy.to_owned(),
-                row.kind.to_owned(),
-                RoundedSize(ByteSize(row.range_bytes)).to_string(),
-                format!("{:.0}", row.used_share_before * 100.0),
-                row.outcome.to_owned(),
-                row.pages_moved.to_string(),
-                format!("{:.1}", row.contig_ns as f64 / 1e6),
-                row.gb_per_s.map_or_else(|| "-".to_owned(), |rate| format!("{rate:.2}")),
-                format!("{:.2}", row.moved_gb_per_s),
-                row.blocked_by.clone().unwrap_or_else(|| "-".to_owned()),
-            ]);
-        }
-        table.write(out)?;
-        writeln!(
-            out,
-            "\nTasks fault, write, read and unmap all the while. busy: a range anywhere; pinned: a certain one, with a pinned page\n\
-             in it; unpinned: the same without the pin, set to zero. GB are 10^9 bytes. All contents were checked."
-        )
     }
+    table.write(out)?;
+    writeln!(
+        out,
+        "\nTasks fault, write, read and unmap all the while. busy: a range anywhere; pinned: a certain one, with a pinned page\n\
+         in it; unpinned: the same without the pin, set to zero. GB are 10^9 bytes. All contents were checked."
+    )
 }

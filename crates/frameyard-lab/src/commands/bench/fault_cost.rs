@@ -12,7 +12,7 @@ use crate::bring_up::{BringUp, FrameBacking};
 use crate::chosen_machine::ChosenMachine;
 use crate::cli::{FaultCostArgs, InitArgs, MachineArgs};
 use crate::measure::Spread;
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, rounded};
+use crate::output::{self, RoundedSize, Table, rounded};
 use crate::workload::fault_cost::{self, FaultCostRound};
 use crate::workload::ground::on_ground;
 
@@ -53,7 +53,7 @@ pub(super) fn run(args: &FaultCostArgs) -> Result<(), Failure> {
         })?;
         rows.push(FaultCostRow::new(policy, lru, args.map, &rounds));
     }
-    output::print(&FaultCostOutcome { machine: chosen.machine.name.clone(), rows }, &args.output)
+    output::print_rows(NAME, &chosen.machine.name, &rows, write_rows, &args.output)
 }
 
 /// A pair's medians. Times are of one page.
@@ -102,58 +102,39 @@ impl FaultCostRow {
     }
 }
 
-/// All rows.
-struct FaultCostOutcome {
-    machine: String,
-    rows: Vec<FaultCostRow>,
-}
-
-impl Outcome for FaultCostOutcome {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut table = Table::new([
-            "zone policy",
-            "LRU policy",
-            "fault+unmap ns",
-            "fault ns",
-            "unmap ns",
-            "zeroing ns",
-            "alloc+free ns",
-            "beyond zeroing ns",
-            "allowed ns",
+/// Writes rows for people.
+fn write_rows(out: &mut dyn Write, rows: &[FaultCostRow]) -> io::Result<()> {
+    let mut table = Table::new([
+        "zone policy",
+        "LRU policy",
+        "fault+unmap ns",
+        "fault ns",
+        "unmap ns",
+        "zeroing ns",
+        "alloc+free ns",
+        "beyond zeroing ns",
+        "allowed ns",
+    ]);
+    for row in rows {
+        table.push([
+            row.zone_policy.to_owned(),
+            row.lru_policy.to_owned(),
+            format!(
+                "{:.0} ({:.0}–{:.0})",
+                row.fault_and_unmap_ns, row.fault_and_unmap_ns_min, row.fault_and_unmap_ns_max
+            ),
+            format!("{:.0}", row.fault_ns),
+            format!("{:.0}", row.unmap_ns),
+            format!("{:.0} ({:.0}–{:.0})", row.zero_ns, row.zero_ns_min, row.zero_ns_max),
+            format!("{:.0}", row.allocate_and_free_ns),
+            format!("{:.0}", row.beyond_zeroing_ns),
+            format!("{:.0}", row.allowed_ns),
         ]);
-        for row in &self.rows {
-            table.push([
-                row.zone_policy.to_owned(),
-                row.lru_policy.to_owned(),
-                format!(
-                    "{:.0} ({:.0}–{:.0})",
-                    row.fault_and_unmap_ns, row.fault_and_unmap_ns_min, row.fault_and_unmap_ns_max
-                ),
-                format!("{:.0}", row.fault_ns),
-                format!("{:.0}", row.unmap_ns),
-                format!("{:.0} ({:.0}–{:.0})", row.zero_ns, row.zero_ns_min, row.zero_ns_max),
-                format!("{:.0}", row.allocate_and_free_ns),
-                format!("{:.0}", row.beyond_zeroing_ns),
-                format!("{:.0}", row.allowed_ns),
-            ]);
-        }
-        table.write(out)?;
-        writeln!(
-            out,
-            "\nOf a page of 4 KiB, medians (least–most) of rounds that alternate; allowed are {ZEROING_FACTOR} times the zeroing and \
-             {ALLOWANCE_NS:.0} ns."
-        )
     }
+    table.write(out)?;
+    writeln!(
+        out,
+        "\nOf a page of 4 KiB, medians (least–most) of rounds that alternate; allowed are {ZEROING_FACTOR} times the zeroing and \
+         {ALLOWANCE_NS:.0} ns."
+    )
 }

@@ -12,12 +12,15 @@ use super::comparison::{
 use crate::Failure;
 use crate::cli::HighallocArgs;
 use crate::measure::Spread;
-use crate::output::{self, Outcome, RowError, Rows, rounded};
+use crate::output::rounded;
 use crate::workload::ground::Setting;
 use crate::workload::highalloc::{self, DelayKind, HUGE, HighallocPlan, HighallocRun};
 
 /// The name of the command.
 const NAME: &str = "bench highalloc";
+/// What people have to know of its rows.
+const NOTE: &str =
+    "A virtual delay does the background work of that time and does not wait. All contents were checked in the end.";
 /// Runs of a row, unless asked for otherwise.
 const REPEAT: NonZeroU32 = NonZeroU32::MIN;
 /// What must be free: some pageblocks for each builder, and a reserve.
@@ -38,8 +41,8 @@ pub(super) fn run(args: &HighallocArgs) -> Result<(), Failure> {
     let seed = args.comparison.seed;
     let compared = comparison
         .measure(plans.len(), needed, |ground, setting, plan| highalloc::run(ground, setting, seed, &plans[plan]))?;
-    let rows = compared.into_iter().map(|(plan, compared)| row(&plans[plan], compared)).collect();
-    output::print(&HighallocOutcome { machine: comparison.machine().to_owned(), rows }, &args.comparison.output)
+    let rows: Vec<_> = compared.into_iter().map(|(plan, compared)| row(&plans[plan], compared)).collect();
+    comparison.print(&rows, write_rows, NOTE)
 }
 
 /// What is measured.
@@ -127,32 +130,4 @@ pub(in crate::commands) fn write_rows(out: &mut dyn Write, rows: &[Row<Values>])
             values.checked_pages.to_string(),
         ]
     })
-}
-
-/// All rows.
-struct HighallocOutcome {
-    machine: String,
-    rows: Vec<Row<Values>>,
-}
-
-impl Outcome for HighallocOutcome {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_rows(out, &self.rows)?;
-        writeln!(
-            out,
-            "\nA virtual delay does the background work of that time and does not wait. All contents were checked in the end."
-        )
-    }
 }

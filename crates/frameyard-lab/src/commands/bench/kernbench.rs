@@ -2,14 +2,12 @@
 //!
 //! The columns are those of `bench page-fault`; what is mapped is what a job uses.
 
-use std::io::{self, Write};
 use std::num::NonZeroU32;
 
 use super::comparison::{Comparison, Row, Yards};
 use super::page_fault::{Values, row, write_rows};
 use crate::Failure;
 use crate::cli::KernbenchArgs;
-use crate::output::{self, Outcome, RowError, Rows};
 use crate::workload::ground::Setting;
 use crate::workload::kernbench::{self, Build};
 
@@ -27,36 +25,10 @@ pub(super) fn run(args: &KernbenchArgs) -> Result<(), Failure> {
     let compared =
         comparison.measure(1, needed, |ground, setting, _| kernbench::run(ground, setting, seed, build, duration))?;
     let rows: Vec<Row<Values>> = compared.into_iter().map(|(_, compared)| row(compared, build.memory())).collect();
-    output::print(&Builds { machine: comparison.machine().to_owned(), build, rows }, &args.comparison.output)
-}
-
-/// All rows.
-struct Builds {
-    machine: String,
-    build: Build,
-    rows: Vec<Row<Values>>,
-}
-
-impl Outcome for Builds {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_rows(out, &self.rows)?;
-        let Build { pages, compute, kernel_work, .. } = self.build;
-        writeln!(
-            out,
-            "\nMedians (least–most) of the runs; the other columns are those of the median run. Each job has an address space of its\n\
-             own and uses {pages} pages; {compute} cycles of computing and {kernel_work} of other work go with each, as multiplications."
-        )
-    }
+    let Build { pages, compute, kernel_work, .. } = build;
+    let note = format!(
+        "Medians (least–most) of the runs; the other columns are those of the median run. Each job has an address space of its\n\
+         own and uses {pages} pages; {compute} cycles of computing and {kernel_work} of other work go with each, as multiplications."
+    );
+    comparison.print(&rows, write_rows, &note)
 }

@@ -11,13 +11,16 @@ use super::comparison::{
 use crate::Failure;
 use crate::cli::Order0ThpArgs;
 use crate::measure::Spread;
-use crate::output::{self, Outcome, RowError, Rows, rounded};
+use crate::output::rounded;
 use crate::workload::ground::Setting;
 use crate::workload::order0_thp::{self, pages_of_task};
 use crate::workload::page_fault::{MAP_SIZE, Pages, TaskRun};
 
 /// The name of the command.
 const NAME: &str = "bench order0-thp";
+/// What people have to know of its rows.
+const NOTE: &str =
+    "Medians (least–most) of the runs; the other columns are those of the median run, of both kinds together.";
 /// Runs of a row, unless asked for otherwise.
 const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
@@ -29,8 +32,8 @@ pub(super) fn run(args: &Order0ThpArgs) -> Result<(), Failure> {
     let compared =
         comparison.measure(1, needed, |ground, setting, _| order0_thp::run(ground, setting, seed, duration))?;
     let rows = compared.iter().flat_map(|(_, compared)| [Pages::Huge, Pages::Small].map(|kind| row(compared, kind)));
-    let rows = rows.collect();
-    output::print(&Order0ThpOutcome { machine: comparison.machine().to_owned(), rows }, &args.comparison.output)
+    let rows: Vec<_> = rows.collect();
+    comparison.print(&rows, write_rows, NOTE)
 }
 
 /// What is measured of one kind of tasks. What was counted is of both kinds, which run together.
@@ -70,34 +73,6 @@ pub(in crate::commands) fn row(compared: &Compared<TaskRun>, kind: Pages) -> Row
             pages_per_s_max: rounded(spread.max),
         },
         counts: counted(&run.counts),
-    }
-}
-
-/// All rows.
-struct Order0ThpOutcome {
-    machine: String,
-    rows: Vec<Row<Values>>,
-}
-
-impl Outcome for Order0ThpOutcome {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_rows(out, &self.rows)?;
-        writeln!(
-            out,
-            "\nMedians (least–most) of the runs; the other columns are those of the median run, of both kinds together."
-        )
     }
 }
 

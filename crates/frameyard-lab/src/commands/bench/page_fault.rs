@@ -12,7 +12,7 @@ use super::comparison::{
 use crate::Failure;
 use crate::cli::PageFaultArgs;
 use crate::measure::Spread;
-use crate::output::{self, Outcome, RowError, Rows, rounded};
+use crate::output::rounded;
 use crate::workload::ground::Setting;
 use crate::workload::page_fault::{self, MAP_SIZE, TaskRun};
 
@@ -20,6 +20,9 @@ mod will_it_scale;
 
 /// The name of the command.
 const NAME: &str = "bench page-fault";
+/// What people have to know of its rows.
+const NOTE: &str = "Medians (least–most) of the runs; the other columns are those of the median run. A page is touched by a function\n\
+    call here: figures of a kernel's own page_fault1 include hardware exceptions and system calls.";
 /// Runs of a row, unless asked for otherwise.
 const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
@@ -34,7 +37,7 @@ pub(super) fn run(args: &PageFaultArgs) -> Result<(), Failure> {
     if let Some(file) = &args.csv {
         will_it_scale::write(file, &rows)?;
     }
-    output::print(&PageFaultOutcome { machine: comparison.machine().to_owned(), rows }, &args.comparison.output)
+    comparison.print(&rows, write_rows, NOTE)
 }
 
 /// What is measured. An iteration is a page of 4 KiB touched.
@@ -74,35 +77,6 @@ pub(in crate::commands) fn row(compared: Compared<TaskRun>, map: ByteSize) -> Ro
             idle_share: run.idle,
         },
         counts: counted(&run.counts),
-    }
-}
-
-/// All rows.
-struct PageFaultOutcome {
-    machine: String,
-    rows: Vec<Row<Values>>,
-}
-
-impl Outcome for PageFaultOutcome {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_rows(out, &self.rows)?;
-        writeln!(
-            out,
-            "\nMedians (least–most) of the runs; the other columns are those of the median run. A page is touched by a function\n\
-             call here: figures of a kernel's own page_fault1 include hardware exceptions and system calls."
-        )
     }
 }
 

@@ -12,12 +12,14 @@ use super::comparison::{
 use crate::Failure;
 use crate::cli::ParallelFreeArgs;
 use crate::measure::Spread;
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, rounded};
+use crate::output::{RoundedSize, rounded};
 use crate::workload::ground::Setting;
 use crate::workload::parallel_free::{self, FreeRun};
 
 /// The name of the command.
 const NAME: &str = "bench parallel-free";
+/// What people have to know of its rows.
+const NOTE: &str = "Medians (least–most) of the runs; the other columns are those of the median run.";
 /// Runs of a row, unless asked for otherwise.
 const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
@@ -27,8 +29,8 @@ pub(super) fn run(args: &ParallelFreeArgs) -> Result<(), Failure> {
     let seed = args.comparison.seed;
     let needed = |setting: &Setting| parallel_free::memory_needed(setting.tasks.get());
     let compared = comparison.measure(1, needed, |ground, setting, _| parallel_free::run(ground, setting, seed))?;
-    let rows = compared.into_iter().map(|(_, compared)| row(compared)).collect();
-    output::print(&ParallelFreeOutcome { machine: comparison.machine().to_owned(), rows }, &args.comparison.output)
+    let rows: Vec<_> = compared.into_iter().map(|(_, compared)| row(compared)).collect();
+    comparison.print(&rows, write_rows, NOTE)
 }
 
 /// What is measured. Tasks are workers of one exit, or processes that exit at once.
@@ -60,31 +62,6 @@ pub(in crate::commands) fn row(compared: Compared<FreeRun>) -> Row<Values> {
             pages_per_s: rounded(run.pages.0 as f64 * 1e9 / run.exit_ns.max(1) as f64),
         },
         counts: counted(&run.counts),
-    }
-}
-
-/// All rows.
-struct ParallelFreeOutcome {
-    machine: String,
-    rows: Vec<Row<Values>>,
-}
-
-impl Outcome for ParallelFreeOutcome {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_rows(out, &self.rows)?;
-        writeln!(out, "\nMedians (least–most) of the runs; the other columns are those of the median run.")
     }
 }
 

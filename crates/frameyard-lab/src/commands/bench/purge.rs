@@ -11,13 +11,16 @@ use super::comparison::{
 use crate::Failure;
 use crate::cli::{PurgeArgs, TaskMode};
 use crate::measure::Spread;
-use crate::output::{self, Outcome, RowError, Rows, rounded};
+use crate::output::rounded;
 use crate::workload::ground::Setting;
 use crate::workload::page_fault::TaskRun;
 use crate::workload::purge;
 
 /// The name of the command.
 const NAME: &str = "bench purge";
+/// What people have to know of its rows.
+const NOTE: &str = "Medians (least–most) of the runs; the other columns are those of the median run. Freed elsewhere: on another CPU\n\
+    than the one that allocated. Purgers have CPUs of their own where there are two.";
 /// Runs of a row, unless asked for otherwise.
 const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
 
@@ -32,8 +35,8 @@ pub(super) fn run(args: &PurgeArgs) -> Result<(), Failure> {
     let needed = |setting: &Setting| purge::memory_needed(setting.tasks.get(), purgers(setting));
     let compared = comparison
         .measure(1, needed, |ground, setting, _| purge::run(ground, setting, purgers(setting), seed, duration))?;
-    let rows = compared.into_iter().map(|(_, compared)| row(purgers(&compared.setting), compared)).collect();
-    output::print(&PurgeOutcome { machine: comparison.machine().to_owned(), rows }, &args.comparison.output)
+    let rows: Vec<_> = compared.into_iter().map(|(_, compared)| row(purgers(&compared.setting), compared)).collect();
+    comparison.print(&rows, write_rows, NOTE)
 }
 
 /// What is measured.
@@ -74,35 +77,6 @@ pub(in crate::commands) fn row(purgers: u32, compared: Compared<TaskRun>) -> Row
             freed_elsewhere_share: (freed > 0).then(|| rounded(elsewhere as f64 / freed as f64)),
         },
         counts: counted(&run.counts),
-    }
-}
-
-/// All rows.
-struct PurgeOutcome {
-    machine: String,
-    rows: Vec<Row<Values>>,
-}
-
-impl Outcome for PurgeOutcome {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        write_rows(out, &self.rows)?;
-        writeln!(
-            out,
-            "\nMedians (least–most) of the runs; the other columns are those of the median run. Freed elsewhere: on another CPU\n\
-             than the one that allocated. Purgers have CPUs of their own where there are two."
-        )
     }
 }
 

@@ -11,7 +11,7 @@ use super::flat_machine::FlatMachine;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{InitArgs, ReportFreeArgs};
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar, rounded};
+use crate::output::{self, RoundedSize, Table, progress_bar, rounded};
 use crate::workload::ground::on_ground;
 use crate::workload::report_free::{self, HELD_EACH, ReportRun};
 
@@ -53,7 +53,7 @@ pub(super) fn run(args: &ReportFreeArgs) -> Result<(), Failure> {
         rows.push(row(order, args, (0..repeat).map(once).collect::<Result<_, _>>()?));
     }
     bar.finish_and_clear();
-    output::print(&ReportFreeOutcome { machine: flat.name().to_owned(), rows }, &args.output)
+    output::print_rows(NAME, flat.name(), &rows, write_rows, &args.output)
 }
 
 /// The runs with a smallest order. Rates are in 10⁹ bytes a second.
@@ -107,62 +107,43 @@ fn row(order: Order, args: &ReportFreeArgs, runs: Vec<ReportRun>) -> Row {
     }
 }
 
-/// All rows.
-struct ReportFreeOutcome {
-    machine: String,
-    rows: Vec<Row>,
-}
-
-impl Outcome for ReportFreeOutcome {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let size = |bytes| RoundedSize(ByteSize(bytes)).to_string();
-        let mut table = Table::new([
-            "order",
-            "free",
-            "given back",
-            "share %",
-            "blocks",
-            "ms",
-            "GB/s",
-            "resident before",
-            "after",
-            "used again",
-            "first use ns",
-            "again ns",
+/// Writes rows for people.
+fn write_rows(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
+    let size = |bytes| RoundedSize(ByteSize(bytes)).to_string();
+    let mut table = Table::new([
+        "order",
+        "free",
+        "given back",
+        "share %",
+        "blocks",
+        "ms",
+        "GB/s",
+        "resident before",
+        "after",
+        "used again",
+        "first use ns",
+        "again ns",
+    ]);
+    for row in rows {
+        table.push([
+            row.min_order.to_string(),
+            size(row.free_bytes),
+            size(row.reported_bytes),
+            format!("{:.1}", row.reported_share * 100.0),
+            row.reported_blocks.to_string(),
+            format!("{:.1}", row.report_ns as f64 / 1e6),
+            format!("{:.1}", row.report_gb_per_s),
+            size(row.resident_before),
+            size(row.resident_after),
+            size(row.resident_again),
+            format!("{:.0}", row.first_use_page_ns),
+            format!("{:.0}", row.use_again_page_ns),
         ]);
-        for row in &self.rows {
-            table.push([
-                row.min_order.to_string(),
-                size(row.free_bytes),
-                size(row.reported_bytes),
-                format!("{:.1}", row.reported_share * 100.0),
-                row.reported_blocks.to_string(),
-                format!("{:.1}", row.report_ns as f64 / 1e6),
-                format!("{:.1}", row.report_gb_per_s),
-                size(row.resident_before),
-                size(row.resident_after),
-                size(row.resident_again),
-                format!("{:.0}", row.first_use_page_ns),
-                format!("{:.0}", row.use_again_page_ns),
-            ]);
-        }
-        table.write(out)?;
-        writeln!(
-            out,
-            "\nFree blocks of at least the order, in memory of which one frame in {HELD_EACH} is in use. ns: to allocate and write a\n\
-             page. GB are 10^9 bytes."
-        )
     }
+    table.write(out)?;
+    writeln!(
+        out,
+        "\nFree blocks of at least the order, in memory of which one frame in {HELD_EACH} is in use. ns: to allocate and write a\n\
+         page. GB are 10^9 bytes."
+    )
 }

@@ -13,7 +13,7 @@ use super::machine::machine;
 use crate::Failure;
 use crate::cli::{ListsSized, SimKernbenchArgs, TaskMode};
 use crate::commands::bench::comparison::{percent, too_small};
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar, rounded};
+use crate::output::{self, RoundedSize, Table, progress_bar, rounded};
 use crate::workload::ground::Setting;
 use crate::workload::kernbench::{Build, Labour, memory_needed};
 use crate::workload::simulated::{self, CameUp, Contents, SimOptions, SimRun, on_sim_ground, whole_ns};
@@ -166,7 +166,7 @@ pub(super) fn run(args: &SimKernbenchArgs) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
-    output::print(&Builds { machine: args.machine.clone(), rows }, &args.output)
+    output::print_rows(NAME, &args.machine, &rows, write_rows, &args.output)
 }
 
 /// Says of each row how much more system time it takes than with lists of their final size.
@@ -201,48 +201,29 @@ fn with_zone_cpus(machine: &Machine, cpus: u32) -> Result<Machine, Failure> {
     Ok(smaller)
 }
 
-/// All rows.
-struct Builds {
-    machine: String,
-    rows: Vec<Built>,
-}
-
-impl Outcome for Builds {
-    fn command(&self) -> &'static str {
-        NAME
+/// Writes rows for people.
+fn write_rows(out: &mut dyn Write, rows: &[Built]) -> io::Result<()> {
+    let setting = ["zone policy", "LRU policy", "CPUs a zone", "zone", "lists", "batch", "high"];
+    let results = ["jobs/s", "user us", "system us", "severity", "system %"];
+    let shares = ["zone lock %", "LRU lock %", "other locks %", "misses %"];
+    let mut table = Table::with_headings(setting.into_iter().chain(results).chain(shares));
+    for row in rows {
+        let size = RoundedSize(ByteSize(row.zone_bytes)).to_string();
+        let us = |ns: f64| format!("{:.0}", ns / 1e3);
+        let setting = [row.zone_policy, row.lru_policy, &row.zone_cpus.to_string(), &size, row.lists]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([row.batch.to_string(), row.high.to_string()]);
+        let severity = row.severity.map(|severity| format!("{severity:.2}")).unwrap_or_default();
+        let results = [format!("{:.0}", row.jobs_per_s), us(row.user_ns), us(row.system_ns), severity];
+        let shares = [row.system_share, row.zone_lock_share, row.lru_lock_share, row.other_locks_share];
+        let shares = shares.into_iter().chain([row.misses_share]).map(|share| percent(Some(share)));
+        table.push(setting.chain(results).chain(shares));
     }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let setting = ["zone policy", "LRU policy", "CPUs a zone", "zone", "lists", "batch", "high"];
-        let results = ["jobs/s", "user us", "system us", "severity", "system %"];
-        let shares = ["zone lock %", "LRU lock %", "other locks %", "misses %"];
-        let mut table = Table::with_headings(setting.into_iter().chain(results).chain(shares));
-        for row in &self.rows {
-            let size = RoundedSize(ByteSize(row.zone_bytes)).to_string();
-            let us = |ns: f64| format!("{:.0}", ns / 1e3);
-            let setting = [row.zone_policy, row.lru_policy, &row.zone_cpus.to_string(), &size, row.lists]
-                .map(str::to_owned)
-                .into_iter()
-                .chain([row.batch.to_string(), row.high.to_string()]);
-            let severity = row.severity.map(|severity| format!("{severity:.2}")).unwrap_or_default();
-            let results = [format!("{:.0}", row.jobs_per_s), us(row.user_ns), us(row.system_ns), severity];
-            let shares = [row.system_share, row.zone_lock_share, row.lru_lock_share, row.other_locks_share];
-            let shares = shares.into_iter().chain([row.misses_share]).map(|share| percent(Some(share)));
-            table.push(setting.chain(results).chain(shares));
-        }
-        table.write(out)?;
-        writeln!(
-            out,
-            "\nTimes of CPUs for each job; severity is system time over that with lists sized by all memory. Shares are of the time\n\
-             of all CPUs, each of which runs one job after the other."
-        )
-    }
+    table.write(out)?;
+    writeln!(
+        out,
+        "\nTimes of CPUs for each job; severity is system time over that with lists sized by all memory. Shares are of the time\n\
+         of all CPUs, each of which runs one job after the other."
+    )
 }

@@ -9,7 +9,7 @@ mod fixture;
 #[path = "../../crates/frameyard/tests/model/mod.rs"]
 mod model;
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 use libfuzzer_sys::fuzz_target;
 use model::{Action, BYTES_PER_ACTION, machines, run};
 

@@ -5,7 +5,8 @@
 
 use std::cell::Cell;
 
-use frameyard::{ByteSize, CpuId, LockKind, Span, named};
+use frameyard::platform::{LockKind, Span};
+use frameyard::{ByteSize, CpuId, named};
 use frameyard_vm::{AddressSpace, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm};
 
 use crate::account::{Accessed, Account, Spent};

@@ -11,7 +11,8 @@ mod page_cache {
 #[path = "../src/test_yard.rs"]
 mod test_yard;
 
-use frameyard::{Block, FrameOwner, Gfp, MigrateMode, Order, Pfn};
+use frameyard::owners::{Block, FrameOwner, MigrateMode};
+use frameyard::{Gfp, Order, Pfn};
 use frameyard_vm::{Vm, VmConfig};
 
 use test_yard::{TestPlatform, TestYard};

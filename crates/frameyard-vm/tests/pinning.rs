@@ -3,7 +3,8 @@
 mod fixture;
 
 use fixture::{HUGE, PAGE, TestSpace, TestVm, anonymous, at, in_small_yard, range};
-use frameyard::{Counts, PageCount, Pfn};
+use frameyard::page::Counts;
+use frameyard::{PageCount, Pfn};
 use frameyard_vm::{
     Dirty, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion, PageRun, PinCall, PinError, PinPath, PinRequest,
     RefHandling, ReleaseProblem, VirtRange,

@@ -4,7 +4,9 @@ mod fixture;
 mod maps;
 
 use fixture::{DIRT, Fixture, run_on};
-use frameyard::{FrameState, InitMode, Initialiser, MapContent, MapInit, NodeId, PageCount, Pfn, PfnRange};
+use frameyard::boot::{InitMode, Initialiser, MapInit};
+use frameyard::page::{FrameState, MapContent};
+use frameyard::{NodeId, PageCount, Pfn, PfnRange};
 use maps::{Machine, give_back, machine, pages_at_rest, reference, take_everything, ways};
 
 /// Compares the whole map with that of the reference: sections with memory bit for bit, others untouched.

@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
 use fixture::{Moment, TestPlatform, run_on};
-use frameyard::{Access, Cutting, FrameState, Gfp, InitJobs, MapInit, NodeId, Order, PageCount, Pfn, PfnRange, Yard};
+use frameyard::boot::{Cutting, InitJobs, MapInit};
+use frameyard::page::FrameState;
+use frameyard::platform::Access;
+use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard};
 use maps::{LATE, Machine, frames, give_back, listed, plain, way};
 
 #[test]

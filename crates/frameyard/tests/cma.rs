@@ -7,10 +7,11 @@ mod movers;
 use busy_yard::{FIRST, Made, ZONE, at, fill, made};
 use fixture::Frames;
 use fixture::random::Random;
-use frameyard::{
-    BlockedBy, CmaReleaseError, ContigError, FrameState, Gfp, InitMode, MapInit, MigrateType, NodeId, Order, Owners,
-    PageCount, Pfn, PfnRange,
-};
+use frameyard::boot::{InitMode, MapInit};
+use frameyard::contig::{BlockedBy, CmaReleaseError, ContigError};
+use frameyard::owners::Owners;
+use frameyard::page::FrameState;
+use frameyard::{Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange};
 use movers::{KIND, Movers};
 
 /// An area of two maximum-order blocks, and one of one.

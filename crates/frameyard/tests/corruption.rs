@@ -3,9 +3,14 @@
 mod fixture;
 
 use fixture::{Fixture, Frames, order};
+use frameyard::boot::ZoneLimits;
+use frameyard::page::{FrameState, PAGE_WORDS};
+use frameyard::units::ZoneKind;
+use frameyard::validate::{ListKind, ValidateError};
+use frameyard::watermarks::PcpSizing;
 use frameyard::{
-    ByteSize, CpuId, FrameState, Geometry, Gfp, ListKind, MemoryTable, MigrateType, NodeId, Order, PAGE_WORDS,
-    PageCount, PcpSizing, Pfn, PfnRange, RawRegion, ValidateError, YardConfig, ZoneId, ZoneKind, ZoneLimits,
+    ByteSize, CpuId, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, RawRegion,
+    YardConfig, ZoneId,
 };
 
 const FIRST: Pfn = Pfn(0x1000);

@@ -12,10 +12,15 @@ use std::thread;
 use busy_yard::{FIRST, PAGES, ZONE, at, geometry};
 use fixture::random::Random;
 use fixture::{Fixture, Frames, Moment, order, run_on};
-use frameyard::{
-    Access, CompactRequest, CpuId, DepotStatistics, FrameState, Gfp, LockId, MemoryTable, MigrateType, NodeId, Order,
-    Owners, PageCount, PcpSizing, Pfn, PfnRange, Poisoning, PolicyError, YardConfig, ZoneLimits, ZonePolicy,
-};
+use frameyard::boot::{Poisoning, ZoneLimits};
+use frameyard::compaction::CompactRequest;
+use frameyard::owners::Owners;
+use frameyard::page::FrameState;
+use frameyard::platform::{Access, LockId};
+use frameyard::policy::{PolicyError, ZonePolicy};
+use frameyard::stats::DepotStatistics;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use movers::{KIND, Movers};
 
 /// How many frames a batch has.

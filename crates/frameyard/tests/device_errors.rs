@@ -5,10 +5,11 @@ mod fixture;
 
 use devices::{HUGE, MEMORY, SECTION, SPACE, frames, kernel_yard, request, yard, yard_with};
 use fixture::{Fixture, MapCall};
-use frameyard::{
-    ByteSize, DeviceError, DeviceId, DeviceRequest, MapContent, MapInit, MapLayout, MapNotBacked, MapPlacement, NodeId,
-    Order, PageCount, Pfn, PfnRange, Removal,
-};
+use frameyard::boot::MapInit;
+use frameyard::devices::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::page::MapContent;
+use frameyard::platform::MapNotBacked;
+use frameyard::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange};
 
 /// The refusal of a request; the yard is as it was before.
 #[track_caller]

@@ -4,10 +4,10 @@
 mod fixture;
 
 use fixture::{Fixture, Frames, run_on};
-use frameyard::{
-    ByteSize, DeviceError, DeviceId, DeviceRequest, FrameState, Geometry, MapLayout, MapPlacement, MemoryTable, NodeId,
-    Order, PageCount, Pfn, PfnRange, Removal, YardConfig, ZoneLimits,
-};
+use frameyard::boot::ZoneLimits;
+use frameyard::devices::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::page::FrameState;
+use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

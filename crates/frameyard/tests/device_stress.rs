@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use devices::{HUGE, frames, request, yard};
 use fixture::random::Random;
 use fixture::run_on;
-use frameyard::{DeviceError, MapLayout, Order, PageCount, Pfn, PfnRange, Removal};
+use frameyard::devices::{DeviceError, MapLayout, Removal};
+use frameyard::{Order, PageCount, Pfn, PfnRange};
 
 const PAGES: u64 = 4;
 const ROUNDS: u64 = 3_000;

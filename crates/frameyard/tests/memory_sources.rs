@@ -7,10 +7,10 @@ use std::cell::Cell;
 
 use fixture::random::Random;
 use fixture::{HeapRegion, run_on};
-use frameyard::{
-    BootError, CpuId, FrameState, InitMode, Layout, MapContent, MapInit, MapNotBacked, MemorySource, NodeId, PageCount,
-    Pfn, PfnRange, Platform, Yard, YardConfig,
-};
+use frameyard::boot::{BootError, InitMode, MapInit, MemorySource};
+use frameyard::page::{FrameState, MapContent};
+use frameyard::platform::MapNotBacked;
+use frameyard::{CpuId, Layout, NodeId, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
 use maps::{Machine, frames, machine, machines, small, way};
 
 #[test]

@@ -8,12 +8,20 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fixture::{Fixture, run_on};
-use frameyard::{
-    ClusterDrains, ClusterStatistics, CompactRequest, Contention, CpuId, CrossingStatistics, DepotStatistics, Gfp,
-    HistogramCounts, ListMetrics, LockId, LockUse, Metric, MetricScope, MetricsRow, MetricsSource, NodeId, Order,
-    OwnedStatistics, Owners, PageCount, PcpTraffic, Pfn, Platform, Yard, ZoneId, ZoneKind, ZoneLockTelemetry,
-    ZoneMetrics, ZonePolicy, write_metrics, write_prometheus,
+use frameyard::compaction::CompactRequest;
+use frameyard::locks::{HistogramCounts, LockUse};
+use frameyard::owners::Owners;
+use frameyard::platform::{Contention, LockId};
+use frameyard::policy::ZonePolicy;
+use frameyard::report::{
+    ListMetrics, Metric, MetricScope, MetricsRow, MetricsSource, ZoneMetrics, write_metrics, write_prometheus,
 };
+use frameyard::stats::{
+    ClusterDrains, ClusterStatistics, CrossingStatistics, DepotStatistics, OwnedStatistics, PcpTraffic,
+    ZoneLockTelemetry,
+};
+use frameyard::units::ZoneKind;
+use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Pfn, Platform, Yard, ZoneId};
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 

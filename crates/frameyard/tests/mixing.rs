@@ -6,9 +6,12 @@ mod mover;
 use std::sync::Mutex;
 
 use fixture::{Fixture, Frames};
+use frameyard::boot::ZoneLimits;
+use frameyard::owners::{Owners, ReclaimRequest, Reclaimer};
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::{WatermarkLevel, WatermarkOptions, Watermarks};
 use frameyard::{
-    AllocError, Gfp, MemoryTable, MigrateType, NodeId, Order, Owners, PageCount, Pfn, PfnRange, ReclaimRequest,
-    Reclaimer, WatermarkLevel, WatermarkOptions, Watermarks, YardConfig, ZoneId, ZoneKind, ZoneLimits,
+    AllocError, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId,
 };
 use mover::Mover;
 

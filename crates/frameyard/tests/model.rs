@@ -4,7 +4,9 @@ mod fixture;
 #[path = "model/mod.rs"]
 mod model;
 
-use frameyard::{Gfp, InitMode, ZonePolicy};
+use frameyard::Gfp;
+use frameyard::boot::InitMode;
+use frameyard::policy::ZonePolicy;
 use model::{Action, BYTES_PER_ACTION, Machine, Place, machines, run};
 use proptest::collection::vec;
 use proptest::prelude::*;

@@ -3,9 +3,10 @@
 mod fixture;
 
 use fixture::{Fixture, Frames, HeapRegion, order};
+use frameyard::boot::{BootError, ZoneLimits};
+use frameyard::watermarks::WatermarkOptions;
 use frameyard::{
-    BootError, ByteSize, Geometry, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, WatermarkOptions,
-    Yard, YardConfig, ZoneLimits,
+    ByteSize, Geometry, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Yard, YardConfig,
 };
 
 fn frames(start: u64, count: u64) -> PfnRange {

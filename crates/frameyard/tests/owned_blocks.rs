@@ -12,9 +12,16 @@ use std::thread;
 use busy_yard::{PAGES, ZONE, at, made};
 use fixture::random::Random;
 use fixture::{Fixture, Frames, run_on};
+use frameyard::boot::ZoneLimits;
+use frameyard::compaction::CompactRequest;
+use frameyard::owners::Owners;
+use frameyard::page::FrameState;
+use frameyard::policy::ZonePolicy;
+use frameyard::stats::OwnedStatistics;
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::PcpSizing;
 use frameyard::{
-    CompactRequest, CpuId, FrameState, FreeProblem, Gfp, MemoryTable, MigrateType, NodeId, Order, OwnedStatistics,
-    Owners, PageCount, PcpSizing, Pfn, PfnRange, YardConfig, ZoneId, ZoneKind, ZoneLimits, ZonePolicy,
+    CpuId, FreeProblem, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId,
 };
 
 const CPUS: usize = 3;

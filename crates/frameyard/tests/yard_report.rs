@@ -3,10 +3,9 @@
 mod fixture;
 
 use fixture::{Fixture, Frames, run_on};
-use frameyard::{
-    CpuId, Gfp, KernelFormat, MemoryTable, NodeId, NumaEvent, Order, PageCount, Pfn, PfnRange, ReportSource, VmEvent,
-    YardConfig, ZoneId, ZoneKind, write_buddyinfo, write_zoneinfo,
-};
+use frameyard::report::{KernelFormat, NumaEvent, ReportSource, VmEvent, write_buddyinfo, write_zoneinfo};
+use frameyard::units::ZoneKind;
+use frameyard::{CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
 
 const NORMAL: [ZoneId; 2] = [ZoneId::new(NodeId(0), ZoneKind::Normal), ZoneId::new(NodeId(1), ZoneKind::Normal)];
 

@@ -1,6 +1,7 @@
 //! How far predictions are from what was published.
 
-use frameyard::{ZonePolicy, named};
+use frameyard::named;
+use frameyard::policy::ZonePolicy;
 
 use crate::page_fault::Mode;
 

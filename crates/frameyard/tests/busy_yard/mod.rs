@@ -1,9 +1,11 @@
 //! A small yard of one zone, filled with movable blocks in random places.
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it")]
 
+use frameyard::boot::{MapInit, Poisoning, ZoneLimits};
+use frameyard::stats::ZoneStatistics;
+use frameyard::units::ZoneKind;
 use frameyard::{
-    ByteSize, Geometry, MapInit, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, Poisoning,
-    YardConfig, ZoneId, ZoneKind, ZoneLimits, ZoneStatistics,
+    ByteSize, Geometry, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId,
 };
 
 use crate::fixture::random::Random;

@@ -6,7 +6,8 @@
 use std::cell::Cell;
 
 use frameyard::platform::{LockKind, Span};
-use frameyard::{ByteSize, CpuId, named};
+use frameyard::units::named;
+use frameyard::{ByteSize, CpuId};
 use frameyard_vm::{AddressSpace, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm};
 
 use crate::account::{Accessed, Account, Spent};

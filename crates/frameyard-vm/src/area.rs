@@ -5,8 +5,8 @@
 
 use frameyard::platform::Access;
 use frameyard::sync::Ordering;
-use frameyard::units::PhysAddr;
-use frameyard::{ByteSize, Platform, named};
+use frameyard::units::{PhysAddr, named};
+use frameyard::{ByteSize, Platform};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::error::VmError;

@@ -40,7 +40,8 @@
 
 use frameyard::locks::LockUse;
 use frameyard::page::CountedPage;
-use frameyard::{CpuId, NodeId, PageCount, Pfn, Platform, named};
+use frameyard::units::named;
+use frameyard::{CpuId, NodeId, PageCount, Pfn, Platform};
 
 use crate::counters::VmCounter;
 use crate::page::{Flags, PageKind};

@@ -51,7 +51,6 @@ pub mod reporting;
 mod shuttle_tests;
 pub mod stats;
 pub mod sync;
-pub mod units;
 pub mod validate;
 pub mod watermarks;
 mod yard;
@@ -61,9 +60,10 @@ pub use boot::{Layout, MemoryTable, YardConfig};
 #[cfg(loom)]
 #[doc(hidden)]
 pub use control::ModelledRegion;
+pub use frameyard_units as units;
+pub use frameyard_units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 pub use gfp::Gfp;
 pub use platform::Platform;
-pub use units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 pub use yard::{AllocError, Frames, FreeError, FreeProblem, RawRegion, Yard};
 
 /// Runs the examples of the README as tests.

@@ -52,10 +52,10 @@ macro_rules! named {
         }
 
         impl core::str::FromStr for $type {
-            type Err = $crate::units::UnknownName;
+            type Err = $crate::UnknownName;
 
             fn from_str(text: &str) -> Result<Self, Self::Err> {
-                let unknown = $crate::units::UnknownName::among(concat!($first_name $(, ", ", $name)*));
+                let unknown = $crate::UnknownName::among(concat!($first_name $(, ", ", $name)*));
                 Self::ALL.into_iter().find(|choice| choice.name() == text).ok_or(unknown)
             }
         }

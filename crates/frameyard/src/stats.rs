@@ -5,7 +5,7 @@
 //! [`Yard::validate`](crate::Yard::validate) checks the equations between them when nothing is in flight.
 
 pub use crate::yard::{
-    ClusterStatistics, CompactStatistics, ExtfragEvents, FrameInfo, OwnedStatistics, PcpStatistics, PcpTraffic,
+    ClusterStatistics, CompactStatistics, CpuOwnedStatistics, ExtfragEvents, FrameInfo, PcpStatistics, PcpTraffic,
     ZoneStatistics,
 };
-pub use crate::zone::{ClusterDrains, CrossingStatistics, DepotStatistics, ZoneLockTelemetry};
+pub use crate::zone::{ClusterDrains, DepotStatistics, TransferStatistics, ZoneLockTelemetry};

@@ -31,6 +31,7 @@ const MODULES: &[&str] = &[
     "boot",
     "compaction",
     "yard",
+    "alloc",
     "contig",
     "policy",
     "reporting",

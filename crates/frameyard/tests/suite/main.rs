@@ -39,6 +39,7 @@ mod policies;
 mod proc_formats;
 mod random_actions;
 mod reporting;
+mod requests;
 mod rescue;
 mod stress;
 mod yard_report;

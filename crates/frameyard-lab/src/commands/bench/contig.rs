@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
+use frameyard::AllocError;
 use frameyard::ByteSize;
 use frameyard::boot::InitMode;
-use frameyard::contig::ContigError;
 use frameyard_vm::LruPolicy;
 use serde::Serialize;
 
@@ -107,7 +107,7 @@ fn row(lru: LruPolicy, number: u32, plan: &ContigPlan, run: &ContigRun, attempt:
     let rate = |bytes: u64| rounded(bytes as f64 / attempt.contig_ns.max(1) as f64);
     let taken = attempt.outcome.ok();
     let blocker = match attempt.outcome {
-        Err(ContigError::Blocked(blocker)) => Some(blocker),
+        Err(AllocError::Blocked(blocker)) => Some(blocker),
         _ => None,
     };
     Row {

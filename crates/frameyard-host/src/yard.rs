@@ -5,9 +5,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use frameyard::{
-    AttachError, BootError, ByteSize, CountingRow, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange,
-    Yard, YardConfig,
+    AttachError, BootError, ByteSize, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard,
+    YardConfig,
 };
+use frameyard_counting::CountingRow;
 
 use crate::device::{AddDeviceError, DeviceMemory};
 use crate::device_map::{DeviceMap, DevicePart, Fresh};

@@ -3,7 +3,8 @@
 mod checked_yard;
 
 use checked_yard::{CheckedYard, range};
-use frameyard::{CountingRow, Gfp, LockKind, NodeId, Order, PageCount, Pfn, YardConfig, ZonePolicy};
+use frameyard::{Gfp, LockKind, NodeId, Order, PageCount, Pfn, YardConfig, ZonePolicy};
+use frameyard_counting::CountingRow;
 use frameyard_host::{Backing, HostYard};
 
 #[test]

@@ -11,8 +11,9 @@ mod watch;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
+use frameyard::memblock::Region;
 use frameyard::{
-    ByteSize, InitMode, Initialiser, Layout, MapInit, MovableMemory, NodeId, NodeInit, PcpSizing, Poisoning, Region,
+    ByteSize, InitMode, Initialiser, Layout, MapInit, MovableMemory, NodeId, NodeInit, PcpSizing, Poisoning,
     WatermarkOptions, YardConfig, ZoneLimits, ZonePolicy,
 };
 use frameyard_host::{

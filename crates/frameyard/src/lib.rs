@@ -15,13 +15,11 @@ mod job;
 mod lock;
 #[cfg(all(test, loom))]
 mod loom_models;
-mod memblock;
 mod memmap;
 mod owner;
 mod page;
 mod pagemap;
 mod platform;
-mod report;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
 pub mod sync;
@@ -36,6 +34,7 @@ pub use compaction::{CompactCaller, CompactEffort, CompactOutcome, CompactReques
 #[cfg(loom)]
 #[doc(hidden)]
 pub use control::ModelledRegion;
+pub use frameyard_memblock as memblock;
 pub use frameyard_units as units;
 pub use frameyard_units::{
     ByteSize, CpuId, Geometry, GeometryError, MigrateType, NodeId, ORDER_SLOTS, Order, PageCount, ParseSizeError, Pfn,
@@ -44,10 +43,6 @@ pub use frameyard_units::{
 pub use gfp::Gfp;
 pub use job::{JobError, ParallelJob, RunError};
 pub use lock::{HistogramCounts, LockCounters, LockHold, LockUse};
-pub use memblock::{
-    AllocDirection, EarlyBlock, EarlyMemory, EarlyRequest, FreeRanges, Memblock, MemblockError, MovableNodes,
-    NodeChoice, NodeFilter, NothingMapped, PfnRanges, Region, RegionFlags, RegionList,
-};
 pub use memmap::Initialiser;
 pub use owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, ReclaimRequest, Reclaimer};
 pub use page::{
@@ -56,14 +51,9 @@ pub use page::{
 };
 pub use pagemap::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, MapLayout, MapPlacement, Removal};
 pub use platform::{
-    Access, Contention, Copying, Counted, CountingPlatform, CountingRow, FramesNotReturned, FreeFrames, GetMark,
-    InitProgress, LineKind, LockId, LockKind, LocksTaken, MapNotBacked, MapWrite, NodeInit, PageTouches, Platform,
-    SharedLine, Span, SpanTouches, SpeculativeGets, StillGetting, WorkerPanicked, Zeroing,
-};
-pub use report::{
-    GlobalStat, KernelFormat, ListMetrics, Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource,
-    NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent, ZoneMetrics, ZoneSnapshot, ZoneStat,
-    write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat, write_zoneinfo,
+    Access, Contention, Copying, FramesNotReturned, FreeFrames, GetMark, InitProgress, LineKind, LockId, LockKind,
+    MapNotBacked, MapWrite, NodeInit, Platform, SharedLine, Span, SpeculativeGets, StillGetting, WorkerPanicked,
+    Zeroing,
 };
 pub use yard::{
     Adoption, AllocError, BlockedBy, Blocker, ClusterStatistics, CmaReleaseError, CompactStatistics, ContigError,

@@ -1,6 +1,7 @@
 //! The early memory map of a machine: its memory, its reservations, and its contiguous areas beside them.
 
-use frameyard::{Memblock, MemorySource, NodeId, NothingMapped, PfnRange, Region, RegionFlags};
+use frameyard::memblock::{Memblock, NothingMapped, Region, RegionFlags};
+use frameyard::{MemorySource, NodeId, PfnRange};
 
 use super::BringUpError;
 use crate::machine::{AddressRange, Machine};

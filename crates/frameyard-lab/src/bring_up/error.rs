@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use frameyard::{BootError, ByteSize, InitError, MemblockError};
+use frameyard::memblock::MemblockError;
+use frameyard::{BootError, ByteSize, InitError};
 use frameyard_host::{HostYardError, MemoryError, SharedFileError};
 
 use crate::Failure;

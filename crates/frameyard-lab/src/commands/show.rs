@@ -5,9 +5,9 @@ mod rows;
 use std::fmt;
 use std::io::{self, Write};
 
-use frameyard::{
-    InitMode, KernelFormat, MovableMinimum, write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus,
-    write_vmstat, write_zoneinfo,
+use frameyard::{InitMode, MovableMinimum};
+use frameyard_formats::{
+    KernelFormat, write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat, write_zoneinfo,
 };
 use frameyard_host::{HostYard, LockTiming};
 use serde_json::{Map, Value};

@@ -1,8 +1,8 @@
 //! The files of /proc, and metrics, as flat rows, for those who would otherwise have to parse them.
 
-use frameyard::{
-    CpuId, KernelFormat, Metric, MetricHistogram, MetricsSource, MigrateType, NodeId, NumaEvent, Order, PageCount,
-    ReportSource, WatermarkLevel, ZoneId, ZoneKind, ZoneSnapshot, write_vmstat,
+use frameyard::{CpuId, MigrateType, NodeId, Order, PageCount, WatermarkLevel, ZoneId, ZoneKind};
+use frameyard_formats::{
+    KernelFormat, Metric, MetricHistogram, MetricsSource, NumaEvent, ReportSource, ZoneSnapshot, write_vmstat,
 };
 use serde_json::{Map, Value};
 

@@ -306,7 +306,7 @@ fn damaged_tags_are_found() {
         (
             "a smaller order than was handed out",
             |s| s.set_tag(s.block, 8, 0xff, 4),
-            |s| Expected::Error(ValidateError::WrongMark(s.block)),
+            |s| Expected::Error(ValidateError::WrongMapEntry(s.block)),
         ),
         (
             "left on its way",
@@ -495,27 +495,27 @@ fn wrong_marks_of_what_is_handed_out_are_found() {
         (
             "a free block that can be freed",
             |s| s.set_mark(s.free_pair, mark(order(1))),
-            |s| Expected::Error(ValidateError::WrongMark(s.free_pair)),
+            |s| Expected::Error(ValidateError::WrongMapEntry(s.free_pair)),
         ),
         (
             "a frame inside a free block",
             |s| s.set_mark(s.largest + PageCount(255), mark(Order::ZERO)),
-            |s| Expected::Error(ValidateError::WrongMark(s.largest + PageCount(255))),
+            |s| Expected::Error(ValidateError::WrongMapEntry(s.largest + PageCount(255))),
         ),
         (
             "a frame inside a held block",
             |s| s.set_mark(s.block + PageCount(1), mark(Order::ZERO)),
-            |s| Expected::Error(ValidateError::WrongMark(s.block + PageCount(1))),
+            |s| Expected::Error(ValidateError::WrongMapEntry(s.block + PageCount(1))),
         ),
         (
             "a held block as one of another order",
             |s| s.set_mark(s.block, mark(order(4))),
-            |s| Expected::Error(ValidateError::WrongMark(s.block)),
+            |s| Expected::Error(ValidateError::WrongMapEntry(s.block)),
         ),
         (
             "a held frame of a type that does not exist",
             |s| s.set_mark(s.held[1], mark(Order::ZERO) | 7 << 5),
-            |s| Expected::Error(ValidateError::WrongMark(s.held[1])),
+            |s| Expected::Error(ValidateError::WrongMapEntry(s.held[1])),
         ),
     ]);
 }

@@ -13,7 +13,7 @@ use busy_yard::{PAGES, ZONE, at, made};
 use fixture::random::Random;
 use fixture::{Fixture, Frames, run_on};
 use frameyard::{
-    CompactRequest, CpuId, FrameState, FreeProblem, Gfp, MemoryTable, MigrateType, NodeId, Order, OwnedStatistics,
+    CompactRequest, CpuId, CpuOwnedStatistics, FrameState, FreeProblem, Gfp, MemoryTable, MigrateType, NodeId, Order,
     Owners, PageCount, PcpSizing, Pfn, PfnRange, YardConfig, ZoneId, ZoneKind, ZoneLimits, ZonePolicy,
 };
 
@@ -42,8 +42,8 @@ fn give(yard: &Fixture, frames: &[Pfn]) {
     frames.iter().for_each(|pfn| yard.free(*pfn, Order::ZERO).unwrap());
 }
 
-fn owned(yard: &Fixture, cpu: u32) -> OwnedStatistics {
-    yard.owned_statistics_of(NORMAL, CpuId(cpu)).unwrap()
+fn owned(yard: &Fixture, cpu: u32) -> CpuOwnedStatistics {
+    yard.cpu_owned_statistics_of(NORMAL, CpuId(cpu)).unwrap()
 }
 
 #[test]
@@ -74,9 +74,9 @@ fn what_another_cpu_frees_goes_back_to_the_owner_and_merges_there() {
     assert_eq!((counts.remote_pages_freed, counts.local_pages_freed), (PageCount(99), PageCount(0)));
     assert_eq!(counts.free, PageCount(PAGEBLOCK - 1));
     assert!(counts.merges > 0);
-    assert_eq!(yard.frame_info(frames[0]).unwrap().state, FrameState::OwnedFree);
+    assert_eq!(yard.frame_info(frames[0]).unwrap().state, FrameState::CpuOwnedFree);
     let refused = yard.free(frames[0], Order::ZERO).unwrap_err();
-    assert_eq!(refused.problem, FreeProblem::AlreadyFree(FrameState::OwnedFree));
+    assert_eq!(refused.problem, FreeProblem::AlreadyFree(FrameState::CpuOwnedFree));
     yard.validate().unwrap();
     run_on(0);
     give(&yard, &frames[99..]);
@@ -93,7 +93,7 @@ fn of_whole_pageblocks_an_owner_keeps_one() {
     give(&yard, &frames);
     let counts = owned(&yard, 0);
     assert_eq!((counts.claims, counts.returns, counts.pageblocks), (3, 2, 1));
-    assert_eq!(yard.zone_statistics(NORMAL).owned_free, PageCount(PAGEBLOCK));
+    assert_eq!(yard.zone_statistics(NORMAL).cpu_owned_free, PageCount(PAGEBLOCK));
     assert_eq!(yard.free_pages(), yard.managed_pages(), "what is owned and free counts as held by CPUs");
 }
 
@@ -136,7 +136,7 @@ fn requests_that_would_fail_get_what_is_owned() {
         assert_eq!(owned(&yard, 0).pageblocks, 1);
         run_on(1);
         let rest: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(Order(4), gfp | Gfp::NOWARN).ok()).collect();
-        assert_eq!(yard.owned_statistics(NORMAL).pageblocks, 0, "{gfp}: all was given up");
+        assert_eq!(yard.cpu_owned_statistics(NORMAL).pageblocks, 0, "{gfp}: all was given up");
         assert!(rest.len() >= 31, "{gfp}: {} blocks of 16 frames", rest.len());
         rest.iter().for_each(|pfn| yard.free(*pfn, Order(4)).unwrap());
         large.iter().for_each(|pfn| yard.free(*pfn, Order(9)).unwrap());
@@ -173,9 +173,9 @@ fn draining_a_zone_and_changing_the_policy_give_everything_up() {
             let frames = take(&yard, 40, Gfp::KERNEL);
             give(&yard, &frames);
         }
-        assert!(yard.owned_statistics(NORMAL).pageblocks >= CPUS as u64);
+        assert!(yard.cpu_owned_statistics(NORMAL).pageblocks >= CPUS as u64);
         bring_back();
-        assert_eq!(yard.owned_statistics(NORMAL).pageblocks, 0);
+        assert_eq!(yard.cpu_owned_statistics(NORMAL).pageblocks, 0);
         assert_eq!(yard.zone_statistics(NORMAL).free, yard.managed_pages());
         yard.validate().unwrap();
     }
@@ -261,7 +261,7 @@ fn nothing_is_lost_while_blocks_change_hands_and_pageblocks_owners() {
                         yard.set_policy(ZonePolicy::OwnedBlocks).unwrap();
                     }
                 }
-                claims.store(yard.owned_statistics(ZONE).claims, Ordering::Relaxed);
+                claims.store(yard.cpu_owned_statistics(ZONE).claims, Ordering::Relaxed);
                 thread::yield_now();
             }
         });
@@ -273,6 +273,6 @@ fn nothing_is_lost_while_blocks_change_hands_and_pageblocks_owners() {
     run_on(0);
     mailbox.lock().unwrap().drain(..).for_each(|(pfn, order)| yard.free(pfn, order).unwrap());
     yard.drain_all();
-    assert_eq!(yard.owned_statistics(ZONE).pageblocks, 0);
+    assert_eq!(yard.cpu_owned_statistics(ZONE).pageblocks, 0);
     assert_eq!(yard.zone_statistics(ZONE).free, yard.managed_pages());
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::fixture::{Fixture, run_on};
 use frameyard::{
-    ClusterDrains, ClusterStatistics, CompactRequest, Contention, CpuId, CrossingStatistics, DepotStatistics, Gfp,
-    HistogramCounts, LockId, LockUse, NodeId, Order, OwnedStatistics, Owners, PageCount, PcpTraffic, Pfn, Platform,
+    ClusterDrains, ClusterStatistics, CompactRequest, Contention, CpuId, CpuOwnedStatistics, DepotStatistics, Gfp,
+    HistogramCounts, LockId, LockUse, NodeId, Order, Owners, PageCount, PcpTraffic, Pfn, Platform, TransferStatistics,
     Yard, ZoneId, ZoneKind, ZoneLockTelemetry, ZonePolicy,
 };
 use frameyard_formats::{
@@ -52,7 +52,7 @@ fn fixed() -> Fixed {
         zone: ZoneId::new(NodeId(1), ZoneKind::Normal),
         cpu: None,
         lock: ZoneLockTelemetry::default(),
-        crossing: CrossingStatistics { later_merges: 5, ..CrossingStatistics::default() },
+        transfer: TransferStatistics { later_merges: 5, ..TransferStatistics::default() },
         lists: None,
         owned: None,
         shared: Some(ZoneMetrics { clusters, depot }),
@@ -66,7 +66,7 @@ fn fixed() -> Fixed {
         pages: histogram(HistogramCounts::of_pages(), &[63, 63]),
     };
     let drains = |drains| ClusterDrains { drains, ideal: drains - 2, whole: drains - 1 };
-    let crossing = CrossingStatistics {
+    let transfer = TransferStatistics {
         skipped_merges: 11,
         later_merges: 1,
         cuts: 9,
@@ -74,7 +74,7 @@ fn fixed() -> Fixed {
         drains: [drains(2), drains(30), drains(4), ClusterDrains { drains: 1, ideal: 0, whole: 0 }],
     };
     let lists = ListMetrics { pages: PageCount(77), traffic: PcpTraffic { refills: 6, drains: 4 } };
-    let owned = OwnedStatistics {
+    let owned = CpuOwnedStatistics {
         pageblocks: 2,
         free: PageCount(900),
         claims: 5,
@@ -89,12 +89,12 @@ fn fixed() -> Fixed {
     let of_cpu = MetricsRow { cpu: Some(CpuId(0)), lists: Some(lists), owned: Some(owned), shared: None, ..direct };
     let idle = MetricsRow {
         cpu: Some(CpuId(1)),
-        crossing: CrossingStatistics::default(),
+        transfer: TransferStatistics::default(),
         lists: Some(ListMetrics::default()),
-        owned: Some(OwnedStatistics::default()),
+        owned: Some(CpuOwnedStatistics::default()),
         ..of_cpu
     };
-    Fixed(vec![direct, MetricsRow { lock, crossing, ..of_cpu }, idle])
+    Fixed(vec![direct, MetricsRow { lock, transfer, ..of_cpu }, idle])
 }
 
 fn text(source: &dyn MetricsSource) -> String {
@@ -266,8 +266,8 @@ fn what_is_counted_belongs_to_the_cpu_whose_lists_crossed() {
     assert_eq!(whole.uses, yard.zone_statistics(NORMAL).lock);
     assert_eq!(whole.pages_moved, yard.zone_statistics(NORMAL).pages_moved);
     assert_eq!(yard.zone_lock_telemetry_of(NORMAL, Some(CpuId(2))), None);
-    assert_eq!(yard.crossing_statistics(NORMAL), CrossingStatistics::default());
-    assert_eq!(yard.crossing_statistics_of(NORMAL, Some(CpuId(2))), None);
+    assert_eq!(yard.transfer_statistics(NORMAL), TransferStatistics::default());
+    assert_eq!(yard.transfer_statistics_of(NORMAL, Some(CpuId(2))), None);
 }
 
 #[test]
@@ -427,11 +427,11 @@ fn what_policies_do_is_counted_for_the_cpu_that_does_it() {
     run_on(1);
     let held: Vec<Pfn> = (0..4096).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
     held.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
-    let of = |cpu| yard.crossing_statistics_of(NORMAL, cpu).unwrap();
+    let of = |cpu| yard.transfer_statistics_of(NORMAL, cpu).unwrap();
     assert_eq!((of(None), of(Some(CpuId(0)))), Default::default());
     let movable = of(Some(CpuId(1))).drains[1];
     assert!(movable.ideal > 0 && movable.ideal <= movable.whole && movable.whole <= movable.drains, "{movable:?}");
-    assert_eq!(of(Some(CpuId(1))), yard.crossing_statistics(NORMAL));
+    assert_eq!(of(Some(CpuId(1))), yard.transfer_statistics(NORMAL));
     let whole = yard.cluster_statistics(NORMAL);
     assert_eq!((whole.drains, whole.skipped_merges), (of(Some(CpuId(1))).drains, of(Some(CpuId(1))).skipped_merges));
     yard.set_policy(ZonePolicy::Vanilla).unwrap();

@@ -11,7 +11,7 @@
 //! passes; [`collect`] for all of them, for a request that would fail and for whoever changes the policy. Under another
 //! policy that takes the marks of all other pages, and ends their clusters, too.
 
-use super::Picked;
+use super::Batch;
 use crate::page::{Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -36,7 +36,7 @@ impl<P: Platform> ZoneView<'_, P> {
     /// Whether a free may skip merging. Exact under the zone lock, but for the counter of considered compactions: that
     /// may change at any time, and what is skipped meanwhile is merged when somebody needs it.
     pub(super) fn may_skip_merging_racy(&self) -> bool {
-        !self.is_suspended() && self.zone.compaction.deferral().0 == 0
+        !self.is_quiesced() && self.zone.compaction.deferral().0 == 0
     }
 
     /// Whether a block that has to be merged may be all that a request lacks, a moment ago.
@@ -46,7 +46,7 @@ impl<P: Platform> ZoneView<'_, P> {
 }
 
 /// Frees picked single pages without merging them; where that may not be, merges them.
-pub(super) fn give_back<P: Platform>(locked: &mut LockedZone<'_, P>, picked: &Picked) {
+pub(super) fn give_back<P: Platform>(locked: &mut LockedZone<'_, P>, picked: &Batch) {
     locked.count_moved(PageCount(picked.len as u64));
     let skip = locked.may_skip_merging_racy();
     let mut skipped = 0;
@@ -61,7 +61,7 @@ pub(super) fn give_back<P: Platform>(locked: &mut LockedZone<'_, P>, picked: &Pi
             locked.free_block(pfn, Order::ZERO, migrate_type);
         }
     }
-    add_exclusive(&locked.row.crossing.skipped_merges, skipped);
+    add_exclusive(&locked.row.transfer.skipped_merges, skipped);
 }
 
 /// Merges the pages of some pageblocks that skipped it, as far as their buddies are free; how many did.
@@ -150,7 +150,7 @@ impl<P: Platform> LockedZone<'_, P> {
             self.remove_block(pfn, tag);
             self.page(pfn).set_tag(Tag::INTERIOR);
             self.free_block_as(pfn, Order::ZERO, tag.migrate_type(), tag.residence());
-            add_exclusive(&self.row.crossing.later_merges, 1);
+            add_exclusive(&self.row.transfer.later_merges, 1);
             return true;
         }
         if rest == Rest::Alone && tag.is_clustered() {

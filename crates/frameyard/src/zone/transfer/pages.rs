@@ -4,7 +4,7 @@
 //! picked without looking at their pages, and the pages of their buddies are read, so that merging under the lock finds its
 //! lines.
 
-use super::Picked;
+use super::Batch;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};
@@ -17,7 +17,7 @@ pub(super) fn fetch<P: Platform>(
     request: BlockRequest,
     cpu: CpuId,
     wanted: usize,
-    deliver: impl FnMut(&Picked),
+    deliver: impl FnMut(&Batch),
 ) -> usize {
     fetch_locked(view.lock_for(cpu), request, wanted, deliver, |_| ())
 }
@@ -27,7 +27,7 @@ pub(super) fn fetch_locked<P: Platform>(
     mut locked: LockedZone<'_, P>,
     request: BlockRequest,
     wanted: usize,
-    mut deliver: impl FnMut(&Picked),
+    mut deliver: impl FnMut(&Batch),
     mut taken: impl FnMut(&LockedZone<'_, P>),
 ) -> usize {
     let mut got = 0;
@@ -48,8 +48,8 @@ fn take_from_zone<P: Platform>(
     request: BlockRequest,
     count: usize,
     taken: &mut impl FnMut(&LockedZone<'_, P>),
-) -> Picked {
-    let mut picked = Picked::none();
+) -> Batch {
+    let mut picked = Batch::none();
     let BlockRequest { order, migrate_type, .. } = request;
     locked.take_blocks(request, count, |locked, pfn| {
         locked.tag_block(pfn, FrameState::PerCpu, order, migrate_type);
@@ -67,7 +67,7 @@ pub(super) fn give_back<'a, P: Platform>(
     locked: &mut Option<LockedZone<'a, P>>,
     view: ZoneView<'a, P>,
     cpu: CpuId,
-    picked: &Picked,
+    picked: &Batch,
     order: Order,
 ) {
     if locked.is_none() {
@@ -133,8 +133,8 @@ fn buddy_at<P: Platform>(view: ZoneView<'_, P>, index: u32, order: Order) -> Pfn
 ///
 /// The reads of a step depend on nothing and are all made before any is looked at, so their misses overlap; so
 /// many prefetches would be dropped. What is read may be stale; it only decides what is read next.
-pub(super) fn read_ahead<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, order: Order) {
-    let mut merging = Picked { entries: picked.entries, len: picked.len };
+pub(super) fn read_ahead<P: Platform>(view: ZoneView<'_, P>, picked: &Batch, order: Order) {
+    let mut merging = Batch { entries: picked.entries, len: picked.len };
     let mut tags = [Tag::INTERIOR; BATCH];
     let mut order = order;
     while merging.len > 0 && order < view.geometry.max_order() {
@@ -144,7 +144,7 @@ pub(super) fn read_ahead<P: Platform>(view: ZoneView<'_, P>, picked: &Picked, or
                 view.page(buddy_at(view, *index, Order(order.0 + 1))).tag_ahead();
             }
         }
-        let mut goes_on = Picked::none();
+        let mut goes_on = Batch::none();
         for (tag, index) in tags.iter().zip(merging.entries()) {
             if tag.is_free_buddy(order, view.id) {
                 prefetch_neighbours(view, buddy_at(view, *index, order));

@@ -1,6 +1,6 @@
 //! Page by page without what makes it fast: picked under the lock, each freed by itself, or with a lock for each.
 
-use super::{Picked, pages};
+use super::{Batch, pages};
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, PageCount};
@@ -13,11 +13,11 @@ pub(super) fn fetch<P: Platform>(
     request: BlockRequest,
     cpu: CpuId,
     wanted: usize,
-    mut deliver: impl FnMut(&Picked),
+    mut deliver: impl FnMut(&Batch),
 ) -> usize {
     let mut got = 0;
     while got < wanted {
-        let mut picked = Picked::none();
+        let mut picked = Batch::none();
         while picked.len < (wanted - got).min(BATCH) {
             let mut locked = view.lock_for(cpu);
             let Some(pfn) = locked.take_block(request) else { break };
@@ -39,7 +39,7 @@ pub(super) fn give_back<'a, P: Platform>(
     locked: &mut Option<LockedZone<'a, P>>,
     view: ZoneView<'a, P>,
     cpu: CpuId,
-    picked: &Picked,
+    picked: &Batch,
     order: Order,
 ) {
     let locked = locked.get_or_insert_with(|| view.lock_for(cpu));
@@ -50,7 +50,7 @@ pub(super) fn give_back<'a, P: Platform>(
 }
 
 /// Frees picked blocks, each under a hold of its own.
-pub(super) fn give_back_each<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &Picked, order: Order) {
+pub(super) fn give_back_each<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &Batch, order: Order) {
     pages::read_ahead(view, picked, order);
     for entry in picked.entries() {
         let mut locked = view.lock_for(cpu);

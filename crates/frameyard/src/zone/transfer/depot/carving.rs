@@ -11,8 +11,8 @@ use super::BatchStack;
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, Platform};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::crossing::Picked;
 use crate::zone::pcp::packed::{self, BATCH};
+use crate::zone::transfer::Batch;
 use crate::zone::{BlockRequest, CmaUse, LockedZone, ZoneView, pieces};
 
 /// How many frames one hold of the lock is for.
@@ -79,7 +79,7 @@ pub(super) fn fetch<P: Platform>(
     request: BlockRequest,
     cpu: CpuId,
     stack: &BatchStack,
-    mut deliver: impl FnMut(&Picked),
+    mut deliver: impl FnMut(&Batch),
 ) -> usize {
     let mut locked = view.lock_for(cpu);
     let taken = locked.take_for_batches(request);
@@ -115,9 +115,9 @@ pub(super) fn fetch<P: Platform>(
 }
 
 /// Tags frames as those of per-CPU lists, up to a batch.
-fn next_batch<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType, frames: &mut Frames<'_>) -> Picked {
+fn next_batch<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType, frames: &mut Frames<'_>) -> Batch {
     let tag = Tag::new(FrameState::PerCpu, Order::ZERO, migrate_type, view.id);
-    let mut picked = Picked::none();
+    let mut picked = Batch::none();
     while picked.len < BATCH {
         let run = frames.run(BATCH - picked.len);
         if run.is_empty() {

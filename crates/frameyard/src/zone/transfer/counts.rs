@@ -1,8 +1,8 @@
 //! What is counted at the border of a zone: how its lock was taken, and what the ways of crossing did.
 //!
-//! A zone has a [`CrossingRow`] for each CPU, and one for all that does not come from a CPU's lists. A CPU's row is
+//! A zone has a [`TransferCounters`] for each CPU, and one for all that does not come from a CPU's lists. A CPU's row is
 //! changed under the lock of that CPU's lists, so with [`add_exclusive`]; what its part
-//! [`CrossingRow::lock`] counts is changed by the holder of the zone lock. The zone's own row is changed under the zone
+//! [`TransferCounters::lock`] counts is changed by the holder of the zone lock. The zone's own row is changed under the zone
 //! lock. A row also says whether its CPU has a cut in progress. What is not counted here has counters where it is: [`WaitCounts`](super::WaitCounts),
 //! [`ClusterState`](super::ClusterState), the lists of owners and the stacks of the depot.
 
@@ -15,41 +15,41 @@ use crate::zone::add_exclusive;
 /// What was counted of a zone and a CPU; of a zone and all that did not come from a CPU's lists.
 #[repr(C, align(64))]
 #[derive(Default)]
-pub(crate) struct CrossingRow {
+pub(crate) struct TransferCounters {
     /// 1 while a cut of the CPU's lists is in progress; changed under the lock of those. 0 in the zone's own row. It shares
     /// a line with what every hold of the zone lock counts.
     cutting: AtomicU32,
     /// How the zone lock was taken.
     pub(crate) lock: ZoneLockCounts,
     /// What policies that put merging off or move clusters did.
-    pub(crate) crossing: CrossingCounts,
+    pub(crate) transfer: MechanismCounts,
 }
 
-impl CrossingRow {
+impl TransferCounters {
     /// Pages are about to look free that are not, or do already. The caller holds the lock of the CPU's lists, and may have
     /// one cut in progress. One that takes pages off lists begins under the zone lock.
     #[inline(always)]
-    pub(super) fn begin_cut(&self) {
+    pub(super) fn begin_detachment(&self) {
         debug_assert_eq!(self.cutting.load(Ordering::Relaxed), 0, "one cut at a time");
         self.cutting.store(1, Ordering::Relaxed);
     }
 
     /// All of them are cleared, or on a list.
     #[inline(always)]
-    pub(super) fn end_cut(&self) {
+    pub(super) fn end_detachment(&self) {
         // Release: pairs with the Acquire in `ZoneView::cuts`.
         self.cutting.store(0, Ordering::Release);
     }
 
     /// Whether a cut is in progress. Who finds none sees what the last one cleared.
-    pub(super) fn is_cutting(&self) -> bool {
-        // Acquire: pairs with the Release in `end_cut`.
+    pub(super) fn is_detaching(&self) -> bool {
+        // Acquire: pairs with the Release in `end_detachment`.
         self.cutting.load(Ordering::Acquire) != 0
     }
 }
 
 // SAFETY: atomics and arrays of atomics alone; all-zero has counted nothing.
-unsafe impl AllAtomic for CrossingRow {}
+unsafe impl AllAtomic for TransferCounters {}
 
 /// How a zone lock was taken. Written by its holder alone.
 #[derive(Default)]
@@ -186,11 +186,11 @@ impl ClusterDrains {
     }
 }
 
-macro_rules! crossing_counts {
+macro_rules! transfer_counts {
     ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
         /// What policies that put merging off or move clusters did at the border of a zone.
         #[derive(Default)]
-        pub(crate) struct CrossingCounts {
+        pub(crate) struct MechanismCounts {
             $($(#[$doc])* pub(crate) $name: AtomicU64,)*
             /// Drains, by the type of the first page's pageblock; the last for types without per-CPU lists.
             pub(crate) drains: [DrainCounts; MigrateType::PER_CPU + 1],
@@ -199,22 +199,22 @@ macro_rules! crossing_counts {
         /// What policies that put merging off or move clusters did at the border of a zone, a moment ago. What the policy
         /// in force does not do stays as it is.
         #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-        pub struct CrossingStatistics {
+        pub struct TransferStatistics {
             $($(#[$doc])* pub $name: u64,)*
             /// Drains, by the type of the first page's pageblock; the last for types without per-CPU lists.
             pub drains: [ClusterDrains; MigrateType::PER_CPU + 1],
         }
 
-        impl CrossingCounts {
-            pub(crate) fn read(&self) -> CrossingStatistics {
-                CrossingStatistics {
+        impl MechanismCounts {
+            pub(crate) fn read(&self) -> TransferStatistics {
+                TransferStatistics {
                     $($name: self.$name.load(Ordering::Relaxed),)*
                     drains: self.drains.each_ref().map(DrainCounts::read),
                 }
             }
         }
 
-        impl CrossingStatistics {
+        impl TransferStatistics {
             /// What was counted here and there.
             #[must_use]
             pub fn and(&self, other: &Self) -> Self {
@@ -227,7 +227,7 @@ macro_rules! crossing_counts {
     };
 }
 
-crossing_counts! {
+transfer_counts! {
     /// Single frames that were freed without a look at their buddies.
     skipped_merges,
     /// Merges of such frames made later, when somebody needed them.

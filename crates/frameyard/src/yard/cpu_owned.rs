@@ -5,11 +5,11 @@ use crate::lock::LockUse;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, PageCount, ZoneId};
-use crate::zone::crossing::owned::OwnedLists;
+use crate::zone::transfer::cpu_owned::CpuOwnedLists;
 
 /// The pageblocks that CPUs own in a zone ([`ZonePolicy::OwnedBlocks`](crate::ZonePolicy::OwnedBlocks)), a moment ago.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct OwnedStatistics {
+pub struct CpuOwnedStatistics {
     /// Pageblocks that are owned.
     pub pageblocks: u64,
     /// Free frames in them.
@@ -36,8 +36,8 @@ fn read(counter: &AtomicU64) -> u64 {
     counter.load(Ordering::Relaxed)
 }
 
-impl OwnedStatistics {
-    fn add(&mut self, lists: &OwnedLists) {
+impl CpuOwnedStatistics {
+    fn add(&mut self, lists: &CpuOwnedLists) {
         let counts = &lists.counts;
         self.pageblocks += lists.pageblocks_racy();
         self.free += lists.pages_racy();
@@ -54,22 +54,22 @@ impl OwnedStatistics {
 
 impl<P: Platform> Yard<P> {
     /// The pageblocks that CPUs own in a zone; nothing where there is no such zone. Looks at a few lines for each CPU.
-    pub fn owned_statistics(&self, zone: ZoneId) -> OwnedStatistics {
-        let mut statistics = OwnedStatistics::default();
+    pub fn cpu_owned_statistics(&self, zone: ZoneId) -> CpuOwnedStatistics {
+        let mut statistics = CpuOwnedStatistics::default();
         self.owned_lists(zone).for_each(|lists| statistics.add(lists));
         statistics
     }
 
     /// The pageblocks that one CPU owns in a zone; `None` where the zone has no memory or the CPU does not exist.
-    pub fn owned_statistics_of(&self, zone: ZoneId, cpu: CpuId) -> Option<OwnedStatistics> {
+    pub fn cpu_owned_statistics_of(&self, zone: ZoneId, cpu: CpuId) -> Option<CpuOwnedStatistics> {
         let lists = self.owned_lists(zone).nth(cpu.index())?;
-        let mut statistics = OwnedStatistics::default();
+        let mut statistics = CpuOwnedStatistics::default();
         statistics.add(lists);
         Some(statistics)
     }
 
     /// The lists of owned memory of all CPUs in a zone, by CPU.
-    pub(super) fn owned_lists(&self, zone: ZoneId) -> impl Iterator<Item = &'static OwnedLists> + use<P> {
+    pub(super) fn owned_lists(&self, zone: ZoneId) -> impl Iterator<Item = &'static CpuOwnedLists> + use<P> {
         let owned = self.tables.owned(self.map.range().start, self.geometry);
         let cpus = if self.is_populated(zone) { self.cpus } else { 0 };
         (0..cpus).filter_map(move |cpu| owned.lists_of(zone, CpuId(cpu)))
@@ -78,7 +78,7 @@ impl<P: Platform> Yard<P> {
     /// Adds what is free, and what was freed past per-CPU lists, in owned pageblocks.
     pub(super) fn add_owned_statistics(&self, statistics: &mut ZoneStatistics) {
         for lists in self.owned_lists(statistics.id) {
-            statistics.owned_free += lists.pages_racy();
+            statistics.cpu_owned_free += lists.pages_racy();
             statistics.per_cpu += lists.pages_racy();
             statistics.frees += read(&lists.counts.direct_frees);
             statistics.pages_freed += read(&lists.counts.direct_pages_freed);

@@ -26,7 +26,7 @@
 //!   a pageblock back for atomic requests, have it given up before.
 //!
 //! Free blocks of owned pageblocks have a state of their own,
-//! [`FrameState::OwnedFree`](crate::page::FrameState::OwnedFree). Such a tag is written under the owner's lock, and read
+//! [`FrameState::CpuOwnedFree`](crate::page::FrameState::CpuOwnedFree). Such a tag is written under the owner's lock, and read
 //! there alone to decide anything; who meets it elsewhere, looking at frames by number, sees a block that is neither free nor
 //! anybody's, and collects or comes back.
 //!
@@ -43,7 +43,7 @@
 //! An owner's lock is taken after that of a CPU's lists (of any CPU) and before the zone lock. No two owners' locks are
 //! held together.
 
-use super::{Leaving, Picked, pages};
+use super::{Batch, DrainReason, pages};
 use crate::page::FrameState;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::Ordering;
@@ -54,8 +54,8 @@ use crate::zone::{BlockRequest, CmaUse, LockedZone, WatermarkLevel, ZoneView};
 mod lists;
 mod table;
 
-pub(crate) use lists::{LockedOwned, OwnedLists};
-pub(crate) use table::OwnedTables;
+pub(crate) use lists::{CpuOwnedLists, LockedCpuOwned};
+pub(crate) use table::CpuOwnedTables;
 
 /// How many free pageblocks of a type a CPU keeps.
 const KEPT_WHOLE: u64 = if cfg!(loom) { 0 } else { 1 };
@@ -77,36 +77,36 @@ impl MostHeld {
 
 impl<'a, P: Platform> ZoneView<'a, P> {
     /// Locks the lists of a CPU's owned memory; `None` where there is no such CPU.
-    pub(crate) fn lock_owned(self, cpu: CpuId) -> Option<LockedOwned<'a, P>> {
+    pub(crate) fn lock_cpu_owned(self, cpu: CpuId) -> Option<LockedCpuOwned<'a, P>> {
         Some(self.owned.lists_of(self.id, cpu)?.lock(self, cpu))
     }
 
     /// Whether any pageblock of the zone is owned, a moment ago. Exact for who holds a frame of one.
-    pub(crate) fn has_owned_racy(&self) -> bool {
+    pub(crate) fn has_cpu_owned_racy(&self) -> bool {
         self.owned_pageblocks_racy() != 0
     }
 
     /// How many pageblocks of the zone are owned, a moment ago.
     pub(crate) fn owned_pageblocks_racy(&self) -> u64 {
-        let total = &self.zone.crossing.owned_pageblocks;
-        self.platform.touch_line(SharedLine::of(LineKind::Border, total), Access::Read);
+        let total = &self.zone.transfer.owned_pageblocks;
+        self.platform.touch_line(SharedLine::of(LineKind::Transfer, total), Access::Read);
         u64::from(total.load(Ordering::Relaxed))
     }
 
-    /// Who owns the pageblock of a frame that the caller holds; see [`OwnedTables::owner_racy`].
+    /// Who owns the pageblock of a frame that the caller holds; see [`CpuOwnedTables::owner_racy`].
     fn owner_of(&self, pfn: Pfn) -> Option<CpuId> {
-        if self.has_owned_racy() { self.owned.owner_racy(self.id, pfn) } else { None }
+        if self.has_cpu_owned_racy() { self.owned.owner_racy(self.id, pfn) } else { None }
     }
 }
 
 /// Collects what is picked, and hands it on a batch at a time.
 struct Delivery<F> {
-    picked: Picked,
+    picked: Batch,
     got: usize,
     deliver: F,
 }
 
-impl<F: FnMut(&Picked)> Delivery<F> {
+impl<F: FnMut(&Batch)> Delivery<F> {
     fn room(&self, wanted: usize) -> usize {
         (wanted - self.got).min(BATCH)
     }
@@ -121,7 +121,7 @@ impl<F: FnMut(&Picked)> Delivery<F> {
         if self.picked.len > 0 {
             self.got += self.picked.len;
             (self.deliver)(&self.picked);
-            self.picked = Picked::none();
+            self.picked = Batch::none();
         }
     }
 }
@@ -132,16 +132,16 @@ pub(super) fn fetch<P: Platform>(
     request: BlockRequest,
     cpu: CpuId,
     wanted: usize,
-    deliver: impl FnMut(&Picked),
+    deliver: impl FnMut(&Batch),
 ) -> usize {
     let BlockRequest { order, migrate_type, .. } = request;
     if order >= view.geometry.pageblock_order() {
         return pages::fetch(view, request, cpu, wanted, deliver);
     }
-    let Some(mut owned) = view.lock_owned(cpu) else {
+    let Some(mut owned) = view.lock_cpu_owned(cpu) else {
         return pages::fetch(view, request, cpu, wanted, deliver);
     };
-    let mut delivery = Delivery { picked: Picked::none(), got: 0, deliver };
+    let mut delivery = Delivery { picked: Batch::none(), got: 0, deliver };
     while delivery.got < wanted {
         let most = delivery.room(wanted);
         owned.take(order, migrate_type, &mut delivery.picked, most);
@@ -170,7 +170,7 @@ enum Source {
 
 /// Claims a pageblock for the CPU whose lists are locked, if the zone has one to spare.
 fn claim<P: Platform>(
-    owned: &mut LockedOwned<'_, P>,
+    owned: &mut LockedCpuOwned<'_, P>,
     locked: &mut LockedZone<'_, P>,
     request: BlockRequest,
     source: Source,
@@ -192,8 +192,8 @@ fn claim<P: Platform>(
 
 /// The rest of a refill when no pageblock of the right type is to be had: smaller blocks of that type; and where there is
 /// none at all, what other types have.
-fn finish_from_zone<P: Platform, F: FnMut(&Picked)>(
-    owned: &mut LockedOwned<'_, P>,
+fn finish_from_zone<P: Platform, F: FnMut(&Batch)>(
+    owned: &mut LockedCpuOwned<'_, P>,
     mut locked: LockedZone<'_, P>,
     request: BlockRequest,
     wanted: usize,
@@ -235,12 +235,12 @@ fn finish_from_zone<P: Platform, F: FnMut(&Picked)>(
 pub(super) fn give_back<'a, P: Platform>(
     locked: &mut Option<LockedZone<'a, P>>,
     view: ZoneView<'a, P>,
-    (cpu, why): (CpuId, Leaving),
-    picked: &Picked,
+    (cpu, why): (CpuId, DrainReason),
+    picked: &Batch,
     order: Order,
 ) {
-    let mut of_zone = Picked::none();
-    let mut of_owners = Picked::none();
+    let mut of_zone = Batch::none();
+    let mut of_owners = Batch::none();
     for entry in picked.entries() {
         let owned = view.owner_of(view.map.pfn(*entry)).is_some();
         if owned { &mut of_owners } else { &mut of_zone }.push(*entry);
@@ -249,9 +249,9 @@ pub(super) fn give_back<'a, P: Platform>(
         // Owners' locks come before the zone's.
         *locked = None;
     }
-    if why == Leaving::Emptying {
+    if why == DrainReason::Emptying {
         of_owners.entries().iter().for_each(|entry| give_up(view, view.map.pfn(*entry)));
-        of_zone = Picked { entries: picked.entries, len: picked.len };
+        of_zone = Batch { entries: picked.entries, len: picked.len };
     } else {
         give_to_owners(view, cpu, of_owners, order, &mut of_zone);
     }
@@ -261,18 +261,12 @@ pub(super) fn give_back<'a, P: Platform>(
 }
 
 /// Gives each owner his blocks; those whose pageblock was given up meanwhile are added to `of_zone`.
-fn give_to_owners<P: Platform>(
-    view: ZoneView<'_, P>,
-    cpu: CpuId,
-    mut left: Picked,
-    order: Order,
-    of_zone: &mut Picked,
-) {
+fn give_to_owners<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, mut left: Batch, order: Order, of_zone: &mut Batch) {
     let most = MostHeld::of(view);
     while let Some(first) = left.entries().first().copied() {
-        let mut others = Picked::none();
+        let mut others = Batch::none();
         let owner = view.owner_of(view.map.pfn(first));
-        match owner.and_then(|owner| view.lock_owned(owner)) {
+        match owner.and_then(|owner| view.lock_cpu_owned(owner)) {
             None => {
                 of_zone.push(first);
                 left.entries()[1..].iter().for_each(|entry| others.push(*entry));
@@ -290,7 +284,7 @@ fn give_to_owners<P: Platform>(
 }
 
 /// Whether the owner whose lock is held owns the pageblock of a frame. A model may leave the question out.
-fn still_owns<P: Platform>(owned: &LockedOwned<'_, P>, pfn: Pfn) -> bool {
+fn still_owns<P: Platform>(owned: &LockedCpuOwned<'_, P>, pfn: Pfn) -> bool {
     #[cfg(any(loom, shuttle))]
     if crate::sync::is_weakened(crate::sync::Weakness::OwnerNotAskedAgain) {
         return true;
@@ -303,7 +297,7 @@ fn still_owns<P: Platform>(owned: &LockedOwned<'_, P>, pfn: Pfn) -> bool {
 #[must_use]
 pub(crate) fn free_to_owner<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, pfn: Pfn, order: Order) -> FreedTo {
     let Some(owner) = view.owner_of(pfn) else { return FreedTo::Nobody };
-    let Some(mut owned) = view.lock_owned(owner) else { return FreedTo::Nobody };
+    let Some(mut owned) = view.lock_cpu_owned(owner) else { return FreedTo::Nobody };
     if !still_owns(&owned, pfn) {
         return FreedTo::Nobody;
     }
@@ -326,7 +320,7 @@ pub(crate) enum FreedTo {
 /// on.
 pub(crate) fn give_up<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn) {
     if let Some(owner) = view.owner_of(pfn)
-        && let Some(mut owned) = view.lock_owned(owner)
+        && let Some(mut owned) = view.lock_cpu_owned(owner)
         && still_owns(&owned, pfn)
     {
         owned.give_up(pfn);
@@ -335,7 +329,7 @@ pub(crate) fn give_up<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn) {
 
 /// Has all owners of pageblocks of a zone give them up.
 pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) {
-    if view.has_owned_racy() {
+    if view.has_cpu_owned_racy() {
         for (pageblock, _) in view.owned.owned_in(view.id, view.zone.span()) {
             give_up(view, pageblock);
         }

@@ -11,7 +11,7 @@
 //! full. Only where the free lists have few whole pageblocks are batches merged instead, several under one hold of the zone
 //! lock, so that a stack keeps a few. A list that is empty pops from
 //! its group's stack, the zone's, another group's ([`Stock::fetch`]); then it cuts a large block of the zone into batches
-//! ([`cut`]) and leaves the spare ones on its group's stack. So in the steady state nobody takes the zone lock, and no page
+//! ([`carving`]) and leaves the spare ones on its group's stack. So in the steady state nobody takes the zone lock, and no page
 //! is touched under it.
 //!
 //! Other orders go page by page ([`pages`](super::pages)): theirs is a small part of the traffic, and every block of them
@@ -30,7 +30,7 @@
 //!   transit: as long as the holders of those locks take, who wait for the zone lock at most.
 //! - Who collects says so before he takes a batch, and until its frames are on the free lists ([`DepotState`]). Others who
 //!   find the depot empty meanwhile wait for him, for a bounded time, before they say that there is nothing.
-//! - While a zone is suspended ([`suspension`](super::suspension)) nothing is kept in its depot or taken from it. An
+//! - While a zone is suspended ([`quiescence`](super::suspension)) nothing is kept in its depot or taken from it. An
 //!   isolator suspends the zone first, so no frame of an isolated pageblock gets here but by those who looked before, whom
 //!   he waits for as above.
 
@@ -42,11 +42,11 @@ use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::pcp::packed::{self, BATCH};
 use crate::zone::{BlockRequest, ZonePolicy, ZoneView};
 
-use super::Picked;
+use super::Batch;
 pub(crate) use stack::BatchStack;
 
+mod carving;
 mod collecting;
-mod cut;
 mod stack;
 
 pub(crate) use collecting::collect;
@@ -152,7 +152,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// Whether the depot held a batch, or somebody had batches of it in his hands, a moment ago.
     pub(crate) fn is_depot_in_use_racy(&self) -> bool {
         // In this order: who finds a stack empty sees who emptied it.
-        !self.is_depot_empty_racy() || self.zone.crossing.depot.collectors.load(Ordering::Relaxed) != 0
+        !self.is_depot_empty_racy() || self.zone.transfer.depot.collectors.load(Ordering::Relaxed) != 0
     }
 
     /// Calls `visit` for each batch of the depot, stack by stack: with the number of batches that the stack should have,
@@ -203,7 +203,7 @@ pub(crate) struct Stock<'a, P> {
 impl<'a, P: Platform> Stock<'a, P> {
     /// The stock of a list of single frames of a CPU, unless the policy is another or the zone is suspended.
     pub(crate) fn of(view: ZoneView<'a, P>, cpu: CpuId, list_type: MigrateType) -> Option<Self> {
-        if view.zone.policy() != ZonePolicy::Depot || view.is_suspended() {
+        if view.zone.policy() != ZonePolicy::Depot || view.is_quiesced() {
             return None;
         }
         let own = view.depot.own_shelf(cpu);
@@ -238,7 +238,7 @@ impl<'a, P: Platform> Stock<'a, P> {
 
     /// Fetches single frames for the list and gives them to `deliver` a batch at a time, in the order in which they are to
     /// be handed out; how many there were. At least a batch where the zone has as many.
-    pub(crate) fn fetch(&self, request: BlockRequest, deliver: impl FnMut(&Picked)) -> usize {
+    pub(crate) fn fetch(&self, request: BlockRequest, deliver: impl FnMut(&Batch)) -> usize {
         let platform = self.view.platform;
         platform.span_begins(Span::Refill);
         let got = self.fetch_in_span(request, deliver);
@@ -246,10 +246,10 @@ impl<'a, P: Platform> Stock<'a, P> {
         got
     }
 
-    fn fetch_in_span(&self, request: BlockRequest, mut deliver: impl FnMut(&Picked)) -> usize {
+    fn fetch_in_span(&self, request: BlockRequest, mut deliver: impl FnMut(&Batch)) -> usize {
         debug_assert_eq!(request.order, Order::ZERO, "the depot keeps single frames");
         if let Some(leader) = self.pop() {
-            let mut picked = Picked::none();
+            let mut picked = Batch::none();
             picked.len = packed::unpack(self.view.map, self.view.platform, leader, &mut picked.entries).len;
             deliver(&picked);
             return picked.len;
@@ -258,7 +258,7 @@ impl<'a, P: Platform> Stock<'a, P> {
             // Rather than mix types in a pageblock: what others of the zone keep may be of this type by now, or whole.
             self.view.collect_for(Order::ZERO, request.migrate_type);
         }
-        cut::fetch(self.view, request, self.cpu, self.own_stack, deliver)
+        carving::fetch(self.view, request, self.cpu, self.own_stack, deliver)
     }
 
     /// Pops a batch: from the group's stack, the zone's, another group's.

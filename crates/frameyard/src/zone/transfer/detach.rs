@@ -6,7 +6,7 @@
 //!    page behind it. Its record is held from then on, so its pages are not free to anybody, whatever their tags say
 //!    ([`clusters`](super::clusters)). Larger blocks are taken off whole; a page of such a block is inside no block then. What
 //!    has to be tagged so that nobody takes it for free is the head alone.
-//! 2. The CPU's row says that a cut is in progress ([`Suspension`](super::Suspension) waits for it), and the lock is given
+//! 2. The CPU's row says that a cut is in progress ([`Quiescence`](super::Quiescence) waits for it), and the lock is given
 //!    back.
 //! 3. The pages are tagged as pages of a per-CPU list and cleared, each tag first, and the records released.
 //! 4. The cut is in progress no more.
@@ -15,7 +15,7 @@
 //! [`ZonePolicy::ClusterBulk`](crate::ZonePolicy) several are cut off at once. A zone that is suspended is refilled page by page.
 
 use super::clusters::{ClusterId, Record};
-use super::{CrossingRow, Picked, pages};
+use super::{Batch, TransferCounters, pages};
 use crate::page::{CLUSTER, FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -79,7 +79,7 @@ pub(super) fn fetch<P: Platform>(
     request: BlockRequest,
     cpu: CpuId,
     Amount { wanted, most }: Amount,
-    mut deliver: impl FnMut(&Picked),
+    mut deliver: impl FnMut(&Batch),
 ) -> usize {
     let mut got = 0;
     while got < wanted {
@@ -104,7 +104,7 @@ fn cut_planned<P: Platform>(
     request: BlockRequest,
     cpu: CpuId,
     most: usize,
-    deliver: &mut impl FnMut(&Picked),
+    deliver: &mut impl FnMut(&Batch),
 ) -> usize {
     let row = view.row_of(cpu);
     let plan = Plan::make(&view, request, most);
@@ -112,11 +112,11 @@ fn cut_planned<P: Platform>(
         return 0;
     }
     for cluster in plan.clusters() {
-        let mut picked = Picked::none();
+        let mut picked = Batch::none();
         clear(view, cluster.piece(), request.migrate_type, &mut picked);
         deliver(&picked);
     }
-    row.end_cut();
+    row.end_detachment();
     for cluster in plan.clusters() {
         count(row, &cluster.piece());
     }
@@ -130,13 +130,13 @@ fn cut_walked<P: Platform>(
     request: BlockRequest,
     cpu: CpuId,
     wanted: usize,
-    deliver: &mut impl FnMut(&Picked),
+    deliver: &mut impl FnMut(&Batch),
 ) -> usize {
     let row = view.row_of(cpu);
     // What is written before the lock is taken is not written under it.
     let mut cut = Cut::none();
     let mut locked = view.lock_for(cpu);
-    if locked.is_suspended() {
+    if locked.is_quiesced() {
         return pages::fetch_locked(locked, request, wanted, deliver, |_| ());
     }
     locked.cut_pieces(request, wanted.min(BATCH), &mut cut);
@@ -144,14 +144,14 @@ fn cut_walked<P: Platform>(
         return 0;
     }
     locked.count_moved(PageCount(cut.pages as u64));
-    row.begin_cut();
+    row.begin_detachment();
     drop(locked);
-    let mut picked = Picked::none();
+    let mut picked = Batch::none();
     for piece in &cut.pieces[..cut.len] {
         clear(view, *piece, request.migrate_type, &mut picked);
         count(row, piece);
     }
-    row.end_cut();
+    row.end_detachment();
     deliver(&picked);
     cut.pages
 }
@@ -162,15 +162,15 @@ fn at_most(wanted: usize) -> usize {
 }
 
 /// Counts a cluster that was cut off. The caller holds the lock of the CPU's lists.
-fn count(row: &CrossingRow, piece: &Piece) {
+fn count(row: &TransferCounters, piece: &Piece) {
     if let Piece::Cluster(_, pages, _) = *piece {
-        add_exclusive(&row.crossing.cuts, 1);
-        add_exclusive(&row.crossing.cut_pages, pages as u64);
+        add_exclusive(&row.transfer.cuts, 1);
+        add_exclusive(&row.transfer.cut_pages, pages as u64);
     }
 }
 
 /// Makes pages of a per-CPU list of what was cut, without the lock.
-fn clear<P: Platform>(view: ZoneView<'_, P>, piece: Piece, migrate_type: MigrateType, picked: &mut Picked) {
+fn clear<P: Platform>(view: ZoneView<'_, P>, piece: Piece, migrate_type: MigrateType, picked: &mut Batch) {
     let taken = Tag::new(FrameState::PerCpu, Order::ZERO, migrate_type, view.id);
     match piece {
         Piece::Cluster(first, pages, id) => {

@@ -1,4 +1,4 @@
-//! The equations of pageblocks that CPUs own; see [`crate::zone::crossing::owned`].
+//! The equations of pageblocks that CPUs own; see [`crate::zone::transfer::cpu_owned`].
 
 use super::{ListKind, Recount, ValidateError, compare};
 use crate::page::{FrameState, Tag};
@@ -6,7 +6,7 @@ use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, Order, Pfn};
 use crate::yard::Yard;
 use crate::zone::ZoneView;
-use crate::zone::crossing::owned::LockedOwned;
+use crate::zone::transfer::cpu_owned::LockedCpuOwned;
 
 /// What one CPU's lists hold.
 #[derive(Default)]
@@ -17,10 +17,14 @@ struct Held {
 
 impl<P: Platform> Yard<P> {
     /// Follows every list of owned memory of a zone, and counts its blocks by order.
-    pub(super) fn check_owned_lists(&self, view: ZoneView<'_, P>, recount: &mut Recount) -> Result<(), ValidateError> {
+    pub(super) fn check_cpu_owned_lists(
+        &self,
+        view: ZoneView<'_, P>,
+        recount: &mut Recount,
+    ) -> Result<(), ValidateError> {
         let mut all = 0;
         for cpu in (0..self.cpus).map(CpuId) {
-            let Some(owned) = view.lock_owned(cpu) else { continue };
+            let Some(owned) = view.lock_cpu_owned(cpu) else { continue };
             let Some(lists) = view.owned.lists_of(view.id, cpu) else { continue };
             let mut pages = 0;
             for migrate_type in MigrateType::ALL.into_iter().take(MigrateType::PER_CPU) {
@@ -39,7 +43,7 @@ impl<P: Platform> Yard<P> {
     fn check_owned_type(
         &self,
         view: ZoneView<'_, P>,
-        owned: &LockedOwned<'_, P>,
+        owned: &LockedCpuOwned<'_, P>,
         (cpu, migrate_type): (CpuId, MigrateType),
         recount: &mut Recount,
     ) -> Result<Held, ValidateError> {
@@ -62,11 +66,11 @@ impl<P: Platform> Yard<P> {
     fn follow_owned(
         &self,
         view: ZoneView<'_, P>,
-        owned: &LockedOwned<'_, P>,
+        owned: &LockedCpuOwned<'_, P>,
         (cpu, migrate_type): (CpuId, MigrateType),
         order: Order,
     ) -> Result<u64, ValidateError> {
-        let wanted = Tag::new(FrameState::OwnedFree, order, migrate_type, view.id);
+        let wanted = Tag::new(FrameState::CpuOwnedFree, order, migrate_type, view.id);
         let mut previous = None;
         let mut found = 0;
         let mut at = owned.first_block(order, migrate_type);
@@ -74,16 +78,16 @@ impl<P: Platform> Yard<P> {
             let page = self.page_of(pfn).filter(|page| page.tag() == wanted);
             let linked_back = page.filter(|page| view.map.linked(page.prev()) == previous);
             let Some(page) = linked_back else {
-                return Err(ValidateError::BrokenList { kind: ListKind::Owned, zone: view.id, at: pfn });
+                return Err(ValidateError::BrokenList { kind: ListKind::CpuOwned, zone: view.id, at: pfn });
             };
             if view.owned.owner_racy(view.id, pfn) != Some(cpu) {
-                return Err(ValidateError::NotOwned(pfn));
+                return Err(ValidateError::NotCpuOwned(pfn));
             }
             if view.blocks.get(pfn) != migrate_type {
                 return Err(ValidateError::WrongList(pfn, migrate_type));
             }
             let below = order < self.geometry.pageblock_order();
-            if below && view.page(pfn.buddy(order)).tag().is_block(FrameState::OwnedFree, order) {
+            if below && view.page(pfn.buddy(order)).tag().is_block(FrameState::CpuOwnedFree, order) {
                 return Err(ValidateError::UnmergedBuddies(pfn.align_down(Order(order.0 + 1)), order));
             }
             previous = Some(pfn);
@@ -98,7 +102,7 @@ impl<P: Platform> Yard<P> {
         let mut at = pfn;
         while at < pfn + order.pages() {
             if view.owned.owner_racy(view.id, at).is_some() {
-                return Err(ValidateError::FreeOfOwned(pfn));
+                return Err(ValidateError::FreeInCpuOwned(pfn));
             }
             at = at + view.blocks.pages();
         }

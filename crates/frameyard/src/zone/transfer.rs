@@ -1,13 +1,13 @@
 //! The border between per-CPU lists and the zone: what a batch of blocks does to cross it, by [`ZonePolicy`].
 //!
-//! A refill asks [`fetch`] for blocks, a drain hands its blocks to a [`GivingBack`]. Both are called with the lock of a
+//! A refill asks [`fetch`] for blocks, a drain hands its blocks to a [`Drain`]. Both are called with the lock of a
 //! CPU's lists held, and read the policy under it. So once the policy was changed and every CPU's lists were locked once,
 //! nothing crosses in the old way any more; that is how [`Yard::set_policy`](crate::Yard::set_policy) changes it.
 //!
 //! Each way of crossing has a file of its own: [`pages`] goes to the free lists page by page, [`prefetching`] prefetches
-//! what that will look at, [`single`] does without what makes it fast; [`unmerged`] frees without merging; [`cut`] and
-//! [`entering`] move [`clusters`] of pages in one step; [`owned`] goes by way of pageblocks that CPUs own; [`depot`] keeps
-//! full batches on lock-free stacks, to which lists have a way of their own, past [`fetch`] and [`GivingBack`]. [`counts`]
+//! what that will look at, [`single`] does without what makes it fast; [`deferred_merge`] frees without merging; [`detach`] and
+//! [`splice`] move [`clusters`] of pages in one step; [`cpu_owned`] goes by way of pageblocks that CPUs own; [`depot`] keeps
+//! full batches on lock-free stacks, to which lists have a way of their own, past [`fetch`] and [`Drain`]. [`counts`]
 //! is what is counted here.
 
 use super::{BlockRequest, LockedZone, ZonePolicy, ZoneView};
@@ -18,29 +18,29 @@ use crate::zone::pcp::packed::BATCH;
 
 mod clusters;
 mod counts;
-mod cut;
+pub(crate) mod cpu_owned;
+mod deferred_merge;
 pub(crate) mod depot;
-mod entering;
-pub(crate) mod owned;
+mod detach;
 mod pages;
 mod prefetching;
+mod quiescence;
 mod single;
-mod suspension;
-mod unmerged;
+mod splice;
 
 #[cfg(all(test, any(loom, shuttle)))]
 pub(crate) use clusters::HELD_RECORD;
 pub(crate) use clusters::{ClusterId, ClusterState, ClusterTable, RecordState, clusters_for, words_for_clusters};
-pub(crate) use counts::CrossingRow;
-pub use counts::{ClusterDrains, CrossingStatistics, ZoneLockTelemetry};
-pub(crate) use suspension::{CutStalled, Suspension};
-pub(crate) use unmerged::merge_later;
+pub(crate) use counts::TransferCounters;
+pub use counts::{ClusterDrains, TransferStatistics, ZoneLockTelemetry};
+pub(crate) use deferred_merge::merge_later;
+pub(crate) use quiescence::{Quiescence, TransferStalled};
 
-/// What is in progress at the border of a zone, but for cuts: each is in the [`CrossingRow`] of its CPU.
+/// What is in progress at the border of a zone, but for cuts: each is in the [`TransferCounters`] of its CPU.
 #[derive(Default)]
-pub(crate) struct CrossingState {
-    /// How many [`Suspension`]s there are; changed under the zone lock.
-    suspensions: AtomicU32,
+pub(crate) struct TransferState {
+    /// How many [`Quiescence`]s there are; changed under the zone lock.
+    quiescences: AtomicU32,
     depot: depot::DepotState,
     /// How many pageblocks CPUs own; changed under the zone lock.
     owned_pageblocks: AtomicU32,
@@ -48,7 +48,7 @@ pub(crate) struct CrossingState {
     pub(crate) waits: WaitCounts,
 }
 
-/// What is counted of waiting for what is in progress; all else is counted in a [`CrossingRow`].
+/// What is counted of waiting for what is in progress; all else is counted in a [`TransferCounters`].
 #[derive(Default)]
 pub(crate) struct WaitCounts {
     /// Times somebody waited.
@@ -60,12 +60,12 @@ pub(crate) struct WaitCounts {
 }
 
 /// Up to one batch of blocks of one order on their way, by their places in the map.
-pub(crate) struct Picked {
+pub(crate) struct Batch {
     pub(crate) entries: [u32; BATCH],
     pub(crate) len: usize,
 }
 
-impl Picked {
+impl Batch {
     pub(crate) fn none() -> Self {
         Self { entries: [0; BATCH], len: 0 }
     }
@@ -108,7 +108,7 @@ pub(crate) fn fetch<P: Platform>(
     request: BlockRequest,
     cpu: CpuId,
     Ask { wanted, room }: Ask,
-    deliver: impl FnMut(&Picked),
+    deliver: impl FnMut(&Batch),
 ) -> usize {
     view.platform.span_begins(Span::Refill);
     let got = match view.zone.policy() {
@@ -120,9 +120,9 @@ pub(crate) fn fetch<P: Platform>(
         ZonePolicy::LockPerPage => single::fetch(view, request, cpu, wanted, deliver),
         ZonePolicy::Cluster | ZonePolicy::ClusterBulk if request.order == Order::ZERO => {
             let most = if view.zone.policy() == ZonePolicy::ClusterBulk { room / 2 } else { wanted };
-            cut::fetch(view, request, cpu, cut::Amount { wanted, most }, deliver)
+            detach::fetch(view, request, cpu, detach::Amount { wanted, most }, deliver)
         }
-        ZonePolicy::OwnedBlocks => owned::fetch(view, request, cpu, wanted, deliver),
+        ZonePolicy::OwnedBlocks => cpu_owned::fetch(view, request, cpu, wanted, deliver),
         _ => pages::fetch(view, request, cpu, wanted, deliver),
     };
     view.platform.span_ends(Span::Refill, PageCount((got as u64) << request.order.0));
@@ -131,7 +131,7 @@ pub(crate) fn fetch<P: Platform>(
 
 /// Why blocks leave a CPU's lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Leaving {
+pub(crate) enum DrainReason {
     /// A list is over its limit.
     Overflow,
     /// The lists are emptied: the blocks are wanted on the free lists, merged.
@@ -139,20 +139,20 @@ pub(crate) enum Leaving {
 }
 
 /// Blocks of one CPU's lists on their way to the zone. What it holds of the zone it gives up when dropped.
-pub(crate) struct GivingBack<'a, P: Platform> {
+pub(crate) struct Drain<'a, P: Platform> {
     view: ZoneView<'a, P>,
     policy: ZonePolicy,
     cpu: CpuId,
-    why: Leaving,
+    why: DrainReason,
     /// How many frames were given back.
     pages: u64,
     locked: Option<LockedZone<'a, P>>,
 }
 
-impl<'a, P: Platform> GivingBack<'a, P> {
+impl<'a, P: Platform> Drain<'a, P> {
     /// The caller holds the lock of the lists of `cpu` as long as this lives. Made before the blocks are taken off the
     /// lists: some do that under the zone lock.
-    pub(crate) fn new(view: ZoneView<'a, P>, cpu: CpuId, why: Leaving) -> Self {
+    pub(crate) fn new(view: ZoneView<'a, P>, cpu: CpuId, why: DrainReason) -> Self {
         view.platform.span_begins(Span::Drain);
         let policy = view.zone.policy();
         let locked = (policy == ZonePolicy::Vanilla416).then(|| view.lock_for(cpu));
@@ -160,12 +160,12 @@ impl<'a, P: Platform> GivingBack<'a, P> {
     }
 
     /// Gives blocks back. They are tagged as blocks of per-CPU lists.
-    pub(crate) fn give(&mut self, picked: &Picked, order: Order) {
+    pub(crate) fn give(&mut self, picked: &Batch, order: Order) {
         self.pages += (picked.len as u64) << order.0;
-        if self.view.has_owned_racy() {
-            return owned::give_back(&mut self.locked, self.view, (self.cpu, self.why), picked, order);
+        if self.view.has_cpu_owned_racy() {
+            return cpu_owned::give_back(&mut self.locked, self.view, (self.cpu, self.why), picked, order);
         }
-        let unmerged = order == Order::ZERO && self.why == Leaving::Overflow;
+        let unmerged = order == Order::ZERO && self.why == DrainReason::Overflow;
         match self.policy {
             ZonePolicy::Vanilla416 => single::give_back(&mut self.locked, self.view, self.cpu, picked, order),
             ZonePolicy::LockPerPage => {
@@ -180,29 +180,29 @@ impl<'a, P: Platform> GivingBack<'a, P> {
     }
 }
 
-impl<P: Platform> GivingBack<'_, P> {
-    fn give_unmerged(&mut self, picked: &Picked) {
+impl<P: Platform> Drain<'_, P> {
+    fn give_unmerged(&mut self, picked: &Batch) {
         let Self { view, cpu, .. } = *self;
-        unmerged::give_back(self.locked.get_or_insert_with(|| view.lock_for(cpu)), picked);
+        deferred_merge::give_back(self.locked.get_or_insert_with(|| view.lock_for(cpu)), picked);
     }
 
     /// Gives blocks back as one cluster, or page by page where they cannot be one.
-    fn give_whole(&mut self, picked: &Picked) {
+    fn give_whole(&mut self, picked: &Batch) {
         self.locked = None;
-        if let Some(entering) = entering::prepare(self.view, self.cpu, picked) {
+        if let Some(entering) = splice::prepare(self.view, self.cpu, picked) {
             let mut locked = self.view.lock_for(self.cpu);
             if locked.enter(picked, &entering) {
                 self.locked = Some(locked);
                 return;
             }
             drop(locked);
-            entering::abandon(self.view, self.cpu, picked, &entering);
+            splice::abandon(self.view, self.cpu, picked, &entering);
         }
         self.give_unmerged(picked);
     }
 }
 
-impl<P: Platform> Drop for GivingBack<'_, P> {
+impl<P: Platform> Drop for Drain<'_, P> {
     fn drop(&mut self) {
         self.locked = None;
         self.view.platform.span_ends(Span::Drain, PageCount(self.pages));
@@ -213,11 +213,11 @@ impl<P: Platform> Drop for GivingBack<'_, P> {
 ///
 /// # Errors
 ///
-/// [`CutStalled`] where somebody else has some of it in his hands after a bounded wait.
-pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), CutStalled> {
+/// [`TransferStalled`] where somebody else has some of it in his hands after a bounded wait.
+pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), TransferStalled> {
     view.platform.span_begins(Span::Collect);
-    unmerged::collect(view);
-    owned::collect(view);
+    deferred_merge::collect(view);
+    cpu_owned::collect(view);
     let collected = depot::collect(view);
     view.platform.span_ends(Span::Collect, PageCount(0));
     collected

@@ -1,7 +1,7 @@
 //! Page by page, with the pages of the free lists prefetched: the next one while this one is taken, or all of them before
 //! the lock is.
 
-use super::{Picked, pages};
+use super::{Batch, pages};
 use crate::page::Link;
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, PageCount};
@@ -14,7 +14,7 @@ pub(super) fn fetch<P: Platform>(
     request: BlockRequest,
     cpu: CpuId,
     wanted: usize,
-    deliver: impl FnMut(&Picked),
+    deliver: impl FnMut(&Batch),
 ) -> usize {
     let mut last = Link::NONE;
     pages::fetch_locked(view.lock_for(cpu), request, wanted, deliver, |locked| {

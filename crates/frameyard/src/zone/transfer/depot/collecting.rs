@@ -11,8 +11,8 @@ use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::crossing::suspension::{CutStalled, wait_until_done};
 use crate::zone::pcp::packed::{self, BATCH};
+use crate::zone::transfer::quiescence::{TransferStalled, wait_until_done};
 use crate::zone::{ZonePolicy, ZoneView, pieces};
 
 /// How many batches are unpacked and sorted together.
@@ -33,7 +33,7 @@ struct Collecting<'a>(&'a DepotState);
 
 impl<'a> Collecting<'a> {
     fn begin<P: Platform>(view: ZoneView<'a, P>) -> Self {
-        let state = &view.zone.crossing.depot;
+        let state = &view.zone.transfer.depot;
         // Seen by whoever finds a stack empty from which the caller has popped then, by the Release there.
         state.collectors.fetch_add(collector(), Ordering::Relaxed);
         Self(state)
@@ -63,13 +63,13 @@ fn collector() -> u32 {
 ///
 /// # Errors
 ///
-/// [`CutStalled`] where somebody else has batches in his hands after a bounded wait.
-pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), CutStalled> {
+/// [`TransferStalled`] where somebody else has batches in his hands after a bounded wait.
+pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), TransferStalled> {
     if !view.is_depot_empty_racy() {
         collect_all(view);
     }
     // Acquire: pairs with the Release of the last collector.
-    wait_until_done(view, || view.zone.crossing.depot.collectors.load(Ordering::Acquire) == 0)
+    wait_until_done(view, || view.zone.transfer.depot.collectors.load(Ordering::Acquire) == 0)
 }
 
 /// Brings all that is in the depot back to the free lists.

@@ -28,7 +28,7 @@ use crate::memmap::MemMap;
 use crate::page::Link;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU64, Ordering};
-use crate::zone::crossing::depot::DepotStatistics;
+use crate::zone::transfer::depot::DepotStatistics;
 
 /// A stack of full batches of one type. On a line of its own, with its counters.
 #[repr(C, align(64))]

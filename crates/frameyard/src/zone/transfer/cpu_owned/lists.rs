@@ -6,10 +6,10 @@
 //! - `pageblocks` = pageblocks of the zone that the table says are this CPU's.
 //! - an order's bit in `nonempty[type]` is set exactly when its list has a block.
 //! - `whole[type]` = blocks on the list of pageblock order.
-//! - each block on a list has a [`FrameState::OwnedFree`] tag with the list's order and type, which is that of its
+//! - each block on a list has a [`FrameState::CpuOwnedFree`] tag with the list's order and type, which is that of its
 //!   pageblock, and lies in a pageblock of this CPU's; no two buddies below pageblock order are both on lists.
 
-use super::super::Picked;
+use super::super::Batch;
 use super::{KEPT_WHOLE, MostHeld};
 use crate::control::AllAtomic;
 use crate::lock::{LockCounters, LockHold, LockLine, LockUse};
@@ -24,7 +24,7 @@ const GIVEN_AT_ONCE: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// What happened to the pageblocks of one CPU in one zone. Changed under the lock of its lists alone.
 #[derive(Default)]
-pub(crate) struct OwnedCounts {
+pub(crate) struct CpuOwnedCounts {
     /// Pageblocks that became this CPU's.
     pub(crate) claims: AtomicU64,
     /// Pageblocks that went back to the zone whole.
@@ -47,7 +47,7 @@ pub(crate) struct OwnedCounts {
 /// Free memory in the pageblocks that one CPU owns in one zone.
 #[repr(C, align(128))]
 #[derive(Default)]
-pub(crate) struct OwnedLists {
+pub(crate) struct CpuOwnedLists {
     lock: LockLine,
     lock_counters: LockCounters,
     /// Frames on the lists.
@@ -60,13 +60,13 @@ pub(crate) struct OwnedLists {
     nonempty: [AtomicU32; MigrateType::PER_CPU],
     /// Links to the first block of each list.
     first: [[AtomicU32; ORDER_SLOTS]; MigrateType::PER_CPU],
-    pub(crate) counts: OwnedCounts,
+    pub(crate) counts: CpuOwnedCounts,
 }
 
 // SAFETY: atomics and arrays of atomics alone; all-zero is a CPU that owns nothing.
-unsafe impl AllAtomic for OwnedLists {}
+unsafe impl AllAtomic for CpuOwnedLists {}
 
-impl OwnedLists {
+impl CpuOwnedLists {
     /// Frames on the lists, a moment ago.
     pub(crate) fn pages_racy(&self) -> PageCount {
         PageCount(self.pages.load(Ordering::Relaxed))
@@ -87,30 +87,30 @@ impl OwnedLists {
     }
 
     /// Takes the lock, waiting for whoever has it. The caller says whose lists these are.
-    pub(super) fn lock<'a, P: Platform>(&'a self, view: ZoneView<'a, P>, cpu: CpuId) -> LockedOwned<'a, P> {
+    pub(super) fn lock<'a, P: Platform>(&'a self, view: ZoneView<'a, P>, cpu: CpuId) -> LockedCpuOwned<'a, P> {
         let guard = view.platform.guard();
-        let hold = self.lock_counters.lock(view.platform, LockId::Owned(view.id, cpu), &self.lock.0);
-        LockedOwned { lists: self, view, cpu, hold, _guard: guard }
+        let hold = self.lock_counters.lock(view.platform, LockId::CpuOwned(view.id, cpu), &self.lock.0);
+        LockedCpuOwned { lists: self, view, cpu, hold, _guard: guard }
     }
 }
 
 /// One CPU's lists of owned memory, locked; unlocks when dropped.
-pub(crate) struct LockedOwned<'a, P: Platform> {
-    lists: &'a OwnedLists,
+pub(crate) struct LockedCpuOwned<'a, P: Platform> {
+    lists: &'a CpuOwnedLists,
     view: ZoneView<'a, P>,
     cpu: CpuId,
     hold: LockHold,
     _guard: P::Guard,
 }
 
-impl<P: Platform> Drop for LockedOwned<'_, P> {
+impl<P: Platform> Drop for LockedCpuOwned<'_, P> {
     fn drop(&mut self) {
         let ZoneView { id, platform, .. } = self.view;
-        self.lists.lock_counters.unlock(platform, LockId::Owned(id, self.cpu), &self.lists.lock.0, self.hold);
+        self.lists.lock_counters.unlock(platform, LockId::CpuOwned(id, self.cpu), &self.lists.lock.0, self.hold);
     }
 }
 
-impl<P: Platform> LockedOwned<'_, P> {
+impl<P: Platform> LockedCpuOwned<'_, P> {
     /// Whether the pageblock that holds `pfn` is this CPU's.
     pub(super) fn owns(&self, pfn: Pfn) -> bool {
         self.view.owned.owner_racy(self.view.id, pfn) == Some(self.cpu)
@@ -119,7 +119,7 @@ impl<P: Platform> LockedOwned<'_, P> {
     /// Says that a word of these lists is used.
     #[inline(always)]
     fn touch<T>(&self, word: &T, access: Access) {
-        self.view.platform.touch_line(SharedLine::of(LineKind::OwnedLists, word), access);
+        self.view.platform.touch_line(SharedLine::of(LineKind::CpuOwnedLists, word), access);
     }
 
     pub(crate) fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32 {
@@ -147,7 +147,7 @@ impl<P: Platform> LockedOwned<'_, P> {
         self.touch(&self.lists.pages, Access::Write);
         let old = Link(first.load(Ordering::Relaxed));
         let (page, link) = (self.view.page(pfn), map.link(pfn));
-        page.set_tag(Tag::new(FrameState::OwnedFree, order, migrate_type, id));
+        page.set_tag(Tag::new(FrameState::CpuOwnedFree, order, migrate_type, id));
         page.set_next(old);
         page.set_prev(Link::NONE);
         if let Some(next) = map.linked(old) {
@@ -166,7 +166,7 @@ impl<P: Platform> LockedOwned<'_, P> {
 
     /// Takes a block off the list that its tag names; the caller gives it a new tag.
     fn unlink(&mut self, pfn: Pfn, tag: Tag) {
-        debug_assert!(tag.is(FrameState::OwnedFree), "{pfn} is {tag:?}");
+        debug_assert!(tag.is(FrameState::CpuOwnedFree), "{pfn} is {tag:?}");
         let (order, at) = (tag.order(), tag.migrate_type().index());
         let map = self.view.map;
         self.touch(&self.lists.first[at][order.index()], Access::Write);
@@ -197,7 +197,7 @@ impl<P: Platform> LockedOwned<'_, P> {
 
     /// Adds blocks of `order` to `picked`, tagged as blocks of per-CPU lists, until it has `most`: smallest first, each cut
     /// up where it lies.
-    pub(super) fn take(&mut self, order: Order, migrate_type: MigrateType, picked: &mut Picked, most: usize) {
+    pub(super) fn take(&mut self, order: Order, migrate_type: MigrateType, picked: &mut Batch, most: usize) {
         while picked.len < most {
             let orders = self.orders_from(order, migrate_type);
             let found = Order(order.0 + orders.trailing_zeros() as u8);
@@ -230,7 +230,7 @@ impl<P: Platform> LockedOwned<'_, P> {
         while order < self.pageblock_order() {
             let buddy = pfn.buddy(order);
             let tag = self.view.page(buddy).tag();
-            if !tag.is_block(FrameState::OwnedFree, order) {
+            if !tag.is_block(FrameState::CpuOwnedFree, order) {
                 break;
             }
             self.unlink(buddy, tag);
@@ -251,8 +251,8 @@ impl<P: Platform> LockedOwned<'_, P> {
     /// Makes a pageblock this CPU's that the holder of the zone lock has just taken off the free lists, whole.
     pub(super) fn claim(&mut self, locked: &mut LockedZone<'_, P>, pageblock: Pfn, migrate_type: MigrateType) {
         self.view.owned.set_owner(self.view.id, pageblock, Some(self.cpu));
-        let total = &locked.zone.crossing.owned_pageblocks;
-        locked.platform.touch_line(SharedLine::of(LineKind::Border, total), Access::Write);
+        let total = &locked.zone.transfer.owned_pageblocks;
+        locked.platform.touch_line(SharedLine::of(LineKind::Transfer, total), Access::Write);
         total.store(total.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         add_exclusive(&self.lists.pageblocks, 1);
         add_exclusive(&self.lists.counts.claims, 1);
@@ -264,8 +264,8 @@ impl<P: Platform> LockedOwned<'_, P> {
     /// Writes down that a pageblock is nobody's. The zone is locked; frees of its frames go there from now on.
     fn forget(&mut self, locked: &LockedZone<'_, P>, pageblock: Pfn) {
         self.view.owned.set_owner(self.view.id, pageblock, None);
-        let total = &locked.zone.crossing.owned_pageblocks;
-        locked.platform.touch_line(SharedLine::of(LineKind::Border, total), Access::Write);
+        let total = &locked.zone.transfer.owned_pageblocks;
+        locked.platform.touch_line(SharedLine::of(LineKind::Transfer, total), Access::Write);
         total.store(total.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
         sub_exclusive(&self.lists.pageblocks, 1);
     }
@@ -300,7 +300,7 @@ impl<P: Platform> LockedOwned<'_, P> {
         while *at < end && count < found.len() {
             let (pfn, tag) = (*at, self.view.page(*at).tag());
             *at = *at + PageCount(1);
-            if tag.is(FrameState::OwnedFree) {
+            if tag.is(FrameState::CpuOwnedFree) {
                 self.unlink(pfn, tag);
                 self.view.page(pfn).set_tag(tag.with_state(FrameState::InTransit));
                 found[count] = (pfn, tag.order());

@@ -16,8 +16,8 @@ use crate::lock::LockHold;
 use crate::page::{CLUSTER, Link};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
 use crate::units::{MigrateType, Order, Pfn};
-use crate::zone::crossing::CrossingRow;
-use crate::zone::crossing::clusters::{ClusterId, Record, RecordState};
+use crate::zone::transfer::TransferCounters;
+use crate::zone::transfer::clusters::{ClusterId, Record, RecordState};
 use crate::zone::{BlockRequest, CmaUse, ZoneView, sub_exclusive};
 
 /// The most clusters that are cut off in one hold: what the array of a list has room for.
@@ -90,12 +90,12 @@ impl Plan {
             plan.behind = view.page(planned.tail).next();
             *slot = Some(planned);
         }
-        plan.bring_in(view);
+        plan.add_initialised(view);
         plan
     }
 
     /// Reads what is changed by the cut and was not read for the plan. In models that would only be more to explore.
-    fn bring_in<P: Platform>(&self, view: &ZoneView<'_, P>) {
+    fn add_initialised<P: Platform>(&self, view: &ZoneView<'_, P>) {
         if cfg!(loom) {
             return;
         }
@@ -122,7 +122,7 @@ impl Plan {
     fn may_be_carried_out<P: Platform>(&self, view: &ZoneView<'_, P>) -> bool {
         // CMA is balanced against ordinary memory block by block.
         let balanced = self.migrate_type == MigrateType::Movable && self.cma == CmaUse::Allowed;
-        !(view.is_suspended() || balanced && view.zone.free_cma_racy().0 > 0)
+        !(view.is_quiesced() || balanced && view.zone.free_cma_racy().0 > 0)
     }
 
     /// Whether the list begins as planned, under the zone lock.
@@ -140,7 +140,7 @@ impl Plan {
 
     /// Cuts the clusters off under the zone lock, if they stand as planned, and says so: the cut is in progress then. The
     /// caller holds the lock of the CPU's lists whose row that is.
-    pub(super) fn carry_out<P: Platform>(&self, view: &ZoneView<'_, P>, row: &CrossingRow) -> bool {
+    pub(super) fn carry_out<P: Platform>(&self, view: &ZoneView<'_, P>, row: &TransferCounters) -> bool {
         let mut holding = Holding::begin(view, row);
         let stands = self.still_stands(view) && self.may_be_carried_out(view);
         if !stands && !is_believed() {
@@ -155,7 +155,7 @@ impl Plan {
         sub_exclusive(&view.zone.free_pages, pages);
         view.touch_clusters(view.zone.clusters(), Access::Write);
         view.zone.clusters().sub_skipped(self.skipped as u64);
-        row.begin_cut();
+        row.begin_detachment();
         holding.moved = pages;
         true
     }
@@ -191,7 +191,7 @@ fn is_believed() -> bool {
 /// A [`LockedZone`](crate::zone::LockedZone) has a view of its own, and sums of what it changed: that is half of such a step.
 struct Holding<'v, 'a, P: Platform> {
     view: &'v ZoneView<'a, P>,
-    row: &'v CrossingRow,
+    row: &'v TransferCounters,
     moved: u64,
     hold: LockHold,
     _guard: P::Guard,
@@ -199,7 +199,7 @@ struct Holding<'v, 'a, P: Platform> {
 
 impl<'v, 'a, P: Platform> Holding<'v, 'a, P> {
     #[inline(always)]
-    fn begin(view: &'v ZoneView<'a, P>, row: &'v CrossingRow) -> Self {
+    fn begin(view: &'v ZoneView<'a, P>, row: &'v TransferCounters) -> Self {
         let guard = view.platform.guard();
         let hold = row.lock.uses.lock(view.platform, LockId::Zone(view.id), &view.zone.lock.0);
         Self { view, row, moved: 0, hold, _guard: guard }

@@ -16,7 +16,7 @@
 //! that are there page by page. Both are counted, by type: what the published rule would take, and what this one does.
 //! That no pageblock may be isolated needs no rule of its own, for pages of such are of another type.
 
-use super::Picked;
+use super::Batch;
 use super::clusters::{ClusterId, Record};
 use crate::page::{CLUSTER, FrameState, Link, Tag};
 use crate::platform::Platform;
@@ -30,7 +30,7 @@ pub(super) struct Entering {
 }
 
 /// The type of the pageblocks of all entries, if it is one that single pages may wait unmerged on.
-fn common_type<P: Platform>(view: ZoneView<'_, P>, picked: &Picked) -> Option<MigrateType> {
+fn common_type<P: Platform>(view: ZoneView<'_, P>, picked: &Batch) -> Option<MigrateType> {
     let (first, others) = picked.entries().split_first()?;
     let migrate_type = view.blocks.get(view.map.pfn(*first));
     let alike = |entry: &u32| view.blocks.get(view.map.pfn(*entry)) == migrate_type;
@@ -39,11 +39,11 @@ fn common_type<P: Platform>(view: ZoneView<'_, P>, picked: &Picked) -> Option<Mi
 
 /// Makes a cluster of picked pages, without the lock; counts the drain. The cut that it is in progress is begun where there
 /// is something to join. The caller holds the lock of the lists of `cpu`.
-pub(super) fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &Picked) -> Option<Entering> {
+pub(super) fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &Batch) -> Option<Entering> {
     let limit = view.zone.clusters().limit();
     let counted = picked.entries().first().map(|entry| view.blocks.get(view.map.pfn(*entry)))?;
     let row = view.row_of(cpu);
-    let counts = &row.crossing.drains[counted.index().min(MigrateType::PER_CPU)];
+    let counts = &row.transfer.drains[counted.index().min(MigrateType::PER_CPU)];
     add_exclusive(&counts.drains, 1);
     if limit < 2 || picked.len > limit || !view.may_skip_merging_racy() {
         return None;
@@ -55,7 +55,7 @@ pub(super) fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &P
         return None;
     }
     let id = view.hold_record()?;
-    row.begin_cut();
+    row.begin_detachment();
     let tag = Tag::new(FrameState::BuddyFree, Order::ZERO, migrate_type, view.id).with_merge_skipped().with_cluster();
     let entries = picked.entries();
     for (at, entry) in entries.iter().enumerate() {
@@ -70,7 +70,7 @@ pub(super) fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &P
 }
 
 /// Gives up what was prepared for that CPU: the pages are pages of a per-CPU list again.
-pub(super) fn abandon<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &Picked, entering: &Entering) {
+pub(super) fn abandon<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &Batch, entering: &Entering) {
     let tag = Tag::new(FrameState::PerCpu, Order::ZERO, entering.migrate_type, view.id);
     for entry in picked.entries() {
         let page = view.page(view.map.pfn(*entry));
@@ -80,13 +80,13 @@ pub(super) fn abandon<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &P
         page.set_payload(CLUSTER, 0);
     }
     view.release_record(entering.id);
-    view.row_of(cpu).end_cut();
+    view.row_of(cpu).end_detachment();
 }
 
 impl<P: Platform> LockedZone<'_, P> {
     /// Joins a prepared cluster to its list; `false`, and nothing changed, where it may not join any more.
     #[must_use]
-    pub(super) fn enter(&mut self, picked: &Picked, entering: &Entering) -> bool {
+    pub(super) fn enter(&mut self, picked: &Batch, entering: &Entering) -> bool {
         let Entering { id, migrate_type } = *entering;
         let ends = picked.entries().first().zip(picked.entries().last());
         let Some((first, tail)) = ends.map(|(first, tail)| (self.map.pfn(*first), self.map.pfn(*tail))) else {
@@ -99,11 +99,11 @@ impl<P: Platform> LockedZone<'_, P> {
         self.set_record(id, Record::listed(self.map.link(tail), picked.len, picked.len));
         self.join_head(migrate_type, (first, tail), count);
         self.add_skipped(count);
-        let counts = &self.row.crossing;
+        let counts = &self.row.transfer;
         add_exclusive(&counts.skipped_merges, count);
         add_exclusive(&counts.drains[migrate_type.index().min(MigrateType::PER_CPU)].whole, 1);
         self.count_moved(PageCount(count));
-        self.row.end_cut();
+        self.row.end_detachment();
         true
     }
 }

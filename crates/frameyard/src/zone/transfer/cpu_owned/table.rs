@@ -1,16 +1,16 @@
 //! Which CPU owns which pageblock, and where each CPU's lists of owned memory are.
 
-use super::lists::OwnedLists;
+use super::lists::CpuOwnedLists;
 use crate::sync::{AtomicU32, Ordering};
 use crate::units::{CpuId, Geometry, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 /// The tables of owned pageblocks: an owner for each pageblock of the map, and lists for each CPU and zone.
 #[derive(Clone, Copy)]
-pub(crate) struct OwnedTables<'a> {
+pub(crate) struct CpuOwnedTables<'a> {
     /// By pageblock: see [`OwnerWord`].
     owners: &'a [AtomicU32],
     /// A row of all zones for each CPU.
-    lists: &'a [OwnedLists],
+    lists: &'a [CpuOwnedLists],
     zones: usize,
     first: Pfn,
     order: Order,
@@ -38,10 +38,10 @@ impl OwnerWord {
     }
 }
 
-impl<'a> OwnedTables<'a> {
+impl<'a> CpuOwnedTables<'a> {
     pub(crate) fn new(
         owners: &'a [AtomicU32],
-        lists: &'a [OwnedLists],
+        lists: &'a [CpuOwnedLists],
         zones: usize,
         first: Pfn,
         geometry: Geometry,
@@ -69,7 +69,7 @@ impl<'a> OwnedTables<'a> {
     }
 
     /// The lists of a CPU in a zone; `None` where there is no such CPU.
-    pub(crate) fn lists_of(&self, zone: ZoneId, cpu: CpuId) -> Option<&'a OwnedLists> {
+    pub(crate) fn lists_of(&self, zone: ZoneId, cpu: CpuId) -> Option<&'a CpuOwnedLists> {
         self.lists.get(cpu.index() * self.zones + zone.index())
     }
 

@@ -9,8 +9,8 @@
 //! # Protocol
 //!
 //! A record is free, listed, or held by one thread. Lists and listed records are changed under the zone lock alone. A held
-//! record is that of a cluster on its way: one that was cut off its list ([`cut`](super::cut)), or one that is about to
-//! join it ([`entering`](super::entering)). Its holder goes through the pages without the lock, and meanwhile they look free
+//! record is that of a cluster on its way: one that was cut off its list ([`detach`](super::detach)), or one that is about to
+//! join it ([`splice`](super::entering)). Its holder goes through the pages without the lock, and meanwhile they look free
 //! and are not. So whoever finds a free page by its number looks at the record that it names, under the lock: only a page
 //! of a listed cluster is on a list ([`LockedZone::is_listed`]). Every operation that finds pages by number goes through
 //! that: merging, moving a pageblock's pages to another list, isolating, taking a range, compaction.
@@ -165,7 +165,7 @@ unsafe impl AllAtomic for ClusterState {}
 
 impl Zone {
     pub(crate) fn clusters(&self) -> &ClusterState {
-        &self.crossing.clusters
+        &self.transfer.clusters
     }
 }
 

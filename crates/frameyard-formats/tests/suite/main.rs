@@ -2,7 +2,8 @@
 
 mod captured_zoneinfo;
 mod captures;
-#[path = "../../../frameyard/tests/fixture/mod.rs"]
+#[path = "../../../frameyard/tests/suite/fixture/mod.rs"]
+#[expect(dead_code, reason = "the fixture of the core, of which these tests use a part")]
 mod fixture;
 mod metrics;
 mod proc_formats;

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::{APART, Violation};
+use crate::Violation;
+use crate::layers::APART;
 
 /// Reports dependencies of the crate in `manifest` (of any kind) on crates that do not stand before it in
 /// `order`, and any unconditional dependency of the first crate, which has none.
@@ -81,7 +82,7 @@ fn dependencies(text: &str) -> Vec<Dependency> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::CRATES;
+    use crate::layers::CRATES;
 
     fn check_manifest(name: &str, rest: &str) -> Vec<String> {
         let text = format!("[package]\nname = \"{name}\"\n{rest}");

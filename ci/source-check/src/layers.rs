@@ -38,7 +38,11 @@ pub(crate) struct Order {
 }
 
 /// The crates, bottom-up.
-pub(crate) const CRATES: &[&str] = &["frameyard", "frameyard-vm", "frameyard-host", "frameyard-sim", "frameyard-lab"];
+pub(crate) const CRATES: &[&str] =
+    &["frameyard-units", "frameyard", "frameyard-vm", "frameyard-host", "frameyard-sim", "frameyard-lab"];
+
+/// Crates that depend on nothing outside the workspace.
+pub(crate) const WITHOUT_DEPENDENCIES: &[&str] = &["frameyard-units", "frameyard"];
 
 /// Crates that stand side by side: neither may use the other.
 pub(crate) const APART: &[(&str, &str)] = &[("frameyard-host", "frameyard-sim")];

@@ -25,7 +25,6 @@ mod report;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
 pub mod sync;
-mod units;
 mod yard;
 mod zone;
 
@@ -37,6 +36,11 @@ pub use compaction::{CompactCaller, CompactEffort, CompactOutcome, CompactReques
 #[cfg(loom)]
 #[doc(hidden)]
 pub use control::ModelledRegion;
+pub use frameyard_units as units;
+pub use frameyard_units::{
+    ByteSize, CpuId, Geometry, GeometryError, MigrateType, NodeId, ORDER_SLOTS, Order, PageCount, ParseSizeError, Pfn,
+    PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
+};
 pub use gfp::Gfp;
 pub use job::{JobError, ParallelJob, RunError};
 pub use lock::{HistogramCounts, LockCounters, LockHold, LockUse};
@@ -61,18 +65,14 @@ pub use report::{
     NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent, ZoneMetrics, ZoneSnapshot, ZoneStat,
     write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat, write_zoneinfo,
 };
-pub use units::{
-    ByteSize, CpuId, Geometry, GeometryError, MigrateType, NodeId, ORDER_SLOTS, Order, PageCount, ParseSizeError, Pfn,
-    PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
-};
 pub use yard::{
     Adoption, AllocError, BlockedBy, Blocker, ClusterStatistics, CmaReleaseError, CompactStatistics, ContigError,
-    ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, OwnedStatistics, PcpStatistics,
+    CpuOwnedStatistics, ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics,
     PcpTraffic, PolicyError, RangeError, RawRegion, ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
-    ClusterDrains, CrossingStatistics, DepotStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes,
-    PcpSizing, PcpSizingError, PcpZone, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks,
+    ClusterDrains, DepotStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError,
+    PcpZone, TransferStatistics, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks,
     ZoneLockTelemetry, ZonePolicy, ZoneSizing, default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes,
     set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
 };

@@ -16,12 +16,12 @@
 use core::fmt;
 use core::ptr::NonNull;
 
-use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
-use frameyard::{
-    Access, Contention, Copying, CpuId, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, LockKind,
-    MapNotBacked, MapWrite, NodeId, Order, PageCount, Pfn, PfnRange, Platform, SharedLine, Span, SpeculativeGets,
-    WorkerPanicked, Zeroing,
+use frameyard::platform::{
+    Access, Contention, Copying, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, LockKind, MapNotBacked,
+    MapWrite, SharedLine, Span, SpeculativeGets, WorkerPanicked, Zeroing,
 };
+use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
+use frameyard::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange, Platform};
 
 /// How locks of a kind were taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

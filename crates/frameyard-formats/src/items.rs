@@ -1,7 +1,7 @@
 //! The named numbers of zoneinfo and vmstat, in the order in which the kernel prints them, and which of
 //! them each kernel has.
 
-use frameyard::ZoneKind;
+use frameyard::units::ZoneKind;
 
 use super::KernelFormat;
 

@@ -6,10 +6,13 @@
 
 use core::fmt;
 
-use frameyard::{
-    ClusterStatistics, CpuId, CpuOwnedStatistics, DepotStatistics, HistogramCounts, PageCount, PcpTraffic, Platform,
-    TransferStatistics, Yard, ZoneId, ZoneKind, ZoneLockTelemetry, ZonePolicy,
+use frameyard::locks::HistogramCounts;
+use frameyard::policy::ZonePolicy;
+use frameyard::stats::{
+    ClusterStatistics, CpuOwnedStatistics, DepotStatistics, PcpTraffic, TransferStatistics, ZoneLockTelemetry,
 };
+use frameyard::units::ZoneKind;
+use frameyard::{CpuId, PageCount, Platform, Yard, ZoneId};
 
 mod numbers;
 mod prometheus;

@@ -1,7 +1,8 @@
 //! What the writers are fed with: plain data, pulled one zone and one number at a time.
 
-use frameyard::Watermarks;
-use frameyard::{CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::Watermarks;
+use frameyard::{CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 
 use super::{GlobalStat, NodeStat, NumaEvent, VmEvent, ZoneStat};
 
@@ -37,7 +38,7 @@ pub struct PcpSnapshot {
     pub high: PageCount,
     /// Frames that move in one visit to the zone.
     pub batch: PageCount,
-    /// How far this CPU's share of the zone's counters may drift, as [`stat_threshold`](frameyard::stat_threshold)
+    /// How far this CPU's share of the zone's counters may drift, as [`stat_threshold`](frameyard::watermarks::stat_threshold)
     /// says.
     pub stat_threshold: u32,
 }

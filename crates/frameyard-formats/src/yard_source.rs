@@ -1,9 +1,11 @@
 //! A yard as the source of its own reports.
 
 use frameyard::Platform;
-use frameyard::stat_threshold;
-use frameyard::{CompactStatistics, Yard, ZoneStatistics};
-use frameyard::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId, ZoneKind};
+use frameyard::Yard;
+use frameyard::stats::{CompactStatistics, ZoneStatistics};
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::stat_threshold;
+use frameyard::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 
 use super::snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
 use super::{GlobalStat, NumaEvent, VmEvent};
@@ -139,5 +141,5 @@ fn compacted<P: Platform>(yard: &Yard<P>, of: impl Fn(&CompactStatistics) -> u64
 fn map_pages<P: Platform>(yard: &Yard<P>) -> PageCount {
     let geometry = Yard::geometry(yard);
     let pages = geometry.section_pages().0 * yard.present_sections() as u64;
-    PageCount((pages * size_of::<frameyard::Page>() as u64) >> geometry.page_shift())
+    PageCount((pages * size_of::<frameyard::page::Page>() as u64) >> geometry.page_shift())
 }

@@ -2,7 +2,7 @@
 
 use core::fmt::{self, Write};
 
-use frameyard::WatermarkLevel;
+use frameyard::watermarks::WatermarkLevel;
 use frameyard::{CpuId, NodeId, ZoneId};
 
 use super::snapshot::{ReportSource, ZoneSnapshot, nodes, zone_stat, zones_of};

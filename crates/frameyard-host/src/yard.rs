@@ -4,10 +4,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use frameyard::{
-    AttachError, BootError, ByteSize, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard,
-    YardConfig,
-};
+use frameyard::boot::{AttachError, BootError, Initialiser, MemorySource};
+use frameyard::{ByteSize, Layout, MemoryTable, NodeId, PfnRange, Yard, YardConfig};
 use frameyard_counting::CountingRow;
 
 use crate::device::{AddDeviceError, DeviceMemory};

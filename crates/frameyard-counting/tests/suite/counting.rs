@@ -3,7 +3,10 @@
 use std::cell::Cell;
 
 use crate::fixture::{Fixture, TestPlatform, run_on};
-use frameyard::{Gfp, LockKind, NodeId, Order, Pfn, Yard, ZoneId, ZoneKind, ZonePolicy};
+use frameyard::platform::LockKind;
+use frameyard::policy::ZonePolicy;
+use frameyard::units::ZoneKind;
+use frameyard::{Gfp, NodeId, Order, Pfn, Yard, ZoneId};
 use frameyard_counting::{Counted, CountingPlatform, CountingRow, PageTouches};
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);

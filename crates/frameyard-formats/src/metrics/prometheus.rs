@@ -3,7 +3,7 @@
 use core::fmt::{self, Write};
 
 use super::{Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource};
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 
 /// Writes all metrics as Prometheus reads them.
 ///

@@ -3,8 +3,8 @@
 use core::fmt::{self, Write};
 
 use super::{Metric, MetricHistogram, MetricsRow, MetricsSource};
-use frameyard::HistogramCounts;
-use frameyard::ZoneLockTelemetry;
+use frameyard::locks::HistogramCounts;
+use frameyard::stats::ZoneLockTelemetry;
 
 /// Writes all metrics as lines of a name and a number: first those of the whole yard, then, indented under a heading as
 /// in `/proc/zoneinfo`, those of each zone and CPU that has anything but zeros. What is counted for a whole zone stands

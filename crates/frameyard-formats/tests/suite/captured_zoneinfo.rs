@@ -8,10 +8,12 @@
 //! hugetlb lines of the log come from a subsys initcall too and mark the moment.
 
 use crate::captures::{Capture, MachineNumbers, number, parse_zoneinfo};
-use frameyard::{
-    ByteSize, CpuId, Geometry, HighFraction, HugePageMinimum, MovableMinimum, NodeId, PageCount, PcpSizing, PcpZone,
-    PhysAddr, WatermarkOptions, Watermarks, ZoneId, ZoneKind, ZoneSizing, size_zones, stat_threshold,
+use frameyard::units::{PhysAddr, ZoneKind};
+use frameyard::watermarks::{
+    HighFraction, HugePageMinimum, MovableMinimum, PcpSizing, PcpZone, WatermarkOptions, Watermarks, ZoneSizing,
+    size_zones, stat_threshold,
 };
+use frameyard::{ByteSize, CpuId, Geometry, NodeId, PageCount, ZoneId};
 use frameyard_formats::{KernelFormat, ReportSource};
 
 const GEOMETRY: Geometry = Geometry::X86_64;

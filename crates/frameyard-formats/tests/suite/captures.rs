@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use frameyard::{CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
+use frameyard::units::ZoneKind;
+use frameyard::{CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 use frameyard_formats::{
     GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, ReportSource, VmEvent, ZoneSnapshot, ZoneStat,
 };

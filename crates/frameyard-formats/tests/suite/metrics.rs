@@ -6,11 +6,17 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::fixture::{Fixture, run_on};
-use frameyard::{
-    ClusterDrains, ClusterStatistics, CompactRequest, Contention, CpuId, CpuOwnedStatistics, DepotStatistics, Gfp,
-    HistogramCounts, LockId, LockUse, NodeId, Order, Owners, PageCount, PcpTraffic, Pfn, Platform, TransferStatistics,
-    Yard, ZoneId, ZoneKind, ZoneLockTelemetry, ZonePolicy,
+use frameyard::compaction::CompactRequest;
+use frameyard::locks::{HistogramCounts, LockUse};
+use frameyard::owners::Owners;
+use frameyard::platform::{Contention, LockId};
+use frameyard::policy::ZonePolicy;
+use frameyard::stats::{
+    ClusterDrains, ClusterStatistics, CpuOwnedStatistics, DepotStatistics, PcpTraffic, TransferStatistics,
+    ZoneLockTelemetry,
 };
+use frameyard::units::ZoneKind;
+use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Pfn, Platform, Yard, ZoneId};
 use frameyard_formats::{
     ListMetrics, Metric, MetricScope, MetricsRow, MetricsSource, ZoneMetrics, write_metrics, write_prometheus,
 };

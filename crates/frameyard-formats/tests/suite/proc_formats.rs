@@ -2,7 +2,9 @@
 //! plain numbers and written back, byte for byte.
 
 use crate::captures::{MachineNumbers, number, parse_zoneinfo, zone_of_line};
-use frameyard::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, Watermarks, ZoneId, ZoneKind};
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::Watermarks;
+use frameyard::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 use frameyard_formats::{
     GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, VmEvent, ZoneStat, write_buddyinfo, write_pagetypeinfo,
     write_vmstat, write_zoneinfo,

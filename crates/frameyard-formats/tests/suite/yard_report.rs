@@ -1,10 +1,11 @@
 //! A yard as the source of its own reports: what the `/proc` formats show of it.
 
 use crate::fixture::{Fixture, Frames, run_on};
-use frameyard::{
-    CompactRequest, CpuId, Gfp, InitMode, MapInit, MemoryTable, NodeId, Order, Owners, PageCount, Pfn, PfnRange,
-    YardConfig, ZoneId, ZoneKind,
-};
+use frameyard::boot::{InitMode, MapInit};
+use frameyard::compaction::CompactRequest;
+use frameyard::owners::Owners;
+use frameyard::units::ZoneKind;
+use frameyard::{CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
 use frameyard_formats::{
     KernelFormat, NumaEvent, ReportSource, VmEvent, write_buddyinfo, write_pagetypeinfo, write_vmstat, write_zoneinfo,
 };

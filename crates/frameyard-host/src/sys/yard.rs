@@ -2,7 +2,8 @@
 
 use std::ops::Deref;
 
-use frameyard::{AttachError, Layout, MemorySource, RawRegion, Yard, YardConfig};
+use frameyard::boot::{AttachError, MemorySource};
+use frameyard::{Layout, RawRegion, Yard, YardConfig};
 use frameyard_counting::{CountingPlatform, CountingRow};
 
 use crate::platform::HostPlatform;

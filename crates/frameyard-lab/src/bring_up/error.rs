@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use frameyard::ByteSize;
+use frameyard::boot::{BootError, InitError};
 use frameyard::memblock::MemblockError;
-use frameyard::{BootError, ByteSize, InitError};
 use frameyard_host::{HostYardError, MemoryError, SharedFileError};
 
 use crate::Failure;

@@ -5,7 +5,8 @@ mod rows;
 use std::fmt;
 use std::io::{self, Write};
 
-use frameyard::{InitMode, MovableMinimum};
+use frameyard::boot::InitMode;
+use frameyard::watermarks::MovableMinimum;
 use frameyard_formats::{
     KernelFormat, write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat, write_zoneinfo,
 };

@@ -7,7 +7,8 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use frameyard::{ByteSize, LockUse, Platform, Yard};
+use frameyard::locks::LockUse;
+use frameyard::{ByteSize, Platform, Yard};
 use frameyard_counting::{Counted, CountingRow};
 use frameyard_host::CpuList;
 use frameyard_vm::{ExitOutcome, MemoryAccess, Vm};

@@ -1,7 +1,8 @@
 //! Which addresses each kind of zone may have, and which memory each node brings.
 
 use frameyard::memblock::Region;
-use frameyard::{Geometry, NodeId, Pfn, PfnRange, ZoneKind};
+use frameyard::units::ZoneKind;
+use frameyard::{Geometry, NodeId, Pfn, PfnRange};
 
 use crate::bring_up::BroughtUp;
 use crate::machine::AddressRange;

@@ -1,6 +1,8 @@
 //! The files of /proc, and metrics, as flat rows, for those who would otherwise have to parse them.
 
-use frameyard::{CpuId, MigrateType, NodeId, Order, PageCount, WatermarkLevel, ZoneId, ZoneKind};
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::WatermarkLevel;
+use frameyard::{CpuId, MigrateType, NodeId, Order, PageCount, ZoneId};
 use frameyard_formats::{
     KernelFormat, Metric, MetricHistogram, MetricsSource, NumaEvent, ReportSource, ZoneSnapshot, write_vmstat,
 };

@@ -53,8 +53,8 @@ pub use stress_args::{StressArgs, StressPolicy};
 pub use values::{AccessKind, Amount, HugePageMinimum, ParseAmountError, ParseTasksError, TaskRange};
 pub use values::{ShownFile, ShownFormat, TaskMode, Workload};
 pub use workload_args::{
-    ComparedArgs, ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs, ParallelFreeArgs,
-    PolicyArgs, PurgeArgs, WorkerArgs,
+    ComparedArgs, ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs,
+    ParallelFreeArgs, PolicyArgs, PurgeArgs, WorkerArgs,
 };
 pub use yard_args::{BootArgs, LayoutArgs, ShowArgs, YardArgs};
 pub use zone_args::{CompactionArgs, ContigArgs, ReportFreeArgs};

@@ -7,8 +7,8 @@ use frameyard::ByteSize;
 use frameyard_sim::Selection;
 
 use super::OutputArgs;
-use crate::output::OutputFile;
 use super::values::{positive_number, positive_size, whole_number};
+use crate::output::OutputFile;
 
 /// A published table that a machine can be fitted to.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]

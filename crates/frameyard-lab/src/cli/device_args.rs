@@ -8,9 +8,9 @@ use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use frameyard::{ByteSize, MapLayout, MapPlacement};
 use frameyard_host::DeviceAlignment;
 
-use super::{FullArgs, OutputArgs, QuickArgs};
 use super::init_args::named;
 use super::values::{positive_number, positive_size};
+use super::{FullArgs, OutputArgs, QuickArgs};
 
 /// Reads which page structures there are.
 pub(super) fn layout() -> impl TypedValueParser<Value = MapLayout> {

@@ -39,7 +39,11 @@ impl MachineArgs {
     ///
     /// [`Failure::Input`], with the reason.
     pub(crate) fn refuse_phantom(&self, command: &str, reason: &str) -> Result<(), Failure> {
-        if self.phantom { Err(Failure::input(format!("{command} --phantom: {reason}; leave --phantom out"))) } else { Ok(()) }
+        if self.phantom {
+            Err(Failure::input(format!("{command} --phantom: {reason}; leave --phantom out")))
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -6,9 +6,9 @@ use clap::Args;
 use clap::builder::ArgPredicate;
 use frameyard::{ByteSize, Cutting, InitMode, Initialiser, MapContent};
 
-use super::{FullArgs, OutputArgs, QuickArgs};
 use super::init_args::{content, cutting, initialiser, mode};
 use super::values::{positive_number, positive_size, whole_number};
+use super::{FullArgs, OutputArgs, QuickArgs};
 
 /// Arguments of `bench memmap`. Lists are empty where the sweep chooses.
 #[derive(Args, Clone, Debug)]
@@ -119,7 +119,10 @@ mod tests {
         let args = read("").unwrap();
         assert_eq!(args.initialisers, Initialiser::ALL);
         assert_eq!((args.contents, args.modes), (MapContent::ALL.to_vec(), InitMode::ALL.to_vec()));
-        assert_eq!((args.cuttings, args.repeat.get(), args.full.full), (vec![Cutting::Sections, Cutting::Ranges], 5, false));
+        assert_eq!(
+            (args.cuttings, args.repeat.get(), args.full.full),
+            (vec![Cutting::Sections, Cutting::Ranges], 5, false)
+        );
         assert!(args.threads.is_empty() && args.map_sizes.is_empty() && args.frames.is_empty());
     }
 

@@ -9,10 +9,10 @@ use frameyard::{ByteSize, MapLayout};
 use frameyard_host::DeviceAlignment;
 use frameyard_vm::{PinCall, PinPath, RefHandling};
 
-use super::{OutputArgs, QuickArgs};
 use super::device_args::{alignment, layout};
 use super::init_args::named;
 use super::values::{positive_duration, positive_number, positive_size};
+use super::{OutputArgs, QuickArgs};
 
 /// Whose memory is taken.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]

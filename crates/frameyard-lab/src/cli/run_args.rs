@@ -9,9 +9,9 @@ use frameyard::{Order, ZonePolicy};
 use super::values::{order, positive_number, whole_number};
 use super::workload_args::zone_policy;
 use super::{
-    AccessKind, CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, FullArgs, HighallocArgs, InitArgs, KernbenchArgs,
-    MachineArgs, MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs,
-    PcpResetArgs, PinArgs, PurgeArgs, QuickArgs, ReportFreeArgs, TaskMode, YardArgs, ZoneLockArgs,
+    AccessKind, CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, FullArgs, HighallocArgs, InitArgs,
+    KernbenchArgs, MachineArgs, MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs,
+    ParallelFreeArgs, PcpResetArgs, PinArgs, PurgeArgs, QuickArgs, ReportFreeArgs, TaskMode, YardArgs, ZoneLockArgs,
 };
 
 /// Arguments of `bench`.

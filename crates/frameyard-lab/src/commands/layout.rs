@@ -89,6 +89,11 @@ mod tests {
         assert!(text.starts_with("bytes  word"), "{text}");
         let rules = text.lines().filter(|line| !line.is_empty() && line.chars().all(|letter| letter == '-')).count();
         assert_eq!(rules, PAGE_WORDS.len(), "{text}");
-        assert!(text.lines().all(|line| line.split("  ").all(|cell| cell.trim().len() <= usize::from(WIDTH) || cell.starts_with('-'))), "{text}");
+        assert!(
+            text.lines().all(|line| line
+                .split("  ")
+                .all(|cell| cell.trim().len() <= usize::from(WIDTH) || cell.starts_with('-'))),
+            "{text}"
+        );
     }
 }

@@ -22,8 +22,12 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
     let form = form(args.file, args.format).map_err(Failure::input)?;
     let booted = boot(&args.machine, |machine| {
         let map_init = args.init.map_init(InitMode::Eager, machine)?;
-        let mut options =
-            BringUp { map_init, map_limit: args.full.map_limit(), policy: args.policy, ..reproducible(&args.machine, &args.yard) };
+        let mut options = BringUp {
+            map_init,
+            map_limit: args.full.map_limit(),
+            policy: args.policy,
+            ..reproducible(&args.machine, &args.yard)
+        };
         options.watermarks.movable_minimum = match form {
             Form::Proc(_, KernelFormat::V6_1) => MovableMinimum::Proportional,
             Form::Proc(_, KernelFormat::V6_12) | Form::Metrics(_) => MovableMinimum::Clamped,

@@ -178,7 +178,12 @@ fn text(rows: &[Row]) -> String {
             ),
             (
                 "drains, resizes",
-                format!("{}, {}; {} pages returned to the host", value("drains"), value("resizes"), value("pages_reported")),
+                format!(
+                    "{}, {}; {} pages returned to the host",
+                    value("drains"),
+                    value("resizes"),
+                    value("pages_reported")
+                ),
             ),
             ("validations", value("validations")),
         ];

@@ -9,7 +9,9 @@ pub(super) mod purge;
 
 use std::num::NonZeroU32;
 
-use super::comparison::{Compared, ComparedRow, Comparison, Measured, Native, Simulated, Workload, Yards, counts, simulate};
+use super::comparison::{
+    Compared, ComparedRow, Comparison, Measured, Native, Simulated, Workload, Yards, counts, simulate,
+};
 
 /// Runs of a row, unless the command line says otherwise.
 const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();

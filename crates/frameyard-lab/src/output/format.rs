@@ -80,7 +80,9 @@ impl Format {
         match (self, value) {
             (_, Value::Null) => None,
             (Self::Plain, Value::String(text)) => Some(text.clone()),
-            (Self::Plain, Value::Number(number)) if number.is_f64() => number.as_f64().map(|number| format!("{number:.1}")),
+            (Self::Plain, Value::Number(number)) if number.is_f64() => {
+                number.as_f64().map(|number| format!("{number:.1}"))
+            }
             (Self::Plain, value) => Some(value.to_string()),
             (Self::Size, _) => bytes().map(|size| RoundedSize(size).to_string()),
             (Self::ExactSize, _) => bytes().map(|size| size.to_string()),

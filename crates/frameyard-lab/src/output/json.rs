@@ -38,7 +38,9 @@ mod tests {
     fn the_object_has_its_keys_in_order_and_null_for_what_was_not_measured() {
         let mut out = Vec::new();
         let host = HostFacts { cpu: None, cpus: Some(2), memory_bytes: Some(1024), kernel: Some("6.1.0".to_owned()) };
-        let row = |zone: &str, free: u64, get_ns: Option<f64>| Row::new().data("zone", zone).data("free", free).data("get_ns", get_ns);
+        let row = |zone: &str, free: u64, get_ns: Option<f64>| {
+            Row::new().data("zone", zone).data("free", free).data("get_ns", get_ns)
+        };
         let report = Report::new("boot", vec![row("DMA", 3, None), row("Normal", 0, Some(f64::NAN))]);
         write(&report.of_machine("desktop-8").total("map_bytes", 64), &host, &mut out).unwrap();
         let text = String::from_utf8(out).unwrap();

@@ -44,7 +44,8 @@ impl OutputFile {
             return Ok(file);
         }
         let opened = File::options().create(true).truncate(false).write(true).open(&self.path);
-        let opened = opened.map_err(|error| Failure::input(format!("{}: cannot write: {error}", self.path.display())))?;
+        let opened =
+            opened.map_err(|error| Failure::input(format!("{}: cannot write: {error}", self.path.display())))?;
         Ok(self.file.get_or_init(|| opened))
     }
 
@@ -55,7 +56,7 @@ impl OutputFile {
     /// [`Failure::RunTime`].
     pub fn write(&self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<(), Failure> {
         let mut file = self.open()?;
-        let mut replace = || {
+        let replace = || {
             // A pipe or a device has no length.
             if file.metadata()?.is_file() {
                 file.set_len(0)?;

@@ -38,7 +38,8 @@ pub(super) fn write(rows: &[Row], width: Option<usize>, out: &mut dyn Write) -> 
         return write_records(&columns, rows.len(), out);
     }
     write_columns(&major, width, out)?;
-    let dropped: Vec<&str> = columns.iter().filter(|column| column.weight == Weight::Minor).map(|column| column.heading).collect();
+    let dropped: Vec<&str> =
+        columns.iter().filter(|column| column.weight == Weight::Minor).map(|column| column.heading).collect();
     writeln!(out, "(Too narrow for: {}.)", dropped.join(", "))
 }
 
@@ -89,7 +90,8 @@ fn write_columns(columns: &[&Column<'_>], width: Option<usize>, out: &mut dyn Wr
     }
     let whole: usize = columns.iter().map(|column| column.width() + GAP).sum();
     let room = width.map_or(0, |width| (width + GAP).min(whole));
-    let arrangement = if room < whole && width.is_some() { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
+    let arrangement =
+        if room < whole && width.is_some() { ContentArrangement::Dynamic } else { ContentArrangement::Disabled };
     table.set_content_arrangement(arrangement).set_width(room.try_into().unwrap_or(u16::MAX));
     for (column, of) in table.column_iter_mut().zip(columns) {
         column.set_padding((0, GAP as u16));
@@ -174,6 +176,9 @@ mod tests {
         let rows = [row("DMA", 3840, Some(4.5)).column("note", "note", note)];
         let text = plain(&rows, Some(50));
         assert!(text.lines().count() > 2 && text.lines().all(|line| line.chars().count() <= 50), "{text}");
-        assert!(text.contains("get ns") && text.starts_with("zone  free  get ns  note\nDMA   3840     4.5  a note"), "{text}");
+        assert!(
+            text.contains("get ns") && text.starts_with("zone  free  get ns  note\nDMA   3840     4.5  a note"),
+            "{text}"
+        );
     }
 }

@@ -21,7 +21,9 @@ const DEFAULT_MEMORY: ByteSize = ByteSize::gib(8);
 /// Runs every combination of pattern, order, policy and number of tasks.
 pub(super) fn run(args: &AllocArgs) -> Result<(), Failure> {
     if args.mode == TaskMode::Processes {
-        return Err(Failure::input(format!("{NAME} --mode processes: this workload runs as threads; leave --mode out")));
+        return Err(Failure::input(format!(
+            "{NAME} --mode processes: this workload runs as threads; leave --mode out"
+        )));
     }
     let chosen = ChosenMachine::with_memory(&args.machine, args.quick.memory(DEFAULT_MEMORY))?;
     chosen.print_notes();

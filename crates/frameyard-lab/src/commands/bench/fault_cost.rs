@@ -58,8 +58,7 @@ pub(super) fn run(args: &FaultCostArgs) -> Result<(), Failure> {
 /// The medians of a pair of policies. Times are of one page.
 fn row(zone: ZonePolicy, lru: LruPolicy, map: ByteSize, rounds: &[FaultCostRound]) -> Row {
     let ns = Format::number(0);
-    let spread =
-        |of: fn(&FaultCostRound) -> f64| Spread::of(rounds.iter().map(of)).map(|spread| spread.map(rounded));
+    let spread = |of: fn(&FaultCostRound) -> f64| Spread::of(rounds.iter().map(of)).map(|spread| spread.map(rounded));
     let median = |of| spread(of).map(|spread| spread.median);
     Row::new()
         .column("zone_policy", "zone policy", zone.name())
@@ -74,7 +73,12 @@ fn row(zone: ZonePolicy, lru: LruPolicy, map: ByteSize, rounds: &[FaultCostRound
         .spread("zero_ns", "zeroing ns", ns, spread(|round| round.zero_ns))
         .column_as("allocate_and_free_ns", "alloc+free ns", ns, median(|round| round.allocate_and_free_ns))
         .minor()
-        .column_as("beyond_zeroing_ns", "beyond zeroing ns", ns, median(|round| round.fault_and_unmap_ns - round.zero_ns))
+        .column_as(
+            "beyond_zeroing_ns",
+            "beyond zeroing ns",
+            ns,
+            median(|round| round.fault_and_unmap_ns - round.zero_ns),
+        )
         .minor()
         .column_as("allowed_ns", "allowed ns", ns, median(|round| ZEROING_FACTOR * round.zero_ns + ALLOWANCE_NS))
 }

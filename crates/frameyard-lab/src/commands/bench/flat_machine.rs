@@ -30,7 +30,8 @@ impl FlatMachine {
         args.refuse_phantom(name, "contents are written and moved, which needs memory behind the frames")?;
         let chosen = ChosenMachine::of(&MachineArgs { memory: None, ..args.clone() })?;
         chosen.check_page_size(name)?;
-        let of_machine = || args.machine.as_ref().map_or(quick.memory(DEFAULT_MEMORY), |_| chosen.machine.memory_bytes());
+        let of_machine =
+            || args.machine.as_ref().map_or(quick.memory(DEFAULT_MEMORY), |_| chosen.machine.memory_bytes());
         let memory = args.memory.unwrap_or_else(of_machine);
         if memory < least {
             return Err(Failure::input(format!("{name} --memory {memory}: needs at least {least}")));

@@ -62,9 +62,8 @@ fn row(case: &Case, measured: &Measured) -> Row {
     let whole = |samples: &[f64]| median(samples).map(|value| value.round() as u64);
     let rate = |samples: &[f64]| median(samples).map(f64::round);
     let rates = Spread::of(measured.bytes_per_s.iter().copied());
-    let rates = rates.map(|Spread { median, min, max }| {
-        format!("{:.1} ({:.1}–{:.1})", median / 1e9, min / 1e9, max / 1e9)
-    });
+    let rates =
+        rates.map(|Spread { median, min, max }| format!("{:.1} ({:.1}–{:.1})", median / 1e9, min / 1e9, max / 1e9));
     let limit_fraction = median(&measured.limit_fraction).map(|part| (part * 1e4).round() / 1e4);
     Row::new()
         .column("initialiser", "initialiser", case.initialiser.name())

@@ -32,7 +32,9 @@ pub(super) fn run(args: &MemoryRegionArgs) -> Result<(), Failure> {
     let mut rows = yard.with_ground(|ground| in_yard(ground, args, &|| bar.inc(1)))?;
     drop(yard);
     let missing = asked.into_iter().filter_map(|asked| Some((asked.kind, asked.left_out?)));
-    rows.extend(missing.map(|(kind, reason)| Region { left_out: Some(reason), ..Region::of_kind(kind, args) }.measured(None)));
+    rows.extend(
+        missing.map(|(kind, reason)| Region { left_out: Some(reason), ..Region::of_kind(kind, args) }.measured(None)),
+    );
     for &kind in on_host {
         let region = Region::on_host(kind, args);
         rows.push(match memory_region::on_host(kind, args.size, args.duration, &host)? {
@@ -187,7 +189,8 @@ mod tests {
     #[test]
     fn published_figures_have_the_keys_of_measured_rows() {
         let rows: Vec<Row> = figures(&["mr_register_rounds"]).iter().map(published).collect();
-        let found: Vec<_> = rows.iter().map(|row| (row.text("memory"), row.text("release_refs"), row.number("rounds"))).collect();
+        let found: Vec<_> =
+            rows.iter().map(|row| (row.text("memory"), row.text("release_refs"), row.number("rounds"))).collect();
         let expected = [
             (Some("device"), Some("per-page"), Some(159.0)),
             (Some("device"), Some("batched"), Some(305.0)),

@@ -293,9 +293,7 @@ impl WorkloadRun<'_> {
         let of_tasks = |run: &TaskRun| Sample::of(vec![(None, run.rate())], &run.counts);
         Ok(match self.workload {
             ZoneLockWorkload::PageFault => of_tasks(&page_fault::run(ground, setting, seed, duration)?),
-            ZoneLockWorkload::Purge => {
-                of_tasks(&purge::run(ground, setting, purgers(setting, None), seed, duration)?)
-            }
+            ZoneLockWorkload::Purge => of_tasks(&purge::run(ground, setting, purgers(setting, None), seed, duration)?),
             ZoneLockWorkload::ParallelFree => {
                 let run = parallel_free::run(ground, setting, seed)?;
                 Sample::of(vec![(None, run.pages.0 as f64 * 1e9 / run.exit_ns.max(1) as f64)], &run.counts)

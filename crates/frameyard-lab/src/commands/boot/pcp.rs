@@ -19,7 +19,10 @@ pub(super) fn distribution<P: Platform>(yard: &Yard<P>) -> Vec<Row> {
         }
     }
     let row = |((field, frames), lists)| {
-        Row::new().column("field", "field", field).column("value", "value", frames).column("pagesets", "pagesets", lists)
+        Row::new()
+            .column("field", "field", field)
+            .column("value", "value", frames)
+            .column("pagesets", "pagesets", lists)
     };
     counts.into_iter().map(row).collect()
 }

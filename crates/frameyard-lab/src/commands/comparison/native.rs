@@ -150,7 +150,7 @@ impl<'a> Comparison<'a> {
         let rows = settings.iter().flat_map(|setting| workloads.iter().map(move |workload| (workload, empty(setting))));
         let mut rows: Vec<(&W, Measured<W::Run>)> = rows.collect();
         let bar = progress_bar(self.name, (rows.len() * rounds.len()) as u64);
-        let mut once = |ground: &Ground<'_>, round: Round, (workload, row): &(&W, Measured<W::Run>)| {
+        let once = |ground: &Ground<'_>, round: Round, (workload, row): &(&W, Measured<W::Run>)| {
             let yard = ground.vm.yard();
             if yard.policy() != row.setting.zone {
                 yard.set_policy(row.setting.zone).map_err(Failure::run_time)?;

@@ -19,7 +19,8 @@ impl ComparedRow {
 
     /// The result, and which part of the acquisitions of both locks had to wait.
     fn headline(&self) -> String {
-        let percent = |key| self.row.number(key).map_or_else(|| "-".to_owned(), |share| format!("{:.2}", share * 100.0));
+        let percent =
+            |key| self.row.number(key).map_or_else(|| "-".to_owned(), |share| format!("{:.2}", share * 100.0));
         let [zone, lru] = ["zone_lock_contended_share", "lru_lock_contended_share"].map(percent);
         format!("{} ({zone} %, {lru} %)", self.result)
     }
@@ -30,15 +31,16 @@ pub(super) fn report(name: &'static str, machine: &str, rows: &[ComparedRow]) ->
     let all = || rows.iter().map(|row| row.row.clone());
     let mut report = Report::new(name, all().collect()).of_machine(machine);
     for (group, members) in grouped(rows, |row| row.group.as_str()) {
-        report = report
-            .title(format!("{group} (zone lock contended, LRU lock contended)"))
-            .table(two_by_two(&members));
+        report = report.title(format!("{group} (zone lock contended, LRU lock contended)")).table(two_by_two(&members));
     }
     report.table(all())
 }
 
 /// Items with the same key together, in the order in which keys first occur.
-pub(in crate::commands) fn grouped<'r, T, K: PartialEq>(items: &'r [T], key: impl Fn(&'r T) -> K) -> Vec<(K, Vec<&'r T>)> {
+pub(in crate::commands) fn grouped<'r, T, K: PartialEq>(
+    items: &'r [T],
+    key: impl Fn(&'r T) -> K,
+) -> Vec<(K, Vec<&'r T>)> {
     let mut groups: Vec<(K, Vec<&T>)> = Vec::new();
     for item in items {
         let its = key(item);

@@ -104,7 +104,12 @@ fn row(machine: &Machine, how: &BringUp, run: &BringUpRun, published_ms: Option<
         .column("threads", "threads", run.nodes.iter().map(|node| node.threads).sum::<usize>())
         .data("memory_bytes", (machine.bring_up.node_gib << 30) * u64::from(machine.topology.sockets))
         .column_as("predicted_ns", "predicted ms", Format::millions(1), predicted.round() as u64)
-        .column_as("published_ns", "published ms", Format::millions(1), published_ms.map(|ms| (ms * 1e6).round() as u64))
+        .column_as(
+            "published_ns",
+            "published ms",
+            Format::millions(1),
+            published_ms.map(|ms| (ms * 1e6).round() as u64),
+        )
         .column_as("error", "error %", percent.signed(), published_ms.map(|ms| predicted / (ms * 1e6) - 1.0))
         .data("calibrated", calibrated)
         .column_as("instructions_share", "instructions %", percent, 1.0 - lines - bandwidth - locks)

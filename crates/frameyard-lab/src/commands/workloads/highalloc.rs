@@ -89,7 +89,12 @@ impl Compared for Highalloc {
                 successes.map(|all| Spread { median: share(success(&run)), ..all }),
             )
             .column("high_order_attempts", "of", run.attempts)
-            .column_as("high_order_ns", "mean ms", Format::millions(3), rounded(run.total_ns as f64 / run.attempts.max(1) as f64))
+            .column_as(
+                "high_order_ns",
+                "mean ms",
+                Format::millions(3),
+                rounded(run.total_ns as f64 / run.attempts.max(1) as f64),
+            )
             .column_as("high_order_ns_max", "longest ms", Format::millions(1), run.longest_ns)
             .data("elapsed_ns", run.elapsed_ns)
             .data("background_ns", run.background_ns)

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use frameyard::ByteSize;
 
-use super::{Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate};
+use super::{
+    Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
+};
 use crate::Failure;
 use crate::cli::{Order0ThpArgs, SimOrder0ThpArgs};
 use crate::measure::{Spread, median_first};
@@ -81,7 +83,12 @@ fn row(measured: &Measured<TaskRun>, kind: Pages) -> ComparedRow {
         .data("iterations_min", iterations().min().unwrap_or(0))
         .data("iterations_max", iterations().max().unwrap_or(0))
         .data("iterations_total", iterations().sum::<u64>())
-        .spread("pages_per_s", "pages/s", Format::number(0), rates.map(|rates| Spread { median: rounded(rate(&run)), ..rates }))
+        .spread(
+            "pages_per_s",
+            "pages/s",
+            Format::number(0),
+            rates.map(|rates| Spread { median: rounded(rate(&run)), ..rates }),
+        )
         .remark("huge pages", Format::Plain, thp(&counted, "thp_fault_alloc"))
         .remark("fallbacks", Format::Plain, thp(&counted, "thp_fault_fallback"))
         .followed_by(counted);

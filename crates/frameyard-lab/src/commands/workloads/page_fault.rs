@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use frameyard::ByteSize;
 
-use super::{Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate};
+use super::{
+    Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
+};
 use crate::Failure;
 use crate::cli::{PageFaultArgs, SimPageFaultArgs};
 use crate::measure::{Spread, median_first};
-use crate::output::{Format, Row, rounded};
+use crate::output::{Format, rounded};
 use crate::workload::ground::{Ground, Setting};
 use crate::workload::page_fault::{self, MAP_SIZE, TaskRun};
 use crate::workload::simulated::{self, SimGround, SimRun};
@@ -81,7 +83,12 @@ pub(super) fn row(measured: Measured<TaskRun>, map: ByteSize) -> ComparedRow {
     let row = columns
         .data("map_bytes", map.0)
         .data("elapsed_ns", run.reports.iter().map(|report| report.elapsed_ns).max().unwrap_or(0))
-        .spread("pages_per_s", "pages/s", Format::number(0), rates.map(|rates| Spread { median: rounded(run.rate()), ..rates }))
+        .spread(
+            "pages_per_s",
+            "pages/s",
+            Format::number(0),
+            rates.map(|rates| Spread { median: rounded(run.rate()), ..rates }),
+        )
         .column_as("page_ns", "ns/page", Format::number(0), rounded(run.reports.len() as f64 * 1e9 / run.rate()))
         .column("iterations_min", "fewest", iterations().min().unwrap_or(0))
         .minor()

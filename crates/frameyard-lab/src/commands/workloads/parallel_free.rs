@@ -2,7 +2,9 @@
 
 use frameyard::ByteSize;
 
-use super::{Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate};
+use super::{
+    Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
+};
 use crate::Failure;
 use crate::cli::{ParallelFreeArgs, SimParallelFreeArgs};
 use crate::measure::{Spread, median_first};
@@ -45,7 +47,12 @@ impl Compared for ParallelFree {
         let row = columns
             .data("pages", run.pages.0)
             .column_as("mapped_bytes", "mapped", Format::Size, run.pages.0 * ByteSize::kib(4).0)
-            .spread("exit_ns", "exit ms", Format::millions(1), times.map(|times| Spread { median: run.exit_ns, ..times }))
+            .spread(
+                "exit_ns",
+                "exit ms",
+                Format::millions(1),
+                times.map(|times| Spread { median: run.exit_ns, ..times }),
+            )
             .column_as(
                 "pages_per_s",
                 "pages/s",

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use frameyard::ByteSize;
 
-use super::{Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate};
+use super::{
+    Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
+};
 use crate::Failure;
 use crate::cli::{PurgeArgs, SimPurgeArgs, TaskMode};
 use crate::measure::{Spread, median_first};
@@ -16,7 +18,8 @@ use crate::workload::purge;
 use crate::workload::simulated::{self, SimGround, SimRun};
 
 /// What the columns mean.
-const NOTE: &str = "Freed elsewhere: on another CPU than the one that\nallocated. Purgers have their own CPUs where there are two.";
+const NOTE: &str =
+    "Freed elsewhere: on another CPU than the one that\nallocated. Purgers have their own CPUs where there are two.";
 
 /// Runs on this machine.
 pub(in crate::commands) fn bench(args: &PurgeArgs) -> Result<(), Failure> {
@@ -70,7 +73,12 @@ impl Compared for Purge {
             .data("iterations_min", iterations().min().unwrap_or(0))
             .data("iterations_max", iterations().max().unwrap_or(0))
             .data("iterations_total", iterations().sum::<u64>())
-            .spread("pages_per_s", "pages/s", Format::number(0), rates.map(|rates| Spread { median: rounded(run.rate()), ..rates }))
+            .spread(
+                "pages_per_s",
+                "pages/s",
+                Format::number(0),
+                rates.map(|rates| Spread { median: rounded(run.rate()), ..rates }),
+            )
             .column_as("freed_elsewhere_share", "freed elsewhere %", Format::percent(0), freed_elsewhere)
             .followed_by(counts(&run.counts));
         let group = format!("{}, tasks: {}; pages faulted in each second", setting.mode.name(), setting.tasks);

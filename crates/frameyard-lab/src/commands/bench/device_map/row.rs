@@ -49,13 +49,20 @@ impl Device<'_> {
             .column("mappings", "mappings", last.map(|run| run.mappings))
             .minor();
         let row = match self.bring_up_ns {
-            Some(ns) => row.data("bring_up_ns", ns).data("bring_up_ns_min", None::<u64>).data("bring_up_ns_max", None::<u64>),
+            Some(ns) => {
+                row.data("bring_up_ns", ns).data("bring_up_ns_min", None::<u64>).data("bring_up_ns_max", None::<u64>)
+            }
             None => row.spread("bring_up_ns", "bring-up ms", Format::millions(2), bring_up),
         };
         row.spread("host_fault_ns", "host alone ms", Format::millions(2), fault)
             .minor()
             .column_as("bring_up_per_host_fault", "ratio", Format::number(2), ratio.map(|ratio| rounded(ratio.median)))
-            .column_as("remove_ns", "remove ms", Format::millions(2), spread(|run| run.remove_ns as f64).map(|ns| ns.median))
+            .column_as(
+                "remove_ns",
+                "remove ms",
+                Format::millions(2),
+                spread(|run| run.remove_ns as f64).map(|ns| ns.median),
+            )
             .minor()
             .data("left_out", self.left_out.clone())
             .followed_by(Figure::columns(self.figure.as_ref()))

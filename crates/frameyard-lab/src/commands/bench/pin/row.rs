@@ -39,7 +39,8 @@ pub(super) struct Times {
 impl Times {
     /// The times of some runs, if they are of 4 KiB pages.
     pub(super) fn of_small_pages(kind: PinKind, runs: &[PinRun]) -> Option<Self> {
-        let median = |of: fn(&PinRun) -> u64| Spread::of(runs.iter().map(|run| of(run) as f64)).map(|all| all.median as u64);
+        let median =
+            |of: fn(&PinRun) -> u64| Spread::of(runs.iter().map(|run| of(run) as f64)).map(|all| all.median as u64);
         let times = Self { take_ns: median(|run| run.take_ns)?, release_ns: median(|run| run.release_ns)? };
         (kind.page == DeviceAlignment::Base).then_some(times)
     }

@@ -218,7 +218,7 @@ fn per_1000_pages(lock: LockUse, pages: u64) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::workload::counts::Drains;
-        use frameyard::ClusterDrains;
+    use frameyard::ClusterDrains;
 
     fn combination() -> Combination {
         Combination {
@@ -242,23 +242,35 @@ mod tests {
     fn throughput_and_times_come_from_different_runs() {
         let timed = Sample { locks_are_timed: true, ..sample(1.0, 99) };
         let row = measured(&combination(), &[sample(30.0, 10), sample(10.0, 30), sample(20.0, 20), timed]);
-        assert_eq!((row.number("ops_per_s"), row.number("ops_per_s_min"), row.number("ops_per_s_max")), (Some(20.0), Some(10.0), Some(30.0)));
+        assert_eq!(
+            (row.number("ops_per_s"), row.number("ops_per_s_min"), row.number("ops_per_s_max")),
+            (Some(20.0), Some(10.0), Some(30.0))
+        );
         assert_eq!((row.number("runs"), row.number("zone_lock_acquisitions_per_1000_pages")), (Some(3.0), Some(20.0)));
-        assert_eq!((row.number("zone_lock_hold_ns_per_page"), row.number("zone_lock_wait_ns_per_page")), (Some(2.0), Some(0.5)));
+        assert_eq!(
+            (row.number("zone_lock_hold_ns_per_page"), row.number("zone_lock_wait_ns_per_page")),
+            (Some(2.0), Some(0.5))
+        );
     }
 
     #[test]
     fn where_locks_were_timed_in_all_runs_all_count() {
         let timed = |rate| Sample { locks_are_timed: true, ..sample(rate, 10) };
         let row = measured(&combination(), &[timed(1.0), timed(3.0)]);
-        assert_eq!((row.number("runs"), row.number("ops_per_s"), row.number("zone_lock_hold_ns_per_page")), (Some(2.0), Some(2.0), Some(2.0)));
+        assert_eq!(
+            (row.number("runs"), row.number("ops_per_s"), row.number("zone_lock_hold_ns_per_page")),
+            (Some(2.0), Some(2.0), Some(2.0))
+        );
     }
 
     #[test]
     fn what_was_not_measured_is_nothing() {
         let row = measured(&combination(), &[sample(30.0, 10)]);
         assert_eq!((row.number("zone_lock_hold_ns_per_page"), row.number("pcp_pages_held")), (None, None));
-        assert_eq!((row.number("lru_lock_acquisitions_per_1000_pages"), row.number("high_order_success")), (None, None));
+        assert_eq!(
+            (row.number("lru_lock_acquisitions_per_1000_pages"), row.number("high_order_success")),
+            (None, None)
+        );
         let idle = measured(&combination(), &[Sample { pages: 0, ..sample(0.0, 0) }]);
         assert_eq!(idle.number("zone_lock_acquisitions_per_1000_pages"), None);
     }
@@ -269,10 +281,16 @@ mod tests {
         let run = |all, movable| Sample { drains: Drains { all, movable }, ..sample(1.0, 1) };
         let runs = [run(drains(100, 62, 90), 99), run(drains(200, 100, 200), 200), run(drains(10, 9, 9), 5)];
         let row = measured(&combination(), &runs);
-        assert_eq!((row.number("drains"), row.number("drains_ideal_share"), row.number("drains_whole_share")), (Some(100.0), Some(0.62), Some(0.9)));
+        assert_eq!(
+            (row.number("drains"), row.number("drains_ideal_share"), row.number("drains_whole_share")),
+            (Some(100.0), Some(0.62), Some(0.9))
+        );
         assert_eq!(row.number("drains_movable_share"), Some(0.99));
         let none = measured(&combination(), &[sample(1.0, 1)]);
-        assert_eq!((none.number("drains"), none.number("drains_ideal_share"), none.number("drains_whole_share")), (None, None, None));
+        assert_eq!(
+            (none.number("drains"), none.number("drains_ideal_share"), none.number("drains_whole_share")),
+            (None, None, None)
+        );
     }
 
     #[test]
@@ -281,7 +299,8 @@ mod tests {
         let crossings = vec![Crossing { refill: way(10), drain: way(100) }; 3];
         let timed = Sample { locks_are_timed: true, crossings, ..sample(1.0, 1) };
         let row = measured(&combination(), &[timed]);
-        let lines = [row.number("page_lines_under_lock_per_page_refill"), row.number("page_lines_under_lock_per_page_drain")];
+        let lines =
+            [row.number("page_lines_under_lock_per_page_refill"), row.number("page_lines_under_lock_per_page_drain")];
         assert_eq!((lines, row.number("page_lines_under_lock_per_page")), ([Some(0.1), Some(1.0)], Some(0.55)));
     }
 }

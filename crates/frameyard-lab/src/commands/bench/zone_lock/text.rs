@@ -74,8 +74,7 @@ fn drains(row: &Row) -> Option<String> {
     let percent = |key| row.number(key).map(|share| format!("{:.1} %", share * 100.0));
     let (drains, policy) = (row.number("drains")?, row.text("policy")?);
     let lru = row.text("lru_policy").map(|lru| format!(", {lru}")).unwrap_or_default();
-    let [ideal, whole, movable] =
-        ["drains_ideal_share", "drains_whole_share", "drains_movable_share"].map(percent);
+    let [ideal, whole, movable] = ["drains_ideal_share", "drains_whole_share", "drains_movable_share"].map(percent);
     Some(format!(
         "Drains of {policy}{lru}: {drains:.0}, {} of movable frames; one whole batch {}, entered as one cluster {}.\n",
         movable?, ideal?, whole?
@@ -91,7 +90,9 @@ fn by_policy(rows: &[&Row]) -> Vec<Row> {
         }
     }
     let of_policy = |(policy, rows): (Option<&str>, Vec<&&Row>)| {
-        let value = |metric: &Row| rows.iter().find(|row| same_metric(row, metric)).and_then(|row| row.number("published_value"));
+        let value = |metric: &Row| {
+            rows.iter().find(|row| same_metric(row, metric)).and_then(|row| row.number("published_value"))
+        };
         let first = Row::new().remark("policy", Format::Plain, policy);
         metrics.iter().fold(first, |row, metric| row.remark(heading(metric), format(metric), value(metric)))
     };
@@ -160,7 +161,12 @@ mod tests {
 
     fn samples(rate: f64, acquisitions: u64) -> [Sample; 3] {
         let zone_lock = LockUse { acquisitions, ..LockUse::default() };
-        [rate * 0.9, rate, rate * 1.1].map(|rate| Sample { rates: vec![(None, rate)], pages: 1000, zone_lock, ..Sample::default() })
+        [rate * 0.9, rate, rate * 1.1].map(|rate| Sample {
+            rates: vec![(None, rate)],
+            pages: 1000,
+            zone_lock,
+            ..Sample::default()
+        })
     }
 
     fn published(metric: &str, unit: &str, policy: &str, value: f64) -> ZoneLockRecord {
@@ -239,7 +245,12 @@ drains after boot  drains  vanilla   3885  62 %
 
     #[test]
     fn workloads_and_kinds_of_tasks_have_their_own_tables() {
-        let alloc = Subject { workload: "alloc".to_owned(), task_kind: Some("bulk"), lru: None, ..subject("vanilla", "vanilla") };
+        let alloc = Subject {
+            workload: "alloc".to_owned(),
+            task_kind: Some("bulk"),
+            lru: None,
+            ..subject("vanilla", "vanilla")
+        };
         let highalloc =
             Subject { workload: "highalloc".to_owned(), delay_ns: Some(1_000_000), ..subject("vanilla", "vanilla") };
         let text = plain(vec![alloc.row(&samples(1e6, 1)), highalloc.row(&samples(1e6, 1))]);

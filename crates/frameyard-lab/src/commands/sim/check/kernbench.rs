@@ -210,7 +210,14 @@ impl Scaled<'_> {
         (user, system, (user + system) / self.machine.cpus() as f64)
     }
 
-    fn row(&self, built: &Built, metric: &'static str, published: Option<f64>, predicted: f64, fitted: bool) -> Prediction {
+    fn row(
+        &self,
+        built: &Built,
+        metric: &'static str,
+        published: Option<f64>,
+        predicted: f64,
+        fitted: bool,
+    ) -> Prediction {
         Prediction {
             kernel_work_cycles: self.kernel_work,
             compute_cycles: self.compute,

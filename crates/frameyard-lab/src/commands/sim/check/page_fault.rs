@@ -125,9 +125,10 @@ fn rounded_share(share: f64) -> f64 {
 /// A row for each policy, and one for all.
 fn mode_summaries(errors: &ModeErrors) -> Vec<Row> {
     let mode = errors.mode.name();
-    let of_policies = errors.policies.iter().map(|of| {
-        summary(mode, Some(of.policy.name()), of.rows, of.mean_absolute, Some(of.mean), of.speed_up, None)
-    });
+    let of_policies = errors
+        .policies
+        .iter()
+        .map(|of| summary(mode, Some(of.policy.name()), of.rows, of.mean_absolute, Some(of.mean), of.speed_up, None));
     let all = summary(mode, None, errors.rows, errors.mean_absolute, None, errors.speed_up, Some(&errors.order));
     of_policies.chain([all]).collect()
 }

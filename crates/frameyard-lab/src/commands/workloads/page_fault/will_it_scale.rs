@@ -28,7 +28,7 @@ impl WillItScale {
     /// [`Failure::Input`].
     pub(super) fn create(file: &Path, policies: &PolicyArgs) -> Result<Self, Failure> {
         let pairs: Vec<(&str, &str)> = policies.pairs().map(|(zone, lru)| (zone.name(), lru.name())).collect();
-        let path = |pair| if pairs.len() > 1 { named_after(file, pair) } else { file.to_owned() };
+        let path = |pair: (&str, &str)| if pairs.len() > 1 { named_after(file, pair) } else { file.to_owned() };
         let create = |&pair: &(&str, &str)| Ok((pair.0.to_owned(), pair.1.to_owned(), OutputFile::create(path(pair))?));
         Ok(Self { files: pairs.iter().map(create).collect::<Result<_, Failure>>()? })
     }

@@ -4,7 +4,9 @@ use std::num::{NonZeroU32, NonZeroU64};
 
 use clap::Args;
 use clap::builder::ArgPredicate;
-use frameyard::{ByteSize, Cutting, InitMode, Initialiser, MapContent};
+use frameyard::ByteSize;
+use frameyard::boot::{Cutting, InitMode, Initialiser};
+use frameyard::page::MapContent;
 
 use super::init_args::{content, cutting, initialiser, mode};
 use super::values::{positive_number, positive_size, whole_number};

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 
 use super::values::positive_duration;
 use super::{ComparisonArgs, TaskMode};

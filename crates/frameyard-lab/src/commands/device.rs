@@ -6,7 +6,7 @@
 
 use std::path::Path;
 
-use frameyard::MapPlacement;
+use frameyard::devices::MapPlacement;
 
 use crate::Failure;
 use crate::cli::{

@@ -2,7 +2,7 @@
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{ColumnConstraint, ContentArrangement, LineStyle, Width};
-use frameyard::{FrameState, PAGE_WORDS, Page, PageWord};
+use frameyard::page::{FrameState, PAGE_WORDS, Page, PageWord};
 
 use crate::Failure;
 use crate::cli::LayoutArgs;

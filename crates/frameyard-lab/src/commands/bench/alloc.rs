@@ -2,7 +2,9 @@
 
 use std::num::NonZeroU32;
 
-use frameyard::{ByteSize, InitMode, Order, ZonePolicy};
+use frameyard::boot::InitMode;
+use frameyard::policy::ZonePolicy;
+use frameyard::{ByteSize, Order};
 use frameyard_host::{HostTopology, HostYard};
 use indicatif::ProgressBar;
 

@@ -1,6 +1,9 @@
 //! `bench compaction`: compacting a zone in which every second frame is free.
 
-use frameyard::{ByteSize, InitMode, WatermarkOptions, ZoneKind};
+use frameyard::ByteSize;
+use frameyard::boot::InitMode;
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::WatermarkOptions;
 use frameyard_vm::LruPolicy;
 
 use super::flat_machine::FlatMachine;

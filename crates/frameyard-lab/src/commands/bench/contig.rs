@@ -1,6 +1,8 @@
 //! `bench contig`: allocating contiguous ranges from a zone that tasks use meanwhile.
 
-use frameyard::{ByteSize, ContigError, InitMode};
+use frameyard::ByteSize;
+use frameyard::boot::InitMode;
+use frameyard::contig::ContigError;
 use frameyard_vm::LruPolicy;
 
 use super::flat_machine::FlatMachine;

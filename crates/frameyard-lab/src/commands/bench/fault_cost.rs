@@ -1,6 +1,8 @@
 //! `bench fault-cost`: the cost of a fault and its unmap beyond the zeroing of the page, in rounds that alternate.
 
-use frameyard::{ByteSize, InitMode, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::boot::InitMode;
+use frameyard::policy::ZonePolicy;
 use frameyard_host::LockTiming;
 use frameyard_vm::LruPolicy;
 

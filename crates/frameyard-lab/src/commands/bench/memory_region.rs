@@ -1,6 +1,6 @@
 //! `bench memory-region`: registering and deregistering memory in a loop, beside the host's kernel and published figures.
 
-use frameyard::MapLayout;
+use frameyard::devices::MapLayout;
 use frameyard_host::{DeviceAlignment, HostTopology};
 
 use super::compound_pagemap::{Figure, Series, figures};

@@ -3,10 +3,10 @@
 //!
 //! Nothing is timed. One thread acts as each CPU in turn, through one view of the yard for each CPU, so that counts are exact.
 
-use frameyard::{
-    ByteSize, CpuId, Geometry, Gfp, InitMode, MapInit, MemoryTable, NodeId, Order, PageCount, PcpReset, PcpSizing, Pfn,
-    PfnRange, YardConfig, ZoneLimits, ZonePolicy,
-};
+use frameyard::boot::{InitMode, MapInit, PcpReset, ZoneLimits};
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{ByteSize, CpuId, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{CpuIdentity, HostTopology, HostYard, SharedFrames};
 
 use crate::Failure;

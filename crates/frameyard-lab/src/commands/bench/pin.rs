@@ -1,7 +1,8 @@
 //! `bench pin`: taking references or pins of pages and releasing them, over mappings and page maps of every size, beside
 //! published figures.
 
-use frameyard::{ByteSize, MapLayout};
+use frameyard::ByteSize;
+use frameyard::devices::MapLayout;
 use frameyard_host::HostTopology;
 use frameyard_vm::{PinFlags, PinRequest, VirtRange};
 

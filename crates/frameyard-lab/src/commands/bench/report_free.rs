@@ -1,6 +1,7 @@
 //! `bench report-free`: returning free memory to the host, and using it again.
 
-use frameyard::{ByteSize, InitMode, Order, PageCount};
+use frameyard::boot::InitMode;
+use frameyard::{ByteSize, Order, PageCount};
 use frameyard_vm::LruPolicy;
 
 use super::flat_machine::FlatMachine;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use frameyard::{CpuId, InitMode, PcpSizing, Platform, Yard};
+use frameyard::boot::InitMode;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, Platform, Yard};
 
 use crate::Failure;
 use crate::cli::BootArgs;

@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU32;
 
-use frameyard::{ByteSize, InitMode, Order};
+use frameyard::boot::InitMode;
+use frameyard::{ByteSize, Order};
 use frameyard_host::{HostTopology, LockTiming};
 
 use super::{Compared, ComparedRow, Measured, Native, powers_up_to, settings, text, too_small};

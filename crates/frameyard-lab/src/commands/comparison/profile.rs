@@ -39,7 +39,7 @@ fn named_after(file: &Path, setting: &Setting) -> PathBuf {
 mod tests {
     use super::*;
     use crate::cli::TaskMode;
-    use frameyard::ZonePolicy;
+    use frameyard::policy::ZonePolicy;
     use frameyard_vm::LruPolicy;
     use std::num::NonZeroU32;
 

@@ -1,6 +1,7 @@
 //! Comparisons on simulated machines. Every combination has its own yard, and its row says where virtual time went.
 
-use frameyard::{ByteSize, LockKind};
+use frameyard::ByteSize;
+use frameyard::platform::LockKind;
 use frameyard_sim::{Machine, Picos, Topology};
 
 use super::{ComparedRow, Measured, Simulated, powers_up_to, profile, text, too_small};

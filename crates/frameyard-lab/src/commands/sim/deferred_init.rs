@@ -1,6 +1,7 @@
 //! `sim deferred-init`: how long machines take to bring up their memory maps, beside what was published.
 
-use frameyard::Initialiser;
+use frameyard::boot::Initialiser;
+use frameyard::platform::LockKind;
 use frameyard_sim::bring_up::{self, BringUp, BringUpRun, BringUpThreads};
 use frameyard_sim::{Accessed, Cause, Machine, Spent};
 use serde::Deserialize;
@@ -88,7 +89,7 @@ fn row(machine: &Machine, how: &BringUp, run: &BringUpRun, published_ms: Option<
     let idle = account.of(Spent::Idle).time.0 as f64;
     let busy = all - idle;
     let of = |cause| account.of(Spent::Access(Accessed::Pages, cause)).time.0 as f64 / busy;
-    let locks: u64 = frameyard::LockKind::ALL.iter().map(|kind| account.of(Spent::Waiting(*kind)).time.0).sum();
+    let locks: u64 = LockKind::ALL.iter().map(|kind| account.of(Spent::Waiting(*kind)).time.0).sum();
     let lines = of(Cause::LocalMemory) + of(Cause::RemoteMemory);
     let (bandwidth, locks) = (of(Cause::Bandwidth), locks as f64 / busy);
     let predicted = run.time.as_ns();

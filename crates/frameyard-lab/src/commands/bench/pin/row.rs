@@ -1,6 +1,7 @@
 //! Rows: what was measured of a kind of memory, or what was published. Both have the same keys; `source` distinguishes them.
 
-use frameyard::{ByteSize, MapLayout};
+use frameyard::ByteSize;
+use frameyard::devices::MapLayout;
 use frameyard_host::DeviceAlignment;
 
 use crate::commands::bench::compound_pagemap::{Figure, Series, figures};

@@ -47,7 +47,7 @@ mod tests {
     use super::*;
     use crate::commands::published_table::PUBLISHED;
     use clap::ValueEnum;
-    use frameyard::ZonePolicy;
+    use frameyard::policy::ZonePolicy;
     use serde_json::Value;
 
     #[test]

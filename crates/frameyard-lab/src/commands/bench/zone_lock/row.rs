@@ -7,7 +7,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use frameyard::{ByteSize, LockUse, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::locks::LockUse;
+use frameyard::policy::ZonePolicy;
 use frameyard_vm::LruPolicy;
 
 use super::sample::Sample;
@@ -218,7 +220,7 @@ fn per_1000_pages(lock: LockUse, pages: u64) -> Option<f64> {
 mod tests {
     use super::*;
     use crate::workload::counts::Drains;
-    use frameyard::ClusterDrains;
+    use frameyard::stats::ClusterDrains;
 
     fn combination() -> Combination {
         Combination {

@@ -146,7 +146,8 @@ mod tests {
     use super::*;
     use crate::commands::published_table::ZoneLockRecord;
     use crate::workload::counts::Drains;
-    use frameyard::{ClusterDrains, LockUse};
+    use frameyard::locks::LockUse;
+    use frameyard::stats::ClusterDrains;
 
     fn subject(policy: &str, lru: &'static str) -> Subject {
         Subject {

@@ -1,6 +1,6 @@
 //! The table of page faults a second by tasks, policy and mode.
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 use frameyard_sim::{
     Effort, Errors, FaultPredictor, Machine, Measured, ModeErrors, OrderCount, Point, Prediction, Role, Selection,
 };

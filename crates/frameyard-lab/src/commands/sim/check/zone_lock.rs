@@ -1,7 +1,8 @@
 //! The tables of 112 CPUs that all fault: shares of time spent waiting for the zone lock and the lock of lists of used pages, and
 //! page faults a second.
 
-use frameyard::{LockKind, Span, ZonePolicy};
+use frameyard::platform::{LockKind, Span};
+use frameyard::policy::ZonePolicy;
 use frameyard_sim::{Effort, FaultPredictor, FaultRun, Machine, Measured, Mode, Point, RateTable, Role, Start};
 
 use crate::Failure;

@@ -1,0 +1,200 @@
+//! Geometry: page size, section size, pageblock order and maximum order, fixed when a yard is created.
+
+use core::fmt;
+
+use crate::{ByteSize, ORDER_SLOTS, Order, PageCount, Pfn, PhysAddr};
+
+/// Page size, section size, pageblock order and maximum order of a yard.
+///
+/// The default is x86-64's: 4 KiB pages, 128 MiB sections, pageblocks of order 9, blocks up to order 10.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    page_shift: u8,
+    section_shift: u8,
+    pageblock_order: Order,
+    max_order: Order,
+}
+
+/// The reason why a [`Geometry`] was rejected.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum GeometryError {
+    /// The page size is not 4, 8, 16 or 64 KiB.
+    PageSize(ByteSize),
+    /// The section size is not a power of two.
+    SectionSize(ByteSize),
+    /// The maximum order is above 15.
+    MaxOrder(Order),
+    /// The pageblock order is 0 or above the maximum order.
+    PageblockOrder(Order),
+    /// The section holds less than one maximum-order block or more than 2³² pages.
+    SectionPages(ByteSize),
+}
+
+impl fmt::Display for GeometryError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PageSize(size) => write!(f, "page size {size}: must be 4K, 8K, 16K or 64K"),
+            Self::SectionSize(size) => write!(f, "section size {size}: must be a power of two"),
+            Self::MaxOrder(order) => write!(f, "maximum {order}: must be at most {}", ORDER_SLOTS - 1),
+            Self::PageblockOrder(order) => {
+                write!(f, "pageblock {order}: must be at least 1 and at most the maximum order")
+            }
+            Self::SectionPages(size) => {
+                write!(f, "section size {size}: must hold at least one maximum-order block and at most 2^32 pages")
+            }
+        }
+    }
+}
+
+impl core::error::Error for GeometryError {}
+
+impl Default for Geometry {
+    #[inline]
+    fn default() -> Self {
+        Self::X86_64
+    }
+}
+
+impl Geometry {
+    /// 4 KiB pages, 128 MiB sections, pageblock order 9, maximum order 10.
+    pub const X86_64: Self =
+        Self { page_shift: 12, section_shift: 27, pageblock_order: Order(9), max_order: Order(10) };
+
+    /// Builds a geometry.
+    ///
+    /// # Errors
+    ///
+    /// [`GeometryError`] names the rejected value and the accepted ones.
+    pub const fn new(
+        page_size: ByteSize,
+        section_size: ByteSize,
+        pageblock_order: Order,
+        max_order: Order,
+    ) -> Result<Self, GeometryError> {
+        if !matches!(page_size.0, 0x1000 | 0x2000 | 0x4000 | 0x10000) {
+            return Err(GeometryError::PageSize(page_size));
+        }
+        if !section_size.0.is_power_of_two() {
+            return Err(GeometryError::SectionSize(section_size));
+        }
+        if max_order.index() >= ORDER_SLOTS {
+            return Err(GeometryError::MaxOrder(max_order));
+        }
+        if pageblock_order.0 == 0 || pageblock_order.0 > max_order.0 {
+            return Err(GeometryError::PageblockOrder(pageblock_order));
+        }
+        let page_shift = page_size.0.trailing_zeros() as u8;
+        let section_shift = section_size.0.trailing_zeros() as u8;
+        if section_shift < page_shift + max_order.0 || section_shift > page_shift + 32 {
+            return Err(GeometryError::SectionPages(section_size));
+        }
+        Ok(Self { page_shift, section_shift, pageblock_order, max_order })
+    }
+
+    /// Binary logarithm of the page size in bytes.
+    #[inline(always)]
+    #[must_use]
+    pub const fn page_shift(self) -> u8 {
+        self.page_shift
+    }
+
+    /// The size of a page.
+    #[inline]
+    #[must_use]
+    pub const fn page_size(self) -> ByteSize {
+        ByteSize(1 << self.page_shift)
+    }
+
+    /// The size of a section.
+    #[inline]
+    #[must_use]
+    pub const fn section_size(self) -> ByteSize {
+        ByteSize(1 << self.section_shift)
+    }
+
+    /// Binary logarithm of the number of frames in a section.
+    #[inline(always)]
+    #[must_use]
+    pub const fn section_pages_shift(self) -> u8 {
+        self.section_shift - self.page_shift
+    }
+
+    /// The number of frames in a section.
+    #[inline]
+    #[must_use]
+    pub const fn section_pages(self) -> PageCount {
+        PageCount(1 << self.section_pages_shift())
+    }
+
+    /// The order of a pageblock, and of a huge page.
+    #[inline(always)]
+    #[must_use]
+    pub const fn pageblock_order(self) -> Order {
+        self.pageblock_order
+    }
+
+    /// The largest order of a block.
+    #[inline(always)]
+    #[must_use]
+    pub const fn max_order(self) -> Order {
+        self.max_order
+    }
+
+    /// The frame that contains an address.
+    #[inline]
+    #[must_use]
+    pub const fn frame_of(self, address: PhysAddr) -> Pfn {
+        Pfn(address.0 >> self.page_shift)
+    }
+
+    /// The first frame that starts at or above an address.
+    #[inline]
+    #[must_use]
+    pub const fn frame_at_or_above(self, address: PhysAddr) -> Pfn {
+        Pfn(address.0.div_ceil(1 << self.page_shift))
+    }
+
+    /// The address of a frame's first byte.
+    #[inline]
+    #[must_use]
+    pub const fn address_of(self, pfn: Pfn) -> PhysAddr {
+        PhysAddr(pfn.0 << self.page_shift)
+    }
+
+    /// The number of whole pages in a size.
+    #[inline]
+    #[must_use]
+    pub const fn pages_in(self, size: ByteSize) -> PageCount {
+        PageCount(size.0 >> self.page_shift)
+    }
+
+    /// The size of `count` pages; saturates at `u64::MAX` bytes.
+    #[inline]
+    #[must_use]
+    pub const fn size_of(self, count: PageCount) -> ByteSize {
+        ByteSize(count.0.saturating_mul(1 << self.page_shift))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accepts_the_default_values() {
+        let built = Geometry::new(ByteSize::kib(4), ByteSize::mib(128), Order(9), Order(10));
+        assert_eq!(built, Ok(Geometry::X86_64));
+    }
+
+    #[test]
+    fn error_names_the_rejected_value() {
+        let new = |page, section, pageblock, max| {
+            Geometry::new(ByteSize(page), ByteSize(section), Order(pageblock), Order(max)).unwrap_err()
+        };
+        assert!(matches!(new(4095, 1 << 27, 9, 10), GeometryError::PageSize(_)));
+        assert!(matches!(new(4096, 3 << 27, 9, 10), GeometryError::SectionSize(_)));
+        assert!(matches!(new(4096, 1 << 27, 9, 16), GeometryError::MaxOrder(_)));
+        assert!(matches!(new(4096, 1 << 27, 11, 10), GeometryError::PageblockOrder(_)));
+        assert!(matches!(new(4096, 1 << 21, 9, 10), GeometryError::SectionPages(_)));
+    }
+}

@@ -48,6 +48,7 @@
 mod cpu_list;
 mod device;
 mod device_map;
+mod device_part;
 mod device_problem;
 mod hugetlb;
 mod init_watch;
@@ -63,6 +64,7 @@ mod region;
 mod resident;
 mod shared;
 mod shared_words;
+mod shared_yard;
 mod speculation;
 #[expect(unsafe_code, reason = "system calls and what they map are unsafe by nature; the module offers safe wrappers")]
 mod sys;
@@ -94,8 +96,13 @@ pub use region::Region;
 pub use resident::ResidentSize;
 pub use shared::{HeaderError, InheritedFile, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
 pub use shared_words::SharedWords;
+pub use shared_yard::SharedYard;
+pub use sys::frames::{MappedFrames, YardHandle};
+pub use sys::yard::CountingYard;
 pub use topology::{HostNode, HostTopology, TopologyError};
-pub use yard::{CountingYard, HostYard, HostYardBuilder, HostYardError, MapRegionProblem};
+pub use yard::HostYard;
+pub use yard::builder::HostYardBuilder;
+pub use yard::error::{HostYardError, MapRegionProblem};
 
 /// Runs the examples of the README as tests.
 #[cfg(doctest)]

@@ -4,12 +4,13 @@
 //! `BYTES_PER_ACTION` bytes each.
 #![no_main]
 
-#[path = "../../crates/frameyard/tests/fixture/mod.rs"]
+#[allow(dead_code, reason = "the model uses a part of the fixture")]
+#[path = "../../crates/frameyard/tests/suite/fixture/mod.rs"]
 mod fixture;
-#[path = "../../crates/frameyard/tests/model/mod.rs"]
+#[path = "../../crates/frameyard/tests/suite/model/mod.rs"]
 mod model;
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 use libfuzzer_sys::fuzz_target;
 use model::{Action, BYTES_PER_ACTION, machines, run};
 

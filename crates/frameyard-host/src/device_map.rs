@@ -11,7 +11,8 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frameyard::{ByteSize, MapNotBacked, PageCount, Pfn, PfnRange};
+use frameyard::platform::MapNotBacked;
+use frameyard::{ByteSize, PageCount, Pfn, PfnRange};
 
 use crate::device_part::{DevicePart, PAGE_STRUCTURE};
 use crate::device_problem::DeviceMapProblem;

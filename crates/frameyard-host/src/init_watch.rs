@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frameyard::{InitProgress, NodeInit, PageCount};
+use frameyard::PageCount;
+use frameyard::platform::{InitProgress, NodeInit};
 
 /// The reported progress of initialising the memory map of a yard.
 ///

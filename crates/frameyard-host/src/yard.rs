@@ -3,7 +3,9 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
-use frameyard::{AllocError, AttachError, CountingRow, Frames, Gfp, Order, Yard};
+use frameyard::boot::AttachError;
+use frameyard::platform::CountingRow;
+use frameyard::{AllocError, Frames, Gfp, Order, Yard};
 
 use crate::memory::HostMemory;
 use crate::platform::HostPlatform;

@@ -4,10 +4,11 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use frameyard::{
-    Access, Contention, Copying, CpuId, InitProgress, LineKind, LockId, MapWrite, NodeId, NodeInit, PageCount, Pfn,
-    PfnRange, Platform, SharedLine, Span, WorkerPanicked, Zeroing,
+use frameyard::platform::{
+    Access, Contention, Copying, InitProgress, LineKind, LockId, MapWrite, NodeInit, SharedLine, Span, WorkerPanicked,
+    Zeroing,
 };
+use frameyard::{CpuId, NodeId, PageCount, Pfn, PfnRange, Platform};
 
 use crate::account::{Accessed, Account, CostId};
 use crate::confined::Confined;
@@ -291,10 +292,10 @@ impl Platform for SimPlatform {
     #[inline]
     fn touch_line(&self, line: SharedLine, access: Access) {
         match line.kind {
-            LineKind::HandedOut => {
+            LineKind::AllocationMap => {
                 let mut engine = self.engine.borrow();
                 if engine.is_running() {
-                    engine.touch_handed_out(line.address.addr(), access);
+                    engine.touch_allocation_map(line.address.addr(), access);
                 }
                 return;
             }

@@ -2,9 +2,9 @@
 
 use std::ops::Deref;
 
-use frameyard::{
-    AttachError, BootError, CountingPlatform, CountingRow, Layout, MemorySource, RawRegion, Yard, YardConfig,
-};
+use frameyard::boot::{AttachError, BootError, MemorySource};
+use frameyard::platform::{CountingPlatform, CountingRow};
+use frameyard::{Layout, RawRegion, Yard, YardConfig};
 
 use crate::platform::HostPlatform;
 use crate::region::Region;

@@ -3,9 +3,8 @@
 use std::fs::File;
 use std::sync::Arc;
 
-use frameyard::{
-    AttachError, ByteSize, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange, Yard, YardConfig,
-};
+use frameyard::boot::{AttachError, Initialiser, MemorySource};
+use frameyard::{ByteSize, Layout, MemoryTable, NodeId, PfnRange, Yard, YardConfig};
 
 use super::HostYard;
 use super::error::{HostYardError, MapRegionProblem};

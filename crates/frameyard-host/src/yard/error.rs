@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use frameyard::{AttachError, BootError, ByteSize};
+use frameyard::ByteSize;
+use frameyard::boot::{AttachError, BootError};
 
 use crate::device::AddDeviceError;
 use crate::device_problem::DeviceMapProblem;

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use frameyard::{ByteSize, ParseSizeError};
+use frameyard::ByteSize;
+use frameyard::units::ParseSizeError;
 
 /// What `show` prints: a file of /proc, or metrics of the yard's own.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +49,7 @@ pub enum HugePageMinimum {
     Recommended,
 }
 
-impl From<HugePageMinimum> for frameyard::HugePageMinimum {
+impl From<HugePageMinimum> for frameyard::watermarks::HugePageMinimum {
     fn from(minimum: HugePageMinimum) -> Self {
         match minimum {
             HugePageMinimum::KernelDefault => Self::KernelDefault,
@@ -68,6 +69,18 @@ pub enum AccessKind {
     Random,
 }
 
+impl AccessKind {
+    /// The name on command lines and in rows.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Repeat => "repeat",
+            Self::Bulk => "bulk",
+            Self::Random => "random",
+        }
+    }
+}
+
 /// What the tasks of a workload are.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum TaskMode {
@@ -76,6 +89,17 @@ pub enum TaskMode {
     Threads,
     /// Processes that share the yard
     Processes,
+}
+
+impl TaskMode {
+    /// The name on command lines and in rows.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Threads => "threads",
+            Self::Processes => "processes",
+        }
+    }
 }
 
 /// A workload, where one is named as a value.
@@ -228,7 +252,7 @@ pub(super) fn percentage(text: &str) -> Result<u8, String> {
 
 /// An order of blocks.
 pub(super) fn order(text: &str) -> Result<frameyard::Order, String> {
-    let highest = frameyard::ORDER_SLOTS - 1;
+    let highest = frameyard::units::ORDER_SLOTS - 1;
     match text.parse() {
         Ok(order) if usize::from(order) <= highest => Ok(frameyard::Order(order)),
         _ => Err(format!("write an order from 0 to {highest}")),

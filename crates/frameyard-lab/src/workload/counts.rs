@@ -1,6 +1,8 @@
 //! What a yard and its owners have counted, and what of it happened during a run.
 
-use frameyard::{ClusterDrains, CompactStatistics, LockUse, MigrateType, NodeId, Order, Platform, Yard};
+use frameyard::locks::LockUse;
+use frameyard::stats::{ClusterDrains, CompactStatistics};
+use frameyard::{MigrateType, NodeId, Order, Platform, Yard};
 use frameyard_vm::{Vm, VmCounter};
 
 /// Counters of all zones, all nodes and all CPUs together, a moment ago.
@@ -51,7 +53,7 @@ impl Drains {
     #[must_use]
     pub(crate) fn of<P: Platform>(yard: &Yard<P>) -> Self {
         yard.zones().fold(Self::default(), |sum, zone| {
-            let drains = yard.crossing_statistics(zone.id).drains;
+            let drains = yard.transfer_statistics(zone.id).drains;
             let all = drains.iter().fold(sum.all, |all, drains| all.and(drains));
             Self { all, movable: sum.movable + drains[MigrateType::Movable.index()].drains }
         })

@@ -6,7 +6,7 @@ use super::bring_up::words_for;
 use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TABLES, Tables, VERSION};
 use super::{AttachError, MAX_NODES, MapInit, ZONE_CHOICES};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
-use crate::pagemap::devices_are_sound;
+use crate::devices::devices_are_sound;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
@@ -73,10 +73,10 @@ impl Attached {
             (tables.zonelists.len(), nodes * Tables::zonelist_stride(nodes)),
             (tables.home_pcps.len(), cpus * ZONE_CHOICES),
             (tables.pcps.len(), cpus * zones),
-            (tables.crossing_rows().0.len(), cpus * zones),
+            (tables.transfer_counters().0.len(), cpus * zones),
             (tables.sections.len(), (frames.count().0 >> geometry.section_pages_shift()) as usize),
             (tables.pageblocks.len(), (frames.count().0 >> geometry.pageblock_order().0) as usize),
-            (tables.handed_out.len(), frames.count().0 as usize),
+            (tables.allocation_map.len(), frames.count().0 as usize),
             (tables.skip_hints.len(), tables.pageblocks.len().div_ceil(64)),
             (tables.cpu_groups.len(), cpus),
             (tables.depots.len() % zones, 0),

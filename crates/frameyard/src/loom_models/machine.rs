@@ -11,16 +11,19 @@ use loom::thread::{self, JoinHandle};
 
 mod platform;
 
+use crate::boot::{AttachError, InitMode, Initialiser, MapInit, ZoneLimits};
 use crate::boot::{Claims, Tables};
+use crate::contig::{ContigError, RangeError};
 use crate::control::ModelledRegion;
 use crate::memmap::MemMap;
+use crate::owners::Owners;
 use crate::page::{FrameState, Link, PAYLOAD_WORDS, Page, Tag};
+use crate::platform::SpeculativeGets;
+use crate::policy::ZonePolicy;
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::watermarks::{PcpSizing, WatermarkOptions};
 use crate::zone::PageblockMap;
-use crate::{
-    AttachError, ContigError, Gfp, InitMode, Initialiser, Layout, MapInit, MemoryTable, Owners, PcpSizing, RangeError,
-    RawRegion, SpeculativeGets, WatermarkOptions, Yard, YardConfig, ZoneLimits, ZonePolicy,
-};
+use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
 pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, TAIL_WRITTEN, contentions};
 use platform::{Provided, SharedTails};
 
@@ -318,7 +321,7 @@ impl Runner {
             let at = pfn + PageCount(frame);
             let page = map.page(at, self.yard.platform());
             let head = if frame == 0 { FrameState::Allocated } else { FrameState::Interior };
-            let tag = self.machine.tables().handed_out(Pfn(0)).read(at, page.tag());
+            let tag = self.machine.tables().allocation_map(Pfn(0)).read(at, page.tag());
             let fresh = tag.is(head) && page.rest_is(map.template(at, Some(ZONE)));
             assert!(fresh, "{at} was {NOT_INITIALISED}");
         }

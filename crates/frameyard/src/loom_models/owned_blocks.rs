@@ -1,13 +1,14 @@
-//! Pageblocks that CPUs own (`zone::crossing::owned`): a frame goes to its owner while the pageblock is given up, goes back
+//! Pageblocks that CPUs own (`zone::transfer::cpu_owned`): a frame goes to its owner while the pageblock is given up, goes back
 //! to the zone, or is claimed; and the policy ends while somebody claims.
 //!
 //! A pageblock has two frames here, and no CPU keeps a whole one.
 
 use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
 use crate::units::{Order, PageCount, Pfn, PfnRange};
-use crate::{PcpSizing, ZonePolicy};
+use crate::watermarks::PcpSizing;
 
 /// How many involuntary switches an execution has. What is broken here is found with one.
 const SWITCHES: usize = 2;
@@ -29,7 +30,7 @@ fn owning(sections: u64, locks: Locks) -> (Runner, Pfn) {
     let main = Machine::boot(sections, PcpSizing::Fixed(0), locks);
     main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
     let pfn = main.take(Order::ZERO).unwrap();
-    let owned = main.yard.owned_statistics(ZONE);
+    let owned = main.yard.cpu_owned_statistics(ZONE);
     assert_eq!((owned.pageblocks, owned.free), (1, PageCount(1)), "the other frame of the pageblock is CPU 0's");
     (main, pfn)
 }
@@ -122,10 +123,10 @@ fn end_policy(locks: Locks) {
     main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
     let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
     main.yard.set_policy(ZonePolicy::Vanilla).expect("nobody else changes it");
-    let left = main.yard.owned_statistics(ZONE).pageblocks;
+    let left = main.yard.cpu_owned_statistics(ZONE).pageblocks;
     assert_eq!(left, 0, "a pageblock {STILL_OWNED}");
     other.join().unwrap();
-    assert_eq!(main.yard.owned_statistics(ZONE).pageblocks, 0, "a pageblock {STILL_OWNED}");
+    assert_eq!(main.yard.cpu_owned_statistics(ZONE).pageblocks, 0, "a pageblock {STILL_OWNED}");
     main.finish();
 }
 

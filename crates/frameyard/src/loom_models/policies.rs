@@ -10,9 +10,10 @@ use std::vec::Vec;
 
 use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::policy::{PolicyError, ZonePolicy};
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount};
-use crate::{PcpSizing, PolicyError, ZonePolicy};
+use crate::watermarks::PcpSizing;
 
 /// How many involuntary switches an execution has: a change of the policy locks all that there is, so executions are long.
 /// What is broken here is found with one.
@@ -54,7 +55,7 @@ fn nothing_is_left_over(main: &Runner) {
     let policy = main.yard.policy();
     let batches = main.yard.depot_statistics(ZONE).batches;
     assert!(policy == ZonePolicy::Depot || batches == 0, "a batch {LEFT_OVER}");
-    let pageblocks = main.yard.owned_statistics(ZONE).pageblocks;
+    let pageblocks = main.yard.cpu_owned_statistics(ZONE).pageblocks;
     assert!(policy == ZonePolicy::OwnedBlocks || pageblocks == 0, "an owned pageblock {LEFT_OVER}");
     let clusters = main.yard.cluster_statistics(ZONE).in_use;
     assert!(matches!(policy, ZonePolicy::Cluster | ZonePolicy::ClusterBulk) || clusters == 0, "a cluster {LEFT_OVER}");

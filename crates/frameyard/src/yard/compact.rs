@@ -6,10 +6,10 @@ use crate::compaction::{
     unusable,
 };
 use crate::gfp::Gfp;
-use crate::owner::Owners;
+use crate::owners::Owners;
 use crate::platform::Platform;
 use crate::units::{MigrateType, NodeId, Order, PageCount, ZoneId, ZoneKind};
-use crate::zone::{CompactEvent, MAX_DEFER_SHIFT, Zone, crossing};
+use crate::zone::{CompactEvent, MAX_DEFER_SHIFT, Zone, transfer};
 
 /// How many pageblocks one step of the background compactor looks at, counting both scanners.
 const STEP_BLOCKS: u64 = 64;
@@ -109,7 +109,7 @@ impl<P: Platform> Yard<P> {
         }
         let state = &self.tables.zones[zone.index()].compaction;
         // What is kept in the depot may be all that is lacking. Who does not end in time keeps no more than a few batches.
-        let _ = crossing::collect(self.zone_view(zone));
+        let _ = transfer::collect(self.zone_view(zone));
         let Some(order) = request.order else { return self.compaction(zone, request, owners).run() };
         if order > self.geometry.max_order() {
             return nothing(CompactResult::Skipped);
@@ -244,7 +244,7 @@ impl<P: Platform> Yard<P> {
 
     /// Says that a background reclaimer looks after a node: from now on, watermarks of its zones rise for a while when
     /// pageblocks come to hold frames of several types
-    /// ([`watermark_boost_factor`](crate::WatermarkOptions::watermark_boost_factor)), until it calls
+    /// ([`watermark_boost_factor`](crate::watermarks::WatermarkOptions::watermark_boost_factor)), until it calls
     /// [`take_boosts_back`](Self::take_boosts_back). A node that does not exist has no zones.
     pub fn announce_reclaimer(&self, node: NodeId) {
         self.zones_of(node).for_each(|zone| self.tables.zones[zone.index()].is_reclaimed_from_now_on());

@@ -1,9 +1,7 @@
 //! Bringing up what is left of the memory map while the yard is in use.
 
-use core::fmt;
-
 use super::Yard;
-use crate::boot::{Grain, Growth, InitMode, PassError, PcpReset};
+use crate::boot::{Grain, Growth, InitError, InitMode, PcpReset};
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{NodeId, Order, PageCount, PfnRange, ZoneId, ZoneKind};
@@ -16,48 +14,6 @@ pub(super) const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
 /// The same for requests that may not sleep ([`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) is not set): as many as
 /// pause or yield.
 pub(super) const SHORT_WAIT_ROUNDS: u32 = if cfg!(loom) { 2 } else { 32 };
-
-/// Why a part of the memory map could not be brought up. What came up is in use; the rest can be tried again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum InitError {
-    /// A worker panicked; what it was at work on is lost.
-    WorkerPanicked,
-    /// There was no memory for the page structures of these frames.
-    MapNotBacked(PfnRange),
-    /// The range is not made of frames that the memory map covers, or has a section without memory.
-    OutsideMap(PfnRange),
-    /// Some of the range is up already, or on its way: the first such frames.
-    AlreadyInitialised(PfnRange),
-    /// So many frames are with somebody who does not come to an end, or were lost where a worker panicked.
-    Unfinished(PageCount),
-    /// Only the view that created a yard knows how to size watermarks and per-CPU lists.
-    NotTheCreator,
-}
-
-impl fmt::Display for InitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::WorkerPanicked => f.write_str("a worker panicked while it initialised the memory map"),
-            Self::MapNotBacked(range) => write!(f, "no memory for the page structures of {range}"),
-            Self::OutsideMap(range) => write!(f, "{range} has frames that the memory map does not cover"),
-            Self::AlreadyInitialised(range) => write!(f, "{range} is initialised already"),
-            Self::Unfinished(count) => write!(f, "{count} are being initialised by others, who do not come to an end"),
-            Self::NotTheCreator => f.write_str("only who created the yard can finish its initialisation"),
-        }
-    }
-}
-
-impl core::error::Error for InitError {}
-
-impl From<PassError> for InitError {
-    fn from(error: PassError) -> Self {
-        match error {
-            PassError::WorkerPanicked => Self::WorkerPanicked,
-            PassError::NotBacked(range) => Self::MapNotBacked(range),
-        }
-    }
-}
 
 impl<P: Platform> Yard<P> {
     /// Brings up all that is left of the memory map, in parallel, then sizes watermarks, reserves and (unless told
@@ -89,12 +45,12 @@ impl<P: Platform> Yard<P> {
     fn wait_for_others(&self) -> Result<(), InitError> {
         for (at, zone) in self.tables.zones.iter().enumerate() {
             let mut round = 0;
-            while zone.pending.pages_racy().0 > 0 {
+            while zone.deferred.pages_racy().0 > 0 {
                 // They may give it up.
                 match self.bring_up().grow(ZoneId(at as u16)) {
                     Growth::NotBacked(range) => return Err(InitError::MapNotBacked(range)),
                     Growth::InProgress if !self.wait(zone, &mut round, WAIT_ROUNDS) => {
-                        match zone.pending.pages_racy() {
+                        match zone.deferred.pages_racy() {
                             PageCount(0) => break,
                             left => return Err(InitError::Unfinished(left)),
                         }
@@ -110,9 +66,9 @@ impl<P: Platform> Yard<P> {
     /// somebody before him since whom nothing has happened.
     fn wait(&self, zone: &Zone, round: &mut u32, rounds: u32) -> bool {
         if *round == WAIT_ROUNDS {
-            zone.pending.set_stalled();
+            zone.deferred.set_stalled();
         }
-        if zone.pending.is_stalled() || *round >= rounds {
+        if zone.deferred.is_stalled() || *round >= rounds {
             return false;
         }
         self.platform.relax(*round);
@@ -122,7 +78,7 @@ impl<P: Platform> Yard<P> {
 
     /// Frames that are still to be initialised and freed, a moment ago.
     pub fn uninitialised_pages(&self) -> PageCount {
-        self.tables.zones.iter().map(|zone| zone.pending.pages_racy()).sum()
+        self.tables.zones.iter().map(|zone| zone.deferred.pages_racy()).sum()
     }
 
     /// When the memory map comes up.
@@ -144,7 +100,7 @@ impl<P: Platform> Yard<P> {
             return Ok(None);
         }
         let zones = || ZoneKind::ALL.into_iter().rev().map(move |kind| ZoneId::new(node, kind));
-        let left = || zones().map(|id| self.tables.zones[id.index()].pending.pages_racy()).sum();
+        let left = || zones().map(|id| self.tables.zones[id.index()].deferred.pages_racy()).sum();
         let (mut not_backed, mut in_progress) = (None, false);
         for id in zones() {
             match self.bring_up().grow(id) {
@@ -209,13 +165,13 @@ impl<P: Platform> Yard<P> {
     ) -> Option<T> {
         let zone = &self.tables.zones[id.index()];
         let mut round = 0;
-        while zone.pending.pages_racy().0 > 0 {
+        while zone.deferred.pages_racy().0 > 0 {
             let above = above_watermark();
             // Where pending memory counts as free, having more of it on the lists lifts no watermark.
-            if zone.pending.is_counted() && !above {
+            if zone.deferred.is_counted() && !above {
                 return None;
             }
-            if above && zone.pending.highest_order_racy().is_none_or(|highest| highest < order) {
+            if above && zone.deferred.highest_order_racy().is_none_or(|highest| highest < order) {
                 break;
             }
             match self.bring_up().grow(id) {
@@ -237,7 +193,7 @@ impl<P: Platform> Yard<P> {
         zone: ZoneId,
         take: impl Fn() -> Result<(), RangeBlocked>,
     ) -> Result<(), RangeBlocked> {
-        let pending = &self.tables.zones[zone.index()].pending;
+        let pending = &self.tables.zones[zone.index()].deferred;
         for round in 0..WAIT_ROUNDS {
             let on_its_way = pending.pages_racy().0 > 0;
             match take() {

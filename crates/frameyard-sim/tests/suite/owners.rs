@@ -1,0 +1,206 @@
+//! Owners of frames on simulated machines: what a fault touches, what tasks that share a space wait for, and that whole runs
+//! can be had again.
+
+use std::cell::Cell;
+
+use frameyard::platform::{Copying, LineKind, LockKind};
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{ByteSize, CpuId, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Platform};
+use frameyard_sim::{
+    Accessed, Account, Cause, FaultLoop, FaultRun, Machine, Mode, OutsideCosts, SimConfig, SimPlatform, SimYard, Spent,
+    Start,
+};
+use frameyard_vm::{LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm, VmConfig, VmCounter};
+
+fn yard() -> SimYard {
+    let config = SimConfig {
+        node_memory: PageCount(1 << 19),
+        policy: ZonePolicy::Vanilla416,
+        sizing: PcpSizing::Classic,
+        costs: Vec::new(),
+    };
+    SimYard::new(&Machine::built_in("broadwell-40").unwrap(), &config).unwrap()
+}
+
+fn recounted(yard: &SimYard, vm: &Vm<'_, SimPlatform>) {
+    vm.validate().unwrap();
+    yard.validate().unwrap();
+}
+
+fn fault(mode: Mode, tasks: u32, seed: u64) -> FaultRun {
+    let yard = yard();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let each = FaultLoop { tasks, mode, pages: 2048, rounds: 2, seed, start: Start::Apart, lru: LruPolicy::Vanilla };
+    let run = each.run(&yard, &vm).unwrap();
+    recounted(&yard, &vm);
+    run
+}
+
+#[test]
+fn the_cpus_of_a_node_take_shards_of_its_lists_in_turn() {
+    let yard = yard();
+    let vm = Vm::create(&yard, &VmConfig { shards: 16, ..VmConfig::default() }).unwrap();
+    let (tasks, lru) = (20, LruPolicy::Sharded);
+    let each = FaultLoop { tasks, mode: Mode::Processes, pages: 64, rounds: 1, seed: 1, start: Start::Together, lru };
+    each.run(&yard, &vm).unwrap();
+    // The first twenty CPUs are the first threads of the cores of both nodes, and each node has 16 shards.
+    for node in [NodeId(0), NodeId(1)] {
+        assert_eq!(vm.lru_statistics(node).shards, 10, "{node}");
+    }
+    recounted(&yard, &vm);
+}
+
+/// How often something was accessed, however it was served.
+fn accesses(account: &Account, accessed: Accessed) -> u64 {
+    let served = Cause::ALL.into_iter().filter(|cause| !matches!(cause, Cause::LineQueue | Cause::Bandwidth));
+    served.map(|cause| account.of(Spent::Access(accessed, cause)).count).sum()
+}
+
+/// How often a cost outside of the allocator was spent, and how long it took.
+fn outside(yard: &SimYard, account: &Account, name: &str) -> (u64, u64) {
+    let share = account.of(Spent::Cost(yard.platform().cost(name).unwrap()));
+    (share.count, share.time.0)
+}
+
+#[test]
+fn a_fault_touches_what_its_protocol_says() {
+    const PAGES: u64 = 4096;
+    let yard = yard();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    let space = vm.create_space().unwrap();
+    let before = yard.platform().account();
+    let account = Cell::new(None);
+    let task = || {
+        let range = space.map(MapRequest::anonymous(ByteSize(PAGES << 12))).unwrap();
+        for page in 0..PAGES {
+            space.touch(VirtAddr(range.start.0 + (page << 12)), MemoryAccess::Write).unwrap();
+        }
+        account.set(Some(yard.platform().account().since(&before)));
+    };
+    yard.run(vec![(CpuId(0), Box::new(task))]).unwrap();
+    let account = account.take().unwrap();
+    assert_eq!(vm.counted(VmCounter::Pgfault), PAGES);
+    // Tables of the lowest level, and those above that the space had not yet.
+    let tables = space.statistics().page_tables.0 - 1;
+    assert!((PAGES / 512..PAGES / 512 + 3).contains(&tables), "{tables}");
+    // And the frame that the first area lies in.
+    let zeroed = PAGES + tables + 1;
+    for (name, count) in [("exception", PAGES), ("fault-path", PAGES), ("zero-page", zeroed), ("map-call", 1)] {
+        assert_eq!(outside(&yard, &account, name).0, count, "{name}");
+    }
+    assert_eq!(outside(&yard, &account, "unmap-page"), (0, 0));
+    // In and out, for each fault as for the call that maps.
+    assert_eq!(accesses(&account, Accessed::Line(LineKind::MapLock)), 2 * (PAGES + 1));
+    // The entry is looked at and set; those that lead to tables are set, too.
+    let entries = accesses(&account, Accessed::Line(LineKind::PageTable));
+    assert!((2 * PAGES - tables..=2 * PAGES + tables).contains(&entries), "{entries}");
+    // One place in the batch for each page; a list's end for each page, when the batch is full.
+    let lists = accesses(&account, Accessed::Line(LineKind::LruLists));
+    let batches = PAGES / 15;
+    assert!((2 * PAGES..=2 * PAGES + 2 * batches).contains(&lists), "{lists}");
+    let shard_lock = accesses(&account, Accessed::Lock(LockKind::Lru));
+    assert!((2 * batches..=2 * batches + 2).contains(&shard_lock), "{shard_lock}");
+    drop(space);
+    recounted(&yard, &vm);
+}
+
+#[test]
+fn costs_outside_of_the_allocator_are_the_machines() {
+    let run = |change: &dyn Fn(&mut OutsideCosts)| {
+        let mut machine = Machine::built_in("broadwell-40").unwrap();
+        machine.outside = OutsideCosts { exception_cycles: 0.0, ..OutsideCosts::default() };
+        change(&mut machine.outside);
+        let config = SimConfig {
+            node_memory: PageCount(1 << 17),
+            policy: ZonePolicy::Depot,
+            sizing: PcpSizing::Classic,
+            costs: Vec::new(),
+        };
+        let yard = SimYard::new(&machine, &config).unwrap();
+        let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+        let each = FaultLoop {
+            tasks: 1,
+            mode: Mode::Processes,
+            pages: 500,
+            rounds: 1,
+            seed: 1,
+            start: Start::Apart,
+            lru: LruPolicy::Vanilla,
+        };
+        each.run(&yard, &vm).unwrap().busy().0
+    };
+    let none = run(&|_| {});
+    assert!(run(&|outside| outside.exception_cycles = 100.0) > none);
+    assert!(run(&|outside| outside.unmap_page_cycles = 0.0) < none);
+    assert!(run(&|outside| outside.zero_page_cycles = 0.0) < none);
+}
+
+#[test]
+fn a_copy_is_a_cost_and_traffic_and_only_of_what_was_written() {
+    let yard = yard();
+    let platform = yard.platform();
+    let frame = || yard.frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    let (mut written, blank, mut to) = (frame(), frame(), frame());
+    written.bytes_mut().unwrap().fill(7);
+    to.bytes_mut().unwrap().fill(9);
+    let pfn = to.pfn();
+    let copy = |from: Pfn| {
+        let task = || {
+            assert_eq!(platform.copy_frames(PfnRange::new(from, PageCount(1)), pfn), Copying::Done);
+        };
+        let (account, lines) = (platform.account(), platform.channel_lines());
+        yard.run(vec![(CpuId(0), Box::new(task))]).unwrap();
+        let spent = platform.account().since(&account);
+        let moved: u64 = platform.channel_lines().iter().zip(lines).map(|(now, then)| now - then).sum();
+        (outside(&yard, &spent, "copy-page"), moved)
+    };
+    let ((times, time), lines) = copy(written.pfn());
+    assert!(to.bytes().unwrap().iter().all(|byte| *byte == 7));
+    // At the clock of a socket with one busy core; each line is read, and written.
+    assert_eq!((times, lines), (1, 2 * 64));
+    assert!(time.abs_diff(2400 * 1_000_000 / 3100) < 1000, "{time} ps");
+    assert_eq!(copy(blank.pfn()).0.0, 1);
+    assert!(to.bytes().unwrap().iter().all(|byte| *byte == 0));
+}
+
+#[test]
+fn tasks_that_share_a_space_wait_for_its_map_and_others_do_not() {
+    let share = |run: &FaultRun| run.waiting_share(LockKind::Space);
+    let (apart, together) = (fault(Mode::Processes, 20, 1), fault(Mode::Threads, 20, 1));
+    assert_eq!(share(&apart), 0.0);
+    assert!(share(&together) > 0.2, "{}", share(&together));
+    assert!(together.rate < apart.rate / 2.0, "{} and {}", together.rate, apart.rate);
+    let (alone, one) = (fault(Mode::Processes, 1, 1), fault(Mode::Threads, 1, 1));
+    assert_eq!((share(&one), one.rate), (0.0, alone.rate), "one task has nobody to wait for");
+}
+
+#[test]
+fn runs_of_tasks_that_share_a_space_can_be_had_again() {
+    let once = |seed| format!("{:?}", fault(Mode::Threads, 20, seed));
+    assert_eq!(once(3), once(3));
+    assert_ne!(once(3), once(4));
+}
+
+#[test]
+fn pages_that_nobody_looks_at_take_no_memory_and_tables_are_zeroed_again() {
+    let yard = yard();
+    let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
+    for round in 0..3 {
+        let space = vm.create_space().unwrap();
+        let range = space.map(MapRequest::anonymous(ByteSize(8 << 20))).unwrap();
+        for page in 0..2048 {
+            space.touch(VirtAddr(range.start.0 + (page << 12)), MemoryAccess::Write).unwrap();
+        }
+        let mut byte = [1];
+        space.read(VirtAddr(range.start.0 + 5000), &mut byte).unwrap();
+        assert_eq!(byte, [0], "round {round}: a page that was looked at before is zeroed for its next owner");
+        space.write(VirtAddr(range.start.0 + 5000), &[7]).unwrap();
+        space.read(VirtAddr(range.start.0 + 5000), &mut byte).unwrap();
+        assert_eq!(byte, [7]);
+        // Tables that were other tables before hold nothing of that.
+        vm.validate().unwrap();
+    }
+    vm.destroy().unwrap();
+    yard.validate().unwrap();
+}

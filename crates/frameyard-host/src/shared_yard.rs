@@ -30,10 +30,10 @@ const ATTEMPTS: u32 = 8;
 /// use frameyard::{ByteSize, Gfp, Order};
 /// use frameyard_host::SharedYard;
 ///
-/// # let name = &format!("frameyard-doc-{}", std::process::id());
-/// let yard = SharedYard::create(name, ByteSize::mib(64))?;
-/// // In another process, usually:
-/// let other = SharedYard::open(name)?;
+/// let name = format!("example-{}", std::process::id());
+/// let yard = SharedYard::create(&name, ByteSize::mib(64))?;
+/// // Usually in another process:
+/// let other = SharedYard::open(&name)?;
 /// let block = other.frames(Order(9), Gfp::HIGHUSER_MOVABLE)?;
 /// assert_eq!(yard.free_pages().0, 16384 - 512);
 /// drop(block);

@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use frameyard::boot::AttachError;
-use frameyard::platform::CountingRow;
 use frameyard::{AllocError, Frames, Gfp, Order, Yard};
+use frameyard_counting::CountingRow;
 
 use crate::memory::HostMemory;
 use crate::platform::HostPlatform;

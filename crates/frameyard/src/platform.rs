@@ -11,16 +11,15 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::named;
 use crate::units::{ByteSize, CpuId, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 
-mod counting;
 mod line;
+mod lock_kind;
 mod mark;
 #[cfg(all(test, not(loom)))]
 pub(crate) mod plain;
 
 pub use line::{LineKind, SharedLine};
+pub use lock_kind::LockKind;
 pub use mark::{GetMark, StillGetting};
-
-pub use counting::{Counted, CountingPlatform, CountingRow, LockKind, LocksTaken, PageTouches, SpanTouches};
 
 /// The identity of a lock: what it guards, not where it lies.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -23,7 +23,11 @@ pub struct ParseCpuListError {
 
 impl fmt::Display for ParseCpuListError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\" is no list of CPUs: expected numbers and ascending ranges below {MAX_CPU}, such as 0-3,8", self.text)
+        write!(
+            f,
+            "\"{}\" is no list of CPUs: expected numbers and ascending ranges below {MAX_CPU}, such as 0-3,8",
+            self.text
+        )
     }
 }
 

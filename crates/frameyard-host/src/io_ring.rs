@@ -80,7 +80,10 @@ impl fmt::Display for IoRingError {
             Self::NoBuffers => f.write_str("no buffers to register: at least one is needed"),
             Self::EmptyBuffer { index } => write!(f, "buffer {index} is empty: each needs at least one byte"),
             Self::TooMany { buffers, max } => {
-                write!(f, "{buffers} buffers of at most 1G each, and a ring accepts {max}: register fewer or larger ones")
+                write!(
+                    f,
+                    "{buffers} buffers of at most 1G each, and a ring accepts {max}: register fewer or larger ones"
+                )
             }
             Self::LockedMemory { size } => write!(
                 f,

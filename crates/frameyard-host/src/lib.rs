@@ -23,7 +23,10 @@ mod shared;
 mod shared_words;
 mod shared_yard;
 mod speculation;
-#[expect(unsafe_code, reason = "system calls and the memory that they map are unsafe; the module wraps them in safe types")]
+#[expect(
+    unsafe_code,
+    reason = "system calls and the memory that they map are unsafe; the module wraps them in safe types"
+)]
 mod sys;
 #[cfg(test)]
 mod test_tree;

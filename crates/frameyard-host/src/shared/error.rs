@@ -55,7 +55,11 @@ impl fmt::Display for SharedFileError {
                 write!(f, "{}: no process has a shared yard of this name: create it first", path.display())
             }
             Self::NameInUse(path) => {
-                write!(f, "{}: a running process has a shared yard of this name: open it or choose another", path.display())
+                write!(
+                    f,
+                    "{}: a running process has a shared yard of this name: open it or choose another",
+                    path.display()
+                )
             }
             Self::Name { path, source } => write!(f, "{}: cannot use it for a shared yard: {source}", path.display()),
         }

@@ -8,12 +8,11 @@ use crate::checked_yard::{CheckedYard, range};
 use frameyard::boot::{BootError, MemorySource, Poisoning, ZoneLimits};
 use frameyard::platform::InitProgress;
 use frameyard::{
-    AllocError, ByteSize, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform,
-    YardConfig,
+    AllocError, ByteSize, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, YardConfig,
 };
 use frameyard_host::{
-    Backing, CpuIdentity, CpuList, FileGrowth, HostTopology, HostYard, HostYardBuilder, HostYardError,
-    HugePages, HugetlbPool, HugetlbSize, InitWatch, MappedFrames, MemoryError, PopulateMap,
+    Backing, CpuIdentity, CpuList, FileGrowth, HostTopology, HostYard, HostYardBuilder, HostYardError, HugePages,
+    HugetlbPool, HugetlbSize, InitWatch, MappedFrames, MemoryError, PopulateMap,
 };
 
 const ONE_CPU: [NodeId; 1] = [NodeId(0)];
@@ -58,10 +57,7 @@ fn a_file_holds_the_frames_of_one_yard_at_a_time() {
     let first = small(HostYard::builder().backing(backing.clone()));
     let error = refusal(HostYard::builder().backing(backing.clone()), &SMALL, &YardConfig::new(&ONE_CPU));
     assert!(matches!(error, HostYardError::Memory(MemoryError::FileInUse(_))), "{error}");
-    assert_eq!(
-        error.to_string(),
-        format!("{}: in use as memory of another yard: choose another file", path.display())
-    );
+    assert_eq!(error.to_string(), format!("{}: in use as memory of another yard: choose another file", path.display()));
     drop(first);
     small(HostYard::builder().backing(backing));
     std::fs::remove_file(&path).unwrap();

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use checked_yard::{CheckedYard, range};
 use frameyard::{
     AllocError, BootError, ByteSize, CpuId, Frames, Gfp, InitProgress, MemorySource, MemoryTable, NodeId, Order,
-    PageCount, Pfn, PfnRange, Platform, Poisoning, YardConfig, ZoneLimits,
+    PageCount, Pfn, PfnRange, Platform, Poisoning, Probe, YardConfig, ZoneLimits,
 };
 use frameyard_host::{
     Backing, CpuIdentity, CpuList, FileGrowth, HostPlatform, HostTopology, HostYard, HostYardBuilder, HostYardError,

@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::{
-    ByteSize, CpuId, Geometry, Layout, MemoryTable, MovableMemory, NodeId, PageCount, Pfn, PfnRange, Platform,
-    RawRegion, WorkerPanicked, Yard, YardConfig, ZoneLimits,
+    ByteSize, CpuId, Geometry, Layout, MapBacking, MemoryTable, MovableMemory, NodeId, PageCount, Pfn, PfnRange,
+    Platform, Probe, RawRegion, WorkerPanicked, Yard, YardConfig, ZoneLimits,
 };
 
 const PAGE: usize = 4096;
@@ -118,6 +118,10 @@ impl Platform for TestPlatform {
         })
     }
 }
+
+impl MapBacking for TestPlatform {}
+
+impl Probe for TestPlatform {}
 
 /// What a test's yard is to be like.
 #[derive(Clone, Copy, Debug)]

@@ -52,9 +52,9 @@ pub use page::{
 };
 pub use pagemap::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, MapLayout, MapPlacement, Removal};
 pub use platform::{
-    Access, Contention, Copying, Counted, CountingPlatform, CountingRow, FramesNotReturned, FreeFrames, GetMark,
-    InitProgress, LineKind, LockId, LockKind, LocksTaken, MapNotBacked, MapWrite, NodeInit, PageTouches, Platform,
-    SharedLine, Span, SpanTouches, SpeculativeGets, StillGetting, WorkerPanicked, Zeroing,
+    Access, Activity, Contention, Counted, CountingPlatform, CountingRow, FramesNotReturned, FreeFrames, GetMark,
+    InitProgress, LineKind, LockId, LockKind, LocksTaken, MapBacking, MapNotBacked, MapWrite, NodeInit, Offload,
+    PageTouches, Platform, Probe, SharedLine, SpanTouches, SpeculativeGets, StillGetting, WorkerPanicked,
 };
 pub use report::{
     GlobalStat, KernelFormat, ListMetrics, Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource,

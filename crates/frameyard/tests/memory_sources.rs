@@ -8,8 +8,8 @@ use std::cell::Cell;
 use fixture::random::Random;
 use fixture::{HeapRegion, run_on};
 use frameyard::{
-    BootError, CpuId, FrameState, InitMode, Layout, MapContent, MapInit, MapNotBacked, MemorySource, NodeId, PageCount,
-    Pfn, PfnRange, Platform, Yard, YardConfig,
+    BootError, CpuId, FrameState, InitMode, Layout, MapBacking, MapContent, MapInit, MapNotBacked, MemorySource,
+    NodeId, PageCount, Pfn, PfnRange, Platform, Probe, Yard, YardConfig,
 };
 use maps::{Machine, frames, machine, machines, small, way};
 
@@ -98,11 +98,16 @@ impl Platform for Plain {
     fn frame_bytes(&self, _pfn: Pfn) -> Option<std::ptr::NonNull<u8>> {
         None
     }
+}
+
+impl MapBacking for Plain {
     fn back_map(&self, frames: PfnRange, _: std::ptr::NonNull<u8>, _: usize) -> Result<(), MapNotBacked> {
         assert!(!frames.is_empty());
         Ok(())
     }
 }
+
+impl Probe for Plain {}
 
 /// Creates a yard from such a source and lets `look` at it.
 fn create(source: &Fickle<'_>, config: &YardConfig<'_>, look: impl FnOnce(&Yard<Plain>)) -> Result<(), BootError> {

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use fixture::{Fixture, run_on};
 use frameyard::{
     ClusterDrains, ClusterStatistics, CompactRequest, Contention, CpuId, CrossingStatistics, DepotStatistics, Gfp,
-    HistogramCounts, ListMetrics, LockId, LockUse, Metric, MetricScope, MetricsRow, MetricsSource, NodeId, Order,
-    OwnedStatistics, Owners, PageCount, PcpTraffic, Pfn, Platform, Yard, ZoneId, ZoneKind, ZoneLockTelemetry,
-    ZoneMetrics, ZonePolicy, write_metrics, write_prometheus,
+    HistogramCounts, ListMetrics, LockId, LockUse, MapBacking, Metric, MetricScope, MetricsRow, MetricsSource, NodeId,
+    Order, OwnedStatistics, Owners, PageCount, PcpTraffic, Pfn, Platform, Probe, Yard, ZoneId, ZoneKind,
+    ZoneLockTelemetry, ZoneMetrics, ZonePolicy, write_metrics, write_prometheus,
 };
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
@@ -227,7 +227,11 @@ impl Platform for Timed {
         assert_eq!(self.try_lock(id, word), Contention::Free);
         if self.contended.load(Ordering::Relaxed) { Contention::Contended } else { Contention::Free }
     }
+}
 
+impl MapBacking for Timed {}
+
+impl Probe for Timed {
     fn lock_clock_ns(&self) -> Option<u64> {
         self.on.load(Ordering::Relaxed).then(|| self.clock.fetch_add(10, Ordering::Relaxed))
     }

@@ -1,6 +1,6 @@
 use std::sync::atomic::Ordering;
 
-use frameyard::{NodeId, Platform};
+use frameyard::{MapBacking, NodeId};
 
 use super::*;
 use crate::device::{DeviceAlignment, DeviceBacking, DeviceMemory};

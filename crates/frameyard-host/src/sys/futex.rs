@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_is_woken_when_the_word_changes() {
+    fn who_waits_is_woken_when_the_wake_waiters() {
         let word = AtomicU64::new(1 << 40 | 7);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {

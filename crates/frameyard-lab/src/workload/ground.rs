@@ -3,7 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use frameyard::{ByteSize, PageCount, Platform, ValidateError, Yard, ZonePolicy};
+use frameyard::{ByteSize, PageCount, Platform, Probe, ValidateError, Yard, ZonePolicy};
 use frameyard_host::{HostPlatform, HostYard, LockTiming, SharedMemoryFile};
 use frameyard_vm::{LruPolicy, Vm, VmConfig, VmError};
 

@@ -15,7 +15,7 @@ impl Use {
     #[inline(always)]
     const fn of(access: Access) -> Self {
         match access {
-            Access::Read | Access::ReadAhead => Self::Read,
+            Access::Read | Access::ReadAhead | Access::Prefetch => Self::Read,
             Access::Write | Access::ReadModifyWrite => Self::Write,
         }
     }
@@ -47,7 +47,7 @@ impl Compact {
         match self {
             Self::Page(_) => Accessed::Pages,
             Self::Entry(..) => Accessed::Line(LineKind::PageTable),
-            Self::HandedOut(_) => Accessed::Line(LineKind::HandedOut),
+            Self::HandedOut(_) => Accessed::Line(LineKind::AllocationMap),
         }
     }
 
@@ -132,7 +132,7 @@ impl Engine {
     #[inline]
     pub(crate) fn touch_handed_out(&mut self, address: usize, access: Access) {
         let (usage, kind) = (Use::of(access), AccessKind::of_line(access));
-        let accessed = Accessed::Line(LineKind::HandedOut);
+        let accessed = Accessed::Line(LineKind::AllocationMap);
         if self.is_recent(address, usage) {
             return self.hit(accessed, kind);
         }

@@ -99,7 +99,7 @@ fn other_lines_come_from_where_they_are() {
 fn bytes_of_what_is_handed_out_come_from_where_they_are() {
     let mut engine = engine();
     let byte = |engine: &mut Engine, cpu: usize, at: usize, access| {
-        let handed_out = Accessed::Line(LineKind::HandedOut);
+        let handed_out = Accessed::Line(LineKind::AllocationMap);
         engine.on(cpu).served(handed_out, |engine| engine.touch_handed_out(CONTROL + at, access)).0
     };
     assert_eq!(byte(&mut engine, 10, 0, Access::Write), Cause::LocalMemory);

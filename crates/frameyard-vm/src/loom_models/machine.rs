@@ -8,8 +8,8 @@ use std::vec::Vec;
 
 use frameyard::sync::{AtomicU32, Ordering};
 use frameyard::{
-    ByteSize, Contention, CpuId, Geometry, Layout, LockId, MemoryTable, ModelledRegion, NodeId, Order, Page, PcpSizing,
-    Pfn, PfnRange, Platform, RawRegion, WatermarkOptions, Yard, YardConfig, ZoneLimits,
+    ByteSize, Contention, CpuId, Geometry, Layout, LockId, MapBacking, MemoryTable, ModelledRegion, NodeId, Order,
+    Page, PcpSizing, Pfn, PfnRange, Platform, Probe, RawRegion, WatermarkOptions, Yard, YardConfig, ZoneLimits,
 };
 use loom::thread;
 
@@ -53,6 +53,10 @@ impl Platform for Provided {
     }
 }
 
+impl MapBacking for Provided {}
+
+impl Probe for Provided {}
+
 impl Platform for ModelPlatform {
     type Guard = ();
 
@@ -89,6 +93,10 @@ impl Platform for ModelPlatform {
         }
     }
 }
+
+impl MapBacking for ModelPlatform {}
+
+impl Probe for ModelPlatform {}
 
 #[repr(C, align(128))]
 #[derive(Default)]

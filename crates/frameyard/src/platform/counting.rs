@@ -17,58 +17,11 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use super::{
-    Access, Contention, Copying, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, MapNotBacked, MapWrite,
-    Platform, SharedLine, Span, SpeculativeGets, WorkerPanicked, Zeroing,
+    Access, Activity, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, LockKind, MapBacking,
+    MapNotBacked, MapWrite, Offload, Platform, Probe, SharedLine, SpeculativeGets, WorkerPanicked,
 };
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
-use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange, named};
-
-/// What a lock guards, whichever of its kind it is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum LockKind {
-    /// [`LockId::Zone`].
-    Zone,
-    /// [`LockId::PerCpu`].
-    PerCpu,
-    /// [`LockId::Owned`].
-    Owned,
-    /// [`LockId::Lru`].
-    Lru,
-    /// [`LockId::LruBatch`].
-    LruBatch,
-    /// [`LockId::Space`].
-    Space,
-    /// [`LockId::PageTable`].
-    PageTable,
-    /// [`LockId::Objects`].
-    Objects,
-    /// [`LockId::File`].
-    File,
-    /// [`LockId::Devices`].
-    Devices,
-}
-
-named!(LockKind: Zone => "zone", PerCpu => "per-cpu", Owned => "owned", Lru => "lru", LruBatch => "lru-batch", Space => "space",
-    PageTable => "page-table", Objects => "objects", File => "file", Devices => "devices");
-
-impl LockId {
-    /// What the lock guards.
-    #[must_use]
-    pub const fn kind(self) -> LockKind {
-        match self {
-            Self::Zone(_) => LockKind::Zone,
-            Self::PerCpu(..) => LockKind::PerCpu,
-            Self::Owned(..) => LockKind::Owned,
-            Self::Lru(..) => LockKind::Lru,
-            Self::LruBatch(_) => LockKind::LruBatch,
-            Self::Space(_) => LockKind::Space,
-            Self::PageTable(_) => LockKind::PageTable,
-            Self::Objects(_) => LockKind::Objects,
-            Self::File(_) => LockKind::File,
-            Self::Devices => LockKind::Devices,
-        }
-    }
-}
+use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange};
 
 /// How locks of a kind were taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -211,13 +164,18 @@ impl SpanCounters {
 /// No span; the others come behind it.
 const NO_SPAN: u32 = 0;
 
-fn place_of(span: Span) -> Option<u32> {
-    match span {
-        Span::Refill => Some(1),
-        Span::Drain => Some(2),
+fn place_of(activity: Activity) -> Option<u32> {
+    match activity {
+        Activity::Refill => Some(1),
+        Activity::Drain => Some(2),
         // They have these inside, or are inside of them; what is done there is counted by what it is done to.
-        Span::Fault | Span::Map | Span::Zap | Span::Exit | Span::Relist => None,
-        Span::Alloc | Span::Free | Span::Split | Span::Merge | Span::Collect | Span::BringUp => None,
+        Activity::Fault | Activity::Map | Activity::Zap | Activity::Exit | Activity::Relist => None,
+        Activity::Alloc
+        | Activity::Free
+        | Activity::Split
+        | Activity::Merge
+        | Activity::Collect
+        | Activity::BringUp => None,
     }
 }
 
@@ -432,54 +390,6 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
         self.inner.frame_bytes(pfn)
     }
 
-    fn zero_frames(&self, frames: PfnRange) -> Zeroing {
-        self.inner.zero_frames(frames)
-    }
-
-    fn copy_frames(&self, from: PfnRange, to: Pfn) -> Copying {
-        self.inner.copy_frames(from, to)
-    }
-
-    fn touch_page(&self, pfn: Pfn, access: Access) {
-        if let Some(row) = self.row() {
-            row.touch(pfn);
-        }
-        self.inner.touch_page(pfn, access);
-    }
-
-    fn touch_line(&self, line: SharedLine, access: Access) {
-        self.inner.touch_line(line, access);
-    }
-
-    fn prefetch_page(&self, pfn: Pfn, address: *const u8) {
-        if let Some(row) = self.row() {
-            add(&row.touches().prefetches, 1);
-        }
-        self.inner.prefetch_page(pfn, address);
-    }
-
-    fn span_begins(&self, span: Span) {
-        self.inner.span_begins(span);
-        if let Some(place) = place_of(span)
-            && let Some(row) = self.row()
-        {
-            row.span.store(place, Ordering::Relaxed);
-            row.begin_stretch();
-        }
-    }
-
-    fn span_ends(&self, span: Span, pages: PageCount) {
-        if place_of(span).is_some()
-            && let Some(row) = self.row()
-        {
-            add(&row.counters().spans, 1);
-            add(&row.counters().pages, pages.0);
-            row.span.store(NO_SPAN, Ordering::Relaxed);
-            row.begin_stretch();
-        }
-        self.inner.span_ends(span, pages);
-    }
-
     fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
         let contention = self.inner.lock(id, word);
         if let Some(row) = self.row() {
@@ -509,12 +419,12 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
         self.inner.unlock(id, word);
     }
 
-    fn await_word(&self, id: LockId, word: &AtomicU64, seen: u64, round: u32) {
-        self.inner.await_word(id, word, seen, round);
+    fn wait_for_change(&self, id: LockId, word: &AtomicU64, seen: u64, round: u32) {
+        self.inner.wait_for_change(id, word, seen, round);
     }
 
-    fn word_changes(&self, id: LockId, word: &AtomicU64) {
-        self.inner.word_changes(id, word);
+    fn wake_waiters(&self, id: LockId, word: &AtomicU64) {
+        self.inner.wake_waiters(id, word);
     }
 
     fn run_workers(
@@ -525,25 +435,23 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
     ) -> Result<(), WorkerPanicked> {
         self.inner.run_workers(count, node_of, job)
     }
+}
 
-    fn clock_ns(&self) -> Option<u64> {
-        self.inner.clock_ns()
+impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> MapBacking for CountingPlatform<'_, P, W, LINES> {
+    fn zero_frames(&self, frames: PfnRange) -> Offload {
+        self.inner.zero_frames(frames)
     }
 
-    fn lock_clock_ns(&self) -> Option<u64> {
-        self.inner.lock_clock_ns()
-    }
-
-    fn map_written(&self, frames: PfnRange, how: MapWrite) {
-        self.inner.map_written(frames, how);
+    fn copy_frames(&self, from: PfnRange, to: Pfn) -> Offload {
+        self.inner.copy_frames(from, to)
     }
 
     fn speculative_gets(&self) -> SpeculativeGets {
         self.inner.speculative_gets()
     }
 
-    fn get_begins(&self) -> Option<&GetMark> {
-        self.inner.get_begins()
+    fn begin_get(&self) -> Option<&GetMark> {
+        self.inner.begin_get()
     }
 
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
@@ -570,6 +478,56 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
 
     fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
         self.inner.return_frames(frames)
+    }
+}
+
+impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Probe for CountingPlatform<'_, P, W, LINES> {
+    fn touch_page(&self, pfn: Pfn, access: Access) {
+        if let Some(row) = self.row() {
+            match access {
+                Access::Prefetch => add(&row.touches().prefetches, 1),
+                _ => row.touch(pfn),
+            }
+        }
+        self.inner.touch_page(pfn, access);
+    }
+
+    fn touch_line(&self, line: SharedLine, access: Access) {
+        self.inner.touch_line(line, access);
+    }
+
+    fn begin_activity(&self, activity: Activity) {
+        self.inner.begin_activity(activity);
+        if let Some(place) = place_of(activity)
+            && let Some(row) = self.row()
+        {
+            row.span.store(place, Ordering::Relaxed);
+            row.begin_stretch();
+        }
+    }
+
+    fn end_activity(&self, activity: Activity, pages: PageCount) {
+        if place_of(activity).is_some()
+            && let Some(row) = self.row()
+        {
+            add(&row.counters().spans, 1);
+            add(&row.counters().pages, pages.0);
+            row.span.store(NO_SPAN, Ordering::Relaxed);
+            row.begin_stretch();
+        }
+        self.inner.end_activity(activity, pages);
+    }
+
+    fn clock_ns(&self) -> Option<u64> {
+        self.inner.clock_ns()
+    }
+
+    fn lock_clock_ns(&self) -> Option<u64> {
+        self.inner.lock_clock_ns()
+    }
+
+    fn map_written(&self, frames: PfnRange, how: MapWrite) {
+        self.inner.map_written(frames, how);
     }
 
     fn init_progress(&self, progress: InitProgress) {

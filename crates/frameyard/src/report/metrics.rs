@@ -72,7 +72,7 @@ pub trait MetricsSource {
 }
 
 /// A distribution that is counted for each zone and CPU while locks are timed
-/// ([`Platform::lock_clock_ns`](crate::Platform::lock_clock_ns)).
+/// ([`Probe::lock_clock_ns`](crate::Probe::lock_clock_ns)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MetricHistogram {
     /// How long the zone lock was waited for, where somebody else held it.

@@ -111,7 +111,7 @@ impl<'a> HandedOut<'a> {
     #[inline(always)]
     pub(crate) fn give_at<P: Platform>(&self, platform: &P, place: usize, order: Order, migrate_type: MigrateType) {
         let byte = &self.bytes[place];
-        platform.touch_line(SharedLine::of(LineKind::HandedOut, byte), Access::Write);
+        platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::Write);
         // Release: pairs with `take_back`.
         byte.store(Mark::new(order, migrate_type).0, Ordering::Release);
     }
@@ -127,7 +127,7 @@ impl<'a> HandedOut<'a> {
     #[inline(always)]
     pub(crate) fn take_back_at<P: Platform>(&self, platform: &P, place: usize, order: Order) -> Option<Mark> {
         let byte = self.bytes.get(place)?;
-        platform.touch_line(SharedLine::of(LineKind::HandedOut, byte), Access::ReadModifyWrite);
+        platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::ReadModifyWrite);
         let found = byte.load(Ordering::Relaxed);
         if !Mark(found).is_of(order) {
             return None;

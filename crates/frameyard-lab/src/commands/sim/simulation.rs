@@ -241,8 +241,9 @@ impl<V: Serialize> Outcome for SimOutcome<V> {
             let own =
                 [setting.mode, &setting.tasks.to_string(), setting.zone_policy, setting.lru_policy].map(str::to_owned);
             let time = format!("{:.2}", spent.length().as_ns() / 1e6);
-            let [zone, lru, map] = [LockKind::Zone, LockKind::Lru, LockKind::Space].map(|kind| spent.lock(kind));
-            let others = spent.locks_but(&[LockKind::Zone, LockKind::Lru, LockKind::Space]);
+            let [zone, lru, map] =
+                [LockKind::Zone, LockKind::LruShard, LockKind::AddressSpace].map(|kind| spent.lock(kind));
+            let others = spent.locks_but(&[LockKind::Zone, LockKind::LruShard, LockKind::AddressSpace]);
             let went = [zone, lru, map, others, spent.misses(), spent.outside(), spent.relaxed()].map(percent);
             table.push(own.into_iter().chain([time]).chain(went));
         }

@@ -89,7 +89,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// How many pageblocks of the zone are owned, a moment ago.
     pub(crate) fn owned_pageblocks_racy(&self) -> u64 {
         let total = &self.zone.crossing.owned_pageblocks;
-        self.platform.touch_line(SharedLine::of(LineKind::Border, total), Access::Read);
+        self.platform.touch_line(SharedLine::of(LineKind::Transfer, total), Access::Read);
         u64::from(total.load(Ordering::Relaxed))
     }
 

@@ -91,7 +91,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// Whether frames may cross the zone's border page by page alone. Exact under the zone lock.
     pub(crate) fn is_suspended(&self) -> bool {
         let suspensions = &self.zone.crossing.suspensions;
-        self.platform.touch_line(SharedLine::of(LineKind::Border, suspensions), Access::Read);
+        self.platform.touch_line(SharedLine::of(LineKind::Transfer, suspensions), Access::Read);
         suspensions.load(Ordering::Relaxed) != 0
     }
 }

@@ -89,7 +89,7 @@ impl OwnedLists {
     /// Takes the lock, waiting for whoever has it. The caller says whose lists these are.
     pub(super) fn lock<'a, P: Platform>(&'a self, view: ZoneView<'a, P>, cpu: CpuId) -> LockedOwned<'a, P> {
         let guard = view.platform.guard();
-        let hold = self.lock_counters.lock(view.platform, LockId::Owned(view.id, cpu), &self.lock.0);
+        let hold = self.lock_counters.lock(view.platform, LockId::CpuOwned(view.id, cpu), &self.lock.0);
         LockedOwned { lists: self, view, cpu, hold, _guard: guard }
     }
 }
@@ -106,7 +106,7 @@ pub(crate) struct LockedOwned<'a, P: Platform> {
 impl<P: Platform> Drop for LockedOwned<'_, P> {
     fn drop(&mut self) {
         let ZoneView { id, platform, .. } = self.view;
-        self.lists.lock_counters.unlock(platform, LockId::Owned(id, self.cpu), &self.lists.lock.0, self.hold);
+        self.lists.lock_counters.unlock(platform, LockId::CpuOwned(id, self.cpu), &self.lists.lock.0, self.hold);
     }
 }
 
@@ -119,7 +119,7 @@ impl<P: Platform> LockedOwned<'_, P> {
     /// Says that a word of these lists is used.
     #[inline(always)]
     fn touch<T>(&self, word: &T, access: Access) {
-        self.view.platform.touch_line(SharedLine::of(LineKind::OwnedLists, word), access);
+        self.view.platform.touch_line(SharedLine::of(LineKind::CpuOwnedLists, word), access);
     }
 
     pub(crate) fn orders_from(&self, order: Order, migrate_type: MigrateType) -> u32 {
@@ -252,7 +252,7 @@ impl<P: Platform> LockedOwned<'_, P> {
     pub(super) fn claim(&mut self, locked: &mut LockedZone<'_, P>, pageblock: Pfn, migrate_type: MigrateType) {
         self.view.owned.set_owner(self.view.id, pageblock, Some(self.cpu));
         let total = &locked.zone.crossing.owned_pageblocks;
-        locked.platform.touch_line(SharedLine::of(LineKind::Border, total), Access::Write);
+        locked.platform.touch_line(SharedLine::of(LineKind::Transfer, total), Access::Write);
         total.store(total.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
         add_exclusive(&self.lists.pageblocks, 1);
         add_exclusive(&self.lists.counts.claims, 1);
@@ -265,7 +265,7 @@ impl<P: Platform> LockedOwned<'_, P> {
     fn forget(&mut self, locked: &LockedZone<'_, P>, pageblock: Pfn) {
         self.view.owned.set_owner(self.view.id, pageblock, None);
         let total = &locked.zone.crossing.owned_pageblocks;
-        locked.platform.touch_line(SharedLine::of(LineKind::Border, total), Access::Write);
+        locked.platform.touch_line(SharedLine::of(LineKind::Transfer, total), Access::Write);
         total.store(total.load(Ordering::Relaxed) - 1, Ordering::Relaxed);
         sub_exclusive(&self.lists.pageblocks, 1);
     }

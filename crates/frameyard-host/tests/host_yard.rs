@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use checked_yard::{CheckedYard, range};
 use frameyard::{
-    AllocError, BootError, ByteSize, CpuId, Frames, Gfp, InitProgress, MemorySource, MemoryTable, NodeId, Order,
-    PageCount, Pfn, PfnRange, Platform, Poisoning, Probe, YardConfig, ZoneLimits,
+    AllocError, BootError, ByteSize, CpuId, Frames, Gfp, InitProgress, MapBacking, MemorySource, MemoryTable, NodeId,
+    Order, PageCount, Pfn, PfnRange, Platform, Poisoning, Probe, YardConfig, ZoneLimits,
 };
 use frameyard_host::{
     Backing, CpuIdentity, CpuList, FileGrowth, HostPlatform, HostTopology, HostYard, HostYardBuilder, HostYardError,

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use frameyard::{Activity, ByteSize, CpuId, LockKind, named};
+use frameyard::{Activity, ByteSize, CpuId, LockKind, units::named};
 use frameyard_vm::{AddressSpace, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm};
 
 use crate::account::{Accessed, Account, Spent};

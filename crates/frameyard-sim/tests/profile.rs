@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use frameyard::{Activity, CpuId, Gfp, NodeId, Order, PageCount, PcpSizing, Probe, ZonePolicy};
+use frameyard::{Activity, CpuId, Gfp, NodeId, Order, PageCount, PcpSizing, Platform, Probe, ZonePolicy};
 use frameyard_sim::{CostId, FaultLoop, Machine, Mode, OutsideCosts, Picos, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 

@@ -163,6 +163,27 @@ impl<'y, P: Platform> Frames<'y, P> {
         }
     }
 
+    /// The yard of the frames.
+    pub fn yard(&self) -> &'y Yard<P> {
+        self.yard
+    }
+
+    /// Gives the guard up without freeing its frames. They keep their state, so [`Yard::free`] refuses them; only
+    /// [`from_raw`](Self::from_raw) frees them. For guards that hold their yard in another way than by reference.
+    #[must_use = "the frames stay allocated"]
+    pub fn into_raw(self) -> PfnRange {
+        self.into_owned_range()
+    }
+
+    /// Rebuilds the guard that [`into_raw`](Self::into_raw) gave up.
+    ///
+    /// # Safety
+    ///
+    /// `into_raw` of a guard of this yard returned the range, and no other guard was rebuilt from it.
+    pub unsafe fn from_raw(yard: &'y Yard<P>, range: PfnRange) -> Self {
+        Self { yard, range }
+    }
+
     /// Takes frames over that [`into_range`](Self::into_range) gave up.
     ///
     /// # Safety

@@ -380,7 +380,7 @@ impl Probe for SimPlatform {
             LineKind::AllocationMap => {
                 let mut engine = self.engine.borrow();
                 if engine.is_running() {
-                    engine.touch_handed_out(line.address.addr(), access);
+                    engine.touch_allocation_map(line.address.addr(), access);
                 }
                 return;
             }

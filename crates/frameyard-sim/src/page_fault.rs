@@ -5,7 +5,9 @@
 
 use std::cell::Cell;
 
-use frameyard::{Activity, ByteSize, CpuId, LockKind, units::named};
+use frameyard::platform::{Activity, LockKind};
+use frameyard::units::named;
+use frameyard::{ByteSize, CpuId};
 use frameyard_vm::{AddressSpace, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm};
 
 use crate::account::{Accessed, Account, Spent};

@@ -4,10 +4,11 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use frameyard::{
-    Access, Activity, Contention, CpuId, InitProgress, LineKind, LockId, MapBacking, MapWrite, NodeId, NodeInit,
-    Offload, PageCount, Pfn, PfnRange, Platform, Probe, SharedLine, WorkerPanicked,
+use frameyard::platform::{
+    Access, Activity, Contention, InitProgress, LineKind, LockId, MapBacking, MapWrite, NodeInit, Offload, Probe,
+    SharedLine, WorkerPanicked,
 };
+use frameyard::{CpuId, NodeId, PageCount, Pfn, PfnRange, Platform};
 
 use crate::account::{Accessed, Account, CostId};
 use crate::confined::Confined;

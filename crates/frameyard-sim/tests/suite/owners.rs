@@ -3,10 +3,10 @@
 
 use std::cell::Cell;
 
-use frameyard::{
-    ByteSize, CpuId, Gfp, LineKind, LockKind, MapBacking, NodeId, Offload, Order, PageCount, PcpSizing, Pfn, PfnRange,
-    ZonePolicy,
-};
+use frameyard::platform::{LineKind, LockKind, MapBacking, Offload};
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{ByteSize, CpuId, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 use frameyard_sim::{
     Accessed, Account, Cause, FaultLoop, FaultRun, Machine, Mode, OutsideCosts, SimConfig, SimPlatform, SimYard, Spent,
     Start,

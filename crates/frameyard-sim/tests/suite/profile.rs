@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use frameyard::{Activity, CpuId, Gfp, NodeId, Order, PageCount, PcpSizing, Platform, Probe, ZonePolicy};
+use frameyard::platform::{Activity, Probe};
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Platform};
 use frameyard_sim::{CostId, FaultLoop, Machine, Mode, OutsideCosts, Picos, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 

@@ -2,10 +2,11 @@
 
 use core::fmt;
 
+use frameyard::locks::LockHold;
+use frameyard::page::{CountedPage, FrameLink};
+use frameyard::platform::{Access, Activity, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{
-    Access, Activity, CountedPage, FrameLink, LineKind, LockHold, LockId, NodeId, PageCount, Platform, SharedLine,
-};
+use frameyard::{NodeId, PageCount, Platform};
 
 use super::{LruList, LruStatistics};
 use crate::page::{Flags, shard_of, with_shard};

@@ -3,8 +3,9 @@
 use core::fmt;
 use core::num::NonZeroUsize;
 
+use frameyard::platform::Activity;
 use frameyard::sync::Ordering;
-use frameyard::{Activity, ByteSize, PageCount, Platform};
+use frameyard::{ByteSize, PageCount, Platform};
 
 use super::{HANDLES, Put, SpaceRef, SpaceWord, Unmapped};
 use crate::address::{VirtAddr, VirtRange};

@@ -3,7 +3,8 @@
 
 use std::io::{self, Write};
 
-use frameyard::{Activity, LockKind, ZonePolicy};
+use frameyard::platform::{Activity, LockKind};
+use frameyard::policy::ZonePolicy;
 use frameyard_sim::{Effort, FaultPredictor, FaultRun, Machine, Measured, Mode, Point, RateTable, Role, Start};
 use serde::Serialize;
 

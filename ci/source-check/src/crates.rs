@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use crate::{APART, Violation, WITHOUT_DEPENDENCIES};
+use crate::Violation;
+use crate::layers::{APART, WITHOUT_DEPENDENCIES};
 
 /// Reports dependencies of the crate in `manifest` (of any kind) on crates that do not stand before it in
 /// `order`, and any unconditional dependency of a crate in [`WITHOUT_DEPENDENCIES`] on a crate outside `order`.
@@ -81,7 +82,7 @@ fn dependencies(text: &str) -> Vec<Dependency> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::CRATES;
+    use crate::layers::CRATES;
 
     fn check_manifest(name: &str, rest: &str) -> Vec<String> {
         let text = format!("[package]\nname = \"{name}\"\n{rest}");

@@ -1,4 +1,4 @@
-//! Splits Rust source into the few tokens that paths are made of; comments and literals are left out.
+//! Splits Rust source into the few tokens that paths are made of, and into comments. Literals are left out.
 
 /// A token that matters for finding paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,27 +35,44 @@ impl Token {
     }
 }
 
+/// One line of a comment, without its slashes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Comment<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) line: usize,
+}
+
 /// The tokens of a source text.
 pub(crate) fn tokens(text: &str) -> Vec<Token> {
-    let mut scanner = Scanner { rest: text, line: 1, tokens: Vec::new() };
+    scan(text).tokens
+}
+
+/// The comments of a source text, line by line.
+pub(crate) fn comments(text: &str) -> Vec<Comment<'_>> {
+    scan(text).comments
+}
+
+fn scan(text: &str) -> Scanner<'_> {
+    let mut scanner = Scanner { rest: text, line: 1, tokens: Vec::new(), comments: Vec::new() };
     while scanner.step() {}
-    scanner.tokens
+    scanner
 }
 
 struct Scanner<'a> {
     rest: &'a str,
     line: usize,
     tokens: Vec<Token>,
+    comments: Vec<Comment<'a>>,
 }
 
-impl Scanner<'_> {
+impl<'a> Scanner<'a> {
     /// Takes one token, comment or literal; false at the end.
     fn step(&mut self) -> bool {
         let Some(first) = self.rest.chars().next() else { return false };
         if self.rest.starts_with("//") {
-            self.skip(self.rest.find('\n').unwrap_or(self.rest.len()));
+            self.comment(self.rest.find('\n').unwrap_or(self.rest.len()));
         } else if self.rest.starts_with("/*") {
-            self.skip(block_comment(self.rest));
+            self.comment(block_comment(self.rest));
         } else if let Some(length) = string_literal(self.rest).or_else(|| char_literal(self.rest)) {
             self.skip(length);
         } else if first == '\'' {
@@ -75,6 +92,15 @@ impl Scanner<'_> {
             self.push(Kind::Punctuation(first), first.len_utf8());
         }
         true
+    }
+
+    fn comment(&mut self, length: usize) {
+        let text: &'a str = &self.rest[..length];
+        for (below, line) in text.lines().enumerate() {
+            let text = line.trim().trim_start_matches(['/', '!', '*']).trim();
+            self.comments.push(Comment { text, line: self.line + below });
+        }
+        self.skip(length);
     }
 
     fn push(&mut self, kind: Kind, length: usize) {
@@ -169,6 +195,13 @@ mod tests {
         assert_eq!(words("a // b\n/* c /* d */ e */ f \"g \\\" h\" i"), ["a", "f", "i"]);
         assert_eq!(words(r####"a r"b" r#"c " d"# br##"e "# f"## b"g" c"h" i"####), ["a", "i"]);
         assert_eq!(words(r"'a' b '\'' c '\u{41}' d b'e' '€' f"), ["b", "c", "d", "f"]);
+    }
+
+    #[test]
+    fn comments_are_found_line_by_line() {
+        let found = comments("//! a\nx(\"// b\"); // c\n/* d\n * e */ y");
+        let found: Vec<_> = found.iter().map(|comment| (comment.line, comment.text)).collect();
+        assert_eq!(found, [(1, "a"), (2, "c"), (3, "d"), (4, "e */")]);
     }
 
     #[test]

@@ -3,10 +3,12 @@
 //! - `layering`: a module or crate uses only those below it, and atomics come from the core's `sync`.
 //! - `prose`: comments and documents avoid the constructions listed in [`prose`].
 //! - `orderings`: every memory ordering stronger than `Relaxed` names the function it pairs with.
+//! - `count`: counts lines and unsafe code by crate and module.
 //!
 //! Prints one line for each violation and exits with 1 if there is any. Code under `#[cfg(test)]` may look upwards and
 //! needs no partners; its prose is checked.
 
+mod count;
 mod crates;
 mod layers;
 mod modules;
@@ -46,7 +48,8 @@ fn main() -> ExitCode {
         "layering" => layers::check(root),
         "prose" => prose::check(root),
         "orderings" => orderings::check(root),
-        _ => Err("name a check: layering, prose or orderings".to_owned()),
+        "count" => count::check(root),
+        _ => Err("name a check: layering, prose, orderings or count".to_owned()),
     };
     match findings {
         Ok(Findings { read, violations }) if violations.is_empty() => {

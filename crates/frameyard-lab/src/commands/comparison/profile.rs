@@ -1,43 +1,36 @@
 //! Profiles of virtual time, as folded stacks.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::Failure;
-use crate::cli::TaskMode;
+use crate::output::OutputFile;
 use crate::workload::ground::Setting;
 use crate::workload::simulated::TimeSpent;
 
-/// Writes the profile of each run: to the file where there is one run, else each to one of its own, named after its setting.
+/// Writes the profile of each run: to the file if there is one run, else each run to its own file, named after its setting.
 ///
 /// # Errors
 ///
 /// [`Failure::RunTime`] where a file cannot be written.
 pub(super) fn write<'s>(
-    file: &Path,
+    file: &OutputFile,
     runs: impl ExactSizeIterator<Item = (Setting, &'s TimeSpent)>,
 ) -> Result<(), Failure> {
     let is_alone = runs.len() == 1;
     for (setting, spent) in runs {
-        let path = if is_alone { file.to_owned() } else { named_after(file, &setting) };
-        let text: String = spent.folded().map(|line| line + "\n").collect();
-        let failed = |error| Failure::run_time(format!("{}: cannot write the profile: {error}", path.display()));
-        fs::write(&path, text).map_err(failed)?;
+        let file = if is_alone { file.clone() } else { OutputFile::create(named_after(file.path(), &setting))? };
+        file.write(|out| spent.folded().try_for_each(|line| writeln!(out, "{line}")))?;
     }
     Ok(())
 }
 
-/// The file of one of several runs: the name has the setting before its ending.
+/// The file of one of several runs: the name has the setting before its extension.
 fn named_after(file: &Path, setting: &Setting) -> PathBuf {
-    let mode = match setting.mode {
-        TaskMode::Threads => "threads",
-        TaskMode::Processes => "processes",
-    };
-    let Setting { tasks, zone, lru, .. } = setting;
+    let Setting { mode, tasks, zone, lru } = setting;
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    let name = format!("{stem}-{mode}-{tasks}-{}-{}", zone.name(), lru.name());
+    let name = format!("{stem}-{}-{tasks}-{}-{}", mode.name(), zone.name(), lru.name());
     match file.extension() {
-        Some(ending) => file.with_file_name(format!("{name}.{}", ending.to_string_lossy())),
+        Some(extension) => file.with_file_name(format!("{name}.{}", extension.to_string_lossy())),
         None => file.with_file_name(name),
     }
 }
@@ -45,6 +38,7 @@ fn named_after(file: &Path, setting: &Setting) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cli::TaskMode;
     use frameyard::policy::ZonePolicy;
     use frameyard_vm::LruPolicy;
     use std::num::NonZeroU32;

@@ -5,8 +5,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use frameyard::boot::{AttachError, BootError, Initialiser, MemorySource};
-use frameyard::platform::CountingRow;
 use frameyard::{ByteSize, Layout, MemoryTable, NodeId, PfnRange, Yard, YardConfig};
+use frameyard_counting::CountingRow;
 
 use crate::device::{AddDeviceError, DeviceMemory};
 use crate::device_map::{DeviceMap, DevicePart, Fresh};

@@ -14,7 +14,6 @@ use core::ptr::NonNull;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, NodeId, Pfn};
 
-mod counting;
 mod get_mark;
 mod lock_id;
 mod map_backing;
@@ -28,8 +27,6 @@ pub use lock_id::{LockId, LockKind};
 pub use map_backing::{FramesNotReturned, FreeFrames, MapBacking, MapNotBacked, Offload, SpeculativeGets};
 pub use probe::{Access, Activity, InitProgress, MapWrite, NodeInit, Probe};
 pub use shared_line::{LineKind, SharedLine};
-
-pub use counting::{Counted, CountingPlatform, CountingRow, LocksTaken, PageTouches, SpanTouches};
 
 /// Whether a lock was free.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

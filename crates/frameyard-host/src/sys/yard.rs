@@ -3,8 +3,8 @@
 use std::ops::Deref;
 
 use frameyard::boot::{AttachError, MemorySource};
-use frameyard::platform::{CountingPlatform, CountingRow};
 use frameyard::{Layout, RawRegion, Yard, YardConfig};
+use frameyard_counting::{CountingPlatform, CountingRow};
 
 use crate::platform::HostPlatform;
 use crate::region::Region;

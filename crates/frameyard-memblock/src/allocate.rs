@@ -3,7 +3,7 @@
 use core::ptr::NonNull;
 
 use super::early_memory::clear;
-use super::region::Activity;
+use super::region::Span;
 use super::{AllocDirection, EarlyMemory, Memblock, MemblockError, NodeFilter, RegionFlags, RegionList};
 use frameyard_units::{ByteSize, NodeId, PhysAddr};
 
@@ -109,7 +109,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// (for which the kernel returns an address it has not reserved).
     pub fn find(&self, request: EarlyRequest) -> Result<PhysAddr, MemblockError> {
         request.check()?;
-        let window = Activity { start: request.min.0, end: request.max.unwrap_or(self.current_limit).0 };
+        let window = Span { start: request.min.0, end: request.max.unwrap_or(self.current_limit).0 };
         self.find_mirrored_first(request.size, request.align, window, &request.node.filters())
             .ok_or(MemblockError::OutOfMemory { size: request.size, align: request.align })
     }
@@ -165,7 +165,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         &self,
         size: ByteSize,
         align: ByteSize,
-        window: Activity,
+        window: Span,
         nodes: &[NodeFilter],
     ) -> Option<PhysAddr> {
         let mirror = self.has_mirror.then_some(RegionFlags::MIRROR);
@@ -175,13 +175,13 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     }
 
     /// The kernel's `memblock_find_in_range_node`.
-    fn find_in_window(&self, size: u64, align: u64, window: Activity, node: NodeFilter, flags: RegionFlags) -> Option<u64> {
+    fn find_in_window(&self, size: u64, align: u64, window: Span, node: NodeFilter, flags: RegionFlags) -> Option<u64> {
         // The first page is never given away: an address of 0 means failure to many.
-        let window = Activity { start: window.start.max(self.geometry.page_size().0), ..window };
+        let window = Span { start: window.start.max(self.geometry.page_size().0), ..window };
         let mut pieces = self
             .free_ranges(node, flags)
             .map(|piece| piece.span())
-            .map(|piece| Activity { start: piece.start.max(window.start), end: piece.end.min(window.end) });
+            .map(|piece| Span { start: piece.start.max(window.start), end: piece.end.min(window.end) });
         let lowest = |piece: Span| {
             let start = piece.start.checked_next_multiple_of(align)?;
             (start < piece.end && piece.end - start >= size).then_some(start)

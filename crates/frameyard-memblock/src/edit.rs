@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use super::growth::ArrayPlace;
-use super::region::Activity;
+use super::region::Span;
 use super::{EarlyMemory, Memblock, MemblockError, RegionFlags, RegionList};
 use frameyard_units::{ByteSize, NodeId, PhysAddr};
 
@@ -178,11 +178,11 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.set_flag(RegionList::Reserved, Span::capped(base, size), RegionFlags::RSRV_NOINIT)
     }
 
-    fn set_flag(&mut self, list: RegionList, span: Activity, flag: RegionFlags) -> Result<(), MemblockError> {
+    fn set_flag(&mut self, list: RegionList, span: Span, flag: RegionFlags) -> Result<(), MemblockError> {
         self.change(list, span, |(node, flags)| (node, flags.with(flag)))
     }
 
-    fn clear_flag(&mut self, list: RegionList, span: Activity, flag: RegionFlags) -> Result<(), MemblockError> {
+    fn clear_flag(&mut self, list: RegionList, span: Span, flag: RegionFlags) -> Result<(), MemblockError> {
         self.change(list, span, |(node, flags)| (node, flags.without(flag)))
     }
 
@@ -190,7 +190,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     fn change(
         &mut self,
         list: RegionList,
-        span: Activity,
+        span: Span,
         change: impl Fn((Option<NodeId>, RegionFlags)) -> (Option<NodeId>, RegionFlags),
     ) -> Result<(), MemblockError> {
         if span.is_empty() {
@@ -210,7 +210,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     pub(super) fn fill_gaps(
         &mut self,
         list: RegionList,
-        span: Activity,
+        span: Span,
         node: Option<NodeId>,
         flags: RegionFlags,
     ) -> Result<(), MemblockError> {
@@ -225,11 +225,11 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         Ok(())
     }
 
-    fn make_room_to_isolate(&mut self, list: RegionList, span: Activity) -> Result<(), MemblockError> {
+    fn make_room_to_isolate(&mut self, list: RegionList, span: Span) -> Result<(), MemblockError> {
         self.make_room(list, ArrayPlace::Outside(span), |map| map.list(list).cuts_at(span))
     }
 
-    pub(super) fn refuse_arrays_in(&self, span: Activity) -> Result<(), MemblockError> {
+    pub(super) fn refuse_arrays_in(&self, span: Span) -> Result<(), MemblockError> {
         for list in [RegionList::Memory, RegionList::Reserved] {
             if let Some(array) = self.list(list).grown_span()
                 && array.intersects(span)

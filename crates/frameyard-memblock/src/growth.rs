@@ -1,7 +1,7 @@
 //! Doubling a list that is full, with memory that the map itself allocates.
 
 use super::early_memory::MappedRegions;
-use super::region::Activity;
+use super::region::Span;
 use super::region_array::GrownArray;
 use super::{EarlyMemory, Memblock, MemblockError, NodeFilter, RegionFlags, RegionList};
 use frameyard_units::PageCount;
@@ -12,21 +12,21 @@ pub(super) enum ArrayPlace {
     /// In any free memory.
     Anywhere,
     /// Not in the range that is about to be reserved, dropped or changed.
-    Outside(Activity),
+    Outside(Span),
     /// In the range that is about to be all that stays.
-    Inside(Activity),
+    Inside(Span),
 }
 
 impl ArrayPlace {
     /// The windows to search, in this order.
-    fn windows(self, limit: u64) -> [Activity; 2] {
-        const NOWHERE: Activity = Activity { start: 0, end: 0 };
+    fn windows(self, limit: u64) -> [Span; 2] {
+        const NOWHERE: Span = Span { start: 0, end: 0 };
         match self {
-            Self::Anywhere => [Activity { start: 0, end: limit }, NOWHERE],
+            Self::Anywhere => [Span { start: 0, end: limit }, NOWHERE],
             Self::Outside(span) => {
-                [Activity { start: span.end, end: limit }, Activity { start: 0, end: limit.min(span.start) }]
+                [Span { start: span.end, end: limit }, Span { start: 0, end: limit.min(span.start) }]
             }
-            Self::Inside(span) => [Activity { start: span.start, end: limit.min(span.end) }, NOWHERE],
+            Self::Inside(span) => [Span { start: span.start, end: limit.min(span.end) }, NOWHERE],
         }
     }
 }

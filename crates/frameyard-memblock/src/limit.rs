@@ -1,7 +1,7 @@
 //! Cutting memory down: to an alignment, to a range, or to an amount.
 
 use super::growth::ArrayPlace;
-use super::region::Activity;
+use super::region::Span;
 use super::{EarlyMemory, Memblock, MemblockError, Region, RegionFlags, RegionList};
 use frameyard_units::{ByteSize, PhysAddr};
 
@@ -20,7 +20,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         }
         self.memory.retain_parts(|region| {
             let start = region.base.0.checked_next_multiple_of(align.0)?;
-            let span = Activity { start, end: region.end().0 & !(align.0 - 1) };
+            let span = Span { start, end: region.end().0 & !(align.0 - 1) };
             (!span.is_empty()).then(|| Region::new(span, region.node, region.flags))
         });
         Ok(())
@@ -62,7 +62,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Those of [`cap`](Self::cap).
     pub fn enforce_memory_limit(&mut self, limit: ByteSize) -> Result<(), MemblockError> {
         let Some(end) = self.end_of_lowest(limit) else { return Ok(()) };
-        let kept = Activity { start: 0, end };
+        let kept = Span { start: 0, end };
         self.make_room_to_cap(kept)?;
         self.memory.remove_span(Span::from(end));
         self.drop_reservations_outside(kept);
@@ -100,8 +100,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     }
 
     /// Room for the cuts at both ends of `kept` in both lists; new arrays lie inside.
-    fn make_room_to_cap(&mut self, kept: Activity) -> Result<(), MemblockError> {
-        self.refuse_arrays_in(Activity { start: 0, end: kept.start })?;
+    fn make_room_to_cap(&mut self, kept: Span) -> Result<(), MemblockError> {
+        self.refuse_arrays_in(Span { start: 0, end: kept.start })?;
         self.refuse_arrays_in(Span::from(kept.end))?;
         let place = ArrayPlace::Inside(kept);
         // In this order: a memory list that grows takes slots of the reserved list.
@@ -109,8 +109,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.make_room(RegionList::Reserved, place, |map| map.reserved.cuts_at(kept))
     }
 
-    fn drop_reservations_outside(&mut self, kept: Activity) {
-        self.reserved.remove_span(Activity { start: 0, end: kept.start });
+    fn drop_reservations_outside(&mut self, kept: Span) {
+        self.reserved.remove_span(Span { start: 0, end: kept.start });
         self.reserved.remove_span(Span::from(kept.end));
     }
 }

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::region::Activity;
+use super::region::Span;
 use super::test_memory::TestMemory;
 use super::{AllocDirection, EarlyRequest, Memblock, MemblockError, MovableNodes, NodeChoice, NodeFilter};
 use super::{RegionFlags, RegionList};
@@ -17,21 +17,21 @@ type Map = Memblock<TestMemory, 4>;
 
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    Add(Activity),
-    AddNode(Activity, NodeId, RegionFlags),
-    Reserve(Activity),
-    Remove(Activity),
-    PhysFree(Activity),
-    Isolate(RegionList, Activity),
-    SetNode(RegionList, Activity, Option<NodeId>),
-    MarkNomap(Activity),
-    ClearNomap(Activity),
-    MarkHotplug(Activity),
-    ClearHotplug(Activity),
-    MarkMirror(Activity),
-    MarkNoinit(Activity),
+    Add(Span),
+    AddNode(Span, NodeId, RegionFlags),
+    Reserve(Span),
+    Remove(Span),
+    PhysFree(Span),
+    Isolate(RegionList, Span),
+    SetNode(RegionList, Span, Option<NodeId>),
+    MarkNomap(Span),
+    ClearNomap(Span),
+    MarkHotplug(Span),
+    ClearHotplug(Span),
+    MarkMirror(Span),
+    MarkNoinit(Span),
     Trim(ByteSize),
-    Cap(Activity),
+    Cap(Span),
     EnforceLimit(ByteSize),
     LimitRemoveMap(ByteSize),
     PhysAlloc(EarlyRequest),
@@ -46,13 +46,13 @@ enum Action {
 struct Demand {
     list: RegionList,
     slots: usize,
-    windows: Vec<Activity>,
+    windows: Vec<Span>,
 }
 
-fn spans(longest: usize) -> impl Strategy<Value = Activity> {
+fn spans(longest: usize) -> impl Strategy<Value = Span> {
     (0..CELLS, 0..=longest).prop_map(|(start, len)| {
         let end = (start + len).min(CELLS);
-        Activity { start: start as u64 * CELL, end: end as u64 * CELL }
+        Span { start: start as u64 * CELL, end: end as u64 * CELL }
     })
 }
 
@@ -173,13 +173,13 @@ mod reference;
 
 use reference::{apply, demands, dropped_reservations, expected_address};
 
-fn arrays(map: &Map) -> [Option<Activity>; 2] {
+fn arrays(map: &Map) -> [Option<Span>; 2] {
     [RegionList::Memory, RegionList::Reserved]
         .map(|list| map.array_of(list).map(|(base, size)| Span::capped(base, size)))
 }
 
 /// Carries over to the model where the lists of the map have moved; each place must have been free.
-fn follow_arrays(model: &mut Model, before: [Option<Activity>; 2], after: [Option<Activity>; 2], demands: &[Demand]) {
+fn follow_arrays(model: &mut Model, before: [Option<Span>; 2], after: [Option<Span>; 2], demands: &[Demand]) {
     let moves = || before.iter().zip(&after).filter(|(old, new)| old != new);
     let had_been = model.clone();
     for old in moves().filter_map(|(old, _)| *old) {
@@ -209,7 +209,7 @@ fn assert_justified(
     error: MemblockError,
     map: &Map,
     model: &Model,
-    before: [Option<Activity>; 2],
+    before: [Option<Span>; 2],
     demands: &[Demand],
     action: Action,
 ) {

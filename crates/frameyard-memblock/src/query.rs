@@ -1,6 +1,6 @@
 //! Questions about the map.
 
-use super::region::Activity;
+use super::region::Span;
 use super::{EarlyMemory, Memblock, Region, RegionFlags, RegionList};
 use frameyard_units::{ByteSize, NodeId, Pfn, PfnRange, PhysAddr};
 

@@ -6,14 +6,14 @@
 use core::ops::Range;
 
 use super::early_memory::MappedRegions;
-use super::region::{Region, RegionFlags, Activity};
+use super::region::{Region, RegionFlags, Span};
 use frameyard_units::{ByteSize, NodeId, PhysAddr};
 
 /// Where a grown array lies; `span` is reserved for it.
 #[derive(Debug)]
 pub(super) struct GrownArray {
     pub(super) slots: MappedRegions,
-    pub(super) span: Activity,
+    pub(super) span: Span,
 }
 
 #[derive(Debug)]
@@ -66,12 +66,12 @@ impl<const INLINE: usize> RegionArray<INLINE> {
     }
 
     /// Where the array lies, unless it is the built-in one.
-    pub(super) fn grown_span(&self) -> Option<Activity> {
+    pub(super) fn grown_span(&self) -> Option<Span> {
         self.grown.as_ref().map(|grown| grown.span)
     }
 
     /// Copies the list into a larger array; returns where the old one lay, unless that was the built-in one.
-    pub(super) fn move_to(&mut self, mut array: GrownArray) -> Option<Activity> {
+    pub(super) fn move_to(&mut self, mut array: GrownArray) -> Option<Span> {
         array.slots.slots_mut()[..self.len].copy_from_slice(self.regions());
         self.grown.replace(array).map(|old| old.span)
     }
@@ -87,12 +87,12 @@ impl<const INLINE: usize> RegionArray<INLINE> {
     }
 
     /// Whether any region has a byte in the span: the kernel's `memblock_overlaps_region`.
-    pub(super) fn overlaps(&self, span: Activity) -> bool {
+    pub(super) fn overlaps(&self, span: Span) -> bool {
         self.regions().get(self.first_beyond(span.start)).is_some_and(|region| region.span().intersects(span))
     }
 
     /// How many pieces of the span no region covers.
-    pub(super) fn gaps_in(&self, span: Activity) -> usize {
+    pub(super) fn gaps_in(&self, span: Span) -> usize {
         let mut base = span.start;
         let mut gaps = 0;
         for region in &self.regions()[self.first_beyond(span.start)..] {
@@ -108,7 +108,7 @@ impl<const INLINE: usize> RegionArray<INLINE> {
     /// Covers the gaps in the span with regions of that node and those flags, then merges.
     ///
     /// There must be room for [`gaps_in`](Self::gaps_in) more regions.
-    pub(super) fn fill(&mut self, span: Activity, node: Option<NodeId>, flags: RegionFlags) {
+    pub(super) fn fill(&mut self, span: Span, node: Option<NodeId>, flags: RegionFlags) {
         let first = self.first_beyond(span.start);
         let mut index = first;
         let mut base = span.start;
@@ -116,21 +116,21 @@ impl<const INLINE: usize> RegionArray<INLINE> {
             && region.start < span.end
         {
             if region.start > base {
-                self.insert(index, Region::new(Activity { start: base, end: region.start }, node, flags));
+                self.insert(index, Region::new(Span { start: base, end: region.start }, node, flags));
                 index += 1;
             }
             base = region.end;
             index += 1;
         }
         if base < span.end {
-            self.insert(index, Region::new(Activity { start: base, end: span.end }, node, flags));
+            self.insert(index, Region::new(Span { start: base, end: span.end }, node, flags));
             index += 1;
         }
         self.merge(first..index);
     }
 
     /// How many regions [`isolate`](Self::isolate) cuts in two: at most one at each end of the span.
-    pub(super) fn cuts_at(&self, span: Activity) -> usize {
+    pub(super) fn cuts_at(&self, span: Span) -> usize {
         let cut_at = |address: u64| {
             let region = self.regions().get(self.first_beyond(address));
             usize::from(region.is_some_and(|region| region.base.0 < address))
@@ -141,7 +141,7 @@ impl<const INLINE: usize> RegionArray<INLINE> {
     /// Cuts regions at both ends of the span; returns which regions then lie in it.
     ///
     /// There must be room for [`cuts_at`](Self::cuts_at) more regions.
-    pub(super) fn isolate(&mut self, span: Activity) -> Range<usize> {
+    pub(super) fn isolate(&mut self, span: Span) -> Range<usize> {
         let mut first = self.first_beyond(span.start);
         if self.cut(first, span.start) {
             first += 1;
@@ -160,8 +160,8 @@ impl<const INLINE: usize> RegionArray<INLINE> {
         if address <= whole.start || address >= whole.end {
             return false;
         }
-        *region = Region::new(Activity { start: whole.start, end: address }, region.node, region.flags);
-        let rest = Region::new(Activity { start: address, end: whole.end }, region.node, region.flags);
+        *region = Region::new(Span { start: whole.start, end: address }, region.node, region.flags);
+        let rest = Region::new(Span { start: address, end: whole.end }, region.node, region.flags);
         self.insert(index + 1, rest);
         true
     }
@@ -190,7 +190,7 @@ impl<const INLINE: usize> RegionArray<INLINE> {
     /// Drops what the regions cover of the span.
     ///
     /// There must be room for [`cuts_at`](Self::cuts_at) more regions.
-    pub(super) fn remove_span(&mut self, span: Activity) {
+    pub(super) fn remove_span(&mut self, span: Span) {
         if !span.is_empty() {
             let inside = self.isolate(span);
             self.remove(inside);

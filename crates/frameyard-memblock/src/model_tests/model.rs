@@ -1,6 +1,6 @@
 //! The reference: what each cell of a small physical memory is, with every answer found by looking at all cells.
 
-use super::super::region::Activity;
+use super::super::region::Span;
 use super::super::{
     AllocDirection, EarlyRequest, MovableNodes, NodeChoice, NodeFilter, Region, RegionFlags, RegionList,
 };
@@ -44,7 +44,7 @@ impl Model {
         }
     }
 
-    pub(super) fn change(&mut self, list: RegionList, span: Activity, change: impl Fn(Kind) -> Kind) {
+    pub(super) fn change(&mut self, list: RegionList, span: Span, change: impl Fn(Kind) -> Kind) {
         let cells = match list {
             RegionList::Memory => &mut self.memory,
             RegionList::Reserved => &mut self.reserved,
@@ -54,11 +54,11 @@ impl Model {
         }
     }
 
-    pub(super) fn fill(&mut self, list: RegionList, span: Activity, kind: (Option<NodeId>, RegionFlags)) {
+    pub(super) fn fill(&mut self, list: RegionList, span: Span, kind: (Option<NodeId>, RegionFlags)) {
         self.change(list, span, |cell| cell.or(Some(kind)));
     }
 
-    pub(super) fn clear(&mut self, list: RegionList, span: Activity) {
+    pub(super) fn clear(&mut self, list: RegionList, span: Span) {
         self.change(list, span, |_| None);
     }
 
@@ -71,7 +71,7 @@ impl Model {
     }
 
     /// How many regions an edit of the span cuts in two.
-    pub(super) fn cuts(&self, list: RegionList, span: Activity) -> usize {
+    pub(super) fn cuts(&self, list: RegionList, span: Span) -> usize {
         let cells = self.cells(list);
         let cut_at = |at: u64| {
             let cell = (at / CELL) as usize;
@@ -81,7 +81,7 @@ impl Model {
     }
 
     /// How many gaps the list has in the span.
-    pub(super) fn gaps(&self, list: RegionList, span: Activity) -> usize {
+    pub(super) fn gaps(&self, list: RegionList, span: Span) -> usize {
         let cells = &self.cells(list)[cells_of(span)];
         (0..cells.len()).filter(|&cell| cells[cell].is_none() && (cell == 0 || cells[cell - 1].is_some())).count()
     }
@@ -148,7 +148,7 @@ impl Model {
     }
 }
 
-fn cells_of(span: Activity) -> core::ops::Range<usize> {
+fn cells_of(span: Span) -> core::ops::Range<usize> {
     let end = (span.end / CELL).min(CELLS as u64) as usize;
     ((span.start / CELL) as usize).min(end)..end
 }

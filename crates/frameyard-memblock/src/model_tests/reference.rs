@@ -1,12 +1,12 @@
 //! What each action means in the model.
 
-use super::super::region::Activity;
+use super::super::region::Span;
 use super::super::{EarlyRequest, RegionFlags, RegionList};
 use super::model::{Kind, Model};
 use super::{Action, Demand};
 use frameyard_units::{ByteSize, PhysAddr};
 
-const EVERYTHING: Activity = Activity { start: 0, end: u64::MAX };
+const EVERYTHING: Span = Span { start: 0, end: u64::MAX };
 
 /// The address that an allocation must return.
 pub(super) fn expected_address(model: &Model, action: Action) -> Option<PhysAddr> {
@@ -34,27 +34,27 @@ fn end_of_lowest(model: &Model, limit: ByteSize) -> Option<u64> {
 }
 
 /// The range that an action leaves as it is; all else is cut off.
-fn kept(model: &Model, action: Action) -> Option<Activity> {
+fn kept(model: &Model, action: Action) -> Option<Span> {
     match action {
         Action::Cap(span) => (!span.is_empty() && model.total(RegionList::Memory).0 > 0).then_some(span),
         Action::EnforceLimit(limit) | Action::LimitRemoveMap(limit) => {
-            end_of_lowest(model, limit).map(|end| Activity { start: 0, end })
+            end_of_lowest(model, limit).map(|end| Span { start: 0, end })
         }
         _ => None,
     }
 }
 
 /// What an action drops reservations of.
-pub(super) fn dropped_reservations(model: &Model, action: Action) -> Vec<Activity> {
+pub(super) fn dropped_reservations(model: &Model, action: Action) -> Vec<Span> {
     if let Action::PhysFree(span) = action {
         return vec![span];
     }
-    let cut_off = |kept: Span| vec![Activity { start: 0, end: kept.start }, Activity { start: kept.end, end: u64::MAX }];
+    let cut_off = |kept: Span| vec![Span { start: 0, end: kept.start }, Span { start: kept.end, end: u64::MAX }];
     kept(model, action).map(cut_off).unwrap_or_default()
 }
 
-fn outside(span: Activity) -> Vec<Activity> {
-    vec![Activity { start: 0, end: span.start }, Activity { start: span.end, end: u64::MAX }]
+fn outside(span: Span) -> Vec<Span> {
+    vec![Span { start: 0, end: span.start }, Span { start: span.end, end: u64::MAX }]
 }
 
 /// How many slots the action takes of which list, before anything merges.
@@ -125,8 +125,8 @@ pub(super) fn apply(model: &mut Model, action: Action, address: Option<PhysAddr>
             for region in model.regions(Memory) {
                 let start = region.base.0.next_multiple_of(align.0);
                 let end = region.end().0 / align.0 * align.0;
-                model.clear(Memory, Activity { start: region.base.0, end: start.min(region.end().0) });
-                model.clear(Memory, Activity { start: end.max(region.base.0), end: region.end().0 });
+                model.clear(Memory, Span { start: region.base.0, end: start.min(region.end().0) });
+                model.clear(Memory, Span { start: end.max(region.base.0), end: region.end().0 });
             }
         }
         Action::Cap(_) | Action::EnforceLimit(_) | Action::LimitRemoveMap(_) => cut_down(model, action),

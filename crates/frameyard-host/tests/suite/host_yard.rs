@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use crate::checked_yard::{CheckedYard, range};
 use frameyard::boot::{BootError, MemorySource, Poisoning, ZoneLimits};
-use frameyard::platform::InitProgress;
+use frameyard::platform::{InitProgress, MapBacking, Probe};
 use frameyard::{
     AllocError, ByteSize, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, YardConfig,
 };

@@ -121,7 +121,7 @@ impl SimYard {
         let jobs = InitJobs { threads: Some(1), ..InitJobs::default() };
         let map_init = MapInit { mode: InitMode::Deferred, jobs, pcp_reset, ..MapInit::default() };
         let yard = Self::configured(machine, config, map_init)?;
-        yard.finish_init().expect("all of the map is there, and its creator finishes it");
+        yard.init().finish().expect("all of the map is there, and its creator finishes it");
         Ok(yard)
     }
 

@@ -37,7 +37,7 @@ impl std::error::Error for ChurnError {}
 /// Runs the workload on the calling thread. What it leaves allocated stays so.
 pub(crate) fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnError> {
     let mut random = Rng::with_seed(seed);
-    let most = yard.managed_pages().0 / LIVE_PART;
+    let most = yard.stats().managed_pages().0 / LIVE_PART;
     let mut live: Vec<(Pfn, Order)> = Vec::new();
     let mut pages = 0;
     for _ in 0..STEPS {
@@ -93,11 +93,11 @@ mod tests {
     #[test]
     fn some_memory_stays_allocated_and_the_yard_is_consistent() {
         let booted = small();
-        let before = booted.yard.free_pages();
+        let before = booted.yard.stats().free_pages();
         churn(&booted.yard, 7).unwrap();
         booted.yard.validate().unwrap();
-        assert!(booted.yard.free_pages() < before);
-        let zones: Vec<_> = booted.yard.zones().collect();
+        assert!(booted.yard.stats().free_pages() < before);
+        let zones: Vec<_> = booted.yard.stats().zones().collect();
         assert!(zones.iter().any(|zone| zone.frees > 0));
         assert!(zones.iter().all(|zone| zone.allocations >= zone.frees));
     }
@@ -107,7 +107,7 @@ mod tests {
         let [first, again, other] = [1, 1, 2].map(|seed| {
             let booted = small();
             churn(&booted.yard, seed).unwrap();
-            booted.yard.zones().collect::<Vec<_>>()
+            booted.yard.stats().zones().collect::<Vec<_>>()
         });
         assert_eq!(first, again);
         assert_ne!(first, other);

@@ -74,7 +74,7 @@ pub(crate) fn on_ground<R>(
     print_notes(&brought_up.notes);
     let BroughtUp { yard, file, .. } = &brought_up;
     yard.platform().time_locks(LockTiming::On);
-    let before = yard.free_pages();
+    let before = yard.stats().free_pages();
     let vm = Vm::create(&**yard, &VmConfig { lru, ..VmConfig::default() }).map_err(refused)?;
     let result = run(&Ground { vm, yard, file: file.as_ref() })?;
     vm.lru_drain_all();
@@ -101,7 +101,7 @@ pub(super) fn check_all_is_back<P: Platform>(
     yard.drain_all();
     let check: Result<(), ValidateError> = yard.validate();
     check?;
-    let after = yard.free_pages();
+    let after = yard.stats().free_pages();
     if after == before { Ok(()) } else { Err(LostFrames { before, after }.into()) }
 }
 
@@ -137,7 +137,7 @@ impl Ground<'_> {
 
 /// Memory of a yard that is free.
 pub(crate) fn free_memory<P: Platform>(yard: &Yard<P>) -> ByteSize {
-    yard.geometry().size_of(yard.free_pages())
+    yard.geometry().size_of(yard.stats().free_pages())
 }
 
 /// The share of each of so many tasks in a part of a yard's free memory, in whole pages.

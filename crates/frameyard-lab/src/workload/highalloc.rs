@@ -207,7 +207,7 @@ pub(super) fn ask<P: Platform>(
 
 /// As many blocks as are asked for on a yard.
 pub(crate) fn blocks_wanted<P: Platform>(vm: &Vm<'_, P>) -> u64 {
-    (vm.yard().managed_pages().0 >> HUGE.0) * WANTED_PERCENT / 100
+    (vm.yard().stats().managed_pages().0 >> HUGE.0) * WANTED_PERCENT / 100
 }
 
 /// Blocks that the leader has; given back in any case.

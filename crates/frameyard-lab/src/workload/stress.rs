@@ -99,9 +99,9 @@ pub(crate) fn run(ground: &Ground<'_>, plan: &StressPlan, tell: &dyn Fn(u64)) ->
     // What owns frames keeps a few once it was used: those are not free before, either.
     mapped::warm_up(ground.vm).map_err(Failure::run_time)?;
     yard.drain_all();
-    let (before, free) = (Shape::of(yard), yard.free_pages());
+    let (before, free) = (Shape::of(yard), yard.stats().free_pages());
     let board = Board::create(yard.frame_range(), plan.tasks).map_err(Failure::run_time)?;
-    let share = yard.managed_pages().0 / u64::from(plan.tasks);
+    let share = yard.stats().managed_pages().0 / u64::from(plan.tasks);
     let work = Work::Stress(Stress { board: board.place(), ops: plan.ops, share });
     let orders = TaskOrder::alike(plan.tasks, plan.seed, &work);
     let leader_steps = AtomicU64::new(0);
@@ -161,7 +161,7 @@ fn close(ground: &Ground<'_>, plan: &StressPlan, board: &Board, before: &Shape) 
         return Err(Failure::run_time(format!("{held} frames are marked as held when all was freed")));
     }
     ground.vm.lru_drain_all();
-    yard.set_pcp_sizing(plan.pcp_sizing);
+    yard.lists().resize(plan.pcp_sizing);
     yard.drain_all();
     yard.validate().map_err(Failure::run_time)?;
     // What skipped its merges is merged when the policy changes.
@@ -171,8 +171,11 @@ fn close(ground: &Ground<'_>, plan: &StressPlan, board: &Board, before: &Shape) 
         yard.validate().map_err(Failure::run_time)?;
         Shape::of(yard).check_against(before).map_err(Failure::run_time)?;
     }
-    if yard.poison_hits() > 0 {
-        return Err(Failure::run_time(format!("{} frames were written to while they were free", yard.poison_hits())));
+    if yard.stats().poison_hits() > 0 {
+        return Err(Failure::run_time(format!(
+            "{} frames were written to while they were free",
+            yard.stats().poison_hits()
+        )));
     }
     Ok(3)
 }

@@ -281,7 +281,7 @@ fn pinned_while_device_is_removed() {
         assert!(!was_removed, "a page of another was taken");
         unpin(vm, pinned);
     }
-    let last = vm.yard().devices().next().expect("a device").id;
+    let last = vm.yard().devices().list().next().expect("a device").id;
     vm.yard().unmap_device(last, Removal::Refuse).expect("a page of another was taken");
     finish(&scene, space);
 }

@@ -1,9 +1,9 @@
 //! What is counted of clusters, of merging that is put off, and of who waits for it. Racy, like all statistics.
 
-use super::{Yard, YardZone};
+use super::YardZone;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::{MigrateType, PageCount, ZoneId};
+use crate::units::{MigrateType, PageCount};
 use crate::zone::ClusterDrains;
 
 /// What is counted at the border of a zone by policies that put merging off or move clusters.

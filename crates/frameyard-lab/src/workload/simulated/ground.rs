@@ -90,7 +90,7 @@ pub(crate) fn on_sim_ground<R>(
         CameUp::Deferred(reset) => SimYard::deferred(machine, &config, reset),
     };
     let yard = yard.map_err(refused)?;
-    let before = yard.free_pages();
+    let before = yard.stats().free_pages();
     let vm = Vm::create(&*yard, &VmConfig { lru: options.lru, ..VmConfig::default() }).map_err(Failure::run_time)?;
     let result = run(&SimGround { vm, yard: &yard })?;
     vm.lru_drain_all();
@@ -131,8 +131,8 @@ fn refused(error: SimError) -> Failure {
 impl SimGround<'_> {
     /// How the lists of the first CPU are sized in its own zone: `high` and `batch`.
     pub(crate) fn list_sizes(&self) -> Option<(PageCount, PageCount)> {
-        let zone = self.yard.zones().next()?;
-        self.yard.pcp_statistics(zone.id, CpuId(0)).map(|lists| (lists.high, lists.batch))
+        let zone = self.yard.stats().zones().next()?;
+        self.yard.zone(zone.id).pcp(CpuId(0)).map(|lists| (lists.high, lists.batch))
     }
 
     /// Memory of all nodes.

@@ -76,7 +76,7 @@ impl<'a> Inspector<'a> {
         }
         self.ground.vm.lru_drain_all();
         self.ground.yard.validate().map_err(Failure::run_time)?;
-        let (free, held) = (self.ground.yard.free_pages(), self.board.held_frames());
+        let (free, held) = (self.ground.yard.stats().free_pages(), self.board.held_frames());
         let known = free.0 + held;
         if known > self.before.0 || known + self.allowance.0 < self.before.0 {
             return Err(Failure::run_time(Unbalanced { before: self.before, free, held }));

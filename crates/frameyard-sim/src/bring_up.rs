@@ -1,7 +1,7 @@
 //! Bringing up the memory map of a simulated machine, and how long that takes.
 //!
 //! The yard is created as early boot leaves it, its map written up to a first section of each node
-//! ([`InitMode::Deferred`]); then [`finish_init`](frameyard::Yard::finish_init) runs in virtual time, with the jobs and the locks that it
+//! ([`InitMode::Deferred`]); then [`finish_init`](frameyard::views::YardInit::finish) runs in virtual time, with the jobs and the locks that it
 //! has on a real machine. Large machines would need much memory of the host; so a [fraction](BringUp::fraction) of a node is
 //! simulated, in sections that are as much smaller, and the time multiplied.
 

@@ -100,7 +100,7 @@ impl<P: Platform> Vm<'_, P> {
         })
     }
 
-    /// One step of a node's background compactor ([`Yard::compact_background`](frameyard::Yard::compact_background)), which
+    /// One step of a node's background compactor ([`YardCompaction::background`](frameyard::views::YardCompaction::background)), which
     /// moves what this view owns.
     pub fn compact_step(&self, node: NodeId) -> Option<CompactOutcome> {
         self.yard().compaction().background(node, &self.owners())

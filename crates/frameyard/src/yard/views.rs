@@ -55,7 +55,7 @@ view! {
 }
 
 view! {
-    /// Device memory: page maps for ranges of frames beside memory ([`Yard::devices`]).
+    /// Device memory: page maps for ranges of frames beside memory ([`YardDevices::list`](crate::views::YardDevices::list)).
     ///
     /// Mapping and unmapping hold the lock of the device table while they change its rows. Look-ups take no lock.
     YardDevices {}

@@ -5,6 +5,7 @@ use core::fmt;
 use frameyard::units::{GeometryError, PhysAddr};
 use frameyard::{ByteSize, CpuId, NodeId};
 
+use crate::output::RoundedSize;
 use super::{ADDRESS_LIMIT, AddressRange, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES};
 
 /// A line of a file; prints as `FILE:LINE`.
@@ -307,6 +308,7 @@ impl Problem {
             }
             Self::Geometry(error) => write!(f, "{error}"),
             Self::TooSmall { size, minimum } => {
+                let size = RoundedSize(*size);
                 write!(f, "{size} of memory is too little for this machine: it needs at least {minimum}")
             }
             // Written by `Display::fmt`; listed so that no new problem goes without words.

@@ -5,8 +5,8 @@ use core::fmt;
 use frameyard::units::{GeometryError, PhysAddr};
 use frameyard::{ByteSize, CpuId, NodeId};
 
-use crate::output::RoundedSize;
 use super::{ADDRESS_LIMIT, AddressRange, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES};
+use crate::output::RoundedSize;
 
 /// A line of a file; prints as `FILE:LINE`.
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::program::{command, assert_refused, frameyard, json, stderr, stdout};
+use crate::program::{assert_refused, command, frameyard, json, stderr, stdout};
 use serde_json::Value;
 
 const SETTING: [&str; 6] = ["mode", "tasks", "zone_policy", "lru_policy", "memory_bytes", "runs"];
@@ -294,7 +294,8 @@ fn a_file_that_cannot_be_written_is_refused_before_any_run() {
 fn rows_are_written_as_csv_beside_the_table() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rows.csv");
     let path = file.to_str().unwrap();
-    let line = format!("bench page-fault --memory 512M --duration 10ms --repeat 1 --tasks 1 --mode threads --csv {path}");
+    let line =
+        format!("bench page-fault --memory 512M --duration 10ms --repeat 1 --tasks 1 --mode threads --csv {path}");
     let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
     assert!(stdout(&output).starts_with("threads, tasks: 1;"), "{}", stdout(&output));
     let text = std::fs::read_to_string(&file).unwrap();

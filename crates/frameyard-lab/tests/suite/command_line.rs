@@ -1,6 +1,6 @@
 //! The program as a user meets it: exit codes, where the lines go, and what they look like.
 
-use crate::program::{command, assert_refused, frameyard, json, stderr, stdout};
+use crate::program::{assert_refused, command, frameyard, json, stderr, stdout};
 
 #[test]
 fn the_version_names_the_commit() {

@@ -35,7 +35,7 @@ const MODULES: &[&str] = &[
 ];
 
 /// The crates, bottom-up.
-const CRATES: &[&str] = &["frameyard", "frameyard-vm", "frameyard-host", "frameyard-sim", "frameyard-lab"];
+const CRATES: &[&str] = &["frameyard", "frameyard-vm", "frameyard-host", "frameyard-machines", "frameyard-sim", "frameyard-lab"];
 
 /// Crates that stand side by side: neither may use the other.
 const APART: &[(&str, &str)] = &[("frameyard-host", "frameyard-sim")];

@@ -1,7 +1,7 @@
 //! Properties of the readers: no text makes them panic, what is written is read, and overlaps are found.
 
 use frameyard::{ByteSize, Geometry, NodeId, Order, PhysAddr};
-use frameyard_lab::machine::{
+use frameyard_machines::{
     AddressRange, Cpu, Machine, MachineError, MachineNode, Numbering, Problem, Topology, ZoneLimits, from_boot_log,
     from_iomem, from_toml, parse_cpu_list,
 };
@@ -268,14 +268,14 @@ proptest! {
 
     #[test]
     fn cpu_lists_are_read_as_they_were_written(cpus in subsequence((0u32..400).collect::<Vec<_>>(), 0..100)) {
-        let text = frameyard_lab::machine::format_cpu_list(&cpus);
+        let text = frameyard_machines::format_cpu_list(&cpus);
         prop_assert_eq!(parse_cpu_list(&text), Ok(cpus));
     }
 
     #[test]
     fn no_text_makes_the_cpu_list_reader_panic(text in "[0-9,\\- x]{0,40}") {
         if let Ok(cpus) = parse_cpu_list(&text) {
-            prop_assert_eq!(parse_cpu_list(&frameyard_lab::machine::format_cpu_list(&cpus)), Ok(cpus));
+            prop_assert_eq!(parse_cpu_list(&frameyard_machines::format_cpu_list(&cpus)), Ok(cpus));
         }
     }
 }

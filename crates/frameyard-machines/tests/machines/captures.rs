@@ -1,7 +1,7 @@
 //! Boot logs and resource maps of real kernels, against what those kernels said of their zones.
 
 use frameyard::{NodeId, PhysAddr, ZoneKind};
-use frameyard_lab::machine::{AddressRange, Machine, from_boot_log, from_iomem, parse_cpu_list, resolve};
+use frameyard_machines::{AddressRange, Machine, from_boot_log, from_iomem, parse_cpu_list, resolve};
 
 const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/captures");
 
@@ -147,7 +147,7 @@ fn the_kind_of_a_file_is_told_by_what_it_holds() {
     let map = resolve(&format!("{CAPTURES}/numa4-612-m64G-n4/iomem")).unwrap();
     assert_eq!((map.name.as_str(), map.nodes.len(), map.cpus.len()), ("iomem", 1, 1));
     let description = resolve(concat!(env!("CARGO_MANIFEST_DIR"), "/machines/desktop-8.toml")).unwrap();
-    assert_eq!(Some(description), frameyard_lab::machine::built_in("desktop-8"));
+    assert_eq!(Some(description), frameyard_machines::built_in("desktop-8"));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Descriptions in TOML: what is left out, and what is refused where.
 
 use frameyard::{ByteSize, NodeId, Order};
-use frameyard_lab::machine::{ZoneLimits, from_toml};
+use frameyard_machines::{ZoneLimits, from_toml};
 
 const TWO_NODES: &str = "\
 name = \"two\"

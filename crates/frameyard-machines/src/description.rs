@@ -109,9 +109,9 @@ struct AreaTable {
 /// [[node]]
 /// memory = [{ start = 0x100000, end = 0x80000000 }, { start = 0x100000000, size = "2G" }]
 /// "#;
-/// let machine = frameyard_lab::machine::from_toml("box.toml", text)?;
+/// let machine = frameyard_machines::from_toml("box.toml", text)?;
 /// assert_eq!((machine.name.as_str(), machine.cpus.len()), ("box", 4));
-/// # Ok::<(), frameyard_lab::machine::MachineError>(())
+/// # Ok::<(), frameyard_machines::MachineError>(())
 /// ```
 ///
 /// # Errors

@@ -140,7 +140,7 @@ pub(super) fn check_disjoint(ranges: &mut [(NodeId, AddressRange)]) -> Result<()
 
 #[cfg(test)]
 mod tests {
-    use super::super::{built_in, built_in_names};
+    use crate::{built_in, built_in_names};
     use super::*;
     use frameyard::ByteSize;
 

@@ -1,9 +1,4 @@
-//! Machines: which memory there is, on which nodes, with which CPUs, described or read from a real system.
-//!
-//! A [`Machine`] comes from a built-in description ([`built_in`]), a TOML file ([`from_toml`]), the text of
-//! `/proc/iomem` ([`from_iomem`]), a kernel's boot messages ([`from_boot_log`]), or the machine the program
-//! runs on ([`host`]); [`resolve`] tells a name from a file and one kind of file from another. Every machine
-//! these return has passed [`Machine::validate`]. [`Machine::scaled`] makes a smaller or larger one of it.
+#![doc = include_str!("../README.md")]
 
 use frameyard::{ByteSize, CpuId, Geometry, NodeId, PhysAddr};
 

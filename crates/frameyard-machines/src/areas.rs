@@ -49,7 +49,7 @@ fn split_at(range: AddressRange, cut: AddressRange) -> impl Iterator<Item = Addr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::machine::built_in;
+    use crate::built_in;
 
     fn mib(start: u64, end: u64) -> AddressRange {
         AddressRange::new(PhysAddr(start << 20), PhysAddr(end << 20))

@@ -1,7 +1,7 @@
 //! The built-in machines, and what scaling keeps of them.
 
 use frameyard::{ByteSize, NodeId};
-use frameyard_lab::machine::{MachineError, Problem, built_in, built_in_names};
+use frameyard_machines::{MachineError, Problem, built_in, built_in_names};
 use proptest::prelude::*;
 
 const GIB: u64 = 1 << 30;
@@ -55,7 +55,7 @@ fn second_threads_are_numbered_behind_all_first_threads() {
 fn every_machine_prints_as_the_description_that_it_was_read_from() {
     for name in built_in_names() {
         let machine = built_in(name).unwrap();
-        let read = frameyard_lab::machine::from_toml("printed.toml", &machine.to_toml());
+        let read = frameyard_machines::from_toml("printed.toml", &machine.to_toml());
         assert_eq!(read, Ok(machine));
     }
 }

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use frameyard::{ByteSize, NodeId};
-use frameyard_lab::machine::{MachineError, MemorySource, host};
+use frameyard_machines::{MachineError, MemorySource, host};
 
 /// A directory that goes away with the test.
 struct Tree(PathBuf);

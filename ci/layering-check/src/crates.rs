@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use crate::{APART, Violation};
+use crate::{APART, Violation, WITHOUT_DEPENDENCIES};
 
 /// Reports dependencies of the crate in `manifest` (of any kind) on crates that do not stand before it in
-/// `order`, and any unconditional dependency of the first crate, which has none.
+/// `order`, and any unconditional dependency of a crate in [`WITHOUT_DEPENDENCIES`] on a crate outside `order`.
 pub(crate) fn check(manifest: &Path, text: &str, order: &[&str]) -> Vec<Violation> {
     let violation = |line, what| Violation { file: manifest.to_owned(), line, what };
     let Some(name) = package_name(text) else {
@@ -27,8 +27,8 @@ pub(crate) fn check(manifest: &Path, text: &str, order: &[&str]) -> Vec<Violatio
             let what = format!("crate `{name}` depends on `{}`, beside which it stands", dependency.name);
             violations.push(violation(dependency.line, what));
         }
-        if own == 0 && dependency.section == "dependencies" {
-            let what = format!("crate `{name}` depends on `{}`: the core has no dependencies", dependency.name);
+        if at.is_none() && WITHOUT_DEPENDENCIES.contains(&name) && dependency.section == "dependencies" {
+            let what = format!("crate `{name}` depends on `{}`, which is outside the workspace", dependency.name);
             violations.push(violation(dependency.line, what));
         }
     }
@@ -123,9 +123,9 @@ mod tests {
     }
 
     #[test]
-    fn the_core_has_no_dependencies() {
+    fn rejects_outside_dependencies_of_the_core() {
         let found = check_manifest("frameyard", "[dependencies]\nbitflags = \"2\"");
-        assert!(found.len() == 1 && found[0].contains("the core has no dependencies"), "{found:?}");
+        assert!(found.len() == 1 && found[0].contains("outside the workspace"), "{found:?}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The modules of the core, bottom-up.
+/// The modules of the core, bottom-up. `units` is the crate `frameyard-units`, which the core re-exports under this name.
 const MODULES: &[&str] = &[
     "units",
     "gfp",
@@ -35,7 +35,10 @@ const MODULES: &[&str] = &[
 ];
 
 /// The crates, bottom-up.
-const CRATES: &[&str] = &["frameyard", "frameyard-vm", "frameyard-host", "frameyard-machines", "frameyard-sim", "frameyard-lab"];
+const CRATES: &[&str] = &["frameyard-units", "frameyard", "frameyard-vm", "frameyard-host", "frameyard-machines", "frameyard-sim", "frameyard-lab"];
+
+/// Crates that depend on nothing outside the workspace.
+const WITHOUT_DEPENDENCIES: &[&str] = &["frameyard-units", "frameyard"];
 
 /// Crates that stand side by side: neither may use the other.
 const APART: &[(&str, &str)] = &[("frameyard-host", "frameyard-sim")];

@@ -7,6 +7,7 @@
 #![no_std]
 
 use frameyard as _;
+use frameyard_units as _;
 use frameyard_vm as _;
 #[cfg(any(feature = "plant-std", feature = "plant-alloc"))]
 use planted as _;

@@ -1,6 +1,6 @@
 //! Where contiguous memory areas go that are described by their size alone.
 
-use frameyard::{ByteSize, NodeId, PhysAddr};
+use frameyard_units::{ByteSize, NodeId, PhysAddr};
 
 use super::{AddressRange, Machine, MachineNode};
 

@@ -3,7 +3,7 @@
 //! [`lines`] knows the messages; [`memory`] keeps the firmware's map as later messages change it; here they
 //! become a machine.
 
-use frameyard::{Geometry, NodeId};
+use frameyard_units::{Geometry, NodeId};
 
 use super::description::stem;
 use super::layout::divide;
@@ -96,7 +96,7 @@ impl Log {
             }
             match self.cpu_nodes[index].replace(node) {
                 Some(first) if first != node => {
-                    return Err(Problem::CpuInTwoNodes { cpu: frameyard::CpuId(cpu), first, second: node });
+                    return Err(Problem::CpuInTwoNodes { cpu: frameyard_units::CpuId(cpu), first, second: node });
                 }
                 _ => {}
             }

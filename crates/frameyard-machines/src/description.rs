@@ -1,6 +1,6 @@
 //! Machines as TOML: the format of the built-in descriptions and of users' files.
 
-use frameyard::{ByteSize, CpuId, Geometry, NodeId, Order, PhysAddr};
+use frameyard_units::{ByteSize, CpuId, Geometry, NodeId, Order, PhysAddr};
 use serde::Deserialize;
 use toml::Spanned;
 

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use frameyard::{ByteSize, CpuId, GeometryError, NodeId, PhysAddr};
+use frameyard_units::{ByteSize, CpuId, GeometryError, NodeId, PhysAddr};
 
 use super::{ADDRESS_LIMIT, AddressRange, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES};
 

@@ -5,7 +5,7 @@
 use core::fmt;
 use std::path::Path;
 
-use frameyard::{Geometry, NodeId, PhysAddr};
+use frameyard_units::{Geometry, NodeId, PhysAddr};
 
 use super::iomem::system_ram;
 use super::layout::{divide, pc_nodes, shares};

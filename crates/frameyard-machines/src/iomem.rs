@@ -1,6 +1,6 @@
 //! Machines from the text of `/proc/iomem`.
 
-use frameyard::{Geometry, NodeId, PhysAddr};
+use frameyard_units::{Geometry, NodeId, PhysAddr};
 
 use super::description::stem;
 use super::validate::{check_disjoint, check_range};

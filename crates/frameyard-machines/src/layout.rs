@@ -1,6 +1,6 @@
 //! Laying memory out: the usual map of a PC, and dividing ranges between nodes.
 
-use frameyard::{NodeId, PhysAddr};
+use frameyard_units::{NodeId, PhysAddr};
 
 use super::{AddressRange, MachineNode};
 

@@ -1,6 +1,6 @@
 #![doc = include_str!("../README.md")]
 
-use frameyard::{ByteSize, CpuId, Geometry, NodeId, PhysAddr};
+use frameyard_units::{ByteSize, CpuId, Geometry, NodeId, PhysAddr};
 
 mod areas;
 mod bootlog;

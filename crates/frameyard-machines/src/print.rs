@@ -2,7 +2,7 @@
 
 use core::fmt::Write as _;
 
-use frameyard::{ByteSize, Geometry, NodeId};
+use frameyard_units::{ByteSize, Geometry, NodeId};
 
 use super::topology::{Numbering, Topology, cpu_list_of};
 use super::{AddressRange, Machine, ZoneLimits};

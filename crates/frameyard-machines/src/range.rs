@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use frameyard::{ByteSize, Geometry, PfnRange, PhysAddr};
+use frameyard_units::{ByteSize, Geometry, PfnRange, PhysAddr};
 
 /// A half-open range of physical addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -1,6 +1,6 @@
 //! The same machine with more or less memory.
 
-use frameyard::{ByteSize, PageCount, PhysAddr};
+use frameyard_units::{ByteSize, PageCount, PhysAddr};
 
 use super::layout::shares;
 use super::{ADDRESS_LIMIT, AddressRange, FIRST_MIB, Machine, MachineError, MachineNode, Problem};

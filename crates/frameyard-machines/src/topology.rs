@@ -88,7 +88,7 @@ impl Topology {
 }
 
 /// The CPUs of a node as a list.
-pub(super) fn cpu_list_of(machine: &super::Machine, node: frameyard::NodeId) -> String {
+pub(super) fn cpu_list_of(machine: &super::Machine, node: frameyard_units::NodeId) -> String {
     let cpus: Vec<u32> = machine.cpus_of(node).map(|cpu| cpu.0).collect();
     cpulist::format_cpu_list(&cpus)
 }

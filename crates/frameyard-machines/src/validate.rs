@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use frameyard::{CpuId, NodeId, PhysAddr};
+use frameyard_units::{CpuId, NodeId, PhysAddr};
 
 use super::{ADDRESS_LIMIT, AddressRange, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES, Machine, MachineError, Problem};
 
@@ -142,7 +142,7 @@ pub(super) fn check_disjoint(ranges: &mut [(NodeId, AddressRange)]) -> Result<()
 mod tests {
     use crate::{built_in, built_in_names};
     use super::*;
-    use frameyard::ByteSize;
+    use frameyard_units::ByteSize;
 
     fn broken(by: impl FnOnce(&mut Machine)) -> Problem {
         let mut machine = built_in("skylake-8167m").unwrap();

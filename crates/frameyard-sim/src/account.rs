@@ -1,6 +1,6 @@
 //! Where virtual time went: every picosecond of every CPU stands in exactly one slot.
 
-use frameyard::{LineKind, LockKind, named};
+use frameyard::{LineKind, LockKind, units::named};
 
 use crate::time::Picos;
 

@@ -5,7 +5,7 @@
 
 use std::cell::Cell;
 
-use frameyard::{ByteSize, CpuId, LockKind, Span, named};
+use frameyard::{ByteSize, CpuId, LockKind, Span, units::named};
 use frameyard_vm::{AddressSpace, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm};
 
 use crate::account::{Accessed, Account, Spent};

@@ -4,7 +4,7 @@
 //! where both its ends stay, it becomes two.
 
 use frameyard::sync::Ordering;
-use frameyard::{Access, ByteSize, PhysAddr, Platform, named};
+use frameyard::{Access, ByteSize, PhysAddr, Platform, units::named};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::error::VmError;

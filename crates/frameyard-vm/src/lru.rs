@@ -38,7 +38,7 @@
 //! Lock order: batch → shard → the yard's own; the first two are never held together but for the counting of batches. No
 //! other lock is taken and no owner is called under a shard's lock.
 
-use frameyard::{CountedPage, CpuId, LockUse, NodeId, PageCount, Pfn, Platform, named};
+use frameyard::{CountedPage, CpuId, LockUse, NodeId, PageCount, Pfn, Platform, units::named};
 
 use crate::counters::VmCounter;
 use crate::page::{Flags, PageKind};

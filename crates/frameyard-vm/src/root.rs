@@ -4,7 +4,7 @@
 //! batches of the CPUs, and the counters of the CPUs. What each record holds is said where it is used.
 
 use frameyard::sync::Ordering;
-use frameyard::{CpuId, NodeId, Order, PageCount, Pfn, Platform, Yard, named};
+use frameyard::{CpuId, NodeId, Order, PageCount, Pfn, Platform, Yard, units::named};
 
 use crate::error::VmError;
 use crate::page::MAX_SHARDS;

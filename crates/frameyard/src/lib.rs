@@ -25,7 +25,6 @@ mod report;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
 pub mod sync;
-mod units;
 mod yard;
 mod zone;
 
@@ -37,6 +36,11 @@ pub use compaction::{CompactCaller, CompactEffort, CompactOutcome, CompactReques
 #[cfg(loom)]
 #[doc(hidden)]
 pub use control::ModelledRegion;
+pub use frameyard_units as units;
+pub use frameyard_units::{
+    ByteSize, CpuId, Geometry, GeometryError, MigrateType, NodeId, ORDER_SLOTS, Order, PageCount, ParseSizeError, Pfn,
+    PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
+};
 pub use gfp::Gfp;
 pub use job::{JobError, ParallelJob, RunError};
 pub use lock::{HistogramCounts, LockCounters, LockHold, LockUse};
@@ -60,10 +64,6 @@ pub use report::{
     GlobalStat, KernelFormat, ListMetrics, Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource,
     NodeStat, NumaEvent, PcpSnapshot, ReportSource, UnknownKernelFormat, VmEvent, ZoneMetrics, ZoneSnapshot, ZoneStat,
     write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat, write_zoneinfo,
-};
-pub use units::{
-    ByteSize, CpuId, Geometry, GeometryError, MigrateType, NodeId, ORDER_SLOTS, Order, PageCount, ParseSizeError, Pfn,
-    PfnRange, PhysAddr, UnknownName, ZoneId, ZoneKind,
 };
 pub use yard::{
     Adoption, AllocError, BlockedBy, Blocker, ClusterStatistics, CmaReleaseError, CompactStatistics, ContigError,

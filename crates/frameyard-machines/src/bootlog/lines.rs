@@ -1,6 +1,6 @@
 //! The boot messages that speak of memory, nodes and CPUs.
 
-use frameyard::{NodeId, PhysAddr};
+use frameyard_units::{NodeId, PhysAddr};
 
 use super::{AddressRange, CpuListError, MAX_CPUS, MAX_NODES};
 

@@ -1,6 +1,6 @@
 //! The memory that boot messages speak of, as later messages change it.
 
-use frameyard::NodeId;
+use frameyard_units::NodeId;
 
 use super::super::validate::{check_disjoint, check_range};
 use super::{AddressRange, MachineError, MachineNode, Place, Problem, divide};

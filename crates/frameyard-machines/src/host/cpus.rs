@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::hash::Hash;
 
-use frameyard::NodeId;
+use frameyard_units::NodeId;
 
 use super::super::{Cpu, parse_cpu_list};
 use super::files::Files;

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use frameyard::ByteSize;
+use frameyard_units::ByteSize;
 
 use super::super::parse_cpu_list;
 

@@ -1,6 +1,6 @@
 //! The built-in machines, and what scaling keeps of them.
 
-use frameyard::{ByteSize, NodeId};
+use frameyard_units::{ByteSize, NodeId};
 use frameyard_machines::{MachineError, Problem, built_in, built_in_names};
 use proptest::prelude::*;
 

@@ -1,6 +1,6 @@
 //! Descriptions in TOML: what is left out, and what is refused where.
 
-use frameyard::{ByteSize, NodeId, Order};
+use frameyard_units::{ByteSize, NodeId, Order};
 use frameyard_machines::{ZoneLimits, from_toml};
 
 const TWO_NODES: &str = "\
@@ -21,7 +21,7 @@ memory = [{ start = 0x200000000, size = \"4G\" }]
 #[test]
 fn what_is_left_out_is_that_of_a_pc() {
     let machine = from_toml("two.toml", TWO_NODES).unwrap();
-    assert_eq!(machine.geometry, frameyard::Geometry::X86_64);
+    assert_eq!(machine.geometry, frameyard_units::Geometry::X86_64);
     assert_eq!(machine.zones, ZoneLimits::X86_64);
     assert_eq!(machine.memory_bytes().0, (8 << 30) - (1 << 20));
     let cpus: Vec<_> = machine.cpus.iter().map(|cpu| (cpu.node.0, cpu.socket, cpu.core)).collect();

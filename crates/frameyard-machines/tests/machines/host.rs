@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use frameyard::{ByteSize, NodeId};
+use frameyard_units::{ByteSize, NodeId};
 use frameyard_machines::{MachineError, MemorySource, host};
 
 /// A directory that goes away with the test.

@@ -1,6 +1,6 @@
 //! How far predictions are from what was published.
 
-use frameyard::{ZonePolicy, named};
+use frameyard::{ZonePolicy, units::named};
 
 use crate::page_fault::Mode;
 

@@ -2,7 +2,7 @@
 
 use core::ops::BitOr;
 
-use frameyard::named;
+use frameyard::units::named;
 
 use crate::space::MemoryAccess;
 use crate::table::Entry;

@@ -1,8 +1,8 @@
-//! The geometry of a yard: page size, section size, pageblock order and maximum order, fixed at its creation.
+//! Geometry: page size, section size, pageblock order and maximum order, fixed when a yard is created.
 
 use core::fmt;
 
-use super::{ByteSize, ORDER_SLOTS, Order, PageCount, Pfn, PhysAddr};
+use crate::{ByteSize, ORDER_SLOTS, Order, PageCount, Pfn, PhysAddr};
 
 /// Page size, section size, pageblock order and maximum order of a yard.
 ///
@@ -15,25 +15,25 @@ pub struct Geometry {
     max_order: Order,
 }
 
-/// Why four numbers are no geometry.
+/// The reason why a [`Geometry`] was rejected.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum GeometryError {
-    /// Pages have 4, 8, 16 or 64 KiB.
+    /// The page size is not 4, 8, 16 or 64 KiB.
     PageSize(ByteSize),
-    /// A section is a power of two of bytes.
+    /// The section size is not a power of two.
     SectionSize(ByteSize),
-    /// Blocks have at most order 15.
+    /// The maximum order is above 15.
     MaxOrder(Order),
-    /// A pageblock is at least of order 1 and at most a maximum-order block.
+    /// The pageblock order is 0 or above the maximum order.
     PageblockOrder(Order),
-    /// A section holds at least one maximum-order block and at most 2³² pages.
+    /// The section holds less than one maximum-order block or more than 2³² pages.
     SectionPages(ByteSize),
 }
 
 impl fmt::Display for GeometryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::PageSize(size) => write!(f, "page size {size}: pages have 4K, 8K, 16K or 64K"),
+            Self::PageSize(size) => write!(f, "page size {size}: must be 4K, 8K, 16K or 64K"),
             Self::SectionSize(size) => write!(f, "section size {size}: must be a power of two"),
             Self::MaxOrder(order) => write!(f, "maximum {order}: must be at most {}", ORDER_SLOTS - 1),
             Self::PageblockOrder(order) => {
@@ -49,6 +49,7 @@ impl fmt::Display for GeometryError {
 impl core::error::Error for GeometryError {}
 
 impl Default for Geometry {
+    #[inline]
     fn default() -> Self {
         Self::X86_64
     }
@@ -59,11 +60,11 @@ impl Geometry {
     pub const X86_64: Self =
         Self { page_shift: 12, section_shift: 27, pageblock_order: Order(9), max_order: Order(10) };
 
-    /// A geometry of the caller's choice.
+    /// Builds a geometry.
     ///
     /// # Errors
     ///
-    /// [`GeometryError`] names the number that does not fit, and what would.
+    /// [`GeometryError`] names the rejected value and the accepted ones.
     pub const fn new(
         page_size: ByteSize,
         section_size: ByteSize,
@@ -98,12 +99,14 @@ impl Geometry {
     }
 
     /// The size of a page.
+    #[inline]
     #[must_use]
     pub const fn page_size(self) -> ByteSize {
         ByteSize(1 << self.page_shift)
     }
 
     /// The size of a section.
+    #[inline]
     #[must_use]
     pub const fn section_size(self) -> ByteSize {
         ByteSize(1 << self.section_shift)
@@ -116,13 +119,14 @@ impl Geometry {
         self.section_shift - self.page_shift
     }
 
-    /// How many frames a section has.
+    /// The number of frames in a section.
+    #[inline]
     #[must_use]
     pub const fn section_pages(self) -> PageCount {
         PageCount(1 << self.section_pages_shift())
     }
 
-    /// The order of a pageblock, which is also the huge-page order.
+    /// The order of a pageblock, and of a huge page.
     #[inline(always)]
     #[must_use]
     pub const fn pageblock_order(self) -> Order {
@@ -136,31 +140,36 @@ impl Geometry {
         self.max_order
     }
 
-    /// The frame that holds an address.
+    /// The frame that contains an address.
+    #[inline]
     #[must_use]
     pub const fn frame_of(self, address: PhysAddr) -> Pfn {
         Pfn(address.0 >> self.page_shift)
     }
 
-    /// The first frame that begins at or behind an address.
+    /// The first frame that starts at or above an address.
+    #[inline]
     #[must_use]
     pub const fn frame_at_or_above(self, address: PhysAddr) -> Pfn {
         Pfn(address.0.div_ceil(1 << self.page_shift))
     }
 
-    /// The address a frame begins at.
+    /// The address of a frame's first byte.
+    #[inline]
     #[must_use]
     pub const fn address_of(self, pfn: Pfn) -> PhysAddr {
         PhysAddr(pfn.0 << self.page_shift)
     }
 
-    /// How many whole pages a size has.
+    /// The number of whole pages in a size.
+    #[inline]
     #[must_use]
     pub const fn pages_in(self, size: ByteSize) -> PageCount {
         PageCount(size.0 >> self.page_shift)
     }
 
-    /// The size of so many pages; saturates at `u64::MAX` bytes.
+    /// The size of `count` pages; saturates at `u64::MAX` bytes.
+    #[inline]
     #[must_use]
     pub const fn size_of(self, count: PageCount) -> ByteSize {
         ByteSize(count.0.saturating_mul(1 << self.page_shift))
@@ -172,13 +181,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_default_is_accepted_by_the_constructor() {
+    fn accepts_the_default_values() {
         let built = Geometry::new(ByteSize::kib(4), ByteSize::mib(128), Order(9), Order(10));
         assert_eq!(built, Ok(Geometry::X86_64));
     }
 
     #[test]
-    fn each_wrong_number_is_named() {
+    fn error_names_the_rejected_value() {
         let new = |page, section, pageblock, max| {
             Geometry::new(ByteSize(page), ByteSize(section), Order(pageblock), Order(max)).unwrap_err()
         };

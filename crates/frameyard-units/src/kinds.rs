@@ -1,22 +1,22 @@
-//! The kinds of zones and pageblocks.
+//! Zones and migration types.
 
 use core::fmt;
 
-use super::NodeId;
+use crate::NodeId;
 
 /// The kinds of zones, from the most to the least constrained.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum ZoneKind {
-    /// Below 16 MiB: what the oldest devices reach.
+    /// Below 16 MiB: reachable by ISA devices.
     Dma = 0,
-    /// Below 4 GiB: what 32-bit devices reach.
+    /// Below 4 GiB: reachable by 32-bit devices.
     Dma32 = 1,
     /// All other memory.
     Normal = 2,
-    /// Memory that holds movable allocations alone.
+    /// Memory for movable allocations only.
     Movable = 3,
-    /// Device memory: has page structures, is never allocated from.
+    /// Device memory: it has page structures and no free lists.
     Device = 4,
 }
 
@@ -24,10 +24,11 @@ impl ZoneKind {
     /// All kinds, lowest first.
     pub const ALL: [Self; 5] = [Self::Dma, Self::Dma32, Self::Normal, Self::Movable, Self::Device];
 
-    /// How many kinds there are.
+    /// The number of kinds.
     pub const COUNT: usize = Self::ALL.len();
 
     /// The kernel's name of the zone.
+    #[inline]
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -51,7 +52,7 @@ impl fmt::Display for ZoneKind {
 pub struct ZoneId(pub u16);
 
 impl ZoneId {
-    /// The zone of that kind on that node.
+    /// The zone of `kind` on `node`.
     #[inline]
     #[must_use]
     pub const fn new(node: NodeId, kind: ZoneKind) -> Self {
@@ -72,7 +73,7 @@ impl ZoneId {
         ZoneKind::ALL[self.0 as usize % ZoneKind::COUNT]
     }
 
-    /// This zone as an index into a table by zone.
+    /// Index of this zone in a table with one entry per zone.
     #[inline(always)]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -92,7 +93,7 @@ impl fmt::Display for ZoneId {
     }
 }
 
-/// What a pageblock, a free list or an allocation is for, so that like stays with like.
+/// Migration type of a pageblock, a free list or an allocation: groups frames by mobility.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 #[repr(u8)]
 pub enum MigrateType {
@@ -102,11 +103,11 @@ pub enum MigrateType {
     Movable = 1,
     /// Cannot be moved, but can be dropped.
     Reclaimable = 2,
-    /// Kept back for atomic high-order allocations.
+    /// Reserved for atomic high-order allocations.
     HighAtomic = 3,
-    /// Contiguous memory area: movable allocations may use it meanwhile.
+    /// Contiguous memory area: lent to movable allocations until its owner claims it.
     Cma = 4,
-    /// Being taken out of use; nothing is allocated from it.
+    /// Isolated: nothing is allocated from it.
     Isolate = 5,
 }
 
@@ -115,13 +116,14 @@ impl MigrateType {
     pub const ALL: [Self; 6] =
         [Self::Unmovable, Self::Movable, Self::Reclaimable, Self::HighAtomic, Self::Cma, Self::Isolate];
 
-    /// How many types there are.
+    /// The number of types.
     pub const COUNT: usize = Self::ALL.len();
 
-    /// How many of them (the first ones) have per-CPU lists.
+    /// The number of types that have per-CPU lists: types 0 to `PER_CPU - 1`.
     pub const PER_CPU: usize = 3;
 
     /// The kernel's name of the type.
+    #[inline]
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -134,7 +136,7 @@ impl MigrateType {
         }
     }
 
-    /// The type with that number.
+    /// The type with that number; `None` if there is none.
     #[inline(always)]
     #[must_use]
     pub const fn from_bits(bits: u8) -> Option<Self> {
@@ -149,7 +151,7 @@ impl MigrateType {
         }
     }
 
-    /// This type as an index into a table by type.
+    /// Index of this type in a table with one entry per type.
     #[inline(always)]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -168,7 +170,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn zone_ids_name_node_and_kind() {
+    fn zone_id_encodes_node_and_kind() {
         let id = ZoneId::new(NodeId(3), ZoneKind::Movable);
         assert_eq!((id.node(), id.kind()), (NodeId(3), ZoneKind::Movable));
     }

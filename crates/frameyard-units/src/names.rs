@@ -1,15 +1,16 @@
-//! Choices that go by names.
+//! Enumerations with a name for each variant, as command lines and tables use them.
 
 use core::fmt;
 
-/// A name that none of the choices has.
+/// Error of parsing a name that matches no variant.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownName {
     choices: &'static str,
 }
 
 impl UnknownName {
-    /// No choice of these, which are separated by commas.
+    /// Builds the error for the valid names, separated by commas.
+    #[inline]
     #[must_use]
     pub const fn among(choices: &'static str) -> Self {
         Self { choices }
@@ -24,13 +25,14 @@ impl fmt::Display for UnknownName {
 
 impl core::error::Error for UnknownName {}
 
-/// Gives an enumeration its list of choices (`ALL`), the names by which they go on command lines and in tables (`name`,
-/// `Display`), and the way back (`FromStr`, with [`UnknownName`]).
+/// Implements `ALL`, `name`, `Display` and `FromStr` (with [`UnknownName`] as its error) for an enumeration. For use
+/// inside Frameyard's crates.
+#[doc(hidden)]
 #[macro_export]
 macro_rules! named {
     ($type:ident: $first:ident => $first_name:literal $(, $variant:ident => $name:literal)*) => {
         impl $type {
-            /// All choices.
+            /// All variants.
             pub const ALL: [Self; [$first_name $(, $name)*].len()] = [Self::$first $(, Self::$variant)*];
 
             /// The name used on command lines and in tables.
@@ -59,5 +61,3 @@ macro_rules! named {
         }
     };
 }
-
-pub(crate) use named;

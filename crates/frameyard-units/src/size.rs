@@ -10,19 +10,22 @@ pub struct ByteSize(pub u64);
 const SUFFIXES: [(char, u32); 5] = [('K', 10), ('M', 20), ('G', 30), ('T', 40), ('P', 50)];
 
 impl ByteSize {
-    /// That many KiB.
+    /// `count` KiB.
+    #[inline]
     #[must_use]
     pub const fn kib(count: u64) -> Self {
         Self(count << 10)
     }
 
-    /// That many MiB.
+    /// `count` MiB.
+    #[inline]
     #[must_use]
     pub const fn mib(count: u64) -> Self {
         Self(count << 20)
     }
 
-    /// That many GiB.
+    /// `count` GiB.
+    #[inline]
     #[must_use]
     pub const fn gib(count: u64) -> Self {
         Self(count << 30)
@@ -30,7 +33,7 @@ impl ByteSize {
 }
 
 impl fmt::Display for ByteSize {
-    /// The largest suffix that leaves a whole number, so that what is printed parses to the same size.
+    /// Uses the largest suffix that leaves a whole number. The text parses to the same size.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (suffix, shift) in SUFFIXES.iter().rev() {
             if self.0 != 0 && self.0.trailing_zeros() >= *shift {
@@ -47,7 +50,7 @@ impl fmt::Debug for ByteSize {
     }
 }
 
-/// Why a text is no size.
+/// Error of parsing a size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParseSizeError {
     /// Not digits, optionally followed by one of K, M, G, T, P.
@@ -92,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_parse_and_print_alike() {
+    fn parses_what_it_prints() {
         for (text, bytes) in
             [("64M", 64 << 20), ("8g", 8 << 30), ("1T", 1 << 40), ("4096", 4096), ("512KiB", 512 << 10)]
         {
@@ -104,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_and_overflowing_sizes_are_told_apart() {
+    fn distinguishes_malformed_and_overflowing_sizes() {
         assert_eq!("".parse::<ByteSize>(), Err(ParseSizeError::Malformed));
         assert_eq!("-4K".parse::<ByteSize>(), Err(ParseSizeError::Malformed));
         assert_eq!("M".parse::<ByteSize>(), Err(ParseSizeError::Malformed));

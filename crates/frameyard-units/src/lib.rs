@@ -1,0 +1,18 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(not(test), no_std)]
+
+mod frames;
+mod geometry;
+mod ids;
+mod kinds;
+mod names;
+mod order;
+mod size;
+
+pub use frames::{PageCount, Pfn, PfnRange, PhysAddr};
+pub use geometry::{Geometry, GeometryError};
+pub use ids::{CpuId, NodeId};
+pub use kinds::{MigrateType, ZoneId, ZoneKind};
+pub use names::UnknownName;
+pub use order::{ORDER_SLOTS, Order};
+pub use size::{ByteSize, ParseSizeError};

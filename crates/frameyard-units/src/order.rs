@@ -1,0 +1,65 @@
+//! Orders: sizes of blocks as powers of two.
+
+use core::fmt;
+
+use crate::PageCount;
+
+/// The size of a block: `2^order` frames.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Order(pub u8);
+
+/// The number of orders in a zone's tables: 0 to 15. Loom models have 3, because they pay for each word.
+pub const ORDER_SLOTS: usize = if cfg!(loom) { 3 } else { 16 };
+
+impl Order {
+    /// A single frame.
+    pub const ZERO: Self = Self(0);
+
+    /// The number of frames in a block of this order.
+    #[inline(always)]
+    #[must_use]
+    pub const fn pages(self) -> PageCount {
+        PageCount(1 << self.0)
+    }
+
+    /// Index of this order in a table with one entry per order.
+    #[inline(always)]
+    #[must_use]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+
+    /// The smallest order whose blocks hold `count` frames; `None` if a block of 2⁶³ frames is too small.
+    #[inline]
+    #[must_use]
+    pub const fn covering(count: PageCount) -> Option<Self> {
+        match count.0.checked_next_power_of_two() {
+            Some(pages) => Some(Self(pages.trailing_zeros() as u8)),
+            None => None,
+        }
+    }
+}
+
+impl fmt::Debug for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "order {}", self.0)
+    }
+}
+
+impl fmt::Display for Order {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn covering_order_holds_the_count() {
+        assert_eq!(Order::covering(PageCount(1)), Some(Order(0)));
+        assert_eq!(Order::covering(PageCount(5)), Some(Order(3)));
+        assert_eq!(Order::covering(PageCount(u64::MAX)), None);
+    }
+}

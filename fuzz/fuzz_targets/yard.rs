@@ -4,9 +4,10 @@
 //! `BYTES_PER_ACTION` bytes each.
 #![no_main]
 
-#[path = "../../crates/frameyard/tests/fixture/mod.rs"]
+#[allow(dead_code, reason = "the model uses a part of the fixture")]
+#[path = "../../crates/frameyard/tests/suite/fixture/mod.rs"]
 mod fixture;
-#[path = "../../crates/frameyard/tests/model/mod.rs"]
+#[path = "../../crates/frameyard/tests/suite/model/mod.rs"]
 mod model;
 
 use frameyard::ZonePolicy;

@@ -90,7 +90,7 @@ pub(crate) struct Engine {
     /// The number of the first line of each stretch of the control region, plus 1, from its first use on: most are never used.
     control_lines: Vec<u32>,
     /// The lines of the control region with bytes that say what is handed out; those at the places of other lines are never used.
-    handed_out: Words,
+    allocation_map: Words,
     lines: SharedLines,
     frame_lines: FrameLines,
     locks: LockQueues,
@@ -129,7 +129,7 @@ impl Engine {
             pages: Words::new(ground.frames.count().0 as usize)?,
             last_fetched: vec![usize::MAX; machine.cores()],
             control_lines: vec![0; ground.control.1.div_ceil(STRETCH)],
-            handed_out: Words::new(ground.control.1.div_ceil(LINE_BYTES as usize))?,
+            allocation_map: Words::new(ground.control.1.div_ceil(LINE_BYTES as usize))?,
             lines: SharedLines::new(machine.cores(), machine.groups()),
             frame_lines: FrameLines::new(ground.frames.count().0 as usize),
             locks: LockQueues::default(),
@@ -156,7 +156,7 @@ impl Engine {
 
     /// Bytes that the simulator itself holds, with the stacks of as many tasks as there have been at once.
     pub(crate) fn bytes(&self) -> usize {
-        let numbers = size_of_val(&*self.control_lines) + size_of_val(&*self.handed_out);
+        let numbers = size_of_val(&*self.control_lines) + size_of_val(&*self.allocation_map);
         let lines = size_of_val(&*self.pages) + numbers + self.lines.bytes() + self.frame_lines.bytes();
         let channels: usize = self.channels.iter().map(Channel::bytes).sum();
         lines + channels + self.profile.bytes() + self.speeds.bytes() + self.most_tasks * STACK_BYTES

@@ -291,10 +291,10 @@ impl Platform for SimPlatform {
     #[inline]
     fn touch_line(&self, line: SharedLine, access: Access) {
         match line.kind {
-            LineKind::HandedOut => {
+            LineKind::AllocationMap => {
                 let mut engine = self.engine.borrow();
                 if engine.is_running() {
-                    engine.touch_handed_out(line.address.addr(), access);
+                    engine.touch_allocation_map(line.address.addr(), access);
                 }
                 return;
             }

@@ -67,12 +67,12 @@ pub use report::{
 };
 pub use yard::{
     Adoption, AllocError, BlockedBy, Blocker, ClusterStatistics, CmaReleaseError, CompactStatistics, ContigError,
-    ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, OwnedStatistics, PcpStatistics,
+    CpuOwnedStatistics, ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics,
     PcpTraffic, PolicyError, RangeError, RawRegion, ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
-    ClusterDrains, CrossingStatistics, DepotStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes,
-    PcpSizing, PcpSizingError, PcpZone, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks,
+    ClusterDrains, DepotStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError,
+    PcpZone, TransferStatistics, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks,
     ZoneLockTelemetry, ZonePolicy, ZoneSizing, default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes,
     set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
 };

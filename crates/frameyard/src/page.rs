@@ -61,7 +61,7 @@ pub enum FrameState {
     Counted = 12,
     /// Head of a free block of a pageblock that a CPU owns, on that CPU's lists
     /// ([`ZonePolicy::OwnedBlocks`](crate::ZonePolicy::OwnedBlocks)).
-    OwnedFree = 13,
+    CpuOwnedFree = 13,
 }
 
 impl FrameState {
@@ -80,7 +80,7 @@ impl FrameState {
         Self::Owned,
         Self::Uninitialised,
         Self::Counted,
-        Self::OwnedFree,
+        Self::CpuOwnedFree,
     ];
 
     /// The name used in tables and messages.
@@ -100,7 +100,7 @@ impl FrameState {
             Self::Owned => "owned",
             Self::Uninitialised => "uninitialised",
             Self::Counted => "counted",
-            Self::OwnedFree => "owned-free",
+            Self::CpuOwnedFree => "cpu-owned-free",
         }
     }
 }

@@ -23,7 +23,7 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner as Executions};
 
 use crate::sync::{Weakness, is_weakened, weakened};
 use crate::units::{Order, Pfn};
-use crate::zone::crossing::HELD_RECORD;
+use crate::zone::transfer::HELD_RECORD;
 use crate::{CompactRequest, Gfp, ZonePolicy};
 use machine::{FRAMES, LARGEST, PAGEBLOCK, Runner, ZONE, at, below, live, pick};
 use mover::Mover;
@@ -220,7 +220,7 @@ fn changed(from: ZonePolicy) {
         let changer = main.start(2, |runner| runner.yard.set_policy(ZonePolicy::Vanilla).expect("nobody stands still"));
         workers.into_iter().chain([changer]).for_each(|thread| thread.join().unwrap());
         assert_eq!(main.yard.depot_statistics(ZONE).batches, 0, "a batch {LEFT_OVER}");
-        assert_eq!(main.yard.owned_statistics(ZONE).pageblocks, 0, "an owned pageblock {LEFT_OVER}");
+        assert_eq!(main.yard.cpu_owned_statistics(ZONE).pageblocks, 0, "an owned pageblock {LEFT_OVER}");
     });
 }
 

@@ -16,7 +16,7 @@ use crate::pagemap::part_order;
 use crate::platform::Platform;
 use crate::sync::AtomicU32;
 use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, Pfn, PfnRange, ZoneId};
-use crate::zone::{HandedOut, PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
+use crate::zone::{AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
 mod bulk;
@@ -25,6 +25,7 @@ mod cma;
 mod compact;
 mod contig;
 mod counted;
+mod cpu_owned;
 mod device;
 mod drain;
 mod error;
@@ -32,7 +33,6 @@ mod exact;
 mod frames;
 mod free;
 mod init;
-mod owned;
 mod policy;
 mod reporting;
 mod rescue;
@@ -45,10 +45,10 @@ pub use cma::CmaReleaseError;
 pub use compact::{CompactStatistics, ExtfragEvents};
 pub use contig::{BlockedBy, Blocker, ContigError};
 pub use counted::Adoption;
+pub use cpu_owned::CpuOwnedStatistics;
 pub use error::{AllocError, FreeError, FreeProblem, RangeError};
 pub use frames::Frames;
 pub use init::InitError;
-pub use owned::OwnedStatistics;
 pub use policy::PolicyError;
 pub use reporting::{ReportError, ReportOutcome};
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
@@ -71,7 +71,7 @@ pub struct Yard<P: Platform> {
     platform: P,
     map: MemMap,
     tables: Tables,
-    handed: HandedOut<'static>,
+    allocation_map: AllocationMap<'static>,
     geometry: Geometry,
     cpus: u32,
     poisoning: Poisoning,
@@ -189,13 +189,13 @@ impl<P: Platform> Yard<P> {
             Poisoning::On => (&[][..], &[][..]),
         };
         let fast = FastPath { homes, blocks: PageblockMap::new(types, map.range().start, geometry) };
-        let handed = tables.handed_out(map.range().start);
+        let allocation_map = tables.allocation_map(map.range().start);
         let cpus = tables.cpus();
         Self {
             platform,
             map,
             tables,
-            handed,
+            allocation_map,
             geometry,
             cpus,
             poisoning,
@@ -271,7 +271,7 @@ impl<P: Platform> Yard<P> {
     /// per-CPU lists are told apart.
     #[inline(always)]
     fn tag_at(&self, pfn: Pfn) -> Tag {
-        self.handed.read(pfn, self.map.page(pfn, &self.platform).tag())
+        self.allocation_map.read(pfn, self.map.page(pfn, &self.platform).tag())
     }
 
     /// The zone of a block that is allocated, or of the caller's. Looks at its page only where zones meet in its section.
@@ -319,8 +319,8 @@ impl<P: Platform> Yard<P> {
             zone: &self.tables.zones[id.index()],
             map: self.map,
             blocks: self.pageblocks(),
-            rows: self.tables.crossing_rows(),
-            handed: self.handed,
+            rows: self.tables.transfer_counters(),
+            allocation_map: self.allocation_map,
             clusters: self.tables.clusters,
             depot: self.tables.depot_of(id),
             geometry: self.geometry,

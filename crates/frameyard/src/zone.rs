@@ -16,13 +16,13 @@
 //!
 //! # Lock order
 //!
-//! The lock of a CPU's lists may be held when the lock of what a CPU owns ([`crossing::owned`]) is taken, and either when a
+//! The lock of a CPU's lists may be held when the lock of what a CPU owns ([`transfer::cpu_owned`]) is taken, and either when a
 //! zone lock is taken; never the other way round. No two locks of the same kind are held together.
 //!
 //! # Counting equations
 //!
 //! - `free_pages` = Σ over orders and types but Isolate of blocks × 2^order, and pending frames where those count
-//!   ([`Pending`](pending::Pending)); `free_cma` is the part of type Cma.
+//!   ([`DeferredFrames`](deferred::DeferredFrames)); `free_cma` is the part of type Cma.
 //! - an order's bit in `nonempty[type]` is set exactly when its list has a block.
 //! - `managed` = frames on free lists (Isolate included) + on per-CPU lists + on lists of owned memory + in the depot +
 //!   allocated + isolated + poisoned, and pending frames where those count.
@@ -39,38 +39,38 @@ use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 
+mod allocation_map;
 mod boost;
 mod buddy;
 mod compact_state;
-pub(crate) mod crossing;
+mod deferred;
 mod fallback;
 mod free_area;
-mod handed_out;
 mod highatomic;
 mod isolate;
 mod pageblock;
 pub(crate) mod pcp;
 mod pcp_sizing;
-mod pending;
 pub(crate) mod poison;
 mod policy;
 mod range;
 mod reporting;
+pub(crate) mod transfer;
 mod watermark;
 
+pub(crate) use allocation_map::AllocationMap;
 pub(crate) use compact_state::{COSTLY_ORDER, CompactEvent, CompactState, FreeShape, MAX_DEFER_SHIFT};
-use crossing::CrossingRow;
-use crossing::depot::Depot;
-pub use crossing::depot::DepotStatistics;
-pub use crossing::{ClusterDrains, CrossingStatistics, ZoneLockTelemetry};
 pub(crate) use fallback::{BlockRequest, CmaUse, Fallback};
 use free_area::FreeArea;
-pub(crate) use handed_out::HandedOut;
 pub(crate) use pageblock::PageblockMap;
 pub use pcp_sizing::{HighFraction, PcpSizes, PcpSizing, PcpSizingError, PcpZone};
 pub use policy::ZonePolicy;
 pub(crate) use range::{RangeBlocked, RangeLists, covering_block, pieces};
 pub(crate) use reporting::{ReportBatch, Taken};
+use transfer::TransferCounters;
+use transfer::depot::Depot;
+pub use transfer::depot::DepotStatistics;
+pub use transfer::{ClusterDrains, TransferStatistics, ZoneLockTelemetry};
 pub use watermark::{
     HugePageMinimum, MovableMinimum, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks, ZoneSizing,
     default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks,
@@ -181,12 +181,12 @@ pub(crate) struct Zone {
     nonempty: [AtomicU32; MigrateType::COUNT],
     events: ZoneEvents,
     /// What was counted of all that does not come from a CPU's lists.
-    row: CrossingRow,
+    row: TransferCounters,
     pub(crate) placement: Placement,
     pub(crate) cma_events: CmaEvents,
-    pub(crate) pending: pending::Pending,
+    pub(crate) deferred: deferred::DeferredFrames,
     pub(crate) compaction: CompactState,
-    pub(crate) crossing: crossing::CrossingState,
+    pub(crate) transfer: transfer::TransferState,
     areas: [FreeArea; ORDER_SLOTS],
 }
 
@@ -251,7 +251,7 @@ impl Zone {
 
     /// What was counted of all that does not come from a CPU's lists.
     #[inline(always)]
-    pub(crate) fn row(&self) -> &CrossingRow {
+    pub(crate) fn row(&self) -> &TransferCounters {
         &self.row
     }
 
@@ -317,8 +317,8 @@ impl Zone {
     fn has_block_racy(&self, order: Order, reserves: Reserves) -> bool {
         let has =
             |migrate_type: MigrateType| self.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0 != 0;
-        // Pending memory first: what is pending no more by now is on the lists that are looked at next.
-        self.pending.has_counted_block_racy(order)
+        // DeferredFrames memory first: what is pending no more by now is on the lists that are looked at next.
+        self.deferred.has_counted_block_racy(order)
             || MigrateType::ALL[..MigrateType::PER_CPU].iter().any(|migrate_type| has(*migrate_type))
             || (reserves.cma && has(MigrateType::Cma))
             || (reserves.any() && has(MigrateType::HighAtomic))
@@ -338,14 +338,14 @@ pub(crate) struct ZoneView<'a, P> {
     pub(crate) map: MemMap,
     pub(crate) blocks: PageblockMap<'a>,
     /// For each CPU, a row for each zone, of which there are so many: what is counted of them.
-    pub(crate) rows: (&'a [CrossingRow], usize),
-    pub(crate) handed: HandedOut<'a>,
-    pub(crate) clusters: crossing::ClusterTable<'a>,
+    pub(crate) rows: (&'a [TransferCounters], usize),
+    pub(crate) allocation_map: AllocationMap<'a>,
+    pub(crate) clusters: transfer::ClusterTable<'a>,
     pub(crate) depot: Depot<'a>,
     pub(crate) geometry: Geometry,
     pub(crate) platform: &'a P,
     /// Which CPU owns which pageblock, and what of it is free.
-    pub(crate) owned: crossing::owned::OwnedTables<'a>,
+    pub(crate) owned: transfer::cpu_owned::CpuOwnedTables<'a>,
 }
 
 impl<P> Clone for ZoneView<'_, P> {
@@ -363,7 +363,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     /// What is counted of a CPU's lists in this zone; of all without lists where there is no such CPU.
-    pub(crate) fn row_of(self, cpu: CpuId) -> &'a CrossingRow {
+    pub(crate) fn row_of(self, cpu: CpuId) -> &'a TransferCounters {
         let (rows, zones) = self.rows;
         rows.get(cpu.index() * zones + self.id.index()).unwrap_or(&self.zone.row)
     }
@@ -371,7 +371,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     /// What begins at a frame: its page's tag, in which allocated blocks and those on per-CPU lists are told apart.
     #[inline(always)]
     pub(crate) fn tag_at(&self, pfn: Pfn) -> Tag {
-        self.handed.read(pfn, self.page(pfn).tag())
+        self.allocation_map.read(pfn, self.page(pfn).tag())
     }
 
     /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`). What is in the
@@ -401,7 +401,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Counts a hold in which so many frames crossed, and gives the lock back.
     #[inline(always)]
-    fn end_hold(&self, row: &CrossingRow, hold: LockHold, moved: u64) {
+    fn end_hold(&self, row: &TransferCounters, hold: LockHold, moved: u64) {
         if moved != 0 {
             add_exclusive(&row.lock.pages_moved, moved);
         }
@@ -412,10 +412,10 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     }
 
     #[inline]
-    fn lock_counted(self, row: &'a CrossingRow) -> LockedZone<'a, P> {
+    fn lock_counted(self, row: &'a TransferCounters) -> LockedZone<'a, P> {
         let guard = self.platform.guard();
         let hold = row.lock.uses.lock(self.platform, LockId::Zone(self.id), &self.zone.lock.0);
-        LockedZone { view: self, row, moved: 0, free_change: 0, cma_change: 0, brought_in: 0, hold, _guard: guard }
+        LockedZone { view: self, row, moved: 0, free_change: 0, cma_change: 0, initialised: 0, hold, _guard: guard }
     }
 }
 
@@ -427,7 +427,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 pub(crate) struct LockedZone<'a, P: Platform> {
     view: ZoneView<'a, P>,
     /// Where this hold is counted, and what is done in it.
-    row: &'a CrossingRow,
+    row: &'a TransferCounters,
     /// How many frames crossed.
     moved: u64,
     /// What `free_pages` is to change by, modulo 2⁶⁴.
@@ -435,7 +435,7 @@ pub(crate) struct LockedZone<'a, P: Platform> {
     /// What `free_cma` is to change by, modulo 2⁶⁴.
     cma_change: u64,
     /// How many frames are pending no more.
-    brought_in: u64,
+    initialised: u64,
     hold: LockHold,
     _guard: P::Guard,
 }
@@ -468,8 +468,8 @@ impl<P: Platform> LockedZone<'_, P> {
         if self.cma_change != 0 {
             add_exclusive(&self.zone.free_cma, self.cma_change);
         }
-        if self.brought_in != 0 {
-            self.zone.pending.brought_in(self.brought_in);
+        if self.initialised != 0 {
+            self.zone.deferred.initialised(self.initialised);
         }
     }
 

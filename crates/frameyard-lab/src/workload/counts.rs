@@ -51,7 +51,7 @@ impl Drains {
     #[must_use]
     pub(crate) fn of<P: Platform>(yard: &Yard<P>) -> Self {
         yard.zones().fold(Self::default(), |sum, zone| {
-            let drains = yard.crossing_statistics(zone.id).drains;
+            let drains = yard.transfer_statistics(zone.id).drains;
             let all = drains.iter().fold(sum.all, |all, drains| all.and(drains));
             Self { all, movable: sum.movable + drains[MigrateType::Movable.index()].drains }
         })

@@ -38,7 +38,7 @@ enum Compact {
     /// Entries of a page table of the lowest level, and how far behind the first frame's first byte they lie.
     Entry(FrameLine, usize),
     /// Bytes that say of frames what is handed out, by the place of their line in the control region.
-    HandedOut(usize),
+    AllocationMap(usize),
 }
 
 impl Compact {
@@ -47,14 +47,14 @@ impl Compact {
         match self {
             Self::Page(_) => Accessed::Pages,
             Self::Entry(..) => Accessed::Line(LineKind::PageTable),
-            Self::HandedOut(_) => Accessed::Line(LineKind::HandedOut),
+            Self::AllocationMap(_) => Accessed::Line(LineKind::AllocationMap),
         }
     }
 
     const fn kind(self, access: Access) -> AccessKind {
         match self {
             Self::Page(_) | Self::Entry(..) => AccessKind::of_page(access),
-            Self::HandedOut(_) => AccessKind::of_line(access),
+            Self::AllocationMap(_) => AccessKind::of_line(access),
         }
     }
 
@@ -63,7 +63,7 @@ impl Compact {
         match self {
             Self::Page(index) => Some(PageCount(index as u64)),
             Self::Entry(_, offset) => Some(PageCount((offset >> 12) as u64)),
-            Self::HandedOut(_) => None,
+            Self::AllocationMap(_) => None,
         }
     }
 }
@@ -130,21 +130,21 @@ impl Engine {
 
     /// The running CPU uses a byte that says what is handed out.
     #[inline]
-    pub(crate) fn touch_handed_out(&mut self, address: usize, access: Access) {
+    pub(crate) fn touch_allocation_map(&mut self, address: usize, access: Access) {
         let (usage, kind) = (Use::of(access), AccessKind::of_line(access));
-        let accessed = Accessed::Line(LineKind::HandedOut);
+        let accessed = Accessed::Line(LineKind::AllocationMap);
         if self.is_recent(address, usage) {
             return self.hit(accessed, kind);
         }
         let index = address.wrapping_sub(self.ground.control.0) / LINE_BYTES as usize;
-        let Some(word) = self.handed_out.get_mut(index) else { return };
+        let Some(word) = self.allocation_map.get_mut(index) else { return };
         let line = PageLine(*word);
         self.turn.recent_lines.note(address / LINE_BYTES as usize, usage);
         if line.is_at_hand(self.turn.place.core, &self.turn.private, usage) {
             *word = line.used(self.turn.stamps, usage).0;
             self.hit(accessed, kind);
         } else {
-            self.fetch_compact(Compact::HandedOut(index), line, access);
+            self.fetch_compact(Compact::AllocationMap(index), line, access);
         }
     }
 
@@ -193,7 +193,7 @@ impl Engine {
         match at {
             Compact::Page(index) => self.pages[index] = state.0,
             Compact::Entry(line, _) => self.frame_lines.set_compact(line, state),
-            Compact::HandedOut(index) => self.handed_out[index] = state.0,
+            Compact::AllocationMap(index) => self.allocation_map[index] = state.0,
         }
     }
 

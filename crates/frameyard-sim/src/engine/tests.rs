@@ -99,15 +99,15 @@ fn other_lines_come_from_where_they_are() {
 fn bytes_of_what_is_handed_out_come_from_where_they_are() {
     let mut engine = engine();
     let byte = |engine: &mut Engine, cpu: usize, at: usize, access| {
-        let handed_out = Accessed::Line(LineKind::HandedOut);
-        engine.on(cpu).served(handed_out, |engine| engine.touch_handed_out(CONTROL + at, access)).0
+        let allocation_map = Accessed::Line(LineKind::AllocationMap);
+        engine.on(cpu).served(allocation_map, |engine| engine.touch_allocation_map(CONTROL + at, access)).0
     };
     assert_eq!(byte(&mut engine, 10, 0, Access::Write), Cause::LocalMemory);
     assert_eq!(byte(&mut engine, 10, 63, Access::ReadModifyWrite), Cause::PrivateHit);
     assert_eq!(byte(&mut engine, 10, 64, Access::Write), Cause::LocalMemory, "another line");
     assert_eq!(byte(&mut engine, 0, 1, Access::ReadModifyWrite), Cause::OtherSocket);
     assert_eq!(byte(&mut engine, 1, 2, Access::Write), Cause::SameGroup);
-    engine.touch_handed_out(CONTROL + (1 << 20), Access::Write);
+    engine.touch_allocation_map(CONTROL + (1 << 20), Access::Write);
 }
 
 #[test]

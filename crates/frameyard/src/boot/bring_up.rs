@@ -210,13 +210,13 @@ impl<P: Platform> BringUp<'_, P> {
             self.fill_poison(first);
             let view = self.view(zone);
             let mut locked = view.lock();
-            locked.bring_in(first);
+            locked.add_initialised(first);
             freed += first.count();
             // One holding of the lock for all that the zone gets, unless there is more to do about it.
             while self.poisoning == Poisoning::Off
                 && let Some((range, _)) = free.next_if(|(_, next)| *next == zone)
             {
-                locked.bring_in(range);
+                locked.add_initialised(range);
                 freed += range.count();
             }
         }
@@ -238,8 +238,8 @@ impl<P: Platform> BringUp<'_, P> {
             zone,
             map: self.map,
             blocks: self.blocks(),
-            rows: self.tables.crossing_rows(),
-            handed: self.tables.handed_out(self.map.range().start),
+            rows: self.tables.transfer_counters(),
+            allocation_map: self.tables.allocation_map(self.map.range().start),
             clusters: self.tables.clusters,
             owned: self.tables.owned(self.map.range().start, self.geometry),
             depot: self.tables.depot_of(id),

@@ -7,7 +7,7 @@ use super::{BootError, Tables, YardConfig};
 use crate::sync::Ordering;
 use crate::units::PageCount;
 use crate::zone::PcpZone;
-use crate::zone::crossing::{clusters_for, words_for_clusters};
+use crate::zone::transfer::{clusters_for, words_for_clusters};
 
 /// How large a batch of a zone of so many pages is when the yard is created.
 fn batch(config: &YardConfig<'_>, present: PageCount) -> PageCount {

@@ -48,7 +48,7 @@ pub(crate) unsafe fn init<P: Platform>(
     write_pcps(&tables);
     let tables = write_free_ranges(tables, memory, config.geometry, layout)?;
     if mode == InitMode::Lazy {
-        tables.zones.iter().for_each(Zone::count_pending);
+        tables.zones.iter().for_each(Zone::count_deferred);
     }
     let bring_up = BringUp { tables, map, geometry: config.geometry, poisoning: config.poisoning, writer, platform };
     mark_cma(&bring_up, memory, mode)?;
@@ -229,7 +229,7 @@ fn write_free_ranges(
         if let Some((start, end)) = tables.free_starts.get(count).zip(tables.free_ends.get(count)) {
             start.store(free.start.0, Ordering::Relaxed);
             end.store(free.end.0, Ordering::Relaxed);
-            tables.zones[zone.index()].pending.add(free, geometry.max_order());
+            tables.zones[zone.index()].deferred.add(free, geometry.max_order());
         }
         count += 1;
     };

@@ -14,10 +14,10 @@ use crate::pagemap::{DeviceDirectory, DeviceSection};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
-use crate::zone::crossing::CrossingRow;
-use crate::zone::crossing::depot::{DepotShelf, shelves_for};
-use crate::zone::crossing::owned::OwnedLists;
 use crate::zone::pcp::PerCpuPages;
+use crate::zone::transfer::TransferCounters;
+use crate::zone::transfer::cpu_owned::CpuOwnedLists;
+use crate::zone::transfer::depot::{DepotShelf, shelves_for};
 
 /// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
 pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
@@ -281,17 +281,19 @@ fn plan_tables(
     spans[TableId::SkipHints as usize] = planner.table::<AtomicU64>(pageblocks.div_ceil(64))?;
     spans[TableId::Clusters as usize] = planner.table::<AtomicU64>(clusters)?;
     spans[TableId::BlockOwners as usize] = planner.table::<AtomicU32>(pageblocks)?;
-    spans[TableId::OwnedLists as usize] = planner.table::<OwnedLists>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
+    spans[TableId::CpuOwnedLists as usize] =
+        planner.table::<CpuOwnedLists>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     spans[TableId::CpuGroups as usize] = planner.table::<AtomicU16>(cpus)?;
     let shelves = shelves_for(groups) * nodes * ZoneKind::COUNT;
     spans[TableId::Depots as usize] = planner.table::<DepotShelf>(shelves)?;
     spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
-    spans[TableId::CrossingRows as usize] = planner.table::<CrossingRow>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
+    spans[TableId::TransferCounters as usize] =
+        planner.table::<TransferCounters>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     let with_devices = config.device_space.is_some_and(|space| !space.is_empty());
     spans[TableId::DeviceSections as usize] =
         planner.table::<DeviceSection>(if with_devices { sections } else { 0 })?;
     spans[TableId::Devices as usize] = planner.table::<DeviceDirectory>(usize::from(with_devices))?;
     // Last, for it is by far the largest: a byte a frame, touched where frames are allocated alone.
-    spans[TableId::HandedOut as usize] = planner.table::<AtomicU8>(usize::try_from(frames.count().0).ok()?)?;
+    spans[TableId::AllocationMap as usize] = planner.table::<AtomicU8>(usize::try_from(frames.count().0).ok()?)?;
     Some((spans, planner.bytes()))
 }

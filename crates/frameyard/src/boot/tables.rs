@@ -7,11 +7,11 @@ use crate::control::{ControlRegion, TableSpan};
 use crate::pagemap::DeviceTables;
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
-use crate::zone::crossing::CrossingRow;
-use crate::zone::crossing::depot::{Depot, DepotShelf};
-use crate::zone::crossing::owned::{OwnedLists, OwnedTables};
 use crate::zone::pcp::PerCpuPages;
-use crate::zone::{HandedOut, Zone};
+use crate::zone::transfer::TransferCounters;
+use crate::zone::transfer::cpu_owned::{CpuOwnedLists, CpuOwnedTables};
+use crate::zone::transfer::depot::{Depot, DepotShelf};
+use crate::zone::{AllocationMap, Zone};
 
 /// Words of the header; the rest of it are table spans, two words each.
 #[derive(Clone, Copy)]
@@ -67,11 +67,11 @@ pub(super) enum TableId {
     CmaEnds,
     Claims,
     SkipHints,
-    CrossingRows,
-    HandedOut,
+    TransferCounters,
+    AllocationMap,
     Clusters,
     BlockOwners,
-    OwnedLists,
+    CpuOwnedLists,
     CpuGroups,
     Depots,
     DeviceSections,
@@ -110,15 +110,15 @@ pub(crate) struct Tables {
     /// A bit for each pageblock, 64 in a word: compaction passes it by.
     pub(crate) skip_hints: &'static [AtomicU64],
     /// A row of all zones for each CPU: what is counted of its lists.
-    pub(super) crossing_rows: &'static [CrossingRow],
-    /// A byte for each frame; see [`HandedOut`].
-    pub(super) handed_out: &'static [AtomicU8],
+    pub(super) transfer_counters: &'static [TransferCounters],
+    /// A byte for each frame; see [`AllocationMap`].
+    pub(super) allocation_map: &'static [AtomicU8],
     /// For each zone a bit for each of its clusters, then their records.
     pub(crate) clusters: &'static [AtomicU64],
-    /// For each pageblock the CPU that owns it, plus 1; see [`OwnedTables`].
+    /// For each pageblock the CPU that owns it, plus 1; see [`CpuOwnedTables`].
     block_owners: &'static [AtomicU32],
     /// A row of all zones for each CPU.
-    owned_lists: &'static [OwnedLists],
+    owned_lists: &'static [CpuOwnedLists],
     /// For each CPU, the group that it shares a cache with.
     pub(super) cpu_groups: &'static [AtomicU16],
     /// For each zone, the shelves of its depot.
@@ -208,11 +208,11 @@ impl Tables {
                 cma_ends: region.table(span(TableId::CmaEnds))?,
                 claims: region.table(span(TableId::Claims))?,
                 skip_hints: region.table(span(TableId::SkipHints))?,
-                crossing_rows: region.table(span(TableId::CrossingRows))?,
-                handed_out: region.table(span(TableId::HandedOut))?,
+                transfer_counters: region.table(span(TableId::TransferCounters))?,
+                allocation_map: region.table(span(TableId::AllocationMap))?,
                 clusters: region.table(span(TableId::Clusters))?,
                 block_owners: region.table(span(TableId::BlockOwners))?,
-                owned_lists: region.table(span(TableId::OwnedLists))?,
+                owned_lists: region.table(span(TableId::CpuOwnedLists))?,
                 cpu_groups: region.table(span(TableId::CpuGroups))?,
                 depots: region.table(span(TableId::Depots))?,
                 devices: DeviceTables {
@@ -270,14 +270,14 @@ impl Tables {
 
     /// What is counted of each CPU's lists in each zone, and how many zones there are.
     #[inline(always)]
-    pub(crate) fn crossing_rows(&self) -> (&'static [CrossingRow], usize) {
-        (self.crossing_rows, self.zones.len())
+    pub(crate) fn transfer_counters(&self) -> (&'static [TransferCounters], usize) {
+        (self.transfer_counters, self.zones.len())
     }
 
     /// Which CPU owns which pageblock of a map that begins with that frame, and what of it is free.
     #[inline(always)]
-    pub(crate) fn owned(&self, first: Pfn, geometry: Geometry) -> OwnedTables<'static> {
-        OwnedTables::new(self.block_owners, self.owned_lists, self.zones.len(), first, geometry)
+    pub(crate) fn owned(&self, first: Pfn, geometry: Geometry) -> CpuOwnedTables<'static> {
+        CpuOwnedTables::new(self.block_owners, self.owned_lists, self.zones.len(), first, geometry)
     }
 
     /// The depot of a zone.
@@ -367,8 +367,8 @@ impl Tables {
     }
 
     /// Which blocks of the map are handed out.
-    pub(crate) fn handed_out(&self, first: Pfn) -> HandedOut<'static> {
-        HandedOut::new(self.handed_out, first)
+    pub(crate) fn allocation_map(&self, first: Pfn) -> AllocationMap<'static> {
+        AllocationMap::new(self.allocation_map, first)
     }
 
     #[inline(always)]

@@ -10,8 +10,8 @@ use crate::owner::Owners;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, PageCount, Pfn, PfnRange};
-use crate::zone::crossing::Suspension;
-use crate::zone::{COSTLY_ORDER, CompactEvent, Zone, ZoneView, crossing};
+use crate::zone::transfer::Quiescence;
+use crate::zone::{COSTLY_ORDER, CompactEvent, Zone, ZoneView, transfer};
 
 /// Below this part of free memory in small blocks, in hundredths, the proactive compactor rests, and it begins ten above
 /// (`compaction_proactiveness` of 20).
@@ -126,7 +126,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
     ///
     /// As long as it runs, frames cross the zone's border page by page, and merge when they are freed.
     pub(crate) fn run(mut self) -> CompactOutcome {
-        let Ok(_suspension) = Suspension::begin(self.view) else {
+        let Ok(_suspension) = Quiescence::begin(self.view) else {
             return CompactOutcome { result: CompactResult::Stalled, ..self.outcome };
         };
         self.begin();
@@ -151,7 +151,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         self.free_end = top;
         if !self.uses_hints() {
             self.drain_all();
-            let _ = crossing::collect(self.view);
+            let _ = transfer::collect(self.view);
             return;
         }
         let scanner = usize::from(self.request.effort != CompactEffort::Async);

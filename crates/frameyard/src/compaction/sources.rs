@@ -7,8 +7,8 @@ use crate::owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
 use crate::page::{CountedPage, FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
-use crate::zone::crossing::{merge_later, owned};
 use crate::zone::poison;
+use crate::zone::transfer::{cpu_owned, merge_later};
 
 /// How many blocks are set aside at once (`COMPACT_CLUSTER_MAX`).
 const CLUSTER: usize = 32;
@@ -157,7 +157,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             FrameState::Interior
             | FrameState::BuddyFree
             | FrameState::PerCpu
-            | FrameState::OwnedFree
+            | FrameState::CpuOwnedFree
             | FrameState::InTransit
             | FrameState::Isolated => Found::Nothing,
             _ => {
@@ -275,7 +275,8 @@ impl<'a, P: Platform> Compaction<'a, P> {
     /// Frees blocks that their contents have left, all under one lock.
     fn free_moved(&mut self, blocks: &[Block]) {
         let claimed = |block: &Block| {
-            let is_ours = self.view.handed.take_back(self.view.platform, block.pfn, block.order).is_some();
+            let is_ours =
+                self.view.allocation_map.clear_allocated(self.view.platform, block.pfn, block.order).is_some();
             debug_assert!(is_ours, "{block} was left, and is {:?}", self.view.tag_at(block.pfn));
             is_ours
         };
@@ -288,7 +289,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             return;
         }
         // What was moved is wanted on the free lists.
-        blocks.iter().for_each(|block| owned::give_up(self.view, block.pfn));
+        blocks.iter().for_each(|block| cpu_owned::give_up(self.view, block.pfn));
         let mut locked = self.view.lock();
         for block in blocks.iter().filter(|block| claimed(block)) {
             locked.free_compacted(block.pfn, block.order);

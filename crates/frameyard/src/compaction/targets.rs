@@ -5,7 +5,7 @@ use crate::boot::{Poisoning, YardEvent};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn, PfnRange};
-use crate::zone::crossing::owned;
+use crate::zone::transfer::cpu_owned;
 use crate::zone::{covering_block, poison};
 
 /// How many free blocks are in hand at most.
@@ -69,7 +69,7 @@ impl<P: Platform> Compaction<'_, P> {
             let (pfn, found) = self.targets.take_smallest(order)?;
             self.split_target(pfn, found, order);
             if self.is_sound(pfn, order) {
-                self.view.handed.give(self.view.platform, pfn, order, MigrateType::Movable);
+                self.view.allocation_map.mark_allocated(self.view.platform, pfn, order, MigrateType::Movable);
                 return Some(pfn);
             }
         }
@@ -104,7 +104,7 @@ impl<P: Platform> Compaction<'_, P> {
 
     /// Takes a target back that its owner did not want; its bytes may be written.
     pub(super) fn take_back(&mut self, pfn: Pfn, order: Order) {
-        let is_ours = self.view.handed.take_back(self.view.platform, pfn, order).is_some();
+        let is_ours = self.view.allocation_map.clear_allocated(self.view.platform, pfn, order).is_some();
         debug_assert!(is_ours, "{pfn} was to stay the compactor's, and is {:?}", self.view.tag_at(pfn));
         if !is_ours {
             return;
@@ -149,7 +149,7 @@ impl<P: Platform> Compaction<'_, P> {
             }
             if self.free_next <= frames.start {
                 // What is free of it is a target on the free lists alone.
-                owned::give_up(self.view, frames.start);
+                cpu_owned::give_up(self.view, frames.start);
             }
             self.free_next = self.free_next.max(frames.start);
             let went_on = self.isolate_free_in(frames, wanted);

@@ -1,4 +1,4 @@
-//! Clusters on their way (`zone::crossing::{cut, entering}`): pages that look free and are not, while others merge, move a
+//! Clusters on their way (`zone::transfer::{cut, entering}`): pages that look free and are not, while others merge, move a
 //! pageblock's pages to other lists, or suspend the zone.
 //!
 //! A batch is two pages, and so is a cluster. It has one page of each of two pageblocks, so that whoever has the others
@@ -10,7 +10,7 @@ use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore_within};
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount, Pfn};
-use crate::zone::crossing::{HELD_RECORD, Suspension};
+use crate::zone::transfer::{HELD_RECORD, Quiescence};
 use crate::{PcpSizing, ZonePolicy};
 
 /// How many involuntary switches an execution has. What is broken here is found with one.
@@ -150,7 +150,7 @@ fn cut_and_suspend(locks: Locks) {
     let (main, others) = with_cluster(locks);
     let refiller = main.start(0, |runner| runner.take_and_give(Order::ZERO));
     let other = main.start(1, |runner| {
-        let suspended = Suspension::begin(runner.yard.zone_view(ZONE));
+        let suspended = Quiescence::begin(runner.yard.zone_view(ZONE));
         let found = suspended.is_ok().then(|| only_looks_free(runner)).flatten();
         drop(suspended);
         assert_eq!(found, None, "{ONLY_LOOKS_FREE}");

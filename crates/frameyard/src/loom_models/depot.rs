@@ -1,4 +1,4 @@
-//! The depot (`zone::crossing::depot`) in a yard: batches go from one CPU's list to another's while somebody drains,
+//! The depot (`zone::transfer::depot`) in a yard: batches go from one CPU's list to another's while somebody drains,
 //! isolates, or changes the policy.
 
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,7 @@ use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore_within};
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};
-use crate::zone::crossing::{self, Suspension};
+use crate::zone::transfer::{self, Quiescence};
 use crate::{PcpSizing, ZonePolicy};
 
 /// How many involuntary switches an execution has. What is broken here is found with one.
@@ -97,7 +97,7 @@ fn collect_twice() {
     let threads = [0, 1].map(|cpu| {
         main.start(cpu, |runner| {
             let view = runner.yard.zone_view(ZONE);
-            let collected = crossing::collect(view);
+            let collected = transfer::collect(view);
             // Under the lock the count is exact.
             let locked = view.lock();
             let free = view.zone.free_pages_racy();
@@ -136,7 +136,7 @@ fn isolate_all_meanwhile() {
 /// Suspends and isolates all of the zone, empties everything, and counts the frames that are on their way.
 fn isolate_all(runner: &Runner) {
     let view = runner.yard.zone_view(ZONE);
-    let suspended = Suspension::begin(view).expect("nothing is cut");
+    let suspended = Quiescence::begin(view).expect("nothing is cut");
     let pageblocks = [0, 2].map(Pfn);
     pageblocks.into_iter().for_each(|pfn| assert!(view.lock().isolate_pageblock(pfn)));
     runner.yard.drain_zone(ZONE);

@@ -318,7 +318,7 @@ impl Runner {
             let at = pfn + PageCount(frame);
             let page = map.page(at, self.yard.platform());
             let head = if frame == 0 { FrameState::Allocated } else { FrameState::Interior };
-            let tag = self.machine.tables().handed_out(Pfn(0)).read(at, page.tag());
+            let tag = self.machine.tables().allocation_map(Pfn(0)).read(at, page.tag());
             let fresh = tag.is(head) && page.rest_is(map.template(at, Some(ZONE)));
             assert!(fresh, "{at} was {NOT_INITIALISED}");
         }

@@ -1,4 +1,4 @@
-//! Pageblocks that CPUs own (`zone::crossing::owned`): a frame goes to its owner while the pageblock is given up, goes back
+//! Pageblocks that CPUs own (`zone::transfer::cpu_owned`): a frame goes to its owner while the pageblock is given up, goes back
 //! to the zone, or is claimed; and the policy ends while somebody claims.
 //!
 //! A pageblock has two frames here, and no CPU keeps a whole one.
@@ -29,7 +29,7 @@ fn owning(sections: u64, locks: Locks) -> (Runner, Pfn) {
     let main = Machine::boot(sections, PcpSizing::Fixed(0), locks);
     main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
     let pfn = main.take(Order::ZERO).unwrap();
-    let owned = main.yard.owned_statistics(ZONE);
+    let owned = main.yard.cpu_owned_statistics(ZONE);
     assert_eq!((owned.pageblocks, owned.free), (1, PageCount(1)), "the other frame of the pageblock is CPU 0's");
     (main, pfn)
 }
@@ -122,10 +122,10 @@ fn end_policy(locks: Locks) {
     main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
     let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
     main.yard.set_policy(ZonePolicy::Vanilla).expect("nobody else changes it");
-    let left = main.yard.owned_statistics(ZONE).pageblocks;
+    let left = main.yard.cpu_owned_statistics(ZONE).pageblocks;
     assert_eq!(left, 0, "a pageblock {STILL_OWNED}");
     other.join().unwrap();
-    assert_eq!(main.yard.owned_statistics(ZONE).pageblocks, 0, "a pageblock {STILL_OWNED}");
+    assert_eq!(main.yard.cpu_owned_statistics(ZONE).pageblocks, 0, "a pageblock {STILL_OWNED}");
     main.finish();
 }
 

@@ -54,7 +54,7 @@ fn nothing_is_left_over(main: &Runner) {
     let policy = main.yard.policy();
     let batches = main.yard.depot_statistics(ZONE).batches;
     assert!(policy == ZonePolicy::Depot || batches == 0, "a batch {LEFT_OVER}");
-    let pageblocks = main.yard.owned_statistics(ZONE).pageblocks;
+    let pageblocks = main.yard.cpu_owned_statistics(ZONE).pageblocks;
     assert!(policy == ZonePolicy::OwnedBlocks || pageblocks == 0, "an owned pageblock {LEFT_OVER}");
     let clusters = main.yard.cluster_statistics(ZONE).in_use;
     assert!(matches!(policy, ZonePolicy::Cluster | ZonePolicy::ClusterBulk) || clusters == 0, "a cluster {LEFT_OVER}");

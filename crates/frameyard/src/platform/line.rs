@@ -14,18 +14,18 @@ pub enum LineKind {
     ZoneCounters,
     /// What rarely changes about a zone: watermarks and policy.
     ZoneFacts,
-    /// What is in progress at the border of a zone: suspensions, cuts, collectors.
-    Border,
+    /// The progress words of a zone's transfers: quiescence, collectors, CPU-owned pageblocks.
+    Transfer,
     /// Cluster records, and the bits that say which are in use.
     Clusters,
     /// Stacks of the depot.
     Depot,
-    /// The bytes that say what is handed out.
-    HandedOut,
+    /// The allocation map.
+    AllocationMap,
     /// The types of pageblocks.
     PageblockTypes,
-    /// Lists of pageblocks that CPUs own.
-    OwnedLists,
+    /// Lists of CPU-owned pageblocks.
+    CpuOwnedLists,
     /// The word of the readers-writer lock of an address space's map.
     MapLock,
     /// What an address space keeps beside that: its areas, its counts, the tables found lately.
@@ -39,8 +39,8 @@ pub enum LineKind {
 }
 
 named!(LineKind: PerCpuLists => "per-cpu-lists", FreeLists => "free-lists", ZoneCounters => "zone-counters",
-    ZoneFacts => "zone-facts", Border => "border", Clusters => "clusters", Depot => "depot", HandedOut => "handed-out",
-    PageblockTypes => "pageblock-types", OwnedLists => "owned-lists", MapLock => "map-lock", SpaceState => "space-state",
+    ZoneFacts => "zone-facts", Transfer => "transfer", Clusters => "clusters", Depot => "depot", AllocationMap => "allocation-map",
+    PageblockTypes => "pageblock-types", CpuOwnedLists => "cpu-owned-lists", MapLock => "map-lock", SpaceState => "space-state",
     PageTable => "page-tables", PageDirectory => "page-directories",
     LruLists => "lru-lists");
 

@@ -9,8 +9,8 @@ use core::fmt;
 use crate::lock::HistogramCounts;
 use crate::platform::Platform;
 use crate::units::{CpuId, PageCount, ZoneId};
-use crate::yard::{ClusterStatistics, OwnedStatistics, PcpTraffic, Yard};
-use crate::zone::{CrossingStatistics, DepotStatistics, ZoneLockTelemetry, ZonePolicy};
+use crate::yard::{ClusterStatistics, CpuOwnedStatistics, PcpTraffic, Yard};
+use crate::zone::{DepotStatistics, TransferStatistics, ZoneLockTelemetry, ZonePolicy};
 
 mod numbers;
 mod prometheus;
@@ -48,11 +48,11 @@ pub struct MetricsRow {
     /// How the lock of the zone was taken.
     pub lock: ZoneLockTelemetry,
     /// What policies that put merging off or move clusters did.
-    pub crossing: CrossingStatistics,
+    pub transfer: TransferStatistics,
     /// The CPU's lists.
     pub lists: Option<ListMetrics>,
     /// The pageblocks that the CPU owns.
-    pub owned: Option<OwnedStatistics>,
+    pub owned: Option<CpuOwnedStatistics>,
     /// What the zone has one of; in the row without a CPU.
     pub shared: Option<ZoneMetrics>,
 }
@@ -133,17 +133,17 @@ impl<P: Platform> MetricsSource for Yard<P> {
             let own = core::iter::once(None);
             for cpu in own.chain((0..self.cpus()).map(|cpu| Some(CpuId(cpu)))) {
                 let lock = self.zone_lock_telemetry_of(zone, cpu).unwrap_or_default();
-                let crossing = self.crossing_statistics_of(zone, cpu).unwrap_or_default();
+                let transfer = self.transfer_statistics_of(zone, cpu).unwrap_or_default();
                 let lists = cpu.and_then(|cpu| {
                     let traffic = self.pcp_traffic(zone, cpu)?;
                     Some(ListMetrics { pages: self.pcp_pages(zone, cpu)?, traffic })
                 });
-                let owned = cpu.and_then(|cpu| self.owned_statistics_of(zone, cpu));
+                let owned = cpu.and_then(|cpu| self.cpu_owned_statistics_of(zone, cpu));
                 let shared = cpu.is_none().then(|| ZoneMetrics {
                     clusters: self.cluster_statistics(zone),
                     depot: self.depot_statistics(zone),
                 });
-                visit(&MetricsRow { zone, cpu, lock, crossing, lists, owned, shared })?;
+                visit(&MetricsRow { zone, cpu, lock, transfer, lists, owned, shared })?;
             }
         }
         Ok(())

@@ -13,8 +13,8 @@ use crate::page::FrameState;
 use crate::platform::{Platform, Span};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
-use crate::zone::crossing::{self, owned};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
+use crate::zone::transfer::{self, cpu_owned};
 use crate::zone::{BlockRequest, CmaUse, Fallback, Reserves, WatermarkLevel, ZoneView, poison};
 
 /// Flags that need more than the fast path.
@@ -110,7 +110,7 @@ impl<P: Platform> Yard<P> {
         let cpu = self.platform.current_cpu();
         let home = self.fast.homes.get(home_slot(cpu, gfp))?.load(Ordering::Relaxed);
         let index = self.take_held(cpu, home, list, order)?;
-        self.handed.give_at(&self.platform, index as usize, order, migrate_type);
+        self.allocation_map.mark_allocated_at(&self.platform, index as usize, order, migrate_type);
         Some(self.map.pfn(index))
     }
 
@@ -209,7 +209,7 @@ impl<P: Platform> Yard<P> {
             let first = *preferred.get_or_insert(id);
             let above = || self.is_above(view, request, mark, reserves);
             let take = |above, fallback| self.take_from_zone(view, request, reserves, above, fallback);
-            let found = if view.zone.pending.pages_racy().0 == 0 {
+            let found = if view.zone.deferred.pages_racy().0 == 0 {
                 take(above(), Fallback::Allowed)
             } else {
                 take(above(), Fallback::AfterGrowth)
@@ -235,10 +235,10 @@ impl<P: Platform> Yard<P> {
     fn collect_kept(&self, request: Request) -> bool {
         let mut kept = false;
         for view in self.eligible_zones(request).map(|id| self.zone_view(id)) {
-            if view.is_depot_in_use_racy() || view.has_owned_racy() {
+            if view.is_depot_in_use_racy() || view.has_cpu_owned_racy() {
                 kept = true;
                 // Who does not end in time keeps no more than a few batches.
-                let _ = crossing::collect(view);
+                let _ = transfer::collect(view);
             }
         }
         kept
@@ -271,7 +271,7 @@ impl<P: Platform> Yard<P> {
                 let pfn = self.map.pfn(index);
                 if reserves.high_atomic {
                     // What is kept back is not owned.
-                    owned::give_up(view, pfn);
+                    cpu_owned::give_up(view, pfn);
                     view.lock().reserve_highatomic(pfn, order);
                 }
                 return Some(pfn);
@@ -327,7 +327,7 @@ impl<P: Platform> Yard<P> {
             self.put_away(pfn, order);
             return Err(AllocError::NoFrameBytes(pfn));
         }
-        self.handed.give(&self.platform, pfn, order, migrate_type);
+        self.allocation_map.mark_allocated(&self.platform, pfn, order, migrate_type);
         Ok(pfn)
     }
 }

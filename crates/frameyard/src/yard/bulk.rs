@@ -48,7 +48,7 @@ impl<P: Platform> Yard<P> {
         let mut taken = 0;
         for frame in frames.iter_mut() {
             let Some(index) = lists.pop(list, Order::ZERO) else { break };
-            self.handed.give_at(&self.platform, index as usize, Order::ZERO, migrate_type);
+            self.allocation_map.mark_allocated_at(&self.platform, index as usize, Order::ZERO, migrate_type);
             *frame = self.map.pfn(index);
             taken += 1;
         }

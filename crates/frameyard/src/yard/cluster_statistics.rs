@@ -47,19 +47,19 @@ impl<P: Platform> Yard<P> {
     pub fn cluster_statistics(&self, zone: ZoneId) -> ClusterStatistics {
         let Some(of_zone) = self.tables.zones.get(zone.index()) else { return ClusterStatistics::default() };
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (clusters, waits) = (of_zone.clusters(), &of_zone.crossing.waits);
-        let crossing = self.crossing_statistics(zone);
+        let (clusters, waits) = (of_zone.clusters(), &of_zone.transfer.waits);
+        let transfer = self.transfer_statistics(zone);
         ClusterStatistics {
             clusters: clusters.count().into(),
             limit: clusters.limit() as u64,
             in_use: clusters.used_racy().into(),
             used_up: clusters.used_up(),
             unmerged: PageCount(clusters.skipped_racy()),
-            skipped_merges: crossing.skipped_merges,
-            later_merges: crossing.later_merges,
-            cuts: crossing.cuts,
-            cut_pages: crossing.cut_pages,
-            drains: crossing.drains,
+            skipped_merges: transfer.skipped_merges,
+            later_merges: transfer.later_merges,
+            cuts: transfer.cuts,
+            cut_pages: transfer.cut_pages,
+            drains: transfer.drains,
             waits: read(&waits.waits),
             wait_rounds: read(&waits.rounds),
             stalls: read(&waits.stalls),

@@ -96,11 +96,12 @@ impl<P: Platform> Yard<P> {
         }
         let mut at = range.start;
         while at < range.end {
-            let Some(mark) = self.handed.mark(at).filter(|mark| mark.migrate_type() == MigrateType::Cma) else {
+            let Some(entry) = self.allocation_map.entry(at).filter(|entry| entry.migrate_type() == MigrateType::Cma)
+            else {
                 let state = self.page_of(at).map_or(FrameState::Interior, |_| self.tag_at(at).state());
                 return Err(CmaReleaseError::NotFromAnArea { pfn: at, state });
             };
-            at = at + mark.order().pages();
+            at = at + entry.order().pages();
         }
         self.free_range(range).map_err(CmaReleaseError::Free)
     }

@@ -4,7 +4,7 @@
 //!
 //! 1. The pages of the range, in whole pageblocks, are initialised. A block that will stay ends it here.
 //! 2. The zone is suspended: frames cross its border page by page from now on, and who was at it otherwise has finished
-//!    ([`crossing`](crate::zone::crossing)).
+//!    ([`crossing`](crate::zone::transfer)).
 //!    Then the pageblocks are isolated one by one, each under the zone lock. From then on nothing of them is allocated from the
 //!    free lists, and what is freed into them stays there ([`zone::isolate`](crate::zone) says why). A pageblock that is
 //!    isolated already is somebody else's: the later one gives up, and undoes what it has isolated itself. So no two are
@@ -29,7 +29,7 @@ use crate::owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Ow
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::crossing::{CutStalled, Suspension, owned};
+use crate::zone::transfer::{Quiescence, TransferStalled, cpu_owned};
 use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
 
 mod error;
@@ -81,7 +81,7 @@ impl<'y, P: Platform> Isolation<'y, P> {
     fn isolate(yard: &Yard<P>, zone: ZoneId, at: Pfn) -> bool {
         let view = yard.zone_view(zone);
         for round in 0..CLAIMS {
-            owned::give_up(view, at);
+            cpu_owned::give_up(view, at);
             let mut locked = view.lock();
             // Claimed since: it was free, whole.
             if locked.owned.owner_racy(zone, at).is_none() {
@@ -161,7 +161,8 @@ impl<P: Platform> Yard<P> {
         if !self.ensure_initialised(pageblocks) {
             return Err(ContigError::NotInitialised(pageblocks));
         }
-        let suspension = Suspension::begin(self.zone_view(zone)).map_err(|CutStalled| ContigError::Stalled(zone))?;
+        let suspension =
+            Quiescence::begin(self.zone_view(zone)).map_err(|TransferStalled| ContigError::Stalled(zone))?;
         let isolation = Isolation::new(self, zone, pageblocks)
             .map_err(|pfn| ContigError::Blocked(self.isolated_by_another(pfn)))?;
         self.empty_and_take(&isolation, range, migrate_type, owners).map_err(ContigError::Blocked)?;

@@ -76,13 +76,15 @@ impl<P: Platform> Yard<P> {
     #[inline]
     pub fn adopt(&self, pfn: Pfn, order: Order, adoption: Adoption) -> Result<(), FreeError> {
         debug_assert!(adoption.counts.references > 0, "a counted block has a user");
-        let Some(mark) = self.handed.take_back(&self.platform, pfn, order) else { return Err(self.refuse(pfn, order)) };
+        let Some(entry) = self.allocation_map.clear_allocated(&self.platform, pfn, order) else {
+            return Err(self.refuse(pfn, order));
+        };
         let page = self.counted(pfn);
         page.set_index(adoption.index);
         page.set_owner(adoption.owner);
         page.set_counts(adoption.counts);
         // Last: a counted block without users could be freed.
-        page.set_tag(Tag::new(FrameState::Counted, order, mark.migrate_type(), self.zone_of_block(pfn)));
+        page.set_tag(Tag::new(FrameState::Counted, order, entry.migrate_type(), self.zone_of_block(pfn)));
         Ok(())
     }
 
@@ -94,7 +96,7 @@ impl<P: Platform> Yard<P> {
     #[inline]
     pub fn disown(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let tag = self.leave(pfn, order)?;
-        self.handed.give(&self.platform, pfn, order, tag.migrate_type());
+        self.allocation_map.mark_allocated(&self.platform, pfn, order, tag.migrate_type());
         Ok(())
     }
 

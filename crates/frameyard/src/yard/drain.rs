@@ -5,7 +5,7 @@
 use super::Yard;
 use crate::platform::Platform;
 use crate::units::{CpuId, ZoneId, ZoneKind};
-use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy, crossing};
+use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy, transfer};
 
 impl<P: Platform> Yard<P> {
     /// Drains the lists of one CPU in one zone. A CPU or zone that has none is drained already.
@@ -39,7 +39,7 @@ impl<P: Platform> Yard<P> {
             }
         }
         // Who does not end in time has a few batches in his hands, as a CPU that frees has.
-        let _ = crossing::collect(view);
+        let _ = transfer::collect(view);
     }
 
     /// Drains all lists.

@@ -30,8 +30,8 @@ impl<P: Platform> Yard<P> {
                 return Ok(PfnRange::new(pfn, count));
             }
             // Somebody may have freed it meanwhile that does not own it.
-            if let Some(mark) = self.handed.take_back(&self.platform, pfn, order) {
-                return Ok(self.cut(PfnRange::new(pfn, order.pages()), count, mark.migrate_type()));
+            if let Some(entry) = self.allocation_map.clear_allocated(&self.platform, pfn, order) {
+                return Ok(self.cut(PfnRange::new(pfn, order.pages()), count, entry.migrate_type()));
             }
         }
     }
@@ -62,7 +62,7 @@ impl<P: Platform> Yard<P> {
     /// Hands out a range that the caller has alone, in the largest aligned pieces, which are tagged.
     pub(super) fn hand_out_pieces(&self, range: PfnRange, migrate_type: MigrateType) {
         for (pfn, order) in pieces(range, self.geometry.max_order()) {
-            self.handed.give(&self.platform, pfn, order, migrate_type);
+            self.allocation_map.mark_allocated(&self.platform, pfn, order, migrate_type);
         }
     }
 
@@ -72,7 +72,7 @@ impl<P: Platform> Yard<P> {
         // The head last: as long as it says how large the block is, no frame of it seems to be in none.
         for offset in (0..order.pages().0).rev() {
             self.map.page(pfn + PageCount(offset), &self.platform).set_tag(single);
-            self.handed.give(&self.platform, pfn + PageCount(offset), Order::ZERO, migrate_type);
+            self.allocation_map.mark_allocated(&self.platform, pfn + PageCount(offset), Order::ZERO, migrate_type);
         }
     }
 
@@ -82,8 +82,10 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`FreeError`] where the block could not be freed either; nothing has changed then.
     pub fn split(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let Some(mark) = self.handed.take_back(&self.platform, pfn, order) else { return Err(self.refuse(pfn, order)) };
-        self.hand_out_single(pfn, order, mark.migrate_type());
+        let Some(entry) = self.allocation_map.clear_allocated(&self.platform, pfn, order) else {
+            return Err(self.refuse(pfn, order));
+        };
+        self.hand_out_single(pfn, order, entry.migrate_type());
         Ok(())
     }
 
@@ -114,7 +116,7 @@ impl<P: Platform> Yard<P> {
         let view = self.zone_view(zone);
         let take = || self.take_initialised(zone, || view.lock().take_range(range, RangeLists::Open, migrate_type));
         let taken = take().or_else(|blocked| match blocked.state {
-            FrameState::PerCpu | FrameState::OwnedFree | FrameState::InTransit | FrameState::Interior => {
+            FrameState::PerCpu | FrameState::CpuOwnedFree | FrameState::InTransit | FrameState::Interior => {
                 self.drain_zone(zone);
                 take()
             }

@@ -80,13 +80,13 @@ impl<P: Platform> Yard<P> {
 
     /// Gives the block that is handed out at a frame an owner, if it ends before `end`; the frame behind it.
     fn own_block(&self, pfn: Pfn, end: Pfn) -> Option<Pfn> {
-        let order = self.handed.mark(pfn)?.order();
+        let order = self.allocation_map.entry(pfn)?.order();
         let behind = pfn + order.pages();
         if behind > end {
             return None;
         }
-        let mark = self.handed.take_back(&self.platform, pfn, order)?;
-        let tag = Tag::new(FrameState::Owned, order, mark.migrate_type(), self.zone_of_block(pfn));
+        let entry = self.allocation_map.clear_allocated(&self.platform, pfn, order)?;
+        let tag = Tag::new(FrameState::Owned, order, entry.migrate_type(), self.zone_of_block(pfn));
         self.map.page(pfn, &self.platform).set_tag(tag);
         Some(behind)
     }
@@ -139,7 +139,7 @@ impl<'y, P: Platform> Frames<'y, P> {
     #[must_use = "the frames stay allocated"]
     pub fn into_range(self) -> PfnRange {
         self.for_each_block(|pfn, tag| {
-            self.yard.handed.give(&self.yard.platform, pfn, tag.order(), tag.migrate_type());
+            self.yard.allocation_map.mark_allocated(&self.yard.platform, pfn, tag.order(), tag.migrate_type());
         });
         self.into_owned_range()
     }
@@ -161,6 +161,27 @@ impl<'y, P: Platform> Frames<'y, P> {
             leave(at, tag);
             at = at + tag.order().pages();
         }
+    }
+
+    /// The yard of the frames.
+    pub fn yard(&self) -> &'y Yard<P> {
+        self.yard
+    }
+
+    /// Gives the guard up without freeing its frames. They keep their state, so [`Yard::free`] refuses them; only
+    /// [`from_raw`](Self::from_raw) frees them. For guards that hold their yard in another way than by reference.
+    #[must_use = "the frames stay allocated"]
+    pub fn into_raw(self) -> PfnRange {
+        self.into_owned_range()
+    }
+
+    /// Rebuilds the guard that [`into_raw`](Self::into_raw) gave up.
+    ///
+    /// # Safety
+    ///
+    /// `into_raw` of a guard of this yard returned the range, and no other guard was rebuilt from it.
+    pub unsafe fn from_raw(yard: &'y Yard<P>, range: PfnRange) -> Self {
+        Self { yard, range }
     }
 
     /// Takes frames over that [`into_range`](Self::into_range) gave up.

@@ -1,7 +1,7 @@
 //! Freeing: the check that decides between racing frees, the fast path, and what a bad free is told.
 //!
 //! The byte of the block's head in the table of what is handed out is exchanged in one atomic step for zero (see
-//! [`HandedOut`](crate::zone::HandedOut)). Of two threads that free the same block at once one succeeds; the other finds it
+//! [`AllocationMap`](crate::zone::AllocationMap)). Of two threads that free the same block at once one succeeds; the other finds it
 //! free already and changes nothing. The block's page is not touched: it is written when the block is packed or drained
 //! with others, whose lines are then fetched side by side. The zone is that of the section.
 
@@ -10,8 +10,8 @@ use crate::boot::Poisoning;
 use crate::page::{FrameState, Residence};
 use crate::platform::{Platform, Span};
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::crossing::owned::{self, FreedTo};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
+use crate::zone::transfer::cpu_owned::{self, FreedTo};
 use crate::zone::{covering_block, poison};
 
 impl<P: Platform> Yard<P> {
@@ -35,7 +35,7 @@ impl<P: Platform> Yard<P> {
     #[inline(always)]
     fn free_fast(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         let place = self.map.place(pfn);
-        match self.handed.take_back_at(&self.platform, place, order) {
+        match self.allocation_map.clear_allocated_at(&self.platform, place, order) {
             Some(_) => {
                 self.put_away_at(place, order);
                 Ok(())
@@ -131,7 +131,7 @@ impl<P: Platform> Yard<P> {
     #[inline(never)]
     fn insert(&self, index: u32, order: Order, zone: ZoneId) {
         let (view, pfn) = (self.zone_view(zone), self.map.pfn(index));
-        if owned::free_to_owner(view, self.cpu(), pfn, order) == FreedTo::Owner {
+        if cpu_owned::free_to_owner(view, self.cpu(), pfn, order) == FreedTo::Owner {
             return;
         }
         let mut locked = view.lock();
@@ -168,8 +168,8 @@ impl<P: Platform> Yard<P> {
 
     /// The order of the allocated block at a frame, if it ends before `end`.
     fn block_to_free(&self, pfn: Pfn, end: Pfn) -> Result<Order, FreeError> {
-        let Some(mark) = self.handed.mark(pfn) else { return Err(self.refuse(pfn, Order::ZERO)) };
-        let order = mark.order();
+        let Some(entry) = self.allocation_map.entry(pfn) else { return Err(self.refuse(pfn, Order::ZERO)) };
+        let order = entry.order();
         if pfn + order.pages() > end {
             return Err(FreeError { pfn, order, problem: FreeProblem::PartOfBlock { order } });
         }
@@ -194,7 +194,7 @@ impl<P: Platform> Yard<P> {
         }
         let tag = self.tag_at(pfn);
         match tag.state() {
-            FrameState::BuddyFree | FrameState::PerCpu | FrameState::OwnedFree | FrameState::InTransit => {
+            FrameState::BuddyFree | FrameState::PerCpu | FrameState::CpuOwnedFree | FrameState::InTransit => {
                 FreeProblem::AlreadyFree(tag.state())
             }
             // Freed and allocated anew between the check and this: what the caller holds is not this block.
@@ -214,7 +214,7 @@ impl<P: Platform> Yard<P> {
                     FrameState::Interior => FreeProblem::Hole,
                     state @ (FrameState::BuddyFree
                     | FrameState::PerCpu
-                    | FrameState::OwnedFree
+                    | FrameState::CpuOwnedFree
                     | FrameState::InTransit) => FreeProblem::AlreadyFree(state),
                     state => FreeProblem::InsideBlock { head, order: tag.order(), state },
                 }

@@ -89,12 +89,12 @@ impl<P: Platform> Yard<P> {
     fn wait_for_others(&self) -> Result<(), InitError> {
         for (at, zone) in self.tables.zones.iter().enumerate() {
             let mut round = 0;
-            while zone.pending.pages_racy().0 > 0 {
+            while zone.deferred.pages_racy().0 > 0 {
                 // They may give it up.
                 match self.bring_up().grow(ZoneId(at as u16)) {
                     Growth::NotBacked(range) => return Err(InitError::MapNotBacked(range)),
                     Growth::InProgress if !self.wait(zone, &mut round, WAIT_ROUNDS) => {
-                        match zone.pending.pages_racy() {
+                        match zone.deferred.pages_racy() {
                             PageCount(0) => break,
                             left => return Err(InitError::Unfinished(left)),
                         }
@@ -110,9 +110,9 @@ impl<P: Platform> Yard<P> {
     /// somebody before him since whom nothing has happened.
     fn wait(&self, zone: &Zone, round: &mut u32, rounds: u32) -> bool {
         if *round == WAIT_ROUNDS {
-            zone.pending.set_stalled();
+            zone.deferred.set_stalled();
         }
-        if zone.pending.is_stalled() || *round >= rounds {
+        if zone.deferred.is_stalled() || *round >= rounds {
             return false;
         }
         self.platform.relax(*round);
@@ -122,7 +122,7 @@ impl<P: Platform> Yard<P> {
 
     /// Frames that are still to be initialised and freed, a moment ago.
     pub fn uninitialised_pages(&self) -> PageCount {
-        self.tables.zones.iter().map(|zone| zone.pending.pages_racy()).sum()
+        self.tables.zones.iter().map(|zone| zone.deferred.pages_racy()).sum()
     }
 
     /// When the memory map comes up.
@@ -144,7 +144,7 @@ impl<P: Platform> Yard<P> {
             return Ok(None);
         }
         let zones = || ZoneKind::ALL.into_iter().rev().map(move |kind| ZoneId::new(node, kind));
-        let left = || zones().map(|id| self.tables.zones[id.index()].pending.pages_racy()).sum();
+        let left = || zones().map(|id| self.tables.zones[id.index()].deferred.pages_racy()).sum();
         let (mut not_backed, mut in_progress) = (None, false);
         for id in zones() {
             match self.bring_up().grow(id) {
@@ -209,13 +209,13 @@ impl<P: Platform> Yard<P> {
     ) -> Option<T> {
         let zone = &self.tables.zones[id.index()];
         let mut round = 0;
-        while zone.pending.pages_racy().0 > 0 {
+        while zone.deferred.pages_racy().0 > 0 {
             let above = above_watermark();
             // Where pending memory counts as free, having more of it on the lists lifts no watermark.
-            if zone.pending.is_counted() && !above {
+            if zone.deferred.is_counted() && !above {
                 return None;
             }
-            if above && zone.pending.highest_order_racy().is_none_or(|highest| highest < order) {
+            if above && zone.deferred.highest_order_racy().is_none_or(|highest| highest < order) {
                 break;
             }
             match self.bring_up().grow(id) {
@@ -237,7 +237,7 @@ impl<P: Platform> Yard<P> {
         zone: ZoneId,
         take: impl Fn() -> Result<(), RangeBlocked>,
     ) -> Result<(), RangeBlocked> {
-        let pending = &self.tables.zones[zone.index()].pending;
+        let pending = &self.tables.zones[zone.index()].deferred;
         for round in 0..WAIT_ROUNDS {
             let on_its_way = pending.pages_racy().0 > 0;
             match take() {

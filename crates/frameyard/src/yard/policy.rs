@@ -13,7 +13,7 @@ use super::{Yard, drain};
 use crate::platform::Platform;
 use crate::units::{CpuId, ZoneId};
 use crate::zone::ZonePolicy;
-use crate::zone::crossing::{self, CutStalled};
+use crate::zone::transfer::{self, TransferStalled};
 
 /// Why a policy was not changed, or not all the way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,7 +71,7 @@ impl<P: Platform> Yard<P> {
                 lists.adopt_policy(policy);
                 lists.drain(view);
             }
-            crossing::collect(view).map_err(|CutStalled| PolicyError::Stalled(zone))?;
+            transfer::collect(view).map_err(|TransferStalled| PolicyError::Stalled(zone))?;
         }
         Ok(())
     }

@@ -26,7 +26,7 @@ pub struct ZoneStatistics {
     /// Frames on per-CPU lists, and free ones of pageblocks that CPUs own.
     pub per_cpu: PageCount,
     /// Those of them that are free in pageblocks that CPUs own.
-    pub owned_free: PageCount,
+    pub cpu_owned_free: PageCount,
     /// Frames of contiguous memory areas.
     pub cma: PageCount,
     /// Those of them that are free.
@@ -122,7 +122,7 @@ impl<P: Platform> Yard<P> {
             managed: zone.managed(),
             free: zone.free_pages_racy() + self.tables.depot_of(id).pages_racy(),
             per_cpu: PageCount(0),
-            owned_free: PageCount(0),
+            cpu_owned_free: PageCount(0),
             cma: PageCount(read(&zone.facts.cma)),
             free_cma: zone.free_cma_racy(),
             cma_served: read(&zone.cma_events.served),
@@ -196,7 +196,7 @@ impl<P: Platform> Yard<P> {
         match self.tables.zones.get(zone.index()) {
             Some(zone) if order <= self.geometry.max_order() => {
                 let pending = match migrate_type {
-                    MigrateType::Movable => zone.pending.counted_blocks_racy(order.index()),
+                    MigrateType::Movable => zone.deferred.counted_blocks_racy(order.index()),
                     _ => 0,
                 };
                 zone.free_blocks_racy(order.index(), migrate_type) + pending
@@ -285,7 +285,7 @@ impl<P: Platform> Yard<P> {
     /// Whether exactly that block is allocated, so that [`free`](Self::free) would free it, a moment ago. Any frame number
     /// may be asked for. Cost: its byte in the table of what is handed out.
     pub fn is_allocated(&self, pfn: Pfn, order: Order) -> bool {
-        self.handed.mark(pfn).is_some_and(|mark| mark.order() == order)
+        self.allocation_map.entry(pfn).is_some_and(|entry| entry.order() == order)
     }
 
     /// How many sections of the memory map have memory.

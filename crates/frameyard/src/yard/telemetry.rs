@@ -4,8 +4,8 @@ use super::Yard;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{CpuId, PageCount, ZoneId};
-use crate::zone::crossing::CrossingRow;
-use crate::zone::{CrossingStatistics, ZoneLockTelemetry};
+use crate::zone::transfer::TransferCounters;
+use crate::zone::{TransferStatistics, ZoneLockTelemetry};
 
 /// How often one CPU's lists went to their zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -41,13 +41,13 @@ impl<P: Platform> Yard<P> {
     /// # Panics
     ///
     /// Where the node of the zone does not exist.
-    pub fn crossing_statistics(&self, zone: ZoneId) -> CrossingStatistics {
-        self.rows_of(zone).fold(CrossingStatistics::default(), |sum, row| sum.and(&row.crossing.read()))
+    pub fn transfer_statistics(&self, zone: ZoneId) -> TransferStatistics {
+        self.rows_of(zone).fold(TransferStatistics::default(), |sum, row| sum.and(&row.transfer.read()))
     }
 
     /// What they did for the lists of a CPU, or, with `None`, beside these: most merges made later. `None` where there is no such CPU or zone.
-    pub fn crossing_statistics_of(&self, zone: ZoneId, cpu: Option<CpuId>) -> Option<CrossingStatistics> {
-        self.row_of(zone, cpu).map(|row| row.crossing.read())
+    pub fn transfer_statistics_of(&self, zone: ZoneId, cpu: Option<CpuId>) -> Option<TransferStatistics> {
+        self.row_of(zone, cpu).map(|row| row.transfer.read())
     }
 
     /// How often the lists of a CPU went to their zone. `None` where the zone has no memory or there is no such CPU.
@@ -71,13 +71,13 @@ impl<P: Platform> Yard<P> {
     }
 
     /// The zone's own row, then those of the CPUs.
-    fn rows_of(&self, zone: ZoneId) -> impl Iterator<Item = &CrossingRow> {
+    fn rows_of(&self, zone: ZoneId) -> impl Iterator<Item = &TransferCounters> {
         let view = self.zone_view(zone);
         let of_cpus = (0..self.cpus).map(move |cpu| view.row_of(CpuId(cpu)));
         core::iter::once(self.tables.zones[zone.index()].row()).chain(of_cpus)
     }
 
-    fn row_of(&self, zone: ZoneId, cpu: Option<CpuId>) -> Option<&CrossingRow> {
+    fn row_of(&self, zone: ZoneId, cpu: Option<CpuId>) -> Option<&TransferCounters> {
         let own = self.tables.zones.get(zone.index())?.row();
         match cpu {
             None => Some(own),

@@ -11,13 +11,13 @@ use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::Group;
 use crate::zone::{LockedZone, ZoneView};
-use handed_out::check_marks;
+use allocation_map::check_map_entries;
 
+mod allocation_map;
 mod clusters;
+mod cpu_owned;
 mod depot;
 mod devices;
-mod handed_out;
-mod owned;
 
 /// What kind of list an equation is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -27,7 +27,7 @@ pub enum ListKind {
     /// The lists of a CPU.
     PerCpu,
     /// The lists of what a CPU owns.
-    Owned,
+    CpuOwned,
     /// A stack of batches between CPUs and a zone.
     Depot,
 }
@@ -61,11 +61,11 @@ pub enum ValidateError {
     WrongList(Pfn, MigrateType),
     /// A frame is marked as handed out that is no head of a block that has left its zone, or with another order than that
     /// block's.
-    WrongMark(Pfn),
+    WrongMapEntry(Pfn),
     /// A free block of the zone lies in a pageblock that a CPU owns.
-    FreeOfOwned(Pfn),
+    FreeInCpuOwned(Pfn),
     /// A block is on the lists of a CPU that does not own its pageblock.
-    NotOwned(Pfn),
+    NotCpuOwned(Pfn),
     /// A list's links do not lead from one end to the other, or a block on it is not what the list holds.
     BrokenList {
         /// Which kind of list.
@@ -119,9 +119,9 @@ impl fmt::Display for ValidateError {
             Self::InTransit(pfn) => write!(f, "{pfn} is in transit though nobody is at work"),
             Self::UnmergedBuddies(pfn, order) => write!(f, "the block at {pfn}, {order}, and its buddy are both free"),
             Self::WrongList(pfn, list) => write!(f, "the free block at {pfn} is on the list of {list} blocks"),
-            Self::WrongMark(pfn) => write!(f, "{pfn} is marked as handed out, and is no such block"),
-            Self::FreeOfOwned(pfn) => write!(f, "the free block at {pfn} lies in a pageblock that a CPU owns"),
-            Self::NotOwned(pfn) => {
+            Self::WrongMapEntry(pfn) => write!(f, "{pfn} is marked as handed out, and is no such block"),
+            Self::FreeInCpuOwned(pfn) => write!(f, "the free block at {pfn} lies in a pageblock that a CPU owns"),
+            Self::NotCpuOwned(pfn) => {
                 write!(f, "the block at {pfn} is on the lists of a CPU that does not own its pageblock")
             }
             Self::BrokenList { kind, zone, at } => write!(f, "a {kind:?} list of {zone} is broken at {at}"),
@@ -190,7 +190,7 @@ impl<P: Platform> Yard<P> {
         let mut recount = Recount::default();
         self.check_per_cpu_lists(view, &mut recount)?;
         self.check_depot(view, &mut recount)?;
-        self.check_owned_lists(view, &mut recount)?;
+        self.check_cpu_owned_lists(view, &mut recount)?;
         let listed = core::mem::take(&mut recount.per_cpu);
         let owned = core::mem::take(&mut recount.owned);
         for (range, _) in self.tables.ranges().filter(|(_, zone)| *zone == view.id) {
@@ -206,8 +206,8 @@ impl<P: Platform> Yard<P> {
         clusters::check(&view.lock(), recount.skipped)?;
         let zone = view.zone;
         let isolated = recount.free_pages_of(MigrateType::Isolate);
-        let counted = if zone.pending.is_counted() { recount.pending } else { 0 };
-        compare("uninitialised pages", view.id, zone.pending.pages_racy().0, recount.pending)?;
+        let counted = if zone.deferred.is_counted() { recount.pending } else { 0 };
+        compare("uninitialised pages", view.id, zone.deferred.pages_racy().0, recount.pending)?;
         compare("free pages", view.id, zone.free_pages_racy().0, recount.free_pages() - isolated + counted)?;
         compare("free CMA pages", view.id, zone.free_cma_racy().0, recount.free_pages_of(MigrateType::Cma))?;
         let present = zone.facts.present.load(crate::sync::Ordering::Relaxed);
@@ -228,13 +228,13 @@ impl<P: Platform> Yard<P> {
         while at < range.end {
             if !view.blocks.has_memory(at) {
                 let pageblock = PfnRange::new(view.blocks.start_of(at), view.blocks.pages()).intersection(range);
-                self.count_pending(PfnRange { start: at, end: pageblock.end }, recount);
+                self.count_deferred(PfnRange { start: at, end: pageblock.end }, recount);
                 at = pageblock.end;
                 continue;
             }
             let page = view.page(at);
             let in_page = page.tag();
-            let tag = view.handed.read(at, in_page);
+            let tag = view.allocation_map.read(at, in_page);
             let order = tag.order();
             if tag.is(FrameState::Interior) {
                 return Err(ValidateError::Uncovered(at));
@@ -254,7 +254,7 @@ impl<P: Platform> Yard<P> {
                     self.check_free_block(view, at, tag, recount)?;
                     self.check_unowned(view, at, order)?;
                 }
-                FrameState::OwnedFree => recount.owned[order.index()] += 1,
+                FrameState::CpuOwnedFree => recount.owned[order.index()] += 1,
                 FrameState::PerCpu => {
                     // The mark of `check_per_cpu_lists`: a block that is on no list has none.
                     if !tag.is_seen() {
@@ -272,7 +272,7 @@ impl<P: Platform> Yard<P> {
                 // Those that lead or carry a packed batch use every word.
                 FrameState::PerCpu => true,
                 FrameState::BuddyFree if tag.is_clustered() => page.first_payload_is(fresh, CLUSTER),
-                FrameState::BuddyFree | FrameState::OwnedFree => page.payload_is(fresh),
+                FrameState::BuddyFree | FrameState::CpuOwnedFree => page.payload_is(fresh),
                 // Links and owner's words are its owner's; a counted block has users.
                 FrameState::Counted => page.payload(IDENTITY) == fresh.payload()[IDENTITY] && self.has_users(page),
                 _ => page.rest_is(fresh),
@@ -281,7 +281,7 @@ impl<P: Platform> Yard<P> {
                 return Err(ValidateError::WordsNotZero(at, tag.state()));
             }
             self.check_interior(view, at, order)?;
-            check_marks(view, at, in_page)?;
+            check_map_entries(view, at, in_page)?;
             count_highatomic(view, PfnRange::new(at, order.pages()), recount);
             recount.covered += order.pages().0;
             at = at + order.pages();
@@ -295,7 +295,7 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Counts memory that is not initialised, and what of it will be free.
-    fn count_pending(&self, part: PfnRange, recount: &mut Recount) {
+    fn count_deferred(&self, part: PfnRange, recount: &mut Recount) {
         recount.covered += part.count().0;
         let free: u64 = self.tables.free_ranges_in(part).map(|(range, _)| range.count().0).sum();
         recount.pending += free;
@@ -359,7 +359,7 @@ impl<P: Platform> Yard<P> {
                 let pfn = self.map.pfn(index);
                 let order = id.order(self.geometry);
                 let in_page = self.page_of(pfn).map_or(Tag::INTERIOR, |page| page.tag());
-                let tag = view.handed.read(pfn, in_page);
+                let tag = view.allocation_map.read(pfn, in_page);
                 if !tag.is_block(FrameState::PerCpu, order) || tag.is_seen() {
                     let broken = ValidateError::BrokenList { kind: ListKind::PerCpu, zone: view.id, at: pfn };
                     problem.get_or_insert(broken);

@@ -24,11 +24,11 @@ impl<P: Platform> BringUp<'_, P> {
     /// Brings up the next section that has pending memory of a zone, and memory for its page structures.
     pub(crate) fn grow(&self, id: ZoneId) -> Growth {
         let Some(zone) = self.tables.zones.get(id.index()) else { return Growth::Exhausted };
-        if zone.pending.pages_racy().0 == 0 {
+        if zone.deferred.pages_racy().0 == 0 {
             return Growth::Exhausted;
         }
         let span = zone.span();
-        let hint = zone.pending.cursor();
+        let hint = zone.deferred.cursor();
         let hint = if span.contains(hint) { hint } else { span.start };
         // From the hint to the end, then from the start: the hint may have passed what was given up.
         let parts = [PfnRange { start: hint, end: span.end }, PfnRange { start: span.start, end: hint }];
@@ -45,7 +45,7 @@ impl<P: Platform> BringUp<'_, P> {
             }
             let brought = self.bring_up(section);
             // The next one to come looks here first, unless there is nothing to be had.
-            zone.pending.set_cursor(if brought.not_backed.is_some() { section.end } else { section.start });
+            zone.deferred.set_cursor(if brought.not_backed.is_some() { section.end } else { section.start });
             if brought.freed.0 > 0 {
                 return Growth::Grew;
             }
@@ -59,7 +59,7 @@ impl<P: Platform> BringUp<'_, P> {
         }
         match not_backed {
             Some(range) => Growth::NotBacked(range),
-            None if zone.pending.pages_racy().0 == 0 => Growth::Exhausted,
+            None if zone.deferred.pages_racy().0 == 0 => Growth::Exhausted,
             None => Growth::InProgress,
         }
     }

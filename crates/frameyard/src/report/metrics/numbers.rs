@@ -104,10 +104,10 @@ metrics! {
         |row| row.lists.map(|lists| lists.traffic.drains);
     SkippedMerges "skipped_merges" Counter of Cpu
         "Page frames freed without a look at their buddies."
-        |row| Some(row.crossing.skipped_merges);
+        |row| Some(row.transfer.skipped_merges);
     LaterMerges "later_merges" Counter of Cpu
         "Merges of page frames that had skipped it, made later, on demand."
-        |row| Some(row.crossing.later_merges);
+        |row| Some(row.transfer.later_merges);
     UnmergedPages "unmerged_pages" Gauge of Zone
         "Page frames on free lists that skipped merging and have not been merged since."
         |row| row.shared.map(|shared| shared.clusters.unmerged.0);
@@ -122,10 +122,10 @@ metrics! {
         |row| row.shared.map(|shared| shared.clusters.used_up);
     ClusterCuts "cluster_cuts" Counter of Cpu
         "Clusters that refills cut off their lists."
-        |row| Some(row.crossing.cuts);
+        |row| Some(row.transfer.cuts);
     ClusterCutPages "cluster_cut_pages" Counter of Cpu
         "Page frames of the clusters that refills cut off their lists."
-        |row| Some(row.crossing.cut_pages);
+        |row| Some(row.transfer.cut_pages);
     CutWaits "cut_waits" Counter of Zone
         "Waits for cuts in progress, or for others who take batches out of the depot."
         |row| row.shared.map(|shared| shared.clusters.waits);
@@ -137,40 +137,40 @@ metrics! {
         |row| row.shared.map(|shared| shared.clusters.stalls);
     OverflowDrainsUnmovable "overflow_drains_unmovable" ["overflow_drains" "unmovable"] Counter of Cpu
         "Drains of an overflowing list of single page frames, by the type of the first; counted by cluster-bulk."
-        |row| Some(row.crossing.drains[0].drains);
+        |row| Some(row.transfer.drains[0].drains);
     OverflowDrainsMovable "overflow_drains_movable" ["overflow_drains" "movable"] Counter of Cpu
         "Drains of an overflowing list of single page frames, by the type of the first; counted by cluster-bulk."
-        |row| Some(row.crossing.drains[1].drains);
+        |row| Some(row.transfer.drains[1].drains);
     OverflowDrainsReclaimable "overflow_drains_reclaimable" ["overflow_drains" "reclaimable"] Counter of Cpu
         "Drains of an overflowing list of single page frames, by the type of the first; counted by cluster-bulk."
-        |row| Some(row.crossing.drains[2].drains);
+        |row| Some(row.transfer.drains[2].drains);
     OverflowDrainsOther "overflow_drains_other" ["overflow_drains" "other"] Counter of Cpu
         "Drains of an overflowing list of single page frames, by the type of the first; counted by cluster-bulk."
-        |row| Some(row.crossing.drains[3].drains);
+        |row| Some(row.transfer.drains[3].drains);
     FullBatchDrainsUnmovable "full_batch_drains_unmovable" ["full_batch_drains" "unmovable"] Counter of Cpu
         "Those of overflow_drains that were one batch of one type while merging could be skipped: the ideal case."
-        |row| Some(row.crossing.drains[0].ideal);
+        |row| Some(row.transfer.drains[0].ideal);
     FullBatchDrainsMovable "full_batch_drains_movable" ["full_batch_drains" "movable"] Counter of Cpu
         "Those of overflow_drains that were one batch of one type while merging could be skipped: the ideal case."
-        |row| Some(row.crossing.drains[1].ideal);
+        |row| Some(row.transfer.drains[1].ideal);
     FullBatchDrainsReclaimable "full_batch_drains_reclaimable" ["full_batch_drains" "reclaimable"] Counter of Cpu
         "Those of overflow_drains that were one batch of one type while merging could be skipped: the ideal case."
-        |row| Some(row.crossing.drains[2].ideal);
+        |row| Some(row.transfer.drains[2].ideal);
     FullBatchDrainsOther "full_batch_drains_other" ["full_batch_drains" "other"] Counter of Cpu
         "Those of overflow_drains that were one batch of one type while merging could be skipped: the ideal case."
-        |row| Some(row.crossing.drains[3].ideal);
+        |row| Some(row.transfer.drains[3].ideal);
     ClusterDrainsUnmovable "cluster_drains_unmovable" ["cluster_drains" "unmovable"] Counter of Cpu
         "Those of overflow_drains that entered the zone as one cluster."
-        |row| Some(row.crossing.drains[0].whole);
+        |row| Some(row.transfer.drains[0].whole);
     ClusterDrainsMovable "cluster_drains_movable" ["cluster_drains" "movable"] Counter of Cpu
         "Those of overflow_drains that entered the zone as one cluster."
-        |row| Some(row.crossing.drains[1].whole);
+        |row| Some(row.transfer.drains[1].whole);
     ClusterDrainsReclaimable "cluster_drains_reclaimable" ["cluster_drains" "reclaimable"] Counter of Cpu
         "Those of overflow_drains that entered the zone as one cluster."
-        |row| Some(row.crossing.drains[2].whole);
+        |row| Some(row.transfer.drains[2].whole);
     ClusterDrainsOther "cluster_drains_other" ["cluster_drains" "other"] Counter of Cpu
         "Those of overflow_drains that entered the zone as one cluster."
-        |row| Some(row.crossing.drains[3].whole);
+        |row| Some(row.transfer.drains[3].whole);
     CrossCpuFrees "cross_cpu_frees" Counter of Cpu
         "Page frames of owned pageblocks freed by another CPU than the owner; counted for the owner, by owned-blocks."
         |row| row.owned.map(|owned| owned.remote_pages_freed.0);

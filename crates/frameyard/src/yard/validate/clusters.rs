@@ -1,11 +1,11 @@
-//! The equations of clusters: those that stand above `zone::crossing::clusters`.
+//! The equations of clusters: those that stand above `zone::transfer::clusters`.
 
 use super::{ValidateError, compare};
 use crate::page::CLUSTER;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, Pfn};
 use crate::zone::LockedZone;
-use crate::zone::crossing::{ClusterId, RecordState};
+use crate::zone::transfer::{ClusterId, RecordState};
 
 /// Pages of one cluster that follow each other on a list.
 struct Run {
@@ -20,7 +20,7 @@ struct Run {
 pub(super) fn check<P: Platform>(locked: &LockedZone<'_, P>, skipped: u64) -> Result<(), ValidateError> {
     let clusters = locked.zone.clusters();
     compare("pages that skipped merging", locked.id, clusters.skipped_racy(), skipped)?;
-    compare("cuts in progress", locked.id, locked.cuts_racy() as u64, 0)?;
+    compare("cuts in progress", locked.id, locked.detachments_racy() as u64, 0)?;
     let mut listed = 0;
     for migrate_type in MigrateType::ALL {
         listed += check_list(locked, migrate_type)?;

@@ -39,7 +39,7 @@ impl<P: Platform> Yard<P> {
     fn mark_kept(&self, view: ZoneView<'_, P>, entry: u32, leader: Pfn) -> Result<(), ValidateError> {
         let pfn = view.map.pfn(entry);
         let in_page = self.page_of(pfn).map_or(Tag::INTERIOR, |page| page.tag());
-        let tag = view.handed.read(pfn, in_page);
+        let tag = view.allocation_map.read(pfn, in_page);
         if !tag.is_block(FrameState::PerCpu, Order::ZERO) || tag.is_seen() {
             return Err(broken(view, leader));
         }

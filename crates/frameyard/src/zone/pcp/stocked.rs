@@ -8,7 +8,7 @@ use crate::page::Link;
 use crate::platform::{Access, Platform};
 use crate::sync::Ordering;
 use crate::units::{Order, PageCount};
-use crate::zone::crossing::depot::{HELD, Stock};
+use crate::zone::transfer::depot::{HELD, Stock};
 use crate::zone::{ZoneView, add_exclusive};
 
 impl<P: Platform> LockedPcp<'_, P> {

@@ -1,6 +1,6 @@
 //! Refilling and draining a CPU's lists, and the packed batches behind their arrays.
 //!
-//! What a batch does on its way between a list and the zone is said in [`crossing`](crate::zone::crossing).
+//! What a batch does on its way between a list and the zone is said in [`crossing`](crate::zone::transfer).
 
 use super::packed::{self, BATCH};
 use super::{ARRAY, Group, ListId, LockedPcp, PcpList, add, sub};
@@ -8,8 +8,8 @@ use crate::page::Link;
 use crate::platform::{Access, Platform};
 use crate::sync::Ordering;
 use crate::units::{Order, PageCount};
-use crate::zone::crossing::{self, Ask, GivingBack, Leaving, Picked};
 use crate::zone::fallback::BlockRequest;
+use crate::zone::transfer::{self, Ask, Batch, Drain, DrainReason};
 use crate::zone::{ZoneView, add_exclusive};
 
 /// What a refill may take from the zone.
@@ -33,8 +33,8 @@ impl PcpList {
     }
 
     /// Takes the oldest entries of the array, and moves the others down.
-    pub(super) fn take_oldest(&self, count: usize) -> Picked {
-        let mut picked = Picked::none();
+    pub(super) fn take_oldest(&self, count: usize) -> Batch {
+        let mut picked = Batch::none();
         let len = self.len();
         picked.len = count.min(len).min(BATCH);
         for (entry, slot) in picked.entries.iter_mut().zip(&self.entries[..picked.len]) {
@@ -74,8 +74,8 @@ impl PcpList {
         self.chain.store(leader.0, Ordering::Relaxed);
     }
 
-    fn pop_batch<P: Platform>(&self, view: ZoneView<'_, P>) -> Picked {
-        let mut picked = Picked::none();
+    fn pop_batch<P: Platform>(&self, view: ZoneView<'_, P>) -> Batch {
+        let mut picked = Batch::none();
         let chain = self.chain();
         if chain != Link::NONE {
             let unpacked = packed::unpack(view.map, view.platform, chain, &mut picked.entries);
@@ -127,7 +127,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         }
         if !self.has_room(id, order) {
             let batch = self.pcp.batch_racy().0.max(order.pages().0);
-            self.drain_group(view, id, PageCount(batch), Leaving::Overflow);
+            self.drain_group(view, id, PageCount(batch), DrainReason::Overflow);
         } else {
             self.move_on_what_is_too_much(view, id);
         }
@@ -138,7 +138,7 @@ impl<P: Platform> LockedPcp<'_, P> {
             list.push_batch(view, oldest.entries());
         }
         if !self.push(id, order, index) {
-            GivingBack::new(view, self.cpu(), Leaving::Overflow).give(&Picked::one(index), order);
+            Drain::new(view, self.cpu(), DrainReason::Overflow).give(&Batch::one(index), order);
         }
     }
 
@@ -169,7 +169,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         let list = self.list(refill.list);
         let mut first = true;
         self.touch_entries(list, Access::Write);
-        let deliver = |picked: &Picked| {
+        let deliver = |picked: &Batch| {
             if core::mem::take(&mut first) {
                 // Reversed, so that frames are handed out in the order the zone gave them: ascending.
                 list.append(picked.entries().iter().rev().copied());
@@ -181,7 +181,7 @@ impl<P: Platform> LockedPcp<'_, P> {
         };
         let got = match self.stock(view, refill.list) {
             Some(stock) => stock.fetch(refill.request, deliver),
-            None => crossing::fetch(view, refill.request, self.cpu(), Ask { wanted, room }, deliver),
+            None => transfer::fetch(view, refill.request, self.cpu(), Ask { wanted, room }, deliver),
         };
         let pages = (got as u64 * refill.request.order.pages().0) as u32;
         sub(&self.pcp.room[refill.list.group() as usize], pages);
@@ -189,18 +189,18 @@ impl<P: Platform> LockedPcp<'_, P> {
     }
 
     /// Gives at least `pages` frames of a list and those that share its limit back to the zone, if they hold as many.
-    fn drain_group(&mut self, view: ZoneView<'_, P>, first: ListId, pages: PageCount, why: Leaving) {
+    fn drain_group(&mut self, view: ZoneView<'_, P>, first: ListId, pages: PageCount, why: DrainReason) {
         let mut left = pages.0;
-        let mut giving_back = None;
+        let mut drain = None;
         let mut given_back = false;
         for id in first.group_from() {
             let order = id.order(view.geometry);
             let list = self.list(id);
-            let stock = if why == Leaving::Overflow { self.stock(view, id) } else { None };
+            let stock = if why == DrainReason::Overflow { self.stock(view, id) } else { None };
             while left > 0 && !list.is_empty() {
                 if let Some(stock) = &stock {
                     // The depot may need the zone lock to keep a batch.
-                    giving_back = None;
+                    drain = None;
                     if let Some(moved) = self.move_batch_on(view, id, stock) {
                         left = left.saturating_sub(moved.0);
                         continue;
@@ -209,14 +209,14 @@ impl<P: Platform> LockedPcp<'_, P> {
                 let wanted = left.div_ceil(order.pages().0).min(BATCH as u64) as usize;
                 given_back = true;
                 self.touch_entries(list, Access::Write);
-                let giving_back = giving_back.get_or_insert_with(|| GivingBack::new(view, self.cpu(), why));
+                let drain = drain.get_or_insert_with(|| Drain::new(view, self.cpu(), why));
                 let mut picked = list.take_oldest(wanted);
                 if picked.len == 0 {
                     picked = list.pop_batch(view);
                 }
                 let freed = picked.len as u64 * order.pages().0;
                 add(&self.pcp.room[id.group() as usize], freed as u32);
-                giving_back.give(&picked, order);
+                drain.give(&picked, order);
                 left = left.saturating_sub(freed);
             }
         }
@@ -228,7 +228,7 @@ impl<P: Platform> LockedPcp<'_, P> {
     /// Gives everything back to the zone.
     pub(crate) fn drain(&mut self, view: ZoneView<'_, P>) {
         for group in [Group::Small, Group::Huge] {
-            self.drain_group(view, ListId::first(group), PageCount(u64::MAX), Leaving::Emptying);
+            self.drain_group(view, ListId::first(group), PageCount(u64::MAX), DrainReason::Emptying);
         }
     }
 

@@ -1,0 +1,224 @@
+//! Allocation map: one byte per frame that records which blocks are allocated.
+//!
+//! The byte of a block's first frame holds its order and migration type ([`MapEntry`]) while the block is
+//! [`Allocated`](FrameState::Allocated), and zero otherwise. All other bytes are zero: frames inside blocks, free frames, frames
+//! whose owner is named by the state in their tag, and memory that was never touched.
+//!
+//! # Protocol
+//!
+//! [`AllocationMap::mark_allocated`] stores the byte as the last step of an allocation. [`AllocationMap::clear_allocated`]
+//! exchanges it for zero as the first step of a free, and of every other way in which an allocated block changes its state:
+//! adoption, a [`Frames`](crate::Frames) guard, a split. The exchange decides racing frees: one caller wins and owns the block,
+//! every other caller gets `None` and has changed nothing.
+//!
+//! A free needs only this byte, not the page structure: 64 frames share a cache line. While a block is allocated nothing inside
+//! the yard writes to its pages. So a single frame is allocated from a per-CPU list and freed to it again while its tag keeps
+//! what the zone wrote last. [`Allocated`](FrameState::Allocated) and [`PerCpu`](FrameState::PerCpu) in a tag both mean that the
+//! block has left its zone. The byte tells the two apart and holds the migration type of the allocation; order and zone in the
+//! tag are valid in both states. [`AllocationMap::read`] combines tag and byte.
+//!
+//! # Ordering
+//!
+//! - The rightful owner sees its entry: it learnt the frame number from the allocation, which stored the byte before it
+//!   returned. The relaxed load before the exchange therefore never refuses a rightful free.
+//! - The next entry of a byte follows the exchange of this one: a free puts the block on a list under a lock that the next
+//!   allocation takes later. So each exchange clears exactly one entry.
+//! - A caller that clears an entry sees all that the allocation wrote to the block's pages (Release in `mark_allocated`,
+//!   Acquire in `clear_allocated`).
+//!
+//! # Limits
+//!
+//! A caller that frees a frame it does not own may win against the rightful owner. The allocator cannot detect this. The lists
+//! stay intact, and the owner's later free returns an error. A reader without a claim on the block loads tag and byte one after
+//! the other; while both change it may see any mixture.
+
+use crate::page::{FrameState, Tag};
+use crate::platform::{Access, LineKind, Platform, SharedLine};
+use crate::sync::{AtomicU8, Ordering};
+use crate::units::{MigrateType, ORDER_SLOTS, Order, Pfn};
+
+/// Bits 0–4 hold the order plus one.
+const ORDER: u8 = 0x1f;
+/// Bits 5–7 hold the migration type.
+const TYPE_SHIFT: u32 = 5;
+
+const _: () = assert!(ORDER_SLOTS <= ORDER as usize, "order plus one fits the bits");
+const _: () = assert!(MigrateType::COUNT <= 1 << (8 - TYPE_SHIFT), "the type fits the bits");
+
+/// The byte of an allocated block: the order, and the migration type of the allocation.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct MapEntry(u8);
+
+impl MapEntry {
+    #[inline(always)]
+    const fn new(order: Order, migrate_type: MigrateType) -> Self {
+        Self((order.0 + 1) | (migrate_type as u8) << TYPE_SHIFT)
+    }
+
+    /// Whether the block is of that order. Accepts any order.
+    #[inline(always)]
+    const fn is_of(self, order: Order) -> bool {
+        (self.0 & ORDER) as u32 == order.0 as u32 + 1
+    }
+
+    #[inline(always)]
+    pub(crate) const fn order(self) -> Order {
+        Order((self.0 & ORDER).saturating_sub(1))
+    }
+
+    #[inline(always)]
+    pub(crate) const fn migrate_type(self) -> MigrateType {
+        match MigrateType::from_bits(self.0 >> TYPE_SHIFT) {
+            Some(migrate_type) => migrate_type,
+            None => MigrateType::Unmovable,
+        }
+    }
+
+    /// Whether order and type exist.
+    pub(crate) fn is_well_formed(self) -> bool {
+        self.0 & ORDER != 0 && self == Self::new(self.order(), self.migrate_type())
+    }
+}
+
+/// The bytes of all frames of the memory map.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AllocationMap<'a> {
+    bytes: &'a [AtomicU8],
+    first: Pfn,
+}
+
+impl<'a> AllocationMap<'a> {
+    pub(crate) fn new(bytes: &'a [AtomicU8], first: Pfn) -> Self {
+        Self { bytes, first }
+    }
+
+    /// The index of a frame's byte. Frames below the first wrap to indices far behind the table's end.
+    #[inline(always)]
+    fn place(&self, pfn: Pfn) -> usize {
+        pfn.0.wrapping_sub(self.first.0) as usize
+    }
+
+    /// Marks a block as allocated. The caller owns the block and has tagged its head.
+    #[inline(always)]
+    pub(crate) fn mark_allocated<P: Platform>(&self, platform: &P, pfn: Pfn, order: Order, migrate_type: MigrateType) {
+        self.mark_allocated_at(platform, self.place(pfn), order, migrate_type);
+    }
+
+    /// As [`mark_allocated`](Self::mark_allocated), by the place of the block's head in the map.
+    #[inline(always)]
+    pub(crate) fn mark_allocated_at<P: Platform>(
+        &self,
+        platform: &P,
+        place: usize,
+        order: Order,
+        migrate_type: MigrateType,
+    ) {
+        let byte = &self.bytes[place];
+        platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::Write);
+        // Release: pairs with the Acquire in `clear_allocated_at`.
+        byte.store(MapEntry::new(order, migrate_type).0, Ordering::Release);
+    }
+
+    /// Ends the allocation of a block of that order: the caller owns the block from now on. `None`, and nothing changed, if no
+    /// block of that order is allocated there. Accepts any frame number and order.
+    #[inline(always)]
+    pub(crate) fn clear_allocated<P: Platform>(&self, platform: &P, pfn: Pfn, order: Order) -> Option<MapEntry> {
+        self.clear_allocated_at(platform, self.place(pfn), order)
+    }
+
+    /// As [`clear_allocated`](Self::clear_allocated), by the place of the block's head in the map.
+    #[inline(always)]
+    pub(crate) fn clear_allocated_at<P: Platform>(&self, platform: &P, place: usize, order: Order) -> Option<MapEntry> {
+        let byte = self.bytes.get(place)?;
+        platform.touch_line(SharedLine::of(LineKind::AllocationMap, byte), Access::ReadModifyWrite);
+        let found = byte.load(Ordering::Relaxed);
+        if !MapEntry(found).is_of(order) {
+            return None;
+        }
+        // Acquire: pairs with the Release in `mark_allocated_at`.
+        byte.compare_exchange(found, 0, Ordering::Acquire, Ordering::Relaxed).ok().map(MapEntry)
+    }
+
+    /// The entry of the block allocated at a frame, possibly stale. Accepts any frame number.
+    #[inline(always)]
+    pub(crate) fn entry(&self, pfn: Pfn) -> Option<MapEntry> {
+        let found = self.bytes.get(self.place(pfn))?.load(Ordering::Relaxed);
+        (found != 0).then_some(MapEntry(found))
+    }
+
+    /// The tag of the block that begins at a frame, with `Allocated` and `PerCpu` told apart by the byte.
+    #[inline(always)]
+    pub(crate) fn read(&self, pfn: Pfn, tag: Tag) -> Tag {
+        if !tag.has_left_zone() {
+            return tag;
+        }
+        match self.entry(pfn) {
+            Some(entry) => tag.with_state(FrameState::Allocated).with_migrate_type(entry.migrate_type()),
+            None => tag.with_state(FrameState::PerCpu),
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::platform::plain::Plain;
+    use crate::units::ZoneId;
+
+    fn bytes<const N: usize>() -> [AtomicU8; N] {
+        core::array::from_fn(|_| AtomicU8::new(0))
+    }
+
+    #[test]
+    fn an_entry_is_cleared_once_and_only_by_its_order() {
+        let bytes = bytes::<16>();
+        let map = AllocationMap::new(&bytes, Pfn(0x100));
+        for order in (0..ORDER_SLOTS as u8).map(Order) {
+            for migrate_type in MigrateType::ALL {
+                map.mark_allocated(&Plain, Pfn(0x108), order, migrate_type);
+                for other in (0..=u8::MAX).map(Order).filter(|other| *other != order) {
+                    assert_eq!(map.clear_allocated(&Plain, Pfn(0x108), other), None);
+                }
+                let entry = map.clear_allocated(&Plain, Pfn(0x108), order).expect("an allocated block");
+                assert_eq!((entry.order(), entry.migrate_type()), (order, migrate_type));
+                assert!(entry.is_well_formed());
+                assert_eq!(map.clear_allocated(&Plain, Pfn(0x108), order), None);
+            }
+        }
+    }
+
+    #[test]
+    fn frames_outside_the_map_have_no_entry() {
+        let bytes = bytes::<4>();
+        let map = AllocationMap::new(&bytes, Pfn(0x100));
+        for pfn in [0, 0xff, 0x104, u64::MAX].map(Pfn) {
+            assert_eq!(map.entry(pfn), None);
+            for order in (0..=u8::MAX).map(Order) {
+                assert_eq!(map.clear_allocated(&Plain, pfn, order), None);
+            }
+        }
+    }
+
+    #[test]
+    fn the_byte_tells_allocated_blocks_from_blocks_on_per_cpu_lists() {
+        let bytes = bytes::<1>();
+        let map = AllocationMap::new(&bytes, Pfn(0));
+        let tag = |state, migrate_type| Tag::new(state, Order(2), migrate_type, ZoneId(2));
+        for state in FrameState::ALL {
+            let stale = tag(state, MigrateType::Movable);
+            let left = matches!(state, FrameState::Allocated | FrameState::PerCpu);
+            let free = if left { tag(FrameState::PerCpu, MigrateType::Movable) } else { stale };
+            assert_eq!(map.read(Pfn(0), stale), free);
+            map.mark_allocated(&Plain, Pfn(0), Order(2), MigrateType::Reclaimable);
+            let held = if left { tag(FrameState::Allocated, MigrateType::Reclaimable) } else { stale };
+            assert_eq!(map.read(Pfn(0), stale), held);
+            assert!(map.clear_allocated(&Plain, Pfn(0), Order(2)).is_some());
+        }
+    }
+
+    #[test]
+    fn rejects_map_entries_with_unknown_order_or_type() {
+        let sound = (0..=u8::MAX).filter(|bits| MapEntry(*bits).is_well_formed()).count();
+        assert_eq!(sound, usize::from(ORDER) * MigrateType::COUNT);
+    }
+}

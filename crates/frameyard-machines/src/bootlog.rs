@@ -121,6 +121,7 @@ impl Log {
             reserved: Vec::new(),
             cma,
             clock_mhz: self.clock_mhz,
+            simulation: None,
         };
         machine.validate().map_err(|error| {
             let line = match &error {

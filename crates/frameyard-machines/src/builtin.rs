@@ -4,7 +4,7 @@ use super::{Machine, from_toml};
 
 macro_rules! described {
     ($($name:literal),+ $(,)?) => {
-        /// Name and description of each, as listed.
+        /// Name and description of each, in the order of listings.
         const DESCRIPTIONS: &[(&str, &str)] =
             &[$(($name, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/machines/", $name, ".toml")))),+];
     };
@@ -18,6 +18,7 @@ described!(
     "zen-7551-guest4",
     "haswell-2699v3-guest4",
     "epyc2-256",
+    "epyc-512",
     "skylake-112",
     "skylake-4s",
     "broadwell-40",
@@ -27,17 +28,23 @@ described!(
     "server-4t",
 );
 
-/// The names of the built-in machines, in the order in which they are listed.
+/// The names of the built-in machines, in the order of listings.
 pub fn built_in_names() -> impl Iterator<Item = &'static str> {
     DESCRIPTIONS.iter().map(|(name, _)| *name)
 }
 
 /// The built-in machine of that name; `None` where there is none.
 ///
-/// Cost: reads the machine's description each time.
+/// Cost: parses the description on each call.
 #[must_use]
 pub fn built_in(name: &str) -> Option<Machine> {
-    let (name, text) = DESCRIPTIONS.iter().find(|(known, _)| *known == name)?;
+    let text = built_in_text(name)?;
     // The descriptions are part of the program, and a test reads each.
     Some(from_toml(&format!("machines/{name}.toml"), text).expect("a built-in description is valid"))
+}
+
+/// The TOML text of a built-in machine, with the sources of its numbers as comments.
+#[must_use]
+pub fn built_in_text(name: &str) -> Option<&'static str> {
+    DESCRIPTIONS.iter().find(|(known, _)| *known == name).map(|(_, text)| *text)
 }

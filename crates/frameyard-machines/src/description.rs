@@ -6,8 +6,8 @@ use toml::Spanned;
 
 use super::topology::{Numbering, Topology};
 use super::{
-    AddressRange, Cpu, LOCAL_DISTANCE, Machine, MachineError, MachineNode, Place, Problem, REMOTE_DISTANCE, ZoneLimits,
-    parse_cpu_list,
+    AddressRange, Cpu, LOCAL_DISTANCE, Machine, MachineError, MachineNode, Place, Problem, REMOTE_DISTANCE, Simulation,
+    ZoneLimits, parse_cpu_list,
 };
 
 #[derive(Deserialize)]
@@ -17,6 +17,7 @@ struct Document {
     description: Option<String>,
     source: Option<String>,
     clock_mhz: Option<u32>,
+    simulation: Option<Spanned<Simulation>>,
     geometry: Option<Spanned<GeometryTable>>,
     zones: Option<Spanned<ZonesTable>>,
     topology: Option<Spanned<TopologyTable>>,
@@ -172,6 +173,7 @@ impl Reader<'_> {
             reserved: self.ranges(&document.reserved)?,
             cma: Vec::new(),
             clock_mhz: document.clock_mhz,
+            simulation: document.simulation.as_ref().map(|table| table.get_ref().clone()),
         };
         self.place_areas(document, &mut machine)?;
         machine.cpus = self.cpus(document)?;
@@ -379,6 +381,7 @@ impl Reader<'_> {
             Problem::SameThread(_, second) => {
                 document.cpus.as_ref().and_then(|cpus| cpus.get(second.index())).map(|cpu| cpu.span().start)
             }
+            Problem::Simulation(_) => document.simulation.as_ref().map(|table| table.span().start),
             Problem::ZoneLimits => document.zones.as_ref().map(|zones| zones.span().start),
             _ => None,
         };

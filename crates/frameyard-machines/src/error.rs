@@ -163,6 +163,8 @@ pub enum Problem {
     SelfDistance(NodeId, u8),
     /// A distance is smaller than [`LOCAL_DISTANCE`].
     ShortDistance(NodeId, NodeId, u8),
+    /// A cost or the topology of a simulated machine is impossible; the text is the violated rule.
+    Simulation(&'static str),
     /// A zone limit is no multiple of the page size, or DMA does not end below DMA32.
     ZoneLimits,
     /// The geometry's numbers do not fit together.
@@ -304,6 +306,7 @@ impl Problem {
             Self::ZoneLimits => {
                 write!(f, "zone limits must be multiples of the page size, and the DMA zone must end below DMA32")
             }
+            Self::Simulation(rule) => write!(f, "[simulation]: {rule}"),
             Self::Geometry(error) => write!(f, "{error}"),
             Self::TooSmall { size, minimum } => {
                 write!(f, "{size} of memory is too little for this machine: it needs at least {minimum}")

@@ -20,7 +20,7 @@ mod files;
 use files::Files;
 
 /// The host as a machine, and how it was found out.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct HostMachine {
     /// The machine; it has passed [`Machine::validate`].
     pub machine: Machine,
@@ -81,6 +81,7 @@ pub fn host(root: &Path) -> Result<HostMachine, MachineError> {
         reserved: Vec::new(),
         cma: Vec::new(),
         clock_mhz: host.files.cpu_info("cpu MHz").and_then(|mhz| mhz.split('.').next()?.parse().ok()),
+        simulation: None,
     };
     machine.validate()?;
     Ok(HostMachine { machine, memory_source, notes: host.notes })

@@ -30,6 +30,7 @@ pub fn from_iomem(file: &str, text: &str) -> Result<Machine, MachineError> {
         reserved: Vec::new(),
         cma: Vec::new(),
         clock_mhz: None,
+        simulation: None,
     };
     machine.validate().map_err(|error| error.at(Place { file: file.to_owned(), line: 1 }))?;
     Ok(machine)

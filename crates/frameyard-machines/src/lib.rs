@@ -15,18 +15,22 @@ mod print;
 mod range;
 mod resolve;
 mod scale;
+mod simulation;
 mod topology;
 mod validate;
 
 pub use bootlog::from_boot_log;
-pub use builtin::{built_in, built_in_names};
+pub use builtin::{built_in, built_in_names, built_in_text};
 pub use cpulist::{CpuListError, format_cpu_list, parse_cpu_list};
 pub use description::from_toml;
 pub use error::{MachineError, Place, Problem};
 pub use host::{HostMachine, MemorySource, host};
 pub use iomem::from_iomem;
 pub use range::AddressRange;
-pub use resolve::resolve;
+pub use resolve::{resolve, resolve_with_text};
+pub use simulation::{
+    AccessCosts, BringUpCosts, Caches, Calibration, Clock, KernelOverhead, Lock, LockMethod, Memory, Simulation,
+};
 pub use topology::{Numbering, Topology};
 
 /// The largest number of nodes of a machine, as in the kernel's largest configuration.
@@ -48,7 +52,7 @@ pub const REMOTE_DISTANCE: u8 = 20;
 ///
 /// The fields are open so that a caller can build one; what must hold between them is checked by
 /// [`Machine::validate`].
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Machine {
     /// A short name: that of the built-in machine, or the file's.
     pub name: String,
@@ -72,6 +76,8 @@ pub struct Machine {
     pub cma: Vec<AddressRange>,
     /// The clock of a CPU in MHz, where known.
     pub clock_mhz: Option<u32>,
+    /// The costs of a simulated machine; `None` where the machine cannot be simulated.
+    pub simulation: Option<Simulation>,
 }
 
 /// A CPU: a hardware thread, and where it sits.

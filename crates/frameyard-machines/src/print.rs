@@ -3,9 +3,10 @@
 use core::fmt::Write as _;
 
 use frameyard_units::{ByteSize, Geometry, NodeId};
+use serde::Serialize;
 
 use super::topology::{Numbering, Topology, cpu_list_of};
-use super::{AddressRange, Machine, ZoneLimits};
+use super::{AddressRange, Machine, Simulation, ZoneLimits};
 
 impl Machine {
     /// The description of the machine in TOML; [`super::from_toml`] reads the same machine from it, provided
@@ -38,6 +39,9 @@ impl Machine {
                 writeln!(text, "distances = {row:?}")?;
             }
             write_ranges(text, "memory", &memory.memory)?;
+        }
+        if let Some(simulation) = &self.simulation {
+            write_simulation(text, simulation)?;
         }
         Ok(())
     }
@@ -90,6 +94,15 @@ fn write_ranges(text: &mut String, key: &str, ranges: &[AddressRange]) -> core::
         writeln!(text, "  {{ start = {:#x}, end = {:#x} }}, # {}", range.start.0, range.end.0, range.bytes())?;
     }
     writeln!(text, "]")
+}
+
+fn write_simulation(text: &mut String, simulation: &Simulation) -> core::fmt::Result {
+    #[derive(Serialize)]
+    struct Section<'s> {
+        simulation: &'s Simulation,
+    }
+    let section = toml::to_string(&Section { simulation }).map_err(|_| core::fmt::Error)?;
+    write!(text, "\n{section}")
 }
 
 /// A string as TOML writes it.

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 
 use frameyard_units::{CpuId, NodeId, PhysAddr};
 
-use super::{ADDRESS_LIMIT, AddressRange, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES, Machine, MachineError, Problem};
+use super::{
+    ADDRESS_LIMIT, AddressRange, Cpu, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES, Machine, MachineError, Problem, Topology,
+};
 
 impl Machine {
     /// Checks that the figures fit together: nodes, CPUs and memory exist and are not too many, memory ranges
@@ -20,6 +22,7 @@ impl Machine {
         self.check_distances()?;
         self.check_areas()?;
         self.check_zones()?;
+        self.check_simulation()?;
         Ok(())
     }
 
@@ -113,6 +116,15 @@ impl Machine {
     }
 }
 
+impl Machine {
+    fn check_simulation(&self) -> Result<(), Problem> {
+        let Some(simulation) = &self.simulation else { return Ok(()) };
+        let is_on_its_node = |cpu: &Cpu| cpu.node.0 == cpu.socket;
+        let topology = Topology::of(&self.cpus).filter(|_| self.cpus.iter().all(is_on_its_node));
+        simulation.violated_rule(topology, self.nodes.len()).map_or(Ok(()), |rule| Err(Problem::Simulation(rule)))
+    }
+}
+
 /// A range has bytes and ends within the address space.
 pub(super) fn check_range(range: AddressRange) -> Result<(), Problem> {
     if range.is_empty() {
@@ -140,8 +152,8 @@ pub(super) fn check_disjoint(ranges: &mut [(NodeId, AddressRange)]) -> Result<()
 
 #[cfg(test)]
 mod tests {
-    use crate::{built_in, built_in_names};
     use super::*;
+    use crate::{built_in, built_in_names};
     use frameyard_units::ByteSize;
 
     fn broken(by: impl FnOnce(&mut Machine)) -> Problem {

@@ -14,7 +14,7 @@ use crate::confined::Confined;
 use crate::engine::{Engine, Ground, Handover, InOrder, LockStats, is_shared};
 use crate::fiber;
 use crate::frame_bytes::FrameBytes;
-use crate::machine::{Machine, OutsideCost, OutsideCosts};
+use crate::machine::{KernelCost, Machine};
 use crate::profile::Profile;
 use crate::time::Picos;
 use crate::workers::run_workers;
@@ -45,7 +45,7 @@ impl fmt::Debug for SimPlatform {
 impl SimPlatform {
     /// `None` where the host has no memory for the machine's state.
     pub(crate) fn new(machine: &Machine, ground: Ground, bytes: FrameBytes, costs: &[&'static str]) -> Option<Self> {
-        let costs = OutsideCosts::NAMES.iter().chain(costs).copied().collect();
+        let costs = KernelCost::ALL.map(KernelCost::name).iter().chain(costs).copied().collect();
         Some(Self { engine: Confined::new(Engine::new(machine, ground, costs)?), bytes })
     }
 
@@ -230,7 +230,7 @@ impl Platform for SimPlatform {
         if engine.is_running() {
             let PageCount(pages) = frames.count();
             engine.stream(frames.start, pages * PAGE_BYTES);
-            engine.spend_outside(OutsideCost::ZeroPage, pages);
+            engine.spend_kernel(KernelCost::ZeroPage, pages);
         }
         Zeroing::Done
     }
@@ -242,7 +242,7 @@ impl Platform for SimPlatform {
             let PageCount(pages) = from.count();
             engine.stream_in(from.start, pages * PAGE_BYTES);
             engine.stream(to, pages * PAGE_BYTES);
-            engine.spend_outside(OutsideCost::CopyPage, pages);
+            engine.spend_kernel(KernelCost::CopyPage, pages);
         }
         Copying::Done
     }
@@ -263,13 +263,13 @@ impl Platform for SimPlatform {
         }
         match span {
             Span::Fault if pages > 0 => {
-                engine.spend_outside(OutsideCost::Exception, pages);
-                engine.spend_outside(OutsideCost::FaultPath, pages);
+                engine.spend_kernel(KernelCost::Exception, pages);
+                engine.spend_kernel(KernelCost::FaultPath, pages);
             }
-            Span::Zap if pages > 0 => engine.spend_outside(OutsideCost::UnmapPage, pages),
-            Span::Map => engine.spend_outside(OutsideCost::MapCall, 1),
-            Span::Split | Span::Merge if pages > 0 => engine.spend_outside(OutsideCost::ZonePage, pages),
-            Span::Relist if pages > 0 => engine.spend_outside(OutsideCost::LruPage, pages),
+            Span::Zap if pages > 0 => engine.spend_kernel(KernelCost::UnmapPage, pages),
+            Span::Map => engine.spend_kernel(KernelCost::MapCall, 1),
+            Span::Split | Span::Merge if pages > 0 => engine.spend_kernel(KernelCost::ZonePage, pages),
+            Span::Relist if pages > 0 => engine.spend_kernel(KernelCost::LruPage, pages),
             _ => return engine.leave(span),
         }
         engine.leave(span);

@@ -46,6 +46,7 @@ struct ListRow {
     cpus: usize,
     memory_bytes: u64,
     page_bytes: u64,
+    simulated: bool,
     description: String,
 }
 
@@ -67,13 +68,14 @@ impl Outcome for MachineList {
             cpus: machine.cpus.len(),
             memory_bytes: machine.installed_bytes().0,
             page_bytes: machine.geometry.page_size().0,
+            simulated: machine.simulation.is_some(),
             description: machine.description.clone(),
         };
         Rows::of(&self.machines.iter().map(row).collect::<Vec<_>>())
     }
 
     fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut table = Table::new(["name", "nodes", "cpus", "memory", "page", "description"]);
+        let mut table = Table::new(["name", "nodes", "cpus", "memory", "page", "sim", "description"]);
         for machine in &self.machines {
             table.push([
                 machine.name.clone(),
@@ -81,6 +83,7 @@ impl Outcome for MachineList {
                 machine.cpus.len().to_string(),
                 machine.installed_bytes().to_string(),
                 machine.geometry.page_size().to_string(),
+                if machine.simulation.is_some() { "yes" } else { "no" }.to_owned(),
                 machine.description.clone(),
             ]);
         }
@@ -157,11 +160,11 @@ mod tests {
         let text = String::from_utf8(out.into_inner()).unwrap();
         let line = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
-            line.split_whitespace().take(5).map(str::to_owned).collect::<Vec<_>>()
+            line.split_whitespace().take(6).map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(line("name"), ["name", "nodes", "cpus", "memory", "page"]);
-        assert_eq!(line("skylake-8167m"), ["skylake-8167m", "2", "104", "768G", "4K"]);
-        assert_eq!(line("sparc-m7"), ["sparc-m7", "4", "1024", "3312G", "8K"]);
+        assert_eq!(line("name"), ["name", "nodes", "cpus", "memory", "page", "sim"]);
+        assert_eq!(line("skylake-8167m"), ["skylake-8167m", "2", "104", "768G", "4K", "yes"]);
+        assert_eq!(line("sparc-m7"), ["sparc-m7", "4", "1024", "3312G", "8K", "no"]);
     }
 
     #[test]

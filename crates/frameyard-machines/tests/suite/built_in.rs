@@ -1,13 +1,13 @@
 //! The built-in machines, and what scaling keeps of them.
 
-use frameyard_units::{ByteSize, NodeId};
 use frameyard_machines::{MachineError, Problem, built_in, built_in_names};
+use frameyard_units::{ByteSize, NodeId};
 use proptest::prelude::*;
 
 const GIB: u64 = 1 << 30;
 
 /// What is published or stated of each: nodes, CPUs, GiB.
-const FIGURES: [(&str, usize, usize, u64); 14] = [
+const FIGURES: [(&str, usize, usize, u64); 15] = [
     ("skylake-8167m", 2, 104, 768),
     ("broadwell-2699c", 1, 32, 192),
     ("haswell-2699v3", 2, 72, 256),
@@ -15,8 +15,9 @@ const FIGURES: [(&str, usize, usize, u64); 14] = [
     ("zen-7551-guest4", 1, 4, 16),
     ("haswell-2699v3-guest4", 1, 4, 14),
     ("epyc2-256", 2, 256, 1024),
+    ("epyc-512", 2, 512, 1536),
     ("skylake-112", 2, 112, 64),
-    ("skylake-4s", 4, 192, 768),
+    ("skylake-4s", 4, 224, 768),
     ("broadwell-40", 2, 40, 128),
     ("desktop-8", 1, 8, 4),
     ("sparc-m7", 4, 1024, 3312),
@@ -39,6 +40,16 @@ fn each_machine_has_the_nodes_cpus_and_memory_it_is_known_for() {
         }
         assert!(!machine.description.is_empty() && !machine.source.is_empty());
     }
+}
+
+#[test]
+fn simulated_machines_have_costs_and_the_others_say_so() {
+    let simulated: Vec<&str> = built_in_names().filter(|name| built_in(name).unwrap().simulation.is_some()).collect();
+    let others: Vec<&str> = built_in_names().filter(|name| !simulated.contains(name)).collect();
+    assert_eq!((simulated.len(), others), (11, vec!["desktop-8", "sparc-m7", "server-1t", "server-4t"]));
+    // The simulator's topology wins where a published source backs it: four cores of a Zen complex share an L3.
+    let caches = |name: &str| built_in(name).unwrap().cpus.iter().map(|cpu| cpu.cache).max().unwrap() + 1;
+    assert_eq!(["zen-7551-guest16", "zen-7551-guest4", "epyc2-256"].map(caches), [2, 1, 32]);
 }
 
 #[test]

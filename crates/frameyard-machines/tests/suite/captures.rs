@@ -1,7 +1,7 @@
 //! Boot logs and resource maps of real kernels, against what those kernels said of their zones.
 
-use frameyard_units::{NodeId, PhysAddr, ZoneKind};
 use frameyard_machines::{AddressRange, Machine, from_boot_log, from_iomem, parse_cpu_list, resolve};
+use frameyard_units::{NodeId, PhysAddr, ZoneKind};
 
 const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/captures");
 

@@ -1,7 +1,7 @@
 //! Descriptions in TOML: what is left out, and what is refused where.
 
-use frameyard_units::{ByteSize, NodeId, Order};
 use frameyard_machines::{ZoneLimits, from_toml};
+use frameyard_units::{ByteSize, NodeId, Order};
 
 const TWO_NODES: &str = "\
 name = \"two\"
@@ -51,6 +51,16 @@ fn sockets_spread_over_nodes_where_no_node_lists_cpus() {
     assert_eq!(nodes, [0, 0, 0, 0, 1, 1, 1, 1].map(NodeId));
     let error = topology(3).unwrap_err().to_string();
     assert!(error.starts_with("two.toml:2: 3 socket(s) do not spread over 2 nodes"), "{error}");
+}
+
+#[test]
+fn wrong_costs_are_refused_with_file_and_line() {
+    let good = frameyard_machines::built_in_text("broadwell-40").unwrap();
+    let error = |from: &str, to: &str| from_toml("own.toml", &good.replace(from, to)).unwrap_err().to_string();
+    let refused = error("queueing = 0.3066", "queueing = 2.0");
+    assert!(refused.starts_with("own.toml:") && refused.contains("queueing must be from 0 to 1"), "{refused}");
+    let refused = error("private_kib = 256", "private_kb = 256");
+    assert!(refused.starts_with("own.toml:") && refused.contains("unknown field `private_kb`"), "{refused}");
 }
 
 /// Each change to a good description, the line its error names, and words the error must have.

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use frameyard_units::{ByteSize, NodeId};
 use frameyard_machines::{MachineError, MemorySource, host};
+use frameyard_units::{ByteSize, NodeId};
 
 /// A directory that goes away with the test.
 struct Tree(PathBuf);

@@ -1,10 +1,10 @@
 //! Properties of the readers: no text makes them panic, what is written is read, and overlaps are found.
 
-use frameyard_units::{ByteSize, Geometry, NodeId, Order, PhysAddr};
 use frameyard_machines::{
     AddressRange, Cpu, Machine, MachineError, MachineNode, Numbering, Problem, Topology, ZoneLimits, from_boot_log,
     from_iomem, from_toml, parse_cpu_list,
 };
+use frameyard_units::{ByteSize, Geometry, NodeId, Order, PhysAddr};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{select, subsequence};

@@ -116,7 +116,7 @@ fn row(machine: &Machine, how: &BringUp, run: &BringUpRun, published_ms: Option<
         machine: machine.name.clone(),
         initialiser: how.initialiser.name(),
         threads: run.nodes.iter().map(|node| node.threads).sum(),
-        memory_bytes: (machine.bring_up.node_gib << 30) * u64::from(machine.topology.sockets),
+        memory_bytes: machine.installed.0,
         predicted_ns: predicted.round() as u64,
         published_ns: published_ms.map(|ms| (ms * 1e6).round() as u64),
         error: published_ms.map(|ms| predicted / (ms * 1e6) - 1.0),

@@ -10,7 +10,7 @@ mod fixture;
 #[path = "../../crates/frameyard/tests/suite/model/mod.rs"]
 mod model;
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 use libfuzzer_sys::fuzz_target;
 use model::{Action, BYTES_PER_ACTION, machines, run};
 

@@ -10,7 +10,8 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frameyard::{ByteSize, MapNotBacked, PageCount, Pfn, PfnRange};
+use frameyard::platform::MapNotBacked;
+use frameyard::{ByteSize, PageCount, Pfn, PfnRange};
 
 use crate::device_problem::DeviceMapProblem;
 use crate::memory::{HUGE_ALIGN, HugePages};

@@ -4,7 +4,8 @@ use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use frameyard::{ByteSize, DeviceError};
+use frameyard::ByteSize;
+use frameyard::devices::DeviceError;
 
 /// Why the host has no memory of the kind that was asked for behind the page structures of a device.
 #[derive(Debug)]

@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frameyard::{InitProgress, NodeInit, PageCount};
+use frameyard::PageCount;
+use frameyard::platform::{InitProgress, NodeInit};
 
 /// What has been reported of how the memory map of a yard comes up.
 ///

@@ -7,7 +7,9 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use frameyard::{MapContent, NodeId, ZoneId, ZoneKind};
+use frameyard::page::MapContent;
+use frameyard::units::ZoneKind;
+use frameyard::{NodeId, ZoneId};
 
 use crate::region::Region;
 use crate::sys::map_rates::{Line, stream};

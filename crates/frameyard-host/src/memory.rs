@@ -12,7 +12,8 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 
-use frameyard::{ByteSize, FramesNotReturned, FreeFrames, Geometry, NodeId, PageCount, Pfn};
+use frameyard::platform::{FramesNotReturned, FreeFrames};
+use frameyard::{ByteSize, Geometry, NodeId, PageCount, Pfn};
 
 use crate::hugetlb::{self, HugetlbShortage, HugetlbSize};
 use crate::prefault::{self, PrefaultProgress, Share};

@@ -7,10 +7,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use frameyard::{
-    CpuId, FramesNotReturned, FreeFrames, GetMark, InitProgress, MapNotBacked, NodeId, Order, Pfn, PfnRange, Platform,
-    SpeculativeGets, WorkerPanicked,
+use frameyard::platform::{
+    FramesNotReturned, FreeFrames, GetMark, InitProgress, MapNotBacked, SpeculativeGets, WorkerPanicked,
 };
+use frameyard::{CpuId, NodeId, Order, Pfn, PfnRange, Platform};
 
 use crate::cpu_list::CpuList;
 use crate::device::{AddDeviceError, DeviceMemory, DeviceTable};
@@ -167,7 +167,7 @@ impl HostPlatform {
 
     /// From now on, times the locks that are taken through this platform, or does not; it does not at first.
     ///
-    /// What is counted is told by [`ZoneStatistics::lock`](frameyard::ZoneStatistics::lock) and its like. A lock that is
+    /// What is counted is told by [`ZoneStatistics::lock`](frameyard::stats::ZoneStatistics::lock) and its like. A lock that is
     /// held while the switch is turned may be left out.
     ///
     /// The clock is the processor's time-stamp counter where that rises at a constant rate: on x86-64 with an invariant one.

@@ -25,7 +25,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use frameyard::GetMark;
+use frameyard::platform::GetMark;
 
 use crate::sys::membarrier::ProcessBarrier;
 

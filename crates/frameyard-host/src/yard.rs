@@ -4,10 +4,9 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
-use frameyard::{
-    AttachError, BootError, ByteSize, CountingRow, Initialiser, Layout, MemorySource, MemoryTable, NodeId, PfnRange,
-    Yard, YardConfig,
-};
+use frameyard::boot::{AttachError, BootError, Initialiser, MemorySource};
+use frameyard::platform::CountingRow;
+use frameyard::{ByteSize, Layout, MemoryTable, NodeId, PfnRange, Yard, YardConfig};
 
 use crate::device::{AddDeviceError, DeviceMemory};
 use crate::device_map::{DeviceMap, DevicePart, Fresh};

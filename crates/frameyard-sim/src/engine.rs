@@ -1,6 +1,7 @@
 //! The state of a simulated machine: clocks, caches, channels, locks, and who runs next.
 
-use frameyard::{NodeId, NodeInit, Pfn, PfnRange, Span};
+use frameyard::platform::{NodeInit, Span};
+use frameyard::{NodeId, Pfn, PfnRange};
 
 use crate::account::{Accessed, Account, Cause, CostId, Slot, Spent};
 use crate::cache::{FillClock, LINE_BYTES};

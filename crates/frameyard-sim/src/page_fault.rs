@@ -5,7 +5,9 @@
 
 use std::cell::Cell;
 
-use frameyard::{ByteSize, CpuId, LockKind, Span, units::named};
+use frameyard::platform::{LockKind, Span};
+use frameyard::units::named;
+use frameyard::{ByteSize, CpuId};
 use frameyard_vm::{AddressSpace, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm};
 
 use crate::account::{Accessed, Account, Spent};

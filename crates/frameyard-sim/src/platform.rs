@@ -4,10 +4,11 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use frameyard::{
-    Access, Contention, Copying, CpuId, InitProgress, LineKind, LockId, MapWrite, NodeId, NodeInit, PageCount, Pfn,
-    PfnRange, Platform, SharedLine, Span, WorkerPanicked, Zeroing,
+use frameyard::platform::{
+    Access, Contention, Copying, InitProgress, LineKind, LockId, MapWrite, NodeInit, SharedLine, Span, WorkerPanicked,
+    Zeroing,
 };
+use frameyard::{CpuId, NodeId, PageCount, Pfn, PfnRange, Platform};
 
 use crate::account::{Accessed, Account, CostId};
 use crate::confined::Confined;

@@ -1,6 +1,6 @@
 //! Where virtual time went, by what was being done: a tree of the spans that the allocator and owners mark.
 
-use frameyard::Span;
+use frameyard::platform::Span;
 
 use crate::account::{Account, Share, Slot, Spent};
 use crate::time::Picos;
@@ -146,7 +146,7 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
-    use frameyard::LockKind;
+    use frameyard::platform::LockKind;
 
     use super::*;
     use crate::account::CostId;

@@ -6,7 +6,8 @@
 //! under that lock ([migration](crate::anonymous)) knows that nobody is at the bytes from then on, but for
 //! [pins](crate::pin): they are references, so a pinned page cannot be frozen.
 
-use frameyard::{PageCount, Pfn, Platform, Span};
+use frameyard::platform::Span;
+use frameyard::{PageCount, Pfn, Platform};
 
 use crate::address::{PageLevel, VirtAddr};
 use crate::fault::Faulted;

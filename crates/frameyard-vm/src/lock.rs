@@ -15,8 +15,9 @@
 
 use core::fmt;
 
+use frameyard::Platform;
+use frameyard::platform::{Access, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
-use frameyard::{Access, LineKind, LockId, Platform, SharedLine};
 
 /// A spinning lock that is held; given back when dropped.
 pub(crate) struct Held<'a, P: Platform> {
@@ -40,8 +41,8 @@ impl<'a, P: Platform> Held<'a, P> {
     pub(crate) fn try_lock(platform: &'a P, id: LockId, word: &'a AtomicU32) -> Option<Self> {
         let guard = platform.guard();
         match platform.try_lock(id, word) {
-            frameyard::Contention::Free => Some(Self { platform, id, word, _guard: guard }),
-            frameyard::Contention::Contended => None,
+            frameyard::platform::Contention::Free => Some(Self { platform, id, word, _guard: guard }),
+            frameyard::platform::Contention::Contended => None,
         }
     }
 }

@@ -12,8 +12,11 @@
 //! The record of a kind, the bits and the links of its frames are guarded by the kind's lock. The words of an object are its
 //! owner's. They are zero when it is made: who deletes it has it alone.
 
+use frameyard::owners::Adoption;
+use frameyard::page::{CountedPage, Counts, FrameLink};
+use frameyard::platform::LockId;
 use frameyard::sync::Ordering;
-use frameyard::{Adoption, CountedPage, Counts, FrameLink, Gfp, LockId, Order, Pfn, Platform};
+use frameyard::{Gfp, Order, Pfn, Platform};
 
 use crate::error::{VmError, VmValidateError};
 use crate::inject::Step;

@@ -14,8 +14,10 @@
 
 use core::fmt;
 
+use frameyard::page::FrameLink;
+use frameyard::platform::{Access, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{Access, FrameLink, LineKind, LockId, Pfn, Platform, SharedLine};
+use frameyard::{Pfn, Platform};
 
 use crate::inject::Step;
 use crate::lock::MapLock;

@@ -11,7 +11,8 @@
 //! Workers that take a space down together work on different addresses, cut at multiples of 2 MiB, and so on different
 //! tables of level 0. What they share above, they change under the lock of the table.
 
-use frameyard::{PageCount, Pfn, Platform, Span};
+use frameyard::platform::Span;
+use frameyard::{PageCount, Pfn, Platform};
 
 use crate::address::{VirtAddr, VirtRange};
 use crate::space::SpaceRef;

@@ -75,7 +75,9 @@ pub enum MovableNodes {
 /// least 4, checked when compiled).
 ///
 /// ```
-/// use frameyard::{ByteSize, EarlyRequest, Memblock, NothingMapped, PhysAddr};
+/// use frameyard::ByteSize;
+/// use frameyard::memblock::{EarlyRequest, Memblock, NothingMapped};
+/// use frameyard::units::PhysAddr;
 ///
 /// let mut map = Memblock::new(NothingMapped);
 /// map.add(PhysAddr(0), ByteSize::mib(64))?;
@@ -83,7 +85,7 @@ pub enum MovableNodes {
 /// let table = map.phys_alloc(EarlyRequest::new(ByteSize::kib(64), ByteSize::kib(4)))?;
 /// assert_eq!(table, PhysAddr(0x3ff_0000));
 /// assert_eq!(map.reserved_size(), ByteSize(0x81_0000));
-/// # Ok::<(), frameyard::MemblockError>(())
+/// # Ok::<(), frameyard::memblock::MemblockError>(())
 /// ```
 pub struct Memblock<M, const INLINE: usize = 128> {
     memory: RegionArray<INLINE>,

@@ -1,7 +1,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 
-use frameyard::{ByteSize, Geometry, NodeInit, PageCount};
+use frameyard::platform::NodeInit;
+use frameyard::{ByteSize, Geometry, PageCount};
 
 use super::*;
 use crate::memory::{Backing, HugePages, NodeFrames};
@@ -113,8 +114,10 @@ fn a_panicking_worker_is_reported_and_the_others_finish() {
 
 #[test]
 fn a_lock_keeps_threads_apart_and_every_round_of_waiting_ends() {
+    use frameyard::ZoneId;
+    use frameyard::platform::LockId;
     use frameyard::sync::AtomicU32;
-    use frameyard::{LockId, ZoneId, ZoneKind};
+    use frameyard::units::ZoneKind;
 
     let platform = platform();
     let word = AtomicU32::new(0);

@@ -2,7 +2,9 @@
 
 use std::ops::Deref;
 
-use frameyard::{AttachError, CountingPlatform, CountingRow, Layout, MemorySource, RawRegion, Yard, YardConfig};
+use frameyard::boot::{AttachError, MemorySource};
+use frameyard::platform::{CountingPlatform, CountingRow};
+use frameyard::{Layout, RawRegion, Yard, YardConfig};
 
 use crate::platform::HostPlatform;
 use crate::region::Region;

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use frameyard::{DeviceError, DeviceId, DeviceRequest, Pfn, PfnRange, Yard};
+use frameyard::devices::{DeviceError, DeviceId, DeviceRequest};
+use frameyard::{Pfn, PfnRange, Yard};
 
 use super::{HostYard, HostYardError};
 use crate::device::{AddDeviceError, DeviceMemory};

@@ -5,9 +5,11 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::checked_yard::{CheckedYard, range};
+use frameyard::boot::{BootError, MemorySource, Poisoning, ZoneLimits};
+use frameyard::platform::InitProgress;
 use frameyard::{
-    AllocError, BootError, ByteSize, CpuId, Frames, Gfp, InitProgress, MemorySource, MemoryTable, NodeId, Order,
-    PageCount, Pfn, PfnRange, Platform, Poisoning, YardConfig, ZoneLimits,
+    AllocError, ByteSize, CpuId, Frames, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform,
+    YardConfig,
 };
 use frameyard_host::{
     Backing, CpuIdentity, CpuList, FileGrowth, HostPlatform, HostTopology, HostYard, HostYardBuilder, HostYardError,

@@ -5,10 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use crate::checked_yard::{CheckedYard, range};
-use frameyard::{
-    ByteSize, FramesNotReturned, Geometry, Gfp, LockUse, NodeId, Order, PageCount, PfnRange, ReportError, YardConfig,
-    ZoneLimits,
-};
+use frameyard::boot::ZoneLimits;
+use frameyard::locks::LockUse;
+use frameyard::platform::FramesNotReturned;
+use frameyard::reporting::ReportError;
+use frameyard::{ByteSize, Geometry, Gfp, NodeId, Order, PageCount, PfnRange, YardConfig};
 use frameyard_host::{
     Backing, FileGrowth, HostMemory, HostTopology, HostYard, HostYardBuilder, HugePages, HugetlbSize, LockTiming,
     NodeFrames,

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::checked_yard::{CheckedYard, range};
-use frameyard::{AllocError, CpuId, Frames, Gfp, NodeId, Order, PageCount, PcpSizing, PfnRange, Poisoning, YardConfig};
+use frameyard::boot::Poisoning;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{AllocError, CpuId, Frames, Gfp, NodeId, Order, PageCount, PfnRange, YardConfig};
 use frameyard_host::{CpuIdentity, CpuList, HostPlatform, HostTopology, HostYard};
 
 const THREADS: u64 = 5;

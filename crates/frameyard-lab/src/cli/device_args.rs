@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use frameyard::{ByteSize, MapLayout, MapPlacement};
+use frameyard::ByteSize;
+use frameyard::devices::{MapLayout, MapPlacement};
 use frameyard_host::DeviceAlignment;
 
 use super::OutputArgs;

@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 
 use clap::{Args, ValueEnum, ValueHint};
-use frameyard::{ByteSize, PcpSizing, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
 use frameyard_vm::LruPolicy;
 
 use crate::workload::kernbench::Build;

@@ -1,7 +1,8 @@
 //! Options that choose a machine and change it.
 
 use clap::{Args, ValueHint};
-use frameyard::{ByteSize, Geometry, GeometryError, Order};
+use frameyard::units::GeometryError;
+use frameyard::{ByteSize, Geometry, Order};
 
 use super::values::{order, pageblock_order, positive_size};
 

@@ -3,7 +3,9 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use clap::Args;
-use frameyard::{ByteSize, Cutting, InitMode, Initialiser, MapContent};
+use frameyard::ByteSize;
+use frameyard::boot::{Cutting, InitMode, Initialiser};
+use frameyard::page::MapContent;
 
 use super::OutputArgs;
 use super::init_args::{content, cutting, initialiser, mode};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
-use frameyard::{ByteSize, MapLayout};
+use frameyard::ByteSize;
+use frameyard::devices::MapLayout;
 use frameyard_host::DeviceAlignment;
 use frameyard_vm::{PinCall, PinPath, RefHandling};
 

@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 
 use clap::{Args, Subcommand};
-use frameyard::{Order, ZonePolicy};
+use frameyard::Order;
+use frameyard::policy::ZonePolicy;
 
 use super::values::{order, positive_number, whole_number};
 use super::workload_args::zone_policy;

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
-use frameyard::{ByteSize, Initialiser, PcpSizing};
+use frameyard::ByteSize;
+use frameyard::boot::Initialiser;
+use frameyard::watermarks::PcpSizing;
 
 use super::init_args::initialiser;
 use super::values::{TaskRange, duration, percentage, positive_duration, positive_number, positive_size, whole_number};
@@ -186,7 +188,7 @@ pub struct SimHighallocArgs {
 mod tests {
     use super::*;
     use clap::Parser;
-    use frameyard::ZonePolicy;
+    use frameyard::policy::ZonePolicy;
     use frameyard_vm::LruPolicy;
 
     #[derive(Parser, Debug)]

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use frameyard::{ByteSize, ParseSizeError};
+use frameyard::ByteSize;
+use frameyard::units::ParseSizeError;
 
 /// What `show` prints: a file of /proc, or metrics of the yard's own.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,7 +49,7 @@ pub enum HugePageMinimum {
     Recommended,
 }
 
-impl From<HugePageMinimum> for frameyard::HugePageMinimum {
+impl From<HugePageMinimum> for frameyard::watermarks::HugePageMinimum {
     fn from(minimum: HugePageMinimum) -> Self {
         match minimum {
             HugePageMinimum::KernelDefault => Self::KernelDefault,
@@ -228,7 +229,7 @@ pub(super) fn percentage(text: &str) -> Result<u8, String> {
 
 /// An order of blocks.
 pub(super) fn order(text: &str) -> Result<frameyard::Order, String> {
-    let highest = frameyard::ORDER_SLOTS - 1;
+    let highest = frameyard::units::ORDER_SLOTS - 1;
     match text.parse() {
         Ok(order) if usize::from(order) <= highest => Ok(frameyard::Order(order)),
         _ => Err(format!("write an order from 0 to {highest}")),

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use frameyard::{ByteSize, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::policy::ZonePolicy;
 use frameyard_vm::LruPolicy;
 
 use super::values::{duration, percentage, positive_duration, positive_number, whole_number};

@@ -1,7 +1,9 @@
 //! Arguments of the commands that bring up a yard and look at it.
 
 use clap::Args;
-use frameyard::{PcpReset, PcpSizing, ZonePolicy};
+use frameyard::boot::PcpReset;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
 
 use super::init_args::pcp_reset;
 use super::values::whole_number;

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 use frameyard_vm::LruPolicy;
 
 use super::values::{positive_duration, positive_number, whole_number};

@@ -10,7 +10,10 @@ use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use frameyard::{CpuId, InitMode, PcpSizing, ZoneStatistics};
+use frameyard::CpuId;
+use frameyard::boot::InitMode;
+use frameyard::stats::ZoneStatistics;
+use frameyard::watermarks::PcpSizing;
 use frameyard_host::{Backing, CpuIdentity, HugePages, MemoryError};
 use serde::Serialize;
 use serde_json::{Map, Value, json};

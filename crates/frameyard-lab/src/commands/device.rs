@@ -7,7 +7,8 @@
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use frameyard::{ByteSize, MapPlacement};
+use frameyard::ByteSize;
+use frameyard::devices::MapPlacement;
 
 use crate::Failure;
 use crate::cli::{

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use frameyard::{FrameState, PAGE_WORDS, Page, PageWord};
+use frameyard::page::{FrameState, PAGE_WORDS, Page, PageWord};
 use serde_json::{Map, Value};
 
 use crate::Failure;

@@ -5,10 +5,11 @@ mod rows;
 use std::fmt;
 use std::io::{self, Write};
 
-use frameyard::{
-    InitMode, KernelFormat, MovableMinimum, write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus,
-    write_vmstat, write_zoneinfo,
+use frameyard::boot::InitMode;
+use frameyard::report::{
+    KernelFormat, write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat, write_zoneinfo,
 };
+use frameyard::watermarks::MovableMinimum;
 use frameyard_host::{HostYard, LockTiming};
 use serde_json::{Map, Value};
 

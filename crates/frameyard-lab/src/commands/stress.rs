@@ -3,7 +3,9 @@
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 
-use frameyard::{ByteSize, InitMode, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::boot::InitMode;
+use frameyard::policy::ZonePolicy;
 use frameyard_host::{HostTopology, LockTiming};
 use frameyard_vm::LruPolicy;
 use serde::Serialize;

@@ -6,9 +6,10 @@
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use frameyard::{
-    CompactOutcome, CompactRequest, MigrateType, Order, PageCount, Yard, ZoneId, ZoneKind, ZoneStatistics,
-};
+use frameyard::compaction::{CompactOutcome, CompactRequest};
+use frameyard::stats::ZoneStatistics;
+use frameyard::units::ZoneKind;
+use frameyard::{MigrateType, Order, PageCount, Yard, ZoneId};
 use frameyard_host::{HostPlatform, LockTiming};
 use frameyard_vm::{AddressSpace, HugeAdvice, MapRequest, MemoryAccess, VirtAddr};
 

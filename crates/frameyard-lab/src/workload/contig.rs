@@ -10,9 +10,9 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use frameyard::{
-    BlockedBy, ByteSize, ContigError, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneStatistics,
-};
+use frameyard::contig::{BlockedBy, ContigError};
+use frameyard::stats::ZoneStatistics;
+use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use frameyard_host::{HostPlatform, LockTiming};
 use frameyard_vm::{HugeAdvice, MapRequest, PinnedPage, Vm, VmCounter};
 

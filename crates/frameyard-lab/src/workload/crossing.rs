@@ -7,7 +7,9 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use frameyard::{ByteSize, Counted, CountingRow, LockUse, Platform, Yard};
+use frameyard::locks::LockUse;
+use frameyard::platform::{Counted, CountingRow};
+use frameyard::{ByteSize, Platform, Yard};
 use frameyard_host::CpuList;
 use frameyard_vm::{ExitOutcome, MemoryAccess, Vm};
 

@@ -8,10 +8,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
-use frameyard::{
-    BootError, ByteSize, DeviceInfo, DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount,
-    Pfn, PfnRange, Removal, YardConfig,
-};
+use frameyard::boot::BootError;
+use frameyard::devices::{DeviceInfo, DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::{ByteSize, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{
     Backing, DeviceMapProblem, HostDeviceError, HostTopology, HostYard, HostYardError, HugePages, Region, SharedFrames,
     SharedMemoryFile, page_table_bytes,

@@ -3,7 +3,9 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
-use frameyard::{ByteSize, PageCount, Platform, ValidateError, Yard, ZonePolicy};
+use frameyard::policy::ZonePolicy;
+use frameyard::validate::ValidateError;
+use frameyard::{ByteSize, PageCount, Platform, Yard};
 use frameyard_host::{HostPlatform, HostYard, LockTiming, SharedMemoryFile};
 use frameyard_vm::{LruPolicy, Vm, VmConfig, VmError};
 

@@ -6,10 +6,10 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use frameyard::{
-    BootError, ByteSize, DeviceRequest, Geometry, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount, Pfn,
-    PfnRange, PhysAddr, YardConfig,
-};
+use frameyard::boot::BootError;
+use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{DeviceAlignment, HostPlatform, HostTopology, HostYard, HostYardError};
 use frameyard_vm::{
     AddressSpace, Dirty, MapRequest, MemoryAccess, PageLevel, PageRun, PinCall, PinRequest, RefHandling, VirtAddr,

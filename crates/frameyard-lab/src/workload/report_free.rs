@@ -6,9 +6,9 @@
 use std::time::Instant;
 
 use fastrand::Rng;
-use frameyard::{
-    AllocError, ByteSize, FrameState, Frames, Gfp, Order, PageCount, Pfn, PfnRange, ReportError, ReportOutcome, Yard,
-};
+use frameyard::page::FrameState;
+use frameyard::reporting::{ReportError, ReportOutcome};
+use frameyard::{AllocError, ByteSize, Frames, Gfp, Order, PageCount, Pfn, PfnRange, Yard};
 use frameyard_host::{HostPlatform, LockTiming};
 
 use super::ground::Ground;

@@ -8,7 +8,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use frameyard::{PageCount, PcpSizing, ZonePolicy};
+use frameyard::PageCount;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
 use serde::{Deserialize, Serialize};
 
 use super::ground::Ground;

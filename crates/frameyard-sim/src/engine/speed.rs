@@ -4,7 +4,7 @@ use super::{Engine, Task};
 use crate::account::Cause;
 use crate::machine::{KernelCost, Machine};
 use crate::time::Picos;
-use frameyard::Access;
+use frameyard::platform::Access;
 
 /// Accesses that cost differently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

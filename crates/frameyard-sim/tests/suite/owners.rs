@@ -3,10 +3,10 @@
 
 use std::cell::Cell;
 
-use frameyard::{
-    ByteSize, Copying, CpuId, Gfp, LineKind, LockKind, NodeId, Order, PageCount, PcpSizing, Pfn, PfnRange, Platform,
-    ZonePolicy,
-};
+use frameyard::platform::{Copying, LineKind, LockKind};
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{ByteSize, CpuId, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Platform};
 use frameyard_sim::{
     Accessed, Account, Cause, FaultLoop, FaultRun, KernelOverhead, Machine, Mode, SimConfig, SimPlatform, SimYard,
     Spent, Start,

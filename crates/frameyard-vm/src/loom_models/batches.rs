@@ -1,8 +1,10 @@
 //! Batches of used pages (`crate::lru`): what a CPU collects, against who takes pages off lists, frees them, or empties the
 //! batches of others.
 
+use frameyard::owners::{FrameOwner, MigrateMode};
+use frameyard::platform::LockId;
 use frameyard::sync::{Weakness, weakened};
-use frameyard::{FrameOwner, LockId, MigrateMode, NodeId, PageCount, Pfn};
+use frameyard::{NodeId, PageCount, Pfn};
 
 use super::lru::{DAMAGED, block, fresh, isolate_by_number, isolate_from_list, listed, scene, unmap};
 use super::machine::{Broken, Flaw, ModelPlatform};

@@ -1,7 +1,10 @@
 //! Lists of used pages (`crate::lru`): who takes a page off its list, who frees it, and how batches put it there.
 
+use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode};
+use frameyard::page::Counts;
+use frameyard::platform::LockId;
 use frameyard::sync::{Weakness, weakened};
-use frameyard::{Adoption, Block, Counts, FrameOwner, Gfp, LockId, MigrateMode, NodeId, Order, Pfn};
+use frameyard::{Gfp, NodeId, Order, Pfn};
 
 use super::machine::{Broken, Flaw, ModelPlatform};
 use super::{Scene, assert_fails, explore};

@@ -2,10 +2,11 @@
 
 use core::fmt;
 
+use frameyard::locks::LockHold;
+use frameyard::page::{CountedPage, FrameLink};
+use frameyard::platform::{Access, LineKind, LockId, SharedLine, Span};
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{
-    Access, CountedPage, FrameLink, LineKind, LockHold, LockId, NodeId, PageCount, Platform, SharedLine, Span,
-};
+use frameyard::{NodeId, PageCount, Platform};
 
 use super::{LruList, LruStatistics};
 use crate::page::{Flags, shard_of, with_shard};

@@ -3,8 +3,9 @@
 use core::fmt;
 use core::num::NonZeroUsize;
 
+use frameyard::platform::Span;
 use frameyard::sync::Ordering;
-use frameyard::{ByteSize, PageCount, Platform, Span};
+use frameyard::{ByteSize, PageCount, Platform};
 
 use super::{HANDLES, Put, SpaceRef, SpaceWord, Unmapped};
 use crate::address::{VirtAddr, VirtRange};

@@ -1,6 +1,8 @@
 //! Mapping and unmapping ranges of addresses.
 
-use frameyard::{ByteSize, PageCount, PhysAddr, Platform, Span};
+use frameyard::platform::Span;
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, PageCount, Platform};
 
 use super::{AddressSpace, MapError, SpaceRef};
 use crate::address::{PageLevel, VirtAddr, VirtRange};

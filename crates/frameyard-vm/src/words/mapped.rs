@@ -3,8 +3,10 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
+use frameyard::locks::LockCounters;
+use frameyard::platform::{Copying, Zeroing};
 use frameyard::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use frameyard::{ByteSize, Copying, LockCounters, Order, Pfn, PfnRange, Platform, Yard, Zeroing};
+use frameyard::{ByteSize, Order, Pfn, PfnRange, Platform, Yard};
 
 /// Words of frames that hold state of this crate. Copyable; valid as long as those frames are allocated, which whoever
 /// holds it has to know: a word of a frame freed since is another owner's.

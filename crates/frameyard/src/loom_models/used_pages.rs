@@ -12,11 +12,12 @@ use loom::cell::UnsafeCell;
 
 use super::machine::{Locks, Machine, ModelPlatform, Runner};
 use super::{assert_fails_within, explore_within};
+use crate::owners::Adoption;
 use crate::page::{CountedPage, Counts};
 use crate::platform::{LockId, Platform};
 use crate::sync::AtomicU32;
 use crate::units::{NodeId, Order, Pfn};
-use crate::{Adoption, PcpSizing};
+use crate::watermarks::PcpSizing;
 
 const LOCK: LockId = LockId::Lru(NodeId(0), 0);
 /// The flag of a listed page.

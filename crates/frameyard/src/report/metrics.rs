@@ -6,7 +6,7 @@
 
 use core::fmt;
 
-use crate::lock::HistogramCounts;
+use crate::locks::HistogramCounts;
 use crate::platform::Platform;
 use crate::units::{CpuId, PageCount, ZoneId};
 use crate::yard::{ClusterStatistics, CpuOwnedStatistics, PcpTraffic, Yard};

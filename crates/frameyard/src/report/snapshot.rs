@@ -37,7 +37,7 @@ pub struct PcpSnapshot {
     pub high: PageCount,
     /// Frames that move in one visit to the zone.
     pub batch: PageCount,
-    /// How far this CPU's share of the zone's counters may drift, as [`stat_threshold`](crate::stat_threshold)
+    /// How far this CPU's share of the zone's counters may drift, as [`stat_threshold`](crate::watermarks::stat_threshold)
     /// says.
     pub stat_threshold: u32,
 }

@@ -1,7 +1,7 @@
 //! Device memory: page maps for ranges of frames beside memory.
 
 use super::Yard;
-use crate::pagemap::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, PageMap, Removal};
+use crate::devices::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, PageMap, Removal};
 use crate::platform::Platform;
 use crate::units::{NodeId, Order, Pfn, PfnRange};
 

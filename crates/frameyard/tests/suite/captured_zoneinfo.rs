@@ -8,11 +8,13 @@
 //! hugetlb lines of the log come from a subsys initcall too and mark the moment.
 
 use crate::captures::{Capture, MachineNumbers, number, parse_zoneinfo};
-use frameyard::{
-    ByteSize, CpuId, Geometry, HighFraction, HugePageMinimum, KernelFormat, MovableMinimum, NodeId, PageCount,
-    PcpSizing, PcpZone, PhysAddr, ReportSource, WatermarkOptions, Watermarks, ZoneId, ZoneKind, ZoneSizing, size_zones,
-    stat_threshold,
+use frameyard::report::{KernelFormat, ReportSource};
+use frameyard::units::{PhysAddr, ZoneKind};
+use frameyard::watermarks::{
+    HighFraction, HugePageMinimum, MovableMinimum, PcpSizing, PcpZone, WatermarkOptions, Watermarks, ZoneSizing,
+    size_zones, stat_threshold,
 };
+use frameyard::{ByteSize, CpuId, Geometry, NodeId, PageCount, ZoneId};
 
 const GEOMETRY: Geometry = Geometry::X86_64;
 

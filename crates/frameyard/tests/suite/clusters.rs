@@ -6,11 +6,19 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use crate::fixture::{Fixture, Frames, Moment, order};
-use frameyard::{
-    Access, ClusterStatistics, CompactEffort, CompactRequest, CompactResult, ContigError, CpuId, FrameState, Gfp,
-    MemoryTable, MigrateType, NodeId, Order, Owners, PAGE_WORDS, PageCount, PcpSizing, Pfn, PfnRange, ValidateError,
-    WatermarkOptions, YardConfig, ZoneId, ZoneKind, ZoneLimits, ZonePolicy, write_metrics,
-};
+use frameyard::boot::ZoneLimits;
+use frameyard::compaction::{CompactEffort, CompactRequest, CompactResult};
+use frameyard::contig::ContigError;
+use frameyard::owners::Owners;
+use frameyard::page::{FrameState, PAGE_WORDS};
+use frameyard::platform::Access;
+use frameyard::policy::ZonePolicy;
+use frameyard::report::write_metrics;
+use frameyard::stats::ClusterStatistics;
+use frameyard::units::ZoneKind;
+use frameyard::validate::ValidateError;
+use frameyard::watermarks::{PcpSizing, WatermarkOptions};
+use frameyard::{CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
 
 const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 const FIRST: Pfn = Pfn(0x1000);

@@ -3,10 +3,10 @@
 use std::cell::Cell;
 
 use crate::fixture::{Fixture, TestPlatform, run_on};
-use frameyard::{
-    Counted, CountingPlatform, CountingRow, Gfp, LockKind, NodeId, Order, PageTouches, Pfn, Yard, ZoneId, ZoneKind,
-    ZonePolicy,
-};
+use frameyard::platform::{Counted, CountingPlatform, CountingRow, LockKind, PageTouches};
+use frameyard::policy::ZonePolicy;
+use frameyard::units::ZoneKind;
+use frameyard::{Gfp, NodeId, Order, Pfn, Yard, ZoneId};
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 

@@ -4,11 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use crate::devices::{GIGANTIC, HUGE, MEMORY, SECTION, frames, kernel_yard, request, yard};
 use crate::fixture::{MapCall, Moment};
-use frameyard::{
-    Access, BlockedBy, ByteSize, ContigError, DeviceError, DeviceRequest, FrameState, FreeProblem, Gfp, KernelFormat,
-    MapLayout, MapNotBacked, MapPlacement, NodeId, Order, Owners, PageCount, Pfn, PfnRange, RangeError, Removal,
-    ZoneId, ZoneKind, write_zoneinfo,
-};
+use frameyard::contig::{BlockedBy, ContigError, RangeError};
+use frameyard::devices::{DeviceError, DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::owners::Owners;
+use frameyard::page::FrameState;
+use frameyard::platform::{Access, MapNotBacked};
+use frameyard::report::{KernelFormat, write_zoneinfo};
+use frameyard::units::ZoneKind;
+use frameyard::{ByteSize, FreeProblem, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 #[test]
 fn every_frame_of_a_device_leads_to_the_head_of_its_page() {

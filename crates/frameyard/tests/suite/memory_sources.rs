@@ -5,10 +5,10 @@ use std::cell::Cell;
 use crate::fixture::random::Random;
 use crate::fixture::{HeapRegion, run_on};
 use crate::maps::{Machine, frames, machine, machines, small, way};
-use frameyard::{
-    BootError, CpuId, FrameState, InitMode, Layout, MapContent, MapInit, MapNotBacked, MemorySource, NodeId, PageCount,
-    Pfn, PfnRange, Platform, Yard, YardConfig,
-};
+use frameyard::boot::{BootError, InitMode, MapInit, MemorySource};
+use frameyard::page::{FrameState, MapContent};
+use frameyard::platform::MapNotBacked;
+use frameyard::{CpuId, Layout, NodeId, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
 
 #[test]
 fn what_is_free_is_memory_without_the_reserved_ranges_however_they_lie() {

@@ -6,12 +6,20 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::fixture::{Fixture, run_on};
-use frameyard::{
-    ClusterDrains, ClusterStatistics, CompactRequest, Contention, CpuId, CpuOwnedStatistics, DepotStatistics, Gfp,
-    HistogramCounts, ListMetrics, LockId, LockUse, Metric, MetricScope, MetricsRow, MetricsSource, NodeId, Order,
-    Owners, PageCount, PcpTraffic, Pfn, Platform, TransferStatistics, Yard, ZoneId, ZoneKind, ZoneLockTelemetry,
-    ZoneMetrics, ZonePolicy, write_metrics, write_prometheus,
+use frameyard::compaction::CompactRequest;
+use frameyard::locks::{HistogramCounts, LockUse};
+use frameyard::owners::Owners;
+use frameyard::platform::{Contention, LockId};
+use frameyard::policy::ZonePolicy;
+use frameyard::report::{
+    ListMetrics, Metric, MetricScope, MetricsRow, MetricsSource, ZoneMetrics, write_metrics, write_prometheus,
 };
+use frameyard::stats::{
+    ClusterDrains, ClusterStatistics, CpuOwnedStatistics, DepotStatistics, PcpTraffic, TransferStatistics,
+    ZoneLockTelemetry,
+};
+use frameyard::units::ZoneKind;
+use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Pfn, Platform, Yard, ZoneId};
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 

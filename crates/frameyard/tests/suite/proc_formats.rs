@@ -2,11 +2,13 @@
 //! plain numbers and written back, byte for byte.
 
 use crate::captures::{MachineNumbers, number, parse_zoneinfo, zone_of_line};
-use frameyard::{
-    ByteSize, CpuId, Geometry, GlobalStat, KernelFormat, MigrateType, NodeId, NodeStat, NumaEvent, Order, PageCount,
-    PcpSnapshot, Pfn, VmEvent, Watermarks, ZoneId, ZoneKind, ZoneStat, write_buddyinfo, write_pagetypeinfo,
+use frameyard::report::{
+    GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, VmEvent, ZoneStat, write_buddyinfo, write_pagetypeinfo,
     write_vmstat, write_zoneinfo,
 };
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::Watermarks;
+use frameyard::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 
 /// The text that a writer makes.
 fn written(write: impl FnOnce(&mut String) -> std::fmt::Result) -> String {

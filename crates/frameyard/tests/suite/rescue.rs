@@ -7,10 +7,12 @@ use std::thread;
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, order, run_on};
 use crate::mover::{Faults, Mover};
-use frameyard::{
-    AllocError, CompactEffort, CompactRequest, Gfp, MemoryTable, NodeId, Order, Owners, PageCount, Pfn, PfnRange,
-    ReclaimRequest, Reclaimer, ReportSource, VmEvent, YardConfig, ZoneId, ZoneKind, ZoneLimits,
-};
+use frameyard::boot::ZoneLimits;
+use frameyard::compaction::{CompactEffort, CompactRequest};
+use frameyard::owners::{Owners, ReclaimRequest, Reclaimer};
+use frameyard::report::{ReportSource, VmEvent};
+use frameyard::units::ZoneKind;
+use frameyard::{AllocError, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
 
 const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;

@@ -1,10 +1,9 @@
 //! A yard as the source of its own reports: what the `/proc` formats show of it.
 
 use crate::fixture::{Fixture, Frames, run_on};
-use frameyard::{
-    CpuId, Gfp, KernelFormat, MemoryTable, NodeId, NumaEvent, Order, PageCount, Pfn, PfnRange, ReportSource, VmEvent,
-    YardConfig, ZoneId, ZoneKind, write_buddyinfo, write_zoneinfo,
-};
+use frameyard::report::{KernelFormat, NumaEvent, ReportSource, VmEvent, write_buddyinfo, write_zoneinfo};
+use frameyard::units::ZoneKind;
+use frameyard::{CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
 
 const NORMAL: [ZoneId; 2] = [ZoneId::new(NodeId(0), ZoneKind::Normal), ZoneId::new(NodeId(1), ZoneKind::Normal)];
 

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use frameyard::{ByteSize, InitMode, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::boot::InitMode;
+use frameyard::policy::ZonePolicy;
 use frameyard_host::{HostTopology, HostYard};
 use serde::Serialize;
 use serde_json::{Map, Value};

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use frameyard::{ByteSize, InitMode, WatermarkOptions};
+use frameyard::ByteSize;
+use frameyard::boot::InitMode;
+use frameyard::watermarks::WatermarkOptions;
 use frameyard_vm::LruPolicy;
 use serde::Serialize;
 
@@ -28,7 +30,7 @@ const WATERMARKS: fn() -> WatermarkOptions = || WatermarkOptions {
     min_free_kbytes: Some(32),
     watermark_scale_factor: 1,
     // What falls back to the memory beside it finds some.
-    lowmem_reserve_ratio: [0; frameyard::ZoneKind::COUNT],
+    lowmem_reserve_ratio: [0; frameyard::units::ZoneKind::COUNT],
     ..WatermarkOptions::default()
 };
 

@@ -7,7 +7,8 @@ mod text;
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 
-use frameyard::{ByteSize, InitMode, Order};
+use frameyard::boot::InitMode;
+use frameyard::{ByteSize, Order};
 use frameyard_host::{HostTopology, LockTiming};
 use serde::Serialize;
 

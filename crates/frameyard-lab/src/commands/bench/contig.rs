@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use frameyard::{ByteSize, ContigError, InitMode};
+use frameyard::ByteSize;
+use frameyard::boot::InitMode;
+use frameyard::contig::ContigError;
 use frameyard_vm::LruPolicy;
 use serde::Serialize;
 

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use frameyard::{ByteSize, InitMode, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::boot::InitMode;
+use frameyard::policy::ZonePolicy;
 use frameyard_host::LockTiming;
 use frameyard_vm::LruPolicy;
 use serde::Serialize;

@@ -1,6 +1,7 @@
 //! A machine whose memory is one range of one node, for workloads that look at one zone as a whole.
 
-use frameyard::{ByteSize, NodeId, Order, PhysAddr};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, NodeId, Order};
 
 use crate::Failure;
 use crate::chosen_machine::ChosenMachine;

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use frameyard::{ByteSize, MapLayout};
+use frameyard::ByteSize;
+use frameyard::devices::MapLayout;
 use frameyard_host::{DeviceAlignment, HostTopology};
 use serde::Serialize;
 

@@ -6,10 +6,10 @@
 
 use std::io::{self, Write};
 
-use frameyard::{
-    ByteSize, CpuId, Geometry, Gfp, InitMode, MapInit, MemoryTable, NodeId, Order, PageCount, PcpReset, PcpSizing, Pfn,
-    PfnRange, YardConfig, ZoneLimits, ZonePolicy,
-};
+use frameyard::boot::{InitMode, MapInit, PcpReset, ZoneLimits};
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{ByteSize, CpuId, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{CpuIdentity, HostTopology, HostYard, SharedFrames};
 use serde::Serialize;
 

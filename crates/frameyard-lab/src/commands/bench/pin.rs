@@ -1,6 +1,7 @@
 //! `bench pin`: pages got or pinned and given back, over mappings and page maps of every size, beside published figures.
 
-use frameyard::{ByteSize, MapLayout};
+use frameyard::ByteSize;
+use frameyard::devices::MapLayout;
 use frameyard_host::HostTopology;
 use frameyard_vm::{PinFlags, PinRequest, VirtRange};
 

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use frameyard::{ByteSize, InitMode, Order, PageCount};
+use frameyard::boot::InitMode;
+use frameyard::{ByteSize, Order, PageCount};
 use frameyard_vm::LruPolicy;
 use serde::Serialize;
 

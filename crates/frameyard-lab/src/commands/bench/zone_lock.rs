@@ -7,7 +7,8 @@
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use frameyard::{ByteSize, InitMode, Order, PageCount};
+use frameyard::boot::InitMode;
+use frameyard::{ByteSize, Order, PageCount};
 use frameyard_host::{HostTopology, LockTiming};
 
 use super::alloc::{alternate, kind_name};

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use frameyard::{CpuId, InitMode, PcpSizing, Platform, Yard};
+use frameyard::boot::InitMode;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, Platform, Yard};
 use serde::Serialize;
 
 use crate::Failure;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use frameyard::Initialiser;
+use frameyard::boot::Initialiser;
 use frameyard_sim::bring_up::{self, BringUp, BringUpRun, BringUpThreads};
 use frameyard_sim::{Accessed, Cause, Machine, Spent};
 use serde::Serialize;
@@ -108,7 +108,8 @@ fn row(machine: &Machine, how: &BringUp, run: &BringUpRun, published_ms: Option<
     let idle = account.of(Spent::Idle).time.0 as f64;
     let busy = all - idle;
     let of = |cause| account.of(Spent::Access(Accessed::Pages, cause)).time.0 as f64 / busy;
-    let locks: u64 = frameyard::LockKind::ALL.iter().map(|kind| account.of(Spent::Waiting(*kind)).time.0).sum();
+    let locks: u64 =
+        frameyard::platform::LockKind::ALL.iter().map(|kind| account.of(Spent::Waiting(*kind)).time.0).sum();
     let lines = of(Cause::LocalMemory) + of(Cause::RemoteMemory);
     let (bandwidth, locks) = (of(Cause::Bandwidth), locks as f64 / busy);
     let predicted = run.time.as_ns();

@@ -4,7 +4,11 @@ use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use frameyard::{ByteSize, LockKind, PcpReset, PcpSizing, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::boot::PcpReset;
+use frameyard::platform::LockKind;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
 use frameyard_sim::Machine;
 use frameyard_vm::LruPolicy;
 use serde::Serialize;

@@ -45,7 +45,7 @@ fn named_after(file: &Path, setting: &Setting) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frameyard::ZonePolicy;
+    use frameyard::policy::ZonePolicy;
     use frameyard_vm::LruPolicy;
     use std::num::NonZeroU32;
 

@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 use frameyard_sim::{Crew, FaultPredictor, Machine, Measured, Mode, Point, RateTable};
 
 use crate::Failure;
@@ -116,7 +116,7 @@ pub(super) fn predictors(predictor: FaultPredictor) -> Crew<FaultPredictor> {
 
 #[cfg(test)]
 mod tests {
-    use frameyard::ZonePolicy;
+    use frameyard::policy::ZonePolicy;
     use frameyard_sim::Mode;
 
     use super::*;

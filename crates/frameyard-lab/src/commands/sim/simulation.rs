@@ -4,7 +4,8 @@
 use std::io::{self, Write};
 use std::num::NonZeroU32;
 
-use frameyard::{ByteSize, LockKind};
+use frameyard::ByteSize;
+use frameyard::platform::LockKind;
 use frameyard_sim::{Machine, Picos, Topology};
 use serde::Serialize;
 use serde_json::{Map, Value};

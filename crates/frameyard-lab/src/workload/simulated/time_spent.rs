@@ -1,6 +1,6 @@
 //! Where the time of virtual CPUs went, as shares of it.
 
-use frameyard::LockKind;
+use frameyard::platform::LockKind;
 use frameyard_sim::{Cause, KernelCost, Picos, Profile, Spent};
 use serde_json::{Map, Value};
 

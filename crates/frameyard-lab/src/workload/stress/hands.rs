@@ -3,7 +3,8 @@
 use std::fmt;
 
 use fastrand::Rng;
-use frameyard::{AllocError, FreeError, Gfp, Order, PageCount, Pfn, PfnRange, RangeError};
+use frameyard::contig::RangeError;
+use frameyard::{AllocError, FreeError, Gfp, Order, PageCount, Pfn, PfnRange};
 use frameyard_host::{HostPlatform, HostYard};
 
 use super::board::{Block, Board, Conflict, Holder, Tally};

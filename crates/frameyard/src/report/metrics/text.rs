@@ -3,7 +3,7 @@
 use core::fmt::{self, Write};
 
 use super::{Metric, MetricHistogram, MetricsRow, MetricsSource};
-use crate::lock::HistogramCounts;
+use crate::locks::HistogramCounts;
 use crate::zone::ZoneLockTelemetry;
 
 /// Writes all metrics as lines of a name and a number: first those of the whole yard, then, indented under a heading as

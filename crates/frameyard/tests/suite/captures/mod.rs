@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use frameyard::{
-    CpuId, Geometry, GlobalStat, KernelFormat, MigrateType, NodeId, NodeStat, NumaEvent, Order, PageCount, PcpSnapshot,
-    Pfn, ReportSource, VmEvent, ZoneId, ZoneKind, ZoneSnapshot, ZoneStat,
+use frameyard::report::{
+    GlobalStat, KernelFormat, NodeStat, NumaEvent, PcpSnapshot, ReportSource, VmEvent, ZoneSnapshot, ZoneStat,
 };
+use frameyard::units::ZoneKind;
+use frameyard::{CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 
 /// What one kernel printed.
 pub(crate) struct Capture {

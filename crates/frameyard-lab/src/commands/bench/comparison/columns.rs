@@ -1,6 +1,7 @@
 //! The columns that all workloads have.
 
-use frameyard::{ByteSize, LockUse};
+use frameyard::ByteSize;
+use frameyard::locks::LockUse;
 use frameyard_vm::VmCounter;
 use serde::Serialize;
 

@@ -1,6 +1,7 @@
 //! Which rows there are, and which of them this host has memory for.
 
-use frameyard::{ByteSize, Geometry, MapLayout, Order};
+use frameyard::devices::MapLayout;
+use frameyard::{ByteSize, Geometry, Order};
 use frameyard_host::{DeviceAlignment, HostTopology};
 
 use super::NAME;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use frameyard::{ByteSize, Cutting, Geometry, InitMode, Initialiser, MapContent, Page};
+use frameyard::boot::{Cutting, InitMode, Initialiser};
+use frameyard::page::{MapContent, Page};
+use frameyard::{ByteSize, Geometry};
 use frameyard_host::HostTopology;
 
 use super::machine::nodes;

@@ -1,6 +1,7 @@
 //! A row: what was measured of a kind of memory, or what was published. Both have the same keys; `source` tells them apart.
 
-use frameyard::{ByteSize, MapLayout};
+use frameyard::ByteSize;
+use frameyard::devices::MapLayout;
 use frameyard_host::DeviceAlignment;
 use serde::Serialize;
 

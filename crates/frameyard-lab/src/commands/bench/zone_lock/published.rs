@@ -54,7 +54,7 @@ fn row(line: &str) -> Option<Row> {
 mod tests {
     use super::*;
     use clap::ValueEnum;
-    use frameyard::ZonePolicy;
+    use frameyard::policy::ZonePolicy;
 
     #[test]
     fn every_line_of_the_table_is_a_row_of_a_policy_that_there_is() {

@@ -3,7 +3,9 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use frameyard::{ByteSize, LockUse, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::locks::LockUse;
+use frameyard::policy::ZonePolicy;
 use frameyard_vm::LruPolicy;
 use serde::Serialize;
 
@@ -201,7 +203,7 @@ mod tests {
     use super::*;
     use crate::workload::counts::Drains;
     use crate::workload::crossing::Crossing;
-    use frameyard::ClusterDrains;
+    use frameyard::stats::ClusterDrains;
 
     fn combination() -> Combination {
         Combination {

@@ -1,6 +1,6 @@
 //! What one run gave, whatever its workload.
 
-use frameyard::LockUse;
+use frameyard::locks::LockUse;
 
 use crate::workload::alloc::{AllocRun, AllocWorkload};
 use crate::workload::counts::{Counts, Drains};

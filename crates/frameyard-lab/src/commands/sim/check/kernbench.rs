@@ -8,7 +8,8 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use frameyard::{PcpSizing, ZonePolicy};
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
 use frameyard_sim::{Effort, Machine};
 use frameyard_vm::LruPolicy;
 use serde::Serialize;

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 use frameyard_sim::{
     Effort, Errors, FaultPredictor, Machine, Measured, ModeErrors, OrderCount, Point, Prediction, Role, Selection,
 };

@@ -6,7 +6,9 @@
 use std::io::{self, Write};
 use std::num::{NonZeroU32, NonZeroUsize};
 
-use frameyard::{ByteSize, LockKind, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::platform::LockKind;
+use frameyard::policy::ZonePolicy;
 use frameyard_sim::{ExitRun, Machine, ParallelExit};
 use serde::Serialize;
 

@@ -3,7 +3,8 @@
 
 use std::io::{self, Write};
 
-use frameyard::{LockKind, Span, ZonePolicy};
+use frameyard::platform::{LockKind, Span};
+use frameyard::policy::ZonePolicy;
 use frameyard_sim::{Effort, FaultPredictor, FaultRun, Machine, Measured, Mode, Point, RateTable, Role, Start};
 use serde::Serialize;
 

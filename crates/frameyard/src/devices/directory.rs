@@ -7,7 +7,7 @@
 
 use super::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
 use crate::control::AllAtomic;
-use crate::lock::LockLine;
+use crate::locks::LockLine;
 use crate::platform::{LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::{NodeId, Order, Pfn, PfnRange};

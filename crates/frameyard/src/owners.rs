@@ -1,12 +1,13 @@
 //! Owners of allocated blocks, as compaction, contiguous ranges and failing allocations see them.
 //!
 //! Whoever allocates blocks and can move them to other frames, or give them up, is a [`FrameOwner`] of a kind of its own.
-//! The kind stands in the page of each of its counted blocks ([`CountedPage`](crate::CountedPage)), so that a block found
+//! The kind stands in the page of each of its counted blocks ([`CountedPage`](crate::page::CountedPage)), so that a block found
 //! by number leads to its owner: [`Owners`] is the table of a view. What owners keep lies in frames of the yard, so the
 //! owners of one process can move the blocks of another.
 
 use core::fmt;
 
+use crate::page::Counts;
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneKind, named};
 
 /// A kind of owner: bits 0–7 of the owner's word of a counted block.
@@ -179,4 +180,15 @@ impl fmt::Debug for Owners<'_> {
         let kinds = self.by_kind.iter().enumerate().filter(|(_, owner)| owner.is_some()).map(|(kind, _)| kind);
         f.debug_set().entries(kinds).finish()
     }
+}
+
+/// What the page of a block says while its users are counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Adoption {
+    /// The users it begins with; there is at least one reference.
+    pub counts: Counts,
+    /// The owner's word: its kind in bits 0–7.
+    pub owner: u64,
+    /// The block's place in its owner's object.
+    pub index: u64,
 }

@@ -7,7 +7,7 @@ use crate::cli::MachineArgs;
 use crate::machine::{self, HostMachine, Machine, MemorySource};
 
 /// The machine that a command is about, and what the user should know of how it came about.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct ChosenMachine {
     /// The machine; it has passed [`Machine::validate`].
     pub machine: Machine,

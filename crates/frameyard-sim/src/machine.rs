@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use frameyard::{ByteSize, PhysAddr};
+use frameyard::units::{ByteSize, PhysAddr};
 use frameyard_machines::{
     AccessCosts, AddressRange, BringUpCosts, Caches, Calibration, Clock, KernelOverhead, Lock, Memory, Simulation,
     Topology, built_in_names, from_toml, resolve_with_text,

@@ -149,6 +149,7 @@ fn machine() -> impl Strategy<Value = Machine> {
             reserved,
             cma: vec![*cma.get(&ranges)],
             clock_mhz: figures.3,
+            simulation: None,
         }
     })
 }

@@ -1,7 +1,7 @@
 //! Bringing up the memory map on simulated machines, against published times and what can be worked out by hand.
 
-use frameyard::boot::Initialiser;
 use frameyard::ByteSize;
+use frameyard::boot::Initialiser;
 use frameyard_sim::bring_up::{self, BringUp, BringUpRun, BringUpThreads};
 use frameyard_sim::{Cause, Machine, Spent};
 

@@ -6,7 +6,7 @@ use frameyard::platform::Span;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Platform};
-use frameyard_sim::{CostId, FaultLoop, Machine, Mode, KernelCost, Picos, SimConfig, SimYard, Spent, Start};
+use frameyard_sim::{CostId, FaultLoop, KernelCost, Machine, Mode, Picos, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 /// A machine whose clock never changes.

@@ -29,7 +29,13 @@ impl TimeSpent {
             busy: account.total() - account.of(Spent::Idle).time,
             locks: LockKind::ALL.map(|kind| (kind, account.of(Spent::Waiting(kind)).time)).to_vec(),
             causes: Cause::ALL.map(|cause| (cause, account.by_cause(cause).time)).to_vec(),
-            costs: KernelCost::ALL.map(KernelCost::name).iter().chain(Labour::COSTS).copied().filter_map(cost).collect(),
+            costs: KernelCost::ALL
+                .map(KernelCost::name)
+                .iter()
+                .chain(Labour::COSTS)
+                .copied()
+                .filter_map(cost)
+                .collect(),
             relax: account.of(Spent::Relax).time,
             folded: profile.folded(),
         }

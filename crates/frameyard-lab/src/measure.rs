@@ -1,16 +1,16 @@
-//! Samples and what is said of them.
+//! Statistics of samples.
 
 use std::time::Duration;
 
-/// Median, least and most of some samples.
+/// Median, minimum and maximum of some samples.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Spread {
-    /// The middle one, or the mean of the two in the middle.
-    pub median: f64,
-    /// The least.
-    pub min: f64,
-    /// The most.
-    pub max: f64,
+pub struct Spread<T = f64> {
+    /// The middle sample, or the mean of the two in the middle.
+    pub median: T,
+    /// The minimum.
+    pub min: T,
+    /// The maximum.
+    pub max: T,
 }
 
 impl Spread {
@@ -24,9 +24,22 @@ impl Spread {
         let lower = (samples.len() - 1) / 2;
         Some(Self { median: f64::midpoint(samples[lower], samples[upper]), min, max })
     }
+
+    /// The spread with each number converted.
+    #[must_use]
+    pub fn map<T>(self, convert: impl Fn(f64) -> T) -> Spread<T> {
+        Spread { median: convert(self.median), min: convert(self.min), max: convert(self.max) }
+    }
 }
 
-/// Nanoseconds an operation took, of a duration for so many.
+/// The runs in the order of a value, the median run first: a row describes that run.
+pub fn median_first<R>(mut runs: Vec<R>, value: impl Fn(&R) -> f64) -> (R, Vec<R>) {
+    runs.sort_by(|one, other| value(one).total_cmp(&value(other)));
+    let median = runs.remove((runs.len() - 1) / 2);
+    (median, runs)
+}
+
+/// Nanoseconds for one of the operations that took a duration together.
 #[must_use]
 pub fn nanoseconds_each(duration: Duration, operations: u64) -> f64 {
     duration.as_nanos() as f64 / operations as f64
@@ -41,6 +54,11 @@ mod tests {
         assert_eq!(Spread::of([3.0, 1.0, 2.0]), Some(Spread { median: 2.0, min: 1.0, max: 3.0 }));
         assert_eq!(Spread::of([4.0, 1.0, 2.0, 3.0]).map(|spread| spread.median), Some(2.5));
         assert_eq!(Spread::of([]), None);
+    }
+
+    #[test]
+    fn the_median_run_comes_first() {
+        assert_eq!(median_first(vec![5, 1, 3, 9], |run| f64::from(*run)), (3, vec![1, 5, 9]));
     }
 
     #[test]

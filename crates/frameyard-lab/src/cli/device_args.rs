@@ -3,15 +3,15 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use clap::builder::TypedValueParser;
+use clap::builder::{ArgPredicate, TypedValueParser};
 use clap::{Args, Subcommand, ValueEnum, ValueHint};
 use frameyard::ByteSize;
 use frameyard::devices::{MapLayout, MapPlacement};
 use frameyard_host::DeviceAlignment;
 
-use super::OutputArgs;
 use super::init_args::named;
 use super::values::{positive_number, positive_size};
+use super::{FullArgs, OutputArgs, QuickArgs};
 
 /// Reads which page structures there are.
 pub(super) fn layout() -> impl TypedValueParser<Value = MapLayout> {
@@ -151,11 +151,22 @@ pub enum YardSharing {
     Shared,
 }
 
+impl YardSharing {
+    /// The name on command lines and in rows.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Private => "private",
+            Self::Shared => "shared",
+        }
+    }
+}
+
 /// Arguments of `bench device-map`. Lists are empty where the sweep chooses.
 #[derive(Args, Clone, Debug)]
 pub struct DeviceMapArgs {
     /// Sizes of the device, multiples of its pages [default: 256G,1T; with 4K pages 16G]
-    #[arg(long = "size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size)]
+    #[arg(long = "size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value_if("quick", ArgPredicate::IsPresent, "64G"))]
     pub sizes: Vec<ByteSize>,
 
     /// Sizes of its pages: 4K, 2M, 1G [default: all of them; where sizes are given, 2M,1G]
@@ -171,12 +182,15 @@ pub struct DeviceMapArgs {
     pub yards: Vec<YardSharing>,
 
     /// Runs of each row, which alternate; the median is reported
-    #[arg(long, value_name = "N", default_value = "3", value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", ArgPredicate::IsPresent, "1"), value_parser = positive_number)]
     pub repeat: NonZeroU32,
 
-    /// Lift the limit of about three minutes on 2 CPUs: page structures of more than 4 GiB
-    #[arg(long)]
-    pub full: bool,
+    /// A short run.
+    #[command(flatten)]
+    pub quick: QuickArgs,
+    /// A run without limits.
+    #[command(flatten)]
+    pub full: FullArgs,
 
     /// How the result is written.
     #[command(flatten)]

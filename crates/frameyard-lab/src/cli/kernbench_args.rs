@@ -11,8 +11,7 @@ use frameyard_vm::LruPolicy;
 use crate::workload::kernbench::Build;
 
 use super::values::{positive_number, positive_size, whole_number};
-use super::workload_args::{lru_policy, zone_policy};
-use super::{ComparisonArgs, DurationArgs, OutputArgs, VirtualDurationArgs};
+use super::{ComparisonArgs, DurationArgs, OutputArgs, PolicyArgs, VirtualDurationArgs};
 
 /// By which memory per-CPU lists are sized.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -71,6 +70,10 @@ pub struct KernbenchArgs {
 
 /// Arguments of `sim kernbench`.
 #[derive(Args, Clone, Debug)]
+#[command(
+    mut_arg("zones", |arg| arg.default_value(ZonePolicy::Vanilla.name())),
+    mut_arg("lru", |arg| arg.default_value(LruPolicy::Vanilla.name()))
+)]
 pub struct SimKernbenchArgs {
     /// A built-in simulated machine, or a file that describes one (TOML)
     #[arg(long, value_name = "NAME|FILE", default_value = "epyc2-256", value_hint = ValueHint::AnyPath)]
@@ -92,13 +95,9 @@ pub struct SimKernbenchArgs {
     #[arg(long, value_name = "SIZING", default_value = "classic")]
     pub pcp_sizing: PcpSizing,
 
-    /// Policies of zones to compare
-    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = "vanilla")]
-    pub zones: Vec<ZonePolicy>,
-
-    /// Policies of the lists of used pages to compare, each with each policy of zones
-    #[arg(long = "lru", value_name = "POLICIES", value_delimiter = ',', value_parser = lru_policy(), default_value = "vanilla")]
-    pub lru: Vec<LruPolicy>,
+    /// Which policies.
+    #[command(flatten)]
+    pub policies: PolicyArgs,
 
     /// Seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]

@@ -69,6 +69,18 @@ pub enum AccessKind {
     Random,
 }
 
+impl AccessKind {
+    /// The name on command lines and in rows.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Repeat => "repeat",
+            Self::Bulk => "bulk",
+            Self::Random => "random",
+        }
+    }
+}
+
 /// What the tasks of a workload are.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum TaskMode {
@@ -77,6 +89,17 @@ pub enum TaskMode {
     Threads,
     /// Processes that share the yard
     Processes,
+}
+
+impl TaskMode {
+    /// The name on command lines and in rows.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Threads => "threads",
+            Self::Processes => "processes",
+        }
+    }
 }
 
 /// A workload, where one is named as a value.

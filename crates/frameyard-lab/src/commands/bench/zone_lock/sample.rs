@@ -59,7 +59,7 @@ impl Sample {
     pub(super) fn of_alloc(workload: &AllocWorkload, run: &AllocRun) -> Self {
         let pairs = f64::from(workload.tasks.get()) * 1e9 / (run.get_ns + run.put_ns);
         Self {
-            rates: vec![(Some(super::kind_name(workload.kind)), pairs)],
+            rates: vec![(Some(workload.kind.name()), pairs)],
             pages: run.pages_allocated,
             zone_lock: run.zone_lock,
             get_put_ns: Some((run.get_ns, run.put_ns)),

@@ -18,7 +18,6 @@ const ORDERS: &[Order] = &[Order {
         "page",
         "owners",
         "memmap",
-        "memblock",
         "control",
         "zone",
         "devices",
@@ -31,7 +30,6 @@ const ORDERS: &[Order] = &[Order {
         "stats",
         "validate",
         "watermarks",
-        "report",
     ],
 }];
 
@@ -43,17 +41,27 @@ pub(crate) struct Order {
 }
 
 /// The crates, bottom-up.
-pub(crate) const CRATES: &[&str] =
-    &["frameyard-units", "frameyard", "frameyard-vm", "frameyard-host", "frameyard-machines", "frameyard-sim", "frameyard-lab"];
+pub(crate) const CRATES: &[&str] = &[
+    "frameyard-units",
+    "frameyard-memblock",
+    "frameyard",
+    "frameyard-counting",
+    "frameyard-formats",
+    "frameyard-vm",
+    "frameyard-host",
+    "frameyard-machines",
+    "frameyard-sim",
+    "frameyard-lab",
+];
 
 /// Crates that depend on nothing outside the workspace.
-pub(crate) const WITHOUT_DEPENDENCIES: &[&str] = &["frameyard-units", "frameyard"];
+pub(crate) const WITHOUT_DEPENDENCIES: &[&str] = &["frameyard-units", "frameyard-memblock", "frameyard"];
 
 /// Crates that stand side by side: neither may use the other.
 pub(crate) const APART: &[(&str, &str)] = &[("frameyard-host", "frameyard-sim")];
 
 /// The crates that models explore. Their atomics come from the core's `sync` alone.
-const MODELLED: &[&str] = &["frameyard", "frameyard-vm"];
+const MODELLED: &[&str] = &["frameyard", "frameyard-counting", "frameyard-vm"];
 
 /// Checks the repository at `root`.
 pub(crate) fn check(root: &Path) -> Result<Findings, String> {

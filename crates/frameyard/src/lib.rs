@@ -39,13 +39,11 @@ pub mod job;
 pub mod locks;
 #[cfg(all(test, loom))]
 mod loom_models;
-pub mod memblock;
 mod memmap;
 pub mod owners;
 pub mod page;
 pub mod platform;
 pub mod policy;
-pub mod report;
 pub mod reporting;
 #[cfg(all(test, shuttle))]
 mod shuttle_tests;
@@ -60,6 +58,7 @@ pub use boot::{Layout, MemoryTable, YardConfig};
 #[cfg(loom)]
 #[doc(hidden)]
 pub use control::ModelledRegion;
+pub use frameyard_memblock as memblock;
 pub use frameyard_units as units;
 pub use frameyard_units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 pub use gfp::Gfp;

@@ -5,10 +5,10 @@ mod rows;
 use std::fmt;
 
 use frameyard::boot::InitMode;
-use frameyard::report::{
+use frameyard::watermarks::MovableMinimum;
+use frameyard_formats::{
     KernelFormat, write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat, write_zoneinfo,
 };
-use frameyard::watermarks::MovableMinimum;
 use frameyard_host::{HostYard, LockTiming};
 
 use super::boot::{boot, reproducible};

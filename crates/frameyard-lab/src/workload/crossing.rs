@@ -8,8 +8,8 @@ use std::num::NonZeroUsize;
 use std::thread;
 
 use frameyard::locks::LockUse;
-use frameyard::platform::{Counted, CountingRow};
 use frameyard::{ByteSize, Platform, Yard};
+use frameyard_counting::{Counted, CountingRow};
 use frameyard_host::CpuList;
 use frameyard_vm::{ExitOutcome, MemoryAccess, Vm};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use frameyard::boot::{AttachError, BootError, Initialiser, MemorySource};
 use frameyard::{ByteSize, Layout, MemoryTable, NodeId, PfnRange, Yard, YardConfig};
-use frameyard_counting::CountingRow;
+use frameyard_counting::TaskCounters;
 
 use crate::device::{AddDeviceError, DeviceMemory};
 use crate::device_map::{DeviceMap, DevicePart, Fresh};
@@ -336,7 +336,7 @@ impl HostYard {
     /// [`AttachError`], as of any further view.
     pub fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
         &'y self,
-        rows: &'y [CountingRow<LINES>],
+        rows: &'y [TaskCounters<LINES>],
         who: W,
     ) -> Result<CountingYard<'y, W, LINES>, AttachError> {
         self.yard.counting(rows, who)

@@ -1,6 +1,6 @@
 //! Any actions on any of the model's machines: the yard does what the reference model says, and stays valid.
 //!
-//! The first byte chooses the machine, the second the policy and the size of its per-CPU lists; the others are actions,
+//! The first byte chooses the machine, the second the policy and the size of its per-CPU lists; the remaining bytes are actions,
 //! `BYTES_PER_ACTION` bytes each.
 #![no_main]
 

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use frameyard::Pfn;
-use frameyard::platform::{Contention, LockId, LockKind, Span};
+use frameyard::platform::{Activity, Contention, LockId, LockKind};
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 
 use crate::counted::{Counted, LocksTaken, PageTouches, SpanTouches};
@@ -45,13 +45,19 @@ impl SpanCounters {
 /// Index of the counters outside all spans. Refill is 1, drain 2.
 pub(crate) const NO_SPAN: u32 = 0;
 
-pub(crate) fn place_of(span: Span) -> Option<u32> {
-    match span {
-        Span::Refill => Some(1),
-        Span::Drain => Some(2),
-        // These contain refills and drains or are part of one; their work counts where it happens.
-        Span::Fault | Span::Map | Span::Zap | Span::Exit | Span::Relist => None,
-        Span::Alloc | Span::Free | Span::Split | Span::Merge | Span::Collect | Span::BringUp => None,
+/// The index of an activity's counters; `None` for activities that contain refills and drains or are part of one: their
+/// work counts where it happens.
+pub(crate) fn place_of(activity: Activity) -> Option<u32> {
+    match activity {
+        Activity::Refill => Some(1),
+        Activity::Drain => Some(2),
+        Activity::Fault | Activity::Map | Activity::Zap | Activity::Exit | Activity::Relist => None,
+        Activity::Alloc
+        | Activity::Free
+        | Activity::Split
+        | Activity::Merge
+        | Activity::Collect
+        | Activity::BringUp => None,
     }
 }
 

@@ -73,7 +73,7 @@ pub trait MetricsSource {
 }
 
 /// A distribution counted per zone and CPU while locks are timed
-/// ([`Platform::lock_clock_ns`](frameyard::Platform::lock_clock_ns)).
+/// ([`Probe::lock_clock_ns`](frameyard::platform::Probe::lock_clock_ns)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MetricHistogram {
     /// Time spent waiting for the zone lock, per contended acquisition.

@@ -118,7 +118,7 @@ impl<P: Platform> Yard<P> {
     ///   with any other, `map` may hold anything but for what lies in [`YardConfig::device_space`] and is not
     ///   memory's: that is mapped and zeroed from the start. Both are writable, used by nothing else, and stay mapped as long as
     ///   this yard or any other view of it lives. Sections of the map without memory may be unmapped; all others are
-    ///   mapped, holes inside them too, at the latest when [`Platform::back_map`] has agreed to them.
+    ///   mapped, holes inside them too, at the latest when [`MapBacking::back_map`] has agreed to them.
     /// - What [`Platform::frame_bytes`] returns for a frame is where that frame and the rest of its block can be
     ///   read and written, and belongs to whom the frame is allocated.
     pub unsafe fn create(

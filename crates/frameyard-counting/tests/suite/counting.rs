@@ -39,7 +39,7 @@ fn scatter(yard: &Fixture, count: usize) -> Vec<Pfn> {
     held.into_iter().skip(1).step_by(2).collect()
 }
 
-/// What allocating and freeing so many single frames of scattered memory counts.
+/// The counts of allocating and freeing `count` single frames of scattered memory.
 fn churn(policy: ZonePolicy, count: usize) -> Counted {
     let yard = Fixture::small(1, 32 << 10);
     run_on(0);
@@ -67,7 +67,7 @@ fn vanilla_touches_lines_under_the_lock_per_frame() {
     // at least one for each frame.
     let refill = counted.refill.lines_under_lock_per_page().unwrap();
     assert!((1.0..3.0).contains(&refill), "{counted:?}");
-    // A frame that is freed is a line, and so is its buddy that is looked at.
+    // A freed frame is one line, and its buddy, which the merge reads, is another.
     let drain = counted.drain.lines_under_lock_per_page().unwrap();
     assert!((1.0..6.0).contains(&drain), "{counted:?}");
     assert!(counted.drain.outside.lines > 0, "what is read ahead is read outside the lock: {counted:?}");

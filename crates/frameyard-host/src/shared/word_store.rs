@@ -1,5 +1,5 @@
-//! Words that processes share, and what else of the world the protocol of views needs: behind a trait, so that a model
-//! checker can have its own.
+//! The words that processes share, and the services that the protocol of views needs. A trait, so that a model checker
+//! can provide its own.
 
 use std::fmt::Debug;
 use std::sync::atomic::{Ordering, fence};
@@ -10,11 +10,11 @@ use super::process::Process;
 use crate::region::Region;
 use crate::sys::futex;
 
-/// Zeroed words by number, and waiting.
-pub(super) trait Board: Debug {
-    /// How many views there can be.
+/// Numbered words, initially zero, with waiting, time and the life of processes.
+pub(super) trait WordStore: Debug {
+    /// The maximum number of views.
     const VIEWS: usize;
-    /// How many devices with shared tails.
+    /// The maximum number of devices with deduplicated tails.
     const RECORDS: usize;
 
     fn load(&self, word: usize, ordering: Ordering) -> u64;
@@ -23,13 +23,13 @@ pub(super) trait Board: Debug {
     fn fetch_add(&self, word: usize, value: u64, ordering: Ordering);
     fn fence(&self, ordering: Ordering);
 
-    /// Sleeps until somebody wakes the word, or the time is over, or for no reason; not where it is not `seen` any more.
+    /// Sleeps until the word is woken, `longest` has passed, or for no reason. Returns at once if it is not `seen`.
     fn sleep_on(&self, word: usize, seen: u64, longest: Duration);
-    /// Wakes all who sleep on a word.
+    /// Wakes all threads that sleep on a word.
     fn wake(&self, word: usize);
-    /// Lets others run for some time.
+    /// Sleeps for `nap`.
     fn pause(&self, nap: Duration);
-    /// How long it is since then.
+    /// The time since `begin`.
     fn since(&self, begin: Instant) -> Duration;
 
     /// The process of the caller.
@@ -37,7 +37,7 @@ pub(super) trait Board: Debug {
     fn is_alive(&self, process: Process) -> bool;
 }
 
-impl Board for Region {
+impl WordStore for Region {
     const VIEWS: usize = 1024;
     const RECORDS: usize = 256;
 
@@ -66,7 +66,7 @@ impl Board for Region {
     }
 
     fn wake(&self, word: usize) {
-        // Who is not woken looks by himself, if later.
+        // A thread that is not woken looks again when its sleep ends.
         let _ = futex::wake_all(&self.atomics()[word]);
     }
 

@@ -5,7 +5,6 @@ use core::fmt;
 use frameyard_units::{ByteSize, CpuId, GeometryError, NodeId, PhysAddr};
 
 use super::{ADDRESS_LIMIT, AddressRange, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES};
-use crate::output::RoundedSize;
 
 /// A line of a file; prints as `FILE:LINE`.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -310,7 +309,11 @@ impl Problem {
             Self::Simulation(rule) => write!(f, "[simulation]: {rule}"),
             Self::Geometry(error) => write!(f, "{error}"),
             Self::TooSmall { size, minimum } => {
-                let size = RoundedSize(*size);
+                let size = match size.0 {
+                    1 => "1 byte".to_owned(),
+                    bytes @ ..1024 => format!("{bytes} bytes"),
+                    _ => size.to_string(),
+                };
                 write!(f, "{size} of memory is too little for this machine: it needs at least {minimum}")
             }
             // Written by `Display::fmt`; listed so that no new problem goes without words.

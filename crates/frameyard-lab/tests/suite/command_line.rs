@@ -138,7 +138,7 @@ fn a_bad_machine_is_one_line_and_exit_code_2() {
     assert_refused(&["machines", "show"], 2, "<NAME|FILE>");
     assert_refused(&["machines", "show", "skylak-112"], 2, "did you mean skylake-112?");
     assert_refused(&["machines", "show", "no/such.toml"], 2, "no/such.toml");
-    assert_refused(&["machines", "show", "server-1t", "--memory", "1M"], 2, "1 MiB of memory is too little");
+    assert_refused(&["machines", "show", "server-1t", "--memory", "1M"], 2, "1M of memory is too little");
     assert_refused(&["machines", "show", "server-1t", "--memory", "1"], 2, "1 byte of memory is too little");
     assert_refused(&["machines", "show", "server-1t", "--memory", "-5G"], 2, "invalid value '-5G' for '--memory");
     assert_refused(&["machines", "show", "server-1t", "--page-size", "5K"], 2, "pages have 4K, 8K, 16K or 64K");

@@ -24,6 +24,7 @@ const ORDERS: &[Order] = &[Order {
         "boot",
         "compaction",
         "yard",
+        "alloc",
         "contig",
         "policy",
         "reporting",
@@ -49,6 +50,7 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard-formats",
     "frameyard-vm",
     "frameyard-host",
+    "frameyard-machines",
     "frameyard-sim",
     "frameyard-lab",
 ];

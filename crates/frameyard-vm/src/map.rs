@@ -4,9 +4,9 @@ use frameyard::platform::Activity;
 use frameyard::units::PhysAddr;
 use frameyard::{ByteSize, PageCount, Platform};
 
-use super::{AddressSpace, MapError, SpaceRef};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::{Area, HugeAdvice, MapKind, Protection};
+use crate::space::{AddressSpace, MapError, SpaceRef, Unmapped};
 
 /// What is to be mapped, and where.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -100,17 +100,6 @@ fn within(start: VirtAddr, bytes: ByteSize) -> Result<VirtRange, MapError> {
     let all = VirtRange { start: VirtAddr::LOWEST, end: VirtAddr::END };
     let range = VirtRange::new(start, bytes).filter(|range| all.covers(*range));
     range.ok_or(MapError::BeyondAddressSpace { start, bytes })
-}
-
-/// What was unmapped.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Unmapped {
-    /// Pages of anonymous memory, those of huge pages among them.
-    pub pages: PageCount,
-    /// Huge mappings of anonymous memory.
-    pub huge: u64,
-    /// Frames of page tables that returned to the yard.
-    pub tables: PageCount,
 }
 
 impl<P: Platform> AddressSpace<'_, P> {

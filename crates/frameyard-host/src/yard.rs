@@ -7,12 +7,12 @@ use frameyard::boot::AttachError;
 use frameyard::{AllocError, Frames, Gfp, Order, Yard};
 use frameyard_counting::CountingRow;
 
+use crate::mapped::frames::sealed::Sealed;
+use crate::mapped::frames::{MappedFrames, YardHandle};
+use crate::mapped::yard::{CountingYard, OwnedYard};
 use crate::memory::HostMemory;
 use crate::platform::HostPlatform;
 use crate::region::Region;
-use crate::sys::frames::sealed::Sealed;
-use crate::sys::frames::{MappedFrames, YardHandle};
-use crate::sys::yard::{CountingYard, OwnedYard};
 
 pub(crate) mod builder;
 mod devices;

@@ -4,10 +4,10 @@ use frameyard::{NodeId, Platform};
 
 use super::*;
 use crate::device::{DeviceAlignment, DeviceBacking, DeviceMemory};
+use crate::mapped::yard::test_window;
 use crate::memory::{HostMemory, NodeFrames};
 use crate::platform::HostPlatform;
 use crate::region::Region;
-use crate::sys::yard::test_window;
 use crate::topology::HostTopology;
 
 fn frames(start: u64, end: u64) -> PfnRange {

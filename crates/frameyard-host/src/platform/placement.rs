@@ -103,7 +103,7 @@ pub(super) struct Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         if let Some(home) = &self.home {
-            // Fails only if the host has taken all those CPUs away. It has chosen others itself then.
+            // Fails only if the host has taken all those CPUs away. It has chosen new ones itself then.
             let _ = home.pin_this_thread();
         }
     }

@@ -170,7 +170,7 @@ impl SharedView {
         self.shown.punch(piece);
     }
 
-    /// Makes a change in this view, then in all others.
+    /// Makes a change in this view, then in all other views.
     fn tell(&self, changing: &Changing<'_>, change: Change) -> Result<(), DeviceMapProblem> {
         let shown = &*self.shown;
         let number = {

@@ -13,13 +13,13 @@ use crate::device::DeviceMemory;
 use crate::device_map::{DeviceMap, Fresh};
 use crate::device_part::DevicePart;
 use crate::init_watch::InitWatch;
+use crate::mapped::yard::OwnedYard;
 use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames, in_memory};
 use crate::platform::{CpuIdentity, HostPlatform, PopulateMap};
 use crate::region::Region;
 use crate::shared::view::SharedView;
 use crate::shared::{SharedFrames, SharedLayout, SharedMemoryFile};
 use crate::sys::window::MapWindow;
-use crate::sys::yard::OwnedYard;
 use crate::topology::HostTopology;
 
 /// The settings of a new [`HostYard`].

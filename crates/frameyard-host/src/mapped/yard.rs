@@ -8,9 +8,8 @@ use frameyard_counting::{CountingPlatform, CountingRow};
 
 use crate::platform::HostPlatform;
 use crate::region::Region;
-
-use super::mapping::Piece;
-use super::window::MapWindow;
+use crate::sys::mapping::Piece;
+use crate::sys::window::MapWindow;
 
 /// A yard and its two regions.
 #[derive(Debug)]

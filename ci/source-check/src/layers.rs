@@ -24,6 +24,7 @@ const ORDERS: &[Order] = &[Order {
         "boot",
         "compaction",
         "yard",
+        "alloc",
         "contig",
         "policy",
         "reporting",

@@ -17,8 +17,8 @@ use core::fmt;
 use core::ptr::NonNull;
 
 use frameyard::platform::{
-    Access, Contention, Copying, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, LockKind, MapNotBacked,
-    MapWrite, SharedLine, Span, SpeculativeGets, WorkerPanicked, Zeroing,
+    Access, Activity, Contention, FramesNotReturned, FreeFrames, GetMark, InitProgress, LockId, LockKind, MapBacking,
+    MapNotBacked, MapWrite, Offload, Probe, SharedLine, SpeculativeGets, WorkerPanicked,
 };
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 use frameyard::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange, Platform};
@@ -164,13 +164,18 @@ impl SpanCounters {
 /// No span; the others come behind it.
 const NO_SPAN: u32 = 0;
 
-fn place_of(span: Span) -> Option<u32> {
-    match span {
-        Span::Refill => Some(1),
-        Span::Drain => Some(2),
+fn place_of(activity: Activity) -> Option<u32> {
+    match activity {
+        Activity::Refill => Some(1),
+        Activity::Drain => Some(2),
         // They have these inside, or are inside of them; what is done there is counted by what it is done to.
-        Span::Fault | Span::Map | Span::Zap | Span::Exit | Span::Relist => None,
-        Span::Alloc | Span::Free | Span::Split | Span::Merge | Span::Collect | Span::BringUp => None,
+        Activity::Fault | Activity::Map | Activity::Zap | Activity::Exit | Activity::Relist => None,
+        Activity::Alloc
+        | Activity::Free
+        | Activity::Split
+        | Activity::Merge
+        | Activity::Collect
+        | Activity::BringUp => None,
     }
 }
 
@@ -385,54 +390,6 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
         self.inner.frame_bytes(pfn)
     }
 
-    fn zero_frames(&self, frames: PfnRange) -> Zeroing {
-        self.inner.zero_frames(frames)
-    }
-
-    fn copy_frames(&self, from: PfnRange, to: Pfn) -> Copying {
-        self.inner.copy_frames(from, to)
-    }
-
-    fn touch_page(&self, pfn: Pfn, access: Access) {
-        if let Some(row) = self.row() {
-            row.touch(pfn);
-        }
-        self.inner.touch_page(pfn, access);
-    }
-
-    fn touch_line(&self, line: SharedLine, access: Access) {
-        self.inner.touch_line(line, access);
-    }
-
-    fn prefetch_page(&self, pfn: Pfn, address: *const u8) {
-        if let Some(row) = self.row() {
-            add(&row.touches().prefetches, 1);
-        }
-        self.inner.prefetch_page(pfn, address);
-    }
-
-    fn span_begins(&self, span: Span) {
-        self.inner.span_begins(span);
-        if let Some(place) = place_of(span)
-            && let Some(row) = self.row()
-        {
-            row.span.store(place, Ordering::Relaxed);
-            row.begin_stretch();
-        }
-    }
-
-    fn span_ends(&self, span: Span, pages: PageCount) {
-        if place_of(span).is_some()
-            && let Some(row) = self.row()
-        {
-            add(&row.counters().spans, 1);
-            add(&row.counters().pages, pages.0);
-            row.span.store(NO_SPAN, Ordering::Relaxed);
-            row.begin_stretch();
-        }
-        self.inner.span_ends(span, pages);
-    }
-
     fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
         let contention = self.inner.lock(id, word);
         if let Some(row) = self.row() {
@@ -462,12 +419,12 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
         self.inner.unlock(id, word);
     }
 
-    fn await_word(&self, id: LockId, word: &AtomicU64, seen: u64, round: u32) {
-        self.inner.await_word(id, word, seen, round);
+    fn wait_for_change(&self, id: LockId, word: &AtomicU64, seen: u64, round: u32) {
+        self.inner.wait_for_change(id, word, seen, round);
     }
 
-    fn word_changes(&self, id: LockId, word: &AtomicU64) {
-        self.inner.word_changes(id, word);
+    fn wake_waiters(&self, id: LockId, word: &AtomicU64) {
+        self.inner.wake_waiters(id, word);
     }
 
     fn run_workers(
@@ -478,25 +435,23 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
     ) -> Result<(), WorkerPanicked> {
         self.inner.run_workers(count, node_of, job)
     }
+}
 
-    fn clock_ns(&self) -> Option<u64> {
-        self.inner.clock_ns()
+impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> MapBacking for CountingPlatform<'_, P, W, LINES> {
+    fn zero_frames(&self, frames: PfnRange) -> Offload {
+        self.inner.zero_frames(frames)
     }
 
-    fn lock_clock_ns(&self) -> Option<u64> {
-        self.inner.lock_clock_ns()
-    }
-
-    fn map_written(&self, frames: PfnRange, how: MapWrite) {
-        self.inner.map_written(frames, how);
+    fn copy_frames(&self, from: PfnRange, to: Pfn) -> Offload {
+        self.inner.copy_frames(from, to)
     }
 
     fn speculative_gets(&self) -> SpeculativeGets {
         self.inner.speculative_gets()
     }
 
-    fn get_begins(&self) -> Option<&GetMark> {
-        self.inner.get_begins()
+    fn begin_get(&self) -> Option<&GetMark> {
+        self.inner.begin_get()
     }
 
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
@@ -523,6 +478,56 @@ impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Platform for Counti
 
     fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
         self.inner.return_frames(frames)
+    }
+}
+
+impl<P: Platform, W: Fn() -> u32 + Sync, const LINES: usize> Probe for CountingPlatform<'_, P, W, LINES> {
+    fn touch_page(&self, pfn: Pfn, access: Access) {
+        if let Some(row) = self.row() {
+            match access {
+                Access::Prefetch => add(&row.touches().prefetches, 1),
+                _ => row.touch(pfn),
+            }
+        }
+        self.inner.touch_page(pfn, access);
+    }
+
+    fn touch_line(&self, line: SharedLine, access: Access) {
+        self.inner.touch_line(line, access);
+    }
+
+    fn begin_activity(&self, activity: Activity) {
+        self.inner.begin_activity(activity);
+        if let Some(place) = place_of(activity)
+            && let Some(row) = self.row()
+        {
+            row.span.store(place, Ordering::Relaxed);
+            row.begin_stretch();
+        }
+    }
+
+    fn end_activity(&self, activity: Activity, pages: PageCount) {
+        if place_of(activity).is_some()
+            && let Some(row) = self.row()
+        {
+            add(&row.counters().spans, 1);
+            add(&row.counters().pages, pages.0);
+            row.span.store(NO_SPAN, Ordering::Relaxed);
+            row.begin_stretch();
+        }
+        self.inner.end_activity(activity, pages);
+    }
+
+    fn clock_ns(&self) -> Option<u64> {
+        self.inner.clock_ns()
+    }
+
+    fn lock_clock_ns(&self) -> Option<u64> {
+        self.inner.lock_clock_ns()
+    }
+
+    fn map_written(&self, frames: PfnRange, how: MapWrite) {
+        self.inner.map_written(frames, how);
     }
 
     fn init_progress(&self, progress: InitProgress) {

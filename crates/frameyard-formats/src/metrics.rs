@@ -74,7 +74,7 @@ pub trait MetricsSource {
 }
 
 /// A distribution that is counted for each zone and CPU while locks are timed
-/// ([`Platform::lock_clock_ns`](frameyard::Platform::lock_clock_ns)).
+/// ([`Probe::lock_clock_ns`](frameyard::platform::Probe::lock_clock_ns)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MetricHistogram {
     /// How long the zone lock was waited for, where somebody else held it.

@@ -8,7 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::platform::{
-    FramesNotReturned, FreeFrames, GetMark, InitProgress, MapNotBacked, SpeculativeGets, WorkerPanicked,
+    FramesNotReturned, FreeFrames, GetMark, InitProgress, MapBacking, MapNotBacked, Probe, SpeculativeGets,
+    WorkerPanicked,
 };
 use frameyard::{CpuId, NodeId, Order, Pfn, PfnRange, Platform};
 
@@ -349,18 +350,9 @@ impl Platform for HostPlatform {
             if panicked == 0 && own.is_ok() { Ok(()) } else { Err(WorkerPanicked) }
         })
     }
+}
 
-    /// The time since the platform was made, by the system's monotonic clock.
-    fn clock_ns(&self) -> Option<u64> {
-        self.clock.system_ns()
-    }
-
-    /// The time since the platform was made, while locks are timed ([`time_locks`](HostPlatform::time_locks)).
-    #[inline(always)]
-    fn lock_clock_ns(&self) -> Option<u64> {
-        self.clock.ns()
-    }
-
+impl MapBacking for HostPlatform {
     /// Returns private memory with `MADV_DONTNEED`, memory of a file by punching a hole (`MADV_REMOVE`).
     fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
         self.memory.give_back(frames)
@@ -428,8 +420,21 @@ impl Platform for HostPlatform {
 
     /// Sets the thread's mark. The keeper of every view waits for it before it maps tails.
     #[inline(always)]
-    fn get_begins(&self) -> Option<&GetMark> {
+    fn begin_get(&self) -> Option<&GetMark> {
         Some(speculation::begin_get())
+    }
+}
+
+impl Probe for HostPlatform {
+    /// The time since the platform was made, by the system's monotonic clock.
+    fn clock_ns(&self) -> Option<u64> {
+        self.clock.system_ns()
+    }
+
+    /// The time since the platform was made, while locks are timed ([`time_locks`](HostPlatform::time_locks)).
+    #[inline(always)]
+    fn lock_clock_ns(&self) -> Option<u64> {
+        self.clock.ns()
     }
 
     /// Records progress for [`init_watch`](HostPlatform::init_watch).

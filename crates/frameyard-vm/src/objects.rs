@@ -124,7 +124,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     fn lock_objects(&self, kind: ObjectKind) -> Held<'y, P> {
         let record = self.root().objects(kind as usize);
-        Held::lock(self.yard().platform(), LockId::Objects(kind as u32), record.lock_word(LOCK))
+        Held::lock(self.yard().platform(), LockId::ObjectTable(kind as u32), record.lock_word(LOCK))
     }
 
     /// Makes an object, all zero.

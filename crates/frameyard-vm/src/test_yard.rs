@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use frameyard::boot::{MovableMemory, ZoneLimits};
-use frameyard::platform::WorkerPanicked;
+use frameyard::platform::{MapBacking, Probe, WorkerPanicked};
 use frameyard::{
     ByteSize, CpuId, Geometry, Layout, MemoryTable, NodeId, PageCount, Pfn, PfnRange, Platform, RawRegion, Yard,
     YardConfig,
@@ -120,6 +120,10 @@ impl Platform for TestPlatform {
         })
     }
 }
+
+impl MapBacking for TestPlatform {}
+
+impl Probe for TestPlatform {}
 
 /// What a test's yard is to be like.
 #[derive(Clone, Copy, Debug)]

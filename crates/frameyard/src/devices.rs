@@ -27,7 +27,7 @@
 //!   comes to a part that is about to become a tail.
 //!   Between the look at a count and the exchange all may change, and the exchange fails. That is a write all the same: where
 //!   the place can have become one that cannot be written, the platform is told of gets, and waits
-//!   ([`Platform::get_begins`]).
+//!   ([`MapBacking::begin_get`]).
 //! - **Split**: the head is frozen; the parts' map pages become real; parts get tag and count; the head's tag says that it
 //!   is one frame; it is thawed.
 //! - **Join**: the head is frozen, then every part; the parts are zeroed and their map pages given back; the head's tag says

@@ -30,7 +30,7 @@ pub struct LockUse {
     pub acquisitions: u64,
     /// Times somebody held it when it was asked for.
     pub contended: u64,
-    /// Nanoseconds that was waited for it, while locks were timed ([`Platform::lock_clock_ns`]).
+    /// Nanoseconds that was waited for it, while locks were timed ([`Probe::lock_clock_ns`]).
     pub wait_ns: u64,
     /// Nanoseconds it was held, while locks were timed.
     pub hold_ns: u64,
@@ -80,7 +80,7 @@ impl LockCounters {
     pub fn lock<P: Platform>(&self, platform: &P, id: LockId, word: &AtomicU32) -> LockHold {
         let asked_ns = platform.lock_clock_ns();
         let contention = platform.lock(id, word);
-        let kind = if matches!(id, LockId::Lru(..)) { LineKind::LruLists } else { LineKind::ZoneCounters };
+        let kind = if matches!(id, LockId::LruShard(..)) { LineKind::LruLists } else { LineKind::ZoneCounters };
         platform.touch_line(SharedLine::of(kind, self), Access::Write);
         // What is waited for the lock's line is not held.
         self.count(contention, asked_ns, platform.lock_clock_ns())

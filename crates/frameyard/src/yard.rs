@@ -35,6 +35,7 @@ mod free;
 mod init;
 mod policy;
 mod reporting;
+mod request;
 mod rescue;
 mod statistics;
 mod telemetry;
@@ -43,12 +44,13 @@ mod validate;
 pub use cluster_statistics::ClusterStatistics;
 pub use cma::CmaReleaseError;
 pub use compact::{CompactStatistics, ExtfragEvents};
-pub use contig::{BlockedBy, Blocker, ContigError};
+pub use contig::{BlockedBy, Blocker};
 pub use cpu_owned::CpuOwnedStatistics;
-pub use error::{AllocError, FreeError, FreeProblem, RangeError};
+pub use error::{AllocError, FreeError, FreeProblem, RequestOption, ZoneShortage};
 pub use frames::Frames;
 pub use policy::PolicyError;
 pub use reporting::{ReportError, ReportOutcome};
+pub use request::AllocRequest;
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
 pub use telemetry::PcpTraffic;
 pub use validate::{ListKind, ValidateError};
@@ -118,7 +120,7 @@ impl<P: Platform> Yard<P> {
     ///   with any other, `map` may hold anything but for what lies in [`YardConfig::device_space`] and is not
     ///   memory's: that is mapped and zeroed from the start. Both are writable, used by nothing else, and stay mapped as long as
     ///   this yard or any other view of it lives. Sections of the map without memory may be unmapped; all others are
-    ///   mapped, holes inside them too, at the latest when [`Platform::back_map`] has agreed to them.
+    ///   mapped, holes inside them too, at the latest when [`MapBacking::back_map`] has agreed to them.
     /// - What [`Platform::frame_bytes`] returns for a frame is where that frame and the rest of its block can be
     ///   read and written, and belongs to whom the frame is allocated.
     pub unsafe fn create(

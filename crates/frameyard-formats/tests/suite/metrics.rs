@@ -9,7 +9,7 @@ use crate::fixture::{Fixture, run_on};
 use frameyard::compaction::CompactRequest;
 use frameyard::locks::{HistogramCounts, LockUse};
 use frameyard::owners::Owners;
-use frameyard::platform::{Contention, LockId};
+use frameyard::platform::{Contention, LockId, MapBacking, Probe};
 use frameyard::policy::ZonePolicy;
 use frameyard::stats::{
     ClusterDrains, ClusterStatistics, CpuOwnedStatistics, DepotStatistics, PcpTraffic, TransferStatistics,
@@ -233,7 +233,11 @@ impl Platform for Timed {
         assert_eq!(self.try_lock(id, word), Contention::Free);
         if self.contended.load(Ordering::Relaxed) { Contention::Contended } else { Contention::Free }
     }
+}
 
+impl MapBacking for Timed {}
+
+impl Probe for Timed {
     fn lock_clock_ns(&self) -> Option<u64> {
         self.on.load(Ordering::Relaxed).then(|| self.clock.fetch_add(10, Ordering::Relaxed))
     }

@@ -46,7 +46,8 @@ fn allocations_count_where_they_were_served_and_who_asked() {
     run_on(0);
     let count = |zone, event| yard.yard().numa_event(zone, event);
     let local: Vec<Pfn> = (0..10).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
-    let remote: Vec<Pfn> = (0..3).map(|_| yard.alloc_on(NodeId(1), Order::ZERO, Gfp::KERNEL).unwrap()).collect();
+    let remote: Vec<Pfn> =
+        (0..3).map(|_| yard.request(Order::ZERO, Gfp::KERNEL).node(NodeId(1)).frame().unwrap()).collect();
     let of = |zone| {
         [NumaEvent::NumaHit, NumaEvent::NumaMiss, NumaEvent::NumaLocal, NumaEvent::NumaOther]
             .map(|event| count(zone, event))

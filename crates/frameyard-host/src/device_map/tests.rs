@@ -1,6 +1,7 @@
 use std::sync::atomic::Ordering;
 
-use frameyard::{NodeId, Platform};
+use frameyard::NodeId;
+use frameyard::platform::MapBacking;
 
 use super::*;
 use crate::device::{DeviceAlignment, DeviceBacking, DeviceMemory};

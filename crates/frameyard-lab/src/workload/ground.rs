@@ -3,6 +3,7 @@
 use std::fmt;
 use std::num::NonZeroU32;
 
+use frameyard::platform::Probe;
 use frameyard::policy::ZonePolicy;
 use frameyard::validate::ValidateError;
 use frameyard::{ByteSize, PageCount, Platform, Yard};

@@ -16,7 +16,7 @@ impl Use {
     #[inline(always)]
     const fn of(access: Access) -> Self {
         match access {
-            Access::Read | Access::ReadAhead => Self::Read,
+            Access::Read | Access::ReadAhead | Access::Prefetch => Self::Read,
             Access::Write | Access::ReadModifyWrite => Self::Write,
         }
     }

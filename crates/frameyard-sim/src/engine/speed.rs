@@ -28,7 +28,7 @@ impl AccessKind {
             Access::Read => Self::Blocking,
             Access::Write => Self::Store,
             Access::ReadModifyWrite => Self::Exchange,
-            Access::ReadAhead => Self::Ahead,
+            Access::ReadAhead | Access::Prefetch => Self::Ahead,
         }
     }
 

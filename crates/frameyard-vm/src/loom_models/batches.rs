@@ -171,7 +171,7 @@ fn batches_whose_lock_orders_nothing_are_found() {
 
 #[test]
 fn lists_that_meet_batches_without_a_lock_are_found() {
-    let broken: Broken = Some((|id| matches!(id, LockId::Lru(..)), Flaw::NeverRefused));
+    let broken: Broken = Some((|id| matches!(id, LockId::LruShard(..)), Flaw::NeverRefused));
     assert_fails(move || drained_while_reclaimed(broken), LOST);
     assert_fails(move || activated_while_isolated(broken), LOST);
 }

@@ -160,14 +160,14 @@ fn a_flag_of_lists_that_is_read_and_then_cleared_is_found() {
 
 #[test]
 fn lists_whose_lock_refuses_nobody_are_found() {
-    let broken: Broken = Some((|id| matches!(id, LockId::Lru(..)), Flaw::NeverRefused));
+    let broken: Broken = Some((|id| matches!(id, LockId::LruShard(..)), Flaw::NeverRefused));
     assert_fails(move || isolated_while_a_neighbour_is_freed(broken), DAMAGED);
     assert_fails(move || reclaimed_while_freed(broken), DAMAGED);
 }
 
 #[test]
 fn lists_whose_lock_orders_nothing_are_found() {
-    let broken: Broken = Some((|id| matches!(id, LockId::Lru(..)), Flaw::TakenRelaxed));
+    let broken: Broken = Some((|id| matches!(id, LockId::LruShard(..)), Flaw::TakenRelaxed));
     assert_fails(move || isolated_while_a_neighbour_is_freed(broken), DAMAGED);
 }
 

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::num::NonZeroUsize;
 
-use frameyard::platform::Span;
+use frameyard::platform::Activity;
 use frameyard::sync::Ordering;
 use frameyard::{ByteSize, PageCount, Platform};
 
@@ -264,9 +264,9 @@ impl<P: Platform> SpaceRef<'_, P> {
     /// An address whose page is being moved, and that does not come to an end: the space is still there.
     fn take_down(self, workers: NonZeroUsize) -> Result<Unmapped, VirtAddr> {
         let platform = self.vm().yard().platform();
-        platform.span_begins(Span::Exit);
+        platform.begin_activity(Activity::Exit);
         let unmapped = self.take_all_down(workers);
-        platform.span_ends(Span::Exit, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
+        platform.end_activity(Activity::Exit, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
         unmapped
     }
 

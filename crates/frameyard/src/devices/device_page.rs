@@ -119,12 +119,12 @@ impl<'a, P: Platform> DevicePage<'a, P> {
     ///
     /// Never writes to a tail of a compound page. Cost: an exchange on the page's line, a look at the section's; where the
     /// compound page is split, an exchange and a subtraction more on the head's line. A platform that wants to know of gets
-    /// ([`Platform::speculative_gets`]) is told of this one.
+    /// ([`MapBacking::speculative_gets`]) is told of this one.
     #[inline]
     #[must_use]
     pub fn try_get(&self, count: u32) -> bool {
         let Some(head) = self.head else { return self.try_get_on(self.page, count) };
-        let _marked = self.entry.is_marked().then(|| Marked(self.page.platform().get_begins()));
+        let _marked = self.entry.is_marked().then(|| Marked(self.page.platform().begin_get()));
         if head.pfn() == self.page.pfn() { self.try_get_on(self.page, count) } else { self.try_get_part(head, count) }
     }
 

@@ -22,10 +22,10 @@ named!(MapLayout: Full => "full", SharedTails => "shared-tails", Folded => "fold
 /// Where the memory of a device's page structures comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MapPlacement {
-    /// Ordinary memory ([`Platform::back_map`](crate::Platform::back_map)).
+    /// Ordinary memory ([`MapBacking::back_map`](crate::MapBacking::back_map)).
     #[default]
     Memory,
-    /// The first frames of the device itself ([`Platform::place_map`](crate::Platform::place_map)); what they hold is no
+    /// The first frames of the device itself ([`MapBacking::place_map`](crate::MapBacking::place_map)); what they hold is no
     /// data then.
     Device,
 }

@@ -17,7 +17,7 @@ use crate::units::{Order, Pfn};
 use crate::watermarks::PcpSizing;
 
 const KIND: OwnerKind = OwnerKind(1);
-const LOCK: LockId = LockId::Objects(0);
+const LOCK: LockId = LockId::ObjectTable(0);
 
 /// The highest frame of two sections.
 const HIGHEST: Pfn = Pfn(7);

@@ -19,7 +19,7 @@ use crate::sync::AtomicU32;
 use crate::units::{NodeId, Order, Pfn};
 use crate::watermarks::PcpSizing;
 
-const LOCK: LockId = LockId::Lru(NodeId(0), 0);
+const LOCK: LockId = LockId::LruShard(NodeId(0), 0);
 /// The flag of a listed page.
 const LISTED: u64 = 1 << 8;
 /// Involuntary switches: what is broken here is found with one or two.

@@ -10,7 +10,7 @@ use shuttle::thread::{self, JoinHandle};
 
 use super::mover::Moved;
 use crate::boot::ZoneLimits;
-use crate::platform::{Access, Platform};
+use crate::platform::{Access, MapBacking, Platform, Probe};
 use crate::policy::ZonePolicy;
 use crate::sync::{act_after, run_alone, run_scheduled};
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
@@ -84,7 +84,11 @@ impl Platform for TaskPlatform {
     fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
         None
     }
+}
 
+impl MapBacking for TaskPlatform {}
+
+impl Probe for TaskPlatform {
     fn touch_page(&self, pfn: Pfn, access: Access) {
         if access == Access::Read && std::mem::take(&mut *self.stops.lock().unwrap()) {
             let machine = Arc::clone(&self.machine);

@@ -99,8 +99,8 @@ fn run<W: Simulated>(
 fn times_row(row: &Row, spent: &TimeSpent) -> Row {
     let text = |key, heading: &'static str| Row::new().remark(heading, Format::Plain, row.value(key).clone());
     let percent = Format::percent(2);
-    let [zone, lru, map] = [LockKind::Zone, LockKind::Lru, LockKind::Space].map(|kind| spent.lock(kind));
-    let others = spent.locks_but(&[LockKind::Zone, LockKind::Lru, LockKind::Space]);
+    let [zone, lru, map] = [LockKind::Zone, LockKind::LruShard, LockKind::AddressSpace].map(|kind| spent.lock(kind));
+    let others = spent.locks_but(&[LockKind::Zone, LockKind::LruShard, LockKind::AddressSpace]);
     text("mode", "mode")
         .followed_by(text("tasks", "tasks"))
         .followed_by(text("zone_policy", "zone policy"))

@@ -123,8 +123,8 @@ impl Case<'_> {
             severity: None,
             system_share: 1.0 - user,
             zone_lock_share: share(spent.lock(LockKind::Zone)),
-            lru_lock_share: share(spent.lock(LockKind::Lru)),
-            other_locks_share: share(spent.locks_but(&[LockKind::Zone, LockKind::Lru])),
+            lru_lock_share: share(spent.lock(LockKind::LruShard)),
+            other_locks_share: share(spent.locks_but(&[LockKind::Zone, LockKind::LruShard])),
             misses_share: share(spent.misses()),
             simulated_ns: whole_ns(*simulated),
         }

@@ -95,7 +95,7 @@ impl TimeSpent {
 /// The name of a lock in columns: that of an address space is known as the map lock.
 fn lock_name(kind: LockKind) -> &'static str {
     match kind {
-        LockKind::Space => "map",
+        LockKind::AddressSpace => "map",
         _ => kind.name(),
     }
 }

@@ -17,7 +17,8 @@ use crate::output::{Format, Report, Row, progress_bar, rounded};
 /// The experiment that is predicted.
 const EXPERIMENT: &str = "parallel-free";
 /// The locks that it is about, as rows name them.
-const LOCKS: [(&str, LockKind); 2] = [("zone lock contention", LockKind::Zone), ("LRU lock contention", LockKind::Lru)];
+const LOCKS: [(&str, LockKind); 2] =
+    [("zone lock contention", LockKind::Zone), ("LRU lock contention", LockKind::LruShard)];
 
 /// A published share.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -113,7 +114,7 @@ mod tests {
         assert_eq!((shares.len(), lines), (6, 6));
         let share = |policy, lock, published| assert!(shares.contains(&Share { policy, lock, published }), "{policy}");
         share(ZonePolicy::Vanilla, LockKind::Zone, 90.0);
-        share(ZonePolicy::SkipMerge, LockKind::Lru, 90.0);
+        share(ZonePolicy::SkipMerge, LockKind::LruShard, 90.0);
         share(ZonePolicy::Cluster, LockKind::Zone, 25.0);
         use ZonePolicy::{Cluster, ClusterBulk, SkipMerge, Vanilla};
         assert_eq!(policies(&shares), [Vanilla, SkipMerge, Cluster, ClusterBulk]);

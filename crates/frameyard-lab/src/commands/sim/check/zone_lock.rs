@@ -1,7 +1,7 @@
 //! The tables of 112 CPUs that all fault: shares of time spent waiting for the zone lock and the lock of lists of used pages, and
 //! page faults a second.
 
-use frameyard::platform::{LockKind, Span};
+use frameyard::platform::{Activity, LockKind};
 use frameyard::policy::ZonePolicy;
 use frameyard_sim::{Effort, FaultPredictor, FaultRun, Machine, Measured, Mode, Point, RateTable, Role, Start};
 
@@ -16,7 +16,7 @@ enum Metric {
     /// All waiting for the zone lock.
     ZoneLock,
     /// Waiting for the zone lock within some spans.
-    ZoneLockIn(&'static [Span]),
+    ZoneLockIn(&'static [Activity]),
     /// All waiting for the locks of LRU lists.
     LruLock,
     /// How much more is done than by the stock kernel.
@@ -30,8 +30,8 @@ impl Metric {
     fn named(name: &str) -> Option<Self> {
         Some(match name {
             "CPU time spinning on the zone lock" | "zone lock contention" => Self::ZoneLock,
-            "zone lock contention on the allocation path" => Self::ZoneLockIn(&[Span::Alloc, Span::Refill]),
-            "zone lock contention on the free path" => Self::ZoneLockIn(&[Span::Free, Span::Drain]),
+            "zone lock contention on the allocation path" => Self::ZoneLockIn(&[Activity::Alloc, Activity::Refill]),
+            "zone lock contention on the free path" => Self::ZoneLockIn(&[Activity::Free, Activity::Drain]),
             "LRU lock contention" => Self::LruLock,
             THROUGHPUT => Self::Throughput,
             _ => return None,
@@ -108,7 +108,7 @@ fn row(value: Value, tasks: u32, runs: &[(ZonePolicy, FaultRun)], fitted_on: &[S
     let (unit, predicted) = match metric {
         Metric::ZoneLock => ("%", percent(run.waiting_share(LockKind::Zone))),
         Metric::ZoneLockIn(spans) => ("%", percent(run.waiting_share_within(spans, LockKind::Zone))),
-        Metric::LruLock => ("%", percent(run.waiting_share(LockKind::Lru))),
+        Metric::LruLock => ("%", percent(run.waiting_share(LockKind::LruShard))),
         Metric::Throughput => ("%", percent(run.rate / of(STOCK)?.rate - 1.0)),
         Metric::Rate => ("1/s", run.rate.round()),
     };

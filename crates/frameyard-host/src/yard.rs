@@ -102,7 +102,18 @@ impl HostYard {
         MappedFrames::allocate(Arc::clone(self), order, gfp)
     }
 
-    /// Turns a guard of this yard into one that has bytes.
+    /// Turns a guard of this yard into one that has bytes: for [requests](Yard::request) that say more than order and
+    /// flags.
+    ///
+    /// ```
+    /// use frameyard::{ByteSize, Gfp, NodeId, Order};
+    /// use frameyard_host::HostYard;
+    ///
+    /// let yard = HostYard::with_memory(ByteSize::mib(64))?;
+    /// let block = yard.with_bytes(yard.request(Order(3), Gfp::KERNEL).node(NodeId(0)).zeroed().guard()?)?;
+    /// assert!(block.bytes().iter().all(|byte| *byte == 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///

@@ -333,7 +333,7 @@ impl Platform for HostPlatform {
             let mut workers = Vec::new();
             for (worker, place) in places.iter().enumerate().skip(1) {
                 let body = move || {
-                    place.settle();
+                    place.move_here();
                     job(worker);
                 };
                 match thread::Builder::new().spawn_scoped(scope, body) {
@@ -355,7 +355,7 @@ impl Platform for HostPlatform {
 impl MapBacking for HostPlatform {
     /// Returns private memory with `MADV_DONTNEED`, memory of a file by punching a hole (`MADV_REMOVE`).
     fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
-        self.memory.give_back(frames)
+        self.memory.release(frames)
     }
 
     /// Makes all host pages of a part of the map present, if [`PopulateMap`] says so.
@@ -395,7 +395,7 @@ impl MapBacking for HostPlatform {
     fn return_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) {
         let _ = frames;
         if let Some(map) = self.device_map_at(address, bytes) {
-            map.give_back(address, bytes);
+            map.release(address, bytes);
         }
     }
 

@@ -147,7 +147,7 @@ impl HostYard {
     /// A second view of the yard that counts accesses to page structures and locks in `rows`. Calls on the yard itself
     /// are not counted.
     ///
-    /// `who` returns the small number of the calling task. Tasks that use the view at the same time have different
+    /// `task` returns the small number of the calling task. Tasks that use the view at the same time have different
     /// numbers.
     ///
     /// # Errors
@@ -156,9 +156,9 @@ impl HostYard {
     pub fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
         &'y self,
         rows: &'y [CountingRow<LINES>],
-        who: W,
+        task: W,
     ) -> Result<CountingYard<'y, W, LINES>, AttachError> {
-        self.yard.counting(rows, who)
+        self.yard.counting(rows, task)
     }
 
     /// Drops the yard, or this process's view of a shared yard, and returns the region of its memory map.

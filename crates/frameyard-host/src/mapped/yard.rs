@@ -85,9 +85,9 @@ impl OwnedYard {
     pub(crate) fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
         &'y self,
         rows: &'y [CountingRow<LINES>],
-        who: W,
+        task: W,
     ) -> Result<CountingYard<'y, W, LINES>, AttachError> {
-        let platform = CountingPlatform::new(self.yard.platform(), rows, who);
+        let platform = CountingPlatform::new(self.yard.platform(), rows, task);
         // SAFETY: both regions belong to one yard and stay mapped as long as `self`. The view borrows `self` through
         // its platform, which takes addresses of frames from the platform that the yard was made with.
         unsafe { Yard::attach(raw(&self.map), raw(&self.control), platform) }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use frameyard::boot::AttachError;
 use frameyard::{AllocError, Frames, Gfp, Order, Yard};
-use frameyard_counting::CountingRow;
+use frameyard_counting::TaskCounters;
 
 use crate::mapped::frames::sealed::Sealed;
 use crate::mapped::frames::{MappedFrames, YardHandle};
@@ -144,7 +144,7 @@ impl HostYard {
         self.yard.control()
     }
 
-    /// A second view of the yard that counts accesses to page structures and locks in `rows`. Calls on the yard itself
+    /// A second view of the yard that counts accesses to page structures and locks in `counters`. Calls on the yard itself
     /// are not counted.
     ///
     /// `task` returns the small number of the calling task. Tasks that use the view at the same time have different
@@ -155,10 +155,10 @@ impl HostYard {
     /// [`AttachError`], as for any second view.
     pub fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
         &'y self,
-        rows: &'y [CountingRow<LINES>],
+        counters: &'y [TaskCounters<LINES>],
         task: W,
     ) -> Result<CountingYard<'y, W, LINES>, AttachError> {
-        self.yard.counting(rows, task)
+        self.yard.counting(counters, task)
     }
 
     /// Drops the yard, or this process's view of a shared yard, and returns the region of its memory map.

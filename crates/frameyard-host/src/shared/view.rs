@@ -318,8 +318,8 @@ impl ViewState {
         let mut at = piece.offset;
         for backed in backed {
             self.show(at, backed.offset, Self::show_zeros)?;
-            self.show(at.max(real.offset), real.end(), Self::show_file)?;
-            at = at.max(real.end());
+            self.show(at.max(backed.offset), backed.end(), Self::show_file)?;
+            at = at.max(backed.end());
         }
         self.show(at, piece.end(), Self::show_zeros)
     }

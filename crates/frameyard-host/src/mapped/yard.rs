@@ -8,9 +8,8 @@ use frameyard_counting::{CountingPlatform, TaskCounters};
 
 use crate::platform::HostPlatform;
 use crate::region::Region;
-
-use super::mapping::Piece;
-use super::window::MapWindow;
+use crate::sys::mapping::Piece;
+use crate::sys::window::MapWindow;
 
 /// A yard and its two regions.
 #[derive(Debug)]
@@ -82,13 +81,13 @@ impl OwnedYard {
         Ok(Self { yard, map, control })
     }
 
-    /// A second view of the yard that counts in `rows`.
+    /// A second view of the yard that counts in `counters`.
     pub(crate) fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
         &'y self,
-        rows: &'y [TaskCounters<LINES>],
-        who: W,
+        counters: &'y [TaskCounters<LINES>],
+        task: W,
     ) -> Result<CountingYard<'y, W, LINES>, AttachError> {
-        let platform = CountingPlatform::new(self.yard.platform(), rows, who);
+        let platform = CountingPlatform::new(self.yard.platform(), counters, task);
         // SAFETY: both regions belong to one yard and stay mapped as long as `self`. The view borrows `self` through
         // its platform, which takes addresses of frames from the platform that the yard was made with.
         unsafe { Yard::attach(raw(&self.map), raw(&self.control), platform) }

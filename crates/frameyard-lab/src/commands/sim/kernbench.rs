@@ -21,7 +21,7 @@ use crate::workload::kernbench::{Build, Labour, memory_needed};
 use crate::workload::simulated::{self, CameUp, Contents, SimOptions, SimRun, on_sim_ground, whole_ns};
 
 const NAME: &str = "sim kernbench";
-const NOTE: &str = "Times of CPUs for each job; severity is system time over that with lists sized by all memory. Shares are of the time of all\n\
+const NOTE: &str = "Times of CPUs for each job; severity is system time over that with lists sized by all memory. Shares are of the time of all \
     CPUs, each of which runs one job after the other.";
 
 /// What a zone has unless another size is asked for, or jobs need more: enough for the largest batches.

@@ -1,4 +1,4 @@
-//! Predictions at many points, on several threads of the host.
+//! Predictions at many points, on several host threads.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,25 +8,25 @@ use crate::sim_yard::SimError;
 
 use super::{Point, Predictor};
 
-/// Predictors, one for each host thread to be used. Which of them predicts what makes no difference: a prediction depends on its
-/// machine and point alone.
+/// A predictor for each host thread. A prediction depends only on its machine and point, so any predictor may make
+/// it.
 #[derive(Clone, Debug)]
-pub struct Crew<P> {
+pub struct PredictorPool<P> {
     predictors: Vec<P>,
 }
 
-impl<P: Predictor + Clone + Send> Crew<P> {
-    /// So many predictors alike.
+impl<P: Predictor + Clone + Send> PredictorPool<P> {
+    /// `threads` equal predictors.
     #[must_use]
     pub fn new(threads: NonZeroUsize, predictor: P) -> Self {
         Self { predictors: vec![predictor; threads.get()] }
     }
 
-    /// The predictions for machines at points, in that order. `predicted` is told of each as it comes, on any thread.
+    /// The predictions for machines at points, in order. Calls `predicted` after each, on any thread.
     ///
     /// # Errors
     ///
-    /// The first prediction's that fails, in the order of `asked`.
+    /// The first failed prediction in the order of `asked`.
     ///
     /// # Panics
     ///
@@ -36,7 +36,7 @@ impl<P: Predictor + Clone + Send> Crew<P> {
         asked: &[(&Machine, Point)],
         predicted: &(dyn Fn() + Sync),
     ) -> Result<Vec<f64>, SimError> {
-        // The longest first, so that threads end together.
+        // The longest predictions come first, so that threads end together.
         let mut order: Vec<usize> = (0..asked.len()).collect();
         order.sort_by_key(|at| std::cmp::Reverse(asked[*at].1.tasks));
         let next = AtomicUsize::new(0);
@@ -86,20 +86,20 @@ mod tests {
         let tell = || {
             told.fetch_add(1, Ordering::Relaxed);
         };
-        let answers = Crew::new(NonZeroUsize::new(threads).unwrap(), Squares).predict(&asked, &tell);
+        let answers = PredictorPool::new(NonZeroUsize::new(threads).unwrap(), Squares).predict(&asked, &tell);
         assert_eq!(told.into_inner(), tasks.len());
         answers
     }
 
     #[test]
-    fn answers_come_in_the_order_of_the_questions_whoever_gave_them() {
+    fn predictions_come_in_the_order_of_the_questions() {
         for threads in [1, 2, 5] {
             assert_eq!(squares(&[3, 1, 2], threads).unwrap(), [9.0, 1.0, 4.0]);
         }
     }
 
     #[test]
-    fn a_failure_is_the_answer() {
+    fn returns_the_first_failure() {
         assert!(matches!(squares(&[3, 0, 2], 2), Err(SimError::NoMemory)));
     }
 }

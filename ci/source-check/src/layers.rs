@@ -51,6 +51,7 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard-formats",
     "frameyard-vm",
     "frameyard-host",
+    "frameyard-machines",
     "frameyard-sim",
     "frameyard-lab",
 ];

@@ -1,4 +1,4 @@
-//! A yard as the source of its own reports.
+//! A yard as a [`ReportSource`].
 
 use frameyard::Platform;
 use frameyard::Yard;
@@ -10,17 +10,17 @@ use frameyard::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use super::snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
 use super::{GlobalStat, NumaEvent, VmEvent};
 
-/// What a yard keeps, under the kernel's names. What belongs to owners of frames (lists of the page cache,
-/// faults, swap) a yard has nothing of, and prints as 0.
+/// The statistics of a yard under the kernel's names. Values that belong to owners of frames (LRU lists, faults, swap)
+/// print as 0.
 ///
-/// - `numa_hit`: blocks that were handed out where they were wanted, so all but `numa_miss`.
-/// - `numa_local`, `numa_other`: blocks by whether the CPU that asked for them is of the zone's node. Blocks that
-///   did not come from a per-CPU list are not told apart and count as local.
-/// - `allocstall_*` count the rounds of reclaim that [`Yard::alloc_with`] asked for. Requests that fail have a counter of
-///   their own ([`frameyard::views::YardStats::failures`]).
-/// - `compact_stall` and its fellows are kept by zone ([`frameyard::views::YardZone::compaction`]), and summed over all zones.
+/// - `numa_hit`: blocks allocated on the preferred node, so all but `numa_miss`.
+/// - `numa_local`, `numa_other`: blocks allocated by a CPU of the zone's node, or of another node. Blocks that did not come
+///   from a per-CPU list all count as local.
+/// - `allocstall_*` count the rounds of reclaim that [`Yard::alloc_with`] requested. [`Yard::failures`] counts failed
+///   requests.
+/// - `compact_*` are the sums of [`Yard::compact_statistics`] over all zones.
 ///
-/// No lock is taken. A number of a zone costs a walk over the lists of all CPUs.
+/// Takes no lock. A value of a zone costs a walk over the lists of all CPUs.
 impl<P: Platform> ReportSource for Yard<P> {
     fn geometry(&self) -> Geometry {
         Yard::geometry(self)
@@ -35,11 +35,11 @@ impl<P: Platform> ReportSource for Yard<P> {
     }
 
     fn has_cma(&self) -> bool {
-        self.stats().zones().any(|zone| zone.cma.0 > 0)
+        self.zones().any(|zone| zone.cma.0 > 0)
     }
 
     fn zone(&self, id: ZoneId) -> ZoneSnapshot {
-        let zone = self.zone(id).statistics();
+        let zone = self.zone_statistics(id);
         ZoneSnapshot {
             start: zone.span.start,
             spanned: zone.span.count(),
@@ -54,29 +54,31 @@ impl<P: Platform> ReportSource for Yard<P> {
     }
 
     fn per_cpu(&self, id: ZoneId, cpu: CpuId) -> PcpSnapshot {
-        let Some(lists) = self.zone(id).pcp(cpu) else { return PcpSnapshot::default() };
+        let Some(lists) = self.pcp_statistics(id, cpu) else { return PcpSnapshot::default() };
         PcpSnapshot {
             count: lists.count,
             high: lists.high,
             batch: lists.batch,
-            stat_threshold: stat_threshold(Yard::geometry(self), self.zone(id).statistics().managed, Yard::cpus(self)),
+            stat_threshold: stat_threshold(Yard::geometry(self), self.zone_statistics(id).managed, Yard::cpus(self)),
         }
     }
 
     fn free_blocks(&self, id: ZoneId, migrate_type: MigrateType, order: Order) -> u64 {
-        self.zone(id).free_blocks(order, migrate_type)
+        // Frames in the depot are free frames of order 0. Without them buddyinfo would disagree with zoneinfo.
+        let depot = if order == Order::ZERO { self.depot_pages(id, migrate_type).0 } else { 0 };
+        self.zone(id).free_blocks(order, migrate_type) + depot
     }
 
     fn pageblocks(&self, id: ZoneId, migrate_type: MigrateType) -> u64 {
-        self.zone(id).pageblocks(migrate_type)
+        self.pageblocks_of(id, migrate_type)
     }
 
     fn reported(&self, id: ZoneId) -> PageCount {
-        self.zone(id).statistics().reported
+        self.zone_statistics(id).reported
     }
 
     fn numa_event(&self, id: ZoneId, event: NumaEvent) -> u64 {
-        let zone = self.zone(id).statistics();
+        let zone = self.zone_statistics(id);
         match event {
             NumaEvent::NumaHit => zone.allocations.saturating_sub(zone.numa_miss),
             NumaEvent::NumaMiss => zone.numa_miss,
@@ -104,11 +106,11 @@ impl<P: Platform> ReportSource for Yard<P> {
             VmEvent::PgallocMovable => allocated(ZoneKind::Movable),
             VmEvent::PgallocDevice => allocated(ZoneKind::Device),
             VmEvent::Pgfree => sum(self, |zone| zone.pages_freed),
-            VmEvent::AllocstallDma => self.stats().reclaim_stalls(ZoneKind::Dma),
-            VmEvent::AllocstallDma32 => self.stats().reclaim_stalls(ZoneKind::Dma32),
-            VmEvent::AllocstallNormal => self.stats().reclaim_stalls(ZoneKind::Normal),
-            VmEvent::AllocstallMovable => self.stats().reclaim_stalls(ZoneKind::Movable),
-            VmEvent::AllocstallDevice => self.stats().reclaim_stalls(ZoneKind::Device),
+            VmEvent::AllocstallDma => self.reclaim_stalls(ZoneKind::Dma),
+            VmEvent::AllocstallDma32 => self.reclaim_stalls(ZoneKind::Dma32),
+            VmEvent::AllocstallNormal => self.reclaim_stalls(ZoneKind::Normal),
+            VmEvent::AllocstallMovable => self.reclaim_stalls(ZoneKind::Movable),
+            VmEvent::AllocstallDevice => self.reclaim_stalls(ZoneKind::Device),
             VmEvent::PgmigrateSuccess => compacted(self, |zone| zone.migrated),
             VmEvent::PgmigrateFail => compacted(self, |zone| zone.migrate_failed),
             VmEvent::CompactMigrateScanned => compacted(self, |zone| zone.migrate_scanned),
@@ -127,19 +129,19 @@ impl<P: Platform> ReportSource for Yard<P> {
     }
 }
 
-/// The sum of a number over all zones.
+/// The sum of a value over all zones.
 fn sum<P: Platform>(yard: &Yard<P>, of: impl Fn(&ZoneStatistics) -> u64) -> u64 {
-    yard.stats().zones().map(|zone| of(&zone)).fold(0, u64::wrapping_add)
+    yard.zones().map(|zone| of(&zone)).fold(0, u64::wrapping_add)
 }
 
-/// The sum of a number of compaction over all zones.
+/// The sum of a compaction counter over all zones.
 fn compacted<P: Platform>(yard: &Yard<P>, of: impl Fn(&CompactStatistics) -> u64) -> u64 {
-    yard.stats().zones().map(|zone| of(&yard.zone(zone.id).compaction())).fold(0, u64::wrapping_add)
+    yard.zones().map(|zone| of(&yard.compact_statistics(zone.id))).fold(0, u64::wrapping_add)
 }
 
 /// The pages of the memory map of all present sections.
 fn map_pages<P: Platform>(yard: &Yard<P>) -> PageCount {
     let geometry = Yard::geometry(yard);
-    let pages = geometry.section_pages().0 * yard.stats().present_sections() as u64;
+    let pages = geometry.section_pages().0 * yard.present_sections() as u64;
     PageCount((pages * size_of::<frameyard::page::Page>() as u64) >> geometry.page_shift())
 }

@@ -21,90 +21,10 @@ use frameyard::{Gfp, Order, Pfn, Platform};
 use crate::error::{VmError, VmValidateError};
 use crate::inject::Step;
 use crate::lock::Held;
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::page::{PageKind, owner_word};
 use crate::vm::Vm;
 use crate::words::Words;
-
-/// What an object is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(usize)]
-pub(crate) enum ObjectKind {
-    /// An address space.
-    Space = 0,
-    /// A range of addresses of a space that are mapped alike.
-    Area = 1,
-    /// A file of the page cache.
-    File = 2,
-    /// A node of the tree of a file's pages.
-    CacheNode = 3,
-}
-
-impl ObjectKind {
-    pub(crate) const ALL: [Self; 4] = [Self::Space, Self::Area, Self::File, Self::CacheNode];
-
-    /// How many words an object has.
-    pub(crate) const fn words(self) -> usize {
-        match self {
-            Self::Space => 64,
-            Self::File => 32,
-            Self::Area => 16,
-            Self::CacheNode => 72,
-        }
-    }
-
-    /// Whether frames with objects of this kind stay for ever.
-    pub(crate) const fn is_stable(self) -> bool {
-        matches!(self, Self::Space | Self::File)
-    }
-
-    /// Making one.
-    const fn step(self) -> Step {
-        match self {
-            Self::Space => Step::MakeSpace,
-            Self::Area => Step::MakeArea,
-            Self::File => Step::MakeFile,
-            Self::CacheNode => Step::MakeCacheNode,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Space => "address spaces",
-            Self::Area => "areas",
-            Self::File => "files",
-            Self::CacheNode => "nodes of files",
-        }
-    }
-}
-
-/// The name of an object: link of its frame in bits 8–39, slot in bits 0–7. 0 names none.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct ObjectId(u64);
-
-impl ObjectId {
-    pub(crate) const NONE: Self = Self(0);
-
-    pub(crate) const fn bits(self) -> u64 {
-        self.0
-    }
-
-    pub(crate) const fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    /// `None` for [`NONE`](Self::NONE).
-    pub(crate) fn some(self) -> Option<Self> {
-        if self == Self::NONE { None } else { Some(self) }
-    }
-
-    const fn slot(self) -> usize {
-        (self.0 & 0xff) as usize
-    }
-
-    const fn frame(self) -> FrameLink {
-        FrameLink::from_bits((self.0 >> 8) as u32)
-    }
-}
 
 /// Words of a kind's record.
 const LOCK: usize = 0;
@@ -112,6 +32,16 @@ const LOCK: usize = 0;
 const FIRST: usize = 8;
 const FRAMES: usize = 9;
 const LIVE: usize = 10;
+
+/// The step that makes an object.
+const fn step_of(kind: ObjectKind) -> Step {
+    match kind {
+        ObjectKind::Space => Step::MakeSpace,
+        ObjectKind::Area => Step::MakeArea,
+        ObjectKind::File => Step::MakeFile,
+        ObjectKind::CacheNode => Step::MakeCacheNode,
+    }
+}
 
 /// The spare word of a frame's page with a bit for each free slot.
 const FREE_SLOTS: usize = 0;
@@ -129,14 +59,14 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     /// Makes an object, all zero.
     pub(crate) fn new_object(&self, kind: ObjectKind) -> Result<ObjectId, VmError> {
-        self.may_fail(kind.step())?;
+        self.may_fail(step_of(kind))?;
         if let Some(id) = self.take_slot(kind) {
             return Ok(id);
         }
         let pfn = self.alloc_zeroed(Order::ZERO, Gfp::KERNEL, Step::AllocateObjects)?;
         let owner = owner_word(PageKind::Objects, ObjectId::NONE, 0);
         let adoption = Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: kind as u64 };
-        self.yard().counted().adopt(pfn, Order::ZERO, adoption)?;
+        self.yard().adopt(pfn, Order::ZERO, adoption)?;
         let page = self.page(pfn);
         let all = u64::MAX >> (64 - self.slots(kind));
         // The first slot is the caller's before anybody else sees the frame.
@@ -149,14 +79,13 @@ impl<'y, P: Platform> Vm<'y, P> {
             self.link_frame(kind, page);
         }
         drop(held);
-        Ok(ObjectId(u64::from(self.yard().counted().link(pfn).bits()) << 8))
+        Ok(ObjectId::new(self.yard().link(pfn), 0))
     }
 
     fn take_slot(&self, kind: ObjectKind) -> Option<ObjectId> {
         let _held = self.lock_objects(kind);
         let record = self.root().objects(kind as usize);
-        let mut at =
-            self.yard().counted().linked(FrameLink::from_bits(record.at(FIRST).load(Ordering::Relaxed) as u32));
+        let mut at = self.yard().linked(FrameLink::from_bits(record.at(FIRST).load(Ordering::Relaxed) as u32));
         while let Some(pfn) = at {
             let page = self.page(pfn);
             let free = page.spare(FREE_SLOTS);
@@ -167,9 +96,9 @@ impl<'y, P: Platform> Vm<'y, P> {
                     self.unlink_frame(kind, page);
                 }
                 record.at(LIVE).fetch_add(1, Ordering::Relaxed);
-                return Some(ObjectId(u64::from(self.yard().counted().link(pfn).bits()) << 8 | u64::from(slot)));
+                return Some(ObjectId::new(self.yard().link(pfn), u64::from(slot)));
             }
-            at = self.yard().counted().linked(page.next());
+            at = self.yard().linked(page.next());
         }
         None
     }
@@ -177,10 +106,10 @@ impl<'y, P: Platform> Vm<'y, P> {
     fn link_frame(&self, kind: ObjectKind, page: CountedPage<'y, P>) {
         let first = self.root().objects(kind as usize).at(FIRST);
         let old = FrameLink::from_bits(first.load(Ordering::Relaxed) as u32);
-        let link = self.yard().counted().link(page.pfn());
+        let link = self.yard().link(page.pfn());
         page.set_next(old);
         page.set_prev(FrameLink::NONE);
-        if let Some(next) = self.yard().counted().linked(old) {
+        if let Some(next) = self.yard().linked(old) {
             self.page(next).set_prev(link);
         }
         // Release: pairs with the Acquire in `listed_frames`, for who looks without the kind's lock.
@@ -189,14 +118,14 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     fn unlink_frame(&self, kind: ObjectKind, page: CountedPage<'y, P>) {
         let (next, prev) = (page.next(), page.prev());
-        match self.yard().counted().linked(prev) {
+        match self.yard().linked(prev) {
             Some(prev) => self.page(prev).set_next(next),
             None => {
                 let first = self.root().objects(kind as usize).at(FIRST);
                 first.store(u64::from(next.bits()), Ordering::Relaxed);
             }
         }
-        if let Some(next) = self.yard().counted().linked(next) {
+        if let Some(next) = self.yard().linked(next) {
             self.page(next).set_prev(prev);
         }
         page.set_next(FrameLink::NONE);
@@ -210,7 +139,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// Where the id was never one of that kind.
     #[inline]
     pub(crate) fn object(&self, kind: ObjectKind, id: ObjectId) -> Words<'y> {
-        let pfn = self.yard().counted().linked(id.frame()).expect("an object's id");
+        let pfn = self.yard().linked(id.frame()).expect("an object's id");
         let words = self.words(pfn);
         words.part(id.slot() * kind.words(), kind.words())
     }
@@ -219,7 +148,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn delete_object(&self, kind: ObjectKind, id: ObjectId) {
         let words = self.object(kind, id);
         (0..words.len()).for_each(|word| words.at(word).store(0, Ordering::Relaxed));
-        let Some(pfn) = self.yard().counted().linked(id.frame()) else { return };
+        let Some(pfn) = self.yard().linked(id.frame()) else { return };
         let page = self.page(pfn);
         let held = self.lock_objects(kind);
         let record = self.root().objects(kind as usize);
@@ -246,7 +175,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     fn free_objects_frame(&self, page: CountedPage<'y, P>) {
         let freed = page.put().map_err(VmError::from).and_then(|left| match left {
-            0 => self.yard().counted().free(page.pfn(), Order::ZERO).map_err(VmError::from),
+            0 => self.yard().free_counted(page.pfn(), Order::ZERO).map_err(VmError::from),
             _ => Ok(()),
         });
         debug_assert!(freed.is_ok(), "{freed:?}");
@@ -261,8 +190,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn stable_objects(&self, kind: ObjectKind) -> impl Iterator<Item = ObjectId> {
         debug_assert!(kind.is_stable());
         self.listed_frames(kind).flat_map(move |page| {
-            let link = u64::from(self.yard().counted().link(page.pfn()).bits()) << 8;
-            (0..self.slots(kind) as u64).map(move |slot| ObjectId(link | slot))
+            let link = self.yard().link(page.pfn());
+            (0..self.slots(kind) as u64).map(move |slot| ObjectId::new(link, slot))
         })
     }
 
@@ -270,7 +199,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         // Acquire: pairs with the Release in `link_frame`. A frame found is zeroed, and linked to those before it.
         let mut at = FrameLink::from_bits(self.root().objects(kind as usize).at(FIRST).load(Ordering::Acquire) as u32);
         core::iter::from_fn(move || {
-            let page = self.page(self.yard().counted().linked(at)?);
+            let page = self.page(self.yard().linked(at)?);
             at = page.next();
             Some(page)
         })

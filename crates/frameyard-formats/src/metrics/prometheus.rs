@@ -5,19 +5,38 @@ use core::fmt::{self, Write};
 use super::{Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource};
 use frameyard::policy::ZonePolicy;
 
-/// Writes all metrics as Prometheus reads them.
+/// Which series are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Series {
+    /// Every series: a scraper sees counters from 0 on.
+    #[default]
+    All,
+    /// Series with a value other than 0, and only families that have one. Most series of a large machine are 0.
+    NonZero,
+}
+
+/// Writes all metrics in the text format of Prometheus.
 ///
-/// Each series has the labels `node`, `zone`, `cpu` (the number, or `direct` for what did without the lists of a CPU; what
-/// is counted for a whole zone has none) and `policy` (the one in force: counts go on when it changes). Where a metric is
-/// told by migration type, `type` is that. Times are in seconds. A histogram that has counted nothing is left out: locks
-/// are not timed unless they are asked to be.
+/// | label | value |
+/// |---|---|
+/// | `node`, `zone` | the zone |
+/// | `cpu` | the CPU, or `direct` for transfers that bypassed the per-CPU lists; absent if counted per zone |
+/// | `policy` | the current policy; counters continue when it changes |
+/// | `type` | the migration type, for metrics with one |
+///
+/// Times are in seconds. Empty histograms are left out: locks are timed only on request.
 ///
 /// # Errors
 ///
-/// Those of `out`.
-pub fn write_prometheus<S: MetricsSource + ?Sized, W: Write + ?Sized>(source: &S, out: &mut W) -> fmt::Result {
+/// Errors of `out`.
+pub fn write_prometheus<S: MetricsSource + ?Sized, W: Write + ?Sized>(
+    source: &S,
+    series: Series,
+    out: &mut W,
+) -> fmt::Result {
     let policy = source.policy();
     let mut family = "";
+    let mut is_headed = false;
     for metric in Metric::ALL {
         let suffix = match metric.kind() {
             MetricKind::Counter => "_total",
@@ -25,18 +44,36 @@ pub fn write_prometheus<S: MetricsSource + ?Sized, W: Write + ?Sized>(source: &S
         };
         if metric.family() != family {
             family = metric.family();
-            write_heading(*metric, suffix, out)?;
+            is_headed = false;
         }
-        source.for_each_row(&mut |row| match metric.value(row) {
-            Some(value) => {
-                let labels = Labels { row, policy, scope: metric.scope(), migrate_type: metric.migrate_type() };
-                writeln!(out, "frameyard_{family}{suffix}{{{labels}}} {value}")
-            }
-            None => Ok(()),
-        })?;
+        if series == Series::All && !is_headed {
+            write_heading(*metric, suffix, out)?;
+            is_headed = true;
+        }
+        source.for_each_row(
+            &mut |row| match metric.value(row).filter(|value| *value > 0 || series == Series::All) {
+                Some(value) => {
+                    if !is_headed {
+                        write_heading(*metric, suffix, out)?;
+                        is_headed = true;
+                    }
+                    let labels = Labels { row, policy, scope: metric.scope(), migrate_type: metric.migrate_type() };
+                    writeln!(out, "frameyard_{family}{suffix}{{{labels}}} {value}")
+                }
+                None => Ok(()),
+            },
+        )?;
     }
     for histogram in MetricHistogram::ALL {
         let name = name_of(histogram);
+        let mut is_empty = series == Series::NonZero;
+        source.for_each_row(&mut |row| {
+            is_empty &= histogram.counts(row).0.count() == 0;
+            Ok(())
+        })?;
+        if is_empty {
+            continue;
+        }
         writeln!(out, "# HELP {name} {}\n# TYPE {name} histogram", histogram.help())?;
         source.for_each_row(&mut |row| write_histogram(histogram, row, policy, out))?;
     }
@@ -88,7 +125,7 @@ fn write_histogram<W: Write + ?Sized>(
     writeln!(out, "{name}_count{{{labels}}} {count}")
 }
 
-/// What tells a series from the others of its metric.
+/// The labels of a series.
 struct Labels<'a> {
     row: &'a MetricsRow,
     policy: ZonePolicy,
@@ -114,7 +151,7 @@ impl fmt::Display for Labels<'_> {
 
 /// A value of a histogram.
 enum Amount {
-    /// Written in seconds, exactly.
+    /// Printed in seconds, exactly.
     Nanoseconds(u64),
     Pages(u64),
 }

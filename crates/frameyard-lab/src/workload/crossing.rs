@@ -9,7 +9,7 @@ use std::thread;
 
 use frameyard::locks::LockUse;
 use frameyard::{ByteSize, Platform, Yard};
-use frameyard_counting::{Counted, CountingRow};
+use frameyard_counting::{Counted, TaskCounters};
 use frameyard_host::CpuList;
 use frameyard_vm::{ExitOutcome, MemoryAccess, Vm};
 
@@ -103,7 +103,7 @@ pub(crate) fn timed_and_counted(
 ) -> Result<Vec<Crossing>, Failure> {
     let timed = run(&ground.vm, cpus, way, bytes, || None)?;
     // One thread at a time uses the view.
-    let rows: Vec<CountingRow<LINES_REMEMBERED>> = vec![CountingRow::default()];
+    let rows: Vec<TaskCounters<LINES_REMEMBERED>> = vec![TaskCounters::default()];
     let yard = ground.yard.counting(&rows, || 0).map_err(Failure::run_time)?;
     let vm = Vm::attach(&yard).map_err(Failure::run_time)?;
     let counted = run(&vm, cpus, way, bytes, || Some(yard.platform().counted()))?;

@@ -6,10 +6,10 @@ use frameyard::platform::{Activity, Probe};
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Platform};
-use frameyard_sim::{CostId, FaultLoop, Machine, Mode, OutsideCosts, Picos, SimConfig, SimYard, Spent, Start};
+use frameyard_sim::{CostId, FaultLoop, KernelCost, Machine, Mode, Picos, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
-/// A machine whose clock never changes.
+/// A machine with a constant clock.
 fn yard(policy: ZonePolicy) -> SimYard {
     let mut machine = Machine::built_in("broadwell-40").unwrap();
     machine.clock.mhz = vec![1000];
@@ -18,7 +18,7 @@ fn yard(policy: ZonePolicy) -> SimYard {
     SimYard::new(&machine, &config).unwrap()
 }
 
-/// Time by all but the last part of a line.
+/// Time by the spans of a line, without its last part.
 fn by_stack(lines: &[(String, Picos)]) -> BTreeMap<&str, u64> {
     let mut stacks = BTreeMap::new();
     for (line, time) in lines {
@@ -28,7 +28,7 @@ fn by_stack(lines: &[(String, Picos)]) -> BTreeMap<&str, u64> {
 }
 
 #[test]
-fn every_picosecond_stands_in_one_line_below_the_spans_it_was_spent_in() {
+fn every_picosecond_is_in_one_line_below_its_spans() {
     for policy in ZonePolicy::ALL {
         let yard = yard(policy);
         let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
@@ -43,21 +43,21 @@ fn every_picosecond_stands_in_one_line_below_the_spans_it_was_spent_in() {
         assert!(lines.is_sorted() && lines.iter().all(|(_, time)| time.0 > 0), "{policy}");
         let time = |name: &str| lines.iter().filter(|(line, _)| line == name).map(|(_, time)| time.0).sum::<u64>();
         let spent = |name| account.of(Spent::Cost(yard.platform().cost(name).unwrap())).time;
-        assert_eq!(OutsideCosts::NAMES[0], "exception");
+        assert_eq!(KernelCost::ALL[0].name(), "exception");
         assert_eq!(time("fault;exception"), spent("exception").0, "{policy}");
         assert_eq!(time("idle"), account.of(Spent::Idle).time.0, "{policy}");
         let stacks = by_stack(&lines);
         for stack in ["fault;alloc", "fault;alloc;refill"] {
             assert!(stacks.contains_key(stack), "{policy}: no {stack} in {stacks:?}");
         }
-        // Lists that large are not full before the task ends.
+        // Lists of this size are not full before the task ends.
         let drained = stacks.keys().any(|stack| stack.ends_with(";drain"));
         assert_eq!(drained, policy != ZonePolicy::BigPcp, "{policy}: {stacks:?}");
     }
 }
 
 #[test]
-fn waits_for_the_zone_lock_are_told_apart_by_what_was_wanted_of_the_zone() {
+fn waits_for_the_zone_lock_are_split_by_allocation_and_free() {
     let yard = yard(ZonePolicy::LockPerPage);
     let task = || {
         for _ in 0..5 {
@@ -78,7 +78,7 @@ fn waits_for_the_zone_lock_are_told_apart_by_what_was_wanted_of_the_zone() {
 }
 
 #[test]
-fn workers_are_in_the_spans_of_whoever_they_work_for() {
+fn workers_inherit_the_spans_of_their_task() {
     let yard = yard(ZonePolicy::Vanilla);
     let platform = yard.platform();
     let work = platform.cost("work").unwrap();

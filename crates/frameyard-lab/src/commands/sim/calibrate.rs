@@ -1,11 +1,12 @@
 //! `sim calibrate`: fits the free parameters of a machine on rows of a published table.
 
 use frameyard_sim::{
-    Crew, Effort, FaultPredictor, Fit, FitError, Fitted, FittedParameter, Machine, Point, Selection, Start, record,
+    Effort, FaultPredictor, Fit, FitError, Fitted, FittedParameter, Machine, Point, PredictorPool, Selection, Start,
+    record,
 };
 use serde_json::Value;
 
-use super::machine::description;
+use super::machine::machine_and_text;
 use super::published::{self, predictors};
 use crate::Failure;
 use crate::cli::{CalibrateArgs, FittedTable};
@@ -27,15 +28,15 @@ const fn usual_rows(table: FittedTable) -> &'static [&'static str] {
 
 /// Fits.
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
-    let (mut machine, text) = description(args.machine.as_deref().unwrap_or(args.table.machine()))?;
+    let (mut machine, text) = machine_and_text(args.machine.as_deref().unwrap_or(args.table.machine()))?;
     if !args.parameters.is_empty() {
-        machine.calibration.calibrated.clone_from(&args.parameters);
+        machine.calibration.parameters.clone_from(&args.parameters);
     }
     let selections = selections(args)?;
     let rows = rows(&selections, args.table, &machine)?;
     let fit = Fit { machine: &machine, rows, rounds: args.rounds.get() };
     let bar = progress_bar("fitting", fit.most_predictions().map_err(failure)?);
-    let [mut quick, mut thorough] = crews(args);
+    let [mut quick, mut thorough] = pools(args);
     let fitted = fit.run(&mut quick, &mut thorough, &|| bar.inc(1)).map_err(failure)?;
     bar.finish_and_clear();
     if let Some(file) = &args.write {
@@ -46,7 +47,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
 }
 
 /// Who predicts while the fit searches, and who sees what it found.
-fn crews(args: &CalibrateArgs) -> [Crew<FaultPredictor>; 2] {
+fn pools(args: &CalibrateArgs) -> [PredictorPool<FaultPredictor>; 2] {
     let [few, more] = args.table.pages();
     let start = match args.table {
         FittedTable::PageFault => Start::Apart,

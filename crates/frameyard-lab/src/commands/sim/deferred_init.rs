@@ -71,8 +71,8 @@ pub(super) fn run(args: &SimDeferredInitArgs) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
     let note = format!(
-        "One part in {} of each node is simulated, in sections as much smaller, and the time multiplied. Shares are of the time\n\
-         of CPUs that are not idle; idle is of all.",
+        "One part in {} of each node is simulated, in sections as much smaller, and the time multiplied. Shares are of the time \
+    of CPUs that are not idle; idle is of all.",
         BringUp::FRACTION
     );
     Report::new(NAME, rows).note(note).print(&args.output)
@@ -103,7 +103,7 @@ fn row(machine: &Machine, how: &BringUp, run: &BringUpRun, published_ms: Option<
         .remark("machine", Format::Plain, format!("{}{mark}", machine.name))
         .data("initialiser", how.initialiser.name())
         .column("threads", "threads", run.nodes.iter().map(|node| node.threads).sum::<usize>())
-        .data("memory_bytes", (machine.bring_up.node_gib << 30) * u64::from(machine.topology.sockets))
+        .data("memory_bytes", machine.installed.0)
         .column_as("predicted_ns", "predicted ms", Format::millions(1), predicted.round() as u64)
         .column_as(
             "published_ns",

@@ -19,7 +19,7 @@ impl HostYard {
     ///
     /// [`HostDeviceError`]; nothing has changed then.
     pub fn map_device(&self, request: DeviceRequest) -> Result<DeviceId, HostDeviceError> {
-        self.explained(|yard| yard.devices().list().map(request))
+        self.explained(|yard| yard.devices().map(request))
     }
 
     /// Splits a compound page of a device as [`YardDevices::split`](frameyard::views::YardDevices::split) does. Its error says why the host had no

@@ -262,7 +262,7 @@ fn pinned_while_device_is_removed() {
         layout: MapLayout::Full,
         placement: MapPlacement::Memory,
     };
-    let device = vm.yard().devices().list().map(request(HUGE)).expect("a device");
+    let device = vm.yard().devices().map(request(HUGE)).expect("a device");
     let space = Kept::new(vm.create_space().expect("a space"));
     let bytes = ByteSize(HUGE.pages().0 * PAGE);
     let shows = MapRequest::device(PhysAddr(range.start.0 * PAGE), bytes, PageLevel::Huge);
@@ -277,7 +277,7 @@ fn pinned_while_device_is_removed() {
         meeting_of_other.meet();
         let _ = open(vm, id).unmap(mapped).expect("the area is there");
         if vm.yard().devices().unmap(device, Removal::Refuse).is_ok() {
-            vm.yard().devices().list().map(request(Order::ZERO)).expect("a device");
+            vm.yard().devices().map(request(Order::ZERO)).expect("a device");
             met.meet();
         }
     });

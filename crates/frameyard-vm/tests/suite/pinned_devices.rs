@@ -51,7 +51,7 @@ fn pages_of_devices_are_taken_whatever_the_size_of_mappings_and_of_the_map() {
             (18, PageLevel::Gigantic, MapLayout::Folded),
         ] {
             let all = frames(0, 1 << 18);
-            let device = vm.yard().devices().list().map(request(all, order, layout)).unwrap();
+            let device = vm.yard().devices().map(request(all, order, layout)).unwrap();
             let space = vm.create_space().unwrap();
             space.map(shows(all, level)).unwrap();
             // Across a border of 2 MiB.
@@ -98,7 +98,7 @@ fn pages_of_devices_are_taken_whatever_the_size_of_mappings_and_of_the_map() {
 fn a_device_has_bytes_that_all_who_map_it_share() {
     in_yard(machine(), VmConfig::default(), |vm| {
         let all = frames(512, 1024);
-        let device = vm.yard().devices().list().map(request(all, 9, MapLayout::SharedTails)).unwrap();
+        let device = vm.yard().devices().map(request(all, 9, MapLayout::SharedTails)).unwrap();
         let spaces = [PageLevel::Huge, PageLevel::Small].map(|level| {
             let space = vm.create_space().unwrap();
             space.map(shows(all, level)).unwrap();
@@ -124,7 +124,7 @@ fn a_device_has_bytes_that_all_who_map_it_share() {
 fn an_entry_is_no_larger_than_the_device_behind_it() {
     in_yard(machine(), VmConfig::default(), |vm| {
         // The device has the second half of a GiB, and what maps it shows all of it.
-        let device = vm.yard().devices().list().map(request(frames(1 << 17, 1 << 17), 9, MapLayout::Full)).unwrap();
+        let device = vm.yard().devices().map(request(frames(1 << 17, 1 << 17), 9, MapLayout::Full)).unwrap();
         let space = vm.create_space().unwrap();
         space.map(shows(frames(0, 1 << 18), PageLevel::Gigantic)).unwrap();
         let inside = at(GIB / 2 + 5 * HUGE);
@@ -185,7 +185,7 @@ fn pages_taken_for_long_leave_contiguous_memory_areas() {
 fn faults_are_refused_while_a_device_is_removed() {
     in_yard(machine(), VmConfig::default(), |vm| {
         let all = frames(0, 512);
-        let device = vm.yard().devices().list().map(request(all, 9, MapLayout::Full)).unwrap();
+        let device = vm.yard().devices().map(request(all, 9, MapLayout::Full)).unwrap();
         let space = vm.create_space().unwrap();
         space.map(shows(all, PageLevel::Huge)).unwrap();
         let pin = space.pin(at(PAGE)).unwrap();

@@ -134,7 +134,7 @@ fn plug_and_unplug(vm: &TestVm<'_>, space: &TestSpace<'_>, first: Pfn, stop: &At
         let layout = if order == Order::ZERO { MapLayout::Full } else { layout };
         let request =
             DeviceRequest { range: range_of, node: NodeId(0), order, layout, placement: MapPlacement::Memory };
-        let Ok(device) = vm.yard().devices().list().map(request) else { continue };
+        let Ok(device) = vm.yard().devices().map(request) else { continue };
         let level = if dice.below(2) == 0 { PageLevel::Huge } else { PageLevel::Small };
         let shows = MapRequest::device(PhysAddr(first.0 * PAGE), ByteSize(OF_DEVICE), level).at(at(SHARED));
         space.map(shows).expect("nobody else maps there");

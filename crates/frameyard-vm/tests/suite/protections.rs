@@ -125,7 +125,7 @@ fn devices_that_are_read_only_are_not_written_by_force() {
             layout: MapLayout::Full,
             placement: MapPlacement::Memory,
         };
-        let device = vm.yard().devices().list().map(request).unwrap();
+        let device = vm.yard().devices().map(request).unwrap();
         let space = vm.create_space().unwrap();
         for level in [PageLevel::Small, PageLevel::Huge] {
             let shows = MapRequest::device(PhysAddr(frames.start.0 * PAGE), ByteSize(2 * HUGE), level);

@@ -283,10 +283,11 @@ impl<'y, P: Platform> YardZone<'y, P> {
         if yard.is_populated(zone) { yard.tables.depot_of(zone).statistics() } else { DepotStatistics::default() }
     }
 
-    /// Frames of a migration type in the depot of a zone. They count in [`ZoneStatistics::free`] and not in
+    /// Frames of a migration type in the depot. They count in [`ZoneStatistics::free`] and not in
     /// [`free_blocks`](Self::free_blocks).
-    pub fn depot_pages(&self, zone: ZoneId, migrate_type: MigrateType) -> PageCount {
-        let depot = self.is_populated(zone).then(|| self.tables.depot_of(zone));
+    pub fn depot_pages(self, migrate_type: MigrateType) -> PageCount {
+        let Self { yard, id: zone } = self;
+        let depot = yard.is_populated(zone).then(|| yard.tables.depot_of(zone));
         depot.map_or(PageCount(0), |depot| depot.pages_of_racy(migrate_type))
     }
 

@@ -12,7 +12,7 @@ use frameyard::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange};
 #[track_caller]
 fn refused(yard: &Fixture, request: DeviceRequest) -> DeviceError {
     let before: Vec<_> = yard.devices().list().collect();
-    let problem = yard.devices().list().map(request).unwrap_err();
+    let problem = yard.devices().map(request).unwrap_err();
     assert_eq!(yard.devices().list().collect::<Vec<_>>(), before);
     yard.validate().unwrap();
     problem
@@ -70,7 +70,7 @@ fn ranges_that_lie_elsewhere_are_refused() {
         assert_eq!(refused(&yard, full(range)), DeviceError::IsMemory { range, memory });
     }
     let beside = PfnRange { start: memory.end, end: memory.end + PageCount(512) };
-    let device = yard.devices().list().map(full(beside)).expect("beside memory, in its section");
+    let device = yard.devices().map(full(beside)).expect("beside memory, in its section");
     yard.validate().unwrap();
     yard.devices().unmap(device, Removal::Refuse).unwrap();
     let node = NodeId(2);
@@ -92,7 +92,7 @@ fn ranges_that_lie_elsewhere_are_refused() {
 fn devices_do_not_overlap_and_share_sections_only_where_they_are_alike() {
     let yard = yard();
     let range = frames(512, 512);
-    let device = yard.devices().list().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
     for other in [range, frames(0, 1024), frames(512, 1024), frames(0, SECTION)] {
         let overlaps = DeviceError::Overlaps { range: other, device, with: range };
         assert_eq!(refused(&yard, request(other, HUGE, MapLayout::Full)), overlaps);
@@ -103,8 +103,8 @@ fn devices_do_not_overlap_and_share_sections_only_where_they_are_alike() {
     let problem = refused(&yard, request(beside, HUGE, MapLayout::Folded));
     assert_eq!(problem, mixed);
     assert!(problem.to_string().contains("shares a section with device 0"), "{problem}");
-    let alike = yard.devices().list().map(request(beside, HUGE, MapLayout::Full)).unwrap();
-    let elsewhere = yard.devices().list().map(request(frames(SECTION, 512), HUGE, MapLayout::Folded)).unwrap();
+    let alike = yard.devices().map(request(beside, HUGE, MapLayout::Full)).unwrap();
+    let elsewhere = yard.devices().map(request(frames(SECTION, 512), HUGE, MapLayout::Folded)).unwrap();
     yard.validate().unwrap();
     [device, alike, elsewhere].into_iter().for_each(|device| yard.devices().unmap(device, Removal::Refuse).unwrap());
 }
@@ -113,12 +113,12 @@ fn devices_do_not_overlap_and_share_sections_only_where_they_are_alike() {
 fn a_yard_has_so_many_devices_and_no_more() {
     let yard = yard();
     let devices: Vec<DeviceId> = (0..64)
-        .map(|at| yard.devices().list().map(request(frames(512 * at, 512), HUGE, MapLayout::SharedTails)).unwrap())
+        .map(|at| yard.devices().map(request(frames(512 * at, 512), HUGE, MapLayout::SharedTails)).unwrap())
         .collect();
     let one_more = request(frames(512 * 64, 512), HUGE, MapLayout::SharedTails);
     assert_eq!(refused(&yard, one_more), DeviceError::TooManyDevices(64));
     yard.devices().unmap(devices[17], Removal::Refuse).unwrap();
-    assert_eq!(yard.devices().list().map(one_more), Ok(devices[17]), "its number is used again");
+    assert_eq!(yard.devices().map(one_more), Ok(devices[17]), "its number is used again");
     yard.devices().unmap(devices[0], Removal::Refuse).unwrap();
     assert_eq!(yard.devices().list().count(), 63);
 }
@@ -146,7 +146,7 @@ fn where_memory_for_structures_is_missing_nothing_is_left_behind() {
     assert_eq!(refused(&yard, request(range, HUGE, MapLayout::SharedTails)), DeviceError::NoMapMemory(range));
     let tails = frames(64, 448);
     yard.watch().answer_with(move |call| if call == MapCall::Back(tails) { Err(MapNotBacked) } else { Ok(()) });
-    let device = yard.devices().list().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
     assert_eq!(yard.devices().split(range.start), Err(DeviceError::NoMapMemory(tails)));
     assert_eq!(yard.devices().join(range.start), Err(DeviceError::NotSplit(range.start)));
     yard.validate().unwrap();
@@ -204,7 +204,7 @@ fn pages_that_cannot_be_split_or_joined_are_named() {
         [(Order::ZERO, MapLayout::Full), (HUGE, MapLayout::SharedTails), (HUGE, MapLayout::Folded)];
     let map = |at: u64, (order, layout)| {
         let range = frames(at * SECTION, 1024);
-        (yard.devices().list().map(request(range, order, layout)).unwrap(), range.start)
+        (yard.devices().map(request(range, order, layout)).unwrap(), range.start)
     };
     let [base, huge, folded] = [map(0, base), map(1, huge), map(2, folded)];
     let nowhere = frames(4 * SECTION, 1).start;
@@ -242,7 +242,7 @@ fn fixture_join(yard: &Fixture, pfn: Pfn) -> Result<(), DeviceError> {
 fn users_of_a_device_are_counted_and_keep_it() {
     let yard = yard();
     let range = frames(0, 4096);
-    let device = yard.devices().list().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
     let nowhere = range.end;
     assert_eq!(yard.devices().add_mapping(nowhere), Err(DeviceError::NotDevice(nowhere)));
     assert_eq!(yard.devices().remove_mapping(nowhere), Err(DeviceError::NotDevice(nowhere)));
@@ -295,13 +295,13 @@ fn a_device_that_is_being_mapped_is_busy() {
                     view.devices().add_mapping(range.start),
                     view.devices().page(range.start).is_some(),
                     view.devices().list().count(),
-                    view.devices().list().map(request(range, HUGE, MapLayout::Full)),
+                    view.devices().map(request(range, HUGE, MapLayout::Full)),
                 ))
                 .unwrap();
         }
         Ok(())
     });
-    let device = yard.devices().list().map(request(range, HUGE, MapLayout::Folded)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Folded)).unwrap();
     yard.watch().calm();
     let busy = DeviceError::Busy(device);
     let overlaps = DeviceError::Overlaps { range, device, with: range };

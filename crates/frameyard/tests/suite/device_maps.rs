@@ -20,7 +20,7 @@ fn every_frame_of_a_device_leads_to_the_head_of_its_page() {
     for layout in MapLayout::ALL {
         for order in [Order::ZERO, HUGE] {
             let range = frames(512, 3 * SECTION);
-            let device = yard.devices().list().map(request(range, order, layout)).unwrap();
+            let device = yard.devices().map(request(range, order, layout)).unwrap();
             yard.validate().unwrap();
             for pfn in (range.start.0..range.end.0).step_by(37).map(Pfn) {
                 let page = yard.devices().page(pfn).unwrap();
@@ -46,7 +46,7 @@ fn every_frame_of_a_device_leads_to_the_head_of_its_page() {
 #[test]
 fn a_device_in_use_is_not_removed() {
     let yard = yard();
-    let device = yard.devices().list().map(request(frames(0, 4096), HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(frames(0, 4096), HUGE, MapLayout::SharedTails)).unwrap();
     let page = yard.devices().page(frames(700, 1).start).unwrap();
     assert!(page.try_get(7));
     let in_use = DeviceError::InUse { references: 7, pages: 1, first: frames(512, 1).start };
@@ -61,7 +61,7 @@ fn a_device_in_use_is_not_removed() {
 fn a_split_page_is_counted_frame_by_frame_until_it_is_joined() {
     let yard = yard();
     for layout in [MapLayout::Full, MapLayout::SharedTails] {
-        let device = yard.devices().list().map(request(frames(0, 4096), HUGE, layout)).unwrap();
+        let device = yard.devices().map(request(frames(0, 4096), HUGE, layout)).unwrap();
         let head = frames(512, 1).start;
         yard.devices().split(head).unwrap();
         let part = yard.devices().page(head + PageCount(99)).unwrap();
@@ -88,7 +88,7 @@ fn compound_pages_larger_than_a_section_are_found_from_every_section() {
     let range = PfnRange::new(Pfn(8 * SECTION), PageCount(16 * SECTION));
     let short = PfnRange { start: range.start, end: Pfn(16 * SECTION) };
     for layout in MapLayout::ALL {
-        let device = yard.devices().list().map(request(short, GIGANTIC, layout)).unwrap();
+        let device = yard.devices().map(request(short, GIGANTIC, layout)).unwrap();
         for pfn in (short.start.0..short.end.0).step_by(997).map(Pfn) {
             let page = yard.devices().page(pfn).unwrap();
             assert_eq!((page.head(), page.order()), (short.start, GIGANTIC));
@@ -103,7 +103,7 @@ fn compound_pages_larger_than_a_section_are_found_from_every_section() {
     }
     let memory = MEMORY[1].0;
     let is_memory = DeviceError::IsMemory { range, memory };
-    assert_eq!(yard.devices().list().map(request(range, GIGANTIC, MapLayout::Full)), Err(is_memory));
+    assert_eq!(yard.devices().map(request(range, GIGANTIC, MapLayout::Full)), Err(is_memory));
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn devices_share_a_section_where_one_entry_describes_both() {
     for layout in [MapLayout::Full, MapLayout::SharedTails] {
         let [first, second] = [frames(0, 512), frames(2048, 512)];
         let [first_device, second_device] =
-            [first, second].map(|range| yard.devices().list().map(request(range, HUGE, layout)).unwrap());
+            [first, second].map(|range| yard.devices().map(request(range, HUGE, layout)).unwrap());
         yard.validate().unwrap();
         let between = frames(1024, 512);
         assert!(yard.devices().page(between.start).is_none());
@@ -127,7 +127,7 @@ fn devices_share_a_section_where_one_entry_describes_both() {
 fn devices_are_no_memory() {
     let yard = yard();
     let range = frames(512, 1024);
-    yard.devices().list().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
     let pfn = range.start + PageCount(700);
     let head = range.start + PageCount(512);
     let not_allocated = FreeProblem::NotAllocated(FrameState::Device);
@@ -154,9 +154,9 @@ fn device_zones_report_what_is_present_and_manage_nothing() {
     let device_zone = |node| ZoneId::new(NodeId(node), ZoneKind::Device);
     let before = (yard.stats().free_pages(), yard.stats().managed_pages(), yard.stats().zones().count());
     let request = request(frames(0, 1024), HUGE, MapLayout::Folded);
-    let first = yard.devices().list().map(DeviceRequest { node: NodeId(1), ..request }).unwrap();
+    let first = yard.devices().map(DeviceRequest { node: NodeId(1), ..request }).unwrap();
     let range = frames(3 * SECTION, 512);
-    let second = yard.devices().list().map(DeviceRequest { node: NodeId(1), range, ..request }).unwrap();
+    let second = yard.devices().map(DeviceRequest { node: NodeId(1), range, ..request }).unwrap();
     let zone = yard.stats().zones().find(|zone| zone.id == device_zone(1)).expect("the zone is listed");
     assert_eq!((zone.present, zone.managed, zone.free), (PageCount(1536), PageCount(0), PageCount(0)));
     assert_eq!(zone.span, PfnRange { start: frames(0, 1).start, end: range.end });
@@ -178,7 +178,7 @@ fn kernel_like_pages_of_devices_carry_their_identity() {
     let yard = kernel_yard();
     for order in [Order::ZERO, HUGE] {
         let range = frames(SECTION - 512, 1024);
-        let device = yard.devices().list().map(request(range, order, MapLayout::Full)).unwrap();
+        let device = yard.devices().map(request(range, order, MapLayout::Full)).unwrap();
         yard.validate().unwrap();
         for pfn in (range.start.0..range.end.0).map(Pfn) {
             let page = yard.devices().page(pfn).unwrap();
@@ -220,7 +220,7 @@ fn nothing_reads_or_writes_the_tail_of_a_page_that_is_not_split() {
     let range = frames(0, 8 * 512);
     for layout in [MapLayout::SharedTails, MapLayout::Folded] {
         let touched = tails_touched(&yard, HUGE, || {
-            let device = yard.devices().list().map(request(range, HUGE, layout)).unwrap();
+            let device = yard.devices().map(request(range, HUGE, layout)).unwrap();
             for pfn in (range.start.0..range.end.0).map(Pfn) {
                 let page = yard.devices().page(pfn).unwrap();
                 assert!(page.try_get(2));
@@ -239,7 +239,7 @@ fn nothing_reads_or_writes_the_tail_of_a_page_that_is_not_split() {
 fn who_comes_too_late_for_a_part_does_not_write_to_the_tail_that_it_has_become() {
     let yard = yard();
     let range = frames(0, 8 * 512);
-    let device = yard.devices().list().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
     yard.devices().split(range.start).unwrap();
     let late = yard.devices().page(range.start + PageCount(300)).unwrap();
     yard.devices().join(range.start).unwrap();
@@ -274,7 +274,7 @@ fn memory_is_asked_for_where_structures_are_written_and_given_back() {
     let yard = yard();
     let calls = log_calls(&yard, |_| false);
     let range = frames(0, 1024);
-    let device = yard.devices().list().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
     // A map page holds 64 structures.
     let heads = [frames(0, 64), frames(512, 64)].map(MapCall::Back);
     assert_eq!(taken(&calls), [MapCall::Share(range, HUGE), heads[0], heads[1]]);
@@ -284,10 +284,10 @@ fn memory_is_asked_for_where_structures_are_written_and_given_back() {
     assert_eq!(taken(&calls), [MapCall::Return(frames(64, 448))]);
     yard.devices().unmap(device, Removal::Refuse).unwrap();
     assert_eq!(taken(&calls), [MapCall::Return(range)]);
-    let device = yard.devices().list().map(request(range, HUGE, MapLayout::Folded)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Folded)).unwrap();
     assert_eq!(taken(&calls), [MapCall::Back(frames(0, 2))], "two structures, one behind the other");
     yard.devices().unmap(device, Removal::Refuse).unwrap();
-    let device = yard.devices().list().map(request(range, HUGE, MapLayout::Full)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Full)).unwrap();
     assert_eq!(taken(&calls), [MapCall::Return(range), MapCall::Back(range)]);
     yard.devices().unmap(device, Removal::Refuse).unwrap();
     yard.watch().calm();
@@ -306,7 +306,7 @@ fn a_device_that_holds_its_own_map_has_less_room_for_data() {
         (MapLayout::Folded, HUGE, 512),
     ] {
         let request = DeviceRequest { placement: MapPlacement::Device, ..request(range, order, layout) };
-        let device = yard.devices().list().map(request).unwrap();
+        let device = yard.devices().map(request).unwrap();
         let info = yard.devices().at(range.start).unwrap();
         assert_eq!(info.data, PfnRange { start: range.start + PageCount(taken_frames), end: range.end }, "{layout}");
         assert!(yard.devices().page(range.start).is_none(), "the map's frames are no data");
@@ -337,7 +337,7 @@ fn large_devices_are_written_and_removed_by_several_workers() {
     let range = frames(0, 16 * SECTION);
     for layout in MapLayout::ALL {
         for order in [Order::ZERO, HUGE] {
-            let device = yard.devices().list().map(request(range, order, layout)).unwrap();
+            let device = yard.devices().map(request(range, order, layout)).unwrap();
             yard.validate().unwrap();
             let held = yard.devices().page(Pfn(range.end.0 - 1)).unwrap();
             assert!(held.try_get(9));
@@ -355,7 +355,7 @@ fn large_devices_are_written_and_removed_by_several_workers() {
 fn a_removal_that_may_wait_waits_for_references_and_mappings() {
     let yard = yard();
     let range = frames(0, 1024);
-    let device = yard.devices().list().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::SharedTails)).unwrap();
     let page = yard.devices().page(range.start).unwrap();
     assert!(page.try_get(1));
     yard.devices().add_mapping(range.start).unwrap();
@@ -399,7 +399,7 @@ fn a_removal_that_may_wait_waits_for_references_and_mappings() {
 fn a_removal_waits_for_so_long_and_no_longer() {
     let yard = yard();
     let range = frames(0, 1024);
-    let device = yard.devices().list().map(request(range, HUGE, MapLayout::Folded)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Folded)).unwrap();
     let page = yard.devices().page(range.start).unwrap();
     assert!(page.try_get(1));
     let in_use = DeviceError::InUse { references: 1, pages: 1, first: range.start };

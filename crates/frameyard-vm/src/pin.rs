@@ -197,7 +197,7 @@ impl<P: Platform> SpaceRef<'_, P> {
         if frameyard::sync::is_weakened(frameyard::sync::Weakness::TablesGoSilently) {
             return;
         }
-        // Release: who reads this sees that nothing leads there, and does not come there.
+        // Release: pairs with the Acquire in `tables_gone`. A walker that reads this count finds no entry that leads there.
         self.word(SpaceWord::TABLES_GONE).fetch_add(1, Ordering::Release);
         // Who comes there and reads what was written after this sees the word raised: pairs with the Acquire in
         // `Table::entry`.

@@ -181,7 +181,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Puts a handle, and waits for visitors if it was the last.
     fn put_handle(self) -> Put {
         let users = self.word(SpaceWord::USERS);
-        // AcqRel: what the other handles' owners did is done before the last one takes the space down.
+        // AcqRel: pairs with itself in `put_handle`: what the owners of other handles did happens before the last one takes the
+        // space down.
         if users.fetch_sub(1, Ordering::AcqRel) & HANDLES != 1 {
             return Put::StillUsed;
         }
@@ -200,7 +201,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Takes the last handle back that was put while there were visitors: the space lives on.
     fn take_handle_back(self) {
-        // Release: as in `open`. Nobody else has a handle, so nobody else has changed this count meanwhile.
+        // Release: pairs with the Acquire in `change_users`. There is no other handle, so this count has not changed.
         self.word(SpaceWord::USERS).fetch_add(1, Ordering::Release);
     }
 
@@ -213,7 +214,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 
     fn change_users(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
-        // Acquire: pairs with the Release of `open`.
+        // Acquire: pairs with the Release in `create_space`.
         self.word(SpaceWord::USERS).fetch_update(Ordering::Acquire, Ordering::Relaxed, change).is_ok()
     }
 }

@@ -161,7 +161,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
 
     /// Is a user no more. The last one deletes the file; he holds no lock.
     pub(super) fn put_user(&self) {
-        // Release: what each user did is done before the last one deletes the file. Acquire: pairs with that.
+        // AcqRel: pairs with itself in `put_user`: what each user did happens before the last one deletes the file.
         if self.word(FileWord::Users).fetch_sub(1, Ordering::AcqRel) == 1 {
             self.delete();
         }
@@ -181,7 +181,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         self.vm.may_fail(Step::LockSize)?;
         let word = self.word(FileWord::SizeLock);
         for round in 0..WAIT_ROUNDS {
-            // Acquire: pairs with the Release of the last holder.
+            // Acquire: pairs with the Release in `SizeHeld::drop`.
             if word.load(Ordering::Relaxed) == 0
                 && word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {

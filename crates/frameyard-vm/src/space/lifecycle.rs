@@ -168,6 +168,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn spaces(&self) -> impl Iterator<Item = SpaceRef<'y, P>> {
         let vm = *self;
         let all = self.stable_objects(ObjectKind::Space).map(move |id| SpaceRef::new(vm, id));
+        // Acquire: pairs with the Release in `create_space`.
         all.filter(|space| space.word(SpaceWord::USERS).load(Ordering::Acquire) & HANDLES != 0)
     }
 

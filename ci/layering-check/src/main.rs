@@ -35,7 +35,7 @@ const MODULES: &[&str] = &[
 ];
 
 /// The crates, bottom-up.
-const CRATES: &[&str] = &["frameyard-units", "frameyard", "frameyard-vm", "frameyard-host", "frameyard-sim", "frameyard-lab"];
+const CRATES: &[&str] = &["frameyard-units", "frameyard", "frameyard-vm", "frameyard-host", "frameyard-sim", "frameyard-workloads", "frameyard-lab"];
 
 /// Crates that depend on nothing outside the workspace.
 const WITHOUT_DEPENDENCIES: &[&str] = &["frameyard-units", "frameyard"];

@@ -6,9 +6,8 @@ use std::time::Instant;
 use frameyard::{Gfp, LockUse, Order, Pfn, Platform, Yard};
 use frameyard_host::HostTopology;
 
-use super::{TaskError, run_tasks};
-use crate::cli::AccessKind;
 use crate::measure::nanoseconds_each;
+use crate::tasks::{TaskError, run_tasks};
 
 /// The fewest steps of a `repeat` task.
 const LEAST_STEPS: u64 = 100_000;
@@ -17,7 +16,33 @@ const GROUP: usize = 16;
 /// What the workload asks for: memory for user pages.
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
 
-/// One run of the workload.
+/// The access pattern of a task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccessKind {
+    /// Allocates and frees one block per step, with half the memory allocated.
+    Repeat,
+    /// Allocates its share of half the memory, then frees it.
+    Bulk,
+    /// Like `Bulk`, freed in an order shuffled across all tasks.
+    Random,
+}
+
+impl AccessKind {
+    /// All patterns.
+    pub const ALL: [Self; 3] = [Self::Repeat, Self::Bulk, Self::Random];
+
+    /// The name on command lines and in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Repeat => "repeat",
+            Self::Bulk => "bulk",
+            Self::Random => "random",
+        }
+    }
+}
+
+/// The result of one run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AllocRun {
     /// Pairs of an allocation and a free, over all tasks.

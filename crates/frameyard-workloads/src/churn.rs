@@ -1,6 +1,6 @@
-//! The workload `churn`: blocks of mixed orders and types come and go at random, and some stay.
+//! The workload `churn`: blocks of mixed specs and types come and go at random, and some stay.
 //!
-//! It is what makes free lists of a yard look used: blocks of several orders on them, pageblocks of several types.
+//! It is what makes free lists of a yard look used: blocks of several specs on them, pageblocks of several types.
 //! On a platform whose CPU is fixed the same seed leaves the same yard.
 
 use std::fmt;
@@ -16,7 +16,7 @@ const LIVE_PART: u64 = 4;
 
 /// Why the workload ended early. Each is a fault of the yard: the workload keeps within its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ChurnError {
+pub enum ChurnError {
     /// A request was refused for another reason than a lack of memory.
     Alloc(AllocError),
     /// A block was not taken back.
@@ -35,7 +35,7 @@ impl fmt::Display for ChurnError {
 impl std::error::Error for ChurnError {}
 
 /// Runs the workload on the calling thread. What it leaves allocated stays so.
-pub(crate) fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnError> {
+pub fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnError> {
     let mut random = Rng::with_seed(seed);
     let most = yard.managed_pages().0 / LIVE_PART;
     let mut live: Vec<(Pfn, Order)> = Vec::new();
@@ -79,25 +79,26 @@ fn random_order(random: &mut Rng, most: Order) -> Order {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bring_up::{BringUp, BroughtUp, FrameBacking, bring_up};
-    use crate::machine::built_in;
-    use frameyard::{ByteSize, CpuId};
-    use frameyard_host::CpuIdentity;
+    use frameyard::{MemoryTable, PageCount, PfnRange, YardConfig};
+    use frameyard_host::{Backing, CpuIdentity, HostTopology, HostYard};
 
-    fn small() -> BroughtUp {
-        let machine = built_in("skylake-112").unwrap().scaled(ByteSize::gib(1)).unwrap();
-        let identity = Some(CpuIdentity::Fixed(CpuId(0)));
-        bring_up(&machine, &BringUp { backing: FrameBacking::Phantom, identity, ..BringUp::default() }).unwrap()
+    /// 512 MiB on each of two nodes, one CPU.
+    fn small() -> HostYard {
+        let node = |start, node| (PfnRange::new(Pfn(start), PageCount(1 << 17)), NodeId(node));
+        let memory = [node(0x10_0000, 0), node(0x12_0000, 1)];
+        let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+        let builder = HostYard::builder().backing(Backing::Phantom).identity(CpuIdentity::Fixed(frameyard::CpuId(0)));
+        builder.build(&table, &YardConfig::new(&[NodeId(0), NodeId(1)]), &HostTopology::current().unwrap()).unwrap()
     }
 
     #[test]
     fn some_memory_stays_allocated_and_the_yard_is_consistent() {
-        let booted = small();
-        let before = booted.yard.free_pages();
-        churn(&booted.yard, 7).unwrap();
-        booted.yard.validate().unwrap();
-        assert!(booted.yard.free_pages() < before);
-        let zones: Vec<_> = booted.yard.zones().collect();
+        let yard = small();
+        let before = yard.free_pages();
+        churn(&yard, 7).unwrap();
+        yard.validate().unwrap();
+        assert!(yard.free_pages() < before);
+        let zones: Vec<_> = yard.zones().collect();
         assert!(zones.iter().any(|zone| zone.frees > 0));
         assert!(zones.iter().all(|zone| zone.allocations >= zone.frees));
     }
@@ -105,9 +106,9 @@ mod tests {
     #[test]
     fn the_same_seed_leaves_the_same_yard() {
         let [first, again, other] = [1, 1, 2].map(|seed| {
-            let booted = small();
-            churn(&booted.yard, seed).unwrap();
-            booted.yard.zones().collect::<Vec<_>>()
+            let yard = small();
+            churn(&yard, seed).unwrap();
+            yard.zones().collect::<Vec<_>>()
         });
         assert_eq!(first, again);
         assert_ne!(first, other);

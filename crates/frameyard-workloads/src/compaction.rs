@@ -12,13 +12,13 @@ use frameyard::{
 use frameyard_host::{HostPlatform, LockTiming};
 use frameyard_vm::{AddressSpace, HugeAdvice, MapRequest, MemoryAccess, VirtAddr};
 
-use super::ground::Ground;
-use super::stamp::{PAGE, check, stamp};
-use super::task::nanoseconds;
-use crate::Failure;
+use crate::fixture::Fixture;
+use crate::stamp::{PAGE, check, stamp};
+use crate::measure::nanoseconds;
+use crate::error::WorkloadError;
 
 /// The blocks that are counted: of 2 MiB.
-pub(crate) const HUGE: Order = Order(9);
+pub const HUGE: Order = Order(9);
 /// Frames that stay free above the low watermark, where allocations go elsewhere: less than a huge block.
 const LEFT: u64 = 128;
 /// Pages that are faulted by each space between two looks at what is free.
@@ -28,46 +28,46 @@ const KEY: u64 = 0xc0;
 
 /// What came of it.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct CompactionRun {
+pub struct CompactionRun {
     /// Frames of the zone.
-    pub(crate) zone: PageCount,
+    pub zone: PageCount,
     /// Free frames before.
-    pub(crate) free: PageCount,
+    pub free: PageCount,
     /// Free blocks of that order, or such parts of larger ones, before and after.
-    pub(crate) huge_before: u64,
+    pub huge_before: u64,
     /// As many as free memory would make.
-    pub(crate) huge_possible: u64,
+    pub huge_possible: u64,
     /// After.
-    pub(crate) huge_after: u64,
+    pub huge_after: u64,
     /// Why a request of that order would have failed, in thousandths.
-    pub(crate) fragmentation_before: Option<i64>,
+    pub fragmentation_before: Option<i64>,
     /// The same, after.
-    pub(crate) fragmentation_after: Option<i64>,
+    pub fragmentation_after: Option<i64>,
     /// The part of free memory in smaller blocks, in thousandths.
-    pub(crate) unusable_before: Option<u64>,
+    pub unusable_before: Option<u64>,
     /// The same, after.
-    pub(crate) unusable_after: Option<u64>,
+    pub unusable_after: Option<u64>,
     /// What compaction did.
-    pub(crate) outcome: CompactOutcome,
+    pub outcome: CompactOutcome,
     /// How long it took.
-    pub(crate) compact_ns: u64,
+    pub compact_ns: u64,
     /// Pages whose contents were checked in the end.
-    pub(crate) checked: u64,
+    pub checked: u64,
 }
 
 /// One run of the workload.
 ///
 /// # Errors
 ///
-/// [`Failure::RunTime`] for what a fault, a check of contents or a validator says.
-pub(crate) fn run(ground: &Ground<'_>) -> Result<CompactionRun, Failure> {
-    let vm = ground.vm;
+/// [`WorkloadError::RunTime`] for what a fault, a check of contents or a validator says.
+pub fn run(fixture: &Fixture<'_>) -> Result<CompactionRun, WorkloadError> {
+    let vm = fixture.vm;
     let yard = vm.yard();
     yard.platform().time_locks(LockTiming::Off);
-    let zone = movable_zone(yard).ok_or_else(|| Failure::input("there is no Movable zone"))?;
-    let [going, staying] = [Area::new(ground, zone.managed)?, Area::new(ground, zone.managed)?];
-    let pages = fill(ground, zone.id, &going, &staying)?;
-    let _gone = going.space.exit(NonZeroUsize::MIN).map_err(|stalled| Failure::run_time(stalled.problem))?;
+    let zone = movable_zone(yard).ok_or_else(|| WorkloadError::input("there is no Movable zone"))?;
+    let [going, staying] = [Area::new(fixture, zone.managed)?, Area::new(fixture, zone.managed)?];
+    let pages = fill(fixture, zone.id, &going, &staying)?;
+    let _gone = going.space.exit(NonZeroUsize::MIN).map_err(|stalled| WorkloadError::run_time(stalled.problem))?;
     yard.drain_all();
     let before = Shape::of(yard, zone.id);
 
@@ -80,8 +80,8 @@ pub(crate) fn run(ground: &Ground<'_>) -> Result<CompactionRun, Failure> {
     vm.lru_drain_all();
     yard.drain_all();
     let after = Shape::of(yard, zone.id);
-    vm.validate().map_err(Failure::run_time)?;
-    yard.validate().map_err(Failure::run_time)?;
+    vm.validate().map_err(WorkloadError::run_time)?;
+    yard.validate().map_err(WorkloadError::run_time)?;
     staying.check(pages)?;
     Ok(CompactionRun {
         zone: zone.managed,
@@ -100,7 +100,7 @@ pub(crate) fn run(ground: &Ground<'_>) -> Result<CompactionRun, Failure> {
 }
 
 /// The Movable zone of the only node, where there is one.
-pub(crate) fn movable_zone(yard: &Yard<HostPlatform>) -> Option<ZoneStatistics> {
+pub fn movable_zone(yard: &Yard<HostPlatform>) -> Option<ZoneStatistics> {
     yard.zones().find(|zone| zone.id.kind() == ZoneKind::Movable)
 }
 
@@ -133,11 +133,11 @@ struct Area<'y> {
 }
 
 impl<'y> Area<'y> {
-    fn new(ground: &Ground<'y>, pages: PageCount) -> Result<Self, Failure> {
-        let space = ground.vm.create_space().map_err(Failure::run_time)?;
-        let bytes = ground.vm.yard().geometry().size_of(pages);
+    fn new(fixture: &Fixture<'y>, pages: PageCount) -> Result<Self, WorkloadError> {
+        let space = fixture.vm.create_space().map_err(WorkloadError::run_time)?;
+        let bytes = fixture.vm.yard().geometry().size_of(pages);
         let request = MapRequest::anonymous(bytes).advised(HugeAdvice::Never);
-        let start = space.map(request).map_err(Failure::run_time)?.start;
+        let start = space.map(request).map_err(WorkloadError::run_time)?.start;
         Ok(Self { space, start })
     }
 
@@ -145,19 +145,19 @@ impl<'y> Area<'y> {
         VirtAddr(self.start.0 + page * PAGE as u64)
     }
 
-    fn check(&self, pages: u64) -> Result<(), Failure> {
+    fn check(&self, pages: u64) -> Result<(), WorkloadError> {
         let mut bytes = vec![0; PAGE];
         for page in 0..pages {
-            self.space.read(self.addr(page), &mut bytes).map_err(Failure::run_time)?;
-            check(&bytes, KEY, page, "the space that stayed").map_err(Failure::run_time)?;
+            self.space.read(self.addr(page), &mut bytes).map_err(WorkloadError::run_time)?;
+            check(&bytes, KEY, page, "the space that stayed").map_err(WorkloadError::run_time)?;
         }
         Ok(())
     }
 }
 
 /// Faults pages of both spaces alternately until the zone is full; how many of each.
-fn fill(ground: &Ground<'_>, zone: ZoneId, going: &Area<'_>, staying: &Area<'_>) -> Result<u64, Failure> {
-    let yard = ground.vm.yard();
+fn fill(fixture: &Fixture<'_>, zone: ZoneId, going: &Area<'_>, staying: &Area<'_>) -> Result<u64, WorkloadError> {
+    let yard = fixture.vm.yard();
     let mut bytes = vec![0; PAGE];
     let mut pages = 0;
     loop {
@@ -171,9 +171,9 @@ fn fill(ground: &Ground<'_>, zone: ZoneId, going: &Area<'_>, staying: &Area<'_>)
             }
         }
         for page in pages..pages + BETWEEN_LOOKS {
-            going.space.touch(going.addr(page), MemoryAccess::Write).map_err(Failure::run_time)?;
+            going.space.touch(going.addr(page), MemoryAccess::Write).map_err(WorkloadError::run_time)?;
             stamp(&mut bytes, KEY, page);
-            staying.space.write(staying.addr(page), &bytes).map_err(Failure::run_time)?;
+            staying.space.write(staying.addr(page), &bytes).map_err(WorkloadError::run_time)?;
         }
         pages += BETWEEN_LOOKS;
     }

@@ -3,7 +3,7 @@
 //! Tenants fill a part of the zone with pages of address spaces and files, and go on faulting, writing, reading and
 //! unmapping while the leader asks for ranges. Then it pins a page and asks for the range around it, which must be refused
 //! with the name of that very frame; and once more when the pin is gone, that time with the range set to zero, which would
-//! show if anybody still had a page there. In the end tenants check all that they have.
+//! show if anybody still had a page there. In the end occupants check all that they have.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -16,14 +16,15 @@ use frameyard::{
 use frameyard_host::{HostPlatform, LockTiming};
 use frameyard_vm::{HugeAdvice, MapRequest, PinnedPage, Vm, VmCounter};
 
-use super::compaction::movable_zone;
-use super::ground::Ground;
-use super::task::{nanoseconds, task_seed};
-use crate::Failure;
+use crate::compaction::movable_zone;
+use crate::fixture::Fixture;
+use crate::measure::nanoseconds;
+use crate::task::task_seed;
+use crate::error::WorkloadError;
 
-mod tenant;
+mod occupant;
 
-use tenant::Tenant;
+use occupant::Occupant;
 
 /// What contiguous ranges are for: huge pages of users.
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
@@ -32,22 +33,22 @@ const PIN_TRIES: u64 = 64;
 
 /// How the workload is run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct ContigPlan {
+pub struct ContigPlan {
     /// How long the ranges are.
-    pub(crate) size: ByteSize,
-    /// How much of the zone tenants use.
-    pub(crate) fill: ByteSize,
+    pub size: ByteSize,
+    /// How much of the zone occupants use.
+    pub fill: ByteSize,
     /// How much they use for a moment, before they give pages all over it back.
-    pub(crate) most: ByteSize,
-    /// How many tenants there are.
-    pub(crate) tasks: u32,
+    pub most: ByteSize,
+    /// How many occupants there are.
+    pub tasks: u32,
     /// Seed of the random choices.
-    pub(crate) seed: u64,
+    pub seed: u64,
 }
 
 /// What kind of range is asked for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum AskedFor {
+pub enum AskedFor {
     /// One anywhere.
     Anywhere,
     /// A certain one, with a pinned page in it.
@@ -58,7 +59,7 @@ pub(crate) enum AskedFor {
 
 impl AskedFor {
     /// The name in rows.
-    pub(crate) const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Anywhere => "busy",
             Self::Pinned => "pinned",
@@ -69,42 +70,42 @@ impl AskedFor {
 
 /// A range that was asked for.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Attempt {
+pub struct Attempt {
     /// What for.
-    pub(crate) asked: AskedFor,
+    pub asked: AskedFor,
     /// The range, or what was in the way.
-    pub(crate) outcome: Result<PfnRange, ContigError>,
+    pub outcome: Result<PfnRange, ContigError>,
     /// The frame that was pinned.
-    pub(crate) pinned: Option<Pfn>,
+    pub pinned: Option<Pfn>,
     /// How long it took.
-    pub(crate) contig_ns: u64,
+    pub contig_ns: u64,
     /// Pages that were moved.
-    pub(crate) pages_moved: u64,
+    pub pages_moved: u64,
     /// Pages of the zone in use before.
-    pub(crate) used_before: PageCount,
-    /// What tenants did meanwhile: pages written, read, mapped or unmapped.
-    pub(crate) tenant_steps: u64,
+    pub used_before: PageCount,
+    /// What occupants did meanwhile: pages written, read, mapped or unmapped.
+    pub occupant_steps: u64,
 }
 
 /// What came of a run.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct ContigRun {
+pub struct ContigRun {
     /// Frames of the Movable zone.
-    pub(crate) zone: PageCount,
+    pub zone: PageCount,
     /// In their order.
-    pub(crate) attempts: Vec<Attempt>,
-    /// Pages whose contents tenants checked in the end.
-    pub(crate) checked: u64,
+    pub attempts: Vec<Attempt>,
+    /// Pages whose contents occupants checked in the end.
+    pub checked: u64,
 }
 
-/// What leader and tenants share.
+/// What leader and occupants share.
 #[derive(Default)]
 struct Shared {
     over: AtomicBool,
     steps: AtomicU64,
 }
 
-/// Ends the tenants in any case.
+/// Ends the occupants in any case.
 struct OverOnDrop<'a>(&'a Shared);
 
 impl Drop for OverOnDrop<'_> {
@@ -117,37 +118,37 @@ impl Drop for OverOnDrop<'_> {
 ///
 /// # Errors
 ///
-/// [`Failure::RunTime`] for contents that are not what was written, and where a pinned page does not keep a range.
-pub(crate) fn run(ground: &Ground<'_>, plan: &ContigPlan) -> Result<ContigRun, Failure> {
-    let vm = ground.vm;
+/// [`WorkloadError::RunTime`] for contents that are not what was written, and where a pinned page does not keep a range.
+pub fn run(fixture: &Fixture<'_>, plan: &ContigPlan) -> Result<ContigRun, WorkloadError> {
+    let vm = fixture.vm;
     vm.yard().platform().time_locks(LockTiming::Off);
-    let zone = movable_zone(vm.yard()).ok_or_else(|| Failure::input("there is no Movable zone"))?;
+    let zone = movable_zone(vm.yard()).ok_or_else(|| WorkloadError::input("there is no Movable zone"))?;
     let shared = Shared::default();
     let (prepared, preparations) = mpsc::channel();
     thread::scope(|scope| {
         let over = OverOnDrop(&shared);
-        let mut tenants = Vec::new();
+        let mut occupants = Vec::new();
         for number in 0..plan.tasks {
             let (shared, prepared) = (&shared, prepared.clone());
             let body = move || {
                 let share = |bytes: ByteSize| ByteSize(bytes.0 / u64::from(plan.tasks));
                 let amounts = (share(plan.fill), share(plan.most));
-                let tenant = Tenant::fill(vm, number, task_seed(plan.seed, number), amounts);
-                let _ = prepared.send(tenant.is_ok());
-                tenant?.work(&shared.over, &shared.steps)
+                let occupant = Occupant::fill(vm, number, task_seed(plan.seed, number), amounts);
+                let _ = prepared.send(occupant.is_ok());
+                occupant?.work(&shared.over, &shared.steps)
             };
-            tenants.push(thread::Builder::new().spawn_scoped(scope, body)?);
+            occupants.push(thread::Builder::new().spawn_scoped(scope, body).map_err(WorkloadError::run_time)?);
         }
         drop(prepared);
-        let attempts = if preparations.iter().take(tenants.len()).all(|well| well) {
+        let attempts = if preparations.iter().take(occupants.len()).all(|well| well) {
             ask(vm, &zone, plan, &shared)
         } else {
             Ok(Vec::new())
         };
         drop(over);
         let mut checked = 0;
-        for tenant in tenants {
-            checked += tenant.join().map_err(|_| Failure::run_time("a tenant panicked"))?.map_err(Failure::run_time)?;
+        for occupant in occupants {
+            checked += occupant.join().map_err(|_| WorkloadError::run_time("a occupant panicked"))?.map_err(WorkloadError::run_time)?;
         }
         Ok(ContigRun { zone: zone.managed, attempts: attempts?, checked })
     })
@@ -159,7 +160,7 @@ fn ask(
     zone: &ZoneStatistics,
     plan: &ContigPlan,
     shared: &Shared,
-) -> Result<Vec<Attempt>, Failure> {
+) -> Result<Vec<Attempt>, WorkloadError> {
     let asker = Asker { vm, zone: zone.id, count: vm.yard().geometry().pages_in(plan.size), shared };
     let align = Order(plan.size.0.trailing_zeros() as u8 - vm.yard().geometry().page_shift());
     let anywhere = || vm.yard().alloc_contig(asker.count, align, GFP, NodeId(0), &vm.owners());
@@ -171,9 +172,9 @@ fn ask(
     match &pinned.outcome {
         Err(ContigError::Blocked(blocker)) if blocker.pfn == pfn && blocker.why == BlockedBy::Pinned => {}
         Err(ContigError::Blocked(blocker)) => {
-            return Err(Failure::run_time(format!("{pfn} is pinned in {range}, but {blocker}")));
+            return Err(WorkloadError::run_time(format!("{pfn} is pinned in {range}, but {blocker}")));
         }
-        _ => return Err(Failure::run_time(format!("{pfn} is pinned, but {range} was taken with it"))),
+        _ => return Err(WorkloadError::run_time(format!("{pfn} is pinned, but {range} was taken with it"))),
     }
     attempts.push(pinned);
     drop(page);
@@ -202,7 +203,7 @@ impl<'y> Asker<'_, 'y> {
         asked: AskedFor,
         pinned: Option<Pfn>,
         request: impl FnOnce() -> Result<PfnRange, ContigError>,
-    ) -> Result<Attempt, Failure> {
+    ) -> Result<Attempt, WorkloadError> {
         let yard = self.vm.yard();
         let moved = || self.vm.counted(VmCounter::PgmigrateSuccess);
         let steps = || self.shared.steps.load(Ordering::Relaxed);
@@ -212,29 +213,29 @@ impl<'y> Asker<'_, 'y> {
         let begin = Instant::now();
         let outcome = request();
         let contig_ns = nanoseconds(begin.elapsed());
-        let (pages_moved, tenant_steps) = (moved() - before.0, steps() - before.1);
+        let (pages_moved, occupant_steps) = (moved() - before.0, steps() - before.1);
         match &outcome {
-            Ok(range) => yard.free_range(*range).map_err(Failure::run_time)?,
+            Ok(range) => yard.free_range(*range).map_err(WorkloadError::run_time)?,
             Err(ContigError::Blocked(_) | ContigError::NoPlace { .. }) => {}
-            Err(error) => return Err(Failure::run_time(*error)),
+            Err(error) => return Err(WorkloadError::run_time(*error)),
         }
-        Ok(Attempt { asked, outcome, pinned, contig_ns, pages_moved, used_before, tenant_steps })
+        Ok(Attempt { asked, outcome, pinned, contig_ns, pages_moved, used_before, occupant_steps })
     }
 
     /// A page of the zone, pinned. Its space goes when it is unpinned.
-    fn pinned_page(&self) -> Result<Pinned<'y>, Failure> {
+    fn pinned_page(&self) -> Result<Pinned<'y>, WorkloadError> {
         let page = self.vm.yard().geometry().page_size().0;
-        let space = self.vm.create_space().map_err(Failure::run_time)?;
+        let space = self.vm.create_space().map_err(WorkloadError::run_time)?;
         let request = MapRequest::anonymous(ByteSize(PIN_TRIES * page)).advised(HugeAdvice::Never);
-        let range = space.map(request).map_err(Failure::run_time)?;
+        let range = space.map(request).map_err(WorkloadError::run_time)?;
         for addr in (range.start.0..range.end.0).step_by(page as usize).map(frameyard_vm::VirtAddr) {
-            space.write(addr, &[1]).map_err(Failure::run_time)?;
-            let pin = space.pin(addr).map_err(Failure::run_time)?;
+            space.write(addr, &[1]).map_err(WorkloadError::run_time)?;
+            let pin = space.pin(addr).map_err(WorkloadError::run_time)?;
             if self.vm.yard().zone_of(pin.pfn()) == Some(self.zone) {
                 return Ok(Pinned { pin, _space: space });
             }
         }
-        Err(Failure::run_time("no page that was faulted in lies in the Movable zone: use less of it with --fill"))
+        Err(WorkloadError::run_time("no page that was faulted in lies in the Movable zone: use less of it with --fill"))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use super::stamp::PAGE;
+use crate::stamp::PAGE;
 
 /// More than caches hold.
 const BYTES: usize = 128 << 20;
@@ -12,17 +12,17 @@ const PASSES: usize = 3;
 
 /// Bytes in a second, by one thread, a page after the other.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct CopySpeed {
+pub struct CopySpeed {
     /// Set to zero.
-    pub(crate) zeroed: f64,
+    pub zeroed: f64,
     /// Copied.
-    pub(crate) copied: f64,
+    pub copied: f64,
 }
 
 impl CopySpeed {
     /// Measures it.
     #[must_use]
-    pub(crate) fn measure() -> Self {
+    pub fn measure() -> Self {
         let (from, mut to) = (vec![1_u8; BYTES], vec![2_u8; BYTES]);
         let zeroed = best(|| to.chunks_exact_mut(PAGE).for_each(|page| black_box(page).fill(0)));
         let copied = best(|| {

@@ -5,51 +5,53 @@ use frameyard_vm::{Vm, VmCounter};
 
 /// Counters of all zones, all nodes and all CPUs together, a moment ago.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Counts {
+pub struct Counts {
     /// The locks of zones.
-    pub(crate) zone_lock: LockUse,
+    pub zone_lock: LockUse,
     /// The locks of the lists of used pages.
-    pub(crate) lru_lock: LockUse,
+    pub lru_lock: LockUse,
     /// Frames that crossed a zone lock.
-    pub(crate) pages_moved: u64,
+    pub pages_moved: u64,
     /// Frames handed out.
-    pub(crate) pages_allocated: u64,
+    pub pages_allocated: u64,
     /// Frames taken back.
-    pub(crate) pages_freed: u64,
+    pub pages_freed: u64,
     /// Requests served from blocks of another type.
-    pub(crate) extfrag_fallbacks: u64,
+    pub extfrag_fallbacks: u64,
     /// Those of them that were not for movable frames and took movable ones.
-    pub(crate) extfrag_into_movable: u64,
+    pub extfrag_into_movable: u64,
     /// Pageblocks that changed their type for it.
-    pub(crate) extfrag_conversions: u64,
+    pub extfrag_conversions: u64,
     /// Allocations that compacted for themselves.
-    pub(crate) compact_stall: u64,
+    pub compact_stall: u64,
     /// Those of them that got a block.
-    pub(crate) compact_success: u64,
+    pub compact_success: u64,
     /// Those of them that did not.
-    pub(crate) compact_fail: u64,
+    pub compact_fail: u64,
     /// Frames that compaction moved.
-    pub(crate) compact_migrated: u64,
+    pub compact_migrated: u64,
     /// Frames that it could not move.
-    pub(crate) compact_migrate_failed: u64,
+    pub compact_migrate_failed: u64,
     /// Drains under a policy that lets them enter a zone as one cluster; under others there are none.
-    pub(crate) drains: Drains,
+    pub drains: Drains,
     /// Whether the times at locks were measured.
-    pub(crate) locks_are_timed: bool,
+    pub locks_are_timed: bool,
     vm: [u64; VmCounter::COUNT],
 }
 
 /// Drains of all types together, and how many of them were of movable frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Drains {
-    pub(crate) all: ClusterDrains,
-    pub(crate) movable: u64,
+pub struct Drains {
+    /// Drains of all types.
+    pub all: ClusterDrains,
+    /// Drains of movable frames.
+    pub movable: u64,
 }
 
 impl Drains {
     /// The counters of a yard as they stand.
     #[must_use]
-    pub(crate) fn of<P: Platform>(yard: &Yard<P>) -> Self {
+    pub fn of<P: Platform>(yard: &Yard<P>) -> Self {
         yard.zones().fold(Self::default(), |sum, zone| {
             let drains = yard.transfer_statistics(zone.id).drains;
             let all = drains.iter().fold(sum.all, |all, drains| all.and(drains));
@@ -59,7 +61,7 @@ impl Drains {
 
     /// What happened since an earlier look.
     #[must_use]
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
+    pub fn since(&self, earlier: &Self) -> Self {
         let (now, then) = (self.all, earlier.all);
         let all = ClusterDrains {
             drains: now.drains.wrapping_sub(then.drains),
@@ -73,7 +75,7 @@ impl Drains {
 impl Counts {
     /// The counters as they stand.
     #[must_use]
-    pub(crate) fn of<P: Platform>(vm: &Vm<'_, P>) -> Self {
+    pub fn of<P: Platform>(vm: &Vm<'_, P>) -> Self {
         let yard = vm.yard();
         let mut counts = Self {
             drains: Drains::of(yard),
@@ -111,20 +113,20 @@ impl Counts {
 
     /// A counter of what owns frames.
     #[must_use]
-    pub(crate) fn vm(&self, counter: VmCounter) -> u64 {
+    pub fn vm(&self, counter: VmCounter) -> u64 {
         self.vm[counter as usize]
     }
 
     /// Frames that came and went: handed out or taken back, whichever were more. A workload that does both does so with the
     /// same frames.
     #[must_use]
-    pub(crate) fn pages(&self) -> u64 {
+    pub fn pages(&self) -> u64 {
         self.pages_allocated.max(self.pages_freed)
     }
 
     /// What happened since an earlier look.
     #[must_use]
-    pub(crate) fn since(&self, earlier: &Self) -> Self {
+    pub fn since(&self, earlier: &Self) -> Self {
         let mut vm = self.vm;
         vm.iter_mut().zip(earlier.vm).for_each(|(count, earlier)| *count = count.wrapping_sub(earlier));
         Self {
@@ -152,7 +154,7 @@ impl Counts {
 ///
 /// Of all zones together, each by its share of free memory; `None` where nothing is free.
 #[must_use]
-pub(crate) fn unusable_thousandths<P: Platform>(yard: &Yard<P>, order: Order) -> Option<u64> {
+pub fn unusable_thousandths<P: Platform>(yard: &Yard<P>, order: Order) -> Option<u64> {
     let (mut unusable, mut free) = (0, 0);
     for zone in yard.zones() {
         let Some(index) = yard.unusable_index(zone.id, order) else { continue };

@@ -10,34 +10,34 @@ use frameyard::{ByteSize, Gfp, Order};
 use frameyard_host::HostPlatform;
 use frameyard_vm::{AddressSpace, MemoryAccess};
 
-use super::ground::Ground;
-use super::page_fault::{Pages, map, pages_of};
-use super::task::nanoseconds;
-use crate::Failure;
+use crate::fixture::Fixture;
+use crate::mapping::{Pages, map, pages_of};
+use crate::measure::nanoseconds;
+use crate::error::WorkloadError;
 
 /// One round of each kind: nanoseconds a page.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct FaultCostRound {
+pub struct FaultCostRound {
     /// A fault and its part of the unmapping.
-    pub(crate) fault_and_unmap_ns: f64,
+    pub fault_and_unmap_ns: f64,
     /// The faults alone.
-    pub(crate) fault_ns: f64,
+    pub fault_ns: f64,
     /// The unmapping alone.
-    pub(crate) unmap_ns: f64,
+    pub unmap_ns: f64,
     /// Zeroing a page.
-    pub(crate) zero_ns: f64,
+    pub zero_ns: f64,
     /// Allocating and freeing a frame, all of them allocated before the first is freed.
-    pub(crate) allocate_and_free_ns: f64,
+    pub allocate_and_free_ns: f64,
 }
 
 /// Runs rounds over mappings of that size; the first, which warms up, is left out.
-pub(crate) fn run(ground: &Ground<'_>, bytes: ByteSize, rounds: u32) -> Result<Vec<FaultCostRound>, Failure> {
-    let space = ground.vm.create_space().map_err(Failure::run_time)?;
-    let pages = bytes.0 / ground.vm.yard().geometry().page_size().0;
+pub fn run(fixture: &Fixture<'_>, bytes: ByteSize, rounds: u32) -> Result<Vec<FaultCostRound>, WorkloadError> {
+    let space = fixture.vm.create_space().map_err(WorkloadError::run_time)?;
+    let pages = bytes.0 / fixture.vm.yard().geometry().page_size().0;
     let mut done = Vec::new();
     for _ in 0..=rounds {
         let (fault_ns, unmap_ns) = fault_and_unmap(&space, bytes)?;
-        let (zero_ns, allocate_and_free_ns) = zero(ground, pages)?;
+        let (zero_ns, allocate_and_free_ns) = zero(fixture, pages)?;
         let each = |ns: u64| ns as f64 / pages as f64;
         done.push(FaultCostRound {
             fault_and_unmap_ns: each(fault_ns + unmap_ns),
@@ -52,28 +52,28 @@ pub(crate) fn run(ground: &Ground<'_>, bytes: ByteSize, rounds: u32) -> Result<V
 }
 
 /// Maps, touches every page, and unmaps; how long touching and unmapping took.
-fn fault_and_unmap(space: &AddressSpace<'_, HostPlatform>, bytes: ByteSize) -> Result<(u64, u64), Failure> {
-    let range = map(space, bytes, Pages::Small).map_err(Failure::run_time)?;
+fn fault_and_unmap(space: &AddressSpace<'_, HostPlatform>, bytes: ByteSize) -> Result<(u64, u64), WorkloadError> {
+    let range = map(space, bytes, Pages::Small).map_err(WorkloadError::run_time)?;
     let begin = Instant::now();
     for addr in pages_of(range) {
-        space.touch(addr, MemoryAccess::Write).map_err(Failure::run_time)?;
+        space.touch(addr, MemoryAccess::Write).map_err(WorkloadError::run_time)?;
     }
     let fault_ns = nanoseconds(begin.elapsed());
     let begin = Instant::now();
-    space.unmap(range).map_err(Failure::run_time)?;
+    space.unmap(range).map_err(WorkloadError::run_time)?;
     Ok((fault_ns, nanoseconds(begin.elapsed())))
 }
 
 /// Allocates frames, zeroes and frees them; how long zeroing took, and the rest.
-fn zero(ground: &Ground<'_>, pages: u64) -> Result<(u64, u64), Failure> {
-    let yard = ground.vm.yard();
+fn zero(fixture: &Fixture<'_>, pages: u64) -> Result<(u64, u64), WorkloadError> {
+    let yard = fixture.vm.yard();
     let begin = Instant::now();
     let allocate = |_| yard.frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE);
-    let mut frames = (0..pages).map(allocate).collect::<Result<Vec<_>, _>>().map_err(Failure::run_time)?;
+    let mut frames = (0..pages).map(allocate).collect::<Result<Vec<_>, _>>().map_err(WorkloadError::run_time)?;
     let allocated_ns = nanoseconds(begin.elapsed());
     let begin = Instant::now();
     for frame in &mut frames {
-        frame.bytes_mut().ok_or_else(|| Failure::run_time("a frame has no bytes"))?.fill(0);
+        frame.bytes_mut().ok_or_else(|| WorkloadError::run_time("a frame has no bytes"))?.fill(0);
     }
     let zero_ns = nanoseconds(begin.elapsed());
     let begin = Instant::now();

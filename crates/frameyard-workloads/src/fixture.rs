@@ -1,40 +1,20 @@
-//! What a run stands on: a yard with what owns its frames, made for it and checked behind it.
+//! The fixture of a run: a yard with owners of its frames, created for the run and checked after it.
 
 use std::fmt;
-use std::num::NonZeroU32;
 
-use frameyard::{ByteSize, PageCount, Platform, ValidateError, Yard, ZonePolicy};
+use frameyard::{ByteSize, PageCount, Platform, ValidateError, Yard};
 use frameyard_host::{HostPlatform, HostYard, LockTiming, SharedMemoryFile};
 use frameyard_vm::{LruPolicy, Vm, VmConfig, VmError};
 
-use super::crew::{Crew, lead_processes, lead_threads};
-use super::task::TaskOrder;
-use crate::Failure;
-use crate::bring_up::{BringUp, BroughtUp, bring_up};
-use crate::chosen_machine::print_notes;
-use crate::cli::TaskMode;
-use crate::machine::Machine;
+use crate::error::WorkloadError;
+use crate::task::TaskSpec;
+use crate::workers::{Workers, drive_processes, drive_threads};
 
-/// One combination of what is compared.
+/// Memory was lost: fewer frames are free after the run than before.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Setting {
-    /// What tasks are.
-    pub(crate) mode: TaskMode,
-    /// How many there are.
-    pub(crate) tasks: NonZeroU32,
-    /// The policy of zones.
-    pub(crate) zone: ZonePolicy,
-    /// The policy of the lists of used pages.
-    pub(crate) lru: LruPolicy,
-}
-
-/// Memory was lost: less is free when all was given back than before.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct LostFrames {
-    /// Free before.
-    pub(crate) before: PageCount,
-    /// Free when all was given back.
-    pub(crate) after: PageCount,
+struct LostFrames {
+    before: PageCount,
+    after: PageCount,
 }
 
 impl fmt::Display for LostFrames {
@@ -46,52 +26,56 @@ impl fmt::Display for LostFrames {
 
 impl std::error::Error for LostFrames {}
 
-/// A yard with what owns its frames.
+/// A yard with owners of its frames.
 #[derive(Debug)]
-pub(crate) struct Ground<'y> {
+pub struct Fixture<'y> {
     /// The owners.
-    pub(crate) vm: Vm<'y, HostPlatform>,
+    pub vm: Vm<'y, HostPlatform>,
     /// The yard.
-    pub(crate) yard: &'y HostYard,
+    pub yard: &'y HostYard,
     file: Option<&'y SharedMemoryFile>,
 }
 
-/// Brings up a yard, lets `run` use it, and checks that nothing is wrong and nothing is lost.
+/// Creates owners on `yard`, calls `run` with them, and checks that the yard is valid and every frame is free again.
+/// Locks are timed. With `file`, the memory file of a shared yard, tasks run as processes; without it, as threads.
 ///
 /// # Errors
 ///
-/// [`Failure::Input`] where machine and options make no yard; [`Failure::RunTime`] for what `run` or a check finds.
-pub(crate) fn on_ground<R>(
-    machine: &Machine,
-    options: &BringUp,
+/// [`WorkloadError::Input`] if the frames have no memory; [`WorkloadError::RunTime`] for a failed check; and the errors of
+/// `run`.
+pub fn with_fixture<R, E: From<WorkloadError>>(
+    yard: &HostYard,
+    file: Option<&SharedMemoryFile>,
     lru: LruPolicy,
-    run: impl FnOnce(&Ground<'_>) -> Result<R, Failure>,
-) -> Result<R, Failure> {
-    let brought_up = bring_up(machine, options)?;
-    print_notes(&brought_up.notes);
-    let BroughtUp { yard, file, .. } = &brought_up;
+    run: impl FnOnce(&Fixture<'_>) -> Result<R, E>,
+) -> Result<R, E> {
     yard.platform().time_locks(LockTiming::On);
     let before = yard.free_pages();
     let vm = Vm::create(&**yard, &VmConfig { lru, ..VmConfig::default() }).map_err(refused)?;
-    let result = run(&Ground { vm, yard, file: file.as_ref() })?;
-    vm.lru_drain_all();
-    vm.validate().map_err(Failure::run_time)?;
-    yard.validate().map_err(Failure::run_time)?;
-    vm.destroy().map_err(Failure::run_time)?;
-    check_all_is_back(yard, before).map_err(Failure::run_time)?;
+    let result = run(&Fixture { vm, yard, file })?;
+    destroy(vm, before)?;
     Ok(result)
 }
 
-/// Frames without bytes are bad input: the user asked for them.
-fn refused(error: VmError) -> Failure {
+/// Frames without memory are an error of input: the caller asked for them.
+fn refused(error: VmError) -> WorkloadError {
     match error {
-        VmError::NoFrameBytes(_) => Failure::input(error),
-        _ => Failure::run_time(error),
+        VmError::NoFrameBytes(_) => WorkloadError::input(error),
+        _ => WorkloadError::run_time(error),
     }
 }
 
-/// Checks a yard of which everything was given back.
-pub(super) fn check_all_is_back<P: Platform>(
+/// Validates and destroys the owners, and checks that all memory is back: `before` frames are free.
+pub(crate) fn destroy<P: Platform>(vm: Vm<'_, P>, before: PageCount) -> Result<(), WorkloadError> {
+    let yard = vm.yard();
+    vm.lru_drain_all();
+    vm.validate().map_err(WorkloadError::run_time)?;
+    yard.validate().map_err(WorkloadError::run_time)?;
+    vm.destroy().map_err(WorkloadError::run_time)?;
+    check_all_is_back(yard, before).map_err(WorkloadError::run_time)
+}
+
+fn check_all_is_back<P: Platform>(
     yard: &Yard<P>,
     before: PageCount,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -102,42 +86,44 @@ pub(super) fn check_all_is_back<P: Platform>(
     if after == before { Ok(()) } else { Err(LostFrames { before, after }.into()) }
 }
 
-impl Ground<'_> {
-    /// Memory that is free.
-    pub(crate) fn free_memory(&self) -> ByteSize {
+impl Fixture<'_> {
+    /// Free memory.
+    #[must_use]
+    pub fn free_memory(&self) -> ByteSize {
         free_memory(self.vm.yard())
     }
 
     /// Whether locks are timed.
-    pub(crate) fn lock_timing(&self) -> LockTiming {
+    #[must_use]
+    pub fn lock_timing(&self) -> LockTiming {
         match self.vm.yard().platform().lock_clock_ns() {
             Some(_) => LockTiming::On,
             None => LockTiming::Off,
         }
     }
 
-    /// Runs tasks, as threads of one address space or as processes, while `lead` leads them.
-    pub(crate) fn lead<R>(
+    /// Runs tasks, as threads of one address space or as processes, while `drive` drives them.
+    pub(crate) fn drive<R>(
         &self,
-        orders: &[TaskOrder],
-        lead: impl FnOnce(&mut Crew<'_>) -> Result<R, Failure>,
-    ) -> Result<R, Failure> {
+        specs: &[TaskSpec],
+        drive: impl FnOnce(&mut Workers<'_>) -> Result<R, WorkloadError>,
+    ) -> Result<R, WorkloadError> {
         match self.file {
-            Some(file) => lead_processes(file, self.lock_timing(), orders, lead),
+            Some(file) => drive_processes(file, self.lock_timing(), specs, drive),
             None => {
-                let common = self.vm.create_space().map_err(Failure::run_time)?;
-                lead_threads(self.vm, &common, orders, lead)
+                let common = self.vm.create_space().map_err(WorkloadError::run_time)?;
+                drive_threads(self.vm, &common, specs, drive)
             }
         }
     }
 }
 
-/// Memory of a yard that is free.
+/// Free memory of a yard.
 pub(crate) fn free_memory<P: Platform>(yard: &Yard<P>) -> ByteSize {
     yard.geometry().size_of(yard.free_pages())
 }
 
-/// The share of each of so many tasks in a part of a yard's free memory, in whole pages.
+/// One task's share of `percent` of a yard's free memory, in whole pages.
 pub(crate) fn share_of_free<P: Platform>(yard: &Yard<P>, percent: u64, tasks: u32) -> ByteSize {
     let page = yard.geometry().page_size().0;
     ByteSize(free_memory(yard).0 / 100 * percent / u64::from(tasks) / page * page)

@@ -11,15 +11,15 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// Frames on per-CPU lists, over some looks.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct HeldPages {
+pub struct HeldPages {
     /// At most.
-    pub(crate) most: PageCount,
+    pub most: PageCount,
     /// On average.
-    pub(crate) mean: f64,
+    pub mean: f64,
 }
 
 /// Does `work`, and says what CPUs held meanwhile; the last look comes when it is done.
-pub(crate) fn while_looking<P: Platform, R>(yard: &Yard<P>, work: impl FnOnce() -> R) -> (R, HeldPages) {
+pub fn while_looking<P: Platform, R>(yard: &Yard<P>, work: impl FnOnce() -> R) -> (R, HeldPages) {
     let (done, over) = mpsc::channel::<()>();
     thread::scope(|scope| {
         let looks = scope.spawn(move || {

@@ -1,9 +1,9 @@
-//! `highalloc`: nearly all memory is page cache, with unmovable frames among it; how many blocks of order 9 can be had?
+//! `highalloc`: nearly all memory is page cache with unmovable frames among it. How many blocks of order 9 can be had?
 //!
-//! Builders, as those of a kernel's build, read files until memory is full, and hold and replace unmovable frames. They go
-//! on while the leader asks for one huge block after another, and holds them. Between two requests lies a delay, in which
-//! the background reclaimer and the background compactor of each node work: in real time, or, where the delay is virtual,
-//! for as long as it or until they have nothing more to do.
+//! Builders act like those of a kernel build: they read files until memory is full, and hold and replace unmovable frames.
+//! They continue while a requester allocates one huge block after another and holds them. Between two requests lies a
+//! delay, in which the background reclaimer and the background compactor of each node work: in real time, or, if the delay
+//! is virtual, for that time or until they have no more work.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,27 +13,27 @@ use frameyard::{AllocError, Gfp, NodeId, Order, Pfn, Platform};
 use frameyard_host::HostPlatform;
 use frameyard_vm::{ReclaimStep, Vm};
 
-use super::counts::{Counts, unusable_thousandths};
-use super::crew::Crew;
-use super::ground::{Ground, Setting};
-use super::task::{TaskOrder, TaskReport, Work, nanoseconds};
-use crate::Failure;
+use crate::counts::{Counts, unusable_thousandths};
+use crate::error::WorkloadError;
+use crate::fixture::Fixture;
+use crate::measure::nanoseconds;
+use crate::report::TaskReport;
+use crate::setting::Setting;
+use crate::task::build::Build;
+use crate::task::{TaskSpec, Work};
+use crate::workers::Workers;
 
-mod builder;
-
-pub(crate) use builder::Build;
-
-/// The blocks that are asked for: of 2 MiB.
-pub(crate) const HUGE: Order = Order(9);
-/// As many are asked for as this part of the yard has, in percent.
+/// The order of the requested blocks: 2 MiB.
+pub const HUGE: Order = Order(9);
+/// Percentage of the yard that is requested.
 const WANTED_PERCENT: u64 = 80;
-/// How long a background thread rests when it has nothing to do.
-pub(super) const NAP: Duration = Duration::from_millis(1);
+/// How long a background thread sleeps when it has no work.
+pub(crate) const NAP: Duration = Duration::from_millis(1);
 
 /// What a delay between requests is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum DelayKind {
-    /// The background work of that time, without the rest of it.
+pub enum DelayKind {
+    /// The background work of that time; no time passes without work.
     #[default]
     Virtual,
     /// Time that passes.
@@ -41,9 +41,9 @@ pub(crate) enum DelayKind {
 }
 
 impl DelayKind {
-    /// The name in rows.
+    /// The name in results.
     #[must_use]
-    pub(crate) fn name(self) -> &'static str {
+    pub fn name(self) -> &'static str {
         match self {
             Self::Virtual => "virtual",
             Self::Real => "real",
@@ -51,56 +51,60 @@ impl DelayKind {
     }
 }
 
-/// How the workload is run.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct HighallocPlan {
-    /// Between two requests.
-    pub(crate) delay: Duration,
-    /// What that is.
-    pub(crate) kind: DelayKind,
-    /// Between the filling of memory and the first request.
-    pub(crate) settle: Duration,
-    /// The part of memory that builders hold in unmovable frames, in percent.
-    pub(crate) unmovable_percent: u8,
+pub struct HighallocPlan {
+    /// The delay between two requests.
+    pub delay: Duration,
+    /// The kind of that delay.
+    pub kind: DelayKind,
+    /// Time between the filling of memory and the first request.
+    pub settle: Duration,
+    /// Percentage of memory that builders hold in unmovable frames.
+    pub unmovable_percent: u8,
 }
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct HighallocRun {
-    /// Blocks asked for.
-    pub(crate) attempts: u64,
-    /// Blocks got.
-    pub(crate) successes: u64,
-    /// How long all requests took together.
-    pub(crate) total_ns: u64,
-    /// How long the longest took.
-    pub(crate) longest_ns: u64,
-    /// How long the requests and what lay between them took.
-    pub(crate) elapsed_ns: u64,
-    /// How long the background worked between requests, where the delay was virtual.
-    pub(crate) background_ns: Option<u64>,
-    /// The part of free memory in smaller blocks, in thousandths, before the first request.
-    pub(crate) unusable_before: Option<u64>,
-    /// Pages that builders read each second, from when memory was full to the end.
-    pub(crate) builders_rate: f64,
-    /// Pages and frames whose contents were checked in the end.
-    pub(crate) checked: u64,
-    /// What was counted from the first request to the last.
-    pub(crate) counts: Counts,
+pub struct HighallocRun {
+    /// Requested blocks.
+    pub attempts: u64,
+    /// Allocated blocks.
+    pub successes: u64,
+    /// Time of all requests together.
+    pub total_ns: u64,
+    /// Time of the longest request.
+    pub longest_ns: u64,
+    /// From the first request to the end of the last, delays included.
+    pub elapsed_ns: u64,
+    /// Background work between requests, if the delay was virtual.
+    pub background_ns: Option<u64>,
+    /// Thousandths of free memory in smaller blocks before the first request.
+    pub unusable_before: Option<u64>,
+    /// Pages per second that builders read while blocks were requested.
+    pub builders_rate: f64,
+    /// Pages and frames whose contents builders checked at the end.
+    pub checked: u64,
+    /// Counter changes from the first request to the last.
+    pub counts: Counts,
 }
 
-/// One run of the workload.
-pub(crate) fn run(
-    ground: &Ground<'_>,
+/// Runs the workload once.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if a builder or a request fails.
+pub fn run(
+    fixture: &Fixture<'_>,
     setting: &Setting,
     seed: u64,
     plan: &HighallocPlan,
-) -> Result<HighallocRun, Failure> {
+) -> Result<HighallocRun, WorkloadError> {
     let tasks = setting.tasks.get();
-    let build = Build::share_of(&ground.vm, tasks, plan.unmovable_percent);
-    let orders = TaskOrder::alike(tasks, seed, &Work::Build(build));
-    ground.lead(&orders, |crew| {
-        let vm = ground.vm;
+    let build = Build::share_of(&fixture.vm, tasks, plan.unmovable_percent);
+    let specs = TaskSpec::alike(tasks, seed, &Work::Build(build));
+    fixture.drive(&specs, |workers| {
+        let vm = fixture.vm;
         let go_on = AtomicBool::new(true);
         let run = thread::scope(|scope| {
             let _stop = StopOnDrop(&go_on);
@@ -109,16 +113,17 @@ pub(crate) fn run(
                 for step in background() {
                     let (vm, go_on) = (&vm, &go_on);
                     let body = move || work_in_background(vm, node, step, go_on);
-                    threads.push(thread::Builder::new().spawn_scoped(scope, body)?);
+                    let thread = thread::Builder::new().spawn_scoped(scope, body);
+                    threads.push(thread.map_err(WorkloadError::run_time)?);
                 }
             }
-            Ok::<_, Failure>(settle_and_ask(&vm, crew, plan, || {
+            Ok::<_, WorkloadError>(settle_and_request(&vm, workers, plan, || {
                 go_on.store(false, Ordering::Relaxed);
                 threads.drain(..).for_each(|thread| drop(thread.join()));
             }))
         })??;
-        crew.end();
-        let reports = crew.reports().map_err(Failure::run_time)?;
+        workers.end();
+        let reports = workers.reports().map_err(WorkloadError::run_time)?;
         Ok(with_reports(run, &reports))
     })
 }
@@ -131,44 +136,44 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-pub(super) fn with_reports(run: HighallocRun, reports: &[TaskReport]) -> HighallocRun {
+pub(crate) fn with_reports(run: HighallocRun, reports: &[TaskReport]) -> HighallocRun {
     let checked = reports.iter().map(|report| report.checked).sum();
     HighallocRun { builders_rate: reports.iter().map(TaskReport::rate).sum(), checked, ..run }
 }
 
-/// Waits until memory is full and has settled, and then asks for blocks. `stop_threads` ends the background threads.
-fn settle_and_ask(
+/// Waits until memory is full and has settled, then requests blocks. `stop_threads` ends the background threads.
+fn settle_and_request(
     vm: &Vm<'_, HostPlatform>,
-    crew: &mut Crew<'_>,
+    workers: &mut Workers<'_>,
     plan: &HighallocPlan,
     stop_threads: impl FnOnce(),
-) -> Result<HighallocRun, Failure> {
-    crew.wait_prepared().map_err(Failure::run_time)?;
-    crew.begin().map_err(Failure::run_time)?;
-    crew.watch(plan.settle).map_err(Failure::run_time)?;
+) -> Result<HighallocRun, WorkloadError> {
+    workers.wait_prepared().map_err(WorkloadError::run_time)?;
+    workers.begin().map_err(WorkloadError::run_time)?;
+    workers.watch(plan.settle).map_err(WorkloadError::run_time)?;
     let begin = Instant::now();
     let now_ns = || nanoseconds(begin.elapsed());
     match plan.kind {
-        DelayKind::Real => ask(vm, now_ns, || {
-            crew.watch(plan.delay).map_err(Failure::run_time)?;
+        DelayKind::Real => request(vm, now_ns, || {
+            workers.watch(plan.delay).map_err(WorkloadError::run_time)?;
             Ok(None)
         }),
         DelayKind::Virtual => {
             stop_threads();
-            ask(vm, now_ns, || {
-                crew.look().map_err(Failure::run_time)?;
+            request(vm, now_ns, || {
+                workers.poll().map_err(WorkloadError::run_time)?;
                 Ok(Some(work_for(vm, plan.delay)))
             })
         }
     }
 }
 
-/// Asks for blocks, holds them until the last, and gives them back. `delay` says how long the background worked.
-pub(super) fn ask<P: Platform>(
+/// Requests blocks, holds them until the last request, and frees them. `delay` returns the nanoseconds of background work.
+pub(crate) fn request<P: Platform>(
     vm: &Vm<'_, P>,
     now_ns: impl Fn() -> u64,
-    mut delay: impl FnMut() -> Result<Option<u64>, Failure>,
-) -> Result<HighallocRun, Failure> {
+    mut delay: impl FnMut() -> Result<Option<u64>, WorkloadError>,
+) -> Result<HighallocRun, WorkloadError> {
     let attempts = blocks_wanted(vm);
     let (before, begin) = (Counts::of(vm), now_ns());
     let mut run = HighallocRun {
@@ -185,15 +190,15 @@ pub(super) fn ask<P: Platform>(
     };
     let mut blocks = HeldBlocks { vm, blocks: Vec::new() };
     for _ in 0..attempts {
-        let asked = now_ns();
+        let started = now_ns();
         let found = vm.yard().alloc_with(HUGE, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN, &vm.owners());
-        let took = now_ns() - asked;
+        let took = now_ns() - started;
         run.total_ns += took;
         run.longest_ns = run.longest_ns.max(took);
         match found {
             Ok(block) => blocks.blocks.push(block),
             Err(AllocError::OutOfMemory { .. }) => {}
-            Err(error) => return Err(Failure::run_time(error)),
+            Err(error) => return Err(WorkloadError::run_time(error)),
         }
         if let Some(worked) = delay()? {
             *run.background_ns.get_or_insert(0) += worked;
@@ -205,12 +210,13 @@ pub(super) fn ask<P: Platform>(
     Ok(run)
 }
 
-/// As many blocks as are asked for on a yard.
-pub(crate) fn blocks_wanted<P: Platform>(vm: &Vm<'_, P>) -> u64 {
+/// Number of blocks that a run requests.
+#[must_use]
+pub fn blocks_wanted<P: Platform>(vm: &Vm<'_, P>) -> u64 {
     (vm.yard().managed_pages().0 >> HUGE.0) * WANTED_PERCENT / 100
 }
 
-/// Blocks that the leader has; given back in any case.
+/// Blocks of the requester, freed on drop.
 struct HeldBlocks<'a, 'y, P: Platform> {
     vm: &'a Vm<'y, P>,
     blocks: Vec<Pfn>,
@@ -219,17 +225,17 @@ struct HeldBlocks<'a, 'y, P: Platform> {
 impl<P: Platform> Drop for HeldBlocks<'_, '_, P> {
     fn drop(&mut self) {
         for block in &self.blocks {
-            // A block that was lost shows when all frames are counted.
+            // The check at the end of the run finds blocks that were not freed.
             let _ = self.vm.yard().free(*block, HUGE);
         }
     }
 }
 
-/// One step of a background worker: whether there was something to do.
-pub(super) type Step<P> = fn(&Vm<'_, P>, NodeId) -> bool;
+/// One step of a background worker. Returns whether it had work.
+pub(crate) type Step<P> = fn(&Vm<'_, P>, NodeId) -> bool;
 
 /// The background workers of a node.
-pub(super) const fn background<P: Platform>() -> [Step<P>; 2] {
+pub(crate) const fn background<P: Platform>() -> [Step<P>; 2] {
     [reclaim::<P>, compact::<P>]
 }
 
@@ -249,9 +255,9 @@ fn work_in_background(vm: &Vm<'_, HostPlatform>, node: NodeId, step: Step<HostPl
     }
 }
 
-/// The background work of all nodes, until there is none left or it has taken so long; how long it took.
+/// Does the background work of all nodes for `delay`, or until none is left. Returns its nanoseconds.
 ///
-/// Every node has a reclaimer and a compactor of its own, which would have worked side by side: each has the whole time.
+/// Each node has its own reclaimer and compactor, which would have run side by side, so each gets the whole delay.
 fn work_for(vm: &Vm<'_, HostPlatform>, delay: Duration) -> u64 {
     let mut worked = Duration::ZERO;
     for node in (0..vm.yard().nodes()).map(NodeId) {

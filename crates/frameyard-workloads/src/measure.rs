@@ -1,20 +1,20 @@
-//! Samples and what is said of them.
+//! Statistics of samples, and durations in nanoseconds.
 
 use std::time::Duration;
 
-/// Median, least and most of some samples.
+/// Median, minimum and maximum of a set of samples.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Spread {
-    /// The middle one, or the mean of the two in the middle.
+    /// The middle sample, or the mean of the two middle ones.
     pub median: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The most.
+    /// The maximum.
     pub max: f64,
 }
 
 impl Spread {
-    /// The spread of some samples; `None` where there are none.
+    /// Computes the spread of samples; `None` for an empty set.
     #[must_use]
     pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut samples: Vec<f64> = samples.into_iter().collect();
@@ -26,10 +26,16 @@ impl Spread {
     }
 }
 
-/// Nanoseconds an operation took, of a duration for so many.
+/// Mean nanoseconds per operation of `operations` that together took `duration`.
 #[must_use]
 pub fn nanoseconds_each(duration: Duration, operations: u64) -> f64 {
     duration.as_nanos() as f64 / operations as f64
+}
+
+/// A duration in whole nanoseconds; `u64::MAX` after 584 years.
+#[must_use]
+pub fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

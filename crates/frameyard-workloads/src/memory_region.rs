@@ -9,21 +9,23 @@ use frameyard_host::{
 };
 use frameyard_vm::{Dirty, MemoryAccess, MemoryRegion, PinCall, PinFlags, PinRequest, RefHandling, VirtRange};
 
-use super::pin::{PinBuffers, PinCase, PinGround, PinInterface};
-use crate::Failure;
-use crate::bring_up::nanoseconds;
+use crate::pin::{PinBuffers, PinCase, PinFixture, PinInterface};
+use crate::error::WorkloadError;
+use crate::measure::nanoseconds;
 
 /// How references are counted when memory is registered, and when it is deregistered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct RegionRefs {
-    pub(crate) take: RefHandling,
-    pub(crate) release: RefHandling,
+pub struct RegionRefs {
+    /// On registration.
+    pub take: RefHandling,
+    /// On deregistration.
+    pub release: RefHandling,
 }
 
 impl RegionRefs {
     /// As devices were before the series, as huge pages were before it (all of a head at once when taken, one by one when
     /// given back), and after it.
-    pub(crate) const ALL: [Self; 3] = [
+    pub const ALL: [Self; 3] = [
         Self { take: RefHandling::PerPage, release: RefHandling::PerPage },
         Self { take: RefHandling::Batched, release: RefHandling::PerPage },
         Self { take: RefHandling::Batched, release: RefHandling::Batched },
@@ -32,17 +34,19 @@ impl RegionRefs {
 
 /// Rounds of registering and deregistering.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Rounds {
-    pub(crate) rounds: u64,
-    pub(crate) elapsed_ns: u64,
+pub struct Rounds {
+    /// Number of rounds.
+    pub rounds: u64,
+    /// Time of all rounds.
+    pub elapsed_ns: u64,
     /// Of that, in the registering.
-    pub(crate) register_ns: u64,
+    pub register_ns: u64,
     /// Runs that a region has; buffers, where the host's kernel has it.
-    pub(crate) runs: u64,
+    pub runs: u64,
 }
 
 /// Registers and deregisters until a time is over, at least once.
-fn rounds(duration: Duration, mut round: impl FnMut() -> Result<(u64, u64), Failure>) -> Result<Rounds, Failure> {
+fn rounds(duration: Duration, mut round: impl FnMut() -> Result<(u64, u64), WorkloadError>) -> Result<Rounds, WorkloadError> {
     let mut done = Rounds::default();
     let begin = Instant::now();
     while done.rounds == 0 || begin.elapsed() < duration {
@@ -51,7 +55,7 @@ fn rounds(duration: Duration, mut round: impl FnMut() -> Result<(u64, u64), Fail
         done.register_ns += register_ns;
         done.runs = runs;
     }
-    done.elapsed_ns = nanoseconds(begin);
+    done.elapsed_ns = nanoseconds(begin.elapsed());
     Ok(done)
 }
 
@@ -59,20 +63,20 @@ fn rounds(duration: Duration, mut round: impl FnMut() -> Result<(u64, u64), Fail
 ///
 /// What is counted in batches on both sides is a [`MemoryRegion`]. The others take and give back the same pages by the calls
 /// that a region is made of, with their runs in an array.
-pub(crate) fn in_yard(
-    ground: &PinGround<'_>,
+pub fn in_yard(
+    fixture: &PinFixture<'_>,
     range: VirtRange,
     refs: RegionRefs,
     duration: Duration,
     buffers: &mut PinBuffers,
-) -> Result<Rounds, Failure> {
+) -> Result<Rounds, WorkloadError> {
     if refs == RegionRefs::ALL[2] {
         return rounds(duration, || {
             let begin = Instant::now();
             let region =
-                MemoryRegion::register(&ground.space, range, MemoryAccess::Write).map_err(Failure::run_time)?;
-            let (register_ns, runs) = (nanoseconds(begin), region.run_count());
-            region.deregister().map_err(Failure::run_time)?;
+                MemoryRegion::register(&fixture.space, range, MemoryAccess::Write).map_err(WorkloadError::run_time)?;
+            let (register_ns, runs) = (nanoseconds(begin.elapsed()), region.run_count());
+            region.deregister().map_err(WorkloadError::run_time)?;
             Ok((register_ns, runs))
         });
     }
@@ -80,16 +84,16 @@ pub(crate) fn in_yard(
     let case = PinCase { request, interface: PinInterface::Runs, batch: usize::MAX };
     rounds(duration, || {
         let begin = Instant::now();
-        let used = ground.take_runs(range, case, &mut buffers.runs)?;
-        let register_ns = nanoseconds(begin);
-        ground.release_runs(&buffers.runs[..used], PinCall::Pin, refs.release, Dirty::Mark)?;
+        let used = fixture.take_runs(range, case, &mut buffers.runs)?;
+        let register_ns = nanoseconds(begin.elapsed());
+        fixture.release_runs(&buffers.runs[..used], PinCall::Pin, refs.release, Dirty::Mark)?;
         Ok((register_ns, used as u64))
     })
 }
 
 /// Memory of this process that the host's kernel registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum HostKind {
+pub enum HostKind {
     /// Pages of 4 KiB.
     Small,
     /// Transparent huge pages.
@@ -99,9 +103,12 @@ pub(crate) enum HostKind {
 }
 
 impl HostKind {
-    pub(crate) const ALL: [Self; 3] = [Self::Small, Self::Transparent, Self::Hugetlb];
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Small, Self::Transparent, Self::Hugetlb];
 
-    pub(crate) const fn name(self) -> &'static str {
+    /// The name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Small => "anonymous",
             Self::Transparent => "huge",
@@ -109,7 +116,9 @@ impl HostKind {
         }
     }
 
-    pub(crate) const fn page_bytes(self) -> u64 {
+    /// The size of its pages.
+    #[must_use]
+    pub const fn page_bytes(self) -> u64 {
         match self {
             Self::Small => 4096,
             Self::Transparent | Self::Hugetlb => 2 << 20,
@@ -118,30 +127,30 @@ impl HostKind {
 }
 
 /// What the host's kernel does, or why it does not.
-pub(crate) type HostRounds = Result<Rounds, String>;
+pub type HostRounds = Result<Rounds, String>;
 
 /// Has the host's kernel register memory as buffers of an `io_uring`, for a time.
 ///
 /// # Errors
 ///
-/// [`Failure::RunTime`] where something fails that is neither missing nor forbidden.
-pub(crate) fn on_host(
+/// [`WorkloadError::RunTime`] where something fails that is neither missing nor forbidden.
+pub fn on_host(
     kind: HostKind,
     size: ByteSize,
     duration: Duration,
     host: &HostTopology,
-) -> Result<HostRounds, Failure> {
+) -> Result<HostRounds, WorkloadError> {
     let mut ring = match IoRing::new() {
         Ok(ring) => ring,
         Err(error @ IoRingError::NotAllowed(_)) => return Ok(Err(format!("not allowed: {error}"))),
-        Err(error) => return Err(Failure::run_time(error)),
+        Err(error) => return Err(WorkloadError::run_time(error)),
     };
     match kind {
         HostKind::Small | HostKind::Transparent => {
             let advice = if kind == HostKind::Small { HugePages::Never } else { HugePages::Advise };
-            let region = Region::zeroed(size, advice).map_err(Failure::run_time)?;
-            region.prefault(std::num::NonZeroUsize::MIN, &mut |_| {}).map_err(Failure::run_time)?;
-            let huge = region.memory_use(ByteSize(0), region.size()).map_err(Failure::run_time)?.huge;
+            let region = Region::zeroed(size, advice).map_err(WorkloadError::run_time)?;
+            region.prefault(std::num::NonZeroUsize::MIN, &mut |_| {}).map_err(WorkloadError::run_time)?;
+            let huge = region.memory_use(ByteSize(0), region.size()).map_err(WorkloadError::run_time)?.huge;
             if kind == HostKind::Transparent && huge < region.size() {
                 return Ok(Err(format!("the host gave transparent huge pages for {huge} of {}", region.size())));
             }
@@ -157,26 +166,26 @@ pub(crate) fn on_host(
             let frames = PageCount(size.0 / Geometry::X86_64.page_size().0);
             let range = NodeFrames { range: PfnRange::new(Pfn(0), frames), node: NodeId(0) };
             let memory = HostMemory::builder(Geometry::X86_64, &[range]).backing(Backing::Hugetlb(page));
-            let memory = memory.build(host).map_err(Failure::run_time)?;
-            let start = memory.frame(Pfn(0)).ok_or_else(|| Failure::run_time("frame 0 has no bytes"))?;
+            let memory = memory.build(host).map_err(WorkloadError::run_time)?;
+            let start = memory.frame(Pfn(0)).ok_or_else(|| WorkloadError::run_time("frame 0 has no bytes"))?;
             register(&mut ring, IoBuffer { start, size }, duration)
         }
     }
 }
 
-fn register(ring: &mut IoRing, buffer: IoBuffer, duration: Duration) -> Result<HostRounds, Failure> {
+fn register(ring: &mut IoRing, buffer: IoBuffer, duration: Duration) -> Result<HostRounds, WorkloadError> {
     // Whether it is allowed at all shows at once.
     match ring.register(&[buffer]) {
         Ok(buffers) => drop(buffers),
         Err(error @ (IoRingError::LockedMemory { .. } | IoRingError::NotAllowed(_))) => {
             return Ok(Err(format!("not allowed: {error}")));
         }
-        Err(error) => return Err(Failure::run_time(error)),
+        Err(error) => return Err(WorkloadError::run_time(error)),
     }
     let done = rounds(duration, || {
         let begin = Instant::now();
-        let buffers = ring.register(&[buffer]).map_err(Failure::run_time)?;
-        Ok((nanoseconds(begin), buffers.buffers() as u64))
+        let buffers = ring.register(&[buffer]).map_err(WorkloadError::run_time)?;
+        Ok((nanoseconds(begin.elapsed()), buffers.buffers() as u64))
     });
     done.map(Ok)
 }

@@ -1,82 +1,68 @@
-//! `order0-thp`: memory is filled with small pages and given back, and then tasks with huge pages and tasks without run
-//! side by side on what that has left.
+//! `order0-thp`: small pages fill memory and are freed; then tasks with huge pages and tasks with small ones run side by
+//! side on the fragmented memory.
 
 use std::time::Duration;
 
 use frameyard::{ByteSize, Platform};
-use frameyard_vm::{MemoryAccess, Vm};
-use serde::{Deserialize, Serialize};
+use frameyard_vm::Vm;
 
-use super::course::Course;
-use super::ground::{Ground, Setting, share_of_free};
-use super::page_fault::{self, Loop, MAP_SIZE, Pages, TaskRun, map, pages_of, run_for};
-use super::task::{Site, TaskOrder, TaskProblem, TaskReport, Work, task_seed};
-use crate::Failure;
+use crate::error::WorkloadError;
+use crate::fixture::{Fixture, share_of_free};
+use crate::mapping::{MAP_SIZE, Pages};
+use crate::page_fault;
+use crate::setting::Setting;
+use crate::task::fragment::Fragment;
+use crate::task::page_fault::Loop;
+use crate::task::{TaskSpec, Work, task_seed};
+use crate::timed_run::{TaskRun, run_for};
 
-/// The part of free memory that is filled first, in percent; page tables and reserves need some of the rest.
+/// Percentage of free memory that is filled first. Page tables and reserves need some of the rest.
 const FILLED_PERCENT: u64 = 90;
 
-/// What a task fills and gives back.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Fragment {
-    /// How much.
-    pub(crate) bytes: u64,
-}
-
-impl Fragment {
-    /// Fills its share; the space takes it along when it goes, which is when all have filled theirs.
-    pub(crate) fn run<P: Platform, C: Course>(&self, site: &Site<'_, '_, P, C>) -> Result<TaskReport, TaskProblem> {
-        let space = site.space()?;
-        let range = map(&space, ByteSize(self.bytes), Pages::Small)?;
-        let mut iterations = 0;
-        for addr in pages_of(range) {
-            space.touch(addr, MemoryAccess::Write)?;
-            iterations += 1;
-        }
-        site.begin()?;
-        Ok(TaskReport { iterations, ..TaskReport::default() })
-    }
-}
-
-/// Which pages a task of a run has: the first half of them huge ones.
-pub(crate) fn pages_of_task(setting: &Setting, task: usize) -> Pages {
+/// The page size of a task: huge for the first half of the tasks.
+#[must_use]
+pub fn pages_of_task(setting: &Setting, task: usize) -> Pages {
     if task < setting.tasks.get() as usize { Pages::Huge } else { Pages::Small }
 }
 
-/// One run of the workload: as many tasks of each kind as the setting has.
-pub(crate) fn run(ground: &Ground<'_>, setting: &Setting, seed: u64, duration: Duration) -> Result<TaskRun, Failure> {
-    fragment(ground, setting, seed)?;
-    run_for(ground, &orders(setting, seed, MAP_SIZE), duration)
+/// Runs the workload once, with `setting.tasks` tasks of each kind.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if a task fails.
+pub fn run(fixture: &Fixture<'_>, setting: &Setting, seed: u64, duration: Duration) -> Result<TaskRun, WorkloadError> {
+    fragment(fixture, setting, seed)?;
+    run_for(fixture, &specs(setting, seed, MAP_SIZE), duration)
 }
 
-/// What the tasks of a run are told, each of which maps so much at a time.
-pub(crate) fn orders(setting: &Setting, seed: u64, map: ByteSize) -> Vec<TaskOrder> {
-    let order = |number| {
+/// The tasks of a run. Each maps `map` bytes at a time.
+pub(crate) fn specs(setting: &Setting, seed: u64, map: ByteSize) -> Vec<TaskSpec> {
+    let spec = |number| {
         let pages = pages_of_task(setting, number as usize);
-        TaskOrder { number, seed: task_seed(seed, number), work: Work::PageFault(Loop { bytes: map.0, pages }) }
+        TaskSpec { number, seed: task_seed(seed, number), work: Work::PageFault(Loop { bytes: map.0, pages }) }
     };
-    (0..2 * setting.tasks.get()).map(order).collect()
+    (0..2 * setting.tasks.get()).map(spec).collect()
 }
 
-/// Fills memory and gives it back.
-fn fragment(ground: &Ground<'_>, setting: &Setting, seed: u64) -> Result<(), Failure> {
-    let orders = filling(setting, seed, &ground.vm);
-    ground.lead(&orders, |crew| {
-        crew.wait_prepared().map_err(Failure::run_time)?;
-        crew.begin().map_err(Failure::run_time)?;
-        crew.reports().map_err(Failure::run_time).map(drop)
+/// Fills memory and frees it.
+fn fragment(fixture: &Fixture<'_>, setting: &Setting, seed: u64) -> Result<(), WorkloadError> {
+    let specs = filling(setting, seed, &fixture.vm);
+    fixture.drive(&specs, |workers| {
+        workers.wait_prepared().map_err(WorkloadError::run_time)?;
+        workers.begin().map_err(WorkloadError::run_time)?;
+        workers.reports().map_err(WorkloadError::run_time).map(drop)
     })
 }
 
-/// What tasks are told that fill memory together.
-pub(crate) fn filling<P: Platform>(setting: &Setting, seed: u64, vm: &Vm<'_, P>) -> Vec<TaskOrder> {
+/// The tasks that fill memory.
+pub(crate) fn filling<P: Platform>(setting: &Setting, seed: u64, vm: &Vm<'_, P>) -> Vec<TaskSpec> {
     let tasks = setting.tasks.get();
     let share = share_of_free(vm.yard(), FILLED_PERCENT, tasks).0;
-    TaskOrder::alike(tasks, seed, &Work::Fragment(Fragment { bytes: share }))
+    TaskSpec::alike(tasks, seed, &Work::Fragment(Fragment { bytes: share }))
 }
 
-/// What a yard must have free for so many tasks of each kind.
+/// Free memory that `tasks` tasks of each kind need.
 #[must_use]
-pub(crate) fn memory_needed(tasks: u32, map: ByteSize) -> ByteSize {
+pub fn memory_needed(tasks: u32, map: ByteSize) -> ByteSize {
     page_fault::memory_needed(tasks.saturating_mul(2), map)
 }

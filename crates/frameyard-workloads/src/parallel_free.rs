@@ -1,134 +1,83 @@
-//! `parallel-free`: the exit of spaces that hold most of memory: one whose exit threads share, or one for each process.
+//! `parallel-free`: the exit of address spaces that hold most of memory. As threads, the tasks share the exit of one
+//! space; as processes, each exits its own.
 
-use std::fmt;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
 use frameyard::{ByteSize, PageCount, Platform};
-use frameyard_vm::{ExitOutcome, ExitProblem, ExitStalled, MemoryAccess, Vm};
-use serde::{Deserialize, Serialize};
+use frameyard_vm::Vm;
 
-use super::counts::Counts;
-use super::course::Course;
-use super::crew::lead_threads;
-use super::ground::{Ground, Setting, share_of_free};
-use super::page_fault::{Pages, map, pages_of};
-use super::task::{Site, TaskOrder, TaskProblem, TaskReport, TaskSpace, Work, nanoseconds};
-use crate::Failure;
-use crate::cli::TaskMode;
+use crate::counts::Counts;
+use crate::error::WorkloadError;
+use crate::fixture::{Fixture, share_of_free};
+use crate::mapping::check_gone;
+use crate::measure::nanoseconds;
+use crate::report::TaskReport;
+use crate::setting::{Setting, TaskMode};
+use crate::task::fill::Fill;
+use crate::task::{TaskSpec, Work};
+use crate::workers::drive_threads;
 
-/// The part of free memory that is filled, in percent; page tables and reserves need some of the rest.
+/// Percentage of free memory that is filled. Page tables and reserves need some of the rest.
 const FILLED_PERCENT: u64 = 85;
 
-/// What a task fills.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Fill {
-    /// How much.
-    pub(crate) bytes: u64,
-}
-
-impl Fill {
-    /// Fills the common space and is done; or a space of its own, which it then takes down when work begins.
-    pub(crate) fn run<P: Platform, C: Course>(&self, site: &Site<'_, '_, P, C>) -> Result<TaskReport, TaskProblem> {
-        let space = site.space()?;
-        let range = map(&space, ByteSize(self.bytes), Pages::Small)?;
-        let mut iterations = 0;
-        for addr in pages_of(range) {
-            space.touch(addr, MemoryAccess::Write)?;
-            iterations += 1;
-        }
-        let TaskSpace::Own(space) = space else {
-            return Ok(TaskReport { iterations, ..TaskReport::default() });
-        };
-        let begin = site.begin()?;
-        let outcome = space.exit(NonZeroUsize::MIN);
-        let elapsed_ns = site.course.elapsed_ns(begin);
-        check_gone(outcome)?;
-        Ok(TaskReport { iterations, elapsed_ns, ..TaskReport::default() })
-    }
-}
-
-/// One exit.
+/// The result of one exit.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct FreeRun {
+pub struct FreeRun {
     /// Pages that were mapped.
-    pub(crate) pages: PageCount,
-    /// How long it took until all were free.
-    pub(crate) exit_ns: u64,
-    /// What was counted meanwhile.
-    pub(crate) counts: Counts,
+    pub pages: PageCount,
+    /// Nanoseconds until all were free.
+    pub exit_ns: u64,
+    /// Counter changes during the exit.
+    pub counts: Counts,
 }
 
-/// One run of the workload.
-pub(crate) fn run(ground: &Ground<'_>, setting: &Setting, seed: u64) -> Result<FreeRun, Failure> {
-    let orders = orders(setting, seed, &ground.vm);
+/// Runs the workload once.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if a task or an exit fails.
+pub fn run(fixture: &Fixture<'_>, setting: &Setting, seed: u64) -> Result<FreeRun, WorkloadError> {
+    let specs = specs(setting, seed, &fixture.vm);
     match setting.mode {
-        TaskMode::Threads => one_space(ground, &orders),
-        TaskMode::Processes => many_spaces(ground, &orders),
+        TaskMode::Threads => one_space(fixture, &specs),
+        TaskMode::Processes => many_spaces(fixture, &specs),
     }
 }
 
-/// What the tasks of a run are told.
-pub(crate) fn orders<P: Platform>(setting: &Setting, seed: u64, vm: &Vm<'_, P>) -> Vec<TaskOrder> {
+/// The tasks of a run.
+pub(crate) fn specs<P: Platform>(setting: &Setting, seed: u64, vm: &Vm<'_, P>) -> Vec<TaskSpec> {
     let tasks = setting.tasks.get();
     let share = share_of_free(vm.yard(), FILLED_PERCENT, tasks).0;
-    TaskOrder::alike(tasks, seed, &Work::Fill(Fill { bytes: share }))
+    TaskSpec::alike(tasks, seed, &Work::Fill(Fill { bytes: share }))
 }
 
-fn one_space(ground: &Ground<'_>, orders: &[TaskOrder]) -> Result<FreeRun, Failure> {
-    let space = ground.vm.create_space().map_err(Failure::run_time)?;
-    let reports = lead_threads(ground.vm, &space, orders, |crew| crew.reports().map_err(Failure::run_time))?;
-    let workers = NonZeroUsize::new(orders.len()).unwrap_or(NonZeroUsize::MIN);
-    let (before, begin) = (Counts::of(&ground.vm), Instant::now());
-    let outcome = space.exit(workers);
+fn one_space(fixture: &Fixture<'_>, specs: &[TaskSpec]) -> Result<FreeRun, WorkloadError> {
+    let space = fixture.vm.create_space().map_err(WorkloadError::run_time)?;
+    let reports =
+        drive_threads(fixture.vm, &space, specs, |workers| workers.reports().map_err(WorkloadError::run_time))?;
+    let threads = NonZeroUsize::new(specs.len()).unwrap_or(NonZeroUsize::MIN);
+    let (before, begin) = (Counts::of(&fixture.vm), Instant::now());
+    let outcome = space.exit(threads);
     let exit_ns = nanoseconds(begin.elapsed());
-    check_gone(outcome).map_err(Failure::run_time)?;
-    Ok(FreeRun { pages: touched(&reports), exit_ns, counts: Counts::of(&ground.vm).since(&before) })
+    check_gone(outcome).map_err(WorkloadError::run_time)?;
+    Ok(FreeRun { pages: touched(&reports), exit_ns, counts: Counts::of(&fixture.vm).since(&before) })
 }
 
-/// Why a space that was to go is still there.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum StillThere {
-    /// Somebody else has a handle of it.
-    Used,
-    /// It stopped on the way.
-    Stalled(ExitProblem),
-}
-
-impl fmt::Display for StillThere {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Used => f.write_str("the space did not go: somebody else has a handle of it"),
-            Self::Stalled(problem) => write!(f, "the space did not go: {problem}"),
-        }
-    }
-}
-
-impl std::error::Error for StillThere {}
-
-/// Whether a space went.
-pub(crate) fn check_gone<P: Platform>(outcome: Result<ExitOutcome, ExitStalled<'_, P>>) -> Result<(), StillThere> {
-    match outcome {
-        Ok(ExitOutcome::Gone(_)) => Ok(()),
-        Ok(ExitOutcome::StillUsed) => Err(StillThere::Used),
-        Err(stalled) => Err(StillThere::Stalled(stalled.problem)),
-    }
-}
-
-fn many_spaces(ground: &Ground<'_>, orders: &[TaskOrder]) -> Result<FreeRun, Failure> {
-    ground.lead(orders, |crew| {
-        crew.wait_prepared().map_err(Failure::run_time)?;
-        let before = Counts::of(&ground.vm);
-        crew.begin().map_err(Failure::run_time)?;
-        let reports = crew.reports().map_err(Failure::run_time)?;
+fn many_spaces(fixture: &Fixture<'_>, specs: &[TaskSpec]) -> Result<FreeRun, WorkloadError> {
+    fixture.drive(specs, |workers| {
+        workers.wait_prepared().map_err(WorkloadError::run_time)?;
+        let before = Counts::of(&fixture.vm);
+        workers.begin().map_err(WorkloadError::run_time)?;
+        let reports = workers.reports().map_err(WorkloadError::run_time)?;
         let exit_ns = reports.iter().map(|report| report.elapsed_ns).max().unwrap_or(0);
-        Ok(FreeRun { pages: touched(&reports), exit_ns, counts: Counts::of(&ground.vm).since(&before) })
+        Ok(FreeRun { pages: touched(&reports), exit_ns, counts: Counts::of(&fixture.vm).since(&before) })
     })
 }
 
-/// What a yard must have free for so many tasks: some pages for each, and page tables for them.
+/// Free memory that `tasks` tasks need: some pages for each, and page tables for them.
 #[must_use]
-pub(crate) fn memory_needed(tasks: u32) -> ByteSize {
+pub fn memory_needed(tasks: u32) -> ByteSize {
     ByteSize(ByteSize::mib(16).0.saturating_mul(1 + u64::from(tasks)))
 }
 

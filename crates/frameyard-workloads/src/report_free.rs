@@ -11,48 +11,48 @@ use frameyard::{
 };
 use frameyard_host::{HostPlatform, LockTiming};
 
-use super::ground::Ground;
-use super::stamp::{check, stamp};
-use super::task::nanoseconds;
-use crate::Failure;
+use crate::fixture::Fixture;
+use crate::stamp::{check, stamp};
+use crate::measure::nanoseconds;
+use crate::error::WorkloadError;
 
 /// One frame in so many is held: most pageblocks are free as a whole, and many are not.
-pub(crate) const HELD_EACH: usize = 1024;
+pub const HELD_EACH: usize = 1024;
 /// What the contents of held frames follow from.
 const KEY: u64 = 0xf4ee;
 
 /// What came of it.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct ReportRun {
+pub struct ReportRun {
     /// Frames that were free before any were given back.
-    pub(crate) free: PageCount,
+    pub free: PageCount,
     /// What was given back.
-    pub(crate) reported: ReportOutcome,
+    pub reported: ReportOutcome,
     /// How long it took.
-    pub(crate) report_ns: u64,
+    pub report_ns: u64,
     /// How much of the frames was in the host's memory before.
-    pub(crate) resident_before: ByteSize,
+    pub resident_before: ByteSize,
     /// After.
-    pub(crate) resident_after: ByteSize,
+    pub resident_after: ByteSize,
     /// When all of it was used again.
-    pub(crate) resident_again: ByteSize,
+    pub resident_again: ByteSize,
     /// Frames that stood as given back then.
-    pub(crate) reported_after_use: PageCount,
+    pub reported_after_use: PageCount,
     /// How long it took to use a frame the first time, and again.
-    pub(crate) first_use_page_ns: f64,
+    pub first_use_page_ns: f64,
     /// The same, of memory that has to come from the host again.
-    pub(crate) use_again_page_ns: f64,
+    pub use_again_page_ns: f64,
     /// Held frames whose contents were checked.
-    pub(crate) checked: u64,
+    pub checked: u64,
 }
 
 /// One run of the workload.
 ///
 /// # Errors
 ///
-/// [`Failure::Input`] where the yard gives nothing back, [`Failure::RunTime`] for what the host or a check says.
-pub(crate) fn run(ground: &Ground<'_>, min_order: Order, budget: PageCount, seed: u64) -> Result<ReportRun, Failure> {
-    let yard = ground.vm.yard();
+/// [`WorkloadError::Input`] where the yard gives nothing back, [`WorkloadError::RunTime`] for what the host or a check says.
+pub fn run(fixture: &Fixture<'_>, min_order: Order, budget: PageCount, seed: u64) -> Result<ReportRun, WorkloadError> {
+    let yard = fixture.vm.yard();
     yard.platform().time_locks(LockTiming::Off);
     let mut held = Held { frames: Vec::new() };
     let (frames, first_use_page_ns) = use_all(yard)?;
@@ -63,7 +63,7 @@ pub(crate) fn run(ground: &Ground<'_>, min_order: Order, budget: PageCount, seed
     let begin = Instant::now();
     let reported = yard.report_free_pages(min_order, budget).map_err(refused)?;
     let report_ns = nanoseconds(begin.elapsed());
-    yard.validate().map_err(Failure::run_time)?;
+    yard.validate().map_err(WorkloadError::run_time)?;
     let resident_after = resident(yard)?;
     let (frames, use_again_page_ns) = use_all(yard)?;
     let resident_again = resident(yard)?;
@@ -83,27 +83,27 @@ pub(crate) fn run(ground: &Ground<'_>, min_order: Order, budget: PageCount, seed
     })
 }
 
-fn refused(error: ReportError) -> Failure {
+fn refused(error: ReportError) -> WorkloadError {
     match error {
-        ReportError::NotReturned { .. } => Failure::run_time(error),
-        _ => Failure::input(error),
+        ReportError::NotReturned { .. } => WorkloadError::run_time(error),
+        _ => WorkloadError::input(error),
     }
 }
 
-fn resident(yard: &Yard<HostPlatform>) -> Result<ByteSize, Failure> {
-    yard.platform().memory().resident().map_err(Failure::run_time)
+fn resident(yard: &Yard<HostPlatform>) -> Result<ByteSize, WorkloadError> {
+    yard.platform().memory().resident().map_err(WorkloadError::run_time)
 }
 
 /// Allocates frames one by one until there are none, and writes to each; how long one took in nanoseconds. What watermarks
 /// keep back is taken as well, frame by frame, and is not in the time.
-fn use_all<'y>(yard: &'y Yard<HostPlatform>) -> Result<(Vec<Frames<'y, HostPlatform>>, f64), Failure> {
+fn use_all<'y>(yard: &'y Yard<HostPlatform>) -> Result<(Vec<Frames<'y, HostPlatform>>, f64), WorkloadError> {
     let mut all = Vec::with_capacity(yard.managed_pages().0 as usize);
     let begin = Instant::now();
     loop {
         match yard.frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN) {
             Ok(frame) => all.push(written(frame)?),
             Err(AllocError::OutOfMemory { .. }) => break,
-            Err(error) => return Err(Failure::run_time(error)),
+            Err(error) => return Err(WorkloadError::run_time(error)),
         }
     }
     let page_ns = begin.elapsed().as_nanos() as f64 / all.len().max(1) as f64;
@@ -119,8 +119,8 @@ fn use_all<'y>(yard: &'y Yard<HostPlatform>) -> Result<(Vec<Frames<'y, HostPlatf
 }
 
 /// A frame that memory of the host stands behind.
-fn written(mut frame: Frames<'_, HostPlatform>) -> Result<Frames<'_, HostPlatform>, Failure> {
-    let bytes = frame.bytes_mut().ok_or_else(|| Failure::input("the frames have no bytes"))?;
+fn written(mut frame: Frames<'_, HostPlatform>) -> Result<Frames<'_, HostPlatform>, WorkloadError> {
+    let bytes = frame.bytes_mut().ok_or_else(|| WorkloadError::input("the frames have no bytes"))?;
     bytes[..8].copy_from_slice(&KEY.to_le_bytes());
     Ok(frame)
 }
@@ -132,12 +132,12 @@ struct Held<'y> {
 
 impl<'y> Held<'y> {
     /// Keeps some of all frames and frees the others.
-    fn choose(&mut self, frames: Vec<Frames<'y, HostPlatform>>, seed: u64) -> Result<(), Failure> {
+    fn choose(&mut self, frames: Vec<Frames<'y, HostPlatform>>, seed: u64) -> Result<(), WorkloadError> {
         let mut random = Rng::with_seed(seed);
         for mut frame in frames {
             if random.usize(..HELD_EACH) == 0 {
                 let number = frame.pfn().0;
-                stamp(frame.bytes_mut().ok_or_else(|| Failure::input("the frames have no bytes"))?, KEY, number);
+                stamp(frame.bytes_mut().ok_or_else(|| WorkloadError::input("the frames have no bytes"))?, KEY, number);
                 self.frames.push(frame);
             }
         }
@@ -145,10 +145,10 @@ impl<'y> Held<'y> {
     }
 
     /// Checks their contents; how many.
-    fn check(&self) -> Result<u64, Failure> {
+    fn check(&self) -> Result<u64, WorkloadError> {
         for frame in &self.frames {
-            let bytes = frame.bytes().ok_or_else(|| Failure::input("the frames have no bytes"))?;
-            check(bytes, KEY, frame.pfn().0, "the frames that were held").map_err(Failure::run_time)?;
+            let bytes = frame.bytes().ok_or_else(|| WorkloadError::input("the frames have no bytes"))?;
+            check(bytes, KEY, frame.pfn().0, "the frames that were held").map_err(WorkloadError::run_time)?;
         }
         Ok(self.frames.len() as u64)
     }

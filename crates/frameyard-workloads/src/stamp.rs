@@ -1,14 +1,33 @@
 //! Contents of pages that follow from a key and a number, so that they can be checked.
 
+use std::error::Error;
+use std::fmt;
+
 use frameyard_vm::PatternStore;
 
-use super::task::WrongContents;
+
+/// Contents differ from what was written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WrongContents {
+    /// What holds them.
+    pub(crate) what: &'static str,
+    /// Which page of it.
+    pub(crate) page: u64,
+}
+
+impl fmt::Display for WrongContents {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "page {} of {} does not hold what was written there", self.page, self.what)
+    }
+}
+
+impl Error for WrongContents {}
 
 /// The bytes of a page.
-pub(super) const PAGE: usize = 4096;
+pub(crate) const PAGE: usize = 4096;
 
 /// Fills a page with words that follow from its key and number.
-pub(super) fn stamp(bytes: &mut [u8], key: u64, page: u64) {
+pub(crate) fn stamp(bytes: &mut [u8], key: u64, page: u64) {
     for (word, bytes) in (0..).zip(bytes.chunks_exact_mut(8)) {
         bytes.copy_from_slice(&PatternStore::expected_word(key, page, word).to_le_bytes());
     }
@@ -19,7 +38,7 @@ pub(super) fn stamp(bytes: &mut [u8], key: u64, page: u64) {
 /// # Errors
 ///
 /// [`WrongContents`] names the page, of `what`.
-pub(super) fn check(bytes: &[u8], key: u64, page: u64, what: &'static str) -> Result<(), WrongContents> {
+pub(crate) fn check(bytes: &[u8], key: u64, page: u64, what: &'static str) -> Result<(), WrongContents> {
     let mut words = (0..).zip(bytes.chunks_exact(8));
     if words.all(|(word, bytes)| bytes == PatternStore::expected_word(key, page, word).to_le_bytes()) {
         return Ok(());

@@ -1,176 +1,169 @@
-//! `stress`: tasks allocate and free at random while a controller disturbs them, and every frame is watched.
+//! `stress`: tasks allocate and free at random while a controller disturbs them, and every frame is checked.
 //!
-//! A table with a word for each frame says who holds it ([`board`]): a frame that is handed out twice is noticed at once.
-//! Now and then all tasks come to a halt and the yard is validated; what is free and what is held must then be all
-//! memory. In the end everything is freed, and the free blocks must be those of the beginning.
+//! A table with a word per frame records its holder (`shared_state`), so a frame that is allocated twice is noticed at
+//! once. At intervals all tasks halt and the yard is validated: free and held frames must add up to all memory. At the
+//! end everything is freed, and the free blocks must be those of the beginning.
+
+mod controller;
+pub(crate) mod holdings;
+pub(crate) mod mapped;
+mod inspector;
+mod shape;
+pub(crate) mod shared_state;
+mod watchdog;
 
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use frameyard::{PageCount, PcpSizing, ZonePolicy};
-use serde::{Deserialize, Serialize};
 
-use super::ground::Ground;
-use super::task::{TaskOrder, TaskReport, Work, nanoseconds};
-use crate::Failure;
+use crate::error::WorkloadError;
+use crate::fixture::Fixture;
+use crate::measure::nanoseconds;
+use crate::task::stress::Stress;
+use crate::task::{TaskSpec, Work};
 
-mod board;
-mod controller;
-mod hands;
-mod mapped;
-mod pause;
-mod shape;
-mod task;
-mod watchdog;
-
-use board::Board;
-pub(crate) use board::{MOST_TASKS, Tally};
-pub(crate) use controller::Disturbances;
+pub use controller::Disturbances;
 use controller::{Controller, Switching};
-use pause::Inspector;
+use inspector::Inspector;
 use shape::Shape;
+use shared_state::SharedState;
+pub use shared_state::{MOST_TASKS, Tally};
+pub use watchdog::Hang;
 
-/// Frames that what owns frames may keep for its tables while nothing is mapped, for each task.
+/// Frames per task that owners may keep for their tables while nothing is mapped.
 const TABLE_PAGES: u64 = 64;
 
-/// How the workload is run.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct StressPlan {
-    /// How many tasks.
-    pub(crate) tasks: u32,
-    /// How many allocations and frees, all together.
-    pub(crate) ops: u64,
-    /// The policy to keep to, or whether it changes all the time.
-    pub(crate) policy: Option<ZonePolicy>,
+pub struct StressPlan {
+    /// Number of tasks, at most [`MOST_TASKS`].
+    pub tasks: u32,
+    /// Allocations and frees of all tasks together.
+    pub ops: u64,
+    /// The policy; `None` to switch it all the time.
+    pub policy: Option<ZonePolicy>,
     /// Seed of the random choices.
-    pub(crate) seed: u64,
-    /// How long tasks work between two validations.
-    pub(crate) interval: Duration,
-    /// The sizes that per-CPU lists have in the end, as in the beginning.
-    pub(crate) pcp_sizing: PcpSizing,
+    pub seed: u64,
+    /// Time between two validations.
+    pub interval: Duration,
+    /// The sizes of per-CPU lists at the beginning, restored at the end.
+    pub pcp_sizing: PcpSizing,
 }
 
-/// What a task is told.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(crate) struct Stress {
-    board: board::Place,
-    ops: u64,
-    /// The most frames it means to hold.
-    share: u64,
-}
-
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub(crate) struct StressRun {
-    /// What tasks did, all together.
-    pub(crate) tally: Tally,
+pub struct StressRun {
+    /// What all tasks did together.
+    pub tally: Tally,
     /// What the controller did.
-    pub(crate) disturbances: Disturbances,
-    /// How often the yard was validated, the last time with all memory free.
-    pub(crate) validations: u64,
-    /// From the beginning of the work to the end of the last task.
-    pub(crate) elapsed_ns: u64,
+    pub disturbances: Disturbances,
+    /// Number of validations, the last ones with all memory free.
+    pub validations: u64,
+    /// From the start of the work to the end of the last task.
+    pub elapsed_ns: u64,
 }
 
-impl Stress {
-    /// Runs until as many operations were done as were asked for.
-    pub(super) fn run(
-        &self,
-        site: &super::task::HostSite<'_, '_>,
-        order: &TaskOrder,
-    ) -> Result<TaskReport, super::task::TaskProblem> {
-        task::run(self, site, order)
-    }
-}
-
-/// One run of the workload. `tell` is told how many operations were begun.
+/// Runs the workload once. Calls `progress` with the number of operations begun, after each validation, and `on_hang`,
+/// from another thread, if a task or the controller hangs in the yard.
 ///
 /// # Errors
 ///
-/// [`Failure::RunTime`] for whatever is wrong with the yard.
-pub(crate) fn run(ground: &Ground<'_>, plan: &StressPlan, tell: &dyn Fn(u64)) -> Result<StressRun, Failure> {
-    let yard = ground.yard;
+/// [`WorkloadError::RunTime`] for any fault of the yard.
+pub fn run(
+    fixture: &Fixture<'_>,
+    plan: &StressPlan,
+    progress: &dyn Fn(u64),
+    on_hang: &(dyn Fn(Hang) + Sync),
+) -> Result<StressRun, WorkloadError> {
+    let yard = fixture.yard;
     if let Some(policy) = plan.policy {
         controller::settle(yard, policy)?;
     }
-    // What owns frames keeps a few once it was used: those are not free before, either.
-    mapped::warm_up(ground.vm).map_err(Failure::run_time)?;
+    // Owners keep a few frames after their first use. Those must not count as free at the beginning.
+    mapped::warm_up(fixture.vm).map_err(WorkloadError::run_time)?;
     yard.drain_all();
     let (before, free) = (Shape::of(yard), yard.free_pages());
-    let board = Board::create(yard.frame_range(), plan.tasks).map_err(Failure::run_time)?;
+    let state = SharedState::create(yard.frame_range(), plan.tasks).map_err(WorkloadError::run_time)?;
     let share = yard.managed_pages().0 / u64::from(plan.tasks);
-    let work = Work::Stress(Stress { board: board.place(), ops: plan.ops, share });
-    let orders = TaskOrder::alike(plan.tasks, plan.seed, &work);
-    let leader_steps = AtomicU64::new(0);
-    let watched = watchdog::Watched { board: &board, leader: &leader_steps, tasks: plan.tasks };
+    let work = Work::Stress(Stress { state: state.place(), ops: plan.ops, share });
+    let specs = TaskSpec::alike(plan.tasks, plan.seed, &work);
+    let controller_steps = AtomicU64::new(0);
+    let watched = watchdog::Watched { state: &state, controller: &controller_steps, tasks: plan.tasks };
     let mut inspector =
-        Inspector::new(ground, &board, plan.tasks, free, PageCount(u64::from(plan.tasks) * TABLE_PAGES));
+        Inspector::new(fixture, &state, plan.tasks, free, PageCount(u64::from(plan.tasks) * TABLE_PAGES));
     let switching = if plan.policy.is_some() { Switching::No } else { Switching::Yes };
-    let mut controller = Controller::new(ground, &board, switching, plan.seed);
-    let elapsed_ns = watchdog::watch(&watched, || {
-        ground.lead(&orders, |crew| {
-            crew.wait_prepared().map_err(Failure::run_time)?;
+    let mut controller = Controller::new(fixture, &state, switching, plan.seed);
+    let elapsed_ns = watchdog::watch(&watched, on_hang, || {
+        fixture.drive(&specs, |workers| {
+            workers.wait_prepared().map_err(WorkloadError::run_time)?;
             let begin = Instant::now();
-            crew.begin().map_err(Failure::run_time)?;
-            let mut rested = Instant::now();
-            while !board.all_done(plan.tasks) {
-                crew.look().map_err(Failure::run_time)?;
+            workers.begin().map_err(WorkloadError::run_time)?;
+            let mut inspected = Instant::now();
+            while !state.all_done(plan.tasks) {
+                workers.poll().map_err(WorkloadError::run_time)?;
                 controller.disturb()?;
-                leader_steps.fetch_add(1, Relaxed);
-                if rested.elapsed() >= plan.interval {
-                    inspector.inspect(crew, &leader_steps)?;
-                    tell(board.begun().min(plan.ops));
-                    rested = Instant::now();
+                controller_steps.fetch_add(1, Relaxed);
+                if inspected.elapsed() >= plan.interval {
+                    inspector.inspect(workers, &controller_steps)?;
+                    progress(state.begun().min(plan.ops));
+                    inspected = Instant::now();
                 }
             }
             let elapsed_ns = nanoseconds(begin.elapsed());
-            crew.end();
-            crew.reports().map_err(Failure::run_time)?;
+            workers.end();
+            workers.reports().map_err(WorkloadError::run_time)?;
             Ok(elapsed_ns)
         })
     })?;
-    let mut tally = board.tally(plan.tasks);
-    tally.frees += free_what_is_left(ground, &board)?;
+    let mut tally = state.tally(plan.tasks);
+    tally.frees += free_leftovers(fixture, &state)?;
     if tally.allocations != tally.frees {
         let Tally { allocations, frees, .. } = tally;
-        return Err(Failure::run_time(format!("{allocations} blocks were allocated and {frees} freed")));
+        return Err(WorkloadError::run_time(format!("{allocations} blocks were allocated and {frees} freed")));
     }
-    let validations = inspector.inspections() + close(ground, plan, &board, &before)?;
+    let validations = inspector.inspections() + close(fixture, plan, &state, &before)?;
     Ok(StressRun { tally, disturbances: controller.done(), validations, elapsed_ns })
 }
 
-/// Frees the blocks that were left for others; how many.
-fn free_what_is_left(ground: &Ground<'_>, board: &Board) -> Result<u64, Failure> {
+/// Frees the blocks that tasks left in the slots. Returns their number.
+fn free_leftovers(fixture: &Fixture<'_>, state: &SharedState) -> Result<u64, WorkloadError> {
     let mut freed = 0;
-    for block in board.left_over() {
-        board.disclaim(block).map_err(Failure::run_time)?;
-        ground.yard.free(block.pfn, block.order).map_err(Failure::run_time)?;
+    for block in state.take_leftovers() {
+        state.release(block).map_err(WorkloadError::run_time)?;
+        fixture.yard.free(block.pfn, block.order).map_err(WorkloadError::run_time)?;
         freed += 1;
     }
     Ok(freed)
 }
 
-/// All memory must be back, in the blocks of the beginning; how often the yard was validated.
-fn close(ground: &Ground<'_>, plan: &StressPlan, board: &Board, before: &Shape) -> Result<u64, Failure> {
-    let yard = ground.yard;
-    let held = board.held_frames();
+/// Checks that all memory is free again, in the blocks of the beginning. Returns the number of validations.
+fn close(
+    fixture: &Fixture<'_>,
+    plan: &StressPlan,
+    state: &SharedState,
+    before: &Shape,
+) -> Result<u64, WorkloadError> {
+    let yard = fixture.yard;
+    let held = state.held_frames();
     if held > 0 {
-        return Err(Failure::run_time(format!("{held} frames are marked as held when all was freed")));
+        return Err(WorkloadError::run_time(format!("{held} frames are marked as held when all was freed")));
     }
-    ground.vm.lru_drain_all();
+    fixture.vm.lru_drain_all();
     yard.set_pcp_sizing(plan.pcp_sizing);
     yard.drain_all();
-    yard.validate().map_err(Failure::run_time)?;
-    // What skipped its merges is merged when the policy changes.
+    yard.validate().map_err(WorkloadError::run_time)?;
+    // Policies that skip or defer merges leave the merging to a change of the policy.
     for policy in [ZonePolicy::Vanilla, plan.policy.unwrap_or_default()] {
         controller::settle(yard, policy)?;
         yard.drain_all();
-        yard.validate().map_err(Failure::run_time)?;
-        Shape::of(yard).check_against(before).map_err(Failure::run_time)?;
+        yard.validate().map_err(WorkloadError::run_time)?;
+        Shape::of(yard).check_against(before).map_err(WorkloadError::run_time)?;
     }
     if yard.poison_hits() > 0 {
-        return Err(Failure::run_time(format!("{} frames were written to while they were free", yard.poison_hits())));
+        let hits = yard.poison_hits();
+        return Err(WorkloadError::run_time(format!("{hits} frames were written to while they were free")));
     }
     Ok(3)
 }

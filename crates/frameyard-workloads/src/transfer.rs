@@ -11,10 +11,10 @@ use frameyard::{ByteSize, Counted, CountingRow, LockUse, Platform, Yard};
 use frameyard_host::CpuList;
 use frameyard_vm::{ExitOutcome, MemoryAccess, Vm};
 
-use super::ground::Ground;
-use super::page_fault::{Pages, map, pages_of};
-use super::task::TaskProblem;
-use crate::Failure;
+use crate::fixture::Fixture;
+use crate::mapping::{Pages, map, pages_of};
+use crate::report::TaskProblem;
+use crate::error::WorkloadError;
 
 /// Rounds that are not counted, after which lists and caches are as they will stay.
 const ROUNDS_BEFORE: usize = 2;
@@ -26,7 +26,7 @@ const LINES_REMEMBERED: usize = 1 << 16;
 
 /// How frames come back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Return {
+pub enum Return {
     /// On the CPU that took them, as `page-fault` unmaps.
     SameCpu,
     /// On another CPU, where there are two, as `purge` frees.
@@ -37,33 +37,33 @@ pub(crate) enum Return {
 
 /// What was done and counted in one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Direction {
+pub struct Direction {
     /// Frames handed out, or taken back.
-    pub(crate) pages: u64,
+    pub pages: u64,
     /// How zone locks were taken.
-    pub(crate) zone_lock: LockUse,
+    pub zone_lock: LockUse,
     /// Page structures touched while one was held, each once a hold, where that is counted.
-    pub(crate) lines_under_lock: Option<u64>,
+    pub lines_under_lock: Option<u64>,
 }
 
 /// Both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Crossing {
+pub struct TransferCounts {
     /// Frames are taken.
-    pub(crate) refill: Direction,
+    pub refill: Direction,
     /// Frames are given back.
-    pub(crate) drain: Direction,
+    pub drain: Direction,
 }
 
 /// Counters of a yard at a moment.
-struct Look {
+struct Snapshot {
     allocated: u64,
     freed: u64,
     zone_lock: LockUse,
     counted: Option<Counted>,
 }
 
-impl Look {
+impl Snapshot {
     fn at<P: Platform>(yard: &Yard<P>, counted: Option<Counted>) -> Self {
         let nothing = Self { allocated: 0, freed: 0, zone_lock: LockUse::default(), counted };
         yard.zones().fold(nothing, |look, zone| Self {
@@ -87,29 +87,29 @@ impl Look {
     }
 }
 
-/// Rounds on a ground, with the times at locks where these are timed, and with the lines of page structures from as many
+/// Rounds on a fixture, with the times at locks where these are timed, and with the lines of page structures from as many
 /// rounds more through a view that counts them.
 ///
 /// # Errors
 ///
-/// [`Failure::RunTime`]: no memory, or the view cannot be had.
-pub(crate) fn timed_and_counted(
-    ground: &Ground<'_>,
+/// [`WorkloadError::RunTime`]: no memory, or the view cannot be had.
+pub fn timed_and_counted(
+    fixture: &Fixture<'_>,
     cpus: &CpuList,
     way: Return,
     bytes: ByteSize,
-) -> Result<Vec<Crossing>, Failure> {
-    let timed = run(&ground.vm, cpus, way, bytes, || None)?;
+) -> Result<Vec<TransferCounts>, WorkloadError> {
+    let timed = run(&fixture.vm, cpus, way, bytes, || None)?;
     // One thread at a time uses the view.
     let rows: Vec<CountingRow<LINES_REMEMBERED>> = vec![CountingRow::default()];
-    let yard = ground.yard.counting(&rows, || 0).map_err(Failure::run_time)?;
-    let vm = Vm::attach(&yard).map_err(Failure::run_time)?;
+    let yard = fixture.yard.counting(&rows, || 0).map_err(WorkloadError::run_time)?;
+    let vm = Vm::attach(&yard).map_err(WorkloadError::run_time)?;
     let counted = run(&vm, cpus, way, bytes, || Some(yard.platform().counted()))?;
     let joined =
         |(timed, counted): (Direction, Direction)| Direction { lines_under_lock: counted.lines_under_lock, ..timed };
     let rounds = timed.into_iter().zip(counted);
     Ok(rounds
-        .map(|(timed, counted)| Crossing {
+        .map(|(timed, counted)| TransferCounts {
             refill: joined((timed.refill, counted.refill)),
             drain: joined((timed.drain, counted.drain)),
         })
@@ -124,17 +124,17 @@ fn run<P: Platform>(
     way: Return,
     bytes: ByteSize,
     counted: impl Fn() -> Option<Counted> + Sync,
-) -> Result<Vec<Crossing>, Failure> {
+) -> Result<Vec<TransferCounts>, WorkloadError> {
     let rounds = || {
         let all = (0..ROUNDS_BEFORE + ROUNDS).map(|_| one_round(vm, cpus, way, bytes, &counted));
-        let mut all = all.collect::<Result<Vec<Crossing>, TaskProblem>>()?;
+        let mut all = all.collect::<Result<Vec<TransferCounts>, TaskProblem>>()?;
         Ok(all.split_off(ROUNDS_BEFORE))
     };
     // A thread of its own: it stays on the CPU that it was put on last.
     let result = thread::scope(|scope| scope.spawn(rounds).join());
     result
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        .map_err(|problem: TaskProblem| Failure::run_time(problem))
+        .map_err(|problem: TaskProblem| WorkloadError::run_time(problem))
 }
 
 fn one_round<P: Platform>(
@@ -143,8 +143,8 @@ fn one_round<P: Platform>(
     way: Return,
     bytes: ByteSize,
     counted: &dyn Fn() -> Option<Counted>,
-) -> Result<Crossing, TaskProblem> {
-    let look = || Look::at(vm.yard(), counted());
+) -> Result<TransferCounts, TaskProblem> {
+    let look = || Snapshot::at(vm.yard(), counted());
     let space = vm.create_space()?;
     settle(cpus, 0);
     let before = look();
@@ -168,7 +168,7 @@ fn one_round<P: Platform>(
         }
     }
     let after = look();
-    Ok(Crossing {
+    Ok(TransferCounts {
         refill: between.since(&before, |look| look.allocated),
         drain: after.since(&between, |look| look.freed),
     })

@@ -1,6 +1,7 @@
-//! The tasks of a run, as threads or as processes, and who leads them through its stages.
+//! The tasks of a run, as threads or as processes, and the handle through which a driver leads them.
 //!
-//! [`Crew`] is how a leader talks to the tasks; where they run makes no difference to it.
+//! A driver is the code that starts a run, moves it from stage to stage and measures it. [`Workers`] is its view of the
+//! tasks; it does not depend on where they run.
 
 mod processes;
 mod threads;
@@ -11,52 +12,39 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use frameyard_host::WorkerError;
-use serde::{Deserialize, Serialize};
 
-use super::stage::Stage;
-use super::task::TaskReport;
+use crate::report::{TaskEvent, TaskReport};
+use crate::stage::Stage;
 
-pub(crate) use processes::{Worker, lead_processes};
-pub(crate) use threads::lead_threads;
+pub(crate) use processes::drive_processes;
+pub use processes::{WORKER_COMMAND, Worker};
+pub(crate) use threads::drive_threads;
 
-/// What a task lets the leader know.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Note {
-    /// It is ready to work.
-    Prepared,
-    /// It has begun to work.
-    Begun,
-    /// It has done its work.
-    Done(TaskReport),
-    /// It has ended without.
-    Failed(String),
-}
+/// An event and the number of its task; `None`: the task has ended.
+type Message = (usize, Option<TaskEvent>);
 
-/// A note and whose it is; `None`: the task has gone without a word.
-pub(super) type Message = (usize, Option<Note>);
-
-/// Why the tasks of a run did not do their work.
+/// Why the tasks of a run failed.
 #[derive(Debug)]
-pub(crate) enum CrewError {
+pub(crate) enum WorkersError {
     /// A task could not be started.
     Start(std::io::Error),
-    /// A process could not be started, or has ended badly.
+    /// A process could not be started, or ended badly.
     Worker(WorkerError),
-    /// A task says what went wrong.
+    /// A task reported an error.
     Failed {
-        /// Which task.
+        /// The task's number.
         task: usize,
-        /// In its words.
+        /// The error text.
         what: String,
     },
-    /// A task has gone without a word.
+    /// A task ended without a report.
     Lost {
-        /// Which task.
+        /// The task's number.
         task: usize,
     },
 }
 
-impl fmt::Display for CrewError {
+impl fmt::Display for WorkersError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Start(error) => write!(f, "cannot start a task: {error}"),
@@ -67,10 +55,10 @@ impl fmt::Display for CrewError {
     }
 }
 
-impl std::error::Error for CrewError {}
+impl std::error::Error for WorkersError {}
 
-/// The tasks of a run, to who leads them.
-pub(crate) struct Crew<'a> {
+/// The tasks of a run, as their driver sees them.
+pub(crate) struct Workers<'a> {
     messages: Receiver<Message>,
     announce: &'a dyn Fn(Stage),
     prepared: usize,
@@ -78,41 +66,44 @@ pub(crate) struct Crew<'a> {
     reports: Vec<Option<TaskReport>>,
 }
 
-impl fmt::Debug for Crew<'_> {
+impl fmt::Debug for Workers<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Crew").field("prepared", &self.prepared).field("reports", &self.reports).finish_non_exhaustive()
+        f.debug_struct("Workers")
+            .field("prepared", &self.prepared)
+            .field("reports", &self.reports)
+            .finish_non_exhaustive()
     }
 }
 
-impl<'a> Crew<'a> {
+impl<'a> Workers<'a> {
     fn new(tasks: usize, messages: Receiver<Message>, announce: &'a dyn Fn(Stage)) -> Self {
         Self { messages, announce, prepared: 0, begun: 0, reports: vec![None; tasks] }
     }
 
     /// Waits until all tasks are prepared.
-    pub(crate) fn wait_prepared(&mut self) -> Result<(), CrewError> {
+    pub(crate) fn wait_prepared(&mut self) -> Result<(), WorkersError> {
         while self.prepared < self.reports.len() {
-            self.take_next()?;
+            self.receive()?;
         }
         Ok(())
     }
 
-    /// Lets the tasks work, and returns when all have begun: on a busy host that takes a while.
-    pub(crate) fn begin(&mut self) -> Result<(), CrewError> {
+    /// Starts the work. Returns when all tasks have begun, which takes a while on a busy host.
+    pub(crate) fn begin(&mut self) -> Result<(), WorkersError> {
         (self.announce)(Stage::Work);
         while self.begun < self.reports.len() {
-            self.take_next()?;
+            self.receive()?;
         }
         Ok(())
     }
 
-    /// Waits so long; less, where all tasks are done before.
-    pub(crate) fn watch(&mut self, duration: Duration) -> Result<(), CrewError> {
+    /// Waits for `duration`, or until all tasks are done.
+    pub(crate) fn watch(&mut self, duration: Duration) -> Result<(), WorkersError> {
         let end = Instant::now() + duration;
         while self.reports.contains(&None) {
             let left = end.saturating_duration_since(Instant::now());
             match self.messages.recv_timeout(left) {
-                Ok(message) => self.take(message)?,
+                Ok(message) => self.handle(message)?,
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => return Err(self.lost()),
             }
@@ -120,10 +111,10 @@ impl<'a> Crew<'a> {
         Ok(())
     }
 
-    /// Looks whether a task has failed.
-    pub(crate) fn look(&mut self) -> Result<(), CrewError> {
+    /// Fails if a task has failed. Does not wait.
+    pub(crate) fn poll(&mut self) -> Result<(), WorkersError> {
         while let Ok(message) = self.messages.try_recv() {
-            self.take(message)?;
+            self.handle(message)?;
         }
         Ok(())
     }
@@ -133,40 +124,39 @@ impl<'a> Crew<'a> {
         (self.announce)(Stage::End);
     }
 
-    /// Waits for the reports of all tasks, by their numbers.
-    pub(crate) fn reports(&mut self) -> Result<Vec<TaskReport>, CrewError> {
+    /// Waits for the reports of all tasks. Returns them in the order of the tasks.
+    pub(crate) fn reports(&mut self) -> Result<Vec<TaskReport>, WorkersError> {
         while self.reports.contains(&None) {
-            self.take_next()?;
+            self.receive()?;
         }
         Ok(self.reports.iter().flatten().copied().collect())
     }
 
-    fn take_next(&mut self) -> Result<(), CrewError> {
+    fn receive(&mut self) -> Result<(), WorkersError> {
         match self.messages.recv() {
-            Ok(message) => self.take(message),
+            Ok(message) => self.handle(message),
             Err(_) => Err(self.lost()),
         }
     }
 
-    fn take(&mut self, (task, note): Message) -> Result<(), CrewError> {
-        match note {
-            Some(Note::Prepared) => self.prepared += 1,
-            Some(Note::Begun) => self.begun += 1,
-            Some(Note::Done(report)) => self.reports[task] = Some(report),
-            Some(Note::Failed(what)) => return Err(CrewError::Failed { task, what }),
-            // The end of one that has reported.
+    fn handle(&mut self, (task, event): Message) -> Result<(), WorkersError> {
+        match event {
+            Some(TaskEvent::Prepared) => self.prepared += 1,
+            Some(TaskEvent::Begun) => self.begun += 1,
+            Some(TaskEvent::Done(report)) => self.reports[task] = Some(report),
+            Some(TaskEvent::Failed(what)) => return Err(WorkersError::Failed { task, what }),
             None if self.reports[task].is_some() => {}
-            None => return Err(CrewError::Lost { task }),
+            None => return Err(WorkersError::Lost { task }),
         }
         Ok(())
     }
 
-    fn lost(&self) -> CrewError {
-        CrewError::Lost { task: self.reports.iter().position(Option::is_none).unwrap_or(0) }
+    fn lost(&self) -> WorkersError {
+        WorkersError::Lost { task: self.reports.iter().position(Option::is_none).unwrap_or(0) }
     }
 }
 
-/// What a panic says.
+/// The message of a panic.
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     format!("panicked: {}", text.unwrap_or("without a text"))

@@ -5,13 +5,11 @@ use std::num::NonZeroU32;
 use clap::{Args, Subcommand};
 use frameyard::{Order, ZonePolicy};
 
-use super::values::{order, positive_number, whole_number};
+use super::values::{access_kind, order, positive_number, task_mode, whole_number};
 use super::workload_args::zone_policy;
-use super::{
-    AccessKind, CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, HighallocArgs, InitArgs, KernbenchArgs,
-    MachineArgs, MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs,
-    PcpResetArgs, PinArgs, PurgeArgs, ReportFreeArgs, TaskMode, YardArgs, ZoneLockArgs,
-};
+use super::{CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, HighallocArgs, InitArgs, KernbenchArgs, MachineArgs, MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs, PcpResetArgs, PinArgs, PurgeArgs, ReportFreeArgs, YardArgs, ZoneLockArgs};
+use frameyard_workloads::alloc::AccessKind;
+use frameyard_workloads::TaskMode;
 
 /// Who runs a workload, how often, and under which policies.
 #[derive(Args, Clone, Debug)]
@@ -26,7 +24,7 @@ pub struct RunArgs {
     pub tasks: Vec<NonZeroU32>,
 
     /// What a task is
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(long, value_parser = task_mode(), default_value = "threads")]
     pub mode: TaskMode,
 
     /// Runs of each row, of which the median is reported
@@ -98,7 +96,7 @@ pub struct AllocArgs {
         long = "kind",
         value_name = "KINDS",
         value_delimiter = ',',
-        value_enum,
+        value_parser = access_kind(),
         default_value = "repeat,bulk,random"
     )]
     pub kinds: Vec<AccessKind>,

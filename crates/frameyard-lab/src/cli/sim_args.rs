@@ -8,9 +8,10 @@ use clap::{Args, Subcommand, ValueHint};
 use frameyard::{ByteSize, Initialiser, PcpSizing};
 
 use super::init_args::initialiser;
-use super::values::{TaskRange, duration, percentage, positive_duration, positive_number, positive_size, whole_number};
+use super::values::{TaskRange, duration, percentage, positive_duration, positive_number, positive_size, task_mode, whole_number};
 use super::workload_args::PolicyArgs;
-use super::{CalibrateArgs, CheckArgs, OutputArgs, SimKernbenchArgs, TaskMode};
+use super::{CalibrateArgs, CheckArgs, OutputArgs, SimKernbenchArgs};
+use frameyard_workloads::TaskMode;
 
 /// Arguments of `sim`.
 #[derive(Args, Clone, Debug)]
@@ -69,7 +70,7 @@ pub struct SimRunArgs {
     pub tasks: Vec<TaskRange>,
 
     /// What a task is: a thread in one address space, or a process with one of its own
-    #[arg(long = "mode", value_name = "MODES", value_delimiter = ',', value_enum, default_value = "threads,processes")]
+    #[arg(long = "mode", value_name = "MODES", value_delimiter = ',', value_parser = task_mode(), default_value = "threads,processes")]
     pub modes: Vec<TaskMode>,
 
     /// Seed of the random choices

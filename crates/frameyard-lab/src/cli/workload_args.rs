@@ -9,8 +9,9 @@ use clap::{Args, ValueHint};
 use frameyard::{ByteSize, ZonePolicy};
 use frameyard_vm::LruPolicy;
 
-use super::values::{duration, percentage, positive_duration, positive_number, whole_number};
-use super::{MachineArgs, OutputArgs, TaskMode, YardArgs};
+use super::values::{duration, percentage, positive_duration, positive_number, task_mode, whole_number};
+use super::{MachineArgs, OutputArgs, YardArgs};
+use frameyard_workloads::TaskMode;
 
 /// Policies, of which each pair is run.
 #[derive(Args, Clone, Debug)]
@@ -50,7 +51,7 @@ pub struct ComparisonArgs {
     pub tasks: Vec<NonZeroU32>,
 
     /// What a task is: a thread in one address space, or a process with one of its own
-    #[arg(long = "mode", value_name = "MODES", value_delimiter = ',', value_enum, default_value = "threads,processes")]
+    #[arg(long = "mode", value_name = "MODES", value_delimiter = ',', value_parser = task_mode(), default_value = "threads,processes")]
     pub modes: Vec<TaskMode>,
 
     /// Runs of each row, of which the median is reported [default: 3; highalloc: 1]

@@ -7,9 +7,10 @@ use clap::{Args, ValueEnum};
 use frameyard::ZonePolicy;
 use frameyard_vm::LruPolicy;
 
-use super::values::{positive_duration, positive_number, whole_number};
+use super::values::{positive_duration, positive_number, task_mode, whole_number};
 use super::workload_args::{PolicyArgs, lru_policy, zone_policy};
-use super::{ComparisonArgs, MachineArgs, OutputArgs, TaskMode, YardArgs};
+use super::{ComparisonArgs, MachineArgs, OutputArgs, YardArgs};
+use frameyard_workloads::TaskMode;
 
 /// A workload that shows what a zone's lock costs.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,7 +88,7 @@ pub struct ZoneLockArgs {
         long = "mode",
         value_name = "MODES",
         value_delimiter = ',',
-        value_enum,
+        value_parser = task_mode(),
         default_value = "threads",
         help_heading = "Runs"
     )]

@@ -17,7 +17,7 @@ use crate::Failure;
 use crate::bring_up::{BringUp, BroughtUp, MapLimit};
 use crate::cli::{ShowArgs, ShownFile, ShownFormat, Workload};
 use crate::output::{self, Outcome, RowError, Rows};
-use crate::workload::churn::churn;
+use frameyard_workloads::churn::churn;
 
 /// Boots, runs the workload if one is asked for, and prints the file.
 pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {

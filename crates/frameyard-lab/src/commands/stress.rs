@@ -11,10 +11,11 @@ use serde::Serialize;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, Sharing};
 use crate::chosen_machine::ChosenMachine;
-use crate::cli::{InitArgs, MachineArgs, StressArgs, StressPolicy, TaskMode};
+use crate::cli::{InitArgs, MachineArgs, StressArgs, StressPolicy};
+use frameyard_workloads::TaskMode;
 use crate::output::{self, Outcome, RowError, Rows, progress_bar};
-use crate::workload::ground::on_ground;
-use crate::workload::stress::{self, MOST_TASKS, StressPlan, StressRun};
+use crate::fixture::with_fixture;
+use frameyard_workloads::stress::{self, Hang, MOST_TASKS, StressPlan, StressRun};
 
 /// The name of the command.
 const NAME: &str = "stress";
@@ -64,9 +65,10 @@ pub(super) fn run(args: &StressArgs) -> Result<(), Failure> {
             pcp_sizing: options.pcp_sizing,
         };
         let before = bar.position();
-        let run = on_ground(&chosen.machine, &options, LruPolicy::default(), |ground| {
-            ground.yard.platform().time_locks(LockTiming::Off);
-            stress::run(ground, &plan, &|begun| bar.set_position(before + begun))
+        let progress = |begun| bar.set_position(before + begun);
+        let run = with_fixture(&chosen.machine, &options, LruPolicy::default(), |fixture| {
+            fixture.yard.platform().time_locks(LockTiming::Off);
+            Ok(stress::run(fixture, &plan, &progress, &exit_on_hang)?)
         });
         let run = run.map_err(|failure| named(failure, policy, args.mode))?;
         bar.set_position(before + plan.ops);
@@ -96,11 +98,18 @@ fn tasks(args: &StressArgs) -> Result<u32, Failure> {
     Ok(NonZeroU32::new(tasks).map_or(1, NonZeroU32::get))
 }
 
+/// Reports a thread that hangs in the yard. It cannot be ended, so the program ends.
+fn exit_on_hang(hang: Hang) {
+    let failure = Failure::run_time(hang);
+    let _ = failure.report();
+    std::process::exit(i32::from(failure.code()));
+}
+
 /// Says in which run something went wrong.
 fn named(failure: Failure, policy: Option<ZonePolicy>, mode: TaskMode) -> Failure {
     match failure {
         Failure::RunTime(reason) => {
-            Failure::run_time(format!("stress, policy {}, {}: {reason}", policy_name(policy), mode_name(mode)))
+            Failure::run_time(format!("stress, policy {}, {}: {reason}", policy_name(policy), mode.name()))
         }
         other => other,
     }
@@ -108,13 +117,6 @@ fn named(failure: Failure, policy: Option<ZonePolicy>, mode: TaskMode) -> Failur
 
 fn policy_name(policy: Option<ZonePolicy>) -> &'static str {
     policy.map_or("switching", ZonePolicy::name)
-}
-
-fn mode_name(mode: TaskMode) -> &'static str {
-    match mode {
-        TaskMode::Threads => "threads",
-        TaskMode::Processes => "processes",
-    }
 }
 
 /// What came of a run.
@@ -156,7 +158,7 @@ impl Row {
         let (tally, done) = (&run.tally, &run.disturbances);
         Self {
             policy: policy_name(plan.policy),
-            mode: mode_name(mode),
+            mode: mode.name(),
             tasks: plan.tasks,
             memory_bytes: memory.0,
             seed: plan.seed,

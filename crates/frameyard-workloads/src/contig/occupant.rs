@@ -1,44 +1,43 @@
-//! A tenant of the Movable zone: has pages of a space and of a file, and uses them all the time. Knows what each holds.
+//! An occupant of the Movable zone: uses pages of an address space and of a file all the time, and checks their contents.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fastrand::Rng;
 use frameyard::ByteSize;
 use frameyard_host::HostPlatform;
-use frameyard_vm::{
-    AddressSpace, FaultError, File, FileError, HugeAdvice, MapRequest, VirtAddr, VirtRange, Vm, VmError,
-};
+use frameyard_vm::{AddressSpace, File, HugeAdvice, MapRequest, VirtAddr, VirtRange, Vm};
 
-use crate::workload::stamp::{PAGE, check, stamp};
-use crate::workload::task::TaskProblem;
+use crate::retry::retry;
+use crate::stamp::{PAGE, check, stamp};
+use crate::report::TaskProblem;
 
-/// Pages that are given back or taken at a time, and read of a file.
+/// Pages that are freed or allocated at a time, and read from a file.
 const CHUNK: u64 = 32;
-/// How often an access is tried that others kept from coming to an end.
+/// Tries of an access that other CPUs keep from finishing.
 const TRIES: u32 = 1000;
 
-/// A tenant.
-pub(super) struct Tenant<'y> {
+/// An occupant.
+pub(crate) struct Occupant<'y> {
     random: Rng,
     space: AddressSpace<'y, HostPlatform>,
     start: VirtAddr,
-    /// What the contents of each page of the space follow from; 0 where nothing was written.
+    /// The key of each page of the space; 0 if nothing was written.
     keys: Vec<u64>,
-    /// Chunks of the space: first those that have pages, then those that have none.
+    /// Chunks of the space: first those with pages, then those without.
     chunks: Vec<u64>,
-    /// How many have.
+    /// Number of chunks with pages.
     kept: usize,
     file: File<'y, HostPlatform>,
-    /// The same of the file, where 0 stands for what the store says.
+    /// The key of each page of the file; 0 for the contents of the store.
     file_keys: Vec<u64>,
     next_key: u64,
     buffer: Vec<u8>,
 }
 
-impl<'y> Tenant<'y> {
-    /// A tenant with so much memory, half of it in a file. At first it takes as much as `most`, and then gives chunks back
-    /// at random, so that what it has lies all over the zone.
-    pub(super) fn fill(
+impl<'y> Occupant<'y> {
+    /// Creates an occupant of `bytes`, half of them in a file. It first allocates `most` and then frees chunks
+    /// at random, so that its pages lie all over the zone.
+    pub(crate) fn fill(
         vm: Vm<'y, HostPlatform>,
         number: u32,
         seed: u64,
@@ -50,7 +49,7 @@ impl<'y> Tenant<'y> {
         let (kept, chunks) = (of_file, chunks_of(most.0).saturating_sub(of_file).max(of_file));
         let space = vm.create_space()?;
         let start = space.map(MapRequest::anonymous(size_of(chunks)).advised(HugeAdvice::Never))?.start;
-        let mut tenant = Self {
+        let mut occupant = Self {
             random: Rng::with_seed(seed),
             space,
             start,
@@ -63,21 +62,21 @@ impl<'y> Tenant<'y> {
             buffer: vec![0; CHUNK as usize * PAGE],
         };
         for chunk in 0..chunks {
-            tenant.write_chunk(chunk)?;
+            occupant.write_chunk(chunk)?;
             if chunk * of_file / chunks != (chunk + 1) * of_file / chunks {
-                tenant.read_file(chunk * of_file / chunks)?;
+                occupant.read_file(chunk * of_file / chunks)?;
             }
         }
-        tenant.random.shuffle(&mut tenant.chunks);
-        while tenant.kept as u64 > kept {
-            tenant.kept -= 1;
-            tenant.give_back(tenant.chunks[tenant.kept])?;
+        occupant.random.shuffle(&mut occupant.chunks);
+        while occupant.kept as u64 > kept {
+            occupant.kept -= 1;
+            occupant.give_back(occupant.chunks[occupant.kept])?;
         }
-        Ok(tenant)
+        Ok(occupant)
     }
 
-    /// Uses its memory until told to stop, and then checks all of it; how many pages.
-    pub(super) fn work(mut self, over: &AtomicBool, steps: &AtomicU64) -> Result<u64, TaskProblem> {
+    /// Uses its memory until told to stop, then checks all of it. Returns the number of checked pages.
+    pub(crate) fn work(mut self, over: &AtomicBool, steps: &AtomicU64) -> Result<u64, TaskProblem> {
         let (pages, file_pages) = (self.keys.len() as u64, self.file_keys.len() as u64);
         while !over.load(Ordering::Relaxed) {
             let page = self.chunks[self.random.usize(..self.kept)] * CHUNK + self.random.u64(..CHUNK);
@@ -110,27 +109,27 @@ impl<'y> Tenant<'y> {
         self.next_key
     }
 
-    /// Writes a page of the space anew.
+    /// Rewrites a page of the space.
     fn write(&mut self, page: u64) -> Result<u64, TaskProblem> {
         let key = self.new_key();
         let addr = self.addr(page);
         let bytes = &mut self.buffer[..PAGE];
         stamp(bytes, key, page);
-        let written = patiently(|| self.space.write(addr, bytes), is_passing)?;
+        let written = retry(TRIES, || self.space.write(addr, bytes))?.is_some();
         if written {
             self.keys[page as usize] = key;
         }
         Ok(1)
     }
 
-    /// Reads a page of the space and checks it.
+    /// Reads and checks a page of the space.
     fn read(&mut self, page: u64) -> Result<u64, TaskProblem> {
         let (addr, key) = (self.addr(page), self.keys[page as usize]);
         if key == 0 {
             return Ok(0);
         }
         let bytes = &mut self.buffer[..PAGE];
-        if patiently(|| self.space.read(addr, bytes), is_passing)? {
+        if retry(TRIES, || self.space.read(addr, bytes))?.is_some() {
             check(&self.buffer[..PAGE], key, page, "a space in use")?;
         }
         Ok(1)
@@ -140,7 +139,7 @@ impl<'y> Tenant<'y> {
         (chunk * CHUNK..(chunk + 1) * CHUNK).try_fold(0, |done, page| Ok(done + self.write(page)?))
     }
 
-    /// Gives the pages of a chunk back: unmaps it, and maps it anew.
+    /// Frees the pages of a chunk: unmaps it and maps it again.
     fn give_back(&mut self, chunk: u64) -> Result<u64, TaskProblem> {
         let first = chunk * CHUNK;
         let range = VirtRange { start: self.addr(first), end: self.addr(first + CHUNK) };
@@ -150,7 +149,7 @@ impl<'y> Tenant<'y> {
         Ok(CHUNK)
     }
 
-    /// Gives a chunk back and takes another one, or the same where there is no other.
+    /// Frees a chunk and fills another one, or the same if there is no other.
     fn change_chunk(&mut self) -> Result<u64, TaskProblem> {
         let (out, into) = (self.random.usize(..self.kept), self.random.usize(self.kept - 1..self.chunks.len()));
         let into = if into < self.kept { out } else { into };
@@ -164,17 +163,17 @@ impl<'y> Tenant<'y> {
         let key = self.new_key();
         let bytes = &mut self.buffer[..PAGE];
         stamp(bytes, key, page);
-        if patiently(|| self.file.write(page * PAGE as u64, bytes), is_passing_for_file)? {
+        if retry(TRIES, || self.file.write(page * PAGE as u64, bytes))?.is_some() {
             self.file_keys[page as usize] = key;
         }
         Ok(1)
     }
 
-    /// Reads some pages of the file and checks them.
+    /// Reads and checks a chunk of the file.
     fn read_file(&mut self, chunk: u64) -> Result<u64, TaskProblem> {
         let first = chunk * CHUNK;
         let (file, buffer) = (&self.file, &mut self.buffer);
-        if !patiently(|| file.read(first * PAGE as u64, buffer).map(drop), is_passing_for_file)? {
+        if !retry(TRIES, || file.read(first * PAGE as u64, buffer).map(drop))?.is_some() {
             return Ok(0);
         }
         for (page, bytes) in (first..).zip(self.buffer.chunks_exact(PAGE)) {
@@ -183,55 +182,5 @@ impl<'y> Tenant<'y> {
             check(bytes, key, page, "a file in use")?;
         }
         Ok(CHUNK)
-    }
-}
-
-/// Tries something again while others keep it from coming to an end; `false` where there was no memory for it.
-fn patiently<E: Into<TaskProblem>>(
-    mut access: impl FnMut() -> Result<(), E>,
-    passing: impl Fn(&E) -> Passing,
-) -> Result<bool, TaskProblem> {
-    let mut tries = 0;
-    loop {
-        let Err(error) = access() else { return Ok(true) };
-        tries += 1;
-        match passing(&error) {
-            Passing::Short => return Ok(false),
-            Passing::Slow if tries < TRIES => std::thread::yield_now(),
-            _ => return Err(error.into()),
-        }
-    }
-}
-
-/// Whether what went wrong is a matter of time.
-enum Passing {
-    /// There is no memory just now.
-    Short,
-    /// Somebody did not come to an end.
-    Slow,
-    /// It is not.
-    Never,
-}
-
-fn is_passing_here(error: &VmError) -> Passing {
-    match error {
-        VmError::OutOfMemory(_) => Passing::Short,
-        VmError::Stalled => Passing::Slow,
-        _ => Passing::Never,
-    }
-}
-
-fn is_passing(error: &FaultError) -> Passing {
-    match error {
-        FaultError::Moving(_) => Passing::Slow,
-        FaultError::Vm(error) => is_passing_here(error),
-        _ => Passing::Never,
-    }
-}
-
-fn is_passing_for_file(error: &FileError) -> Passing {
-    match error {
-        FileError::Vm(error) => is_passing_here(error),
-        _ => Passing::Never,
     }
 }

@@ -1,144 +1,142 @@
-//! What a simulated run stands on: a yard on a simulated machine with what owns its frames, made for it and checked behind it.
+//! The fixture of a simulated run: a yard on a simulated machine with owners of its frames, created for the run and checked
+//! after it.
 
 use std::cell::RefCell;
 
 use frameyard::{ByteSize, CpuId, Geometry, PageCount, PcpReset, PcpSizing, ZonePolicy};
-use frameyard_host::HostTopology;
 use frameyard_sim::{Machine, Picos, Profile, SimConfig, SimError, SimPlatform, SimYard};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
-use crate::Failure;
-use crate::output::RoundedSize;
-use crate::workload::ground::{check_all_is_back, free_memory};
+use crate::error::WorkloadError;
+use crate::fixture::{destroy, free_memory};
 
-/// Bytes that the host needs for a simulated frame: its page structure, what is known of its line, and a share of the rest.
+/// Host memory per simulated frame: its page structure, the state of its cache line, and a share of the other tables.
 const HOST_BYTES_EACH: u64 = 64 + 8 + 8;
 
-/// Whether frames have contents that somebody looks at, for which the host needs as much memory.
+/// Whether the workload reads the contents of frames. If so, the host needs memory for them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) enum Contents {
-    /// What tasks write nobody looks at.
+pub enum FrameContents {
+    /// The workload writes contents but never reads them.
     #[default]
-    Unseen,
-    /// All of them are written and looked at.
+    Dropped,
+    /// The workload reads what it wrote.
     Kept,
 }
 
-/// What a simulated yard is like.
+/// The parameters of a simulated yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct SimOptions {
+pub struct SimOptions {
     /// Memory of all nodes together.
-    pub(crate) memory: ByteSize,
+    pub memory: ByteSize,
     /// The policy of zones.
-    pub(crate) zone: ZonePolicy,
-    /// The policy of the lists of used pages.
-    pub(crate) lru: LruPolicy,
-    /// How per-CPU lists are sized.
-    pub(crate) sizing: PcpSizing,
-    /// What frames hold.
-    pub(crate) contents: Contents,
-    /// When memory came up.
-    pub(crate) came_up: CameUp,
-    /// Costs that the workload spends on.
-    pub(crate) costs: &'static [&'static str],
+    pub zone: ZonePolicy,
+    /// The policy of LRU lists.
+    pub lru: LruPolicy,
+    /// The sizing of per-CPU lists.
+    pub sizing: PcpSizing,
+    /// Whether frames keep their contents.
+    pub contents: FrameContents,
+    /// When memory was initialised.
+    pub init: SimInit,
+    /// Named costs that the workload charges.
+    pub costs: &'static [&'static str],
 }
 
-/// When the memory of a simulated yard came up.
+/// When the memory of a simulated yard was initialised.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum CameUp {
-    /// All of it when the yard was made.
-    AtOnce,
-    /// Most of it after per-CPU lists had been sized by the rest; they were sized again, or not.
+pub enum SimInit {
+    /// All of it when the yard was created.
+    Eager,
+    /// Most of it after per-CPU lists had been sized. Whether they were sized again afterwards.
     Deferred(PcpReset),
 }
 
-/// A yard on a simulated machine, with what owns its frames.
+impl SimOptions {
+    /// Memory of each node: whole sections, at least one.
+    fn node_memory(&self, machine: &Machine) -> PageCount {
+        let geometry = Geometry::X86_64;
+        let section = geometry.section_size().0;
+        let sections = self.memory.0 / u64::from(machine.topology.sockets) / section;
+        PageCount(sections.max(1) * (section / geometry.page_size().0))
+    }
+
+    /// Memory of all nodes, in whole sections of each.
+    #[must_use]
+    pub fn simulated_memory(&self, machine: &Machine) -> ByteSize {
+        let frames = self.node_memory(machine).0 * u64::from(machine.topology.sockets);
+        Geometry::X86_64.size_of(PageCount(frames))
+    }
+
+    /// Host memory that the simulation needs.
+    #[must_use]
+    pub fn host_memory_needed(&self, machine: &Machine) -> ByteSize {
+        let frames = self.simulated_memory(machine).0 / Geometry::X86_64.page_size().0;
+        let each = match self.contents {
+            FrameContents::Dropped => HOST_BYTES_EACH,
+            FrameContents::Kept => HOST_BYTES_EACH + Geometry::X86_64.page_size().0,
+        };
+        ByteSize(frames.saturating_mul(each))
+    }
+}
+
+/// A yard on a simulated machine, with owners of its frames.
 #[derive(Debug)]
-pub(crate) struct SimGround<'y> {
+pub struct SimFixture<'y> {
     /// The owners.
-    pub(crate) vm: Vm<'y, SimPlatform>,
+    pub vm: Vm<'y, SimPlatform>,
     yard: &'y SimYard,
 }
 
-/// Memory of a node, of so much memory of all nodes: whole sections, at least one.
-fn node_memory(machine: &Machine, memory: ByteSize) -> PageCount {
-    let geometry = Geometry::X86_64;
-    let section = geometry.section_size().0;
-    let sections = memory.0 / u64::from(machine.topology.sockets) / section;
-    PageCount(sections.max(1) * (section / geometry.page_size().0))
-}
-
-/// Makes a yard, lets `run` use it, and checks that nothing is wrong and nothing is lost.
+/// Creates a yard, calls `run` with it, and checks that the yard is valid and every frame is free again.
 ///
 /// # Errors
 ///
-/// [`Failure::Input`] where the host cannot hold the memory map; [`Failure::RunTime`] for what `run` or a check finds.
-pub(crate) fn on_sim_ground<R>(
+/// [`WorkloadError::Input`] if the host has no memory for the memory map; [`WorkloadError::RunTime`] for a failed check; and
+/// the errors of `run`.
+pub fn with_sim_fixture<R, E: From<WorkloadError>>(
     machine: &Machine,
     options: &SimOptions,
-    run: impl FnOnce(&SimGround<'_>) -> Result<R, Failure>,
-) -> Result<R, Failure> {
-    let node_memory = node_memory(machine, options.memory);
-    let frames = PageCount(node_memory.0 * u64::from(machine.topology.sockets));
-    check_host(&machine.name, frames, options.contents)?;
+    run: impl FnOnce(&SimFixture<'_>) -> Result<R, E>,
+) -> Result<R, E> {
+    let node_memory = options.node_memory(machine);
     let config = SimConfig { node_memory, policy: options.zone, sizing: options.sizing, costs: options.costs.to_vec() };
-    let yard = match options.came_up {
-        CameUp::AtOnce => SimYard::new(machine, &config),
-        CameUp::Deferred(reset) => SimYard::deferred(machine, &config, reset),
+    let yard = match options.init {
+        SimInit::Eager => SimYard::new(machine, &config),
+        SimInit::Deferred(reset) => SimYard::deferred(machine, &config, reset),
     };
     let yard = yard.map_err(refused)?;
     let before = yard.free_pages();
-    let vm = Vm::create(&*yard, &VmConfig { lru: options.lru, ..VmConfig::default() }).map_err(Failure::run_time)?;
-    let result = run(&SimGround { vm, yard: &yard })?;
-    vm.lru_drain_all();
-    vm.validate().map_err(Failure::run_time)?;
-    yard.validate().map_err(Failure::run_time)?;
-    vm.destroy().map_err(Failure::run_time)?;
-    check_all_is_back(&yard, before).map_err(Failure::run_time)?;
+    let config = VmConfig { lru: options.lru, ..VmConfig::default() };
+    let vm = Vm::create(&*yard, &config).map_err(WorkloadError::run_time)?;
+    let result = run(&SimFixture { vm, yard: &yard })?;
+    destroy(vm, before)?;
     Ok(result)
 }
 
-/// Refuses a machine whose memory map, and what frames hold, the host has no memory for.
-fn check_host(machine: &str, frames: PageCount, contents: Contents) -> Result<(), Failure> {
-    let host = HostTopology::current().map_err(Failure::run_time)?;
-    let available = host.available_memory().map_err(Failure::run_time)?;
-    let each = match contents {
-        Contents::Unseen => HOST_BYTES_EACH,
-        Contents::Kept => HOST_BYTES_EACH + Geometry::X86_64.page_size().0,
-    };
-    let needed = ByteSize(frames.0.saturating_mul(each));
-    if needed <= available {
-        return Ok(());
-    }
-    Err(Failure::input(format!(
-        "{machine}: simulating {} of memory takes {} and this host has {} available: give the machine less --memory, or run fewer --tasks",
-        RoundedSize(Geometry::X86_64.size_of(frames)),
-        RoundedSize(needed),
-        RoundedSize(available)
-    )))
-}
-
-fn refused(error: SimError) -> Failure {
+fn refused(error: SimError) -> WorkloadError {
     match error {
-        SimError::NoMemory => Failure::input(error),
-        _ => Failure::run_time(error.to_string()),
+        SimError::NoMemory => WorkloadError::input(error),
+        _ => WorkloadError::run_time(error.to_string()),
     }
 }
 
-impl SimGround<'_> {
-    /// How the lists of the first CPU are sized in its own zone: `high` and `batch`.
-    pub(crate) fn list_sizes(&self) -> Option<(PageCount, PageCount)> {
+impl SimFixture<'_> {
+    /// `high` and `batch` of the first CPU's list in the first zone.
+    #[must_use]
+    pub fn list_sizes(&self) -> Option<(PageCount, PageCount)> {
         let zone = self.yard.zones().next()?;
         self.yard.pcp_statistics(zone.id, CpuId(0)).map(|lists| (lists.high, lists.batch))
     }
 
     /// Memory of all nodes.
-    pub(crate) fn memory(&self) -> ByteSize {
+    #[must_use]
+    pub fn memory(&self) -> ByteSize {
         Geometry::X86_64.size_of(self.yard.frame_range().count())
     }
 
-    /// Memory that is free.
-    pub(crate) fn free_memory(&self) -> ByteSize {
+    /// Free memory.
+    #[must_use]
+    pub fn free_memory(&self) -> ByteSize {
         free_memory(self.yard)
     }
 
@@ -147,13 +145,13 @@ impl SimGround<'_> {
         self.yard.platform()
     }
 
-    /// The virtual time of the CPU that runs; between runs, when the last one ended.
+    /// The virtual time of the running CPU; between runs, the end of the last one.
     #[inline]
     pub(super) fn now(&self) -> Picos {
         self.platform().now()
     }
 
-    /// Sets something up as if on a CPU, in no time.
+    /// Calls `set_up` as if on a CPU, in no time.
     pub(super) fn set_up_on<R>(&self, cpu: CpuId, set_up: impl FnOnce() -> R) -> R {
         self.platform().set_up_on(cpu);
         let result = set_up();
@@ -161,23 +159,23 @@ impl SimGround<'_> {
         result
     }
 
-    /// Where time has gone.
+    /// What time was spent on so far.
     pub(super) fn profile(&self) -> Profile {
         self.platform().profile()
     }
 
     /// Runs tasks until all have ended.
-    pub(super) fn run<'t>(&'t self, tasks: Vec<(CpuId, Box<dyn FnOnce() + 't>)>) -> Result<(), Failure> {
+    pub(super) fn run<'t>(&'t self, tasks: Vec<(CpuId, Box<dyn FnOnce() + 't>)>) -> Result<(), WorkloadError> {
         self.yard.run(tasks).map(drop).map_err(refused)
     }
 
     /// Runs a task on the first CPU.
-    pub(super) fn run_on_first<R>(&self, task: impl FnOnce() -> R) -> Result<R, Failure> {
+    pub(super) fn run_on_first<R>(&self, task: impl FnOnce() -> R) -> Result<R, WorkloadError> {
         let result = RefCell::new(None);
         let body = || drop(result.replace(Some(task())));
-        // The yard may be borrowed for less long than it lives.
+        // Shortens the lifetime of the borrow to that of `body`.
         let yard: &SimYard = self.yard;
         yard.run(vec![(CpuId(0), Box::new(body) as Box<dyn FnOnce() + '_>)]).map_err(refused)?;
-        result.into_inner().ok_or_else(|| Failure::run_time("a virtual CPU did not end its task"))
+        result.into_inner().ok_or_else(|| WorkloadError::run_time("a virtual CPU did not end its task"))
     }
 }

@@ -1,4 +1,4 @@
-//! The tasks of a run, each on a virtual CPU of its own.
+//! The tasks of a simulated run, each on a virtual CPU of its own.
 
 use std::cell::RefCell;
 
@@ -6,23 +6,26 @@ use frameyard::CpuId;
 use frameyard_sim::SimPlatform;
 use frameyard_vm::AddressSpace;
 
-use super::SimGround;
-use super::conductor::{Conductor, VirtualCourse};
-use crate::Failure;
-use crate::cli::TaskMode;
-use crate::workload::crew::CrewError;
-use crate::workload::exchange::Exchange;
-use crate::workload::purge::Role;
-use crate::workload::task::{Abandoned, Site, TaskOrder, TaskProblem, TaskReport, Work};
+use super::driver::Driver;
+use super::fixture::SimFixture;
+use super::runtime::SimRuntime;
+use crate::error::WorkloadError;
+use crate::exchange::Exchange;
+use crate::report::{Abandoned, TaskProblem, TaskReport};
+use crate::setting::TaskMode;
+use crate::site::Site;
+use crate::task::purge::Role;
+use crate::task::{TaskSpec, Work};
+use crate::workers::WorkersError;
 
-/// Which tasks have a space in common.
+/// Which tasks share an address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Spaces {
-    /// All: they are threads of a process.
+    /// All: they are threads of one process.
     One,
-    /// None: each makes its own.
+    /// None: each creates its own.
     Own,
-    /// There are so many spaces, and tasks have them in turn: they are threads of as many processes.
+    /// Tasks take turns over this number of spaces: they are threads of several processes.
     Shared(usize),
 }
 
@@ -35,106 +38,110 @@ impl Spaces {
     }
 }
 
-/// Tasks, on the CPUs from 0 on.
+/// Code that runs on a CPU beside the tasks.
+pub(super) type Companion<'t> = (CpuId, Box<dyn FnOnce() + 't>);
+
+/// Tasks on the CPUs from 0 on.
 #[derive(Clone, Debug)]
-pub(super) struct Crew {
-    orders: Vec<TaskOrder>,
+pub(super) struct SimWorkers {
+    specs: Vec<TaskSpec>,
     spaces: Spaces,
 }
 
-impl Crew {
-    pub(super) fn new(orders: Vec<TaskOrder>, spaces: Spaces) -> Self {
-        Self { orders, spaces }
+impl SimWorkers {
+    pub(super) fn new(specs: Vec<TaskSpec>, spaces: Spaces) -> Self {
+        Self { specs, spaces }
     }
 
     pub(super) fn tasks(&self) -> usize {
-        self.orders.len()
+        self.specs.len()
     }
 
-    /// Runs all tasks to their end, in spaces that are made for it.
+    /// Runs all tasks to their end, in new address spaces.
     pub(super) fn run(
         &self,
-        ground: &SimGround<'_>,
-        conductor: &Conductor<'_, '_>,
-    ) -> Result<Vec<TaskReport>, Failure> {
+        fixture: &SimFixture<'_>,
+        driver: &Driver<'_, '_>,
+    ) -> Result<Vec<TaskReport>, WorkloadError> {
         let count = match self.spaces {
             Spaces::One => 1,
             Spaces::Own => 0,
             Spaces::Shared(count) => count,
         };
-        // Each where the first task is that has it.
-        let spaces = (0..count).map(|space| ground.set_up_on(CpuId(space as u32), || ground.vm.create_space()));
+        // Each space is created on the CPU of the first task that uses it.
+        let spaces = (0..count).map(|space| fixture.set_up_on(CpuId(space as u32), || fixture.vm.create_space()));
         let spaces = spaces.collect::<Result<Vec<_>, _>>();
-        self.run_in(ground, conductor, &spaces.map_err(Failure::run_time)?)
+        self.run_in(fixture, driver, &spaces.map_err(WorkloadError::run_time)?)
     }
 
-    /// Runs all tasks to their end, in those spaces in turn; without any, each makes its own.
+    /// Runs all tasks to their end, distributed over `spaces`. Without any, each task creates its own.
     pub(super) fn run_in<'y>(
         &self,
-        ground: &SimGround<'y>,
-        conductor: &Conductor<'_, '_>,
+        fixture: &SimFixture<'y>,
+        driver: &Driver<'_, '_>,
         spaces: &[AddressSpace<'y, SimPlatform>],
-    ) -> Result<Vec<TaskReport>, Failure> {
-        self.run_beside(ground, conductor, spaces, Vec::new())
+    ) -> Result<Vec<TaskReport>, WorkloadError> {
+        self.run_beside(fixture, driver, spaces, Vec::new())
     }
 
-    /// The same, beside others that have CPUs of their own and end by themselves.
+    /// The same, beside `companions` that have CPUs of their own and end by themselves.
     pub(super) fn run_beside<'y>(
         &self,
-        ground: &SimGround<'y>,
-        conductor: &Conductor<'_, '_>,
+        fixture: &SimFixture<'y>,
+        driver: &Driver<'_, '_>,
         spaces: &[AddressSpace<'y, SimPlatform>],
-        others: Vec<(CpuId, Box<dyn FnOnce() + '_>)>,
-    ) -> Result<Vec<TaskReport>, Failure> {
+        companions: Vec<Companion<'_>>,
+    ) -> Result<Vec<TaskReport>, WorkloadError> {
         let exchanges: Vec<Exchange> = std::iter::repeat_with(Exchange::default).take(spaces.len().max(1)).collect();
         let results: Vec<RefCell<Option<Result<TaskReport, TaskProblem>>>> =
-            std::iter::repeat_with(RefCell::default).take(self.orders.len()).collect();
-        let bodies = self.orders.iter().enumerate().map(|(task, order)| {
+            std::iter::repeat_with(RefCell::default).take(self.specs.len()).collect();
+        let bodies = self.specs.iter().enumerate().map(|(task, spec)| {
             let common = (!spaces.is_empty()).then(|| &spaces[task % spaces.len()]);
             let exchange = &exchanges[task % exchanges.len()];
             let result = &results[task];
             let body = move || {
-                let course = VirtualCourse::new(conductor, exchange, task, order.seed);
-                let done = work(order, &Site { vm: ground.vm, common, course });
+                let runtime = SimRuntime::new(driver, exchange, task, spec.seed);
+                let site = Site { vm: fixture.vm, common, runtime, number: spec.number, seed: spec.seed };
+                let done = work(&spec.work, &site);
                 if done.is_err() {
-                    conductor.end();
+                    driver.end();
                 }
                 result.replace(Some(done));
             };
-            (CpuId(order.number), Box::new(body) as Box<dyn FnOnce() + '_>)
+            (CpuId(spec.number), Box::new(body) as Box<dyn FnOnce() + '_>)
         });
-        ground.run(bodies.chain(others).collect())?;
+        fixture.run(bodies.chain(companions).collect())?;
         let reports = results.into_iter().enumerate().map(|(task, result)| match result.into_inner() {
             Some(Ok(report)) => Ok(report),
-            Some(Err(problem)) => Err(CrewError::Failed { task, what: problem.to_string() }),
-            None => Err(CrewError::Lost { task }),
+            Some(Err(problem)) => Err(WorkersError::Failed { task, what: problem.to_string() }),
+            None => Err(WorkersError::Lost { task }),
         });
         let (failed, reports): (Vec<_>, Vec<_>) = reports.partition(Result::is_err);
-        // The one that has something to say, rather than those that were abandoned for it.
-        let said = |result: &Result<_, CrewError>| matches!(result, Err(CrewError::Failed { what, .. }) if *what != Abandoned.to_string());
-        let first = failed.iter().position(said).unwrap_or(0);
+        // Prefers the task that caused the end of the run to those that it made abandon theirs.
+        let is_cause = |result: &Result<_, WorkersError>| matches!(result, Err(WorkersError::Failed { what, .. }) if *what != Abandoned.to_string());
+        let first = failed.iter().position(is_cause).unwrap_or(0);
         match failed.into_iter().nth(first) {
-            Some(Err(error)) => Err(Failure::run_time(error)),
+            Some(Err(error)) => Err(WorkloadError::run_time(error)),
             _ => Ok(reports.into_iter().flatten().collect()),
         }
     }
 }
 
-/// Does what a task is told to.
+/// Runs a task.
 fn work(
-    order: &TaskOrder,
-    site: &Site<'_, '_, SimPlatform, VirtualCourse<'_, '_, '_>>,
+    work: &Work,
+    site: &Site<'_, '_, SimPlatform, SimRuntime<'_, '_, '_>>,
 ) -> Result<TaskReport, TaskProblem> {
-    match &order.work {
+    match work {
         Work::PageFault(work) => work.run(site),
         Work::Fill(work) => work.run(site),
         Work::Fragment(work) => work.run(site),
         Work::Kernbench(work) => work.run(site),
         Work::Purge(work) => match work.role {
             Role::One(part) => work.run_part(site, part),
-            Role::Both => Err("a virtual CPU has one thread".into()),
+            Role::Both => Err("a virtual CPU runs one thread".into()),
         },
-        Work::Build(work) => work.run(site, order),
-        Work::Stress(_) => Err("what watches every frame is not simulated".into()),
+        Work::Build(work) => work.run(site),
+        Work::Stress(_) => Err("`stress` has no simulated form".into()),
     }
 }

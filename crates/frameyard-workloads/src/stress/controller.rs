@@ -11,10 +11,10 @@ use frameyard::{
 };
 use frameyard_host::HostYard;
 
-use super::board::Board;
-use super::hands::{claim_range, free_range};
-use crate::Failure;
-use crate::workload::ground::Ground;
+use super::shared_state::SharedState;
+use super::holdings::{claim_range, free_range};
+use crate::error::WorkloadError;
+use crate::fixture::Fixture;
 
 /// The longest contiguous range, in pageblocks.
 const PAGEBLOCKS: u64 = 4;
@@ -25,7 +25,7 @@ const SETTLE: Duration = Duration::from_secs(10);
 
 /// Whether the controller changes the policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Switching {
+pub(crate) enum Switching {
     /// It leaves it as it is.
     No,
     /// It changes it all the time.
@@ -34,35 +34,35 @@ pub(super) enum Switching {
 
 /// What the controller did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Disturbances {
+pub struct Disturbances {
     /// Changes of the policy.
-    pub(crate) switches: u64,
+    pub switches: u64,
     /// Those of them that somebody in the yard did not finish for in time.
-    pub(crate) switch_stalls: u64,
+    pub switch_stalls: u64,
     /// Compactions that ran.
-    pub(crate) compactions: u64,
+    pub compactions: u64,
     /// Those that somebody did not finish for in time.
-    pub(crate) compaction_stalls: u64,
+    pub compaction_stalls: u64,
     /// Pages that they moved.
-    pub(crate) migrated: u64,
+    pub migrated: u64,
     /// Contiguous ranges that were had.
-    pub(crate) contiguous: u64,
+    pub contiguous: u64,
     /// Those that were refused.
-    pub(crate) contiguous_refused: u64,
+    pub contiguous_refused: u64,
     /// Those that somebody did not finish for in time.
-    pub(crate) contiguous_stalls: u64,
+    pub contiguous_stalls: u64,
     /// Drains.
-    pub(crate) drains: u64,
+    pub drains: u64,
     /// Changes of the sizes of per-CPU lists.
-    pub(crate) resizes: u64,
+    pub resizes: u64,
     /// Frames given back to the host.
-    pub(crate) reported: u64,
+    pub reported: u64,
 }
 
 /// The controller of a run.
-pub(super) struct Controller<'a> {
-    ground: &'a Ground<'a>,
-    board: &'a Board,
+pub(crate) struct Controller<'a> {
+    fixture: &'a Fixture<'a>,
+    state: &'a SharedState,
     switching: Switching,
     random: Rng,
     ranges: Vec<PfnRange>,
@@ -71,13 +71,13 @@ pub(super) struct Controller<'a> {
 }
 
 /// Sets a policy where nobody else is in the yard.
-pub(super) fn settle(yard: &HostYard, policy: ZonePolicy) -> Result<(), Failure> {
+pub(crate) fn settle(yard: &HostYard, policy: ZonePolicy) -> Result<(), WorkloadError> {
     let begin = Instant::now();
     loop {
         match yard.set_policy(policy) {
             Ok(()) => return Ok(()),
             Err(error) if begin.elapsed() > SETTLE => {
-                return Err(Failure::run_time(format!("policy {policy}, with nobody else in the yard: {error}")));
+                return Err(WorkloadError::run_time(format!("policy {policy}, with nobody else in the yard: {error}")));
             }
             Err(_) => thread::yield_now(),
         }
@@ -85,20 +85,20 @@ pub(super) fn settle(yard: &HostYard, policy: ZonePolicy) -> Result<(), Failure>
 }
 
 impl<'a> Controller<'a> {
-    pub(super) fn new(ground: &'a Ground<'a>, board: &'a Board, switching: Switching, seed: u64) -> Self {
-        let ranges = ground.yard.memory_ranges().map(|(range, _)| range).collect();
-        let zones = ground.yard.zones().map(|zone| zone.id).collect();
+    pub(crate) fn new(fixture: &'a Fixture<'a>, state: &'a SharedState, switching: Switching, seed: u64) -> Self {
+        let ranges = fixture.yard.memory_ranges().map(|(range, _)| range).collect();
+        let zones = fixture.yard.zones().map(|zone| zone.id).collect();
         let random = Rng::with_seed(!seed);
-        Self { ground, board, switching, random, ranges, zones, done: Disturbances::default() }
+        Self { fixture, state, switching, random, ranges, zones, done: Disturbances::default() }
     }
 
     /// What was done.
-    pub(super) fn done(&self) -> Disturbances {
+    pub(crate) fn done(&self) -> Disturbances {
         self.done
     }
 
     /// Does one thing, and lets the tasks be for at least as long as that took.
-    pub(super) fn disturb(&mut self) -> Result<(), Failure> {
+    pub(crate) fn disturb(&mut self) -> Result<(), WorkloadError> {
         let begin = Instant::now();
         match self.random.u8(..16) {
             0..=5 if self.switching == Switching::Yes => self.switch()?,
@@ -117,21 +117,21 @@ impl<'a> Controller<'a> {
         self.zones[self.random.usize(..self.zones.len())]
     }
 
-    fn switch(&mut self) -> Result<(), Failure> {
+    fn switch(&mut self) -> Result<(), WorkloadError> {
         let policy = ZonePolicy::ALL[self.random.usize(..ZonePolicy::ALL.len())];
         self.done.switches += 1;
-        match self.ground.yard.set_policy(policy) {
+        match self.fixture.yard.set_policy(policy) {
             Ok(()) => {}
             // The next one goes on with it.
             Err(PolicyError::Stalled(_)) => self.done.switch_stalls += 1,
-            Err(error) => return Err(Failure::run_time(format!("policy {policy}: {error}"))),
+            Err(error) => return Err(WorkloadError::run_time(format!("policy {policy}: {error}"))),
         }
         Ok(())
     }
 
     /// Asks for a range anywhere, holds it for a moment, and frees it.
-    fn contiguous(&mut self) -> Result<(), Failure> {
-        let yard = self.ground.yard;
+    fn contiguous(&mut self) -> Result<(), WorkloadError> {
+        let yard = self.fixture.yard;
         let memory = self.ranges[self.random.usize(..self.ranges.len())];
         let pageblock = yard.geometry().pageblock_order().pages().0;
         let most = (memory.count().0).min(PAGEBLOCKS * pageblock);
@@ -141,24 +141,24 @@ impl<'a> Controller<'a> {
             start = start.align_down(yard.geometry().pageblock_order()).max(memory.start);
         }
         let range = PfnRange::new(start, PageCount(count));
-        match yard.alloc_contig_range(range, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN, &self.ground.vm.owners()) {
+        match yard.alloc_contig_range(range, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN, &self.fixture.vm.owners()) {
             Ok(range) => {
                 self.done.contiguous += 1;
-                claim_range(yard, self.board, range).map_err(Failure::run_time)?;
+                claim_range(yard, self.state, range).map_err(WorkloadError::run_time)?;
                 thread::yield_now();
-                free_range(yard, self.board, range).map_err(Failure::run_time)?;
+                free_range(yard, self.state, range).map_err(WorkloadError::run_time)?;
             }
             Err(ContigError::Stalled(_)) => self.done.contiguous_stalls += 1,
             Err(ContigError::Blocked(_) | ContigError::NotOneZone(_)) => self.done.contiguous_refused += 1,
-            Err(error) => return Err(Failure::run_time(format!("a contiguous range: {error}"))),
+            Err(error) => return Err(WorkloadError::run_time(format!("a contiguous range: {error}"))),
         }
         Ok(())
     }
 
     fn compact(&mut self) {
-        let (yard, zone) = (self.ground.yard, self.zone());
+        let (yard, zone) = (self.fixture.yard, self.zone());
         let order = Order(self.random.u8(1..=yard.geometry().max_order().0));
-        let owners = self.ground.vm.owners();
+        let owners = self.fixture.vm.owners();
         let outcome = match self.random.u8(..4) {
             0 => yard.compact_zone(zone, CompactRequest::WHOLE_ZONE, &owners),
             1 => yard.compact_zone(zone, CompactRequest::for_order(order, CompactEffort::Full), &owners),
@@ -181,7 +181,7 @@ impl<'a> Controller<'a> {
     }
 
     fn drain(&mut self) {
-        let (yard, zone) = (self.ground.yard, self.zone());
+        let (yard, zone) = (self.fixture.yard, self.zone());
         let cpu = CpuId(self.random.u32(..yard.cpus()));
         match self.random.u8(..4) {
             0 => yard.drain_all(),
@@ -200,13 +200,13 @@ impl<'a> Controller<'a> {
             3 | 4 => PcpSizing::Fixed(self.random.u32(32..4096)),
             _ => PcpSizing::Scaled,
         };
-        self.ground.yard.set_pcp_sizing(sizing);
+        self.fixture.yard.set_pcp_sizing(sizing);
         self.done.resizes += 1;
     }
 
     /// Gives some free memory back to the host.
-    fn report(&mut self) -> Result<(), Failure> {
-        let yard = self.ground.yard;
+    fn report(&mut self) -> Result<(), WorkloadError> {
+        let yard = self.fixture.yard;
         let order = Order(self.random.u8(4..=yard.geometry().max_order().0.max(4)));
         match yard.report_free_pages(order, PageCount(self.random.u64(1..2048))) {
             Ok(outcome) => self.done.reported += outcome.pages.0,
@@ -215,7 +215,7 @@ impl<'a> Controller<'a> {
                 problem: FramesNotReturned::NotPossible | FramesNotReturned::Granule(_),
                 ..
             }) => {}
-            Err(error) => return Err(Failure::run_time(error)),
+            Err(error) => return Err(WorkloadError::run_time(error)),
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What a task holds, and how it gets and frees blocks: every frame is marked on the board while it is held.
+//! What a task holds, and how it gets and frees blocks: every frame is marked on the state while it is held.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use fastrand::Rng;
 use frameyard::{AllocError, FreeError, Gfp, Order, PageCount, Pfn, PfnRange, RangeError};
 use frameyard_host::{HostPlatform, HostYard};
 
-use super::board::{Block, Board, Conflict, Holder, Tally};
+use super::shared_state::{Block, SharedState, Conflict, Holder, Tally};
 
 /// A yard, by way of whatever view.
-pub(super) type Yard = frameyard::Yard<HostPlatform>;
+pub(crate) type Yard = frameyard::Yard<HostPlatform>;
 
 /// The most frames that are asked for in bulk.
 const BULK: usize = 64;
@@ -25,7 +25,7 @@ const EARLY_PART: u64 = 4;
 
 /// What is wrong with the yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// A frame is not held as it should be.
     Conflict(Conflict),
     /// A request was refused for another reason than a lack of memory.
@@ -67,31 +67,31 @@ impl From<FreeError> for Fault {
 }
 
 /// The blocks of a task.
-pub(super) struct Hands<'a> {
+pub(crate) struct Holdings<'a> {
     yard: &'a Yard,
-    board: &'a Board,
+    state: &'a SharedState,
     holder: Holder,
     held: Vec<Block>,
     frames: u64,
     /// A place in memory that somebody was given lately.
     near: Pfn,
-    pub(super) tally: Tally,
+    pub(crate) tally: Tally,
 }
 
-impl<'a> Hands<'a> {
-    pub(super) fn new(yard: &'a Yard, board: &'a Board, holder: Holder) -> Self {
+impl<'a> Holdings<'a> {
+    pub(crate) fn new(yard: &'a Yard, state: &'a SharedState, holder: Holder) -> Self {
         let near = yard.frame_range().start;
-        Self { yard, board, holder, held: Vec::new(), frames: 0, near, tally: Tally::default() }
+        Self { yard, state, holder, held: Vec::new(), frames: 0, near, tally: Tally::default() }
     }
 
     /// How many frames are held.
-    pub(super) fn frames(&self) -> u64 {
+    pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
 
     fn hold(&mut self, pfn: Pfn, order: Order) -> Result<(), Fault> {
         let block = Block { pfn, order, holder: self.holder };
-        self.board.claim(block)?;
+        self.state.claim(block)?;
         self.held.push(block);
         self.frames += order.pages().0;
         self.tally.allocations += 1;
@@ -120,7 +120,7 @@ impl<'a> Hands<'a> {
     }
 
     /// Allocates a block; `None` where there is no memory.
-    pub(super) fn alloc(&mut self, order: Order, gfp: Gfp) -> Result<Option<()>, Fault> {
+    pub(crate) fn alloc(&mut self, order: Order, gfp: Gfp) -> Result<Option<()>, Fault> {
         match self.yard.alloc(order, gfp) {
             Ok(pfn) => {
                 self.near = pfn;
@@ -131,7 +131,7 @@ impl<'a> Hands<'a> {
     }
 
     /// Allocates many single frames at once.
-    pub(super) fn bulk(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
+    pub(crate) fn bulk(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
         let mut frames = [Pfn(0); BULK];
         let wanted = random.usize(1..=BULK);
         match self.yard.alloc_bulk(gfp, &mut frames[..wanted]) {
@@ -141,7 +141,7 @@ impl<'a> Hands<'a> {
     }
 
     /// Allocates a block and holds its frames one by one.
-    pub(super) fn split(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
+    pub(crate) fn split(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
         let order = Order(random.u8(1..=SPLIT));
         let pfn = match self.yard.alloc(order, gfp) {
             Ok(pfn) => pfn,
@@ -152,7 +152,7 @@ impl<'a> Hands<'a> {
     }
 
     /// Allocates a range that is no power of two.
-    pub(super) fn exact(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
+    pub(crate) fn exact(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
         match self.yard.alloc_exact(PageCount(random.u64(1..=EXACT)), gfp) {
             Ok(range) => {
                 self.tally.exact += 1;
@@ -163,7 +163,7 @@ impl<'a> Hands<'a> {
     }
 
     /// Asks for a certain range, near to what somebody used lately.
-    pub(super) fn range(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
+    pub(crate) fn range(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
         let start = Pfn((self.near.0 ^ random.u64(..1024)).max(self.yard.frame_range().start.0));
         let range = PfnRange::new(start, PageCount(random.u64(1..=RANGE)));
         match self.yard.alloc_range(range, gfp) {
@@ -193,7 +193,7 @@ impl<'a> Hands<'a> {
     }
 
     fn free(&mut self, block: Block) -> Result<(), Fault> {
-        self.board.disclaim(block)?;
+        self.state.release(block)?;
         self.yard.free(block.pfn, block.order)?;
         self.near = block.pfn;
         self.tally.frees += 1;
@@ -202,19 +202,19 @@ impl<'a> Hands<'a> {
     }
 
     /// Frees a block.
-    pub(super) fn free_one(&mut self, random: &mut Rng) -> Result<(), Fault> {
+    pub(crate) fn free_one(&mut self, random: &mut Rng) -> Result<(), Fault> {
         self.take(random).map_or(Ok(()), |block| self.free(block))
     }
 
     /// Leaves a block for others, and frees what another one left.
-    pub(super) fn hand_over(&mut self, random: &mut Rng) -> Result<(), Fault> {
+    pub(crate) fn hand_over(&mut self, random: &mut Rng) -> Result<(), Fault> {
         let Some(block) = self.take(random) else { return Ok(()) };
-        let taken = self.board.hand_over(random.usize(..), block);
+        let taken = self.state.swap_slot(random.usize(..), block);
         taken.map_or(Ok(()), |block| self.free(block))
     }
 
     /// Frees all blocks.
-    pub(super) fn free_all(&mut self) -> Result<(), Fault> {
+    pub(crate) fn free_all(&mut self) -> Result<(), Fault> {
         while let Some(block) = self.held.pop() {
             self.frames -= block.order.pages().0;
             self.free(block)?;
@@ -222,10 +222,10 @@ impl<'a> Hands<'a> {
         Ok(())
     }
 
-    /// Looks whether all that is held is held by board and yard.
-    pub(super) fn check(&self) -> Result<(), Fault> {
+    /// Looks whether all that is held is held by state and yard.
+    pub(crate) fn check(&self) -> Result<(), Fault> {
         for block in &self.held {
-            self.board.check(*block)?;
+            self.state.check(*block)?;
             if !self.yard.is_allocated(block.pfn, block.order) {
                 return Err(Fault::NotAllocated(*block));
             }
@@ -235,14 +235,14 @@ impl<'a> Hands<'a> {
 }
 
 /// Gives a range back that [`claim_range`] has marked.
-pub(super) fn free_range(yard: &HostYard, board: &Board, range: PfnRange) -> Result<(), Fault> {
-    blocks(yard, range).try_for_each(|block| board.disclaim(block))?;
+pub(crate) fn free_range(yard: &HostYard, state: &SharedState, range: PfnRange) -> Result<(), Fault> {
+    blocks(yard, range).try_for_each(|block| state.release(block))?;
     Ok(yard.free_range(range)?)
 }
 
 /// Marks a range that the controller was given.
-pub(super) fn claim_range(yard: &HostYard, board: &Board, range: PfnRange) -> Result<(), Fault> {
-    Ok(blocks(yard, range).try_for_each(|block| board.claim(block))?)
+pub(crate) fn claim_range(yard: &HostYard, state: &SharedState, range: PfnRange) -> Result<(), Fault> {
+    Ok(blocks(yard, range).try_for_each(|block| state.claim(block))?)
 }
 
 fn blocks(yard: &HostYard, mut range: PfnRange) -> impl Iterator<Item = Block> {

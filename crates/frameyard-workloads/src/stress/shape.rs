@@ -7,7 +7,7 @@ use frameyard_host::HostYard;
 
 /// Free memory of all zones.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     zones: Vec<ZoneShape>,
     /// The order of pageblocks.
     pageblock: Order,
@@ -24,7 +24,7 @@ struct ZoneShape {
 
 /// Free memory is not as it was.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum ShapeProblem {
+pub(crate) enum ShapeProblem {
     /// More or less is free.
     Free { zone: ZoneId, before: PageCount, after: PageCount },
     /// The same is free, in other blocks.
@@ -49,7 +49,7 @@ impl std::error::Error for ShapeProblem {}
 
 impl Shape {
     /// As it is now.
-    pub(super) fn of(yard: &HostYard) -> Self {
+    pub(crate) fn of(yard: &HostYard) -> Self {
         let blocks = |zone| {
             std::array::from_fn(|order| {
                 let count = |of: &MigrateType| yard.free_blocks(zone, Order(order as u8), *of);
@@ -69,7 +69,7 @@ impl Shape {
     ///
     /// Pageblocks that are kept for atomic requests do not merge with others, so where there are any now, blocks larger
     /// than a pageblock are taken as the pageblocks that they hold.
-    pub(super) fn check_against(&self, before: &Self) -> Result<(), ShapeProblem> {
+    pub(crate) fn check_against(&self, before: &Self) -> Result<(), ShapeProblem> {
         for (zone, then) in self.zones.iter().zip(&before.zones) {
             if zone.free != then.free {
                 return Err(ShapeProblem::Free { zone: zone.id, before: then.free, after: zone.free });

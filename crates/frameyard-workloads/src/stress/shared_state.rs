@@ -18,7 +18,7 @@ use frameyard_host::{SharedFileError, SharedWords};
 use serde::{Deserialize, Serialize};
 
 /// The most tasks that marks and slots have room for, the controller aside.
-pub(crate) const MOST_TASKS: u32 = 1000;
+pub const MOST_TASKS: u32 = 1000;
 /// How many blocks can wait for another task.
 const SLOTS: usize = 512;
 /// Words between two counters: two lines, so that none is fetched with another.
@@ -41,9 +41,9 @@ enum Word {
     Done = 4,
 }
 
-/// Where a board lies, to who is to open it.
+/// Where a state lies, to who is to open it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Place {
+pub(crate) struct Place {
     path: PathBuf,
     first: u64,
     end: u64,
@@ -52,14 +52,14 @@ pub(super) struct Place {
 
 /// Who holds a block: a task by its number from 1 on, or the controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Holder(pub(super) u16);
+pub(crate) struct Holder(pub(crate) u16);
 
 impl Holder {
     /// The controller.
-    pub(super) const CONTROLLER: Self = Self(u16::MAX);
+    pub(crate) const CONTROLLER: Self = Self(u16::MAX);
 
     /// A task.
-    pub(super) fn task(number: u32) -> Self {
+    pub(crate) fn task(number: u32) -> Self {
         Self(number as u16 + 1)
     }
 }
@@ -73,12 +73,12 @@ impl fmt::Display for Holder {
     }
 }
 
-/// A block in somebody's hands, and who was given it.
+/// A block in somebody's holdings, and who was given it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Block {
-    pub(super) pfn: Pfn,
-    pub(super) order: Order,
-    pub(super) holder: Holder,
+pub(crate) struct Block {
+    pub(crate) pfn: Pfn,
+    pub(crate) order: Order,
+    pub(crate) holder: Holder,
 }
 
 impl Block {
@@ -100,7 +100,7 @@ impl Block {
 
 /// A frame is not held as it should be: the yard handed it out twice, or took it back by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Conflict {
+pub(crate) struct Conflict {
     pfn: Pfn,
     block: Block,
     /// What the mark should have been: 0 for a frame that was handed out.
@@ -130,27 +130,27 @@ impl fmt::Display for Conflict {
 
 impl std::error::Error for Conflict {}
 
-/// What a task did, or all together. Each field is a word of the board.
+/// What a task did, or all together. Each field is a word of the state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(crate) struct Tally {
+pub struct Tally {
     /// Blocks that were allocated.
-    pub(crate) allocations: u64,
+    pub allocations: u64,
     /// Blocks that were freed.
-    pub(crate) frees: u64,
+    pub frees: u64,
     /// Those of them that another task, or the controller, had been given.
-    pub(crate) freed_for_others: u64,
+    pub freed_for_others: u64,
     /// Requests that found no memory.
-    pub(crate) out_of_memory: u64,
+    pub out_of_memory: u64,
     /// Ranges of any length that were had.
-    pub(crate) exact: u64,
+    pub exact: u64,
     /// Certain ranges that were had.
-    pub(crate) ranges: u64,
+    pub ranges: u64,
     /// Certain ranges that were refused, most often for being in use.
-    pub(crate) ranges_refused: u64,
+    pub ranges_refused: u64,
     /// Pages of address spaces that were faulted in and unmapped.
-    pub(crate) mapped: u64,
+    pub mapped: u64,
     /// Requests for a single frame of any place that found no memory while a quarter of it was free a moment later.
-    pub(crate) out_of_memory_early: u64,
+    pub out_of_memory_early: u64,
 }
 
 /// How many words a tally takes.
@@ -158,7 +158,7 @@ const TALLY_WORDS: usize = 9;
 
 impl Tally {
     /// Allocations and frees.
-    pub(crate) fn ops(&self) -> u64 {
+    pub fn ops(&self) -> u64 {
         self.allocations + self.frees + 2 * self.mapped
     }
 
@@ -192,29 +192,29 @@ impl Tally {
     }
 }
 
-/// The board, as one thread or process sees it.
+/// The state, as one thread or process sees it.
 #[derive(Debug)]
-pub(super) struct Board {
+pub(crate) struct SharedState {
     words: SharedWords,
     frames: PfnRange,
     tasks: u32,
 }
 
-impl Board {
-    /// A new board for frames of a range.
-    pub(super) fn create(frames: PfnRange, tasks: u32) -> Result<Self, SharedFileError> {
+impl SharedState {
+    /// A new state for frames of a range.
+    pub(crate) fn create(frames: PfnRange, tasks: u32) -> Result<Self, SharedFileError> {
         let words = Self::first_mark(tasks) + frames.count().0 as usize;
         Ok(Self { words: SharedWords::create(words)?, frames, tasks })
     }
 
     /// One that another thread or process has made.
-    pub(super) fn open(place: &Place) -> Result<Self, SharedFileError> {
+    pub(crate) fn open(place: &Place) -> Result<Self, SharedFileError> {
         let frames = PfnRange { start: Pfn(place.first), end: Pfn(place.end) };
         Ok(Self { words: SharedWords::open(&place.path)?, frames, tasks: place.tasks })
     }
 
     /// Where it is.
-    pub(super) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         let PfnRange { start, end } = self.frames;
         Place { path: self.words.path(), first: start.0, end: end.0, tasks: self.tasks }
     }
@@ -243,10 +243,10 @@ impl Board {
     }
 
     /// Marks the frames of a block that the yard has handed out.
-    pub(super) fn claim(&self, block: Block) -> Result<(), Conflict> {
+    pub(crate) fn claim(&self, block: Block) -> Result<(), Conflict> {
         let mark = block.mark();
         for (pfn, word) in self.marks_of(block) {
-            // Relaxed: the yard orders a free before the allocation that follows it.
+            // Relaxed: the yard specs a free before the allocation that follows it.
             if let Err(found) = word.compare_exchange(0, mark, Relaxed, Relaxed) {
                 return Err(Conflict { pfn, block, expected: 0, found });
             }
@@ -255,7 +255,7 @@ impl Board {
     }
 
     /// Takes the marks off a block that is about to be freed.
-    pub(super) fn disclaim(&self, block: Block) -> Result<(), Conflict> {
+    pub(crate) fn release(&self, block: Block) -> Result<(), Conflict> {
         let mark = block.mark();
         for (pfn, word) in self.marks_of(block) {
             if let Err(found) = word.compare_exchange(mark, 0, Relaxed, Relaxed) {
@@ -266,7 +266,7 @@ impl Board {
     }
 
     /// Looks whether a block is held as it should be.
-    pub(super) fn check(&self, block: Block) -> Result<(), Conflict> {
+    pub(crate) fn check(&self, block: Block) -> Result<(), Conflict> {
         let expected = block.mark();
         let wrong = |(pfn, word): (Pfn, &AtomicU64)| {
             let found = word.load(Relaxed);
@@ -276,18 +276,18 @@ impl Board {
     }
 
     /// How many frames are marked.
-    pub(super) fn held_frames(&self) -> u64 {
+    pub(crate) fn held_frames(&self) -> u64 {
         self.marks().iter().filter(|word| word.load(Relaxed) != 0).count() as u64
     }
 
     /// Leaves a block for others in a slot, and takes what was there.
-    pub(super) fn hand_over(&self, slot: usize, block: Block) -> Option<Block> {
+    pub(crate) fn swap_slot(&self, slot: usize, block: Block) -> Option<Block> {
         // AcqRel: what was done to a block before it was left is done when somebody has it.
         Block::unpack(self.slots()[slot % SLOTS].swap(block.pack(), AcqRel))
     }
 
     /// Takes all blocks out of the slots.
-    pub(super) fn left_over(&self) -> impl Iterator<Item = Block> {
+    pub(crate) fn take_leftovers(&self) -> impl Iterator<Item = Block> {
         self.slots().iter().filter_map(|slot| Block::unpack(slot.swap(0, AcqRel)))
     }
 
@@ -296,80 +296,80 @@ impl Board {
     }
 
     /// Takes on so many operations; `false` where no more are asked for.
-    pub(super) fn take_on(&self, ops: u64, total: u64) -> bool {
+    pub(crate) fn reserve_ops(&self, ops: u64, total: u64) -> bool {
         self.counter(Word::Begun).fetch_add(ops, Relaxed) < total
     }
 
     /// Says that so many of them were not done.
-    pub(super) fn give_back(&self, ops: u64) {
+    pub(crate) fn return_ops(&self, ops: u64) {
         self.counter(Word::Begun).fetch_sub(ops, Relaxed);
     }
 
     /// Operations that were taken on.
-    pub(super) fn begun(&self) -> u64 {
+    pub(crate) fn begun(&self) -> u64 {
         self.counter(Word::Begun).load(Relaxed)
     }
 
     /// Writes down what a task has done so far.
-    pub(super) fn write(&self, task: u32, tally: &Tally) {
+    pub(crate) fn write_tally(&self, task: u32, tally: &Tally) {
         self.task_words(task).iter().zip(tally.words()).for_each(|(word, value)| word.store(value, Relaxed));
     }
 
     /// What a task has done so far.
-    pub(super) fn tally_of(&self, task: u32) -> Tally {
+    pub(crate) fn tally_of(&self, task: u32) -> Tally {
         let words = self.task_words(task);
         Tally::of(std::array::from_fn(|at| words[at].load(Relaxed)))
     }
 
     /// What all tasks have done so far.
-    pub(super) fn tally(&self, tasks: u32) -> Tally {
+    pub(crate) fn tally(&self, tasks: u32) -> Tally {
         let all = (0..tasks).map(|task| self.tally_of(task).words());
         Tally::of(all.fold([0; TALLY_WORDS], |sum, words| std::array::from_fn(|at| sum[at] + words[at])))
     }
 
     /// Whether tasks are asked to stand still: which time it is.
-    pub(super) fn halt_asked(&self) -> Option<u64> {
-        // Acquire: pairs with `ask_halt` and `resume`.
+    pub(crate) fn halt_requested(&self) -> Option<u64> {
+        // Acquire: pairs with `request_halt` and `resume`.
         let halts = self.counter(Word::Halts).load(Acquire);
         (halts > self.counter(Word::Resumes).load(Acquire)).then_some(halts)
     }
 
     /// A task says that it stands still. It must not be inside an operation of the yard.
-    pub(super) fn halt(&self) {
+    pub(crate) fn halt(&self) {
         // Release: who finds the task still finds all that it did.
         self.counter(Word::Halted).fetch_add(1, Release);
     }
 
     /// A task says that it has ended its work.
-    pub(super) fn done(&self) {
+    pub(crate) fn done(&self) {
         self.counter(Word::Done).fetch_add(1, Release);
     }
 
     /// Whether a task may go on that has halted for that time.
-    pub(super) fn may_go_on(&self, halt: u64) -> bool {
+    pub(crate) fn may_go_on(&self, halt: u64) -> bool {
         self.counter(Word::Resumes).load(Acquire) >= halt
     }
 
     /// Asks all tasks to halt.
-    pub(super) fn ask_halt(&self) {
+    pub(crate) fn request_halt(&self) {
         self.counter(Word::Halted).store(0, Relaxed);
-        // Release: pairs with `halt_asked`.
+        // Release: pairs with `halt_requested`.
         self.counter(Word::Halts).fetch_add(1, Release);
     }
 
     /// Whether all tasks stand still.
-    pub(super) fn is_quiet(&self, tasks: u32) -> bool {
+    pub(crate) fn all_halted(&self, tasks: u32) -> bool {
         let done = self.counter(Word::Done).load(Acquire);
         self.counter(Word::Halted).load(Acquire) + done >= u64::from(tasks)
     }
 
     /// Lets them go on.
-    pub(super) fn resume(&self) {
+    pub(crate) fn resume(&self) {
         self.counter(Word::Resumes).fetch_add(1, Release);
     }
 
     /// Whether all tasks have ended their work.
-    pub(super) fn all_done(&self, tasks: u32) -> bool {
+    pub(crate) fn all_done(&self, tasks: u32) -> bool {
         self.counter(Word::Done).load(Acquire) >= u64::from(tasks)
     }
 }
@@ -378,8 +378,8 @@ impl Board {
 mod tests {
     use super::*;
 
-    fn board() -> Board {
-        Board::create(PfnRange { start: Pfn(100), end: Pfn(200) }, 2).unwrap()
+    fn state() -> SharedState {
+        SharedState::create(PfnRange { start: Pfn(100), end: Pfn(200) }, 2).unwrap()
     }
 
     fn block(pfn: u64, order: u8, task: u32) -> Block {
@@ -388,48 +388,48 @@ mod tests {
 
     #[test]
     fn a_frame_handed_out_twice_is_noticed() {
-        let board = board();
-        board.claim(block(104, 2, 0)).unwrap();
-        let error = Board::open(&board.place()).unwrap().claim(block(107, 0, 1)).unwrap_err();
+        let state = state();
+        state.claim(block(104, 2, 0)).unwrap();
+        let error = SharedState::open(&state.place()).unwrap().claim(block(107, 0, 1)).unwrap_err();
         assert_eq!(
             error.to_string(),
             "pfn 0x6b was handed out twice: to task 1 in the block at pfn 0x6b, order 0, while task 0 holds it in one of order 2"
         );
-        assert_eq!(board.held_frames(), 4);
-        board.disclaim(block(104, 2, 0)).unwrap();
-        assert_eq!(board.held_frames(), 0);
+        assert_eq!(state.held_frames(), 4);
+        state.release(block(104, 2, 0)).unwrap();
+        assert_eq!(state.held_frames(), 0);
     }
 
     #[test]
     fn a_block_that_is_not_held_as_it_was_given_is_noticed() {
-        let board = board();
-        board.claim(block(104, 0, 0)).unwrap();
-        assert!(board.check(block(104, 0, 0)).is_ok());
-        assert!(board.check(block(104, 1, 0)).unwrap_err().to_string().contains("is held by task 0 in one of order 0"));
-        assert!(board.disclaim(block(105, 0, 0)).unwrap_err().to_string().contains("no longer marked"));
+        let state = state();
+        state.claim(block(104, 0, 0)).unwrap();
+        assert!(state.check(block(104, 0, 0)).is_ok());
+        assert!(state.check(block(104, 1, 0)).unwrap_err().to_string().contains("is held by task 0 in one of order 0"));
+        assert!(state.release(block(105, 0, 0)).unwrap_err().to_string().contains("no longer marked"));
     }
 
     #[test]
     fn blocks_are_handed_over_as_they_are() {
-        let board = board();
+        let state = state();
         let (one, other) = (block((1 << 40) - 1, 10, MOST_TASKS), block(5, 0, 1));
-        assert_eq!(board.hand_over(3, one), None);
-        assert_eq!(board.hand_over(3, other), Some(one));
-        assert_eq!(board.left_over().collect::<Vec<_>>(), [other]);
-        assert_eq!(board.left_over().count(), 0);
+        assert_eq!(state.swap_slot(3, one), None);
+        assert_eq!(state.swap_slot(3, other), Some(one));
+        assert_eq!(state.take_leftovers().collect::<Vec<_>>(), [other]);
+        assert_eq!(state.take_leftovers().count(), 0);
     }
 
     #[test]
     fn the_board_is_quiet_when_every_task_stands_still_or_is_done() {
-        let board = board();
-        assert_eq!(board.halt_asked(), None);
-        board.ask_halt();
-        let halt = board.halt_asked().unwrap();
-        board.halt();
-        assert!(!board.is_quiet(2));
-        board.done();
-        assert!(board.is_quiet(2) && !board.may_go_on(halt) && !board.all_done(2));
-        board.resume();
-        assert!(board.may_go_on(halt) && board.halt_asked().is_none());
+        let state = state();
+        assert_eq!(state.halt_requested(), None);
+        state.request_halt();
+        let halt = state.halt_requested().unwrap();
+        state.halt();
+        assert!(!state.all_halted(2));
+        state.done();
+        assert!(state.all_halted(2) && !state.may_go_on(halt) && !state.all_done(2));
+        state.resume();
+        assert!(state.may_go_on(halt) && state.halt_requested().is_none());
     }
 }

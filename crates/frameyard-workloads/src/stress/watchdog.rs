@@ -1,48 +1,71 @@
-//! Who notices that somebody hangs inside the yard, and ends the program: a thread that hangs cannot be ended otherwise.
+//! A watchdog that reports when a task or the controller hangs inside the yard. A hanging thread cannot be ended, so the
+//! caller's handler ends the program.
 
+use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::board::Board;
-use crate::Failure;
+use super::shared_state::SharedState;
 
-/// Between two looks.
-const LOOK: Duration = Duration::from_secs(1);
-/// Who does nothing for so long hangs. Waiting in the yard is bounded far below that, on busy hosts too.
+/// Time between two checks.
+const INTERVAL: Duration = Duration::from_secs(1);
+/// A thread without progress for this long hangs. Waits in the yard are bounded far below, also on busy hosts.
 const STILL: Duration = Duration::from_secs(120);
 
-/// Whom to watch.
-#[derive(Clone, Copy)]
-pub(super) struct Watched<'a> {
-    pub(super) board: &'a Board,
-    /// Steps of who leads the run.
-    pub(super) leader: &'a AtomicU64,
-    pub(super) tasks: u32,
+/// A thread that hangs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hang {
+    /// The controller.
+    Controller,
+    /// The task of that number.
+    Task(usize),
 }
 
-impl Watched<'_> {
-    /// What the leader, and then each task, has done. Tasks may rest where the leader inspects, or be done.
-    fn steps(self) -> Vec<u64> {
-        let tasks = (0..self.tasks).map(|task| {
-            let tally = self.board.tally_of(task);
-            tally.ops() + tally.out_of_memory + tally.ranges_refused
-        });
-        std::iter::once(self.leader.load(Relaxed)).chain(tasks).collect()
+impl fmt::Display for Hang {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Controller => f.write_str("the controller")?,
+            Self::Task(number) => write!(f, "task {number}")?,
+        }
+        write!(f, " has done nothing for {} s: it hangs", STILL.as_secs())
     }
 }
 
-/// Does `work` under watch.
-pub(super) fn watch<R>(watched: &Watched<'_>, work: impl FnOnce() -> R) -> R {
+impl std::error::Error for Hang {}
+
+/// What to watch.
+#[derive(Clone, Copy)]
+pub(crate) struct Watched<'a> {
+    pub(crate) state: &'a SharedState,
+    /// Steps of the controller.
+    pub(crate) controller: &'a AtomicU64,
+    pub(crate) tasks: u32,
+}
+
+impl Watched<'_> {
+    /// Step counts of the controller and then of each task. Tasks rest during an inspection, and when they are done; the
+    /// controller's steps continue.
+    fn steps(self) -> Vec<u64> {
+        let tasks = (0..self.tasks).map(|task| {
+            let tally = self.state.tally_of(task);
+            tally.ops() + tally.out_of_memory + tally.ranges_refused
+        });
+        std::iter::once(self.controller.load(Relaxed)).chain(tasks).collect()
+    }
+}
+
+/// Does `work` under watch. Calls `on_hang` for each check that finds a thread without progress.
+pub(crate) fn watch<R>(watched: &Watched<'_>, on_hang: &(dyn Fn(Hang) + Sync), work: impl FnOnce() -> R) -> R {
     let (done, over) = mpsc::channel::<()>();
     let watched = *watched;
     thread::scope(|scope| {
         scope.spawn(move || {
             let mut steps = watched.steps();
             let mut moved = vec![Instant::now(); steps.len()];
-            while over.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+            while over.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let now = watched.steps();
                 for (at, then) in moved.iter_mut().enumerate() {
                     if now[at] != steps[at] {
@@ -50,12 +73,10 @@ pub(super) fn watch<R>(watched: &Watched<'_>, work: impl FnOnce() -> R) -> R {
                     }
                 }
                 steps = now;
-                if let Some(still) = moved.iter().position(|then| then.elapsed() > STILL) {
-                    let who = if still == 0 { "the controller".to_owned() } else { format!("task {}", still - 1) };
-                    let failure =
-                        Failure::run_time(format!("{who} has done nothing for {} s: it hangs", STILL.as_secs()));
-                    let _ = failure.report();
-                    std::process::exit(i32::from(failure.code()));
+                match moved.iter().position(|then| then.elapsed() > STILL) {
+                    Some(0) => on_hang(Hang::Controller),
+                    Some(at) => on_hang(Hang::Task(at - 1)),
+                    None => {}
                 }
             }
         });

@@ -1,53 +1,50 @@
-//! What a builder of `highalloc` does: reads files, writes a few pages of them, and holds unmovable frames and, for a short
-//! while, others. All of it has contents that can be worked out, and is checked.
+//! The builder of `highalloc`: reads files, writes some of their pages, and holds unmovable and short-lived blocks. It checks
+//! all contents.
 
 use std::collections::{BTreeSet, VecDeque};
 
 use fastrand::Rng;
 use frameyard::{AllocError, Frames, Gfp, Order, Platform};
-use frameyard_vm::{File, FileError, PatternStore, Vm, VmError};
+use frameyard_vm::{File, Vm};
 use serde::{Deserialize, Serialize};
 
-use crate::workload::course::Course;
-use crate::workload::task::{Site, TaskOrder, TaskProblem, TaskReport, WrongContents};
+use crate::retry::{MayPass, Passing};
+use crate::runtime::Runtime;
+use crate::report::{TaskProblem, TaskReport};
+use crate::site::Site;
+use crate::stamp::{PAGE, check, stamp};
 
-/// How many files a builder has.
+/// Files of a builder.
 const FILES: u64 = 8;
-/// Pages that are read at a time.
+/// Pages read at a time.
 const CHUNK: u64 = 16;
-/// One page in so many is written to, and cannot be dropped any more.
+/// One page in this number is written, after which it cannot be dropped.
 const WRITTEN_EACH: u64 = 64;
-/// How many short-lived blocks a builder has at a time.
+/// Short-lived blocks that a builder holds at a time.
 const SHORT_LIVED: usize = 64;
-/// The largest order of unmovable and short-lived blocks, which builders take as kernels do: small ones by far the most.
+/// The largest order of unmovable and short-lived blocks. As in a kernel, most are small.
 const LARGEST: u8 = 3;
-/// The bytes of a page.
-const PAGE: usize = 4096;
 
 /// A builder's share.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Build {
     /// Pages of all its files.
     pub(crate) file_pages: u64,
-    /// Frames that it holds unmovable.
+    /// Unmovable frames that it holds.
     pub(crate) unmovable_pages: u64,
 }
 
 impl Build {
-    /// The share of one of so many builders, which together read as many pages as the yard has.
+    /// The share of one builder. Together the builders read as many pages as the yard has.
     pub(crate) fn share_of<P: Platform>(vm: &Vm<'_, P>, builders: u32, unmovable_percent: u8) -> Self {
         let pages = vm.yard().managed_pages().0 / u64::from(builders);
         let unmovable_pages = pages * u64::from(unmovable_percent) / 100;
         Self { file_pages: pages - unmovable_pages, unmovable_pages }
     }
 
-    /// Fills memory, goes on until told to stop, and checks everything; an iteration is a page read.
-    pub(crate) fn run<P: Platform, C: Course>(
-        &self,
-        site: &Site<'_, '_, P, C>,
-        order: &TaskOrder,
-    ) -> Result<TaskReport, TaskProblem> {
-        let mut builder = Builder::new(site, self, order)?;
+    /// Fills memory, continues until told to stop, then checks everything. An iteration is one page read.
+    pub(crate) fn run<P: Platform, R: Runtime>(&self, site: &Site<'_, '_, P, R>) -> Result<TaskReport, TaskProblem> {
+        let mut builder = Builder::new(site, self)?;
         builder.fill(self)?;
         let begin = site.begin()?;
         let mut iterations = 0;
@@ -57,26 +54,26 @@ impl Build {
             builder.replace_unmovable()?;
             builder.take_short_lived()?;
         }
-        let elapsed_ns = site.course.elapsed_ns(begin);
+        let elapsed_ns = site.runtime.elapsed_ns(begin);
         let checked = builder.check_all()?;
         Ok(TaskReport { iterations, elapsed_ns, checked, ..TaskReport::default() })
     }
 }
 
-/// A block and what its contents follow from.
+/// A block and the key of its contents.
 struct Stamped<'y, P: Platform> {
     frames: Frames<'y, P>,
     stamp: u64,
 }
 
-/// A builder at work.
-struct Builder<'s, 'a, 'y, P: Platform, C> {
-    site: &'s Site<'a, 'y, P, C>,
+/// The state of a builder.
+struct Builder<'s, 'a, 'y, P: Platform, R> {
+    site: &'s Site<'a, 'y, P, R>,
     random: Rng,
     files: Vec<File<'y, P>>,
     /// Chunks of a file.
     chunks: u64,
-    /// Pages of all files that are written to: file and page.
+    /// Written pages: file and page.
     written: BTreeSet<(usize, u64)>,
     unmovable: Vec<Stamped<'y, P>>,
     short_lived: VecDeque<Frames<'y, P>>,
@@ -84,26 +81,26 @@ struct Builder<'s, 'a, 'y, P: Platform, C> {
     buffer: Vec<u8>,
 }
 
-impl<'s, 'a, 'y, P: Platform, C: Course> Builder<'s, 'a, 'y, P, C> {
-    fn new(site: &'s Site<'a, 'y, P, C>, share: &Build, order: &TaskOrder) -> Result<Self, TaskProblem> {
+impl<'s, 'a, 'y, P: Platform, R: Runtime> Builder<'s, 'a, 'y, P, R> {
+    fn new(site: &'s Site<'a, 'y, P, R>, share: &Build) -> Result<Self, TaskProblem> {
         let chunks = (share.file_pages / FILES / CHUNK).max(1);
         let size = frameyard::ByteSize(chunks * CHUNK * PAGE as u64);
-        let key = |file| u64::from(order.number) << 32 | file;
+        let key = |file| u64::from(site.number) << 32 | file;
         let files = (0..FILES).map(|file| site.vm.create_file(key(file), size)).collect::<Result<_, _>>()?;
         Ok(Self {
             site,
-            random: Rng::with_seed(order.seed),
+            random: Rng::with_seed(site.seed),
             files,
             chunks,
             written: BTreeSet::new(),
             unmovable: Vec::new(),
             short_lived: VecDeque::new(),
-            stamps: u64::from(order.number) << 32,
+            stamps: u64::from(site.number) << 32,
             buffer: vec![0; CHUNK as usize * PAGE],
         })
     }
 
-    /// Reads all files once, side by side, and takes unmovable frames on the way.
+    /// Reads all files once, interleaved, and allocates unmovable frames on the way.
     fn fill(&mut self, share: &Build) -> Result<(), TaskProblem> {
         let mut held = 0;
         for chunk in 0..self.chunks {
@@ -128,12 +125,12 @@ impl<'s, 'a, 'y, P: Platform, C: Course> Builder<'s, 'a, 'y, P, C> {
         Ok(())
     }
 
-    /// Reads pages of a file and checks them; how many.
+    /// Reads and checks a chunk of a file. Returns the number of pages.
     fn read_chunk(&mut self, file: usize, chunk: u64) -> Result<u64, TaskProblem> {
         let first = chunk * CHUNK;
         match self.files[file].read(first * PAGE as u64, &mut self.buffer) {
             Ok(_) => {}
-            Err(error) if is_passing(&error) => return Ok(0),
+            Err(error) if !matches!(error.passing(), Passing::Never) => return Ok(0),
             Err(error) => return Err(error.into()),
         }
         for (page, bytes) in (first..).zip(self.buffer.chunks_exact(PAGE)) {
@@ -143,7 +140,7 @@ impl<'s, 'a, 'y, P: Platform, C: Course> Builder<'s, 'a, 'y, P, C> {
         Ok(CHUNK)
     }
 
-    /// What the contents of a page follow from: for a page written to something else than the store says.
+    /// The key of a page. Written pages have another one than those of the store.
     fn key_of(&self, file: usize, page: u64) -> u64 {
         let key = self.files[file].key();
         if self.written.contains(&(file, page)) { !key } else { key }
@@ -157,17 +154,17 @@ impl<'s, 'a, 'y, P: Platform, C: Course> Builder<'s, 'a, 'y, P, C> {
                 self.written.insert((file, page));
                 Ok(())
             }
-            Err(error) if is_passing(&error) => Ok(()),
+            Err(error) if !matches!(error.passing(), Passing::Never) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }
 
-    /// Orders as kernels ask for: each half as often as the one below.
+    /// A random order: each half as often as the one below, as in a kernel.
     fn random_order(&mut self) -> Order {
         Order((self.random.u64(..).trailing_zeros() as u8).min(LARGEST))
     }
 
-    /// An unmovable block with contents; `None` where there is no memory just now.
+    /// Allocates an unmovable block and writes it. `None` if there is no memory at present.
     fn take_unmovable(&mut self, order: Order) -> Result<Option<Stamped<'y, P>>, TaskProblem> {
         let gfp = if self.random.u8(..4) == 0 { Gfp::KERNEL | Gfp::RECLAIMABLE } else { Gfp::KERNEL };
         let Some(mut frames) = self.allocate(order, gfp)? else { return Ok(None) };
@@ -186,7 +183,7 @@ impl<'s, 'a, 'y, P: Platform, C: Course> Builder<'s, 'a, 'y, P, C> {
         }
     }
 
-    /// Gives up one of the unmovable blocks and takes another one.
+    /// Frees one of the unmovable blocks and allocates another.
     fn replace_unmovable(&mut self) -> Result<(), TaskProblem> {
         if self.unmovable.is_empty() {
             return Ok(());
@@ -200,7 +197,7 @@ impl<'s, 'a, 'y, P: Platform, C: Course> Builder<'s, 'a, 'y, P, C> {
         Ok(())
     }
 
-    /// Takes a short-lived block and gives the oldest up.
+    /// Allocates a short-lived block and frees the oldest.
     fn take_short_lived(&mut self) -> Result<(), TaskProblem> {
         let kinds = [Gfp::KERNEL, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::HIGHUSER_MOVABLE];
         let (order, gfp) = (self.random_order(), kinds[self.random.usize(..kinds.len())]);
@@ -212,7 +209,7 @@ impl<'s, 'a, 'y, P: Platform, C: Course> Builder<'s, 'a, 'y, P, C> {
         Ok(())
     }
 
-    /// Checks all blocks and all pages, those first that cannot have been dropped; how many.
+    /// Checks all blocks and all pages, written pages first. Returns their number.
     fn check_all(&mut self) -> Result<u64, TaskProblem> {
         let mut checked = 0;
         for block in &self.unmovable {
@@ -233,30 +230,10 @@ impl<'s, 'a, 'y, P: Platform, C: Course> Builder<'s, 'a, 'y, P, C> {
 }
 
 impl<P: Platform> Stamped<'_, P> {
-    /// How many frames hold what they should.
+    /// Checks the contents. Returns the number of frames.
     fn check(&self) -> Result<u64, TaskProblem> {
         let bytes = self.frames.bytes().ok_or("a frame has no bytes")?;
         check(bytes, self.stamp, 0, "an unmovable block")?;
         Ok(self.frames.count().0)
     }
-}
-
-/// Whether memory was short, or somebody was slow: the next one may do better.
-fn is_passing(error: &FileError) -> bool {
-    matches!(error, FileError::Vm(VmError::OutOfMemory(_) | VmError::Stalled))
-}
-
-/// Fills bytes with words that follow from a key and a page.
-fn stamp(bytes: &mut [u8], key: u64, page: u64) {
-    for (word, bytes) in (0..).zip(bytes.chunks_exact_mut(8)) {
-        bytes.copy_from_slice(&PatternStore::expected_word(key, page, word).to_le_bytes());
-    }
-}
-
-fn check(bytes: &[u8], key: u64, page: u64, what: &'static str) -> Result<(), WrongContents> {
-    let mut words = (0..).zip(bytes.chunks_exact(8));
-    if words.all(|(word, bytes)| bytes == PatternStore::expected_word(key, page, word).to_le_bytes()) {
-        return Ok(());
-    }
-    Err(WrongContents { what, page })
 }

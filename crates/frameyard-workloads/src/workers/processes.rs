@@ -1,6 +1,6 @@
-//! Tasks as processes: this program executed again on the yard's memory file, with an address space each.
+//! Tasks as processes: this program executed again on the yard's memory file, each with its own address space.
 //!
-//! A socket that is the worker's standard input carries lines of JSON both ways: stages to the worker, notes back.
+//! The standard input of a worker process is a socket. Lines of JSON travel both ways: stages to the worker, events back.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,30 +11,34 @@ use std::sync::mpsc::{self, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
-use frameyard_host::{HostTopology, HostYard, LockTiming, SharedFileError, SharedMemoryFile, Workers, spawn_workers};
+use frameyard_host::{HostTopology, HostYard, LockTiming, SharedFileError, SharedMemoryFile, spawn_workers};
 use frameyard_vm::Vm;
 use serde::{Deserialize, Serialize};
 
-use super::{Crew, CrewError, Message, Note, panic_text};
-use crate::Failure;
-use crate::cli::WORKER;
-use crate::workload::course::HostCourse;
-use crate::workload::exchange::Exchange;
-use crate::workload::stage::{Stage, Stages};
-use crate::workload::task::{Site, TaskOrder, TaskProblem, TaskReport};
+use super::{Message, Workers, WorkersError, panic_text};
+use crate::error::WorkloadError;
+use crate::exchange::Exchange;
+use crate::host_runtime::HostRuntime;
+use crate::report::{TaskEvent, TaskProblem, TaskReport};
+use crate::site::Site;
+use crate::stage::{Stage, Stages};
+use crate::task::TaskSpec;
 
-/// Runs each order in a process of its own while `lead` leads them. Where that fails, the processes are killed.
+/// The first argument of a worker process. The program passes its second argument to [`Worker::new`].
+pub const WORKER_COMMAND: &str = "worker";
+
+/// Runs each task in its own process while `drive` drives them. On an error the processes are killed.
 ///
 /// # Errors
 ///
-/// What `lead` returns; how a worker ended that did not end well; or that none could be started.
-pub(crate) fn lead_processes<R>(
+/// Those of `drive`; how a worker ended that ended badly; or that none could be started.
+pub(crate) fn drive_processes<R>(
     file: &SharedMemoryFile,
     timing: LockTiming,
-    orders: &[TaskOrder],
-    lead: impl FnOnce(&mut Crew<'_>) -> Result<R, Failure>,
-) -> Result<R, Failure> {
-    let (workers, sockets) = start(file, timing, orders)?;
+    specs: &[TaskSpec],
+    drive: impl FnOnce(&mut Workers<'_>) -> Result<R, WorkloadError>,
+) -> Result<R, WorkloadError> {
+    let (processes, sockets) = start(file, timing, specs)?;
     let (sender, messages) = mpsc::channel();
     for (task, socket) in sockets.iter().enumerate() {
         let (socket, sender) = (socket.try_clone().map_err(start_failed)?, sender.clone());
@@ -42,153 +46,160 @@ pub(crate) fn lead_processes<R>(
     }
     drop(sender);
     let announce = |stage: Stage| {
-        let line = serde_json::to_string(&stage).expect("a stage is a text") + "\n";
-        // Who has gone is noticed by the end of its notes.
+        let line = serde_json::to_string(&stage).expect("a stage serialises") + "\n";
+        // The forwarding thread reports workers that have ended.
         sockets.iter().for_each(|mut socket| drop(socket.write_all(line.as_bytes())));
     };
-    match lead(&mut Crew::new(orders.len(), messages, &announce)) {
+    match drive(&mut Workers::new(specs.len(), messages, &announce)) {
         Ok(result) => {
             announce(Stage::End);
-            workers.wait_all().map_err(CrewError::Worker).map_err(Failure::run_time)?;
+            processes.wait_all().map_err(WorkersError::Worker).map_err(WorkloadError::run_time)?;
             Ok(result)
         }
-        Err(failure) => Err(how_it_ended(failure, workers, &announce)),
+        Err(failure) => Err(with_exit_status(failure, processes, &announce)),
     }
 }
 
-fn start_failed(error: io::Error) -> Failure {
-    Failure::run_time(CrewError::Start(error))
+fn start_failed(error: io::Error) -> WorkloadError {
+    WorkloadError::run_time(WorkersError::Start(error))
 }
 
-/// Starts the workers; our ends of their sockets, by task.
+/// Starts the worker processes. Returns the driver's ends of their sockets, in the order of the tasks.
 fn start(
     file: &SharedMemoryFile,
     timing: LockTiming,
-    orders: &[TaskOrder],
-) -> Result<(Workers, Vec<UnixStream>), Failure> {
+    specs: &[TaskSpec],
+) -> Result<(frameyard_host::Workers, Vec<UnixStream>), WorkloadError> {
     let inherited = file.inherit().map_err(start_failed)?;
-    let pairs = orders.iter().map(|_| UnixStream::pair()).collect::<Result<Vec<_>, _>>().map_err(start_failed)?;
+    let pairs = specs.iter().map(|_| UnixStream::pair()).collect::<Result<Vec<_>, _>>().map_err(start_failed)?;
     let (ours, theirs): (Vec<UnixStream>, Vec<UnixStream>) = pairs.into_iter().unzip();
     let mut theirs = theirs.into_iter();
-    let workers = spawn_workers(orders.len(), |command, worker| {
-        let order = WorkerOrder { locks_are_timed: timing == LockTiming::On, task: orders[worker].clone() };
-        let order = serde_json::to_string(&order).expect("an order is plain values");
+    let processes = spawn_workers(specs.len(), |command, worker| {
+        let spec = WorkerSpec { locks_are_timed: timing == LockTiming::On, task: specs[worker].clone() };
+        let spec = serde_json::to_string(&spec).expect("a spec serialises");
         let stdin = theirs.next().map_or(Stdio::null(), |socket| Stdio::from(OwnedFd::from(socket)));
-        command.arg(WORKER).arg(order).stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null());
+        command.arg(WORKER_COMMAND).arg(spec).stdin(stdin).stdout(Stdio::null()).stderr(Stdio::null());
         inherited.announce(command);
     });
-    Ok((workers.map_err(CrewError::Worker).map_err(Failure::run_time)?, ours))
+    Ok((processes.map_err(WorkersError::Worker).map_err(WorkloadError::run_time)?, ours))
 }
 
-/// Passes a worker's notes on until it has gone.
+/// Forwards the events of a worker until it ends.
 fn forward(task: usize, socket: &UnixStream, sender: &Sender<Message>) {
     for line in BufReader::new(socket).lines().map_while(Result::ok) {
-        let note = serde_json::from_str(&line).unwrap_or_else(|_| Note::Failed(format!("says {line:?}")));
-        if sender.send((task, Some(note))).is_err() {
+        let event =
+            serde_json::from_str(&line).unwrap_or_else(|_| TaskEvent::Failed(format!("sent an unknown event: {line:?}")));
+        if sender.send((task, Some(event))).is_err() {
             return;
         }
     }
-    // Nobody listens any more where the run is over.
+    // After the run nothing receives this.
     let _ = sender.send((task, None));
 }
 
-/// A worker that has gone without a word is asked how it ended.
-fn how_it_ended(failure: Failure, workers: Workers, announce: &dyn Fn(Stage)) -> Failure {
+/// Replaces the error of a worker that ended without a report by how the process ended.
+fn with_exit_status(
+    failure: WorkloadError,
+    processes: frameyard_host::Workers,
+    announce: &dyn Fn(Stage),
+) -> WorkloadError {
     let is_lost = match &failure {
-        Failure::RunTime(reason) => matches!(reason.downcast_ref(), Some(CrewError::Lost { .. })),
-        _ => false,
+        WorkloadError::RunTime(reason) => matches!(reason.downcast_ref(), Some(WorkersError::Lost { .. })),
+        WorkloadError::Input(_) => false,
     };
     if !is_lost {
         return failure;
     }
-    // So that the others end, if they can, and there is an answer in any case.
+    // Lets the other workers end, so that the wait returns.
     announce(Stage::End);
-    match workers.wait_all() {
-        Err(error) => Failure::run_time(CrewError::Worker(error)),
+    match processes.wait_all() {
+        Err(error) => WorkloadError::run_time(WorkersError::Worker(error)),
         Ok(_) => failure,
     }
 }
 
-/// What a worker is told when it is started.
+/// The argument of a worker process.
 #[derive(Debug, Serialize, Deserialize)]
-struct WorkerOrder {
+struct WorkerSpec {
     locks_are_timed: bool,
-    task: TaskOrder,
+    task: TaskSpec,
 }
 
-/// A worker process: what it was told, and its line to the leader.
-pub(crate) struct Worker {
-    order: WorkerOrder,
+/// A worker process: its task, and its socket to the driver.
+pub struct Worker {
+    spec: WorkerSpec,
     socket: Mutex<UnixStream>,
 }
 
 impl std::fmt::Debug for Worker {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Worker").field("order", &self.order).finish_non_exhaustive()
+        f.debug_struct("Worker").field("spec", &self.spec).finish_non_exhaustive()
     }
 }
 
 impl Worker {
-    /// Of the order that is the argument of the hidden command.
+    /// Creates the worker from the second argument of its process, and opens the inherited memory file.
     ///
     /// # Errors
     ///
-    /// [`Failure::Input`] where this process was not started by a run.
-    pub(crate) fn of(order: &str) -> Result<(Self, SharedMemoryFile), Failure> {
-        let order =
-            serde_json::from_str(order).map_err(|error| Failure::input(format!("worker: no order: {error}")))?;
-        let host = HostTopology::current().map_err(Failure::run_time)?;
-        let file = SharedMemoryFile::from_environment(&host).map_err(|error: SharedFileError| Failure::input(error))?;
-        let socket = io::stdin().as_fd().try_clone_to_owned().map_err(Failure::run_time)?;
-        Ok((Self { order, socket: Mutex::new(UnixStream::from(socket)) }, file))
+    /// [`WorkloadError::Input`] if no run has started this process.
+    pub fn new(spec: &str) -> Result<(Self, SharedMemoryFile), WorkloadError> {
+        let spec = serde_json::from_str(spec)
+            .map_err(|error| WorkloadError::input(format!("worker: not the argument of a worker process: {error}")))?;
+        let host = HostTopology::current().map_err(WorkloadError::run_time)?;
+        let file = SharedMemoryFile::from_environment(&host)
+            .map_err(|error: SharedFileError| WorkloadError::input(error))?;
+        let socket = io::stdin().as_fd().try_clone_to_owned().map_err(WorkloadError::run_time)?;
+        Ok((Self { spec, socket: Mutex::new(UnixStream::from(socket)) }, file))
     }
 
-    /// Does what it was told, and reports. Whatever goes wrong is told to the leader.
+    /// Runs the task and sends its report, or its error, to the driver.
     ///
     /// # Errors
     ///
-    /// [`Failure::RunTime`], for the exit code.
-    pub(crate) fn run(&self, file: &SharedMemoryFile) -> Result<(), Failure> {
+    /// [`WorkloadError::RunTime`] with the task's error, for the exit code.
+    pub fn run(&self, file: &SharedMemoryFile) -> Result<(), WorkloadError> {
         let result = panic::catch_unwind(AssertUnwindSafe(|| self.work(file)));
-        let (note, result) = match result {
-            Ok(Ok(report)) => (Note::Done(report), Ok(())),
-            Ok(Err(problem)) => (Note::Failed(problem.to_string()), Err(Failure::run_time(problem))),
+        let (event, result) = match result {
+            Ok(Ok(report)) => (TaskEvent::Done(report), Ok(())),
+            Ok(Err(problem)) => (TaskEvent::Failed(problem.to_string()), Err(WorkloadError::run_time(problem))),
             Err(panic) => {
                 let text = panic_text(&*panic);
-                (Note::Failed(text.clone()), Err(Failure::run_time(text)))
+                (TaskEvent::Failed(text.clone()), Err(WorkloadError::run_time(text)))
             }
         };
-        self.tell(&note);
+        self.tell(&event);
         result
     }
 
     fn work(&self, file: &SharedMemoryFile) -> Result<TaskReport, TaskProblem> {
         let yard = HostYard::builder().attach(file, &HostTopology::current()?)?;
-        yard.platform().time_locks(if self.order.locks_are_timed { LockTiming::On } else { LockTiming::Off });
+        yard.platform().time_locks(if self.spec.locks_are_timed { LockTiming::On } else { LockTiming::Off });
         let vm = Vm::attach(&yard)?;
         let (stages, exchange) = (&Stages::default(), &Exchange::default());
         let commands = self.socket.lock().unwrap_or_else(PoisonError::into_inner).try_clone()?;
         thread::scope(|scope| {
             let listener = thread::Builder::new().spawn_scoped(scope, || listen(&commands, stages, exchange))?;
             let cpus = yard.platform().host().allowed();
-            let course = HostCourse { exchange, stages, cpus, tell: &|note| self.tell(&note) };
-            let site = Site { vm, common: None, course };
-            let result = panic::catch_unwind(AssertUnwindSafe(|| site.run(&self.order.task)));
-            // The listener ends with the stage, or with this.
+            let runtime = HostRuntime { exchange, stages, cpus, tell: &|event| self.tell(&event) };
+            let TaskSpec { number, seed, ref work } = self.spec.task;
+            let site = Site { vm, common: None, runtime, number, seed };
+            let result = panic::catch_unwind(AssertUnwindSafe(|| work.run(&site)));
+            // Ends the listener, if the last stage has not.
             let _ = commands.shutdown(std::net::Shutdown::Read);
             drop(listener.join());
             result.unwrap_or_else(|panic| Err(panic_text(&*panic).into()))
         })
     }
 
-    fn tell(&self, note: &Note) {
-        let line = serde_json::to_string(note).expect("a note is plain values") + "\n";
-        // Where nobody listens any more, the run is over.
+    fn tell(&self, event: &TaskEvent) {
+        let line = serde_json::to_string(event).expect("an event serialises") + "\n";
+        // Fails if the driver has ended; then the run is over.
         let _ = self.socket.lock().unwrap_or_else(PoisonError::into_inner).write_all(line.as_bytes());
     }
 }
 
-/// Hears of stages. When the leader goes, the run is over.
+/// Receives stages from the driver. The run ends with the driver.
 fn listen(commands: &UnixStream, stages: &Stages, exchange: &Exchange) {
     for line in BufReader::new(commands).lines().map_while(Result::ok) {
         match serde_json::from_str(&line) {

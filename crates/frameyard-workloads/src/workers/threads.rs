@@ -7,45 +7,48 @@ use std::thread;
 use frameyard_host::HostPlatform;
 use frameyard_vm::{AddressSpace, Vm};
 
-use super::{Crew, CrewError, Note, panic_text};
-use crate::Failure;
-use crate::workload::course::HostCourse;
-use crate::workload::exchange::Exchange;
-use crate::workload::stage::{Stage, Stages};
-use crate::workload::task::{Site, TaskOrder};
+use super::{Workers, WorkersError, panic_text};
+use crate::error::WorkloadError;
+use crate::exchange::Exchange;
+use crate::host_runtime::HostRuntime;
+use crate::report::TaskEvent;
+use crate::site::Site;
+use crate::stage::{Stage, Stages};
+use crate::task::TaskSpec;
 
-/// Runs each order on a thread of its own while `lead` leads them. However that ends, the tasks are told to stop and
-/// have stopped when this returns.
+/// Runs each task on its own thread while `drive` drives them. In every case, also on an error, the tasks have ended when
+/// this returns.
 ///
 /// # Errors
 ///
-/// What `lead` returns; or that a thread cannot be had.
-pub(crate) fn lead_threads<R>(
+/// Those of `drive`, and [`WorkloadError::RunTime`] if a thread cannot be started.
+pub(crate) fn drive_threads<R>(
     vm: Vm<'_, HostPlatform>,
     common: &AddressSpace<'_, HostPlatform>,
-    orders: &[TaskOrder],
-    lead: impl FnOnce(&mut Crew<'_>) -> Result<R, Failure>,
-) -> Result<R, Failure> {
+    specs: &[TaskSpec],
+    drive: impl FnOnce(&mut Workers<'_>) -> Result<R, WorkloadError>,
+) -> Result<R, WorkloadError> {
     let (stages, exchange) = (&Stages::default(), &Exchange::default());
     let (sender, messages) = mpsc::channel();
     thread::scope(|scope| {
-        // However this ends: else the tasks would be waited for without an end.
+        // The scope waits for the tasks, so they must be told to stop on every path out of it.
         let _end = EndOnDrop(stages, exchange);
-        for (task, order) in orders.iter().enumerate() {
+        for (task, spec) in specs.iter().enumerate() {
             let sender = sender.clone();
             let body = move || {
-                // Who leads may have gone, and then nobody wants to know.
-                let tell = |note| drop(sender.send((task, Some(note))));
+                // After an error the driver has dropped the receiver.
+                let tell = |event| drop(sender.send((task, Some(event))));
                 let cpus = vm.yard().platform().host().allowed();
-                let course = HostCourse { exchange, stages, cpus, tell: &tell };
-                let site = Site { vm, common: Some(common), course };
-                match panic::catch_unwind(AssertUnwindSafe(|| site.run(order))) {
-                    Ok(Ok(report)) => tell(Note::Done(report)),
-                    Ok(Err(problem)) => tell(Note::Failed(problem.to_string())),
-                    Err(panic) => tell(Note::Failed(panic_text(&*panic))),
+                let runtime = HostRuntime { exchange, stages, cpus, tell: &tell };
+                let site = Site { vm, common: Some(common), runtime, number: spec.number, seed: spec.seed };
+                match panic::catch_unwind(AssertUnwindSafe(|| spec.work.run(&site))) {
+                    Ok(Ok(report)) => tell(TaskEvent::Done(report)),
+                    Ok(Err(problem)) => tell(TaskEvent::Failed(problem.to_string())),
+                    Err(panic) => tell(TaskEvent::Failed(panic_text(&*panic))),
                 }
             };
-            thread::Builder::new().spawn_scoped(scope, body).map_err(CrewError::Start).map_err(Failure::run_time)?;
+            let started = thread::Builder::new().spawn_scoped(scope, body);
+            started.map_err(WorkersError::Start).map_err(WorkloadError::run_time)?;
         }
         drop(sender);
         let announce = |stage| {
@@ -54,7 +57,7 @@ pub(crate) fn lead_threads<R>(
                 exchange.close();
             }
         };
-        lead(&mut Crew::new(orders.len(), messages, &announce))
+        drive(&mut Workers::new(specs.len(), messages, &announce))
     })
 }
 

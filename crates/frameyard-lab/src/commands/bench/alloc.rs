@@ -10,10 +10,12 @@ use serde_json::{Map, Value};
 use crate::Failure;
 use crate::bring_up::{BringUp, MapLimit, bring_up};
 use crate::chosen_machine::{ChosenMachine, print_notes};
-use crate::cli::{AccessKind, AllocArgs, MachineArgs, TaskMode};
-use crate::measure::Spread;
+use crate::cli::{AllocArgs, MachineArgs};
+use frameyard_workloads::alloc::AccessKind;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::measure::Spread;
 use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar, rounded};
-use crate::workload::alloc::{AllocRun, AllocWorkload};
+use frameyard_workloads::alloc::{AllocRun, AllocWorkload};
 
 /// How much memory the machine has unless something else is asked for.
 const DEFAULT_MEMORY: ByteSize = ByteSize::gib(8);

@@ -11,11 +11,11 @@ use super::flat_machine::FlatMachine;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{Amount, CompactionArgs, InitArgs};
-use crate::measure::Spread;
+use frameyard_workloads::measure::Spread;
 use crate::output::{self, RoundedSize, Table, progress_bar, rounded};
-use crate::workload::compaction::{self, CompactionRun, HUGE};
-use crate::workload::copy_speed::CopySpeed;
-use crate::workload::ground::on_ground;
+use frameyard_workloads::compaction::{self, CompactionRun, HUGE};
+use frameyard_workloads::copy_speed::CopySpeed;
+use crate::fixture::with_fixture;
 
 /// The name of the command.
 const NAME: &str = "bench compaction";
@@ -52,7 +52,7 @@ pub(super) fn run(args: &CompactionArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for &lru in &args.lru_policies {
         let once = |_| {
-            let run = on_ground(&machine, &options, lru, compaction::run);
+            let run = with_fixture(&machine, &options, lru, |fixture| Ok(compaction::run(fixture)?));
             bar.inc(1);
             run
         };

@@ -14,9 +14,12 @@ use serde::Serialize;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit, Sharing};
 use crate::chosen_machine::ChosenMachine;
-use crate::cli::{ComparisonArgs, InitArgs, MachineArgs, TaskMode};
+use crate::cli::{ComparisonArgs, InitArgs, MachineArgs};
+use frameyard_workloads::TaskMode;
 use crate::output::{self, RoundedSize, progress_bar};
-use crate::workload::ground::{Ground, Setting, on_ground};
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::Setting;
+use crate::fixture::with_fixture;
 
 pub(in crate::commands) use columns::{CountColumns, SettingColumns, counted, percent};
 pub(super) use text::{Headline, write_comparison};
@@ -159,7 +162,7 @@ impl<'a> Comparison<'a> {
         &self,
         variants: usize,
         needed: impl Fn(&Setting) -> ByteSize,
-        mut run: impl FnMut(&Ground<'_>, &Setting, usize) -> Result<R, Failure>,
+        mut run: impl FnMut(&Fixture<'_>, &Setting, usize) -> Result<R, Failure>,
     ) -> Result<Vec<(usize, Compared<R>)>, Failure> {
         self.check_memory(&needed)?;
         let (settings, memory, rounds) = (self.settings(), self.chosen.machine.memory_bytes(), self.rounds());
@@ -167,25 +170,25 @@ impl<'a> Comparison<'a> {
         let rows = settings.iter().flat_map(|setting| (0..variants).map(move |variant| (variant, empty(setting))));
         let mut rows: Vec<(usize, Compared<R>)> = rows.collect();
         let bar = progress_bar(self.name, (rows.len() * rounds.len()) as u64);
-        let mut once = |ground: &Ground<'_>, round: Round, (variant, row): &(usize, Compared<R>)| {
-            let yard = ground.vm.yard();
+        let mut once = |fixture: &Fixture<'_>, round: Round, (variant, row): &(usize, Compared<R>)| {
+            let yard = fixture.vm.yard();
             if yard.policy() != row.setting.zone {
                 yard.set_policy(row.setting.zone).map_err(Failure::run_time)?;
             }
             yard.platform().time_locks(if round == Round::Timed { LockTiming::On } else { LockTiming::Off });
-            check_free(self.name, ground, needed(&row.setting))?;
-            run(ground, &row.setting, *variant)
+            check_free(self.name, fixture, needed(&row.setting))?;
+            run(fixture, &row.setting, *variant)
         };
         for group in groups(&settings) {
             let is_member = |row: &&mut (usize, Compared<R>)| differ_in_policy_alone(&row.1.setting, &group);
             match self.yards {
-                Yards::OneForAllPolicies => self.on_ground(&group, |ground| {
+                Yards::OneForAllPolicies => self.with_fixture(&group, |fixture| {
                     if let Some(row) = rows.iter_mut().find(is_member) {
-                        once(ground, Round::Untimed, row)?;
+                        once(fixture, Round::Untimed, row)?;
                     }
                     for &round in &rounds {
                         for row in rows.iter_mut().filter(is_member) {
-                            row.1.runs.push(once(ground, round, row)?);
+                            row.1.runs.push(once(fixture, round, row)?);
                             bar.inc(1);
                         }
                     }
@@ -194,7 +197,7 @@ impl<'a> Comparison<'a> {
                 Yards::OneForEachRun => {
                     for &round in &rounds {
                         for row in rows.iter_mut().filter(is_member) {
-                            let result = self.on_ground(&row.1.setting, |ground| once(ground, round, row))?;
+                            let result = self.with_fixture(&row.1.setting, |fixture| once(fixture, round, row))?;
                             row.1.runs.push(result);
                             bar.inc(1);
                         }
@@ -226,10 +229,10 @@ impl<'a> Comparison<'a> {
         settings
     }
 
-    fn on_ground<R>(
+    fn with_fixture<R>(
         &self,
         setting: &Setting,
-        run: impl FnOnce(&Ground<'_>) -> Result<R, Failure>,
+        run: impl FnOnce(&Fixture<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let machine = &self.chosen.machine;
         let map_init = InitArgs::default().map_init(InitMode::Eager, machine)?;
@@ -240,7 +243,7 @@ impl<'a> Comparison<'a> {
         let backing = FrameBacking::Real;
         let of_args = BringUp::of(&self.args.machine, &self.args.yard);
         let map_limit = if self.args.full { MapLimit::Full } else { MapLimit::Usual };
-        on_ground(
+        with_fixture(
             machine,
             &BringUp { map_init, map_limit, sharing, backing, policy: setting.zone, ..of_args },
             setting.lru,
@@ -289,8 +292,8 @@ fn differ_in_policy_alone(one: &Setting, other: &Setting) -> bool {
     Setting { zone: other.zone, ..*one } == *other
 }
 
-fn check_free(name: &str, ground: &Ground<'_>, needed: ByteSize) -> Result<(), Failure> {
-    let free = ground.free_memory();
+fn check_free(name: &str, fixture: &Fixture<'_>, needed: ByteSize) -> Result<(), Failure> {
+    let free = fixture.free_memory();
     if needed > free { Err(too_small(name, needed, free)) } else { Ok(()) }
 }
 

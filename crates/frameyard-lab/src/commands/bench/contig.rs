@@ -11,9 +11,9 @@ use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{Amount, ContigArgs, InitArgs};
 use crate::output::{self, RoundedSize, Table, progress_bar, rounded};
-use crate::workload::contig::{self, Attempt, ContigPlan, ContigRun};
-use crate::workload::ground::on_ground;
-use crate::workload::task::task_seed;
+use frameyard_workloads::contig::{self, Attempt, ContigPlan, ContigRun};
+use crate::fixture::with_fixture;
+use frameyard_workloads::task_seed;
 
 /// The name of the command.
 const NAME: &str = "bench contig";
@@ -43,7 +43,7 @@ pub(super) fn run(args: &ContigArgs) -> Result<(), Failure> {
     for &lru in &args.lru_policies {
         for number in 0..args.repeat.get() {
             let plan = ContigPlan { seed: task_seed(args.seed, number), ..plan };
-            let run = on_ground(&machine, &options, lru, |ground| contig::run(ground, &plan))?;
+            let run = with_fixture(&machine, &options, lru, |fixture| Ok(contig::run(fixture, &plan)?))?;
             rows.extend(run.attempts.iter().map(|attempt| row(lru, number, &plan, &run, attempt)));
             bar.inc(1);
         }
@@ -95,7 +95,7 @@ struct Row {
     pages_moved: u64,
     gb_per_s: Option<f64>,
     moved_gb_per_s: f64,
-    tenant_steps: u64,
+    occupant_steps: u64,
     checked_pages: u64,
     data_intact: bool,
 }
@@ -125,7 +125,7 @@ fn row(lru: LruPolicy, number: u32, plan: &ContigPlan, run: &ContigRun, attempt:
         pages_moved: attempt.pages_moved,
         gb_per_s: taken.map(|_| rate(plan.size.0)),
         moved_gb_per_s: rate(attempt.pages_moved * 4096),
-        tenant_steps: attempt.tenant_steps,
+        occupant_steps: attempt.occupant_steps,
         checked_pages: run.checked,
         data_intact: true,
     }

@@ -11,10 +11,10 @@ use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking};
 use crate::chosen_machine::ChosenMachine;
 use crate::cli::{FaultCostArgs, InitArgs, MachineArgs};
-use crate::measure::Spread;
+use frameyard_workloads::measure::Spread;
 use crate::output::{self, RoundedSize, Table, rounded};
-use crate::workload::fault_cost::{self, FaultCostRound};
-use crate::workload::ground::on_ground;
+use frameyard_workloads::fault_cost::{self, FaultCostRound};
+use crate::fixture::with_fixture;
 
 /// The name of the command.
 const NAME: &str = "bench fault-cost";
@@ -46,10 +46,10 @@ pub(super) fn run(args: &FaultCostArgs) -> Result<(), Failure> {
     let options = BringUp { map_init, backing, ..BringUp::of(&args.machine, &args.yard) };
     let mut rows = Vec::new();
     for (policy, lru) in args.policies.pairs() {
-        let rounds = on_ground(&chosen.machine, &BringUp { policy, ..options }, lru, |ground| {
+        let rounds = with_fixture(&chosen.machine, &BringUp { policy, ..options }, lru, |fixture| {
             // Two looks at the clock for each acquisition of a lock would be part of the cost.
-            ground.vm.yard().platform().time_locks(LockTiming::Off);
-            fault_cost::run(ground, args.map, args.repeat.get())
+            fixture.vm.yard().platform().time_locks(LockTiming::Off);
+            Ok(fault_cost::run(fixture, args.map, args.repeat.get())?)
         })?;
         rows.push(FaultCostRow::new(policy, lru, args.map, &rounds));
     }

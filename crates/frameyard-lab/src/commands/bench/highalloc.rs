@@ -11,10 +11,10 @@ use super::comparison::{
 };
 use crate::Failure;
 use crate::cli::HighallocArgs;
-use crate::measure::Spread;
+use frameyard_workloads::measure::Spread;
 use crate::output::rounded;
-use crate::workload::ground::Setting;
-use crate::workload::highalloc::{self, DelayKind, HUGE, HighallocPlan, HighallocRun};
+use frameyard_workloads::Setting;
+use frameyard_workloads::highalloc::{self, DelayKind, HUGE, HighallocPlan, HighallocRun};
 
 /// The name of the command.
 const NAME: &str = "bench highalloc";
@@ -40,7 +40,7 @@ pub(super) fn run(args: &HighallocArgs) -> Result<(), Failure> {
     let needed = |setting: &Setting| ByteSize(LEAST_MEMORY.0.saturating_mul(1 + u64::from(setting.tasks.get())));
     let seed = args.comparison.seed;
     let compared = comparison
-        .measure(plans.len(), needed, |ground, setting, plan| highalloc::run(ground, setting, seed, &plans[plan]))?;
+        .measure(plans.len(), needed, |fixture, setting, plan| Ok(highalloc::run(fixture, setting, seed, &plans[plan])?))?;
     let rows: Vec<_> = compared.into_iter().map(|(plan, compared)| row(&plans[plan], compared)).collect();
     comparison.print(&rows, write_rows, NOTE)
 }

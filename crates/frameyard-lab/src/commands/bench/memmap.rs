@@ -15,7 +15,7 @@ use serde_json::{Map, Value, json};
 
 use crate::Failure;
 use crate::cli::MemmapArgs;
-use crate::measure::Spread;
+use frameyard_workloads::measure::Spread;
 use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar};
 
 use measure::{Bench, Measured};

@@ -10,11 +10,12 @@ use super::comparison::{
 };
 use crate::Failure;
 use crate::cli::Order0ThpArgs;
-use crate::measure::Spread;
+use frameyard_workloads::measure::Spread;
 use crate::output::rounded;
-use crate::workload::ground::Setting;
-use crate::workload::order0_thp::{self, pages_of_task};
-use crate::workload::page_fault::{MAP_SIZE, Pages, TaskRun};
+use frameyard_workloads::Setting;
+use frameyard_workloads::order0_thp::{self, pages_of_task};
+use frameyard_workloads::{MAP_SIZE, Pages};
+use frameyard_workloads::timed_run::TaskRun;
 
 /// The name of the command.
 const NAME: &str = "bench order0-thp";
@@ -30,7 +31,7 @@ pub(super) fn run(args: &Order0ThpArgs) -> Result<(), Failure> {
     let (seed, duration) = (args.comparison.seed, args.duration.duration);
     let needed = |setting: &Setting| order0_thp::memory_needed(setting.tasks.get(), MAP_SIZE);
     let compared =
-        comparison.measure(1, needed, |ground, setting, _| order0_thp::run(ground, setting, seed, duration))?;
+        comparison.measure(1, needed, |fixture, setting, _| Ok(order0_thp::run(fixture, setting, seed, duration)?))?;
     let rows = compared.iter().flat_map(|(_, compared)| [Pages::Huge, Pages::Small].map(|kind| row(compared, kind)));
     let rows: Vec<_> = rows.collect();
     comparison.print(&rows, write_rows, NOTE)

@@ -11,10 +11,12 @@ use super::comparison::{
 };
 use crate::Failure;
 use crate::cli::PageFaultArgs;
-use crate::measure::Spread;
+use frameyard_workloads::measure::Spread;
 use crate::output::rounded;
-use crate::workload::ground::Setting;
-use crate::workload::page_fault::{self, MAP_SIZE, TaskRun};
+use frameyard_workloads::Setting;
+use frameyard_workloads::page_fault;
+use frameyard_workloads::{MAP_SIZE};
+use frameyard_workloads::timed_run::TaskRun;
 
 mod will_it_scale;
 
@@ -32,7 +34,7 @@ pub(super) fn run(args: &PageFaultArgs) -> Result<(), Failure> {
     let needed = |setting: &Setting| page_fault::memory_needed(setting.tasks.get(), MAP_SIZE);
     let (seed, duration) = (args.comparison.seed, args.duration.duration);
     let compared =
-        comparison.measure(1, needed, |ground, setting, _| page_fault::run(ground, setting, seed, duration))?;
+        comparison.measure(1, needed, |fixture, setting, _| Ok(page_fault::run(fixture, setting, seed, duration)?))?;
     let rows: Vec<Row<Values>> = compared.into_iter().map(|(_, compared)| row(compared, MAP_SIZE)).collect();
     if let Some(file) = &args.csv {
         will_it_scale::write(file, &rows)?;

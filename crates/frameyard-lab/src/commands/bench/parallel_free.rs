@@ -11,10 +11,10 @@ use super::comparison::{
 };
 use crate::Failure;
 use crate::cli::ParallelFreeArgs;
-use crate::measure::Spread;
+use frameyard_workloads::measure::Spread;
 use crate::output::{RoundedSize, rounded};
-use crate::workload::ground::Setting;
-use crate::workload::parallel_free::{self, FreeRun};
+use frameyard_workloads::Setting;
+use frameyard_workloads::parallel_free::{self, FreeRun};
 
 /// The name of the command.
 const NAME: &str = "bench parallel-free";
@@ -28,7 +28,7 @@ pub(super) fn run(args: &ParallelFreeArgs) -> Result<(), Failure> {
     let comparison = Comparison::new(&args.comparison, NAME, Yards::OneForAllPolicies, REPEAT)?;
     let seed = args.comparison.seed;
     let needed = |setting: &Setting| parallel_free::memory_needed(setting.tasks.get());
-    let compared = comparison.measure(1, needed, |ground, setting, _| parallel_free::run(ground, setting, seed))?;
+    let compared = comparison.measure(1, needed, |fixture, setting, _| Ok(parallel_free::run(fixture, setting, seed)?))?;
     let rows: Vec<_> = compared.into_iter().map(|(_, compared)| row(compared)).collect();
     comparison.print(&rows, write_rows, NOTE)
 }

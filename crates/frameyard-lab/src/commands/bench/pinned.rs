@@ -6,7 +6,7 @@ use frameyard_host::{DeviceAlignment, HostTopology};
 use crate::Failure;
 use crate::cli::{PinMemory, PinnedArgs};
 use crate::output::RoundedSize;
-use crate::workload::pin::{PinKind, PinnedMemory};
+use frameyard_workloads::pin::{PinKind, PinnedMemory};
 
 /// Of what is available a half is left to others.
 const SHARE: u64 = 2;

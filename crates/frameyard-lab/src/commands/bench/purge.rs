@@ -9,12 +9,13 @@ use super::comparison::{
     Compared, Comparison, Headline, Row, SettingColumns, Yards, counted, median_first, write_comparison,
 };
 use crate::Failure;
-use crate::cli::{PurgeArgs, TaskMode};
-use crate::measure::Spread;
+use crate::cli::PurgeArgs;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::measure::Spread;
 use crate::output::rounded;
-use crate::workload::ground::Setting;
-use crate::workload::page_fault::TaskRun;
-use crate::workload::purge;
+use frameyard_workloads::Setting;
+use frameyard_workloads::timed_run::TaskRun;
+use frameyard_workloads::purge;
 
 /// The name of the command.
 const NAME: &str = "bench purge";
@@ -34,7 +35,7 @@ pub(super) fn run(args: &PurgeArgs) -> Result<(), Failure> {
     };
     let needed = |setting: &Setting| purge::memory_needed(setting.tasks.get(), purgers(setting));
     let compared = comparison
-        .measure(1, needed, |ground, setting, _| purge::run(ground, setting, purgers(setting), seed, duration))?;
+        .measure(1, needed, |fixture, setting, _| Ok(purge::run(fixture, setting, purgers(setting), seed, duration)?))?;
     let rows: Vec<_> = compared.into_iter().map(|(_, compared)| row(purgers(&compared.setting), compared)).collect();
     comparison.print(&rows, write_rows, NOTE)
 }

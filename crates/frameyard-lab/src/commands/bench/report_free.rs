@@ -12,8 +12,8 @@ use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{InitArgs, ReportFreeArgs};
 use crate::output::{self, RoundedSize, Table, progress_bar, rounded};
-use crate::workload::ground::on_ground;
-use crate::workload::report_free::{self, HELD_EACH, ReportRun};
+use crate::fixture::with_fixture;
+use frameyard_workloads::report_free::{self, HELD_EACH, ReportRun};
 
 /// The name of the command.
 const NAME: &str = "bench report-free";
@@ -44,8 +44,8 @@ pub(super) fn run(args: &ReportFreeArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for &order in &args.orders {
         let once = |_| {
-            let run = on_ground(&machine, &options, LruPolicy::default(), |ground| {
-                report_free::run(ground, order, budget, args.seed)
+            let run = with_fixture(&machine, &options, LruPolicy::default(), |fixture| {
+                Ok(report_free::run(fixture, order, budget, args.seed)?)
             });
             bar.inc(1);
             run

@@ -2,7 +2,7 @@
 //!
 //! What is measured has rows of its own, and so has what was published. Throughput comes from runs whose locks are not timed,
 //! times at locks from one more run of the same; what is counted in one direction, from one thread that does what the tasks
-//! do ([`crate::workload::crossing`]).
+//! do ([`frameyard_workloads::transfer`]).
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
@@ -15,17 +15,22 @@ use super::comparison::{Comparison, Yards};
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit, bring_up};
 use crate::chosen_machine::ChosenMachine;
-use crate::cli::{AccessKind, ComparisonArgs, InitArgs, MachineArgs, TaskMode, ZoneLockArgs, ZoneLockWorkload};
+use crate::cli::{ComparisonArgs, InitArgs, MachineArgs, ZoneLockArgs, ZoneLockWorkload};
+use frameyard_workloads::alloc::AccessKind;
+use frameyard_workloads::TaskMode;
 use crate::output::{self, progress_bar};
-use crate::workload::alloc::AllocWorkload;
-use crate::workload::counts::Drains;
-use crate::workload::crossing::{self, Return};
-use crate::workload::ground::{Ground, Setting};
-use crate::workload::held::while_looking;
-use crate::workload::highalloc::{self, DelayKind, HUGE, HighallocPlan};
-use crate::workload::order0_thp::{self, pages_of_task};
-use crate::workload::page_fault::{self, MAP_SIZE, Pages, TaskRun};
-use crate::workload::{parallel_free, purge};
+use frameyard_workloads::alloc::AllocWorkload;
+use frameyard_workloads::counts::Drains;
+use frameyard_workloads::transfer::{self, Return};
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::Setting;
+use frameyard_workloads::held::while_looking;
+use frameyard_workloads::highalloc::{self, DelayKind, HUGE, HighallocPlan};
+use frameyard_workloads::order0_thp::{self, pages_of_task};
+use frameyard_workloads::page_fault;
+use frameyard_workloads::{MAP_SIZE, Pages};
+use frameyard_workloads::timed_run::TaskRun;
+use frameyard_workloads::{parallel_free, purge};
 
 mod published;
 mod row;
@@ -159,14 +164,14 @@ impl Plan<'_> {
     fn measure(&self, workload: ZoneLockWorkload, comparison: &Comparison<'_>) -> Result<Vec<Row>, Failure> {
         let variants = if workload == ZoneLockWorkload::Highalloc { DELAYS.len() } else { 1 };
         let needed = |setting: &Setting| self.needed(workload, setting);
-        let compared = comparison.measure(variants, needed, |ground, setting, variant| {
-            self.lead_in(workload, ground, setting)?;
-            if ground.lock_timing() == LockTiming::Off {
-                return self.once(workload, ground, setting, variant);
+        let compared = comparison.measure(variants, needed, |fixture, setting, variant| {
+            self.lead_in(workload, fixture, setting)?;
+            if fixture.lock_timing() == LockTiming::Off {
+                return self.once(workload, fixture, setting, variant);
             }
-            let (sample, held) = while_looking(ground.vm.yard(), || self.once(workload, ground, setting, variant));
+            let (sample, held) = while_looking(fixture.vm.yard(), || self.once(workload, fixture, setting, variant));
             let crossings = match way(workload) {
-                Some(way) => crossing::timed_and_counted(ground, self.host.allowed(), way, CROSSING)?,
+                Some(way) => transfer::timed_and_counted(fixture, self.host.allowed(), way, CROSSING)?,
                 None => Vec::new(),
             };
             Ok(Sample { held: Some(held), crossings, ..sample? })
@@ -192,46 +197,49 @@ impl Plan<'_> {
     /// Brings lists of a policy that came a moment ago to where they will stay, on memory that the host has provided: what the
     /// host takes for that is not to be measured, and a policy that keeps more would have more of it. Workloads that have a
     /// yard for each run fill it first in any case.
-    fn lead_in(&self, workload: ZoneLockWorkload, ground: &Ground<'_>, setting: &Setting) -> Result<(), Failure> {
+    fn lead_in(&self, workload: ZoneLockWorkload, fixture: &Fixture<'_>, setting: &Setting) -> Result<(), Failure> {
         let threads = NonZeroUsize::new(self.cpus() as usize).unwrap_or(NonZeroUsize::MIN);
         if !matches!(workload, ZoneLockWorkload::Highalloc | ZoneLockWorkload::Order0Thp) {
-            ground.yard.memory().prefault(threads, self.host, &mut |_| {}).map_err(Failure::run_time)?;
+            fixture.yard.memory().prefault(threads, self.host, &mut |_| {}).map_err(Failure::run_time)?;
         }
         let (seed, duration) = (self.args.seed, self.args.duration() / LEAD_IN);
         match workload {
-            ZoneLockWorkload::PageFault => page_fault::run(ground, setting, seed, duration).map(drop),
-            ZoneLockWorkload::Purge => purge::run(ground, setting, purgers(setting), seed, duration).map(drop),
-            ZoneLockWorkload::ParallelFree => parallel_free::run(ground, setting, seed).map(drop),
-            ZoneLockWorkload::Highalloc | ZoneLockWorkload::Order0Thp | ZoneLockWorkload::Alloc => Ok(()),
+            ZoneLockWorkload::PageFault => drop(page_fault::run(fixture, setting, seed, duration)?),
+            ZoneLockWorkload::Purge => {
+                drop(purge::run(fixture, setting, purgers(setting), seed, duration)?);
+            },
+            ZoneLockWorkload::ParallelFree => drop(parallel_free::run(fixture, setting, seed)?),
+            ZoneLockWorkload::Highalloc | ZoneLockWorkload::Order0Thp | ZoneLockWorkload::Alloc => {}
         }
+        Ok(())
     }
 
     /// One run of a workload, as its own command runs it.
     fn once(
         &self,
         workload: ZoneLockWorkload,
-        ground: &Ground<'_>,
+        fixture: &Fixture<'_>,
         setting: &Setting,
         variant: usize,
     ) -> Result<Sample, Failure> {
         let (seed, duration) = (self.args.seed, self.args.duration());
         let of_tasks = |run: &TaskRun| Sample::of(vec![(None, run.rate())], &run.counts);
         Ok(match workload {
-            ZoneLockWorkload::PageFault => of_tasks(&page_fault::run(ground, setting, seed, duration)?),
-            ZoneLockWorkload::Purge => of_tasks(&purge::run(ground, setting, purgers(setting), seed, duration)?),
+            ZoneLockWorkload::PageFault => of_tasks(&page_fault::run(fixture, setting, seed, duration)?),
+            ZoneLockWorkload::Purge => of_tasks(&purge::run(fixture, setting, purgers(setting), seed, duration)?),
             ZoneLockWorkload::ParallelFree => {
-                let run = parallel_free::run(ground, setting, seed)?;
+                let run = parallel_free::run(fixture, setting, seed)?;
                 Sample::of(vec![(None, run.pages.0 as f64 * 1e9 / run.exit_ns.max(1) as f64)], &run.counts)
             }
             ZoneLockWorkload::Order0Thp => {
-                let run = order0_thp::run(ground, setting, seed, duration)?;
+                let run = order0_thp::run(fixture, setting, seed, duration)?;
                 let rate = |kind| (Some(kind), run.rate_of(|task| pages_of_task(setting, task).name() == kind));
                 Sample::of(vec![rate(Pages::Small.name()), rate(Pages::Huge.name())], &run.counts)
             }
             ZoneLockWorkload::Highalloc | ZoneLockWorkload::Alloc => {
                 let (delay, unmovable_percent) = (DELAYS[variant], UNMOVABLE_PERCENT);
                 let plan = HighallocPlan { delay, kind: DelayKind::Virtual, settle: SETTLE, unmovable_percent };
-                let run = highalloc::run(ground, setting, seed, &plan)?;
+                let run = highalloc::run(fixture, setting, seed, &plan)?;
                 let attempts = run.attempts.max(1) as f64;
                 let high_order =
                     HighOrder { success: run.successes as f64 / attempts, ns: run.total_ns as f64 / attempts };

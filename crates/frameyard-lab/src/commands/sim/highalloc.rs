@@ -7,9 +7,9 @@ use super::simulation::Simulation;
 use crate::Failure;
 use crate::cli::SimHighallocArgs;
 use crate::commands::bench::highalloc::{LEAST_MEMORY, row, write_rows};
-use crate::workload::ground::Setting;
-use crate::workload::highalloc::{DelayKind, HighallocPlan};
-use crate::workload::simulated;
+use frameyard_workloads::Setting;
+use frameyard_workloads::highalloc::{DelayKind, HighallocPlan};
+use frameyard_workloads::simulated;
 
 /// Runs every combination of number of builders, delay and policies. What a task is makes no difference: builders share files alone.
 pub(super) fn run(args: &SimHighallocArgs) -> Result<(), Failure> {
@@ -26,6 +26,6 @@ pub(super) fn run(args: &SimHighallocArgs) -> Result<(), Failure> {
     let needed = |setting: &Setting| {
         (ByteSize(LEAST_MEMORY.0.saturating_mul(1 + u64::from(setting.tasks.get()))), cpus(setting))
     };
-    let rows = simulation.measure(needed, |ground, setting| simulated::highalloc(ground, setting, seed, &plan))?;
+    let rows = simulation.measure(needed, |fixture, setting| Ok(simulated::highalloc(fixture, setting, seed, &plan)?))?;
     simulation.print(rows, |compared| vec![row(&plan, compared)], write_rows)
 }

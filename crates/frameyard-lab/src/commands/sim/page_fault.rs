@@ -4,8 +4,8 @@ use super::simulation::Simulation;
 use crate::Failure;
 use crate::cli::SimPageFaultArgs;
 use crate::commands::bench::page_fault::{row, write_rows};
-use crate::workload::ground::Setting;
-use crate::workload::{page_fault, simulated};
+use frameyard_workloads::Setting;
+use frameyard_workloads::{page_fault, simulated};
 
 /// Runs every combination of mode, number of tasks and policies.
 pub(super) fn run(args: &SimPageFaultArgs) -> Result<(), Failure> {
@@ -14,6 +14,6 @@ pub(super) fn run(args: &SimPageFaultArgs) -> Result<(), Failure> {
     let (seed, map, duration) = (args.runs.seed, args.map, args.duration.duration);
     let needed = |setting: &Setting| (page_fault::memory_needed(setting.tasks.get(), map), tasks(setting));
     let rows =
-        simulation.measure(needed, |ground, setting| simulated::page_fault(ground, setting, seed, map, duration))?;
+        simulation.measure(needed, |fixture, setting| Ok(simulated::page_fault(fixture, setting, seed, map, duration)?))?;
     simulation.print(rows, |compared| vec![row(compared, map)], write_rows)
 }

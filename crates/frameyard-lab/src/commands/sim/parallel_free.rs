@@ -4,8 +4,8 @@ use super::simulation::Simulation;
 use crate::Failure;
 use crate::cli::SimParallelFreeArgs;
 use crate::commands::bench::parallel_free::{row, write_rows};
-use crate::workload::ground::Setting;
-use crate::workload::{parallel_free, simulated};
+use frameyard_workloads::Setting;
+use frameyard_workloads::{parallel_free, simulated};
 
 /// Runs every combination of mode, number of workers and policies.
 pub(super) fn run(args: &SimParallelFreeArgs) -> Result<(), Failure> {
@@ -13,6 +13,6 @@ pub(super) fn run(args: &SimParallelFreeArgs) -> Result<(), Failure> {
     let simulation = Simulation::new(&args.runs, "sim parallel-free", tasks)?;
     let seed = args.runs.seed;
     let needed = |setting: &Setting| (parallel_free::memory_needed(setting.tasks.get()), tasks(setting));
-    let rows = simulation.measure(needed, |ground, setting| simulated::parallel_free(ground, setting, seed))?;
+    let rows = simulation.measure(needed, |fixture, setting| Ok(simulated::parallel_free(fixture, setting, seed)?))?;
     simulation.print(rows, |compared| vec![row(compared)], write_rows)
 }

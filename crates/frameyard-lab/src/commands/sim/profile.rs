@@ -4,9 +4,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::Failure;
-use crate::cli::TaskMode;
-use crate::workload::ground::Setting;
-use crate::workload::simulated::TimeSpent;
+use frameyard_workloads::Setting;
+use frameyard_workloads::simulated::TimeSpent;
 
 /// Writes the profile of each run: to the file where there is one run, else each to one of its own, named after its setting.
 ///
@@ -29,10 +28,7 @@ pub(super) fn write<'s>(
 
 /// The file of one of several runs: the name has the setting before its ending.
 fn named_after(file: &Path, setting: &Setting) -> PathBuf {
-    let mode = match setting.mode {
-        TaskMode::Threads => "threads",
-        TaskMode::Processes => "processes",
-    };
+    let mode = setting.mode.name();
     let Setting { tasks, zone, lru, .. } = setting;
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();
     let name = format!("{stem}-{mode}-{tasks}-{}-{}", zone.name(), lru.name());
@@ -44,6 +40,8 @@ fn named_after(file: &Path, setting: &Setting) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
+    use frameyard_workloads::TaskMode;
+
     use super::*;
     use frameyard::ZonePolicy;
     use frameyard_vm::LruPolicy;

@@ -4,10 +4,11 @@ use std::num::NonZeroU32;
 
 use super::simulation::Simulation;
 use crate::Failure;
-use crate::cli::{SimPurgeArgs, TaskMode};
+use crate::cli::SimPurgeArgs;
+use frameyard_workloads::TaskMode;
 use crate::commands::bench::purge::{row, write_rows};
-use crate::workload::ground::Setting;
-use crate::workload::{purge, simulated};
+use frameyard_workloads::Setting;
+use frameyard_workloads::{purge, simulated};
 
 /// Runs every combination of mode, number of tasks and policies.
 pub(super) fn run(args: &SimPurgeArgs) -> Result<(), Failure> {
@@ -20,6 +21,6 @@ pub(super) fn run(args: &SimPurgeArgs) -> Result<(), Failure> {
     let (seed, duration) = (args.runs.seed, args.duration.duration);
     let needed = |setting: &Setting| (purge::memory_needed(setting.tasks.get(), purgers(setting)), cpus(setting));
     let rows = simulation
-        .measure(needed, |ground, setting| simulated::purge(ground, setting, purgers(setting), seed, duration))?;
+        .measure(needed, |fixture, setting| Ok(simulated::purge(fixture, setting, purgers(setting), seed, duration)?))?;
     simulation.print(rows, |compared| vec![row(purgers(&compared.setting), compared)], write_rows)
 }

@@ -15,8 +15,9 @@ use crate::Failure;
 use crate::cli::SimRunArgs;
 use crate::commands::bench::comparison::{Compared, Row, percent, too_small};
 use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar};
-use crate::workload::ground::Setting;
-use crate::workload::simulated::{CameUp, Contents, SimGround, SimOptions, SimRun, TimeSpent, on_sim_ground, whole_ns};
+use frameyard_workloads::Setting;
+use crate::fixture::with_sim_fixture;
+use frameyard_workloads::simulated::{SimInit, FrameContents, SimFixture, SimOptions, SimRun, TimeSpent, whole_ns};
 
 /// What every node has beside what tasks need: so that zones are large enough for per-CPU lists of full size.
 const SPARE: ByteSize = ByteSize::gib(1);
@@ -28,7 +29,7 @@ pub(super) struct Simulation<'a> {
     name: &'static str,
     machine: Machine,
     settings: Vec<Setting>,
-    contents: Contents,
+    contents: FrameContents,
 }
 
 /// A combination that was simulated.
@@ -59,13 +60,13 @@ impl<'a> Simulation<'a> {
             None if settings.is_empty() => {
                 Err(Failure::input(format!("{name}: {} has too few CPUs: choose another --machine", machine.name)))
             }
-            None => Ok(Self { args, name, machine, settings, contents: Contents::default() }),
+            None => Ok(Self { args, name, machine, settings, contents: FrameContents::default() }),
         }
     }
 
     /// The same, with frames that have contents.
     pub(super) fn with_contents(self) -> Self {
-        Self { contents: Contents::Kept, ..self }
+        Self { contents: FrameContents::Kept, ..self }
     }
 
     /// Runs every combination. `needed` says what must be free for it, on so many of the machine's CPUs.
@@ -76,7 +77,7 @@ impl<'a> Simulation<'a> {
     pub(super) fn measure<R>(
         &self,
         needed: impl Fn(&Setting) -> (ByteSize, u64),
-        mut run: impl FnMut(&SimGround<'_>, &Setting) -> Result<SimRun<R>, Failure>,
+        mut run: impl FnMut(&SimFixture<'_>, &Setting) -> Result<SimRun<R>, Failure>,
     ) -> Result<Vec<Simulated<R>>, Failure> {
         let bar = progress_bar(self.name, self.settings.len() as u64);
         let mut rows = Vec::new();
@@ -89,15 +90,15 @@ impl<'a> Simulation<'a> {
                 lru: setting.lru,
                 sizing: self.args.pcp_sizing,
                 contents: self.contents,
-                came_up: CameUp::AtOnce,
+                init: SimInit::Eager,
                 costs: &[],
             };
-            let simulated = on_sim_ground(&self.machine, &options, |ground| {
-                let free = ground.free_memory();
+            let simulated = with_sim_fixture(&self.machine, &options, |fixture| {
+                let free = fixture.free_memory();
                 if needed > free {
                     return Err(too_small(self.name, needed, free));
                 }
-                run(ground, setting).map(|run| (run, ground.memory()))
+                run(fixture, setting).map(|run| (run, fixture.memory()))
             });
             let (SimRun { run, simulated, spent }, memory) = simulated?;
             let compared = Compared { setting: *setting, memory, runs: vec![run] };
@@ -225,7 +226,7 @@ impl<V: Serialize> Outcome for SimOutcome<V> {
             row,
             simulated_ns: whole_ns(*simulated),
             counted_ns: whole_ns(spent.length()),
-            shares: spent.columns(),
+            shares: spent.shares().map(|(name, share)| (name, share.into())).collect(),
         };
         Rows::of(&self.rows.iter().zip(&self.times).map(columns).collect::<Vec<_>>())
     }

@@ -4,10 +4,9 @@ use frameyard::{ByteSize, LockUse};
 use frameyard_vm::VmCounter;
 use serde::Serialize;
 
-use crate::cli::TaskMode;
 use crate::output::rounded;
-use crate::workload::counts::Counts;
-use crate::workload::ground::Setting;
+use frameyard_workloads::counts::Counts;
+use frameyard_workloads::Setting;
 
 /// What was run.
 #[derive(Clone, Serialize, Debug)]
@@ -23,10 +22,7 @@ pub(in crate::commands) struct SettingColumns {
 impl SettingColumns {
     pub(in crate::commands) fn of(setting: &Setting, memory: ByteSize, runs: usize) -> Self {
         Self {
-            mode: match setting.mode {
-                TaskMode::Threads => "threads",
-                TaskMode::Processes => "processes",
-            },
+            mode: setting.mode.name(),
             tasks: setting.tasks.get(),
             zone_policy: setting.zone.name(),
             lru_policy: setting.lru.name(),

@@ -3,11 +3,11 @@
 use serde::Serialize;
 
 use super::sweep::{Case, Group};
-use crate::cli::YardSharing;
+use frameyard_workloads::device_map::YardSharing;
 use crate::commands::bench::compound_pagemap::{Figure, MEASURED, PUBLISHED, Series, figures};
-use crate::measure::Spread;
+use frameyard_workloads::measure::Spread;
 use crate::output::rounded;
-use crate::workload::device_map::DeviceMapRun;
+use frameyard_workloads::device_map::DeviceMapRun;
 
 /// A row. Times are medians over the runs; sizes are of the last one. `None` is not measured.
 #[derive(Clone, PartialEq, Serialize, Debug, Default)]

@@ -5,9 +5,9 @@ use frameyard_host::DeviceAlignment;
 use serde::Serialize;
 
 use crate::commands::bench::compound_pagemap::{Figure, MEASURED, PUBLISHED, Series, figures};
-use crate::measure::Spread;
+use frameyard_workloads::measure::Spread;
 use crate::output::rounded;
-use crate::workload::pin::{PinCase, PinKind, PinRun, PinnedMemory};
+use frameyard_workloads::pin::{PinCase, PinKind, PinRun, PinnedMemory};
 
 /// A row. Times are medians over the runs, of the whole size.
 #[derive(Clone, PartialEq, Serialize, Debug, Default)]

@@ -8,10 +8,11 @@ use frameyard_vm::LruPolicy;
 use serde::Serialize;
 
 use super::sample::Sample;
-use crate::cli::{TaskMode, ZoneLockWorkload};
-use crate::measure::Spread;
+use crate::cli::ZoneLockWorkload;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::measure::Spread;
 use crate::output::rounded;
-use crate::workload::crossing::Direction;
+use frameyard_workloads::transfer::Direction;
 
 /// What rows say of where their values come from.
 pub(super) const MEASURED: &str = "measured";
@@ -199,8 +200,8 @@ impl Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::counts::Drains;
-    use crate::workload::crossing::Crossing;
+    use frameyard_workloads::counts::Drains;
+    use frameyard_workloads::transfer::TransferCounts;
     use frameyard::ClusterDrains;
 
     fn combination() -> Combination {
@@ -261,7 +262,7 @@ mod tests {
     #[test]
     fn lines_are_of_each_page_that_crossed_in_one_direction_or_the_other() {
         let way = |lines| Direction { pages: 100, zone_lock: LockUse::default(), lines_under_lock: Some(lines) };
-        let crossings = vec![Crossing { refill: way(10), drain: way(100) }; 3];
+        let crossings = vec![TransferCounts { refill: way(10), drain: way(100) }; 3];
         let timed = Sample { locks_are_timed: true, crossings, ..sample(1.0, 1) };
         let row = Row::measured(&combination(), &[timed]);
         let lines = [row.page_lines_under_lock_per_page_refill, row.page_lines_under_lock_per_page_drain];

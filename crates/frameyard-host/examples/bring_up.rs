@@ -10,9 +10,9 @@
 
 use std::process::ExitCode;
 
-use frameyard::{
-    Initialiser, MapContent, MapInit, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig, ZoneLimits,
-};
+use frameyard::boot::{Initialiser, MapInit, ZoneLimits};
+use frameyard::page::MapContent;
+use frameyard::{MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{Backing, HostTopology, HostYard, HugePages};
 
 fn main() -> ExitCode {

@@ -15,9 +15,8 @@
 
 use std::error::Error;
 
-use frameyard::{
-    DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Yard, YardConfig,
-};
+use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
+use frameyard::{MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Yard, YardConfig};
 use frameyard_host::{Backing, HostPlatform, HostTopology, HostYard, SharedFrames};
 
 /// Compound pages of 2 MiB.

@@ -12,7 +12,8 @@
 
 use std::error::Error;
 
-use frameyard::{AllocError, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Yard, YardConfig, ZoneLimits};
+use frameyard::boot::ZoneLimits;
+use frameyard::{AllocError, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Yard, YardConfig};
 use frameyard_host::{Backing, CpuIdentity, HostPlatform, HostTopology, HostYard};
 
 fn main() -> Result<(), Box<dyn Error>> {

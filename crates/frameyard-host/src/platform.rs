@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use frameyard::{
-    CpuId, FramesNotReturned, FreeFrames, GetMark, InitProgress, MapNotBacked, NodeId, Order, Pfn, PfnRange, Platform,
-    SpeculativeGets, WorkerPanicked,
+use frameyard::platform::{
+    FramesNotReturned, FreeFrames, GetMark, InitProgress, MapBacking, MapNotBacked, Probe, SpeculativeGets,
+    WorkerPanicked,
 };
+use frameyard::{CpuId, NodeId, Order, Pfn, PfnRange, Platform};
 
 use crate::cpu_list::CpuList;
 use crate::device::{AddDeviceError, DeviceMemory, DeviceTable};
@@ -167,14 +168,14 @@ impl HostPlatform {
 
     /// From now on, times the locks that are taken through this platform, or does not; it does not at first.
     ///
-    /// What is counted is told by [`ZoneStatistics::lock`](frameyard::ZoneStatistics::lock) and its like. A lock that is
-    /// held while the switch is turned may be left out.
+    /// What is counted is told by [`ZoneStatistics::lock`](frameyard::stats::ZoneStatistics::lock) and its like. A lock that
+    /// is held while the switch is turned may be left out.
     ///
-    /// The clock is the processor's time-stamp counter where that rises at a constant rate: on x86-64 with an invariant one.
-    /// It is compared with the monotonic clock when locks are timed for the first time, which waits until the platform is
-    /// 10 ms old. Elsewhere it is the monotonic clock, whose reading counts as part of each time.
+    /// The clock is the processor's time-stamp counter where that rises at a constant rate: on x86-64 with an invariant
+    /// one. It is compared with the monotonic clock when locks are timed for the first time, which waits until the
+    /// platform is 10 ms old. Elsewhere it is the monotonic clock, whose reading counts as part of each time.
     pub fn time_locks(&self, timing: LockTiming) {
-        self.clock.turn(timing);
+        self.clock.switch(timing);
     }
 
     /// The same with another way to know the CPU.
@@ -211,8 +212,8 @@ impl HostPlatform {
 
     /// Gives the platform a device that has the bytes of these frames, before or after a yard is made with it.
     ///
-    /// The yard knows nothing of it: [`HostYard::map_device`](crate::HostYard::map_device) maps it there. In a shared yard
-    /// each process gives its own platform the device.
+    /// The yard knows nothing of it: [`HostYard::map_device`](crate::HostYard::map_device) maps it there. In a shared
+    /// yard each process gives its own platform the device.
     ///
     /// # Errors
     ///
@@ -237,8 +238,8 @@ impl HostPlatform {
         self.devices.of(pfn).map(|device| (device.range, device.memory))
     }
 
-    /// Takes a device back. Whoever had an address of its frames must not use it any more: the caller sees to it that the
-    /// device is not mapped in the yard, and adds it again where it is.
+    /// Takes a device back. Whoever had an address of its frames must not use it any more: the caller sees to it that
+    /// the device is not mapped in the yard, and adds it again where it is.
     pub(crate) fn remove_device(&self, range: PfnRange) -> Result<Arc<DeviceMemory>, AddDeviceError> {
         self.devices.remove(range)
     }
@@ -312,7 +313,8 @@ impl Platform for HostPlatform {
         self.memory.frame(pfn).or_else(|| self.devices.frame(pfn))
     }
 
-    /// Runs worker 0 on the caller and the others on new threads, on the CPUs of the host's nodes that stand for theirs.
+    /// Runs worker 0 on the caller and the others on new threads, on the CPUs of the host's nodes that stand for
+    /// theirs.
     ///
     /// Where a node has a CPU for each of its workers, each is pinned to one, the one that has the fewest workers of
     /// all jobs of this platform; else all may run on all CPUs of the node, or on all that are allowed where none of
@@ -348,18 +350,9 @@ impl Platform for HostPlatform {
             if panicked == 0 && own.is_ok() { Ok(()) } else { Err(WorkerPanicked) }
         })
     }
+}
 
-    /// Since the platform was made, by the system's monotonic clock.
-    fn clock_ns(&self) -> Option<u64> {
-        self.clock.system_ns()
-    }
-
-    /// Since the platform was made, while locks are timed ([`time_locks`](HostPlatform::time_locks)).
-    #[inline(always)]
-    fn lock_clock_ns(&self) -> Option<u64> {
-        self.clock.ns()
-    }
-
+impl MapBacking for HostPlatform {
     /// Private memory by `MADV_DONTNEED`, that of a file by a hole in it (`MADV_REMOVE`).
     fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
         self.memory.give_back(frames)
@@ -367,7 +360,8 @@ impl Platform for HostPlatform {
 
     /// Makes all pages of the host that hold a part of the map present, where that was asked for ([`PopulateMap`]).
     ///
-    /// Those of devices that are more than one are made present at once in any case, with huge pages where the map has them.
+    /// Those of devices that are more than one are made present at once in any case, with huge pages where the map has
+    /// them.
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
         let _ = frames;
         if let Some(map) = self.device_map_at(address, bytes) {
@@ -383,8 +377,8 @@ impl Platform for HostPlatform {
         }
     }
 
-    /// In private memory what nobody writes shows the host's zero page, so there is nothing to do but to keep transparent
-    /// huge pages away. In a shared yard every process puts mappings there which show it.
+    /// In private memory what nobody writes shows the host's zero page, so there is nothing to do but to keep
+    /// transparent huge pages away. In a shared yard every process puts mappings there which show it.
     fn share_tails(
         &self,
         frames: PfnRange,
@@ -427,8 +421,21 @@ impl Platform for HostPlatform {
 
     /// Sets the thread's mark, for which every view's keeper waits before it maps tails.
     #[inline(always)]
-    fn get_begins(&self) -> Option<&GetMark> {
+    fn begin_get(&self) -> Option<&GetMark> {
         Some(speculation::begin_get())
+    }
+}
+
+impl Probe for HostPlatform {
+    /// Since the platform was made, by the system's monotonic clock.
+    fn clock_ns(&self) -> Option<u64> {
+        self.clock.system_ns()
+    }
+
+    /// Since the platform was made, while locks are timed ([`time_locks`](HostPlatform::time_locks)).
+    #[inline(always)]
+    fn lock_clock_ns(&self) -> Option<u64> {
+        self.clock.ns()
     }
 
     /// Takes note for [`init_watch`](HostPlatform::init_watch).

@@ -10,6 +10,7 @@ pub mod commands;
 mod failure;
 mod fixture;
 pub mod machine;
+pub mod measure;
 pub mod output;
 mod version;
 

@@ -5,7 +5,8 @@
 //! runs on ([`host`]); [`resolve`] tells a name from a file and one kind of file from another. Every machine
 //! these return has passed [`Machine::validate`]. [`Machine::scaled`] makes a smaller or larger one of it.
 
-use frameyard::{ByteSize, CpuId, Geometry, NodeId, PhysAddr};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, CpuId, Geometry, NodeId};
 
 mod areas;
 mod bootlog;

@@ -9,7 +9,9 @@
 
 use std::error::Error;
 
-use frameyard::{PageCount, PcpSizing, ZonePolicy};
+use frameyard::PageCount;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
 use frameyard_sim::{Cause, CostId, FaultLoop, FaultRun, Machine, OutsideCosts, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{Vm, VmConfig};
 
@@ -71,7 +73,7 @@ fn processor_seconds() -> f64 {
 fn shares(run: &FaultRun) -> String {
     let busy = run.busy().0 as f64;
     let of = |spent| run.account.of(spent).time.0 as f64 / busy;
-    let locks = frameyard::LockKind::ALL.map(|kind| (format!("wait:{kind}"), of(Spent::Waiting(kind))));
+    let locks = frameyard::platform::LockKind::ALL.map(|kind| (format!("wait:{kind}"), of(Spent::Waiting(kind))));
     let costs =
         OutsideCosts::NAMES.iter().enumerate().map(|(at, name)| ((*name).to_owned(), of(Spent::Cost(CostId::nth(at)))));
     let accesses = run.access_shares().map(|(accessed, share)| (accessed.name(), share));

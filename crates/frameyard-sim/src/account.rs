@@ -1,6 +1,7 @@
 //! Where virtual time went: every picosecond of every CPU stands in exactly one slot.
 
-use frameyard::{LineKind, LockKind, units::named};
+use frameyard::platform::{LineKind, LockKind};
+use frameyard::units::named;
 
 use crate::time::Picos;
 

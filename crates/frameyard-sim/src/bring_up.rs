@@ -5,10 +5,10 @@
 //! has on a real machine. Large machines would need much memory of the host; so a [fraction](BringUp::fraction) of a node is
 //! simulated, in sections that are as much smaller, and the time multiplied.
 
-use frameyard::{
-    ByteSize, CpuId, Cutting, Geometry, InitJobs, InitMode, Initialiser, MapContent, MapInit, NodeId, NodeInit, Order,
-    PageCount, PfnRange,
-};
+use frameyard::boot::{Cutting, InitJobs, InitMode, Initialiser, MapInit};
+use frameyard::page::MapContent;
+use frameyard::platform::NodeInit;
+use frameyard::{ByteSize, CpuId, Geometry, NodeId, Order, PageCount, PfnRange};
 
 use crate::account::Account;
 use crate::machine::Machine;

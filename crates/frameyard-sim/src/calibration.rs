@@ -15,7 +15,7 @@ mod record;
 mod selection;
 mod table;
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 
 use crate::machine::Machine;
 use crate::page_fault::Mode;

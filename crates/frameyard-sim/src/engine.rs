@@ -1,6 +1,7 @@
 //! The state of a simulated machine: clocks, caches, channels, locks, and who runs next.
 
-use frameyard::{NodeId, NodeInit, Pfn, PfnRange, Span};
+use frameyard::platform::{Activity, NodeInit};
+use frameyard::{NodeId, Pfn, PfnRange};
 
 use crate::account::{Accessed, Account, Cause, CostId, Slot, Spent};
 use crate::cache::{FillClock, LINE_BYTES};
@@ -196,14 +197,14 @@ impl Engine {
 
     /// The running CPU begins to do something.
     #[inline(always)]
-    pub(crate) fn enter(&mut self, span: Span) {
+    pub(crate) fn enter(&mut self, span: Activity) {
         let stack = self.profile.enter(self.turn.stack, span);
         self.set_stack(stack);
     }
 
     /// The running CPU is done with what it began last.
     #[inline(always)]
-    pub(crate) fn leave(&mut self, span: Span) {
+    pub(crate) fn leave(&mut self, span: Activity) {
         let stack = self.profile.leave(self.turn.stack, span);
         self.set_stack(stack);
     }

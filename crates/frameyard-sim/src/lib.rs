@@ -9,7 +9,9 @@
 //! and the creation of a yard in it (`sim_yard`).
 //!
 //! ```
-//! use frameyard::{CpuId, Gfp, Order, PageCount, PcpSizing, ZonePolicy};
+//! use frameyard::{CpuId, Gfp, Order, PageCount};
+//! use frameyard::policy::ZonePolicy;
+//! use frameyard::watermarks::PcpSizing;
 //! use frameyard_sim::{Machine, SimConfig, SimYard, Spent};
 //!
 //! let machine = Machine::built_in("broadwell-40")?;

@@ -5,7 +5,9 @@
 
 use std::cell::Cell;
 
-use frameyard::{ByteSize, CpuId, LockKind, Span, units::named};
+use frameyard::platform::{Activity, LockKind};
+use frameyard::units::named;
+use frameyard::{ByteSize, CpuId};
 use frameyard_vm::{AddressSpace, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm};
 
 use crate::account::{Accessed, Account, Spent};
@@ -79,7 +81,7 @@ impl FaultRun {
 
     /// The share of the tasks' time that was waited for locks of a kind within any of some spans.
     #[must_use]
-    pub fn waiting_share_within(&self, spans: &[Span], kind: LockKind) -> f64 {
+    pub fn waiting_share_within(&self, spans: &[Activity], kind: LockKind) -> f64 {
         self.profile.within(spans, Spent::Waiting(kind)).time.0 as f64 / self.busy().0 as f64
     }
 

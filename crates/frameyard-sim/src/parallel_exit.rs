@@ -6,7 +6,10 @@
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
 
-use frameyard::{ByteSize, CpuId, LockKind, PageCount, PcpSizing, ZonePolicy};
+use frameyard::platform::LockKind;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{ByteSize, CpuId, PageCount};
 use frameyard_vm::{ExitOutcome, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm, VmConfig};
 
 use crate::account::Account;

@@ -4,10 +4,11 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use frameyard::{
-    Access, Contention, Copying, CpuId, InitProgress, LineKind, LockId, MapWrite, NodeId, NodeInit, PageCount, Pfn,
-    PfnRange, Platform, SharedLine, Span, WorkerPanicked, Zeroing,
+use frameyard::platform::{
+    Access, Activity, Contention, InitProgress, LineKind, LockId, MapBacking, MapWrite, NodeInit, Offload, Probe,
+    SharedLine, WorkerPanicked,
 };
+use frameyard::{CpuId, NodeId, PageCount, Pfn, PfnRange, Platform};
 
 use crate::account::{Accessed, Account, CostId};
 use crate::confined::Confined;
@@ -224,95 +225,6 @@ impl Platform for SimPlatform {
         self.bytes.of(pfn)
     }
 
-    fn zero_frames(&self, frames: PfnRange) -> Zeroing {
-        self.bytes.zero(frames);
-        let mut engine = self.engine.borrow();
-        if engine.is_running() {
-            let PageCount(pages) = frames.count();
-            engine.stream(frames.start, pages * PAGE_BYTES);
-            engine.spend_outside(OutsideCost::ZeroPage, pages);
-        }
-        Zeroing::Done
-    }
-
-    fn copy_frames(&self, from: PfnRange, to: Pfn) -> Copying {
-        self.bytes.copy(from, to);
-        let mut engine = self.engine.borrow();
-        if engine.is_running() {
-            let PageCount(pages) = from.count();
-            engine.stream_in(from.start, pages * PAGE_BYTES);
-            engine.stream(to, pages * PAGE_BYTES);
-            engine.spend_outside(OutsideCost::CopyPage, pages);
-        }
-        Copying::Done
-    }
-
-    #[inline]
-    fn span_begins(&self, span: Span) {
-        let mut engine = self.engine.borrow();
-        if engine.is_running() {
-            engine.enter(span);
-        }
-    }
-
-    #[inline]
-    fn span_ends(&self, span: Span, PageCount(pages): PageCount) {
-        let mut engine = self.engine.borrow();
-        if !engine.is_running() {
-            return;
-        }
-        match span {
-            Span::Fault if pages > 0 => {
-                engine.spend_outside(OutsideCost::Exception, pages);
-                engine.spend_outside(OutsideCost::FaultPath, pages);
-            }
-            Span::Zap if pages > 0 => engine.spend_outside(OutsideCost::UnmapPage, pages),
-            Span::Map => engine.spend_outside(OutsideCost::MapCall, 1),
-            Span::Split | Span::Merge if pages > 0 => engine.spend_outside(OutsideCost::ZonePage, pages),
-            Span::Relist if pages > 0 => engine.spend_outside(OutsideCost::LruPage, pages),
-            _ => return engine.leave(span),
-        }
-        engine.leave(span);
-        let is_far_ahead = engine.is_far_ahead();
-        drop(engine);
-        if is_far_ahead {
-            self.step_back();
-        }
-    }
-
-    #[inline(always)]
-    fn touch_page(&self, pfn: Pfn, access: Access) {
-        let mut engine = self.engine.borrow();
-        if engine.is_running() {
-            engine.touch_page(pfn, access);
-        }
-    }
-
-    #[inline]
-    fn touch_line(&self, line: SharedLine, access: Access) {
-        match line.kind {
-            LineKind::AllocationMap => {
-                let mut engine = self.engine.borrow();
-                if engine.is_running() {
-                    engine.touch_allocation_map(line.address.addr(), access);
-                }
-                return;
-            }
-            LineKind::PageTable => {
-                let mut engine = self.engine.borrow();
-                if !engine.is_running() || engine.touch_entry(line.address.addr(), access) {
-                    return;
-                }
-            }
-            _ => {}
-        }
-        self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
-    }
-
-    fn prefetch_page(&self, pfn: Pfn, _address: *const u8) {
-        self.touch_page(pfn, Access::ReadAhead);
-    }
-
     fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
         if is_shared(id.kind()) && self.engine.borrow().is_running() {
             self.let_others_catch_up();
@@ -370,6 +282,120 @@ impl Platform for SimPlatform {
         }
     }
 
+    fn run_workers(
+        &self,
+        count: usize,
+        node_of: &(dyn Fn(usize) -> NodeId + Sync),
+        job: &(dyn Fn(usize) + Sync),
+    ) -> Result<(), WorkerPanicked> {
+        run_workers(&self.engine, count, node_of, job)
+    }
+
+    fn wait_for_change(&self, id: LockId, word: &AtomicU64, seen: u64, _round: u32) {
+        if word.load(Ordering::Relaxed) != seen {
+            return;
+        }
+        assert!(self.engine.borrow().is_running(), "outside of a run nobody else could give {id:?} back");
+        self.engine.borrow().sleep(std::ptr::from_ref(word).addr(), id);
+        fiber::suspend();
+    }
+
+    fn wake_waiters(&self, id: LockId, word: &AtomicU64) {
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            engine.wake_all(std::ptr::from_ref(word).addr(), id.kind());
+        }
+    }
+}
+
+impl MapBacking for SimPlatform {
+    fn zero_frames(&self, frames: PfnRange) -> Offload {
+        self.bytes.zero(frames);
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            let PageCount(pages) = frames.count();
+            engine.stream(frames.start, pages * PAGE_BYTES);
+            engine.spend_outside(OutsideCost::ZeroPage, pages);
+        }
+        Offload::Done
+    }
+
+    fn copy_frames(&self, from: PfnRange, to: Pfn) -> Offload {
+        self.bytes.copy(from, to);
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            let PageCount(pages) = from.count();
+            engine.stream_in(from.start, pages * PAGE_BYTES);
+            engine.stream(to, pages * PAGE_BYTES);
+            engine.spend_outside(OutsideCost::CopyPage, pages);
+        }
+        Offload::Done
+    }
+}
+
+impl Probe for SimPlatform {
+    #[inline]
+    fn begin_activity(&self, span: Activity) {
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            engine.enter(span);
+        }
+    }
+
+    #[inline]
+    fn end_activity(&self, span: Activity, PageCount(pages): PageCount) {
+        let mut engine = self.engine.borrow();
+        if !engine.is_running() {
+            return;
+        }
+        match span {
+            Activity::Fault if pages > 0 => {
+                engine.spend_outside(OutsideCost::Exception, pages);
+                engine.spend_outside(OutsideCost::FaultPath, pages);
+            }
+            Activity::Zap if pages > 0 => engine.spend_outside(OutsideCost::UnmapPage, pages),
+            Activity::Map => engine.spend_outside(OutsideCost::MapCall, 1),
+            Activity::Split | Activity::Merge if pages > 0 => engine.spend_outside(OutsideCost::ZonePage, pages),
+            Activity::Relist if pages > 0 => engine.spend_outside(OutsideCost::LruPage, pages),
+            _ => return engine.leave(span),
+        }
+        engine.leave(span);
+        let is_far_ahead = engine.is_far_ahead();
+        drop(engine);
+        if is_far_ahead {
+            self.step_back();
+        }
+    }
+
+    #[inline(always)]
+    fn touch_page(&self, pfn: Pfn, access: Access) {
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            engine.touch_page(pfn, access);
+        }
+    }
+
+    #[inline]
+    fn touch_line(&self, line: SharedLine, access: Access) {
+        match line.kind {
+            LineKind::AllocationMap => {
+                let mut engine = self.engine.borrow();
+                if engine.is_running() {
+                    engine.touch_allocation_map(line.address.addr(), access);
+                }
+                return;
+            }
+            LineKind::PageTable => {
+                let mut engine = self.engine.borrow();
+                if !engine.is_running() || engine.touch_entry(line.address.addr(), access) {
+                    return;
+                }
+            }
+            _ => {}
+        }
+        self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
+    }
+
     fn map_written(&self, frames: PfnRange, how: MapWrite) {
         let mut rest = frames;
         while !rest.is_empty() {
@@ -386,34 +412,9 @@ impl Platform for SimPlatform {
         }
     }
 
-    fn run_workers(
-        &self,
-        count: usize,
-        node_of: &(dyn Fn(usize) -> NodeId + Sync),
-        job: &(dyn Fn(usize) + Sync),
-    ) -> Result<(), WorkerPanicked> {
-        run_workers(&self.engine, count, node_of, job)
-    }
-
     fn init_progress(&self, progress: InitProgress) {
         if let InitProgress::NodeDone(done) = progress {
             self.engine.borrow().note_node_init(done);
-        }
-    }
-
-    fn await_word(&self, id: LockId, word: &AtomicU64, seen: u64, _round: u32) {
-        if word.load(Ordering::Relaxed) != seen {
-            return;
-        }
-        assert!(self.engine.borrow().is_running(), "outside of a run nobody else could give {id:?} back");
-        self.engine.borrow().sleep(std::ptr::from_ref(word).addr(), id);
-        fiber::suspend();
-    }
-
-    fn word_changes(&self, id: LockId, word: &AtomicU64) {
-        let mut engine = self.engine.borrow();
-        if engine.is_running() {
-            engine.wake_all(std::ptr::from_ref(word).addr(), id.kind());
         }
     }
 

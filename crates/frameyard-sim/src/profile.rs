@@ -1,6 +1,6 @@
 //! Where virtual time went, by what was being done: a tree of the spans that the allocator and owners mark.
 
-use frameyard::Span;
+use frameyard::platform::Activity;
 
 use crate::account::{Account, Share, Slot, Spent};
 use crate::time::Picos;
@@ -12,13 +12,13 @@ pub(crate) type StackId = u32;
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Stack {
     outer: StackId,
-    span: Option<Span>,
+    span: Option<Activity>,
     /// The stacks with one span more; 0 where there is none yet.
-    inner: [StackId; Span::ALL.len()],
+    inner: [StackId; Activity::ALL.len()],
 }
 
 impl Stack {
-    const OUTSIDE: Self = Self { outer: 0, span: None, inner: [0; Span::ALL.len()] };
+    const OUTSIDE: Self = Self { outer: 0, span: None, inner: [0; Activity::ALL.len()] };
 }
 
 /// Where virtual time went, by the stack of spans and by what it was spent on. Every picosecond of every CPU stands in one place.
@@ -67,7 +67,7 @@ impl Profile {
 
     /// A stack with one span more.
     #[inline(always)]
-    pub(crate) fn enter(&mut self, outer: StackId, span: Span) -> StackId {
+    pub(crate) fn enter(&mut self, outer: StackId, span: Activity) -> StackId {
         match self.stacks[outer as usize].inner[span as usize] {
             0 => self.grow(outer, span),
             inner => inner,
@@ -75,7 +75,7 @@ impl Profile {
     }
 
     #[cold]
-    fn grow(&mut self, outer: StackId, span: Span) -> StackId {
+    fn grow(&mut self, outer: StackId, span: Activity) -> StackId {
         let inner = self.stacks.len() as StackId;
         self.stacks.push(Stack { outer, span: Some(span), ..Stack::OUTSIDE });
         self.stacks[outer as usize].inner[span as usize] = inner;
@@ -85,7 +85,7 @@ impl Profile {
 
     /// The stack without its innermost span.
     #[inline(always)]
-    pub(crate) fn leave(&self, stack: StackId, span: Span) -> StackId {
+    pub(crate) fn leave(&self, stack: StackId, span: Activity) -> StackId {
         let Stack { outer, span: innermost, .. } = self.stacks[stack as usize];
         assert!(innermost == Some(span), "{span} ends, but {innermost:?} began last");
         outer
@@ -111,7 +111,7 @@ impl Profile {
 
     /// What was spent on something within any of some spans, however deep.
     #[must_use]
-    pub fn within(&self, spans: &[Span], spent: Spent) -> Share {
+    pub fn within(&self, spans: &[Activity], spent: Spent) -> Share {
         let is_within = |stack: usize| {
             self.path(stack as StackId).split(';').any(|name| spans.iter().any(|span| span.name() == name))
         };
@@ -146,7 +146,7 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
-    use frameyard::LockKind;
+    use frameyard::platform::LockKind;
 
     use super::*;
     use crate::account::CostId;
@@ -154,10 +154,10 @@ mod tests {
     #[test]
     fn lines_name_spans_from_the_outermost_on_and_add_up() {
         let mut profile = Profile::new(vec!["thinking"]);
-        let fault = profile.enter(0, Span::Fault);
-        let refill = profile.enter(fault, Span::Refill);
-        assert_eq!(profile.enter(fault, Span::Refill), refill);
-        let alone = profile.enter(0, Span::Refill);
+        let fault = profile.enter(0, Activity::Fault);
+        let refill = profile.enter(fault, Activity::Refill);
+        assert_eq!(profile.enter(fault, Activity::Refill), refill);
+        let alone = profile.enter(0, Activity::Refill);
         assert_ne!(alone, refill);
         let (waiting, thinking) = (Spent::Waiting(LockKind::Zone).slot(), Spent::Cost(CostId::nth(0)).slot());
         profile.add(refill, waiting, Picos(3));
@@ -165,15 +165,15 @@ mod tests {
         profile.add(refill, waiting, Picos(4));
         profile.add(alone, waiting, Picos(10));
         profile.add(0, thinking, Picos(100));
-        assert_eq!((profile.leave(refill, Span::Refill), profile.leave(fault, Span::Fault)), (fault, 0));
+        assert_eq!((profile.leave(refill, Activity::Refill), profile.leave(fault, Activity::Fault)), (fault, 0));
         let line = |name: &str, time| (name.to_owned(), Picos(time));
         let lines = [line("fault;refill;wait zone", 7), line("refill;wait zone", 10), line("thinking", 100)];
         assert_eq!(profile.folded(), lines);
         assert_eq!(profile.since(&early).folded()[0], line("fault;refill;wait zone", 4));
         assert_eq!(profile.account().total(), Picos(117));
-        let waited = |spans: &[Span]| profile.within(spans, Spent::Waiting(LockKind::Zone));
-        assert_eq!(waited(&[Span::Fault]), Share { time: Picos(7), count: 2 });
-        assert_eq!(waited(&[Span::Fault, Span::Refill]), Share { time: Picos(17), count: 3 });
+        let waited = |spans: &[Activity]| profile.within(spans, Spent::Waiting(LockKind::Zone));
+        assert_eq!(waited(&[Activity::Fault]), Share { time: Picos(7), count: 2 });
+        assert_eq!(waited(&[Activity::Fault, Activity::Refill]), Share { time: Picos(17), count: 3 });
         assert_eq!(waited(&[]), Share::default());
     }
 
@@ -181,8 +181,8 @@ mod tests {
     #[should_panic(expected = "fault ends, but Some(Refill) began last")]
     fn spans_that_overlap_are_refused() {
         let mut profile = Profile::new(Vec::new());
-        let fault = profile.enter(0, Span::Fault);
-        let refill = profile.enter(fault, Span::Refill);
-        profile.leave(refill, Span::Fault);
+        let fault = profile.enter(0, Activity::Fault);
+        let refill = profile.enter(fault, Activity::Refill);
+        profile.leave(refill, Activity::Fault);
     }
 }

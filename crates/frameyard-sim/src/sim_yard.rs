@@ -4,10 +4,10 @@ use std::fmt;
 use std::io;
 use std::ops::Deref;
 
-use frameyard::{
-    BootError, CpuId, InitJobs, InitMode, Layout, MapInit, MemoryTable, NodeId, PageCount, PcpReset, PcpSizing, Pfn,
-    PfnRange, Yard, YardConfig, ZoneLimits, ZonePolicy,
-};
+use frameyard::boot::{BootError, InitJobs, InitMode, MapInit, PcpReset, ZoneLimits};
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, Layout, MemoryTable, NodeId, PageCount, Pfn, PfnRange, Yard, YardConfig};
 use frameyard_vm::VmError;
 
 use crate::confined::Confined;

@@ -3,7 +3,8 @@
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use frameyard::{NodeId, WorkerPanicked};
+use frameyard::NodeId;
+use frameyard::platform::WorkerPanicked;
 
 use crate::confined::Confined;
 use crate::engine::Engine;

@@ -6,7 +6,8 @@
 //! under that lock ([migration](crate::anonymous)) knows that nobody is at the bytes from then on, but for
 //! [pins](crate::pin): they are references, so a pinned page cannot be frozen.
 
-use frameyard::{PageCount, Pfn, Platform, Span};
+use frameyard::platform::Activity;
+use frameyard::{PageCount, Pfn, Platform};
 
 use crate::address::{PageLevel, VirtAddr};
 use crate::fault::Faulted;
@@ -93,9 +94,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 return if spot.entry.allows(access) { Ok(spot) } else { Err(FaultError::ReadOnly(addr)) };
             }
             let platform = self.vm().yard().platform();
-            platform.span_begins(Span::Fault);
+            platform.begin_activity(Activity::Fault);
             let done = self.fault(spot, addr, access);
-            platform.span_ends(Span::Fault, PageCount(u64::from(done == Ok(Faulted::Mapped))));
+            platform.end_activity(Activity::Fault, PageCount(u64::from(done == Ok(Faulted::Mapped))));
             done?;
         }
     }
@@ -104,9 +105,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn touch(&self, addr: VirtAddr, access: MemoryAccess) -> Result<(), FaultError> {
         check(addr)?;
         let platform = self.vm().yard().platform();
-        platform.span_begins(Span::Fault);
+        platform.begin_activity(Activity::Fault);
         let done = self.touch_locked(addr, access);
-        platform.span_ends(Span::Fault, PageCount(u64::from(done == Ok(Touched::Faulted))));
+        platform.end_activity(Activity::Fault, PageCount(u64::from(done == Ok(Touched::Faulted))));
         done.map(|_| ())
     }
 

@@ -36,7 +36,9 @@
 //! - **Exit** of the space: visits are waited for. A space that died before 1 cannot be visited.
 //! - **Another move** of the same block: isolated once only.
 
-use frameyard::{Adoption, Block, CountedPage, Counts, MigrateMode, MigrateProblem, Order, Pfn, Platform};
+use frameyard::owners::{Adoption, Block, MigrateMode, MigrateProblem};
+use frameyard::page::{CountedPage, Counts};
+use frameyard::{Order, Pfn, Platform};
 
 use crate::inject::Step;
 use crate::lock::Reading;

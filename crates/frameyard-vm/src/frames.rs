@@ -1,6 +1,7 @@
 //! Frames for this crate: allocated, zeroed, and found again.
 
-use frameyard::{CountedPage, Gfp, Order, Pfn, Platform};
+use frameyard::page::CountedPage;
+use frameyard::{Gfp, Order, Pfn, Platform};
 
 use crate::error::VmError;
 use crate::inject::Step;

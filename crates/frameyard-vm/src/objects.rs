@@ -12,8 +12,11 @@
 //! The record of a kind, the bits and the links of its frames are guarded by the kind's lock. The words of an object are its
 //! owner's. They are zero when it is made: who deletes it has it alone.
 
+use frameyard::owners::Adoption;
+use frameyard::page::{CountedPage, Counts, FrameLink};
+use frameyard::platform::LockId;
 use frameyard::sync::Ordering;
-use frameyard::{Adoption, CountedPage, Counts, FrameLink, Gfp, LockId, Order, Pfn, Platform};
+use frameyard::{Gfp, Order, Pfn, Platform};
 
 use crate::error::{VmError, VmValidateError};
 use crate::inject::Step;
@@ -121,7 +124,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     fn lock_objects(&self, kind: ObjectKind) -> Held<'y, P> {
         let record = self.root().objects(kind as usize);
-        Held::lock(self.yard().platform(), LockId::Objects(kind as u32), record.lock_word(LOCK))
+        Held::lock(self.yard().platform(), LockId::ObjectTable(kind as u32), record.lock_word(LOCK))
     }
 
     /// Makes an object, all zero.

@@ -9,7 +9,7 @@
 //!
 //! Flags change by atomic operations of the word, kind and object only while somebody has the page alone.
 
-use frameyard::OwnerKind;
+use frameyard::owners::OwnerKind;
 
 use crate::objects::ObjectId;
 

@@ -4,7 +4,8 @@
 //! batches of the CPUs, and the counters of the CPUs. What each record holds is said where it is used.
 
 use frameyard::sync::Ordering;
-use frameyard::{CpuId, NodeId, Order, PageCount, Pfn, Platform, Yard, units::named};
+use frameyard::units::named;
+use frameyard::{CpuId, NodeId, Order, PageCount, Pfn, Platform, Yard};
 
 use crate::error::VmError;
 use crate::page::MAX_SHARDS;

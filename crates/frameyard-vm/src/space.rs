@@ -14,8 +14,10 @@
 
 use core::fmt;
 
+use frameyard::page::FrameLink;
+use frameyard::platform::{Access, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{Access, FrameLink, LineKind, LockId, Pfn, Platform, SharedLine};
+use frameyard::{Pfn, Platform};
 
 use crate::inject::Step;
 use crate::lock::MapLock;
@@ -140,7 +142,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// The lock of its areas and page tables.
     #[inline(always)]
     pub(crate) fn map_lock(&self) -> MapLock<'y, P> {
-        let id = LockId::Space(self.id.bits() as u32);
+        let id = LockId::AddressSpace(self.id.bits() as u32);
         MapLock::new(self.vm.yard().platform(), id, self.word(SpaceWord::MAP_LOCK))
     }
 

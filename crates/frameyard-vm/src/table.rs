@@ -21,10 +21,11 @@
 //!   so that splitting one needs no memory;
 //! - the page tables of a space = those linked and those set aside.
 
+use frameyard::owners::Adoption;
+use frameyard::page::{CountedPage, Counts, FrameLink};
+use frameyard::platform::{Access, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{
-    Access, Adoption, CountedPage, Counts, FrameLink, Gfp, LineKind, LockId, Order, Pfn, Platform, SharedLine,
-};
+use frameyard::{Gfp, Order, Pfn, Platform};
 
 use crate::error::VmError;
 use crate::inject::Step;

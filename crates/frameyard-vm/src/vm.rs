@@ -2,8 +2,10 @@
 
 use core::fmt;
 
+use frameyard::owners::Adoption;
+use frameyard::page::Counts;
 use frameyard::sync::Ordering;
-use frameyard::{Adoption, Counts, CpuId, Gfp, NodeId, Platform, Yard};
+use frameyard::{CpuId, Gfp, NodeId, Platform, Yard};
 
 use crate::counters::VmCounter;
 use crate::error::{VmError, VmValidateError};

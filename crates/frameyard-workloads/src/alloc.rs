@@ -3,7 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Instant;
 
-use frameyard::{Gfp, LockUse, Order, Pfn, Platform, Yard};
+use frameyard::locks::LockUse;
+use frameyard::{Gfp, Order, Pfn, Platform, Yard};
 use frameyard_host::HostTopology;
 
 use crate::measure::nanoseconds_each;

@@ -6,16 +6,17 @@
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use frameyard::{
-    CompactOutcome, CompactRequest, MigrateType, Order, PageCount, Yard, ZoneId, ZoneKind, ZoneStatistics,
-};
+use frameyard::compaction::{CompactOutcome, CompactRequest};
+use frameyard::stats::ZoneStatistics;
+use frameyard::units::ZoneKind;
+use frameyard::{MigrateType, Order, PageCount, Yard, ZoneId};
 use frameyard_host::{HostPlatform, LockTiming};
 use frameyard_vm::{AddressSpace, HugeAdvice, MapRequest, MemoryAccess, VirtAddr};
 
-use crate::fixture::Fixture;
-use crate::stamp::{PAGE, check, stamp};
-use crate::measure::nanoseconds;
 use crate::error::WorkloadError;
+use crate::fixture::Fixture;
+use crate::measure::nanoseconds;
+use crate::stamp::{PAGE, check, stamp};
 
 /// The blocks that are counted: of 2 MiB.
 pub const HUGE: Order = Order(9);

@@ -10,17 +10,17 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use frameyard::{
-    BlockedBy, ByteSize, ContigError, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneStatistics,
-};
+use frameyard::contig::{BlockedBy, ContigError};
+use frameyard::stats::ZoneStatistics;
+use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use frameyard_host::{HostPlatform, LockTiming};
 use frameyard_vm::{HugeAdvice, MapRequest, PinnedPage, Vm, VmCounter};
 
 use crate::compaction::movable_zone;
+use crate::error::WorkloadError;
 use crate::fixture::Fixture;
 use crate::measure::nanoseconds;
 use crate::task::task_seed;
-use crate::error::WorkloadError;
 
 mod occupant;
 
@@ -148,7 +148,10 @@ pub fn run(fixture: &Fixture<'_>, plan: &ContigPlan) -> Result<ContigRun, Worklo
         drop(over);
         let mut checked = 0;
         for occupant in occupants {
-            checked += occupant.join().map_err(|_| WorkloadError::run_time("a occupant panicked"))?.map_err(WorkloadError::run_time)?;
+            checked += occupant
+                .join()
+                .map_err(|_| WorkloadError::run_time("a occupant panicked"))?
+                .map_err(WorkloadError::run_time)?;
         }
         Ok(ContigRun { zone: zone.managed, attempts: attempts?, checked })
     })

@@ -1,6 +1,8 @@
 //! What a yard and its owners have counted, and what of it happened during a run.
 
-use frameyard::{ClusterDrains, CompactStatistics, LockUse, MigrateType, NodeId, Order, Platform, Yard};
+use frameyard::locks::LockUse;
+use frameyard::stats::{ClusterDrains, CompactStatistics};
+use frameyard::{MigrateType, NodeId, Order, Platform, Yard};
 use frameyard_vm::{Vm, VmCounter};
 
 /// Counters of all zones, all nodes and all CPUs together, a moment ago.

@@ -8,10 +8,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Instant;
 
-use frameyard::{
-    BootError, ByteSize, DeviceInfo, DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount,
-    Pfn, PfnRange, Removal, YardConfig,
-};
+use frameyard::boot::BootError;
+use frameyard::devices::{DeviceInfo, DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::{ByteSize, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{
     Backing, DeviceMapProblem, HostDeviceError, HostTopology, HostYard, HostYardError, HugePages, Region, SharedFrames,
     SharedMemoryFile, page_table_bytes,
@@ -211,7 +210,9 @@ impl DeviceMapFixture {
         if written == expected {
             return Ok(());
         }
-        Err(WorkloadError::run_time(format!("{written} page structures hold something, where {layout} has {expected} heads")))
+        Err(WorkloadError::run_time(format!(
+            "{written} page structures hold something, where {layout} has {expected} heads"
+        )))
     }
 
     /// How long the host takes to provide the pages that structures of that shape lie in, by as many threads.
@@ -223,8 +224,8 @@ impl DeviceMapFixture {
             return Ok(nanoseconds(begin.elapsed()));
         }
         let (stride, pages) = (shape.stride() as usize, shape.pages() as usize);
-        let mut region =
-            Region::zeroed(ByteSize(stride as u64 * pages as u64), HugePages::Never).map_err(WorkloadError::run_time)?;
+        let mut region = Region::zeroed(ByteSize(stride as u64 * pages as u64), HugePages::Never)
+            .map_err(WorkloadError::run_time)?;
         let bytes = region.bytes_mut().ok_or_else(|| WorkloadError::run_time("new memory is shared"))?;
         let share = pages.div_ceil(self.threads.get()) * stride;
         let begin = Instant::now();

@@ -10,10 +10,10 @@ use frameyard::{ByteSize, Gfp, Order};
 use frameyard_host::HostPlatform;
 use frameyard_vm::{AddressSpace, MemoryAccess};
 
+use crate::error::WorkloadError;
 use crate::fixture::Fixture;
 use crate::mapping::{Pages, map, pages_of};
 use crate::measure::nanoseconds;
-use crate::error::WorkloadError;
 
 /// One round of each kind: nanoseconds a page.
 #[derive(Clone, Copy, PartialEq, Debug)]

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use frameyard::{ByteSize, PageCount, Platform, ValidateError, Yard};
+use frameyard::platform::Probe;
+use frameyard::validate::ValidateError;
+use frameyard::{ByteSize, PageCount, Platform, Yard};
 use frameyard_host::{HostPlatform, HostYard, LockTiming, SharedMemoryFile};
 use frameyard_vm::{LruPolicy, Vm, VmConfig, VmError};
 

@@ -9,9 +9,9 @@ use frameyard_host::{
 };
 use frameyard_vm::{Dirty, MemoryAccess, MemoryRegion, PinCall, PinFlags, PinRequest, RefHandling, VirtRange};
 
-use crate::pin::{PinBuffers, PinCase, PinFixture, PinInterface};
 use crate::error::WorkloadError;
 use crate::measure::nanoseconds;
+use crate::pin::{PinBuffers, PinCase, PinFixture, PinInterface};
 
 /// How references are counted when memory is registered, and when it is deregistered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,7 +46,10 @@ pub struct Rounds {
 }
 
 /// Registers and deregisters until a time is over, at least once.
-fn rounds(duration: Duration, mut round: impl FnMut() -> Result<(u64, u64), WorkloadError>) -> Result<Rounds, WorkloadError> {
+fn rounds(
+    duration: Duration,
+    mut round: impl FnMut() -> Result<(u64, u64), WorkloadError>,
+) -> Result<Rounds, WorkloadError> {
     let mut done = Rounds::default();
     let begin = Instant::now();
     while done.rounds == 0 || begin.elapsed() < duration {

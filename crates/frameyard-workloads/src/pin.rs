@@ -6,18 +6,18 @@
 use std::hint::black_box;
 use std::time::Instant;
 
-use frameyard::{
-    BootError, ByteSize, DeviceRequest, Geometry, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount, Pfn,
-    PfnRange, PhysAddr, YardConfig,
-};
+use frameyard::boot::BootError;
+use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{DeviceAlignment, HostPlatform, HostTopology, HostYard, HostYardError};
 use frameyard_vm::{
     AddressSpace, Dirty, MapRequest, MemoryAccess, PageLevel, PageRun, PinCall, PinRequest, RefHandling, VirtAddr,
     VirtRange, Vm, VmConfig,
 };
 
-use crate::mapping::{Pages, map};
 use crate::error::WorkloadError;
+use crate::mapping::{Pages, map};
 use crate::measure::nanoseconds;
 
 /// Where memory begins: behind all zones with a limit.
@@ -282,15 +282,20 @@ impl PinFixture<'_> {
         while done < frames.len() {
             let end = done.saturating_add(case.batch).min(frames.len());
             let at = VirtAddr(range.start.0 + done as u64 * PAGE);
-            done +=
-                self.space.take_pages(at, case.request, &mut frames[done..end]).map_err(WorkloadError::run_time)?.0 as usize;
+            done += self.space.take_pages(at, case.request, &mut frames[done..end]).map_err(WorkloadError::run_time)?.0
+                as usize;
         }
         let take_ns = nanoseconds(begin.elapsed());
         let begin = Instant::now();
         for part in frames.chunks(case.batch) {
             self.release_pages(part, case.request).map_err(WorkloadError::run_time)?;
         }
-        Ok(PinRun { take_ns, release_ns: nanoseconds(begin.elapsed()), array_write_ns: Some(array_write_ns), runs: None })
+        Ok(PinRun {
+            take_ns,
+            release_ns: nanoseconds(begin.elapsed()),
+            array_write_ns: Some(array_write_ns),
+            runs: None,
+        })
     }
 
     fn release_pages(&self, frames: &[Pfn], request: PinRequest) -> Result<(), frameyard_vm::ReleaseError> {

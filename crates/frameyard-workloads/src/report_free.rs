@@ -6,15 +6,15 @@
 use std::time::Instant;
 
 use fastrand::Rng;
-use frameyard::{
-    AllocError, ByteSize, FrameState, Frames, Gfp, Order, PageCount, Pfn, PfnRange, ReportError, ReportOutcome, Yard,
-};
+use frameyard::page::FrameState;
+use frameyard::reporting::{ReportError, ReportOutcome};
+use frameyard::{AllocError, ByteSize, Frames, Gfp, Order, PageCount, Pfn, PfnRange, Yard};
 use frameyard_host::{HostPlatform, LockTiming};
 
-use crate::fixture::Fixture;
-use crate::stamp::{check, stamp};
-use crate::measure::nanoseconds;
 use crate::error::WorkloadError;
+use crate::fixture::Fixture;
+use crate::measure::nanoseconds;
+use crate::stamp::{check, stamp};
 
 /// One frame in so many is held: most pageblocks are free as a whole, and many are not.
 pub const HELD_EACH: usize = 1024;

@@ -2,7 +2,7 @@
 
 use std::num::NonZeroU32;
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 use frameyard_vm::LruPolicy;
 
 /// What the tasks of a run are.

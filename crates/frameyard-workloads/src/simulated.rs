@@ -30,8 +30,8 @@ use driver::{Driver, Plan};
 pub use fixture::{FrameContents, SimFixture, SimInit, SimOptions, with_sim_fixture};
 pub use highalloc::{highalloc, other_cpus};
 pub use time_spent::{TimeSpent, whole_ns};
-use virtual_time::picoseconds;
 pub use virtual_time::SimRun;
+use virtual_time::picoseconds;
 use workers::{SimWorkers, Spaces};
 
 /// Runs `page-fault`. Each task maps `map` bytes at a time.
@@ -110,11 +110,7 @@ pub fn kernbench(
 /// # Errors
 ///
 /// [`WorkloadError::RunTime`] if a task or an exit fails.
-pub fn parallel_free(
-    fixture: &SimFixture<'_>,
-    setting: &Setting,
-    seed: u64,
-) -> Result<SimRun<FreeRun>, WorkloadError> {
+pub fn parallel_free(fixture: &SimFixture<'_>, setting: &Setting, seed: u64) -> Result<SimRun<FreeRun>, WorkloadError> {
     let specs = parallel_free::specs(setting, seed, &fixture.vm);
     match setting.mode {
         TaskMode::Threads => exit_of_one(fixture, &SimWorkers::new(specs, Spaces::One)),

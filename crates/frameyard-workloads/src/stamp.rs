@@ -5,7 +5,6 @@ use std::fmt;
 
 use frameyard_vm::PatternStore;
 
-
 /// Contents differ from what was written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WrongContents {

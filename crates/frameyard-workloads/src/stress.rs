@@ -6,8 +6,8 @@
 
 mod controller;
 pub(crate) mod holdings;
-pub(crate) mod mapped;
 mod inspector;
+pub(crate) mod mapped;
 mod shape;
 pub(crate) mod shared_state;
 mod watchdog;
@@ -16,7 +16,9 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-use frameyard::{PageCount, PcpSizing, ZonePolicy};
+use frameyard::PageCount;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
 
 use crate::error::WorkloadError;
 use crate::fixture::Fixture;
@@ -139,12 +141,7 @@ fn free_leftovers(fixture: &Fixture<'_>, state: &SharedState) -> Result<u64, Wor
 }
 
 /// Checks that all memory is free again, in the blocks of the beginning. Returns the number of validations.
-fn close(
-    fixture: &Fixture<'_>,
-    plan: &StressPlan,
-    state: &SharedState,
-    before: &Shape,
-) -> Result<u64, WorkloadError> {
+fn close(fixture: &Fixture<'_>, plan: &StressPlan, state: &SharedState, before: &Shape) -> Result<u64, WorkloadError> {
     let yard = fixture.yard;
     let held = state.held_frames();
     if held > 0 {

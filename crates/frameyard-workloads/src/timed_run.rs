@@ -34,11 +34,7 @@ impl TaskRun {
 }
 
 /// Lets tasks work for `duration`.
-pub(crate) fn run_for(
-    fixture: &Fixture<'_>,
-    specs: &[TaskSpec],
-    duration: Duration,
-) -> Result<TaskRun, WorkloadError> {
+pub(crate) fn run_for(fixture: &Fixture<'_>, specs: &[TaskSpec], duration: Duration) -> Result<TaskRun, WorkloadError> {
     fixture.drive(specs, |workers| {
         workers.wait_prepared().map_err(WorkloadError::run_time)?;
         let before = (Counts::of(&fixture.vm), HostTime::now());

@@ -7,14 +7,16 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use frameyard::{ByteSize, Counted, CountingRow, LockUse, Platform, Yard};
+use frameyard::locks::LockUse;
+use frameyard::{ByteSize, Platform, Yard};
+use frameyard_counting::{Counted, CountingRow};
 use frameyard_host::CpuList;
 use frameyard_vm::{ExitOutcome, MemoryAccess, Vm};
 
+use crate::error::WorkloadError;
 use crate::fixture::Fixture;
 use crate::mapping::{Pages, map, pages_of};
 use crate::report::TaskProblem;
-use crate::error::WorkloadError;
 
 /// Rounds that are not counted, after which lists and caches are as they will stay.
 const ROUNDS_BEFORE: usize = 2;

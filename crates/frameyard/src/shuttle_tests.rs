@@ -21,10 +21,12 @@ use std::vec::Vec;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner as Executions};
 
+use crate::Gfp;
+use crate::compaction::CompactRequest;
+use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, is_weakened, weakened};
 use crate::units::{Order, Pfn};
 use crate::zone::transfer::HELD_RECORD;
-use crate::{CompactRequest, Gfp, ZonePolicy};
 use machine::{FRAMES, LARGEST, PAGEBLOCK, Runner, ZONE, at, below, live, pick};
 use mover::Mover;
 

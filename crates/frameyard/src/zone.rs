@@ -32,7 +32,7 @@
 use core::fmt;
 
 use crate::control::AllAtomic;
-use crate::lock::{LockHold, LockLine};
+use crate::locks::{LockHold, LockLine};
 use crate::memmap::MemMap;
 use crate::page::{FrameLink, PageRef, Tag};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};

@@ -1,6 +1,7 @@
 use std::sync::atomic::Ordering;
 
-use frameyard::{NodeId, Platform};
+use frameyard::NodeId;
+use frameyard::platform::MapBacking;
 
 use super::*;
 use crate::device::{DeviceAlignment, DeviceBacking, DeviceMemory};
@@ -12,18 +13,6 @@ use crate::topology::HostTopology;
 
 fn frames(start: u64, end: u64) -> PfnRange {
     PfnRange { start: Pfn(start), end: Pfn(end) }
-}
-
-#[test]
-fn the_part_for_devices_is_cut_to_whole_host_pages_of_the_map() {
-    let part = |space| DevicePart::of(frames(0x8000, 0x20000), space);
-    let expected = DevicePart { piece: Piece { offset: 0x8000 * 64, len: 0x8000 * 64 }, first: Pfn(0x10000) };
-    assert_eq!(part(frames(0x10000, 0x18000)), Some(expected));
-    let cut = DevicePart { piece: Piece { offset: 64 * 64, len: 64 * 64 }, first: Pfn(0x8040) };
-    assert_eq!(part(frames(0x8001, 0x80bf)), Some(cut));
-    assert_eq!(part(frames(0x8001, 0x803f)), None);
-    assert_eq!(part(frames(0x30000, 0x40000)), None);
-    assert_eq!(part(frames(0, 0)), None);
 }
 
 /// A map of 128 MiB: 8 GiB of frames, of which the last 7 GiB are for devices; 4 MiB of memory.
@@ -83,7 +72,7 @@ impl Fixture {
 }
 
 #[test]
-fn heads_take_a_page_each_and_tails_none_even_when_all_were_read() {
+fn heads_take_a_page_each_and_tails_none_even_after_a_read() {
     let fixture = Fixture::new(HugePages::Advise);
     let range = frames(0x4_0000, 0x14_0000);
     fixture.share(range);
@@ -100,11 +89,11 @@ fn heads_take_a_page_each_and_tails_none_even_when_all_were_read() {
 }
 
 #[test]
-fn dense_parts_are_present_before_they_are_written_and_given_back_whole() {
+fn dense_parts_are_populated_before_a_write_and_freed_as_a_whole() {
     for dense in [HugePages::Advise, HugePages::Never] {
         let fixture = Fixture::new(dense);
         for _ in 0..5 {
-            // 4 MiB of structures that begin and end within huge pages.
+            // 4 MiB of structures that start and end inside huge pages.
             let range = frames(0x4_4000, 0x5_4000);
             fixture.back(range);
             let found = fixture.memory_use(range);
@@ -112,21 +101,21 @@ fn dense_parts_are_present_before_they_are_written_and_given_back_whole() {
             if dense == HugePages::Never {
                 assert_eq!(found.huge, ByteSize(0));
             }
-            // Its neighbours took nothing.
+            // The neighbours have no memory.
             assert_eq!(fixture.memory_use(SPACE).resident, ByteSize::mib(4));
             fixture.word(0x4_5000).store(7, Ordering::Relaxed);
             fixture.give_back(range);
             assert_eq!(fixture.word(0x4_5000).load(Ordering::Relaxed), 0);
             let left = fixture.memory_use(SPACE);
             assert_eq!(left.resident, ByteSize(0));
-            // Mappings that once differed may stay apart, but they do not become more and more.
+            // Mappings that once differed may stay separate, but their number is bounded.
             assert!(left.mappings <= 3, "{left:?}");
         }
     }
 }
 
 #[test]
-fn the_tails_of_a_joined_page_are_given_back_and_its_head_is_kept() {
+fn joining_a_page_frees_its_tails_and_keeps_its_head() {
     let fixture = Fixture::new(HugePages::Advise);
     let range = frames(0x4_0000, 0x8_0000);
     fixture.share(range);
@@ -142,11 +131,11 @@ fn the_tails_of_a_joined_page_are_given_back_and_its_head_is_kept() {
 }
 
 #[test]
-fn a_device_holds_its_own_page_structures_until_they_are_given_back() {
+fn a_device_holds_its_own_page_structures_until_they_are_freed() {
     let fixture = Fixture::new(HugePages::Advise);
     let range = frames(0x4_0000, 0x4_0400);
     let device = fixture.device(range, DeviceBacking::Memfd);
-    // What lies there from before is no page structure.
+    // The earlier contents are no page structures.
     let bytes = device.file().unwrap();
     std::os::unix::fs::FileExt::write_all_at(bytes, &[9; 8192], 4096).unwrap();
     let place = |holding| fixture.platform.place_map(holding, fixture.structure(range.start.0), 0x400 * 64);
@@ -165,7 +154,7 @@ fn a_device_holds_its_own_page_structures_until_they_are_given_back() {
 }
 
 #[test]
-fn structures_are_placed_only_where_a_device_with_bytes_has_the_frames() {
+fn structures_are_placed_only_in_devices_with_bytes() {
     let fixture = Fixture::new(HugePages::Advise);
     let range = frames(0x4_0000, 0x4_0400);
     let place = |holding, bytes| fixture.platform.place_map(holding, fixture.structure(range.start.0), bytes);
@@ -185,7 +174,7 @@ fn structures_are_placed_only_where_a_device_with_bytes_has_the_frames() {
 }
 
 #[test]
-fn page_structures_of_memory_and_addresses_elsewhere_are_left_alone() {
+fn other_page_structures_and_addresses_are_left_alone() {
     let fixture = Fixture::new(HugePages::Advise);
     fixture.word(5).store(5, Ordering::Relaxed);
     fixture.give_back(frames(0, 1024));

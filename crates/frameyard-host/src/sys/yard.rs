@@ -2,95 +2,99 @@
 
 use std::ops::Deref;
 
-use frameyard::{AttachError, CountingPlatform, CountingRow, Layout, MemorySource, RawRegion, Yard, YardConfig};
+use frameyard::boot::{AttachError, BootError, MemorySource};
+use frameyard::{Layout, RawRegion, Yard, YardConfig};
+use frameyard_counting::{CountingPlatform, CountingRow};
 
 use crate::platform::HostPlatform;
 use crate::region::Region;
-use crate::yard::HostYardError;
 
 use super::mapping::Piece;
 use super::window::MapWindow;
 
-/// A yard and its two regions, which are unmapped after it.
+/// A yard and its two regions.
 #[derive(Debug)]
 pub(crate) struct OwnedYard {
-    // Dropped in this order: the view before what it looks at.
+    // Fields drop in this order: the view before the memory that it reads.
     yard: Yard<HostPlatform>,
     map: Region,
     control: Region,
 }
 
-/// A view of a yard of this process through which everything is counted.
+/// A view of a yard of this process that counts accesses to page structures and locks.
 pub type CountingYard<'y, W, const LINES: usize> = Yard<CountingPlatform<'y, HostPlatform, W, LINES>>;
 
 fn raw(region: &Region) -> RawRegion {
     RawRegion { base: region.base(), size: region.size() }
 }
 
-/// A window for the platform of a yard in that map.
+/// A window for the platform of a yard whose memory map lies in `map`.
 fn window_on(map: &Region, piece: Piece) -> MapWindow {
-    // SAFETY: the platform has the window and is dropped with the yard, before the region. Page structures are reached as
-    // atomics alone, and the yard takes what it reads there for a hint: no memory safety rests on what a device's page says.
+    // SAFETY: the platform owns the window and drops with the yard, before the region. Page structures are reached as
+    // atomics only, and the yard treats the page structures of devices as hints: it derives no memory safety from them.
     unsafe { MapWindow::new(map.mapping(), piece) }
 }
 
-/// A window on a region that a test keeps longer.
+/// A window on a region that the calling test keeps longer.
 #[cfg(test)]
 pub(crate) fn test_window(map: &Region, piece: Piece) -> MapWindow {
     window_on(map, piece)
 }
 
 impl OwnedYard {
-    /// Creates a yard in a map that is zeroed, unless the initialiser writes all of it, and a control region that
-    /// nobody has used. `platform` makes its platform, which has a window on the part of the map that is for devices, if
-    /// there is one, and sees to it that it is zeroed.
-    pub(crate) fn create(
+    /// Creates a yard in two private regions.
+    ///
+    /// The control region is new. The map is zeroed unless the initialiser writes all of it. `platform` makes the
+    /// platform of the yard. It gets a window on the part of the map for devices, if there is one, and zeroes that
+    /// part.
+    pub(crate) fn create<E: From<BootError>>(
         memory: &dyn MemorySource,
         config: &YardConfig<'_>,
         layout: &Layout,
         (map, control): (Region, Region),
         devices: Option<Piece>,
-        platform: impl FnOnce(Option<MapWindow>) -> Result<HostPlatform, HostYardError>,
-    ) -> Result<Self, HostYardError> {
+        platform: impl FnOnce(Option<MapWindow>) -> Result<HostPlatform, E>,
+    ) -> Result<Self, E> {
         let platform = platform(devices.map(|piece| window_on(&map, piece)))?;
-        // SAFETY: both regions are ours alone. The control region is new, so zeroed; the map is zeroed where the
-        // initialiser counts on it, as the builder has checked. Both regions move into the result, which keeps them mapped as long as the yard, and
-        // whatever the yard hands out borrows it. The platform hands out addresses of its own mapping of the
-        // frames, which lie in the order of their numbers and belong to whoever holds the frames; all of a range
-        // of memory is mapped, as plan, frames and yard are made from one table. What it puts behind the map's part for
-        // devices can be read and written where the yard reads and writes it, as the yard tells it beforehand.
+        // SAFETY: no other code has the two regions. The control region is new, so zeroed. The builder has checked that
+        // the map is zeroed if the initialiser relies on it. Both regions move into the result, which keeps them mapped
+        // as long as the yard, and everything that the yard returns borrows it. The platform returns addresses of its
+        // own mapping of the frames, in the order of their numbers. Every range of memory is mapped whole, since plan,
+        // frames and yard are made from one table. The memory behind the map's part for devices can be read and written
+        // wherever the yard reads and writes it: the yard asks the platform for it beforehand.
         let yard = unsafe { Yard::create(memory, config, layout, raw(&map), raw(&control), platform)? };
         Ok(Self { yard, map, control })
     }
 
-    /// Looks at a yard that another process has created in a memory file, of which these are two parts. `platform` as for
-    /// [`create`](Self::create); it shows the part for devices as all other views do.
-    pub(crate) fn attach(
+    /// Attaches the yard that another process has created in a memory file. The regions are two parts of that file.
+    ///
+    /// `platform` as for [`create`](Self::create). It shows the part for devices as all other views do.
+    pub(crate) fn attach<E: From<AttachError>>(
         (map, control): (Region, Region),
         devices: Option<Piece>,
-        platform: impl FnOnce(Option<MapWindow>) -> Result<HostPlatform, HostYardError>,
-    ) -> Result<Self, HostYardError> {
+        platform: impl FnOnce(Option<MapWindow>) -> Result<HostPlatform, E>,
+    ) -> Result<Self, E> {
         let platform = platform(devices.map(|piece| window_on(&map, piece)))?;
-        // SAFETY: the file's header, checked when it was attached, says that these are its memory map and control
-        // region, and who opens the file to other programs answers for what they write there. Both regions move
-        // into the result.
+        // SAFETY: the header of the file was checked when the file was attached, and states that these are its memory
+        // map and control region. A process that opens the file to other programs is responsible for their writes. Both
+        // regions move into the result.
         let yard = unsafe { Yard::attach(raw(&map), raw(&control), platform)? };
         Ok(Self { yard, map, control })
     }
 
-    /// A further view, through which everything is counted in `rows`.
+    /// A second view of the yard that counts in `rows`.
     pub(crate) fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
         &'y self,
         rows: &'y [CountingRow<LINES>],
         who: W,
     ) -> Result<CountingYard<'y, W, LINES>, AttachError> {
         let platform = CountingPlatform::new(self.yard.platform(), rows, who);
-        // SAFETY: both regions are those of one yard. They stay mapped as long as `self`, which the view borrows by its
-        // platform; that leaves addresses of frames to the platform that the yard was made with.
+        // SAFETY: both regions belong to one yard and stay mapped as long as `self`. The view borrows `self` through
+        // its platform, which takes addresses of frames from the platform that the yard was made with.
         unsafe { Yard::attach(raw(&self.map), raw(&self.control), platform) }
     }
 
-    /// The memory map's region, when the yard is no more.
+    /// Drops the yard and returns the region of its memory map.
     pub(crate) fn into_map(self) -> Region {
         let Self { yard, mut map, control: _ } = self;
         drop(yard);

@@ -1,7 +1,10 @@
 //! A counted run on memory of this host.
 
 use crate::checked_yard::{CheckedYard, range};
-use frameyard::{CountingRow, Gfp, LockKind, NodeId, Order, PageCount, Pfn, YardConfig, ZonePolicy};
+use frameyard::platform::LockKind;
+use frameyard::policy::ZonePolicy;
+use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, YardConfig};
+use frameyard_counting::CountingRow;
 use frameyard_host::{Backing, HostYard};
 
 #[test]

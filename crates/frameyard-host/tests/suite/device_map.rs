@@ -2,10 +2,8 @@
 
 use std::sync::Arc;
 
-use frameyard::{
-    ByteSize, DeviceError, DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount, Pfn,
-    PfnRange, Platform, Removal, YardConfig,
-};
+use frameyard::devices::{DeviceError, DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::{ByteSize, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, YardConfig};
 use frameyard_host::{
     AddDeviceError, Backing, DeviceAlignment, DeviceBacking, DeviceMapProblem, DeviceMemory, HostDeviceError,
     HostTopology, HostYard, HostYardError, HugePages, MemoryUse, Region, page_table_bytes,
@@ -136,7 +134,7 @@ fn a_map_region_that_was_written_is_zero_where_devices_are() {
     let host = HostTopology::current().unwrap();
     let space = PfnRange::new(SPACE.start, PageCount(1 << 18));
     let mut config = YardConfig { device_space: Some(space), ..YardConfig::new(&[NodeId(0); 2]) };
-    config.map_init.initialiser = frameyard::Initialiser::Stream;
+    config.map_init.initialiser = frameyard::boot::Initialiser::Stream;
     let memory = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
     let size = frameyard::Layout::plan(&memory, &config).unwrap().map_bytes();
     let mut region = Region::zeroed(size, HugePages::Never).unwrap();

@@ -5,13 +5,14 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use crate::checked_yard::{CheckedYard, range};
+use frameyard::boot::{BootError, MemorySource, Poisoning, ZoneLimits};
+use frameyard::platform::{InitProgress, MapBacking, Probe};
 use frameyard::{
-    AllocError, BootError, ByteSize, CpuId, Frames, Gfp, InitProgress, MemorySource, MemoryTable, NodeId, Order,
-    PageCount, Pfn, PfnRange, Platform, Poisoning, YardConfig, ZoneLimits,
+    AllocError, ByteSize, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, YardConfig,
 };
 use frameyard_host::{
-    Backing, CpuIdentity, CpuList, FileGrowth, HostPlatform, HostTopology, HostYard, HostYardBuilder, HostYardError,
-    HugePages, HugetlbPool, HugetlbSize, InitWatch, MemoryError, PopulateMap,
+    Backing, CpuIdentity, CpuList, FileGrowth, HostTopology, HostYard, HostYardBuilder, HostYardError, HugePages,
+    HugetlbPool, HugetlbSize, InitWatch, MappedFrames, MemoryError, PopulateMap,
 };
 
 const ONE_CPU: [NodeId; 1] = [NodeId(0)];
@@ -33,7 +34,7 @@ fn refusal(builder: HostYardBuilder, memory: &[(PfnRange, NodeId)], config: &Yar
 }
 
 /// All that is free, in blocks of one order.
-fn everything(yard: &CheckedYard, order: Order, gfp: Gfp) -> Vec<Frames<'_, HostPlatform>> {
+fn everything(yard: &CheckedYard, order: Order, gfp: Gfp) -> Vec<MappedFrames<&HostYard>> {
     std::iter::from_fn(|| yard.frames(order, gfp | Gfp::NOWARN).ok()).collect()
 }
 
@@ -43,7 +44,7 @@ fn a_file_that_is_too_small_is_refused_with_what_is_needed() {
     std::fs::write(&path, [0; 4096]).unwrap();
     let backing = Backing::File { path: path.clone(), growth: FileGrowth::Refuse };
     let error = refusal(HostYard::builder().backing(backing), &SMALL, &YardConfig::new(&ONE_CPU));
-    let expected = format!("{}: the file has 4K and the frames need 32M: enlarge it or let it grow", path.display());
+    let expected = format!("{}: the file has 4K, and the frames need 32M: enlarge it or let it grow", path.display());
     assert_eq!(error.to_string(), expected);
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 4096, "the file is as it was");
     std::fs::remove_file(&path).unwrap();
@@ -56,10 +57,7 @@ fn a_file_holds_the_frames_of_one_yard_at_a_time() {
     let first = small(HostYard::builder().backing(backing.clone()));
     let error = refusal(HostYard::builder().backing(backing.clone()), &SMALL, &YardConfig::new(&ONE_CPU));
     assert!(matches!(error, HostYardError::Memory(MemoryError::FileInUse(_))), "{error}");
-    assert_eq!(
-        error.to_string(),
-        format!("{}: in use as memory of another yard: each needs a file of its own", path.display())
-    );
+    assert_eq!(error.to_string(), format!("{}: in use as memory of another yard: choose another file", path.display()));
     drop(first);
     small(HostYard::builder().backing(backing));
     std::fs::remove_file(&path).unwrap();
@@ -136,15 +134,15 @@ fn zeroed_frames_are_zero_whatever_they_held() {
         let yard = small(HostYard::builder().backing(backing).huge_pages(HugePages::Default));
         for order in [0, 1, 3, 4, 9, 10].map(Order) {
             for mut frames in everything(&yard, order, Gfp::KERNEL) {
-                frames.bytes_mut().unwrap().fill(0xff);
+                frames.bytes_mut().fill(0xff);
             }
             let dirty = everything(&yard, order, Gfp::KERNEL);
-            let is_dirty = |frames: &&Frames<'_, HostPlatform>| frames.bytes().unwrap().contains(&0xff);
+            let is_dirty = |frames: &&MappedFrames<&HostYard>| frames.bytes().contains(&0xff);
             assert!(dirty.iter().any(|frames| is_dirty(&frames)), "frames keep what was written to them");
             drop(dirty);
             let zeroed = everything(&yard, order, Gfp::KERNEL | Gfp::ZERO);
             assert!(zeroed.len() as u64 >= (7 * MIB) >> order.0);
-            assert_eq!(zeroed.iter().find(is_dirty).map(Frames::range), None);
+            assert_eq!(zeroed.iter().find(is_dirty).map(MappedFrames::range), None);
             drop(zeroed);
             yard.drain_all();
         }
@@ -189,12 +187,12 @@ fn every_frame_has_bytes_of_its_own_that_stay() {
         let yard = CheckedYard::new(HostYard::builder().backing(backing), &memory, &config);
         let mut all = everything(&yard, Order(1), Gfp::KERNEL);
         all.extend(everything(&yard, Order::ZERO, Gfp::KERNEL));
-        let pfns: BTreeSet<Pfn> = all.iter().map(Frames::pfn).collect();
+        let pfns: BTreeSet<Pfn> = all.iter().map(MappedFrames::pfn).collect();
         assert_eq!(pfns.len(), all.len());
-        assert!(all.iter().map(Frames::count).sum::<PageCount>() > PageCount(14 * MIB));
+        assert!(all.iter().map(MappedFrames::count).sum::<PageCount>() > PageCount(14 * MIB));
         for frames in &mut all {
             let pfn = frames.pfn().0;
-            for (word, bytes) in frames.bytes_mut().unwrap().as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            for (word, bytes) in frames.bytes_mut().as_chunks_mut::<8>().0.iter_mut().enumerate() {
                 *bytes = (pfn << 12 | word as u64).to_le_bytes();
             }
         }
@@ -202,7 +200,7 @@ fn every_frame_has_bytes_of_its_own_that_stay() {
         for frames in &all {
             let intact =
                 |(word, bytes): (usize, &[u8; 8])| *bytes == (frames.pfn().0 << 12 | word as u64).to_le_bytes();
-            assert!(frames.bytes().unwrap().as_chunks::<8>().0.iter().enumerate().all(intact), "{frames:?}");
+            assert!(frames.bytes().as_chunks::<8>().0.iter().enumerate().all(intact), "{frames:?}");
         }
     }
 }
@@ -217,8 +215,8 @@ fn blocks_of_two_mebibytes_are_aligned_in_memory() {
         let blocks = everything(&yard, Order(9), Gfp::HIGHUSER_MOVABLE);
         assert!(blocks.len() >= 8);
         for block in &blocks {
-            assert_eq!(block.as_ptr().unwrap().as_ptr() as usize % (2 << 20), 0, "{block:?}");
-            assert_eq!(block.bytes().unwrap().len(), 2 << 20);
+            assert_eq!(block.as_ptr().as_ptr() as usize % (2 << 20), 0, "{block:?}");
+            assert_eq!(block.bytes().len(), 2 << 20);
         }
     }
 }

@@ -2,7 +2,8 @@
 
 use std::num::NonZeroUsize;
 
-use frameyard::{ByteSize, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneLimits};
+use frameyard::boot::ZoneLimits;
+use frameyard::{ByteSize, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{
     Backing, HostTopology, HostYard, HostYardError, HugePages, MapRegionProblem, Region, SharedFrames,
 };

@@ -5,10 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use crate::checked_yard::{CheckedYard, range};
-use frameyard::{
-    ByteSize, FramesNotReturned, Geometry, Gfp, LockUse, NodeId, Order, PageCount, PfnRange, ReportError, YardConfig,
-    ZoneLimits,
-};
+use frameyard::boot::ZoneLimits;
+use frameyard::locks::LockUse;
+use frameyard::platform::FramesNotReturned;
+use frameyard::reporting::ReportError;
+use frameyard::{ByteSize, Geometry, Gfp, NodeId, Order, PageCount, PfnRange, YardConfig};
 use frameyard_host::{
     Backing, FileGrowth, HostMemory, HostTopology, HostYard, HostYardBuilder, HugePages, HugetlbSize, LockTiming,
     NodeFrames,
@@ -42,7 +43,7 @@ fn goes_and_comes_back(yard: &CheckedYard) {
     drop(freed);
     for frames in &mut kept {
         let name = frames.pfn().0 as u8 | 1;
-        frames.bytes_mut().unwrap().fill(name);
+        frames.bytes_mut().fill(name);
     }
     yard.drain_all();
     let free = yard.free_pages();
@@ -53,11 +54,11 @@ fn goes_and_comes_back(yard: &CheckedYard) {
     assert_eq!(left, ByteSize(ByteSize::mib(64).0 - (outcome.pages.0 << 12)), "as much is gone as was given back");
     for frames in &kept {
         let name = frames.pfn().0 as u8 | 1;
-        assert!(frames.bytes().unwrap().iter().all(|byte| *byte == name), "{} kept its bytes", frames.pfn());
+        assert!(frames.bytes().iter().all(|byte| *byte == name), "{} kept its bytes", frames.pfn());
     }
     let mut used = Vec::new();
     while let Ok(mut frames) = yard.frames(Order(6), Gfp::KERNEL) {
-        frames.bytes_mut().unwrap().fill(1);
+        frames.bytes_mut().fill(1);
         used.push(frames);
     }
     let used = used.len() as u64 * 64;
@@ -131,7 +132,7 @@ fn a_file_gets_holes() {
         std::fs::metadata(&path).unwrap().blocks()
     };
     let mut kept: Vec<_> = (0..20).map(|_| yard.frames(Order(9), Gfp::KERNEL).unwrap()).collect();
-    kept.iter_mut().for_each(|frames| frames.bytes_mut().unwrap().fill(3));
+    kept.iter_mut().for_each(|frames| frames.bytes_mut().fill(3));
     let before = blocks();
     kept.truncate(10);
     yard.drain_all();
@@ -146,7 +147,7 @@ fn a_file_gets_holes() {
         }
         Err(problem) => panic!("{problem}"),
     }
-    assert!(kept.iter().all(|frames| frames.bytes().unwrap().iter().all(|byte| *byte == 3)));
+    assert!(kept.iter().all(|frames| frames.bytes().iter().all(|byte| *byte == 3)));
     std::fs::remove_file(&path).unwrap();
 }
 

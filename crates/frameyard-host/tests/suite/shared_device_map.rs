@@ -5,10 +5,8 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use frameyard::{
-    ByteSize, DeviceError, DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount, Pfn,
-    PfnRange, Removal, YardConfig,
-};
+use frameyard::devices::{DeviceError, DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::{ByteSize, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{
     DeviceMapProblem, HostDeviceError, HostTopology, HostYard, InheritedFile, MemoryUse, SharedFrames,
     SharedMemoryFile, SharedWords,

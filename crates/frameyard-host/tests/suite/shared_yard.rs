@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use frameyard::boot::{AttachError, Poisoning};
+use frameyard::watermarks::PcpSizing;
 use frameyard::{
-    AllocError, AttachError, ByteSize, CpuId, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, PcpSizing, Pfn,
-    PfnRange, Poisoning, YardConfig,
+    AllocError, ByteSize, CpuId, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig,
 };
 use frameyard_host::{
     CpuIdentity, HostTopology, HostYard, HostYardError, HugePages, NodeFrames, Region, SharedFrames, SharedLayout,

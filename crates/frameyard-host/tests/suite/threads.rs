@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::checked_yard::{CheckedYard, range};
-use frameyard::{AllocError, CpuId, Frames, Gfp, NodeId, Order, PageCount, PcpSizing, PfnRange, Poisoning, YardConfig};
-use frameyard_host::{CpuIdentity, CpuList, HostPlatform, HostTopology, HostYard};
+use frameyard::boot::Poisoning;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{AllocError, CpuId, Gfp, NodeId, Order, PageCount, PfnRange, Yard, YardConfig};
+use frameyard_host::{CpuIdentity, CpuList, HostTopology, HostYard, MappedFrames};
 
 const THREADS: u64 = 5;
 const MEMORY: [(PfnRange, NodeId); 3] = [range(1, 0x9e, 0), range(0x1000, 0x4000, 0), range(0x10_0000, 0x4000, 1)];
@@ -24,15 +26,15 @@ enum Placement {
 
 /// Frames with an owner, and what is written in them.
 struct Held<'y> {
-    frames: Frames<'y, HostPlatform>,
+    frames: MappedFrames<&'y HostYard>,
     stamp: u64,
 }
 
 impl<'y> Held<'y> {
     /// Writes to the first and last word of every frame.
-    fn new(mut frames: Frames<'y, HostPlatform>, stamp: u64) -> Self {
+    fn new(mut frames: MappedFrames<&'y HostYard>, stamp: u64) -> Self {
         let first = frames.pfn().0;
-        for (at, bytes) in frames.bytes_mut().unwrap().chunks_exact_mut(4096).enumerate() {
+        for (at, bytes) in frames.bytes_mut().chunks_exact_mut(4096).enumerate() {
             let word = (stamp << 24 ^ (first + at as u64)).to_le_bytes();
             bytes[..8].copy_from_slice(&word);
             bytes[4088..].copy_from_slice(&word);
@@ -42,7 +44,7 @@ impl<'y> Held<'y> {
 
     fn check(&self) {
         let first = self.frames.pfn().0;
-        for (at, bytes) in self.frames.bytes().unwrap().chunks_exact(4096).enumerate() {
+        for (at, bytes) in self.frames.bytes().chunks_exact(4096).enumerate() {
             let word = (self.stamp << 24 ^ (first + at as u64)).to_le_bytes();
             assert_eq!([&bytes[..8], &bytes[4088..]], [&word, &word], "frame {at} of {:?}", self.frames);
         }
@@ -72,16 +74,16 @@ struct Stress<'y> {
 }
 
 impl<'y> Stress<'y> {
-    fn allocate(&self, random: &mut Random) -> Result<Frames<'y, HostPlatform>, AllocError> {
+    fn allocate(&self, random: &mut Random) -> Result<MappedFrames<&'y HostYard>, AllocError> {
         let types = [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::ATOMIC];
         let gfp = types[random.below(4) as usize] | Gfp::NOWARN;
         match random.below(64) {
             0 => self.yard.frames(Order(9), gfp),
-            1 => self.yard.frames_exact(PageCount(1 + random.below(100)), gfp),
+            1 => self.yard.with_bytes(self.yard.frames_exact(PageCount(1 + random.below(100)), gfp)?),
             2 => self.yard.frames(Order(4 + random.below(5) as u8), gfp),
             3 => {
-                let block = self.yard.frames(Order(3), gfp)?;
-                Ok(block.into_single_frames().last().expect("the last of eight frames"))
+                let block = Yard::frames(self.yard, Order(3), gfp)?;
+                self.yard.with_bytes(block.into_single_frames().last().expect("the last of eight frames"))
             }
             n if n < 24 => self.yard.frames(Order(1 + random.below(3) as u8), gfp),
             _ => self.yard.frames(Order::ZERO, gfp),

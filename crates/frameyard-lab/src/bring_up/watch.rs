@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use frameyard::{InitMode, Initialiser, MapInit, NodeInit, PageCount};
+use frameyard::PageCount;
+use frameyard::boot::{InitMode, Initialiser, MapInit};
+use frameyard::platform::NodeInit;
 use frameyard_host::{HostYardBuilder, InitWatch};
 use indicatif::ProgressBar;
 

@@ -2,43 +2,20 @@
 
 use std::num::NonZeroU32;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, Subcommand};
-use frameyard::{Order, ZonePolicy};
+use frameyard::Order;
+use frameyard::policy::ZonePolicy;
 
 use super::values::{access_kind, order, positive_number, task_mode, whole_number};
 use super::workload_args::zone_policy;
-use super::{CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, HighallocArgs, InitArgs, KernbenchArgs, MachineArgs, MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs, PcpResetArgs, PinArgs, PurgeArgs, ReportFreeArgs, YardArgs, ZoneLockArgs};
-use frameyard_workloads::alloc::AccessKind;
+use super::{
+    CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, FullArgs, HighallocArgs, InitArgs, KernbenchArgs,
+    MachineArgs, MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs,
+    PcpResetArgs, PinArgs, PurgeArgs, QuickArgs, ReportFreeArgs, YardArgs, ZoneLockArgs,
+};
 use frameyard_workloads::TaskMode;
-
-/// Who runs a workload, how often, and under which policies.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Runs")]
-pub struct RunArgs {
-    /// Policies to compare
-    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name())]
-    pub policies: Vec<ZonePolicy>,
-
-    /// Numbers of tasks to run with
-    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = positive_number)]
-    pub tasks: Vec<NonZeroU32>,
-
-    /// What a task is
-    #[arg(long, value_parser = task_mode(), default_value = "threads")]
-    pub mode: TaskMode,
-
-    /// Runs of each row, of which the median is reported
-    #[arg(long, value_name = "N", default_value = "5", value_parser = positive_number)]
-    pub repeat: NonZeroU32,
-
-    /// Seed of the random choices
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
-    pub seed: u64,
-
-    /// Lift the limit of about five minutes on 2 CPUs
-    #[arg(long)]
-    pub full: bool,
-}
+use frameyard_workloads::alloc::AccessKind;
 
 /// Arguments of `bench`.
 #[derive(Args, Clone, Debug)]
@@ -102,22 +79,45 @@ pub struct AllocArgs {
     pub kinds: Vec<AccessKind>,
 
     /// Orders of the blocks
-    #[arg(long = "order", value_name = "ORDERS", value_delimiter = ',', default_value = "0,3,9", value_parser = order)]
+    #[arg(long = "order", value_name = "ORDERS", value_delimiter = ',', default_value = "0,3,9", default_value_if("quick", ArgPredicate::IsPresent, "0,9"), value_parser = order)]
     pub orders: Vec<Order>,
 
+    /// Policies to compare
+    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name(), help_heading = "Runs")]
+    pub policies: Vec<ZonePolicy>,
+
+    /// Numbers of tasks to run with
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2", value_parser = positive_number, help_heading = "Runs")]
+    pub tasks: Vec<NonZeroU32>,
+
+    /// What a task is
+    #[arg(long, value_parser = task_mode(), default_value = "threads", help_heading = "Runs")]
+    pub mode: TaskMode,
+
+    /// Runs of each row, of which the median is reported
+    #[arg(long, value_name = "N", default_value = "5", default_value_if("quick", ArgPredicate::IsPresent, "1"), value_parser = positive_number, help_heading = "Runs")]
+    pub repeat: NonZeroU32,
+
+    /// Seed of the random choices
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number, help_heading = "Runs")]
+    pub seed: u64,
+
+    /// A short run.
+    #[command(flatten)]
+    pub quick: QuickArgs,
+    /// A run without limits.
+    #[command(flatten)]
+    pub full: FullArgs,
     /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
     /// The yard.
     #[command(flatten)]
     pub yard: YardArgs,
-    /// How the memory map comes up.
+    /// How the memory map is initialised.
     #[command(flatten)]
     pub init: InitArgs,
-    /// The runs.
-    #[command(flatten)]
-    pub runs: RunArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -145,17 +145,17 @@ mod tests {
         let args = read("alloc").unwrap();
         assert_eq!(args.kinds, [AccessKind::Repeat, AccessKind::Bulk, AccessKind::Random]);
         assert_eq!(args.orders, [Order(0), Order(3), Order(9)]);
-        assert_eq!(args.runs.tasks.iter().map(|tasks| tasks.get()).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!((args.runs.repeat.get(), args.runs.seed, args.runs.full), (5, 1, false));
-        assert_eq!((args.runs.mode, args.runs.policies), (TaskMode::Threads, vec![ZonePolicy::Depot]));
+        assert_eq!(args.tasks.iter().map(|tasks| tasks.get()).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((args.repeat.get(), args.seed, args.full.full), (5, 1, false));
+        assert_eq!((args.mode, args.policies), (TaskMode::Threads, vec![ZonePolicy::Depot]));
     }
 
     #[test]
     fn lists_are_written_with_commas() {
         let args = read("alloc --kind bulk --order 0,10 --tasks 1,2,4 --mode processes --repeat 9").unwrap();
         assert_eq!((args.kinds, args.orders), (vec![AccessKind::Bulk], vec![Order(0), Order(10)]));
-        assert_eq!(args.runs.tasks.len(), 3);
-        assert_eq!((args.runs.mode, args.runs.repeat.get()), (TaskMode::Processes, 9));
+        assert_eq!(args.tasks.len(), 3);
+        assert_eq!((args.mode, args.repeat.get()), (TaskMode::Processes, 9));
     }
 
     #[test]

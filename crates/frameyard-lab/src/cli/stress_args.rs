@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 
 use super::values::{positive_duration, positive_number, task_mode, whole_number};
 use super::{MachineArgs, OutputArgs, YardArgs};

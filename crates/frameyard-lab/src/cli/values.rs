@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
-use frameyard::{ByteSize, ParseSizeError};
+use frameyard::ByteSize;
+use frameyard::units::ParseSizeError;
 use frameyard_workloads::TaskMode;
 use frameyard_workloads::alloc::AccessKind;
 
@@ -51,7 +52,7 @@ pub enum HugePageMinimum {
     Recommended,
 }
 
-impl From<HugePageMinimum> for frameyard::HugePageMinimum {
+impl From<HugePageMinimum> for frameyard::watermarks::HugePageMinimum {
     fn from(minimum: HugePageMinimum) -> Self {
         match minimum {
             HugePageMinimum::KernelDefault => Self::KernelDefault,
@@ -237,7 +238,7 @@ pub(super) fn percentage(text: &str) -> Result<u8, String> {
 
 /// An order of blocks.
 pub(super) fn order(text: &str) -> Result<frameyard::Order, String> {
-    let highest = frameyard::ORDER_SLOTS - 1;
+    let highest = frameyard::units::ORDER_SLOTS - 1;
     match text.parse() {
         Ok(order) if usize::from(order) <= highest => Ok(frameyard::Order(order)),
         _ => Err(format!("write an order from 0 to {highest}")),

@@ -1,6 +1,7 @@
 //! Where contiguous memory areas go that are described by their size alone.
 
-use frameyard::{ByteSize, NodeId, PhysAddr};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, NodeId};
 
 use super::{AddressRange, Machine, MachineNode};
 

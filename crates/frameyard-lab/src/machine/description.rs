@@ -1,6 +1,7 @@
 //! Machines as TOML: the format of the built-in descriptions and of users' files.
 
-use frameyard::{ByteSize, CpuId, Geometry, NodeId, Order, PhysAddr};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, CpuId, Geometry, NodeId, Order};
 use serde::Deserialize;
 use toml::Spanned;
 

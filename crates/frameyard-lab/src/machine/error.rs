@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use frameyard::{ByteSize, CpuId, GeometryError, NodeId, PhysAddr};
+use frameyard::units::{GeometryError, PhysAddr};
+use frameyard::{ByteSize, CpuId, NodeId};
 
 use super::{ADDRESS_LIMIT, AddressRange, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES};
 

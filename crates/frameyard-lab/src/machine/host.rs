@@ -5,7 +5,8 @@
 use core::fmt;
 use std::path::Path;
 
-use frameyard::{Geometry, NodeId, PhysAddr};
+use frameyard::units::PhysAddr;
+use frameyard::{Geometry, NodeId};
 
 use super::iomem::system_ram;
 use super::layout::{divide, pc_nodes, shares};

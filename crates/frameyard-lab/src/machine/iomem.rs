@@ -1,6 +1,7 @@
 //! Machines from the text of `/proc/iomem`.
 
-use frameyard::{Geometry, NodeId, PhysAddr};
+use frameyard::units::PhysAddr;
+use frameyard::{Geometry, NodeId};
 
 use super::description::stem;
 use super::validate::{check_disjoint, check_range};

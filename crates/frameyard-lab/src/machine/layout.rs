@@ -1,6 +1,7 @@
 //! Laying memory out: the usual map of a PC, and dividing ranges between nodes.
 
-use frameyard::{NodeId, PhysAddr};
+use frameyard::NodeId;
+use frameyard::units::PhysAddr;
 
 use super::{AddressRange, MachineNode};
 

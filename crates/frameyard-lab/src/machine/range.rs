@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use frameyard::{ByteSize, Geometry, PfnRange, PhysAddr};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, Geometry, PfnRange};
 
 /// A half-open range of physical addresses.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

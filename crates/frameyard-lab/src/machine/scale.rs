@@ -1,6 +1,7 @@
 //! The same machine with more or less memory.
 
-use frameyard::{ByteSize, PageCount, PhysAddr};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, PageCount};
 
 use super::layout::shares;
 use super::{ADDRESS_LIMIT, AddressRange, FIRST_MIB, Machine, MachineError, MachineNode, Problem};

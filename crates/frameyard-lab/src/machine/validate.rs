@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use frameyard::{CpuId, NodeId, PhysAddr};
+use frameyard::units::PhysAddr;
+use frameyard::{CpuId, NodeId};
 
 use super::{ADDRESS_LIMIT, AddressRange, LOCAL_DISTANCE, MAX_CPUS, MAX_NODES, Machine, MachineError, Problem};
 

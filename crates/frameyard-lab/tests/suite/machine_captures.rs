@@ -1,6 +1,7 @@
 //! Boot logs and resource maps of real kernels, against what those kernels said of their zones.
 
-use frameyard::{NodeId, PhysAddr, ZoneKind};
+use frameyard::NodeId;
+use frameyard::units::{PhysAddr, ZoneKind};
 use frameyard_lab::machine::{AddressRange, Machine, from_boot_log, from_iomem, parse_cpu_list, resolve};
 
 const CAPTURES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/captures");

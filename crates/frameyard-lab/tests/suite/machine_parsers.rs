@@ -1,6 +1,7 @@
 //! Properties of the readers: no text makes them panic, what is written is read, and overlaps are found.
 
-use frameyard::{ByteSize, Geometry, NodeId, Order, PhysAddr};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, Geometry, NodeId, Order};
 use frameyard_lab::machine::{
     AddressRange, Cpu, Machine, MachineError, MachineNode, Numbering, Problem, Topology, ZoneLimits, from_boot_log,
     from_iomem, from_toml, parse_cpu_list,

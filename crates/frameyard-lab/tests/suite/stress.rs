@@ -49,7 +49,7 @@ fn one_policy_is_kept_to() {
 fn every_policy_has_a_run_of_its_own_in_text_too() {
     let output = frameyard(&["stress", "--memory", "128M", "--ops", "20k", "--tasks", "2", "--policy", "all"]);
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
-    for policy in frameyard::ZonePolicy::ALL {
+    for policy in frameyard::policy::ZonePolicy::ALL {
         assert!(stdout(&output).contains(&format!("{policy}, 2 threads:")), "{policy}");
     }
     assert!(stdout(&output).contains("No frame was handed out twice"));

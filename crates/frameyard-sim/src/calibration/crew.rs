@@ -61,7 +61,7 @@ impl<P: Predictor + Clone + Send> Crew<P> {
 
 #[cfg(test)]
 mod tests {
-    use frameyard::ZonePolicy;
+    use frameyard::policy::ZonePolicy;
 
     use super::*;
     use crate::page_fault::Mode;

@@ -1,6 +1,7 @@
 //! How far predictions are from what was published.
 
-use frameyard::{ZonePolicy, units::named};
+use frameyard::policy::ZonePolicy;
+use frameyard::units::named;
 
 use crate::page_fault::Mode;
 

@@ -1,6 +1,7 @@
 //! Predicts page faults a second by running the loop of page_fault1 on the simulated machine.
 
-use frameyard::{PageCount, PcpSizing};
+use frameyard::PageCount;
+use frameyard::watermarks::PcpSizing;
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 use crate::machine::Machine;
@@ -93,7 +94,7 @@ impl Predictor for FaultPredictor {
 
 #[cfg(test)]
 mod tests {
-    use frameyard::ZonePolicy;
+    use frameyard::policy::ZonePolicy;
 
     use super::*;
     use crate::page_fault::Mode;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 
 use crate::page_fault::Mode;
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 
 use crate::page_fault::Mode;
 

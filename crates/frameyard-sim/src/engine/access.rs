@@ -1,6 +1,7 @@
 //! Accesses to lines: where each is found, what it costs, and who has it afterwards.
 
-use frameyard::{Access, LineKind, PageCount, Pfn};
+use frameyard::platform::{Access, LineKind};
+use frameyard::{PageCount, Pfn};
 
 use super::speed::AccessKind;
 use super::{Engine, STRETCH};
@@ -15,7 +16,7 @@ impl Use {
     #[inline(always)]
     const fn of(access: Access) -> Self {
         match access {
-            Access::Read | Access::ReadAhead => Self::Read,
+            Access::Read | Access::ReadAhead | Access::Prefetch => Self::Read,
             Access::Write | Access::ReadModifyWrite => Self::Write,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use frameyard::{LockId, LockKind};
+use frameyard::platform::{LockId, LockKind};
 
 use super::speed::AccessKind;
 use super::{Engine, Task};

@@ -1,6 +1,7 @@
 //! Writing the memory map: long runs of page structures, as it comes up.
 
-use frameyard::{MapWrite, Pfn};
+use frameyard::Pfn;
+use frameyard::platform::MapWrite;
 
 use super::Engine;
 use crate::account::{Accessed, Cause, Spent};

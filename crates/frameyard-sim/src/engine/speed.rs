@@ -4,7 +4,7 @@ use super::{Engine, Task};
 use crate::account::Cause;
 use crate::machine::{Machine, OutsideCost, OutsideCosts};
 use crate::time::Picos;
-use frameyard::Access;
+use frameyard::platform::Access;
 
 /// Accesses that cost differently.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ impl AccessKind {
             Access::Read => Self::Blocking,
             Access::Write => Self::Store,
             Access::ReadModifyWrite => Self::Exchange,
-            Access::ReadAhead => Self::Ahead,
+            Access::ReadAhead | Access::Prefetch => Self::Ahead,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Lines that go from core to core, and out of caches.
 
-use frameyard::{Access, LineKind, LockId, NodeId, PageCount, Pfn, PfnRange, ZoneId};
+use frameyard::platform::{Access, LineKind, LockId};
+use frameyard::{NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
 use super::speed::AccessKind;
 use super::*;

@@ -1,6 +1,6 @@
 //! Workers of a task: CPUs that begin in the middle of a run, and tasks that wait until others have ended.
 
-use frameyard::NodeInit;
+use frameyard::platform::NodeInit;
 
 use super::{Engine, Task};
 use crate::account::Spent;

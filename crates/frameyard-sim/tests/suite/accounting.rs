@@ -2,7 +2,11 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use frameyard::{CpuId, Gfp, LockKind, Order, PageCount, PcpReset, PcpSizing, ZonePolicy};
+use frameyard::boot::PcpReset;
+use frameyard::platform::LockKind;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, Gfp, Order, PageCount};
 use frameyard_sim::{FaultLoop, FaultRun, Machine, Mode, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 

@@ -1,6 +1,6 @@
 //! Bringing up the memory map on simulated machines, against published times and what can be worked out by hand.
 
-use frameyard::Initialiser;
+use frameyard::boot::Initialiser;
 use frameyard_sim::bring_up::{self, BringUp, BringUpRun, BringUpThreads};
 use frameyard_sim::{Cause, Machine, Spent};
 

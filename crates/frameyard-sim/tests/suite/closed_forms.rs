@@ -3,7 +3,11 @@
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
 
-use frameyard::{CpuId, LockId, NodeId, PageCount, PcpSizing, Pfn, Platform, ZoneId, ZoneKind, ZonePolicy};
+use frameyard::platform::LockId;
+use frameyard::policy::ZonePolicy;
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, NodeId, PageCount, Pfn, Platform, ZoneId};
 use frameyard_sim::{Accessed, Cause, CostId, LockMethod, Machine, Picos, SimConfig, SimYard, Spent};
 
 const LOCK: LockId = LockId::Zone(ZoneId::new(NodeId(0), ZoneKind::Normal));

@@ -3,10 +3,10 @@
 
 use std::cell::Cell;
 
-use frameyard::{
-    ByteSize, Copying, CpuId, Gfp, LineKind, LockKind, NodeId, Order, PageCount, PcpSizing, Pfn, PfnRange, Platform,
-    ZonePolicy,
-};
+use frameyard::platform::{LineKind, LockKind, MapBacking, Offload};
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{ByteSize, CpuId, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 use frameyard_sim::{
     Accessed, Account, Cause, FaultLoop, FaultRun, Machine, Mode, OutsideCosts, SimConfig, SimPlatform, SimYard, Spent,
     Start,
@@ -99,7 +99,7 @@ fn a_fault_touches_what_its_protocol_says() {
     let lists = accesses(&account, Accessed::Line(LineKind::LruLists));
     let batches = PAGES / 15;
     assert!((2 * PAGES..=2 * PAGES + 2 * batches).contains(&lists), "{lists}");
-    let shard_lock = accesses(&account, Accessed::Lock(LockKind::Lru));
+    let shard_lock = accesses(&account, Accessed::Lock(LockKind::LruShard));
     assert!((2 * batches..=2 * batches + 2).contains(&shard_lock), "{shard_lock}");
     drop(space);
     recounted(&yard, &vm);
@@ -147,7 +147,7 @@ fn a_copy_is_a_cost_and_traffic_and_only_of_what_was_written() {
     let pfn = to.pfn();
     let copy = |from: Pfn| {
         let task = || {
-            assert_eq!(platform.copy_frames(PfnRange::new(from, PageCount(1)), pfn), Copying::Done);
+            assert_eq!(platform.copy_frames(PfnRange::new(from, PageCount(1)), pfn), Offload::Done);
         };
         let (account, lines) = (platform.account(), platform.channel_lines());
         yard.run(vec![(CpuId(0), Box::new(task))]).unwrap();
@@ -166,7 +166,7 @@ fn a_copy_is_a_cost_and_traffic_and_only_of_what_was_written() {
 
 #[test]
 fn tasks_that_share_a_space_wait_for_its_map_and_others_do_not() {
-    let share = |run: &FaultRun| run.waiting_share(LockKind::Space);
+    let share = |run: &FaultRun| run.waiting_share(LockKind::AddressSpace);
     let (apart, together) = (fault(Mode::Processes, 20, 1), fault(Mode::Threads, 20, 1));
     assert_eq!(share(&apart), 0.0);
     assert!(share(&together) > 0.2, "{}", share(&together));

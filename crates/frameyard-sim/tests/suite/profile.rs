@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, PcpSizing, Platform, Span, ZonePolicy};
+use frameyard::platform::{Activity, Probe};
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Platform};
 use frameyard_sim::{CostId, FaultLoop, Machine, Mode, OutsideCosts, Picos, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
@@ -80,17 +83,17 @@ fn workers_are_in_the_spans_of_whoever_they_work_for() {
     let platform = yard.platform();
     let work = platform.cost("work").unwrap();
     let task = || {
-        platform.span_begins(Span::BringUp);
+        platform.begin_activity(Activity::BringUp);
         let job = |number| {
             if number == 2 {
-                platform.span_begins(Span::Merge);
+                platform.begin_activity(Activity::Merge);
                 panic!("a span stays open");
             }
             platform.spend(work, 1000);
         };
         platform.run_workers(3, &|_| NodeId(0), &job).expect_err("a worker has panicked");
         platform.run_workers(1, &|_| NodeId(0), &|_| panic!("so does the caller's")).expect_err("as above");
-        platform.span_ends(Span::BringUp, PageCount(0));
+        platform.end_activity(Activity::BringUp, PageCount(0));
         platform.spend(work, 500);
     };
     let before = platform.profile();

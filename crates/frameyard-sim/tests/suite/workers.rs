@@ -4,7 +4,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use frameyard::{CpuId, NodeId, PageCount, PcpSizing, Platform, WorkerPanicked, ZonePolicy};
+use frameyard::platform::WorkerPanicked;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, NodeId, PageCount, Platform};
 use frameyard_sim::{CostId, Machine, Picos, SimConfig, SimError, SimYard, Spent};
 
 const WORK: CostId = CostId::nth(0);

@@ -1,7 +1,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use frameyard::{ByteSize, CpuId, FrameOwner, Gfp, PageCount};
+use frameyard::owners::FrameOwner;
+use frameyard::{ByteSize, CpuId, Gfp, PageCount};
 
 use super::*;
 use crate::address::{PageLevel, VirtAddr, VirtRange};

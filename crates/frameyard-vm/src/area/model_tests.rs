@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use frameyard::{ByteSize, PhysAddr};
+use frameyard::ByteSize;
+use frameyard::units::PhysAddr;
 use proptest::prelude::*;
 
 use super::{AreaWord, HugeAdvice, MapKind, Protection};

@@ -1,6 +1,8 @@
 //! Pages come into the tree: looked up, made and filled; the one that is asked for, and those ahead of it.
 
-use frameyard::{Adoption, Counts, Gfp, Order, Platform};
+use frameyard::owners::Adoption;
+use frameyard::page::Counts;
+use frameyard::{Gfp, Order, Platform};
 
 use super::error::FileError;
 use super::file::FileRef;

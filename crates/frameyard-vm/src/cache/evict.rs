@@ -1,6 +1,7 @@
 //! Pages leave their file: dropped where they are clean and unused, or cut away.
 
-use frameyard::{ByteSize, CountedPage, Counts, PageCount, Platform};
+use frameyard::page::{CountedPage, Counts};
+use frameyard::{ByteSize, PageCount, Platform};
 
 use super::File;
 use super::error::{DropProblem, FileError};

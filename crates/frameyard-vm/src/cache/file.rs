@@ -1,7 +1,8 @@
 //! The object of a file: its words, its users, its locks, and its end.
 
+use frameyard::platform::LockId;
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{ByteSize, LockId, Pfn, Platform};
+use frameyard::{ByteSize, Pfn, Platform};
 
 use super::tree::{Tree, Which};
 use super::{FileId, WAIT_ROUNDS};

@@ -1,6 +1,7 @@
 //! Pages of files move to other frames.
 
-use frameyard::{Adoption, Block, MigrateMode, MigrateProblem, Order, Pfn, Platform};
+use frameyard::owners::{Adoption, Block, MigrateMode, MigrateProblem};
+use frameyard::{Order, Pfn, Platform};
 
 use super::evict::UNUSED;
 use super::file::FileRef;

@@ -9,8 +9,9 @@
 //!
 //! Nodes come from [`Spare`], which is filled while the lock is not held.
 
+use frameyard::page::FrameLink;
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{FrameLink, Pfn, Platform};
+use frameyard::{Pfn, Platform};
 
 use super::file::{FileRef, FileWord};
 use crate::error::VmError;

@@ -1,7 +1,8 @@
 //! Files recounted while nobody is at work.
 
+use frameyard::page::{Counts, FrameLink};
 use frameyard::sync::Ordering;
-use frameyard::{Counts, FrameLink, Pfn, Platform};
+use frameyard::{Pfn, Platform};
 
 use super::file::{FileRef, FileWord};
 use super::tree::{BASE, DIRTY, LEVEL, MAX_HEIGHT, PRESENT, Tree, base_of};

@@ -1,7 +1,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use frameyard::{ByteSize, PhysAddr};
+use frameyard::ByteSize;
+use frameyard::units::PhysAddr;
 
 use super::*;
 use crate::inject::FaultInjector;

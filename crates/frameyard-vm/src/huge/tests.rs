@@ -103,7 +103,7 @@ fn a_huge_page_in_the_batch_of_another_cpu_is_split_all_the_same() {
 
 #[test]
 fn pages_of_a_huge_page_that_is_split_stay_as_active_as_it_was() {
-    use frameyard::{Block, FrameOwner, MigrateMode, MigrateProblem};
+    use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem};
     run_on(0);
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();

@@ -1,7 +1,9 @@
-//! The word of counts of a page (`frameyard::CountedPage`): who may free a block, and who may move it.
+//! The word of counts of a page (`frameyard::page::CountedPage`): who may free a block, and who may move it.
 
+use frameyard::owners::Adoption;
+use frameyard::page::Counts;
 use frameyard::sync::{Weakness, weakened};
-use frameyard::{Adoption, Counts, Gfp, Order, Pfn, Platform};
+use frameyard::{Gfp, Order, Pfn, Platform};
 
 use super::machine::ModelPlatform;
 use super::{Scene, assert_fails, explore};

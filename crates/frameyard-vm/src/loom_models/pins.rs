@@ -3,11 +3,12 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode};
+use frameyard::page::Counts;
 use frameyard::sync::{AtomicU64, Ordering, Weakness, weakened};
-use frameyard::{
-    Adoption, Block, ByteSize, Counts, DeviceRequest, FrameOwner, Gfp, MapLayout, MapPlacement, MigrateMode, NodeId,
-    Order, PageCount, Pfn, PfnRange, PhysAddr, Removal,
-};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 
 use super::kept::Kept;
 use super::machine::{Machine, ModelPlatform};

@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use frameyard::{
-    Adoption, CountedPage, Counts, Gfp, NodeId, Order, PageCount, Pfn, ReclaimRequest, Reclaimer, ZoneKind,
-};
+use frameyard::owners::{Adoption, ReclaimRequest, Reclaimer};
+use frameyard::page::{CountedPage, Counts};
+use frameyard::units::ZoneKind;
+use frameyard::{Gfp, NodeId, Order, PageCount, Pfn};
 
 use super::{LruList, LruStatistics, ShardKey};
 use crate::VmCounter;
@@ -344,7 +345,7 @@ fn the_recount_finds_a_page_whose_flag_was_lost() {
     pages[1].set_owner_bits(Flags::LRU);
     vm.validate().unwrap();
     let link = pages[1].prev();
-    pages[1].set_prev(frameyard::FrameLink::NONE);
+    pages[1].set_prev(frameyard::page::FrameLink::NONE);
     let found = vm.validate();
     assert!(matches!(found, Err(VmValidateError::Frame { pfn, .. }) if pfn == pages[1].pfn()), "{found:?}");
     pages[1].set_prev(link);

@@ -1,10 +1,10 @@
 //! What is set aside for migration, what is not and why, and that it comes back.
 
+use frameyard::contig::{BlockedBy, ContigError};
+use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem};
+use frameyard::page::{CountedPage, Counts};
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{
-    Adoption, Block, BlockedBy, ByteSize, ContigError, CountedPage, Counts, FrameOwner, Gfp, MigrateMode,
-    MigrateProblem, NodeId, Order, PageCount, Pfn, PfnRange,
-};
+use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 
 use crate::VmCounter;
 use crate::cache::File;

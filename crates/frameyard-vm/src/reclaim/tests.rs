@@ -2,9 +2,10 @@
 
 use std::thread;
 
-use frameyard::{
-    AllocError, ByteSize, Gfp, NodeId, Order, PageCount, Pfn, ReclaimRequest, Reclaimer, WatermarkLevel, ZoneKind,
-};
+use frameyard::owners::{ReclaimRequest, Reclaimer};
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::WatermarkLevel;
+use frameyard::{AllocError, ByteSize, Gfp, NodeId, Order, PageCount, Pfn};
 
 use super::ReclaimStep;
 use super::scan::inactive_is_low;

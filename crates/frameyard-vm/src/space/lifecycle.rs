@@ -3,8 +3,9 @@
 use core::fmt;
 use core::num::NonZeroUsize;
 
+use frameyard::platform::Activity;
 use frameyard::sync::Ordering;
-use frameyard::{ByteSize, PageCount, Platform, Span};
+use frameyard::{ByteSize, PageCount, Platform};
 
 use super::{HANDLES, Put, SpaceRef, SpaceWord, Unmapped};
 use crate::address::{VirtAddr, VirtRange};
@@ -263,9 +264,9 @@ impl<P: Platform> SpaceRef<'_, P> {
     /// An address whose page is being moved, and that does not come to an end: the space is still there.
     fn take_down(self, workers: NonZeroUsize) -> Result<Unmapped, VirtAddr> {
         let platform = self.vm().yard().platform();
-        platform.span_begins(Span::Exit);
+        platform.begin_activity(Activity::Exit);
         let unmapped = self.take_all_down(workers);
-        platform.span_ends(Span::Exit, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
+        platform.end_activity(Activity::Exit, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
         unmapped
     }
 

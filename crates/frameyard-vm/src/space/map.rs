@@ -1,6 +1,8 @@
 //! Mapping and unmapping ranges of addresses.
 
-use frameyard::{ByteSize, PageCount, PhysAddr, Platform, Span};
+use frameyard::platform::Activity;
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, PageCount, Platform};
 
 use super::{AddressSpace, MapError, SpaceRef};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
@@ -127,9 +129,9 @@ impl<P: Platform> AddressSpace<'_, P> {
     /// The map lock for writing; O(log n) for n areas.
     pub fn map(&self, request: MapRequest) -> Result<VirtRange, MapError> {
         let platform = self.space().vm().yard().platform();
-        platform.span_begins(Span::Map);
+        platform.begin_activity(Activity::Map);
         let mapped = self.map_checked(request);
-        platform.span_ends(Span::Map, PageCount(0));
+        platform.end_activity(Activity::Map, PageCount(0));
         mapped
     }
 
@@ -164,9 +166,9 @@ impl<P: Platform> AddressSpace<'_, P> {
     /// The map lock for writing; O(log n) for each of the areas, O(1) for each page.
     pub fn unmap(&self, range: VirtRange) -> Result<Unmapped, MapError> {
         let platform = self.space().vm().yard().platform();
-        platform.span_begins(Span::Map);
+        platform.begin_activity(Activity::Map);
         let unmapped = self.unmap_checked(range);
-        platform.span_ends(Span::Map, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
+        platform.end_activity(Activity::Map, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
         unmapped
     }
 

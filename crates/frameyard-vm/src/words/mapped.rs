@@ -3,8 +3,10 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
+use frameyard::locks::LockCounters;
+use frameyard::platform::Offload;
 use frameyard::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use frameyard::{ByteSize, Copying, LockCounters, Order, Pfn, PfnRange, Platform, Yard, Zeroing};
+use frameyard::{ByteSize, Order, Pfn, PfnRange, Platform, Yard};
 
 /// Words of frames that hold state of this crate. Copyable; valid as long as those frames are allocated, which whoever
 /// holds it has to know: a word of a frame freed since is another owner's.
@@ -86,7 +88,7 @@ impl<'y> Words<'y> {
 /// Zeroes the bytes of a block that the caller has alone. `false` where nothing is behind it.
 #[inline]
 pub(crate) fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool {
-    if yard.platform().zero_frames(PfnRange::new(pfn, order.pages())) == Zeroing::Done {
+    if yard.platform().zero_frames(PfnRange::new(pfn, order.pages())) == Offload::Done {
         return true;
     }
     let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
@@ -99,7 +101,7 @@ pub(crate) fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool 
 /// behind them.
 #[inline]
 pub(crate) fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order: Order) -> bool {
-    if yard.platform().copy_frames(PfnRange::new(from, order.pages()), to) == Copying::Done {
+    if yard.platform().copy_frames(PfnRange::new(from, order.pages()), to) == Offload::Done {
         return true;
     }
     let Some((from, to)) = yard.platform().frame_bytes(from).zip(yard.platform().frame_bytes(to)) else {

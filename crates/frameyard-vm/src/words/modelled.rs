@@ -11,8 +11,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Vec;
 
+use frameyard::locks::LockCounters;
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
-use frameyard::{LockCounters, Order, Pfn, Platform, Yard};
+use frameyard::{Order, Pfn, Platform, Yard};
 
 /// All words of a type, by address.
 struct Modelled<T> {

@@ -1,7 +1,8 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use frameyard::{ByteSize, PageCount, PhysAddr};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, PageCount};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;

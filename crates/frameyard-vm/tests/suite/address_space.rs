@@ -5,7 +5,9 @@ use std::num::NonZeroUsize;
 use crate::fixture::{
     BASE, HUGE, PAGE, TestMachine, anonymous, at, bytes, expect, fill, in_small_yard, in_yard, range,
 };
-use frameyard::{ByteSize, FrameState, PageCount, Pfn, PhysAddr};
+use frameyard::page::FrameState;
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, PageCount, Pfn};
 use frameyard_vm::{
     ExitOutcome, FaultError, HugeAdvice, MapError, MapRequest, MemoryAccess, PageLevel, SpaceId, SpaceStatistics,
     ThpMode, VirtAddr, VirtRange, VmConfig, VmCounter, VmError,

@@ -4,7 +4,8 @@ use std::num::NonZeroUsize;
 
 use crate::fixture::{FailAt, HUGE, PAGE, TestMachine, TestSpace, TestVm, Then, anonymous, at, bytes, in_yard, range};
 use crate::fixture::{expect, failed_on_purpose, fill, pattern};
-use frameyard::{ByteSize, Gfp, Order, PhysAddr};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, Gfp, Order};
 use frameyard_vm::{
     AddressSpace, ExitOutcome, ExitProblem, FaultError, HugeAdvice, MapError, MapRequest, MemoryAccess, PageLevel,
     VirtRange, VmConfig, VmError,

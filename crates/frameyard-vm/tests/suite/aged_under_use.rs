@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::fixture::{HUGE, PAGE, TestMachine, TestSpace, TestVm, at, in_yard, range, run_on};
-use frameyard::{ByteSize, CompactRequest, NodeId};
+use frameyard::compaction::CompactRequest;
+use frameyard::{ByteSize, NodeId};
 use frameyard_vm::{
     FaultError, HugeAdvice, LruList, LruPolicy, MapRequest, MemoryAccess, VirtAddr, VmConfig, VmCounter,
 };

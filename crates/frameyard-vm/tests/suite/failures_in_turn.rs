@@ -11,7 +11,9 @@ use crate::fixture::{
     HUGE, PAGE, TestMachine, TestSpace, TestVm, anonymous, at, expect, in_yard, pattern, range, run_on,
 };
 use crate::page_cache::stores::MemoryStore;
-use frameyard::{ByteSize, CompactRequest, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneKind};
+use frameyard::compaction::CompactRequest;
+use frameyard::units::ZoneKind;
+use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 use frameyard_vm::{
     AddressSpace, ExitOutcome, FaultInjector, File, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion, Step,
     VirtRange, VmConfig,
@@ -206,7 +208,7 @@ impl<'y> Life<'y> {
     fn press(&self, space: &TestSpace<'y>, file: &TestFile<'y>) -> Result<(), GaveUp> {
         let vm = &self.vm;
         let zone = vm.yard().zones().next().unwrap().id;
-        for effort in frameyard::CompactEffort::ALL {
+        for effort in frameyard::compaction::CompactEffort::ALL {
             vm.yard().compact_zone(zone, CompactRequest { effort, ..CompactRequest::WHOLE_ZONE }, &vm.owners());
         }
         self.move_away(space.translate(at(0)).expect("it was written").pfn);

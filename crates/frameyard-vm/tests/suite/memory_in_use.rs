@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::fixture::{PAGE, TestMachine, TestVm, anonymous, expect, fill, in_yard, range, run_on};
-use frameyard::{ByteSize, CompactRequest, Gfp, Order, Pfn, ZoneId};
+use frameyard::compaction::CompactRequest;
+use frameyard::{ByteSize, Gfp, Order, Pfn, ZoneId};
 use frameyard_vm::{BackingStore, File, LruPolicy, PatternStore, VmConfig, VmCounter};
 
 const HUGE: Order = Order(9);

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::fixture::{HUGE, PAGE, TestMachine, TestSpace, TestVm, at, in_yard, range, run_on};
-use frameyard::{Block, ByteSize, CompactRequest, FrameOwner, Gfp, MigrateMode, Order, PageCount, Pfn, PfnRange};
+use frameyard::compaction::CompactRequest;
+use frameyard::owners::{Block, FrameOwner, MigrateMode};
+use frameyard::{ByteSize, Gfp, Order, PageCount, Pfn, PfnRange};
 use frameyard_vm::{FaultError, HugeAdvice, LruPolicy, MapRequest, MemoryAccess, VirtAddr, VmConfig, VmCounter};
 
 const ROUNDS: u64 = 60;

@@ -6,7 +6,8 @@ mod failures;
 pub(crate) mod stores;
 mod windows;
 
-use frameyard::{Block, FrameOwner, Gfp, MigrateMode, Order, Pfn};
+use frameyard::owners::{Block, FrameOwner, MigrateMode};
+use frameyard::{Gfp, Order, Pfn};
 use frameyard_vm::{Vm, VmConfig};
 
 use crate::test_yard::{TestPlatform, TestYard};

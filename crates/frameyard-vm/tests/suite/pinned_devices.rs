@@ -2,10 +2,9 @@
 //! for long where they must not stay.
 
 use crate::fixture::{HUGE, PAGE, TestMachine, TestVm, anonymous, at, in_yard, range};
-use frameyard::{
-    ByteSize, DeviceError, DeviceRequest, MapLayout, MapPlacement, NodeId, Order, PageCount, Pfn, PfnRange, PhysAddr,
-    Removal,
-};
+use frameyard::devices::{DeviceError, DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange};
 use frameyard_vm::{
     Dirty, FaultError, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion, PageLevel, PageRun, PinCall, PinError,
     PinFlags, PinPath, PinRequest, RefHandling, VirtAddr, VmConfig, VmError,

@@ -1,7 +1,9 @@
 //! Pages taken for long leave the Movable zone, or are not taken.
 
 use crate::fixture::{HUGE, PAGE, TestMachine, TestSpace, TestVm, anonymous, at, expect, fill, in_yard, range};
-use frameyard::{ByteSize, Counts, Gfp, Order, Pfn, ZoneKind};
+use frameyard::page::Counts;
+use frameyard::units::ZoneKind;
+use frameyard::{ByteSize, Gfp, Order, Pfn};
 use frameyard_vm::{
     Dirty, HugeAdvice, MemoryAccess, MemoryRegion, PageLevel, PinError, PinFlags, PinPath, PinRequest, Protection,
     RefHandling, VirtAddr, VirtRange, VmConfig, VmError,

@@ -4,10 +4,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
 use crate::fixture::{HUGE, PAGE, TestMachine, TestSpace, TestVm, at, in_yard, range, run_on};
-use frameyard::{
-    ByteSize, CompactRequest, DeviceRequest, Gfp, MapLayout, MapPlacement, NodeId, Order, PageCount, Pfn, PfnRange,
-    PhysAddr, Removal,
-};
+use frameyard::compaction::CompactRequest;
+use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 use frameyard_vm::{
     Dirty, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion, PageLevel, PageRun, PinCall, PinFlags, PinPath,
     PinRequest, RefHandling, VmConfig,

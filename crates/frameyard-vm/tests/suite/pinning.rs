@@ -1,7 +1,8 @@
 //! Getting and pinning pages of address spaces: what is taken, what it counts, and what is refused.
 
 use crate::fixture::{HUGE, PAGE, TestSpace, TestVm, anonymous, at, in_small_yard, range};
-use frameyard::{Counts, PageCount, Pfn};
+use frameyard::page::Counts;
+use frameyard::{PageCount, Pfn};
 use frameyard_vm::{
     Dirty, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion, PageRun, PinCall, PinError, PinPath, PinRequest,
     RefHandling, ReleaseProblem, VirtRange,

@@ -127,7 +127,7 @@ impl Run<'_, '_> {
             Action::Give { .. } => {}
             Action::Compact => {
                 let zone = self.vm.yard().zones().next().unwrap().id;
-                self.vm.yard().compact_zone(zone, frameyard::CompactRequest::WHOLE_ZONE, &self.vm.owners());
+                self.vm.yard().compact_zone(zone, frameyard::compaction::CompactRequest::WHOLE_ZONE, &self.vm.owners());
             }
         }
         self.check();

@@ -1,10 +1,9 @@
 //! Areas that may be read and not written: faults, bytes, pins and regions, in pages of every size.
 
 use crate::fixture::{HUGE, PAGE, TestMachine, TestSpace, TestVm, anonymous, at, in_small_yard, in_yard, range};
-use frameyard::{
-    ByteSize, DeviceRequest, MapLayout, MapPlacement, NodeId, Order, PageCount, Pfn, PfnRange, PhysAddr, Platform,
-    Removal,
-};
+use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange, Platform};
 use frameyard_vm::{
     Dirty, FaultError, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion, PageLevel, PinError, PinFlags, PinPath,
     PinRequest, Protection, RefHandling, VirtAddr, VirtRange, VmConfig,

@@ -7,9 +7,9 @@ use frameyard::ByteSize;
 use frameyard_host::HostPlatform;
 use frameyard_vm::{AddressSpace, File, HugeAdvice, MapRequest, VirtAddr, VirtRange, Vm};
 
+use crate::report::TaskProblem;
 use crate::retry::retry;
 use crate::stamp::{PAGE, check, stamp};
-use crate::report::TaskProblem;
 
 /// Pages that are freed or allocated at a time, and read from a file.
 const CHUNK: u64 = 32;

@@ -3,7 +3,10 @@
 
 use std::cell::RefCell;
 
-use frameyard::{ByteSize, CpuId, Geometry, PageCount, PcpReset, PcpSizing, ZonePolicy};
+use frameyard::boot::PcpReset;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{ByteSize, CpuId, Geometry, PageCount};
 use frameyard_sim::{Machine, Picos, Profile, SimConfig, SimError, SimPlatform, SimYard};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 

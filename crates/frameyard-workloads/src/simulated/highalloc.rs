@@ -79,11 +79,7 @@ fn request(
     let platform = fixture.platform();
     let rest = |time| {
         platform.idle_for(time);
-        if driver.is_over() {
-            Err(WorkloadError::run_time("a builder ended before it was told to"))
-        } else {
-            Ok(None)
-        }
+        if driver.is_over() { Err(WorkloadError::run_time("a builder ended before it was told to")) } else { Ok(None) }
     };
     while !driver.is_working() {
         rest(INTERVAL)?;

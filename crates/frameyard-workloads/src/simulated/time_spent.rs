@@ -1,6 +1,6 @@
 //! What virtual CPUs spent their time on, as shares of it.
 
-use frameyard::LockKind;
+use frameyard::platform::LockKind;
 use frameyard_sim::{Cause, OutsideCosts, Picos, Profile, Spent};
 
 use super::fixture::SimFixture;
@@ -101,7 +101,7 @@ impl TimeSpent {
 /// The name of a lock in results. The lock of an address space is called the map lock.
 fn lock_name(kind: LockKind) -> &'static str {
     match kind {
-        LockKind::Space => "map",
+        LockKind::AddressSpace => "map",
         _ => kind.name(),
     }
 }

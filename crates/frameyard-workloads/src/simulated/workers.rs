@@ -128,10 +128,7 @@ impl SimWorkers {
 }
 
 /// Runs a task.
-fn work(
-    work: &Work,
-    site: &Site<'_, '_, SimPlatform, SimRuntime<'_, '_, '_>>,
-) -> Result<TaskReport, TaskProblem> {
+fn work(work: &Work, site: &Site<'_, '_, SimPlatform, SimRuntime<'_, '_, '_>>) -> Result<TaskReport, TaskProblem> {
     match work {
         Work::PageFault(work) => work.run(site),
         Work::Fill(work) => work.run(site),

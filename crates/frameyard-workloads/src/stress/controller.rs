@@ -5,14 +5,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
-use frameyard::{
-    CompactEffort, CompactOutcome, CompactRequest, CompactResult, ContigError, CpuId, FramesNotReturned, Gfp, NodeId,
-    Order, PageCount, PcpSizing, PfnRange, PolicyError, ReportError, ZoneId, ZonePolicy,
-};
+use frameyard::compaction::{CompactEffort, CompactOutcome, CompactRequest, CompactResult};
+use frameyard::contig::ContigError;
+use frameyard::platform::FramesNotReturned;
+use frameyard::policy::{PolicyError, ZonePolicy};
+use frameyard::reporting::ReportError;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, PfnRange, ZoneId};
 use frameyard_host::HostYard;
 
-use super::shared_state::SharedState;
 use super::holdings::{claim_range, free_range};
+use super::shared_state::SharedState;
 use crate::error::WorkloadError;
 use crate::fixture::Fixture;
 

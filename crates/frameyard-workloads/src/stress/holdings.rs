@@ -3,10 +3,11 @@
 use std::fmt;
 
 use fastrand::Rng;
-use frameyard::{AllocError, FreeError, Gfp, Order, PageCount, Pfn, PfnRange, RangeError};
+use frameyard::contig::RangeError;
+use frameyard::{AllocError, FreeError, Gfp, Order, PageCount, Pfn, PfnRange};
 use frameyard_host::{HostPlatform, HostYard};
 
-use super::shared_state::{Block, SharedState, Conflict, Holder, Tally};
+use super::shared_state::{Block, Conflict, Holder, SharedState, Tally};
 
 /// A yard, by way of whatever view.
 pub(crate) type Yard = frameyard::Yard<HostPlatform>;

@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use frameyard::{MigrateType, ORDER_SLOTS, Order, PageCount, ZoneId};
+use frameyard::units::ORDER_SLOTS;
+use frameyard::{MigrateType, Order, PageCount, ZoneId};
 use frameyard_host::HostYard;
 
 /// Free memory of all zones.
@@ -56,7 +57,7 @@ impl Shape {
                 MigrateType::ALL.iter().map(count).sum()
             })
         };
-        let zone = |zone: frameyard::ZoneStatistics| ZoneShape {
+        let zone = |zone: frameyard::stats::ZoneStatistics| ZoneShape {
             id: zone.id,
             free: zone.free + zone.per_cpu,
             reserved: zone.reserved_highatomic,

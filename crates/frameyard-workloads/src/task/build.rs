@@ -8,9 +8,9 @@ use frameyard::{AllocError, Frames, Gfp, Order, Platform};
 use frameyard_vm::{File, Vm};
 use serde::{Deserialize, Serialize};
 
+use crate::report::{TaskProblem, TaskReport};
 use crate::retry::{MayPass, Passing};
 use crate::runtime::Runtime;
-use crate::report::{TaskProblem, TaskReport};
 use crate::site::Site;
 use crate::stamp::{PAGE, check, stamp};
 

@@ -87,8 +87,8 @@ fn start(
 /// Forwards the events of a worker until it ends.
 fn forward(task: usize, socket: &UnixStream, sender: &Sender<Message>) {
     for line in BufReader::new(socket).lines().map_while(Result::ok) {
-        let event =
-            serde_json::from_str(&line).unwrap_or_else(|_| TaskEvent::Failed(format!("sent an unknown event: {line:?}")));
+        let event = serde_json::from_str(&line)
+            .unwrap_or_else(|_| TaskEvent::Failed(format!("sent an unknown event: {line:?}")));
         if sender.send((task, Some(event))).is_err() {
             return;
         }
@@ -147,8 +147,8 @@ impl Worker {
         let spec = serde_json::from_str(spec)
             .map_err(|error| WorkloadError::input(format!("worker: not the argument of a worker process: {error}")))?;
         let host = HostTopology::current().map_err(WorkloadError::run_time)?;
-        let file = SharedMemoryFile::from_environment(&host)
-            .map_err(|error: SharedFileError| WorkloadError::input(error))?;
+        let file =
+            SharedMemoryFile::from_environment(&host).map_err(|error: SharedFileError| WorkloadError::input(error))?;
         let socket = io::stdin().as_fd().try_clone_to_owned().map_err(WorkloadError::run_time)?;
         Ok((Self { spec, socket: Mutex::new(UnixStream::from(socket)) }, file))
     }

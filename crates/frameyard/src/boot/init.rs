@@ -19,7 +19,7 @@ use crate::zone::{PageblockMap, Zone};
 /// What `memory` says now may be something else than what the layout was planned for: nothing relies on it but tables
 /// that were checked, and where it does not fit them the yard is refused.
 ///
-/// Of the map it touches what comes up now; with [`Initialiser::None`](crate::Initialiser::None) one page structure for
+/// Of the map it touches what comes up now; with [`Initialiser::None`](crate::boot::Initialiser::None) one page structure for
 /// each free or reserved block of that.
 ///
 /// # Safety

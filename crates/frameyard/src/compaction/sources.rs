@@ -3,7 +3,7 @@
 use super::request::{CompactCaller, CompactEffort};
 use super::run::{Compaction, is_movable_block};
 use crate::boot::Poisoning;
-use crate::owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
+use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
 use crate::page::{CountedPage, FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};

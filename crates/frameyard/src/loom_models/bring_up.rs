@@ -19,12 +19,14 @@ use std::sync::{Arc, Mutex};
 
 use super::machine::{Flaw, InitFlaw, LARGEST, Locks, Machine, NOT_INITIALISED, Runner, Setup};
 use super::{assert_fails_within, explore, explore_within};
+use crate::Gfp;
+use crate::boot::{Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit};
+use crate::contig::RangeError;
+use crate::page::{FrameState, MapContent};
+use crate::platform::SpeculativeGets;
 use crate::sync::{Weakness, weakened};
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
-use crate::{
-    Cutting, FrameState, Gfp, InitError, InitJobs, InitMode, Initialiser, MapContent, MapInit, PcpSizing, RangeError,
-    SpeculativeGets,
-};
+use crate::watermarks::PcpSizing;
 
 /// What is said where a part of the map is initialised twice, or given out too early.
 const DAMAGES: [&str; 10] = [

@@ -11,16 +11,19 @@ use loom::thread::{self, JoinHandle};
 
 mod platform;
 
+use crate::boot::{AttachError, InitMode, Initialiser, MapInit, ZoneLimits};
 use crate::boot::{Claims, Tables};
+use crate::contig::{ContigError, RangeError};
 use crate::control::ModelledRegion;
 use crate::memmap::MemMap;
+use crate::owners::Owners;
 use crate::page::{FrameState, Link, PAYLOAD_WORDS, Page, Tag};
+use crate::platform::SpeculativeGets;
+use crate::policy::ZonePolicy;
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::watermarks::{PcpSizing, WatermarkOptions};
 use crate::zone::PageblockMap;
-use crate::{
-    AttachError, ContigError, Gfp, InitMode, Initialiser, Layout, MapInit, MemoryTable, Owners, PcpSizing, RangeError,
-    RawRegion, SpeculativeGets, WatermarkOptions, Yard, YardConfig, ZoneLimits, ZonePolicy,
-};
+use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
 pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, TAIL_WRITTEN, contentions};
 use platform::{Provided, SharedTails};
 

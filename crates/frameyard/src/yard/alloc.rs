@@ -10,7 +10,7 @@ use super::{AllocError, Yard};
 use crate::boot::{Poisoning, YardEvent, home_slot};
 use crate::gfp::Gfp;
 use crate::page::FrameState;
-use crate::platform::{Platform, Span};
+use crate::platform::{Activity, Platform};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
@@ -86,14 +86,14 @@ impl<P: Platform> Yard<P> {
     /// [`AllocError`]; nothing is allocated then.
     #[inline]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
-        self.platform.span_begins(Span::Alloc);
+        self.platform.begin_activity(Activity::Alloc);
         // Single frames get code of their own, in which the order is a constant.
         let pfn = if order == Order::ZERO { self.alloc_fast(Order::ZERO, gfp) } else { self.alloc_fast(order, gfp) };
         let pfn = match pfn {
             Some(pfn) => Ok(pfn),
             None => self.alloc_special(order, gfp),
         };
-        self.platform.span_ends(Span::Alloc, PageCount(0));
+        self.platform.end_activity(Activity::Alloc, PageCount(0));
         pfn
     }
 

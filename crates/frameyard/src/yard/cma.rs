@@ -9,7 +9,7 @@ use core::fmt;
 use super::contig::ContigError;
 use super::{FreeError, Yard};
 use crate::gfp::Gfp;
-use crate::owner::Owners;
+use crate::owners::Owners;
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::Ordering;

@@ -25,7 +25,7 @@
 use super::{RangeError, Yard};
 use crate::boot::Poisoning;
 use crate::gfp::Gfp;
-use crate::owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, ReclaimRequest};
+use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, ReclaimRequest};
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};

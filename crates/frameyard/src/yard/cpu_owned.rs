@@ -1,13 +1,13 @@
 //! What a yard can say about the pageblocks that CPUs own.
 
 use super::{Yard, ZoneStatistics};
-use crate::lock::LockUse;
+use crate::locks::LockUse;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, PageCount, ZoneId};
 use crate::zone::transfer::cpu_owned::CpuOwnedLists;
 
-/// The pageblocks that CPUs own in a zone ([`ZonePolicy::OwnedBlocks`](crate::ZonePolicy::OwnedBlocks)), a moment ago.
+/// The pageblocks that CPUs own in a zone ([`ZonePolicy::OwnedBlocks`](crate::policy::ZonePolicy::OwnedBlocks)), a moment ago.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CpuOwnedStatistics {
     /// Pageblocks that are owned.

@@ -6,7 +6,7 @@ use core::ptr::NonNull;
 
 use super::{AllocError, RangeError, Yard};
 use crate::gfp::Gfp;
-use crate::owner::Owners;
+use crate::owners::Owners;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{ByteSize, Order, PageCount, Pfn, PfnRange};

@@ -8,7 +8,7 @@
 use super::{FreeError, FreeProblem, Yard};
 use crate::boot::Poisoning;
 use crate::page::{FrameState, Residence};
-use crate::platform::{Platform, Span};
+use crate::platform::{Activity, Platform};
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
 use crate::zone::transfer::cpu_owned::{self, FreedTo};
@@ -26,9 +26,9 @@ impl<P: Platform> Yard<P> {
     #[inline]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // Single frames get code of their own, in which the order is a constant.
-        self.platform.span_begins(Span::Free);
+        self.platform.begin_activity(Activity::Free);
         let freed = if order == Order::ZERO { self.free_fast(pfn, Order::ZERO) } else { self.free_fast(pfn, order) };
-        self.platform.span_ends(Span::Free, PageCount(0));
+        self.platform.end_activity(Activity::Free, PageCount(0));
         freed
     }
 

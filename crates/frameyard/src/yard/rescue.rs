@@ -5,7 +5,7 @@ use super::{AllocError, Yard};
 use crate::boot::YardEvent;
 use crate::compaction::{CompactEffort, CompactResult};
 use crate::gfp::Gfp;
-use crate::owner::{Owners, ReclaimRequest};
+use crate::owners::{Owners, ReclaimRequest};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};

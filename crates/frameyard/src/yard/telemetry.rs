@@ -65,11 +65,6 @@ impl<P: Platform> Yard<P> {
         Some(self.tables.pcp_of(zone, cpu).filter(|_| self.is_populated(zone))?.pages_racy())
     }
 
-    /// The zones that have memory, lowest first on each node.
-    pub(crate) fn populated_zones(&self) -> impl Iterator<Item = ZoneId> {
-        (0..self.tables.zones.len() as u16).map(ZoneId).filter(|zone| self.is_populated(*zone))
-    }
-
     /// The zone's own row, then those of the CPUs.
     fn rows_of(&self, zone: ZoneId) -> impl Iterator<Item = &TransferCounters> {
         let view = self.zone_view(zone);

@@ -3,7 +3,7 @@
 use super::LockedZone;
 use super::free_area::Place;
 use crate::page::{FrameState, Residence, Tag};
-use crate::platform::{Platform, Span};
+use crate::platform::{Activity, Platform};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
 impl<P: Platform> LockedZone<'_, P> {
@@ -17,9 +17,9 @@ impl<P: Platform> LockedZone<'_, P> {
         if orders == 0 {
             return None;
         }
-        self.platform.span_begins(Span::Split);
+        self.platform.begin_activity(Activity::Split);
         let taken = self.take_from(orders, order, migrate_type);
-        self.platform.span_ends(Span::Split, order.pages());
+        self.platform.end_activity(Activity::Split, order.pages());
         taken
     }
 
@@ -46,9 +46,9 @@ impl<P: Platform> LockedZone<'_, P> {
         count: usize,
         take: impl FnMut(&Self, Pfn),
     ) -> usize {
-        self.platform.span_begins(Span::Split);
+        self.platform.begin_activity(Activity::Split);
         let taken = self.take_many_in_span(order, migrate_type, count, take);
-        self.platform.span_ends(Span::Split, PageCount((taken as u64) << order.0));
+        self.platform.end_activity(Activity::Split, PageCount((taken as u64) << order.0));
         taken
     }
 
@@ -109,9 +109,9 @@ impl<P: Platform> LockedZone<'_, P> {
     /// As [`free_block`](Self::free_block). What it merges to is reported only if all of it is.
     #[inline]
     pub(crate) fn free_block_as(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType, residence: Residence) {
-        self.platform.span_begins(Span::Merge);
+        self.platform.begin_activity(Activity::Merge);
         self.merge_and_list(pfn, order, migrate_type, residence);
-        self.platform.span_ends(Span::Merge, order.pages());
+        self.platform.end_activity(Activity::Merge, order.pages());
     }
 
     #[inline(always)]

@@ -5,7 +5,7 @@
 //! a later policy wants to know about blocks that come and go, it learns there.
 
 use super::{LockedZone, ZoneView, add_exclusive, sub_exclusive};
-use crate::lock::LockHold;
+use crate::locks::LockHold;
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};

@@ -1,6 +1,6 @@
 //! Filling the bytes of free frames with a pattern, and finding out who wrote to them.
 
-use crate::platform::{Platform, Zeroing};
+use crate::platform::{Offload, Platform};
 use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange};
 
 /// The pattern: the kernel's `PAGE_POISON`.
@@ -13,7 +13,7 @@ pub(crate) fn fill<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, orde
 
 /// Zeroes a block's bytes; `false` where there are none.
 pub(crate) fn zero<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, order: Order) -> bool {
-    if platform.zero_frames(PfnRange::new(pfn, order.pages())) == Zeroing::Done {
+    if platform.zero_frames(PfnRange::new(pfn, order.pages())) == Offload::Done {
         return true;
     }
     write_block(platform, geometry, pfn, order, 0)

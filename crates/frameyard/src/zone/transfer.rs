@@ -11,7 +11,7 @@
 //! is what is counted here.
 
 use super::{BlockRequest, LockedZone, ZonePolicy, ZoneView};
-use crate::platform::{Platform, Span};
+use crate::platform::{Activity, Platform};
 use crate::sync::{AtomicU32, AtomicU64};
 use crate::units::{CpuId, Order, PageCount};
 use crate::zone::pcp::packed::BATCH;
@@ -110,7 +110,7 @@ pub(crate) fn fetch<P: Platform>(
     Ask { wanted, room }: Ask,
     deliver: impl FnMut(&Batch),
 ) -> usize {
-    view.platform.span_begins(Span::Refill);
+    view.platform.begin_activity(Activity::Refill);
     let got = match view.zone.policy() {
         ZonePolicy::Prefetch => prefetching::fetch(view, request, cpu, wanted, deliver),
         ZonePolicy::PrefetchBeforeLock => {
@@ -125,7 +125,7 @@ pub(crate) fn fetch<P: Platform>(
         ZonePolicy::OwnedBlocks => cpu_owned::fetch(view, request, cpu, wanted, deliver),
         _ => pages::fetch(view, request, cpu, wanted, deliver),
     };
-    view.platform.span_ends(Span::Refill, PageCount((got as u64) << request.order.0));
+    view.platform.end_activity(Activity::Refill, PageCount((got as u64) << request.order.0));
     got
 }
 
@@ -153,7 +153,7 @@ impl<'a, P: Platform> Drain<'a, P> {
     /// The caller holds the lock of the lists of `cpu` as long as this lives. Made before the blocks are taken off the
     /// lists: some do that under the zone lock.
     pub(crate) fn new(view: ZoneView<'a, P>, cpu: CpuId, why: DrainReason) -> Self {
-        view.platform.span_begins(Span::Drain);
+        view.platform.begin_activity(Activity::Drain);
         let policy = view.zone.policy();
         let locked = (policy == ZonePolicy::Vanilla416).then(|| view.lock_for(cpu));
         Self { view, policy, cpu, why, pages: 0, locked }
@@ -205,7 +205,7 @@ impl<P: Platform> Drain<'_, P> {
 impl<P: Platform> Drop for Drain<'_, P> {
     fn drop(&mut self) {
         self.locked = None;
-        self.view.platform.span_ends(Span::Drain, PageCount(self.pages));
+        self.view.platform.end_activity(Activity::Drain, PageCount(self.pages));
     }
 }
 
@@ -215,10 +215,10 @@ impl<P: Platform> Drop for Drain<'_, P> {
 ///
 /// [`TransferStalled`] where somebody else has some of it in his hands after a bounded wait.
 pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), TransferStalled> {
-    view.platform.span_begins(Span::Collect);
+    view.platform.begin_activity(Activity::Collect);
     deferred_merge::collect(view);
     cpu_owned::collect(view);
     let collected = depot::collect(view);
-    view.platform.span_ends(Span::Collect, PageCount(0));
+    view.platform.end_activity(Activity::Collect, PageCount(0));
     collected
 }

@@ -3,10 +3,15 @@
 use std::collections::BTreeSet;
 
 use crate::fixture::{Fixture, Frames, order};
+use frameyard::boot::{MovableMemory, Poisoning, ZoneLimits};
+use frameyard::contig::RangeError;
+use frameyard::page::FrameState;
+use frameyard::policy::ZonePolicy;
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::PcpSizing;
 use frameyard::{
-    AllocError, ByteSize, CpuId, FrameState, FreeProblem, Geometry, Gfp, MemoryTable, MigrateType, MovableMemory,
-    NodeId, Order, PageCount, PcpSizing, Pfn, PfnRange, Poisoning, RangeError, YardConfig, ZoneId, ZoneKind,
-    ZoneLimits, ZonePolicy,
+    AllocError, ByteSize, CpuId, FreeProblem, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn,
+    PfnRange, YardConfig, ZoneId,
 };
 
 const MIB: u64 = 256;

@@ -2,7 +2,9 @@
 
 use crate::fixture::{DIRT, Fixture, run_on};
 use crate::maps::{Machine, give_back, machine, pages_at_rest, reference, take_everything, ways};
-use frameyard::{FrameState, InitMode, Initialiser, MapContent, MapInit, NodeId, PageCount, Pfn, PfnRange};
+use frameyard::boot::{InitMode, Initialiser, MapInit};
+use frameyard::page::{FrameState, MapContent};
+use frameyard::{NodeId, PageCount, Pfn, PfnRange};
 
 /// Compares the whole map with that of the reference: sections with memory bit for bit, others untouched.
 fn assert_same_map(machine: &Machine, init: MapInit, fixture: &Fixture, expected: &Fixture) {

@@ -12,11 +12,12 @@ use crate::fixture::{Fixture, Frames, MapWatch, Moment, order, run_on};
 use crate::maps::{
     LATE, Machine, frames, give_back, machine, machines, pages_at_rest, plain, reference, take_everything, way,
 };
-use frameyard::{
-    AllocError, BootError, Cutting, Gfp, InitError, InitJobs, InitMode, InitProgress, Initialiser, Layout, LockId,
-    MapContent, MapInit, MapNotBacked, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, PhysAddr, RangeError,
-    ZoneLimits,
-};
+use frameyard::boot::{BootError, Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit, ZoneLimits};
+use frameyard::contig::RangeError;
+use frameyard::page::MapContent;
+use frameyard::platform::{InitProgress, LockId, MapNotBacked};
+use frameyard::units::PhysAddr;
+use frameyard::{AllocError, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange};
 
 /// Fails where `work` does not come to its end. How long it takes decides nothing else.
 fn watchdog(work: impl FnOnce() + Send + 'static) {

@@ -5,10 +5,13 @@ use std::collections::BTreeSet;
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, order, run_on};
 use crate::maps::{LATE, Machine, frames, give_back, listed, machine, machines, plain, take_everything, way};
+use frameyard::boot::{InitError, InitMode, MapInit, Poisoning, ZoneLimits};
+use frameyard::contig::RangeError;
+use frameyard::page::FrameState;
+use frameyard::stats::FrameInfo;
+use frameyard::watermarks::{PcpSizing, WatermarkOptions};
 use frameyard::{
-    ByteSize, CpuId, FrameInfo, FrameState, FreeProblem, Gfp, InitError, InitMode, MapInit, MemoryTable, MigrateType,
-    NodeId, Order, PageCount, PcpSizing, Pfn, PfnRange, Poisoning, RangeError, WatermarkOptions, YardConfig,
-    ZoneLimits,
+    ByteSize, CpuId, FreeProblem, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig,
 };
 
 /// One zone with holes and reserved frames.

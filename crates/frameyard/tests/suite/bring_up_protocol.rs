@@ -5,7 +5,10 @@ use std::sync::{Arc, Barrier};
 
 use crate::fixture::{Moment, TestPlatform, run_on};
 use crate::maps::{LATE, Machine, frames, give_back, listed, plain, way};
-use frameyard::{Access, Cutting, FrameState, Gfp, InitJobs, MapInit, NodeId, Order, PageCount, Pfn, PfnRange, Yard};
+use frameyard::boot::{Cutting, InitJobs, MapInit};
+use frameyard::page::FrameState;
+use frameyard::platform::Access;
+use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard};
 
 #[test]
 fn nobody_may_look_at_pages_before_all_of_them_are_written_and_reserved_ones_tagged() {

@@ -9,10 +9,11 @@ use std::thread;
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, MapWatch, order, run_on};
 use crate::maps::{Machine, frames, give_back, machine, pages_at_rest, reference, take_everything};
-use frameyard::{
-    Cutting, Gfp, InitError, InitJobs, InitMode, Initialiser, MapContent, MapInit, MapNotBacked, NodeId, Order,
-    PageCount, Pfn, PfnRange, PhysAddr, Poisoning, YardConfig, ZoneLimits,
-};
+use frameyard::boot::{Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit, Poisoning, ZoneLimits};
+use frameyard::page::MapContent;
+use frameyard::platform::MapNotBacked;
+use frameyard::units::PhysAddr;
+use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
 const FIRST: u64 = 0x1003;
 const END: u64 = 0x5fed;
@@ -177,7 +178,8 @@ fn live(
     yard.drain_all();
     yard.validate().unwrap_or_else(|problem| panic!("{init:?}, {seed}, drained: {problem}"));
     for (found, wanted) in yard.zones().zip(expected.zones()) {
-        let of = |zone: frameyard::ZoneStatistics| (zone.id, zone.present, zone.managed, zone.free, zone.watermarks);
+        let of =
+            |zone: frameyard::stats::ZoneStatistics| (zone.id, zone.present, zone.managed, zone.free, zone.watermarks);
         assert_eq!(of(found), of(wanted), "{init:?}, {seed}");
         let lists = |yard: &Fixture| yard.pcp_statistics(found.id, frameyard::CpuId(1));
         assert_eq!(lists(&yard), lists(&expected));

@@ -4,10 +4,11 @@ use crate::busy_yard::{FIRST, Made, ZONE, at, fill, made};
 use crate::fixture::Frames;
 use crate::fixture::random::Random;
 use crate::movers::{KIND, Movers};
-use frameyard::{
-    BlockedBy, CmaReleaseError, ContigError, FrameState, Gfp, InitMode, MapInit, MigrateType, NodeId, Order, Owners,
-    PageCount, Pfn, PfnRange,
-};
+use frameyard::boot::{InitMode, MapInit};
+use frameyard::contig::{BlockedBy, CmaReleaseError, ContigError};
+use frameyard::owners::Owners;
+use frameyard::page::FrameState;
+use frameyard::{Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange};
 
 /// An area of two maximum-order blocks, and one of one.
 const AREAS: [PfnRange; 2] = [

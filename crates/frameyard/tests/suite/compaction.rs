@@ -5,11 +5,14 @@ use std::sync::atomic::Ordering;
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, order};
 use crate::mover::{Faults, KIND, Mover};
-use frameyard::{
-    Block, CompactEffort, CompactRequest, CompactResult, FrameOwner, Gfp, InitMode, Initialiser, MapContent, MapInit,
-    MemoryTable, MigrateMode, MigrateProblem, MigrateType, NodeId, Order, Owners, PageCount, PcpSizing, Pfn, PfnRange,
-    Poisoning, YardConfig, ZoneId, ZoneKind, ZoneLimits, ZonePolicy,
-};
+use frameyard::boot::{InitMode, Initialiser, MapInit, Poisoning, ZoneLimits};
+use frameyard::compaction::{CompactEffort, CompactRequest, CompactResult};
+use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, Owners};
+use frameyard::page::MapContent;
+use frameyard::policy::ZonePolicy;
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
 
 const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 const MOVABLE: Gfp = Gfp::HIGHUSER_MOVABLE;

@@ -8,10 +8,14 @@ use crate::busy_yard::{FIRST, Made, PAGES, ZONE, assert_same_shape, at, fill, ge
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, Moment, run_on};
 use crate::movers::{KIND, Movers};
+use frameyard::boot::{InitMode, MapInit, MovableMemory, Poisoning, ZoneLimits};
+use frameyard::compaction::{CompactEffort, CompactRequest};
+use frameyard::contig::{BlockedBy, ContigError};
+use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners};
+use frameyard::page::{Counts, FrameState};
+use frameyard::platform::LockId;
 use frameyard::{
-    Adoption, Block, BlockedBy, ByteSize, CompactEffort, CompactRequest, ContigError, Counts, CpuId, FrameOwner,
-    FrameState, Geometry, Gfp, InitMode, LockId, MapInit, MemoryTable, MigrateMode, MigrateProblem, MigrateType,
-    MovableMemory, NodeId, Order, OwnerKind, Owners, PageCount, Pfn, PfnRange, Poisoning, YardConfig, ZoneLimits,
+    ByteSize, CpuId, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig,
 };
 
 #[test]
@@ -161,7 +165,7 @@ fn what_makes_no_range_is_said() {
 #[test]
 fn zones_are_not_mixed() {
     let cpus = [NodeId(0)];
-    let limits = ZoneLimits { dma: frameyard::PhysAddr(0x1_0000 << 4), ..ZoneLimits::NONE };
+    let limits = ZoneLimits { dma: frameyard::units::PhysAddr(0x1_0000 << 4), ..ZoneLimits::NONE };
     let config = YardConfig { geometry: geometry(), zone_limits: limits, ..YardConfig::new(&cpus) };
     let memory = [(PfnRange { start: Pfn(0), end: Pfn(1024) }, NodeId(0))];
     let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
@@ -175,7 +179,7 @@ fn zones_are_not_mixed() {
 #[test]
 fn a_search_goes_on_above_a_pageblock_that_zones_share() {
     let cpus = [NodeId(0)];
-    let limits = ZoneLimits { dma: frameyard::PhysAddr(290 << 12), ..ZoneLimits::NONE };
+    let limits = ZoneLimits { dma: frameyard::units::PhysAddr(290 << 12), ..ZoneLimits::NONE };
     let config = YardConfig { geometry: geometry(), zone_limits: limits, ..YardConfig::new(&cpus) };
     let memory = [(PfnRange { start: Pfn(0), end: Pfn(1024) }, NodeId(0))];
     let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);

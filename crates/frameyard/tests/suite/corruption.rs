@@ -1,9 +1,14 @@
 //! The validator finds damage that is done to a yard's memory map and control region on purpose, and names it.
 
 use crate::fixture::{Fixture, Frames, order};
+use frameyard::boot::ZoneLimits;
+use frameyard::page::{FrameState, PAGE_WORDS};
+use frameyard::units::ZoneKind;
+use frameyard::validate::{ListKind, ValidateError};
+use frameyard::watermarks::PcpSizing;
 use frameyard::{
-    ByteSize, CpuId, FrameState, Geometry, Gfp, ListKind, MemoryTable, MigrateType, NodeId, Order, PAGE_WORDS,
-    PageCount, PcpSizing, Pfn, PfnRange, RawRegion, ValidateError, YardConfig, ZoneId, ZoneKind, ZoneLimits,
+    ByteSize, CpuId, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, RawRegion,
+    YardConfig, ZoneId,
 };
 
 const FIRST: Pfn = Pfn(0x1000);

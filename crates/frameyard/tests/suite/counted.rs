@@ -1,10 +1,10 @@
 //! Blocks whose owner counts their users: adoption, references, freezing, and what is refused.
 
 use crate::fixture::{Fixture, Frames};
-use frameyard::{
-    Adoption, Counts, FrameState, FreeProblem, Gfp, MapContent, MapInit, MemoryTable, NodeId, Order, PIN_BIAS,
-    PageCount, Pfn, PfnRange, ReferenceUnderflow, YardConfig, ZoneLimits, references_of_pins,
-};
+use frameyard::boot::{MapInit, ZoneLimits};
+use frameyard::owners::Adoption;
+use frameyard::page::{Counts, FrameState, MapContent, PIN_BIAS, ReferenceUnderflow, references_of_pins};
+use frameyard::{FreeProblem, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
 const USERS: Counts = Counts { references: 2, mappings: 1 };
 const NOBODY: Counts = Counts { references: 0, mappings: 0 };
@@ -15,7 +15,7 @@ fn yards() -> [Fixture; 2] {
         let map_init = MapInit { content, ..MapInit::default() };
         let map_init = match content {
             MapContent::Zero => map_init,
-            MapContent::Kernel => MapInit { initialiser: frameyard::Initialiser::Stream, ..map_init },
+            MapContent::Kernel => MapInit { initialiser: frameyard::boot::Initialiser::Stream, ..map_init },
         };
         let config = YardConfig { zone_limits: ZoneLimits::NONE, map_init, ..YardConfig::new(&[NodeId(0)]) };
         Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom)
@@ -28,7 +28,7 @@ fn counted(yard: &Fixture, order: Order) -> Pfn {
     pfn
 }
 
-fn page(yard: &Fixture, pfn: Pfn) -> frameyard::CountedPage<'_, crate::fixture::TestPlatform> {
+fn page(yard: &Fixture, pfn: Pfn) -> frameyard::page::CountedPage<'_, crate::fixture::TestPlatform> {
     // SAFETY: each test changes the pages of its own blocks alone.
     unsafe { yard.counted_page(pfn) }.expect("the frame has a page")
 }

@@ -4,7 +4,8 @@ use std::ptr::NonNull;
 
 use crate::fixture::{Fixture, run_on};
 use crate::maps::{machine, machines, way};
-use frameyard::{AttachError, InitMode, Yard};
+use frameyard::Yard;
+use frameyard::boot::{AttachError, InitMode};
 
 /// The place of the first table's span in the header, and the tables, in the order of the header.
 const FIRST_SPAN: u64 = 16;
@@ -149,14 +150,14 @@ fn frames_for_devices_that_reach_out_of_the_map_are_damage() {
             assert_eq!(attached_with(&with_room, place, value), damaged, "table {id}: {value}");
         }
     }
-    let without = crate::devices::yard_with(frameyard::MapInit::default(), None);
+    let without = crate::devices::yard_with(frameyard::boot::MapInit::default(), None);
     assert_eq!(attached_with(&without, DEVICE_SPACE[1], 1), damaged);
 }
 
 #[test]
 fn devices_and_sections_that_lead_elsewhere_are_damage() {
     use crate::devices::{HUGE, MEMORY, SECTION, SPACE, frames, request};
-    use frameyard::{MapLayout, Removal};
+    use frameyard::devices::{MapLayout, Removal};
     let yard = crate::devices::yard();
     let damaged = Err(AttachError::Damaged);
     for layout in MapLayout::ALL {

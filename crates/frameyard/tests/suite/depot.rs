@@ -9,10 +9,15 @@ use crate::busy_yard::{FIRST, PAGES, ZONE, at, geometry};
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, Moment, order, run_on};
 use crate::movers::{KIND, Movers};
-use frameyard::{
-    Access, CompactRequest, CpuId, DepotStatistics, FrameState, Gfp, LockId, MemoryTable, MigrateType, NodeId, Order,
-    Owners, PageCount, PcpSizing, Pfn, PfnRange, Poisoning, PolicyError, YardConfig, ZoneLimits, ZonePolicy,
-};
+use frameyard::boot::{Poisoning, ZoneLimits};
+use frameyard::compaction::CompactRequest;
+use frameyard::owners::Owners;
+use frameyard::page::FrameState;
+use frameyard::platform::{Access, LockId};
+use frameyard::policy::{PolicyError, ZonePolicy};
+use frameyard::stats::DepotStatistics;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
 /// How many frames a batch has.
 const BATCH: u64 = 64;

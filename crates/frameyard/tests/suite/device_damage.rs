@@ -2,9 +2,10 @@
 
 use crate::devices::{HUGE, SECTION, SPACE, frames, request, yard};
 use crate::fixture::Fixture;
-use frameyard::{
-    DeviceId, MapLayout, NodeId, Order, PageCount, Pfn, RawRegion, Removal, ValidateError, ZoneId, ZoneKind,
-};
+use frameyard::devices::{DeviceId, MapLayout, Removal};
+use frameyard::units::ZoneKind;
+use frameyard::validate::ValidateError;
+use frameyard::{NodeId, Order, PageCount, Pfn, RawRegion, ZoneId};
 
 /// The words of a page: its tag, and its counts.
 const TAG: u64 = 0;

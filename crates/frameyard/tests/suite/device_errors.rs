@@ -2,10 +2,11 @@
 
 use crate::devices::{HUGE, MEMORY, SECTION, SPACE, frames, kernel_yard, request, yard, yard_with};
 use crate::fixture::{Fixture, MapCall};
-use frameyard::{
-    ByteSize, DeviceError, DeviceId, DeviceRequest, MapContent, MapInit, MapLayout, MapNotBacked, MapPlacement, NodeId,
-    Order, PageCount, Pfn, PfnRange, Removal,
-};
+use frameyard::boot::MapInit;
+use frameyard::devices::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::page::MapContent;
+use frameyard::platform::MapNotBacked;
+use frameyard::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange};
 
 /// The refusal of a request; the yard is as it was before.
 #[track_caller]

@@ -2,10 +2,10 @@
 //! a model that knows ranges and counts alone. Folded maps refuse splits, and sections shared by two devices.
 
 use crate::fixture::{Fixture, Frames, run_on};
-use frameyard::{
-    ByteSize, DeviceError, DeviceId, DeviceRequest, FrameState, Geometry, MapLayout, MapPlacement, MemoryTable, NodeId,
-    Order, PageCount, Pfn, PfnRange, Removal, YardConfig, ZoneLimits,
-};
+use frameyard::boot::ZoneLimits;
+use frameyard::devices::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::page::FrameState;
+use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use proptest::collection::vec;
 use proptest::prelude::*;
 

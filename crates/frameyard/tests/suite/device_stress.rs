@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::devices::{HUGE, frames, request, yard};
 use crate::fixture::random::Random;
 use crate::fixture::run_on;
-use frameyard::{DeviceError, MapLayout, Order, PageCount, Pfn, PfnRange, Removal};
+use frameyard::devices::{DeviceError, MapLayout, Removal};
+use frameyard::{Order, PageCount, Pfn, PfnRange};
 
 const PAGES: u64 = 4;
 const ROUNDS: u64 = 3_000;

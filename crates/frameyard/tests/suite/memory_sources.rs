@@ -5,10 +5,10 @@ use std::cell::Cell;
 use crate::fixture::random::Random;
 use crate::fixture::{HeapRegion, run_on};
 use crate::maps::{Machine, frames, machine, machines, small, way};
-use frameyard::{
-    BootError, CpuId, FrameState, InitMode, Layout, MapContent, MapInit, MapNotBacked, MemorySource, NodeId, PageCount,
-    Pfn, PfnRange, Platform, Yard, YardConfig,
-};
+use frameyard::boot::{BootError, InitMode, MapInit, MemorySource};
+use frameyard::page::{FrameState, MapContent};
+use frameyard::platform::{MapBacking, MapNotBacked, Probe};
+use frameyard::{CpuId, Layout, NodeId, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
 
 #[test]
 fn what_is_free_is_memory_without_the_reserved_ranges_however_they_lie() {
@@ -95,11 +95,16 @@ impl Platform for Plain {
     fn frame_bytes(&self, _pfn: Pfn) -> Option<std::ptr::NonNull<u8>> {
         None
     }
+}
+
+impl MapBacking for Plain {
     fn back_map(&self, frames: PfnRange, _: std::ptr::NonNull<u8>, _: usize) -> Result<(), MapNotBacked> {
         assert!(!frames.is_empty());
         Ok(())
     }
 }
+
+impl Probe for Plain {}
 
 /// Creates a yard from such a source and lets `look` at it.
 fn create(source: &Fickle<'_>, config: &YardConfig<'_>, look: impl FnOnce(&Yard<Plain>)) -> Result<(), BootError> {

@@ -4,9 +4,12 @@ use std::sync::Mutex;
 
 use crate::fixture::{Fixture, Frames};
 use crate::mover::Mover;
+use frameyard::boot::ZoneLimits;
+use frameyard::owners::{Owners, ReclaimRequest, Reclaimer};
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::{WatermarkLevel, WatermarkOptions, Watermarks};
 use frameyard::{
-    AllocError, Gfp, MemoryTable, MigrateType, NodeId, Order, Owners, PageCount, Pfn, PfnRange, ReclaimRequest,
-    Reclaimer, WatermarkLevel, WatermarkOptions, Watermarks, YardConfig, ZoneId, ZoneKind, ZoneLimits,
+    AllocError, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId,
 };
 
 const NODE: NodeId = NodeId(0);

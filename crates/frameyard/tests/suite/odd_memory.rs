@@ -1,9 +1,10 @@
 //! Yards on memory whose borders are where nobody would wish them.
 
 use crate::fixture::{Fixture, Frames, HeapRegion, order};
+use frameyard::boot::{BootError, ZoneLimits};
+use frameyard::watermarks::WatermarkOptions;
 use frameyard::{
-    BootError, ByteSize, Geometry, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, WatermarkOptions,
-    Yard, YardConfig, ZoneLimits,
+    ByteSize, Geometry, Gfp, Layout, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Yard, YardConfig,
 };
 
 fn frames(start: u64, count: u64) -> PfnRange {

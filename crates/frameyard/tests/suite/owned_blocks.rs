@@ -8,9 +8,16 @@ use std::thread;
 use crate::busy_yard::{PAGES, ZONE, at, made};
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, run_on};
+use frameyard::boot::ZoneLimits;
+use frameyard::compaction::CompactRequest;
+use frameyard::owners::Owners;
+use frameyard::page::FrameState;
+use frameyard::policy::ZonePolicy;
+use frameyard::stats::CpuOwnedStatistics;
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::PcpSizing;
 use frameyard::{
-    CompactRequest, CpuId, CpuOwnedStatistics, FrameState, FreeProblem, Gfp, MemoryTable, MigrateType, NodeId, Order,
-    Owners, PageCount, PcpSizing, Pfn, PfnRange, YardConfig, ZoneId, ZoneKind, ZoneLimits, ZonePolicy,
+    CpuId, FreeProblem, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId,
 };
 
 const CPUS: usize = 3;

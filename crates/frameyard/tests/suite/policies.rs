@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Moment, run_on};
-use frameyard::{
-    CpuId, Gfp, LockId, MigrateType, NodeId, Order, PageCount, PcpSizing, Pfn, PolicyError, ZoneId, ZoneKind,
-    ZonePolicy,
-};
+use frameyard::platform::LockId;
+use frameyard::policy::{PolicyError, ZonePolicy};
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, Gfp, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 /// Those that cross page by page.

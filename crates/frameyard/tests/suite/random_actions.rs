@@ -1,7 +1,9 @@
 //! Property tests: random actions on several machines do what the reference model says.
 
 use crate::model::{Action, BYTES_PER_ACTION, Machine, Place, machines, run};
-use frameyard::{Gfp, InitMode, ZonePolicy};
+use frameyard::Gfp;
+use frameyard::boot::InitMode;
+use frameyard::policy::ZonePolicy;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;

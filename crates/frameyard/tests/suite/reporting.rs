@@ -7,11 +7,14 @@ use std::thread;
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, RETURNED, run_on};
 use crate::movers::{KIND, Movers};
-use frameyard::{
-    BlockedBy, ByteSize, ContigError, FrameState, FramesNotReturned, Geometry, Gfp, InitMode, MapInit, MemoryTable,
-    NodeId, Order, Owners, PageCount, Pfn, PfnRange, Poisoning, ReportError, ReportOutcome, YardConfig, ZoneId,
-    ZoneKind, ZoneLimits,
-};
+use frameyard::boot::{InitMode, MapInit, Poisoning, ZoneLimits};
+use frameyard::contig::{BlockedBy, ContigError};
+use frameyard::owners::Owners;
+use frameyard::page::FrameState;
+use frameyard::platform::FramesNotReturned;
+use frameyard::reporting::{ReportError, ReportOutcome};
+use frameyard::units::ZoneKind;
+use frameyard::{ByteSize, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
 
 const FIRST: Pfn = Pfn(0x1000);
 const PAGES: u64 = 0x1000;

@@ -9,10 +9,15 @@ use std::thread;
 
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, order};
+use frameyard::boot::{Poisoning, ZoneLimits};
+use frameyard::compaction::CompactRequest;
+use frameyard::owners::Owners;
+use frameyard::policy::ZonePolicy;
+use frameyard::units::PhysAddr;
+use frameyard::watermarks::{PcpSizing, WatermarkOptions};
 use frameyard::{
-    ByteSize, CompactRequest, CpuId, FreeProblem, Geometry, Gfp, MemoryTable, NodeId, Order, Owners, PageCount,
-    PcpSizing, Pfn, PfnRange, PhysAddr, Platform, Poisoning, WatermarkOptions, YardConfig, ZoneId, ZoneLimits,
-    ZonePolicy,
+    ByteSize, CpuId, FreeProblem, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform,
+    YardConfig, ZoneId,
 };
 
 /// The CPU ids that threads say they run on; the yard has three.

@@ -1,8 +1,10 @@
 //! The files of /proc, and metrics, as flat rows, for those who would otherwise have to parse them.
 
-use frameyard::{
-    CpuId, KernelFormat, Metric, MetricHistogram, MetricsSource, MigrateType, NodeId, NumaEvent, Order, PageCount,
-    ReportSource, WatermarkLevel, ZoneId, ZoneKind, ZoneSnapshot, write_vmstat,
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::WatermarkLevel;
+use frameyard::{CpuId, MigrateType, NodeId, Order, PageCount, ZoneId};
+use frameyard_formats::{
+    KernelFormat, Metric, MetricHistogram, MetricsSource, NumaEvent, ReportSource, ZoneSnapshot, write_vmstat,
 };
 use serde_json::{Map, Value};
 

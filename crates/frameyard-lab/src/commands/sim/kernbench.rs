@@ -1,27 +1,31 @@
 //! `sim kernbench`: jobs of a build on every CPU, with per-CPU lists sized before most memory was up, and after it.
 
-use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use frameyard::{ByteSize, LockKind, PcpReset, PcpSizing, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::boot::PcpReset;
+use frameyard::platform::LockKind;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
 use frameyard_sim::Machine;
 use frameyard_vm::LruPolicy;
-use serde::Serialize;
 
 use super::machine::machine;
 use crate::Failure;
 use crate::cli::{ListsSized, SimKernbenchArgs};
-use frameyard_workloads::TaskMode;
-use crate::commands::bench::comparison::{percent, too_small};
-use crate::output::{self, RoundedSize, Table, progress_bar, rounded};
-use frameyard_workloads::Setting;
-use frameyard_workloads::timed_run::TaskRun;
-use frameyard_workloads::kernbench::{Job, CpuWork, memory_needed};
+use crate::commands::comparison::too_small;
 use crate::fixture::with_sim_fixture;
-use frameyard_workloads::simulated::{self, SimInit, FrameContents, SimOptions, SimRun, whole_ns};
+use crate::output::{Format, Report, Row, progress_bar, rounded};
+use frameyard_workloads::Setting;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::kernbench::{CpuWork, Job, memory_needed};
+use frameyard_workloads::simulated::{self, FrameContents, SimInit, SimOptions, SimRun, whole_ns};
+use frameyard_workloads::timed_run::TaskRun;
 
 const NAME: &str = "sim kernbench";
+const NOTE: &str = "Times of CPUs for each job; severity is system time over that with lists sized by all memory. Shares are of the time of all\n\
+    CPUs, each of which runs one job after the other.";
 
 /// What a zone has unless another size is asked for, or jobs need more: enough for the largest batches.
 const ZONE_SIZE: ByteSize = ByteSize::gib(4);
@@ -41,7 +45,7 @@ pub(super) struct Case<'m> {
 }
 
 /// What a combination came to.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Built {
     pub(super) zone_policy: &'static str,
     pub(super) lru_policy: &'static str,
@@ -122,8 +126,8 @@ impl Case<'_> {
             severity: None,
             system_share: 1.0 - user,
             zone_lock_share: share(spent.lock(LockKind::Zone)),
-            lru_lock_share: share(spent.lock(LockKind::Lru)),
-            other_locks_share: share(spent.locks_but(&[LockKind::Zone, LockKind::Lru])),
+            lru_lock_share: share(spent.lock(LockKind::LruShard)),
+            other_locks_share: share(spent.locks_but(&[LockKind::Zone, LockKind::LruShard])),
             misses_share: share(spent.misses()),
             simulated_ns: whole_ns(*simulated),
         }
@@ -141,13 +145,12 @@ pub(super) fn run(args: &SimKernbenchArgs) -> Result<(), Failure> {
         [] => vec![None],
         sizes => sizes.iter().copied().map(Some).collect(),
     };
-    let runs = machines.len() * sizes.len() * args.zones.len() * args.lru.len() * args.lists.len();
+    let runs = machines.len() * sizes.len() * args.policies.pairs().count() * args.lists.len();
     let bar = progress_bar(NAME, runs as u64);
     let mut rows = Vec::new();
     for machine in &machines {
         for zone_size in &sizes {
-            let pairs = args.zones.iter().flat_map(|zone| args.lru.iter().map(move |lru| (*zone, *lru)));
-            for (zone, lru) in pairs {
+            for (zone, lru) in args.policies.pairs() {
                 let case = |lists| Case {
                     machine,
                     zone_size: *zone_size,
@@ -169,7 +172,7 @@ pub(super) fn run(args: &SimKernbenchArgs) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
-    output::print_rows(NAME, &args.machine, &rows, write_rows, &args.output)
+    Report::new(NAME, rows.iter().map(Built::row).collect()).of_machine(&args.machine).note(NOTE).print(&args.output)
 }
 
 /// Says of each row how much more system time it takes than with lists of their final size.
@@ -204,29 +207,33 @@ fn with_zone_cpus(machine: &Machine, cpus: u32) -> Result<Machine, Failure> {
     Ok(smaller)
 }
 
-/// Writes rows for people.
-fn write_rows(out: &mut dyn Write, rows: &[Built]) -> io::Result<()> {
-    let setting = ["zone policy", "LRU policy", "CPUs a zone", "zone", "lists", "batch", "high"];
-    let results = ["jobs/s", "user us", "system us", "severity", "system %"];
-    let shares = ["zone lock %", "LRU lock %", "other locks %", "misses %"];
-    let mut table = Table::with_headings(setting.into_iter().chain(results).chain(shares));
-    for row in rows {
-        let size = RoundedSize(ByteSize(row.zone_bytes)).to_string();
-        let us = |ns: f64| format!("{:.0}", ns / 1e3);
-        let setting = [row.zone_policy, row.lru_policy, &row.zone_cpus.to_string(), &size, row.lists]
-            .map(str::to_owned)
-            .into_iter()
-            .chain([row.batch.to_string(), row.high.to_string()]);
-        let severity = row.severity.map(|severity| format!("{severity:.2}")).unwrap_or_default();
-        let results = [format!("{:.0}", row.jobs_per_s), us(row.user_ns), us(row.system_ns), severity];
-        let shares = [row.system_share, row.zone_lock_share, row.lru_lock_share, row.other_locks_share];
-        let shares = shares.into_iter().chain([row.misses_share]).map(|share| percent(Some(share)));
-        table.push(setting.chain(results).chain(shares));
+impl Built {
+    fn row(&self) -> Row {
+        let percent = Format::percent(2);
+        Row::new()
+            .column("zone_policy", "zone policy", self.zone_policy)
+            .column("lru_policy", "LRU policy", self.lru_policy)
+            .column("lists", "lists", self.lists)
+            .column("zone_cpus", "CPUs a zone", self.zone_cpus)
+            .column_as("zone_bytes", "zone", Format::Size, self.zone_bytes)
+            .column("high", "high", self.high)
+            .minor()
+            .column("batch", "batch", self.batch)
+            .column_as("jobs_per_s", "jobs/s", Format::number(0), self.jobs_per_s)
+            .column_as("user_ns", "user µs", Format::thousands(0), self.user_ns)
+            .minor()
+            .column_as("system_ns", "system µs", Format::thousands(0), self.system_ns)
+            .column_as("severity", "severity", Format::number(2), self.severity)
+            .column_as("system_share", "system %", percent, self.system_share)
+            .minor()
+            .column_as("zone_lock_share", "zone lock %", percent, self.zone_lock_share)
+            .minor()
+            .column_as("lru_lock_share", "LRU lock %", percent, self.lru_lock_share)
+            .minor()
+            .column_as("other_locks_share", "other locks %", percent, self.other_locks_share)
+            .minor()
+            .column_as("misses_share", "misses %", percent, self.misses_share)
+            .minor()
+            .data("simulated_ns", self.simulated_ns)
     }
-    table.write(out)?;
-    writeln!(
-        out,
-        "\nTimes of CPUs for each job; severity is system time over that with lists sized by all memory. Shares are of the time\n\
-         of all CPUs, each of which runs one job after the other."
-    )
 }

@@ -11,7 +11,7 @@ use crate::Failure;
 /// # Errors
 ///
 /// [`Failure::Input`] where there is neither, or the file is no description.
-pub(super) fn machine(argument: &str) -> Result<Machine, Failure> {
+pub(in crate::commands) fn machine(argument: &str) -> Result<Machine, Failure> {
     description(argument).map(|(machine, _)| machine)
 }
 

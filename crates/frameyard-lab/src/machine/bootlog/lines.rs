@@ -1,6 +1,7 @@
 //! The boot messages that speak of memory, nodes and CPUs.
 
-use frameyard::{NodeId, PhysAddr};
+use frameyard::NodeId;
+use frameyard::units::PhysAddr;
 
 use super::{AddressRange, CpuListError, MAX_CPUS, MAX_NODES};
 

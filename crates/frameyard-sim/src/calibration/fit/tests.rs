@@ -3,7 +3,7 @@
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 
 use super::*;
 use crate::page_fault::Mode;

@@ -1,6 +1,8 @@
 //! Which pages ageing takes for used, and how many it looks at.
 
-use frameyard::{ByteSize, Gfp, NodeId, Order, Pfn, ReclaimRequest, Reclaimer, ZoneKind};
+use frameyard::owners::{ReclaimRequest, Reclaimer};
+use frameyard::units::ZoneKind;
+use frameyard::{ByteSize, Gfp, NodeId, Order, Pfn};
 
 use super::*;
 use crate::address::{PageLevel, VirtAddr, VirtRange};

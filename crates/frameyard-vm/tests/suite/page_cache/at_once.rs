@@ -4,7 +4,9 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use frameyard::{ByteSize, MigrateMode, NodeId, PageCount, Pfn, ZoneKind};
+use frameyard::owners::MigrateMode;
+use frameyard::units::ZoneKind;
+use frameyard::{ByteSize, NodeId, PageCount, Pfn};
 use frameyard_vm::{File, LruPolicy, PatternStore, Vm};
 
 use super::stores::MemoryStore;

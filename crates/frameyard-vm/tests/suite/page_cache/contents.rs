@@ -2,7 +2,8 @@
 
 use std::num::NonZeroU64;
 
-use frameyard::{ByteSize, MigrateMode, PageCount};
+use frameyard::owners::MigrateMode;
+use frameyard::{ByteSize, PageCount};
 use frameyard_vm::{FileError, FileId, PatternStore, StoreError, Vm, VmCounter, VmError};
 use proptest::prelude::*;
 
@@ -103,7 +104,7 @@ proptest! {
                     }
                     Action::Reclaim => {
                         let wanted = PageCount(8);
-                        vm.reclaim_pages(frameyard::NodeId(0), frameyard::ZoneKind::Movable, wanted);
+                        vm.reclaim_pages(frameyard::NodeId(0), frameyard::units::ZoneKind::Movable, wanted);
                     }
                 }
                 assert_eq!(other.size(), ByteSize(model.len() as u64));

@@ -3,7 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use frameyard::{ByteSize, MigrateMode, PageCount};
+use frameyard::owners::MigrateMode;
+use frameyard::{ByteSize, PageCount};
 use frameyard_vm::{
     BackingStore, FaultInjector, File, FileError, PatternStore, Step, StoreError, Vm, VmConfig, VmError,
 };

@@ -3,7 +3,7 @@
 use core::fmt;
 
 use crate::gfp::Gfp;
-use crate::owner::OwnerKind;
+use crate::owners::OwnerKind;
 use crate::page::FrameState;
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, named};
 

@@ -2,7 +2,7 @@
 
 use super::{BlockedBy, Blocker, ContigError};
 use crate::gfp::Gfp;
-use crate::owner::Owners;
+use crate::owners::Owners;
 use crate::platform::Platform;
 use crate::units::{ByteSize, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange};
 use crate::yard::Yard;

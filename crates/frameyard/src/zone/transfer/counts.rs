@@ -7,7 +7,7 @@
 //! [`ClusterState`](super::ClusterState), the lists of owners and the stacks of the depot.
 
 use crate::control::AllAtomic;
-use crate::lock::{HistogramCounts, LockCounters, LockHold, LockUse, PageHistogram, TimeHistogram};
+use crate::locks::{HistogramCounts, LockCounters, LockHold, LockUse, PageHistogram, TimeHistogram};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 use crate::units::MigrateType;
 use crate::zone::add_exclusive;

@@ -1,4 +1,4 @@
-//! CPUs that own whole pageblocks ([`ZonePolicy::OwnedBlocks`](crate::ZonePolicy::OwnedBlocks)): behind the arrays of its
+//! CPUs that own whole pageblocks ([`ZonePolicy::OwnedBlocks`](crate::policy::ZonePolicy::OwnedBlocks)): behind the arrays of its
 //! lists each CPU has a small buddy allocator for each zone ([`lists`]), which splits and merges under a lock of its own.
 //! After the proposal of 2026 for Linux that makes a CPU's lists a buddy allocator of pageblocks.
 //!

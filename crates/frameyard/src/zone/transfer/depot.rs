@@ -36,7 +36,7 @@
 
 use crate::control::AllAtomic;
 use crate::page::Link;
-use crate::platform::{Access, Platform, Span};
+use crate::platform::{Access, Activity, Platform};
 use crate::sync::{AtomicU16, AtomicU32, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::pcp::packed::{self, BATCH};
@@ -215,9 +215,9 @@ impl<'a, P: Platform> Stock<'a, P> {
     /// free lists have few whole pageblocks and the depot more than a few batches.
     pub(crate) fn keep(&self, leader: Link) {
         let platform = self.view.platform;
-        platform.span_begins(Span::Drain);
+        platform.begin_activity(Activity::Drain);
         self.keep_in_span(leader);
-        platform.span_ends(Span::Drain, PageCount(BATCH as u64));
+        platform.end_activity(Activity::Drain, PageCount(BATCH as u64));
     }
 
     fn keep_in_span(&self, leader: Link) {
@@ -240,9 +240,9 @@ impl<'a, P: Platform> Stock<'a, P> {
     /// be handed out; how many there were. At least a batch where the zone has as many.
     pub(crate) fn fetch(&self, request: BlockRequest, deliver: impl FnMut(&Batch)) -> usize {
         let platform = self.view.platform;
-        platform.span_begins(Span::Refill);
+        platform.begin_activity(Activity::Refill);
         let got = self.fetch_in_span(request, deliver);
-        platform.span_ends(Span::Refill, PageCount(got as u64));
+        platform.end_activity(Activity::Refill, PageCount(got as u64));
         got
     }
 

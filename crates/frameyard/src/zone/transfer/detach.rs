@@ -12,7 +12,7 @@
 //! 4. The cut is in progress no more.
 //!
 //! Where whole clusters are all that is needed, the cut is planned before the lock is taken ([`plan`]), and under
-//! [`ZonePolicy::ClusterBulk`](crate::ZonePolicy) several are cut off at once. A zone that is suspended is refilled page by page.
+//! [`ZonePolicy::ClusterBulk`](crate::policy::ZonePolicy) several are cut off at once. A zone that is suspended is refilled page by page.
 
 use super::clusters::{ClusterId, Record};
 use super::{Batch, TransferCounters, pages};

@@ -1,7 +1,9 @@
 //! A small yard of one zone, filled with movable blocks in random places.
+use frameyard::boot::{MapInit, Poisoning, ZoneLimits};
+use frameyard::stats::ZoneStatistics;
+use frameyard::units::ZoneKind;
 use frameyard::{
-    ByteSize, Geometry, MapInit, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, Poisoning,
-    YardConfig, ZoneId, ZoneKind, ZoneLimits, ZoneStatistics,
+    ByteSize, Geometry, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId,
 };
 
 use crate::fixture::random::Random;

@@ -1,8 +1,8 @@
 //! A yard with room for devices behind its memory.
-use frameyard::{
-    DeviceRequest, InitMode, Initialiser, MapContent, MapInit, MapLayout, MapPlacement, MemoryTable, NodeId, Order,
-    PageCount, Pfn, PfnRange, YardConfig, ZoneLimits,
-};
+use frameyard::boot::{InitMode, Initialiser, MapInit, ZoneLimits};
+use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
+use frameyard::page::MapContent;
+use frameyard::{MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
 use crate::fixture::{Fixture, Frames, run_on};
 

@@ -1,10 +1,12 @@
 //! Machines whose memory map is awkward to bring up, and all the ways in which it can come up.
 use std::sync::Arc;
 
+use frameyard::boot::{Cutting, InitJobs, InitMode, Initialiser, MapInit, MovableMemory, ZoneLimits};
+use frameyard::page::MapContent;
+use frameyard::units::{PhysAddr, ZoneKind};
+use frameyard::watermarks::{MovableMinimum, WatermarkOptions};
 use frameyard::{
-    ByteSize, Cutting, Geometry, Gfp, InitJobs, InitMode, Initialiser, MapContent, MapInit, MemoryTable, MovableMemory,
-    MovableMinimum, NodeId, Order, PageCount, Pfn, PfnRange, PhysAddr, Platform, WatermarkOptions, Yard, YardConfig,
-    ZoneKind, ZoneLimits,
+    ByteSize, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig,
 };
 
 use crate::fixture::{Fixture, Frames, MapWatch};

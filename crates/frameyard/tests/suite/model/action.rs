@@ -1,6 +1,8 @@
 //! What can be done to a yard, and how bytes become actions.
 
-use frameyard::{Gfp, HighFraction, HugePageMinimum, MovableMinimum, PcpSizing, WatermarkOptions, ZonePolicy};
+use frameyard::Gfp;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::{HighFraction, HugePageMinimum, MovableMinimum, PcpSizing, WatermarkOptions};
 
 /// Where an allocation prefers its frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

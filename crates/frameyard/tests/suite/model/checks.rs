@@ -1,8 +1,10 @@
 //! What is compared after each action: blocks received, failures, refusals, and the yard as a whole.
 
+use frameyard::boot::{InitMode, Poisoning};
+use frameyard::page::FrameState;
+use frameyard::stats::ZoneStatistics;
 use frameyard::{
-    AllocError, FrameState, FreeError, FreeProblem, Gfp, InitMode, MigrateType, NodeId, Order, PageCount, Pfn,
-    PfnRange, Platform, Poisoning, ZoneId, ZoneStatistics,
+    AllocError, FreeError, FreeProblem, Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, Platform, ZoneId,
 };
 
 use super::driver::{Driver, POISON};

@@ -1,10 +1,14 @@
 //! Doing actions on a yard and comparing every answer with the reference.
 
-use frameyard::{
-    AllocError, BlockedBy, BootError, CompactRequest, ContigError, CpuId, FrameState, FreeProblem, Gfp, InitError,
-    InitMode, NodeId, Order, Owners, PageCount, Pfn, PfnRange, Poisoning, RangeError, Yard, ZoneId, ZoneKind,
-    ZonePolicy, ZoneStatistics,
-};
+use frameyard::boot::{BootError, InitError, InitMode, Poisoning};
+use frameyard::compaction::CompactRequest;
+use frameyard::contig::{BlockedBy, ContigError, RangeError};
+use frameyard::owners::Owners;
+use frameyard::page::FrameState;
+use frameyard::policy::ZonePolicy;
+use frameyard::stats::ZoneStatistics;
+use frameyard::units::ZoneKind;
+use frameyard::{AllocError, CpuId, FreeProblem, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard, ZoneId};
 
 use super::reference::Reference;
 use super::{Action, Machine, Misuse, Place, Target, View};

@@ -1,9 +1,11 @@
 //! The machines that yards are created on: small, and awkward on purpose.
 
-use frameyard::{
-    ByteSize, Geometry, InitMode, Initialiser, MapContent, MapInit, MemoryTable, MovableMemory, NodeId, Order,
-    PageCount, PcpSizing, Pfn, PfnRange, PhysAddr, Poisoning, YardConfig, ZoneLimits, ZonePolicy,
-};
+use frameyard::boot::{InitMode, Initialiser, MapInit, MovableMemory, Poisoning, ZoneLimits};
+use frameyard::page::MapContent;
+use frameyard::policy::ZonePolicy;
+use frameyard::units::PhysAddr;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
 use crate::fixture::Frames;
 

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use frameyard::{FrameState, FreeProblem, Geometry, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
+use frameyard::page::FrameState;
+use frameyard::{FreeProblem, Geometry, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 use super::Machine;
 

@@ -3,10 +3,9 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use frameyard::{
-    Adoption, AllocError, Block, Counts, FrameOwner, FrameState, Gfp, MigrateMode, MigrateProblem, Order, OwnerKind,
-    Owners, PageCount, Pfn, Platform, Yard,
-};
+use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners};
+use frameyard::page::{Counts, FrameState};
+use frameyard::{AllocError, Gfp, Order, PageCount, Pfn, Platform, Yard};
 
 use crate::fixture::TestPlatform;
 use crate::fixture::random::Random;

@@ -3,10 +3,9 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use frameyard::{
-    Adoption, AllocError, Block, Counts, FrameOwner, Gfp, MigrateMode, MigrateProblem, Order, OwnerKind, Pfn, Platform,
-    Yard,
-};
+use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
+use frameyard::page::Counts;
+use frameyard::{AllocError, Gfp, Order, Pfn, Platform, Yard};
 
 use crate::fixture::TestPlatform;
 
@@ -58,7 +57,7 @@ impl<'y> Movers<'y> {
         self.state.lock().unwrap()
     }
 
-    fn counted(&self, pfn: Pfn) -> frameyard::CountedPage<'_, TestPlatform> {
+    fn counted(&self, pfn: Pfn) -> frameyard::page::CountedPage<'_, TestPlatform> {
         // SAFETY: counts and words of these blocks are changed under the owner's lock alone, by who has them alone.
         unsafe { self.yard.counted_page(pfn) }.expect("memory")
     }

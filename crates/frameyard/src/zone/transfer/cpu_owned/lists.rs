@@ -12,7 +12,7 @@
 use super::super::Batch;
 use super::{KEPT_WHOLE, MostHeld};
 use crate::control::AllAtomic;
-use crate::lock::{LockCounters, LockHold, LockLine, LockUse};
+use crate::locks::{LockCounters, LockHold, LockLine, LockUse};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering};

@@ -12,7 +12,7 @@
 //! is planned at all. For the same reason the words of the zone that the hold changes are read beforehand.
 
 use super::Piece;
-use crate::lock::LockHold;
+use crate::locks::LockHold;
 use crate::page::{CLUSTER, Link};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
 use crate::units::{MigrateType, Order, Pfn};

@@ -1,0 +1,138 @@
+//! The text-based exposition format of Prometheus, version 0.0.4.
+
+use core::fmt::{self, Write};
+
+use super::{Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource};
+use frameyard::policy::ZonePolicy;
+
+/// Writes all metrics as Prometheus reads them.
+///
+/// Each series has the labels `node`, `zone`, `cpu` (the number, or `direct` for what did without the lists of a CPU; what
+/// is counted for a whole zone has none) and `policy` (the one in force: counts go on when it changes). Where a metric is
+/// told by migration type, `type` is that. Times are in seconds. A histogram that has counted nothing is left out: locks
+/// are not timed unless they are asked to be.
+///
+/// # Errors
+///
+/// Those of `out`.
+pub fn write_prometheus<S: MetricsSource + ?Sized, W: Write + ?Sized>(source: &S, out: &mut W) -> fmt::Result {
+    let policy = source.policy();
+    let mut family = "";
+    for metric in Metric::ALL {
+        let suffix = match metric.kind() {
+            MetricKind::Counter => "_total",
+            MetricKind::Gauge => "",
+        };
+        if metric.family() != family {
+            family = metric.family();
+            write_heading(*metric, suffix, out)?;
+        }
+        source.for_each_row(&mut |row| match metric.value(row) {
+            Some(value) => {
+                let labels = Labels { row, policy, scope: metric.scope(), migrate_type: metric.migrate_type() };
+                writeln!(out, "frameyard_{family}{suffix}{{{labels}}} {value}")
+            }
+            None => Ok(()),
+        })?;
+    }
+    for histogram in MetricHistogram::ALL {
+        let name = name_of(histogram);
+        writeln!(out, "# HELP {name} {}\n# TYPE {name} histogram", histogram.help())?;
+        source.for_each_row(&mut |row| write_histogram(histogram, row, policy, out))?;
+    }
+    Ok(())
+}
+
+fn write_heading<W: Write + ?Sized>(metric: Metric, suffix: &str, out: &mut W) -> fmt::Result {
+    let (family, help) = (metric.family(), metric.help());
+    let kind = match metric.kind() {
+        MetricKind::Counter => "counter",
+        MetricKind::Gauge => "gauge",
+    };
+    writeln!(out, "# HELP frameyard_{family}{suffix} {help}\n# TYPE frameyard_{family}{suffix} {kind}")
+}
+
+/// The name, in base units.
+const fn name_of(histogram: MetricHistogram) -> &'static str {
+    match histogram {
+        MetricHistogram::Wait => "frameyard_zone_lock_wait_seconds",
+        MetricHistogram::Hold => "frameyard_zone_lock_hold_seconds",
+        MetricHistogram::Pages => "frameyard_zone_lock_pages_per_acquisition",
+    }
+}
+
+fn write_histogram<W: Write + ?Sized>(
+    histogram: MetricHistogram,
+    row: &MetricsRow,
+    policy: ZonePolicy,
+    out: &mut W,
+) -> fmt::Result {
+    let (counts, sum) = histogram.counts(row);
+    let count = counts.count();
+    if count == 0 {
+        return Ok(());
+    }
+    let name = name_of(histogram);
+    let labels = Labels { row, policy, scope: MetricScope::Cpu, migrate_type: None };
+    let amount = |value| match histogram {
+        MetricHistogram::Wait | MetricHistogram::Hold => Amount::Nanoseconds(value),
+        MetricHistogram::Pages => Amount::Pages(value),
+    };
+    for (bound, below) in counts.cumulative() {
+        match bound {
+            Some(bound) => writeln!(out, "{name}_bucket{{{labels},le=\"{}\"}} {below}", amount(bound))?,
+            None => writeln!(out, "{name}_bucket{{{labels},le=\"+Inf\"}} {below}")?,
+        }
+    }
+    writeln!(out, "{name}_sum{{{labels}}} {}", amount(sum))?;
+    writeln!(out, "{name}_count{{{labels}}} {count}")
+}
+
+/// What tells a series from the others of its metric.
+struct Labels<'a> {
+    row: &'a MetricsRow,
+    policy: ZonePolicy,
+    scope: MetricScope,
+    migrate_type: Option<&'static str>,
+}
+
+impl fmt::Display for Labels<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { row, policy, scope, migrate_type } = self;
+        write!(f, "node=\"{}\",zone=\"{}\"", row.zone.node().0, row.zone.kind().name())?;
+        match (scope, row.cpu) {
+            (MetricScope::Zone, _) => {}
+            (MetricScope::Cpu, Some(cpu)) => write!(f, ",cpu=\"{}\"", cpu.0)?,
+            (MetricScope::Cpu, None) => f.write_str(",cpu=\"direct\"")?,
+        }
+        if let Some(of) = migrate_type {
+            write!(f, ",type=\"{of}\"")?;
+        }
+        write!(f, ",policy=\"{}\"", policy.name())
+    }
+}
+
+/// A value of a histogram.
+enum Amount {
+    /// Written in seconds, exactly.
+    Nanoseconds(u64),
+    Pages(u64),
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const PER_SECOND: u64 = 1_000_000_000;
+        match *self {
+            Self::Pages(pages) => write!(f, "{pages}"),
+            Self::Nanoseconds(ns) if ns % PER_SECOND == 0 => write!(f, "{}", ns / PER_SECOND),
+            Self::Nanoseconds(ns) => {
+                let (mut fraction, mut digits) = (ns % PER_SECOND, 9);
+                while fraction % 10 == 0 {
+                    fraction /= 10;
+                    digits -= 1;
+                }
+                write!(f, "{}.{fraction:0digits$}", ns / PER_SECOND)
+            }
+        }
+    }
+}

@@ -3,6 +3,7 @@
 //! - `layering`: a module or crate uses only those below it, and atomics come from the core's `sync`.
 //! - `prose`: comments and documents avoid the constructions listed in [`prose`].
 //! - `orderings`: every memory ordering stronger than `Relaxed` names the function it pairs with.
+//! - `references`: files, links and functions that documents name exist.
 //! - `count`: counts lines and unsafe code by crate and module.
 //!
 //! Prints one line for each violation and exits with 1 if there is any. Code under `#[cfg(test)]` may look upwards and
@@ -14,6 +15,7 @@ mod layers;
 mod modules;
 mod orderings;
 mod prose;
+mod references;
 mod sources;
 mod tokens;
 
@@ -48,8 +50,9 @@ fn main() -> ExitCode {
         "layering" => layers::check(root),
         "prose" => prose::check(root),
         "orderings" => orderings::check(root),
+        "references" => references::check(root),
         "count" => count::check(root),
-        _ => Err("name a check: layering, prose, orderings or count".to_owned()),
+        _ => Err("name a check: layering, prose, references, orderings or count".to_owned()),
     };
     match findings {
         Ok(Findings { read, violations }) if violations.is_empty() => {

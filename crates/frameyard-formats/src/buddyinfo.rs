@@ -1,4 +1,4 @@
-//! `/proc/buddyinfo`: how many blocks of each order are free, a line a zone.
+//! `/proc/buddyinfo`: the number of free blocks of each order, one line per zone.
 
 use core::fmt::{self, Write};
 
@@ -6,13 +6,13 @@ use frameyard::MigrateType;
 
 use super::snapshot::{ReportSource, nodes, orders, populated_zones_of};
 
-/// Writes what `/proc/buddyinfo` would show, a line for each populated zone.
+/// Writes `/proc/buddyinfo`: one line per populated zone, in the same form for both kernels.
 ///
-/// Both kernels write it alike. After the kernel's `frag_show_print`.
+/// After the kernel's `frag_show_print`.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Errors of `out`.
 pub fn write_buddyinfo<S: ReportSource + ?Sized, W: Write + ?Sized>(source: &S, out: &mut W) -> fmt::Result {
     for node in nodes(source) {
         for (id, _) in populated_zones_of(source, node) {

@@ -37,10 +37,10 @@ macro_rules! stat_items {
         }
 
         impl $type {
-            /// All of them, in the order in which they are printed.
+            /// All items, in output order.
             pub const ALL: &'static [Self] = &[$(Self::$item),+];
 
-            /// How many there are.
+            /// The number of items.
             pub const COUNT: usize = Self::ALL.len();
 
             const LINES: &'static [(&'static str, Lines)] = &[$(($name, stat_items!(@lines $($lines)?))),+];
@@ -51,7 +51,7 @@ macro_rules! stat_items {
                 Self::LINES[self as usize].0
             }
 
-            /// The one with that name of the kernel's, if there is one.
+            /// The item with that kernel name.
             #[must_use]
             pub fn from_name(name: &str) -> Option<Self> {
                 Self::ALL.iter().copied().find(|item| item.name() == name)

@@ -24,7 +24,7 @@ pub use snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
 pub use vmstat::write_vmstat;
 pub use zoneinfo::write_zoneinfo;
 
-/// Whose formats are written: those of a kernel version, in Debian's configuration of it.
+/// The kernel version whose formats are written, in Debian's configuration.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum KernelFormat {
     /// Linux 6.1; written `6.1`.
@@ -55,7 +55,7 @@ impl FromStr for KernelFormat {
     }
 }
 
-/// A text names no kernel whose formats are known.
+/// Error of parsing a [`KernelFormat`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct UnknownKernelFormat;
 
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_print_what_they_parse_from_and_nothing_else_parses() {
+    fn parses_only_what_it_prints() {
         for format in [KernelFormat::V6_1, KernelFormat::V6_12] {
             assert_eq!(std::format!("{format}").parse(), Ok(format));
         }

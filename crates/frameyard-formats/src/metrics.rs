@@ -1,8 +1,7 @@
-//! What a yard counts at the borders of its zones, as metrics: for each zone and CPU, by names that all forms share.
+//! Metrics: the counters of each zone and CPU, under names that all output formats share.
 //!
-//! [`write_metrics`] writes them as `/proc/vmstat` writes its counters; [`write_prometheus`] in the text format that
-//! Prometheus reads. Whoever wants another form goes over [`MetricsSource::for_each_row`], [`Metric`] and
-//! [`MetricHistogram`].
+//! [`write_metrics`] writes them in the form of `/proc/vmstat`, [`write_prometheus`] in the text format of Prometheus. For
+//! another format, iterate over [`MetricsSource::for_each_row`], [`Metric`] and [`MetricHistogram`].
 
 use core::fmt;
 
@@ -27,69 +26,69 @@ pub use text::write_metrics;
 pub struct ListMetrics {
     /// Frames on the lists, huge ones included.
     pub pages: PageCount,
-    /// How often they went to their zone.
+    /// Their refills and drains.
     pub traffic: PcpTraffic,
 }
 
-/// What a zone has one of, and counts there.
+/// Counters that a zone has once.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ZoneMetrics {
-    /// Its clusters, and waits for what is in progress.
+    /// Its clusters, and waits for detaches in progress.
     pub clusters: ClusterStatistics,
     /// Its depot.
     pub depot: DepotStatistics,
 }
 
-/// What was counted of a zone and a CPU.
+/// The counters of a zone and a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MetricsRow {
     /// The zone.
     pub zone: ZoneId,
-    /// The CPU; `None` for all that did without the lists of a CPU.
+    /// The CPU; `None` for transfers that bypassed the per-CPU lists.
     pub cpu: Option<CpuId>,
-    /// How the lock of the zone was taken.
+    /// Acquisitions of the zone lock.
     pub lock: ZoneLockTelemetry,
     /// What policies that put merging off or move clusters did.
     pub transfer: TransferStatistics,
     /// The CPU's lists.
     pub lists: Option<ListMetrics>,
-    /// The pageblocks that the CPU owns.
+    /// The CPU-owned pageblocks.
     pub owned: Option<CpuOwnedStatistics>,
-    /// What the zone has one of; in the row without a CPU.
+    /// The counters that the zone has once; in the row without a CPU.
     pub shared: Option<ZoneMetrics>,
 }
 
-/// Where the numbers come from.
+/// A source of metrics.
 pub trait MetricsSource {
     /// The policy in force.
     fn policy(&self) -> ZonePolicy;
 
-    /// Calls `visit` with a row for each populated zone and CPU, and for each zone one of all that did without a CPU's
-    /// lists. Each pair comes once.
+    /// Calls `visit` with one row per populated zone and CPU, and one row per zone for transfers that bypassed the per-CPU
+    /// lists.
     ///
     /// # Errors
     ///
-    /// The first of `visit`, which is not called again.
+    /// The first error of `visit`. `visit` is not called again.
     fn for_each_row(&self, visit: &mut dyn FnMut(&MetricsRow) -> fmt::Result) -> fmt::Result;
 }
 
-/// A distribution that is counted for each zone and CPU while locks are timed
+/// A distribution counted per zone and CPU while locks are timed
 /// ([`Probe::lock_clock_ns`](frameyard::platform::Probe::lock_clock_ns)).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MetricHistogram {
-    /// How long the zone lock was waited for, where somebody else held it.
+    /// Time spent waiting for the zone lock, per contended acquisition.
     Wait,
-    /// How long the zone lock was held.
+    /// Hold time of the zone lock.
     Hold,
-    /// Page frames that crossed in one hold of the zone lock, of those holds in which any did.
+    /// Page frames moved per hold of the zone lock, of holds that moved any.
     Pages,
 }
 
 impl MetricHistogram {
-    /// All of them, in the order in which they are written.
+    /// All histograms, in output order.
     pub const ALL: [Self; 3] = [Self::Wait, Self::Hold, Self::Pages];
 
-    /// The name in text and JSON; times are in nanoseconds there. `_sum`, `_count` and `_le_N` stand behind it.
+    /// The name in text and JSON, where times are in nanoseconds. `_sum`, `_count` and `_le_N` follow it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -99,17 +98,17 @@ impl MetricHistogram {
         }
     }
 
-    /// What it means, in one line.
+    /// A one-line description.
     #[must_use]
     pub const fn help(self) -> &'static str {
         match self {
-            Self::Wait => "How long the zone lock was waited for, where somebody else held it.",
-            Self::Hold => "How long the zone lock was held.",
-            Self::Pages => "Page frames that crossed in one hold of the zone lock, of holds in which any did.",
+            Self::Wait => "Time spent waiting for the zone lock, per contended acquisition.",
+            Self::Hold => "Hold time of the zone lock.",
+            Self::Pages => "Page frames moved per hold of the zone lock, of holds that moved any.",
         }
     }
 
-    /// What was counted in a row, and the sum of the values.
+    /// The buckets of a row, and the sum of the values.
     #[must_use]
     pub fn counts(self, row: &MetricsRow) -> (HistogramCounts, u64) {
         self.counts_of(&row.lock)
@@ -124,7 +123,7 @@ impl MetricHistogram {
     }
 }
 
-/// No lock is taken. Reads a kilobyte for each CPU and zone, and a line for each stack of the depot.
+/// Takes no lock. Reads a kilobyte per CPU and zone, and a cache line per stack of the depot.
 impl<P: Platform> MetricsSource for Yard<P> {
     fn policy(&self) -> ZonePolicy {
         Yard::policy(self)

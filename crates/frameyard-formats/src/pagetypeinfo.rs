@@ -18,7 +18,7 @@ const COUNTED: u64 = 100_000;
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Errors of `out`.
 pub fn write_pagetypeinfo<S: ReportSource + ?Sized, W: Write + ?Sized>(source: &S, out: &mut W) -> fmt::Result {
     let pageblock = source.geometry().pageblock_order();
     for node in nodes(source).filter(|node| populated_zones_of(source, *node).next().is_some()) {

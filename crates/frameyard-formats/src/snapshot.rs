@@ -1,4 +1,4 @@
-//! What the writers are fed with: plain data, pulled one zone and one number at a time.
+//! The input of the writers: plain data, pulled one zone and one value at a time.
 
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::Watermarks;
@@ -6,26 +6,26 @@ use frameyard::{CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, Zon
 
 use super::{GlobalStat, NodeStat, NumaEvent, VmEvent, ZoneStat};
 
-/// A zone as it was at one moment.
+/// A snapshot of a zone.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ZoneSnapshot {
     /// The first frame that the zone spans.
     pub start: Pfn,
     /// Frames from the first to the last, holes included.
     pub spanned: PageCount,
-    /// Frames that exist. A zone without any is unpopulated: it appears in zoneinfo alone, and shortened.
+    /// Frames that exist. A zone without any is unpopulated: only zoneinfo shows it, in short form.
     pub present: PageCount,
-    /// Frames that were handed to the allocator.
+    /// Frames that the allocator manages.
     pub managed: PageCount,
-    /// Frames that are on the zone's free lists.
+    /// Frames on the zone's free lists.
     pub free: PageCount,
     /// Frames that belong to contiguous memory areas.
     pub cma: PageCount,
-    /// How many of [`free`](Self::free) are of type CMA.
+    /// Frames of [`free`](Self::free) of type CMA.
     pub free_cma: PageCount,
-    /// The watermarks. The levels are printed with the boost.
+    /// The watermarks. The writers add the boost to each level.
     pub watermarks: Watermarks,
-    /// What is kept back, by the highest zone kind that an allocation may use.
+    /// Frames reserved, by the highest zone kind that an allocation may use.
     pub protection: [PageCount; ZoneKind::COUNT],
 }
 
@@ -34,81 +34,81 @@ pub struct ZoneSnapshot {
 pub struct PcpSnapshot {
     /// Frames on the lists.
     pub count: PageCount,
-    /// Above so many a batch goes back to the zone.
+    /// The list limit: above it a drain returns a batch to the zone.
     pub high: PageCount,
-    /// Frames that move in one visit to the zone.
+    /// Frames per refill or drain.
     pub batch: PageCount,
     /// How far this CPU's share of the zone's counters may drift, as [`stat_threshold`](frameyard::watermarks::stat_threshold)
     /// says.
     pub stat_threshold: u32,
 }
 
-/// Where the writers get their numbers.
+/// A source of values for the writers.
 ///
-/// A number is asked for when it is printed, so one text need not show one moment, as with the kernel's.
-/// What a source does not keep stays at the defaults and prints as 0.
+/// A writer reads each value when it prints it, so a text may mix moments, like the kernel's. A source need not implement
+/// values that it does not keep: they print as 0.
 pub trait ReportSource {
-    /// The geometry: how many orders there are, and how large a pageblock is.
+    /// The geometry, which determines the number of orders and the size of a pageblock.
     fn geometry(&self) -> Geometry;
 
-    /// How many nodes there are; they are numbered from 0 on.
+    /// The number of nodes, which are numbered from 0.
     fn nodes(&self) -> u16;
 
-    /// How many CPUs are online; they are numbered from 0 on.
+    /// The number of online CPUs, which are numbered from 0.
     fn cpus(&self) -> u32;
 
-    /// Whether the machine has contiguous memory areas; only then their rows and lines appear.
+    /// Whether the machine has contiguous memory areas. Without them their lines are omitted.
     fn has_cma(&self) -> bool;
 
-    /// A zone. Asked for every zone kind of every node.
+    /// A zone. Called for each zone kind of each node.
     fn zone(&self, id: ZoneId) -> ZoneSnapshot;
 
     /// One CPU's lists in a populated zone.
     fn per_cpu(&self, id: ZoneId, cpu: CpuId) -> PcpSnapshot;
 
-    /// How many blocks of a populated zone are on the free list of that type and order.
+    /// The number of blocks on a free list of a populated zone.
     fn free_blocks(&self, id: ZoneId, migrate_type: MigrateType, order: Order) -> u64;
 
-    /// How many pageblocks of a populated zone are of that type.
+    /// The number of pageblocks of a type in a populated zone.
     fn pageblocks(&self, id: ZoneId, migrate_type: MigrateType) -> u64;
 
-    /// Free frames of a populated zone whose memory the host has got back. No file of the kernel's shows it.
+    /// Free frames of a populated zone whose memory was returned to the host. No kernel file shows it.
     fn reported(&self, id: ZoneId) -> PageCount {
         let _ = id;
         PageCount(0)
     }
 
-    /// A number of a populated zone, other than free pages and free CMA pages, which its snapshot has.
+    /// A value of a populated zone. Free pages and free CMA pages come from the snapshot instead.
     fn zone_stat(&self, id: ZoneId, stat: ZoneStat) -> u64 {
         let _ = (id, stat);
         0
     }
 
-    /// How often allocations met that case in a populated zone.
+    /// The count of an event in a populated zone.
     fn numa_event(&self, id: ZoneId, event: NumaEvent) -> u64 {
         let _ = (id, event);
         0
     }
 
-    /// A number of a node.
+    /// A value of a node.
     fn node_stat(&self, node: NodeId, stat: NodeStat) -> u64 {
         let _ = (node, stat);
         0
     }
 
-    /// A number of the whole machine.
+    /// A value of the whole machine.
     fn global_stat(&self, stat: GlobalStat) -> u64 {
         let _ = stat;
         0
     }
 
-    /// How often something happened, over all CPUs.
+    /// The count of an event over all CPUs.
     fn event(&self, event: VmEvent) -> u64 {
         let _ = event;
         0
     }
 
-    /// Whether background reclaim has given the node up.
+    /// Whether background reclaim has given up on the node.
     fn node_unreclaimable(&self, node: NodeId) -> bool {
         let _ = node;
         false
@@ -144,7 +144,7 @@ pub(super) fn orders<S: ReportSource + ?Sized>(source: &S) -> impl Iterator<Item
     (0..=source.geometry().max_order().0).map(Order)
 }
 
-/// A number of a zone, wherever it is kept.
+/// A value of a zone, from its snapshot or from the source.
 pub(super) fn zone_stat<S: ReportSource + ?Sized>(source: &S, id: ZoneId, zone: &ZoneSnapshot, stat: ZoneStat) -> u64 {
     match stat {
         ZoneStat::NrFreePages => zone.free.0,

@@ -1,18 +1,18 @@
-//! `/proc/vmstat`: the counters of the whole machine, a line each.
+//! `/proc/vmstat`: the counters of the whole machine, one line each.
 
 use core::fmt::{self, Write};
 
 use super::snapshot::{ReportSource, nodes, populated_zones_of, zone_stat};
 use super::{GlobalStat, KernelFormat, NodeStat, NumaEvent, VmEvent, ZoneStat};
 
-/// Writes what `/proc/vmstat` would show.
+/// Writes `/proc/vmstat`.
 ///
-/// Numbers of zones and nodes are summed over all of them; sums wrap at 2⁶⁴ as the kernel's do. After the
-/// kernel's `vmstat_start` and `vmstat_show`.
+/// Values of zones and nodes are summed over all of them. Sums wrap at 2⁶⁴ like the kernel's. After the kernel's
+/// `vmstat_start` and `vmstat_show`.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Errors of `out`.
 pub fn write_vmstat<S: ReportSource + ?Sized, W: Write + ?Sized>(
     source: &S,
     format: KernelFormat,
@@ -38,7 +38,7 @@ pub fn write_vmstat<S: ReportSource + ?Sized, W: Write + ?Sized>(
     for event in VmEvent::printed(format, has_cma) {
         write_line(event.name(), source.event(event), out)?;
     }
-    // The kernel no longer counts these, and keeps the line for those who read it.
+    // The kernel no longer counts these. It keeps the line for existing readers.
     write_line("nr_unstable", 0, out)
 }
 

@@ -1,4 +1,4 @@
-//! A yard as the source of its own reports.
+//! A yard as a [`ReportSource`].
 
 use frameyard::Platform;
 use frameyard::Yard;
@@ -10,17 +10,17 @@ use frameyard::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use super::snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
 use super::{GlobalStat, NumaEvent, VmEvent};
 
-/// What a yard keeps, under the kernel's names. What belongs to owners of frames (lists of the page cache,
-/// faults, swap) a yard has nothing of, and prints as 0.
+/// The statistics of a yard under the kernel's names. Values that belong to owners of frames (LRU lists, faults, swap)
+/// print as 0.
 ///
-/// - `numa_hit`: blocks that were handed out where they were wanted, so all but `numa_miss`.
-/// - `numa_local`, `numa_other`: blocks by whether the CPU that asked for them is of the zone's node. Blocks that
-///   did not come from a per-CPU list are not told apart and count as local.
-/// - `allocstall_*` count the rounds of reclaim that [`Yard::alloc_with`] asked for. Requests that fail have a counter of
-///   their own ([`Yard::failures`]).
-/// - `compact_stall` and its fellows are kept by zone ([`Yard::compact_statistics`]), and summed over all zones.
+/// - `numa_hit`: blocks allocated on the preferred node, so all but `numa_miss`.
+/// - `numa_local`, `numa_other`: blocks allocated by a CPU of the zone's node, or of another node. Blocks that did not come
+///   from a per-CPU list all count as local.
+/// - `allocstall_*` count the rounds of reclaim that [`Yard::alloc_with`] requested. [`Yard::failures`] counts failed
+///   requests.
+/// - `compact_*` are the sums of [`Yard::compact_statistics`] over all zones.
 ///
-/// No lock is taken. A number of a zone costs a walk over the lists of all CPUs.
+/// Takes no lock. A value of a zone costs a walk over the lists of all CPUs.
 impl<P: Platform> ReportSource for Yard<P> {
     fn geometry(&self) -> Geometry {
         Yard::geometry(self)
@@ -127,12 +127,12 @@ impl<P: Platform> ReportSource for Yard<P> {
     }
 }
 
-/// The sum of a number over all zones.
+/// The sum of a value over all zones.
 fn sum<P: Platform>(yard: &Yard<P>, of: impl Fn(&ZoneStatistics) -> u64) -> u64 {
     yard.zones().map(|zone| of(&zone)).fold(0, u64::wrapping_add)
 }
 
-/// The sum of a number of compaction over all zones.
+/// The sum of a compaction counter over all zones.
 fn compacted<P: Platform>(yard: &Yard<P>, of: impl Fn(&CompactStatistics) -> u64) -> u64 {
     yard.zones().map(|zone| of(&yard.compact_statistics(zone.id))).fold(0, u64::wrapping_add)
 }

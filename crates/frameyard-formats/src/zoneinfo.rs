@@ -1,4 +1,4 @@
-//! `/proc/zoneinfo`: everything about each zone, populated or not.
+//! `/proc/zoneinfo`: all values of each zone, populated or not.
 
 use core::fmt::{self, Write};
 
@@ -8,14 +8,14 @@ use frameyard::{CpuId, NodeId, ZoneId};
 use super::snapshot::{ReportSource, ZoneSnapshot, nodes, zone_stat, zones_of};
 use super::{KernelFormat, NodeStat, NumaEvent, ZoneStat};
 
-/// Writes what `/proc/zoneinfo` would show.
+/// Writes `/proc/zoneinfo`.
 ///
-/// A node's statistics stand in its first populated zone; an unpopulated zone ends after its protection.
+/// The first populated zone of a node also shows the node's statistics. An unpopulated zone ends after its protection.
 /// After the kernel's `zoneinfo_show_print`.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Errors of `out`.
 pub fn write_zoneinfo<S: ReportSource + ?Sized, W: Write + ?Sized>(
     source: &S,
     format: KernelFormat,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use frameyard::boot::AttachError;
 use frameyard::{AllocError, Frames, Gfp, Order, Yard};
-use frameyard_counting::CountingRow;
+use frameyard_counting::TaskCounters;
 
 use crate::memory::HostMemory;
 use crate::platform::HostPlatform;
@@ -144,7 +144,7 @@ impl HostYard {
     /// [`AttachError`], as for any second view.
     pub fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
         &'y self,
-        rows: &'y [CountingRow<LINES>],
+        rows: &'y [TaskCounters<LINES>],
         who: W,
     ) -> Result<CountingYard<'y, W, LINES>, AttachError> {
         self.yard.counting(rows, who)

@@ -9,7 +9,7 @@ use crate::cli::MachineArgs;
 use crate::machine::{self, HostMachine, Machine, MemorySource};
 
 /// The machine of a command, and notes for the user on how it was made.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct ChosenMachine {
     /// The machine; it has passed [`Machine::validate`].
     pub machine: Machine,

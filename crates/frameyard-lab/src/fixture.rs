@@ -8,8 +8,8 @@ use frameyard_workloads::simulated::{self, SimFixture, SimOptions};
 use crate::Failure;
 use crate::bring_up::{BringUp, bring_up};
 use crate::chosen_machine::print_notes;
-use crate::machine::Machine;
 use crate::output::RoundedSize;
+use frameyard_machines::Machine;
 
 /// Brings `machine` up and calls `run` with a fixture on its yard.
 ///

@@ -9,7 +9,6 @@ pub mod cli;
 pub mod commands;
 mod failure;
 mod fixture;
-pub mod machine;
 pub mod measure;
 pub mod output;
 mod version;
@@ -19,6 +18,7 @@ use std::process::ExitCode;
 
 pub use chosen_machine::ChosenMachine;
 pub use failure::Failure;
+pub use frameyard_machines as machine;
 pub use version::{COMMIT, LONG_VERSION, VERSION};
 
 /// Runs the program on a command line, the program's own name first.

@@ -1,4 +1,4 @@
-//! Finding free memory and taking it: top-down or bottom-up, by node, within limits.
+//! Allocation: finds free memory top-down or bottom-up, by node and within limits, and reserves it.
 
 use core::ptr::NonNull;
 
@@ -20,7 +20,7 @@ pub enum NodeChoice {
 }
 
 impl NodeChoice {
-    /// What to try, in this order; the same twice where there is nothing to fall back to.
+    /// The filters to try in order. Both are equal if there is no fallback.
     const fn filters(self) -> [NodeFilter; 2] {
         match self {
             Self::Any => [NodeFilter::Any; 2],
@@ -30,12 +30,12 @@ impl NodeChoice {
     }
 }
 
-/// What to allocate early: size and alignment, and within which limits.
+/// A request for early memory: size, alignment, limits and node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EarlyRequest {
-    /// How many bytes.
+    /// Size in bytes.
     pub size: ByteSize,
-    /// A power of two that the address is a multiple of.
+    /// Alignment of the address: a power of two.
     pub align: ByteSize,
     /// The lowest address.
     pub min: PhysAddr,
@@ -47,25 +47,25 @@ pub struct EarlyRequest {
 }
 
 impl EarlyRequest {
-    /// That much memory from any node, anywhere below the map's current limit.
+    /// A request from any node, anywhere below the map's current limit.
     #[must_use]
     pub const fn new(size: ByteSize, align: ByteSize) -> Self {
         Self { size, align, min: PhysAddr(0), max: None, node: NodeChoice::Any }
     }
 
-    /// The same at or above an address.
+    /// Restricts the request to addresses at or above `min`.
     #[must_use]
     pub const fn at_or_above(self, min: PhysAddr) -> Self {
         Self { min, ..self }
     }
 
-    /// The same below an address, whatever the map's current limit.
+    /// Restricts the request to addresses below `max`, regardless of the map's current limit.
     #[must_use]
     pub const fn below(self, max: PhysAddr) -> Self {
         Self { max: Some(max), ..self }
     }
 
-    /// The same from a node.
+    /// Chooses the node.
     #[must_use]
     pub const fn on(self, node: NodeChoice) -> Self {
         Self { node, ..self }
@@ -85,26 +85,26 @@ impl EarlyRequest {
 /// Memory from [`Memblock::alloc`]: its physical address, and the pointer it is written through.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EarlyBlock {
-    /// Where the memory is.
+    /// The physical address.
     pub address: PhysAddr,
     /// Its size.
     pub size: ByteSize,
-    /// Where its bytes can be reached for as long as the map's [`EarlyMemory`] lives.
+    /// Pointer to the bytes, valid as long as the map's [`EarlyMemory`] lives.
     pub pointer: NonNull<u8>,
 }
 
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
-    /// Where [`phys_alloc`](Self::phys_alloc) would allocate: the kernel's `memblock_find_in_range_node`, with the
+    /// Returns the address at which [`phys_alloc`](Self::phys_alloc) would allocate: the kernel's `memblock_find_in_range_node`, with the
     /// fallbacks of `memblock_alloc_range_nid`.
     ///
-    /// An allocation lies within one memory region. Memory not to be mapped, memory managed by a driver, and
-    /// (with movable nodes) hotpluggable memory is never used, nor is the first page of the address space. Where
-    /// there is mirrored memory it is tried first, on the node asked for and then on all; only then comes
+    /// An allocation lies within one memory region. The search skips
+    /// no-map memory, driver-managed memory, the first page of the address space and, with movable nodes, hotpluggable
+    /// memory. If mirrored memory exists, the search tries it first, on the requested node and then on all nodes, before
     /// other memory.
     ///
     /// # Errors
     ///
-    /// [`MemblockError::OutOfMemory`] where nothing fits, [`MemblockError::Alignment`] unless the alignment is a
+    /// [`MemblockError::OutOfMemory`] if nothing fits, [`MemblockError::Alignment`] unless the alignment is a
     /// power of two (the kernel takes the size of a cache line for 0), [`MemblockError::EmptyRequest`] for 0 bytes
     /// (for which the kernel returns an address it has not reserved).
     pub fn find(&self, request: EarlyRequest) -> Result<PhysAddr, MemblockError> {
@@ -114,8 +114,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
             .ok_or(MemblockError::OutOfMemory { size: request.size, align: request.align })
     }
 
-    /// Allocates physical memory, which may not be mapped: the kernel's `memblock_alloc_range_nid`, by which
-    /// `memblock_phys_alloc_range` and `memblock_phys_alloc_try_nid` go.
+    /// Allocates physical memory, which may not be mapped: the kernel's `memblock_alloc_range_nid`, the base of
+    /// `memblock_phys_alloc_range` and `memblock_phys_alloc_try_nid`.
     ///
     /// # Errors
     ///
@@ -129,11 +129,11 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Allocates memory that is mapped and zeroed: the kernel's `memblock_alloc_try_nid`, and with
     /// [`NodeChoice::Exact`] a zeroed `memblock_alloc_exact_nid_raw`.
     ///
-    /// A maximum above the current limit is lowered to it. Where nothing fits, the minimum is given up.
+    /// A maximum above the current limit is lowered to the limit. If nothing fits, the search ignores the minimum.
     ///
     /// # Errors
     ///
-    /// Those of [`phys_alloc`](Self::phys_alloc), and [`MemblockError::Unmapped`] where the memory found is not
+    /// Those of [`phys_alloc`](Self::phys_alloc), and [`MemblockError::Unmapped`] if the memory found is not
     /// mapped.
     pub fn alloc(&mut self, request: EarlyRequest) -> Result<EarlyBlock, MemblockError> {
         let limit = self.current_limit;
@@ -150,7 +150,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         Ok(EarlyBlock { address, size, pointer })
     }
 
-    /// Gives back a block from [`alloc`](Self::alloc), which must not be accessed any more: the kernel's
+    /// Frees a block from [`alloc`](Self::alloc), which must not be accessed any more: the kernel's
     /// `memblock_free`, which takes the pointer where this takes the block.
     ///
     /// # Errors
@@ -160,7 +160,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.phys_free(block.address, block.size)
     }
 
-    /// The first of the nodes that has room, in mirrored memory if there is any, else in all.
+    /// Searches the nodes in order, first in mirrored memory if there is any, then in all memory.
     pub(super) fn find_mirrored_first(
         &self,
         size: ByteSize,
@@ -176,7 +176,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 
     /// The kernel's `memblock_find_in_range_node`.
     fn find_in_window(&self, size: u64, align: u64, window: Span, node: NodeFilter, flags: RegionFlags) -> Option<u64> {
-        // The first page is never given away: an address of 0 means failure to many.
+        // Never allocate the first page: many callers treat address 0 as failure.
         let window = Span { start: window.start.max(self.geometry.page_size().0), ..window };
         let mut pieces = self
             .free_ranges(node, flags)

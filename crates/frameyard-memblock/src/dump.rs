@@ -1,4 +1,4 @@
-//! The map in the words of the kernel's boot log.
+//! The map as text, in the format of the kernel's boot log.
 
 use core::fmt;
 
@@ -11,7 +11,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     ///
     /// # Errors
     ///
-    /// What the writer returns.
+    /// Errors of the writer.
     pub fn dump(&self, out: &mut dyn fmt::Write) -> fmt::Result {
         writeln!(out, "MEMBLOCK configuration:")?;
         let (memory, reserved) = (self.phys_mem_size().0, self.reserved_size().0);

@@ -1,4 +1,4 @@
-//! Access to the bytes behind a physical address: the one place of the early memory map that is not safe Rust.
+//! Access to the bytes at a physical address: the only unsafe code of the early memory map.
 
 use core::fmt;
 use core::mem::{align_of, size_of};
@@ -8,34 +8,34 @@ use core::slice;
 use super::Region;
 use frameyard_units::{ByteSize, PhysAddr};
 
-/// Where the bytes behind physical addresses can be reached, early at boot.
+/// Maps physical addresses to pointers, early at boot.
 ///
-/// The map asks for memory that it has in its lists and that nobody has reserved, and keeps it reserved
-/// for as long as it uses the pointer.
+/// The early memory map asks only for memory that is in its memory list and not reserved. It keeps that memory reserved
+/// while it uses the pointer.
 ///
 /// # Safety
 ///
-/// A pointer that [`map`](Self::map) returns must be valid for reads and writes of `size` bytes for as
-/// long as the value that returned it lives, wherever that value is moved. Ranges that do not overlap must be
-/// mapped to bytes that do not overlap. Until the range is given back by whoever asked, no reference to those
-/// bytes may exist but the asker's; so two values that reach the same bytes must not come about in safe code,
-/// and a type that reaches memory is not `Clone`.
+/// A pointer that [`map`](Self::map) returns must be valid for reads and writes of `size` bytes while
+/// the value that returned it lives, even if that value moves. Disjoint ranges must map to disjoint bytes. Until the
+/// caller of `map` frees the range, only references that the caller derives may point to its bytes. Safe code must
+/// therefore not be able to create two values that reach the same bytes, so an implementing type that reaches memory is
+/// not `Clone`.
 ///
-/// The pointer should be aligned as `start` is, up to the page size: the map refuses for its own arrays what
-/// is not aligned enough, but hands out allocations as they come.
+/// The pointer should have the alignment of `start`, up to the page size. The map rejects insufficient alignment for its
+/// own arrays and passes on allocations as they are.
 pub unsafe trait EarlyMemory {
-    /// The pointer through which `size` bytes from `start` on can be written; `None` if they are not mapped.
+    /// A pointer to `size` writable bytes at `start`; `None` if they are not mapped.
     fn map(&self, start: PhysAddr, size: ByteSize) -> Option<NonNull<u8>>;
 }
 
-// SAFETY: the contract is that of the value referred to, which outlives the reference and has no other user.
+// SAFETY: the referent fulfils the contract. It outlives the reference and has no other user.
 unsafe impl<M: EarlyMemory + ?Sized> EarlyMemory for &mut M {
     fn map(&self, start: PhysAddr, size: ByteSize) -> Option<NonNull<u8>> {
         M::map(self, start, size)
     }
 }
 
-/// No memory can be written: lists keep to their built-in size, and only physical addresses are allocated.
+/// Maps nothing: the lists keep their built-in size, and only physical addresses can be allocated.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct NothingMapped;
 
@@ -52,7 +52,7 @@ pub(super) struct MappedRegions {
     capacity: usize,
 }
 
-// SAFETY: the value owns the bytes behind its pointer, as a box would, and hands them out by its own borrow.
+// SAFETY: the value owns the bytes at its pointer, like a box, and lends them through its own borrow.
 unsafe impl Send for MappedRegions {}
 // SAFETY: a shared reference allows reads only.
 unsafe impl Sync for MappedRegions {}
@@ -64,7 +64,7 @@ impl fmt::Debug for MappedRegions {
 }
 
 impl MappedRegions {
-    /// How many bytes an array for `capacity` regions takes.
+    /// The size of an array of `capacity` regions.
     pub(super) const fn bytes_for(capacity: usize) -> ByteSize {
         ByteSize((capacity * size_of::<Region>()) as u64)
     }
@@ -80,14 +80,14 @@ impl MappedRegions {
             return None;
         }
         for slot in 0..capacity {
-            // SAFETY: the slot is within the bytes mapped, which are writable and ours, and it is aligned.
+            // SAFETY: the slot is aligned and inside the mapped bytes, which are writable and reserved for this array.
             unsafe { first.add(slot).write(Region::EMPTY) };
         }
         Some(Self { first, capacity })
     }
 
     pub(super) const fn slots(&self) -> &[Region] {
-        // SAFETY: `new` has written every slot; the memory stays mapped and ours for as long as `self` lives.
+        // SAFETY: `new` has written every slot; the memory stays mapped and reserved while `self` lives.
         unsafe { slice::from_raw_parts(self.first.as_ptr(), self.capacity) }
     }
 
@@ -101,8 +101,8 @@ impl MappedRegions {
 ///
 /// # Safety
 ///
-/// The pointer must come from [`EarlyMemory::map`] for as many bytes, and the range must be reserved for the caller.
+/// The pointer must come from [`EarlyMemory::map`] for `size` bytes, and the range must be reserved for the caller.
 pub(super) unsafe fn clear(pointer: NonNull<u8>, size: ByteSize) {
-    // SAFETY: writable for that many bytes by the contract of `map`, and nobody else accesses them.
+    // SAFETY: writable for `size` bytes by the contract of `map`, and only the caller accesses them.
     unsafe { pointer.write_bytes(0, size.0 as usize) };
 }

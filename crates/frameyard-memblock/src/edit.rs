@@ -1,4 +1,4 @@
-//! Changing the lists: adding and removing, reserving and freeing, flags and nodes.
+//! Edits of the lists: add and remove, reserve and free, flags and nodes.
 
 use core::ops::Range;
 
@@ -10,13 +10,13 @@ use frameyard_units::{ByteSize, NodeId, PhysAddr};
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Adds memory of no known node: the kernel's `memblock_add`.
     ///
-    /// Where the range overlaps memory that is there already, only the gaps are filled; what is there keeps its
-    /// node and flags. Unlike the kernel, nothing warns where these differ.
+    /// If the range overlaps existing memory, only the gaps are filled. Existing regions keep their node and flags. Unlike
+    /// the kernel, the map does not warn about differences.
     ///
     /// # Errors
     ///
     /// [`MemblockError::ListFull`], [`NoRoomToGrow`](MemblockError::NoRoomToGrow) or
-    /// [`Unmapped`](MemblockError::Unmapped) where the list must grow and cannot.
+    /// [`Unmapped`](MemblockError::Unmapped) if the list must grow and cannot.
     pub fn add(&mut self, base: PhysAddr, size: ByteSize) -> Result<(), MemblockError> {
         self.fill_gaps(RegionList::Memory, Span::capped(base, size), None, RegionFlags::NONE)
     }
@@ -49,12 +49,12 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 
     /// Removes memory: the kernel's `memblock_remove`. Reservations stay.
     ///
-    /// Unlike the kernel's, a list that grows for this does not put its array into the range to be removed.
+    /// Unlike the kernel, a list that grows for this does not place its array in the range to be removed.
     ///
     /// # Errors
     ///
-    /// Those of [`add`](Self::add): cutting a region in two takes a slot. The kernel asks for two free slots
-    /// each time, this map for as many as it needs.
+    /// Those of [`add`](Self::add): splitting a region takes a slot. The kernel requires two free slots
+    /// each time; this map requires only the slots that it needs.
     pub fn remove(&mut self, base: PhysAddr, size: ByteSize) -> Result<(), MemblockError> {
         let span = Span::capped(base, size);
         self.make_room_to_isolate(RegionList::Memory, span)?;
@@ -62,13 +62,13 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         Ok(())
     }
 
-    /// Drops the reservation of a range, whoever made it: the kernel's `memblock_phys_free`.
+    /// Drops the reservation of a range, regardless of the call that made it: the kernel's `memblock_phys_free`.
     ///
-    /// What of the range is not reserved stays so; freeing twice is no error.
+    /// Parts of the range that are not reserved stay free. Freeing twice is not an error.
     ///
     /// # Errors
     ///
-    /// [`MemblockError::HoldsRegionArray`] where a list lies in the range, and those of [`remove`](Self::remove).
+    /// [`MemblockError::HoldsRegionArray`] if a list's array is in the range, and those of [`remove`](Self::remove).
     pub fn phys_free(&mut self, base: PhysAddr, size: ByteSize) -> Result<(), MemblockError> {
         let span = Span::capped(base, size);
         self.refuse_arrays_in(span)?;
@@ -77,11 +77,10 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         Ok(())
     }
 
-    /// Cuts regions so that none crosses an end of the range; returns the indices of those inside.
+    /// Splits regions so that none extends across an end of the range; returns the indices of the regions inside.
     ///
-    /// The kernel's `memblock_isolate_range`, which there is internal. The cuts stay, and nothing is allocated
-    /// across one, until an operation changes a region beside it, or [`cap`](Self::cap) or [`merge`](Self::merge)
-    /// is called.
+    /// The kernel's internal `memblock_isolate_range`. A split stays, and no allocation extends across it, until an
+    /// operation changes an adjacent region or the caller calls [`cap`](Self::cap) or [`merge`](Self::merge).
     ///
     /// # Errors
     ///
@@ -95,16 +94,16 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         Ok(self.list_mut(list).isolate(span))
     }
 
-    /// Makes one region of neighbours with equal node and flags: the kernel's `memblock_merge_regions`.
+    /// Merges neighbouring regions with equal node and flags: the kernel's `memblock_merge_regions`.
     ///
     /// Only needed after [`isolate`](Self::isolate).
     pub fn merge(&mut self, list: RegionList) {
         self.list_mut(list).merge_all();
     }
 
-    /// Says which node a range of a list belongs to: the kernel's `memblock_set_node`.
+    /// Sets the node of a range of a list: the kernel's `memblock_set_node`.
     ///
-    /// What the list does not have of the range is not added.
+    /// Parts of the range that are not in the list are not added.
     ///
     /// # Errors
     ///
@@ -119,7 +118,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.change(list, Span::capped(base, size), |(_, flags)| (node, flags))
     }
 
-    /// Keeps memory from being mapped and allocated: the kernel's `memblock_mark_nomap`.
+    /// Marks memory that must be neither mapped nor allocated: the kernel's `memblock_mark_nomap`.
     ///
     /// # Errors
     ///
@@ -157,7 +156,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 
     /// Marks mirrored memory, which allocations prefer from now on: the kernel's `memblock_mark_mirror`.
     ///
-    /// The kernel does nothing here unless booted with mirrored kernel memory; here not calling it is that choice.
+    /// The kernel ignores this call unless it was booted with mirrored kernel memory. Here the caller decides by calling.
     ///
     /// # Errors
     ///
@@ -169,7 +168,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         Ok(())
     }
 
-    /// Marks reserved memory whose page structures stay unwritten: the kernel's `memblock_reserved_mark_noinit`.
+    /// Marks reserved memory whose page structures must not be initialised: the kernel's `memblock_reserved_mark_noinit`.
     ///
     /// # Errors
     ///
@@ -186,7 +185,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.change(list, span, |(node, flags)| (node, flags.without(flag)))
     }
 
-    /// The kernel's `memblock_setclr_flag`, for the node too.
+    /// The kernel's `memblock_setclr_flag`, extended to the node.
     fn change(
         &mut self,
         list: RegionList,

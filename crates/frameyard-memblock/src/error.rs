@@ -1,39 +1,39 @@
-//! Why an operation on the early memory map was refused.
+//! Errors of the early memory map.
 
 use core::fmt;
 
 use super::RegionList;
 use frameyard_units::{ByteSize, PhysAddr};
 
-/// Why an operation on the early memory map was refused; nothing of what was asked for has been done.
+/// Error of an operation on the early memory map. The operation has changed nothing that it was asked to change.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum MemblockError {
-    /// The list has no slot left and growing was never allowed (where the kernel panics).
+    /// The list is full and may not grow. (The kernel panics.)
     ListFull {
         /// Which list.
         list: RegionList,
-        /// How many regions it has room for.
+        /// The number of regions that fit.
         capacity: usize,
     },
-    /// The list must grow, and no free memory holds the new array.
+    /// The list must grow, and no free memory fits the new array.
     NoRoomToGrow {
         /// Which list.
         list: RegionList,
         /// The size of the new array.
         size: ByteSize,
     },
-    /// The memory found is not mapped where its bytes can be written.
+    /// The memory found is not mapped.
     Unmapped {
-        /// Where it begins.
+        /// Its first byte.
         base: PhysAddr,
         /// Its size.
         size: ByteSize,
     },
-    /// The reservation to be dropped holds the array of one of the lists.
+    /// The reservation to be dropped contains the array of a list.
     HoldsRegionArray {
         /// Which list.
         list: RegionList,
-        /// Where the array begins.
+        /// The array's first byte.
         base: PhysAddr,
         /// Its size.
         size: ByteSize,
@@ -42,11 +42,11 @@ pub enum MemblockError {
     Alignment(ByteSize),
     /// An allocation of no bytes.
     EmptyRequest,
-    /// No free memory of that size and alignment within the limits and nodes asked for.
+    /// No free memory has the requested size and alignment within the requested limits and nodes.
     OutOfMemory {
-        /// The size asked for.
+        /// The requested size.
         size: ByteSize,
-        /// The alignment asked for.
+        /// The requested alignment.
         align: ByteSize,
     },
 }

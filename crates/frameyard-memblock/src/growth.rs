@@ -1,4 +1,4 @@
-//! Doubling a list that is full, with memory that the map itself allocates.
+//! Growth: a full list doubles into memory that the map allocates from itself.
 
 use super::early_memory::MappedRegions;
 use super::region::Span;
@@ -6,19 +6,19 @@ use super::region_array::GrownArray;
 use super::{EarlyMemory, Memblock, MemblockError, NodeFilter, RegionFlags, RegionList};
 use frameyard_units::PageCount;
 
-/// Where a new array may lie.
+/// Where a new array may be placed.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum ArrayPlace {
     /// In any free memory.
     Anywhere,
-    /// Not in the range that is about to be reserved, dropped or changed.
+    /// Outside the range that the operation will reserve, drop or change.
     Outside(Span),
-    /// In the range that is about to be all that stays.
+    /// Inside the range that the operation will keep.
     Inside(Span),
 }
 
 impl ArrayPlace {
-    /// The windows to search, in this order.
+    /// The windows to search, in order.
     fn windows(self, limit: u64) -> [Span; 2] {
         const NOWHERE: Span = Span { start: 0, end: 0 };
         match self {
@@ -31,13 +31,13 @@ impl ArrayPlace {
     }
 }
 
-/// A list that doubles reserves its new array, and cuts the reservation of its old one.
+/// A list that doubles reserves its new array and drops the reservation of the old one.
 const SLOTS_TO_MOVE_AN_ARRAY: usize = 3;
 
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Doubles the list until `needed` more regions fit.
     ///
-    /// `needed` is asked again after each doubling: the reserved list also changes by the array it moved.
+    /// Calls `needed` again after each doubling, because moving the array also changes the reserved list.
     pub(super) fn make_room(
         &mut self,
         list: RegionList,
@@ -84,7 +84,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         }
     }
 
-    /// Finds and empties an array of twice the capacity; the caller reserves its span before anything else.
+    /// Finds and empties an array of twice the capacity; the caller must reserve its span first.
     fn new_array(&self, list: RegionList, place: ArrayPlace) -> Result<GrownArray, MemblockError> {
         let capacity = self.list(list).capacity() * 2;
         let page = self.geometry.page_size();
@@ -95,9 +95,9 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
             .filter(|window| !window.is_empty())
             .find_map(|window| self.find_mirrored_first(size, page, window, &[NodeFilter::Any]))
             .ok_or(MemblockError::NoRoomToGrow { list, size })?;
-        // SAFETY: the range is memory that nobody has reserved, and the callers reserve it at once. It stays
-        // reserved until the list has moved on: only `remove_span` above and the operations that drop
-        // reservations take one away, and those refuse the ranges of arrays in use. `memory` lives beside the list.
+        // SAFETY: the range is unreserved memory, and the callers reserve it at once. It stays reserved until the list
+        // moves to another array: only `remove_span` above and the operations that drop reservations remove one, and
+        // those refuse the ranges of arrays in use. `memory` lives beside the list.
         let slots = unsafe { MappedRegions::new(&self.mapping, base, capacity) }
             .ok_or(MemblockError::Unmapped { base, size })?;
         Ok(GrownArray { slots, span: Span::capped(base, size) })

@@ -1,4 +1,4 @@
-//! Cutting memory down: to an alignment, to a range, or to an amount.
+//! Limits: trims memory to an alignment, a range or an amount.
 
 use super::growth::ArrayPlace;
 use super::region::Span;
@@ -6,10 +6,10 @@ use super::{EarlyMemory, Memblock, MemblockError, Region, RegionFlags, RegionLis
 use frameyard_units::{ByteSize, PhysAddr};
 
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
-    /// Cuts each memory region to whole multiples of `align`, and drops those that have none:
+    /// Trims each memory region to whole multiples of `align` and drops regions without one:
     /// the kernel's `memblock_trim_memory`. Reservations stay.
     ///
-    /// Unlike the kernel's, the total memory size is right afterwards.
+    /// Unlike in the kernel, the total memory size is correct afterwards.
     ///
     /// # Errors
     ///
@@ -26,15 +26,15 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         Ok(())
     }
 
-    /// Drops all memory outside a range, except what is not to be mapped, and all reservations outside:
+    /// Drops all memory outside a range, except no-map memory, and all reservations outside it:
     /// the kernel's `memblock_cap_memory_range`.
     ///
-    /// Nothing happens while there is no memory. Unlike in the kernel, memory not to be mapped that crosses an end
-    /// of the range stays one region.
+    /// Does nothing on a map without memory. Unlike in the kernel, no-map memory that extends across an end of the range
+    /// stays one region.
     ///
     /// # Errors
     ///
-    /// [`MemblockError::HoldsRegionArray`] where a list lies outside the range, and those of
+    /// [`MemblockError::HoldsRegionArray`] if a list's array is outside the range, and those of
     /// [`remove`](Self::remove).
     pub fn cap(&mut self, base: PhysAddr, size: ByteSize) -> Result<(), MemblockError> {
         let span = Span::capped(base, size);
@@ -55,7 +55,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Keeps the lowest `limit` bytes of memory, whatever its flags, and drops all memory and reservations
     /// above: the kernel's `memblock_enforce_memory_limit`.
     ///
-    /// Nothing happens with a limit of 0, or with less memory than the limit.
+    /// Does nothing if the limit is 0 or exceeds the amount of memory.
     ///
     /// # Errors
     ///
@@ -69,10 +69,10 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         Ok(())
     }
 
-    /// Keeps the lowest `limit` bytes of memory, and above them what is not to be mapped:
+    /// Keeps the lowest `limit` bytes of memory, and the no-map memory above them:
     /// the kernel's `memblock_mem_limit_remove_map`.
     ///
-    /// Nothing happens with a limit of 0, or with less memory than the limit.
+    /// Does nothing if the limit is 0 or exceeds the amount of memory.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         }
     }
 
-    /// Where the lowest `limit` bytes of memory end, if there are so many: the kernel's `__find_max_addr`.
+    /// The end of the lowest `limit` bytes of memory; `None` if there is less memory: the kernel's `__find_max_addr`.
     fn end_of_lowest(&self, limit: ByteSize) -> Option<u64> {
         let mut left = limit.0;
         if left == 0 {
@@ -99,12 +99,12 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         None
     }
 
-    /// Room for the cuts at both ends of `kept` in both lists; new arrays lie inside.
+    /// Makes room for splits at both ends of `kept` in both lists. New arrays are placed inside `kept`.
     fn make_room_to_cap(&mut self, kept: Span) -> Result<(), MemblockError> {
         self.refuse_arrays_in(Span { start: 0, end: kept.start })?;
         self.refuse_arrays_in(Span::from(kept.end))?;
         let place = ArrayPlace::Inside(kept);
-        // In this order: a memory list that grows takes slots of the reserved list.
+        // Memory first: a memory list that grows takes slots of the reserved list.
         self.make_room(RegionList::Memory, place, |map| map.memory.cuts_at(kept))?;
         self.make_room(RegionList::Reserved, place, |map| map.reserved.cuts_at(kept))
     }

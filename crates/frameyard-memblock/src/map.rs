@@ -5,7 +5,7 @@ use frameyard_units::{Geometry, PhysAddr};
 use crate::region_array::RegionArray;
 use crate::{EarlyMemory, RegionList};
 
-/// From which end of free memory allocations are taken.
+/// The end of free memory that allocations come from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum AllocDirection {
     /// The highest address that fits.
@@ -15,32 +15,32 @@ pub enum AllocDirection {
     BottomUp,
 }
 
-/// Whether memory that may be unplugged is kept free of early allocations.
+/// Whether early allocations avoid hotpluggable memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum MovableNodes {
-    /// Hotpluggable memory is like any other.
+    /// Allocations may use hotpluggable memory.
     #[default]
     Disabled,
-    /// Nothing is allocated from hotpluggable memory (the kernel's `movable_node` option).
+    /// Allocations avoid hotpluggable memory (the kernel's `movable_node` option).
     Enabled,
 }
 
-/// The early memory map: what memory there is, and what of it is in use.
+/// The early memory map: a list of memory and a list of reservations.
 ///
-/// Semantics are those of Linux 6.12's `mm/memblock.c`; each function names the one it follows, and where
-/// it differs. What holds for all of them:
+/// Semantics are those of Linux 6.12's `mm/memblock.c`. Each function names the kernel function that it follows and the
+/// differences. For all functions:
 ///
-/// - A range that runs past the end of the address space is cut off there (`memblock_cap_size`); the last byte of
-///   the address space is never part of a region. A range of no bytes changes nothing.
-/// - An operation that fails has done nothing of what it was asked for. The array of a list may have grown on
-///   the way, which shows in the reserved list alone. Where a list cannot grow the kernel panics; here it is an error.
-/// - The reservation of a grown array is dropped when the list moves to the next, with whatever else was
-///   reserved over the same bytes. Until then a function that would drop it refuses, where the kernel does not look.
+/// - A range that extends past the end of the address space is truncated there (`memblock_cap_size`). The last byte of the
+///   address space is never part of a region. An empty range changes nothing.
+/// - An operation that fails has not changed what it was asked to change. The array of a list may have grown, which shows
+///   only in the reserved list. If a list cannot grow, the kernel panics; this map returns an error.
+/// - When a list moves to a larger array, the map drops the reservation of the old array, including any other reservation
+///   of the same bytes. Until then, functions that would drop it refuse. (The kernel does not check.)
 ///
-/// Costs: a search is binary; an edit moves the regions behind it, so it is linear in the length of its list.
+/// Cost: a search is binary. An edit is linear in the length of its list.
 ///
-/// `M` reaches the bytes of memory; `INLINE` is how many regions each list holds before it must grow (at
-/// least 4, checked when compiled).
+/// `M` maps physical memory. `INLINE` is the number of regions in each list before it must grow: at least 4, checked at
+/// compile time.
 ///
 /// ```
 /// use frameyard_memblock::{EarlyRequest, Memblock, NothingMapped};
@@ -77,8 +77,8 @@ impl<M: EarlyMemory> Memblock<M> {
 impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// An empty map.
     ///
-    /// Of the geometry it uses the page size: arrays are whole pages, frames are whole pages of memory, and the
-    /// first page of the address space is never allocated.
+    /// The map uses only the page size of the geometry: arrays occupy whole pages, frames are whole pages of memory, and
+    /// the first page of the address space is never allocated.
     #[must_use]
     pub const fn with_geometry(mapping: M, geometry: Geometry) -> Self {
         Self {
@@ -94,42 +94,42 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         }
     }
 
-    /// Lets full lists grow from now on: the kernel's `memblock_allow_resize`.
+    /// Allows full lists to grow: the kernel's `memblock_allow_resize`.
     ///
-    /// Call it when all that is in use has been reserved: a list grows into memory that is free by the map.
+    /// Call it after reserving all memory in use, because a list grows into memory that the map considers free.
     pub const fn allow_resize(&mut self) {
         self.can_resize = true;
     }
 
-    /// From which end allocations are taken.
+    /// The end of free memory that allocations come from.
     #[must_use]
     pub const fn direction(&self) -> AllocDirection {
         self.direction
     }
 
-    /// Takes allocations from that end from now on: the kernel's `memblock_set_bottom_up`.
+    /// Sets the end of free memory that allocations come from: the kernel's `memblock_set_bottom_up`.
     pub const fn set_direction(&mut self, direction: AllocDirection) {
         self.direction = direction;
     }
 
-    /// The address that allocations without a maximum of their own stay below.
+    /// The upper limit of allocations without their own maximum.
     #[must_use]
     pub const fn current_limit(&self) -> PhysAddr {
         self.current_limit
     }
 
-    /// Sets the address that allocations without a maximum of their own stay below: `memblock_set_current_limit`.
+    /// Sets the upper limit of allocations without their own maximum: `memblock_set_current_limit`.
     pub const fn set_current_limit(&mut self, limit: PhysAddr) {
         self.current_limit = limit;
     }
 
-    /// Whether hotpluggable memory is kept free of allocations: the kernel's `movable_node_is_enabled`.
+    /// Whether allocations avoid hotpluggable memory: the kernel's `movable_node_is_enabled`.
     #[must_use]
     pub const fn movable_nodes(&self) -> MovableNodes {
         self.movable_nodes
     }
 
-    /// Keeps hotpluggable memory free of allocations, or no longer.
+    /// Sets whether allocations avoid hotpluggable memory.
     pub const fn set_movable_nodes(&mut self, movable_nodes: MovableNodes) {
         self.movable_nodes = movable_nodes;
     }

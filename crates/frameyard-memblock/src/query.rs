@@ -1,4 +1,4 @@
-//! Questions about the map.
+//! Queries.
 
 use super::region::Span;
 use super::{EarlyMemory, Memblock, Region, RegionFlags, RegionList};
@@ -23,7 +23,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.memory_at(address).is_some()
     }
 
-    /// Whether there is memory at an address that is to be mapped: the kernel's `memblock_is_map_memory`.
+    /// Whether the address has memory that may be mapped: the kernel's `memblock_is_map_memory`.
     #[must_use]
     pub fn is_map_memory(&self, address: PhysAddr) -> bool {
         self.memory_at(address).is_some_and(|region| !region.flags.contains(RegionFlags::NOMAP))
@@ -35,10 +35,10 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.reserved_at(address).is_some()
     }
 
-    /// Whether a whole range lies in one memory region: the kernel's `memblock_is_region_memory`.
+    /// Whether one memory region contains the whole range: the kernel's `memblock_is_region_memory`.
     ///
-    /// As there, a range across two regions of different nodes or flags does not. No bytes lie where their
-    /// address does.
+    /// False for a range across two regions with different nodes or flags, as in the kernel. An empty range counts as
+    /// inside the region that contains its address.
     #[must_use]
     pub fn is_region_memory(&self, base: PhysAddr, size: ByteSize) -> bool {
         let span = Span::capped(base, size);
@@ -63,7 +63,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.memory_at(address)?.node
     }
 
-    /// The frames of the memory region that a frame begins in, both ends rounded down, and the node:
+    /// The frames of the memory region that contains a frame's first byte, with both ends rounded down, and its node:
     /// the kernel's `memblock_search_pfn_nid`.
     #[must_use]
     pub fn search_pfn(&self, pfn: Pfn) -> Option<(PfnRange, Option<NodeId>)> {
@@ -73,25 +73,25 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         Some((frames, region.node))
     }
 
-    /// How much memory there is, reserved or not: the kernel's `memblock_phys_mem_size`. Linear in the list.
+    /// The size of all memory, reserved or not: the kernel's `memblock_phys_mem_size`. Linear in the list.
     #[must_use]
     pub fn phys_mem_size(&self) -> ByteSize {
         self.memory.total_size()
     }
 
-    /// How much is reserved, in memory or elsewhere: the kernel's `memblock_reserved_size`. Linear in the list.
+    /// The size of all reservations, in memory or elsewhere: the kernel's `memblock_reserved_size`. Linear in the list.
     #[must_use]
     pub fn reserved_size(&self) -> ByteSize {
         self.reserved.total_size()
     }
 
-    /// Where memory begins; `None` while there is none: the kernel's `memblock_start_of_DRAM`.
+    /// The first byte of memory; `None` without memory: the kernel's `memblock_start_of_DRAM`.
     #[must_use]
     pub fn start_of_dram(&self) -> Option<PhysAddr> {
         self.memory().first().map(|region| region.base)
     }
 
-    /// Where memory ends, the last region's end; `None` while there is none: the kernel's `memblock_end_of_DRAM`.
+    /// The end of the last memory region; `None` without memory: the kernel's `memblock_end_of_DRAM`.
     #[must_use]
     pub fn end_of_dram(&self) -> Option<PhysAddr> {
         self.memory().last().map(Region::end)

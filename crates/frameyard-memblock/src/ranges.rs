@@ -1,4 +1,4 @@
-//! Walking the map: memory, reservations, what is free, and whole page frames.
+//! Iterators over memory, reservations, free memory and whole page frames.
 
 use core::iter::FusedIterator;
 use core::slice;
@@ -19,7 +19,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
         self.reserved.regions()
     }
 
-    /// Memory that is to be mapped, lowest first: the kernel's `for_each_mem_range`, which has no node filter.
+    /// Memory that may be mapped, lowest first: the kernel's `for_each_mem_range`, which has no node filter.
     ///
     /// Includes hotpluggable and driver-managed memory.
     pub fn memory_ranges(&self, node: NodeFilter) -> impl DoubleEndedIterator<Item = Region> {
@@ -29,8 +29,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
 
     /// Reservations, lowest first: the kernel's `for_each_reserved_mem_range`.
     ///
-    /// The kernel never filters reservations by node. Here they are, by the node that
-    /// [`set_node`](Self::set_node) gave them: without that they have none.
+    /// Unlike the kernel, the map can filter reservations by node: the node that [`set_node`](Self::set_node) gave them.
+    /// By default a reservation has no node.
     pub fn reserved_ranges(&self, node: NodeFilter) -> impl DoubleEndedIterator<Item = Region> {
         self.reserved().iter().filter(move |region| node.admits(region.node)).copied()
     }
@@ -38,7 +38,7 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// Memory that is not reserved, lowest first, or with `.rev()` highest first: the kernel's
     /// `for_each_free_mem_range` and `for_each_free_mem_range_reverse`.
     ///
-    /// Each item lies in one memory region and has its node and flags. `flags` chooses as in the kernel: with
+    /// Each item is inside one memory region and has that region's node and flags. `flags` selects as in the kernel: with
     /// `MIRROR` only mirrored memory, `NOMAP` and `DRIVER_MANAGED` memory only with these, and on a map with
     /// movable nodes `HOTPLUG` memory only with that.
     #[must_use]
@@ -55,8 +55,8 @@ impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
     /// The whole page frames of each memory region, lowest first, with their node: the kernel's
     /// `for_each_mem_pfn_range`.
     ///
-    /// Includes memory not to be mapped. A region without a whole page is left out. Memory without a node counts as
-    /// node 0's, as on a machine that says nothing of nodes.
+    /// Includes no-map memory. Skips regions without a whole page. Memory without a node counts as memory of node 0, as on
+    /// a machine whose firmware does not report nodes.
     #[must_use]
     pub fn pfn_ranges(&self, node: NodeFilter) -> PfnRanges<'_> {
         PfnRanges { regions: self.memory().iter(), geometry: self.geometry(), node }
@@ -89,10 +89,10 @@ impl RegionFilter {
 /// An iterator over free memory, from [`Memblock::free_ranges`].
 #[derive(Clone, Debug)]
 pub struct FreeRanges<'a> {
-    // Regions that both ends have passed are dropped from either side.
+    // Each end drops the regions that it has passed.
     memory: &'a [Region],
     reserved: &'a [Region],
-    // What is still to come lies from `front` up to `back`, both of which are ends of free ranges.
+    // The remaining ranges are between `front` and `back`, both of which are ends of free ranges.
     front: u64,
     back: u64,
     filter: RegionFilter,

@@ -1,22 +1,22 @@
-//! What the lists hold: regions with a node and flags, and the small types that name a list or filter one.
+//! Regions with a node and flags, and the types that name a list or filter one.
 
 use core::fmt;
 use core::ops::BitOr;
 
 use frameyard_units::{ByteSize, Geometry, NodeId, PfnRange, PhysAddr};
 
-/// A range of physical memory with the node and flags that all of it has.
+/// A range of physical memory with one node and one set of flags.
 ///
-/// In a list the end of a region never wraps: the last byte of the address space belongs to none.
+/// The end of a region in a list never wraps: the last byte of the address space belongs to no region.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Region {
     /// The first byte.
     pub base: PhysAddr,
-    /// How many bytes.
+    /// Size in bytes.
     pub size: ByteSize,
-    /// The memory node; `None` where nobody has said (the kernel's `NUMA_NO_NODE`).
+    /// The memory node; `None` if unknown (the kernel's `NUMA_NO_NODE`).
     pub node: Option<NodeId>,
-    /// What is special about the memory.
+    /// The flags of all bytes.
     pub flags: RegionFlags,
 }
 
@@ -27,19 +27,19 @@ impl Region {
         Self { base: PhysAddr(span.start), size: ByteSize(span.end - span.start), node, flags }
     }
 
-    /// The address behind the last byte; saturates at the end of the address space.
+    /// The address one past the last byte; saturates at the end of the address space.
     #[must_use]
     pub const fn end(&self) -> PhysAddr {
         PhysAddr(self.base.0.saturating_add(self.size.0))
     }
 
-    /// Whether the address is in the region.
+    /// Whether the region contains the address.
     #[must_use]
     pub const fn contains(&self, address: PhysAddr) -> bool {
         self.base.0 <= address.0 && address.0 < self.end().0
     }
 
-    /// The page frames that lie in the region from their first byte to their last; may be none.
+    /// The page frames that are completely inside the region; may be empty.
     #[must_use]
     pub const fn whole_frames(&self, geometry: Geometry) -> PfnRange {
         PfnRange { start: geometry.frame_at_or_above(self.base), end: geometry.frame_of(self.end()) }
@@ -54,22 +54,22 @@ impl Region {
     }
 }
 
-/// What is special about a region: the kernel's `enum memblock_flags`, with its values.
+/// Flags of a region: the kernel's `enum memblock_flags`, with its values.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct RegionFlags(u8);
 
 impl RegionFlags {
-    /// Nothing special.
+    /// No flag.
     pub const NONE: Self = Self(0);
-    /// May be unplugged later.
+    /// Hotpluggable: may be removed later.
     pub const HOTPLUG: Self = Self(0x1);
-    /// Kept twice by the hardware.
+    /// Mirrored by the hardware.
     pub const MIRROR: Self = Self(0x2);
-    /// Not to be mapped by the kernel, hence never allocated.
+    /// Must not be mapped, so it is never allocated.
     pub const NOMAP: Self = Self(0x4);
-    /// Added and managed by a driver, hence never allocated here.
+    /// Added and managed by a driver, so it is never allocated here.
     pub const DRIVER_MANAGED: Self = Self(0x8);
-    /// Reserved memory whose page structures are not to be initialised.
+    /// Reserved memory whose page structures must not be initialised.
     pub const RSRV_NOINIT: Self = Self(0x10);
 
     const NAMES: [(Self, &'static str); 5] = [
@@ -92,13 +92,13 @@ impl RegionFlags {
         self.0 & other.0 == other.0
     }
 
-    /// These flags and those.
+    /// The union with `other`.
     #[must_use]
     pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// These flags less those.
+    /// These flags without `other`.
     #[must_use]
     pub const fn without(self, other: Self) -> Self {
         Self(self.0 & !other.0)
@@ -121,12 +121,12 @@ impl fmt::Debug for RegionFlags {
     }
 }
 
-/// One of the two lists.
+/// One of the map's two lists.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum RegionList {
-    /// All memory there is.
+    /// All existing memory.
     Memory,
-    /// What is in use, in memory or elsewhere.
+    /// Ranges in use, in memory or elsewhere.
     Reserved,
 }
 
@@ -139,12 +139,12 @@ impl fmt::Display for RegionList {
     }
 }
 
-/// Which nodes an iteration walks.
+/// The nodes that an iteration visits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum NodeFilter {
     /// All nodes, and memory without a node.
     Any,
-    /// That node alone.
+    /// One node.
     Only(NodeId),
 }
 
@@ -157,7 +157,7 @@ impl NodeFilter {
     }
 }
 
-/// Addresses from `start` up to `end`, not included.
+/// The half-open range of addresses from `start` to `end`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Span {
     pub(super) start: u64,
@@ -178,7 +178,7 @@ impl Span {
         self.end <= self.start
     }
 
-    /// Whether both have a byte in common; never where one is empty.
+    /// Whether both contain a common byte; false if one is empty.
     pub(super) const fn intersects(self, other: Self) -> bool {
         let start = if self.start > other.start { self.start } else { other.start };
         let end = if self.end < other.end { self.end } else { other.end };

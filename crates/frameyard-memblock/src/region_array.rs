@@ -1,7 +1,9 @@
 //! A sorted list of regions: the built-in array or a grown one, and the edits that keep it sorted.
 //!
-//! What holds between any two operations: regions are sorted by base, none is empty, no two overlap. No two
-//! neighbours could be one region, except where [`RegionArray::isolate`] has cut and nobody has merged since.
+//! # Invariants
+//!
+//! Between two operations the regions are sorted by base, none is empty and no two overlap. Two neighbours that could be
+//! merged exist only after [`RegionArray::isolate`] and before the next merge.
 
 use core::ops::Range;
 
@@ -9,7 +11,7 @@ use super::early_memory::MappedRegions;
 use super::region::{Region, RegionFlags, Span};
 use frameyard_units::{ByteSize, NodeId, PhysAddr};
 
-/// Where a grown array lies; `span` is reserved for it.
+/// A grown array and its place; `span` is reserved for it.
 #[derive(Debug)]
 pub(super) struct GrownArray {
     pub(super) slots: MappedRegions,
@@ -25,7 +27,7 @@ pub(super) struct RegionArray<const INLINE: usize> {
 
 impl<const INLINE: usize> RegionArray<INLINE> {
     pub(super) const fn new() -> Self {
-        // A list that has just doubled must hold its new reservation and the two cuts around its old one.
+        // A list that has just doubled must fit its new reservation and the two splits around the old one.
         const { assert!(INLINE >= 4, "a list starts with room for at least 4 regions") };
         Self { inline: [Region::EMPTY; INLINE], grown: None, len: 0 }
     }
@@ -65,33 +67,33 @@ impl<const INLINE: usize> RegionArray<INLINE> {
         ByteSize(self.regions().iter().map(|region| region.size.0).sum())
     }
 
-    /// Where the array lies, unless it is the built-in one.
+    /// The place of the array; `None` for the built-in one.
     pub(super) fn grown_span(&self) -> Option<Span> {
         self.grown.as_ref().map(|grown| grown.span)
     }
 
-    /// Copies the list into a larger array; returns where the old one lay, unless that was the built-in one.
+    /// Copies the list into a larger array; returns the place of the old one, or `None` for the built-in one.
     pub(super) fn move_to(&mut self, mut array: GrownArray) -> Option<Span> {
         array.slots.slots_mut()[..self.len].copy_from_slice(self.regions());
         self.grown.replace(array).map(|old| old.span)
     }
 
-    /// The first region that reaches beyond `start`.
+    /// The first region whose end is above `start`.
     fn first_beyond(&self, start: u64) -> usize {
         self.regions().partition_point(|region| region.end().0 <= start)
     }
 
-    /// The region that holds the address: the kernel's `memblock_search`.
+    /// The region that contains the address: the kernel's `memblock_search`.
     pub(super) fn search(&self, address: PhysAddr) -> Option<&Region> {
         self.regions().get(self.first_beyond(address.0)).filter(|region| region.contains(address))
     }
 
-    /// Whether any region has a byte in the span: the kernel's `memblock_overlaps_region`.
+    /// Whether any region intersects the span: the kernel's `memblock_overlaps_region`.
     pub(super) fn overlaps(&self, span: Span) -> bool {
         self.regions().get(self.first_beyond(span.start)).is_some_and(|region| region.span().intersects(span))
     }
 
-    /// How many pieces of the span no region covers.
+    /// The number of gaps in the span that no region covers.
     pub(super) fn gaps_in(&self, span: Span) -> usize {
         let mut base = span.start;
         let mut gaps = 0;
@@ -105,7 +107,7 @@ impl<const INLINE: usize> RegionArray<INLINE> {
         gaps + usize::from(base < span.end)
     }
 
-    /// Covers the gaps in the span with regions of that node and those flags, then merges.
+    /// Fills the gaps in the span with regions of `node` and `flags`, then merges.
     ///
     /// There must be room for [`gaps_in`](Self::gaps_in) more regions.
     pub(super) fn fill(&mut self, span: Span, node: Option<NodeId>, flags: RegionFlags) {
@@ -129,7 +131,7 @@ impl<const INLINE: usize> RegionArray<INLINE> {
         self.merge(first..index);
     }
 
-    /// How many regions [`isolate`](Self::isolate) cuts in two: at most one at each end of the span.
+    /// The number of regions that [`isolate`](Self::isolate) splits: at most one at each end of the span.
     pub(super) fn cuts_at(&self, span: Span) -> usize {
         let cut_at = |address: u64| {
             let region = self.regions().get(self.first_beyond(address));
@@ -138,7 +140,7 @@ impl<const INLINE: usize> RegionArray<INLINE> {
         if span.is_empty() { 0 } else { cut_at(span.start) + cut_at(span.end) }
     }
 
-    /// Cuts regions at both ends of the span; returns which regions then lie in it.
+    /// Splits regions at both ends of the span; returns the indices of the regions inside.
     ///
     /// There must be room for [`cuts_at`](Self::cuts_at) more regions.
     pub(super) fn isolate(&mut self, span: Span) -> Range<usize> {
@@ -153,7 +155,7 @@ impl<const INLINE: usize> RegionArray<INLINE> {
         first..behind
     }
 
-    /// Cuts the region at `index` in two if the address is inside it and not its base.
+    /// Splits the region at `index` if the address is inside it and not its base.
     fn cut(&mut self, index: usize, address: u64) -> bool {
         let Some(region) = self.regions_mut().get_mut(index) else { return false };
         let whole = region.span();
@@ -166,7 +168,7 @@ impl<const INLINE: usize> RegionArray<INLINE> {
         true
     }
 
-    /// Merges the regions of the range with each other and with their neighbours where node and flags are equal.
+    /// Merges the regions of the range with each other and with their neighbours if node and flags are equal.
     pub(super) fn merge(&mut self, range: Range<usize>) {
         let mut index = range.start.saturating_sub(1);
         let mut last = range.end;
@@ -187,7 +189,7 @@ impl<const INLINE: usize> RegionArray<INLINE> {
         self.merge(0..self.len);
     }
 
-    /// Drops what the regions cover of the span.
+    /// Removes the span from all regions.
     ///
     /// There must be room for [`cuts_at`](Self::cuts_at) more regions.
     pub(super) fn remove_span(&mut self, span: Span) {
@@ -211,7 +213,7 @@ impl<const INLINE: usize> RegionArray<INLINE> {
         self.len -= range.len();
     }
 
-    /// Replaces each region by what `keep` makes of it: the same, a part of it, or nothing.
+    /// Replaces each region by the result of `keep`: the region, a part of it, or nothing.
     pub(super) fn retain_parts(&mut self, mut keep: impl FnMut(&Region) -> Option<Region>) {
         let mut kept = 0;
         for index in 0..self.len {

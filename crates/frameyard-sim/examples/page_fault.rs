@@ -12,7 +12,7 @@ use std::error::Error;
 use frameyard::PageCount;
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
-use frameyard_sim::{Cause, CostId, FaultLoop, FaultRun, Machine, OutsideCosts, SimConfig, SimYard, Spent, Start};
+use frameyard_sim::{Cause, FaultLoop, FaultRun, KernelCost, Machine, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{Vm, VmConfig};
 
 /// Pages of a mapping: 128 MiB.
@@ -21,11 +21,7 @@ const PAGES: u32 = 32768;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let mut next = |default: &str| arguments.next().unwrap_or_else(|| default.to_owned());
-    let machine = next("broadwell-40");
-    let machine: Machine = match std::fs::read_to_string(&machine) {
-        Ok(text) => text.parse()?,
-        Err(_) => Machine::built_in(&machine)?,
-    };
+    let (machine, _) = Machine::resolve(&next("broadwell-40"))?;
     let policies = next("vanilla-4.16,cluster-bulk,big-pcp,depot");
     let tasks = next("1,2,5,10,20,30,40");
     let mode = next("processes").parse()?;
@@ -74,8 +70,7 @@ fn shares(run: &FaultRun) -> String {
     let busy = run.busy().0 as f64;
     let of = |spent| run.account.of(spent).time.0 as f64 / busy;
     let locks = frameyard::platform::LockKind::ALL.map(|kind| (format!("wait:{kind}"), of(Spent::Waiting(kind))));
-    let costs =
-        OutsideCosts::NAMES.iter().enumerate().map(|(at, name)| ((*name).to_owned(), of(Spent::Cost(CostId::nth(at)))));
+    let costs = KernelCost::ALL.map(|cost| (cost.name().to_owned(), of(Spent::Cost(cost.id()))));
     let accesses = run.access_shares().map(|(accessed, share)| (accessed.name(), share));
     let causes = Cause::ALL.map(|cause| (format!("<{cause}>"), run.account.by_cause(cause).time.0 as f64 / busy));
     let relax = [("relax".to_owned(), of(Spent::Relax))];

@@ -105,17 +105,13 @@ pub fn run(machine: &Machine, how: &BringUp) -> Result<BringUpRun, SimError> {
     })
 }
 
-/// A fraction of the memory of each node, without the low zones of the first.
+/// A fraction of each node's memory above 4 GiB, which early boot has not brought up.
 fn nodes_of(machine: &Machine, fraction: u64) -> Vec<(PfnRange, NodeId)> {
-    let costs = machine.bring_up;
-    let pages = |gib: u64| PageCount((gib << 18) / fraction);
     let mut start = FIRST_FRAME;
-    let sockets = 0..machine.topology.sockets;
-    let node = |node: u16| {
-        let low = if node == 0 { costs.low_gib } else { 0 };
-        let range = PfnRange::new(start, pages(costs.node_gib - low));
+    let node = |(node, memory): (usize, &ByteSize)| {
+        let range = PfnRange::new(start, PageCount((memory.0 >> 12) / fraction));
         start = range.end;
-        (range, NodeId(node))
+        (range, NodeId(node as u16))
     };
-    sockets.map(node).collect()
+    machine.high_memory.iter().enumerate().map(node).filter(|(range, _)| !range.is_empty()).collect()
 }

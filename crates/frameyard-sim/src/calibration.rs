@@ -2,7 +2,7 @@
 //!
 //! A [`RateTable`] holds what was published; a [`Selection`] names rows of it. A [`Predictor`] says what a machine does at a
 //! [`Point`]; a [`Crew`] asks it at many points, on several host threads. [`Fit`] moves the parameters of
-//! [`Calibration::calibrated`](crate::Calibration::calibrated) until the predictions meet the named rows, [`record`] writes into
+//! [`Calibration::parameters`](crate::Calibration::parameters) until the predictions meet the named rows, [`record`] writes into
 //! the machine's file what came out and on what, and [`Errors`] compares predictions with what was published.
 
 mod crew;

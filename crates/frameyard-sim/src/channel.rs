@@ -1,8 +1,8 @@
 //! The bandwidth of a node's memory.
 
 use crate::cache::LINE_BYTES;
-use crate::machine::Memory;
 use crate::time::Picos;
+use frameyard_machines::Memory;
 
 /// Virtual time is cut into slices of 2 to this power picoseconds, a quarter of a microsecond.
 const SLICE_SHIFT: u32 = 18;

@@ -8,7 +8,7 @@ use crate::cache::{FillClock, LINE_BYTES};
 use crate::channel::Channel;
 use crate::fiber::STACK_BYTES;
 use crate::lines::{FrameLines, PageLine, SharedLines, Use};
-use crate::machine::{Distance, Machine, OutsideCost, Place};
+use crate::machine::{Distance, KernelCost, Machine, Place};
 use crate::profile::{Profile, StackId};
 use crate::region::Words;
 use crate::time::Picos;
@@ -233,8 +233,8 @@ impl Engine {
 
     /// The running CPU spends as many cycles as the machine says on something outside of the allocator, so often.
     #[inline]
-    pub(crate) fn spend_outside(&mut self, cost: OutsideCost, times: u64) {
-        let time = self.speeds.get(self.turn.speed).outside(&self.machine, cost, times);
+    pub(crate) fn spend_kernel(&mut self, cost: KernelCost, times: u64) {
+        let time = self.speeds.get(self.turn.speed).kernel(&self.machine, cost, times);
         self.charge(Spent::Cost(cost.id()).slot(), time);
     }
 

@@ -62,10 +62,10 @@ pub use calibration::{
     Selection, TableError, record,
 };
 pub use engine::LockStats;
-pub use machine::{
-    AccessCosts, BringUpCosts, Caches, Calibration, Clock, Lock, LockMethod, Machine, MachineError, Memory,
-    OutsideCosts, Topology,
+pub use frameyard_machines::{
+    AccessCosts, BringUpCosts, Caches, Calibration, Clock, KernelOverhead, Lock, LockMethod, Memory, Topology,
 };
+pub use machine::{KernelCost, Machine, MachineError};
 pub use page_fault::{FaultLoop, FaultRun, Mode, Start};
 pub use parallel_exit::{ExitRun, ParallelExit};
 pub use platform::SimPlatform;

@@ -1,7 +1,7 @@
 //! The workload `page-fault`: tasks that map memory, touch each page and unmap it, as will-it-scale's page_fault1 does.
 //!
 //! Allocator and owners run as they are; what a kernel does besides is the machine's
-//! [costs outside](crate::OutsideCosts).
+//! [kernel costs](crate::KernelCost).
 
 use std::cell::Cell;
 

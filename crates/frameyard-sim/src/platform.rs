@@ -15,7 +15,7 @@ use crate::confined::Confined;
 use crate::engine::{Engine, Ground, Handover, InOrder, LockStats, is_shared};
 use crate::fiber;
 use crate::frame_bytes::FrameBytes;
-use crate::machine::{Machine, OutsideCost, OutsideCosts};
+use crate::machine::{KernelCost, Machine};
 use crate::profile::Profile;
 use crate::time::Picos;
 use crate::workers::run_workers;
@@ -46,7 +46,7 @@ impl fmt::Debug for SimPlatform {
 impl SimPlatform {
     /// `None` where the host has no memory for the machine's state.
     pub(crate) fn new(machine: &Machine, ground: Ground, bytes: FrameBytes, costs: &[&'static str]) -> Option<Self> {
-        let costs = OutsideCosts::NAMES.iter().chain(costs).copied().collect();
+        let costs = KernelCost::ALL.map(KernelCost::name).iter().chain(costs).copied().collect();
         Some(Self { engine: Confined::new(Engine::new(machine, ground, costs)?), bytes })
     }
 
@@ -315,7 +315,7 @@ impl MapBacking for SimPlatform {
         if engine.is_running() {
             let PageCount(pages) = frames.count();
             engine.stream(frames.start, pages * PAGE_BYTES);
-            engine.spend_outside(OutsideCost::ZeroPage, pages);
+            engine.spend_kernel(KernelCost::ZeroPage, pages);
         }
         Offload::Done
     }
@@ -327,7 +327,7 @@ impl MapBacking for SimPlatform {
             let PageCount(pages) = from.count();
             engine.stream_in(from.start, pages * PAGE_BYTES);
             engine.stream(to, pages * PAGE_BYTES);
-            engine.spend_outside(OutsideCost::CopyPage, pages);
+            engine.spend_kernel(KernelCost::CopyPage, pages);
         }
         Offload::Done
     }
@@ -350,13 +350,13 @@ impl Probe for SimPlatform {
         }
         match span {
             Activity::Fault if pages > 0 => {
-                engine.spend_outside(OutsideCost::Exception, pages);
-                engine.spend_outside(OutsideCost::FaultPath, pages);
+                engine.spend_kernel(KernelCost::Exception, pages);
+                engine.spend_kernel(KernelCost::FaultPath, pages);
             }
-            Activity::Zap if pages > 0 => engine.spend_outside(OutsideCost::UnmapPage, pages),
-            Activity::Map => engine.spend_outside(OutsideCost::MapCall, 1),
-            Activity::Split | Activity::Merge if pages > 0 => engine.spend_outside(OutsideCost::ZonePage, pages),
-            Activity::Relist if pages > 0 => engine.spend_outside(OutsideCost::LruPage, pages),
+            Activity::Zap if pages > 0 => engine.spend_kernel(KernelCost::UnmapPage, pages),
+            Activity::Map => engine.spend_kernel(KernelCost::MapCall, 1),
+            Activity::Split | Activity::Merge if pages > 0 => engine.spend_kernel(KernelCost::ZonePage, pages),
+            Activity::Relist if pages > 0 => engine.spend_kernel(KernelCost::LruPage, pages),
             _ => return engine.leave(span),
         }
         engine.leave(span);

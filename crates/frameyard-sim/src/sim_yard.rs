@@ -34,7 +34,7 @@ pub struct SimConfig {
     pub policy: ZonePolicy,
     /// How per-CPU lists are sized.
     pub sizing: PcpSizing,
-    /// The names of costs that tasks will spend on, beside those that every machine knows ([`OutsideCosts::NAMES`](crate::OutsideCosts::NAMES)).
+    /// The names of costs that tasks will spend on, beside those that every machine knows ([`KernelCost::ALL`](crate::KernelCost::ALL)).
     pub costs: Vec<&'static str>,
 }
 

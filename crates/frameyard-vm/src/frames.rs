@@ -43,7 +43,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     #[cold]
     fn alloc_with_owners(&self, order: Order, gfp: Gfp) -> Result<Pfn, VmError> {
-        Ok(self.yard().alloc_with(order, gfp, &self.owners())?)
+        Ok(self.yard().request(order, gfp).owners(&self.owners()).frame()?)
     }
 
     /// Allocates a block and zeroes it.

@@ -66,7 +66,7 @@ fn allocate<P: Platform>(yard: &Yard<P>, random: &mut Rng, order: Order) -> Resu
     let kinds = [Gfp::KERNEL, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE];
     let gfp = kinds[random.usize(..kinds.len())] | Gfp::NOWARN;
     if random.u8(..4) == 0 {
-        return yard.alloc_on(NodeId(random.u16(..yard.nodes())), order, gfp);
+        return yard.request(order, gfp).node(NodeId(random.u16(..yard.nodes()))).frame();
     }
     yard.alloc(order, gfp)
 }

@@ -10,7 +10,8 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Instant;
 
-use frameyard::contig::{BlockedBy, ContigError};
+use frameyard::AllocError;
+use frameyard::contig::BlockedBy;
 use frameyard::stats::ZoneStatistics;
 use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use frameyard_host::{HostPlatform, LockTiming};
@@ -74,7 +75,7 @@ pub struct Attempt {
     /// What for.
     pub asked: AskedFor,
     /// The range, or what was in the way.
-    pub outcome: Result<PfnRange, ContigError>,
+    pub outcome: Result<PfnRange, AllocError>,
     /// The frame that was pinned.
     pub pinned: Option<Pfn>,
     /// How long it took.
@@ -166,15 +167,16 @@ fn ask(
 ) -> Result<Vec<Attempt>, WorkloadError> {
     let asker = Asker { vm, zone: zone.id, count: vm.yard().geometry().pages_in(plan.size), shared };
     let align = Order(plan.size.0.trailing_zeros() as u8 - vm.yard().geometry().page_shift());
-    let anywhere = || vm.yard().alloc_contig(asker.count, align, GFP, NodeId(0), &vm.owners());
+    let anywhere =
+        || vm.yard().request_pages(asker.count, GFP).aligned(align).node(NodeId(0)).owners(&vm.owners()).range();
     let mut attempts = vec![asker.ask(AskedFor::Anywhere, None, anywhere)?];
     let page = asker.pinned_page()?;
     let (pfn, range) = (page.pfn(), around(page.pfn(), asker.count, zone.span, vm.yard().geometry().pageblock_order()));
-    let this = |gfp| vm.yard().alloc_contig_range(range, gfp, &vm.owners());
+    let this = |gfp| vm.yard().request_range(range, gfp).owners(&vm.owners()).range();
     let pinned = asker.ask(AskedFor::Pinned, Some(pfn), || this(GFP))?;
     match &pinned.outcome {
-        Err(ContigError::Blocked(blocker)) if blocker.pfn == pfn && blocker.why == BlockedBy::Pinned => {}
-        Err(ContigError::Blocked(blocker)) => {
+        Err(AllocError::Blocked(blocker)) if blocker.pfn == pfn && blocker.why == BlockedBy::Pinned => {}
+        Err(AllocError::Blocked(blocker)) => {
             return Err(WorkloadError::run_time(format!("{pfn} is pinned in {range}, but {blocker}")));
         }
         _ => return Err(WorkloadError::run_time(format!("{pfn} is pinned, but {range} was taken with it"))),
@@ -205,7 +207,7 @@ impl<'y> Asker<'_, 'y> {
         &self,
         asked: AskedFor,
         pinned: Option<Pfn>,
-        request: impl FnOnce() -> Result<PfnRange, ContigError>,
+        request: impl FnOnce() -> Result<PfnRange, AllocError>,
     ) -> Result<Attempt, WorkloadError> {
         let yard = self.vm.yard();
         let moved = || self.vm.counted(VmCounter::PgmigrateSuccess);
@@ -219,7 +221,7 @@ impl<'y> Asker<'_, 'y> {
         let (pages_moved, occupant_steps) = (moved() - before.0, steps() - before.1);
         match &outcome {
             Ok(range) => yard.free_range(*range).map_err(WorkloadError::run_time)?,
-            Err(ContigError::Blocked(_) | ContigError::NoPlace { .. }) => {}
+            Err(AllocError::Blocked(_) | AllocError::NoPlace { .. }) => {}
             Err(error) => return Err(WorkloadError::run_time(*error)),
         }
         Ok(Attempt { asked, outcome, pinned, contig_ns, pages_moved, used_before, occupant_steps })

@@ -191,7 +191,7 @@ pub(crate) fn request<P: Platform>(
     let mut blocks = HeldBlocks { vm, blocks: Vec::new() };
     for _ in 0..attempts {
         let started = now_ns();
-        let found = vm.yard().alloc_with(HUGE, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN, &vm.owners());
+        let found = vm.yard().request(HUGE, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN).owners(&vm.owners()).frame();
         let took = now_ns() - started;
         run.total_ns += took;
         run.longest_ns = run.longest_ns.max(took);

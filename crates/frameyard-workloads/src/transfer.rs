@@ -9,7 +9,7 @@ use std::thread;
 
 use frameyard::locks::LockUse;
 use frameyard::{ByteSize, Platform, Yard};
-use frameyard_counting::{Counted, CountingRow};
+use frameyard_counting::{Counted, TaskCounters};
 use frameyard_host::CpuList;
 use frameyard_vm::{ExitOutcome, MemoryAccess, Vm};
 
@@ -103,7 +103,7 @@ pub fn timed_and_counted(
 ) -> Result<Vec<TransferCounts>, WorkloadError> {
     let timed = run(&fixture.vm, cpus, way, bytes, || None)?;
     // One thread at a time uses the view.
-    let rows: Vec<CountingRow<LINES_REMEMBERED>> = vec![CountingRow::default()];
+    let rows: Vec<TaskCounters<LINES_REMEMBERED>> = vec![TaskCounters::default()];
     let yard = fixture.yard.counting(&rows, || 0).map_err(WorkloadError::run_time)?;
     let vm = Vm::attach(&yard).map_err(WorkloadError::run_time)?;
     let counted = run(&vm, cpus, way, bytes, || Some(yard.platform().counted()))?;

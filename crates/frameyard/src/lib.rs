@@ -15,6 +15,7 @@
 //!
 //! | module | for |
 //! |---|---|
+//! | [`alloc`] | requests for frames, and what their errors say |
 //! | [`boot`] | creating, attaching to and initialising a yard |
 //! | [`memblock`] | the early map of memory and reservations |
 //! | [`platform`] | what a yard needs from its environment |
@@ -29,6 +30,7 @@
 //! | [`units`], [`sync`], [`job`] | what the others are made of |
 #![cfg_attr(not(any(test, loom, shuttle)), no_std)]
 
+pub mod alloc;
 pub mod boot;
 pub mod compaction;
 pub mod contig;
@@ -63,7 +65,7 @@ pub use frameyard_units as units;
 pub use frameyard_units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 pub use gfp::Gfp;
 pub use platform::Platform;
-pub use yard::{AllocError, Frames, FreeError, FreeProblem, RawRegion, Yard};
+pub use yard::{AllocError, AllocRequest, Frames, FreeError, RawRegion, Yard};
 
 /// Runs the examples of the README as tests.
 #[cfg(doctest)]

@@ -314,6 +314,12 @@ impl Zone {
         has(migrate_type) || (migrate_type == MigrateType::Movable && has(MigrateType::Cma))
     }
 
+    /// The largest order of which a block is on the free lists, Isolate included; recent, not exact.
+    pub(crate) fn largest_free_order_racy(&self) -> Option<Order> {
+        let orders = self.nonempty.iter().fold(0, |orders, bits| orders | bits.load(Ordering::Relaxed));
+        orders.checked_ilog2().map(|order| Order(order as u8))
+    }
+
     fn has_block_racy(&self, order: Order, reserves: Reserves) -> bool {
         let has =
             |migrate_type: MigrateType| self.nonempty[migrate_type.index()].load(Ordering::Relaxed) >> order.0 != 0;

@@ -7,7 +7,7 @@ use frameyard::platform::LockKind;
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
 use frameyard::{Gfp, NodeId, Order, Pfn, Yard, ZoneId};
-use frameyard_counting::{Counted, CountingPlatform, CountingRow, PageTouches};
+use frameyard_counting::{Counted, CountingPlatform, PageTouches, TaskCounters};
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
 
@@ -17,12 +17,12 @@ thread_local! {
 
 type CountingYard<'r, const LINES: usize> = Yard<CountingPlatform<'r, TestPlatform, fn() -> u32, LINES>>;
 
-fn rows<const LINES: usize>(count: usize) -> Vec<CountingRow<LINES>> {
-    std::iter::repeat_with(CountingRow::default).take(count).collect()
+fn rows<const LINES: usize>(count: usize) -> Vec<TaskCounters<LINES>> {
+    std::iter::repeat_with(TaskCounters::default).take(count).collect()
 }
 
 /// A view of a yard through which everything is counted.
-fn counting<'r, const LINES: usize>(yard: &'r Fixture, rows: &'r [CountingRow<LINES>]) -> CountingYard<'r, LINES> {
+fn counting<'r, const LINES: usize>(yard: &'r Fixture, rows: &'r [TaskCounters<LINES>]) -> CountingYard<'r, LINES> {
     let who: fn() -> u32 = || TASK.get();
     let platform = CountingPlatform::new(yard.platform(), rows, who);
     // SAFETY: both regions are the yard's and stay mapped as long as the fixture lives, which is borrowed.
@@ -39,7 +39,7 @@ fn scatter(yard: &Fixture, count: usize) -> Vec<Pfn> {
     held.into_iter().skip(1).step_by(2).collect()
 }
 
-/// What allocating and freeing so many single frames of scattered memory counts.
+/// The counts of allocating and freeing `count` single frames of scattered memory.
 fn churn(policy: ZonePolicy, count: usize) -> Counted {
     let yard = Fixture::small(1, 32 << 10);
     run_on(0);
@@ -61,13 +61,13 @@ fn churn(policy: ZonePolicy, count: usize) -> Counted {
 }
 
 #[test]
-fn vanilla_touches_lines_under_the_lock_for_every_frame_that_crosses() {
+fn vanilla_touches_lines_under_the_lock_per_frame() {
     let counted = churn(ZonePolicy::Vanilla, 2000);
     // A frame that is taken off its list is one line, and the next on the list is another that is taken next: together
     // at least one for each frame.
     let refill = counted.refill.lines_under_lock_per_page().unwrap();
     assert!((1.0..3.0).contains(&refill), "{counted:?}");
-    // A frame that is freed is a line, and so is its buddy that is looked at.
+    // A freed frame is one line, and its buddy, which the merge reads, is another.
     let drain = counted.drain.lines_under_lock_per_page().unwrap();
     assert!((1.0..6.0).contains(&drain), "{counted:?}");
     assert!(counted.drain.outside.lines > 0, "what is read ahead is read outside the lock: {counted:?}");
@@ -75,7 +75,7 @@ fn vanilla_touches_lines_under_the_lock_for_every_frame_that_crosses() {
 }
 
 #[test]
-fn the_depot_touches_no_page_under_the_lock_once_it_is_filled() {
+fn filled_depot_touches_no_page_under_the_lock() {
     let yard = Fixture::small(1, 32 << 10);
     run_on(0);
     TASK.set(0);
@@ -95,7 +95,7 @@ fn the_depot_touches_no_page_under_the_lock_once_it_is_filled() {
 }
 
 #[test]
-fn counts_agree_with_what_the_yard_counts_itself() {
+fn counts_agree_with_the_yards_statistics() {
     let yard = Fixture::small(1, 32 << 10);
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
     run_on(0);
@@ -125,7 +125,7 @@ fn counts_agree_with_what_the_yard_counts_itself() {
 }
 
 #[test]
-fn prefetches_are_counted_where_the_policies_make_them() {
+fn counts_prefetches_of_policies() {
     let vanilla = churn(ZonePolicy::Vanilla, 2000);
     assert_eq!((vanilla.refill.under_lock.prefetches, vanilla.refill.outside), (0, PageTouches::default()));
     let prefetch = churn(ZonePolicy::Prefetch, 2000);
@@ -141,7 +141,7 @@ fn prefetches_are_counted_where_the_policies_make_them() {
 }
 
 #[test]
-fn a_lock_for_each_page_sees_lines_again_in_each_hold() {
+fn counts_lines_again_in_each_hold() {
     let each = churn(ZonePolicy::LockPerPage, 2000);
     assert_eq!(each.refill.zone_holds, each.refill.pages);
     assert_eq!(each.drain.zone_holds, each.drain.pages);
@@ -150,7 +150,7 @@ fn a_lock_for_each_page_sees_lines_again_in_each_hold() {
 }
 
 #[test]
-fn a_line_touched_twice_in_a_hold_is_one_line() {
+fn counts_a_line_once_per_hold() {
     let counted = churn(ZonePolicy::Vanilla, 2000);
     let under_lock = counted.refill.under_lock;
     assert!(under_lock.accesses > 2 * under_lock.lines, "{under_lock:?}");
@@ -158,7 +158,7 @@ fn a_line_touched_twice_in_a_hold_is_one_line() {
 }
 
 #[test]
-fn lines_beyond_what_a_row_remembers_are_said_to_be_forgotten() {
+fn reports_lines_that_it_cannot_remember() {
     let yard = Fixture::small(1, 32 << 10);
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
     run_on(0);
@@ -175,7 +175,7 @@ fn lines_beyond_what_a_row_remembers_are_said_to_be_forgotten() {
 }
 
 #[test]
-fn tasks_count_in_rows_of_their_own_and_those_without_are_named() {
+fn tasks_without_counters_count_as_lost() {
     let yard = Fixture::small(2, 32 << 10);
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
     let rows = rows::<1024>(2);

@@ -5,16 +5,20 @@ use core::fmt::{self, Write};
 use super::{Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource};
 use frameyard::policy::ZonePolicy;
 
-/// Writes all metrics as Prometheus reads them.
+/// Writes all metrics in the text format of Prometheus.
 ///
-/// Each series has the labels `node`, `zone`, `cpu` (the number, or `direct` for what did without the lists of a CPU; what
-/// is counted for a whole zone has none) and `policy` (the one in force: counts go on when it changes). Where a metric is
-/// told by migration type, `type` is that. Times are in seconds. A histogram that has counted nothing is left out: locks
-/// are not timed unless they are asked to be.
+/// | label | value |
+/// |---|---|
+/// | `node`, `zone` | the zone |
+/// | `cpu` | the CPU, or `direct` for transfers that bypassed the per-CPU lists; absent if counted per zone |
+/// | `policy` | the current policy; counters continue when it changes |
+/// | `type` | the migration type, for metrics with one |
+///
+/// Times are in seconds. Empty histograms are left out: locks are timed only on request.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Errors of `out`.
 pub fn write_prometheus<S: MetricsSource + ?Sized, W: Write + ?Sized>(source: &S, out: &mut W) -> fmt::Result {
     let policy = source.policy();
     let mut family = "";
@@ -88,7 +92,7 @@ fn write_histogram<W: Write + ?Sized>(
     writeln!(out, "{name}_count{{{labels}}} {count}")
 }
 
-/// What tells a series from the others of its metric.
+/// The labels of a series.
 struct Labels<'a> {
     row: &'a MetricsRow,
     policy: ZonePolicy,
@@ -114,7 +118,7 @@ impl fmt::Display for Labels<'_> {
 
 /// A value of a histogram.
 enum Amount {
-    /// Written in seconds, exactly.
+    /// Printed in seconds, exactly.
     Nanoseconds(u64),
     Pages(u64),
 }

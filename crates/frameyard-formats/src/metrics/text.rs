@@ -1,4 +1,4 @@
-//! As `/proc/vmstat`: a name and a number a line.
+//! Plain text in the form of `/proc/vmstat`: one name and value per line.
 
 use core::fmt::{self, Write};
 
@@ -6,16 +6,14 @@ use super::{Metric, MetricHistogram, MetricsRow, MetricsSource};
 use frameyard::locks::HistogramCounts;
 use frameyard::stats::ZoneLockTelemetry;
 
-/// Writes all metrics as lines of a name and a number: first those of the whole yard, then, indented under a heading as
-/// in `/proc/zoneinfo`, those of each zone and CPU that has anything but zeros. What is counted for a whole zone stands
-/// with what did without the lists of a CPU.
+/// Writes all metrics, one name and value per line: first the sums of the whole yard, then each zone and CPU with a value
+/// other than zero, indented under a heading as in `/proc/zoneinfo`. Values counted per zone are in the block `direct`.
 ///
-/// A histogram that has counted nothing is left out. Of others there is the sum, the count, and how many values were at
-/// most so large.
+/// A histogram prints its sum, its count, and the number of values up to each bound. Empty histograms are left out.
 ///
 /// # Errors
 ///
-/// Those of `out`.
+/// Errors of `out`.
 pub fn write_metrics<S: MetricsSource + ?Sized, W: Write + ?Sized>(source: &S, out: &mut W) -> fmt::Result {
     writeln!(out, "policy {}", source.policy().name())?;
     let mut sum = Numbers::NONE;
@@ -42,7 +40,7 @@ pub fn write_metrics<S: MetricsSource + ?Sized, W: Write + ?Sized>(source: &S, o
     })
 }
 
-/// The values of all metrics, where there are any.
+/// The values of all metrics; `None` for metrics without a value.
 struct Numbers([Option<u64>; Metric::ALL.len()]);
 
 impl Numbers {

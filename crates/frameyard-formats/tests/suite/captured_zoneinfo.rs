@@ -198,7 +198,7 @@ fn statistics_thresholds_follow_from_managed_pages_and_cpus() {
 }
 
 #[test]
-fn what_was_freed_after_the_sizing_matters() {
+fn memory_freed_after_sizing_changes_watermarks() {
     for capture in crate::captures::all() {
         let machine = parse_zoneinfo(&capture.text("zoneinfo"));
         let fresh = machine.zones.iter().map(|(id, zone)| ZoneSizing::new(*id, zone.present, zone.managed));

@@ -124,12 +124,12 @@ fn assert_snapshot(written: &str, expected: &str) {
 }
 
 #[test]
-fn text_is_a_name_and_a_number_a_line() {
+fn writes_one_name_and_value_per_line() {
     assert_snapshot(&text(&fixed()), include_str!("metrics/text.txt"));
 }
 
 #[test]
-fn the_exposition_is_what_prometheus_reads() {
+fn writes_the_prometheus_format() {
     assert_snapshot(&exposition(&fixed()), include_str!("metrics/prometheus.txt"));
 }
 
@@ -201,7 +201,7 @@ fn check_histograms(text: &str, series: &HashMap<String, f64>) {
 }
 
 #[test]
-fn the_fixed_exposition_obeys_the_rules() {
+fn exposition_of_fixed_numbers_is_valid() {
     assert!(check_exposition(&exposition(&fixed())) > 3 * Metric::ALL.len() / 2 + 2 * 27);
 }
 
@@ -210,7 +210,7 @@ fn the_fixed_exposition_obeys_the_rules() {
 struct Timed {
     clock: AtomicU64,
     on: AtomicBool,
-    /// Whether all locks are said to have been held by somebody else.
+    /// Whether the platform reports each acquisition as contended.
     contended: AtomicBool,
 }
 
@@ -255,7 +255,7 @@ fn churn(yard: &Yard<Timed>, count: usize) {
 }
 
 #[test]
-fn what_is_counted_belongs_to_the_cpu_whose_lists_crossed() {
+fn counts_belong_to_the_cpu_that_refills() {
     let fixture = Fixture::small(2, 32 << 10);
     fixture.set_policy(ZonePolicy::Vanilla).unwrap();
     run_on(0);
@@ -281,7 +281,7 @@ fn what_is_counted_belongs_to_the_cpu_whose_lists_crossed() {
 }
 
 #[test]
-fn histograms_count_while_locks_are_timed_alone() {
+fn histograms_count_only_while_locks_are_timed() {
     let fixture = Fixture::small(2, 32 << 10);
     run_on(0);
     let yard = timed(&fixture);
@@ -312,7 +312,7 @@ fn histograms_count_while_locks_are_timed_alone() {
 }
 
 #[test]
-fn the_exposition_of_a_yard_obeys_the_rules_and_sums_to_its_statistics() {
+fn exposition_of_a_yard_is_valid_and_sums_to_its_statistics() {
     let fixture = Fixture::small(2, 32 << 10);
     fixture.set_policy(ZonePolicy::Vanilla).unwrap();
     run_on(0);
@@ -393,14 +393,14 @@ fn assert_acts(policy: ZonePolicy, expected: &[&str]) {
 }
 
 #[test]
-fn policies_that_go_page_by_page_move_no_metrics_of_others() {
+fn page_wise_policies_leave_other_metrics_at_zero() {
     for policy in [ZonePolicy::Vanilla, ZonePolicy::Vanilla416, ZonePolicy::Prefetch, ZonePolicy::BigPcp] {
         assert_acts(policy, &[]);
     }
 }
 
 #[test]
-fn policies_with_clusters_count_skipped_merges_and_cuts() {
+fn cluster_policies_count_skipped_merges_and_detaches() {
     const UNMERGED: [&str; 3] = ["skipped_merges", "later_merges", "unmerged_pages"];
     const CUTS: [&str; 3] = ["clusters_in_use", "cluster_cuts", "cluster_cut_pages"];
     const DRAINS: [&str; 3] = ["overflow_drains_movable", "full_batch_drains_movable", "cluster_drains_movable"];
@@ -410,7 +410,7 @@ fn policies_with_clusters_count_skipped_merges_and_cuts() {
 }
 
 #[test]
-fn owned_blocks_count_frees_by_other_cpus_than_the_owner() {
+fn owned_blocks_count_cross_cpu_frees() {
     let sums = cross(ZonePolicy::OwnedBlocks);
     for name in ["owned_claims", "owned_pages_taken", "owned_pages_freed_local", "owned_merges", "owned_pageblocks"] {
         assert!(sums[name] > 0, "{name}");
@@ -422,7 +422,7 @@ fn owned_blocks_count_frees_by_other_cpus_than_the_owner() {
 }
 
 #[test]
-fn a_depot_counts_batches_that_come_and_go() {
+fn depot_counts_pushed_and_popped_batches() {
     let sums = cross(ZonePolicy::Depot);
     let pushed = sums["depot_pushes"];
     assert!(pushed > 40 && sums["depot_pops"] > 10 && sums["depot_batches"] > 10, "{sums:?}");
@@ -431,7 +431,7 @@ fn a_depot_counts_batches_that_come_and_go() {
 }
 
 #[test]
-fn what_policies_do_is_counted_for_the_cpu_that_does_it() {
+fn policy_work_counts_for_the_acting_cpu() {
     let yard = Fixture::small(2, 32 << 10);
     yard.set_policy(ZonePolicy::ClusterBulk).unwrap();
     run_on(1);
@@ -449,7 +449,7 @@ fn what_policies_do_is_counted_for_the_cpu_that_does_it() {
 }
 
 #[test]
-fn families_stand_together_and_are_of_one_kind() {
+fn families_are_adjacent_and_of_one_kind() {
     let mut seen = HashSet::new();
     for together in Metric::ALL.chunk_by(|a, b| a.family() == b.family()) {
         let first = together[0];
@@ -466,7 +466,7 @@ fn families_stand_together_and_are_of_one_kind() {
 }
 
 #[test]
-fn what_is_of_a_whole_zone_has_no_cpu() {
+fn zone_metrics_have_no_cpu_label() {
     let text = exposition(&fixed());
     for metric in Metric::ALL {
         let starts = ["{", "_total{"].map(|end| format!("frameyard_{}{end}", metric.family()));
@@ -476,7 +476,7 @@ fn what_is_of_a_whole_zone_has_no_cpu() {
 }
 
 #[test]
-fn names_are_told_once() {
+fn metric_names_are_unique() {
     let names: HashSet<_> = Metric::ALL.iter().map(|metric| metric.name()).collect();
     assert_eq!(names.len(), Metric::ALL.len());
     assert!(Metric::ALL.iter().all(|metric| metric.help().ends_with('.') && !metric.help().contains('\n')));

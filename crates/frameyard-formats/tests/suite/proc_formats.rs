@@ -108,7 +108,7 @@ fn parse_vmstat(text: &str) -> MachineNumbers {
 }
 
 #[test]
-fn captured_buddyinfo_is_written_back_byte_for_byte() {
+fn reproduces_captured_buddyinfo() {
     for capture in crate::captures::all() {
         let text = capture.text("buddyinfo");
         let machine = parse_buddyinfo(&text);
@@ -117,7 +117,7 @@ fn captured_buddyinfo_is_written_back_byte_for_byte() {
 }
 
 #[test]
-fn captured_pagetypeinfo_is_written_back_byte_for_byte() {
+fn reproduces_captured_pagetypeinfo() {
     for capture in crate::captures::all() {
         let text = capture.text("pagetypeinfo");
         let machine = parse_pagetypeinfo(&text);
@@ -126,7 +126,7 @@ fn captured_pagetypeinfo_is_written_back_byte_for_byte() {
 }
 
 #[test]
-fn captured_zoneinfo_is_written_back_byte_for_byte() {
+fn reproduces_captured_zoneinfo() {
     for capture in crate::captures::all() {
         let text = capture.text("zoneinfo");
         let machine = parse_zoneinfo(&text);
@@ -135,7 +135,7 @@ fn captured_zoneinfo_is_written_back_byte_for_byte() {
 }
 
 #[test]
-fn captured_vmstat_is_written_back_byte_for_byte() {
+fn reproduces_captured_vmstat() {
     for capture in crate::captures::all() {
         let text = capture.text("vmstat");
         let machine = parse_vmstat(&text);
@@ -208,7 +208,7 @@ Node 1, zone   Normal            0           60            0            0       
 }
 
 #[test]
-fn long_free_lists_are_cut_off_where_the_kernel_stops_counting() {
+fn caps_counts_of_long_free_lists() {
     let (mut machine, id) = machine_with_cma();
     machine.free_blocks.insert((id, MigrateType::Unmovable, Order(0)), 99_999);
     machine.free_blocks.insert((id, MigrateType::Unmovable, Order(1)), 100_000);
@@ -259,7 +259,7 @@ Node 1, zone  Movable
 }
 
 #[test]
-fn a_node_without_memory_shows_in_zoneinfo_alone() {
+fn only_zoneinfo_shows_a_node_without_memory() {
     let (machine, _) = machine_with_cma();
     let zoneinfo = written(|out| write_zoneinfo(&machine, KernelFormat::V6_1, out));
     let zones: Vec<&str> = zoneinfo.lines().filter(|line| line.starts_with("Node")).collect();
@@ -284,7 +284,7 @@ fn cma_events_appear_in_vmstat_on_a_machine_with_cma_only() {
     }
 }
 
-/// Takes so many bytes and then fails.
+/// Accepts a number of bytes and then fails.
 struct FullAfter(usize);
 
 impl std::fmt::Write for FullAfter {
@@ -295,7 +295,7 @@ impl std::fmt::Write for FullAfter {
 }
 
 #[test]
-fn a_writer_that_fails_ends_the_report() {
+fn stops_at_the_first_write_error() {
     let (machine, _) = machine_with_cma();
     for room in [0, 10, 100, 1000] {
         assert!(write_zoneinfo(&machine, KernelFormat::V6_12, &mut FullAfter(room)).is_err());

@@ -1,4 +1,4 @@
-//! A yard as the source of its own reports: what the `/proc` formats show of it.
+//! The `/proc` formats of a yard.
 
 use crate::fixture::{Fixture, Frames, run_on};
 use frameyard::boot::{InitMode, MapInit};
@@ -27,7 +27,7 @@ fn two_nodes() -> Fixture {
 }
 
 #[test]
-fn a_zone_spans_its_part_of_the_node_holes_at_its_ends_included() {
+fn zone_span_includes_holes_at_its_ends() {
     let yard = two_nodes();
     let span = |node, kind| {
         let zone = ReportSource::zone(yard.yard(), ZoneId::new(NodeId(node), kind));
@@ -41,12 +41,13 @@ fn a_zone_spans_its_part_of_the_node_holes_at_its_ends_included() {
 }
 
 #[test]
-fn allocations_count_where_they_were_served_and_who_asked() {
+fn allocations_count_by_zone_and_node_of_the_cpu() {
     let yard = two_nodes();
     run_on(0);
     let count = |zone, event| yard.yard().numa_event(zone, event);
     let local: Vec<Pfn> = (0..10).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
-    let remote: Vec<Pfn> = (0..3).map(|_| yard.alloc_on(NodeId(1), Order::ZERO, Gfp::KERNEL).unwrap()).collect();
+    let remote: Vec<Pfn> =
+        (0..3).map(|_| yard.request(Order::ZERO, Gfp::KERNEL).node(NodeId(1)).frame().unwrap()).collect();
     let of = |zone| {
         [NumaEvent::NumaHit, NumaEvent::NumaMiss, NumaEvent::NumaLocal, NumaEvent::NumaOther]
             .map(|event| count(zone, event))
@@ -71,7 +72,7 @@ fn allocations_count_where_they_were_served_and_who_asked() {
 }
 
 #[test]
-fn the_texts_agree_with_the_statistics() {
+fn texts_agree_with_statistics() {
     let yard = two_nodes();
     run_on(1);
     let held = yard.frames(Order(3), Gfp::KERNEL).unwrap();

@@ -4,7 +4,7 @@ use std::ops::Deref;
 
 use frameyard::boot::{AttachError, BootError, MemorySource};
 use frameyard::{Layout, RawRegion, Yard, YardConfig};
-use frameyard_counting::{CountingPlatform, CountingRow};
+use frameyard_counting::{CountingPlatform, TaskCounters};
 
 use crate::platform::HostPlatform;
 use crate::region::Region;
@@ -85,7 +85,7 @@ impl OwnedYard {
     /// A second view of the yard that counts in `rows`.
     pub(crate) fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
         &'y self,
-        rows: &'y [CountingRow<LINES>],
+        rows: &'y [TaskCounters<LINES>],
         who: W,
     ) -> Result<CountingYard<'y, W, LINES>, AttachError> {
         let platform = CountingPlatform::new(self.yard.platform(), rows, who);

@@ -46,7 +46,7 @@ impl HostYard {
     ///
     /// The size is rounded up to blocks of the maximum order (4 MiB). The frames are backed by huge pages where the
     /// host has them and take no memory until they are touched. A small part of the memory is reserved for urgent
-    /// requests, as in any yard ([watermarks](frameyard::Watermarks)). Use the [builder](Self::builder) for everything
+    /// requests, as in any yard ([watermarks](frameyard::watermarks::Watermarks)). Use the [builder](Self::builder) for everything
     /// else.
     ///
     /// ```

@@ -4,7 +4,7 @@ use crate::checked_yard::{CheckedYard, range};
 use frameyard::platform::LockKind;
 use frameyard::policy::ZonePolicy;
 use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, YardConfig};
-use frameyard_counting::CountingRow;
+use frameyard_counting::TaskCounters;
 use frameyard_host::{Backing, HostYard};
 
 #[test]
@@ -12,7 +12,7 @@ fn a_counted_run_goes_to_the_same_yard_as_the_others() {
     let config = YardConfig { policy: ZonePolicy::Vanilla, ..YardConfig::new(&[NodeId(0)]) };
     let memory = [range(0x10_0000, 1 << 15, 0)];
     let yard = CheckedYard::new(HostYard::builder().backing(Backing::Phantom), &memory, &config);
-    let rows: Vec<CountingRow> = std::iter::repeat_with(CountingRow::default).take(1).collect();
+    let rows: Vec<TaskCounters> = std::iter::repeat_with(TaskCounters::default).take(1).collect();
     let counting = yard.counting(&rows, || 0).unwrap();
     let free = yard.free_pages();
     let held: Vec<Pfn> = (0..1000).map(|_| counting.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();

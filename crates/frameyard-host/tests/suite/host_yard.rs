@@ -234,13 +234,13 @@ fn holes_have_no_bytes_and_nodes_hand_out_their_own_frames() {
     for node in [NodeId(0), NodeId(1)] {
         let of_node = memory.map(|(range, of)| if of == node { range } else { PfnRange::default() });
         for order in [0, 3, 9, 10].map(Order) {
-            let pfn = yard.alloc_on(node, order, Gfp::KERNEL | Gfp::THISNODE).unwrap();
+            let pfn = yard.request(order, Gfp::KERNEL | Gfp::THISNODE).node(node).frame().unwrap();
             assert!(of_node.iter().any(|range| range.contains(pfn)), "{pfn} is of {node}");
             yard.free(pfn, order).unwrap();
         }
     }
     let (range, node) = memory[2];
-    let frames = yard.frames_at(range, Gfp::KERNEL | Gfp::ZERO).unwrap();
+    let frames = yard.request_range(range, Gfp::KERNEL | Gfp::ZERO).guard().unwrap();
     assert_eq!((frames.range(), node), (range, NodeId(0)));
     assert!(frames.bytes().unwrap().iter().all(|byte| *byte == 0));
 }

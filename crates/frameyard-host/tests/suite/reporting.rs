@@ -90,13 +90,13 @@ fn transparent_huge_pages_go_block_by_block() {
 fn frames_that_are_used_again_begin_as_the_host_gives_them() {
     let yard = yard(HostYard::builder().huge_pages(HugePages::Never));
     let whole = PfnRange::new(range(0x10_0000, PAGES, 0).0.start, PageCount(512));
-    let mut frames = yard.frames_at(whole, Gfp::KERNEL).unwrap();
+    let mut frames = yard.request_range(whole, Gfp::KERNEL).guard().unwrap();
     frames.bytes_mut().unwrap().fill(9);
     drop(frames);
     yard.drain_all();
     yard.report_free_pages(Order(9), ALL).unwrap();
     assert!(yard.memory().resident().unwrap() < ByteSize::mib(2));
-    let frames = yard.frames_at(whole, Gfp::KERNEL).unwrap();
+    let frames = yard.request_range(whole, Gfp::KERNEL).guard().unwrap();
     let gone = frames.bytes().unwrap().iter().filter(|byte| **byte == 0).count();
     assert!(gone >= 1 << 20, "{gone} bytes are the host's");
 }

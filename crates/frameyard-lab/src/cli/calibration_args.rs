@@ -121,7 +121,7 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "ROWS", value_delimiter = ';')]
     pub rows: Vec<Selection>,
 
-    /// Free parameters, as in outside.exception_cycles,costs.store_overlap [default: those that the machine names]
+    /// Free parameters, as in kernel_overhead.exception_cycles,costs.store_overlap [default: those that the machine names]
     #[arg(long, value_name = "PATHS", value_delimiter = ',')]
     pub parameters: Vec<String>,
 

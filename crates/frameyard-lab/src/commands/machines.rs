@@ -5,7 +5,7 @@ use frameyard::{ByteSize, NodeId};
 use crate::Failure;
 use crate::chosen_machine::ChosenMachine;
 use crate::cli::{MachineArgs, MachinesArgs, MachinesCommand, MachinesShowArgs};
-use crate::machine::{Machine, built_in, built_in_names, format_cpu_list};
+use crate::machine::{Machine, built_in, built_in_names, built_in_text, format_cpu_list};
 use crate::output::{Format, Report, Row};
 
 /// Lists the machines, or prints one.
@@ -42,6 +42,8 @@ fn list_row(machine: &Machine) -> Row {
         .column("cpus", "cpus", machine.cpus.len())
         .column_as("memory_bytes", "memory", Format::ExactSize, machine.installed_bytes().0)
         .column_as("page_bytes", "page", Format::ExactSize, machine.geometry.page_size().0)
+        .data("simulated", machine.simulation.is_some())
+        .remark("sim", Format::Plain, if machine.simulation.is_some() { "yes" } else { "no" })
         .column("description", "description", machine.description.clone())
 }
 
@@ -55,8 +57,14 @@ fn description(machine: &Machine) -> Report {
         .total("memory_bytes", memory)
         .total("installed_bytes", machine.installed_bytes().0)
         .total("page_bytes", machine.geometry.page_size().0)
-        .total("toml", machine.to_toml())
-        .verbatim(machine.to_toml())
+        .total("toml", toml_of(machine))
+        .verbatim(toml_of(machine))
+}
+
+/// The description as TOML. That of an unchanged built-in machine has the sources of its numbers as comments.
+fn toml_of(machine: &Machine) -> String {
+    let text = built_in_text(&machine.name).filter(|_| built_in(&machine.name).as_ref() == Some(machine));
+    text.map_or_else(|| machine.to_toml(), str::to_owned)
 }
 
 fn node_row(machine: &Machine, node: usize) -> Row {
@@ -81,11 +89,11 @@ mod tests {
         let text = String::from_utf8(out.into_inner()).unwrap();
         let line = |name: &str| {
             let line = text.lines().find(|line| line.starts_with(&format!("{name} "))).unwrap();
-            line.split_whitespace().take(5).map(str::to_owned).collect::<Vec<_>>()
+            line.split_whitespace().take(6).map(str::to_owned).collect::<Vec<_>>()
         };
-        assert_eq!(line("name"), ["name", "nodes", "cpus", "memory", "page"]);
-        assert_eq!(line("skylake-8167m"), ["skylake-8167m", "2", "104", "768G", "4K"]);
-        assert_eq!(line("sparc-m7"), ["sparc-m7", "4", "1024", "3312G", "8K"]);
+        assert_eq!(line("name"), ["name", "nodes", "cpus", "memory", "page", "sim"]);
+        assert_eq!(line("skylake-8167m"), ["skylake-8167m", "2", "104", "768G", "4K", "yes"]);
+        assert_eq!(line("sparc-m7"), ["sparc-m7", "4", "1024", "3312G", "8K", "no"]);
     }
 
     #[test]

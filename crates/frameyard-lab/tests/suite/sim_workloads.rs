@@ -181,9 +181,10 @@ fn huge_blocks_are_got_out_of_full_memory_whose_pages_are_moved_at_a_cost() {
 
 #[test]
 fn a_machine_may_be_a_file() {
-    let built_in = include_str!("../../../frameyard-sim/machines/broadwell-40.toml");
+    let built_in = include_str!("../../../frameyard-machines/machines/broadwell-40.toml");
     let own = built_in.replace("broadwell-40", "two-cores").replace("cores_per_socket = 10", "cores_per_socket = 1");
-    let own = own.replace("cores_per_group = 10", "cores_per_group = 1");
+    let own = own.replace("cores_per_cache = 10", "cores_per_cache = 1");
+    let own = own.replace("\"0-9,20-29\"", "\"0,2\"").replace("\"10-19,30-39\"", "\"1,3\"");
     let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("two-cores.toml");
     std::fs::write(&file, own).unwrap();
     let file = file.to_str().unwrap();
@@ -216,7 +217,8 @@ fn what_cannot_be_simulated_is_refused_with_a_reason() {
     assert_refused(&["sim", "kernbench", "--zone-cpus", "20"], 2, "write multiples of 8 up to 128");
     assert_refused(&["sim", "kernbench", "--zone-cpus", "512"], 2, "write multiples of 8 up to 128");
     assert_refused(&["sim", "kernbench", "--zone-size", "128M"], 2, "give it more --memory");
-    assert_refused(&["sim", "page-fault", "--machine", "vax"], 2, "there are broadwell-40, ");
+    assert_refused(&["sim", "page-fault", "--machine", "vax"], 2, "unknown machine 'vax'");
+    assert_refused(&["sim", "page-fault", "--machine", "server-1t"], 2, "no [simulation] section");
     assert_refused(&["sim", "page-fault", "--machine", "no/such.toml"], 2, "no/such.toml: ");
     assert_refused(&["sim", "page-fault", "--memory", "256M", "--tasks", "10"], 2, "give it more --memory");
     assert_refused(&["sim", "page-fault", "--memory", "4P"], 2, "give the machine less --memory");

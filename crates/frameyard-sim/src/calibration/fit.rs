@@ -9,7 +9,7 @@ use super::free::Scale;
 use super::least_squares::{Place, Search};
 use super::{Crew, FreeParameters, Point, Predictor};
 
-/// A fit of a machine's free parameters ([`Calibration::calibrated`](crate::Calibration::calibrated)) to published rows.
+/// A fit of a machine's free parameters ([`Calibration::parameters`](crate::Calibration::parameters)) to published rows.
 ///
 /// The sum of squares of the relative errors is made least, as differences of logarithms. A first stage takes the rows of one
 /// task alone, and of the parameters those outside the allocator; the second takes all. Then what a prediction from
@@ -86,7 +86,7 @@ impl fmt::Display for FitError {
             Self::Sim(error) => error.fmt(f),
             Self::Machine(error) => error.fmt(f),
             Self::NothingFree => {
-                f.write_str("the machine names no free parameters: list paths at calibration.calibrated")
+                f.write_str("the machine names no free parameters: list paths at calibration.parameters")
             }
             Self::TooFewRows { rows, parameters } => {
                 write!(f, "{rows} rows do not tell {parameters} parameters: name as many rows at least")
@@ -116,7 +116,7 @@ const LAST_STEP: f64 = 0.01;
 const PULL: f64 = 0.005;
 
 /// The table of a machine whose parameters rows of one task tell.
-const OUTSIDE: &str = "outside.";
+const KERNEL_OVERHEAD: &str = "kernel_overhead.";
 
 impl Fit<'_> {
     /// Fits. The search predicts with `quick`; what it came to is predicted with `thorough`. `watch` is told of each prediction.
@@ -166,7 +166,7 @@ impl Fit<'_> {
     }
 
     fn free(&self) -> Result<FreeParameters<'_>, FitError> {
-        let paths = &self.machine.calibration.calibrated;
+        let paths = &self.machine.calibration.parameters;
         match (self.rows.len(), paths.len()) {
             (_, 0) => Err(FitError::NothingFree),
             (rows, parameters) if rows < parameters => Err(FitError::TooFewRows { rows, parameters }),
@@ -177,7 +177,7 @@ impl Fit<'_> {
     /// The rows of one task and the parameters outside the allocator, if there are any of both.
     fn first_stage(&self) -> Option<(Vec<usize>, Vec<String>)> {
         let rows: Vec<usize> = (0..self.rows.len()).filter(|at| self.rows[*at].0.tasks == 1).collect();
-        let outside = self.machine.calibration.calibrated.iter().filter(|path| path.starts_with(OUTSIDE));
+        let outside = self.machine.calibration.parameters.iter().filter(|path| path.starts_with(KERNEL_OVERHEAD));
         let paths: Vec<String> = outside.cloned().collect();
         (!rows.is_empty() && !paths.is_empty()).then_some((rows, paths))
     }

@@ -9,8 +9,8 @@ use super::{Engine, Task};
 use crate::account::Spent;
 use crate::cache::{LINE_BYTES, Stamps};
 use crate::lines::Use;
-use crate::machine::LockMethod;
 use crate::time::Picos;
+use frameyard_machines::LockMethod;
 
 /// How a lock was used that somebody has waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,7 +2,7 @@
 
 use super::{Engine, Task};
 use crate::account::Cause;
-use crate::machine::{Machine, OutsideCost, OutsideCosts};
+use crate::machine::{KernelCost, Machine};
 use crate::time::Picos;
 use frameyard::platform::Access;
 
@@ -50,16 +50,16 @@ pub(super) struct Speed {
     pub(super) kilocycle: u64,
     /// What an access costs, by cause and kind of access.
     costs: [HitTimes; Cause::ALL.len()],
-    /// What is done once outside of the allocator.
-    outside: [Picos; OutsideCosts::NAMES.len()],
+    /// Each kernel cost, once.
+    kernel: [Picos; KernelCost::ALL.len()],
 }
 
 impl Speed {
     /// Where a cycle takes so many picoseconds.
     fn of(machine: &Machine, cycle: f64) -> Self {
         let kilocycle = (cycle * 1024.0).round() as u64;
-        let outside = OutsideCost::ALL.map(|cost| outside_time(machine, kilocycle, cost, 1));
-        Self { kilocycle, costs: access_times(machine, cycle), outside }
+        let kernel = KernelCost::ALL.map(|cost| kernel_time(machine, kilocycle, cost, 1));
+        Self { kilocycle, costs: access_times(machine, cycle), kernel }
     }
 
     pub(super) fn cost(&self, kind: AccessKind, cause: Cause) -> Picos {
@@ -70,18 +70,18 @@ impl Speed {
         self.costs[Cause::PrivateHit as usize]
     }
 
-    /// How long something outside of the allocator takes that is done so often.
+    /// The duration of a kernel cost that occurs `times` times.
     #[inline(always)]
-    pub(super) fn outside(&self, machine: &Machine, cost: OutsideCost, times: u64) -> Picos {
+    pub(super) fn kernel(&self, machine: &Machine, cost: KernelCost, times: u64) -> Picos {
         match times {
-            1 => self.outside[cost as usize],
-            _ => outside_time(machine, self.kilocycle, cost, times),
+            1 => self.kernel[cost as usize],
+            _ => kernel_time(machine, self.kilocycle, cost, times),
         }
     }
 }
 
-fn outside_time(machine: &Machine, kilocycle: u64, cost: OutsideCost, times: u64) -> Picos {
-    let cycles = machine.outside.cycles(cost) * times as f64;
+fn kernel_time(machine: &Machine, kilocycle: u64, cost: KernelCost, times: u64) -> Picos {
+    let cycles = cost.cycles(&machine.kernel_overhead) * times as f64;
     Picos((cycles * kilocycle as f64 / 1024.0).round() as u64)
 }
 

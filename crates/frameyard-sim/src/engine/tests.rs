@@ -189,7 +189,7 @@ fn what_is_not_a_line_of_the_yard_costs_nothing() {
 
 #[test]
 fn the_simulator_holds_less_than_half_of_what_it_simulates() {
-    for name in Machine::NAMES {
+    for name in Machine::names() {
         let machine = Machine::built_in(name).unwrap();
         let pages = 1 << 20;
         let frames = PfnRange::new(Pfn(0), PageCount(pages));

@@ -50,7 +50,7 @@ const NUMBERS: &[Number] = numbers! {
         handover_transfers: 0.2 to 8.0,
         per_waiter_ns: 0.0 to 100.0,
     }
-    outside {
+    kernel_overhead {
         exception_cycles: 100.0 to 5000.0,
         fault_path_cycles: 100.0 to 5000.0,
         zero_page_cycles: 100.0 to 5000.0,
@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn numbers_of_built_in_machines_are_within_their_bounds() {
-        for name in Machine::NAMES {
+        for name in Machine::names() {
             let machine = Machine::built_in(name).unwrap();
             let paths = NUMBERS.iter().map(|number| number.path.to_owned());
             let clocks = (0..machine.clock.mhz.len()).map(|step| format!("clock.mhz[{step}]"));

@@ -32,7 +32,7 @@ impl Machine {
     pub(crate) fn place_of_core(&self, core: usize) -> Place {
         Place {
             core: core as u16,
-            group: (core / usize::from(self.topology.cores_per_group)) as u16,
+            group: (core / usize::from(self.topology.cores_per_cache)) as u16,
             socket: (core / usize::from(self.topology.cores_per_socket)) as u16,
         }
     }

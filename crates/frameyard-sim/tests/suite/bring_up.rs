@@ -1,5 +1,6 @@
 //! Bringing up the memory map on simulated machines, against published times and what can be worked out by hand.
 
+use frameyard::ByteSize;
 use frameyard::boot::Initialiser;
 use frameyard_sim::bring_up::{self, BringUp, BringUpRun, BringUpThreads};
 use frameyard_sim::{Cause, Machine, Spent};
@@ -71,10 +72,9 @@ fn one_machine_alone_was_calibrated_and_all_have_its_parameters() {
 fn time_is_linear_in_memory_whatever_fraction_of_it_is_simulated() {
     for threads in [BringUpThreads::OnePerNode, BringUpThreads::OnePerCpu] {
         let mut machine = built_in("zen-7551-guest16");
-        machine.bring_up.low_gib = 0;
         let mut times = Vec::new();
         for (gib, fraction) in [(32, 32), (64, 32), (64, 16), (64, 8)] {
-            machine.bring_up.node_gib = gib;
+            machine.high_memory = vec![ByteSize::gib(gib)];
             let run = bring_up::run(&machine, &BringUp { fraction, ..BringUp::of_kernel(threads) }).unwrap();
             times.push(ms(&run) / gib as f64);
         }
@@ -87,9 +87,9 @@ fn time_is_linear_in_memory_whatever_fraction_of_it_is_simulated() {
 #[test]
 fn one_thread_takes_as_long_as_its_cycles_and_lines_and_many_as_long_as_the_channel() {
     let mut machine = built_in("haswell-2699v3");
-    machine.bring_up.low_gib = 0;
+    machine.high_memory = vec![ByteSize::gib(128); 2];
     let costs = machine.bring_up;
-    let pages = (costs.node_gib << 18) as f64;
+    let pages = (128 << 18) as f64;
     let alone = costs.page_cycles / 2.8 + machine.costs.local_memory_ns / costs.lines_in_flight;
     let channel = 2.0 * 64.0 / (machine.memory.node_gb_per_s * costs.channel_share);
     let expect = |threads, ns: f64| {

@@ -8,8 +8,8 @@ use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{ByteSize, CpuId, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 use frameyard_sim::{
-    Accessed, Account, Cause, FaultLoop, FaultRun, Machine, Mode, OutsideCosts, SimConfig, SimPlatform, SimYard, Spent,
-    Start,
+    Accessed, Account, Cause, FaultLoop, FaultRun, KernelOverhead, Machine, Mode, SimConfig, SimPlatform, SimYard,
+    Spent, Start,
 };
 use frameyard_vm::{LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm, VmConfig, VmCounter};
 
@@ -107,10 +107,10 @@ fn a_fault_touches_what_its_protocol_says() {
 
 #[test]
 fn costs_outside_of_the_allocator_are_the_machines() {
-    let run = |change: &dyn Fn(&mut OutsideCosts)| {
+    let run = |change: &dyn Fn(&mut KernelOverhead)| {
         let mut machine = Machine::built_in("broadwell-40").unwrap();
-        machine.outside = OutsideCosts { exception_cycles: 0.0, ..OutsideCosts::default() };
-        change(&mut machine.outside);
+        machine.kernel_overhead = KernelOverhead { exception_cycles: 0.0, ..KernelOverhead::default() };
+        change(&mut machine.kernel_overhead);
         let config = SimConfig {
             node_memory: PageCount(1 << 17),
             policy: ZonePolicy::Depot,

@@ -6,7 +6,7 @@ use frameyard::platform::{Activity, Probe};
 use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Platform};
-use frameyard_sim::{CostId, FaultLoop, Machine, Mode, OutsideCosts, Picos, SimConfig, SimYard, Spent, Start};
+use frameyard_sim::{CostId, FaultLoop, KernelCost, Machine, Mode, Picos, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 /// A machine whose clock never changes.
@@ -43,7 +43,7 @@ fn every_picosecond_stands_in_one_line_below_the_spans_it_was_spent_in() {
         assert!(lines.is_sorted() && lines.iter().all(|(_, time)| time.0 > 0), "{policy}");
         let time = |name: &str| lines.iter().filter(|(line, _)| line == name).map(|(_, time)| time.0).sum::<u64>();
         let spent = |name| account.of(Spent::Cost(yard.platform().cost(name).unwrap())).time;
-        assert_eq!(OutsideCosts::NAMES[0], "exception");
+        assert_eq!(KernelCost::ALL[0].name(), "exception");
         assert_eq!(time("fault;exception"), spent("exception").0, "{policy}");
         assert_eq!(time("idle"), account.of(Spent::Idle).time.0, "{policy}");
         let stacks = by_stack(&lines);

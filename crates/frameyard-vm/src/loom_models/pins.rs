@@ -98,7 +98,7 @@ const ONE: Counts = Counts { references: 1, mappings: 0 };
 
 /// Makes exactly that frame, if it is free by now, a page of somebody else.
 fn take_over(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
-    if vm.yard().alloc_range(PfnRange::new(pfn, PageCount(1)), Gfp::KERNEL).is_ok() {
+    if vm.yard().request_range(PfnRange::new(pfn, PageCount(1)), Gfp::KERNEL).range().is_ok() {
         let owner = owner_word(PageKind::Plain, ObjectId::NONE, 0);
         vm.yard().adopt(pfn, Order::ZERO, Adoption { counts: ONE, owner, index: 7 }).expect("the frame is ours");
     }
@@ -151,7 +151,7 @@ fn pinned_while_tables_go() {
     let other = scene.start(1, move |vm| {
         met.meet();
         let _ = open(vm, id).unmap(BOTH).expect("the area is there");
-        if vm.yard().alloc_range(PfnRange::new(table, PageCount(1)), Gfp::KERNEL).is_ok() {
+        if vm.yard().request_range(PfnRange::new(table, PageCount(1)), Gfp::KERNEL).range().is_ok() {
             let entry = Entry::page(foreign, Level::SMALL).bits().to_le_bytes();
             words::write_bytes(vm.yard(), table, 8 * Level::SMALL.index(AT.0), &entry);
             vm.yard().free(table, Order::ZERO).expect("the frame is ours");

@@ -319,7 +319,7 @@ fn pages_of_each_node_are_on_lists_of_that_node() {
     let yard = TestYard::of(TestMachine { cpus: 2, nodes: 2, ..TestMachine::default() });
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let on_node = |node| {
-        let pfn = yard.alloc_on(node, Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::THISNODE).unwrap();
+        let pfn = yard.request(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::THISNODE).node(node).frame().unwrap();
         let owner = owner_word(PageKind::Cache, ObjectId::NONE, 0);
         let counts = Counts { references: 2, mappings: 0 };
         yard.adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 0 }).unwrap();

@@ -261,7 +261,9 @@ fn the_background_reclaimer_takes_boosts_back() {
     while vm.reclaim_step(NODE) != ReclaimStep::Idle {}
     let mut frames = Vec::new();
     while zone().watermarks.boost.0 == 0 {
-        frames.push(yard.alloc_with(Order::ZERO, Gfp::KERNEL, &vm.owners()).expect("a frame before types must mix"));
+        frames.push(
+            yard.request(Order::ZERO, Gfp::KERNEL).owners(&vm.owners()).frame().expect("a frame before types must mix"),
+        );
     }
     let ReclaimStep::Progress(_) = vm.reclaim_step(NODE) else { panic!("it wakes for the boost") };
     while vm.reclaim_step(NODE) != ReclaimStep::Idle {}

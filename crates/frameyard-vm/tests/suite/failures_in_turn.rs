@@ -198,7 +198,7 @@ impl<'y> Life<'y> {
     fn move_away(&self, pfn: Pfn) {
         let vm = &self.vm;
         let wanted = PfnRange::new(Pfn(pfn.0 & !511), PageCount(512));
-        if let Ok(range) = vm.yard().alloc_contig_range(wanted, Gfp::HIGHUSER_MOVABLE, &vm.owners()) {
+        if let Ok(range) = vm.yard().request_range(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
             vm.yard().free_range(range).expect("it was allocated");
         }
         vm.validate().expect("valid after pages have moved");

@@ -101,7 +101,7 @@ fn huge_blocks_can_be_had_from_memory_full_of_clean_cache() {
             read_page(&file, page);
         }
         let wanted = (pages >> HUGE.0) / 2;
-        let alloc = |_| vm.yard().alloc_with(HUGE, Gfp::HIGHUSER_MOVABLE, &vm.owners()).ok();
+        let alloc = |_| vm.yard().request(HUGE, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).frame().ok();
         let had: Vec<Pfn> = (0..wanted).filter_map(alloc).collect();
         assert!(had.len() as u64 * 10 >= wanted * 8, "{} of {wanted}", had.len());
         had.into_iter().for_each(|pfn| vm.yard().free(pfn, HUGE).unwrap());

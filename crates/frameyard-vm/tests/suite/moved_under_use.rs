@@ -125,7 +125,7 @@ fn move_about(vm: &TestVm<'_>, stop: &AtomicBool) {
         vm.reclaim_step(zone.node());
         let start = Pfn((memory.start.0 + dice.below(memory.count().0 - 1024)) & !511);
         let wanted = PfnRange::new(start, PageCount(1 + dice.below(1024)));
-        if let Ok(range) = vm.yard().alloc_contig_range(wanted, Gfp::HIGHUSER_MOVABLE, &vm.owners()) {
+        if let Ok(range) = vm.yard().request_range(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
             vm.yard().free_range(range).expect("it was allocated");
         }
         vm.compact_step(zone.node());
@@ -202,7 +202,7 @@ fn a_huge_page_that_was_pinned_when_its_mapping_was_split_can_be_moved_when_the_
             space.unmap(range(unmapped * PAGE, PAGE)).unwrap();
             assert_eq!(vm.counted(VmCounter::ThpSplitPageFailed), 1, "it stays one block while it is pinned");
             let block = PfnRange::new(head, PageCount(512));
-            let take = || vm.yard().alloc_contig_range(block, Gfp::HIGHUSER_MOVABLE, &vm.owners());
+            let take = || vm.yard().request_range(block, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range();
             let problem = take().unwrap_err();
             assert!(problem.to_string().contains("pinned"), "{problem}");
             drop(pin);

@@ -1,7 +1,7 @@
 //! What virtual CPUs spent their time on, as shares of it.
 
 use frameyard::platform::LockKind;
-use frameyard_sim::{Cause, OutsideCosts, Picos, Profile, Spent};
+use frameyard_sim::{Cause, KernelCost, Picos, Profile, Spent};
 
 use super::fixture::SimFixture;
 use crate::cpu_work::CpuWork;
@@ -28,7 +28,13 @@ impl TimeSpent {
             busy: account.total() - account.of(Spent::Idle).time,
             locks: LockKind::ALL.map(|kind| (kind, account.of(Spent::Waiting(kind)).time)).to_vec(),
             causes: Cause::ALL.map(|cause| (cause, account.by_cause(cause).time)).to_vec(),
-            costs: OutsideCosts::NAMES.iter().chain(CpuWork::COSTS).copied().filter_map(cost).collect(),
+            costs: KernelCost::ALL
+                .map(KernelCost::name)
+                .iter()
+                .chain(CpuWork::COSTS)
+                .copied()
+                .filter_map(cost)
+                .collect(),
             relax: account.of(Spent::Relax).time,
             folded: profile.folded(),
         }

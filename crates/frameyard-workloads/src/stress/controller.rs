@@ -5,8 +5,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use fastrand::Rng;
+use frameyard::AllocError;
 use frameyard::compaction::{CompactEffort, CompactOutcome, CompactRequest, CompactResult};
-use frameyard::contig::ContigError;
 use frameyard::platform::FramesNotReturned;
 use frameyard::policy::{PolicyError, ZonePolicy};
 use frameyard::reporting::ReportError;
@@ -144,15 +144,15 @@ impl<'a> Controller<'a> {
             start = start.align_down(yard.geometry().pageblock_order()).max(memory.start);
         }
         let range = PfnRange::new(start, PageCount(count));
-        match yard.alloc_contig_range(range, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN, &self.fixture.vm.owners()) {
+        match yard.request_range(range, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN).owners(&self.fixture.vm.owners()).range() {
             Ok(range) => {
                 self.done.contiguous += 1;
                 claim_range(yard, self.state, range).map_err(WorkloadError::run_time)?;
                 thread::yield_now();
                 free_range(yard, self.state, range).map_err(WorkloadError::run_time)?;
             }
-            Err(ContigError::Stalled(_)) => self.done.contiguous_stalls += 1,
-            Err(ContigError::Blocked(_) | ContigError::NotOneZone(_)) => self.done.contiguous_refused += 1,
+            Err(AllocError::Stalled(_)) => self.done.contiguous_stalls += 1,
+            Err(AllocError::Blocked(_) | AllocError::NotOneZone(_)) => self.done.contiguous_refused += 1,
             Err(error) => return Err(WorkloadError::run_time(format!("a contiguous range: {error}"))),
         }
         Ok(())

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use fastrand::Rng;
-use frameyard::contig::RangeError;
 use frameyard::{AllocError, FreeError, Gfp, Order, PageCount, Pfn, PfnRange};
 use frameyard_host::{HostPlatform, HostYard};
 
@@ -32,7 +31,7 @@ pub(crate) enum Fault {
     /// A request was refused for another reason than a lack of memory.
     Alloc(AllocError),
     /// A range was refused for another reason than that it is in use.
-    Range(RangeError),
+    Range(AllocError),
     /// A block was not taken back.
     Free(FreeError),
     /// A block that is held is not allocated.
@@ -154,7 +153,7 @@ impl<'a> Holdings<'a> {
 
     /// Allocates a range that is no power of two.
     pub(crate) fn exact(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
-        match self.yard.alloc_exact(PageCount(random.u64(1..=EXACT)), gfp) {
+        match self.yard.request_pages(PageCount(random.u64(1..=EXACT)), gfp).range() {
             Ok(range) => {
                 self.tally.exact += 1;
                 self.hold_range(range).map(Some)
@@ -167,12 +166,12 @@ impl<'a> Holdings<'a> {
     pub(crate) fn range(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
         let start = Pfn((self.near.0 ^ random.u64(..1024)).max(self.yard.frame_range().start.0));
         let range = PfnRange::new(start, PageCount(random.u64(1..=RANGE)));
-        match self.yard.alloc_range(range, gfp) {
+        match self.yard.request_range(range, gfp).range() {
             Ok(range) => {
                 self.tally.ranges += 1;
                 self.hold_range(range).map(Some)
             }
-            Err(RangeError::InUse { .. } | RangeError::NotOneZone(_)) => {
+            Err(AllocError::InUse { .. } | AllocError::NotOneZone(_)) => {
                 self.tally.ranges_refused += 1;
                 Ok(None)
             }

@@ -176,7 +176,7 @@ impl<'s, 'a, 'y, P: Platform, R: Runtime> Builder<'s, 'a, 'y, P, R> {
 
     fn allocate(&self, order: Order, gfp: Gfp) -> Result<Option<Frames<'y, P>>, AllocError> {
         let vm = self.site.vm;
-        match vm.yard().frames_with(order, gfp | Gfp::NOWARN, &vm.owners()) {
+        match vm.yard().request(order, gfp | Gfp::NOWARN).owners(&vm.owners()).guard() {
             Ok(frames) => Ok(Some(frames)),
             Err(AllocError::OutOfMemory { .. }) => Ok(None),
             Err(error) => Err(error),

@@ -11,9 +11,9 @@ use loom::thread::{self, JoinHandle};
 
 mod platform;
 
+use crate::AllocError;
 use crate::boot::{AttachError, InitMode, Initialiser, MapInit, ZoneLimits};
 use crate::boot::{Claims, Tables};
-use crate::contig::{ContigError, RangeError};
 use crate::control::ModelledRegion;
 use crate::memmap::MemMap;
 use crate::owners::Owners;
@@ -328,8 +328,8 @@ impl Runner {
     }
 
     /// Allocates the frames of a range by number, and writes to them. They are whole blocks of the largest order.
-    pub(super) fn take_range(&self, range: PfnRange) -> Result<(), RangeError> {
-        let range = self.yard.alloc_range(range, Gfp::MOVABLE)?;
+    pub(super) fn take_range(&self, range: PfnRange) -> Result<(), AllocError> {
+        let range = self.yard.request_range(range, Gfp::MOVABLE).range()?;
         let mut at = range.start;
         while at < range.end {
             self.assert_initialised(at, LARGEST);
@@ -340,8 +340,8 @@ impl Runner {
     }
 
     /// Allocates a pageblock by number though it may be in use, and writes to it.
-    pub(super) fn take_contiguous(&self, range: PfnRange) -> Result<(), ContigError> {
-        self.yard.alloc_contig_range(range, Gfp::MOVABLE, &Owners::NONE)?;
+    pub(super) fn take_contiguous(&self, range: PfnRange) -> Result<(), AllocError> {
+        self.yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range()?;
         self.machine.contents.own(range.start, Order(1));
         Ok(())
     }

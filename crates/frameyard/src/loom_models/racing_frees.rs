@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use super::machine::{LARGEST, Locks, Machine, Runner};
 use super::{assert_fails, explore};
-use crate::FreeProblem;
+use crate::alloc::FreeProblem;
 use crate::sync::{Weakness, weakened};
 use crate::units::{Order, Pfn};
 use crate::watermarks::PcpSizing;

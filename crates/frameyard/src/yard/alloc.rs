@@ -6,7 +6,7 @@
 //! kernel compares them on every allocation.)
 
 use super::init::{SHORT_WAIT_ROUNDS, WAIT_ROUNDS};
-use super::{AllocError, Yard};
+use super::{AllocError, Yard, ZoneShortage};
 use crate::boot::{Poisoning, YardEvent, home_slot};
 use crate::gfp::Gfp;
 use crate::page::FrameState;
@@ -114,12 +114,8 @@ impl<P: Platform> Yard<P> {
         Some(self.map.pfn(index))
     }
 
-    /// As [`alloc`](Self::alloc), preferring a given node. Takes the slow path's walk over the zonelist.
-    ///
-    /// # Errors
-    ///
-    /// [`AllocError`]; nothing is allocated then.
-    pub fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+    /// As [`alloc`](Self::alloc), preferring a node. Walks the zonelist at once, without a look at the home list.
+    pub(super) fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         if node.0 >= self.nodes() {
             return Err(AllocError::NoSuchNode(node));
         }
@@ -168,9 +164,22 @@ impl<P: Platform> Yard<P> {
                 if !gfp.contains(Gfp::NOWARN) {
                     self.tables.count(YardEvent::Failure);
                 }
-                Err(AllocError::OutOfMemory { order, gfp, node })
+                Err(self.out_of_memory(order, gfp, node))
             }
         }
+    }
+
+    /// The error of a request that found no block, with facts about the zone that it tried first.
+    #[cold]
+    pub(super) fn out_of_memory(&self, order: Order, gfp: Gfp, node: NodeId) -> AllocError {
+        let mut zones = self.zones_for(node, gfp);
+        let first = zones.next().unwrap_or(ZoneId::new(node, gfp.highest_zone()));
+        let has_memory = |id: &ZoneId| self.tables.zones[id.index()].managed().0 > 0;
+        let id = if has_memory(&first) { first } else { zones.find(has_memory).unwrap_or(first) };
+        let zone = &self.tables.zones[id.index()];
+        let page_shift = self.geometry.page_shift();
+        let (free, largest) = (zone.free_pages_racy(), zone.largest_free_order_racy());
+        AllocError::OutOfMemory { order, gfp, node, zone: ZoneShortage { id, free, largest, page_shift } }
     }
 
     /// Takes a block out of a zone; it is still to be handed out.

@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use crate::fixture::{Fixture, Frames, order};
+use frameyard::alloc::FreeProblem;
 use frameyard::boot::{MovableMemory, Poisoning, ZoneLimits};
-use frameyard::contig::RangeError;
 use frameyard::page::FrameState;
 use frameyard::policy::ZonePolicy;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::PcpSizing;
 use frameyard::{
-    AllocError, ByteSize, CpuId, FreeProblem, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn,
-    PfnRange, YardConfig, ZoneId,
+    AllocError, ByteSize, CpuId, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange,
+    YardConfig, ZoneId,
 };
 
 const MIB: u64 = 256;
@@ -58,7 +58,10 @@ fn memory_runs_out_with_an_error_and_comes_back() {
                 Err(problem) => break problem,
             }
         };
-        assert_eq!(problem, AllocError::OutOfMemory { order, gfp: Gfp::KERNEL, node: NodeId(0) });
+        let AllocError::OutOfMemory { order: failed, gfp: Gfp::KERNEL, node: NodeId(0), zone } = problem else {
+            panic!("{problem}")
+        };
+        assert_eq!((failed, zone.free), (order, yard.free_pages()));
         assert!(!blocks.is_empty());
         yard.validate().unwrap();
         for pfn in blocks {
@@ -146,7 +149,7 @@ fn an_order_above_the_maximum_and_contradictory_flags_are_refused() {
     assert!(yard.alloc(order(255), Gfp::KERNEL).is_err());
     let both = Gfp::MOVABLE | Gfp::RECLAIMABLE;
     assert_eq!(yard.alloc(Order::ZERO, both), Err(AllocError::BadFlags(both)));
-    assert_eq!(yard.alloc_on(NodeId(9), Order::ZERO, Gfp::KERNEL), Err(AllocError::NoSuchNode(NodeId(9))));
+    assert_eq!(yard.request(Order::ZERO, Gfp::KERNEL).node(NodeId(9)).frame(), Err(AllocError::NoSuchNode(NodeId(9))));
 }
 
 #[test]
@@ -154,15 +157,18 @@ fn exact_sizes_keep_only_what_was_asked_for() {
     let yard = Fixture::small(1, 16 * MIB);
     for count in [1, 3, 7, 100, 513, 1000, 1024].map(PageCount) {
         let before = yard.free_pages();
-        let range = yard.alloc_exact(count, Gfp::KERNEL).unwrap();
+        let range = yard.request_pages(count, Gfp::KERNEL).range().unwrap();
         assert_eq!(range.count(), count);
         assert_eq!(before - yard.free_pages(), count);
         yard.validate().unwrap();
         yard.free_range(range).unwrap();
     }
-    assert!(matches!(yard.alloc_exact(PageCount(0), Gfp::KERNEL), Err(AllocError::BadSize { .. })));
-    assert!(matches!(yard.alloc_exact(PageCount(1025), Gfp::KERNEL), Err(AllocError::BadSize { .. })));
-    assert!(matches!(yard.alloc_exact(PageCount(u64::MAX), Gfp::KERNEL), Err(AllocError::BadSize { .. })));
+    assert!(matches!(yard.request_pages(PageCount(0), Gfp::KERNEL).range(), Err(AllocError::Empty)));
+    assert!(matches!(yard.request_pages(PageCount(1025), Gfp::KERNEL).range(), Err(AllocError::CountTooLarge { .. })));
+    assert!(matches!(
+        yard.request_pages(PageCount(u64::MAX), Gfp::KERNEL).range(),
+        Err(AllocError::CountTooLarge { .. })
+    ));
 }
 
 #[test]
@@ -183,7 +189,7 @@ fn owners_free_their_frames_when_dropped() {
     let before = yard.free_pages();
     {
         let _block = yard.frames(order(3), Gfp::KERNEL).unwrap();
-        let exact = yard.frames_exact(PageCount(11), Gfp::KERNEL).unwrap();
+        let exact = yard.request_pages(PageCount(11), Gfp::KERNEL).guard().unwrap();
         let mut singles = exact.into_single_frames();
         let kept: Vec<_> = singles.by_ref().take(4).collect();
         assert_eq!(kept.iter().map(frameyard::Frames::count).sum::<PageCount>(), PageCount(4));
@@ -196,21 +202,21 @@ fn owners_free_their_frames_when_dropped() {
 fn a_particular_range_is_taken_only_when_all_of_it_is_free() {
     let yard = Fixture::small(2, 16 * MIB);
     let range = PfnRange { start: Pfn(0x1003), end: Pfn(0x1003 + 700) };
-    let taken = yard.alloc_range(range, Gfp::KERNEL).unwrap();
+    let taken = yard.request_range(range, Gfp::KERNEL).range().unwrap();
     assert_eq!(taken, range);
     yard.validate().unwrap();
     let overlapping = PfnRange { start: Pfn(0x1000), end: Pfn(0x1004) };
-    let in_use = RangeError::InUse { head: Pfn(0x1003), order: Order::ZERO, state: FrameState::Allocated };
-    assert_eq!(yard.alloc_range(overlapping, Gfp::KERNEL), Err(in_use));
+    let in_use = AllocError::InUse { head: Pfn(0x1003), order: Order::ZERO, state: FrameState::Allocated };
+    assert_eq!(yard.request_range(overlapping, Gfp::KERNEL).range(), Err(in_use));
     yard.validate().unwrap();
     yard.free_range(taken).unwrap();
     // What lies on per-CPU lists now is collected.
-    let again = yard.alloc_range(range, Gfp::KERNEL).unwrap();
+    let again = yard.request_range(range, Gfp::KERNEL).range().unwrap();
     yard.free_range(again).unwrap();
 
     let beyond = PfnRange { start: Pfn(0x1000), end: Pfn(0x1000 + 17 * MIB) };
-    assert_eq!(yard.alloc_range(beyond, Gfp::KERNEL), Err(RangeError::NotOneZone(beyond)));
-    assert_eq!(yard.alloc_range(PfnRange::default(), Gfp::KERNEL), Err(RangeError::Empty));
+    assert_eq!(yard.request_range(beyond, Gfp::KERNEL).range(), Err(AllocError::NotOneZone(beyond)));
+    assert_eq!(yard.request_range(PfnRange::default(), Gfp::KERNEL).range(), Err(AllocError::Empty));
 }
 
 #[test]
@@ -225,8 +231,8 @@ fn a_range_kept_for_atomic_requests_is_not_taken() {
     yard.free(atomic, order(4)).unwrap();
     let reserved = yard.frame_info(atomic).unwrap();
     assert_eq!((reserved.state, reserved.migrate_type), (FrameState::BuddyFree, MigrateType::HighAtomic));
-    let kept = RangeError::InUse { head: reserved.head, order: reserved.order, state: FrameState::BuddyFree };
-    assert_eq!(yard.alloc_range(PfnRange::new(atomic, PageCount(2)), Gfp::KERNEL), Err(kept));
+    let kept = AllocError::InUse { head: reserved.head, order: reserved.order, state: FrameState::BuddyFree };
+    assert_eq!(yard.request_range(PfnRange::new(atomic, PageCount(2)), Gfp::KERNEL).range(), Err(kept));
     for pfn in blocks {
         yard.free(pfn, order(4)).unwrap();
     }
@@ -335,16 +341,16 @@ fn a_range_with_a_damaged_frame_is_refused_and_the_frame_put_aside() {
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let mut yard = Fixture::new(&table, &config, Frames::Real);
     let range = PfnRange { start: Pfn(0x1008), end: Pfn(0x101c) };
-    let whole = yard.frames_at(range, Gfp::KERNEL).unwrap();
+    let whole = yard.request_range(range, Gfp::KERNEL).guard().unwrap();
     let behind = whole.as_ptr().unwrap();
     drop(whole);
     // SAFETY: the memory is the fixture's; nobody holds the frames, which is the point.
     unsafe { behind.add(4096 * 9).write(1) };
-    let damaged = RangeError::Poisoned { pfn: Pfn(0x1011), block: Pfn(0x1010), order: order(3) };
-    assert_eq!(yard.alloc_range(range, Gfp::KERNEL), Err(damaged));
+    let damaged = AllocError::Poisoned { pfn: Pfn(0x1011), block: Pfn(0x1010), order: order(3) };
+    assert_eq!(yard.request_range(range, Gfp::KERNEL).range(), Err(damaged));
     assert_eq!(yard.poison_hits(), 1);
     assert_eq!(yard.frame_info(Pfn(0x1011)).unwrap().state, FrameState::Poisoned);
-    let rest = yard.alloc_range(PfnRange { start: Pfn(0x1008), end: Pfn(0x1010) }, Gfp::KERNEL).unwrap();
+    let rest = yard.request_range(PfnRange { start: Pfn(0x1008), end: Pfn(0x1010) }, Gfp::KERNEL).range().unwrap();
     yard.free_range(rest).unwrap();
     yard.keep(PageCount(8));
 }
@@ -420,7 +426,7 @@ fn nodes_fall_back_by_distance_unless_told_not_to() {
     }
     nodes.dedup();
     assert!(nodes.starts_with(&[2, 1]), "node 2 is nearer to node 0 than node 1: {nodes:?}");
-    let on_one = yard.alloc_on(NodeId(1), Order::ZERO, Gfp::KERNEL).unwrap();
+    let on_one = yard.request(Order::ZERO, Gfp::KERNEL).node(NodeId(1)).frame().unwrap();
     assert_eq!(yard.zone_of(on_one).unwrap().node(), NodeId(1));
     yard.free(on_one, Order::ZERO).unwrap();
     let remote = yard.zone_statistics(ZoneId::new(NodeId(2), ZoneKind::Normal));
@@ -494,8 +500,8 @@ fn contiguous_areas_serve_movable_requests_alone() {
     let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
     assert_eq!(yard.zone_statistics(zone).free_cma, PageCount(16 * MIB));
     let particular = PfnRange::new(Pfn(0x2005), PageCount(7));
-    assert!(matches!(yard.alloc_range(particular, Gfp::KERNEL), Err(RangeError::InUse { .. })));
-    yard.free_range(yard.alloc_range(particular, Gfp::HIGHUSER_MOVABLE).unwrap()).unwrap();
+    assert!(matches!(yard.request_range(particular, Gfp::KERNEL).range(), Err(AllocError::InUse { .. })));
+    yard.free_range(yard.request_range(particular, Gfp::HIGHUSER_MOVABLE).range().unwrap()).unwrap();
     let mut unmovable = Vec::new();
     while let Ok(pfn) = yard.alloc(order(3), Gfp::KERNEL) {
         assert!(!cma[0].contains(pfn));

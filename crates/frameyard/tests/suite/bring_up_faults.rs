@@ -13,7 +13,6 @@ use crate::maps::{
     LATE, Machine, frames, give_back, machine, machines, pages_at_rest, plain, reference, take_everything, way,
 };
 use frameyard::boot::{BootError, Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit, ZoneLimits};
-use frameyard::contig::RangeError;
 use frameyard::page::MapContent;
 use frameyard::platform::{InitProgress, LockId, MapNotBacked};
 use frameyard::units::PhysAddr;
@@ -141,7 +140,7 @@ fn a_section_without_a_map_hides_no_other() {
             assert_eq!(yard.initialise_next(NodeId(0)), Err(InitError::MapNotBacked(missing)));
             assert_eq!(yard.initialise(missing), Err(InitError::MapNotBacked(missing)));
             let range = PfnRange::new(missing.start, PageCount(3));
-            assert_eq!(yard.alloc_range(range, Gfp::KERNEL), Err(RangeError::NotInitialised(range)));
+            assert_eq!(yard.request_range(range, Gfp::KERNEL).range(), Err(AllocError::NotInitialised(range)));
             yard.watch().calm();
             take_everything(&yard, |pfn| taken.push(pfn));
             assert_eq!(taken.len(), 0x800);
@@ -170,10 +169,10 @@ fn other_nodes_serve_who_finds_no_map_on_his_own() {
         taken.push(pfn);
     }
     assert_eq!(taken.len(), 0x400);
-    assert!(yard.alloc_on(NodeId(0), Order::ZERO, Gfp::KERNEL | Gfp::THISNODE).is_err());
+    assert!(yard.request(Order::ZERO, Gfp::KERNEL | Gfp::THISNODE).node(NodeId(0)).frame().is_err());
     yard.validate().unwrap();
     yard.watch().calm();
-    taken.push(yard.alloc_on(NodeId(0), Order::ZERO, Gfp::KERNEL | Gfp::THISNODE).unwrap());
+    taken.push(yard.request(Order::ZERO, Gfp::KERNEL | Gfp::THISNODE).node(NodeId(0)).frame().unwrap());
     give_back(&yard, &taken);
 }
 
@@ -329,10 +328,10 @@ fn a_pass_does_not_wait_for_ever() {
                 let grower = scope.spawn(|| yard.initialise(frames(0xd00, 0xe00)));
                 begun.wait();
                 let finished = yard.finish_init();
-                let range = yard.alloc_range(frames(0xd10, 0xd11), Gfp::KERNEL);
+                let range = yard.request_range(frames(0xd10, 0xd11), Gfp::KERNEL).range();
                 go_on.wait();
                 assert_eq!(finished, Err(InitError::Unfinished(PageCount(0x100))), "{mode}");
-                assert_eq!(range, Err(RangeError::NotInitialised(frames(0xd10, 0xd11))));
+                assert_eq!(range, Err(AllocError::NotInitialised(frames(0xd10, 0xd11))));
                 assert_eq!(grower.join().unwrap(), Err(InitError::MapNotBacked(frames(0xd00, 0xe00))));
             });
             yard.watch().calm();
@@ -370,7 +369,7 @@ fn a_range_is_waited_for_that_is_on_its_way_to_the_free_lists() {
                 let grower = grower.spawn_scoped(scope, || yard.initialise(frames(0xd00, 0xe00))).unwrap();
                 published.wait();
                 let range = frames(0xd10, 0xd35);
-                let taken = yard.alloc_range(range, Gfp::KERNEL);
+                let taken = yard.request_range(range, Gfp::KERNEL).range();
                 go_on.store(true, Ordering::Relaxed);
                 assert_eq!(grower.join().unwrap(), Ok(PageCount(0x100)));
                 assert_eq!(taken, Ok(range), "{mode}");
@@ -464,7 +463,7 @@ fn messages_are_one_line_each() {
     ];
     let mut messages: Vec<String> = boot.iter().map(ToString::to_string).collect();
     messages.extend(init.iter().map(ToString::to_string));
-    messages.push(RangeError::NotInitialised(range).to_string());
+    messages.push(AllocError::NotInitialised(range).to_string());
     messages.push(MapNotBacked.to_string());
     for message in messages {
         assert!(!message.is_empty() && !message.contains('\n'), "{message}");

@@ -5,14 +5,13 @@ use std::collections::BTreeSet;
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, order, run_on};
 use crate::maps::{LATE, Machine, frames, give_back, listed, machine, machines, plain, take_everything, way};
+use frameyard::AllocError;
+use frameyard::alloc::FreeProblem;
 use frameyard::boot::{InitError, InitMode, MapInit, Poisoning, ZoneLimits};
-use frameyard::contig::RangeError;
 use frameyard::page::FrameState;
 use frameyard::stats::FrameInfo;
 use frameyard::watermarks::{PcpSizing, WatermarkOptions};
-use frameyard::{
-    ByteSize, CpuId, FreeProblem, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig,
-};
+use frameyard::{ByteSize, CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
 /// One zone with holes and reserved frames.
 fn one_zone() -> Machine {
@@ -183,7 +182,7 @@ fn exact_sizes_are_cut_from_memory_that_comes_up() {
         let yard = plain().bring_up(way(mode));
         let mut ranges = Vec::new();
         for count in [1, 3, 17, 31, 32, 5].map(PageCount).into_iter().cycle() {
-            let Ok(range) = yard.alloc_exact(count, Gfp::KERNEL | Gfp::NOWARN) else { break };
+            let Ok(range) = yard.request_pages(count, Gfp::KERNEL | Gfp::NOWARN).range() else { break };
             assert_eq!(range.count(), count);
             ranges.push(range);
         }
@@ -202,12 +201,12 @@ fn particular_ranges_come_up_block_by_block() {
         let yard = plain().bring_up(way(mode));
         let before = yard.watch().pages();
         let range = frames(0xde5, 0xe03);
-        let taken = yard.alloc_range(range, Gfp::KERNEL).unwrap();
+        let taken = yard.request_range(range, Gfp::KERNEL).range().unwrap();
         assert_eq!((taken, yard.watch().pages() - before), (range, 0x40), "{mode}: the blocks that it touches");
         yard.validate().unwrap();
-        assert!(matches!(yard.alloc_range(frames(0xde0, 0xdf0), Gfp::KERNEL), Err(RangeError::InUse { .. })));
+        assert!(matches!(yard.request_range(frames(0xde0, 0xdf0), Gfp::KERNEL).range(), Err(AllocError::InUse { .. })));
         {
-            let mut owned = yard.frames_at(frames(0xf21, 0xfff), Gfp::HIGHUSER_MOVABLE).unwrap();
+            let mut owned = yard.request_range(frames(0xf21, 0xfff), Gfp::HIGHUSER_MOVABLE).guard().unwrap();
             assert_eq!(owned.count(), PageCount(0xde));
             assert!(owned.bytes_mut().is_none());
             yard.validate().unwrap();
@@ -227,12 +226,12 @@ fn ranges_over_holes_sections_and_reserved_frames_are_told_apart() {
     run_on(0);
     for mode in LATE {
         let yard = one_zone().bring_up(way(mode));
-        let refused = |range| yard.alloc_range(range, Gfp::KERNEL).unwrap_err();
-        assert_eq!(refused(frames(0x570, 0x580)), RangeError::NotOneZone(frames(0x570, 0x580)));
+        let refused = |range| yard.request_range(range, Gfp::KERNEL).range().unwrap_err();
+        assert_eq!(refused(frames(0x570, 0x580)), AllocError::NotOneZone(frames(0x570, 0x580)));
         let reserved = refused(frames(0xaa0, 0xab0));
-        let expected = RangeError::InUse { head: Pfn(0xaaa), order: Order::ZERO, state: FrameState::Reserved };
+        let expected = AllocError::InUse { head: Pfn(0xaaa), order: Order::ZERO, state: FrameState::Reserved };
         assert_eq!(reserved, expected, "{mode}");
-        let across = yard.alloc_range(frames(0x4f1, 0x51f), Gfp::KERNEL).unwrap();
+        let across = yard.request_range(frames(0x4f1, 0x51f), Gfp::KERNEL).range().unwrap();
         yard.validate().unwrap();
         yard.free_range(across).unwrap();
     }
@@ -323,7 +322,7 @@ fn poisoned_frames_come_up_poisoned() {
         let config = YardConfig { poisoning: Poisoning::On, ..machine.config(way(mode)) };
         let yard = Fixture::new(&machine.table(), &config, Frames::Real);
         let byte = |pfn: Pfn| first_byte(&yard, pfn);
-        let range = yard.alloc_range(frames(0xb05, 0xb15), Gfp::KERNEL).unwrap();
+        let range = yard.request_range(frames(0xb05, 0xb15), Gfp::KERNEL).range().unwrap();
         assert_eq!(byte(range.start), 0xaa);
         yard.free_range(range).unwrap();
         let zeroed = yard.alloc(order(3), Gfp::KERNEL | Gfp::ZERO).unwrap();
@@ -357,8 +356,8 @@ fn damage_to_memory_that_came_up_is_found() {
     let byte = frameyard::Platform::frame_bytes(yard.platform(), Pfn(0x911)).unwrap();
     // SAFETY: the fixture maps all frames; the frame is free, which is what is wrong about it.
     unsafe { byte.write(1) };
-    let refused = yard.alloc_range(frames(0x910, 0x912), Gfp::KERNEL).unwrap_err();
-    assert!(matches!(refused, RangeError::Poisoned { pfn: Pfn(0x911), .. }), "{refused}");
+    let refused = yard.request_range(frames(0x910, 0x912), Gfp::KERNEL).range().unwrap_err();
+    assert!(matches!(refused, AllocError::Poisoned { pfn: Pfn(0x911), .. }), "{refused}");
     yard.keep(PageCount(2));
 }
 

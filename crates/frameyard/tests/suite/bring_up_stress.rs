@@ -81,8 +81,8 @@ impl Town {
                     let at = order(random.pick(&[0, 0, 0, 1, 2, 3, 4, 5]));
                     self.yard.alloc(at, gfp).map(|pfn| vec![PfnRange::new(pfn, at.pages())])
                 }
-                5 => self.yard.alloc_on(NodeId(random.below(2) as u16), Order::ZERO, gfp).map(single),
-                6 => self.yard.alloc_exact(PageCount(1 + random.below(32)), gfp).map(|range| vec![range]),
+                5 => self.yard.request(Order::ZERO, gfp).node(NodeId(random.below(2) as u16)).frame().map(single),
+                6 => self.yard.request_pages(PageCount(1 + random.below(32)), gfp).range().map(|range| vec![range]),
                 7 => {
                     let mut some = [Pfn(0); 40];
                     let got = self.yard.alloc_bulk(gfp, &mut some);
@@ -114,7 +114,7 @@ impl Town {
                     Err(InitError::AlreadyInitialised(_) | InitError::OutsideMap(_) | InitError::MapNotBacked(_)) => {}
                     Err(other) => panic!("{other}"),
                 }
-            } else if let Ok(taken) = self.yard.alloc_range(range, Gfp::HIGHUSER_MOVABLE) {
+            } else if let Ok(taken) = self.yard.request_range(range, Gfp::HIGHUSER_MOVABLE).range() {
                 self.claim(taken, mark);
                 thread::yield_now();
                 self.free(taken, mark);

@@ -6,9 +6,9 @@ use std::sync::{Arc, Barrier};
 use std::thread;
 
 use crate::fixture::{Fixture, Frames, Moment, order};
+use frameyard::AllocError;
 use frameyard::boot::ZoneLimits;
 use frameyard::compaction::{CompactEffort, CompactRequest, CompactResult};
-use frameyard::contig::ContigError;
 use frameyard::owners::Owners;
 use frameyard::page::{FrameState, PAGE_WORDS};
 use frameyard::platform::Access;
@@ -183,7 +183,8 @@ fn pages_stand_alone_when_all_clusters_are_in_use() {
     for _ in 0..6 {
         let others = free.iter().enumerate().filter(|(at, _)| at % 4 > 0);
         free = others.map(|(_, pfn)| *pfn).collect();
-        free.iter().for_each(|pfn| _ = yard.alloc_range(PfnRange::new(*pfn, PageCount(1)), Gfp::MOVABLE).unwrap());
+        free.iter()
+            .for_each(|pfn| _ = yard.request_range(PfnRange::new(*pfn, PageCount(1)), Gfp::MOVABLE).range().unwrap());
         give(&yard, free.iter().copied());
         yard.validate().unwrap();
         assert!(counted(&yard).in_use <= clusters);
@@ -191,7 +192,7 @@ fn pages_stand_alone_when_all_clusters_are_in_use() {
     assert!(counted(&yard).used_up > 0, "{:?}", counted(&yard));
     // They are taken and joined as any others, at the head of the list and, when they are isolated, at its tail.
     let pageblock = PfnRange::new(FIRST + PageCount(512), PageCount(512));
-    let blocked = yard.alloc_contig_range(pageblock, Gfp::MOVABLE, &Owners::NONE);
+    let blocked = yard.request_range(pageblock, Gfp::MOVABLE).owners(&Owners::NONE).range();
     assert!(blocked.is_err(), "every other page is held");
     yard.validate().unwrap();
     let again = take_all(&yard);
@@ -243,7 +244,7 @@ fn a_range_is_taken_out_of_clusters() {
     overflow(&yard, 6000);
     let range = PfnRange::new(FIRST + PageCount(700), PageCount(900));
     for _ in 0..2 {
-        let taken = yard.alloc_contig_range(range, Gfp::MOVABLE, &Owners::NONE).unwrap();
+        let taken = yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range().unwrap();
         yard.validate().unwrap();
         yard.free_range(taken).unwrap();
     }
@@ -292,14 +293,14 @@ fn whoever_waits_for_a_thread_stopped_in_a_cut_gives_up_and_nothing_is_lost() {
     with_a_cut_in_progress(&yard, || {
         let outcome = yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
         assert_eq!(outcome.result, CompactResult::Stalled);
-        let refused = yard.alloc_contig_range(range, Gfp::MOVABLE, &Owners::NONE);
-        assert_eq!(refused, Err(ContigError::Stalled(ZONE)));
+        let refused = yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range();
+        assert_eq!(refused, Err(AllocError::Stalled(ZONE)));
         assert_eq!((counted(&yard).waits, counted(&yard).stalls), (2, 2));
         // Everybody else goes on.
         let pfn = yard.alloc(order(9), Gfp::MOVABLE).unwrap();
         yard.free(pfn, order(9)).unwrap();
     });
-    let taken = yard.alloc_contig_range(range, Gfp::MOVABLE, &Owners::NONE).unwrap();
+    let taken = yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range().unwrap();
     yard.free_range(taken).unwrap();
     assert_eq!(counted(&yard).stalls, 2);
 }

@@ -8,9 +8,10 @@ use crate::busy_yard::{FIRST, Made, PAGES, ZONE, assert_same_shape, at, fill, ge
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, Moment, run_on};
 use crate::movers::{KIND, Movers};
+use frameyard::AllocError;
 use frameyard::boot::{InitMode, MapInit, MovableMemory, Poisoning, ZoneLimits};
 use frameyard::compaction::{CompactEffort, CompactRequest};
-use frameyard::contig::{BlockedBy, ContigError};
+use frameyard::contig::BlockedBy;
 use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners};
 use frameyard::page::{Counts, FrameState};
 use frameyard::platform::LockId;
@@ -27,7 +28,7 @@ fn a_range_of_a_busy_zone_is_emptied_and_contents_survive() {
         fill(&yard, &movers, &mut Random::new(1), 40);
         let free = yard.free_pages();
         for range in [at(0, 1024), at(1100, 3), at(1300, 777), at(0xfff, 1)] {
-            assert_eq!(yard.alloc_contig_range(range, Gfp::KERNEL, &owners), Ok(range));
+            assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&owners).range(), Ok(range));
             yard.validate().unwrap();
         }
         assert!(movers.moved.load(Ordering::Relaxed) > 0, "something was in the way");
@@ -51,7 +52,7 @@ fn a_free_block_that_lies_in_an_isolated_pageblock_in_part_is_freed_to_the_types
     let block = yard.alloc(Order(3), Gfp::HIGHUSER_MOVABLE).unwrap();
     yard.free(block, Order(3)).unwrap();
     let range = PfnRange::new(block, PageCount(1));
-    assert_eq!(yard.alloc_contig_range(range, Gfp::KERNEL, &Owners::NONE), Ok(range));
+    assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
     yard.validate().unwrap();
     yard.free_range(range).unwrap();
 }
@@ -69,7 +70,13 @@ fn a_gibibyte_of_a_busy_movable_zone_is_had_at_run_time() {
     let mut random = Random::new(2);
     let names: Vec<u64> = (0..pages / 10 * 9).map(|_| movers.take(Order::ZERO).unwrap()).collect();
     names.iter().filter(|_| random.below(2) == 0).for_each(|name| assert!(movers.give_back(*name)));
-    let huge = yard.alloc_gigantic(Gfp::HIGHUSER_MOVABLE, NodeId(0), &owners).unwrap();
+    let huge = yard
+        .request(Order(18), Gfp::HIGHUSER_MOVABLE)
+        .aligned(Order(18))
+        .node(NodeId(0))
+        .owners(&owners)
+        .range()
+        .unwrap();
     assert_eq!(huge, PfnRange::new(Pfn(1 << 18), PageCount(1 << 18)));
     let moved = movers.moved.load(Ordering::Relaxed);
     assert!(moved > 50_000, "it was in use: {moved}");
@@ -79,8 +86,8 @@ fn a_gibibyte_of_a_busy_movable_zone_is_had_at_run_time() {
     let pinned: Vec<u64> = (0..3).map(|_| movers.take(Order::ZERO).unwrap()).collect();
     pinned.iter().for_each(|name| movers.pin(*name));
     let range = PfnRange::new(movers.place_of(pinned[1]).align_down(Order(18)), PageCount(1 << 18));
-    let blocked = yard.alloc_contig_range(range, Gfp::HIGHUSER_MOVABLE, &owners).unwrap_err();
-    let ContigError::Blocked(blocker) = blocked else { panic!("{blocked}") };
+    let blocked = yard.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&owners).range().unwrap_err();
+    let AllocError::Blocked(blocker) = blocked else { panic!("{blocked}") };
     assert_eq!((blocker.why, blocker.owner, blocker.state), (BlockedBy::Pinned, KIND, FrameState::Counted));
     assert!(pinned.iter().any(|name| movers.place_of(*name) == blocker.pfn));
     yard.validate().unwrap();
@@ -114,18 +121,21 @@ fn what_cannot_move_is_named_and_everything_is_undone() {
     ] {
         // Others of the four may lie nearby: one frame alone has one answer.
         let alone = PfnRange::new(pfn, PageCount(1));
-        let Err(ContigError::Blocked(blocker)) = yard.alloc_contig_range(alone, Gfp::KERNEL, &owners) else {
+        let Err(AllocError::Blocked(blocker)) = yard.request_range(alone, Gfp::KERNEL).owners(&owners).range() else {
             panic!("{pfn} is in the way")
         };
         assert_eq!((blocker.pfn, blocker.why, blocker.owner, blocker.state), (pfn, why, owner, state));
-        let wide = yard.alloc_contig_range(around(pfn), Gfp::KERNEL, &owners);
-        assert!(matches!(wide, Err(ContigError::Blocked(_))), "{wide:?}");
+        let wide = yard.request_range(around(pfn), Gfp::KERNEL).owners(&owners).range();
+        assert!(matches!(wide, Err(AllocError::Blocked(_))), "{wide:?}");
         yard.validate().unwrap();
         assert_same_shape(&before, &shape(&yard));
         movers.check_all();
     }
     movers.unpin(pinned);
-    assert_eq!(yard.alloc_contig_range(PfnRange::new(place, PageCount(1)), Gfp::KERNEL, &owners).unwrap().start, place);
+    assert_eq!(
+        yard.request_range(PfnRange::new(place, PageCount(1)), Gfp::KERNEL).owners(&owners).range().unwrap().start,
+        place
+    );
     yard.free_range(PfnRange::new(place, PageCount(1))).unwrap();
     // SAFETY: this test has the block alone.
     let page = unsafe { yard.counted_page(strange) }.unwrap();
@@ -139,23 +149,27 @@ fn what_cannot_move_is_named_and_everything_is_undone() {
 #[test]
 fn what_makes_no_range_is_said() {
     let yard = made(&Made { frames: Frames::Phantom, ..Made::default() });
-    let take = |range, gfp| yard.alloc_contig_range(range, gfp, &Owners::NONE);
-    assert_eq!(take(at(5, 0), Gfp::KERNEL), Err(ContigError::Empty));
+    let take = |range, gfp| yard.request_range(range, gfp).owners(&Owners::NONE).range();
+    assert_eq!(take(at(5, 0), Gfp::KERNEL), Err(AllocError::Empty));
     let both = Gfp::MOVABLE | Gfp::RECLAIMABLE;
-    assert_eq!(take(at(5, 1), both), Err(ContigError::BadFlags(both)));
-    assert_eq!(take(at(5, 1), Gfp::ZERO), Err(ContigError::NoFrameBytes(at(5, 1).start)));
+    assert_eq!(take(at(5, 1), both), Err(AllocError::BadFlags(both)));
+    assert_eq!(take(at(5, 1), Gfp::ZERO), Err(AllocError::NoFrameBytes(at(5, 1).start)));
     for range in [at(PAGES - 3, 9), PfnRange::new(Pfn(u64::MAX - 9), PageCount(3))] {
-        let Err(ContigError::Blocked(blocker)) = take(range, Gfp::KERNEL) else { panic!("{range} has a hole") };
+        let Err(AllocError::Blocked(blocker)) = take(range, Gfp::KERNEL) else { panic!("{range} has a hole") };
         assert_eq!(blocker.why, BlockedBy::Hole);
         assert_eq!(blocker.pfn, range.start.max(memory().end.min(range.end)));
     }
     let search = |count, align, node| {
-        yard.alloc_contig(PageCount(count), Order(align), Gfp::KERNEL, NodeId(node), &Owners::NONE)
+        yard.request_pages(PageCount(count), Gfp::KERNEL)
+            .aligned(Order(align))
+            .node(NodeId(node))
+            .owners(&Owners::NONE)
+            .range()
     };
-    assert_eq!(search(3, 0, 1), Err(ContigError::NoSuchNode(NodeId(1))));
-    assert_eq!(search(0, 0, 0), Err(ContigError::Empty));
+    assert_eq!(search(3, 0, 1), Err(AllocError::NoSuchNode(NodeId(1))));
+    assert_eq!(search(0, 0, 0), Err(AllocError::Empty));
     for (count, align) in [(PAGES + 1, 0), (1, 40), (u64::MAX, 0), (1, 255)] {
-        let refused = ContigError::NoPlace { count: PageCount(count), align: Order(align) };
+        let refused = AllocError::NoPlace { count: PageCount(count), align: Order(align) };
         assert_eq!(search(count, align, 0), Err(refused));
     }
     assert_eq!(search(PAGES, 0, 0), Ok(memory()));
@@ -170,9 +184,9 @@ fn zones_are_not_mixed() {
     let memory = [(PfnRange { start: Pfn(0), end: Pfn(1024) }, NodeId(0))];
     let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
     let both = PfnRange { start: Pfn(200), end: Pfn(300) };
-    assert_eq!(yard.alloc_contig_range(both, Gfp::KERNEL, &Owners::NONE), Err(ContigError::NotOneZone(both)));
+    assert_eq!(yard.request_range(both, Gfp::KERNEL).owners(&Owners::NONE).range(), Err(AllocError::NotOneZone(both)));
     let low = PfnRange { start: Pfn(200), end: Pfn(256) };
-    assert_eq!(yard.alloc_contig_range(low, Gfp::KERNEL, &Owners::NONE), Ok(low));
+    assert_eq!(yard.request_range(low, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(low));
     yard.free_range(low).unwrap();
 }
 
@@ -184,18 +198,28 @@ fn a_search_goes_on_above_a_pageblock_that_zones_share() {
     let memory = [(PfnRange { start: Pfn(0), end: Pfn(1024) }, NodeId(0))];
     let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
     for (count, start) in [(20, 320), (64, 340), (100, 404)] {
-        let found = yard.alloc_contig(PageCount(count), Order(0), Gfp::KERNEL, NodeId(0), &Owners::NONE);
+        let found = yard
+            .request_pages(PageCount(count), Gfp::KERNEL)
+            .aligned(Order(0))
+            .node(NodeId(0))
+            .owners(&Owners::NONE)
+            .range();
         assert_eq!(found, Ok(PfnRange::new(Pfn(start), PageCount(count))), "the pageblock at 256 is of both zones");
     }
     for (count, start) in [(20, 320), (64, 340), (100, 404)] {
         yard.free_range(PfnRange::new(Pfn(start), PageCount(count))).unwrap();
     }
     let whole = PageCount(1024 - 320);
-    let found = yard.alloc_contig(whole, Order(0), Gfp::KERNEL, NodeId(0), &Owners::NONE);
+    let found = yard.request_pages(whole, Gfp::KERNEL).aligned(Order(0)).node(NodeId(0)).owners(&Owners::NONE).range();
     assert_eq!(found, Ok(PfnRange::new(Pfn(320), whole)));
     yard.free_range(found.unwrap()).unwrap();
-    let more = yard.alloc_contig(PageCount(1024 - 300), Order(0), Gfp::KERNEL, NodeId(0), &Owners::NONE);
-    assert!(matches!(more, Err(ContigError::NotOneZone(_))), "{more:?}");
+    let more = yard
+        .request_pages(PageCount(1024 - 300), Gfp::KERNEL)
+        .aligned(Order(0))
+        .node(NodeId(0))
+        .owners(&Owners::NONE)
+        .range();
+    assert!(matches!(more, Err(AllocError::NotOneZone(_))), "{more:?}");
 }
 
 #[test]
@@ -212,12 +236,12 @@ fn owners_that_refuse_at_random_lose_nothing() {
         for _ in 0..20 {
             let range = at(random.below(PAGES - 600), 1 + random.below(600));
             let before = shape(&yard);
-            match yard.alloc_contig_range(range, Gfp::KERNEL, &owners) {
+            match yard.request_range(range, Gfp::KERNEL).owners(&owners).range() {
                 Ok(range) => {
                     made += 1;
                     yard.free_range(range).unwrap();
                 }
-                Err(problem) => assert!(matches!(problem, ContigError::Blocked(_)), "{problem}"),
+                Err(problem) => assert!(matches!(problem, AllocError::Blocked(_)), "{problem}"),
             }
             yard.validate().unwrap();
             assert_same_shape(&before, &shape(&yard));
@@ -235,11 +259,12 @@ fn without_memory_to_move_to_the_block_is_named_and_stays() {
     let owners = Owners::NONE.with(KIND, &movers);
     while movers.take(Order::ZERO).is_ok() {}
     let before = shape(&yard);
-    let full = yard.alloc_contig_range(at(0, 512), Gfp::KERNEL, &owners);
-    let Err(ContigError::Blocked(blocker)) = full else { panic!("{full:?}") };
+    let full = yard.request_range(at(0, 512), Gfp::KERNEL).owners(&owners).range();
+    let Err(AllocError::Blocked(blocker)) = full else { panic!("{full:?}") };
     assert_eq!((blocker.why, blocker.owner), (BlockedBy::OutOfMemory, KIND));
-    let searched = yard.alloc_contig(PageCount(512), Order(8), Gfp::KERNEL, NodeId(0), &owners);
-    assert!(matches!(searched, Err(ContigError::Blocked(blocker)) if blocker.why == BlockedBy::OutOfMemory));
+    let searched =
+        yard.request_pages(PageCount(512), Gfp::KERNEL).aligned(Order(8)).node(NodeId(0)).owners(&owners).range();
+    assert!(matches!(searched, Err(AllocError::Blocked(blocker)) if blocker.why == BlockedBy::OutOfMemory));
     yard.validate().unwrap();
     assert_same_shape(&before, &shape(&yard));
     movers.check_all();
@@ -252,7 +277,13 @@ fn a_search_passes_over_what_will_stay() {
     let movers = Movers::new(&yard);
     let owners = Owners::NONE.with(KIND, &movers);
     fill(&yard, &movers, &mut Random::new(5), 50);
-    let found = yard.alloc_contig(PageCount(1000), Order(8), Gfp::KERNEL, NodeId(0), &owners).unwrap();
+    let found = yard
+        .request_pages(PageCount(1000), Gfp::KERNEL)
+        .aligned(Order(8))
+        .node(NodeId(0))
+        .owners(&owners)
+        .range()
+        .unwrap();
     assert_eq!(found, at(512, 1000));
     movers.check_all();
     yard.free_range(found).unwrap();
@@ -266,9 +297,15 @@ fn memory_that_is_not_initialised_comes_up_for_a_range() {
         let yard = made(&Made { map_init, reserved: &[at(700, 3)], ..Made::default() });
         let movers = Movers::new(&yard);
         let owners = Owners::NONE.with(KIND, &movers);
-        let refused = yard.alloc_contig_range(at(600, 200), Gfp::KERNEL, &owners).unwrap_err();
-        assert!(matches!(refused, ContigError::Blocked(blocker) if blocker.why == BlockedBy::Reserved));
-        let found = yard.alloc_contig(PageCount(1500), Order(2), Gfp::KERNEL, NodeId(0), &owners).unwrap();
+        let refused = yard.request_range(at(600, 200), Gfp::KERNEL).owners(&owners).range().unwrap_err();
+        assert!(matches!(refused, AllocError::Blocked(blocker) if blocker.why == BlockedBy::Reserved));
+        let found = yard
+            .request_pages(PageCount(1500), Gfp::KERNEL)
+            .aligned(Order(2))
+            .node(NodeId(0))
+            .owners(&owners)
+            .range()
+            .unwrap();
         assert_eq!(found, at(704, 1500));
         yard.validate().unwrap();
         yard.free_range(found).unwrap();
@@ -330,8 +367,8 @@ fn a_pinned_block_is_named_rather_than_a_busy_one_below_it() {
     movers.pin(names[1]);
     let owner = BusyAt { movers, busy };
     let range = PfnRange { start: busy, end: Pfn(pinned.0 + 1) };
-    let outcome = yard.alloc_contig_range(range, Gfp::KERNEL, &Owners::NONE.with(KIND, &owner));
-    let Err(ContigError::Blocked(blocker)) = outcome else { panic!("{outcome:?}") };
+    let outcome = yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE.with(KIND, &owner)).range();
+    let Err(AllocError::Blocked(blocker)) = outcome else { panic!("{outcome:?}") };
     assert_eq!((blocker.pfn, blocker.why), (pinned, BlockedBy::Pinned));
     owner.movers.unpin(names[1]);
     owner.movers.give_all_back();
@@ -345,13 +382,13 @@ fn a_block_that_lies_partly_in_isolated_pageblocks_is_freed_to_both_kinds_of_lis
     let counted = movers.place_of(name);
     // The maximum-order block before it, whose last pageblock will be isolated.
     let whole = PfnRange::new(Pfn(counted.align_down(Order(8)).0 - 256), PageCount(256));
-    yard.alloc_range(whole, Gfp::HIGHUSER_MOVABLE).unwrap();
+    yard.request_range(whole, Gfp::HIGHUSER_MOVABLE).range().unwrap();
     let block = Block { pfn: whole.start, order: Order(8) };
     let frees = FreesAnother { movers, yard: &yard, block };
     let owners = Owners::NONE.with(KIND, &frees);
     let range = PfnRange { start: Pfn(whole.end.0 - 3), end: Pfn(counted.0 + 1) };
     let before = yard.free_pages();
-    assert_eq!(yard.alloc_contig_range(range, Gfp::KERNEL, &owners), Ok(range));
+    assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&owners).range(), Ok(range));
     yard.validate().unwrap();
     assert_eq!(yard.free_pages(), before + PageCount(256) - range.count());
     yard.free_range(range).unwrap();
@@ -390,7 +427,7 @@ fn a_frame_freed_by_who_missed_the_isolation_is_collected() {
             thread::yield_now();
         }
         let range = PfnRange::new(late, PageCount(1));
-        assert_eq!(yard.alloc_contig_range(range, Gfp::KERNEL, &Owners::NONE), Ok(range));
+        assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
         yard.free_range(range).unwrap();
     });
     yard.watch().calm();
@@ -451,12 +488,12 @@ fn allocation_freeing_moving_reporting_and_isolation_go_on_at_once() {
                     let mut made = 0;
                     for _ in 0..150 {
                         let range = at(random.below(PAGES - 300), 1 + random.below(300));
-                        match yard.alloc_contig_range(range, Gfp::KERNEL, owners) {
+                        match yard.request_range(range, Gfp::KERNEL).owners(owners).range() {
                             Ok(range) => {
                                 made += 1;
                                 yard.free_range(range).unwrap();
                             }
-                            Err(problem) => assert!(matches!(problem, ContigError::Blocked(_)), "{problem}"),
+                            Err(problem) => assert!(matches!(problem, AllocError::Blocked(_)), "{problem}"),
                         }
                     }
                     made

@@ -1,10 +1,11 @@
 //! Blocks whose owner counts their users: adoption, references, freezing, and what is refused.
 
 use crate::fixture::{Fixture, Frames};
+use frameyard::alloc::FreeProblem;
 use frameyard::boot::{MapInit, ZoneLimits};
 use frameyard::owners::Adoption;
 use frameyard::page::{Counts, FrameState, MapContent, PIN_BIAS, ReferenceUnderflow, references_of_pins};
-use frameyard::{FreeProblem, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
+use frameyard::{Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 
 const USERS: Counts = Counts { references: 2, mappings: 1 };
 const NOBODY: Counts = Counts { references: 0, mappings: 0 };

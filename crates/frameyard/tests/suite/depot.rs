@@ -315,7 +315,7 @@ fn a_contiguous_range_is_made_of_what_is_in_the_depot() {
     give(&yard, take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH));
     assert!(depot(&yard).batches > 0);
     let range = at(1, PAGES - 2);
-    assert_eq!(yard.alloc_contig_range(range, Gfp::KERNEL, &Owners::NONE), Ok(range));
+    assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
     yard.free_range(range).unwrap();
 }
 
@@ -456,7 +456,8 @@ fn live_a_while(yard: &Fixture, round: u64, steps: u64) {
                     4 => yard.set_pcp_sizing(PcpSizing::Fixed(random.pick(&[100, 128, 500, 2000]))),
                     _ => {
                         _ = yard
-                            .alloc_range(at(random.below(PAGES - 64), 64), Gfp::KERNEL)
+                            .request_range(at(random.below(PAGES - 64), 64), Gfp::KERNEL)
+                            .range()
                             .map(|range| yard.free_range(range).unwrap());
                     }
                 }
@@ -467,7 +468,8 @@ fn live_a_while(yard: &Fixture, round: u64, steps: u64) {
             let mut random = Random::new(100 * round + 51);
             while !over.load(Ordering::Relaxed) {
                 let range = at(random.below(PAGES / 64) * 64, 64 * (1 + random.below(2)));
-                if let Ok(range) = yard.alloc_contig_range(range.intersection(at(0, PAGES)), Gfp::KERNEL, &Owners::NONE)
+                if let Ok(range) =
+                    yard.request_range(range.intersection(at(0, PAGES)), Gfp::KERNEL).owners(&Owners::NONE).range()
                 {
                     range_is_ours(owners, range);
                     yard.free_range(range).unwrap();
@@ -557,7 +559,7 @@ fn frames_in_the_depot_are_refused_to_whoever_frees_them_again() {
     let before = depot(&yard);
     for pfn in frames {
         let problem = yard.free(pfn, Order::ZERO).unwrap_err().problem;
-        assert_eq!(problem, frameyard::FreeProblem::AlreadyFree(FrameState::PerCpu));
+        assert_eq!(problem, frameyard::alloc::FreeProblem::AlreadyFree(FrameState::PerCpu));
     }
     assert_eq!(depot(&yard), before);
 }
@@ -570,7 +572,7 @@ fn movable_blocks_move_and_the_depot_keeps_its_books() {
     crate::busy_yard::fill(&yard, &movers, &mut Random::new(3), 50);
     yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &owners);
     let range = at(1024, 1024);
-    assert_eq!(yard.alloc_contig_range(range, Gfp::KERNEL, &owners), Ok(range));
+    assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&owners).range(), Ok(range));
     movers.check_all();
     yard.free_range(range).unwrap();
     movers.give_all_back();

@@ -4,13 +4,15 @@ use std::sync::{Arc, Mutex};
 
 use crate::devices::{GIGANTIC, HUGE, MEMORY, SECTION, frames, kernel_yard, request, yard};
 use crate::fixture::{MapCall, Moment};
-use frameyard::contig::{BlockedBy, ContigError, RangeError};
+use frameyard::AllocError;
+use frameyard::alloc::FreeProblem;
+use frameyard::contig::BlockedBy;
 use frameyard::devices::{DeviceError, DeviceRequest, MapLayout, MapPlacement, Removal};
 use frameyard::owners::Owners;
 use frameyard::page::FrameState;
 use frameyard::platform::{Access, MapNotBacked};
 use frameyard::units::ZoneKind;
-use frameyard::{ByteSize, FreeProblem, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
+use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 #[test]
 fn every_frame_of_a_device_leads_to_the_head_of_its_page() {
@@ -131,9 +133,9 @@ fn devices_are_no_memory() {
     let not_allocated = FreeProblem::NotAllocated(FrameState::Device);
     assert_eq!(yard.free(pfn, Order::ZERO).unwrap_err().problem, not_allocated);
     assert_eq!(yard.free(head, HUGE).unwrap_err().problem, not_allocated);
-    assert_eq!(yard.alloc_range(range, Gfp::MOVABLE), Err(RangeError::NotOneZone(range)));
-    match yard.alloc_contig_range(PfnRange::new(pfn, PageCount(4)), Gfp::MOVABLE, &Owners::NONE) {
-        Err(ContigError::Blocked(blocker)) => {
+    assert_eq!(yard.request_range(range, Gfp::MOVABLE).range(), Err(AllocError::NotOneZone(range)));
+    match yard.request_range(PfnRange::new(pfn, PageCount(4)), Gfp::MOVABLE).owners(&Owners::NONE).range() {
+        Err(AllocError::Blocked(blocker)) => {
             assert_eq!((blocker.pfn, blocker.order, blocker.state), (head, HUGE, FrameState::Device));
             assert_eq!(blocker.why, BlockedBy::Device);
         }

@@ -34,5 +34,6 @@ mod owned_blocks;
 mod policies;
 mod random_actions;
 mod reporting;
+mod requests;
 mod rescue;
 mod stress;

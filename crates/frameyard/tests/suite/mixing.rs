@@ -118,7 +118,11 @@ fn a_request_that_must_not_mix_types_takes_whole_pageblocks_alone() {
     let refused = yard.alloc(Order::ZERO, gfp | Gfp::RECLAIMABLE);
     assert!(matches!(refused, Err(AllocError::OutOfMemory { .. })), "{refused:?}");
     let fallbacks = yard.zone_statistics(ZONE).fallbacks;
-    let mixed = yard.alloc_with(Order::ZERO, KERNEL | Gfp::RECLAIMABLE, &Owners::NONE).expect("a part of a pageblock");
+    let mixed = yard
+        .request(Order::ZERO, KERNEL | Gfp::RECLAIMABLE)
+        .owners(&Owners::NONE)
+        .frame()
+        .expect("a part of a pageblock");
     assert!(yard.zone_statistics(ZONE).fallbacks > fallbacks);
     yard.free(mixed, Order::ZERO).unwrap();
     mover.free_all();
@@ -159,12 +163,12 @@ fn movable_frames_are_reclaimed_before_they_fill_unmovable_pageblocks() {
     let giver = Giver { mover: &mover, slots: Mutex::new(slots) };
     let owners = mover.owners().with_reclaimer(&giver);
     let more: Vec<Pfn> =
-        (0..2_000).map(|_| yard.alloc_with(Order::ZERO, MOVABLE, &owners).expect("reclaimed")).collect();
+        (0..2_000).map(|_| yard.request(Order::ZERO, MOVABLE).owners(&owners).frame().expect("reclaimed")).collect();
     assert_eq!(mixed(), before);
     // With nothing left to reclaim, they fill them after all.
     giver.slots.lock().unwrap().clear();
     let mut last = Vec::new();
-    while let Ok(pfn) = yard.alloc_with(Order::ZERO, MOVABLE | Gfp::NOWARN, &owners) {
+    while let Ok(pfn) = yard.request(Order::ZERO, MOVABLE | Gfp::NOWARN).owners(&owners).frame() {
         last.push(pfn);
     }
     assert!(mixed() > before);

@@ -8,6 +8,7 @@ use std::thread;
 use crate::busy_yard::{PAGES, ZONE, at, made};
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, run_on};
+use frameyard::alloc::FreeProblem;
 use frameyard::boot::ZoneLimits;
 use frameyard::compaction::CompactRequest;
 use frameyard::owners::Owners;
@@ -16,9 +17,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard::stats::CpuOwnedStatistics;
 use frameyard::units::ZoneKind;
 use frameyard::watermarks::PcpSizing;
-use frameyard::{
-    CpuId, FreeProblem, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId,
-};
+use frameyard::{CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig, ZoneId};
 
 const CPUS: usize = 3;
 const PAGEBLOCK: u64 = 512;
@@ -202,10 +201,13 @@ fn a_range_in_an_owned_pageblock_is_taken_by_number() {
     let frames = take(&yard, 1, Gfp::HIGHUSER_MOVABLE);
     let behind = frames[0] + PageCount(1);
     let range = PfnRange::new(behind, PageCount(PAGEBLOCK - 1));
-    assert_eq!(yard.alloc_range(range, Gfp::KERNEL), Ok(range));
+    assert_eq!(yard.request_range(range, Gfp::KERNEL).range(), Ok(range));
     yard.free_range(range).unwrap();
     let frames_of_another = take(&yard, 1, Gfp::HIGHUSER_MOVABLE);
-    assert_eq!(yard.alloc_contig_range(range, Gfp::KERNEL, &Owners::NONE).map(|range| range.start), Ok(behind));
+    assert_eq!(
+        yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range().map(|range| range.start),
+        Ok(behind)
+    );
     yard.free_range(range).unwrap();
     give(&yard, &frames);
     give(&yard, &frames_of_another);
@@ -253,7 +255,7 @@ fn nothing_is_lost_while_blocks_change_hands_and_pageblocks_owners() {
                     2 => drop(yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE)),
                     3 | 4 => {
                         let range = at(random.below(PAGES - 40), 1 + random.below(40));
-                        if yard.alloc_contig_range(range, Gfp::KERNEL, &Owners::NONE).is_ok() {
+                        if yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range().is_ok() {
                             yard.free_range(range).unwrap();
                         }
                     }

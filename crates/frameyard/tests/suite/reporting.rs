@@ -7,8 +7,9 @@ use std::thread;
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, RETURNED, run_on};
 use crate::movers::{KIND, Movers};
+use frameyard::AllocError;
 use frameyard::boot::{InitMode, MapInit, Poisoning, ZoneLimits};
-use frameyard::contig::{BlockedBy, ContigError};
+use frameyard::contig::BlockedBy;
 use frameyard::owners::Owners;
 use frameyard::page::FrameState;
 use frameyard::platform::FramesNotReturned;
@@ -118,7 +119,7 @@ fn parts_stay_reported_use_ends_it_and_merging_needs_both() {
     // One frame out of a reported block: the rest of it stays reported.
     let place = (0..PAGES >> 8).map(|at| Pfn(FIRST.0 + (at << 8))).find(|pfn| {
         let frame = PfnRange::new(Pfn(pfn.0 + 77), PageCount(1));
-        yard.alloc_range(frame, Gfp::KERNEL).unwrap();
+        yard.request_range(frame, Gfp::KERNEL).range().unwrap();
         let used = reported(&yard) < before;
         if !used {
             yard.free_range(frame).unwrap();
@@ -210,13 +211,14 @@ fn a_block_that_is_out_is_busy_and_comes_back_to_what_its_pageblock_is_by_then()
         let yard = other.upgrade().unwrap();
         assert_eq!(yard.frame_info(frames.start).unwrap().state, FrameState::InTransit);
         assert!(yard.free(frames.start, Order(8)).is_err(), "it is free");
-        let taken = yard.alloc_contig_range(PfnRange::new(frames.start, PageCount(3)), Gfp::KERNEL, &Owners::NONE);
+        let taken =
+            yard.request_range(PfnRange::new(frames.start, PageCount(3)), Gfp::KERNEL).owners(&Owners::NONE).range();
         *told.lock().unwrap() = Some(taken.unwrap_err());
         Ok(())
     });
     let outcome = yard.report_free_pages(Order(8), PageCount(256)).unwrap();
     let blocked = seen.lock().unwrap().expect("asked");
-    let busy = matches!(blocked, ContigError::Blocked(blocker) if blocker.why == BlockedBy::Busy);
+    let busy = matches!(blocked, AllocError::Blocked(blocker) if blocker.why == BlockedBy::Busy);
     assert!(busy, "{blocked}");
     assert_eq!(reported(&yard), outcome.pages.0);
     yard.watch().calm();
@@ -255,7 +257,7 @@ fn use_reporting_and_contiguous_ranges_go_on_at_once_and_no_contents_are_lost() 
             let mut random = Random::new(2);
             while !done.load(Ordering::Relaxed) {
                 let range = PfnRange::new(Pfn(FIRST.0 + random.below(PAGES - 200)), PageCount(1 + random.below(200)));
-                if yard.alloc_contig_range(range, Gfp::KERNEL, &owners).is_ok() {
+                if yard.request_range(range, Gfp::KERNEL).owners(&owners).range().is_ok() {
                     yard.free_range(range).unwrap();
                 }
             }

@@ -61,13 +61,21 @@ impl Reclaimer for Braggart {
     }
 }
 
+#[track_caller]
+fn assert_out_of_memory(answer: Result<Pfn, AllocError>, order: Order, gfp: Gfp) {
+    let Err(AllocError::OutOfMemory { order: failed, gfp: flags, node: NodeId(0), .. }) = answer else {
+        panic!("{answer:?}")
+    };
+    assert_eq!((failed, flags), (order, gfp));
+}
+
 #[test]
 fn a_request_for_a_huge_block_is_served_by_compaction() {
     let yard = Fixture::small(1, 1 << 14);
     let mover = Mover::new(&yard);
     fragment(&yard, &mover);
     assert!(yard.alloc(HUGE, MOVABLE | Gfp::NOWARN).is_err(), "not without compaction");
-    let huge = yard.alloc_with(HUGE, MOVABLE, &mover.owners()).expect("a block made by compaction");
+    let huge = yard.request(HUGE, MOVABLE).owners(&mover.owners()).frame().expect("a block made by compaction");
     let statistics = yard.compact_statistics(ZONE);
     assert_eq!((statistics.stalls, statistics.successes, statistics.failures), (1, 1, 0));
     let moves = mover.moves.load(Ordering::Relaxed);
@@ -87,8 +95,8 @@ fn a_request_that_must_not_wait_moves_nothing() {
     let mover = Mover::new(&yard);
     fragment(&yard, &mover);
     let gfp = Gfp::MOVABLE;
-    let refused = yard.alloc_with(HUGE, gfp, &mover.owners());
-    assert_eq!(refused, Err(AllocError::OutOfMemory { order: HUGE, gfp, node: NodeId(0) }));
+    let refused = yard.request(HUGE, gfp).owners(&mover.owners()).frame();
+    assert_out_of_memory(refused, HUGE, gfp);
     assert_eq!((mover.moves.load(Ordering::Relaxed), yard.failures()), (0, 1));
     assert_eq!(yard.compact_statistics(ZONE).stalls, 0);
     mover.free_all();
@@ -97,11 +105,14 @@ fn a_request_that_must_not_wait_moves_nothing() {
 #[test]
 fn requests_that_cannot_be_served_are_refused_as_ever() {
     let yard = Fixture::small(1, 1 << 12);
-    let too_large = yard.alloc_with(order(11), MOVABLE, &Owners::NONE);
+    let too_large = yard.request(order(11), MOVABLE).owners(&Owners::NONE).frame();
     assert_eq!(too_large, Err(AllocError::OrderTooLarge { order: order(11), max: order(10) }));
     let bad = Gfp::MOVABLE | Gfp::RECLAIMABLE;
-    assert!(matches!(yard.alloc_with(HUGE, bad, &Owners::NONE), Err(AllocError::BadFlags(_))));
-    assert_eq!(yard.alloc_on_with(NodeId(3), HUGE, MOVABLE, &Owners::NONE), Err(AllocError::NoSuchNode(NodeId(3))));
+    assert!(matches!(yard.request(HUGE, bad).owners(&Owners::NONE).frame(), Err(AllocError::BadFlags(_))));
+    assert_eq!(
+        yard.request(HUGE, MOVABLE).node(NodeId(3)).owners(&Owners::NONE).frame(),
+        Err(AllocError::NoSuchNode(NodeId(3)))
+    );
 }
 
 #[test]
@@ -111,7 +122,7 @@ fn single_frames_come_from_reclaim() {
     let giver = Giver { mover: &mover, slots: Mutex::new(fill(&yard, &mover)), asked: Mutex::default() };
     let owners = mover.owners().with_reclaimer(&giver);
     for _ in 0..100 {
-        let pfn = yard.alloc_with(Order::ZERO, MOVABLE, &owners).expect("a reclaimed frame");
+        let pfn = yard.request(Order::ZERO, MOVABLE).owners(&owners).frame().expect("a reclaimed frame");
         mover.adopt(pfn, Order::ZERO);
     }
     let asked = giver.asked.lock().unwrap().clone();
@@ -134,7 +145,7 @@ fn a_huge_block_comes_from_reclaim_and_compaction_together() {
     (1..slots.len()).rev().for_each(|at| slots.swap(at, random.below(at as u64 + 1) as usize));
     let giver = Giver { mover: &mover, slots: Mutex::new(slots), asked: Mutex::default() };
     let owners = mover.owners().with_reclaimer(&giver);
-    let huge = yard.alloc_with(HUGE, MOVABLE, &owners).expect("a huge block");
+    let huge = yard.request(HUGE, MOVABLE).owners(&owners).frame().expect("a huge block");
     assert!(mover.moves.load(Ordering::Relaxed) > 0 && !giver.asked.lock().unwrap().is_empty());
     yard.validate().unwrap();
     mover.check_all();
@@ -157,15 +168,15 @@ fn out_of_memory_is_an_error_however_much_reclaim_promises() {
         let braggart = Braggart::default();
         let owners = mover.owners().with_reclaimer(&braggart);
         let before = yard.failures();
-        let refused = yard.alloc_with(order, gfp, &owners);
-        assert_eq!(refused, Err(AllocError::OutOfMemory { order, gfp, node: NodeId(0) }));
+        let refused = yard.request(order, gfp).owners(&owners).frame();
+        assert_out_of_memory(refused, order, gfp);
         assert_eq!(braggart.0.load(Ordering::Relaxed), rounds, "{order} {gfp}");
         assert_eq!(yard.failures(), before + 1, "a failure is counted once");
     }
     // Nothing to give up at all.
     let giver = Giver { mover: &mover, slots: Mutex::default(), asked: Mutex::default() };
     let owners = mover.owners().with_reclaimer(&giver);
-    assert!(yard.alloc_with(Order::ZERO, MOVABLE, &owners).is_err());
+    assert!(yard.request(Order::ZERO, MOVABLE).owners(&owners).frame().is_err());
     assert_eq!(giver.asked.lock().unwrap().len(), 1, "without progress it gives up");
     mover.free_all();
 }
@@ -178,7 +189,8 @@ fn frames_on_the_lists_of_another_cpu_are_found_at_last() {
     run_on(1);
     slots.iter().take(3).for_each(|slot| mover.free(*slot));
     run_on(0);
-    let pfn = yard.alloc_with(Order::ZERO, MOVABLE, &mover.owners()).expect("a frame from the other CPU's list");
+    let pfn =
+        yard.request(Order::ZERO, MOVABLE).owners(&mover.owners()).frame().expect("a frame from the other CPU's list");
     yard.free(pfn, Order::ZERO).unwrap();
     mover.free_all();
 }
@@ -200,9 +212,10 @@ fn the_other_nodes_are_asked_unless_the_request_is_for_one() {
             mover.pin(slot);
         }
     }
-    let one = yard.alloc_on_with(NodeId(0), HUGE, MOVABLE | Gfp::THISNODE, &mover.owners());
+    let one = yard.request(HUGE, MOVABLE | Gfp::THISNODE).node(NodeId(0)).owners(&mover.owners()).frame();
     assert!(matches!(one, Err(AllocError::OutOfMemory { node: NodeId(0), .. })), "{one:?}");
-    let any = yard.alloc_on_with(NodeId(0), HUGE, MOVABLE, &mover.owners()).expect("a block of the other node");
+    let any =
+        yard.request(HUGE, MOVABLE).node(NodeId(0)).owners(&mover.owners()).frame().expect("a block of the other node");
     assert!(any >= Pfn(0x10000));
     yard.free(any, HUGE).unwrap();
     mover.free_all();
@@ -247,7 +260,7 @@ fn allocating_freeing_and_compacting_at_once_loses_nothing() {
                     }
                     90..94 => plain.extend(yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::NORETRY)),
                     94..96 => {
-                        if let Ok(huge) = yard.alloc_with(HUGE, MOVABLE, &owners) {
+                        if let Ok(huge) = yard.request(HUGE, MOVABLE).owners(&owners).frame() {
                             yard.free(huge, HUGE).unwrap();
                         }
                     }

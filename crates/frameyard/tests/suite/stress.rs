@@ -9,6 +9,7 @@ use std::thread;
 
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, order};
+use frameyard::alloc::FreeProblem;
 use frameyard::boot::{Poisoning, ZoneLimits};
 use frameyard::compaction::CompactRequest;
 use frameyard::owners::Owners;
@@ -16,8 +17,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard::units::PhysAddr;
 use frameyard::watermarks::{PcpSizing, WatermarkOptions};
 use frameyard::{
-    ByteSize, CpuId, FreeProblem, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform,
-    YardConfig, ZoneId,
+    ByteSize, CpuId, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, YardConfig, ZoneId,
 };
 
 /// The CPU ids that threads say they run on; the yard has three.
@@ -188,7 +188,7 @@ impl Worker<'_> {
 
     fn exact(&mut self) {
         let count = PageCount(1 + self.random.below(90));
-        if let Ok(mut range) = self.town.yard.alloc_exact(count, gfp(&mut self.random)) {
+        if let Ok(mut range) = self.town.yard.request_pages(count, gfp(&mut self.random)).range() {
             while let Some(order) = range.first_block(order(10)) {
                 self.hold(range.start, order);
                 range.start = range.start + order.pages();
@@ -260,7 +260,7 @@ fn take_ranges(town: &Town, mut random: Random, mark: u32, steps: usize) {
     for _ in 0..steps {
         let start = FIRST + PageCount(random.below(PAGES));
         let range = PfnRange::new(start, PageCount(1 + random.below(60)));
-        let Ok(taken) = town.yard.alloc_range(range, Gfp::HIGHUSER_MOVABLE) else { continue };
+        let Ok(taken) = town.yard.request_range(range, Gfp::HIGHUSER_MOVABLE).range() else { continue };
         let mut blocks = Vec::new();
         let mut rest = taken;
         while let Some(order) = rest.first_block(order(10)) {
@@ -287,7 +287,7 @@ fn change_policies(town: &Town, mut random: Random, policies: &[ZonePolicy], ste
             2 => {
                 let start = FIRST + PageCount(random.below(PAGES));
                 let range = PfnRange::new(start, PageCount(1 + random.below(100)));
-                if let Ok(taken) = yard.alloc_contig_range(range, Gfp::HIGHUSER_MOVABLE, &Owners::NONE) {
+                if let Ok(taken) = yard.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&Owners::NONE).range() {
                     yard.free_range(taken).unwrap();
                 }
             }

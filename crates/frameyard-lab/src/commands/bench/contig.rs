@@ -1,8 +1,8 @@
 //! `bench contig`: allocating contiguous ranges from a zone that tasks use meanwhile.
 
+use frameyard::AllocError;
 use frameyard::ByteSize;
 use frameyard::boot::InitMode;
-use frameyard::contig::ContigError;
 use frameyard_vm::LruPolicy;
 
 use super::flat_machine::FlatMachine;
@@ -82,7 +82,7 @@ fn row(lru: LruPolicy, number: u32, plan: &ContigPlan, run: &ContigRun, attempt:
     let rate = |bytes: u64| rounded(bytes as f64 / attempt.contig_ns.max(1) as f64);
     let taken = attempt.outcome.ok();
     let blocker = match attempt.outcome {
-        Err(ContigError::Blocked(blocker)) => Some(blocker),
+        Err(AllocError::Blocked(blocker)) => Some(blocker),
         _ => None,
     };
     let used_before = rounded(attempt.used_before.0 as f64 / run.zone.0.max(1) as f64);

@@ -5,7 +5,7 @@ use frameyard_sim::{
 };
 use serde_json::Value;
 
-use super::machine::description;
+use super::machine::machine_and_text;
 use super::published::{self, predictors};
 use crate::Failure;
 use crate::cli::{CalibrateArgs, FittedTable};
@@ -27,9 +27,9 @@ const fn usual_rows(table: FittedTable) -> &'static [&'static str] {
 
 /// Fits.
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
-    let (mut machine, text) = description(args.machine.as_deref().unwrap_or(args.table.machine()))?;
+    let (mut machine, text) = machine_and_text(args.machine.as_deref().unwrap_or(args.table.machine()))?;
     if !args.parameters.is_empty() {
-        machine.calibration.calibrated.clone_from(&args.parameters);
+        machine.calibration.parameters.clone_from(&args.parameters);
     }
     let selections = selections(args)?;
     let rows = rows(&selections, args.table, &machine)?;

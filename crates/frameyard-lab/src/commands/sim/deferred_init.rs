@@ -103,7 +103,7 @@ fn row(machine: &Machine, how: &BringUp, run: &BringUpRun, published_ms: Option<
         .remark("machine", Format::Plain, format!("{}{mark}", machine.name))
         .data("initialiser", how.initialiser.name())
         .column("threads", "threads", run.nodes.iter().map(|node| node.threads).sum::<usize>())
-        .data("memory_bytes", (machine.bring_up.node_gib << 30) * u64::from(machine.topology.sockets))
+        .data("memory_bytes", machine.installed.0)
         .column_as("predicted_ns", "predicted ms", Format::millions(1), predicted.round() as u64)
         .column_as(
             "published_ns",

@@ -189,13 +189,13 @@ fn with_zone_cpus(machine: &Machine, cpus: u32) -> Result<Machine, Failure> {
     let topology = &mut smaller.topology;
     let threads = u32::from(topology.threads_per_core);
     let cores = cpus / threads;
-    topology.cores_per_group = topology.cores_per_group.min(cores.try_into().unwrap_or(u16::MAX));
+    topology.cores_per_cache = topology.cores_per_cache.min(cores.try_into().unwrap_or(u16::MAX));
     let fits = cores > 0
         && cpus.is_multiple_of(threads)
         && cores <= u32::from(topology.cores_per_socket)
-        && cores.is_multiple_of(u32::from(topology.cores_per_group.max(1)));
+        && cores.is_multiple_of(u32::from(topology.cores_per_cache.max(1)));
     if !fits {
-        let (most, step) = (topology.cores_per_socket, topology.cores_per_group.max(1));
+        let (most, step) = (topology.cores_per_socket, topology.cores_per_cache.max(1));
         return Err(Failure::input(format!(
             "--zone-cpus {cpus}: {} has {most} cores of {threads} threads a socket, in groups: write multiples of {} up to {}",
             machine.name,

@@ -41,12 +41,12 @@ fn crew(formula: Formula) -> Crew<Formula> {
 /// A machine with those parameters free, and the rows that it has with other values of them.
 fn task(values: &[(&str, f64)]) -> (Machine, Vec<(Point, f64)>) {
     let mut machine = Machine::built_in("broadwell-40").unwrap();
-    machine.calibration.calibrated = FREE.map(str::to_owned).to_vec();
+    machine.calibration.parameters = FREE.map(str::to_owned).to_vec();
     let mut wanted = machine.clone();
     let points = [ZonePolicy::BigPcp, ZonePolicy::Vanilla416]
         .into_iter()
         .flat_map(|policy| [1, 2, 5, 10, 20, 40].map(move |tasks| Point { policy, mode: Mode::Processes, tasks }));
-    let free = FreeParameters::new(&machine, &machine.calibration.calibrated).unwrap();
+    let free = FreeParameters::new(&machine, &machine.calibration.parameters).unwrap();
     for (path, value) in values {
         wanted.set_parameter(path, *value).unwrap();
     }
@@ -116,6 +116,6 @@ fn rows_and_parameters_that_make_no_fit_are_refused() {
     let (mut machine, rows) = task(&WANTED);
     let few = Fit { machine: &machine, rows: rows[..3].to_vec(), rounds: 1 };
     assert!(matches!(few.most_predictions(), Err(FitError::TooFewRows { rows: 3, parameters: 4 })));
-    machine.calibration.calibrated.clear();
+    machine.calibration.parameters.clear();
     assert!(matches!(Fit { machine: &machine, rows, rounds: 1 }.most_predictions(), Err(FitError::NothingFree)));
 }

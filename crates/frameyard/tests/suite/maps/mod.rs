@@ -246,7 +246,7 @@ const KINDS: [(ZoneKind, Gfp); 4] = [
 pub(crate) fn take_everything<P: Platform>(yard: &Yard<P>, mut taken: impl FnMut(Pfn)) {
     for node in (0..yard.nodes()).map(NodeId) {
         for (_, gfp) in KINDS {
-            while let Ok(pfn) = yard.alloc_on(node, Order::ZERO, gfp | Gfp::THISNODE | Gfp::NOWARN) {
+            while let Ok(pfn) = yard.request(Order::ZERO, gfp | Gfp::THISNODE | Gfp::NOWARN).node(node).frame() {
                 taken(pfn);
             }
         }

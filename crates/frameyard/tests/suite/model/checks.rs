@@ -1,11 +1,10 @@
 //! What is compared after each action: blocks received, failures, refusals, and the yard as a whole.
 
+use frameyard::alloc::FreeProblem;
 use frameyard::boot::{InitMode, Poisoning};
 use frameyard::page::FrameState;
 use frameyard::stats::ZoneStatistics;
-use frameyard::{
-    AllocError, FreeError, FreeProblem, Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, Platform, ZoneId,
-};
+use frameyard::{AllocError, FreeError, Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, Platform, ZoneId};
 
 use super::driver::{Driver, POISON};
 use super::reference::{Held, Standing};
@@ -97,8 +96,8 @@ impl Driver<'_> {
     /// A request that was good in itself failed: was that right?
     pub(super) fn failed(&mut self, problem: AllocError, order: Order, gfp: Gfp, node: NodeId) {
         match problem {
-            AllocError::OutOfMemory { .. } => {
-                assert_eq!(problem, AllocError::OutOfMemory { order, gfp, node });
+            AllocError::OutOfMemory { order: failed, gfp: flags, node: preferred, .. } => {
+                assert_eq!((failed, flags, preferred), (order, gfp, node));
                 self.check_out_of_memory(order, gfp, node);
             }
             AllocError::NoFrameBytes(_) => assert!(gfp.contains(Gfp::ZERO) && !self.has_bytes()),

@@ -1,14 +1,15 @@
 //! Doing actions on a yard and comparing every answer with the reference.
 
+use frameyard::alloc::FreeProblem;
 use frameyard::boot::{BootError, InitError, InitMode, Poisoning};
 use frameyard::compaction::CompactRequest;
-use frameyard::contig::{BlockedBy, ContigError, RangeError};
+use frameyard::contig::BlockedBy;
 use frameyard::owners::Owners;
 use frameyard::page::FrameState;
 use frameyard::policy::ZonePolicy;
 use frameyard::stats::ZoneStatistics;
 use frameyard::units::ZoneKind;
-use frameyard::{AllocError, CpuId, FreeProblem, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard, ZoneId};
+use frameyard::{AllocError, CpuId, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard, ZoneId};
 
 use super::reference::Reference;
 use super::{Action, Machine, Misuse, Place, Target, View};
@@ -208,7 +209,7 @@ impl Driver<'_> {
         let before = self.zones();
         let answer = match place {
             Place::Here => self.yard().alloc(order, gfp),
-            Place::Node(node) => self.yard().alloc_on(NodeId(node), order, gfp),
+            Place::Node(node) => self.yard().request(order, gfp).node(NodeId(node)).frame(),
         };
         if node.0 >= self.yard().nodes() {
             return assert_eq!(answer, Err(AllocError::NoSuchNode(node)));
@@ -293,9 +294,12 @@ impl Driver<'_> {
     fn exact(&mut self, count: PageCount, gfp: Gfp) {
         let node = self.node(Place::Here);
         let max = self.machine.geometry.max_order().pages();
-        let answer = self.yard().alloc_exact(count, gfp);
-        if count.0 == 0 || count > max {
-            return assert_eq!(answer, Err(AllocError::BadSize { count, max }));
+        let answer = self.yard().request_pages(count, gfp).range();
+        if count.0 == 0 {
+            return assert_eq!(answer, Err(AllocError::Empty));
+        }
+        if count > max {
+            return assert_eq!(answer, Err(AllocError::CountTooLarge { count, max }));
         }
         let order = Order::covering(count).expect("a small size");
         if let Some(expected) = self.bad_request(order, gfp) {
@@ -316,19 +320,19 @@ impl Driver<'_> {
         let start = free.unwrap_or_else(|| self.reference.pick_memory(start));
         let range = PfnRange::new(start, PageCount(count.into()));
         let kept_back = self.kept_back(range, gfp);
-        let answer = self.yard().alloc_range(range, gfp);
+        let answer = self.yard().request_range(range, gfp).range();
         let (memory, zone) = self.reference.zone_of(start).expect("memory");
         if range.is_empty() {
-            return assert_eq!(answer, Err(RangeError::Empty));
+            return assert_eq!(answer, Err(AllocError::Empty));
         }
         if gfp.migrate_type().is_none() {
-            return assert_eq!(answer, Err(RangeError::BadFlags(gfp)));
+            return assert_eq!(answer, Err(AllocError::BadFlags(gfp)));
         }
         if range.end > memory.end {
-            return assert_eq!(answer, Err(RangeError::NotOneZone(range)));
+            return assert_eq!(answer, Err(AllocError::NotOneZone(range)));
         }
         if gfp.contains(Gfp::ZERO) && !self.has_bytes() {
-            return assert_eq!(answer, Err(RangeError::NoFrameBytes(start)));
+            return assert_eq!(answer, Err(AllocError::NoFrameBytes(start)));
         }
         match answer {
             Ok(taken) => {
@@ -336,8 +340,8 @@ impl Driver<'_> {
                 assert!(!kept_back, "{range} holds frames kept from {gfp}");
                 self.receive_range(range, gfp, None);
             }
-            Err(RangeError::InUse { head, order, state }) => self.check_in_use((range, gfp), head, order, state, zone),
-            Err(RangeError::Poisoned { pfn, block, order }) => {
+            Err(AllocError::InUse { head, order, state }) => self.check_in_use((range, gfp), head, order, state, zone),
+            Err(AllocError::Poisoned { pfn, block, order }) => {
                 assert_eq!(self.reference.damaged_in(range).next(), Some(pfn), "the first damaged frame");
                 self.reference.put_aside(block, order);
             }
@@ -361,12 +365,12 @@ impl Driver<'_> {
         let free = self.reference.pick_free(start).filter(|_| !start.is_multiple_of(4));
         let start = free.unwrap_or_else(|| self.reference.pick_memory(start));
         let range = PfnRange::new(start, PageCount(count.into()));
-        match self.yard().alloc_contig_range(range, gfp, &Owners::NONE) {
+        match self.yard().request_range(range, gfp).owners(&Owners::NONE).range() {
             Ok(taken) => {
                 assert_eq!(taken, range);
                 self.receive_range(range, gfp, None);
             }
-            Err(ContigError::Blocked(blocker)) if blocker.why == BlockedBy::Busy => {
+            Err(AllocError::Blocked(blocker)) if blocker.why == BlockedBy::Busy => {
                 assert!(self.reference.first_taken(range).is_some(), "{range} is free, but {blocker}");
             }
             Err(_) => {}

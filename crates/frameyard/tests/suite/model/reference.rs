@@ -2,8 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use frameyard::alloc::FreeProblem;
 use frameyard::page::FrameState;
-use frameyard::{FreeProblem, Geometry, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
+use frameyard::{Geometry, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 
 use super::Machine;
 

@@ -29,7 +29,7 @@ const WATERMARKS: fn() -> WatermarkOptions = || WatermarkOptions {
     lowmem_reserve_ratio: [0; ZoneKind::COUNT],
     ..WatermarkOptions::default()
 };
-const NOTE: &str = "Every second frame of the zone is in use. The run of median time, by one thread. GB are 10^9 bytes: of pages that were\n\
+const NOTE: &str = "Every second frame of the zone is in use. The run of median time, by one thread. GB are 10^9 bytes: of pages that were \
     moved, of the zone, and of pages that this host copies and zeroes. All contents were checked.";
 
 /// Runs with each LRU policy.

@@ -21,7 +21,7 @@ const LEAST_MEMORY: ByteSize = ByteSize::mib(64);
 const MOVABLE: Amount = Amount::Percent(75);
 /// The part of the zone that tasks may use, in percent. They need some room to map.
 const MOST_FILLED: u8 = 90;
-const NOTE: &str = "Tasks fault, write, read and unmap meanwhile. busy: a range anywhere; pinned: a certain range that holds a pinned page;\n\
+const NOTE: &str = "Tasks fault, write, read and unmap meanwhile. busy: a range anywhere; pinned: a certain range that holds a pinned page; \
     unpinned: the same range without the pin, zeroed. GB are 10^9 bytes. All contents were checked.";
 
 /// Runs with each LRU policy.

@@ -16,9 +16,9 @@ mod sweep;
 use sweep::{Case, Group, groups};
 
 const NAME: &str = "bench device-map";
-const NOTE: &str = "Medians (minimum–maximum) of runs that alternate. Resident: proportional size of the map's addresses after every tail was\n\
-    read; page tables: those that the process has in addition then. Host alone: the time in which the host provides the same\n\
-    pages when one byte of each is written and nothing else. Published figures are of kernels: 4K before, 2M and 1G after the\n\
+const NOTE: &str = "Medians (minimum–maximum) of runs that alternate. Resident: proportional size of the map's addresses after every tail was \
+    read; page tables: those that the process has in addition then. Host alone: the time in which the host provides the same \
+    pages when one byte of each is written and nothing else. Published figures are of kernels: 4K before, 2M and 1G after the \
     series, which keeps two map pages of each compound page.";
 
 /// Measures every row of the sweep.

@@ -18,7 +18,7 @@ const YARD: &str = "yard";
 /// … and of rows that the host's kernel registers.
 const IO_URING: &str = "io_uring";
 
-const NOTE: &str = "Pages: what an entry of the page tables maps. Map: what a page structure is the head of. Refs: one for each page, or all\n\
+const NOTE: &str = "Pages: what an entry of the page tables maps. Map: what a page structure is the head of. Refs: one for each page, or all \
     of a head at once. Published figures are of kernels, for an unpublished size of memory.";
 
 /// Registers each kind of memory for a time.

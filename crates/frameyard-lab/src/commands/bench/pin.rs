@@ -19,8 +19,8 @@ mod row;
 use row::{RowOf, Times};
 
 const NAME: &str = "bench pin";
-const NOTE: &str = "Medians (minimum–maximum) of runs that alternate between the kinds of memory. Pages: what an entry of the page tables maps.\n\
-    Map: what a page structure is the head of. Faster: against the first row of 4K pages. Array alone: writing as many frame\n\
+const NOTE: &str = "Medians (minimum–maximum) of runs that alternate between the kinds of memory. Pages: what an entry of the page tables maps. \
+    Map: what a page structure is the head of. Faster: against the first row of 4K pages. Array alone: writing as many frame \
     numbers into the same array; ratio: taking in times of that. Published figures are of a kernel, for an array.";
 /// How much is taken unless the command line says otherwise.
 const SIZES: [ByteSize; 2] = [ByteSize::gib(1), ByteSize::gib(16)];

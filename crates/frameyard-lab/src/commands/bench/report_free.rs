@@ -51,8 +51,8 @@ pub(super) fn run(args: &ReportFreeArgs) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
     let note = format!(
-        "Free blocks of at least the order, in memory of which one frame in {HELD_EACH} is in use. ns: to allocate and write a page.\n\
-         GB are 10^9 bytes."
+        "Free blocks of at least the order, in memory of which one frame in {HELD_EACH} is in use. ns: to allocate and write a page. \
+    GB are 10^9 bytes."
     );
     Report::new(NAME, rows).of_machine(flat.name()).note(note).print(&args.output)
 }

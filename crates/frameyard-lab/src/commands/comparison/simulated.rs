@@ -58,8 +58,8 @@ pub(in crate::commands) fn simulate<W: Simulated>(
         }
     }
     let note = format!(
-        "Virtual time of {}. The share of a lock is time spent waiting for it. Misses are accesses that the core's own caches\n\
-         did not serve, those to lock words included. A task without work is waiting.",
+        "Virtual time of {}. The share of a lock is time spent waiting for it. Misses are accesses that the core's own caches \
+    did not serve, those to lock words included. A task without work is waiting.",
         machine.name
     );
     text::report(name, &machine.name, &rows)

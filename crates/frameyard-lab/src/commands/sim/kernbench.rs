@@ -24,7 +24,7 @@ use frameyard_workloads::simulated::{self, FrameContents, SimInit, SimOptions, S
 use frameyard_workloads::timed_run::TaskRun;
 
 const NAME: &str = "sim kernbench";
-const NOTE: &str = "Times of CPUs for each job; severity is system time over that with lists sized by all memory. Shares are of the time of all\n\
+const NOTE: &str = "Times of CPUs for each job; severity is system time over that with lists sized by all memory. Shares are of the time of all \
     CPUs, each of which runs one job after the other.";
 
 /// What a zone has unless another size is asked for, or jobs need more: enough for the largest batches.

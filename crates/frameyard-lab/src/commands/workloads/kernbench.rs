@@ -20,7 +20,7 @@ pub(in crate::commands) fn bench(args: &KernbenchArgs) -> Result<(), Failure> {
     let build: Job = args.build.into();
     let Job { pages, compute, kernel_work, .. } = build;
     let note = format!(
-        "{MEDIANS} Each job has its own address\nspace and uses {pages} pages. For each page it multiplies for {compute} cycles of computing and {kernel_work} of other work."
+        "{MEDIANS} Each job has its own address space and uses {pages} pages. For each page it multiplies for {compute} cycles of computing and {kernel_work} of other work."
     );
     comparison.run(&[Kernbench { build, seed: args.comparison.compared.seed, duration: args.duration.duration }], note)
 }

@@ -23,7 +23,7 @@ use frameyard_workloads::timed_run::TaskRun;
 use will_it_scale::WillItScale;
 
 /// What the rows leave out.
-const NOTE: &str = "A page is touched by a function call: figures of a kernel's page_fault1 include hardware exceptions and\n\
+const NOTE: &str = "A page is touched by a function call: figures of a kernel's page_fault1 include hardware exceptions and \
     system calls.";
 
 /// Runs on this machine.

@@ -21,7 +21,7 @@ use frameyard_workloads::timed_run::TaskRun;
 
 /// What the columns mean.
 const NOTE: &str =
-    "Freed elsewhere: on another CPU than the one that\nallocated. Purgers have their own CPUs where there are two.";
+    "Freed elsewhere: on another CPU than the one that allocated. Purgers have their own CPUs where there are two.";
 
 /// Runs on this machine.
 pub(in crate::commands) fn bench(args: &PurgeArgs) -> Result<(), Failure> {

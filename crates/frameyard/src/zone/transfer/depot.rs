@@ -136,6 +136,12 @@ impl<'a> Depot<'a> {
         PageCount(self.stacks().map(BatchStack::batches_racy).sum::<u64>() * BATCH as u64)
     }
 
+    /// Frames of one migration type in the depot, a moment ago.
+    pub(crate) fn pages_of_racy(&self, migrate_type: MigrateType) -> PageCount {
+        let stacks = self.shelves.iter().filter_map(|shelf| shelf.stacks.get(migrate_type.index()));
+        PageCount(stacks.map(BatchStack::batches_racy).sum::<u64>() * BATCH as u64)
+    }
+
     pub(crate) fn statistics(&self) -> DepotStatistics {
         let mut sum = DepotStatistics::default();
         self.stacks().for_each(|stack| stack.add_to(&mut sum));

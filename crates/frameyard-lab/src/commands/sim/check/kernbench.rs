@@ -23,8 +23,8 @@ use frameyard_workloads::kernbench::Job;
 /// The table: its header says what its columns are.
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/kernbench-epyc2-256cpu.csv"));
 
-const NOTE: &str = "Jobs are simulated for some milliseconds, and their times multiplied to a build. What jobs compute, how many there are and\n\
-    how long CPUs are idle is fitted on the column with lists sized by all memory; kernel work is cycles for each page that were\n\
+const NOTE: &str = "Jobs are simulated for some milliseconds, and their times multiplied to a build. What jobs compute, how many there are and \
+    how long CPUs are idle is fitted on the column with lists sized by all memory; kernel work is cycles for each page that were \
     measured apart, or none. Shares of locks are of the time of CPUs that are busy.";
 /// How long jobs are watched, at least one of each CPU.
 const DURATION: Duration = Duration::from_millis(20);

@@ -294,7 +294,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             if level == Level::SMALL && is_due {
                 let link = u64::from(self.vm().yard().link(table.pfn).bits());
                 self.tell(leaf, Access::Write);
-                // Release: pairs with the Acquire in `walk`, which then sees the table as its creator left it.
+                // Release: pairs with the Acquire in `walk`. A walk that finds the table here sees its initial contents.
                 leaf.store(addr >> Level::HUGE.shift() << 32 | link, Ordering::Release);
             }
         }

@@ -10,7 +10,7 @@ use frameyard::{CpuId, Gfp, NodeId, Platform, Yard};
 use crate::counters::VmCounter;
 use crate::error::{VmError, VmValidateError};
 use crate::inject::{FaultInjector, Step};
-use crate::objects::{ObjectId, ObjectKind};
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::page::{PageKind, owner_word};
 use crate::root::{HeaderWord, LruPolicy, Root, ThpMode, VmConfig};
 use crate::store::{BackingStore, PatternStore};

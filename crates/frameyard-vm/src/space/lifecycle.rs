@@ -10,7 +10,7 @@ use frameyard::{ByteSize, PageCount, Platform};
 use super::{HANDLES, Put, SpaceRef, SpaceWord, Unmapped};
 use crate::address::{VirtAddr, VirtRange};
 use crate::error::{VmError, VmValidateError};
-use crate::objects::{ObjectId, ObjectKind};
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::root::HeaderWord;
 use crate::vm::Vm;
 

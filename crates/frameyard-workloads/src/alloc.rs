@@ -115,7 +115,7 @@ impl AllocWorkload {
 
     /// How many blocks the yard has, free or not.
     fn blocks<P: Platform>(&self, yard: &Yard<P>) -> u64 {
-        yard.managed_pages().0 >> self.order.0
+        yard.stats().managed_pages().0 >> self.order.0
     }
 
     /// A task's share of half the memory, in blocks; at least one.
@@ -200,7 +200,7 @@ fn allocation_part<P: Platform>(yard: &Yard<P>, order: Order) -> Result<f64, Tas
 
 /// All zone locks together, frames that crossed them, and frames handed out.
 fn lock_counts<P: Platform>(yard: &Yard<P>) -> (LockUse, u64, u64) {
-    yard.zones().fold(Default::default(), |(lock, moved, allocated), zone| {
+    yard.stats().zones().fold(Default::default(), |(lock, moved, allocated), zone| {
         (zone.lock.and(lock), moved + zone.pages_moved, allocated + zone.pages_allocated)
     })
 }

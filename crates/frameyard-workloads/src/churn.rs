@@ -37,7 +37,7 @@ impl std::error::Error for ChurnError {}
 /// Runs the workload on the calling thread. What it leaves allocated stays so.
 pub fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnError> {
     let mut random = Rng::with_seed(seed);
-    let most = yard.managed_pages().0 / LIVE_PART;
+    let most = yard.stats().managed_pages().0 / LIVE_PART;
     let mut live: Vec<(Pfn, Order)> = Vec::new();
     let mut pages = 0;
     for _ in 0..STEPS {
@@ -94,11 +94,11 @@ mod tests {
     #[test]
     fn some_memory_stays_allocated_and_the_yard_is_consistent() {
         let yard = small();
-        let before = yard.free_pages();
+        let before = yard.stats().free_pages();
         churn(&yard, 7).unwrap();
         yard.validate().unwrap();
-        assert!(yard.free_pages() < before);
-        let zones: Vec<_> = yard.zones().collect();
+        assert!(yard.stats().free_pages() < before);
+        let zones: Vec<_> = yard.stats().zones().collect();
         assert!(zones.iter().any(|zone| zone.frees > 0));
         assert!(zones.iter().all(|zone| zone.allocations >= zone.frees));
     }
@@ -108,7 +108,7 @@ mod tests {
         let [first, again, other] = [1, 1, 2].map(|seed| {
             let yard = small();
             churn(&yard, seed).unwrap();
-            yard.zones().collect::<Vec<_>>()
+            yard.stats().zones().collect::<Vec<_>>()
         });
         assert_eq!(first, again);
         assert_ne!(first, other);

@@ -75,7 +75,7 @@ pub fn run(fixture: &Fixture<'_>) -> Result<CompactionRun, WorkloadError> {
     let begin = Instant::now();
     // As a write to the kernel's `compact_memory` does: pages in batches could not be set aside.
     vm.lru_drain_all();
-    let outcome = yard.compact_zone(zone.id, CompactRequest::WHOLE_ZONE, &vm.owners());
+    let outcome = yard.compaction().zone(zone.id, CompactRequest::WHOLE_ZONE, &vm.owners());
     let compact_ns = nanoseconds(begin.elapsed());
 
     vm.lru_drain_all();
@@ -102,7 +102,7 @@ pub fn run(fixture: &Fixture<'_>) -> Result<CompactionRun, WorkloadError> {
 
 /// The Movable zone of the only node, where there is one.
 pub fn movable_zone(yard: &Yard<HostPlatform>) -> Option<ZoneStatistics> {
-    yard.zones().find(|zone| zone.id.kind() == ZoneKind::Movable)
+    yard.stats().zones().find(|zone| zone.id.kind() == ZoneKind::Movable)
 }
 
 /// How free memory of a zone is cut.
@@ -116,13 +116,14 @@ struct Shape {
 impl Shape {
     fn of(yard: &Yard<HostPlatform>, zone: ZoneId) -> Self {
         let of_order = |order: Order| -> u64 {
-            MigrateType::ALL.into_iter().map(|of| yard.free_blocks(zone, order, of)).sum::<u64>() << (order.0 - HUGE.0)
+            MigrateType::ALL.into_iter().map(|of| yard.zone(zone).free_blocks(order, of)).sum::<u64>()
+                << (order.0 - HUGE.0)
         };
         Self {
-            free: yard.zone_statistics(zone).free,
+            free: yard.zone(zone).statistics().free,
             huge: (HUGE.0..=yard.geometry().max_order().0).map(|order| of_order(Order(order))).sum(),
-            fragmentation: yard.fragmentation_index(zone, HUGE),
-            unusable: yard.unusable_index(zone, HUGE),
+            fragmentation: yard.zone(zone).fragmentation_index(HUGE),
+            unusable: yard.zone(zone).unusable_index(HUGE),
         }
     }
 }
@@ -162,12 +163,12 @@ fn fill(fixture: &Fixture<'_>, zone: ZoneId, going: &Area<'_>, staying: &Area<'_
     let mut bytes = vec![0; PAGE];
     let mut pages = 0;
     loop {
-        let look = yard.zone_statistics(zone);
+        let look = yard.zone(zone).statistics();
         let enough = look.watermarks.low.0 + LEFT;
         if look.free.0 <= enough {
             // What per-CPU lists hold is free as well.
             yard.drain_all();
-            if yard.zone_statistics(zone).free.0 <= enough {
+            if yard.zone(zone).statistics().free.0 <= enough {
                 return Ok(pages);
             }
         }

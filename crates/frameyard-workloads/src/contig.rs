@@ -212,7 +212,7 @@ impl<'y> Asker<'_, 'y> {
         let yard = self.vm.yard();
         let moved = || self.vm.counted(VmCounter::PgmigrateSuccess);
         let steps = || self.shared.steps.load(Ordering::Relaxed);
-        let zone = yard.zone_statistics(self.zone);
+        let zone = yard.zone(self.zone).statistics();
         let used_before = PageCount(zone.managed.0.saturating_sub(zone.free.0 + zone.per_cpu.0));
         let before = (moved(), steps());
         let begin = Instant::now();

@@ -54,8 +54,8 @@ impl Drains {
     /// The counters of a yard as they stand.
     #[must_use]
     pub fn of<P: Platform>(yard: &Yard<P>) -> Self {
-        yard.zones().fold(Self::default(), |sum, zone| {
-            let drains = yard.transfer_statistics(zone.id).drains;
+        yard.stats().zones().fold(Self::default(), |sum, zone| {
+            let drains = yard.zone(zone.id).transfers().drains;
             let all = drains.iter().fold(sum.all, |all, drains| all.and(drains));
             Self { all, movable: sum.movable + drains[MigrateType::Movable.index()].drains }
         })
@@ -85,19 +85,19 @@ impl Counts {
             vm: VmCounter::ALL.map(|counter| vm.counted(counter)),
             ..Self::default()
         };
-        for zone in yard.zones() {
+        for zone in yard.stats().zones() {
             counts.zone_lock = counts.zone_lock.and(zone.lock);
             counts.pages_moved += zone.pages_moved;
             counts.pages_allocated += zone.pages_allocated;
             counts.pages_freed += zone.pages_freed;
             counts.extfrag_fallbacks += zone.fallbacks;
             counts.extfrag_conversions += zone.conversions;
-            let events = yard.extfrag_events(zone.id);
+            let events = yard.zone(zone.id).extfrag_events();
             counts.extfrag_into_movable += [MigrateType::Unmovable, MigrateType::Reclaimable]
                 .map(|asked| events.fallbacks(asked, MigrateType::Movable))
                 .iter()
                 .sum::<u64>();
-            counts.add_compaction(&yard.compact_statistics(zone.id));
+            counts.add_compaction(&yard.zone(zone.id).compaction());
         }
         for node in (0..yard.nodes()).map(NodeId) {
             counts.lru_lock = counts.lru_lock.and(vm.lru_statistics(node).lock);
@@ -158,8 +158,8 @@ impl Counts {
 #[must_use]
 pub fn unusable_thousandths<P: Platform>(yard: &Yard<P>, order: Order) -> Option<u64> {
     let (mut unusable, mut free) = (0, 0);
-    for zone in yard.zones() {
-        let Some(index) = yard.unusable_index(zone.id, order) else { continue };
+    for zone in yard.stats().zones() {
+        let Some(index) = yard.zone(zone.id).unusable_index(order) else { continue };
         unusable += index * zone.free.0;
         free += zone.free.0;
     }

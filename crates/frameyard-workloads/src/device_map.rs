@@ -172,14 +172,14 @@ impl DeviceMapFixture {
             mapped => mapped.map_err(WorkloadError::run_time)?,
         };
         let bring_up_ns = nanoseconds(begin.elapsed());
-        let device = self.yard.device_at(FIRST).ok_or_else(|| WorkloadError::run_time(format!("{id} has gone")))?;
+        let device = self.yard.devices().at(FIRST).ok_or_else(|| WorkloadError::run_time(format!("{id} has gone")))?;
         self.read_structures(&device)?;
         let offset = ByteSize((FIRST - self.yard.frame_range().start).0 * PAGE_STRUCTURE);
         let addresses = ByteSize(shape.frames().0 * PAGE_STRUCTURE);
         let used = self.yard.map_region().memory_use(offset, addresses).map_err(WorkloadError::run_time)?;
         let tables = page_table_bytes().map_err(WorkloadError::run_time)?;
         let begin = Instant::now();
-        self.yard.unmap_device(id, Removal::Refuse).map_err(WorkloadError::run_time)?;
+        self.yard.devices().unmap(id, Removal::Refuse).map_err(WorkloadError::run_time)?;
         let remove_ns = nanoseconds(begin.elapsed());
         Ok(Ok(DeviceMapRun {
             device,
@@ -197,7 +197,7 @@ impl DeviceMapFixture {
     fn read_structures(&self, device: &DeviceInfo) -> Result<(), WorkloadError> {
         let written = if device.layout == MapLayout::Folded {
             let frames = (device.range.start.0..device.range.end.0).map(Pfn);
-            let heads = frames.filter(|pfn| self.yard.device_page(*pfn).is_some_and(|page| page.head() == *pfn));
+            let heads = frames.filter(|pfn| self.yard.devices().page(*pfn).is_some_and(|page| page.head() == *pfn));
             heads.count() as u64
         } else {
             let first = (FIRST - self.yard.frame_range().start).0 as usize * 8;

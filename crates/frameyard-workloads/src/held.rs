@@ -26,7 +26,7 @@ pub fn while_looking<P: Platform, R>(yard: &Yard<P>, work: impl FnOnce() -> R) -
             let (mut most, mut sum, mut count) = (PageCount(0), 0, 0u64);
             loop {
                 let ended = over.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout);
-                let held: PageCount = yard.zones().map(|zone| zone.per_cpu).sum();
+                let held: PageCount = yard.stats().zones().map(|zone| zone.per_cpu).sum();
                 (most, sum, count) = (most.max(held), sum + held.0, count + 1);
                 if ended {
                     return HeldPages { most, mean: sum as f64 / count as f64 };

@@ -58,7 +58,7 @@ pub fn run(fixture: &Fixture<'_>, min_order: Order, budget: PageCount, seed: u64
     let (frames, first_use_page_ns) = use_all(yard)?;
     held.choose(frames, seed)?;
     yard.drain_all();
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     let resident_before = resident(yard)?;
     let begin = Instant::now();
     let reported = yard.report_free_pages(min_order, budget).map_err(refused)?;
@@ -67,7 +67,7 @@ pub fn run(fixture: &Fixture<'_>, min_order: Order, budget: PageCount, seed: u64
     let resident_after = resident(yard)?;
     let (frames, use_again_page_ns) = use_all(yard)?;
     let resident_again = resident(yard)?;
-    let reported_after_use = PageCount(yard.zones().map(|zone| zone.reported.0).sum());
+    let reported_after_use = PageCount(yard.stats().zones().map(|zone| zone.reported.0).sum());
     drop(frames);
     Ok(ReportRun {
         free,
@@ -97,7 +97,7 @@ fn resident(yard: &Yard<HostPlatform>) -> Result<ByteSize, WorkloadError> {
 /// Allocates frames one by one until there are none, and writes to each; how long one took in nanoseconds. What watermarks
 /// keep back is taken as well, frame by frame, and is not in the time.
 fn use_all<'y>(yard: &'y Yard<HostPlatform>) -> Result<(Vec<Frames<'y, HostPlatform>>, f64), WorkloadError> {
-    let mut all = Vec::with_capacity(yard.managed_pages().0 as usize);
+    let mut all = Vec::with_capacity(yard.stats().managed_pages().0 as usize);
     let begin = Instant::now();
     loop {
         match yard.frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN) {
@@ -109,7 +109,7 @@ fn use_all<'y>(yard: &'y Yard<HostPlatform>) -> Result<(Vec<Frames<'y, HostPlatf
     let page_ns = begin.elapsed().as_nanos() as f64 / all.len().max(1) as f64;
     yard.drain_all();
     for pfn in yard.memory_ranges().flat_map(|(range, _)| range.start.0..range.end.0).map(Pfn) {
-        if yard.frame_info(pfn).is_some_and(|frame| frame.state == FrameState::BuddyFree)
+        if yard.stats().frame(pfn).is_some_and(|frame| frame.state == FrameState::BuddyFree)
             && let Ok(frame) = yard.request_range(PfnRange::new(pfn, PageCount(1)), Gfp::HIGHUSER_MOVABLE).guard()
         {
             all.push(written(frame)?);

@@ -86,9 +86,9 @@ pub fn run(
     // Owners keep a few frames after their first use. Those must not count as free at the beginning.
     mapped::warm_up(fixture.vm).map_err(WorkloadError::run_time)?;
     yard.drain_all();
-    let (before, free) = (Shape::of(yard), yard.free_pages());
+    let (before, free) = (Shape::of(yard), yard.stats().free_pages());
     let state = SharedState::create(yard.frame_range(), plan.tasks).map_err(WorkloadError::run_time)?;
-    let share = yard.managed_pages().0 / u64::from(plan.tasks);
+    let share = yard.stats().managed_pages().0 / u64::from(plan.tasks);
     let work = Work::Stress(Stress { state: state.place(), ops: plan.ops, share });
     let specs = TaskSpec::alike(plan.tasks, plan.seed, &work);
     let controller_steps = AtomicU64::new(0);
@@ -148,7 +148,7 @@ fn close(fixture: &Fixture<'_>, plan: &StressPlan, state: &SharedState, before: 
         return Err(WorkloadError::run_time(format!("{held} frames are marked as held when all was freed")));
     }
     fixture.vm.lru_drain_all();
-    yard.set_pcp_sizing(plan.pcp_sizing);
+    yard.lists().resize(plan.pcp_sizing);
     yard.drain_all();
     yard.validate().map_err(WorkloadError::run_time)?;
     // Policies that skip or defer merges leave the merging to a change of the policy.
@@ -158,8 +158,8 @@ fn close(fixture: &Fixture<'_>, plan: &StressPlan, state: &SharedState, before: 
         yard.validate().map_err(WorkloadError::run_time)?;
         Shape::of(yard).check_against(before).map_err(WorkloadError::run_time)?;
     }
-    if yard.poison_hits() > 0 {
-        let hits = yard.poison_hits();
+    if yard.stats().poison_hits() > 0 {
+        let hits = yard.stats().poison_hits();
         return Err(WorkloadError::run_time(format!("{hits} frames were written to while they were free")));
     }
     Ok(3)

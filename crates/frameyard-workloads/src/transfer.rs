@@ -68,7 +68,7 @@ struct Snapshot {
 impl Snapshot {
     fn at<P: Platform>(yard: &Yard<P>, counted: Option<Counted>) -> Self {
         let nothing = Self { allocated: 0, freed: 0, zone_lock: LockUse::default(), counted };
-        yard.zones().fold(nothing, |look, zone| Self {
+        yard.stats().zones().fold(nothing, |look, zone| Self {
             allocated: look.allocated + zone.pages_allocated,
             freed: look.freed + zone.pages_freed,
             zone_lock: look.zone_lock.and(zone.lock),

@@ -90,7 +90,7 @@ pub(crate) fn settle(yard: &HostYard, policy: ZonePolicy) -> Result<(), Workload
 impl<'a> Controller<'a> {
     pub(crate) fn new(fixture: &'a Fixture<'a>, state: &'a SharedState, switching: Switching, seed: u64) -> Self {
         let ranges = fixture.yard.memory_ranges().map(|(range, _)| range).collect();
-        let zones = fixture.yard.zones().map(|zone| zone.id).collect();
+        let zones = fixture.yard.stats().zones().map(|zone| zone.id).collect();
         let random = Rng::with_seed(!seed);
         Self { fixture, state, switching, random, ranges, zones, done: Disturbances::default() }
     }
@@ -163,12 +163,12 @@ impl<'a> Controller<'a> {
         let order = Order(self.random.u8(1..=yard.geometry().max_order().0));
         let owners = self.fixture.vm.owners();
         let outcome = match self.random.u8(..4) {
-            0 => yard.compact_zone(zone, CompactRequest::WHOLE_ZONE, &owners),
-            1 => yard.compact_zone(zone, CompactRequest::for_order(order, CompactEffort::Full), &owners),
-            2 => yard.compact_zone(zone, CompactRequest::for_order(order, CompactEffort::Async), &owners),
+            0 => yard.compaction().zone(zone, CompactRequest::WHOLE_ZONE, &owners),
+            1 => yard.compaction().zone(zone, CompactRequest::for_order(order, CompactEffort::Full), &owners),
+            2 => yard.compaction().zone(zone, CompactRequest::for_order(order, CompactEffort::Async), &owners),
             _ => {
                 let node = NodeId(self.random.u16(..yard.nodes()));
-                yard.compact_background(node, &owners).unwrap_or_default()
+                yard.compaction().background(node, &owners).unwrap_or_default()
             }
         };
         self.count_compaction(&outcome);
@@ -188,9 +188,9 @@ impl<'a> Controller<'a> {
         let cpu = CpuId(self.random.u32(..yard.cpus()));
         match self.random.u8(..4) {
             0 => yard.drain_all(),
-            1 => yard.drain_cpu(cpu),
-            2 => yard.drain_zone(zone),
-            _ => yard.drain(zone, cpu),
+            1 => yard.lists().drain_cpu(cpu),
+            2 => yard.zone(zone).drain(),
+            _ => yard.zone(zone).drain_cpu(cpu),
         }
         self.done.drains += 1;
     }
@@ -203,7 +203,7 @@ impl<'a> Controller<'a> {
             3 | 4 => PcpSizing::Fixed(self.random.u32(32..4096)),
             _ => PcpSizing::Scaled,
         };
-        self.fixture.yard.set_pcp_sizing(sizing);
+        self.fixture.yard.lists().resize(sizing);
         self.done.resizes += 1;
     }
 

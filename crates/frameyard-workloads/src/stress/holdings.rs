@@ -113,7 +113,7 @@ impl<'a> Holdings<'a> {
         self.tally.out_of_memory += 1;
         // Any frame would have done, and the request might have waited for those that others keep ready.
         let takes_any = order == Order::ZERO && (gfp | Gfp::NOWARN) == (Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN);
-        if takes_any && self.yard.free_pages().0 > self.yard.managed_pages().0 / EARLY_PART {
+        if takes_any && self.yard.stats().free_pages().0 > self.yard.stats().managed_pages().0 / EARLY_PART {
             self.tally.out_of_memory_early += 1;
         }
         Ok(None)
@@ -226,7 +226,7 @@ impl<'a> Holdings<'a> {
     pub(crate) fn check(&self) -> Result<(), Fault> {
         for block in &self.held {
             self.state.check(*block)?;
-            if !self.yard.is_allocated(block.pfn, block.order) {
+            if !self.yard.stats().is_allocated(block.pfn, block.order) {
                 return Err(Fault::NotAllocated(*block));
             }
         }

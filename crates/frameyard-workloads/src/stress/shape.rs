@@ -53,7 +53,7 @@ impl Shape {
     pub(crate) fn of(yard: &HostYard) -> Self {
         let blocks = |zone| {
             std::array::from_fn(|order| {
-                let count = |of: &MigrateType| yard.free_blocks(zone, Order(order as u8), *of);
+                let count = |of: &MigrateType| yard.zone(zone).free_blocks(Order(order as u8), *of);
                 MigrateType::ALL.iter().map(count).sum()
             })
         };
@@ -63,7 +63,7 @@ impl Shape {
             reserved: zone.reserved_highatomic,
             blocks: blocks(zone.id),
         };
-        Self { zones: yard.zones().map(zone).collect(), pageblock: yard.geometry().pageblock_order() }
+        Self { zones: yard.stats().zones().map(zone).collect(), pageblock: yard.geometry().pageblock_order() }
     }
 
     /// Compares with how it was.

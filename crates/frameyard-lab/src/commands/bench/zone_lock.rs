@@ -172,7 +172,9 @@ impl<'a> Plan<'a> {
             tasks = vec![NonZeroU32::MIN, all];
         }
         tasks.dedup();
-        if let Some(tasks) = tasks.iter().find(|tasks| yard.managed_pages() < PageCount(2 * u64::from(tasks.get()))) {
+        if let Some(tasks) =
+            tasks.iter().find(|tasks| yard.stats().managed_pages() < PageCount(2 * u64::from(tasks.get())))
+        {
             return Err(Failure::input(format!("{NAME}: {tasks} tasks need more --memory")));
         }
         let sweep = Sweep {

@@ -53,6 +53,7 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard-machines",
     "frameyard-sim",
     "frameyard-workloads",
+    "frameyard-workloads",
     "frameyard-lab",
 ];
 

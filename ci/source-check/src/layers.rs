@@ -53,7 +53,6 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard-machines",
     "frameyard-sim",
     "frameyard-workloads",
-    "frameyard-workloads",
     "frameyard-lab",
 ];
 

@@ -244,7 +244,7 @@ impl SharedState {
     pub(crate) fn claim(&self, block: Block) -> Result<(), Conflict> {
         let mark = block.mark();
         for (pfn, word) in self.marks_of(block) {
-            // Relaxed: the yard specs a free before the allocation that follows it.
+            // Relaxed: the yard orders a free before the next allocation of the frame.
             if let Err(found) = word.compare_exchange(0, mark, Relaxed, Relaxed) {
                 return Err(Conflict { pfn, block, expected: 0, found });
             }
@@ -424,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_board_is_quiet_when_every_task_stands_still_or_is_done() {
+    fn all_have_halted_when_every_task_has_halted_or_is_done() {
         let state = state();
         assert_eq!(state.halt_requested(), None);
         state.request_halt();

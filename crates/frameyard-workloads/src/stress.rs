@@ -5,11 +5,8 @@
 //! end everything is freed, and the free blocks must be those of the beginning.
 
 mod controller;
-pub(crate) mod holdings;
 mod inspector;
-pub(crate) mod mapped;
 mod shape;
-pub(crate) mod shared_state;
 mod watchdog;
 
 use std::sync::atomic::AtomicU64;
@@ -24,14 +21,16 @@ use crate::error::WorkloadError;
 use crate::fixture::Fixture;
 use crate::measure::nanoseconds;
 use crate::task::stress::Stress;
+use crate::task::stress::mapped::warm_up;
+use crate::task::stress::shared_state::SharedState;
 use crate::task::{TaskSpec, Work};
 
 pub use controller::Disturbances;
 use controller::{Controller, Switching};
 use inspector::Inspector;
 use shape::Shape;
-use shared_state::SharedState;
-pub use shared_state::{MOST_TASKS, Tally};
+
+pub use crate::task::stress::shared_state::{MOST_TASKS, Tally};
 pub use watchdog::Hang;
 
 /// Frames per task that owners may keep for their tables while nothing is mapped.
@@ -84,7 +83,7 @@ pub fn run(
         controller::settle(yard, policy)?;
     }
     // Owners keep a few frames after their first use. Those must not count as free at the beginning.
-    mapped::warm_up(fixture.vm).map_err(WorkloadError::run_time)?;
+    warm_up(fixture.vm).map_err(WorkloadError::run_time)?;
     yard.drain_all();
     let (before, free) = (Shape::of(yard), yard.stats().free_pages());
     let state = SharedState::create(yard.frame_range(), plan.tasks).map_err(WorkloadError::run_time)?;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use frameyard::PageCount;
 
-use super::shared_state::SharedState;
 use crate::error::WorkloadError;
 use crate::fixture::Fixture;
+use crate::task::stress::shared_state::SharedState;
 use crate::workers::Workers;
 
 /// Time between two checks whether all tasks have halted.

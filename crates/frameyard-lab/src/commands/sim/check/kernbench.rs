@@ -3,7 +3,7 @@
 //! A whole build is too long to simulate. Its jobs are simulated for some milliseconds and their times multiplied.
 //! Three numbers are fitted on the column with final lists alone: the computing per page (by the ratio of user to
 //! system time), the number of jobs, and the idle time. Further kernel work per page was measured apart
-//! ([`Build::KERNEL_WORK`]). That number weighs most, so all is predicted a second time without it.
+//! ([`Job::KERNEL_WORK`]). That number weighs most, so all is predicted a second time without it.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::Failure;
 use crate::cli::ListsSized;
 use crate::commands::published_table::records;
 use crate::output::{Format, Report, Row, progress_bar, rounded};
-use crate::workload::kernbench::Build;
+use frameyard_workloads::kernbench::Job;
 
 /// The published table; its header names the columns.
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/kernbench-epyc2-256cpu.csv"));
@@ -93,8 +93,8 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Fail
         Published::read().ok_or_else(|| Failure::run_time("the published table of the build lacks a row"))?;
     let bar = progress_bar("predicting", 2 * 8);
     let mut rows: Vec<Prediction> = Vec::new();
-    for kernel_work in [Build::KERNEL_WORK, 0] {
-        let build = Build { pages: effort.pages, kernel_work, ..Build::default() };
+    for kernel_work in [Job::KERNEL_WORK, 0] {
+        let build = Job { pages: effort.pages, kernel_work, ..Job::default() };
         let case = Case {
             machine,
             zone_size: None,
@@ -109,10 +109,10 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Fail
         let ratio = published.last.system / published.last.user;
         let simulate = |compute| {
             bar.inc(1);
-            Case { build: Build { compute, ..build }, ..case }.run()
+            Case { build: Job { compute, ..build }, ..case }.run()
         };
-        let (compute, last) = fit(ratio, Build::default().compute, simulate)?;
-        let case = Case { build: Build { compute, ..build }, ..case };
+        let (compute, last) = fit(ratio, Job::default().compute, simulate)?;
+        let case = Case { build: Job { compute, ..build }, ..case };
         let scaled =
             Scaled { machine, published, kernel_work, compute, jobs: published.last.user * 1e9 / last.user_ns };
         rows.extend(scaled.fitted(&last));

@@ -23,7 +23,7 @@ impl<P: Platform> Yard<P> {
     /// The frame that a link names; none for [`FrameLink::NONE`](crate::page::FrameLink::NONE), and for what is no link of this yard.
     #[inline(always)]
     pub fn linked(&self, link: Link) -> Option<Pfn> {
-        self.map.linked(link).filter(|pfn| *pfn < self.map.range().end)
+        self.map.check(self.map.linked(link)?).map(|pfn| *pfn)
     }
 
     /// The page structure of a frame, to count users in; `None` where there is none, or none yet. Any frame may be asked

@@ -45,7 +45,7 @@ pub(super) const DAMAGED: &[&str] = &[
     "who has frozen a block has it alone",
     "more were given back",
     "ReferenceUnderflow",
-    "a space that is used has a topmost table",
+    "a space in use has a root table",
     "a table has one user",
     "an object is deleted once",
     "attempt to subtract with overflow",

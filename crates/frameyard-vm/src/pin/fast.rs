@@ -108,7 +108,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// what is found may be anything.
     #[inline(always)]
     fn lowest_table(&self, addr: u64) -> Option<(Table<'y>, Level)> {
-        let (mut table, mut level) = (self.topmost(), Level::ROOT);
+        let (mut table, mut level) = (self.root_of_tables(), Level::ROOT);
         loop {
             let entry = table.entry(level.index(addr));
             if !entry.is_table(level) {

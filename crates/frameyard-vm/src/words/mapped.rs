@@ -1,4 +1,4 @@
-//! The words and bytes of frames as they are mapped.
+//! Words and bytes of mapped frames.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -8,8 +8,8 @@ use frameyard::platform::Offload;
 use frameyard::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use frameyard::{ByteSize, Order, Pfn, PfnRange, Platform, Yard};
 
-/// Words of frames that hold state of this crate. Copyable; valid as long as those frames are allocated, which whoever
-/// holds it has to know: a word of a frame freed since is another owner's.
+/// Words of frames with state of this crate. Copyable. Valid while those frames are allocated, which the holder must
+/// ensure: a word of a freed frame belongs to another owner.
 #[derive(Clone, Copy)]
 pub(crate) struct Words<'y> {
     base: NonNull<AtomicU64>,
@@ -23,7 +23,7 @@ unsafe impl Send for Words<'_> {}
 unsafe impl Sync for Words<'_> {}
 
 impl<'y> Words<'y> {
-    /// The words of a block of frames that is allocated; `None` where nothing is behind them.
+    /// The words of an allocated block; `None` if it has no bytes.
     #[inline(always)]
     pub(crate) fn of<P: Platform>(yard: &'y Yard<P>, pfn: Pfn, order: Order) -> Option<Self> {
         let base = yard.platform().frame_bytes(pfn)?.cast::<AtomicU64>();
@@ -31,7 +31,7 @@ impl<'y> Words<'y> {
         Some(Self { base, len: bytes as usize / size_of::<AtomicU64>(), frames: PhantomData })
     }
 
-    /// How many words there are.
+    /// The number of words.
     #[inline(always)]
     pub(crate) fn len(self) -> usize {
         self.len
@@ -41,42 +41,42 @@ impl<'y> Words<'y> {
     ///
     /// # Panics
     ///
-    /// Where there is no such word.
+    /// If the index is out of range.
     #[inline(always)]
     pub(crate) fn at(self, word: usize) -> &'y AtomicU64 {
         assert!(word < self.len, "word {word} of {}", self.len);
-        // SAFETY: the word lies in the block, whose bytes are mapped as long as the yard lives (contract of `Yard::create`)
-        // and are accessed as atomics alone while it holds words.
+        // SAFETY: the word is inside the block. Its bytes are mapped while the yard lives (contract of `Yard::create`)
+        // and accessed only as atomics while the block has words.
         unsafe { self.base.add(word).as_ref() }
     }
 
-    /// The first half of a word that is a lock's and nothing else's.
+    /// The lower half of a word that is used only as a lock.
     #[inline(always)]
     pub(crate) fn lock_word(self, word: usize) -> &'y AtomicU32 {
         let word = NonNull::from(self.at(word)).cast::<AtomicU32>();
-        // SAFETY: half of a word that is there; it is accessed through this function alone.
+        // SAFETY: half of an existing word, accessed only through this function.
         unsafe { word.as_ref() }
     }
 
-    /// Four words as what is counted of a lock.
+    /// Four words as the counters of a lock.
     ///
     /// # Panics
     ///
-    /// Where there are no such words.
+    /// If the words are out of range.
     #[inline(always)]
     pub(crate) fn lock_counters(self, word: usize) -> &'y LockCounters {
         const { assert!(size_of::<LockCounters>() == 4 * size_of::<AtomicU64>()) };
         const { assert!(align_of::<LockCounters>() == align_of::<AtomicU64>()) };
         let words = self.part(word, 4);
-        // SAFETY: the counters are four atomics in C's order, and four words are there; any value of them is valid.
+        // SAFETY: the counters are four atomics in C layout, and four words exist. All values are valid.
         unsafe { words.base.cast::<LockCounters>().as_ref() }
     }
 
-    /// A part of the words.
+    /// A range of the words.
     ///
     /// # Panics
     ///
-    /// Where it reaches beyond them.
+    /// If the range is out of bounds.
     #[inline(always)]
     pub(crate) fn part(self, first: usize, len: usize) -> Self {
         assert!(first <= self.len && len <= self.len - first, "words {first} and {len} more of {}", self.len);
@@ -85,20 +85,19 @@ impl<'y> Words<'y> {
     }
 }
 
-/// Zeroes the bytes of a block that the caller has alone. `false` where nothing is behind it.
+/// Zeroes a block under exclusive access of the caller. `false` if it has no bytes.
 #[inline]
 pub(crate) fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool {
     if yard.platform().zero_frames(PfnRange::new(pfn, order.pages())) == Offload::Done {
         return true;
     }
     let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
-    // SAFETY: the block's bytes are mapped and the caller's alone.
+    // SAFETY: the block's bytes are mapped, and the caller has exclusive access.
     unsafe { base.write_bytes(0, yard.geometry().size_of(order.pages()).0 as usize) };
     true
 }
 
-/// Copies the bytes of a block to another. Nobody else writes to either meanwhile, nor reads `to`. `false` where nothing is
-/// behind them.
+/// Copies a block. The caller excludes writers of `from` and all users of `to`. `false` if either has no bytes.
 #[inline]
 pub(crate) fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order: Order) -> bool {
     if yard.platform().copy_frames(PfnRange::new(from, order.pages()), to) == Offload::Done {
@@ -108,62 +107,62 @@ pub(crate) fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order: Order
         return false;
     };
     let bytes = yard.geometry().size_of(order.pages()).0 as usize;
-    // SAFETY: both blocks are mapped, distinct because both are allocated, and kept from others by the caller.
+    // SAFETY: both blocks are mapped, distinct because both are allocated, and protected by the caller.
     unsafe { to.copy_from_nonoverlapping(from, bytes) };
     true
 }
 
-/// Copies bytes out of a frame, from `offset` on. The caller keeps writers away. `false` where nothing is behind it.
+/// Copies bytes from a frame, starting at `offset`. The caller excludes writers. `false` if it has no bytes.
 #[inline]
 pub(crate) fn read_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
     let page = yard.geometry().page_size().0 as usize;
     assert!(offset <= page && bytes.len() <= page - offset, "the bytes lie in one frame");
     let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
-    // SAFETY: inside the frame, which is mapped; nobody writes there (caller), and `bytes` is no frame of the yard.
+    // SAFETY: inside the mapped frame. The caller excludes writers, and `bytes` is not in a frame of the yard.
     unsafe { base.add(offset).copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) };
     true
 }
 
-/// Copies bytes into a frame, from `offset` on. The caller keeps all others away. `false` where nothing is behind it.
+/// Copies bytes into a frame, starting at `offset`. The caller has exclusive access. `false` if it has no bytes.
 #[inline]
 pub(crate) fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
     let page = yard.geometry().page_size().0 as usize;
     assert!(offset <= page && bytes.len() <= page - offset, "the bytes lie in one frame");
     let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
-    // SAFETY: inside the frame, which is mapped; nobody else is there (caller), and `bytes` is no frame of the yard.
+    // SAFETY: inside the mapped frame. The caller has exclusive access, and `bytes` is not in a frame of the yard.
     unsafe { base.add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     true
 }
 
-/// The bytes of a frame from `offset` on, for whoever shares them with others. `None` where nothing is behind it.
+/// The bytes of a frame from `offset`, for shared access. `None` if it has no bytes.
 fn shared_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, len: usize) -> Option<&[AtomicU8]> {
     let page = yard.geometry().page_size().0 as usize;
     assert!(offset <= page && len <= page - offset, "the bytes lie in one frame");
     let base = yard.platform().frame_bytes(pfn)?;
-    // SAFETY: inside the frame, which is mapped as long as the yard lives; frames of devices are accessed as atomics alone.
+    // SAFETY: inside the frame, which is mapped while the yard lives. Frames of devices are accessed only as atomics.
     Some(unsafe { core::slice::from_raw_parts(base.add(offset).cast::<AtomicU8>().as_ptr(), len) })
 }
 
-/// Copies bytes out of a frame of a device, from `offset` on, which others may write meanwhile: each byte is one that was
-/// there. `false` where nothing is behind it.
+/// Copies bytes from a frame of a device while other CPUs may write it: each byte is one that was there. `false` if it
+/// has no bytes.
 pub(crate) fn read_shared<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
     let Some(from) = shared_bytes(yard, pfn, offset, bytes.len()) else { return false };
     bytes.iter_mut().zip(from).for_each(|(byte, from)| *byte = from.load(Ordering::Relaxed));
     true
 }
 
-/// Copies bytes into a frame of a device, as [`read_shared`].
+/// Copies bytes into a frame of a device, like [`read_shared`].
 pub(crate) fn write_shared<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
     let Some(to) = shared_bytes(yard, pfn, offset, bytes.len()) else { return false };
     bytes.iter().zip(to).for_each(|(byte, to)| to.store(*byte, Ordering::Relaxed));
     true
 }
 
-/// Lets `use_of` at the bytes of one frame, which the caller has for himself. `None` where nothing is behind it.
+/// Calls `use_of` with the bytes of a frame under exclusive access of the caller. `None` if it has no bytes.
 #[inline]
 pub(crate) fn with_bytes<P: Platform, R>(yard: &Yard<P>, pfn: Pfn, use_of: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
     let bytes = yard.geometry().page_size().0 as usize;
     let base = NonNull::slice_from_raw_parts(yard.platform().frame_bytes(pfn)?, bytes);
-    // SAFETY: the frame is mapped, and nobody else is at its bytes while this runs (caller).
+    // SAFETY: the frame is mapped, and the caller guarantees exclusive access.
     Some(use_of(unsafe { &mut *base.as_ptr() }))
 }

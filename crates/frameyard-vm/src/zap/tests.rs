@@ -128,7 +128,8 @@ fn a_table_that_somebody_took_for_another_page_is_freed_when_he_lets_it_go() {
     let space = vm.create_space().unwrap();
     let mapped = space.map(MapRequest::anonymous(ByteSize(PAGE))).unwrap();
     touch(&space, mapped, PAGE);
-    let tables = [space.space().walk(mapped.start.0).table.pfn, space.space().topmost().pfn].map(|pfn| vm.page(pfn));
+    let tables =
+        [space.space().walk(mapped.start.0).table.pfn, space.space().root_of_tables().pfn].map(|pfn| vm.page(pfn));
     // As who isolates or unpins a frame by number does, for a moment.
     assert!(tables.iter().all(|table| table.try_get()));
     space.unmap(mapped).unwrap();

@@ -18,7 +18,7 @@ mod prometheus;
 mod text;
 
 pub use numbers::{Metric, MetricKind, MetricScope};
-pub use prometheus::write_prometheus;
+pub use prometheus::{Series, write_prometheus};
 pub use text::write_metrics;
 
 /// One CPU's lists.

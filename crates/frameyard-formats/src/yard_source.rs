@@ -64,7 +64,9 @@ impl<P: Platform> ReportSource for Yard<P> {
     }
 
     fn free_blocks(&self, id: ZoneId, migrate_type: MigrateType, order: Order) -> u64 {
-        Yard::free_blocks(self, id, order, migrate_type)
+        // Frames in the depot are free frames of order 0. Without them buddyinfo would disagree with zoneinfo.
+        let depot = if order == Order::ZERO { self.depot_pages(id, migrate_type).0 } else { 0 };
+        Yard::free_blocks(self, id, order, migrate_type) + depot
     }
 
     fn pageblocks(&self, id: ZoneId, migrate_type: MigrateType) -> u64 {

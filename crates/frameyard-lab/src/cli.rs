@@ -5,6 +5,7 @@
 
 mod calibration_args;
 mod device_args;
+mod examples;
 mod extent_args;
 mod init_args;
 mod kernbench_args;
@@ -35,7 +36,7 @@ use crate::version::LONG_VERSION;
 pub use calibration_args::{CalibrateArgs, CheckArgs, CheckedTable, EffortArgs, FittedTable};
 pub use device_args::{
     DeviceArgs, DeviceChoice, DeviceCommand, DeviceCreateArgs, DeviceDestroyArgs, DeviceListArgs, DeviceMapArgs,
-    DeviceSessionArgs, SessionArgs, YardSharing,
+    DeviceSessionArgs, SessionArgs,
 };
 pub use extent_args::{FullArgs, QuickArgs};
 pub use init_args::{InitArgs, usual_initialiser};
@@ -50,8 +51,8 @@ pub use sim_args::{
     SimParallelFreeArgs, SimPurgeArgs, SimRunArgs, VirtualDurationArgs,
 };
 pub use stress_args::{StressArgs, StressPolicy};
-pub use values::{AccessKind, Amount, HugePageMinimum, ParseAmountError, ParseTasksError, TaskRange};
-pub use values::{ShownFile, ShownFormat, TaskMode, Workload};
+pub use values::{Amount, HugePageMinimum, ParseAmountError, ParseTasksError, TaskRange};
+pub use values::{ShownFile, ShownFormat, Workload};
 pub use workload_args::{
     ComparedArgs, ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs,
     ParallelFreeArgs, PolicyArgs, PurgeArgs, WorkerArgs,
@@ -67,7 +68,8 @@ pub use zone_lock_args::{ZoneLockArgs, ZoneLockWorkload};
     version = LONG_VERSION,
     about = "Boots, measures and shows page-frame allocators",
     disable_help_subcommand = true,
-    arg_required_else_help = false
+    arg_required_else_help = false,
+    after_help = examples::PROGRAM
 )]
 pub struct Cli {
     /// What to do.
@@ -79,8 +81,10 @@ pub struct Cli {
 #[derive(Subcommand, Debug)]
 pub enum Command {
     /// Boots a yard on a machine and prints the boot log
+    #[command(after_help = examples::BOOT)]
     Boot(BootArgs),
     /// Boots a yard and prints a file of /proc as a kernel would, or metrics
+    #[command(after_help = examples::SHOW)]
     Show(ShowArgs),
     /// Prints the words of a page structure and their contents in each state
     Layout(LayoutArgs),
@@ -91,8 +95,10 @@ pub enum Command {
     /// Runs a workload on a simulated machine and shows where virtual time went
     Sim(SimArgs),
     /// Creates, lists and destroys devices whose memory has page structures
+    #[command(after_help = examples::DEVICE)]
     Device(DeviceArgs),
     /// Allocates and frees at random under disturbances, and checks that no frame is lost or allocated twice
+    #[command(after_help = examples::STRESS)]
     Stress(StressArgs),
     /// Prints the completion script of a shell
     Completions(CompletionsArgs),
@@ -108,7 +114,7 @@ pub enum Command {
 }
 
 /// The hidden command of worker processes. Its only argument is the task.
-pub(crate) const WORKER: &str = "worker";
+pub(crate) const WORKER: &str = frameyard_workloads::workers::WORKER_COMMAND;
 
 /// The hidden command of session processes. Its only argument is their socket.
 pub(crate) const DEVICE_SESSION: &str = "device-session";

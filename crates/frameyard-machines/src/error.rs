@@ -309,6 +309,11 @@ impl Problem {
             Self::Simulation(rule) => write!(f, "[simulation]: {rule}"),
             Self::Geometry(error) => write!(f, "{error}"),
             Self::TooSmall { size, minimum } => {
+                let size = match size.0 {
+                    1 => "1 byte".to_owned(),
+                    bytes @ ..1024 => format!("{bytes} bytes"),
+                    _ => size.to_string(),
+                };
                 write!(f, "{size} of memory is too little for this machine: it needs at least {minimum}")
             }
             // Written by `Display::fmt`; listed so that no new problem goes without words.

@@ -46,7 +46,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
         let (order, shards) = Root::order_for(yard, config)?;
         let pfn = yard.alloc(order, Gfp::KERNEL)?;
-        let made = if words::zero(yard, pfn, order) {
+        // SAFETY: allocated above.
+        let made = if unsafe { words::zero(yard, pfn, order) } {
             Root::write(yard, (pfn, order), shards, config)
         } else {
             Err(VmError::NoFrameBytes(pfn))

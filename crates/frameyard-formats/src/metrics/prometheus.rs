@@ -5,6 +5,16 @@ use core::fmt::{self, Write};
 use super::{Metric, MetricHistogram, MetricKind, MetricScope, MetricsRow, MetricsSource};
 use frameyard::policy::ZonePolicy;
 
+/// Which series are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Series {
+    /// Every series: a scraper sees counters from 0 on.
+    #[default]
+    All,
+    /// Series with a value other than 0, and only families that have one. Most series of a large machine are 0.
+    NonZero,
+}
+
 /// Writes all metrics in the text format of Prometheus.
 ///
 /// | label | value |
@@ -19,9 +29,14 @@ use frameyard::policy::ZonePolicy;
 /// # Errors
 ///
 /// Errors of `out`.
-pub fn write_prometheus<S: MetricsSource + ?Sized, W: Write + ?Sized>(source: &S, out: &mut W) -> fmt::Result {
+pub fn write_prometheus<S: MetricsSource + ?Sized, W: Write + ?Sized>(
+    source: &S,
+    series: Series,
+    out: &mut W,
+) -> fmt::Result {
     let policy = source.policy();
     let mut family = "";
+    let mut is_headed = false;
     for metric in Metric::ALL {
         let suffix = match metric.kind() {
             MetricKind::Counter => "_total",
@@ -29,18 +44,36 @@ pub fn write_prometheus<S: MetricsSource + ?Sized, W: Write + ?Sized>(source: &S
         };
         if metric.family() != family {
             family = metric.family();
-            write_heading(*metric, suffix, out)?;
+            is_headed = false;
         }
-        source.for_each_row(&mut |row| match metric.value(row) {
-            Some(value) => {
-                let labels = Labels { row, policy, scope: metric.scope(), migrate_type: metric.migrate_type() };
-                writeln!(out, "frameyard_{family}{suffix}{{{labels}}} {value}")
-            }
-            None => Ok(()),
-        })?;
+        if series == Series::All && !is_headed {
+            write_heading(*metric, suffix, out)?;
+            is_headed = true;
+        }
+        source.for_each_row(
+            &mut |row| match metric.value(row).filter(|value| *value > 0 || series == Series::All) {
+                Some(value) => {
+                    if !is_headed {
+                        write_heading(*metric, suffix, out)?;
+                        is_headed = true;
+                    }
+                    let labels = Labels { row, policy, scope: metric.scope(), migrate_type: metric.migrate_type() };
+                    writeln!(out, "frameyard_{family}{suffix}{{{labels}}} {value}")
+                }
+                None => Ok(()),
+            },
+        )?;
     }
     for histogram in MetricHistogram::ALL {
         let name = name_of(histogram);
+        let mut is_empty = series == Series::NonZero;
+        source.for_each_row(&mut |row| {
+            is_empty &= histogram.counts(row).0.count() == 0;
+            Ok(())
+        })?;
+        if is_empty {
+            continue;
+        }
         writeln!(out, "# HELP {name} {}\n# TYPE {name} histogram", histogram.help())?;
         source.for_each_row(&mut |row| write_histogram(histogram, row, policy, out))?;
     }

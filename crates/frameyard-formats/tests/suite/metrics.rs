@@ -18,7 +18,7 @@ use frameyard::stats::{
 use frameyard::units::ZoneKind;
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Pfn, Platform, Yard, ZoneId};
 use frameyard_formats::{
-    ListMetrics, Metric, MetricScope, MetricsRow, MetricsSource, ZoneMetrics, write_metrics, write_prometheus,
+    ListMetrics, Metric, MetricScope, MetricsRow, MetricsSource, Series, ZoneMetrics, write_metrics, write_prometheus,
 };
 
 const NORMAL: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
@@ -111,7 +111,7 @@ fn text(source: &dyn MetricsSource) -> String {
 
 fn exposition(source: &dyn MetricsSource) -> String {
     let mut text = String::new();
-    write_prometheus(source, &mut text).unwrap();
+    write_prometheus(source, Series::All, &mut text).unwrap();
     text
 }
 

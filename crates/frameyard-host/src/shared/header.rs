@@ -51,6 +51,13 @@ pub(super) struct Header {
 pub enum HeaderError {
     /// Its first word is not that of a memory file.
     NotAMemoryFile,
+    /// It begins as a memory file and ends too early.
+    Truncated {
+        /// Its length.
+        len: ByteSize,
+        /// The length that its header requires.
+        needed: ByteSize,
+    },
     /// A version of this crate with another header made it.
     Version {
         /// The version of the header.
@@ -65,7 +72,7 @@ pub enum HeaderError {
     },
     /// Its size is not sealed, so a process that maps it could lose pages.
     NotSealed,
-    /// One of its words contradicts the others or the length of the file.
+    /// One of its words contradicts another or the length of the file.
     Malformed(&'static str),
 }
 
@@ -73,6 +80,9 @@ impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotAMemoryFile => f.write_str("not a memory file of a yard: the first word is wrong"),
+            Self::Truncated { len, needed } => {
+                write!(f, "truncated memory file: it has {} bytes and needs at least {}", len.0, needed.0)
+            }
             Self::Version { found } => {
                 write!(f, "memory file of version {found}: this program attaches version {VERSION}")
             }
@@ -145,8 +155,11 @@ impl Header {
     /// Reads and checks the header of a file.
     pub(super) fn read(file: &File) -> io::Result<Result<Self, HeaderError>> {
         let file_len = file.metadata()?.len();
-        if file_len < FIXED_WORDS as u64 * 8 {
-            return Ok(Err(HeaderError::NotAMemoryFile));
+        let needed = FIXED_WORDS as u64 * 8;
+        if file_len < needed {
+            let is_ours = file_len >= 8 && read_words(file, 0, 1)? == [MAGIC];
+            let truncated = HeaderError::Truncated { len: ByteSize(file_len), needed: ByteSize(needed) };
+            return Ok(Err(if is_ours { truncated } else { HeaderError::NotAMemoryFile }));
         }
         let fixed = read_words(file, 0, FIXED_WORDS)?;
         let count = match Self::check_fixed(&fixed, file_len) {
@@ -192,11 +205,10 @@ impl Header {
             if part.offset < end || aligned(part.offset) != Some(part.offset) {
                 return Err(malformed("a part is misaligned or overlaps the part before it"));
             }
-            end = part
-                .offset
-                .checked_add(part.len)
-                .filter(|end| *end <= file_len)
-                .ok_or(malformed("a part ends past the file"))?;
+            end = part.offset.checked_add(part.len).ok_or(malformed("the end of a part overflows"))?;
+        }
+        if end > file_len {
+            return Err(HeaderError::Truncated { len: ByteSize(file_len), needed: ByteSize(end) });
         }
         if memory_map.len == 0 || control.len == 0 {
             return Err(malformed("the memory map or the control region is empty"));

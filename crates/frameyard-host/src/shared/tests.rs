@@ -105,8 +105,8 @@ fn a_file_with_a_wrong_header_is_refused_with_the_reason() {
     let misplaced = "malformed memory file: a part is misaligned or overlaps the part before it";
     assert_eq!(refusal(8, (2 << 20) + 4096), misplaced);
     assert_eq!(refusal(10, 2 << 20), misplaced);
-    assert_eq!(refusal(13, 1 << 40), "malformed memory file: a part ends past the file");
-    assert_eq!(refusal(13, u64::MAX), "malformed memory file: a part ends past the file");
+    assert!(refusal(13, 1 << 40).starts_with("truncated memory file: it has "), "{}", refusal(13, 1 << 40));
+    assert_eq!(refusal(13, u64::MAX), "malformed memory file: the end of a part overflows");
     assert!(refusal(13, 4096).starts_with("malformed memory file: the part for frames does not have the length"));
     assert_eq!(refusal(15, 1 << 21), misplaced);
     assert_eq!(refusal(16, 8), "malformed memory file: the part for views is too short");
@@ -138,6 +138,16 @@ fn other_files_are_refused() {
     let short = descriptor::memory_file(c"short").unwrap();
     let error = SharedMemoryFile::attach(&short, &host).unwrap_err();
     assert!(matches!(error, SharedFileError::Header(HeaderError::NotAMemoryFile)));
+    let (file, _) = created(SharedFrames::Phantom);
+    for len in [100, file.header.file_len() - 1] {
+        let truncated = descriptor::memory_file(c"truncated").unwrap();
+        truncated.write_all_at(&file.header.to_bytes(), 0).unwrap();
+        truncated.set_len(len).unwrap();
+        let error = SharedMemoryFile::attach(&truncated, &host).unwrap_err();
+        let is_truncated =
+            matches!(error, SharedFileError::Header(HeaderError::Truncated { len: found, .. }) if found.0 == len);
+        assert!(is_truncated, "{error}");
+    }
 }
 
 #[test]

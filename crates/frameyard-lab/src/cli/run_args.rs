@@ -1,4 +1,4 @@
-//! Arguments of the commands that run workloads.
+//! Arguments of `bench` and `bench alloc`.
 
 use std::num::NonZeroU32;
 
@@ -7,17 +7,20 @@ use clap::{Args, Subcommand};
 use frameyard::Order;
 use frameyard::policy::ZonePolicy;
 
-use super::values::{order, positive_number, whole_number};
+use super::examples;
+use super::values::{access_kind, order, positive_number, task_mode, whole_number};
 use super::workload_args::zone_policy;
 use super::{
-    AccessKind, CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, FullArgs, HighallocArgs, InitArgs,
-    KernbenchArgs, MachineArgs, MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs,
-    ParallelFreeArgs, PcpResetArgs, PinArgs, PurgeArgs, QuickArgs, ReportFreeArgs, TaskMode, YardArgs, ZoneLockArgs,
+    CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, FullArgs, HighallocArgs, InitArgs, KernbenchArgs,
+    MachineArgs, MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs,
+    PcpResetArgs, PinArgs, PurgeArgs, QuickArgs, ReportFreeArgs, YardArgs, ZoneLockArgs,
 };
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::alloc::AccessKind;
 
 /// Arguments of `bench`.
 #[derive(Args, Clone, Debug)]
-#[command(arg_required_else_help = false, disable_help_subcommand = true)]
+#[command(arg_required_else_help = false, disable_help_subcommand = true, after_help = examples::BENCH)]
 pub struct BenchArgs {
     /// The workload.
     #[command(subcommand)]
@@ -28,38 +31,55 @@ pub struct BenchArgs {
 #[derive(Subcommand, Clone, Debug)]
 pub enum BenchWorkload {
     /// Allocates and frees blocks
+    #[command(after_help = examples::ALLOC)]
     Alloc(AllocArgs),
-    /// Brings up memory maps
+    /// Initialises memory maps
+    #[command(after_help = examples::MEMMAP)]
     Memmap(MemmapArgs),
-    /// Counts how often zone locks are taken, with per-CPU lists sized early and sized again
+    /// Counts acquisitions of zone locks with per-CPU lists sized by early memory, and sized again by all memory
+    #[command(after_help = examples::PCP_RESET)]
     PcpReset(PcpResetArgs),
     /// Maps memory, touches every page, unmaps it, and again
+    #[command(after_help = examples::PAGE_FAULT)]
     PageFault(PageFaultArgs),
     /// Runs jobs of a build: processes that compute between their first uses of pages
+    #[command(after_help = examples::KERNBENCH)]
     Kernbench(KernbenchArgs),
     /// Compares a fault and its unmap with the zeroing of the page
+    #[command(after_help = examples::FAULT_COST)]
     FaultCost(FaultCostArgs),
-    /// Takes spaces down that hold most of memory
+    /// Exits address spaces that hold most of memory
+    #[command(after_help = examples::PARALLEL_FREE)]
     ParallelFree(ParallelFreeArgs),
-    /// Asks for huge blocks in memory full of page cache
+    /// Allocates huge blocks in memory full of page cache
+    #[command(after_help = examples::HIGHALLOC)]
     Highalloc(HighallocArgs),
     /// Runs tasks with huge pages beside others without, in memory that was full of small ones
+    #[command(after_help = examples::ORDER0_THP)]
     Order0Thp(Order0ThpArgs),
     /// Frees pages on other CPUs than they were allocated on
+    #[command(after_help = examples::PURGE)]
     Purge(PurgeArgs),
-    /// Compares all policies of zones in all workloads of the zone lock, beside published figures
+    /// Compares all policies of zones in all workloads that show the cost of the zone lock, beside published figures
+    #[command(after_help = examples::ZONE_LOCK)]
     ZoneLock(ZoneLockArgs),
     /// Compacts a zone in which every second frame is free
+    #[command(after_help = examples::COMPACTION)]
     Compaction(CompactionArgs),
-    /// Asks for contiguous ranges in a zone that is in use
+    /// Allocates contiguous ranges in a zone that is in use
+    #[command(after_help = examples::CONTIG)]
     Contig(ContigArgs),
-    /// Gives the memory behind free frames back to the host, and uses it again
+    /// Returns the memory behind free frames to the host, and uses it again
+    #[command(after_help = examples::REPORT_FREE)]
     ReportFree(ReportFreeArgs),
     /// Gives device memory page structures, in every geometry and layout
+    #[command(after_help = examples::DEVICE_MAP)]
     DeviceMap(DeviceMapArgs),
-    /// Gets or pins pages of a space and gives them back, over mappings and page maps of every size
+    /// Takes references or pins of pages and releases them, over mappings and page maps of every size
+    #[command(after_help = examples::PIN)]
     Pin(PinArgs),
     /// Registers memory for devices and deregisters it, in a loop
+    #[command(after_help = examples::MEMORY_REGION)]
     MemoryRegion(MemoryRegionArgs),
 }
 
@@ -71,7 +91,7 @@ pub struct AllocArgs {
         long = "kind",
         value_name = "KINDS",
         value_delimiter = ',',
-        value_enum,
+        value_parser = access_kind(),
         default_value = "repeat,bulk,random"
     )]
     pub kinds: Vec<AccessKind>,
@@ -89,7 +109,7 @@ pub struct AllocArgs {
     pub tasks: Vec<NonZeroU32>,
 
     /// What a task is
-    #[arg(long, value_enum, default_value_t, help_heading = "Runs")]
+    #[arg(long, value_parser = task_mode(), default_value = "threads", help_heading = "Runs")]
     pub mode: TaskMode,
 
     /// Runs of each row, of which the median is reported

@@ -88,6 +88,9 @@ pub struct ShowArgs {
     /// How it is written: as a kernel writes files of /proc, or metrics as text or for Prometheus
     #[arg(long, value_enum)]
     pub format: Option<ShownFormat>,
+    /// Leave out metrics whose value is 0: in Prometheus single series, in JSON and CSV rows
+    #[arg(long)]
+    pub nonzero: bool,
     /// Run a workload first
     #[arg(long, value_name = "WORKLOAD")]
     pub after: Option<Workload>,

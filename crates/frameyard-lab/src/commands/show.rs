@@ -7,7 +7,8 @@ use std::fmt;
 use frameyard::boot::InitMode;
 use frameyard::watermarks::MovableMinimum;
 use frameyard_formats::{
-    KernelFormat, write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat, write_zoneinfo,
+    KernelFormat, Series, write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat,
+    write_zoneinfo,
 };
 use frameyard_host::{HostYard, LockTiming};
 
@@ -16,11 +17,14 @@ use crate::Failure;
 use crate::bring_up::BringUp;
 use crate::cli::{ShowArgs, ShownFile, ShownFormat, Workload};
 use crate::output::{Report, Row};
-use crate::workload::churn::churn;
+use frameyard_workloads::churn::churn;
 
 /// Boots, runs the workload of `--after`, and prints the file.
 pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
     let form = form(args.file, args.format).map_err(Failure::input)?;
+    if args.nonzero && !matches!(form, Form::Metrics(_)) {
+        return Err(Failure::input("--nonzero goes with show metrics: a file of /proc is shown as a kernel writes it"));
+    }
     let booted = boot(&args.machine, |machine| {
         let map_init = args.init.map_init(InitMode::Eager, machine)?;
         let mut options = BringUp {
@@ -42,9 +46,10 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
         None => {}
         Some(Workload::Churn) => churn(&booted.yard, args.seed).map_err(Failure::run_time)?,
     }
+    let series = if args.nonzero { Series::NonZero } else { Series::All };
     let mut text = String::new();
-    write_form(&booted.yard, form, &mut text).map_err(Failure::run_time)?;
-    Report::new(form.command(), form.rows(&booted.yard))
+    write_form(&booted.yard, form, series, &mut text).map_err(Failure::run_time)?;
+    Report::new(form.command(), form.rows(&booted.yard, series))
         .of_machine(booted.machine.name)
         .total("format", form.format())
         .verbatim(text)
@@ -100,14 +105,14 @@ fn form(file: ShownFile, format: Option<ShownFormat>) -> Result<Form, &'static s
     }
 }
 
-fn write_form(yard: &HostYard, form: Form, out: &mut String) -> fmt::Result {
+fn write_form(yard: &HostYard, form: Form, series: Series, out: &mut String) -> fmt::Result {
     match form {
         Form::Proc(ProcFile::Buddyinfo, _) => write_buddyinfo(&**yard, out),
         Form::Proc(ProcFile::Pagetypeinfo, _) => write_pagetypeinfo(&**yard, out),
         Form::Proc(ProcFile::Zoneinfo, format) => write_zoneinfo(&**yard, format, out),
         Form::Proc(ProcFile::Vmstat, format) => write_vmstat(&**yard, format, out),
         Form::Metrics(MetricsFormat::Text) => write_metrics(&**yard, out),
-        Form::Metrics(MetricsFormat::Prometheus) => write_prometheus(&**yard, out),
+        Form::Metrics(MetricsFormat::Prometheus) => write_prometheus(&**yard, series, out),
     }
 }
 
@@ -130,13 +135,13 @@ impl Form {
         }
     }
 
-    fn rows(self, yard: &HostYard) -> Vec<Row> {
+    fn rows(self, yard: &HostYard, series: Series) -> Vec<Row> {
         let rows = match self {
             Self::Proc(ProcFile::Buddyinfo, _) => rows::of_buddyinfo(&**yard),
             Self::Proc(ProcFile::Pagetypeinfo, _) => rows::of_pagetypeinfo(&**yard),
             Self::Proc(ProcFile::Zoneinfo, _) => rows::of_zoneinfo(&**yard),
             Self::Proc(ProcFile::Vmstat, format) => rows::of_vmstat(&**yard, format),
-            Self::Metrics(_) => rows::of_metrics(&**yard),
+            Self::Metrics(_) => rows::of_metrics(&**yard, series),
         };
         rows.into_iter().map(Row::from).collect()
     }

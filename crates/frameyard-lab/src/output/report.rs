@@ -122,7 +122,8 @@ impl Report {
                 writeln!(out)?;
             }
             match section {
-                Section::Title(text) | Section::Note(text) => writeln!(out, "{text}")?,
+                Section::Title(text) => writeln!(out, "{text}")?,
+                Section::Note(text) => writeln!(out, "{}", table::wrapped(text, width))?,
                 Section::Table(rows) => table::write(rows, width, out)?,
                 Section::Verbatim(text) => out.write_all(text.as_bytes())?,
             }

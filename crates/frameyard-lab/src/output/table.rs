@@ -15,7 +15,9 @@ const HEADING: anstyle::Style = anstyle::Style::new().bold();
 const UNMEASURED: &str = "-";
 /// Spaces between columns.
 const GAP: usize = 2;
-/// A text that is longer than this may be wrapped.
+/// The widest paragraph, which can be read comfortably.
+const PARAGRAPH_WIDTH: usize = 120;
+/// A cell that is longer than this may be wrapped.
 const TEXT_WIDTH: usize = 24;
 
 /// The width of the terminal; `None` where standard output is none.
@@ -40,7 +42,20 @@ pub(super) fn write(rows: &[Row], width: Option<usize>, out: &mut dyn Write) -> 
     write_columns(&major, width, out)?;
     let dropped: Vec<&str> =
         columns.iter().filter(|column| column.weight == Weight::Minor).map(|column| column.heading).collect();
-    writeln!(out, "(Too narrow for: {}.)", dropped.join(", "))
+    let dropped = format!("(Too narrow for: {}. --json and --csv have every column.)", dropped.join(", "));
+    writeln!(out, "{}", wrapped(&dropped, width))
+}
+
+/// Wraps paragraphs between words, at the width of the terminal or at [`PARAGRAPH_WIDTH`].
+pub(super) fn wrapped(text: &str, width: Option<usize>) -> String {
+    let width = width.map_or(PARAGRAPH_WIDTH, |width| width.min(PARAGRAPH_WIDTH));
+    let mut table = comfy_table::Table::new();
+    table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table.set_width(width.try_into().unwrap_or(u16::MAX)).add_row([text]);
+    if let Some(column) = table.column_mut(0) {
+        column.set_padding((0, 0));
+    }
+    table.trim_fmt()
 }
 
 /// A column of a table.
@@ -159,7 +174,10 @@ mod tests {
     #[test]
     fn a_narrow_terminal_drops_minor_columns_and_says_which() {
         let rows = [row("DMA", 3840, Some(4.5))];
-        assert_eq!(plain(&rows, Some(16)), "zone  free\nDMA   3840\n(Too narrow for: get ns.)\n");
+        assert_eq!(
+            plain(&rows, Some(16)),
+            "zone  free\nDMA   3840\n(Too narrow for:\nget ns. --json\nand --csv have\nevery column.)\n"
+        );
         assert_eq!(plain(&rows, Some(18)), "zone  free  get ns\nDMA   3840     4.5\n");
     }
 

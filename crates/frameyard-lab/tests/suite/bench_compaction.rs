@@ -116,7 +116,7 @@ fn what_cannot_be_run_is_refused() {
         assert_refused(&["bench", workload, "--phantom"], 2, "leave --phantom out");
         assert_refused(&["bench", workload, "--memory", "16M"], 2, "needs at least");
         assert_refused(&["bench", workload, "--memory", "8T"], 2, "scale it with --memory");
-        assert_refused(&["bench", workload, "--page-size", "64K"], 2, "pages have 4K");
+        assert_refused(&["bench", workload, "--page-size", "64K"], 2, "leave --page-size out");
     }
     let small_blocks = ["--pageblock-order", "8", "--max-order", "8"];
     assert_refused(&[&["bench", "compaction"][..], &small_blocks].concat(), 2, "needs blocks of order 9");
@@ -127,7 +127,7 @@ fn what_cannot_be_run_is_refused() {
     assert_refused(
         &["bench", "report-free", "--order", "11"],
         2,
-        "needs blocks of order 11, and the machine's go up to 10",
+        "needs blocks of order 11, and those of the machine go up to order 10",
     );
     assert_refused(&["bench", "report-free", "--poison"], 2, "leave --poison out");
 }

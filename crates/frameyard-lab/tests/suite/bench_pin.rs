@@ -41,7 +41,8 @@ fn every_combination_of_call_path_refs_and_interface_is_a_row_of_each_kind() {
         assert_eq!((is_positive(row, "array_write_ns"), is_positive(row, "runs")), (is_array, !is_array), "{row}");
         let is_compound_device = row["memory"] == "device" && row["map_geometry"] != "4K";
         assert_eq!(row["layout"].as_str(), is_compound_device.then_some("shared-tails"), "{row}");
-        assert!(is_positive(row, "take_times_as_fast"), "{row}");
+        // A row that was preempted for long may round to 0.
+        assert!(row["take_times_as_fast"].as_f64().is_some_and(|times| times >= 0.0), "{row}");
     }
     for row in left_out {
         assert!(row["left_out"].as_str().unwrap().contains("no multiple of 1G") && row["take_ns"].is_null(), "{row}");

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::program::{assert_refused, frameyard, json, stderr, stdout};
+use crate::program::{assert_refused, command, frameyard, json, stderr, stdout};
 use serde_json::Value;
 
 const SETTING: [&str; 6] = ["mode", "tasks", "zone_policy", "lru_policy", "memory_bytes", "runs"];
@@ -116,7 +116,7 @@ fn kernbench_runs_jobs_in_spaces_of_their_own() {
 fn page_fault_writes_the_columns_of_will_it_scale() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page_fault1.csv");
     let path = file.to_str().unwrap();
-    let options = format!("--memory 512M --duration 30ms --lru vanilla --csv {path}");
+    let options = format!("--memory 512M --duration 30ms --lru vanilla --will-it-scale {path}");
     let line = format!("bench page-fault --repeat 1 --tasks 1,2 {options}");
     let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
@@ -133,7 +133,7 @@ fn page_fault_writes_the_columns_of_will_it_scale() {
 #[test]
 fn several_pairs_of_policies_have_a_file_each_and_what_was_not_run_is_minus_one() {
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pairs.csv");
-    let options = format!("--memory 512M --duration 20ms --mode threads --csv {}", file.to_str().unwrap());
+    let options = format!("--memory 512M --duration 20ms --mode threads --will-it-scale {}", file.to_str().unwrap());
     results("page-fault", &options);
     for lru in ["vanilla", "sharded"] {
         let text = std::fs::read_to_string(file.with_file_name(format!("pairs-depot-{lru}.csv"))).unwrap();
@@ -262,12 +262,12 @@ fn results_are_shown_two_by_two_and_then_in_detail() {
 
 #[test]
 fn what_cannot_be_run_is_refused() {
-    assert_refused(&["bench", "page-fault", "--tasks", "0"], 2, "from 1");
+    assert_refused(&["bench", "page-fault", "--tasks", "0"], 2, "as in 4 or 1..40");
     assert_refused(&["bench", "page-fault", "--policy", "fast"], 2, "possible values: vanilla");
     assert_refused(&["bench", "page-fault", "--lru", "fast"], 2, "possible values: vanilla, sharded");
     assert_refused(&["bench", "page-fault", "--duration", "5"], 2, "as in 500ms or 2s");
     assert_refused(&["bench", "page-fault", "--phantom"], 2, "leave --phantom out");
-    assert_refused(&["bench", "highalloc", "--page-size", "64K"], 2, "pages have 4K");
+    assert_refused(&["bench", "highalloc", "--page-size", "64K"], 2, "leave --page-size out");
     assert_refused(&["bench", "highalloc", "--unmovable", "90%"], 2, "from 0% to 50%");
     let geometry = ["bench", "highalloc", "--pageblock-order", "8", "--max-order", "8"];
     assert_refused(&geometry, 2, "blocks of order 9");
@@ -281,10 +281,42 @@ fn what_cannot_be_run_is_refused() {
 }
 
 #[test]
-fn results_that_cannot_be_written_are_a_failure_at_run_time() {
-    let line = "bench page-fault --memory 512M --duration 10ms --repeat 1 --tasks 1 --lru vanilla --mode threads";
-    let line: Vec<&str> = line.split_whitespace().chain(["--csv", "/no/such/folder/x.csv"]).collect();
-    assert_refused(&line, 1, "/no/such/folder/x.csv: cannot write");
+fn a_file_that_cannot_be_written_is_refused_before_any_run() {
+    // Runs of ten minutes: the refusal does not wait for them.
+    let line = "bench page-fault --memory 512M --duration 600s --repeat 1 --tasks 1 --lru vanilla --mode threads";
+    for option in ["--csv", "--will-it-scale"] {
+        let line: Vec<&str> = line.split_whitespace().chain([option, "/no/such/folder/x.csv"]).collect();
+        assert_refused(&line, 2, "/no/such/folder/x.csv: cannot write");
+    }
+}
+
+#[test]
+fn rows_are_written_as_csv_beside_the_table() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rows.csv");
+    let path = file.to_str().unwrap();
+    let line =
+        format!("bench page-fault --memory 512M --duration 10ms --repeat 1 --tasks 1 --mode threads --csv {path}");
+    let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
+    assert!(stdout(&output).starts_with("threads, tasks: 1;"), "{}", stdout(&output));
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("mode,tasks,zone_policy,lru_policy,memory_bytes,runs,map_bytes,"), "{text}");
+    assert_eq!(text.lines().count(), 3, "{text}");
+    // A full disk is found at the end, and the table is printed all the same.
+    let output = frameyard(&["machines", "--csv", "/dev/full"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).starts_with("name "), "{}", stdout(&output));
+    assert!(stderr(&output).starts_with("error: /dev/full: cannot write: "), "{}", stderr(&output));
+}
+
+#[test]
+fn a_narrow_terminal_gets_fewer_columns_or_a_record_for_each_row() {
+    let line = "bench page-fault --memory 512M --duration 10ms --repeat 1 --tasks 1 --mode threads --lru vanilla";
+    let line: Vec<&str> = line.split_whitespace().collect();
+    for (columns, says) in [("80", "(Too narrow for: "), ("40", "\nzone policy")] {
+        let output = command(&line).env("COLUMNS", columns).output().unwrap();
+        let text = stdout(&output);
+        assert!(text.contains(says), "{text}");
+    }
 }
 
 #[test]
@@ -295,7 +327,7 @@ fn the_command_of_workers_is_hidden_and_refuses_who_is_no_worker() {
         let mut words = stdout(&written).split(|letter: char| !letter.is_alphanumeric());
         assert!(words.all(|word| word != "worker"), "{shell}");
     }
-    assert_refused(&["worker", "{}"], 2, "no order");
+    assert_refused(&["worker", "{}"], 2, "not the argument of a worker process");
     let order =
         r#"{"locks_are_timed":false,"task":{"number":0,"seed":1,"work":{"PageFault":{"bytes":4096,"pages":"Small"}}}}"#;
     assert_refused(&["worker", order], 2, "was not started on a memory file");

@@ -128,9 +128,9 @@ fn tables_say_what_was_measured_here_and_what_was_published() {
     assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
     let lines: Vec<&str> = stdout(&output).lines().collect();
     assert_eq!(lines[0], "page-fault; threads, tasks: 1");
-    assert!(lines[1].contains("measured here:") && lines[1].ends_with("published, skylake-112:"), "{}", lines[1]);
-    assert!(lines[2].starts_with("policy   LRU      M ops/s"), "{}", lines[2]);
-    assert!(lines[3].starts_with("vanilla  vanilla  "), "{}", lines[3]);
+    assert!(lines[1].starts_with("policy   LRU   ") && lines[1].contains("M ops/s"), "{}", lines[1]);
+    assert!(lines[2].starts_with("vanilla  vanilla  "), "{}", lines[2]);
+    assert!(lines.contains(&"published, skylake-112:"), "{lines:?}");
 }
 
 #[test]
@@ -142,11 +142,11 @@ fn what_cannot_be_run_is_refused_before_anything_is() {
     refused("--policy fast", "possible values: vanilla");
     refused("--workload idle", "possible values: page-fault");
     refused("--lru fast", "possible values: vanilla, sharded");
-    refused("--tasks 0", "from 1");
+    refused("--tasks 0", "as in 4 or 1..40");
     refused("--duration 0s", "more than nothing");
     refused("--phantom", "leave --phantom out");
     refused("--workload alloc --phantom", "leave --phantom out");
-    refused("--page-size 64K", "pages have 4K");
+    refused("--page-size 64K", "leave --page-size out");
     refused("--memory 64M", "give it more --memory, or run fewer --tasks");
     refused("--memory 256M --tasks 2 --workload page-fault", "need 304 MiB of free memory");
     refused("--pageblock-order 8 --max-order 8", "blocks of order 9");

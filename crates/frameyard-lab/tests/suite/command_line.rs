@@ -1,8 +1,6 @@
 //! The program as a user meets it: exit codes, where the lines go, and what they look like.
 
-use std::process::Command;
-
-use crate::program::{assert_refused, frameyard, json, stderr, stdout};
+use crate::program::{assert_refused, command, frameyard, json, stderr, stdout};
 
 #[test]
 fn the_version_names_the_commit() {
@@ -76,15 +74,13 @@ fn a_failure_at_run_time_is_one_line_and_exit_code_1() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_reader_that_goes_away_ends_the_program_silently_with_the_code_of_sigpipe() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
-    let output = Command::new(env!("CARGO_BIN_EXE_frameyard"))
-        .args(["completions", "bash"])
-        .stdout(writer)
-        .output()
-        .expect("the program was built");
-    assert_eq!((output.status.code(), stderr(&output)), (Some(0), ""));
+    for line in [&["completions", "bash"][..], &["machines"], &["machines", "--json"]] {
+        let output = command(line).stdout(writer.try_clone().unwrap()).output().unwrap();
+        assert_eq!((output.status.code(), stderr(&output)), (Some(141), ""), "{line:?}");
+    }
 }
 
 #[test]
@@ -142,7 +138,9 @@ fn a_bad_machine_is_one_line_and_exit_code_2() {
     assert_refused(&["machines", "show"], 2, "<NAME|FILE>");
     assert_refused(&["machines", "show", "skylak-112"], 2, "did you mean skylake-112?");
     assert_refused(&["machines", "show", "no/such.toml"], 2, "no/such.toml");
-    assert_refused(&["machines", "show", "server-1t", "--memory", "1M"], 2, "1M");
+    assert_refused(&["machines", "show", "server-1t", "--memory", "1M"], 2, "1M of memory is too little");
+    assert_refused(&["machines", "show", "server-1t", "--memory", "1"], 2, "1 byte of memory is too little");
+    assert_refused(&["machines", "show", "server-1t", "--memory", "-5G"], 2, "invalid value '-5G' for '--memory");
     assert_refused(&["machines", "show", "server-1t", "--page-size", "5K"], 2, "pages have 4K, 8K, 16K or 64K");
     assert_refused(&["machines", "show", "server-1t", "--host"], 2, "cannot be used with");
     assert_refused(&["machines", "--json", "show", "server-1t"], 2, "cannot be used with");

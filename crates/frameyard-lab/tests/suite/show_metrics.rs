@@ -91,6 +91,23 @@ fn each_family_is_explained_once_and_no_series_comes_twice() {
 }
 
 #[test]
+fn without_zeroes_the_metrics_are_few_and_the_same() {
+    let (all, few) = (printed(&["--format", "prometheus"]), printed(&["--format", "prometheus", "--nonzero"]));
+    let series =
+        |text: &str| -> Vec<String> { text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect() };
+    let is_zero = |line: &String| line.ends_with(" 0") && !line.contains("_bucket{") && !line.contains("_sum{");
+    let expected: Vec<String> = series(&all).into_iter().filter(|line| !is_zero(line)).collect();
+    assert_eq!(series(&few), expected);
+    let headings = few.lines().filter(|line| line.starts_with("# TYPE"));
+    for name in headings.map(|line| line.split(' ').nth(2).unwrap()) {
+        assert!(few.lines().any(|line| line.starts_with(name)), "{name} has no series");
+    }
+    let object = json(&line(&["--json", "--nonzero"]));
+    assert!(object["rows"].as_array().unwrap().len() < json(&line(&["--json"]))["rows"].as_array().unwrap().len());
+    assert_refused(&["show", "vmstat", "--nonzero"], 2, "goes with show metrics");
+}
+
+#[test]
 fn formats_are_those_of_the_file() {
     assert_refused(&["show", "metrics", "--format", "6.1"], 2, "--format prometheus");
     assert_refused(&["show", "vmstat", "--format", "prometheus"], 2, "--format 6.12");

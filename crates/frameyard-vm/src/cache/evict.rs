@@ -135,7 +135,8 @@ impl<P: Platform> File<'_, P> {
         if page.is(Flags::UPTODATE) {
             let pfn = page.page().pfn();
             let fill = |bytes: &mut [u8]| vm.store().fill(file.key(), index, from, &mut bytes[from..]);
-            let filled = words::with_bytes(vm.yard(), pfn, fill).ok_or(VmError::NoFrameBytes(pfn))?;
+            // SAFETY: this thread holds the page's lock.
+            let filled = unsafe { words::with_bytes(vm.yard(), pfn, fill) }.ok_or(VmError::NoFrameBytes(pfn))?;
             if filled.is_err() && !page.is(Flags::DIRTY) {
                 // Whoever wants the page fills all of it.
                 page.page().clear_owner_bits(Flags::UPTODATE);

@@ -154,7 +154,8 @@ fn pinned_while_tables_go() {
         let _ = open(vm, id).unmap(BOTH).expect("the area is there");
         if vm.yard().request_range(PfnRange::new(table, PageCount(1)), Gfp::KERNEL).range().is_ok() {
             let entry = Entry::page(foreign, Level::SMALL).bits().to_le_bytes();
-            words::write_bytes(vm.yard(), table, 8 * Level::SMALL.index(AT.0), &entry);
+            // SAFETY: this thread has allocated the frame.
+            unsafe { words::write_bytes(vm.yard(), table, 8 * Level::SMALL.index(AT.0), &entry) };
             vm.yard().free(table, Order::ZERO).expect("the frame is ours");
         }
     });

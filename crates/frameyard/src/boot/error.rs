@@ -12,6 +12,8 @@ use crate::zone::WatermarkOptionsError;
 pub enum BootError {
     /// There is not a single whole frame of memory.
     NoMemory,
+    /// A range of memory has no frame.
+    EmptyMemory(PfnRange),
     /// A range of memory begins before the end of the one before it.
     OverlappingMemory(PfnRange, PfnRange),
     /// A reserved range begins before the start of the one before it.
@@ -104,6 +106,7 @@ impl fmt::Display for BootError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoMemory => f.write_str("no memory: a yard needs at least one whole frame"),
+            Self::EmptyMemory(range) => write!(f, "memory range {range} is empty: leave it out"),
             Self::OverlappingMemory(first, second) => {
                 write!(f, "memory ranges {first} and {second} overlap or are not in ascending order")
             }

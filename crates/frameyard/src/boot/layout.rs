@@ -125,7 +125,10 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
     let mut last = PfnRange::default();
     let mut problem = None;
     memory.for_each_memory(&mut |range, node| {
-        if range.start < last.end || range.is_empty() {
+        if range.is_empty() {
+            problem.get_or_insert(BootError::EmptyMemory(range));
+        }
+        if range.start < last.end {
             problem.get_or_insert(BootError::OverlappingMemory(last, range));
         }
         if node.index() >= MAX_NODES {

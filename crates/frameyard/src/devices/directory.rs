@@ -6,10 +6,9 @@
 //! What may be done with a device, its word of users says: one exchange asks and enters.
 
 use super::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
-use crate::control::AllAtomic;
 use crate::locks::LockLine;
 use crate::platform::{LockId, Platform};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{NodeId, Order, Pfn, PfnRange};
 
 /// How many devices a yard can have. (Fewer in models, which pay for every word.)
@@ -77,6 +76,8 @@ pub(crate) struct DeviceRow {
     /// it in 40–63.
     shape: AtomicU64,
 }
+
+all_atomic!(DeviceRow { users, start, end, shape });
 
 impl DeviceRow {
     pub(super) fn users(&self) -> Users {
@@ -201,6 +202,8 @@ pub(crate) struct DeviceDirectory {
     rows: [DeviceRow; MAX_DEVICES],
 }
 
+all_atomic!(DeviceDirectory { lock, generation, used, rows });
+
 impl Default for DeviceDirectory {
     fn default() -> Self {
         Self {
@@ -211,9 +214,6 @@ impl Default for DeviceDirectory {
         }
     }
 }
-
-// SAFETY: atomics and arrays of atomics alone; all-zero is a table without devices.
-unsafe impl AllAtomic for DeviceDirectory {}
 
 impl DeviceDirectory {
     /// The rows that may be in use, and their numbers.

@@ -1,10 +1,9 @@
 //! How the frames of a section lead to the pages of devices: two words a section, on one line.
 
-use crate::control::AllAtomic;
 #[cfg(doc)]
 use crate::platform::Platform;
 use crate::platform::SpeculativeGets;
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, all_atomic};
 use crate::units::{Order, Pfn};
 
 /// How the page of a frame is found.
@@ -96,8 +95,7 @@ pub(crate) struct DeviceSection {
     parts: AtomicU64,
 }
 
-// SAFETY: atomics alone; all-zero is a section without devices.
-unsafe impl AllAtomic for DeviceSection {}
+all_atomic!(DeviceSection { entry, parts });
 
 impl DeviceSection {
     /// The entry that leads from the frames of a part, if a device has them.

@@ -183,6 +183,13 @@ impl<P: Platform> Yard<P> {
         if self.is_populated(zone) { self.tables.depot_of(zone).statistics() } else { DepotStatistics::default() }
     }
 
+    /// Frames of a migration type in the depot of a zone. They count in [`ZoneStatistics::free`] and not in
+    /// [`free_blocks`](Self::free_blocks).
+    pub fn depot_pages(&self, zone: ZoneId, migrate_type: MigrateType) -> PageCount {
+        let depot = self.is_populated(zone).then(|| self.tables.depot_of(zone));
+        depot.map_or(PageCount(0), |depot| depot.pages_of_racy(migrate_type))
+    }
+
     /// The lists of one CPU in a zone; `None` where the zone has no memory or the CPU does not exist.
     pub fn pcp_statistics(&self, zone: ZoneId, cpu: CpuId) -> Option<PcpStatistics> {
         let pcp = self.tables.pcp_of(zone, cpu).filter(|_| self.is_populated(zone))?;

@@ -440,6 +440,8 @@ fn memory_that_is_reported_twice_is_refused() {
     assert_eq!(other_node, BootError::OverlappingMemory(first, first));
     let partly = frames(0x8ff, 0x9ff);
     assert_eq!(plan(&[(first, NodeId(0)), (partly, NodeId(0))]), BootError::OverlappingMemory(first, partly));
+    let empty = frames(0xa00, 0xa00);
+    assert_eq!(plan(&[(first, NodeId(0)), (empty, NodeId(0))]), BootError::EmptyMemory(empty));
 }
 
 #[test]
@@ -452,6 +454,7 @@ fn messages_are_one_line_each() {
         BootError::BadAlignment { alignment: PageCount(3), least: PageCount(32) },
         BootError::ContentNotWritten(MapContent::Kernel),
         BootError::OverlappingMemory(range, range),
+        BootError::EmptyMemory(range),
     ];
     let init = [
         InitError::WorkerPanicked,

@@ -10,11 +10,11 @@ use super::flat_machine::FlatMachine;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{Amount, CompactionArgs, InitArgs};
+use crate::fixture::with_fixture;
 use crate::measure::{Spread, median_first};
 use crate::output::{Format, Report, Row, progress_bar, rounded};
-use crate::workload::compaction::{self, CompactionRun, HUGE};
-use crate::workload::copy_speed::CopySpeed;
-use crate::workload::ground::on_ground;
+use frameyard_workloads::compaction::{self, CompactionRun, HUGE};
+use frameyard_workloads::copy_speed::CopySpeed;
 
 const NAME: &str = "bench compaction";
 /// The least zone.
@@ -29,7 +29,7 @@ const WATERMARKS: fn() -> WatermarkOptions = || WatermarkOptions {
     lowmem_reserve_ratio: [0; ZoneKind::COUNT],
     ..WatermarkOptions::default()
 };
-const NOTE: &str = "Every second frame of the zone is in use. The run of median time, by one thread. GB are 10^9 bytes: of pages that were\n\
+const NOTE: &str = "Every second frame of the zone is in use. The run of median time, by one thread. GB are 10^9 bytes: of pages that were \
     moved, of the zone, and of pages that this host copies and zeroes. All contents were checked.";
 
 /// Runs with each LRU policy.
@@ -52,7 +52,7 @@ pub(super) fn run(args: &CompactionArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for &lru in &args.lru_policies {
         let once = |_| {
-            let run = on_ground(&machine, &options, lru, compaction::run);
+            let run = with_fixture(&machine, &options, lru, |fixture| Ok(compaction::run(fixture)?));
             bar.inc(1);
             run
         };

@@ -8,7 +8,7 @@ use super::compound_pagemap::Figure;
 use crate::Failure;
 use crate::cli::DeviceMapArgs;
 use crate::output::{Report, Row, progress_bar};
-use crate::workload::device_map::{DeviceMapGround, DeviceMapRun};
+use frameyard_workloads::device_map::{DeviceMapFixture, DeviceMapRun};
 
 mod row;
 mod sweep;
@@ -16,9 +16,9 @@ mod sweep;
 use sweep::{Case, Group, groups};
 
 const NAME: &str = "bench device-map";
-const NOTE: &str = "Medians (minimum–maximum) of runs that alternate. Resident: proportional size of the map's addresses after every tail was\n\
-    read; page tables: those that the process has in addition then. Host alone: the time in which the host provides the same\n\
-    pages when one byte of each is written and nothing else. Published figures are of kernels: 4K before, 2M and 1G after the\n\
+const NOTE: &str = "Medians (minimum–maximum) of runs that alternate. Resident: proportional size of the map's addresses after every tail was \
+    read; page tables: those that the process has in addition then. Host alone: the time in which the host provides the same \
+    pages when one byte of each is written and nothing else. Published figures are of kernels: 4K before, 2M and 1G after the \
     series, which keeps two map pages of each compound page.";
 
 /// Measures every row of the sweep.
@@ -46,18 +46,18 @@ pub(super) fn run(args: &DeviceMapArgs) -> Result<(), Failure> {
 
 /// Runs the layouts of a size and geometry in alternation on one yard.
 fn measure(group: &Group, repeat: u32, host: &HostTopology, done: &dyn Fn()) -> Result<Vec<Row>, Failure> {
-    let ground = DeviceMapGround::new(group.size, group.yard, host)?;
+    let fixture = DeviceMapFixture::new(group.size, group.yard, host)?;
     let mut cases = group.cases.clone();
     let mut runs: Vec<Vec<DeviceMapRun>> = cases.iter().map(|_| Vec::new()).collect();
     for _ in 0..repeat {
         for (case, runs) in cases.iter_mut().zip(&mut runs).filter(|(case, _)| case.left_out.is_none()) {
-            match ground.run(case.shape)? {
+            match fixture.run(case.shape)? {
                 Ok(run) => runs.push(run),
                 Err(reason) => case.left_out = Some(reason),
             }
             done();
         }
     }
-    let row = |(case, runs): (&Case, Vec<DeviceMapRun>)| row::measured(case, group, &runs, ground.threads());
+    let row = |(case, runs): (&Case, Vec<DeviceMapRun>)| row::measured(case, group, &runs, fixture.threads());
     Ok(cases.iter().zip(runs).map(row).collect())
 }

@@ -19,7 +19,7 @@ use measure::{Bench, Measured};
 use sweep::{Case, Sweep};
 
 const NAME: &str = "bench memmap";
-const NOTE: &str = "Medians (minimum–maximum). GB/s are of memory map, which was faulted in before except in lazy rows. The limit is the faster\n\
+const NOTE: &str = "Medians (minimum–maximum). GB/s are of memory map, which was faulted in before except in lazy rows. The limit is the faster \
     of memset and bare streaming stores on the same memory by as many threads, with zeroes for content zero.";
 
 /// Measures every row of the sweep.

@@ -18,7 +18,7 @@ const NAME: &str = "bench pcp-reset";
 const NODES: u64 = 2;
 /// Frames that a CPU allocates or frees before the next CPU continues.
 const STRIDE: usize = 64;
-const NOTE: &str = "Two nodes of one zone each, phantom frames. Every page is allocated once and freed once. The saving for each page grows\n\
+const NOTE: &str = "Two nodes of one zone each, phantom frames. Every page is allocated once and freed once. The saving for each page grows \
     with the zone until its batch is the largest; the saving for each lock grows with the CPUs that share it.";
 
 /// Counts for every size, number of CPUs and way.

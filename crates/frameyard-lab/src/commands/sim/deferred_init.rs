@@ -71,8 +71,8 @@ pub(super) fn run(args: &SimDeferredInitArgs) -> Result<(), Failure> {
     }
     bar.finish_and_clear();
     let note = format!(
-        "One part in {} of each node is simulated, in sections as much smaller, and the time multiplied. Shares are of the time\n\
-         of CPUs that are not idle; idle is of all.",
+        "One part in {} of each node is simulated, in sections as much smaller, and the time multiplied. Shares are of the time \
+    of CPUs that are not idle; idle is of all.",
         BringUp::FRACTION
     );
     Report::new(NAME, rows).note(note).print(&args.output)

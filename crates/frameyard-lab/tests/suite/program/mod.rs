@@ -2,13 +2,16 @@
 
 use std::process::{Command, Output};
 
+/// The program with plain tables of any width.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_frameyard"));
+    command.args(arguments).env_remove("CLICOLOR_FORCE").env_remove("COLUMNS");
+    command
+}
+
 /// Runs the program.
 pub(crate) fn frameyard(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_frameyard"))
-        .args(arguments)
-        .env_remove("CLICOLOR_FORCE")
-        .output()
-        .expect("the program was built")
+    command(arguments).output().expect("the program was built")
 }
 
 /// Standard output as text.

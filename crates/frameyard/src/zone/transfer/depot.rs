@@ -34,10 +34,9 @@
 //!   isolator suspends the zone first, so no frame of an isolated pageblock gets here but by those who looked before, whom
 //!   he waits for as above.
 
-use crate::control::AllAtomic;
 use crate::page::Link;
 use crate::platform::{Access, Activity, Platform};
-use crate::sync::{AtomicU16, AtomicU32, Ordering};
+use crate::sync::{AtomicU16, AtomicU32, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::pcp::packed::{self, BATCH};
 use crate::zone::{BlockRequest, ZonePolicy, ZoneView};
@@ -67,8 +66,7 @@ pub(crate) struct DepotShelf {
     stacks: [BatchStack; MigrateType::PER_CPU],
 }
 
-// SAFETY: atomics and arrays of atomics alone; all-zero is a shelf of empty stacks.
-unsafe impl AllAtomic for DepotShelf {}
+all_atomic!(DepotShelf { stacks });
 
 /// What is in progress at a zone's depot.
 #[derive(Default)]
@@ -76,6 +74,8 @@ pub(crate) struct DepotState {
     /// How many collectors may have batches in their hands.
     collectors: AtomicU32,
 }
+
+all_atomic!(DepotState { collectors });
 
 /// The depot of one zone.
 #[derive(Clone, Copy)]
@@ -134,6 +134,12 @@ impl<'a> Depot<'a> {
     /// Frames in the depot, a moment ago. Looks at the line of every stack.
     pub(crate) fn pages_racy(&self) -> PageCount {
         PageCount(self.stacks().map(BatchStack::batches_racy).sum::<u64>() * BATCH as u64)
+    }
+
+    /// Frames of one migration type in the depot, a moment ago.
+    pub(crate) fn pages_of_racy(&self, migrate_type: MigrateType) -> PageCount {
+        let stacks = self.shelves.iter().filter_map(|shelf| shelf.stacks.get(migrate_type.index()));
+        PageCount(stacks.map(BatchStack::batches_racy).sum::<u64>() * BATCH as u64)
     }
 
     pub(crate) fn statistics(&self) -> DepotStatistics {

@@ -6,9 +6,9 @@ use crate::commands::comparison::grouped;
 use crate::commands::published_table::MEASURED;
 use crate::output::{Format, Report, Row};
 
-const NOTE: &str = "Medians (minimum–maximum) of runs without timed locks; waited, held and kept are of one further run. Taken: acquisitions\n\
-    of the lock for 1000 pages that were allocated, or in parallel-free freed. Waited, held: ns for each page. Refill, drain: ns\n\
-    held for each page, and page structures touched under the lock (lines), while one thread does the tasks' work. Kept: the\n\
+const NOTE: &str = "Medians (minimum–maximum) of runs without timed locks; waited, held and kept are of one further run. Taken: acquisitions \
+    of the lock for 1000 pages that were allocated, or in parallel-free freed. Waited, held: ns for each page. Refill, drain: ns \
+    held for each page, and page structures touched under the lock (lines), while one thread does the tasks' work. Kept: the \
     most pages on per-CPU lists at once. Published figures are of kernels, on the named machines, with the vanilla LRU policy.";
 
 /// Short headings of published metrics, which are sentences.
@@ -145,9 +145,9 @@ mod tests {
     use super::super::sample::Sample;
     use super::*;
     use crate::commands::published_table::ZoneLockRecord;
-    use crate::workload::counts::Drains;
     use frameyard::locks::LockUse;
     use frameyard::stats::ClusterDrains;
+    use frameyard_workloads::counts::Drains;
 
     fn subject(policy: &str, lru: &'static str) -> Subject {
         Subject {

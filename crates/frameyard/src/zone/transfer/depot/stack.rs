@@ -27,7 +27,7 @@
 use crate::memmap::MemMap;
 use crate::page::Link;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, all_atomic};
 use crate::zone::transfer::depot::DepotStatistics;
 
 /// A stack of full batches of one type. On a line of its own, with its counters.
@@ -46,6 +46,8 @@ pub(crate) struct BatchStack {
     /// Exchanges that failed because another's succeeded.
     retries: AtomicU64,
 }
+
+all_atomic!(BatchStack { head, pushed, left, stolen, collected, overflowed, retries });
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<BatchStack>() == 64, "a stack is one cache line");

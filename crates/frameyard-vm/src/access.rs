@@ -259,7 +259,7 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
         self.space().access(addr, bytes.len(), MemoryAccess::Write, |sharing, done, pfn, offset, count| {
             let bytes = &bytes[done..done + count];
             match sharing {
-                // SAFETY: `access` keeps all others from the page.
+                // SAFETY: `access` excludes all other accesses to the page.
                 Sharing::Alone => unsafe { words::write_bytes(yard, pfn, offset, bytes) },
                 // SAFETY: only frames of devices are shared.
                 Sharing::Shared => unsafe { words::write_shared(yard, pfn, offset, bytes) },

@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_rounded_both_ways_and_do_not_wrap() {
+    fn rounds_addresses_without_wrapping() {
         let huge = PageLevel::Huge.size();
         assert_eq!(VirtAddr(0x20_1000).align_down(huge), VirtAddr(0x20_0000));
         assert_eq!(VirtAddr(0x20_1000).align_up(huge), Some(VirtAddr(0x40_0000)));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_maps_as_many_bytes_as_a_block_of_its_order_has() {
+    fn level_size_equals_block_size_of_its_order() {
         for level in PageLevel::ALL {
             assert_eq!(level.size().0, level.order().pages().0 << 12, "{level}");
         }

@@ -125,7 +125,7 @@ impl<'y, P: Platform> Vm<'y, P> {
             Ok(()) => {
                 moving.end(to);
                 let disowned = self.yard().disown(moving.from.pfn(), order);
-                debug_assert!(disowned.is_ok(), "who has frozen a block has it alone: {disowned:?}");
+                debug_assert!(disowned.is_ok(), "the freezer owns a frozen block: {disowned:?}");
                 Ok(())
             }
             Err(problem) => {
@@ -202,7 +202,7 @@ impl<P: Platform> Moving<'_, '_, P> {
     /// Ends the migration: the entry maps the page in frame `at`.
     fn end(&self, at: Pfn) {
         let table = self.space.lock_table(self.spot.table);
-        debug_assert_eq!(table.entry(self.spot.index), self.before.moving(), "nobody touches a moving entry");
+        debug_assert_eq!(table.entry(self.spot.index), self.before.moving(), "a moving entry stays unchanged");
         table.set(self.spot.index, self.before.moved(at));
     }
 }

@@ -196,7 +196,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// After the kernel's `folio_isolate_lru`. Cost: the lock of the page's shard.
     #[must_use]
     pub(crate) fn lru_isolate(&self, page: CountedPage<'y, P>) -> bool {
-        debug_assert!(page.counts().references > 0, "who isolates has a reference");
+        debug_assert!(page.counts().references > 0, "an isolator has a reference");
         let word = page.clear_owner_bits(Flags::LRU);
         if word & Flags::LRU == 0 {
             return false;

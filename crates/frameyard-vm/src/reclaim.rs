@@ -2,8 +2,8 @@
 //!
 //! Reclaim scans inactive file lists from their ends, up to 32 pages per acquisition of their lock. A page used since
 //! its last scan gets a second chance. Dirty pages become active, as in the kernel when reclaim may not write. Pages in
-//! use stay. The others are isolated and dropped. If a node has too few inactive pages, active lists are aged. Reclaim
-//! scans all shards of a node in proportion to their sizes, whatever the policy.
+//! use stay. All other pages are isolated and dropped. If a node has too few inactive pages, active lists are aged.
+//! Reclaim scans all shards of a node in proportion to their sizes, whatever the policy.
 //!
 //! Pages of spaces have no backing store. Background reclaim ages them, so that their lists show which are in use.
 //! Direct reclaim skips them. Both count all pages that they cannot drop.

@@ -77,7 +77,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         drop(tree);
         held.forget();
         let disowned = vm.yard().disown(from, Order::ZERO);
-        debug_assert!(disowned.is_ok(), "a frozen page is its freezer's: {disowned:?}");
+        debug_assert!(disowned.is_ok(), "the freezer owns a frozen page: {disowned:?}");
         Ok(())
     }
 }

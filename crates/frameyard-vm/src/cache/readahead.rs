@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_of_a_sequential_reader_double_up_to_the_most() {
+    fn sequential_windows_double_up_to_the_maximum() {
         let stream = Stream::default();
         let first = stream.plan(0, 1, Cause::Miss);
         assert_eq!(first, Window { start: 0, pages: 4, ahead: 3 });
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_reader_gets_what_he_asks_for() {
+    fn random_reads_fetch_only_requested_pages() {
         let stream = Stream::default();
         for (index, asked) in [(100, 1), (7, 2), (5000, 1), (60, 9)] {
             assert!(stream.read(index + asked + 1000));
@@ -195,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_who_goes_on_from_anywhere_gets_a_window() {
+    fn sequential_read_from_any_page_gets_a_window() {
         let stream = Stream::default();
         stream.read(99);
         assert_eq!(stream.plan(100, 1, Cause::Miss), Window { start: 100, pages: 4, ahead: 3 });
     }
 
     #[test]
-    fn a_mark_of_another_reader_is_taken_up_behind_what_is_there() {
+    fn continues_another_readers_window_behind_cached_pages() {
         let stream = Stream::default();
         let window = stream.plan(40, 1, Cause::Mark(48));
         assert_eq!(window.start, 48);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_miss_always_brings_the_page_itself() {
+    fn window_of_a_miss_contains_the_page() {
         let stream = Stream::default();
         for index in [0, 1, 2, 3, 4, 8, 9, 8, 3, 0, 1, 100, 101, 103, 116, 115] {
             let window = stream.plan(index, 1, Cause::Miss);

@@ -44,6 +44,6 @@ impl<P: Platform> Vm<'_, P> {
     }
 
     fn expect_freed(&self, freed: Result<(), frameyard::FreeError>) {
-        debug_assert!(freed.is_ok(), "who frees a page has it alone: {freed:?}");
+        debug_assert!(freed.is_ok(), "a freed page has no other users: {freed:?}");
     }
 }

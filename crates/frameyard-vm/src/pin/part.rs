@@ -146,7 +146,7 @@ impl<P: Platform> Part<'_, P> {
         }
     }
 
-    /// Releases references when others remain.
+    /// Releases references if more remain.
     #[cold]
     fn put(&self, each: u32, times: u64) {
         for _ in 0..times {

@@ -5,8 +5,8 @@
 //! recently used ones at the end. (The kernel does not do this without swap: `can_age_anon_pages`.)
 //!
 //! - **Inactive** pages: the first use sets the referenced flag; another use, or a page that was active before, makes
-//!   the page active (`folio_check_references`, which treats pages of spaces the same since they start inactive). The
-//!   others would be dropped: reclaim counts them as not droppable and rotates them.
+//!   the page active (`folio_check_references`, which treats pages of spaces the same since they start inactive).
+//!   Reclaim counts unused pages as not droppable and rotates them.
 //! - **Active** pages are scanned when too few are inactive (`inactive_is_low`). Unused ones become inactive
 //!   (`shrink_active_list`).
 //! - A page whose entries another CPU is changing keeps its state.

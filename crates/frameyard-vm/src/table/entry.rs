@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_those_of_the_processor() {
+    fn entries_have_x86_64_bits() {
         let small = Entry::page(Pfn(0x12345), Level::SMALL);
         assert_eq!(small.bits(), 0x8000_0000_1234_5007, "present, writable, user, no code");
         assert_eq!(small.written().bits(), 0x8000_0000_1234_5067, "used and written");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_moves_keeps_its_flags_and_is_not_present_meanwhile() {
+    fn moving_entry_keeps_flags_and_is_not_present() {
         let before = Entry::page(Pfn(7), Level::SMALL).written();
         let moving = before.moving();
         assert!(moving.is_moving() && !moving.is_present() && !moving.is_empty());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_block_lead_to_its_head() {
+    fn parts_name_the_head_of_their_block() {
         let huge = Entry::page(Pfn(0x400), Level::HUGE).written();
         let part = huge.split(5);
         assert_eq!(part, Entry::page(Pfn(0x405), Level::SMALL).written());
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_cut_into_nine_bits_a_level() {
+    fn each_level_translates_nine_address_bits() {
         let addr = 0x0000_7fff_ffff_f000;
         assert_eq!(Level::ROOT.index(addr), 255);
         assert_eq!((Level(2).index(addr), Level::HUGE.index(addr), Level::SMALL.index(addr)), (511, 511, 511));

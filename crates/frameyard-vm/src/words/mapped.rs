@@ -119,7 +119,7 @@ pub(crate) unsafe fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order
         return false;
     };
     let bytes = yard.geometry().size_of(order.pages()).0 as usize;
-    // SAFETY: both blocks are mapped, and distinct and kept from others by the caller.
+    // SAFETY: both blocks are mapped and distinct, and the caller excludes other accesses.
     unsafe { to.copy_from_nonoverlapping(from, bytes) };
     true
 }
@@ -171,8 +171,8 @@ unsafe fn shared_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, len
     Some(unsafe { core::slice::from_raw_parts(base.add(offset).cast::<AtomicU8>().as_ptr(), len) })
 }
 
-/// Copies bytes out of a frame of a device, from `offset` on. Others may write meanwhile: each byte is one that was there.
-/// Returns false if the frame has no bytes.
+/// Copies bytes from a frame of a device, starting at `offset`. Other CPUs may write meanwhile: each byte is one that
+/// was there.
 ///
 /// # Safety
 ///

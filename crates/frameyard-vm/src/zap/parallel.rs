@@ -43,7 +43,7 @@ impl Sum {
 }
 
 impl<P: Platform> SpaceRef<'_, P> {
-    /// Unmaps everything with up to `workers` workers. Frees page tables of level 0 and keeps the others. The caller
+    /// Unmaps everything with up to `workers` workers. Frees page tables of level 0 and keeps higher ones. The caller
     /// has exclusive access to a space without users.
     ///
     /// Workers are distributed round-robin over the nodes. If fewer run, they do all the work; the caller does the

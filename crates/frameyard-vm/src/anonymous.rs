@@ -124,7 +124,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         match self.fill_frozen(moving.from, to, order) {
             Ok(()) => {
                 moving.end(to);
-                let disowned = self.yard().disown(moving.from.pfn(), order);
+                let disowned = self.yard().counted().disown(moving.from.pfn(), order);
                 debug_assert!(disowned.is_ok(), "the freezer owns a frozen block: {disowned:?}");
                 Ok(())
             }
@@ -166,7 +166,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let owner = owner_word(PageKind::Anonymous, object_of(word), kept);
         // One reference of the mapping, one for a batch.
         let counts = Counts { references: 2, mappings: 1 };
-        let adopted = self.yard().adopt(to, order, Adoption { counts, owner, index: from.index() });
+        let adopted = self.yard().counted().adopt(to, order, Adoption { counts, owner, index: from.index() });
         adopted.map_err(|_| MigrateProblem::Failed)
     }
 }

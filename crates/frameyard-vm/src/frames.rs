@@ -14,7 +14,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn page(&self, pfn: Pfn) -> CountedPage<'y, P> {
         // SAFETY: the caller found the frame in this crate's own state, so it is allocated. Words change as in
         // `try_page`.
-        unsafe { self.yard().allocated_page(pfn) }
+        unsafe { self.yard().counted().allocated_page(pfn) }
     }
 
     /// The page of any frame, whatever starts there.
@@ -22,7 +22,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn try_page(&self, pfn: Pfn) -> Option<CountedPage<'y, P>> {
         // SAFETY: this crate changes the words of a page under exclusive access or by the protocols of its modules. It
         // changes those of a page found by number only after it got a reference and verified the owner.
-        unsafe { self.yard().counted_page(pfn) }
+        unsafe { self.yard().counted().page(pfn) }
     }
 
     /// The words of one frame with state of this crate.

@@ -85,7 +85,7 @@ const fn is_movable(word: u64) -> bool {
 impl<P: Platform> Vm<'_, P> {
     /// Whether exactly that block is allocated without an owner's state.
     fn is_allocated(&self, block: Block) -> bool {
-        self.yard().is_allocated(block.pfn, block.order)
+        self.yard().stats().is_allocated(block.pfn, block.order)
     }
 }
 

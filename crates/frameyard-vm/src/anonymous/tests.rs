@@ -176,10 +176,10 @@ fn migration_rejects_extra_references_and_dead_spaces() {
     assert_eq!(vm.migrate(from, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
     drop(space);
     assert_eq!(vm.migrate(from, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     vm.put_back(from);
     vm.lru_drain_all();
-    assert_eq!(yard.free_pages(), free + PageCount(1), "the isolator had the last reference");
+    assert_eq!(yard.stats().free_pages(), free + PageCount(1), "the isolator had the last reference");
     yard.free(to, Order::ZERO).unwrap();
     vm.validate().unwrap();
     vm.destroy().unwrap();

@@ -61,7 +61,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// The leading pages of a run with one head in a device.
     #[inline]
     fn part_of_device(&self, run: PageRun) -> Option<Part<'y, P>> {
-        let device = self.yard().device_page(run.first)?;
+        let device = self.yard().devices().page(run.first)?;
         let (head, order) = (device.head(), device.order());
         // SAFETY: the counts of this page change only while references from `try_get` are held, here or by the
         // releasing caller. The only other words of device pages that this crate changes are their pins.

@@ -42,10 +42,10 @@ impl<P: Platform> Vm<'_, P> {
         let word = |word| self.shard(ShardKey { node, shard: 0 }).background(word);
         let (priority, fruitless) = (word(BackgroundWord::Priority), word(BackgroundWord::Fruitless));
         let found = priority.load(Ordering::Relaxed);
-        self.yard().announce_reclaimer(node);
+        self.yard().compaction().announce_reclaimer(node);
         let level = if found == ASLEEP && !self.is_boosted(node) { WatermarkLevel::Low } else { WatermarkLevel::High };
         let Some(highest_zone) = self.short_of_pages(node, level) else {
-            self.yard().take_boosts_back(node);
+            self.yard().compaction().take_boosts_back(node);
             priority.store(ASLEEP, Ordering::Relaxed);
             return ReclaimStep::Idle;
         };
@@ -64,7 +64,7 @@ impl<P: Platform> Vm<'_, P> {
         if done.freed.0 > 0 {
             fruitless.store(0, Ordering::Relaxed);
         } else if self.is_fruitless(node, at, fruitless, done.looked_at) {
-            self.yard().take_boosts_back(node);
+            self.yard().compaction().take_boosts_back(node);
             priority.store(ASLEEP, Ordering::Relaxed);
             return ReclaimStep::Stuck;
         }
@@ -73,7 +73,7 @@ impl<P: Platform> Vm<'_, P> {
 
     /// Whether watermarks of the node are boosted, because pageblocks mix types.
     fn is_boosted(&self, node: NodeId) -> bool {
-        self.yard().zones().any(|zone| zone.id.node() == node && zone.watermarks.boost.0 > 0)
+        self.yard().stats().zones().any(|zone| zone.id.node() == node && zone.watermarks.boost.0 > 0)
     }
 
     /// Whether all file pages were scanned without success since the last was freed.
@@ -88,7 +88,7 @@ impl<P: Platform> Vm<'_, P> {
     ///
     /// After the kernel's `pgdat_balanced`: one zone that may serve the request is enough, less its protection.
     fn short_of_pages(&self, node: NodeId, level: WatermarkLevel) -> Option<ZoneKind> {
-        let zones = || self.yard().zones().filter(move |zone| zone.id.node() == node);
+        let zones = || self.yard().stats().zones().filter(move |zone| zone.id.node() == node);
         ZoneKind::ALL.into_iter().rev().find(|highest| {
             let is_there = zones().any(|zone| zone.id.kind() == *highest);
             let suffices = |zone: frameyard::stats::ZoneStatistics| {
@@ -99,8 +99,8 @@ impl<P: Platform> Vm<'_, P> {
     }
 
     /// Runs one step of a node's background compactor
-    /// ([`Yard::compact_background`](frameyard::Yard::compact_background)) with the owners of this view.
+    /// ([`YardCompaction::background`](frameyard::views::YardCompaction::background)) with the owners of this view.
     pub fn compact_step(&self, node: NodeId) -> Option<CompactOutcome> {
-        self.yard().compact_background(node, &self.owners())
+        self.yard().compaction().background(node, &self.owners())
     }
 }

@@ -87,7 +87,7 @@ fn stalled_exit_returns_the_handle() {
 #[test]
 fn last_visitor_tears_down_an_abandoned_space() {
     in_yard(|vm| {
-        let free = vm.yard().free_pages();
+        let free = vm.yard().stats().free_pages();
         let handle = vm.create_space().unwrap();
         let range = handle.map(MapRequest::anonymous(ByteSize::kib(64))).unwrap();
         handle.write(range.start, &[5]).unwrap();
@@ -102,7 +102,7 @@ fn last_visitor_tears_down_an_abandoned_space() {
         assert_eq!(vm.live_objects(ObjectKind::Space), 0);
         vm.lru_drain_all();
         // The frame of the space objects stays with the root.
-        assert_eq!(vm.yard().free_pages() + PageCount(1), free);
+        assert_eq!(vm.yard().stats().free_pages() + PageCount(1), free);
     });
 }
 

@@ -86,7 +86,7 @@ fn exit_frees_everything_with_any_number_of_workers() {
         let yard =
             TestYard::of(TestMachine { memory: ByteSize::mib(128), cpus: 4, nodes: 2, ..TestMachine::default() });
         let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
-        let before = yard.free_pages();
+        let before = yard.stats().free_pages();
         let space = vm.create_space().unwrap();
         let dense = range(1 << 30, 16 << 20);
         let sparse = range((5 << 30) + HUGE_BYTES, 8 << 30);
@@ -116,7 +116,7 @@ fn exit_frees_everything_with_any_number_of_workers() {
         vm.lru_drain_all();
         vm.validate().unwrap();
         // The frame of the space objects stays with the root.
-        assert_eq!(yard.free_pages() + PageCount(1), before);
+        assert_eq!(yard.stats().free_pages() + PageCount(1), before);
         vm.destroy().unwrap();
     }
 }
@@ -135,9 +135,9 @@ fn table_with_a_stray_reference_is_freed_on_release() {
     space.unmap(mapped).unwrap();
     drop(space);
     vm.lru_drain_all();
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     tables.into_iter().for_each(|table| vm.put_page(table));
-    assert_eq!(yard.free_pages() - free, PageCount(2));
+    assert_eq!(yard.stats().free_pages() - free, PageCount(2));
     vm.destroy().unwrap();
 }
 

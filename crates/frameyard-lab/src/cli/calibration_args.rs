@@ -144,7 +144,7 @@ pub struct CalibrateArgs {
     /// How much is simulated.
     #[command(flatten)]
     pub effort: EffortArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -180,7 +180,7 @@ pub struct CheckArgs {
     /// How much is simulated.
     #[command(flatten)]
     pub effort: EffortArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }

@@ -1,4 +1,5 @@
-//! A database's buffer pool on frames of 2 MiB: reads pages on a miss, keeps pinned pages, evicts others when full.
+//! A database's buffer pool on frames of 2 MiB. It reads pages on a miss, keeps pinned pages, and evicts unused ones
+//! when memory is full.
 
 use std::collections::HashMap;
 use std::error::Error;

@@ -21,7 +21,7 @@ use crate::shared::view::SharedView;
 use crate::sys::descriptor;
 use crate::sys::host_page_size;
 use crate::sys::mapping::{Advice, Piece, Source};
-use crate::sys::window::{Ends, MapWindow};
+use crate::sys::window::{MapWindow, Rounding};
 
 /// Whether memory is known to be zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -61,7 +61,7 @@ impl DeviceMap {
         if contents == Fresh::No {
             window.discard(window.whole())?;
         }
-        sparse(&window, window.whole())?;
+        disable_huge_pages(&window, window.whole())?;
         let kind = Kind::Private { dense, placed: Mutex::default() };
         Ok(Self { window: Arc::new(window), first: part.first, kind, problem: Mutex::default() })
     }
@@ -88,7 +88,7 @@ impl DeviceMap {
 
     /// The frames of these page structures; `None` if one of them is not for devices.
     pub(crate) fn frames(&self, address: NonNull<u8>, bytes: usize) -> Option<PfnRange> {
-        self.window.piece(address, bytes, Ends::Out)?;
+        self.window.piece(address, bytes, Rounding::Out)?;
         let offset = (address.addr().get() - self.window.base().addr().get()) as u64;
         let frame = |offset| self.first + PageCount(offset);
         let end = (offset + bytes as u64).div_ceil(PAGE_STRUCTURE);
@@ -99,9 +99,9 @@ impl DeviceMap {
     ///
     /// A single host page gets its memory when it is written.
     pub(crate) fn back(&self, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
-        let Some(piece) = self.window.piece(address, bytes, Ends::Out) else { return Ok(()) };
+        let Some(piece) = self.window.piece(address, bytes, Rounding::Out) else { return Ok(()) };
         if let Kind::Shared(view) = &self.kind {
-            view.make_real(piece).map_err(|problem| self.refuse(problem))?;
+            view.make_writable(piece).map_err(|problem| self.refuse(problem))?;
         }
         if piece.len <= host_page_size() {
             return Ok(());
@@ -123,20 +123,20 @@ impl DeviceMap {
 
     /// Makes the tails after each head read as zero without memory of their own. A head starts every `stride` bytes.
     pub(crate) fn share_tails(&self, address: NonNull<u8>, bytes: usize, stride: usize) -> Result<(), MapNotBacked> {
-        let Some(piece) = self.window.piece(address, bytes, Ends::In) else { return Ok(()) };
+        let Some(piece) = self.window.piece(address, bytes, Rounding::In) else { return Ok(()) };
         if let Kind::Shared(view) = &self.kind {
             return view.share_tails(piece, stride).map_err(|problem| self.refuse(problem));
         }
         let size = ByteSize(piece.len as u64);
         let refused = |source| self.refuse(DeviceMapProblem::host("keep huge pages off page structures", size, source));
-        sparse(&self.window, piece).map_err(refused)
+        disable_huge_pages(&self.window, piece).map_err(refused)
     }
 
     /// Frees the memory of a part that contains zeroes. It reads as zero afterwards and can be written.
-    pub(crate) fn give_back(&self, address: NonNull<u8>, bytes: usize) {
-        let Some(piece) = self.window.piece(address, bytes, Ends::In) else { return };
+    pub(crate) fn release(&self, address: NonNull<u8>, bytes: usize) {
+        let Some(piece) = self.window.piece(address, bytes, Rounding::In) else { return };
         if let Kind::Shared(view) = &self.kind {
-            view.give_back(piece);
+            view.release(piece);
             return;
         }
         let was_placed = self.take_from_devices(piece);
@@ -147,7 +147,7 @@ impl DeviceMap {
             // If this fails, the part keeps its memory, which contains zeroes too.
             let _ = self.window.discard(piece);
         }
-        let _ = sparse(&self.window, piece);
+        let _ = disable_huge_pages(&self.window, piece);
     }
 
     /// Maps `bytes` of a device's file, from an offset on, as the memory of a part. Refused without a file.
@@ -163,7 +163,7 @@ impl DeviceMap {
         let host = |source| self.refuse(DeviceMapProblem::host("map page structures in a device", size, source));
         // The rest of the last host page belongs to no other structure.
         let is_aligned = address.addr().get().is_multiple_of(host_page_size());
-        let piece = self.window.piece(address, bytes, Ends::Out).filter(|_| is_aligned);
+        let piece = self.window.piece(address, bytes, Rounding::Out).filter(|_| is_aligned);
         let Some(piece) = piece else { return Err(self.refuse(DeviceMapProblem::NotWholePages { size })) };
         // The earlier contents of the device are no page structures.
         let punched = descriptor::punch_hole(file, offset, piece.len as u64);
@@ -206,7 +206,7 @@ impl Drop for DeviceMap {
 }
 
 /// Keeps transparent huge pages off a sparsely written piece.
-fn sparse(window: &MapWindow, piece: Piece) -> io::Result<()> {
+fn disable_huge_pages(window: &MapWindow, piece: Piece) -> io::Result<()> {
     match window.advise(piece, Advice::NoHugePages) {
         // A kernel without huge pages rejects the advice, but follows it.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),

@@ -11,6 +11,8 @@ mod hugetlb;
 mod init_watch;
 mod io_ring;
 mod map_rates;
+#[expect(unsafe_code, reason = "the core cannot check that the memory of a yard outlives it; the module does")]
+mod mapped;
 mod memory;
 mod memory_use;
 mod platform;
@@ -43,6 +45,8 @@ pub use hugetlb::{HugetlbPool, HugetlbShortage, HugetlbSize};
 pub use init_watch::InitWatch;
 pub use io_ring::{IoBuffer, IoRing, IoRingError, RegisteredBuffers};
 pub use map_rates::MapRates;
+pub use mapped::frames::{MappedFrames, YardHandle};
+pub use mapped::yard::CountingYard;
 pub use memory::{
     Backing, FileGrowth, FrameBytesError, HostMemory, HostMemoryBuilder, HugePages, MemoryError, NodeBinding,
     NodeFrames,
@@ -57,8 +61,6 @@ pub use resident::ResidentSize;
 pub use shared::{HeaderError, InheritedFile, SharedFileError, SharedFrames, SharedLayout, SharedMemoryFile};
 pub use shared_words::SharedWords;
 pub use shared_yard::SharedYard;
-pub use sys::frames::{MappedFrames, YardHandle};
-pub use sys::yard::CountingYard;
 pub use topology::{HostNode, HostTopology, TopologyError};
 pub use yard::HostYard;
 pub use yard::builder::HostYardBuilder;

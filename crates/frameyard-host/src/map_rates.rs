@@ -43,8 +43,7 @@ impl MapRates {
         let shared = || io::Error::new(io::ErrorKind::InvalidInput, "the region is shared: a private one is measured");
         let bytes = region.bytes_mut().ok_or_else(shared)?;
         let size = bytes.len() as f64;
-        // The stores write lines of the same kind as the initialiser: some CPUs write lines with a half of zeroes twice
-        // as fast as others.
+        // The stores write lines of the same kind as the initialiser: some CPUs write half-zero lines twice as fast.
         let line: Line = content.words(1, ZoneId::new(NodeId(0), ZoneKind::Normal));
         let byte = if content == MapContent::Zero { 0 } else { BYTE };
         let memset = timed(bytes, threads, &|part| {

@@ -360,7 +360,7 @@ impl HostMemory {
     /// the host's pool, which would lose their reservation and might not come back;
     /// [`Granule`](FramesNotReturned::Granule) for less than whole host pages; [`Refused`](FramesNotReturned::Refused)
     /// if the system refuses, as for files on file systems without holes.
-    pub(crate) fn give_back(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
+    pub(crate) fn release(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
         let sharing = match self.backing {
             Backing::Anonymous => Sharing::Private,
             Backing::Memfd | Backing::File { .. } => Sharing::Shared,

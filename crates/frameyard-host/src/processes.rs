@@ -158,7 +158,7 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         for worker in self.workers.iter_mut().filter(|worker| worker.status.is_none()) {
-            // Both fail only for a process that has ended and was waited for.
+            // Both fail only for a process that has ended and whose status was read.
             let _ = worker.child.kill();
             let _ = worker.child.wait();
         }

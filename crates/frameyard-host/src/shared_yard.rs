@@ -10,11 +10,11 @@ use std::sync::Arc;
 use frameyard::{AllocError, ByteSize, Gfp, Order, Yard};
 use rustix::fs::{AtFlags, CWD, OFlags, linkat};
 
+use crate::mapped::frames::sealed::Sealed;
+use crate::mapped::frames::{MappedFrames, YardHandle};
 use crate::memory::{MemoryError, check_space};
 use crate::platform::HostPlatform;
 use crate::shared::{SharedFileError, SharedMemoryFile, SizeGuard};
-use crate::sys::frames::sealed::Sealed;
-use crate::sys::frames::{MappedFrames, YardHandle};
 use crate::topology::HostTopology;
 use crate::yard::HostYard;
 use crate::yard::error::HostYardError;
@@ -46,8 +46,8 @@ const ATTEMPTS: u32 = 8;
 /// frames (containers often limit `/dev/shm` to 64 MiB) and should keep files in memory.
 ///
 /// The file has mode 0600: processes of the same user and of root can open it. Changing the mode of
-/// [`path`](Self::path) admits others. A process that can open the file can also shorten it, which kills the processes
-/// that map it.
+/// [`path`](Self::path) admits other users. A process that can open the file can also shorten it, which kills the
+/// processes that map it.
 ///
 /// # Life of a name
 ///
@@ -62,7 +62,7 @@ const ATTEMPTS: u32 = 8;
 /// | all processes were killed | The file stays. The next `create` or `open` of the name removes it. |
 /// | `open` of a removed or leftover name | [`SharedFileError::NoSuchName`] |
 ///
-/// If some processes are killed while others go on, the frames of the killed ones stay allocated. A process that is
+/// The frames of a killed process stay allocated while the yard is in use. A process that is
 /// killed inside the allocator may leave a lock of the yard held: the yard reports this and does not repair it.
 #[derive(Debug)]
 pub struct SharedYard {
@@ -85,8 +85,8 @@ impl SharedYard {
     ///
     /// # Errors
     ///
-    /// [`HostYardError::File`] with [`SharedFileError::NameInUse`] if a running process has a yard of that name, and
-    /// others that say which part is not available.
+    /// [`HostYardError::File`] with [`SharedFileError::NameInUse`] if a running process has a yard of that name. Other
+    /// errors say which part is not available.
     pub fn create(name: impl AsRef<Path>, size: ByteSize) -> Result<Self, HostYardError> {
         let host = HostTopology::current()?;
         let path = Path::new(DIRECTORY).join(name);
@@ -105,8 +105,8 @@ impl SharedYard {
     ///
     /// # Errors
     ///
-    /// [`HostYardError::File`] with [`SharedFileError::NoSuchName`] if no running process has a yard of that name, and
-    /// others that say why it cannot be attached.
+    /// [`HostYardError::File`] with [`SharedFileError::NoSuchName`] if no running process has a yard of that name.
+    /// Other errors say why it cannot be attached.
     pub fn open(name: impl AsRef<Path>) -> Result<Self, HostYardError> {
         let host = HostTopology::current()?;
         let name = Name::open(Path::new(DIRECTORY).join(name))?;

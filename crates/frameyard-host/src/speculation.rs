@@ -29,7 +29,7 @@ use frameyard::platform::GetMark;
 
 use crate::sys::membarrier::ProcessBarrier;
 
-/// The marks of this process. There are as many as threads had one at the same time. They are never freed.
+/// The marks of this process: the largest number of threads that had one at the same time. They are never freed.
 static MARKS: Mutex<Marks> = Mutex::new(Marks { all: Vec::new(), unused: Vec::new() });
 
 struct Marks {

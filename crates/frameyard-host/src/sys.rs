@@ -1,4 +1,4 @@
-//! System calls and processor instructions: the only module of this crate with `unsafe` code.
+//! System calls and processor instructions. Nearly all `unsafe` code of this crate is here; the rest is in `mapped`.
 //!
 //! Its types and functions are safe to use unless they are marked `unsafe`. System calls go through [`rustix`]; the
 //! few that it lacks go through `libc`.
@@ -9,13 +9,11 @@
 //! | `descriptor`, `futex`, `membarrier`, `io_ring` | memory files, waiting on shared words, barriers, registered buffers |
 //! | `cpu`, `counter`, `usage` | the CPU of a thread, the time-stamp counter, processor time |
 //! | `map_rates` | streaming stores |
-//! | `yard`, `frames` | a yard together with its memory, and guards of frames that have bytes |
 
 pub(crate) mod bytes;
 pub(crate) mod counter;
 pub(crate) mod cpu;
 pub(crate) mod descriptor;
-pub(crate) mod frames;
 pub(crate) mod futex;
 pub(crate) mod io_ring;
 pub(crate) mod map_rates;
@@ -23,7 +21,6 @@ pub(crate) mod mapping;
 pub(crate) mod membarrier;
 pub(crate) mod usage;
 pub(crate) mod window;
-pub(crate) mod yard;
 
 /// The page size of the host in bytes.
 pub(crate) fn host_page_size() -> usize {

@@ -7,12 +7,12 @@ use frameyard::boot::AttachError;
 use frameyard::{AllocError, Frames, Gfp, Order, Yard};
 use frameyard_counting::TaskCounters;
 
+use crate::mapped::frames::sealed::Sealed;
+use crate::mapped::frames::{MappedFrames, YardHandle};
+use crate::mapped::yard::{CountingYard, OwnedYard};
 use crate::memory::HostMemory;
 use crate::platform::HostPlatform;
 use crate::region::Region;
-use crate::sys::frames::sealed::Sealed;
-use crate::sys::frames::{MappedFrames, YardHandle};
-use crate::sys::yard::{CountingYard, OwnedYard};
 
 pub(crate) mod builder;
 mod devices;
@@ -102,7 +102,18 @@ impl HostYard {
         MappedFrames::allocate(Arc::clone(self), order, gfp)
     }
 
-    /// Turns a guard of this yard into one that has bytes.
+    /// Turns a guard of this yard into one that has bytes: for [requests](Yard::request) that say more than order and
+    /// flags.
+    ///
+    /// ```
+    /// use frameyard::{ByteSize, Gfp, NodeId, Order};
+    /// use frameyard_host::HostYard;
+    ///
+    /// let yard = HostYard::with_memory(ByteSize::mib(64))?;
+    /// let block = yard.with_bytes(yard.request(Order(3), Gfp::KERNEL).node(NodeId(0)).zeroed().guard()?)?;
+    /// assert!(block.bytes().iter().all(|byte| *byte == 0));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
     ///
     /// # Errors
     ///
@@ -133,10 +144,10 @@ impl HostYard {
         self.yard.control()
     }
 
-    /// A second view of the yard that counts accesses to page structures and locks in `rows`. Calls on the yard itself
+    /// A second view of the yard that counts accesses to page structures and locks in `counters`. Calls on the yard itself
     /// are not counted.
     ///
-    /// `who` returns the small number of the calling task. Tasks that use the view at the same time have different
+    /// `task` returns the small number of the calling task. Tasks that use the view at the same time have different
     /// numbers.
     ///
     /// # Errors
@@ -144,10 +155,10 @@ impl HostYard {
     /// [`AttachError`], as for any second view.
     pub fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
         &'y self,
-        rows: &'y [TaskCounters<LINES>],
-        who: W,
+        counters: &'y [TaskCounters<LINES>],
+        task: W,
     ) -> Result<CountingYard<'y, W, LINES>, AttachError> {
-        self.yard.counting(rows, who)
+        self.yard.counting(counters, task)
     }
 
     /// Drops the yard, or this process's view of a shared yard, and returns the region of its memory map.

@@ -238,8 +238,10 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
         self.space().access(addr, bytes.len(), MemoryAccess::Read, |sharing, done, pfn, offset, count| {
             let bytes = &mut bytes[done..done + count];
             match sharing {
-                Sharing::Alone => words::read_bytes(yard, pfn, offset, bytes),
-                Sharing::Shared => words::read_shared(yard, pfn, offset, bytes),
+                // SAFETY: `access` keeps writers from the page.
+                Sharing::Alone => unsafe { words::read_bytes(yard, pfn, offset, bytes) },
+                // SAFETY: only frames of devices are shared.
+                Sharing::Shared => unsafe { words::read_shared(yard, pfn, offset, bytes) },
             }
         })
     }
@@ -254,8 +256,10 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
         self.space().access(addr, bytes.len(), MemoryAccess::Write, |sharing, done, pfn, offset, count| {
             let bytes = &bytes[done..done + count];
             match sharing {
-                Sharing::Alone => words::write_bytes(yard, pfn, offset, bytes),
-                Sharing::Shared => words::write_shared(yard, pfn, offset, bytes),
+                // SAFETY: `access` keeps all others from the page.
+                Sharing::Alone => unsafe { words::write_bytes(yard, pfn, offset, bytes) },
+                // SAFETY: only frames of devices are shared.
+                Sharing::Shared => unsafe { words::write_shared(yard, pfn, offset, bytes) },
             }
         })
     }

@@ -152,7 +152,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// Makes `to` what the frozen block is.
     fn fill_frozen(&self, from: CountedPage<'y, P>, to: Pfn, order: Order) -> Result<(), MigrateProblem> {
         self.may_fail(Step::Copy).map_err(|_| MigrateProblem::Failed)?;
-        if !words::copy(self.yard(), from.pfn(), to, order) {
+        // SAFETY: the block is frozen and not mapped, so nothing writes to it; `to` is a fresh block of this thread.
+        if !unsafe { words::copy(self.yard(), from.pfn(), to, order) } {
             return Err(MigrateProblem::Failed);
         }
         self.may_fail(Step::Thaw).map_err(|_| MigrateProblem::Failed)?;

@@ -10,7 +10,7 @@ use frameyard::{ByteSize, Platform};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::error::VmError;
-use crate::objects::{ObjectId, ObjectKind};
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::space::{SpaceRef, SpaceWord};
 use crate::words::Words;
 use tree::AreaTree;

@@ -131,7 +131,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     fn prepare(&self, pfn: Pfn, order: Order, addr: u64) -> Result<(), VmError> {
         let yard = self.vm().yard();
-        if !words::zero(yard, pfn, order) {
+        // SAFETY: the caller has just allocated the block.
+        if !unsafe { words::zero(yard, pfn, order) } {
             yard.free(pfn, order)?;
             return Err(VmError::NoFrameBytes(pfn));
         }

@@ -28,7 +28,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// The words of one frame that holds this crate's own state.
     #[inline(always)]
     pub(crate) fn words(&self, pfn: Pfn) -> Words<'y> {
-        Words::of(self.yard(), pfn, Order::ZERO).expect("a frame of this crate has bytes")
+        // SAFETY: the frame holds this crate's state, so it is allocated and accessed as words.
+        unsafe { Words::of(self.yard(), pfn, Order::ZERO) }.expect("a frame of this crate has bytes")
     }
 
     /// Allocates a block. Where there is none, the owners that this view knows are asked to make room first.
@@ -49,7 +50,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// Allocates a block and zeroes it.
     pub(crate) fn alloc_zeroed(&self, order: Order, gfp: Gfp, step: Step) -> Result<Pfn, VmError> {
         let pfn = self.alloc_frames(order, gfp, step)?;
-        if words::zero(self.yard(), pfn, order) {
+        // SAFETY: allocated above.
+        if unsafe { words::zero(self.yard(), pfn, order) } {
             return Ok(pfn);
         }
         self.yard().free(pfn, order)?;

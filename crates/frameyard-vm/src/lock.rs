@@ -121,7 +121,7 @@ impl<'a, P: Platform> MapLock<'a, P> {
         self.touch();
         let mut found = self.word.load(Ordering::Relaxed);
         while found & (WRITER | WRITER_WAITS) == 0 {
-            // Acquire: pairs with the Release of the last writer.
+            // Acquire: pairs with the Release in `Writing::drop`.
             match self.word.compare_exchange_weak(found, found + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Ok(Reading { lock: *self }),
                 Err(other) => found = other,
@@ -153,7 +153,7 @@ impl<'a, P: Platform> MapLock<'a, P> {
             let found = self.word.load(Ordering::Relaxed);
             let nobody = found & !WRITER_WAITS == 0;
             let wanted = if nobody { WRITER } else { found | WRITER_WAITS };
-            // Acquire: pairs with the Release of all readers and the last writer.
+            // Acquire: pairs with the Release in `Reading::drop` and `Writing::drop`.
             let done = found == wanted
                 || self.word.compare_exchange_weak(found, wanted, Ordering::Acquire, Ordering::Relaxed).is_ok();
             if nobody && done {

@@ -11,7 +11,7 @@
 
 use frameyard::owners::OwnerKind;
 
-use crate::objects::ObjectId;
+use crate::object_id::ObjectId;
 
 /// What a frame is to this crate: its kind of owner.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

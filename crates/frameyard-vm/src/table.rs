@@ -180,7 +180,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     pub(crate) fn try_table(&self, pfn: Pfn) -> Option<Table<'y>> {
         self.vm().try_page(pfn)?;
-        Some(Table { pfn, words: Words::of(self.vm().yard(), pfn, Order::ZERO)? })
+        // SAFETY: the frame has memory, and a lock-free walk only loads from it. If the table was freed meanwhile, the new
+        // owner may write there as bytes: the loads then return any value, as the kernel's lockless walks accept too, and the
+        // walk discards it when it checks the entry again.
+        Some(Table { pfn, words: unsafe { Words::of(self.vm().yard(), pfn, Order::ZERO) }? })
     }
 
     /// The topmost table.
@@ -291,7 +294,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             if level == Level::SMALL && is_due {
                 let link = u64::from(self.vm().yard().link(table.pfn).bits());
                 self.tell(leaf, Access::Write);
-                // Release: whoever finds the table here sees it as who made it has left it, as by the entry above it.
+                // Release: pairs with the Acquire in `walk`. A walk that finds the table here sees its initial contents.
                 leaf.store(addr >> Level::HUGE.shift() << 32 | link, Ordering::Release);
             }
         }

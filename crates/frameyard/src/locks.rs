@@ -1,7 +1,7 @@
 //! Locks that count who takes them and how long they wait and hold: of zones, and of the lists of used pages.
 
 use crate::platform::{Access, Contention, LineKind, LockId, Platform, SharedLine};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 
 mod histogram;
 
@@ -13,6 +13,8 @@ pub(crate) use histogram::{PageHistogram, TimeHistogram};
 #[derive(Default, Debug)]
 pub(crate) struct LockLine(pub(crate) AtomicU32);
 
+all_atomic!(LockLine { 0 });
+
 /// What is counted of a lock. Written by its holder alone, with plain loads and stores.
 #[repr(C)]
 #[derive(Default, Debug)]
@@ -22,6 +24,8 @@ pub struct LockCounters {
     wait_ns: AtomicU64,
     hold_ns: AtomicU64,
 }
+
+all_atomic!(LockCounters { acquisitions, contended, wait_ns, hold_ns });
 
 /// What was counted of a lock, a moment ago.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]

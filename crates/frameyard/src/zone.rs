@@ -31,12 +31,11 @@
 
 use core::fmt;
 
-use crate::control::AllAtomic;
 use crate::locks::{LockHold, LockLine};
 use crate::memmap::MemMap;
 use crate::page::{FrameLink, PageRef, Tag};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, Geometry, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 
 mod allocation_map;
@@ -119,6 +118,20 @@ pub(crate) struct ZoneFacts {
     pub(crate) protection: [AtomicU64; ZoneKind::COUNT],
 }
 
+all_atomic!(ZoneFacts {
+    start,
+    end,
+    present,
+    managed,
+    cma,
+    watermarks,
+    boost,
+    boost_factor,
+    is_reclaimed,
+    policy,
+    protection
+});
+
 /// Event counters of a zone, changed under its lock alone (so a plain load and store each).
 #[derive(Default)]
 pub(crate) struct ZoneEvents {
@@ -138,12 +151,24 @@ pub(crate) struct ZoneEvents {
     pub(crate) direct_pages_freed: AtomicU64,
 }
 
+all_atomic!(ZoneEvents {
+    fallbacks,
+    conversions,
+    extfrag,
+    direct_allocations,
+    direct_frees,
+    direct_pages_allocated,
+    direct_pages_freed
+});
+
 /// Fallbacks and conversions by the type asked for and the type taken from (`mm_page_alloc_extfrag`).
 #[derive(Default)]
 pub(crate) struct ExtfragCounters {
     pub(crate) fallbacks: [[AtomicU64; MigrateType::PER_CPU]; MigrateType::PER_CPU],
     pub(crate) conversions: [[AtomicU64; MigrateType::PER_CPU]; MigrateType::PER_CPU],
 }
+
+all_atomic!(ExtfragCounters { fallbacks, conversions });
 
 /// Where requests were served that preferred another node; changed on the slow path, by any CPU.
 #[derive(Default)]
@@ -156,6 +181,8 @@ pub(crate) struct Placement {
     pub(crate) reclaimed: AtomicU64,
 }
 
+all_atomic!(Placement { miss, foreign, reclaimed });
+
 /// How requests to contiguous memory areas went; changed without a lock.
 #[derive(Default)]
 pub(crate) struct CmaEvents {
@@ -164,6 +191,8 @@ pub(crate) struct CmaEvents {
     /// Those that did not.
     pub(crate) failed: AtomicU64,
 }
+
+all_atomic!(CmaEvents { served, failed });
 
 /// The shared state of a zone.
 #[repr(C, align(128))]
@@ -190,8 +219,23 @@ pub(crate) struct Zone {
     areas: [FreeArea; ORDER_SLOTS],
 }
 
-// SAFETY: atomics and arrays of atomics alone; all-zero is an empty zone.
-unsafe impl AllAtomic for Zone {}
+all_atomic!(Zone {
+    facts,
+    lock,
+    free_pages,
+    free_cma,
+    reserved_highatomic,
+    reported,
+    nonempty,
+    events,
+    row,
+    placement,
+    cma_events,
+    deferred,
+    compaction,
+    transfer,
+    areas
+});
 
 /// Adds to a counter that the holder of a lock alone changes.
 #[inline(always)]

@@ -5,10 +5,10 @@ use frameyard::platform::MapBacking;
 
 use super::*;
 use crate::device::{DeviceAlignment, DeviceBacking, DeviceMemory};
+use crate::mapped::yard::test_window;
 use crate::memory::{HostMemory, NodeFrames};
 use crate::platform::HostPlatform;
 use crate::region::Region;
-use crate::sys::yard::test_window;
 use crate::topology::HostTopology;
 
 fn frames(start: u64, end: u64) -> PfnRange {
@@ -52,7 +52,7 @@ impl Fixture {
         self.platform.back_map(range, self.structure(range.start.0), bytes).unwrap();
     }
 
-    fn give_back(&self, range: PfnRange) {
+    fn release(&self, range: PfnRange) {
         self.platform.return_map(range, self.structure(range.start.0), range.count().0 as usize * 64);
     }
 
@@ -83,7 +83,7 @@ fn heads_take_a_page_each_and_tails_none_even_after_a_read() {
     let sum: u64 = (range.start.0..range.end.0).map(|pfn| fixture.word(pfn).load(Ordering::Relaxed)).sum();
     let found = fixture.memory_use(range);
     assert_eq!((sum, found.proportional, found.mappings), (4, ByteSize(4 * host_page_size() as u64), 1));
-    fixture.give_back(range);
+    fixture.release(range);
     assert_eq!(fixture.memory_use(range).resident, ByteSize(0));
     assert_eq!(fixture.word(range.start.0).load(Ordering::Relaxed), 0);
 }
@@ -104,7 +104,7 @@ fn dense_parts_are_populated_before_a_write_and_freed_as_a_whole() {
             // The neighbours have no memory.
             assert_eq!(fixture.memory_use(SPACE).resident, ByteSize::mib(4));
             fixture.word(0x4_5000).store(7, Ordering::Relaxed);
-            fixture.give_back(range);
+            fixture.release(range);
             assert_eq!(fixture.word(0x4_5000).load(Ordering::Relaxed), 0);
             let left = fixture.memory_use(SPACE);
             assert_eq!(left.resident, ByteSize(0));
@@ -124,7 +124,7 @@ fn joining_a_page_frees_its_tails_and_keeps_its_head() {
     fixture.back(tails);
     fixture.word(tails.start.0).store(2, Ordering::Relaxed);
     assert_eq!(fixture.memory_use(range).resident, ByteSize::mib(16));
-    fixture.give_back(tails);
+    fixture.release(tails);
     assert_eq!(fixture.memory_use(range).resident, ByteSize(host_page_size() as u64));
     assert_eq!(fixture.word(range.start.0).load(Ordering::Relaxed), 1);
     assert_eq!(fixture.word(tails.start.0).load(Ordering::Relaxed), 0);
@@ -145,7 +145,7 @@ fn a_device_holds_its_own_page_structures_until_they_are_freed() {
     let mut found = [0; 8];
     std::os::unix::fs::FileExt::read_exact_at(bytes, &mut found, 2 * 4096).unwrap();
     assert_eq!(u64::from_le_bytes(found), 0x1234);
-    fixture.give_back(range);
+    fixture.release(range);
     assert_eq!(fixture.word(range.start.0 + 64).load(Ordering::Relaxed), 0);
     fixture.word(range.start.0 + 64).store(1, Ordering::Relaxed);
     std::os::unix::fs::FileExt::read_exact_at(bytes, &mut found, 2 * 4096).unwrap();
@@ -177,7 +177,7 @@ fn structures_are_placed_only_in_devices_with_bytes() {
 fn other_page_structures_and_addresses_are_left_alone() {
     let fixture = Fixture::new(HugePages::Advise);
     fixture.word(5).store(5, Ordering::Relaxed);
-    fixture.give_back(frames(0, 1024));
+    fixture.release(frames(0, 1024));
     let outside = NonNull::from(&fixture).cast::<u8>();
     fixture.platform.return_map(frames(0, 64), outside, 4096);
     fixture.platform.return_map(frames(0, 64), fixture.structure(0x20_0000 - 64), 8192);

@@ -79,7 +79,7 @@ impl Drop for Claim<'_> {
 
 impl Place<'_> {
     /// Moves the calling thread there for good.
-    pub(super) fn settle(&self) {
+    pub(super) fn move_here(&self) {
         // A job also works elsewhere, only slower.
         let _ = self.cpus.pin_this_thread();
     }
@@ -88,7 +88,7 @@ impl Place<'_> {
     pub(super) fn visit(&self) -> Visit {
         let home = CpuList::of_this_thread().ok();
         if home.is_some() {
-            self.settle();
+            self.move_here();
         }
         Visit { home }
     }
@@ -103,7 +103,7 @@ pub(super) struct Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         if let Some(home) = &self.home {
-            // Fails only if the host has taken all those CPUs away. It has chosen others itself then.
+            // Fails only if the host has taken all those CPUs away. It has chosen new ones itself then.
             let _ = home.pin_this_thread();
         }
     }

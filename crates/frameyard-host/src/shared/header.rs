@@ -72,7 +72,7 @@ pub enum HeaderError {
     },
     /// Its size is not sealed, so a process that maps it could lose pages.
     NotSealed,
-    /// One of its words contradicts the others or the length of the file.
+    /// One of its words contradicts another or the length of the file.
     Malformed(&'static str),
 }
 

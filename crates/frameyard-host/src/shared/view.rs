@@ -41,15 +41,15 @@ use crate::sys::mapping::{Advice, Piece, Source};
 use crate::sys::window::MapWindow;
 
 /// The longest sleep of a keeper. If it misses a wake-up, its answer comes no later than that.
-const NAP: Duration = Duration::from_secs(1);
+const MAX_SLEEP: Duration = Duration::from_secs(1);
 /// How long a speculative get, which takes a few instructions, may delay a change. After that the change is refused.
 /// A keeper that waits this long still answers in time.
-const GET_TIME: Duration = Duration::from_secs(1);
+const GET_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The view of this process and its keeper.
 #[derive(Debug)]
 pub(crate) struct SharedView {
-    shown: Arc<Shown>,
+    state: Arc<ViewState>,
     /// Serialises the threads of this process that change the view.
     changing: Mutex<()>,
     keeper: Option<JoinHandle<()>>,
@@ -57,7 +57,7 @@ pub(crate) struct SharedView {
 
 /// State that the keeper and the changing threads share.
 #[derive(Debug)]
-struct Shown {
+struct ViewState {
     words: Arc<ViewWords>,
     slot: Slot,
     window: Arc<MapWindow>,
@@ -83,13 +83,13 @@ impl SharedView {
         let changing = words.lock()?;
         let slot = changing.join().ok_or(DeviceMapProblem::TooManyViews(<ViewWords>::MAX_VIEWS))?;
         let (applying, ended, words) = (Mutex::new(()), AtomicBool::new(false), Arc::clone(&words));
-        let shown = Arc::new(Shown { words, slot, window, file, file_offset, applying, ended });
+        let state = Arc::new(ViewState { words, slot, window, file, file_offset, applying, ended });
         // From here on dropping the view frees its slot.
-        let mut view = Self { shown: Arc::clone(&shown), changing: Mutex::new(()), keeper: None };
-        shown.set_up().map_err(host("map the memory map"))?;
+        let mut view = Self { state: Arc::clone(&state), changing: Mutex::new(()), keeper: None };
+        state.set_up().map_err(host("map the memory map"))?;
         drop(changing);
         let keeper = thread::Builder::new().name("frameyard-keeper".to_owned());
-        let keeper = keeper.spawn(move || shown.keep()).map_err(host("start a thread that keeps the view"))?;
+        let keeper = keeper.spawn(move || state.keep()).map_err(host("start a thread that keeps the view"))?;
         view.keeper = Some(keeper);
         Ok(view)
     }
@@ -97,7 +97,7 @@ impl SharedView {
     /// A device with deduplicated tails that overlaps a piece.
     fn record_of(&self, piece: Piece) -> Option<(Piece, usize)> {
         let has = |(record, _): &(Piece, usize)| piece.offset < record.end() && record.offset < piece.end();
-        self.shown.words.records().find(has)
+        self.state.words.records().find(has)
     }
 
     /// Makes the tails of a device read as zero in all views. The device starts with the piece and has a head every
@@ -110,93 +110,97 @@ impl SharedView {
         }
         self.check_mappings(2 * (piece.len / stride) as u64 + 1)?;
         let _exclusive = lock(&self.changing);
-        let changing = self.shown.words.lock()?;
+        let changing = self.state.words.lock()?;
         // Earlier reads of these pages have allocated memory.
-        self.shown.punch(piece);
+        self.state.punch(piece);
         // A record is left over if the removal of an earlier device could not take the lock.
         changing.remove_records(piece);
         changing.add_record(piece, stride)?;
-        let told = self.tell(&changing, Change::ZeroTails(piece, stride));
+        let changed = self.change_all_views(&changing, Change::ZeroTails(piece, stride));
         // Exchanges that were tried meanwhile have allocated memory too.
-        self.shown.punch(piece);
-        if told.is_err() {
+        self.state.punch(piece);
+        if changed.is_err() {
             changing.remove_records(piece);
-            self.take_back(&changing, Change::File(piece));
+            self.undo(&changing, Change::File(piece));
         }
-        told
+        changed
     }
 
     /// Makes a piece of a device with deduplicated tails writable in all views.
     ///
     /// Heads, and everything outside such devices, are writable as soon as all views have made the last change.
-    pub(crate) fn make_real(&self, piece: Piece) -> Result<(), DeviceMapProblem> {
-        if self.shown.words.is_unsettled() {
+    pub(crate) fn make_writable(&self, piece: Piece) -> Result<(), DeviceMapProblem> {
+        if self.state.words.is_unsettled() {
             let _exclusive = lock(&self.changing);
-            self.shown.words.lock()?.settle(self.shown.slot)?;
+            self.state.words.lock()?.settle(self.state.slot)?;
         }
         let Some((record, stride)) = self.record_of(piece) else { return Ok(()) };
         if piece.len == host_page_size() && piece.offset.abs_diff(record.offset).is_multiple_of(stride) {
             return Ok(());
         }
         let _exclusive = lock(&self.changing);
-        let changing = self.shown.words.lock()?;
+        let changing = self.state.words.lock()?;
         // Memory first: a process that sets its view up recognises writable tails by it.
         let size = ByteSize(piece.len as u64);
         let host = |source| DeviceMapProblem::host("provide memory for page structures", size, source);
-        let told = self.shown.provide(piece).map_err(host).and_then(|()| self.tell(&changing, Change::File(piece)));
-        if told.is_err() {
-            self.take_back(&changing, Change::Zeros(piece));
-            self.shown.punch(piece);
+        let changed = self
+            .state
+            .provide(piece)
+            .map_err(host)
+            .and_then(|()| self.change_all_views(&changing, Change::File(piece)));
+        if changed.is_err() {
+            self.undo(&changing, Change::Zeros(piece));
+            self.state.punch(piece);
         }
-        told
+        changed
     }
 
     /// Frees the memory of a piece that contains zeroes, in all views. Afterwards a whole device is writable, tails are
     /// not.
-    pub(crate) fn give_back(&self, piece: Piece) {
+    pub(crate) fn release(&self, piece: Piece) {
         let _exclusive = lock(&self.changing);
         // Without the lock the memory stays allocated until the next device is mapped there, which makes it writable.
-        let Ok(changing) = self.shown.words.lock() else { return };
+        let Ok(changing) = self.state.words.lock() else { return };
         let change = match changing.remove_records(piece) {
             true => Some(Change::File(piece)),
             false => self.record_of(piece).map(|_| Change::Zeros(piece)),
         };
         if let Some(change) = change
-            && self.tell(&changing, change).is_err()
+            && self.change_all_views(&changing, change).is_err()
         {
             // A view that has not answered shows zeroes as well, and the next change waits for its answer.
-            changing.mark_unsettled(self.shown.words.change());
+            changing.mark_unsettled(self.state.words.change());
         }
-        self.shown.punch(piece);
+        self.state.punch(piece);
     }
 
-    /// Makes a change in this view, then in all others.
-    fn tell(&self, changing: &Changing<'_>, change: Change) -> Result<(), DeviceMapProblem> {
-        let shown = &*self.shown;
+    /// Makes a change in this view, then in all other views.
+    fn change_all_views(&self, changing: &Changing<'_>, change: Change) -> Result<(), DeviceMapProblem> {
+        let state = &*self.state;
         let number = {
-            let _applying = lock(&shown.applying);
+            let _applying = lock(&state.applying);
             let this = Process::this().id();
-            shown.apply(change).map_err(|source| DeviceMapProblem::Refused { process: this, source })?;
-            changing.publish(shown.slot, change)
+            state.apply(change).map_err(|source| DeviceMapProblem::Refused { process: this, source })?;
+            changing.publish(state.slot, change)
         };
-        changing.wait_for_answers(shown.slot, number)?;
+        changing.wait_for_answers(state.slot, number)?;
         changing.mark_settled();
         Ok(())
     }
 
     /// Undoes a change that not all views could make.
-    fn take_back(&self, changing: &Changing<'_>, change: Change) {
-        let _applying = lock(&self.shown.applying);
+    fn undo(&self, changing: &Changing<'_>, change: Change) {
+        let _applying = lock(&self.state.applying);
         // This needs fewer mappings. A view that fails to follow is set up anew later.
-        let _ = self.shown.apply(change);
-        let number = changing.publish(self.shown.slot, change);
+        let _ = self.state.apply(change);
+        let number = changing.publish(self.state.slot, change);
         changing.mark_unsettled(number);
     }
 
     /// Checks that every process may have `needed` more mappings.
     fn check_mappings(&self, needed: u64) -> Result<(), DeviceMapProblem> {
-        let words = &self.shown.words;
-        for process in words.other_processes(self.shown.slot).into_iter().chain([Process::this()]) {
+        let words = &self.state.words;
+        for process in words.other_processes(self.state.slot).into_iter().chain([Process::this()]) {
             let id = process.id();
             // If /proc hides the process, a mapping that fails there reports the shortage.
             let Ok(limit) = MappingLimit::of_process(&id.to_string()) else { continue };
@@ -211,24 +215,24 @@ impl SharedView {
 
 impl Drop for SharedView {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `Shown::keep`.
-        self.shown.ended.store(true, Ordering::Release);
+        // Release: pairs with the Acquire in `ViewState::keep`.
+        self.state.ended.store(true, Ordering::Release);
         if let Some(keeper) = self.keeper.take() {
             // The keeper may have read `ended` just before the store and be about to sleep.
             while !keeper.is_finished() {
-                self.shown.words.wake();
+                self.state.words.wake();
                 thread::sleep(Duration::from_micros(50));
             }
             // A keeper that panicked is gone too.
             let _ = keeper.join();
         }
-        self.shown.words.leave(self.shown.slot);
+        self.state.words.leave(self.state.slot);
         // The region may outlive the view. It shows the whole file then.
-        let _ = self.shown.apply(Change::File(self.shown.window.whole()));
+        let _ = self.state.apply(Change::File(self.state.window.whole()));
     }
 }
 
-impl Shown {
+impl ViewState {
     fn offset_of(&self, piece: Piece) -> u64 {
         self.file_offset + piece.offset as u64
     }
@@ -248,7 +252,7 @@ impl Shown {
             let followed = self.words.follow(self.slot, self);
             drop(applying);
             if !followed {
-                self.words.wait_for_change(seen, NAP);
+                self.words.wait_for_change(seen, MAX_SLEEP);
             }
         }
     }
@@ -281,7 +285,7 @@ impl Shown {
     }
 }
 
-impl Shown {
+impl ViewState {
     /// Checks that a change consists of whole pages inside the window.
     fn check(&self, change: Change) -> io::Result<()> {
         let (whole, page) = (self.window.whole(), host_page_size());
@@ -301,33 +305,33 @@ impl Shown {
 
     /// Maps heads and tails that have memory from the file, and all other tails as zeroes.
     fn set_up_device(&self, piece: Piece, stride: usize) -> io::Result<()> {
-        let mut real: Vec<Piece> = heads(piece, stride).collect();
+        let mut backed: Vec<Piece> = heads(piece, stride).collect();
         let page = host_page_size() as u64;
         let (mut at, end) = (self.offset_of(piece), self.file_offset + piece.end() as u64);
         while let Some(data) = descriptor::next_data(&self.file, at)?.filter(|data| *data < end) {
             at = descriptor::next_hole(&self.file, data)?.min(end);
             let offset = ((data - self.file_offset) / page * page) as usize;
             let past = (at - self.file_offset).next_multiple_of(page) as usize;
-            real.push(Piece { offset, len: past - offset });
+            backed.push(Piece { offset, len: past - offset });
         }
-        real.sort_by_key(|piece| piece.offset);
+        backed.sort_by_key(|piece| piece.offset);
         let mut at = piece.offset;
-        for real in real {
-            self.show(at, real.offset, Self::show_zeros)?;
-            self.show(at.max(real.offset), real.end(), Self::show_file)?;
-            at = at.max(real.end());
+        for backed in backed {
+            self.show(at, backed.offset, Self::show_zeros)?;
+            self.show(at.max(backed.offset), backed.end(), Self::show_file)?;
+            at = at.max(backed.end());
         }
         self.show(at, piece.end(), Self::show_zeros)
     }
 }
 
-impl Show for Shown {
+impl Show for ViewState {
     /// Changes the mappings of this process.
     fn apply(&self, change: Change) -> io::Result<()> {
         self.check(change)?;
         if !matches!(change, Change::File(_)) {
             // The counts there are zero by now: a get that starts later tries no exchange.
-            speculation::wait_for_gets(GET_TIME)?;
+            speculation::wait_for_gets(GET_TIMEOUT)?;
         }
         match change {
             Change::File(piece) => self.show_file(piece),
@@ -344,7 +348,7 @@ impl Show for Shown {
         let mut records: Vec<(Piece, usize)> = self.words.records().collect();
         records.sort_by_key(|(piece, _)| piece.offset);
         if !records.is_empty() {
-            speculation::wait_for_gets(GET_TIME)?;
+            speculation::wait_for_gets(GET_TIMEOUT)?;
         }
         let mut at = 0;
         for (piece, stride) in records {

@@ -49,11 +49,11 @@ pub(super) const fn words<B: WordStore>() -> usize {
 pub(super) const BYTES: u64 = (words::<Region>() * size_of::<AtomicU64>()) as u64;
 
 /// How long a process may take to answer.
-const ANSWER_TIME: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long another process may hold the right to change views: several views may fail to answer.
-const LOCK_TIME: Duration = Duration::from_secs(10);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a waiter checks that the processes it waits for are alive.
-const LOOK: Duration = Duration::from_millis(20);
+const ALIVE_CHECK: Duration = Duration::from_millis(20);
 
 /// A change to a piece of the window.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,7 +90,7 @@ impl Change {
 
 /// What a keeper has to do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Found {
+enum Work {
     /// Nothing.
     Nothing,
     /// Make one change, the only one since its last answer.
@@ -184,7 +184,7 @@ impl<B: WordStore> ViewWords<B> {
                 return Ok(changing);
             }
             let waited = self.store.since(begin);
-            if waited > LOCK_TIME {
+            if waited > LOCK_TIMEOUT {
                 return Err(DeviceMapProblem::Changing { process: holder.id(), waited });
             }
             self.store.pause(nap);
@@ -208,11 +208,11 @@ impl<B: WordStore> ViewWords<B> {
     }
 
     /// What the keeper of a view has to do.
-    fn look(&self, slot: Slot) -> Found {
+    fn pending_work(&self, slot: Slot) -> Work {
         let number = self.change();
         let answered = self.slot(slot, 1).load(Ordering::Relaxed);
         if number == answered || number % 2 == 1 {
-            return Found::Nothing;
+            return Work::Nothing;
         }
         let message = self.four(MESSAGE);
         // Acquire fence: pairs with the Release in `publish`. It orders the loads of the message before the second
@@ -222,17 +222,17 @@ impl<B: WordStore> ViewWords<B> {
         // A change that failed may have been made in part.
         let has_failed = self.slot(slot, 2).load(Ordering::Relaxed) != 0;
         match Change::from_words(message) {
-            Some(change) if is_whole && !has_failed && number == answered + 2 => Found::One { number, change },
-            _ => Found::Several { number },
+            Some(change) if is_whole && !has_failed && number == answered + 2 => Work::One { number, change },
+            _ => Work::Several { number },
         }
     }
 
     /// Makes the change that a view has not made yet and answers it. `false` if there is none.
     pub(super) fn follow(&self, slot: Slot, show: &impl Show) -> bool {
-        let (number, made) = match self.look(slot) {
-            Found::Nothing => return false,
-            Found::One { number, change } => (number, show.apply(change)),
-            Found::Several { number } => (number, show.set_up()),
+        let (number, made) = match self.pending_work(slot) {
+            Work::Nothing => return false,
+            Work::One { number, change } => (number, show.apply(change)),
+            Work::Several { number } => (number, show.set_up()),
         };
         let error = made.err().map_or(0, |error| error.raw_os_error().unwrap_or(libc::EINVAL));
         self.answer(slot, number, error);
@@ -347,7 +347,7 @@ impl<B: WordStore> Changing<'_, B> {
         let words = self.words;
         let number = words.change();
         words.word(CHANGE).store(number + 1, Ordering::Relaxed);
-        // Release fence: pairs with the Acquire in `look`. It orders the odd number before the message.
+        // Release fence: pairs with the Acquire in `pending_work`. It orders the odd number before the message.
         words.store.fence(Ordering::Release);
         for (index, word) in change.words().into_iter().enumerate() {
             words.word(MESSAGE + index).store(word, Ordering::Relaxed);
@@ -380,17 +380,17 @@ impl<B: WordStore> Changing<'_, B> {
             }
             let Some((slot, process)) = missing else { return Ok(()) };
             let waited = words.store.since(begin);
-            if waited > LOOK && !words.store.is_alive(process) {
+            if waited > ALIVE_CHECK && !words.store.is_alive(process) {
                 let owner = words.slot(slot, 0);
                 // AcqRel: pairs with the Acquire and the Release in `join`. If the exchange fails, another view has
                 // taken the place since, and shows the change.
                 let _ = owner.compare_exchange(process.0, 0, Ordering::AcqRel);
                 continue;
             }
-            if waited > ANSWER_TIME {
+            if waited > ANSWER_TIMEOUT {
                 return Err(DeviceMapProblem::NoAnswer { process: process.id(), waited });
             }
-            words.store.sleep_on(ANSWERS, answers, LOOK);
+            words.store.sleep_on(ANSWERS, answers, ALIVE_CHECK);
         }
     }
 

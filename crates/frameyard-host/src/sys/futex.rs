@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_waiter_is_woken_when_the_wake_waiters() {
+    fn a_waiter_is_woken_when_the_word_changes() {
         let word = AtomicU64::new(1 << 40 | 7);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {

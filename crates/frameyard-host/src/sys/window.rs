@@ -35,19 +35,19 @@ impl MapWindow {
         self.0.whole()
     }
 
-    /// The piece with these bytes, extended or cut to whole host pages as `ends` says.
+    /// The piece with these bytes, extended or cut to whole host pages as `rounding` says.
     ///
     /// `None` if it is empty, or if one of the bytes lies outside the window.
-    pub(crate) fn piece(&self, address: NonNull<u8>, bytes: usize, ends: Ends) -> Option<Piece> {
+    pub(crate) fn piece(&self, address: NonNull<u8>, bytes: usize, rounding: Rounding) -> Option<Piece> {
         let page = host_page_size();
         let start = address.addr().get().checked_sub(self.base().addr().get())?;
         let end = start.checked_add(bytes)?;
         if end > self.0.len() {
             return None;
         }
-        let (start, end) = match ends {
-            Ends::Out => (start / page * page, end.next_multiple_of(page)),
-            Ends::In => (start.next_multiple_of(page), end / page * page),
+        let (start, end) = match rounding {
+            Rounding::Out => (start / page * page, end.next_multiple_of(page)),
+            Rounding::In => (start.next_multiple_of(page), end / page * page),
         };
         (start < end).then(|| Piece { offset: start, len: end - start })
     }
@@ -83,7 +83,7 @@ impl MapWindow {
 
 /// Whether a piece includes host pages that belong to it only in part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ends {
+pub(crate) enum Rounding {
     /// It includes them.
     Out,
     /// It excludes them.

@@ -13,13 +13,13 @@ use crate::device::DeviceMemory;
 use crate::device_map::{DeviceMap, Fresh};
 use crate::device_part::DevicePart;
 use crate::init_watch::InitWatch;
+use crate::mapped::yard::OwnedYard;
 use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames, in_memory};
 use crate::platform::{CpuIdentity, HostPlatform, PopulateMap};
 use crate::region::Region;
 use crate::shared::view::SharedView;
 use crate::shared::{SharedFrames, SharedLayout, SharedMemoryFile};
 use crate::sys::window::MapWindow;
-use crate::sys::yard::OwnedYard;
 use crate::topology::HostTopology;
 
 /// The settings of a new [`HostYard`].
@@ -46,8 +46,8 @@ impl HostYard {
     ///
     /// The size is rounded up to blocks of the maximum order (4 MiB). The frames are backed by huge pages where the
     /// host has them and take no memory until they are touched. A small part of the memory is reserved for urgent
-    /// requests, as in any yard ([watermarks](frameyard::watermarks::Watermarks)). Use the [builder](Self::builder) for everything
-    /// else.
+    /// requests, as in any yard ([watermarks](frameyard::watermarks::Watermarks)). Use the [builder](Self::builder) for
+    /// everything else.
     ///
     /// ```
     /// use frameyard::{ByteSize, Gfp, Order};

@@ -8,7 +8,7 @@ use frameyard_counting::TaskCounters;
 use frameyard_host::{Backing, HostYard};
 
 #[test]
-fn a_counted_run_goes_to_the_same_yard_as_the_others() {
+fn a_counting_view_works_on_the_same_yard() {
     let config = YardConfig { policy: ZonePolicy::Vanilla, ..YardConfig::new(&[NodeId(0)]) };
     let memory = [range(0x10_0000, 1 << 15, 0)];
     let yard = CheckedYard::new(HostYard::builder().backing(Backing::Phantom), &memory, &config);

@@ -1,4 +1,4 @@
-//! Devices in a private yard: what their page structures cost the host, and their bytes.
+//! Devices in a private yard: the host memory behind their page structures, and their bytes.
 
 use std::sync::Arc;
 
@@ -25,14 +25,14 @@ fn request(gib: u64, order: Order, layout: MapLayout) -> DeviceRequest {
     DeviceRequest { range, node: NodeId(0), order, layout, placement: MapPlacement::Memory }
 }
 
-/// What the page structures of a range take.
+/// The cost of the page structures of a range.
 fn map_use(yard: &HostYard, range: PfnRange) -> MemoryUse {
     let first = MEMORY[0].0.start;
     let (offset, size) = (ByteSize((range.start - first).0 * 64), ByteSize(range.count().0 * 64));
     yard.map_region().memory_use(offset, size).unwrap()
 }
 
-/// Looks every frame of a range up, in steps.
+/// Looks up frames of a range in steps.
 fn read_all(yard: &HostYard, range: PfnRange, step: usize) {
     for pfn in (range.start.0..range.end.0).step_by(step).map(Pfn) {
         assert!(yard.device_page(pfn).is_some(), "{pfn} is a device's");
@@ -40,7 +40,7 @@ fn read_all(yard: &HostYard, range: PfnRange, step: usize) {
 }
 
 #[test]
-fn a_tebibyte_in_gigantic_pages_takes_a_page_for_each_or_a_few_for_all() {
+fn a_tebibyte_in_gigantic_pages_takes_a_page_each_or_a_few_in_all() {
     let yard = yard(Backing::Anonymous);
     for (layout, most) in
         [(MapLayout::SharedTails, ByteSize::kib(4 << 10 | 200)), (MapLayout::Folded, ByteSize::kib(65))]
@@ -67,7 +67,7 @@ fn reading_every_tail_takes_page_tables_and_no_memory() {
     yard.map_device(asked).unwrap();
     let before = page_table_bytes().unwrap();
     let words = (asked.range.start - MEMORY[0].0.start).0 as usize * 8..;
-    // SAFETY: only read, and by words as the yard reads them.
+    // SAFETY: the words are only read, as atomics.
     let words = &unsafe { yard.map_region().words() }[words][..asked.range.count().0 as usize * 8];
     let heads = words.iter().step_by(64).filter(|word| word.load(std::sync::atomic::Ordering::Relaxed) != 0).count();
     assert_eq!(heads, 64);
@@ -77,7 +77,7 @@ fn reading_every_tail_takes_page_tables_and_no_memory() {
 }
 
 #[test]
-fn a_split_page_takes_its_tails_and_gives_them_back() {
+fn splitting_a_page_allocates_its_tails_and_joining_frees_them() {
     let yard = yard(Backing::Phantom);
     let asked = request(4, Order(18), MapLayout::SharedTails);
     let id = yard.map_device(asked).unwrap();
@@ -96,7 +96,7 @@ fn a_split_page_takes_its_tails_and_gives_them_back() {
 }
 
 #[test]
-fn a_device_is_mapped_where_its_bytes_are_and_taken_back_when_it_is_not_mapped() {
+fn a_device_can_be_removed_only_while_it_is_not_mapped() {
     let yard = yard(Backing::Anonymous);
     let asked = DeviceRequest {
         range: PfnRange::new(SPACE.start, PageCount(2048)),
@@ -117,7 +117,7 @@ fn a_device_is_mapped_where_its_bytes_are_and_taken_back_when_it_is_not_mapped()
 }
 
 #[test]
-fn a_yard_begins_with_the_devices_that_its_builder_was_given() {
+fn a_new_yard_has_the_devices_of_its_builder() {
     let host = HostTopology::current().unwrap();
     let config = YardConfig { device_space: Some(SPACE), ..YardConfig::new(&[NodeId(0); 2]) };
     let memory = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
@@ -130,7 +130,7 @@ fn a_yard_begins_with_the_devices_that_its_builder_was_given() {
 }
 
 #[test]
-fn a_map_region_that_was_written_is_zero_where_devices_are() {
+fn a_written_map_region_is_zeroed_where_devices_are() {
     let host = HostTopology::current().unwrap();
     let space = PfnRange::new(SPACE.start, PageCount(1 << 18));
     let mut config = YardConfig { device_space: Some(space), ..YardConfig::new(&[NodeId(0); 2]) };
@@ -149,7 +149,7 @@ fn a_map_region_that_was_written_is_zero_where_devices_are() {
 }
 
 #[test]
-fn page_structures_in_the_device_take_none_of_the_yards_memory() {
+fn page_structures_in_the_device_take_no_memory_of_the_yard() {
     let yard = yard(Backing::Anonymous);
     let range = PfnRange::new(SPACE.start, PageCount(8 << 18));
     for layout in [MapLayout::Full, MapLayout::SharedTails, MapLayout::Folded] {

@@ -1,4 +1,4 @@
-//! What is written to frames of each kind of memory is read back from them.
+//! Frames of each kind of memory keep their contents.
 
 use std::path::PathBuf;
 
@@ -48,7 +48,7 @@ fn check_numbers(memory: &HostMemory) {
 }
 
 #[test]
-fn private_frames_hold_what_is_written() {
+fn private_frames_keep_their_contents() {
     for advice in [HugePages::Advise, HugePages::Never, HugePages::Default] {
         let memory = build(Backing::Anonymous, advice);
         write_numbers(&memory);
@@ -57,14 +57,14 @@ fn private_frames_hold_what_is_written() {
 }
 
 #[test]
-fn frames_in_a_memory_file_hold_what_is_written() {
+fn frames_in_a_memory_file_keep_their_contents() {
     let memory = build(Backing::Memfd, HugePages::Advise);
     write_numbers(&memory);
     check_numbers(&memory);
 }
 
 #[test]
-fn frames_in_a_file_are_there_again_when_it_is_mapped_again() {
+fn frames_in_a_file_keep_their_contents_when_it_is_mapped_again() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("frames");
     let _ = std::fs::remove_file(&path);
     write_numbers(&build(Backing::File { path: path.clone(), growth: FileGrowth::Grow }, HugePages::Default));
@@ -73,7 +73,7 @@ fn frames_in_a_file_are_there_again_when_it_is_mapped_again() {
 }
 
 #[test]
-fn the_platform_reaches_the_same_bytes() {
+fn the_platform_finds_the_same_bytes() {
     let memory = build(Backing::Anonymous, HugePages::Never);
     let host = HostTopology::current().unwrap();
     let expected = memory.frame(Pfn(0x9e));

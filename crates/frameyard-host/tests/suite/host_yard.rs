@@ -1,4 +1,4 @@
-//! A yard on real memory of this process: what its frames hold, what it takes from the host, what it refuses.
+//! A yard on memory of this process: the contents of its frames, the memory it takes from the host, and its refusals.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -33,13 +33,13 @@ fn refusal(builder: HostYardBuilder, memory: &[(PfnRange, NodeId)], config: &Yar
     builder.build(&table, config, &HostTopology::current().unwrap()).unwrap_err()
 }
 
-/// All that is free, in blocks of one order.
+/// All free frames, in blocks of one order.
 fn everything(yard: &CheckedYard, order: Order, gfp: Gfp) -> Vec<MappedFrames<&HostYard>> {
     std::iter::from_fn(|| yard.frames(order, gfp | Gfp::NOWARN).ok()).collect()
 }
 
 #[test]
-fn a_file_that_is_too_small_is_refused_with_what_is_needed() {
+fn a_file_that_is_too_small_is_refused_with_the_needed_size() {
     let path = file("too-small");
     std::fs::write(&path, [0; 4096]).unwrap();
     let backing = Backing::File { path: path.clone(), growth: FileGrowth::Refuse };
@@ -51,7 +51,7 @@ fn a_file_that_is_too_small_is_refused_with_what_is_needed() {
 }
 
 #[test]
-fn a_file_holds_the_frames_of_one_yard_at_a_time() {
+fn a_file_serves_one_yard_at_a_time() {
     let path = file("in-use");
     let backing = Backing::File { path: path.clone(), growth: FileGrowth::Grow };
     let first = small(HostYard::builder().backing(backing.clone()));
@@ -64,7 +64,7 @@ fn a_file_holds_the_frames_of_one_yard_at_a_time() {
 }
 
 #[test]
-fn missing_huge_pages_are_counted_and_no_other_memory_is_taken() {
+fn missing_huge_pages_are_counted_and_not_replaced() {
     let host = HostTopology::current().unwrap();
     let free = HugetlbPool::of_host(&host, HugetlbSize::TwoMib).map_or(0, |pool| pool.free);
     let memory = [range(0x10_0000, (free + 3) * 512, 0)];
@@ -88,7 +88,7 @@ fn a_machine_larger_than_the_host_is_refused_but_may_be_phantom() {
 }
 
 #[test]
-fn what_makes_no_yard_is_refused_before_anything_is_mapped() {
+fn an_impossible_yard_is_refused_before_memory_is_mapped() {
     let boot =
         |memory: &[(PfnRange, NodeId)], config: &YardConfig<'_>| match refusal(HostYard::builder(), memory, config) {
             HostYardError::Boot(error) => error,
@@ -104,7 +104,7 @@ fn what_makes_no_yard_is_refused_before_anything_is_mapped() {
     assert!(matches!(error, HostYardError::Boot(BootError::NoFrameBytes)), "{error}");
 }
 
-/// Says another machine each time it is asked.
+/// A source that reports another machine on each call.
 struct Fickle(Cell<u64>);
 
 impl MemorySource for Fickle {
@@ -117,7 +117,7 @@ impl MemorySource for Fickle {
 }
 
 #[test]
-fn a_memory_source_is_asked_once() {
+fn a_memory_source_is_called_once() {
     let host = HostTopology::current().unwrap();
     let source = Fickle(Cell::new(0));
     let yard = HostYard::builder().build(&source, &YardConfig::new(&ONE_CPU), &host).unwrap();
@@ -126,7 +126,7 @@ fn a_memory_source_is_asked_once() {
 }
 
 #[test]
-fn zeroed_frames_are_zero_whatever_they_held() {
+fn zeroed_frames_are_zero_after_any_contents() {
     let path = file("zeroed");
     let _ = std::fs::remove_file(&path);
     let backings = [Backing::Anonymous, Backing::Memfd, Backing::File { path: path.clone(), growth: FileGrowth::Grow }];
@@ -138,7 +138,7 @@ fn zeroed_frames_are_zero_whatever_they_held() {
             }
             let dirty = everything(&yard, order, Gfp::KERNEL);
             let is_dirty = |frames: &&MappedFrames<&HostYard>| frames.bytes().contains(&0xff);
-            assert!(dirty.iter().any(|frames| is_dirty(&frames)), "frames keep what was written to them");
+            assert!(dirty.iter().any(|frames| is_dirty(&frames)), "frames keep their contents");
             drop(dirty);
             let zeroed = everything(&yard, order, Gfp::KERNEL | Gfp::ZERO);
             assert!(zeroed.len() as u64 >= (7 * MIB) >> order.0);
@@ -151,7 +151,7 @@ fn zeroed_frames_are_zero_whatever_they_held() {
 }
 
 #[test]
-fn a_write_to_a_free_frame_is_found_when_it_is_allocated_again() {
+fn a_write_to_a_free_frame_is_detected_at_its_next_allocation() {
     for backing in [Backing::Anonymous, Backing::Memfd] {
         let config = YardConfig { poisoning: Poisoning::On, ..YardConfig::new(&ONE_CPU) };
         let mut yard = CheckedYard::new(HostYard::builder().backing(backing), &SMALL, &config);
@@ -173,14 +173,14 @@ fn a_write_to_a_free_frame_is_found_when_it_is_allocated_again() {
             assert_eq!(found, poisoned);
             drop(held);
             yard.drain_all();
-            yard.put_aside += order.pages();
+            yard.isolated += order.pages();
         }
         assert_eq!(yard.poison_hits(), 3);
     }
 }
 
 #[test]
-fn every_frame_has_bytes_of_its_own_that_stay() {
+fn every_frame_has_its_own_bytes() {
     let memory = [range(1, 0x9e, 0), range(0x100, 7 * MIB, 0), range(0x10_0000, 8 * MIB, 1)];
     for backing in [Backing::Anonymous, Backing::Memfd] {
         let config = YardConfig::new(&ONE_CPU);
@@ -207,7 +207,7 @@ fn every_frame_has_bytes_of_its_own_that_stay() {
 
 #[test]
 fn blocks_of_two_mebibytes_are_aligned_in_memory() {
-    // A first frame that is not aligned.
+    // The first frame is not aligned.
     let memory = [range(0x12345, 32 * MIB, 0)];
     for backing in [Backing::Anonymous, Backing::Memfd] {
         let config = YardConfig::new(&ONE_CPU);
@@ -222,7 +222,7 @@ fn blocks_of_two_mebibytes_are_aligned_in_memory() {
 }
 
 #[test]
-fn holes_have_no_bytes_and_nodes_hand_out_their_own_frames() {
+fn holes_have_no_bytes_and_nodes_allocate_their_own_frames() {
     let memory = [range(0x10_0000, 16 * MIB, 0), range(0x20_0000, 16 * MIB, 1), range(0x30_0000, 16 * MIB, 0)];
     let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&[NodeId(0), NodeId(1)]) };
     let yard = CheckedYard::new(HostYard::builder(), &memory, &config);
@@ -246,11 +246,11 @@ fn holes_have_no_bytes_and_nodes_hand_out_their_own_frames() {
 }
 
 #[test]
-fn bring_up_touches_no_frame_and_one_page_of_the_map_for_each_largest_block() {
+fn a_new_yard_touches_no_frame_and_one_map_page_per_largest_block() {
     let host = HostTopology::current().unwrap();
     let size = ByteSize::gib(8).0.min(host.usable_memory().0 / 2 / (4 << 20) * (4 << 20));
     let memory = [range(0x10_0000, size >> 12, 0)];
-    // Not a checked yard: its validator reads the whole map before this looks at it.
+    // Not a `CheckedYard`, whose validator would read the whole map before this test measures it.
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let builder = HostYard::builder().huge_pages(HugePages::Never);
     let yard = builder.build(&table, &YardConfig::new(&ONE_CPU), &host).unwrap();
@@ -268,7 +268,7 @@ fn bring_up_touches_no_frame_and_one_page_of_the_map_for_each_largest_block() {
     yard.validate().unwrap();
 }
 
-/// What a lone thread on the first CPU that it may use is given, step by step.
+/// The frames that a single thread on its first permitted CPU gets, step by step.
 fn frames_given(identity: CpuIdentity) -> Vec<Result<Pfn, AllocError>> {
     let first = HostTopology::current().unwrap().allowed().as_slice()[0];
     let cpus = vec![NodeId(0); first.index() + 2];
@@ -300,7 +300,7 @@ fn frames_given(identity: CpuIdentity) -> Vec<Result<Pfn, AllocError>> {
 }
 
 #[test]
-fn all_ways_to_know_the_cpu_lead_to_the_same_frames() {
+fn all_cpu_identities_lead_to_the_same_frames() {
     let first = HostTopology::current().unwrap().allowed().as_slice()[0];
     let fixed = frames_given(CpuIdentity::Fixed(first));
     assert!(fixed.iter().flatten().collect::<BTreeSet<_>>().len() > 100);
@@ -315,7 +315,7 @@ fn all_ways_to_know_the_cpu_lead_to_the_same_frames() {
 }
 
 #[test]
-fn a_cpu_that_the_yard_does_not_know_is_folded_in() {
+fn an_unknown_cpu_is_folded_into_the_yards_cpus() {
     let cpus = [NodeId(0); 3];
     let count = |identity| {
         let yard = CheckedYard::new(HostYard::builder().identity(identity), &SMALL, &YardConfig::new(&cpus));
@@ -334,7 +334,7 @@ fn a_cpu_that_the_yard_does_not_know_is_folded_in() {
 }
 
 #[test]
-fn a_watch_that_was_made_before_the_yard_sees_its_map_come_up() {
+fn a_watch_sees_the_map_of_a_later_yard_being_initialised() {
     let watch = InitWatch::default();
     let yard = small(HostYard::builder().init_watch(&watch));
     let created = watch.pages();
@@ -344,9 +344,9 @@ fn a_watch_that_was_made_before_the_yard_sees_its_map_come_up() {
 }
 
 #[test]
-fn the_map_is_populated_if_the_builder_says_so() {
+fn the_map_is_populated_on_request() {
     for (populate, becomes_resident) in [(PopulateMap::No, false), (PopulateMap::Yes, true)] {
-        // Phantom: its map gets no huge pages, and is written at few places.
+        // Phantom frames: the map gets no huge pages and is written at few places.
         let yard = small(HostYard::builder().backing(Backing::Phantom).populate_map(populate));
         let map = yard.map_region();
         let before = map.resident().unwrap();

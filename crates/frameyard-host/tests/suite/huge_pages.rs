@@ -1,4 +1,4 @@
-//! Huge-page advice, as the resident size of a whole process shows it.
+//! Huge-page advice, measured by the resident size of the whole process.
 
 use std::num::NonZeroUsize;
 
@@ -6,8 +6,8 @@ use frameyard::{ByteSize, Geometry, NodeId, Pfn, PfnRange};
 use frameyard_host::{HostMemory, HostTopology, HugePages, NodeFrames, ResidentSize};
 
 #[test]
-fn frames_are_huge_pages_when_advised_and_never_when_not() {
-    if !crate::own_process::is_own_process(module_path!(), "frames_are_huge_pages_when_advised_and_never_when_not") {
+fn frames_are_huge_pages_only_when_advised() {
+    if !crate::own_process::is_own_process(module_path!(), "frames_are_huge_pages_only_when_advised") {
         return;
     }
     let host = HostTopology::current().unwrap();

@@ -1,4 +1,4 @@
-//! A memory map in a region that the caller made, and what is refused as one.
+//! A memory map in a region of the caller, and regions that are refused.
 
 use std::num::NonZeroUsize;
 
@@ -8,7 +8,7 @@ use frameyard_host::{
     Backing, HostTopology, HostYard, HostYardError, HugePages, MapRegionProblem, Region, SharedFrames,
 };
 
-/// What they make together.
+/// The number of frames of the machine below.
 const ALL: PageCount = PageCount(0x4_0000);
 const CPUS: [NodeId; 1] = [NodeId(0)];
 /// 1 GiB above 4 GiB.
@@ -36,7 +36,7 @@ fn problem(region: Region) -> MapRegionProblem {
 }
 
 #[test]
-fn a_yard_comes_up_in_a_pre_faulted_region_and_gives_it_back() {
+fn a_yard_uses_a_pre_faulted_region_and_returns_it() {
     let region = Region::zeroed(map_bytes(), HugePages::Never).unwrap();
     region.prefault(NonZeroUsize::MIN, &mut |_| {}).unwrap();
     let base = region.base();
@@ -52,7 +52,7 @@ fn a_yard_comes_up_in_a_pre_faulted_region_and_gives_it_back() {
 }
 
 #[test]
-fn a_region_that_is_too_small_is_refused_with_what_is_needed() {
+fn a_region_that_is_too_small_is_refused_with_the_needed_size() {
     let given = ByteSize(map_bytes().0 - (2 << 20));
     let problem = problem(Region::zeroed(given, HugePages::Never).unwrap());
     assert_eq!(problem, MapRegionProblem::TooSmall { given, needed: map_bytes() });
@@ -60,7 +60,7 @@ fn a_region_that_is_too_small_is_refused_with_what_is_needed() {
 }
 
 #[test]
-fn a_region_that_was_written_to_is_refused_where_nobody_writes_the_map() {
+fn a_written_region_is_refused_if_no_initialiser_writes_the_map() {
     let mut region = Region::zeroed(map_bytes(), HugePages::Never).unwrap();
     region.bytes_mut().unwrap()[77] = 1;
     assert_eq!(problem(region), MapRegionProblem::NotZeroed);

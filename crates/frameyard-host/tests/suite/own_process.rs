@@ -11,9 +11,10 @@ pub(crate) fn run_test(command: &mut Command, module: &str, name: &str) {
     command.args([&format!("{module}::{name}"), "--exact", "--include-ignored", "--nocapture", "--test-threads=1"]);
 }
 
-/// Whether this process runs the calling test alone. If not, runs the test in such a process first, and fails if it fails.
+/// Returns whether this process runs the calling test alone. If it does not, first runs the test in a process of its
+/// own and fails if it fails.
 ///
-/// For tests that measure the whole process: tests in other threads would change the figures.
+/// For tests that measure the whole process: tests on other threads would change the figures.
 pub(crate) fn is_own_process(module: &str, name: &str) -> bool {
     if std::env::var_os(ALONE).is_some() {
         return true;

@@ -1,4 +1,4 @@
-//! Real processes: this test program executed again, with the memory file of a yard inherited.
+//! Worker processes: this test program executed again, with the memory file of a yard inherited.
 
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -58,11 +58,11 @@ fn workers(count: usize, name: &str) -> Workers {
 }
 
 fn worker_number() -> u64 {
-    std::env::var(WORKER).expect("runs as a worker of another test alone").parse().unwrap()
+    std::env::var(WORKER).expect("runs only as a worker of another test").parse().unwrap()
 }
 
 #[test]
-fn two_processes_share_the_map_the_control_region_and_the_frames() {
+fn two_processes_share_map_control_region_and_frames() {
     let (file, host) = created();
     let control = file.map_control(HugePages::Default).unwrap();
     let map = file.map_memory_map(HugePages::Never).unwrap();
@@ -98,7 +98,7 @@ fn worker_counts_in_shared_memory() {
     let control = file.map_control(HugePages::Default).unwrap();
     let map = file.map_memory_map(HugePages::Default).unwrap();
     let memory = file.map_frames(HugePages::Never, &host).unwrap();
-    // Both count at once, so each waits until the other is there.
+    // Both processes count at the same time, so each waits for the other to arrive.
     words(&control)[1].fetch_add(1, Ordering::AcqRel);
     while words(&control)[1].load(Ordering::Acquire) < 2 {
         std::thread::yield_now();
@@ -113,14 +113,14 @@ fn worker_counts_in_shared_memory() {
 }
 
 #[test]
-fn a_program_started_without_a_memory_file_says_so() {
+fn a_program_without_an_inherited_memory_file_reports_it() {
     let host = HostTopology::current().unwrap();
     let error = SharedMemoryFile::from_environment(&host).unwrap_err();
     assert!(matches!(error, SharedFileError::NotInherited), "{error}");
 }
 
 #[test]
-fn a_worker_that_fails_is_named_with_its_exit_code_and_ends_the_others() {
+fn a_failed_worker_is_named_with_its_exit_code_and_the_others_are_killed() {
     let workers = workers(3, "worker_one_fails_and_the_others_wait");
     let processes = workers.process_ids();
     let error = workers.wait_all().unwrap_err();
@@ -139,7 +139,7 @@ fn worker_one_fails_and_the_others_wait() {
 }
 
 #[test]
-fn a_worker_killed_by_a_signal_is_named_with_it() {
+fn a_worker_killed_by_a_signal_is_named_with_the_signal() {
     let workers = workers(2, "worker_one_aborts");
     let error = workers.wait_all().unwrap_err();
     assert_eq!(error.to_string(), "worker process 1 was killed by signal 6");
@@ -155,7 +155,7 @@ fn worker_one_aborts() {
 }
 
 #[test]
-fn a_worker_may_write_more_than_a_pipe_holds() {
+fn a_worker_may_write_more_than_fits_a_pipe() {
     let outputs = workers(2, "worker_writes_a_megabyte").wait_all().unwrap();
     for output in outputs {
         assert!(output.iter().filter(|byte| **byte == b'#').count() >= 1 << 20);
@@ -172,7 +172,7 @@ fn worker_writes_a_megabyte() {
 }
 
 #[test]
-fn dropped_workers_are_ended() {
+fn dropped_workers_are_killed() {
     let workers = workers(1, "worker_one_fails_and_the_others_wait");
     let process = workers.process_ids()[0];
     assert!(std::path::Path::new(&format!("/proc/{process}")).exists());

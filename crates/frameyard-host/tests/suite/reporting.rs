@@ -1,4 +1,4 @@
-//! Free memory given back to the host: it leaves this process, comes back by use, and takes nobody else's bytes along.
+//! Free memory returned to the host: it leaves this process, comes back on use, and no other bytes change.
 
 use std::num::NonZeroUsize;
 use std::os::unix::fs::MetadataExt;
@@ -34,10 +34,10 @@ fn fill_memory(yard: &CheckedYard) {
     assert_eq!(yard.memory().resident().unwrap(), ByteSize::mib(64));
 }
 
-/// Gives all free memory of a yard back that has frames in use, and uses it again.
-fn goes_and_comes_back(yard: &CheckedYard) {
+/// Returns all free memory of a yard whose other frames are in use, and uses it again.
+fn is_returned_and_reused(yard: &CheckedYard) {
     fill_memory(yard);
-    // Frames in use, next to free ones.
+    // Frames in use between free ones.
     let all: Vec<_> = (0..200).map(|_| yard.frames(Order(1), Gfp::KERNEL).unwrap()).collect();
     let (mut kept, freed): (Vec<_>, Vec<_>) = all.into_iter().partition(|frames| frames.pfn().0 & 2 == 0);
     drop(freed);
@@ -68,17 +68,17 @@ fn goes_and_comes_back(yard: &CheckedYard) {
 }
 
 #[test]
-fn private_memory_goes_and_comes_back() {
-    goes_and_comes_back(&yard(HostYard::builder().huge_pages(HugePages::Never)));
+fn private_memory_is_returned_and_reused() {
+    is_returned_and_reused(&yard(HostYard::builder().huge_pages(HugePages::Never)));
 }
 
 #[test]
-fn memory_in_a_file_without_a_name_goes_and_comes_back() {
-    goes_and_comes_back(&yard(HostYard::builder().backing(Backing::Memfd).huge_pages(HugePages::Never)));
+fn memory_of_a_memory_file_is_returned_and_reused() {
+    is_returned_and_reused(&yard(HostYard::builder().backing(Backing::Memfd).huge_pages(HugePages::Never)));
 }
 
 #[test]
-fn transparent_huge_pages_go_block_by_block() {
+fn transparent_huge_pages_are_returned_block_by_block() {
     let yard = yard(HostYard::builder());
     fill_memory(&yard);
     let outcome = yard.report_free_pages(Order(9), PageCount(4096)).unwrap();
@@ -87,7 +87,7 @@ fn transparent_huge_pages_go_block_by_block() {
 }
 
 #[test]
-fn frames_that_are_used_again_begin_as_the_host_gives_them() {
+fn returned_frames_are_zero_on_their_next_use() {
     let yard = yard(HostYard::builder().huge_pages(HugePages::Never));
     let whole = PfnRange::new(range(0x10_0000, PAGES, 0).0.start, PageCount(512));
     let mut frames = yard.request_range(whole, Gfp::KERNEL).guard().unwrap();
@@ -102,7 +102,7 @@ fn frames_that_are_used_again_begin_as_the_host_gives_them() {
 }
 
 #[test]
-fn what_has_no_memory_to_give_back_says_so() {
+fn frames_without_returnable_memory_are_reported() {
     let builders = [Some(HostYard::builder().backing(Backing::Phantom)), huge_pages()];
     for builder in builders.into_iter().flatten() {
         let yard = yard(builder);
@@ -113,7 +113,7 @@ fn what_has_no_memory_to_give_back_says_so() {
     }
 }
 
-/// Frames in the host's huge pages, where it has enough of them.
+/// A yard on huge pages of the host's pool, if it has enough.
 fn huge_pages() -> Option<HostYardBuilder> {
     let backing = Backing::Hugetlb(HugetlbSize::TwoMib);
     let frames = [NodeFrames { range: range(0x10_0000, PAGES, 0).0, node: NodeId(0) }];
@@ -123,7 +123,7 @@ fn huge_pages() -> Option<HostYardBuilder> {
 }
 
 #[test]
-fn a_file_gets_holes() {
+fn memory_of_a_file_becomes_holes() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("reported-frames");
     let _ = std::fs::remove_file(&path);
     let yard = yard(HostYard::builder().backing(Backing::File { path: path.clone(), growth: FileGrowth::Grow }));
@@ -152,7 +152,7 @@ fn a_file_gets_holes() {
 }
 
 #[test]
-fn locks_are_timed_while_they_are_told_to_be() {
+fn locks_are_timed_while_timing_is_on() {
     let yard = yard(HostYard::builder());
     let used = || yard.zones().map(|zone| zone.lock).fold(LockUse::default(), LockUse::and);
     let work = || {

@@ -1,4 +1,4 @@
-//! Devices in a yard of several processes: every view of the memory map shows the same, and tails take no memory.
+//! Devices in a shared yard: every view of the memory map shows the same, and tails take no memory.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
@@ -40,7 +40,7 @@ fn request(gib: u64, order: Order, layout: MapLayout) -> DeviceRequest {
 
 /// The first word of the page structure of a frame.
 fn word(yard: &HostYard, pfn: Pfn) -> &AtomicU64 {
-    // SAFETY: these tests read the words, or write what the yard would have written, or die of it.
+    // SAFETY: these tests read the words, or store what the yard would have stored, or are killed by the store.
     let words = unsafe { yard.map_region().words() };
     &words[(pfn - MEMORY[0].0.start).0 as usize * 8]
 }
@@ -50,13 +50,13 @@ fn map_use(yard: &HostYard, range: PfnRange) -> MemoryUse {
     yard.map_region().memory_use(offset, size).unwrap()
 }
 
-/// Reads a word of each page of the map, and says how many are not zero.
+/// Reads a word of each page of the map. Returns the number of non-zero ones.
 fn read_all(yard: &HostYard, range: PfnRange) -> usize {
     let frames = (range.start.0..range.end.0).step_by(64).map(Pfn);
     frames.filter(|pfn| word(yard, *pfn).load(Ordering::Relaxed) != 0).count()
 }
 
-/// This program executed again, which attaches the file and does what its role says.
+/// This program executed again. It attaches the file and acts as its role says.
 struct Follower {
     child: Child,
     words: SharedWords,
@@ -66,7 +66,7 @@ impl Follower {
     fn start(role: &str, inherited: &InheritedFile) -> Self {
         let words = SharedWords::create(2).unwrap();
         let mut command = Command::new(std::env::current_exe().unwrap());
-        crate::own_process::run_test(&mut command, module_path!(), "a_follower_does_as_its_role_says");
+        crate::own_process::run_test(&mut command, module_path!(), "a_follower_acts_as_its_role_says");
         command.env(ROLE, role).env(WORDS, words.path()).stdout(Stdio::null()).stderr(Stdio::null());
         inherited.announce(&mut command);
         let child = command.spawn().unwrap();
@@ -95,10 +95,10 @@ impl Drop for Follower {
     }
 }
 
-/// The frames whose pages [`get_pages`] gets: a compound page of 2 MiB.
+/// The frames that [`get_pages`] looks up: a compound page of 2 MiB.
 const USED: PfnRange = PfnRange { start: SPACE.start, end: Pfn(SPACE.start.0 + 512) };
 
-/// A few threads look pages up, take references and give them back, until the word is set.
+/// Threads that look pages up, take references and return them, until `stop` is set.
 fn get_pages(yard: &HostYard, stop: &AtomicU64) {
     std::thread::scope(|scope| {
         for thread in 0..3 {
@@ -107,9 +107,9 @@ fn get_pages(yard: &HostYard, stop: &AtomicU64) {
                 while stop.load(Ordering::Relaxed) == 0 {
                     at = (at + 77) % USED.count().0;
                     let Some(page) = yard.device_page(USED.start + PageCount(at)) else { continue };
-                    // They are to be taken off their CPU here.
+                    // A preemption here is the case under test.
                     for _ in 0..64 {
-                        // SAFETY: what is given back was got just before.
+                        // SAFETY: `try_get` has taken the reference just before.
                         if !page.try_get(1) || unsafe { page.put(1) }.is_err() {
                             break;
                         }
@@ -120,9 +120,9 @@ fn get_pages(yard: &HostYard, stop: &AtomicU64) {
     });
 }
 
-/// No test by itself: what [`Follower`]s run.
+/// No test by itself: the program of the [`Follower`]s.
 #[test]
-fn a_follower_does_as_its_role_says() {
+fn a_follower_acts_as_its_role_says() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let host = HostTopology::current().unwrap();
     let words = SharedWords::open(std::env::var(WORDS).unwrap().as_ref()).unwrap();
@@ -140,7 +140,7 @@ fn a_follower_does_as_its_role_says() {
 }
 
 #[test]
-fn a_tebibyte_in_gigantic_pages_takes_little_in_each_view_after_every_tail_was_read() {
+fn a_tebibyte_in_gigantic_pages_takes_little_memory_in_each_view() {
     let (yard, file, host) = made();
     let other = attached(&file, &host);
     let asked = request(1024, GIGANTIC, MapLayout::SharedTails);
@@ -162,7 +162,7 @@ fn a_tebibyte_in_gigantic_pages_takes_little_in_each_view_after_every_tail_was_r
 }
 
 #[test]
-fn a_split_page_is_real_in_every_view_and_shared_again_when_it_is_joined() {
+fn a_split_page_is_writable_in_every_view_until_it_is_joined() {
     let (yard, file, host) = made();
     let other = attached(&file, &host);
     let asked = request(4, GIGANTIC, MapLayout::SharedTails);
@@ -174,13 +174,13 @@ fn a_split_page_is_real_in_every_view_and_shared_again_when_it_is_joined() {
     for view in [&yard, &other, &late] {
         let page = view.device_page(part).unwrap();
         assert_eq!(page.head(), part);
-        // Taken through one view, given back through another.
+        // Taken through one view, returned through another.
         assert!(page.try_get(1));
     }
     let error = other.join_device_page(second).unwrap_err();
     assert!(matches!(error, DeviceError::InUse { references: 3, .. }), "{error}");
     for view in [&other, &late, &yard] {
-        // SAFETY: what is given back was taken above, and the page is looked at no more.
+        // SAFETY: the reference was taken above, and the page is not used any more.
         unsafe { view.device_page(part).unwrap().put(1).unwrap() };
     }
     other.join_device_page(second).unwrap();
@@ -193,7 +193,7 @@ fn a_split_page_is_real_in_every_view_and_shared_again_when_it_is_joined() {
 }
 
 #[test]
-fn other_layouts_need_no_mappings_of_their_own() {
+fn other_layouts_need_no_extra_mappings() {
     let (yard, file, host) = made();
     let other = attached(&file, &host);
     for (order, layout) in [(GIGANTIC, MapLayout::Folded), (Order(9), MapLayout::Folded), (Order(9), MapLayout::Full)] {
@@ -209,7 +209,7 @@ fn other_layouts_need_no_mappings_of_their_own() {
 }
 
 #[test]
-fn more_mappings_than_a_process_may_have_are_refused_with_the_limit() {
+fn a_change_above_the_limit_of_mappings_is_refused() {
     let (yard, _file, _host) = made();
     let asked = request(512, Order(9), MapLayout::SharedTails);
     let limit: u64 = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
@@ -234,7 +234,7 @@ fn more_mappings_than_a_process_may_have_are_refused_with_the_limit() {
 }
 
 #[test]
-fn devices_of_a_shared_yard_do_not_hold_their_own_page_structures() {
+fn devices_of_a_shared_yard_cannot_hold_their_own_page_structures() {
     let (yard, _file, _host) = made();
     let asked = DeviceRequest { placement: MapPlacement::Device, ..request(4, GIGANTIC, MapLayout::Folded) };
     let error = yard.map_device(asked).unwrap_err();
@@ -242,7 +242,7 @@ fn devices_of_a_shared_yard_do_not_hold_their_own_page_structures() {
 }
 
 #[test]
-fn a_write_to_a_shared_tail_faults() {
+fn a_write_to_a_deduplicated_tail_faults() {
     let (yard, file, _host) = made();
     yard.map_device(request(2, GIGANTIC, MapLayout::SharedTails)).unwrap();
     let inherited = file.inherit().unwrap();
@@ -254,7 +254,7 @@ fn a_write_to_a_shared_tail_faults() {
 }
 
 #[test]
-fn a_process_that_does_not_answer_is_named_and_one_that_has_ended_is_not_waited_for() {
+fn a_silent_process_is_named_and_an_ended_one_needs_no_answer() {
     let (yard, file, _host) = made();
     let inherited = file.inherit().unwrap();
     let mut follower = Follower::start("sleep", &inherited);
@@ -269,12 +269,12 @@ fn a_process_that_does_not_answer_is_named_and_one_that_has_ended_is_not_waited_
     // Nothing has changed.
     assert_eq!(yard.device_page(SPACE.start + PageCount(5)).unwrap().head(), SPACE.start);
     assert_eq!(read_all(&yard, asked.range), 2);
-    // Nor does any other device come before it is known what that process shows.
+    // No other device can be mapped before that process has answered.
     let next = PfnRange::new(asked.range.end, PageCount(1 << 18));
     let next = DeviceRequest { range: next, ..request(1, GIGANTIC, MapLayout::Folded) };
     let error = yard.map_device(next).unwrap_err();
     assert!(matches!(error, HostDeviceError::Map { problem: DeviceMapProblem::NoAnswer { .. }, .. }), "{error}");
-    // Awake again it catches up with all that it missed.
+    // After it wakes it makes all changes that it missed.
     follower.signal("CONT");
     yard.map_device(next).unwrap();
     yard.split_device_page(SPACE.start).unwrap();
@@ -287,7 +287,7 @@ fn a_process_that_does_not_answer_is_named_and_one_that_has_ended_is_not_waited_
 }
 
 #[test]
-fn gets_of_pages_that_go_meet_no_page_that_cannot_be_written() {
+fn speculative_gets_never_write_to_read_only_pages() {
     let (yard, file, _host) = made();
     let inherited = file.inherit().unwrap();
     let mut follower = Follower::start("get pages", &inherited);
@@ -295,9 +295,9 @@ fn gets_of_pages_that_go_meet_no_page_that_cannot_be_written() {
     let kinds = [(Order::ZERO, MapLayout::Full), (Order(9), MapLayout::SharedTails)];
     for (order, layout) in kinds.into_iter().cycle().take(400) {
         let id = yard.map_device(DeviceRequest { range: USED, ..request(1, order, layout) }).unwrap();
-        // Time to come, and to be taken off the CPU.
+        // Time for the followers to start and to be preempted.
         std::thread::sleep(Duration::from_micros(200));
-        // Somebody may be taken off his CPU while he has a reference.
+        // A follower may be preempted while it has a reference.
         while yard.unmap_device(id, Removal::Wait).is_err() {}
     }
     stop.store(1, Ordering::Relaxed);

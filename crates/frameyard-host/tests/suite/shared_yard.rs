@@ -16,7 +16,7 @@ use frameyard_host::{
 
 const WORKER: &str = "FRAMEYARD_TEST_WORKER";
 const EXCHANGE: &str = "FRAMEYARD_TEST_EXCHANGE";
-/// Those that allocate and free; one more drains.
+/// Processes that allocate and free. One more drains.
 const TRADERS: usize = 5;
 const SLOTS: usize = 48;
 const EXCHANGE_ORDER: Order = Order(0);
@@ -53,7 +53,7 @@ fn attached(identity: Option<CpuIdentity>) -> HostYard {
     builder.attach(&file, &host).unwrap()
 }
 
-/// The word `index` of a frame that this process owns or that all use as atomics.
+/// The word `index` of a frame that this process owns, or that all processes use as atomics.
 fn word(yard: &HostYard, pfn: Pfn, index: usize) -> &AtomicU64 {
     assert!(index < 512);
     let first = yard.memory().frame(pfn).expect("the frame has bytes").cast::<AtomicU64>();
@@ -62,18 +62,18 @@ fn word(yard: &HostYard, pfn: Pfn, index: usize) -> &AtomicU64 {
     unsafe { first.add(index).as_ref() }
 }
 
-/// A list of slots in a frame that all processes know. A block left in a slot belongs to whoever takes it out.
+/// Slots in a frame that all processes know. The process that takes a block out of a slot owns it.
 struct Exchange<'y> {
     yard: &'y HostYard,
     frame: Pfn,
 }
 
-/// A block on its way from one process to another: frame number, order, and the stamp of its frames.
+/// A block that moves between processes: frame number, order, and the stamp of its frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Block {
     pfn: Pfn,
     order: Order,
-    /// The worker that allocated it, and how many it had allocated before: unique.
+    /// The worker that allocated it, and the number of its earlier allocations: unique.
     stamp: (u16, u32),
 }
 
@@ -112,7 +112,7 @@ impl Exchange<'_> {
         word(self.yard, self.frame, index)
     }
 
-    /// Leaves a block in a slot and takes the one that was there.
+    /// Exchanges the block in a slot.
     fn swap(&self, slot: usize, block: Option<Block>) -> Option<Block> {
         let pack = |block: Block| {
             // 21 bits of frame number, 4 of order, 16 of the worker and 23 of its count; 0 is an empty slot.
@@ -120,7 +120,7 @@ impl Exchange<'_> {
             assert!(block.pfn.0 < 1 << 21 && count < 1 << 23);
             block.pfn.0 | u64::from(block.order.0) << 21 | worker << 25 | count << 41
         };
-        // Release: the stamps are seen by whoever takes the block. Acquire: those of the block taken are seen here.
+        // AcqRel: pairs with `Exchange::swap` in another process. The process that takes a block sees its stamps.
         let taken = self.count(slot).swap(block.map_or(0, pack), Ordering::AcqRel);
         (taken != 0).then_some(Block {
             pfn: Pfn(taken & ((1 << 21) - 1)),
@@ -129,7 +129,7 @@ impl Exchange<'_> {
         })
     }
 
-    /// Waits until so many processes have come here, so that all are at work at once.
+    /// Waits until `processes` processes have arrived, so that all run at the same time.
     fn meet(&self, processes: u64) {
         self.count(Self::STARTED).fetch_add(1, Ordering::AcqRel);
         while self.count(Self::STARTED).load(Ordering::Acquire) < processes {
@@ -139,7 +139,7 @@ impl Exchange<'_> {
 }
 
 fn environment(name: &str) -> u64 {
-    std::env::var(name).expect("runs as a worker of another test alone").parse().unwrap()
+    std::env::var(name).expect("runs only as a worker of another test").parse().unwrap()
 }
 
 /// Small deterministic random numbers (xorshift).
@@ -153,7 +153,7 @@ impl Random {
         (self.0 >> 16) % end
     }
 
-    /// Mostly what per-CPU lists hold, sometimes a huge or an odd order.
+    /// Mostly orders of per-CPU lists, sometimes a huge or an odd one.
     fn order(&mut self) -> Order {
         match self.below(64) {
             0 => Order(9),
@@ -170,7 +170,7 @@ impl Random {
     }
 }
 
-/// Allocates, stamps, leaves blocks for others, and frees what others left. Prints what it has done.
+/// Allocates and stamps blocks, exchanges them in slots, and frees the blocks it receives. Prints its counts.
 fn trade(yard: &HostYard, exchange: &Exchange<'_>, worker: u16, rounds: u32) {
     let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ u64::from(worker) << 32);
     let (mut allocated, mut freed, mut foreign) = (0, 0, 0);
@@ -194,14 +194,14 @@ fn trade(yard: &HostYard, exchange: &Exchange<'_>, worker: u16, rounds: u32) {
             foreign += u64::from(taken.stamp.0 != worker);
         }
         if round % 32 == 0 {
-            // Hosts of few CPUs get to the other processes too.
+            // On hosts with few CPUs this lets the other processes run.
             std::thread::yield_now();
         }
     }
     println!("\ntraded {allocated} {freed} {foreign}");
 }
 
-/// Empties all lists and changes their sizes until the others are done. Prints how often.
+/// Empties all lists and changes their sizes until all traders are done. Prints the number of rounds.
 fn drain(yard: &HostYard, exchange: &Exchange<'_>) {
     let mut rounds = 0;
     while exchange.count(Exchange::DONE).load(Ordering::Acquire) < TRADERS as u64 {
@@ -221,7 +221,7 @@ fn drain(yard: &HostYard, exchange: &Exchange<'_>) {
 #[ignore = "a worker of other tests"]
 fn worker_trades_or_drains() {
     let worker = environment(WORKER);
-    // Some processes are on the same CPU of the yard, one is on a CPU that the yard does not know.
+    // Two processes share a CPU of the yard, and one has a CPU that the yard does not know.
     let identity = match worker {
         1 | 2 => Some(CpuIdentity::Fixed(CpuId(1))),
         3 => Some(CpuIdentity::Getcpu),
@@ -240,14 +240,14 @@ fn worker_trades_or_drains() {
     }
 }
 
-/// The numbers behind `key` in what a worker printed.
+/// The numbers after `key` in the output of a worker.
 fn printed(output: &[u8], key: &str) -> Option<Vec<u64>> {
     let text = String::from_utf8_lossy(output).into_owned();
     let line = text.lines().find_map(|line| line.strip_prefix(key))?.to_owned();
     Some(line.split_whitespace().map(|number| number.parse().unwrap()).collect())
 }
 
-/// Lets all workers trade, then frees what they left and demands every frame back.
+/// Lets all workers trade, then frees the blocks in the slots and demands every frame back.
 fn processes_trade(poisoning: Poisoning, rounds: u64) {
     let (yard, file, _host) = made(SharedFrames::Memory, poisoning);
     let free_at_start = yard.free_pages();
@@ -273,7 +273,7 @@ fn processes_trade(poisoning: Poisoning, rounds: u64) {
     let total = |at: usize| trades.iter().map(|trade| trade[at]).sum::<u64>();
     assert_eq!(total(0), total(1) + left, "every block that was allocated was freed once");
     assert!(total(0) > rounds, "most requests were served: {trades:?}");
-    // Even if they ran one after the other, each would find the slots full of the last one's blocks.
+    // Even if they run one after the other, each finds the slots full of the previous one's blocks.
     assert!(total(2) > SLOTS as u64, "processes freed blocks of others: {trades:?}");
     assert!(printed(&outputs[TRADERS], "drained").unwrap()[0] > 0);
 
@@ -292,12 +292,12 @@ fn blocks_allocated_in_one_process_are_freed_in_another() {
 }
 
 #[test]
-fn no_process_writes_to_frames_that_another_has_freed() {
+fn no_process_writes_to_freed_frames() {
     processes_trade(Poisoning::On, 4_000);
 }
 
 #[test]
-fn views_at_different_addresses_work_on_one_phantom_yard() {
+fn views_at_different_addresses_share_a_phantom_yard() {
     let (yard, file, host) = made(SharedFrames::Phantom, Poisoning::Off);
     let other = HostYard::builder().attach(&file, &host).unwrap();
     assert_ne!(yard.map_region().base(), other.map_region().base());
@@ -369,13 +369,13 @@ fn attach_error(file: &SharedMemoryFile, host: &HostTopology) -> AttachError {
 }
 
 fn words(region: &Region) -> &[AtomicU64] {
-    // SAFETY: a yard may lie in the region, but nothing works on it while its header is damaged, and the header is
-    // mended before anything does.
+    // SAFETY: a yard may lie in the region, but nothing uses it while its header is damaged, and the test restores the
+    // header first.
     unsafe { region.words() }
 }
 
 #[test]
-fn a_file_without_a_finished_yard_is_refused() {
+fn a_file_without_a_complete_yard_is_refused() {
     let host = HostTopology::current().unwrap();
     let ranges = [NodeFrames { range: PfnRange { start: Pfn(0), end: Pfn(0x8000) }, node: NodeId(0) }];
     let (memory_map, control) = (ByteSize::mib(2), ByteSize::mib(2));
@@ -399,7 +399,7 @@ fn a_yard_with_a_damaged_header_is_refused() {
     let header = words(yard.control_region());
     let section = Geometry::X86_64.section_pages().0;
     let read = |index: usize| header[index].load(Ordering::Acquire);
-    // Word by word: magic, version, geometry, first and last frame, nodes, size, places and lengths of tables.
+    // Word by word: magic, version, geometry, first and last frame, nodes, size, offsets and lengths of tables.
     let damage = [
         (0, 0, AttachError::NoYard),
         (0, read(0) ^ 1, AttachError::NoYard),
@@ -440,7 +440,7 @@ fn a_yard_with_a_damaged_header_is_refused() {
 }
 
 #[test]
-fn a_yard_of_other_frames_than_the_file_has_is_refused() {
+fn a_yard_with_frames_that_the_file_lacks_is_refused() {
     let (yard, file, host) = made(SharedFrames::Phantom, Poisoning::Off);
     let ranges = [NodeFrames { range: PfnRange { start: Pfn(0), end: Pfn(0x1000) }, node: NodeId(0) }];
     let (memory_map, control) = (yard.map_region().size(), yard.control_region().size());

@@ -1,4 +1,4 @@
-//! Threads that allocate, write, hand over, check and free at once, pinned to CPUs and not.
+//! Threads that allocate, write, exchange, check and free at the same time, pinned to CPUs or not.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -13,18 +13,18 @@ const THREADS: u64 = 5;
 const MEMORY: [(PfnRange, NodeId); 3] = [range(1, 0x9e, 0), range(0x1000, 0x4000, 0), range(0x10_0000, 0x4000, 1)];
 const CPUS: [NodeId; 3] = [NodeId(0), NodeId(0), NodeId(1)];
 
-/// Where threads run.
+/// The CPUs of threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Placement {
-    /// Wherever the host puts them.
+    /// Chosen by the host.
     Unpinned,
-    /// Each on one CPU.
+    /// One CPU each.
     Pinned,
-    /// Each on one CPU, another one every few hundred steps.
+    /// One CPU each, changed every 256 steps.
     Moving,
 }
 
-/// Frames with an owner, and what is written in them.
+/// Frames and the stamp that is written in them.
 struct Held<'y> {
     frames: MappedFrames<&'y HostYard>,
     stamp: u64,
@@ -65,7 +65,7 @@ impl Random {
 
 struct Stress<'y> {
     yard: &'y CheckedYard,
-    /// Frames left for any thread to free.
+    /// Frames that any thread may take and free.
     slots: [Mutex<Option<Held<'y>>>; 32],
     served: AtomicU64,
     foreign: AtomicU64,
@@ -131,7 +131,7 @@ impl<'y> Stress<'y> {
     }
 }
 
-/// Five threads and one that drains; every frame is back at the end, and the validator agrees.
+/// Five threads, and one that drains. At the end every frame is free and the validator agrees.
 fn stress(placement: Placement, poisoning: Poisoning, identity: Option<CpuIdentity>, steps: u64) {
     let config = YardConfig { poisoning, ..YardConfig::new(&CPUS) };
     let builder = identity.into_iter().fold(HostYard::builder(), |builder, identity| builder.identity(identity));
@@ -164,26 +164,26 @@ fn stress(placement: Placement, poisoning: Poisoning, identity: Option<CpuIdenti
 }
 
 #[test]
-fn threads_that_stay_on_their_cpus_share_a_yard() {
+fn pinned_threads_share_a_yard() {
     stress(Placement::Pinned, Poisoning::Off, None, 30_000);
 }
 
 #[test]
-fn threads_that_the_host_moves_share_a_yard() {
+fn unpinned_threads_share_a_yard() {
     stress(Placement::Unpinned, Poisoning::Off, None, 30_000);
 }
 
 #[test]
-fn threads_that_move_between_cpus_share_a_yard() {
+fn threads_that_change_cpus_share_a_yard() {
     stress(Placement::Moving, Poisoning::Off, None, 30_000);
 }
 
 #[test]
-fn threads_that_all_take_themselves_for_the_same_cpu_share_a_yard() {
+fn threads_with_one_cpu_identity_share_a_yard() {
     stress(Placement::Unpinned, Poisoning::Off, Some(CpuIdentity::Fixed(CpuId(2))), 30_000);
 }
 
 #[test]
-fn no_thread_writes_to_frames_that_another_has_freed() {
+fn no_thread_writes_to_freed_frames() {
     stress(Placement::Moving, Poisoning::On, None, 4_000);
 }

@@ -4,14 +4,15 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::builder::TypedValueParser;
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Subcommand, ValueHint};
 use frameyard::ByteSize;
 use frameyard::devices::{MapLayout, MapPlacement};
 use frameyard_host::DeviceAlignment;
 
 use super::init_args::named;
-use super::values::{positive_number, positive_size};
+use super::values::{named_with_help, positive_number, positive_size};
 use super::{FullArgs, OutputArgs, QuickArgs};
+use frameyard_workloads::device_map::YardSharing;
 
 /// Reads a layout of page structures.
 pub(super) fn layout() -> impl TypedValueParser<Value = MapLayout> {
@@ -141,24 +142,14 @@ pub struct DeviceSessionArgs {
     pub socket: PathBuf,
 }
 
-/// Which processes use the yard.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum YardSharing {
-    /// One process: tails are the host's zero page
-    Private,
-    /// Several processes, in a memory file: tails are one read-only window that is mapped many times
-    Shared,
-}
-
-impl YardSharing {
-    /// The name on command lines and in rows.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Private => "private",
-            Self::Shared => "shared",
+/// Reads whether a yard is private.
+fn yard_sharing() -> impl TypedValueParser<Value = YardSharing> {
+    named_with_help(YardSharing::ALL, YardSharing::name, |sharing| match sharing {
+        YardSharing::Private => "One process: tails are the host's zero page",
+        YardSharing::Shared => {
+            "Several processes, in a memory file: tails are one read-only window that is mapped many times"
         }
-    }
+    })
 }
 
 /// Arguments of `bench device-map`. Lists are empty where the sweep chooses.
@@ -177,7 +168,7 @@ pub struct DeviceMapArgs {
     pub layouts: Vec<MapLayout>,
 
     /// Which processes use the yard [default: private; in the bare sweep also shared, for 1T in 1G pages]
-    #[arg(long = "yard", value_name = "YARDS", value_delimiter = ',', value_enum)]
+    #[arg(long = "yard", value_name = "YARDS", value_delimiter = ',', value_parser = yard_sharing())]
     pub yards: Vec<YardSharing>,
 
     /// Runs of each row, which alternate; the median is reported

@@ -9,8 +9,9 @@ use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
 use crate::counters::VmCounter;
 use crate::inject::FaultInjector;
+use crate::map::MapRequest;
 use crate::root::{ThpMode, VmConfig};
-use crate::space::{AddressSpace, FaultError, MapRequest, MemoryAccess};
+use crate::space::{AddressSpace, FaultError, MemoryAccess};
 use crate::test_yard::{TestPlatform, TestYard, run_on};
 
 const PAGE: u64 = 4096;

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::{AreaWord, HugeAdvice, MapKind, Protection};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
-use crate::objects::ObjectKind;
+use crate::object_id::ObjectKind;
 use crate::space::{SpaceRef, SpaceWord};
 use crate::test_yard::{TestPlatform, TestYard};
 use crate::{Vm, VmConfig};

@@ -102,7 +102,8 @@ impl<'y, P: Platform> FileRef<'y, P> {
             return Ok(());
         }
         let (vm, index, pfn) = (self.vm(), page.page().index(), page.page().pfn());
-        let filled = words::with_bytes(vm.yard(), pfn, |bytes| vm.store().fill(self.key(), index, 0, bytes));
+        // SAFETY: the page is new and locked by this thread.
+        let filled = unsafe { words::with_bytes(vm.yard(), pfn, |bytes| vm.store().fill(self.key(), index, 0, bytes)) };
         match filled {
             Some(Ok(())) => {
                 page.set(Flags::UPTODATE);

@@ -7,7 +7,7 @@ use frameyard::{Pfn, Platform};
 use super::file::{FileRef, FileWord};
 use super::tree::{BASE, DIRTY, LEVEL, MAX_HEIGHT, PRESENT, Tree, base_of};
 use crate::error::VmValidateError;
-use crate::objects::{ObjectId, ObjectKind};
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::page::{Flags, PageKind, object_of};
 use crate::vm::Vm;
 

@@ -6,8 +6,8 @@ use frameyard::units::PhysAddr;
 
 use super::*;
 use crate::inject::FaultInjector;
+use crate::map::MapRequest;
 use crate::root::VmConfig;
-use crate::space::MapRequest;
 use crate::test_yard::{TestYard, run_on};
 use crate::vm::Vm;
 

@@ -8,7 +8,7 @@ use frameyard::{Gfp, Order, Pfn, Platform};
 use super::machine::ModelPlatform;
 use super::{Scene, assert_fails, explore};
 use crate::VmConfig;
-use crate::objects::ObjectId;
+use crate::object_id::ObjectId;
 use crate::page::{PageKind, owner_word};
 use crate::vm::Vm;
 

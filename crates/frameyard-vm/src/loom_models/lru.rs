@@ -10,7 +10,7 @@ use super::machine::{Broken, Flaw, ModelPlatform};
 use super::{Scene, assert_fails, explore};
 use crate::VmConfig;
 use crate::lru::{LruList, ShardKey};
-use crate::objects::ObjectId;
+use crate::object_id::ObjectId;
 use crate::page::{PageKind, owner_word};
 use crate::vm::Vm;
 

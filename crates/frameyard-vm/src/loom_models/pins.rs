@@ -17,10 +17,11 @@ use super::{Scene, assert_fails_to, explore_to};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
 use crate::inject::{FaultInjector, Step};
-use crate::objects::ObjectId;
+use crate::map::MapRequest;
+use crate::object_id::ObjectId;
 use crate::page::{PageKind, owner_word};
 use crate::pin::{Dirty, PinPath, PinRequest, RefHandling};
-use crate::space::{MapRequest, SpaceId};
+use crate::space::SpaceId;
 use crate::table::{Entry, HUGE, Level};
 use crate::vm::Vm;
 use crate::{MemoryAccess, VmConfig, words};
@@ -153,7 +154,8 @@ fn pinned_while_tables_go() {
         let _ = open(vm, id).unmap(BOTH).expect("the area is there");
         if vm.yard().request_range(PfnRange::new(table, PageCount(1)), Gfp::KERNEL).range().is_ok() {
             let entry = Entry::page(foreign, Level::SMALL).bits().to_le_bytes();
-            words::write_bytes(vm.yard(), table, 8 * Level::SMALL.index(AT.0), &entry);
+            // SAFETY: this thread has allocated the frame.
+            unsafe { words::write_bytes(vm.yard(), table, 8 * Level::SMALL.index(AT.0), &entry) };
             vm.yard().free(table, Order::ZERO).expect("the frame is ours");
         }
     });

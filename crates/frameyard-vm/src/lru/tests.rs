@@ -11,7 +11,7 @@ use frameyard::{Gfp, NodeId, Order, PageCount, Pfn};
 use super::{LruList, LruStatistics, ShardKey};
 use crate::VmCounter;
 use crate::error::VmValidateError;
-use crate::objects::ObjectId;
+use crate::object_id::ObjectId;
 use crate::page::{Flags, PageKind, owner_word, shard_of};
 use crate::root::{LruPolicy, VmConfig};
 use crate::test_yard::{TestMachine, TestPlatform, TestYard, run_on};

@@ -11,7 +11,7 @@ use crate::VmCounter;
 use crate::cache::File;
 use crate::inject::{FaultInjector, Step};
 use crate::lru::LruList;
-use crate::objects::ObjectId;
+use crate::object_id::ObjectId;
 use crate::page::{Flags, PageKind, owner_word};
 use crate::root::VmConfig;
 use crate::space::{SpaceRef, SpaceWord};

@@ -10,7 +10,7 @@ use frameyard::{ByteSize, PageCount, Platform};
 use super::{HANDLES, Put, SpaceRef, SpaceWord, Unmapped};
 use crate::address::{VirtAddr, VirtRange};
 use crate::error::{VmError, VmValidateError};
-use crate::objects::{ObjectId, ObjectKind};
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::root::HeaderWord;
 use crate::vm::Vm;
 
@@ -168,6 +168,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn spaces(&self) -> impl Iterator<Item = SpaceRef<'y, P>> {
         let vm = *self;
         let all = self.stable_objects(ObjectKind::Space).map(move |id| SpaceRef::new(vm, id));
+        // Acquire: pairs with the Release in `create_space`.
         all.filter(|space| space.word(SpaceWord::USERS).load(Ordering::Acquire) & HANDLES != 0)
     }
 

@@ -226,7 +226,8 @@ impl<P: Platform> BringUp<'_, P> {
     fn fill_poison(&self, range: PfnRange) {
         if self.poisoning == Poisoning::On {
             for (pfn, order) in pieces(range, self.geometry.max_order()) {
-                poison::fill(self.platform, self.geometry, pfn, order);
+                // SAFETY: the frames are being initialised by the caller, and are on no list yet.
+                unsafe { poison::fill(self.platform, self.geometry, pfn, order) };
             }
         }
     }

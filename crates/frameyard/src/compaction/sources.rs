@@ -282,7 +282,8 @@ impl<'a, P: Platform> Compaction<'a, P> {
         };
         if self.poisoning == Poisoning::On {
             for block in blocks {
-                poison::fill(self.view.platform, self.view.geometry, block.pfn, block.order);
+                // SAFETY: the contents have left the block, and its owner no longer uses it.
+                unsafe { poison::fill(self.view.platform, self.view.geometry, block.pfn, block.order) };
             }
         }
         if blocks.is_empty() {

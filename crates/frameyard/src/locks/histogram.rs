@@ -1,6 +1,6 @@
 //! Histograms of times at locks and of what one hold of a lock moves: a bucket for each power of two.
 
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, all_atomic};
 
 /// Buckets of a histogram of times: up to 32 ns, then to each power of two, to 0.27 s, and the rest. (One in models.)
 const TIME_BUCKETS: usize = if cfg!(loom) { 1 } else { 25 };
@@ -16,6 +16,9 @@ pub(crate) type PageHistogram = Histogram<0, PAGE_BUCKETS>;
 /// twice as much, the last for everything else. Written by the holder of a lock alone, with plain loads and stores.
 #[derive(Debug)]
 pub(crate) struct Histogram<const FIRST: u32, const BUCKETS: usize>([AtomicU64; BUCKETS]);
+
+all_atomic!(TimeHistogram { 0 });
+all_atomic!(PageHistogram { 0 });
 
 impl<const FIRST: u32, const BUCKETS: usize> Default for Histogram<FIRST, BUCKETS> {
     fn default() -> Self {

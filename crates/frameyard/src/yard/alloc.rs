@@ -325,14 +325,16 @@ impl<P: Platform> Yard<P> {
     /// Hands a fresh block out, when it is checked for damage and zeroed, where that is asked for.
     fn hand_out(&self, pfn: Pfn, order: Order, migrate_type: MigrateType, gfp: Gfp) -> Result<Pfn, AllocError> {
         if self.poisoning == Poisoning::On
-            && let Some(damaged) = poison::damaged(&self.platform, self.geometry, pfn, order)
+            // SAFETY: the block has left its list and is not allocated yet: it is the caller's.
+            && let Some(damaged) = unsafe { poison::damaged(&self.platform, self.geometry, pfn, order) }
         {
             let page = self.map.page(pfn, &self.platform);
             page.set_tag(page.tag().with_state(FrameState::Poisoned));
             self.tables.count(YardEvent::PoisonHit);
             return Err(AllocError::Poisoned { pfn: damaged, block: pfn, order });
         }
-        if gfp.contains(Gfp::ZERO) && !poison::zero(&self.platform, self.geometry, pfn, order) {
+        // SAFETY: as above.
+        if gfp.contains(Gfp::ZERO) && !unsafe { poison::zero(&self.platform, self.geometry, pfn, order) } {
             self.put_away(pfn, order);
             return Err(AllocError::NoFrameBytes(pfn));
         }

@@ -169,7 +169,8 @@ impl<P: Platform> Yard<P> {
         }
         if gfp.contains(Gfp::ZERO) {
             for (pfn, order) in pieces(range, self.geometry.max_order()) {
-                poison::zero(&self.platform, self.geometry, pfn, order);
+                // SAFETY: the range has left the free lists and is not allocated yet: it is the caller's.
+                unsafe { poison::zero(&self.platform, self.geometry, pfn, order) };
             }
         }
         self.hand_out_pieces(range, migrate_type);

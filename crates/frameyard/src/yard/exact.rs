@@ -122,7 +122,8 @@ impl<P: Platform> Yard<P> {
         }
         if gfp.contains(Gfp::ZERO) {
             for (pfn, order) in pieces(range, self.geometry.max_order()) {
-                poison::zero(&self.platform, self.geometry, pfn, order);
+                // SAFETY: the range has left the free lists and is not allocated yet: it is the caller's.
+                unsafe { poison::zero(&self.platform, self.geometry, pfn, order) };
             }
         }
         self.hand_out_pieces(range, migrate_type);
@@ -133,7 +134,8 @@ impl<P: Platform> Yard<P> {
     #[cold]
     pub(super) fn check_range(&self, range: PfnRange) -> Result<(), AllocError> {
         let blocks = || pieces(range, self.geometry.max_order());
-        let damaged = |pfn: Pfn, order: Order| poison::damaged(&self.platform, self.geometry, pfn, order);
+        // SAFETY: the caller has just taken the range and has not allocated it yet.
+        let damaged = |pfn: Pfn, order: Order| unsafe { poison::damaged(&self.platform, self.geometry, pfn, order) };
         let first = blocks().find_map(|(block, order)| Some((damaged(block, order)?, block, order)));
         let Some((pfn, block, order)) = first else { return Ok(()) };
         for (pfn, order) in blocks() {

@@ -116,7 +116,8 @@ impl<P: Platform> Yard<P> {
         let pfn = self.map.pfn(index);
         // On no list yet, so that nobody can have the block before it is poisoned.
         if self.poisoning == Poisoning::On {
-            poison::fill(&self.platform, self.geometry, pfn, order);
+            // SAFETY: the block is no longer allocated and on no list yet: it is the caller's.
+            unsafe { poison::fill(&self.platform, self.geometry, pfn, order) };
         }
         let zone = self.zone_of_block(pfn);
         let list_type = list_type(self.pageblocks().get(pfn));

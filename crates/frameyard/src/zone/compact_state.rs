@@ -8,7 +8,7 @@ use super::free_area::FreeArea;
 use super::{LockedZone, Reserves, WatermarkLevel, Zone};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, ZoneKind};
 
 /// How far attempts are put off after failures: every `2^6`-th is made (`COMPACT_MAX_DEFER_SHIFT`).
@@ -61,6 +61,18 @@ pub(crate) struct CompactState {
     proactive_rest: AtomicU32,
     counters: [AtomicU64; CompactEvent::COUNT],
 }
+
+all_atomic!(CompactState {
+    cached_migrate,
+    cached_free,
+    considered,
+    defer_shift,
+    order_failed,
+    flush_hints,
+    wanted,
+    proactive_rest,
+    counters
+});
 
 impl CompactState {
     /// Adds to a counter.

@@ -11,7 +11,7 @@
 use super::{LockedZone, add_exclusive};
 use crate::page::Residence;
 use crate::platform::Platform;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
 
 /// The frames of a zone that are still to be initialised and freed.
@@ -30,6 +30,8 @@ pub(crate) struct DeferredFrames {
     /// The blocks that the frames will make, by order; all of them Movable.
     blocks: [AtomicU64; ORDER_SLOTS],
 }
+
+all_atomic!(DeferredFrames { pages, counted, cursor, stalled, blocks });
 
 impl DeferredFrames {
     /// The number of deferred frames, possibly stale.

@@ -8,7 +8,7 @@ use super::{LockedZone, ZoneView, add_exclusive, sub_exclusive};
 use crate::locks::LockHold;
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{MigrateType, Order, PageCount, Pfn};
 
 /// One free list. `first` and `last` are 0 on an empty list.
@@ -18,6 +18,8 @@ pub(crate) struct FreeList {
     last: AtomicU32,
     blocks: AtomicU64,
 }
+
+all_atomic!(FreeList { first, last, blocks });
 
 impl FreeList {
     pub(crate) fn first_racy(&self) -> Link {
@@ -34,6 +36,8 @@ impl FreeList {
 pub(crate) struct FreeArea {
     lists: [FreeList; MigrateType::COUNT],
 }
+
+all_atomic!(FreeArea { lists });
 
 impl FreeArea {
     #[inline(always)]

@@ -27,9 +27,8 @@
 
 use core::fmt;
 
-use crate::control::AllAtomic;
 use crate::platform::{Access, Contention, LineKind, LockId, Platform, SharedLine};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use crate::zone::{ZonePolicy, add_exclusive};
 
@@ -153,6 +152,8 @@ pub(crate) struct PcpList {
     entries: [AtomicU32; ARRAY],
 }
 
+all_atomic!(PcpList { len, chain, allocations, frees, entries });
+
 /// The lists of one CPU in one zone.
 #[repr(C, align(128))]
 #[derive(Default)]
@@ -173,6 +174,8 @@ pub(crate) struct PerCpuPages {
     lists: [PcpList; LISTS],
 }
 
+all_atomic!(PerCpuPages { lock, room, high, batch, zone, cpu, own_high, own_batch, counts, lists });
+
 /// What happened on one CPU's lists; changed under their lock, read racily.
 #[derive(Default)]
 pub(crate) struct PcpCounts {
@@ -181,6 +184,8 @@ pub(crate) struct PcpCounts {
     /// Batches given back to it.
     pub(crate) drains: AtomicU64,
 }
+
+all_atomic!(PcpCounts { refills, drains });
 
 /// Blocks, and the frames that they have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -196,9 +201,6 @@ impl Flow {
         self.pages += blocks << order.0;
     }
 }
-
-// SAFETY: atomics and arrays of atomics alone; all-zero is a set of empty lists with the boot limits.
-unsafe impl AllAtomic for PerCpuPages {}
 
 impl Default for PcpList {
     fn default() -> Self {

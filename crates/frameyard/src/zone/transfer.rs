@@ -12,7 +12,7 @@
 
 use super::{BlockRequest, LockedZone, ZonePolicy, ZoneView};
 use crate::platform::{Activity, Platform};
-use crate::sync::{AtomicU32, AtomicU64};
+use crate::sync::{AtomicU32, AtomicU64, all_atomic};
 use crate::units::{CpuId, Order, PageCount};
 use crate::zone::pcp::packed::BATCH;
 
@@ -48,6 +48,8 @@ pub(crate) struct TransferState {
     pub(crate) waits: WaitCounts,
 }
 
+all_atomic!(TransferState { quiescences, depot, owned_pageblocks, clusters, waits });
+
 /// What is counted of waiting for what is in progress; all else is counted in a [`TransferCounters`].
 #[derive(Default)]
 pub(crate) struct WaitCounts {
@@ -58,6 +60,8 @@ pub(crate) struct WaitCounts {
     /// Those that gave up.
     pub(crate) stalls: AtomicU64,
 }
+
+all_atomic!(WaitCounts { waits, rounds, stalls });
 
 /// Up to one batch of blocks of one order on their way, by their places in the map.
 pub(crate) struct Batch {

@@ -104,7 +104,7 @@ impl WordStore for ModelStore {
 
     /// Long enough to check that processes are alive, never too long.
     fn since(&self, _begin: Instant) -> Duration {
-        LOOK + Duration::from_millis(1)
+        ALIVE_CHECK + Duration::from_millis(1)
     }
 
     fn this(&self) -> Process {

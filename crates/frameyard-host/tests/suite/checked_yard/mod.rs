@@ -1,4 +1,4 @@
-//! A yard on memory of the host, checked by the validator when dropped.
+//! A yard on memory of the host, validated on drop.
 
 use std::ops::Deref;
 
@@ -10,12 +10,12 @@ pub(crate) const fn range(start: u64, pages: u64, node: u16) -> (PfnRange, NodeI
     (PfnRange { start: Pfn(start), end: Pfn(start + pages) }, NodeId(node))
 }
 
-/// A yard whose frames must all be back when it is dropped.
+/// A yard whose frames must all be free again on drop.
 pub(crate) struct CheckedYard {
     yard: HostYard,
     free_at_start: PageCount,
-    /// Frames that a test has damaged, and the yard has put aside.
-    pub(crate) put_aside: PageCount,
+    /// Frames that a test has damaged and the yard has isolated.
+    pub(crate) isolated: PageCount,
 }
 
 impl CheckedYard {
@@ -26,7 +26,7 @@ impl CheckedYard {
         let yard = builder.build(&table, config, &host).unwrap();
         yard.validate().expect("a fresh yard is valid");
         let free_at_start = yard.free_pages();
-        Self { yard, free_at_start, put_aside: PageCount(0) }
+        Self { yard, free_at_start, isolated: PageCount(0) }
     }
 }
 
@@ -44,7 +44,7 @@ impl Drop for CheckedYard {
             return;
         }
         self.yard.validate().expect("the yard is valid at the end");
-        assert_eq!(self.yard.free_pages() + self.put_aside, self.free_at_start, "every frame is back");
+        assert_eq!(self.yard.free_pages() + self.isolated, self.free_at_start, "every frame is free again");
         self.yard.drain_all();
         self.yard.validate().expect("the yard is valid after a drain");
         assert_eq!(

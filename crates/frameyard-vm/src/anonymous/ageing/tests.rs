@@ -3,8 +3,9 @@ use frameyard::{ByteSize, PageCount};
 use super::*;
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
+use crate::map::MapRequest;
 use crate::root::VmConfig;
-use crate::space::{AddressSpace, MapRequest, MemoryAccess};
+use crate::space::{AddressSpace, MemoryAccess};
 use crate::table::HUGE;
 use crate::test_yard::{TestPlatform, TestYard, run_on};
 

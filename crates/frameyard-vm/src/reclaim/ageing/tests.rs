@@ -8,9 +8,10 @@ use super::*;
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
 use crate::cache::File;
+use crate::map::MapRequest;
 use crate::reclaim::ReclaimStep;
 use crate::root::{LruPolicy, VmConfig};
-use crate::space::{AddressSpace, MapRequest, MemoryAccess};
+use crate::space::{AddressSpace, MemoryAccess};
 use crate::test_yard::{TestMachine, TestPlatform, TestYard, run_on};
 
 type TestVm<'y> = Vm<'y, TestPlatform>;

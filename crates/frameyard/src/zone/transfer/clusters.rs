@@ -30,10 +30,9 @@
 //! - bits set = records that are not free = `used`; with nobody at work all of these are listed.
 //! - `skipped` = pages on free lists that skipped merging.
 
-use crate::control::AllAtomic;
 use crate::page::{CLUSTER, FrameState, Link, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{Order, PageCount, Pfn};
 use crate::zone::free_area::Place;
 use crate::zone::pcp::packed::BATCH;
@@ -68,6 +67,8 @@ pub(crate) struct ClusterState {
     /// Times that all records were in use.
     pub(super) used_up: AtomicU64,
 }
+
+all_atomic!(ClusterState { first, count, limit, joining, used, hint, skipped, used_up });
 
 /// The table of all zones' clusters, as the tables have it.
 pub(crate) type ClusterTable<'a> = &'a [AtomicU64];
@@ -159,9 +160,6 @@ impl ClusterState {
         self.joining.load(Ordering::Relaxed) != 0
     }
 }
-
-// SAFETY: atomics alone; all-zero is a zone without clusters.
-unsafe impl AllAtomic for ClusterState {}
 
 impl Zone {
     pub(crate) fn clusters(&self) -> &ClusterState {

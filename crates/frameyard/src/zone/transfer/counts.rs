@@ -6,9 +6,8 @@
 //! lock. A row also says whether its CPU has a cut in progress. What is not counted here has counters where it is: [`WaitCounts`](super::WaitCounts),
 //! [`ClusterState`](super::ClusterState), the lists of owners and the stacks of the depot.
 
-use crate::control::AllAtomic;
 use crate::locks::{HistogramCounts, LockCounters, LockHold, LockUse, PageHistogram, TimeHistogram};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::MigrateType;
 use crate::zone::add_exclusive;
 
@@ -24,6 +23,8 @@ pub(crate) struct TransferCounters {
     /// What policies that put merging off or move clusters did.
     pub(crate) transfer: MechanismCounts,
 }
+
+all_atomic!(TransferCounters { cutting, lock, transfer });
 
 impl TransferCounters {
     /// Pages are about to look free that are not, or do already. The caller holds the lock of the CPU's lists, and may have
@@ -48,9 +49,6 @@ impl TransferCounters {
     }
 }
 
-// SAFETY: atomics and arrays of atomics alone; all-zero has counted nothing.
-unsafe impl AllAtomic for TransferCounters {}
-
 /// How a zone lock was taken. Written by its holder alone.
 #[derive(Default)]
 pub(crate) struct ZoneLockCounts {
@@ -66,6 +64,8 @@ pub(crate) struct ZoneLockCounts {
     /// Frames that crossed in one hold, where any did; while locks are timed.
     pages: PageHistogram,
 }
+
+all_atomic!(ZoneLockCounts { uses, pages_moved, pages_timed, wait, hold, pages });
 
 impl ZoneLockCounts {
     /// Counts a hold that was timed.
@@ -156,6 +156,8 @@ pub(crate) struct DrainCounts {
     pub(crate) whole: AtomicU64,
 }
 
+all_atomic!(DrainCounts { drains, ideal, whole });
+
 /// Drains of single pages of one type, under a policy that lets them enter a zone as one cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct ClusterDrains {
@@ -195,6 +197,8 @@ macro_rules! transfer_counts {
             /// Drains, by the type of the first page's pageblock; the last for types without per-CPU lists.
             pub(crate) drains: [DrainCounts; MigrateType::PER_CPU + 1],
         }
+
+        all_atomic!(MechanismCounts { $($name,)* drains });
 
         /// What policies that put merging off or move clusters did at the border of a zone, a moment ago. What the policy
         /// in force does not do stays as it is.

@@ -34,10 +34,9 @@
 //!   isolator suspends the zone first, so no frame of an isolated pageblock gets here but by those who looked before, whom
 //!   he waits for as above.
 
-use crate::control::AllAtomic;
 use crate::page::Link;
 use crate::platform::{Access, Activity, Platform};
-use crate::sync::{AtomicU16, AtomicU32, Ordering};
+use crate::sync::{AtomicU16, AtomicU32, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::pcp::packed::{self, BATCH};
 use crate::zone::{BlockRequest, ZonePolicy, ZoneView};
@@ -67,8 +66,7 @@ pub(crate) struct DepotShelf {
     stacks: [BatchStack; MigrateType::PER_CPU],
 }
 
-// SAFETY: atomics and arrays of atomics alone; all-zero is a shelf of empty stacks.
-unsafe impl AllAtomic for DepotShelf {}
+all_atomic!(DepotShelf { stacks });
 
 /// What is in progress at a zone's depot.
 #[derive(Default)]
@@ -76,6 +74,8 @@ pub(crate) struct DepotState {
     /// How many collectors may have batches in their hands.
     collectors: AtomicU32,
 }
+
+all_atomic!(DepotState { collectors });
 
 /// The depot of one zone.
 #[derive(Clone, Copy)]

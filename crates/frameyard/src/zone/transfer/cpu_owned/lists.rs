@@ -11,11 +11,10 @@
 
 use super::super::Batch;
 use super::{KEPT_WHOLE, MostHeld};
-use crate::control::AllAtomic;
 use crate::locks::{LockCounters, LockHold, LockLine, LockUse};
 use crate::page::{FrameState, Link, Tag};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
 use crate::zone::{LockedZone, ZoneView, add_exclusive, pieces, sub_exclusive};
 
@@ -44,6 +43,18 @@ pub(crate) struct CpuOwnedCounts {
     pub(crate) direct_pages_freed: AtomicU64,
 }
 
+all_atomic!(CpuOwnedCounts {
+    claims,
+    returns,
+    given_up,
+    pages_taken,
+    local_pages_freed,
+    remote_pages_freed,
+    merges,
+    direct_frees,
+    direct_pages_freed
+});
+
 /// Free memory in the pageblocks that one CPU owns in one zone.
 #[repr(C, align(128))]
 #[derive(Default)]
@@ -63,8 +74,7 @@ pub(crate) struct CpuOwnedLists {
     pub(crate) counts: CpuOwnedCounts,
 }
 
-// SAFETY: atomics and arrays of atomics alone; all-zero is a CPU that owns nothing.
-unsafe impl AllAtomic for CpuOwnedLists {}
+all_atomic!(CpuOwnedLists { lock, lock_counters, pages, pageblocks, whole, nonempty, first, counts });
 
 impl CpuOwnedLists {
     /// Frames on the lists, a moment ago.

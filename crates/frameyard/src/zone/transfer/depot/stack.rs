@@ -27,7 +27,7 @@
 use crate::memmap::MemMap;
 use crate::page::Link;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, all_atomic};
 use crate::zone::transfer::depot::DepotStatistics;
 
 /// A stack of full batches of one type. On a line of its own, with its counters.
@@ -46,6 +46,8 @@ pub(crate) struct BatchStack {
     /// Exchanges that failed because another's succeeded.
     retries: AtomicU64,
 }
+
+all_atomic!(BatchStack { head, pushed, left, stolen, collected, overflowed, retries });
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<BatchStack>() == 64, "a stack is one cache line");
@@ -194,8 +196,8 @@ impl BatchStack {
     /// The second half of a pop: takes the batch that was seen on top, if it is there still.
     fn take(&self, seen: Seen) -> Result<Link, Head> {
         let Seen { head, leader, next } = seen;
-        // Acquire where it fails: as in `pop`. Release: whoever finds the stack empty sees that the caller has said before
-        // that he collects. Pairs with the Acquire in `is_empty_racy`.
+        // Acquire: pairs with the Release in `push`. Release: pairs with the Acquire in `is_empty_racy`. A CPU that finds the
+        // stack empty sees that the collector registered before.
         self.head
             .compare_exchange_weak(head.word, head.left_with(next), Ordering::AcqRel, Ordering::Acquire)
             .map(|_| leader)
@@ -207,13 +209,9 @@ impl BatchStack {
         // Acquire, here and below: pairs with the Release in `push`.
         let mut head = self.head(map, Ordering::Acquire);
         while head.top() != Link::NONE {
-            // Release: as in `pop`.
-            let detached = self.head.compare_exchange_weak(
-                head.word,
-                head.left_with(Link::NONE),
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
+            let next = head.left_with(Link::NONE);
+            // AcqRel: pairs with the Release in `push` and with the Acquire in `is_empty_racy`, as in `take`.
+            let detached = self.head.compare_exchange_weak(head.word, next, Ordering::AcqRel, Ordering::Acquire);
             match detached {
                 Ok(_) => return head.top(),
                 Err(word) => head.word = word,
@@ -225,6 +223,7 @@ impl BatchStack {
 
     /// The topmost batch, for who walks the stack while nobody uses it.
     pub(super) fn top_at_rest(&self, map: MemMap) -> Link {
+        // Acquire: pairs with the Release in `push`.
         self.head(map, Ordering::Acquire).top()
     }
 

@@ -1,15 +1,23 @@
-//! Bringing a part of the memory map up: pages written, reserved blocks tagged, free ones handed to their zones.
+//! Initialising a part of the memory map: its pages are written, reserved blocks tagged, free blocks given to their
+//! zones.
+//!
+//! Parts are initialised when the yard is created (`early`), by a parallel pass over all deferred memory (`pass`, on
+//! the engine in [`job`](crate::job)), or by an allocation that would otherwise fail or take another type's blocks
+//! (`grow`). Until then a part is known by counts alone ([`DeferredFrames`](crate::zone::DeferredFrames)), and no CPU
+//! reads its pages.
 //!
 //! # Protocol
 //!
-//! 1. The part is claimed ([`Claims`]): from then on it is the caller's alone.
-//! 2. Its pages are written, with plain or streaming stores, and fenced.
-//! 3. Reserved blocks get their tags.
-//! 4. The type of each of its pageblocks is stored with Release. Until then the type is "no memory", which keeps
-//!    everybody who is given a frame number from looking at its page; who reads it with Acquire sees 2 and 3. A type
-//!    that replaces it later is stored with Release, too, by a holder of the zone lock.
-//! 5. Its free blocks join the zones' free lists under the zone locks, which hand all of it on to who allocates them.
-//! 6. When they are counted as free, they are pending no more: who finds nothing pending, with Acquire, finds them.
+//! 1. A worker claims the part ([`Claims`]). From then on it works on the part exclusively.
+//! 2. It writes the pages, with plain or streaming stores, and a fence.
+//! 3. It tags the reserved blocks.
+//! 4. It stores the type of each pageblock with Release. Until then the type is "no memory", which keeps CPUs that are
+//!    given a frame number away from its page. A CPU that reads the type with Acquire sees steps 2 and 3. Holders of
+//!    the zone lock also store later types with Release.
+//! 5. It adds the free blocks to the zones' free lists under the zone locks, which order all of this before their
+//!    allocation.
+//! 6. It subtracts them from the deferred frames. A CPU that reads zero deferred frames with Acquire finds the blocks
+//!    on the lists.
 
 use super::{Poisoning, SectionEntry, Tables};
 use crate::memmap::{MapWriter, MemMap};
@@ -38,7 +46,7 @@ pub(crate) struct BringUp<'a, P> {
     pub(crate) platform: &'a P,
 }
 
-/// What was brought up.
+/// What an initialisation did.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Brought {
     /// Page structures, holes included.
@@ -57,8 +65,8 @@ impl Brought {
     }
 }
 
-/// A claim to pages that nobody has begun to write. Given up when dropped: where there is no memory for them, or the
-/// platform panicked instead of providing it.
+/// A claim to pages that no CPU has begun to write. It is given up when dropped: where the platform has no memory for
+/// them, or panicked instead of providing it.
 struct Unwritten {
     claims: Claims,
     run: PfnRange,
@@ -102,8 +110,8 @@ impl<P: Platform> BringUp<'_, P> {
         PageblockMap::new(self.tables.pageblocks, self.map.range().start, self.geometry)
     }
 
-    /// Claims and brings up every maximum-order block that a range touches, unless somebody else has. The range lies
-    /// in present sections.
+    /// Claims and initialises every maximum-order block that a range touches and that no other worker has claimed. The
+    /// range lies in present sections.
     pub(crate) fn bring_up(&self, range: PfnRange) -> Brought {
         let mut brought = Brought::default();
         let claims = self.claims();
@@ -143,8 +151,8 @@ impl<P: Platform> BringUp<'_, P> {
     }
 
     fn write_pages(&self, run: PfnRange) {
-        // SAFETY: the run is claimed by the caller and in present sections of the map, so its pages are mapped, and
-        // nobody else looks at them before they are published.
+        // SAFETY: the caller has claimed the run, and it lies in present sections, so its pages are mapped, and no
+        // other CPU reads them before they are published.
         unsafe { self.writer.prepare(self.map.address(run.start), run.count().0) };
         if self.map.content() == MapContent::Zero {
             self.write_part(run, PageTemplate::ZERO);

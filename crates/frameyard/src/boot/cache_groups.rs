@@ -4,7 +4,7 @@ use super::layout::MAX_NODES;
 use super::{BootError, YardConfig};
 use crate::units::CpuId;
 
-/// How many CPUs of a node make a group where nobody says which share a cache.
+/// The CPUs in a cache group of a node where the configuration names no groups.
 const GROUP_CPUS: u16 = 16;
 
 /// The groups of CPUs that share a cache, and how many there are.

@@ -28,7 +28,7 @@ pub struct Layout {
     pub(super) frames: PfnRange,
     pub(super) nodes: usize,
     pub(super) cutter: ZoneCutter,
-    /// The frames set aside for devices; empty where there are none.
+    /// The frames reserved for devices; empty where there are none.
     pub(super) device_space: PfnRange,
     /// How many reserved ranges there are.
     pub(super) reserved: usize,

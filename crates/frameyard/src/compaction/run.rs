@@ -33,7 +33,7 @@ pub(crate) struct Compaction<'a, P: Platform> {
     pub(super) span: PfnRange,
     /// The frame that the migrate scanner looks at next.
     pub(super) migrate_at: Pfn,
-    /// Blocks set aside in the pageblock that it is in.
+    /// Blocks isolated in the current pageblock.
     pub(super) taken_in_block: u64,
     /// The end of the pageblock that the free scanner is in.
     pub(super) free_end: Pfn,
@@ -219,7 +219,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
         unusable(self.zone().free_shape_racy(order, self.view.geometry.max_order()), order) / 10
     }
 
-    /// Whether free memory is scattered so much that the proactive compactor begins, and there is enough of it.
+    /// Whether the zone is fragmented enough for the proactive compactor, and has enough free memory.
     pub(crate) fn is_scattered(&self) -> bool {
         let order = self.view.geometry.pageblock_order();
         self.score() > PROACTIVE_HIGH && self.zone().has_room_to_compact_racy(order, self.request.highest_zone)

@@ -66,7 +66,7 @@ impl<P: Platform> PageMap<'_, P> {
         let Some((directory, row)) = self.directory().and_then(|found| Some((found, found.row(id)?))) else {
             return Err(DeviceError::NoSuchDevice(id));
         };
-        // First: who finds a page may map it.
+        // First: a CPU that finds a page may map it.
         row.open();
         let entry = plan.entry(self.map.range().start).written_by(generation);
         let entry = entry.with_gets(self.platform.speculative_gets());
@@ -102,7 +102,7 @@ impl<P: Platform> PageMap<'_, P> {
         Ok(())
     }
 
-    /// Takes a row for the device, where it gets along with all others.
+    /// Claims a row for the device, unless it conflicts with another device.
     fn claim(&self, plan: &Plan) -> Result<(DeviceId, u64), DeviceError> {
         let space = self.space;
         let range = plan.request.range;
@@ -227,8 +227,9 @@ impl<P: Platform> PageMap<'_, P> {
                 _ if at.is_aligned(order) => (at + PageCount(1), self.head_template(plan, at)),
                 _ => (section_end.min(Pfn(at.0 | (order.pages().0 - 1)) + PageCount(1)), tail(at)),
             };
-            // SAFETY: these places are the device's, which this worker has alone, and have memory. Nobody finds them, but
-            // who looked up a former device there: he reads words and writes none, for their counts were zero.
+            // SAFETY: these places belong to the device, which this worker holds exclusively, and have memory. Only
+            // look-ups of a former device can still reach them: they read words and write none, for its counts were
+            // zero.
             unsafe { writer.write(self.map.address(at), (end - at).0, template) };
             at = end;
         }

@@ -1,7 +1,7 @@
-//! Looking up pages of devices while they are split, joined or removed, and removals and mappings at once (`pagemap`).
+//! Look-ups of device pages during splits, joins and removals, and racing removals and mappings (`devices`).
 //!
-//! The device has one compound page of four frames. The platform is the witness that nobody writes to a tail as long as
-//! its map page is shared; whoever has references is one of what the page is, and of the device being there.
+//! The device has one compound page of four frames. The platform checks that no thread writes to a tail while its map
+//! page is shared. A thread with references checks that the page stays what it is, and the device stays mapped.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,11 +18,11 @@ use crate::watermarks::PcpSizing;
 /// Involuntary switches: what is broken here is found with two.
 const PREEMPTIONS: usize = 2;
 
-/// What is said where somebody has references to a page that does not count the frame's users.
+/// The messages of references to a page that does not count the frame's users.
 const OTHER_PAGE: &str = "references to another page";
-/// What is said where the device of a page that somebody uses is gone.
+/// The messages of a device that goes away while a page of it is in use.
 const GONE: &str = "removed under its user";
-/// What is said where two devices, or two removals, got what there is once.
+/// The messages of two devices, or two removals, that get the same thing.
 const BOTH: &str = "both succeeded";
 
 fn boot(locks: Locks) -> Runner {
@@ -51,7 +51,7 @@ struct Seen {
     nothing: bool,
 }
 
-/// Whether somebody has references: nobody may remove the device. A witness of the order that loom has chosen.
+/// Whether a thread has references, so that no thread may remove the device. Follows the order that loom has chosen.
 type Held = Arc<Mutex<bool>>;
 
 /// Looks a frame up, takes references, and asks whether they are on the page that counts the frame's users.
@@ -84,8 +84,9 @@ fn third(runner: &Runner) -> Pfn {
     runner.device_space().start + PageCount(2)
 }
 
-/// What both threads exchange, one before all and the other after all: loom then tries either first. It orders nothing.
-/// (Of several reads loom remembers the last alone: who reads a tag before he writes it hides that another read it.)
+/// A word that both threads exchange, one before its work and the other after it, so that loom tries both orders early.
+/// It orders nothing. (Of several reads loom remembers only the last: a thread that reads a tag before writing it would
+/// hide that the other one read it.)
 #[derive(Clone, Default)]
 struct Either(Arc<AtomicU32>);
 
@@ -223,7 +224,7 @@ fn map_twice(locks: Locks) {
     end(&main, DeviceId(0));
 }
 
-/// Explores a model of a user, who must have met all of that.
+/// Explores a model of a user, which must reach all of these outcomes.
 fn explore_use(model: impl Fn(&Arc<Mutex<Seen>>) + Send + Sync + 'static, expected: Seen) {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let model = {

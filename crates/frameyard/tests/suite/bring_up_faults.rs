@@ -257,7 +257,7 @@ fn a_panicking_worker_fails_the_pass_and_the_yard_goes_on() {
                     take_everything(&yard, |pfn| taken.push(pfn));
                     yard.validate().unwrap();
                     give_back(&yard, &taken);
-                    // Nobody had begun to write: the part is not lost.
+                    // No worker had begun to write: the part is not lost.
                     assert_eq!(yard.init().finish(), Ok(()));
                     assert_eq!(yard.init().deferred_pages(), PageCount(0), "{mode}, {jobs:?}, {at}, {listens}");
                     yard.validate().unwrap();
@@ -289,7 +289,7 @@ fn a_pass_waits_for_who_needed_memory_before_it() {
             thread::scope(|scope| {
                 let grower = scope.spawn(|| yard.init().range(missing));
                 begun.wait();
-                // Who is at work goes on when the pass waits for him.
+                // The stopped worker goes on when the pass waits for it.
                 let release = go_on.clone();
                 yard.watch().spy_with(move |moment| {
                     if moment == Moment::Wait {
@@ -351,7 +351,7 @@ fn a_range_is_waited_for_that_is_on_its_way_to_the_free_lists() {
             thread::scope(|scope| {
                 let (publishes, goes_on) = (published.clone(), go_on.clone());
                 let grower = thread::Builder::new().name("grower".into());
-                // The first lock that he takes is the zone's, when the pages are there for all to see.
+                // The first lock that the worker takes is the zone lock, once the pages are published.
                 let seen = AtomicBool::new(false);
                 yard.watch().spy_with(move |moment| {
                     let grows = thread::current().name() == Some("grower");

@@ -1,4 +1,4 @@
-//! When pages of a part that comes up may be seen, how much is claimed at once, and who waits for whom.
+//! Deferred initialisation: when pages become visible, how much one claim covers, and which CPU waits for which.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};

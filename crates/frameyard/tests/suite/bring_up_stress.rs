@@ -1,4 +1,5 @@
-//! Many threads use a yard while others bring its memory map up: nothing comes up twice, is handed out twice, or is lost.
+//! Threads use a yard while other threads initialise its memory map: no block is initialised twice, allocated twice, or
+//! lost.
 //!
 //! Nothing here is timed; every thread does a fixed number of steps from a seed.
 
@@ -36,7 +37,7 @@ fn town() -> Machine {
     }
 }
 
-/// The yard, and who holds each frame; 0: nobody.
+/// The yard, and the holder of each frame; 0: free.
 struct Town {
     yard: Fixture,
     owners: Vec<AtomicU32>,
@@ -103,7 +104,7 @@ impl Town {
         held.into_iter().for_each(|range| self.free(range, mark));
     }
 
-    /// Takes particular ranges, or has them brought up.
+    /// Requests ranges of frames, or initialises them.
     fn pick_ranges(&self, mut random: Random, mark: u32, steps: u64) {
         for _ in 0..steps {
             let start = Pfn(FIRST + random.below(END - FIRST - 80));

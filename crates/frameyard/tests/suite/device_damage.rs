@@ -19,13 +19,13 @@ const FIRST_ROW: u64 = 16;
 
 fn read(region: RawRegion, place: u64) -> u64 {
     assert!((place + 1) * 8 <= region.size.0);
-    // SAFETY: inside the region, as checked; nobody works on the yard.
+    // SAFETY: inside the region, as checked; no other thread uses the yard.
     unsafe { region.base.cast::<u64>().add(place as usize).read() }
 }
 
 fn write(region: RawRegion, place: u64, value: u64) {
     assert!((place + 1) * 8 <= region.size.0);
-    // SAFETY: inside the region, as checked; nobody works on the yard.
+    // SAFETY: inside the region, as checked; no other thread uses the yard.
     unsafe { region.base.cast::<u64>().add(place as usize).write(value) }
 }
 

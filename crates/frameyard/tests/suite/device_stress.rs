@@ -1,4 +1,4 @@
-//! Threads that look up and use pages of devices while others split, join, map and remove them.
+//! Threads look up and use pages of devices while other threads split, join, map and remove them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -12,7 +12,7 @@ const MOST_REFUSALS: u32 = 16;
 pub(crate) enum Growth {
     /// There is more on the free lists now.
     Grew,
-    /// All that is left is being initialised by others.
+    /// Other CPUs have claimed all that is left.
     InProgress,
     /// There is no more.
     Exhausted,

@@ -17,12 +17,12 @@ pub(crate) enum PassError {
     NotBacked(PfnRange),
 }
 
-/// How much of the map is brought up under one claim.
+/// How much of the map a worker initialises under one claim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Grain {
-    /// As much as a worker was given: nobody waits for a part of it.
+    /// A whole chunk of the job: no allocation waits for a part of it.
     Chunk,
-    /// Section by section, so that who needs memory meanwhile finds sections to claim.
+    /// A section: allocations that need memory meanwhile find unclaimed sections.
     Section,
 }
 
@@ -172,7 +172,7 @@ impl<P: Platform> NodePass<'_, P> {
     fn max_threads(&self) -> usize {
         let tables = &self.bring_up.tables;
         let cpus = (tables.cpus_of(self.node) as usize).max(1);
-        // An eager pass is made before other CPUs are up, unless it is said that they are.
+        // An eager pass runs before the other CPUs are up, unless the configuration names a number of threads.
         let usual = if self.grain == Grain::Chunk { 1 } else { cpus };
         self.jobs.threads.unwrap_or(usual).min(cpus)
     }

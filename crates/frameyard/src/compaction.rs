@@ -35,4 +35,36 @@ mod targets;
 pub(crate) use hints::SkipHints;
 pub(crate) use index::{fragmentation, unusable};
 pub use request::{CompactCaller, CompactEffort, CompactOutcome, CompactRequest, CompactResult};
-pub(crate) use run::Compaction;
+use sources::Sources;
+use targets::Targets;
+
+use crate::boot::{Poisoning, Tables};
+use crate::owners::Owners;
+use crate::platform::Platform;
+use crate::units::{Pfn, PfnRange};
+use crate::zone::ZoneView;
+
+/// A run over a zone.
+pub(crate) struct Compaction<'a, P: Platform> {
+    view: ZoneView<'a, P>,
+    tables: Tables,
+    poisoning: Poisoning,
+    owners: &'a Owners<'a>,
+    request: CompactRequest,
+    span: PfnRange,
+    /// The frame that the migrate scanner looks at next.
+    migrate_at: Pfn,
+    /// Blocks isolated in the current pageblock.
+    taken_in_block: u64,
+    /// The end of the pageblock that the free scanner is in.
+    free_end: Pfn,
+    /// The frame of that pageblock that it looks at next; below it: it has not begun there.
+    free_next: Pfn,
+    /// Whether the run began at the zone's ends.
+    whole_zone: bool,
+    /// The pageblock in which blocks were moved last; its frames may still be on per-CPU lists.
+    moved_in: Option<Pfn>,
+    sources: Sources<'a>,
+    targets: Targets,
+    outcome: CompactOutcome,
+}

@@ -19,6 +19,7 @@ use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, Pfn, PfnRange, Zone
 use crate::zone::{AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, ZoneView};
 
 mod alloc;
+mod blocker;
 mod bulk;
 mod cluster_statistics;
 mod cma;
@@ -36,16 +37,16 @@ mod init;
 mod policy;
 mod reporting;
 mod request;
-mod rescue;
+mod slow_path;
 mod statistics;
 mod telemetry;
 mod validate;
 mod views;
 
+pub use blocker::{BlockedBy, Blocker};
 pub use cluster_statistics::ClusterStatistics;
 pub use cma::CmaReleaseError;
 pub use compact::{CompactStatistics, ExtfragEvents};
-pub use contig::{BlockedBy, Blocker};
 pub use cpu_owned::CpuOwnedStatistics;
 pub use error::{AllocError, FreeError, FreeProblem, RequestOption, ZoneShortage};
 pub use frames::Frames;

@@ -75,7 +75,7 @@ pub struct DeviceCreateArgs {
     pub map: MapPlacement,
 
     /// Which page structures it has
-    #[arg(long, value_name = "LAYOUT", value_parser = layout(), default_value = "shared-tails")]
+    #[arg(long, value_name = "LAYOUT", value_parser = layout(), default_value = "deduplicated")]
     pub layout: MapLayout,
 
     /// The file or DAX device that has its bytes; a file is made, or made longer, where --size says more than it has
@@ -165,7 +165,7 @@ pub struct DeviceMapArgs {
     pub geometries: Vec<DeviceAlignment>,
 
     /// Which page structures are written; what would not fit in memory is left out unless asked for
-    #[arg(long = "layout", value_name = "LAYOUTS", value_delimiter = ',', value_parser = layout(), default_value = "full,shared-tails,folded")]
+    #[arg(long = "layout", value_name = "LAYOUTS", value_delimiter = ',', value_parser = layout(), default_value = "full,deduplicated,folded")]
     pub layouts: Vec<MapLayout>,
 
     /// Whose yard it is [default: private; where nothing else is chosen, shared too for 1T in 1G pages]
@@ -223,7 +223,7 @@ mod tests {
         let DeviceCommand::Create(args) = args.command else { panic!("no create") };
         assert_eq!(
             (args.align, args.map, args.layout),
-            (DeviceAlignment::Huge, MapPlacement::Memory, MapLayout::SharedTails)
+            (DeviceAlignment::Huge, MapPlacement::Memory, MapLayout::Deduplicated)
         );
         let Line::Device(args) = read("device destroy 3 all").unwrap() else { panic!("no device") };
         let DeviceCommand::Destroy(args) = args.command else { panic!("no destroy") };
@@ -240,7 +240,7 @@ mod tests {
             ("device destroy", "<DEVICE>"),
             ("device destroy first", "a device's number, or all"),
             ("device-map --geometry 3M", "write 4K, 2M or 1G"),
-            ("device-map --layout sparse", "possible values: full, shared-tails, folded"),
+            ("device-map --layout sparse", "possible values: full, deduplicated, folded"),
             ("device-map --size 0", "more than nothing"),
             ("device-map --repeat 0", "from 1"),
         ] {

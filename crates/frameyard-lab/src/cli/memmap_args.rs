@@ -5,10 +5,10 @@ use std::num::{NonZeroU32, NonZeroU64};
 use clap::Args;
 use clap::builder::ArgPredicate;
 use frameyard::ByteSize;
-use frameyard::boot::{Cutting, InitMode, Initialiser};
+use frameyard::boot::{InitMode, Initialiser, JobGranularity};
 use frameyard::page::MapContent;
 
-use super::init_args::{content, cutting, initialiser, mode};
+use super::init_args::{content, granularity, initialiser, mode};
 use super::values::{positive_number, positive_size, whole_number};
 use super::{FullArgs, OutputArgs, QuickArgs};
 
@@ -34,8 +34,8 @@ pub struct MemmapArgs {
     pub modes: Vec<InitMode>,
 
     /// How the work is cut into jobs
-    #[arg(long = "cutting", value_name = "HOW", value_delimiter = ',', value_parser = cutting(), default_value = "sections,ranges")]
-    pub cuttings: Vec<Cutting>,
+    #[arg(long = "granularity", value_name = "HOW", value_delimiter = ',', value_parser = granularity(), default_value = "sections,ranges")]
+    pub granularities: Vec<JobGranularity>,
 
     /// Numbers of threads; lazy rows have one [default: 1,2,4,… up to the CPUs here]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number)]
@@ -50,7 +50,7 @@ pub struct MemmapArgs {
     pub frames: Vec<NonZeroU64>,
 
     /// Punch so many holes of one frame into the memory [default: none; where all ways are swept, 4096 in
-    /// two further rows of each size, which compare the cuttings]
+    /// two further rows of each size, which compare the granularities]
     #[arg(long, value_name = "N", value_parser = whole_number)]
     pub holes: Option<u64>,
 
@@ -122,8 +122,8 @@ mod tests {
         assert_eq!(args.initialisers, Initialiser::ALL);
         assert_eq!((args.contents, args.modes), (MapContent::ALL.to_vec(), InitMode::ALL.to_vec()));
         assert_eq!(
-            (args.cuttings, args.repeat.get(), args.full.full),
-            (vec![Cutting::Sections, Cutting::Ranges], 5, false)
+            (args.granularities, args.repeat.get(), args.full.full),
+            (vec![JobGranularity::Sections, JobGranularity::Ranges], 5, false)
         );
         assert!(args.threads.is_empty() && args.map_sizes.is_empty() && args.frames.is_empty());
     }
@@ -147,7 +147,7 @@ mod tests {
             ("--map-size 0", "more than nothing"),
             ("--frames 2^64", "as in 262144 or 2^18"),
             ("--frames 0", "as in 262144 or 2^18"),
-            ("--cutting nodes", "possible values: ranges, sections"),
+            ("--granularity nodes", "possible values: ranges, sections"),
         ] {
             let error = read(line).unwrap_err();
             assert!(error.contains(says), "{line}: {error}");

@@ -2,7 +2,7 @@
 
 use core::ptr::NonNull;
 
-use super::bring_up::words_for;
+use super::claims::words_for;
 use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TABLES, Tables, VERSION};
 use super::{AttachError, MAX_NODES, MapInit, ZONE_CHOICES};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};

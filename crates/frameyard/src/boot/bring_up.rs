@@ -19,6 +19,7 @@
 //! 6. It subtracts them from the deferred frames. A CPU that reads zero deferred frames with Acquire finds the blocks
 //!    on the lists.
 
+use super::claims::Claims;
 use super::{Poisoning, SectionEntry, Tables};
 use crate::memmap::{MapWriter, MemMap};
 use crate::page::{FrameState, MapContent, PageTemplate, Tag};
@@ -26,13 +27,10 @@ use crate::platform::{Activity, InitProgress, MapNotBacked, Platform};
 use crate::units::{Geometry, MigrateType, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::{PageblockMap, ZoneView, pieces, poison};
 
-mod claims;
 mod early;
 mod grow;
 mod pass;
 
-pub(crate) use claims::Claims;
-pub(super) use claims::words_for;
 pub(crate) use grow::Growth;
 pub(crate) use pass::{Grain, PassError};
 
@@ -48,7 +46,7 @@ pub(crate) struct BringUp<'a, P> {
 
 /// What an initialisation did.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Brought {
+pub(crate) struct InitResult {
     /// Page structures, holes included.
     pub(crate) pages: PageCount,
     /// Frames that became free.
@@ -57,7 +55,7 @@ pub(crate) struct Brought {
     pub(crate) not_backed: Option<PfnRange>,
 }
 
-impl Brought {
+impl InitResult {
     pub(crate) fn add(&mut self, other: Self) {
         self.pages += other.pages;
         self.freed += other.freed;
@@ -112,30 +110,30 @@ impl<P: Platform> BringUp<'_, P> {
 
     /// Claims and initialises every maximum-order block that a range touches and that no other worker has claimed. The
     /// range lies in present sections.
-    pub(crate) fn bring_up(&self, range: PfnRange) -> Brought {
-        let mut brought = Brought::default();
+    pub(crate) fn bring_up(&self, range: PfnRange) -> InitResult {
+        let mut result = InitResult::default();
         let claims = self.claims();
         claims.claim(range, &mut |run| match self.bring_up_claimed(run, Unwritten { claims, run }) {
-            Ok(part) => brought.add(part),
-            Err(MapNotBacked) => _ = brought.not_backed.get_or_insert(run),
+            Ok(part) => result.add(part),
+            Err(MapNotBacked) => _ = result.not_backed.get_or_insert(run),
         });
-        brought
+        result
     }
 
     /// As [`bring_up`](Self::bring_up), section by section, leaving out those without memory. Ends at the first that
     /// cannot be backed.
-    pub(crate) fn bring_up_sections(&self, range: PfnRange) -> Brought {
-        let mut brought = Brought::default();
+    pub(crate) fn bring_up_sections(&self, range: PfnRange) -> InitResult {
+        let mut result = InitResult::default();
         for part in self.sections_in(range).filter(|part| self.entry_of(part.start).is_present()) {
-            brought.add(self.bring_up(part));
-            if brought.not_backed.is_some() {
+            result.add(self.bring_up(part));
+            if result.not_backed.is_some() {
                 break;
             }
         }
-        brought
+        result
     }
 
-    fn bring_up_claimed(&self, run: PfnRange, unwritten: Unwritten) -> Result<Brought, MapNotBacked> {
+    fn bring_up_claimed(&self, run: PfnRange, unwritten: Unwritten) -> Result<InitResult, MapNotBacked> {
         let first = self.map.address(run.start);
         let bytes = run.count().0 as usize * size_of::<crate::page::Page>();
         self.platform.back_map(run, first.cast(), bytes)?;
@@ -147,7 +145,7 @@ impl<P: Platform> BringUp<'_, P> {
         let freed = self.free(run);
         self.platform.end_activity(Activity::BringUp, freed);
         self.platform.init_progress(InitProgress::Written(run));
-        Ok(Brought { pages: run.count(), freed, not_backed: None })
+        Ok(InitResult { pages: run.count(), freed, not_backed: None })
     }
 
     fn write_pages(&self, run: PfnRange) {

@@ -1,7 +1,6 @@
 //! Which CPUs share a cache, as the configuration says or as is assumed where it says nothing.
 
-use super::layout::MAX_NODES;
-use super::{BootError, YardConfig};
+use super::{BootError, MAX_NODES, YardConfig};
 use crate::units::CpuId;
 
 /// The CPUs in a cache group of a node where the configuration names no groups.

@@ -2,7 +2,6 @@
 
 use core::fmt;
 
-use super::PassError;
 use crate::page::MapContent;
 use crate::units::{ByteSize, CpuId, NodeId, PageCount, PfnRange};
 use crate::zone::WatermarkOptionsError;
@@ -238,12 +237,3 @@ impl fmt::Display for InitError {
 }
 
 impl core::error::Error for InitError {}
-
-impl From<PassError> for InitError {
-    fn from(error: PassError) -> Self {
-        match error {
-            PassError::WorkerPanicked => Self::WorkerPanicked,
-            PassError::NotBacked(range) => Self::MapNotBacked(range),
-        }
-    }
-}

@@ -21,7 +21,7 @@ pub enum InitMode {
 
 /// How the map is cut into jobs for several threads.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
-pub enum Cutting {
+pub enum JobGranularity {
     /// One job for each range of free memory, as the kernel does.
     Ranges,
     /// Ranges of free memory gathered into jobs of whole sections, so that one thread touches a section.
@@ -58,7 +58,7 @@ pub struct MapInit {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct InitJobs {
     /// How the work is cut.
-    pub cutting: Cutting,
+    pub granularity: JobGranularity,
     /// The maximum number of threads for a node, up to the yard's CPUs. `None`: one for each CPU of the node in
     /// [`YardInit::finish`](crate::views::YardInit::finish), one thread in all while the yard is created. A node never
     /// gets more threads than it has CPUs; a node without CPUs gets one.
@@ -103,5 +103,5 @@ impl MapInit {
 }
 
 named!(InitMode: Eager => "eager", Deferred => "deferred", Lazy => "lazy");
-named!(Cutting: Ranges => "ranges", Sections => "sections");
+named!(JobGranularity: Ranges => "ranges", Sections => "sections");
 named!(PcpReset: Off => "off", On => "on");

@@ -3,8 +3,7 @@
 //! Safe to do again at any time, when managed pages have changed: allocations read each value by itself, and
 //! the limits of a CPU's lists change under their lock.
 
-use super::layout::MAX_NODES;
-use super::{BootError, Tables};
+use super::{BootError, MAX_NODES, Tables};
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, PageCount, ZoneId, ZoneKind};

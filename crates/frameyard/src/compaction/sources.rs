@@ -1,7 +1,8 @@
 //! The migrate scanner: finds blocks in use, and has their owners set them aside and move them.
 
+use super::Compaction;
 use super::request::{CompactCaller, CompactEffort};
-use super::run::{Compaction, is_movable_block};
+
 use crate::boot::Poisoning;
 use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
 use crate::page::{CountedPage, FrameState, Tag};
@@ -9,6 +10,11 @@ use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::poison;
 use crate::zone::transfer::{cpu_owned, merge_later};
+
+/// Whether blocks of a pageblock of that type can be moved, as a rule.
+pub(super) fn is_movable_block(migrate_type: MigrateType) -> bool {
+    matches!(migrate_type, MigrateType::Movable | MigrateType::Cma)
+}
 
 /// How many blocks are isolated at once (`COMPACT_CLUSTER_MAX`).
 const CLUSTER: usize = 32;

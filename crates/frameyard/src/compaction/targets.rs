@@ -1,6 +1,6 @@
 //! The free scanner, and the free blocks in hand: what blocks in use are moved to.
 
-use super::run::Compaction;
+use super::Compaction;
 use crate::boot::{Poisoning, YardEvent};
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;

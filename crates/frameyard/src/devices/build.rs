@@ -151,9 +151,9 @@ impl<P: Platform> PageMap<'_, P> {
             fence(Ordering::Release);
             if !missing.is_set() {
                 let written = match plan.request.layout {
-                    MapLayout::SharedTails if plan.has_shared_tails() => self.write_heads(plan, numbers),
+                    MapLayout::Deduplicated if plan.has_shared_tails() => self.write_heads(plan, numbers),
                     // Where every map page holds a head there is nothing to share.
-                    MapLayout::Full | MapLayout::SharedTails => self.write_full(plan, &writer, numbers),
+                    MapLayout::Full | MapLayout::Deduplicated => self.write_full(plan, &writer, numbers),
                     MapLayout::Folded => self.write_folded(plan, &writer, numbers),
                 };
                 written.unwrap_or_else(|places| missing.set(places));
@@ -186,8 +186,8 @@ impl<P: Platform> PageMap<'_, P> {
     pub(super) fn job(&self, plan: &Plan, threads: usize) -> ParallelJob {
         let structures = |least: u64| (least >> plan.request.order.0).max(1);
         let least = match plan.request.layout {
-            MapLayout::SharedTails if plan.has_shared_tails() => LEAST_HEADS,
-            MapLayout::Full | MapLayout::SharedTails => structures(LEAST_STRUCTURES),
+            MapLayout::Deduplicated if plan.has_shared_tails() => LEAST_HEADS,
+            MapLayout::Full | MapLayout::Deduplicated => structures(LEAST_STRUCTURES),
             MapLayout::Folded => LEAST_STRUCTURES,
         };
         // So that no two workers have a page of the map in common.

@@ -182,7 +182,7 @@ impl fmt::Display for DeviceError {
             Self::LayoutCannotSplit(pfn) => {
                 write!(
                     f,
-                    "the compound page at {pfn} has one page structure (folded): only full and shared-tails can split"
+                    "the compound page at {pfn} has one page structure (folded): only full and deduplicated can split"
                 )
             }
             Self::IsSplit(pfn) => write!(f, "the compound page at {pfn} is split already"),

@@ -1,4 +1,4 @@
-//! Cutting a compound page of a device into base pages, and joining them again.
+//! JobGranularity a compound page of a device into base pages, and joining them again.
 
 use super::build::OWN;
 use super::plan::memory_of;

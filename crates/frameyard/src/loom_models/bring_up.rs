@@ -21,7 +21,7 @@ use super::machine::{Flaw, InitFlaw, LARGEST, Locks, Machine, NOT_INITIALISED, R
 use super::{assert_fails_within, explore, explore_within};
 use crate::AllocError;
 use crate::Gfp;
-use crate::boot::{Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit};
+use crate::boot::{InitError, InitJobs, InitMode, Initialiser, JobGranularity, MapInit};
 use crate::page::{FrameState, MapContent};
 use crate::platform::SpeculativeGets;
 use crate::sync::{Weakness, weakened};
@@ -158,7 +158,7 @@ fn an_allocation_grows_a_deferred_yard_beside_the_pass() {
 fn a_pass_that_takes_what_others_have_claimed_is_found() {
     weakened(Weakness::UnheardUnion, || {
         fails(|| grow_during_the_pass(2), &DAMAGES);
-        fails(|| grow_beside_two_workers(Cutting::Sections), &DAMAGES);
+        fails(|| grow_beside_two_workers(JobGranularity::Sections), &DAMAGES);
     });
 }
 
@@ -289,23 +289,23 @@ fn a_range_that_two_initialise_is_found() {
 }
 
 /// A pass by two workers over sections, or over ranges of free memory whose ends lie inside blocks.
-fn pass_by_two_workers(cutting: Cutting) {
-    let main = to_be_passed_over(cutting);
+fn pass_by_two_workers(granularity: JobGranularity) {
+    let main = to_be_passed_over(granularity);
     main.yard.init().finish().expect("memory for the map");
     main.finish();
 }
 
 /// As [`pass_by_two_workers`], while a third thread allocates.
-fn grow_beside_two_workers(cutting: Cutting) {
-    let main = to_be_passed_over(cutting);
+fn grow_beside_two_workers(granularity: JobGranularity) {
+    let main = to_be_passed_over(granularity);
     let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
     main.yard.init().finish().expect("memory for the map");
     other.join().unwrap();
     main.finish();
 }
 
-fn to_be_passed_over(cutting: Cutting) -> Runner {
-    let jobs = InitJobs { cutting, threads: Some(2), ..InitJobs::default() };
+fn to_be_passed_over(granularity: JobGranularity) -> Runner {
+    let jobs = InitJobs { granularity, threads: Some(2), ..InitJobs::default() };
     let map_init = MapInit { jobs, ..lazy().map_init };
     Machine::boot_with(3, Setup { map_init, workers: 2, reserved: &[RESERVED], ..lazy() })
 }
@@ -315,14 +315,14 @@ const RESERVED: PfnRange = PfnRange { start: Pfn(9), end: Pfn(10) };
 
 #[test]
 fn two_workers_bring_up_each_block_once() {
-    explore(|| pass_by_two_workers(Cutting::Sections));
-    explore(|| pass_by_two_workers(Cutting::Ranges));
+    explore(|| pass_by_two_workers(JobGranularity::Sections));
+    explore(|| pass_by_two_workers(JobGranularity::Ranges));
 }
 
 #[test]
 fn an_allocation_grows_a_lazy_yard_beside_two_workers() {
-    explore_within(1, || grow_beside_two_workers(Cutting::Sections));
-    explore_within(1, || grow_beside_two_workers(Cutting::Ranges));
+    explore_within(1, || grow_beside_two_workers(JobGranularity::Sections));
+    explore_within(1, || grow_beside_two_workers(JobGranularity::Ranges));
 }
 
 /// Another thread has claimed all deferred memory and gives it up at some time. A request that needs it does not hang.

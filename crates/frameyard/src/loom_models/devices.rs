@@ -100,7 +100,7 @@ impl Either {
 fn use_while_splitting(seen: &Arc<Mutex<Seen>>) {
     let main = boot(Locks::SOUND);
     let either = Either::default();
-    let device = map(&main, LARGEST, MapLayout::SharedTails).unwrap();
+    let device = map(&main, LARGEST, MapLayout::Deduplicated).unwrap();
     let head = main.device_space().start;
     let splitter = main.start(1, {
         let either = either.clone();
@@ -121,7 +121,7 @@ fn use_while_splitting(seen: &Arc<Mutex<Seen>>) {
 /// A frame is looked up and used while the parts of its page are joined.
 fn use_while_joining(seen: &Arc<Mutex<Seen>>) {
     let main = boot(Locks::SOUND);
-    let device = map(&main, LARGEST, MapLayout::SharedTails).unwrap();
+    let device = map(&main, LARGEST, MapLayout::Deduplicated).unwrap();
     let head = main.device_space().start;
     main.yard.devices().split(head).unwrap();
     let either = Either::default();
@@ -173,7 +173,7 @@ fn use_while_tails_come(seen: &Arc<Mutex<Seen>>) {
         move |runner| match runner.yard.devices().unmap(device, Removal::Refuse) {
             Ok(()) => {
                 assert!(!*held.lock().unwrap(), "the device was {GONE}");
-                map(runner, LARGEST, MapLayout::SharedTails).expect("the range is free");
+                map(runner, LARGEST, MapLayout::Deduplicated).expect("the range is free");
             }
             Err(DeviceError::InUse { .. }) => {}
             Err(problem) => panic!("{problem}"),
@@ -247,7 +247,7 @@ fn nobody_writes_to_a_tail_that_was_joined() {
 
 #[test]
 fn a_device_with_users_is_not_removed_and_its_successor_is_not_mistaken() {
-    for layout in [MapLayout::SharedTails, MapLayout::Folded] {
+    for layout in [MapLayout::Deduplicated, MapLayout::Folded] {
         explore_use(move |seen| use_while_removing(layout, seen), Seen { whole: true, part: true, nothing: true });
     }
 }
@@ -300,7 +300,7 @@ fn references_on_parts_without_their_head_are_found() {
 #[test]
 fn counts_that_are_read_and_then_written_are_found() {
     weakened(Weakness::SplitCompareExchange, || {
-        let removing = || use_while_removing(MapLayout::SharedTails, &Arc::default());
+        let removing = || use_while_removing(MapLayout::Deduplicated, &Arc::default());
         let expected = [GONE, OTHER_PAGE, "references of ours", "the validator objects", "nobody uses the device"];
         assert_fails_within(PREEMPTIONS, removing, &expected);
         assert_fails_within(PREEMPTIONS, remove_twice, &[BOTH]);

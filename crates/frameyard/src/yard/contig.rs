@@ -24,7 +24,7 @@
 //!   request counts rounds that reach no new minimum, and fails with a block that is still in the way after
 //!   [`IDLE_ROUNDS`] such rounds in a row. So it ends however long the range is.
 
-use super::{AllocError, Yard};
+use super::{AllocError, BlockedBy, Blocker, Yard};
 use crate::boot::Poisoning;
 use crate::gfp::Gfp;
 use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, ReclaimRequest};
@@ -34,11 +34,9 @@ use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::transfer::{Quiescence, TransferStalled, cpu_owned};
 use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
 
-mod error;
 mod obstacle;
 mod search;
 
-pub use error::{BlockedBy, Blocker};
 use obstacle::Cover;
 
 /// After this many rounds in a row without progress the request reports the block in the way.

@@ -235,10 +235,10 @@ impl<'y, P: Platform> YardInit<'y, P> {
             }
             block = PfnRange::new(block.end, max_order.pages());
         }
-        let brought = bring_up.bring_up_sections(range);
-        match brought.not_backed {
+        let result = bring_up.bring_up_sections(range);
+        match result.not_backed {
             Some(range) => Err(InitError::MapNotBacked(range)),
-            None => Ok(brought.freed),
+            None => Ok(result.freed),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::fixture::{Fixture, Frames, MapWatch, Moment, order, run_on};
 use crate::maps::{
     LATE, Machine, frames, give_back, machine, machines, pages_at_rest, plain, reference, take_everything, way,
 };
-use frameyard::boot::{BootError, Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit, ZoneLimits};
+use frameyard::boot::{BootError, InitError, InitJobs, InitMode, Initialiser, JobGranularity, MapInit, ZoneLimits};
 use frameyard::page::MapContent;
 use frameyard::platform::{InitProgress, LockId, MapNotBacked};
 use frameyard::units::PhysAddr;
@@ -51,12 +51,12 @@ fn watched(machine: &Machine, init: MapInit, missing: PfnRange) -> Result<Fixtur
     Fixture::watched(&machine.table(), &machine.config(init), Frames::Phantom, watch)
 }
 
-fn jobs(cutting: Cutting, threads: usize) -> InitJobs {
-    InitJobs { cutting, threads: Some(threads), ..InitJobs::default() }
+fn jobs(granularity: JobGranularity, threads: usize) -> InitJobs {
+    InitJobs { granularity, threads: Some(threads), ..InitJobs::default() }
 }
 
 fn every_job() -> Vec<InitJobs> {
-    Cutting::ALL.iter().flat_map(|cutting| [1, 2, 4].map(|threads| jobs(*cutting, threads))).collect()
+    JobGranularity::ALL.iter().flat_map(|granularity| [1, 2, 4].map(|threads| jobs(*granularity, threads))).collect()
 }
 
 #[test]
@@ -410,11 +410,11 @@ fn jobs_as_large_and_as_small_as_can_be_bring_up_everything() {
     for machine in machines() {
         let expected = machine.bring_up(reference(MapContent::Kernel));
         let least = machine.geometry.max_order().pages();
-        for cutting in Cutting::ALL {
+        for granularity in JobGranularity::ALL {
             for alignment in [None, Some(least), Some(PageCount(1 << 40)), Some(PageCount(1 << 63))] {
                 for min_chunk in [None, Some(0), Some(1), Some(block + 1), Some(u64::MAX)] {
                     let min_chunk = min_chunk.map(PageCount);
-                    let jobs = InitJobs { cutting, threads: Some(3), alignment, min_chunk };
+                    let jobs = InitJobs { granularity, threads: Some(3), alignment, min_chunk };
                     let yard = machine.bring_up(MapInit { jobs, ..way(InitMode::Eager) });
                     assert_eq!(
                         yard.stats().managed_pages(),

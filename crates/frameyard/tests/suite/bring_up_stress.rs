@@ -10,7 +10,7 @@ use std::thread;
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, MapWatch, order, run_on};
 use crate::maps::{Machine, frames, give_back, machine, pages_at_rest, reference, take_everything};
-use frameyard::boot::{Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit, Poisoning, ZoneLimits};
+use frameyard::boot::{InitError, InitJobs, InitMode, Initialiser, JobGranularity, MapInit, Poisoning, ZoneLimits};
 use frameyard::page::MapContent;
 use frameyard::platform::MapNotBacked;
 use frameyard::units::PhysAddr;
@@ -208,8 +208,8 @@ fn check_written(machine: &Machine, yard: &Fixture) {
     assert_eq!(yard.watch().pages(), pages);
 }
 
-fn init(mode: InitMode, cutting: Cutting, threads: usize, seed: u64) -> MapInit {
-    let jobs = InitJobs { cutting, threads: Some(threads), ..InitJobs::default() };
+fn init(mode: InitMode, granularity: JobGranularity, threads: usize, seed: u64) -> MapInit {
+    let jobs = InitJobs { granularity, threads: Some(threads), ..InitJobs::default() };
     let initialiser = Initialiser::ALL[1 + seed as usize % 4];
     let content = MapContent::ALL[seed as usize / 4 % 2];
     MapInit { mode, content, initialiser, jobs, ..MapInit::default() }
@@ -218,10 +218,10 @@ fn init(mode: InitMode, cutting: Cutting, threads: usize, seed: u64) -> MapInit 
 fn every_init(mut visit: impl FnMut(MapInit, u64)) {
     let mut seed = 0;
     for mode in [InitMode::Deferred, InitMode::Lazy] {
-        for cutting in Cutting::ALL {
+        for granularity in JobGranularity::ALL {
             for threads in [1, 2, 4] {
                 seed += 1;
-                visit(init(mode, cutting, threads, seed), seed);
+                visit(init(mode, granularity, threads, seed), seed);
             }
         }
     }

@@ -59,7 +59,7 @@ fn damaged_pages_of_devices_are_found() {
     let range = frames(0, 2048);
     let head = frames(512, 1).start;
     let tail = head + PageCount(7);
-    for layout in [MapLayout::Full, MapLayout::SharedTails] {
+    for layout in [MapLayout::Full, MapLayout::Deduplicated] {
         let device = yard.devices().map(request(range, HUGE, layout)).unwrap();
         let tag = read(map, in_map(&yard, head, TAG));
         for wrong in [0, tag ^ 1 << 8, tag ^ 1, tag ^ 1 << 32, tag | 1 << 60] {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use frameyard::boot::{Cutting, InitMode, Initialiser};
+use frameyard::boot::{InitMode, Initialiser, JobGranularity};
 use frameyard::page::{MapContent, Page};
 use frameyard::{ByteSize, Geometry};
 use frameyard_host::HostTopology;
@@ -19,7 +19,7 @@ const FULL_SIZE: ByteSize = ByteSize::gib(16);
 const USUAL_FRAMES: [u64; 4] = [1 << 18, 1 << 22, 1 << 25, 1 << 28];
 /// As many frames as links can name, less than two sections.
 const MOST_FRAMES: u64 = (1 << 32) - (1 << 16);
-/// Holes of the rows that compare the ways of cutting.
+/// Holes of the rows that compare the job granularities.
 const USUAL_HOLES: u64 = 4096;
 
 /// How many frames, and how many threads.
@@ -45,7 +45,7 @@ pub(super) struct Case {
     pub(super) initialiser: Initialiser,
     pub(super) content: MapContent,
     pub(super) mode: InitMode,
-    pub(super) cutting: Cutting,
+    pub(super) granularity: JobGranularity,
     pub(super) holes: u64,
 }
 
@@ -64,7 +64,7 @@ impl Sweep {
         for &frames in &sizes {
             for &count in &threads {
                 let place = Place { frames, threads: count, faulted: Faulted::Before };
-                let mut cases = args.cases(place, &args.cuttings, args.holes.unwrap_or(0));
+                let mut cases = args.cases(place, &args.granularities, args.holes.unwrap_or(0));
                 if args.is_bare() && threads.last() == Some(&count) {
                     cases.extend(fragmented(args, place));
                 }
@@ -74,7 +74,7 @@ impl Sweep {
         for frames in lazy_frames(args, host)? {
             let place = Place { frames, threads: 1, faulted: Faulted::OnTheWay };
             // Nothing is cut where there is no pass.
-            groups.push((place, args.cases(place, &args.cuttings[..1], args.holes.unwrap_or(0))));
+            groups.push((place, args.cases(place, &args.granularities[..1], args.holes.unwrap_or(0))));
         }
         groups.retain(|(_, cases)| !cases.is_empty());
         let sweep = Self { groups };
@@ -102,23 +102,23 @@ impl Sweep {
 }
 
 impl MemmapArgs {
-    /// Whether all ways are swept, so that the rows that compare the cuttings belong to it.
+    /// Whether all ways are swept, so that the rows that compare the granularities belong to it.
     fn is_bare(&self) -> bool {
         let all = (&Initialiser::ALL[..], &MapContent::ALL[..], &InitMode::ALL[..]);
         self.holes.is_none()
-            && Cutting::ALL.iter().all(|cutting| self.cuttings.contains(cutting))
+            && JobGranularity::ALL.iter().all(|granularity| self.granularities.contains(granularity))
             && (&self.initialisers[..], &self.contents[..], &self.modes[..]) == all
     }
 
     /// All combinations at a place.
-    fn cases(&self, place: Place, cuttings: &[Cutting], holes: u64) -> Vec<Case> {
+    fn cases(&self, place: Place, granularities: &[JobGranularity], holes: u64) -> Vec<Case> {
         let mut cases = Vec::new();
         for &mode in self.modes.iter().filter(|mode| (**mode == InitMode::Lazy) == (place.faulted == Faulted::OnTheWay))
         {
             for &content in &self.contents {
                 for &initialiser in self.initialisers.iter().filter(|initialiser| initialiser.can_write(content)) {
-                    for &cutting in cuttings {
-                        cases.push(Case { place, initialiser, content, mode, cutting, holes });
+                    for &granularity in granularities {
+                        cases.push(Case { place, initialiser, content, mode, granularity, holes });
                     }
                 }
             }
@@ -127,13 +127,13 @@ impl MemmapArgs {
     }
 }
 
-/// Two rows that differ in the cutting alone, on memory full of holes.
+/// Two rows that differ in the granularity alone, on memory full of holes.
 fn fragmented(args: &MemmapArgs, place: Place) -> Vec<Case> {
-    let cases = args.cases(place, &Cutting::ALL, USUAL_HOLES);
+    let cases = args.cases(place, &JobGranularity::ALL, USUAL_HOLES);
     let is_best = |case: &&Case| case.initialiser == Initialiser::Stream && case.mode == InitMode::Deferred;
     let chosen = cases.iter().rev().find(is_best).or(cases.last()).copied();
-    let with = |cutting: &Cutting| chosen.map(|case| Case { cutting: *cutting, ..case });
-    Cutting::ALL.iter().filter_map(with).collect()
+    let with = |granularity: &JobGranularity| chosen.map(|case| Case { granularity: *granularity, ..case });
+    JobGranularity::ALL.iter().filter_map(with).collect()
 }
 
 /// Numbers of threads, each a multiple of the nodes where it is not one for each.
@@ -237,11 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn the_ways_of_cutting_are_compared_where_there_are_holes() {
+    fn granularities_are_compared_where_there_are_holes() {
         let all = sweep("--map-size 64M").unwrap();
         let pair: Vec<&Case> = all.cases().filter(|case| case.holes > 0).collect();
-        assert_eq!(pair.iter().map(|case| case.cutting).collect::<Vec<_>>(), Cutting::ALL);
-        assert_eq!(Case { cutting: pair[1].cutting, ..*pair[0] }, *pair[1]);
+        assert_eq!(pair.iter().map(|case| case.granularity).collect::<Vec<_>>(), JobGranularity::ALL);
+        assert_eq!(Case { granularity: pair[1].granularity, ..*pair[0] }, *pair[1]);
         assert_eq!(
             (pair[0].holes, pair[0].initialiser, pair[0].content),
             (4096, Initialiser::Stream, MapContent::Kernel)

@@ -52,6 +52,7 @@ pub(crate) const CRATES: &[&str] = &[
     "frameyard-host",
     "frameyard-machines",
     "frameyard-sim",
+    "frameyard-workloads",
     "frameyard-lab",
 ];
 

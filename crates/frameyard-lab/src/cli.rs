@@ -36,7 +36,7 @@ use crate::version::LONG_VERSION;
 pub use calibration_args::{CalibrateArgs, CheckArgs, CheckedTable, EffortArgs, FittedTable};
 pub use device_args::{
     DeviceArgs, DeviceChoice, DeviceCommand, DeviceCreateArgs, DeviceDestroyArgs, DeviceListArgs, DeviceMapArgs,
-    DeviceSessionArgs, SessionArgs, YardSharing,
+    DeviceSessionArgs, SessionArgs,
 };
 pub use extent_args::{FullArgs, QuickArgs};
 pub use init_args::{InitArgs, usual_initialiser};
@@ -51,8 +51,8 @@ pub use sim_args::{
     SimParallelFreeArgs, SimPurgeArgs, SimRunArgs, VirtualDurationArgs,
 };
 pub use stress_args::{StressArgs, StressPolicy};
-pub use values::{AccessKind, Amount, HugePageMinimum, ParseAmountError, ParseTasksError, TaskRange};
-pub use values::{ShownFile, ShownFormat, TaskMode, Workload};
+pub use values::{Amount, HugePageMinimum, ParseAmountError, ParseTasksError, TaskRange};
+pub use values::{ShownFile, ShownFormat, Workload};
 pub use workload_args::{
     ComparedArgs, ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs,
     ParallelFreeArgs, PolicyArgs, PurgeArgs, WorkerArgs,
@@ -114,7 +114,7 @@ pub enum Command {
 }
 
 /// The hidden command of worker processes. Its only argument is the task.
-pub(crate) const WORKER: &str = "worker";
+pub(crate) const WORKER: &str = frameyard_workloads::workers::WORKER_COMMAND;
 
 /// The hidden command of session processes. Its only argument is their socket.
 pub(crate) const DEVICE_SESSION: &str = "device-session";

@@ -5,6 +5,8 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use frameyard_workloads::WorkloadError;
+
 /// A reason to end without success.
 ///
 /// Its `Display` form is a single line, whatever its text.
@@ -68,6 +70,15 @@ impl Error for Failure {
         match self {
             Self::Input(reason) | Self::RunTime(reason) => reason.source(),
             Self::OutputClosed => None,
+        }
+    }
+}
+
+impl From<WorkloadError> for Failure {
+    fn from(error: WorkloadError) -> Self {
+        match error {
+            WorkloadError::Input(reason) => Self::Input(reason),
+            WorkloadError::RunTime(reason) => Self::RunTime(reason),
         }
     }
 }

@@ -9,10 +9,10 @@ mod chosen_machine;
 pub mod cli;
 pub mod commands;
 mod failure;
+mod fixture;
 pub mod measure;
 pub mod output;
 mod version;
-pub mod workload;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -1,7 +1,5 @@
 //! Statistics of samples.
 
-use std::time::Duration;
-
 /// Median, minimum and maximum of some samples.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Spread<T = f64> {
@@ -39,12 +37,6 @@ pub fn median_first<R>(mut runs: Vec<R>, value: impl Fn(&R) -> f64) -> (R, Vec<R
     (median, runs)
 }
 
-/// Nanoseconds for one of the operations that took a duration together.
-#[must_use]
-pub fn nanoseconds_each(duration: Duration, operations: u64) -> f64 {
-    duration.as_nanos() as f64 / operations as f64
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,10 +51,5 @@ mod tests {
     #[test]
     fn the_median_run_comes_first() {
         assert_eq!(median_first(vec![5, 1, 3, 9], |run| f64::from(*run)), (3, vec![1, 5, 9]));
-    }
-
-    #[test]
-    fn a_duration_is_shared_among_its_operations() {
-        assert_eq!(nanoseconds_each(Duration::from_micros(3), 100), 30.0);
     }
 }

@@ -1,11 +1,11 @@
-//! Predicts the page-fault workload on a machine, for some policies and numbers of tasks.
+//! Predicts the page-fault workload on a machine, by policy and number of tasks.
 //!
 //! ```console
 //! cargo run --release -p frameyard-sim --example page_fault broadwell-40 vanilla-4.16,depot 1,10,40 threads sharded
 //! ```
 //!
-//! The machine may be a file, too. Behind the tasks may stand the mode (`processes`), the policy of the lists of used pages
-//! (`vanilla`), and the mappings that each task makes (1).
+//! The machine may be a file. Optional arguments after the tasks: the mode (`processes`), the LRU policy (`vanilla`), and the
+//! mappings of each task (1).
 
 use std::error::Error;
 
@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Box<dyn Error>> {
     let tasks = each.tasks;
-    // The mappings of all tasks, half of them more, and a reserve.
+    // The mappings of all tasks, half as much again, and a reserve.
     let node_memory = PageCount((u64::from(tasks * PAGES) * 3 / 2).next_multiple_of(1 << 18) + (2 << 18));
     let config = SimConfig { node_memory, policy, sizing: PcpSizing::Early, costs: Vec::new() };
     let yard = SimYard::new(machine, &config)?;
@@ -59,13 +59,13 @@ fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Bo
     Ok(())
 }
 
-/// Processor time of this process, where the kernel says it: other processes do not count.
+/// Processor time of this process, where the kernel reports it. Other processes do not count.
 fn processor_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).map_or(f64::NAN, |ns| ns / 1e9)
 }
 
-/// Everything that takes half a hundredth of the time, the longest first.
+/// Every use of at least 0.5 % of the time, largest first.
 fn shares(run: &FaultRun) -> String {
     let busy = run.busy().0 as f64;
     let of = |spent| run.account.of(spent).time.0 as f64 / busy;

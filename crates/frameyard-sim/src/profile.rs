@@ -1,19 +1,19 @@
-//! Where virtual time went, by what was being done: a tree of the spans that the allocator and owners mark.
+//! A profile of virtual time: a tree of the spans that the allocator and owners mark.
 
 use frameyard::platform::Activity;
 
 use crate::account::{Account, Share, Slot, Spent};
 use crate::time::Picos;
 
-/// A stack of spans: a place in the tree. 0 is outside of all.
+/// A stack of spans: an index into the tree. 0 is the empty stack.
 pub(crate) type StackId = u32;
 
-/// A span inside of a stack.
+/// A span within a stack.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Stack {
     outer: StackId,
     span: Option<Activity>,
-    /// The stacks with one span more; 0 where there is none yet.
+    /// The stacks with one further span; 0 where there is none yet.
     inner: [StackId; Activity::ALL.len()],
 }
 
@@ -21,11 +21,11 @@ impl Stack {
     const OUTSIDE: Self = Self { outer: 0, span: None, inner: [0; Activity::ALL.len()] };
 }
 
-/// Where virtual time went, by the stack of spans and by what it was spent on. Every picosecond of every CPU stands in one place.
+/// Virtual time by the stack of spans and by its use. Every picosecond of every CPU is in exactly one place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Profile {
     stacks: Vec<Stack>,
-    /// Stack by stack, a place for each slot.
+    /// Shares by stack, then by slot.
     shares: Vec<Share>,
     slots: usize,
     costs: Vec<&'static str>,
@@ -37,7 +37,7 @@ impl Profile {
         Self { stacks: vec![Stack::OUTSIDE], shares: vec![Share::default(); slots], slots, costs }
     }
 
-    /// The names of the costs that the machine was told of, and of those that each knows.
+    /// The names of all costs, the machine's before the workload's.
     pub(crate) fn costs(&self) -> &[&'static str] {
         &self.costs
     }
@@ -51,13 +51,13 @@ impl Profile {
         self.add_at(self.shares_of(stack), slot, time);
     }
 
-    /// Where the shares of a stack begin.
+    /// The index of a stack's first share.
     #[inline(always)]
     pub(crate) fn shares_of(&self, stack: StackId) -> usize {
         stack as usize * self.slots
     }
 
-    /// As [`add`](Self::add), where the shares of the stack are known to begin there.
+    /// [`add`](Self::add) with the index of the stack's first share.
     #[inline(always)]
     pub(crate) fn add_at(&mut self, shares: usize, slot: Slot, time: Picos) {
         let share = &mut self.shares[shares + slot.0];
@@ -65,7 +65,7 @@ impl Profile {
         share.count += 1;
     }
 
-    /// A stack with one span more.
+    /// The stack with one further span.
     #[inline(always)]
     pub(crate) fn enter(&mut self, outer: StackId, span: Activity) -> StackId {
         match self.stacks[outer as usize].inner[span as usize] {
@@ -91,7 +91,7 @@ impl Profile {
         outer
     }
 
-    /// The same by what it was spent on alone.
+    /// The sum over all stacks.
     #[must_use]
     pub fn account(&self) -> Account {
         let mut sum = Account::new(self.costs.len());
@@ -99,7 +99,7 @@ impl Profile {
         sum
     }
 
-    /// What was added since an earlier look at the same machine.
+    /// The difference to an earlier profile of the same machine.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = self.clone();
@@ -109,7 +109,7 @@ impl Profile {
         since
     }
 
-    /// What was spent on something within any of some spans, however deep.
+    /// The time of one use within any of these spans, at any depth.
     #[must_use]
     pub fn within(&self, spans: &[Activity], spent: Spent) -> Share {
         let is_within = |stack: usize| {
@@ -121,8 +121,8 @@ impl Profile {
             .fold(Share::default(), |sum, share| Share { time: sum.time + share.time, count: sum.count + share.count })
     }
 
-    /// Lines as tools that draw flame graphs take them, in the order of the alphabet: the spans from the outermost on and what the
-    /// time was spent on, with semicolons between; and how long. All of them together are the [account](Self::account)'s total.
+    /// Lines for flame-graph tools, in alphabetical order: the spans from the outermost on and the use of time,
+    /// joined by semicolons, and the duration. They add up to the total of the [account](Self::account).
     #[must_use]
     pub fn folded(&self) -> Vec<(String, Picos)> {
         let leaves = Spent::all(&self.costs);
@@ -137,7 +137,7 @@ impl Profile {
         lines
     }
 
-    /// The spans of a stack, each with a semicolon after it.
+    /// The spans of a stack, each followed by a semicolon.
     fn path(&self, stack: StackId) -> String {
         let Stack { outer, span, .. } = self.stacks[stack as usize];
         span.map_or(String::new(), |span| format!("{}{span};", self.path(outer)))
@@ -152,7 +152,7 @@ mod tests {
     use crate::account::CostId;
 
     #[test]
-    fn lines_name_spans_from_the_outermost_on_and_add_up() {
+    fn folded_lines_list_spans_outermost_first_and_add_up() {
         let mut profile = Profile::new(vec!["thinking"]);
         let fault = profile.enter(0, Activity::Fault);
         let refill = profile.enter(fault, Activity::Refill);
@@ -179,7 +179,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "fault ends, but Some(Refill) began last")]
-    fn spans_that_overlap_are_refused() {
+    fn overlapping_spans_panic() {
         let mut profile = Profile::new(Vec::new());
         let fault = profile.enter(0, Activity::Fault);
         let refill = profile.enter(fault, Activity::Refill);

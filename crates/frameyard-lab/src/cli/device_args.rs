@@ -4,14 +4,15 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use clap::builder::{ArgPredicate, TypedValueParser};
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Subcommand, ValueHint};
 use frameyard::ByteSize;
 use frameyard::devices::{MapLayout, MapPlacement};
 use frameyard_host::DeviceAlignment;
 
 use super::init_args::named;
-use super::values::{positive_number, positive_size};
+use super::values::{named_with_help, positive_number, positive_size};
 use super::{FullArgs, OutputArgs, QuickArgs};
+use frameyard_workloads::device_map::YardSharing;
 
 /// Reads which page structures there are.
 pub(super) fn layout() -> impl TypedValueParser<Value = MapLayout> {
@@ -142,24 +143,14 @@ pub struct DeviceSessionArgs {
     pub socket: PathBuf,
 }
 
-/// Whose yard it is.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum YardSharing {
-    /// One process's own: tails are the host's zero page
-    Private,
-    /// In a memory file, for several processes: tails are a read-only window that is mapped again and again
-    Shared,
-}
-
-impl YardSharing {
-    /// The name on command lines and in rows.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Private => "private",
-            Self::Shared => "shared",
+/// Reads whether a yard is private.
+fn yard_sharing() -> impl TypedValueParser<Value = YardSharing> {
+    named_with_help(YardSharing::ALL, YardSharing::name, |sharing| match sharing {
+        YardSharing::Private => "One process's own: tails are the host's zero page",
+        YardSharing::Shared => {
+            "In a memory file, for several processes: tails are a read-only window that is mapped again and again"
         }
-    }
+    })
 }
 
 /// Arguments of `bench device-map`. Lists are empty where the sweep chooses.
@@ -178,7 +169,7 @@ pub struct DeviceMapArgs {
     pub layouts: Vec<MapLayout>,
 
     /// Whose yard it is [default: private; where nothing else is chosen, shared too for 1T in 1G pages]
-    #[arg(long = "yard", value_name = "YARDS", value_delimiter = ',', value_enum)]
+    #[arg(long = "yard", value_name = "YARDS", value_delimiter = ',', value_parser = yard_sharing())]
     pub yards: Vec<YardSharing>,
 
     /// Runs of each row, which alternate; the median is reported

@@ -8,7 +8,7 @@ use frameyard::policy::ZonePolicy;
 use frameyard::watermarks::PcpSizing;
 use frameyard_vm::LruPolicy;
 
-use crate::workload::kernbench::Build;
+use frameyard_workloads::kernbench::Job;
 
 use super::values::{positive_number, positive_size, whole_number};
 use super::{ComparisonArgs, DurationArgs, OutputArgs, PolicyArgs, VirtualDurationArgs};
@@ -50,8 +50,15 @@ pub struct BuildArgs {
     pub compute: u64,
 
     /// Cycles that the kernel works for it besides, for each page: making processes, reading and writing files
-    #[arg(long, value_name = "CYCLES", default_value_t = Build::KERNEL_WORK, value_parser = whole_number)]
+    #[arg(long, value_name = "CYCLES", default_value_t = Job::KERNEL_WORK, value_parser = whole_number)]
     pub kernel_work: u64,
+}
+
+impl From<BuildArgs> for Job {
+    fn from(args: BuildArgs) -> Self {
+        let BuildArgs { pages, mappings, compute, kernel_work } = args;
+        Self { pages: pages.get(), mappings: mappings.get(), compute, kernel_work }
+    }
 }
 
 /// Arguments of `bench kernbench`.

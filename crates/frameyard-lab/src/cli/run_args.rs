@@ -8,13 +8,15 @@ use frameyard::Order;
 use frameyard::policy::ZonePolicy;
 
 use super::examples;
-use super::values::{order, positive_number, whole_number};
+use super::values::{access_kind, order, positive_number, task_mode, whole_number};
 use super::workload_args::zone_policy;
 use super::{
-    AccessKind, CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, FullArgs, HighallocArgs, InitArgs,
-    KernbenchArgs, MachineArgs, MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs,
-    ParallelFreeArgs, PcpResetArgs, PinArgs, PurgeArgs, QuickArgs, ReportFreeArgs, TaskMode, YardArgs, ZoneLockArgs,
+    CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, FullArgs, HighallocArgs, InitArgs, KernbenchArgs,
+    MachineArgs, MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs,
+    PcpResetArgs, PinArgs, PurgeArgs, QuickArgs, ReportFreeArgs, YardArgs, ZoneLockArgs,
 };
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::alloc::AccessKind;
 
 /// Arguments of `bench`.
 #[derive(Args, Clone, Debug)]
@@ -89,7 +91,7 @@ pub struct AllocArgs {
         long = "kind",
         value_name = "KINDS",
         value_delimiter = ',',
-        value_enum,
+        value_parser = access_kind(),
         default_value = "repeat,bulk,random"
     )]
     pub kinds: Vec<AccessKind>,
@@ -107,7 +109,7 @@ pub struct AllocArgs {
     pub tasks: Vec<NonZeroU32>,
 
     /// What a task is
-    #[arg(long, value_enum, default_value_t, help_heading = "Runs")]
+    #[arg(long, value_parser = task_mode(), default_value = "threads", help_heading = "Runs")]
     pub mode: TaskMode,
 
     /// Runs of each row, of which the median is reported

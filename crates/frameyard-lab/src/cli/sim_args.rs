@@ -178,7 +178,7 @@ mod tests {
     use frameyard::policy::ZonePolicy;
     use frameyard_vm::LruPolicy;
 
-    use super::super::TaskMode;
+    use frameyard_workloads::TaskMode;
 
     #[derive(Parser, Debug)]
     struct Line {

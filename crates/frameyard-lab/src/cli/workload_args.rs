@@ -10,8 +10,9 @@ use frameyard::ByteSize;
 use frameyard::policy::ZonePolicy;
 use frameyard_vm::LruPolicy;
 
-use super::values::{duration, percentage, positive_duration, positive_number, whole_number};
-use super::{FullArgs, MachineArgs, OutputArgs, QuickArgs, TaskMode, TaskRange, YardArgs};
+use super::values::{duration, percentage, positive_duration, positive_number, task_mode, whole_number};
+use super::{FullArgs, MachineArgs, OutputArgs, QuickArgs, TaskRange, YardArgs};
+use frameyard_workloads::TaskMode;
 
 /// Policies. Each pair is run.
 #[derive(Args, Clone, Debug)]
@@ -51,7 +52,7 @@ pub struct ComparedArgs {
     pub tasks: Vec<TaskRange>,
 
     /// What a task is: a thread in a common address space, or a process with its own
-    #[arg(long = "mode", value_name = "MODES", value_delimiter = ',', value_enum, default_value = "threads,processes")]
+    #[arg(long = "mode", value_name = "MODES", value_delimiter = ',', value_parser = task_mode(), default_value = "threads,processes")]
     pub modes: Vec<TaskMode>,
 
     /// Seed of the random choices

@@ -6,8 +6,9 @@ use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
 use frameyard::policy::ZonePolicy;
 
+use super::ComparisonArgs;
 use super::values::positive_duration;
-use super::{ComparisonArgs, TaskMode};
+use frameyard_workloads::TaskMode;
 
 /// A workload that shows the cost of the zone lock.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]

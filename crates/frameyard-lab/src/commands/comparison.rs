@@ -16,8 +16,9 @@ use frameyard::ByteSize;
 use crate::Failure;
 use crate::cli::ComparedArgs;
 use crate::output::{RoundedSize, Row};
-use crate::workload::ground::{Ground, Setting};
-use crate::workload::simulated::{Contents, SimGround, SimRun};
+use frameyard_workloads::Setting;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::simulated::{FrameContents, SimFixture, SimRun};
 
 pub(super) use columns::{counts, setting};
 pub(super) use native::{Comparison, Yards};
@@ -42,13 +43,13 @@ pub(super) trait Compared: Workload {
 /// A workload that runs on this machine.
 pub(super) trait Native: Workload {
     /// Runs once.
-    fn run(&self, ground: &Ground<'_>, setting: &Setting) -> Result<Self::Run, Failure>;
+    fn run(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<Self::Run, Failure>;
 }
 
 /// A workload that runs on a simulated machine.
 pub(super) trait Simulated: Compared {
     /// Whether frames have contents.
-    const CONTENTS: Contents = Contents::Unseen;
+    const CONTENTS: FrameContents = FrameContents::Dropped;
 
     /// CPUs that the tasks occupy.
     fn cpus(&self, setting: &Setting) -> u64 {
@@ -56,7 +57,7 @@ pub(super) trait Simulated: Compared {
     }
 
     /// Runs once.
-    fn simulate(&self, ground: &SimGround<'_>, setting: &Setting) -> Result<SimRun<Self::Run>, Failure>;
+    fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<Self::Run>, Failure>;
 }
 
 /// The runs of a combination.

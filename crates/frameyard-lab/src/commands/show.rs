@@ -17,7 +17,7 @@ use crate::Failure;
 use crate::bring_up::BringUp;
 use crate::cli::{ShowArgs, ShownFile, ShownFormat, Workload};
 use crate::output::{Report, Row};
-use crate::workload::churn::churn;
+use frameyard_workloads::churn::churn;
 
 /// Boots, runs the workload of `--after`, and prints the file.
 pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {

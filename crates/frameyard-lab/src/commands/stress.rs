@@ -11,10 +11,11 @@ use frameyard_vm::LruPolicy;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, Sharing};
 use crate::chosen_machine::ChosenMachine;
-use crate::cli::{InitArgs, StressArgs, StressPolicy, TaskMode};
+use crate::cli::{InitArgs, StressArgs, StressPolicy};
+use crate::fixture::with_fixture;
 use crate::output::{Report, Row, progress_bar};
-use crate::workload::ground::on_ground;
-use crate::workload::stress::{self, MOST_TASKS, StressPlan, StressRun};
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::stress::{self, Hang, MOST_TASKS, StressPlan, StressRun};
 
 const NAME: &str = "stress";
 /// Memory of the machine unless the command line says otherwise: little, so that tasks often run out of it.
@@ -58,9 +59,10 @@ pub(super) fn run(args: &StressArgs) -> Result<(), Failure> {
             pcp_sizing: options.pcp_sizing,
         };
         let before = bar.position();
-        let run = on_ground(&chosen.machine, &options, LruPolicy::default(), |ground| {
-            ground.yard.platform().time_locks(LockTiming::Off);
-            stress::run(ground, &plan, &|begun| bar.set_position(before + begun))
+        let progress = |begun| bar.set_position(before + begun);
+        let run = with_fixture(&chosen.machine, &options, LruPolicy::default(), |fixture| {
+            fixture.yard.platform().time_locks(LockTiming::Off);
+            Ok(stress::run(fixture, &plan, &progress, &exit_on_hang)?)
         });
         let run = run.map_err(|failure| named(failure, policy, args.mode))?;
         bar.set_position(before + plan.ops);
@@ -89,6 +91,13 @@ fn tasks(args: &StressArgs) -> Result<u32, Failure> {
         return Err(Failure::input(format!("stress --tasks {tasks}: at most {MOST_TASKS}")));
     }
     Ok(NonZeroU32::new(tasks).map_or(1, NonZeroU32::get))
+}
+
+/// Reports a thread that hangs in the yard and exits: the thread cannot be ended.
+fn exit_on_hang(hang: Hang) {
+    let failure = Failure::run_time(hang);
+    let _ = failure.report();
+    std::process::exit(i32::from(failure.code()));
 }
 
 /// Names the run that failed.

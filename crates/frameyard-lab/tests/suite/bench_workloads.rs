@@ -327,7 +327,7 @@ fn the_command_of_workers_is_hidden_and_refuses_who_is_no_worker() {
         let mut words = stdout(&written).split(|letter: char| !letter.is_alphanumeric());
         assert!(words.all(|word| word != "worker"), "{shell}");
     }
-    assert_refused(&["worker", "{}"], 2, "no order");
+    assert_refused(&["worker", "{}"], 2, "not the argument of a worker process");
     let order =
         r#"{"locks_are_timed":false,"task":{"number":0,"seed":1,"work":{"PageFault":{"bytes":4096,"pages":"Small"}}}}"#;
     assert_refused(&["worker", order], 2, "was not started on a memory file");

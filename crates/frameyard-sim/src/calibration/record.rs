@@ -1,4 +1,4 @@
-//! Writes into a machine's file what a fit came to.
+//! Writes a fit into a machine's file.
 
 use std::fmt;
 
@@ -8,21 +8,21 @@ use crate::machine::{Machine, clock_step};
 
 use super::{Fitted, Selection};
 
-/// Why a fit cannot be written into a text.
+/// Why a fit cannot be written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RecordError {
-    /// It is no TOML.
+    /// The text is not TOML.
     Malformed(String),
-    /// Where a parameter belongs stands something else.
+    /// The place of a parameter holds something else.
     NoPlace(String),
 }
 
 impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Malformed(message) => write!(f, "not a description of a simulated machine: {message}"),
+            Self::Malformed(message) => write!(f, "not a machine description: {message}"),
             Self::NoPlace(path) => {
-                write!(f, "the fitted value of '{path}' has no place: that must be a table and its key")
+                write!(f, "the fitted value of '{path}' has no place: the file needs a table with that key")
             }
         }
     }
@@ -30,12 +30,13 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// The text of a machine's file with the fitted parameters in their places, and under `[simulation.calibration]` their paths, the table, the
-/// rows and the error that the fit left. What the file left to its default is added; comments stay; numbers are rounded to four digits.
+/// The text of a machine's file with the fitted parameters, and with their paths, the table, the rows and the
+/// remaining error under `[simulation.calibration]`. Adds parameters that the file left to their defaults, keeps
+/// comments, and rounds numbers to four significant digits.
 ///
 /// # Errors
 ///
-/// [`RecordError`] where the text is no TOML, or where a parameter belongs stands something else.
+/// [`RecordError`] where the text is not TOML, or the place of a parameter holds something else.
 pub fn record(text: &str, fitted: &Fitted, table: &str, rows: &[Selection]) -> Result<String, RecordError> {
     let mut document: DocumentMut =
         text.parse().map_err(|error: toml_edit::TomlError| RecordError::Malformed(error.to_string()))?;
@@ -96,7 +97,7 @@ fn replace(value: &mut Value, mut new: Value) {
     *value = new;
 }
 
-/// A number with four digits that count.
+/// A number rounded to four significant digits.
 fn rounded(number: f64) -> f64 {
     format!("{number:.3e}").parse().unwrap_or(number)
 }
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
     use crate::calibration::fit::FittedParameter;
 
-    /// A machine whose file tells of no fit.
+    /// A machine without a fit.
     const UNFITTED: &str = "skylake-4s";
 
     fn fitted(values: &[(&str, f64)]) -> Fitted {
@@ -137,7 +138,7 @@ mod tests {
         let comments =
             |text: &str| text.lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(comments(&new), comments(text));
-        // Nothing but the values and the calibration is another.
+        // Only the values and the calibration change.
         let keys = ["store_overlap", "mhz", "parameters", "table", "rows", "error"];
         let is_kept = |line: &&str| {
             let is_value = keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
@@ -156,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_file_left_to_its_default_is_added() {
+    fn adds_parameters_that_the_file_left_to_their_defaults() {
         let fitted = fitted(&[("kernel_overhead.map_call_cycles", 3000.0)]);
         let mut without: DocumentMut = frameyard_machines::built_in_text(UNFITTED).unwrap().parse().unwrap();
         simulation(&mut without).unwrap().remove("kernel_overhead");
@@ -166,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_with_something_else_at_the_place_is_refused() {
+    fn a_text_with_another_item_at_the_place_is_refused() {
         let fitted = fitted(&[("costs.read_overlap", 2.0)]);
         let refused = record("costs = 1.0\n", &fitted, "page-fault", &[]).unwrap_err();
         assert_eq!(refused, RecordError::NoPlace("costs.read_overlap".to_owned()));

@@ -1,4 +1,5 @@
-//! Whole runs: every picosecond is accounted for, the same run gives the same numbers, and what goes wrong in a task is seen.
+//! Whole runs: every picosecond is in the account, a repeated run gives the same numbers, and failures of a task are
+//! reported.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -19,7 +20,7 @@ fn fault(yard: &SimYard, tasks: u32, seed: u64) -> FaultRun {
     fault_in(yard, Mode::Processes, tasks, seed)
 }
 
-/// Runs the loop, and has everything recounted after it.
+/// Runs the loop, then validates the yard.
 fn fault_in(yard: &SimYard, mode: Mode, tasks: u32, seed: u64) -> FaultRun {
     let vm = Vm::create(yard, &VmConfig::default()).unwrap();
     let each = FaultLoop { tasks, mode, pages: 700, rounds: 1, seed, start: Start::Apart, lru: LruPolicy::Vanilla };
@@ -31,7 +32,7 @@ fn fault_in(yard: &SimYard, mode: Mode, tasks: u32, seed: u64) -> FaultRun {
 }
 
 #[test]
-fn all_time_of_all_cpus_is_accounted_for_to_the_picosecond() {
+fn the_account_is_complete_to_the_picosecond() {
     for policy in ZonePolicy::ALL {
         for (tasks, mode) in [(13, Mode::Processes), (40, Mode::Processes), (20, Mode::Threads)] {
             let yard = yard(policy);
@@ -49,7 +50,7 @@ fn all_time_of_all_cpus_is_accounted_for_to_the_picosecond() {
 }
 
 #[test]
-fn the_same_run_gives_the_same_numbers_and_another_seed_others() {
+fn a_repeated_run_gives_the_same_numbers_and_another_seed_different_ones() {
     for policy in [ZonePolicy::Vanilla416, ZonePolicy::Depot, ZonePolicy::OwnedBlocks] {
         let once = |seed| format!("{:?}", fault(&yard(policy), 40, seed));
         assert_eq!(once(1), once(1), "{policy}");
@@ -88,7 +89,7 @@ fn a_yard_of_32_gib_and_its_machine_take_at_most_half_as_much_again_as_its_map()
 }
 
 #[test]
-fn lists_that_early_boot_sized_keep_their_size_unless_they_are_sized_again() {
+fn per_cpu_lists_keep_their_early_size_without_a_reset() {
     let machine = Machine::built_in("epyc2-256").unwrap();
     let config = SimConfig {
         node_memory: PageCount(1 << 19),

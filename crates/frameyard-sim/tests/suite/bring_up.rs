@@ -1,11 +1,11 @@
-//! Bringing up the memory map on simulated machines, against published times and what can be worked out by hand.
+//! Initialising memory maps on simulated machines, against published times and hand calculations.
 
 use frameyard::ByteSize;
 use frameyard::boot::Initialiser;
 use frameyard_sim::bring_up::{self, BringUp, BringUpRun, BringUpThreads};
 use frameyard_sim::{Cause, Machine, Spent};
 
-/// What was published of a machine, in ms.
+/// The published times of a machine, in ms.
 struct Published {
     machine: &'static str,
     base: f64,
@@ -69,7 +69,7 @@ fn one_machine_alone_was_calibrated_and_all_have_its_parameters() {
 }
 
 #[test]
-fn time_is_linear_in_memory_whatever_fraction_of_it_is_simulated() {
+fn time_is_linear_in_memory_for_every_fraction() {
     for threads in [BringUpThreads::OnePerNode, BringUpThreads::OnePerCpu] {
         let mut machine = built_in("zen-7551-guest16");
         let mut times = Vec::new();
@@ -85,7 +85,7 @@ fn time_is_linear_in_memory_whatever_fraction_of_it_is_simulated() {
 }
 
 #[test]
-fn one_thread_takes_as_long_as_its_cycles_and_lines_and_many_as_long_as_the_channel() {
+fn one_thread_is_bound_by_cycles_and_latency_and_many_by_the_channel() {
     let mut machine = built_in("haswell-2699v3");
     machine.high_memory = vec![ByteSize::gib(128); 2];
     let costs = machine.bring_up;
@@ -103,7 +103,7 @@ fn one_thread_takes_as_long_as_its_cycles_and_lines_and_many_as_long_as_the_chan
 }
 
 #[test]
-fn streaming_leaves_out_the_fetches_where_the_channel_is_full() {
+fn streaming_halves_the_time_of_a_full_channel() {
     let machine = built_in("haswell-2699v3");
     let cached = bring_up(&machine, BringUpThreads::OnePerCpu);
     let how = BringUp { initialiser: Initialiser::Stream, ..BringUp::of_kernel(BringUpThreads::OnePerCpu) };
@@ -115,7 +115,7 @@ fn streaming_leaves_out_the_fetches_where_the_channel_is_full() {
 }
 
 #[test]
-fn nothing_is_written_where_the_map_is_zero_already() {
+fn an_all_zero_map_takes_little_time() {
     let machine = built_in("haswell-2699v3-guest4");
     let how = BringUp { initialiser: Initialiser::None, ..BringUp::of_kernel(BringUpThreads::OnePerCpu) };
     let run = bring_up::run(&machine, &how).unwrap();
@@ -123,7 +123,7 @@ fn nothing_is_written_where_the_map_is_zero_already() {
 }
 
 #[test]
-fn all_time_of_all_cpus_is_accounted_for_and_the_same_run_gives_the_same_numbers() {
+fn the_account_is_complete_and_a_repeated_run_gives_the_same_numbers() {
     for name in ["skylake-8167m", "zen-7551-guest4"] {
         let machine = built_in(name);
         let run = bring_up(&machine, BringUpThreads::OnePerCpu);

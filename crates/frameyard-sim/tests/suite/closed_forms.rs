@@ -1,4 +1,4 @@
-//! Simulated machines against what can be worked out by hand: a single lock, work that shares nothing, a full memory channel.
+//! Simulated machines against closed formulas: a single lock, independent work, a full memory channel.
 
 use std::cell::Cell;
 use std::sync::atomic::AtomicU32;
@@ -14,7 +14,7 @@ const LOCK: LockId = LockId::Zone(ZoneId::new(NodeId(0), ZoneKind::Normal));
 const THINKING: CostId = CostId::nth(0);
 const SERVICE: CostId = CostId::nth(1);
 
-/// Forty CPUs of 1 GHz, whatever the others do, so that a cycle is a nanosecond; locks change hands in no time.
+/// Forty CPUs at a constant 1 GHz, so that a cycle is a nanosecond; lock hand-overs are free.
 fn plain_machine() -> Machine {
     let mut machine = Machine::built_in("broadwell-40").unwrap();
     machine.clock.mhz = vec![1000];
@@ -33,7 +33,7 @@ fn yard_on(machine: &Machine) -> SimYard {
     SimYard::new(machine, &config).unwrap()
 }
 
-/// Runs `body` on the first CPUs, with each CPU's number; when all were done.
+/// Runs `body` on the first CPUs with each CPU's number. Returns the end time.
 fn run_on(yard: &SimYard, cpus: u32, body: impl Fn(u32)) -> Picos {
     let body = &body;
     let tasks = (0..cpus).map(|cpu| (CpuId(cpu), Box::new(move || body(cpu)) as Box<dyn FnOnce()>));
@@ -52,14 +52,14 @@ impl Random {
         z ^ z >> 31
     }
 
-    /// Exponentially distributed with that mean.
+    /// Exponentially distributed with this mean.
     fn exponential(&self, mean: f64) -> u64 {
         let uniform = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
         (-mean * (1.0 - uniform).ln()).round() as u64
     }
 }
 
-/// Visits to a lock in a microsecond, where each of `cpus` CPUs thinks and is served by turns.
+/// Visits to a lock per microsecond, with `cpus` CPUs that alternate between thinking and service.
 fn visits(
     machine: &Machine,
     cpus: u32,
@@ -83,7 +83,7 @@ fn visits(
                 done.set(done.get() + 1);
             }
         }
-        // What comes after the first CPU is through has fewer customers.
+        // After the first CPU has finished, the queue has fewer customers.
         if end.get() == Picos(0) {
             end.set(platform.now());
         }
@@ -92,7 +92,7 @@ fn visits(
 }
 
 #[test]
-fn a_lock_with_constant_times_serves_one_after_the_other_or_as_fast_as_they_come() {
+fn a_lock_with_constant_times_serves_in_series_or_at_the_arrival_rate() {
     let machine = plain_machine();
     let (thinking, service) = (900, 100);
     for cpus in [1, 2, 5, 9, 10, 11, 20, 40] {
@@ -122,7 +122,7 @@ fn a_lock_with_random_times_follows_the_machine_repairman() {
 }
 
 #[test]
-fn hand_overs_add_to_the_service_of_a_full_lock() {
+fn hand_overs_add_to_the_service_time_of_a_saturated_lock() {
     let mut machine = plain_machine();
     machine.lock.handover_transfers = 2.0;
     machine.costs.access_cycles = 0.0;
@@ -144,7 +144,7 @@ fn nearest_first_keeps_a_lock_on_a_socket_and_first_come_does_not() {
 }
 
 #[test]
-fn work_that_shares_nothing_is_linear_and_idle_cpus_are_idle() {
+fn independent_work_scales_linearly_and_other_cpus_are_idle() {
     let mut machine = plain_machine();
     machine.clock.smt_slowdown = 1.5;
     for cpus in [1, 7, 20] {
@@ -161,7 +161,7 @@ fn work_that_shares_nothing_is_linear_and_idle_cpus_are_idle() {
 }
 
 #[test]
-fn the_clock_falls_as_cores_of_a_socket_get_busy() {
+fn the_clock_falls_with_the_busy_cores_of_a_socket() {
     let mut machine = plain_machine();
     machine.clock.mhz = vec![4000, 2000, 1000];
     for (cpus, ns) in [(1, 250), (2, 500), (3, 1000), (10, 1000)] {
@@ -171,7 +171,7 @@ fn the_clock_falls_as_cores_of_a_socket_get_busy() {
 }
 
 #[test]
-fn a_full_memory_channel_moves_what_its_bandwidth_is() {
+fn a_full_memory_channel_moves_its_bandwidth() {
     let mut machine = plain_machine();
     machine.memory.node_gb_per_s = 10.0;
     machine.memory.queueing = 0.0;
@@ -195,9 +195,9 @@ fn a_full_memory_channel_moves_what_its_bandwidth_is() {
     }
 }
 
-/// Pollaczek and Khinchine: with constant service s and a share b of the time busy, the wait is s b / (2 (1 - b)).
+/// Pollaczek-Khinchine: with constant service s and utilisation b, the wait is s b / (2 (1 - b)).
 #[test]
-fn a_busy_memory_channel_makes_wait_as_a_queue_with_constant_service_does() {
+fn a_busy_memory_channel_follows_the_queue_with_constant_service() {
     let mut machine = plain_machine();
     machine.memory.node_gb_per_s = 10.0;
     machine.memory.queueing = 1.0;
@@ -219,7 +219,7 @@ fn a_busy_memory_channel_makes_wait_as_a_queue_with_constant_service_does() {
 }
 
 #[test]
-fn frames_of_the_second_node_have_a_channel_of_their_own() {
+fn each_node_has_its_own_channel() {
     let yard = yard_on(&plain_machine());
     let Pfn(first) = yard.frame_range().start;
     run_on(&yard, 1, |_| yard.platform().stream(Pfn(first + (1 << 16)), 4096));

@@ -1,5 +1,5 @@
-//! Owners of frames on simulated machines: what a fault touches, what tasks that share a space wait for, and that whole runs
-//! can be had again.
+//! Owners of frames on simulated machines: the lines of a fault, the waits of tasks that share a space, and
+//! repeatable runs.
 
 use std::cell::Cell;
 
@@ -51,20 +51,20 @@ fn the_cpus_of_a_node_take_shards_of_its_lists_in_turn() {
     recounted(&yard, &vm);
 }
 
-/// How often something was accessed, however it was served.
+/// The number of accesses to a target, whatever served them.
 fn accesses(account: &Account, accessed: Accessed) -> u64 {
     let served = Cause::ALL.into_iter().filter(|cause| !matches!(cause, Cause::LineQueue | Cause::Bandwidth));
     served.map(|cause| account.of(Spent::Access(accessed, cause)).count).sum()
 }
 
-/// How often a cost outside of the allocator was spent, and how long it took.
+/// The count and the time of a kernel cost.
 fn outside(yard: &SimYard, account: &Account, name: &str) -> (u64, u64) {
     let share = account.of(Spent::Cost(yard.platform().cost(name).unwrap()));
     (share.count, share.time.0)
 }
 
 #[test]
-fn a_fault_touches_what_its_protocol_says() {
+fn a_fault_touches_the_lines_of_its_protocol() {
     const PAGES: u64 = 4096;
     let yard = yard();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
@@ -81,21 +81,21 @@ fn a_fault_touches_what_its_protocol_says() {
     yard.run(vec![(CpuId(0), Box::new(task))]).unwrap();
     let account = account.take().unwrap();
     assert_eq!(vm.counted(VmCounter::Pgfault), PAGES);
-    // Tables of the lowest level, and those above that the space had not yet.
+    // Tables of the lowest level, and those above that the space did not have yet.
     let tables = space.statistics().page_tables.0 - 1;
     assert!((PAGES / 512..PAGES / 512 + 3).contains(&tables), "{tables}");
-    // And the frame that the first area lies in.
+    // And the frame with the first area.
     let zeroed = PAGES + tables + 1;
     for (name, count) in [("exception", PAGES), ("fault-path", PAGES), ("zero-page", zeroed), ("map-call", 1)] {
         assert_eq!(outside(&yard, &account, name).0, count, "{name}");
     }
     assert_eq!(outside(&yard, &account, "unmap-page"), (0, 0));
-    // In and out, for each fault as for the call that maps.
+    // Enter and leave, for each fault and for the call that maps.
     assert_eq!(accesses(&account, Accessed::Line(LineKind::MapLock)), 2 * (PAGES + 1));
-    // The entry is looked at and set; those that lead to tables are set, too.
+    // The fault reads and sets the entry, and sets the entries that lead to tables.
     let entries = accesses(&account, Accessed::Line(LineKind::PageTable));
     assert!((2 * PAGES - tables..=2 * PAGES + tables).contains(&entries), "{entries}");
-    // One place in the batch for each page; a list's end for each page, when the batch is full.
+    // One place in the batch per page; the end of a list per page when the batch is full.
     let lists = accesses(&account, Accessed::Line(LineKind::LruLists));
     let batches = PAGES / 15;
     assert!((2 * PAGES..=2 * PAGES + 2 * batches).contains(&lists), "{lists}");
@@ -106,7 +106,7 @@ fn a_fault_touches_what_its_protocol_says() {
 }
 
 #[test]
-fn costs_outside_of_the_allocator_are_the_machines() {
+fn kernel_overheads_change_the_run_time() {
     let run = |change: &dyn Fn(&mut KernelOverhead)| {
         let mut machine = Machine::built_in("broadwell-40").unwrap();
         machine.kernel_overhead = KernelOverhead { exception_cycles: 0.0, ..KernelOverhead::default() };
@@ -137,7 +137,7 @@ fn costs_outside_of_the_allocator_are_the_machines() {
 }
 
 #[test]
-fn a_copy_is_a_cost_and_traffic_and_only_of_what_was_written() {
+fn a_copy_costs_cycles_and_traffic_and_backs_only_written_frames() {
     let yard = yard();
     let platform = yard.platform();
     let frame = || yard.frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
@@ -157,7 +157,7 @@ fn a_copy_is_a_cost_and_traffic_and_only_of_what_was_written() {
     };
     let ((times, time), lines) = copy(written.pfn());
     assert!(to.bytes().unwrap().iter().all(|byte| *byte == 7));
-    // At the clock of a socket with one busy core; each line is read, and written.
+    // At the clock of a socket with one busy core; each line is read and written.
     assert_eq!((times, lines), (1, 2 * 64));
     assert!(time.abs_diff(2400 * 1_000_000 / 3100) < 1000, "{time} ps");
     assert_eq!(copy(blank.pfn()).0.0, 1);
@@ -165,7 +165,7 @@ fn a_copy_is_a_cost_and_traffic_and_only_of_what_was_written() {
 }
 
 #[test]
-fn tasks_that_share_a_space_wait_for_its_map_and_others_do_not() {
+fn tasks_wait_for_the_map_lock_only_in_a_shared_space() {
     let share = |run: &FaultRun| run.waiting_share(LockKind::AddressSpace);
     let (apart, together) = (fault(Mode::Processes, 20, 1), fault(Mode::Threads, 20, 1));
     assert_eq!(share(&apart), 0.0);
@@ -176,14 +176,14 @@ fn tasks_that_share_a_space_wait_for_its_map_and_others_do_not() {
 }
 
 #[test]
-fn runs_of_tasks_that_share_a_space_can_be_had_again() {
+fn runs_of_tasks_that_share_a_space_are_repeatable() {
     let once = |seed| format!("{:?}", fault(Mode::Threads, 20, seed));
     assert_eq!(once(3), once(3));
     assert_ne!(once(3), once(4));
 }
 
 #[test]
-fn pages_that_nobody_looks_at_take_no_memory_and_tables_are_zeroed_again() {
+fn unread_frames_take_no_memory_and_reused_tables_are_zero() {
     let yard = yard();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     for round in 0..3 {
@@ -198,7 +198,7 @@ fn pages_that_nobody_looks_at_take_no_memory_and_tables_are_zeroed_again() {
         space.write(VirtAddr(range.start.0 + 5000), &[7]).unwrap();
         space.read(VirtAddr(range.start.0 + 5000), &mut byte).unwrap();
         assert_eq!(byte, [7]);
-        // Tables that were other tables before hold nothing of that.
+        // Reused tables keep no state of their former use.
         vm.validate().unwrap();
     }
     vm.destroy().unwrap();

@@ -9,7 +9,7 @@ use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, Platform};
 use frameyard_sim::{CostId, FaultLoop, KernelCost, Machine, Mode, Picos, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
-/// A machine whose clock never changes.
+/// A machine with a constant clock.
 fn yard(policy: ZonePolicy) -> SimYard {
     let mut machine = Machine::built_in("broadwell-40").unwrap();
     machine.clock.mhz = vec![1000];
@@ -18,7 +18,7 @@ fn yard(policy: ZonePolicy) -> SimYard {
     SimYard::new(&machine, &config).unwrap()
 }
 
-/// Time by all but the last part of a line.
+/// Time by the spans of a line, without its last part.
 fn by_stack(lines: &[(String, Picos)]) -> BTreeMap<&str, u64> {
     let mut stacks = BTreeMap::new();
     for (line, time) in lines {
@@ -28,7 +28,7 @@ fn by_stack(lines: &[(String, Picos)]) -> BTreeMap<&str, u64> {
 }
 
 #[test]
-fn every_picosecond_stands_in_one_line_below_the_spans_it_was_spent_in() {
+fn every_picosecond_is_in_one_line_below_its_spans() {
     for policy in ZonePolicy::ALL {
         let yard = yard(policy);
         let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
@@ -50,14 +50,14 @@ fn every_picosecond_stands_in_one_line_below_the_spans_it_was_spent_in() {
         for stack in ["fault;alloc", "fault;alloc;refill"] {
             assert!(stacks.contains_key(stack), "{policy}: no {stack} in {stacks:?}");
         }
-        // Lists that large are not full before the task ends.
+        // Lists of this size are not full before the task ends.
         let drained = stacks.keys().any(|stack| stack.ends_with(";drain"));
         assert_eq!(drained, policy != ZonePolicy::BigPcp, "{policy}: {stacks:?}");
     }
 }
 
 #[test]
-fn waits_for_the_zone_lock_are_told_apart_by_what_was_wanted_of_the_zone() {
+fn waits_for_the_zone_lock_are_split_by_allocation_and_free() {
     let yard = yard(ZonePolicy::LockPerPage);
     let task = || {
         for _ in 0..5 {
@@ -78,7 +78,7 @@ fn waits_for_the_zone_lock_are_told_apart_by_what_was_wanted_of_the_zone() {
 }
 
 #[test]
-fn workers_are_in_the_spans_of_whoever_they_work_for() {
+fn workers_inherit_the_spans_of_their_task() {
     let yard = yard(ZonePolicy::Vanilla);
     let platform = yard.platform();
     let work = platform.cost("work").unwrap();

@@ -12,7 +12,7 @@ use frameyard_sim::{CostId, Machine, Picos, SimConfig, SimError, SimYard, Spent}
 
 const WORK: CostId = CostId::nth(0);
 
-/// Two nodes of ten cores with two threads, of 1 GHz, so that a cycle is a nanosecond.
+/// Two nodes of ten cores with two threads, at 1 GHz, so that a cycle is a nanosecond.
 fn yard() -> SimYard {
     let mut machine = Machine::built_in("broadwell-40").unwrap();
     machine.clock.mhz = vec![1000];
@@ -46,7 +46,7 @@ fn workers_run_at_once_on_cpus_of_their_nodes_and_the_caller_waits_for_the_slowe
         platform.spend(WORK, 500);
     });
     assert_eq!(end.unwrap(), Picos::from_ns(2000));
-    // Workers are on the first idle CPUs of their nodes.
+    // Workers run on the first idle CPUs of their nodes.
     seen.lock().unwrap().sort_unstable();
     let cpus = [(0, 0), (1, 10), (2, 1), (3, 11), (4, 2)].map(|(number, cpu)| (number, CpuId(cpu)));
     assert_eq!(*seen.lock().unwrap(), cpus);
@@ -56,7 +56,7 @@ fn workers_run_at_once_on_cpus_of_their_nodes_and_the_caller_waits_for_the_slowe
 }
 
 #[test]
-fn workers_have_workers_and_there_are_no_more_than_cpus() {
+fn workers_can_have_workers_up_to_the_number_of_cpus() {
     let yard = yard();
     let platform = yard.platform();
     let count = AtomicU32::new(0);
@@ -78,7 +78,7 @@ fn outside_of_runs_the_caller_works_alone() {
 }
 
 #[test]
-fn a_worker_that_panics_is_told_of_when_all_others_are_done() {
+fn a_panicking_worker_is_reported_after_all_workers_end() {
     for bad in [0, 3] {
         let yard = yard();
         let platform = yard.platform();
@@ -98,7 +98,7 @@ fn a_worker_that_panics_is_told_of_when_all_others_are_done() {
 }
 
 #[test]
-fn a_run_that_breaks_off_drops_workers_before_what_they_borrow() {
+fn an_aborted_run_drops_workers_before_their_spawner() {
     struct Noting<'a>(&'a Mutex<Vec<&'static str>>, &'static str);
     impl Drop for Noting<'_> {
         fn drop(&mut self) {

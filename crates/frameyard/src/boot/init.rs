@@ -56,7 +56,7 @@ pub(crate) unsafe fn init<P: Platform>(
     tables.zones.iter().for_each(|zone| zone.set_policy(config.policy));
     bring_up.at_creation(&config.map_init)?;
     tables.tune(platform, config.geometry, &config.watermarks, config.pcp_sizing)?;
-    // Release: whoever reads the magic word with Acquire in `attach` sees a finished yard.
+    // Release: pairs with the Acquire in `attach`, which then sees a finished yard.
     tables.word(HeaderWord::Magic).store(MAGIC, Ordering::Release);
     Ok(tables)
 }

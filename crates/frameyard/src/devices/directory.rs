@@ -81,18 +81,19 @@ all_atomic!(DeviceRow { users, start, end, shape });
 
 impl DeviceRow {
     pub(super) fn users(&self) -> Users {
-        // Acquire: pairs with the Release of whoever changed the state.
+        // Acquire: pairs with the Release in `DeviceRow::open` and `DeviceRow::change`.
         Users(self.users.load(Ordering::Acquire))
     }
 
     /// What the device was mapped as; `None` where there is none.
     pub(super) fn request(&self) -> Option<DeviceRequest> {
         loop {
-            // Acquire, here and below: pairs with the Release in `write` and `erase`.
+            // Acquire: pairs with the Release in `DeviceRow::write`.
             let shape = self.shape.load(Ordering::Acquire);
             if shape == 0 {
                 return None;
             }
+            // Acquire, twice: pairs with the Release in `DeviceRow::write`. A reader of a new bound reads a new shape below.
             let start = Pfn(self.start.load(Ordering::Acquire));
             let end = Pfn(self.end.load(Ordering::Acquire));
             if self.shape.load(Ordering::Relaxed) == shape {
@@ -110,6 +111,7 @@ impl DeviceRow {
 
     /// Writes a device that is being set up. The directory is locked.
     fn write(&self, request: &DeviceRequest, generation: u64) {
+        // Release, twice: pairs with the Acquire in `DeviceRow::request`, which then sees that the old shape is gone.
         self.start.store(request.range.start.0, Ordering::Release);
         self.end.store(request.range.end.0, Ordering::Release);
         let shape = (u64::from(request.order.0) + 1)
@@ -118,18 +120,20 @@ impl DeviceRow {
             | u64::from(request.node.0) << 24
             | generation << 40;
         self.users.store(Users::of(DeviceState::Building).0, Ordering::Relaxed);
+        // Release: pairs with the Acquire in `DeviceRow::request`, which then sees the bounds.
         self.shape.store(shape, Ordering::Release);
     }
 
     /// The row is free again. The directory is locked.
     fn erase(&self) {
+        // Release, twice: pairs with the Acquire in `DeviceRow::request` and `DeviceRow::users`.
         self.shape.store(0, Ordering::Release);
         self.users.store(Users::of(DeviceState::Free).0, Ordering::Release);
     }
 
     /// The device may be used from now on.
     pub(super) fn open(&self) {
-        // Release: pairs with the Acquire in `users` and `change`.
+        // Release: pairs with the Acquire in `DeviceRow::users` and `DeviceRow::change`.
         self.users.store(Users::of(DeviceState::Live).0, Ordering::Release);
     }
 
@@ -138,7 +142,8 @@ impl DeviceRow {
         let mut found = Users(self.users.load(Ordering::Relaxed));
         loop {
             let Some(changed) = change(found) else { return Err(found) };
-            // Acquire and Release: who closes the device sees what its users did, and they what who opened it did.
+            // AcqRel: pairs with itself in `DeviceRow::change`, and with the Release in `DeviceRow::open`. A user sees the opened
+            // device; the remover, which closes it, sees what the users did.
             match self.users.compare_exchange_weak(found.0, changed, Ordering::AcqRel, Ordering::Relaxed) {
                 Ok(_) => return Ok(found),
                 Err(other) => found = Users(other),
@@ -157,8 +162,8 @@ impl DeviceRow {
 
     /// Leaves after [`enter`](Self::enter).
     pub(super) fn leave(&self) {
-        // Release: pairs with the Acquire in `change`.
-        self.users.fetch_sub(Users::CHANGER, Ordering::AcqRel);
+        // Release: pairs with the Acquire in `DeviceRow::change`.
+        self.users.fetch_sub(Users::CHANGER, Ordering::Release);
     }
 
     /// Counts an entry of page tables.
@@ -187,7 +192,8 @@ impl DeviceRow {
 
     /// The device is not removed after all.
     pub(super) fn reopen(&self) {
-        self.users.fetch_sub(DeviceState::Closing as u64 - DeviceState::Live as u64, Ordering::AcqRel);
+        // Release: pairs with the Acquire in `DeviceRow::change`.
+        self.users.fetch_sub(DeviceState::Closing as u64 - DeviceState::Live as u64, Ordering::Release);
     }
 }
 
@@ -218,6 +224,7 @@ impl Default for DeviceDirectory {
 impl DeviceDirectory {
     /// The rows that may be in use, and their numbers.
     pub(super) fn rows(&self) -> impl Iterator<Item = (DeviceId, &DeviceRow)> {
+        // Acquire: pairs with the Release in `LockedDirectory::claim`.
         let used = (self.used.load(Ordering::Acquire) as usize).min(MAX_DEVICES);
         self.rows[..used].iter().enumerate().map(|(at, row)| (DeviceId(at as u16), row))
     }
@@ -262,6 +269,7 @@ impl LockedDirectory<'_> {
         self.0.generation.store(generation, Ordering::Relaxed);
         self.0.rows[at].write(request, generation);
         let used = (self.0.used.load(Ordering::Relaxed)).max(at as u32 + 1);
+        // Release: pairs with the Acquire in `DeviceDirectory::rows`.
         self.0.used.store(used, Ordering::Release);
         Ok((DeviceId(at as u16), generation))
     }

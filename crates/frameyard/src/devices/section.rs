@@ -108,7 +108,7 @@ impl DeviceSection {
         loop {
             // Acquire: pairs with the Release in `publish` and `withdraw`.
             let entry = self.entry.load(Ordering::Acquire);
-            // Acquire: pairs with the Release in `publish`: who finds the bit sees the pages written.
+            // Acquire: pairs with the Release in `publish`. A reader that finds the bit sees the pages written.
             if self.parts.load(Ordering::Acquire) & part == 0 {
                 return None;
             }
@@ -127,6 +127,7 @@ impl DeviceSection {
 
     /// What stands there, for who checks a yard: entry and parts.
     pub(super) fn read(&self) -> (Entry, u64) {
+        // Acquire, twice: pairs with the Release in `publish` and `withdraw`.
         let entry = Entry(self.entry.load(Ordering::Acquire));
         (entry, self.parts.load(Ordering::Acquire))
     }
@@ -135,7 +136,7 @@ impl DeviceSection {
     pub(super) fn publish(&self, entry: Entry, parts: u64) {
         let others = self.parts.load(Ordering::Relaxed);
         if others == 0 {
-            // Release: who sees this entry sees that all former parts were withdrawn.
+            // Release: pairs with the Acquire in `look_up`. A reader of this entry sees that all former parts were withdrawn.
             self.entry.store(entry.bits(), Ordering::Release);
         }
         // Release: pairs with the Acquire in `look_up`. Plain, for the lock keeps all other writers away.
@@ -145,9 +146,10 @@ impl DeviceSection {
     /// Nobody finds the pages of these parts any more. The directory is locked.
     pub(super) fn withdraw(&self, parts: u64) {
         let others = self.parts.load(Ordering::Relaxed) & !parts;
+        // Release: pairs with the Acquire in `look_up`.
         self.parts.store(others, Ordering::Release);
         if others == 0 {
-            // Release: who sees no entry, or the next one, sees that the parts were withdrawn.
+            // Release: pairs with the Acquire in `look_up`. A reader of no entry, or of the next, sees the parts withdrawn.
             self.entry.store(0, Ordering::Release);
         }
     }

@@ -11,10 +11,12 @@ use indicatif::ProgressBar;
 use crate::Failure;
 use crate::bring_up::{BringUp, bring_up};
 use crate::chosen_machine::{ChosenMachine, print_notes};
-use crate::cli::{AccessKind, AllocArgs, TaskMode};
+use crate::cli::AllocArgs;
 use crate::measure::Spread;
 use crate::output::{Format, Report, Row, progress_bar, rounded};
-use crate::workload::alloc::{AllocRun, AllocWorkload};
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::alloc::AccessKind;
+use frameyard_workloads::alloc::{AllocRun, AllocWorkload};
 
 const NAME: &str = "bench alloc";
 /// Memory of the machine unless the command line says otherwise.

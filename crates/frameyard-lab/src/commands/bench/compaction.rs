@@ -10,11 +10,11 @@ use super::flat_machine::FlatMachine;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{Amount, CompactionArgs, InitArgs};
+use crate::fixture::with_fixture;
 use crate::measure::{Spread, median_first};
 use crate::output::{Format, Report, Row, progress_bar, rounded};
-use crate::workload::compaction::{self, CompactionRun, HUGE};
-use crate::workload::copy_speed::CopySpeed;
-use crate::workload::ground::on_ground;
+use frameyard_workloads::compaction::{self, CompactionRun, HUGE};
+use frameyard_workloads::copy_speed::CopySpeed;
 
 const NAME: &str = "bench compaction";
 /// The least zone.
@@ -52,7 +52,7 @@ pub(super) fn run(args: &CompactionArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for &lru in &args.lru_policies {
         let once = |_| {
-            let run = on_ground(&machine, &options, lru, compaction::run);
+            let run = with_fixture(&machine, &options, lru, |fixture| Ok(compaction::run(fixture)?));
             bar.inc(1);
             run
         };

@@ -9,10 +9,10 @@ use super::flat_machine::FlatMachine;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{Amount, ContigArgs, InitArgs};
+use crate::fixture::with_fixture;
 use crate::output::{Format, Report, RoundedSize, Row, progress_bar, rounded};
-use crate::workload::contig::{self, Attempt, ContigPlan, ContigRun};
-use crate::workload::ground::on_ground;
-use crate::workload::task::task_seed;
+use frameyard_workloads::contig::{self, Attempt, ContigPlan, ContigRun};
+use frameyard_workloads::task_seed;
 
 const NAME: &str = "bench contig";
 /// The least machine.
@@ -43,7 +43,7 @@ pub(super) fn run(args: &ContigArgs) -> Result<(), Failure> {
     for &lru in &args.lru_policies {
         for number in 0..args.repeat.get() {
             let plan = ContigPlan { seed: task_seed(args.seed, number), ..plan };
-            let run = on_ground(&machine, &options, lru, |ground| contig::run(ground, &plan))?;
+            let run = with_fixture(&machine, &options, lru, |fixture| Ok(contig::run(fixture, &plan)?))?;
             rows.extend(run.attempts.iter().map(|attempt| row(lru, number, &plan, &run, attempt)));
             bar.inc(1);
         }
@@ -104,7 +104,7 @@ fn row(lru: LruPolicy, number: u32, plan: &ContigPlan, run: &ContigRun, attempt:
         .column_as("gb_per_s", "GB/s", Format::number(2), taken.map(|_| rate(plan.size.0)))
         .column_as("moved_gb_per_s", "moved GB/s", Format::number(2), rate(attempt.pages_moved * 4096))
         .minor()
-        .data("tenant_steps", attempt.tenant_steps)
+        .data("occupant_steps", attempt.occupant_steps)
         .data("checked_pages", run.checked)
         .data("data_intact", true)
         .column("blocked_by", "blocked by", attempt.outcome.err().map(|error| error.to_string()))

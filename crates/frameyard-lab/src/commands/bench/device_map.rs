@@ -8,7 +8,7 @@ use super::compound_pagemap::Figure;
 use crate::Failure;
 use crate::cli::DeviceMapArgs;
 use crate::output::{Report, Row, progress_bar};
-use crate::workload::device_map::{DeviceMapGround, DeviceMapRun};
+use frameyard_workloads::device_map::{DeviceMapFixture, DeviceMapRun};
 
 mod row;
 mod sweep;
@@ -46,18 +46,18 @@ pub(super) fn run(args: &DeviceMapArgs) -> Result<(), Failure> {
 
 /// Runs the layouts of a size and geometry in alternation on one yard.
 fn measure(group: &Group, repeat: u32, host: &HostTopology, done: &dyn Fn()) -> Result<Vec<Row>, Failure> {
-    let ground = DeviceMapGround::new(group.size, group.yard, host)?;
+    let fixture = DeviceMapFixture::new(group.size, group.yard, host)?;
     let mut cases = group.cases.clone();
     let mut runs: Vec<Vec<DeviceMapRun>> = cases.iter().map(|_| Vec::new()).collect();
     for _ in 0..repeat {
         for (case, runs) in cases.iter_mut().zip(&mut runs).filter(|(case, _)| case.left_out.is_none()) {
-            match ground.run(case.shape)? {
+            match fixture.run(case.shape)? {
                 Ok(run) => runs.push(run),
                 Err(reason) => case.left_out = Some(reason),
             }
             done();
         }
     }
-    let row = |(case, runs): (&Case, Vec<DeviceMapRun>)| row::measured(case, group, &runs, ground.threads());
+    let row = |(case, runs): (&Case, Vec<DeviceMapRun>)| row::measured(case, group, &runs, fixture.threads());
     Ok(cases.iter().zip(runs).map(row).collect())
 }

@@ -10,10 +10,10 @@ use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking};
 use crate::chosen_machine::ChosenMachine;
 use crate::cli::{FaultCostArgs, InitArgs};
+use crate::fixture::with_fixture;
 use crate::measure::Spread;
 use crate::output::{Format, Report, RoundedSize, Row, progress_bar, rounded};
-use crate::workload::fault_cost::{self, FaultCostRound};
-use crate::workload::ground::on_ground;
+use frameyard_workloads::fault_cost::{self, FaultCostRound};
 
 const NAME: &str = "bench fault-cost";
 /// Memory of the machine unless the command line says otherwise.
@@ -42,10 +42,10 @@ pub(super) fn run(args: &FaultCostArgs) -> Result<(), Failure> {
     let bar = progress_bar(NAME, args.policies.pairs().count() as u64);
     let mut rows = Vec::new();
     for (policy, lru) in args.policies.pairs() {
-        let rounds = on_ground(&chosen.machine, &BringUp { policy, ..options }, lru, |ground| {
+        let rounds = with_fixture(&chosen.machine, &BringUp { policy, ..options }, lru, |fixture| {
             // Reading the clock twice for each acquisition of a lock would be part of the cost.
-            ground.vm.yard().platform().time_locks(LockTiming::Off);
-            fault_cost::run(ground, args.map, args.repeat.get())
+            fixture.vm.yard().platform().time_locks(LockTiming::Off);
+            Ok(fault_cost::run(fixture, args.map, args.repeat.get())?)
         })?;
         rows.push(row(policy, lru, args.map, &rounds));
         bar.inc(1);

@@ -9,8 +9,8 @@ use crate::Failure;
 use crate::cli::MemoryRegionArgs;
 use crate::commands::published_table::{MEASURED, PUBLISHED};
 use crate::output::{Format, Report, Row, progress_bar, rounded};
-use crate::workload::memory_region::{self, HostKind, RegionRefs, Rounds};
-use crate::workload::pin::{PinBuffers, PinGround, PinKind, PinYard, PinnedMemory};
+use frameyard_workloads::memory_region::{self, HostKind, RegionRefs, Rounds};
+use frameyard_workloads::pin::{PinBuffers, PinFixture, PinKind, PinYard, PinnedMemory};
 
 const NAME: &str = "bench memory-region";
 /// The registrar of rows that the yard registers …
@@ -29,7 +29,7 @@ pub(super) fn run(args: &MemoryRegionArgs) -> Result<(), Failure> {
     let on_host: &[HostKind] = if args.no_host { &[] } else { &HostKind::ALL };
     let bar = progress_bar(NAME, (here.len() * RegionRefs::ALL.len() + on_host.len()) as u64);
     let yard = PinYard::new(args.size, &here, args.memory.layout, &host)?;
-    let mut rows = yard.with_ground(|ground| in_yard(ground, args, &|| bar.inc(1)))?;
+    let mut rows = yard.with_fixture(|fixture| in_yard(fixture, args, &|| bar.inc(1)))?;
     drop(yard);
     let missing = asked.into_iter().filter_map(|asked| Some((asked.kind, asked.left_out?)));
     rows.extend(
@@ -55,19 +55,19 @@ pub(super) fn run(args: &MemoryRegionArgs) -> Result<(), Failure> {
 }
 
 /// Every kind, with references counted in every way.
-fn in_yard(ground: &PinGround<'_>, args: &MemoryRegionArgs, done: &dyn Fn()) -> Result<Vec<Row>, Failure> {
-    let mut buffers = PinBuffers::new(ground.pages());
+fn in_yard(fixture: &PinFixture<'_>, args: &MemoryRegionArgs, done: &dyn Fn()) -> Result<Vec<Row>, Failure> {
+    let mut buffers = PinBuffers::new(fixture.pages());
     let mut rows = Vec::new();
-    for &kind in ground.kinds() {
-        let range = ground.map(kind)?;
-        ground.touch(kind, range)?;
+    for &kind in fixture.kinds() {
+        let range = fixture.map(kind)?;
+        fixture.touch(kind, range)?;
         for refs in RegionRefs::ALL {
-            let rounds = memory_region::in_yard(ground, range, refs, args.duration, &mut buffers)?;
+            let rounds = memory_region::in_yard(fixture, range, refs, args.duration, &mut buffers)?;
             let (take_refs, release_refs) = (Some(refs.take.name()), Some(refs.release.name()));
             rows.push(Region { take_refs, release_refs, ..Region::of_kind(kind, args) }.measured(Some(rounds)));
             done();
         }
-        ground.space.unmap(range).map_err(Failure::run_time)?;
+        fixture.space.unmap(range).map_err(Failure::run_time)?;
     }
     Ok(rows)
 }

@@ -12,7 +12,7 @@ use crate::Failure;
 use crate::cli::{PinArgs, PinResult};
 use crate::commands::comparison::grouped;
 use crate::output::{Report, Row, progress_bar};
-use crate::workload::pin::{PinBuffers, PinCase, PinGround, PinInterface, PinKind, PinRun, PinYard, Touched};
+use frameyard_workloads::pin::{PinBuffers, PinCase, PinFixture, PinInterface, PinKind, PinRun, PinYard, Touched};
 
 mod row;
 
@@ -41,7 +41,7 @@ pub(super) fn run(args: &PinArgs) -> Result<(), Failure> {
         let here: Vec<PinKind> =
             kinds.iter().filter(|asked| asked.left_out.is_none()).map(|asked| asked.kind).collect();
         let yard = PinYard::new(*size, &here, args.memory.layout, &host)?;
-        let runs = yard.with_ground(|ground| measure(ground, args, &cases, &|| bar.inc(here.len() as u64)))?;
+        let runs = yard.with_fixture(|fixture| measure(fixture, args, &cases, &|| bar.inc(here.len() as u64)))?;
         rows.extend(rows_of(*size, kinds, &here, args.memory.layout, &runs));
     }
     bar.finish_and_clear();
@@ -99,32 +99,32 @@ type CaseRuns = (PinCase, Vec<Vec<PinRun>>);
 
 /// Runs all cases on all kinds, kinds in alternation. The first run of each warms up.
 fn measure(
-    ground: &PinGround<'_>,
+    fixture: &PinFixture<'_>,
     args: &PinArgs,
     cases: &[PinCase],
     done: &dyn Fn(),
 ) -> Result<Vec<CaseRuns>, Failure> {
     let touched = if args.no_touch { Touched::ByTheCall } else { Touched::Before };
-    let mut buffers = PinBuffers::new(ground.pages());
+    let mut buffers = PinBuffers::new(fixture.pages());
     let mut mapped: Vec<(PinKind, VirtRange)> = Vec::new();
     if touched == Touched::Before {
-        for &kind in ground.kinds() {
-            let range = ground.map(kind)?;
-            ground.touch(kind, range)?;
+        for &kind in fixture.kinds() {
+            let range = fixture.map(kind)?;
+            fixture.touch(kind, range)?;
             mapped.push((kind, range));
         }
     }
     let mut all = Vec::new();
     for &case in cases {
-        let mut runs: Vec<Vec<PinRun>> = vec![Vec::new(); ground.kinds().len()];
+        let mut runs: Vec<Vec<PinRun>> = vec![Vec::new(); fixture.kinds().len()];
         for round in 0..=args.repeat.get() {
-            for (at, &kind) in ground.kinds().iter().enumerate() {
+            for (at, &kind) in fixture.kinds().iter().enumerate() {
                 let run = match touched {
-                    Touched::Before => ground.run(mapped[at].1, case, &mut buffers)?,
+                    Touched::Before => fixture.run(mapped[at].1, case, &mut buffers)?,
                     Touched::ByTheCall => {
-                        let range = ground.map(kind)?;
-                        let run = ground.run(range, case, &mut buffers)?;
-                        ground.space.unmap(range).map_err(Failure::run_time)?;
+                        let range = fixture.map(kind)?;
+                        let run = fixture.run(range, case, &mut buffers)?;
+                        fixture.space.unmap(range).map_err(Failure::run_time)?;
                         run
                     }
                 };
@@ -137,7 +137,7 @@ fn measure(
         all.push((case, runs));
     }
     for (_, range) in mapped {
-        ground.space.unmap(range).map_err(Failure::run_time)?;
+        fixture.space.unmap(range).map_err(Failure::run_time)?;
     }
     Ok(all)
 }

@@ -6,7 +6,7 @@ use frameyard_host::{DeviceAlignment, HostTopology};
 use crate::Failure;
 use crate::cli::{PinMemory, PinnedArgs};
 use crate::output::RoundedSize;
-use crate::workload::pin::{PinKind, PinnedMemory};
+use frameyard_workloads::pin::{PinKind, PinnedMemory};
 
 /// One part in this many of the available memory is used; the rest stays for other programs.
 const SHARE: u64 = 2;

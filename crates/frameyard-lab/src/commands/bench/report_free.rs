@@ -8,10 +8,10 @@ use super::flat_machine::FlatMachine;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{InitArgs, ReportFreeArgs};
+use crate::fixture::with_fixture;
 use crate::measure::median_first;
 use crate::output::{Format, Report, Row, progress_bar, rounded};
-use crate::workload::ground::on_ground;
-use crate::workload::report_free::{self, HELD_EACH, ReportRun};
+use frameyard_workloads::report_free::{self, HELD_EACH, ReportRun};
 
 const NAME: &str = "bench report-free";
 /// The least machine.
@@ -41,8 +41,8 @@ pub(super) fn run(args: &ReportFreeArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for &order in &args.orders {
         let once = |_| {
-            let run = on_ground(&machine, &options, LruPolicy::default(), |ground| {
-                report_free::run(ground, order, budget, args.seed)
+            let run = with_fixture(&machine, &options, LruPolicy::default(), |fixture| {
+                Ok(report_free::run(fixture, order, budget, args.seed)?)
             });
             bar.inc(1);
             run

@@ -1,7 +1,7 @@
 //! `bench zone-lock`: every policy of zones in every workload that shows the cost of the zone lock, beside published figures.
 //!
 //! Measured and published values have separate rows. Throughput comes from runs without timed locks, times at locks from one
-//! further run. Values of refills and drains come from one thread that does the tasks' work ([`crate::workload::crossing`]).
+//! further run. Values of refills and drains come from one thread that does the tasks' work ([`frameyard_workloads::transfer`]).
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
@@ -14,18 +14,23 @@ use super::alloc::{Sweep, SweepRow};
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, bring_up};
 use crate::chosen_machine::ChosenMachine;
-use crate::cli::{AccessKind, ComparisonArgs, InitArgs, TaskMode, ZoneLockArgs, ZoneLockWorkload};
+use crate::cli::{ComparisonArgs, InitArgs, ZoneLockArgs, ZoneLockWorkload};
 use crate::commands::comparison::{Comparison, Measured, Native, Workload, Yards};
 use crate::commands::workloads::purge::purgers;
 use crate::output::Row;
-use crate::workload::counts::Drains;
-use crate::workload::crossing::{self, Return};
-use crate::workload::ground::{Ground, Setting};
-use crate::workload::held::while_looking;
-use crate::workload::highalloc::{self, DelayKind, HUGE, HighallocPlan};
-use crate::workload::order0_thp::{self, pages_of_task};
-use crate::workload::page_fault::{self, MAP_SIZE, Pages, TaskRun};
-use crate::workload::{parallel_free, purge};
+use frameyard_workloads::Setting;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::alloc::AccessKind;
+use frameyard_workloads::counts::Drains;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::held::while_looking;
+use frameyard_workloads::highalloc::{self, DelayKind, HUGE, HighallocPlan};
+use frameyard_workloads::order0_thp::{self, pages_of_task};
+use frameyard_workloads::page_fault;
+use frameyard_workloads::timed_run::TaskRun;
+use frameyard_workloads::transfer::{self, Return};
+use frameyard_workloads::{MAP_SIZE, Pages};
+use frameyard_workloads::{parallel_free, purge};
 
 mod published;
 mod row;
@@ -237,14 +242,14 @@ impl Workload for WorkloadRun<'_> {
 }
 
 impl Native for WorkloadRun<'_> {
-    fn run(&self, ground: &Ground<'_>, setting: &Setting) -> Result<Sample, Failure> {
-        self.lead_in(ground, setting)?;
-        if ground.lock_timing() == LockTiming::Off {
-            return self.once(ground, setting);
+    fn run(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<Sample, Failure> {
+        self.lead_in(fixture, setting)?;
+        if fixture.lock_timing() == LockTiming::Off {
+            return self.once(fixture, setting);
         }
-        let (sample, held) = while_looking(ground.vm.yard(), || self.once(ground, setting));
+        let (sample, held) = while_looking(fixture.vm.yard(), || self.once(fixture, setting));
         let crossings = match return_of(self.workload) {
-            Some(way) => crossing::timed_and_counted(ground, self.host.allowed(), way, CROSSING)?,
+            Some(way) => transfer::timed_and_counted(fixture, self.host.allowed(), way, CROSSING)?,
             None => Vec::new(),
         };
         Ok(Sample { held: Some(held), crossings, ..sample? })
@@ -274,40 +279,40 @@ impl WorkloadRun<'_> {
     /// Fills the lists of a policy that was just switched to, on memory that the host has provided. The time that the host takes
     /// for that is not measured, and a policy with larger lists would need more of it. Workloads that have a yard for each run
     /// fill it first in any case.
-    fn lead_in(&self, ground: &Ground<'_>, setting: &Setting) -> Result<(), Failure> {
+    fn lead_in(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<(), Failure> {
         if matches!(self.workload, ZoneLockWorkload::Highalloc | ZoneLockWorkload::Order0Thp) {
             return Ok(());
         }
         let cpus = self.host.allowed().count().max(1) as usize;
         let threads = NonZeroUsize::new(cpus).unwrap_or(NonZeroUsize::MIN);
-        ground.yard.memory().prefault(threads, self.host, &mut |_| {}).map_err(Failure::run_time)?;
-        self.work(ground, setting, self.args.duration() / LEAD_IN).map(drop)
+        fixture.yard.memory().prefault(threads, self.host, &mut |_| {}).map_err(Failure::run_time)?;
+        self.work(fixture, setting, self.args.duration() / LEAD_IN).map(drop)
     }
 
     /// One run of the workload, as its own command runs it.
-    fn once(&self, ground: &Ground<'_>, setting: &Setting) -> Result<Sample, Failure> {
-        self.work(ground, setting, self.args.duration())
+    fn once(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<Sample, Failure> {
+        self.work(fixture, setting, self.args.duration())
     }
 
-    fn work(&self, ground: &Ground<'_>, setting: &Setting, duration: Duration) -> Result<Sample, Failure> {
+    fn work(&self, fixture: &Fixture<'_>, setting: &Setting, duration: Duration) -> Result<Sample, Failure> {
         let seed = self.args.comparison.compared.seed;
         let of_tasks = |run: &TaskRun| Sample::of(vec![(None, run.rate())], &run.counts);
         Ok(match self.workload {
-            ZoneLockWorkload::PageFault => of_tasks(&page_fault::run(ground, setting, seed, duration)?),
-            ZoneLockWorkload::Purge => of_tasks(&purge::run(ground, setting, purgers(setting, None), seed, duration)?),
+            ZoneLockWorkload::PageFault => of_tasks(&page_fault::run(fixture, setting, seed, duration)?),
+            ZoneLockWorkload::Purge => of_tasks(&purge::run(fixture, setting, purgers(setting, None), seed, duration)?),
             ZoneLockWorkload::ParallelFree => {
-                let run = parallel_free::run(ground, setting, seed)?;
+                let run = parallel_free::run(fixture, setting, seed)?;
                 Sample::of(vec![(None, run.pages.0 as f64 * 1e9 / run.exit_ns.max(1) as f64)], &run.counts)
             }
             ZoneLockWorkload::Order0Thp => {
-                let run = order0_thp::run(ground, setting, seed, duration)?;
+                let run = order0_thp::run(fixture, setting, seed, duration)?;
                 let rate = |kind| (Some(kind), run.rate_of(|task| pages_of_task(setting, task).name() == kind));
                 Sample::of(vec![rate(Pages::Small.name()), rate(Pages::Huge.name())], &run.counts)
             }
             ZoneLockWorkload::Highalloc | ZoneLockWorkload::Alloc => {
                 let (delay, unmovable_percent) = (self.delay.unwrap_or_default(), UNMOVABLE_PERCENT);
                 let plan = HighallocPlan { delay, kind: DelayKind::Virtual, settle: SETTLE, unmovable_percent };
-                let run = highalloc::run(ground, setting, seed, &plan)?;
+                let run = highalloc::run(fixture, setting, seed, &plan)?;
                 let attempts = run.attempts.max(1) as f64;
                 let high_order =
                     HighOrder { success: run.successes as f64 / attempts, ns: run.total_ns as f64 / attempts };

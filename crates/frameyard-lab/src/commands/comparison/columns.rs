@@ -5,8 +5,8 @@ use frameyard::locks::LockUse;
 use frameyard_vm::VmCounter;
 
 use crate::output::{Format, Row, rounded};
-use crate::workload::counts::Counts;
-use crate::workload::ground::Setting;
+use frameyard_workloads::Setting;
+use frameyard_workloads::counts::Counts;
 
 /// What was run.
 pub(in crate::commands) fn setting(setting: &Setting, memory: ByteSize, runs: usize) -> Row {

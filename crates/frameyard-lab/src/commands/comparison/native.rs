@@ -10,9 +10,12 @@ use super::{Compared, ComparedRow, Measured, Native, powers_up_to, settings, tex
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, Sharing};
 use crate::chosen_machine::ChosenMachine;
-use crate::cli::{ComparisonArgs, InitArgs, TaskMode};
+use crate::cli::{ComparisonArgs, InitArgs};
+use crate::fixture::with_fixture;
 use crate::output::{Report, progress_bar};
-use crate::workload::ground::{Ground, Setting, on_ground};
+use frameyard_workloads::Setting;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::fixture::Fixture;
 
 /// Memory of the machine unless the command line says otherwise: that of the published desktop.
 const DEFAULT_MEMORY: ByteSize = ByteSize::gib(4);
@@ -151,25 +154,25 @@ impl<'a> Comparison<'a> {
         let rows = settings.iter().flat_map(|setting| workloads.iter().map(move |workload| (workload, empty(setting))));
         let mut rows: Vec<(&W, Measured<W::Run>)> = rows.collect();
         let bar = progress_bar(self.name, (rows.len() * rounds.len()) as u64);
-        let once = |ground: &Ground<'_>, round: Round, (workload, row): &(&W, Measured<W::Run>)| {
-            let yard = ground.vm.yard();
+        let once = |fixture: &Fixture<'_>, round: Round, (workload, row): &(&W, Measured<W::Run>)| {
+            let yard = fixture.vm.yard();
             if yard.policy() != row.setting.zone {
                 yard.set_policy(row.setting.zone).map_err(Failure::run_time)?;
             }
             yard.platform().time_locks(if round == Round::Timed { LockTiming::On } else { LockTiming::Off });
-            check_free(self.name, ground, workload.needed(&row.setting))?;
-            workload.run(ground, &row.setting)
+            check_free(self.name, fixture, workload.needed(&row.setting))?;
+            workload.run(fixture, &row.setting)
         };
         for group in groups(&settings) {
             let is_member = |row: &&mut (&W, Measured<W::Run>)| differ_in_policy_alone(&row.1.setting, &group);
             match self.yards {
-                Yards::OneForAllPolicies => self.on_ground(&group, |ground| {
+                Yards::OneForAllPolicies => self.with_fixture(&group, |fixture| {
                     if let Some(row) = rows.iter_mut().find(is_member) {
-                        once(ground, Round::Untimed, row)?;
+                        once(fixture, Round::Untimed, row)?;
                     }
                     for &round in &rounds {
                         for row in rows.iter_mut().filter(is_member) {
-                            row.1.runs.push(once(ground, round, row)?);
+                            row.1.runs.push(once(fixture, round, row)?);
                             bar.inc(1);
                         }
                     }
@@ -178,7 +181,7 @@ impl<'a> Comparison<'a> {
                 Yards::OneForEachRun => {
                     for &round in &rounds {
                         for row in rows.iter_mut().filter(is_member) {
-                            let result = self.on_ground(&row.1.setting, |ground| once(ground, round, row))?;
+                            let result = self.with_fixture(&row.1.setting, |fixture| once(fixture, round, row))?;
                             row.1.runs.push(result);
                             bar.inc(1);
                         }
@@ -202,10 +205,10 @@ impl<'a> Comparison<'a> {
         settings(&self.args.compared, &self.tasks)
     }
 
-    fn on_ground<R>(
+    fn with_fixture<R>(
         &self,
         setting: &Setting,
-        run: impl FnOnce(&Ground<'_>) -> Result<R, Failure>,
+        run: impl FnOnce(&Fixture<'_>) -> Result<R, Failure>,
     ) -> Result<R, Failure> {
         let machine = &self.chosen.machine;
         let map_init = InitArgs::default().map_init(InitMode::Eager, machine)?;
@@ -221,7 +224,7 @@ impl<'a> Comparison<'a> {
             policy: setting.zone,
             ..BringUp::of(&self.args.machine, &self.args.yard)
         };
-        on_ground(machine, &options, setting.lru, run)
+        with_fixture(machine, &options, setting.lru, run)
     }
 
     /// Refuses a machine without blocks of an order.
@@ -260,8 +263,8 @@ fn differ_in_policy_alone(one: &Setting, other: &Setting) -> bool {
     Setting { zone: other.zone, ..*one } == *other
 }
 
-fn check_free(name: &str, ground: &Ground<'_>, needed: ByteSize) -> Result<(), Failure> {
-    let free = ground.free_memory();
+fn check_free(name: &str, fixture: &Fixture<'_>, needed: ByteSize) -> Result<(), Failure> {
+    let free = fixture.free_memory();
     if needed > free { Err(too_small(name, needed, free)) } else { Ok(()) }
 }
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use crate::Failure;
 use crate::output::OutputFile;
-use crate::workload::ground::Setting;
-use crate::workload::simulated::TimeSpent;
+use frameyard_workloads::Setting;
+use frameyard_workloads::simulated::TimeSpent;
 
 /// Writes the profile of each run: to the file if there is one run, else each run to its own file, named after its setting.
 ///
@@ -38,9 +38,9 @@ fn named_after(file: &Path, setting: &Setting) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::TaskMode;
     use frameyard::policy::ZonePolicy;
     use frameyard_vm::LruPolicy;
+    use frameyard_workloads::TaskMode;
     use std::num::NonZeroU32;
 
     #[test]

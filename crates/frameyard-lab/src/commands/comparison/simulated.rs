@@ -3,14 +3,16 @@
 use frameyard::ByteSize;
 use frameyard::platform::LockKind;
 use frameyard_sim::{Machine, Picos, Topology};
+use serde_json::Map;
 
 use super::{ComparedRow, Measured, Simulated, powers_up_to, profile, text, too_small};
 use crate::Failure;
 use crate::cli::SimRunArgs;
 use crate::commands::sim::machine;
+use crate::fixture::with_sim_fixture;
 use crate::output::{Format, Row, progress_bar};
-use crate::workload::ground::Setting;
-use crate::workload::simulated::{CameUp, SimOptions, SimRun, TimeSpent, on_sim_ground, whole_ns};
+use frameyard_workloads::Setting;
+use frameyard_workloads::simulated::{SimInit, SimOptions, SimRun, TimeSpent, whole_ns};
 
 /// What every node has beside the tasks' needs, so that zones are large enough for per-CPU lists of full size.
 const SPARE: ByteSize = ByteSize::gib(1);
@@ -51,7 +53,7 @@ pub(in crate::commands) fn simulate<W: Simulated>(
             let row = row
                 .data("simulated_ns", whole_ns(simulated))
                 .data("counted_ns", whole_ns(spent.length()))
-                .followed_by(spent.columns().into());
+                .followed_by(spent.shares().map(|(name, share)| (name, share.into())).collect::<Map<_, _>>().into());
             rows.push(ComparedRow { row, group, result });
         }
     }
@@ -81,16 +83,16 @@ fn run<W: Simulated>(
         lru: setting.lru,
         sizing: args.pcp_sizing,
         contents: W::CONTENTS,
-        came_up: CameUp::AtOnce,
+        init: SimInit::Eager,
         costs: &[],
     };
-    on_sim_ground(machine, &options, |ground| {
-        let free = ground.free_memory();
+    with_sim_fixture(machine, &options, |fixture| {
+        let free = fixture.free_memory();
         if needed > free {
             return Err(too_small(name, needed, free));
         }
-        let SimRun { run, simulated, spent } = workload.simulate(ground, &setting)?;
-        let measured = Measured { setting, memory: ground.memory(), runs: vec![run] };
+        let SimRun { run, simulated, spent } = workload.simulate(fixture, &setting)?;
+        let measured = Measured { setting, memory: fixture.memory(), runs: vec![run] };
         Ok(Simulation { measured, simulated, spent })
     })
 }

@@ -1,7 +1,8 @@
 //! `sim calibrate`: fits the free parameters of a machine on rows of a published table.
 
 use frameyard_sim::{
-    Crew, Effort, FaultPredictor, Fit, FitError, Fitted, FittedParameter, Machine, Point, Selection, Start, record,
+    Effort, FaultPredictor, Fit, FitError, Fitted, FittedParameter, Machine, Point, PredictorPool, Selection, Start,
+    record,
 };
 use serde_json::Value;
 
@@ -35,7 +36,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let rows = rows(&selections, args.table, &machine)?;
     let fit = Fit { machine: &machine, rows, rounds: args.rounds.get() };
     let bar = progress_bar("fitting", fit.most_predictions().map_err(failure)?);
-    let [mut quick, mut thorough] = crews(args);
+    let [mut quick, mut thorough] = pools(args);
     let fitted = fit.run(&mut quick, &mut thorough, &|| bar.inc(1)).map_err(failure)?;
     bar.finish_and_clear();
     if let Some(file) = &args.write {
@@ -46,7 +47,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
 }
 
 /// Who predicts while the fit searches, and who sees what it found.
-fn crews(args: &CalibrateArgs) -> [Crew<FaultPredictor>; 2] {
+fn pools(args: &CalibrateArgs) -> [PredictorPool<FaultPredictor>; 2] {
     let [few, more] = args.table.pages();
     let start = match args.table {
         FittedTable::PageFault => Start::Apart,

@@ -13,12 +13,15 @@ use frameyard_vm::LruPolicy;
 
 use super::machine::machine;
 use crate::Failure;
-use crate::cli::{ListsSized, SimKernbenchArgs, TaskMode};
+use crate::cli::{ListsSized, SimKernbenchArgs};
 use crate::commands::comparison::too_small;
+use crate::fixture::with_sim_fixture;
 use crate::output::{Format, Report, Row, progress_bar, rounded};
-use crate::workload::ground::Setting;
-use crate::workload::kernbench::{Build, Labour, memory_needed};
-use crate::workload::simulated::{self, CameUp, Contents, SimOptions, SimRun, on_sim_ground, whole_ns};
+use frameyard_workloads::Setting;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::kernbench::{CpuWork, Job, memory_needed};
+use frameyard_workloads::simulated::{self, FrameContents, SimInit, SimOptions, SimRun, whole_ns};
+use frameyard_workloads::timed_run::TaskRun;
 
 const NAME: &str = "sim kernbench";
 const NOTE: &str = "Times of CPUs for each job; severity is system time over that with lists sized by all memory. Shares are of the time of all \
@@ -36,7 +39,7 @@ pub(super) struct Case<'m> {
     pub(super) sizing: PcpSizing,
     pub(super) zone: ZonePolicy,
     pub(super) lru: LruPolicy,
-    pub(super) build: Build,
+    pub(super) build: Job,
     pub(super) seed: u64,
     pub(super) duration: Duration,
 }
@@ -88,25 +91,25 @@ impl Case<'_> {
             zone: self.zone,
             lru: self.lru,
             sizing: self.sizing,
-            came_up: CameUp::Deferred(reset),
-            costs: Labour::COSTS,
-            contents: Contents::Unseen,
+            init: SimInit::Deferred(reset),
+            costs: CpuWork::COSTS,
+            contents: FrameContents::Dropped,
         };
         let setting = Setting { mode: TaskMode::Processes, tasks, zone: self.zone, lru: self.lru };
-        on_sim_ground(self.machine, &options, |ground| {
-            let free = ground.free_memory();
+        with_sim_fixture(self.machine, &options, |fixture| {
+            let free = fixture.free_memory();
             if needed > free {
                 return Err(too_small(NAME, needed, free));
             }
-            let run = simulated::kernbench(ground, &setting, self.seed, self.build, self.duration)?;
-            let (high, batch) = ground.list_sizes().map_or((0, 0), |(high, batch)| (high.0, batch.0));
-            Ok(Built { high, batch, ..self.built(&run, ByteSize(ground.memory().0 / zones)) })
+            let run = simulated::kernbench(fixture, &setting, self.seed, self.build, self.duration)?;
+            let (high, batch) = fixture.list_sizes().map_or((0, 0), |(high, batch)| (high.0, batch.0));
+            Ok(Built { high, batch, ..self.built(&run, ByteSize(fixture.memory().0 / zones)) })
         })
     }
 
-    fn built(&self, SimRun { run, simulated, spent }: &SimRun<simulated::TaskRun>, zone: ByteSize) -> Built {
+    fn built(&self, SimRun { run, simulated, spent }: &SimRun<TaskRun>, zone: ByteSize) -> Built {
         let share = |share: Option<f64>| share.unwrap_or(0.0);
-        let user = share(spent.cost(Labour::COSTS[Labour::Compute as usize]));
+        let user = share(spent.cost(CpuWork::COSTS[CpuWork::Compute as usize]));
         let jobs_per_s = run.rate() / f64::from(self.build.pages);
         let cpu_ns = self.machine.cpus() as f64 * 1e9 / jobs_per_s;
         Built {

@@ -4,7 +4,7 @@ use std::num::NonZeroUsize;
 use std::thread;
 
 use frameyard::policy::ZonePolicy;
-use frameyard_sim::{Crew, FaultPredictor, Machine, Measured, Mode, Point, RateTable};
+use frameyard_sim::{FaultPredictor, Machine, Measured, Mode, Point, PredictorPool, RateTable};
 use serde::Deserialize;
 
 use crate::Failure;
@@ -116,9 +116,9 @@ pub(super) fn value(table: &RateTable, point: &Point, machine: &Machine) -> Resu
 }
 
 /// Predictors of page faults on the host's CPUs.
-pub(super) fn predictors(predictor: FaultPredictor) -> Crew<FaultPredictor> {
+pub(super) fn predictors(predictor: FaultPredictor) -> PredictorPool<FaultPredictor> {
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    Crew::new(threads, predictor)
+    PredictorPool::new(threads, predictor)
 }
 
 #[cfg(test)]

@@ -10,9 +10,10 @@ use crate::cli::{HighallocArgs, SimHighallocArgs};
 use crate::commands::sim::machine;
 use crate::measure::{Spread, median_first};
 use crate::output::{Format, rounded};
-use crate::workload::ground::{Ground, Setting};
-use crate::workload::highalloc::{self, DelayKind, HUGE, HighallocPlan, HighallocRun};
-use crate::workload::simulated::{self, Contents, SimGround, SimRun};
+use frameyard_workloads::Setting;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::highalloc::{self, DelayKind, HUGE, HighallocPlan, HighallocRun};
+use frameyard_workloads::simulated::{self, FrameContents, SimFixture, SimRun};
 
 /// What the rows leave out.
 const NOTE: &str =
@@ -122,19 +123,19 @@ fn success(run: &HighallocRun) -> f64 {
 }
 
 impl Native for Highalloc {
-    fn run(&self, ground: &Ground<'_>, setting: &Setting) -> Result<HighallocRun, Failure> {
-        highalloc::run(ground, setting, self.seed, &self.plan)
+    fn run(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<HighallocRun, Failure> {
+        Ok(highalloc::run(fixture, setting, self.seed, &self.plan)?)
     }
 }
 
 impl Simulated for Highalloc {
-    const CONTENTS: Contents = Contents::Kept;
+    const CONTENTS: FrameContents = FrameContents::Kept;
 
     fn cpus(&self, setting: &Setting) -> u64 {
         u64::from(setting.tasks.get()) + self.other_cpus
     }
 
-    fn simulate(&self, ground: &SimGround<'_>, setting: &Setting) -> Result<SimRun<HighallocRun>, Failure> {
-        simulated::highalloc(ground, setting, self.seed, &self.plan)
+    fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<HighallocRun>, Failure> {
+        Ok(simulated::highalloc(fixture, setting, self.seed, &self.plan)?)
     }
 }

@@ -9,15 +9,16 @@ use frameyard::ByteSize;
 use super::{Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Workload, Yards, page_fault};
 use crate::Failure;
 use crate::cli::KernbenchArgs;
-use crate::workload::ground::{Ground, Setting};
-use crate::workload::kernbench::{self, Build};
-use crate::workload::page_fault::TaskRun;
+use frameyard_workloads::Setting;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::kernbench::{self, Job};
+use frameyard_workloads::timed_run::TaskRun;
 
 /// Runs on this machine.
 pub(in crate::commands) fn bench(args: &KernbenchArgs) -> Result<(), Failure> {
     let comparison = Comparison::new(&args.comparison, "bench kernbench", Yards::OneForAllPolicies, REPEAT)?;
-    let build: Build = args.build.into();
-    let Build { pages, compute, kernel_work, .. } = build;
+    let build: Job = args.build.into();
+    let Job { pages, compute, kernel_work, .. } = build;
     let note = format!(
         "{MEDIANS} Each job has its own address space and uses {pages} pages. For each page it multiplies for {compute} cycles of computing and {kernel_work} of other work."
     );
@@ -25,7 +26,7 @@ pub(in crate::commands) fn bench(args: &KernbenchArgs) -> Result<(), Failure> {
 }
 
 struct Kernbench {
-    build: Build,
+    build: Job,
     seed: u64,
     duration: Duration,
 }
@@ -45,7 +46,7 @@ impl Compared for Kernbench {
 }
 
 impl Native for Kernbench {
-    fn run(&self, ground: &Ground<'_>, setting: &Setting) -> Result<TaskRun, Failure> {
-        kernbench::run(ground, setting, self.seed, self.build, self.duration)
+    fn run(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<TaskRun, Failure> {
+        Ok(kernbench::run(fixture, setting, self.seed, self.build, self.duration)?)
     }
 }

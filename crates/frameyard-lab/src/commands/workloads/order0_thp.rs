@@ -11,10 +11,12 @@ use crate::Failure;
 use crate::cli::{Order0ThpArgs, SimOrder0ThpArgs};
 use crate::measure::{Spread, median_first};
 use crate::output::{Format, Row, rounded};
-use crate::workload::ground::{Ground, Setting};
-use crate::workload::order0_thp::{self, pages_of_task};
-use crate::workload::page_fault::{MAP_SIZE, Pages, TaskRun};
-use crate::workload::simulated::{self, SimGround, SimRun};
+use frameyard_workloads::Setting;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::order0_thp::{self, pages_of_task};
+use frameyard_workloads::simulated::{self, SimFixture, SimRun};
+use frameyard_workloads::timed_run::TaskRun;
+use frameyard_workloads::{MAP_SIZE, Pages};
 
 /// Runs on this machine.
 pub(in crate::commands) fn bench(args: &Order0ThpArgs) -> Result<(), Failure> {
@@ -51,8 +53,8 @@ impl Compared for Order0Thp {
 }
 
 impl Native for Order0Thp {
-    fn run(&self, ground: &Ground<'_>, setting: &Setting) -> Result<TaskRun, Failure> {
-        order0_thp::run(ground, setting, self.seed, self.duration)
+    fn run(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<TaskRun, Failure> {
+        Ok(order0_thp::run(fixture, setting, self.seed, self.duration)?)
     }
 }
 
@@ -61,8 +63,8 @@ impl Simulated for Order0Thp {
         2 * u64::from(setting.tasks.get())
     }
 
-    fn simulate(&self, ground: &SimGround<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
-        simulated::order0_thp(ground, setting, self.seed, self.map, self.duration)
+    fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
+        Ok(simulated::order0_thp(fixture, setting, self.seed, self.map, self.duration)?)
     }
 }
 

@@ -13,9 +13,12 @@ use crate::Failure;
 use crate::cli::{PageFaultArgs, SimPageFaultArgs};
 use crate::measure::{Spread, median_first};
 use crate::output::{Format, rounded};
-use crate::workload::ground::{Ground, Setting};
-use crate::workload::page_fault::{self, MAP_SIZE, TaskRun};
-use crate::workload::simulated::{self, SimGround, SimRun};
+use frameyard_workloads::MAP_SIZE;
+use frameyard_workloads::Setting;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::page_fault;
+use frameyard_workloads::simulated::{self, SimFixture, SimRun};
+use frameyard_workloads::timed_run::TaskRun;
 
 use will_it_scale::WillItScale;
 
@@ -62,14 +65,14 @@ impl Compared for PageFault {
 }
 
 impl Native for PageFault {
-    fn run(&self, ground: &Ground<'_>, setting: &Setting) -> Result<TaskRun, Failure> {
-        page_fault::run(ground, setting, self.seed, self.duration)
+    fn run(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<TaskRun, Failure> {
+        Ok(page_fault::run(fixture, setting, self.seed, self.duration)?)
     }
 }
 
 impl Simulated for PageFault {
-    fn simulate(&self, ground: &SimGround<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
-        simulated::page_fault(ground, setting, self.seed, self.map, self.duration)
+    fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
+        Ok(simulated::page_fault(fixture, setting, self.seed, self.map, self.duration)?)
     }
 }
 

@@ -9,9 +9,10 @@ use crate::Failure;
 use crate::cli::{ParallelFreeArgs, SimParallelFreeArgs};
 use crate::measure::{Spread, median_first};
 use crate::output::{Format, rounded};
-use crate::workload::ground::{Ground, Setting};
-use crate::workload::parallel_free::{self, FreeRun};
-use crate::workload::simulated::{self, SimGround, SimRun};
+use frameyard_workloads::Setting;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::parallel_free::{self, FreeRun};
+use frameyard_workloads::simulated::{self, SimFixture, SimRun};
 
 /// Runs on this machine.
 pub(in crate::commands) fn bench(args: &ParallelFreeArgs) -> Result<(), Failure> {
@@ -66,13 +67,13 @@ impl Compared for ParallelFree {
 }
 
 impl Native for ParallelFree {
-    fn run(&self, ground: &Ground<'_>, setting: &Setting) -> Result<FreeRun, Failure> {
-        parallel_free::run(ground, setting, self.seed)
+    fn run(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<FreeRun, Failure> {
+        Ok(parallel_free::run(fixture, setting, self.seed)?)
     }
 }
 
 impl Simulated for ParallelFree {
-    fn simulate(&self, ground: &SimGround<'_>, setting: &Setting) -> Result<SimRun<FreeRun>, Failure> {
-        simulated::parallel_free(ground, setting, self.seed)
+    fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<FreeRun>, Failure> {
+        Ok(simulated::parallel_free(fixture, setting, self.seed)?)
     }
 }

@@ -9,13 +9,15 @@ use super::{
     Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
 };
 use crate::Failure;
-use crate::cli::{PurgeArgs, SimPurgeArgs, TaskMode};
+use crate::cli::{PurgeArgs, SimPurgeArgs};
 use crate::measure::{Spread, median_first};
 use crate::output::{Format, rounded};
-use crate::workload::ground::{Ground, Setting};
-use crate::workload::page_fault::TaskRun;
-use crate::workload::purge;
-use crate::workload::simulated::{self, SimGround, SimRun};
+use frameyard_workloads::Setting;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::purge;
+use frameyard_workloads::simulated::{self, SimFixture, SimRun};
+use frameyard_workloads::timed_run::TaskRun;
 
 /// What the columns mean.
 const NOTE: &str =
@@ -87,8 +89,8 @@ impl Compared for Purge {
 }
 
 impl Native for Purge {
-    fn run(&self, ground: &Ground<'_>, setting: &Setting) -> Result<TaskRun, Failure> {
-        purge::run(ground, setting, purgers(setting, self.purgers), self.seed, self.duration)
+    fn run(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<TaskRun, Failure> {
+        Ok(purge::run(fixture, setting, purgers(setting, self.purgers), self.seed, self.duration)?)
     }
 }
 
@@ -97,7 +99,7 @@ impl Simulated for Purge {
         u64::from(setting.tasks.get()) + u64::from(purgers(setting, self.purgers))
     }
 
-    fn simulate(&self, ground: &SimGround<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
-        simulated::purge(ground, setting, purgers(setting, self.purgers), self.seed, self.duration)
+    fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
+        Ok(simulated::purge(fixture, setting, purgers(setting, self.purgers), self.seed, self.duration)?)
     }
 }

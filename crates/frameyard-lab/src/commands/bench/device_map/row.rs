@@ -5,7 +5,7 @@ use crate::commands::bench::compound_pagemap::{Figure, Series, figures};
 use crate::commands::published_table::{MEASURED, PUBLISHED};
 use crate::measure::Spread;
 use crate::output::{Format, Row, rounded};
-use crate::workload::device_map::DeviceMapRun;
+use frameyard_workloads::device_map::DeviceMapRun;
 
 /// What is known of a device, measured or published.
 #[derive(Default)]

@@ -6,9 +6,10 @@ use frameyard_host::{DeviceAlignment, HostTopology};
 
 use super::NAME;
 use crate::Failure;
-use crate::cli::{DeviceMapArgs, YardSharing};
+use crate::cli::DeviceMapArgs;
 use crate::output::RoundedSize;
-use crate::workload::device_map::DeviceShape;
+use frameyard_workloads::device_map::DeviceShape;
+use frameyard_workloads::device_map::YardSharing;
 
 /// Sizes of devices of compound pages, unless the command line says otherwise.
 const SIZES: [ByteSize; 2] = [ByteSize::gib(256), ByteSize::gib(1024)];

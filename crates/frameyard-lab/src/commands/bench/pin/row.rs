@@ -8,7 +8,7 @@ use crate::commands::bench::compound_pagemap::{Figure, Series, figures};
 use crate::commands::published_table::{MEASURED, PUBLISHED};
 use crate::measure::Spread;
 use crate::output::{Format, Row, rounded};
-use crate::workload::pin::{PinCase, PinKind, PinRun, PinnedMemory};
+use frameyard_workloads::pin::{PinCase, PinKind, PinRun, PinnedMemory};
 
 /// What a row describes.
 #[derive(Default)]

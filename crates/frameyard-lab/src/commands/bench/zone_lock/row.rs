@@ -13,11 +13,12 @@ use frameyard::policy::ZonePolicy;
 use frameyard_vm::LruPolicy;
 
 use super::sample::Sample;
-use crate::cli::{TaskMode, ZoneLockWorkload};
+use crate::cli::ZoneLockWorkload;
 use crate::commands::published_table::{MEASURED, PUBLISHED, ZoneLockRecord};
 use crate::measure::Spread;
 use crate::output::{Format, Row, rounded};
-use crate::workload::crossing::{Crossing, Direction};
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::transfer::{Direction, TransferCounts};
 
 /// What was run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -155,7 +156,7 @@ fn locks(timed: &[&Sample], untimed: &[&Sample]) -> Row {
 
 /// What is known of refills and of drains.
 fn directions(timed: &[&Sample]) -> Row {
-    let of = |value: &dyn Fn(&Crossing) -> Option<f64>| {
+    let of = |value: &dyn Fn(&TransferCounts) -> Option<f64>| {
         median(timed.iter().flat_map(|run| &run.crossings).filter_map(value)).map(fine)
     };
     let refill = |value: fn(&Direction) -> Option<f64>| of(&|crossing| value(&crossing.refill));
@@ -219,8 +220,8 @@ fn per_1000_pages(lock: LockUse, pages: u64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::counts::Drains;
     use frameyard::stats::ClusterDrains;
+    use frameyard_workloads::counts::Drains;
 
     fn combination() -> Combination {
         Combination {
@@ -298,7 +299,7 @@ mod tests {
     #[test]
     fn lines_are_of_each_page_that_crossed_in_one_direction_or_the_other() {
         let way = |lines| Direction { pages: 100, zone_lock: LockUse::default(), lines_under_lock: Some(lines) };
-        let crossings = vec![Crossing { refill: way(10), drain: way(100) }; 3];
+        let crossings = vec![TransferCounts { refill: way(10), drain: way(100) }; 3];
         let timed = Sample { locks_are_timed: true, crossings, ..sample(1.0, 1) };
         let row = measured(&combination(), &[timed]);
         let lines =

@@ -2,10 +2,10 @@
 
 use frameyard::locks::LockUse;
 
-use crate::workload::alloc::{AllocRun, AllocWorkload};
-use crate::workload::counts::{Counts, Drains};
-use crate::workload::crossing::Crossing;
-use crate::workload::held::HeldPages;
+use frameyard_workloads::alloc::{AllocRun, AllocWorkload};
+use frameyard_workloads::counts::{Counts, Drains};
+use frameyard_workloads::held::HeldPages;
+use frameyard_workloads::transfer::TransferCounts;
 
 /// How requests for huge blocks went.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Sample {
     /// What CPUs kept, where that was looked at.
     pub(super) held: Option<HeldPages>,
     /// Each direction by itself, in some rounds, where it was.
-    pub(super) crossings: Vec<Crossing>,
+    pub(super) crossings: Vec<TransferCounts>,
 }
 
 impl Sample {

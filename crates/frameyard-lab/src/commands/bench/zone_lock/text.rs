@@ -145,9 +145,9 @@ mod tests {
     use super::super::sample::Sample;
     use super::*;
     use crate::commands::published_table::ZoneLockRecord;
-    use crate::workload::counts::Drains;
     use frameyard::locks::LockUse;
     use frameyard::stats::ClusterDrains;
+    use frameyard_workloads::counts::Drains;
 
     fn subject(policy: &str, lru: &'static str) -> Subject {
         Subject {

@@ -3,7 +3,7 @@
 //! A build is too long to be simulated: jobs of it are, for some milliseconds, and times are multiplied. On the column with lists
 //! sized by all memory, and on that alone, are fitted: what a job computes for each page, which decides user against system time;
 //! how many jobs a build has; and how long CPUs are idle. What kernels do for a page besides was measured apart
-//! ([`Build::KERNEL_WORK`]). As that number weighs most, all is predicted a second time without it.
+//! ([`Job::KERNEL_WORK`]). As that number weighs most, all is predicted a second time without it.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use crate::Failure;
 use crate::cli::ListsSized;
 use crate::commands::published_table::records;
 use crate::output::{Format, Report, Row, progress_bar, rounded};
-use crate::workload::kernbench::Build;
+use frameyard_workloads::kernbench::Job;
 
 /// The table: its header says what its columns are.
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/kernbench-epyc2-256cpu.csv"));
@@ -92,8 +92,8 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Fail
     let published = Published::read().ok_or_else(|| Failure::run_time("the table of the build has other rows"))?;
     let bar = progress_bar("predicting", 2 * 8);
     let mut rows: Vec<Prediction> = Vec::new();
-    for kernel_work in [Build::KERNEL_WORK, 0] {
-        let build = Build { pages: effort.pages, kernel_work, ..Build::default() };
+    for kernel_work in [Job::KERNEL_WORK, 0] {
+        let build = Job { pages: effort.pages, kernel_work, ..Job::default() };
         let case = Case {
             machine,
             zone_size: None,
@@ -108,10 +108,10 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Fail
         let ratio = published.last.system / published.last.user;
         let simulate = |compute| {
             bar.inc(1);
-            Case { build: Build { compute, ..build }, ..case }.run()
+            Case { build: Job { compute, ..build }, ..case }.run()
         };
-        let (compute, last) = fit(ratio, Build::default().compute, simulate)?;
-        let case = Case { build: Build { compute, ..build }, ..case };
+        let (compute, last) = fit(ratio, Job::default().compute, simulate)?;
+        let case = Case { build: Job { compute, ..build }, ..case };
         let scaled =
             Scaled { machine, published, kernel_work, compute, jobs: published.last.user * 1e9 / last.user_ns };
         rows.extend(scaled.fitted(&last));

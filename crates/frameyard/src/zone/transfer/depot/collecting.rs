@@ -68,7 +68,7 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>) -> Result<(), Transfer
     if !view.is_depot_empty_racy() {
         collect_all(view);
     }
-    // Acquire: pairs with the Release of the last collector.
+    // Acquire: pairs with the Release in `Collecting::drop`.
     wait_until_done(view, || view.zone.transfer.depot.collectors.load(Ordering::Acquire) == 0)
 }
 

@@ -196,8 +196,8 @@ impl BatchStack {
     /// The second half of a pop: takes the batch that was seen on top, if it is there still.
     fn take(&self, seen: Seen) -> Result<Link, Head> {
         let Seen { head, leader, next } = seen;
-        // Acquire where it fails: as in `pop`. Release: whoever finds the stack empty sees that the caller has said before
-        // that he collects. Pairs with the Acquire in `is_empty_racy`.
+        // Acquire: pairs with the Release in `push`. Release: pairs with the Acquire in `is_empty_racy`. A CPU that finds the
+        // stack empty sees that the collector registered before.
         self.head
             .compare_exchange_weak(head.word, head.left_with(next), Ordering::AcqRel, Ordering::Acquire)
             .map(|_| leader)
@@ -209,13 +209,9 @@ impl BatchStack {
         // Acquire, here and below: pairs with the Release in `push`.
         let mut head = self.head(map, Ordering::Acquire);
         while head.top() != Link::NONE {
-            // Release: as in `pop`.
-            let detached = self.head.compare_exchange_weak(
-                head.word,
-                head.left_with(Link::NONE),
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            );
+            let next = head.left_with(Link::NONE);
+            // AcqRel: pairs with the Release in `push` and with the Acquire in `is_empty_racy`, as in `take`.
+            let detached = self.head.compare_exchange_weak(head.word, next, Ordering::AcqRel, Ordering::Acquire);
             match detached {
                 Ok(_) => return head.top(),
                 Err(word) => head.word = word,
@@ -227,6 +223,7 @@ impl BatchStack {
 
     /// The topmost batch, for who walks the stack while nobody uses it.
     pub(super) fn top_at_rest(&self, map: MemMap) -> Link {
+        // Acquire: pairs with the Release in `push`.
         self.head(map, Ordering::Acquire).top()
     }
 

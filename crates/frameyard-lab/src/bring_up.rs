@@ -312,7 +312,7 @@ impl Plan<'_> {
             return Ok(Made { yard, file, map_fault_ns, map_fault_use, create_ns, finish_ns: None });
         }
         let begin = Instant::now();
-        yard.finish_init().map_err(BringUpError::Init)?;
+        yard.init().finish().map_err(BringUpError::Init)?;
         Ok(Made { yard, file, map_fault_ns, map_fault_use, create_ns, finish_ns: Some(nanoseconds(begin)) })
     }
 

@@ -96,7 +96,7 @@ pub fn run(machine: &Machine, how: &BringUp) -> Result<BringUpRun, SimError> {
         config.map_init = map_init;
     })?;
     let begin = yard.platform().now();
-    let finish = || yard.finish_init().expect("the whole map is present, and no worker panics");
+    let finish = || yard.init().finish().expect("the whole map is present, and no worker panics");
     let end = yard.run(vec![(CpuId(0), Box::new(finish))])?;
     let simulated = end - begin;
     Ok(BringUpRun {

@@ -120,7 +120,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         match self.fill_frozen(moving.from, to, order) {
             Ok(()) => {
                 moving.end(to);
-                let disowned = self.yard().disown(moving.from.pfn(), order);
+                let disowned = self.yard().counted().disown(moving.from.pfn(), order);
                 debug_assert!(disowned.is_ok(), "who has frozen a block has it alone: {disowned:?}");
                 Ok(())
             }
@@ -162,7 +162,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let owner = owner_word(PageKind::Anonymous, object_of(word), kept);
         // One reference is the mapping's, one is for the batch that puts it on a list.
         let counts = Counts { references: 2, mappings: 1 };
-        let adopted = self.yard().adopt(to, order, Adoption { counts, owner, index: from.index() });
+        let adopted = self.yard().counted().adopt(to, order, Adoption { counts, owner, index: from.index() });
         adopted.map_err(|_| MigrateProblem::Failed)
     }
 }

@@ -138,7 +138,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
         let owner = owner_word(PageKind::Anonymous, self.object(), 0);
         let counts = Counts { references: 2, mappings: 1 };
-        Ok(yard.adopt(pfn, order, Adoption { counts, owner, index: addr })?)
+        Ok(yard.counted().adopt(pfn, order, Adoption { counts, owner, index: addr })?)
     }
 
     /// Gives a block back that was [prepared](Self::prepare) in vain. Somebody who found it by number may still look at it.
@@ -187,7 +187,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
         let entry = Entry::page(pfn, Level::HUGE).protected(area.protection);
         table.fill(spot.index, entry.used(access), Level::HUGE);
-        table.set_aside(self.vm().yard().link(aside), self.vm().page(aside));
+        table.set_aside(self.vm().yard().counted().link(aside), self.vm().page(aside));
         drop(table);
         self.vm().lru_add(self.vm().page(pfn));
         self.vm().count(VmCounter::ThpFaultAlloc, 1);
@@ -237,11 +237,11 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let entry = Entry::device(pfn, level).protected(area.protection).used(access);
         // Counted before it is there, and until it is gone: so long the device is not removed.
         let yard = self.vm().yard();
-        let entry = match yard.add_device_mapping(pfn) {
+        let entry = match yard.devices().add_mapping(pfn) {
             Ok(()) if self.level_of_device(level, |_| pfn) == level => entry.counted(),
             // Another device, since it was looked at first.
             Ok(()) => {
-                let uncounted = yard.remove_device_mapping(pfn);
+                let uncounted = yard.devices().remove_mapping(pfn);
                 debug_assert!(uncounted.is_ok(), "it was counted: {uncounted:?}");
                 return Ok(Faulted::LookAgain);
             }
@@ -256,11 +256,11 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn level_of_device(&self, mut level: Level, first: impl Fn(Level) -> Pfn) -> Level {
         let yard = self.vm().yard();
         let behind = |level: Level| PfnRange::new(first(level), PageCount(level.pages()));
-        let is_of_one = |frames: PfnRange| match yard.device_at(frames.start) {
+        let is_of_one = |frames: PfnRange| match yard.devices().at(frames.start) {
             Some(device) => device.data.intersection(frames) == frames,
-            None => yard.devices().all(|device| device.data.intersection(frames).is_empty()),
+            None => yard.devices().list().all(|device| device.data.intersection(frames).is_empty()),
         };
-        let space = yard.device_space();
+        let space = yard.devices().space();
         while level > Level::SMALL && !space.intersection(behind(level)).is_empty() && !is_of_one(behind(level)) {
             level = level.below();
         }

@@ -14,7 +14,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn page(&self, pfn: Pfn) -> CountedPage<'y, P> {
         // SAFETY: the caller has found the frame in this crate's own state, so it has been allocated; words are changed as
         // in `try_page`.
-        unsafe { self.yard().allocated_page(pfn) }
+        unsafe { self.yard().counted().allocated_page(pfn) }
     }
 
     /// The page of any frame; whatever begins there.
@@ -22,7 +22,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn try_page(&self, pfn: Pfn) -> Option<CountedPage<'y, P>> {
         // SAFETY: this crate changes the words of pages that it has alone or by the protocols of its modules, and those of
         // pages found by number only after it got a reference and saw them to be its own.
-        unsafe { self.yard().counted_page(pfn) }
+        unsafe { self.yard().counted().page(pfn) }
     }
 
     /// The words of one frame that holds this crate's own state.

@@ -131,7 +131,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             change_entries();
         }
         let kept = head.owner() & KEPT;
-        let split = vm.yard().disown_and_split(head.pfn(), HUGE);
+        let split = vm.yard().counted().disown_and_split(head.pfn(), HUGE);
         debug_assert!(split.is_ok(), "who has a block alone can split it: {split:?}");
         for (index, part) in mapped.iter().enumerate() {
             let pfn = head.pfn() + PageCount(index as u64);
@@ -146,7 +146,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             let isolated = if index == 0 { Flags::ISOLATED } else { 0 };
             let owner = owner_word(PageKind::Anonymous, self.object(), kept | isolated);
             let adoption = Adoption { counts, owner, index: addr + ((index as u64) << Level::SMALL.shift()) };
-            let adopted = vm.yard().adopt(pfn, Order::ZERO, adoption);
+            let adopted = vm.yard().counted().adopt(pfn, Order::ZERO, adoption);
             debug_assert!(adopted.is_ok(), "a frame just split off is allocated: {adopted:?}");
         }
         if is_late() {
@@ -163,12 +163,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn make_single(&self, head: CountedPage<'y, P>, addr: u64) {
         let yard = self.vm().yard();
         let owner = owner_word(PageKind::Anonymous, self.object(), head.owner() & KEPT);
-        let split = yard.disown_and_split(head.pfn(), HUGE);
+        let split = yard.counted().disown_and_split(head.pfn(), HUGE);
         debug_assert!(split.is_ok(), "who has a block alone can split it: {split:?}");
         let counts = Counts { references: 2, mappings: 1 };
         for part in 0..HUGE.pages().0 {
             let index = addr + (part << Level::SMALL.shift());
-            let adopted = yard.adopt(head.pfn() + PageCount(part), Order::ZERO, Adoption { counts, owner, index });
+            let adopted =
+                yard.counted().adopt(head.pfn() + PageCount(part), Order::ZERO, Adoption { counts, owner, index });
             debug_assert!(adopted.is_ok(), "a frame just split off is allocated: {adopted:?}");
         }
     }

@@ -126,6 +126,6 @@ impl Scene {
         vm.destroy().unwrap_or_else(|problem: VmError| panic!("the validator objects: {problem}"));
         self.yard.drain_all();
         self.yard.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
-        assert_eq!(self.yard.free_pages(), self.yard.managed_pages(), "frames were lost");
+        assert_eq!(self.yard.stats().free_pages(), self.yard.stats().managed_pages(), "frames were lost");
     }
 }

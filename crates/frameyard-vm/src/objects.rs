@@ -66,7 +66,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let pfn = self.alloc_zeroed(Order::ZERO, Gfp::KERNEL, Step::AllocateObjects)?;
         let owner = owner_word(PageKind::Objects, ObjectId::NONE, 0);
         let adoption = Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: kind as u64 };
-        self.yard().adopt(pfn, Order::ZERO, adoption)?;
+        self.yard().counted().adopt(pfn, Order::ZERO, adoption)?;
         let page = self.page(pfn);
         let all = u64::MAX >> (64 - self.slots(kind));
         // The first slot is the caller's before anybody else sees the frame.
@@ -79,13 +79,14 @@ impl<'y, P: Platform> Vm<'y, P> {
             self.link_frame(kind, page);
         }
         drop(held);
-        Ok(ObjectId::new(self.yard().link(pfn), 0))
+        Ok(ObjectId::new(self.yard().counted().link(pfn), 0))
     }
 
     fn take_slot(&self, kind: ObjectKind) -> Option<ObjectId> {
         let _held = self.lock_objects(kind);
         let record = self.root().objects(kind as usize);
-        let mut at = self.yard().linked(FrameLink::from_bits(record.at(FIRST).load(Ordering::Relaxed) as u32));
+        let mut at =
+            self.yard().counted().linked(FrameLink::from_bits(record.at(FIRST).load(Ordering::Relaxed) as u32));
         while let Some(pfn) = at {
             let page = self.page(pfn);
             let free = page.spare(FREE_SLOTS);
@@ -96,9 +97,9 @@ impl<'y, P: Platform> Vm<'y, P> {
                     self.unlink_frame(kind, page);
                 }
                 record.at(LIVE).fetch_add(1, Ordering::Relaxed);
-                return Some(ObjectId::new(self.yard().link(pfn), u64::from(slot)));
+                return Some(ObjectId::new(self.yard().counted().link(pfn), u64::from(slot)));
             }
-            at = self.yard().linked(page.next());
+            at = self.yard().counted().linked(page.next());
         }
         None
     }
@@ -106,10 +107,10 @@ impl<'y, P: Platform> Vm<'y, P> {
     fn link_frame(&self, kind: ObjectKind, page: CountedPage<'y, P>) {
         let first = self.root().objects(kind as usize).at(FIRST);
         let old = FrameLink::from_bits(first.load(Ordering::Relaxed) as u32);
-        let link = self.yard().link(page.pfn());
+        let link = self.yard().counted().link(page.pfn());
         page.set_next(old);
         page.set_prev(FrameLink::NONE);
-        if let Some(next) = self.yard().linked(old) {
+        if let Some(next) = self.yard().counted().linked(old) {
             self.page(next).set_prev(link);
         }
         // Release: pairs with the Acquire in `listed_frames`, for who looks without the kind's lock.
@@ -118,14 +119,14 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     fn unlink_frame(&self, kind: ObjectKind, page: CountedPage<'y, P>) {
         let (next, prev) = (page.next(), page.prev());
-        match self.yard().linked(prev) {
+        match self.yard().counted().linked(prev) {
             Some(prev) => self.page(prev).set_next(next),
             None => {
                 let first = self.root().objects(kind as usize).at(FIRST);
                 first.store(u64::from(next.bits()), Ordering::Relaxed);
             }
         }
-        if let Some(next) = self.yard().linked(next) {
+        if let Some(next) = self.yard().counted().linked(next) {
             self.page(next).set_prev(prev);
         }
         page.set_next(FrameLink::NONE);
@@ -139,7 +140,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// Where the id was never one of that kind.
     #[inline]
     pub(crate) fn object(&self, kind: ObjectKind, id: ObjectId) -> Words<'y> {
-        let pfn = self.yard().linked(id.frame()).expect("an object's id");
+        let pfn = self.yard().counted().linked(id.frame()).expect("an object's id");
         let words = self.words(pfn);
         words.part(id.slot() * kind.words(), kind.words())
     }
@@ -148,7 +149,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn delete_object(&self, kind: ObjectKind, id: ObjectId) {
         let words = self.object(kind, id);
         (0..words.len()).for_each(|word| words.at(word).store(0, Ordering::Relaxed));
-        let Some(pfn) = self.yard().linked(id.frame()) else { return };
+        let Some(pfn) = self.yard().counted().linked(id.frame()) else { return };
         let page = self.page(pfn);
         let held = self.lock_objects(kind);
         let record = self.root().objects(kind as usize);
@@ -175,7 +176,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     fn free_objects_frame(&self, page: CountedPage<'y, P>) {
         let freed = page.put().map_err(VmError::from).and_then(|left| match left {
-            0 => self.yard().free_counted(page.pfn(), Order::ZERO).map_err(VmError::from),
+            0 => self.yard().counted().free(page.pfn(), Order::ZERO).map_err(VmError::from),
             _ => Ok(()),
         });
         debug_assert!(freed.is_ok(), "{freed:?}");
@@ -190,7 +191,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn stable_objects(&self, kind: ObjectKind) -> impl Iterator<Item = ObjectId> {
         debug_assert!(kind.is_stable());
         self.listed_frames(kind).flat_map(move |page| {
-            let link = self.yard().link(page.pfn());
+            let link = self.yard().counted().link(page.pfn());
             (0..self.slots(kind) as u64).map(move |slot| ObjectId::new(link, slot))
         })
     }
@@ -199,7 +200,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         // Acquire: pairs with the Release in `link_frame`. A frame found is zeroed, and linked to those before it.
         let mut at = FrameLink::from_bits(self.root().objects(kind as usize).at(FIRST).load(Ordering::Acquire) as u32);
         core::iter::from_fn(move || {
-            let page = self.page(self.yard().linked(at)?);
+            let page = self.page(self.yard().counted().linked(at)?);
             at = page.next();
             Some(page)
         })

@@ -80,7 +80,7 @@ const fn is_movable(word: u64) -> bool {
 impl<P: Platform> Vm<'_, P> {
     /// Whether exactly that block is allocated to somebody who has given it no state of his own yet.
     fn is_allocated(&self, block: Block) -> bool {
-        self.yard().is_allocated(block.pfn, block.order)
+        self.yard().stats().is_allocated(block.pfn, block.order)
     }
 }
 

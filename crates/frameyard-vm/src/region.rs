@@ -52,7 +52,9 @@ impl<'y, P: Platform> RunList<'y, P> {
                 words.at(NEXT).store(u64::from(FrameLink::NONE.bits()), Ordering::Relaxed);
                 match self.last {
                     None => self.first = Some(pfn),
-                    Some(last) => last.at(NEXT).store(u64::from(self.vm.yard().link(pfn).bits()), Ordering::Relaxed),
+                    Some(last) => {
+                        last.at(NEXT).store(u64::from(self.vm.yard().counted().link(pfn).bits()), Ordering::Relaxed)
+                    }
                 }
                 (self.last, self.in_last) = (Some(words), 0);
                 true
@@ -82,7 +84,7 @@ impl<'y, P: Platform> RunList<'y, P> {
         let mut next = self.first;
         while let Some(pfn) = next {
             let link = FrameLink::from_bits(self.vm.words(pfn).at(NEXT).load(Ordering::Relaxed) as u32);
-            next = self.vm.yard().linked(link);
+            next = self.vm.yard().counted().linked(link);
             let freed = self.vm.yard().free(pfn, Order::ZERO);
             debug_assert!(freed.is_ok(), "a frame of runs is the region's: {freed:?}");
         }
@@ -137,7 +139,7 @@ impl<P: Platform> Iterator for Runs<'_, P> {
         let mut words = self.words.filter(|_| self.left > 0)?;
         if FIRST_RUN + (self.index + 1) * RUN > words.len() {
             let link = FrameLink::from_bits(words.at(NEXT).load(Ordering::Relaxed) as u32);
-            words = self.vm.words(self.vm.yard().linked(link)?);
+            words = self.vm.words(self.vm.yard().counted().linked(link)?);
             (self.words, self.index) = (Some(words), 0);
         }
         let at = FIRST_RUN + self.index * RUN;

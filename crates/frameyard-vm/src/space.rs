@@ -150,7 +150,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     pub(crate) fn root_table(&self) -> Option<Pfn> {
         let link = self.word(SpaceWord::ROOT_TABLE).load(Ordering::Relaxed);
-        self.vm.yard().linked(FrameLink::from_bits(link as u32))
+        self.vm.yard().counted().linked(FrameLink::from_bits(link as u32))
     }
 
     /// Counts in the space: `PAGE_TABLES` goes up.

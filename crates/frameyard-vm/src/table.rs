@@ -155,7 +155,7 @@ impl<'y, P: Platform> LockedTable<'y, P> {
     /// Takes one of the tables set aside.
     pub(crate) fn take_aside(&self, space: &SpaceRef<'y, P>) -> Option<Table<'y>> {
         let link = FrameLink::from_bits(self.page.spare(SET_ASIDE) as u32);
-        let pfn = space.vm().yard().linked(link)?;
+        let pfn = space.vm().yard().counted().linked(link)?;
         let page = space.vm().page(pfn);
         self.page.set_spare(SET_ASIDE, u64::from(page.next().bits()));
         page.set_next(FrameLink::NONE);
@@ -215,7 +215,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if self.vm().yard().geometry().page_shift() != 12 {
             return Err(VmError::BadConfig("address spaces need pages of 4K"));
         }
-        Ok(self.vm().yard().link(self.new_table(Level::ROOT, 0)?.pfn))
+        Ok(self.vm().yard().counted().link(self.new_table(Level::ROOT, 0)?.pfn))
     }
 
     /// Makes a table, all empty, for the addresses around `addr`.
@@ -225,7 +225,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let owner = owner_word(PageKind::PageTable, self.object(), 0);
         let adoption =
             Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: table_index(level, addr) };
-        vm.yard().adopt(pfn, Order::ZERO, adoption)?;
+        vm.yard().counted().adopt(pfn, Order::ZERO, adoption)?;
         self.add(SpaceWord::PAGE_TABLES, 1);
         Ok(self.table(pfn))
     }
@@ -242,7 +242,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                     Err(underflow) => debug_assert!(false, "a table has a user: {underflow}"),
                 }
             }
-            let freed = self.vm().yard().free_counted_bulk(unused.frames());
+            let freed = self.vm().yard().counted().free_bulk(unused.frames());
             debug_assert!(freed.is_ok(), "{freed:?}");
         }
         if !tables.is_empty() {
@@ -268,7 +268,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         self.tell(self.leaf_word(addr), Access::Read);
         let leaf = self.leaf_word(addr).load(Ordering::Acquire);
         if leaf >> 32 == addr >> Level::HUGE.shift()
-            && let Some(pfn) = self.vm().yard().linked(FrameLink::from_bits(leaf as u32))
+            && let Some(pfn) = self.vm().yard().counted().linked(FrameLink::from_bits(leaf as u32))
         {
             let (table, index) = (self.table(pfn), Level::SMALL.index(addr));
             return Spot { table, level: Level::SMALL, index, entry: self.look(table, Level::SMALL, index) };
@@ -292,7 +292,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             // each other all the time. Who goes through a table from its first entry on has the word at once.
             let is_due = Level::SMALL.index(addr).is_multiple_of(LEAF_STAYS) || leaf.load(Ordering::Relaxed) == 0;
             if level == Level::SMALL && is_due {
-                let link = u64::from(self.vm().yard().link(table.pfn).bits());
+                let link = u64::from(self.vm().yard().counted().link(table.pfn).bits());
                 self.tell(leaf, Access::Write);
                 // Release: pairs with the Acquire in `walk`. A walk that finds the table here sees its initial contents.
                 leaf.store(addr >> Level::HUGE.shift() << 32 | link, Ordering::Release);

@@ -217,6 +217,6 @@ impl Drop for TestYard {
             return;
         }
         yard.validate().expect("the yard is valid at the end");
-        assert_eq!(yard.free_pages(), yard.managed_pages(), "every frame is back");
+        assert_eq!(yard.stats().free_pages(), yard.stats().managed_pages(), "every frame is back");
     }
 }

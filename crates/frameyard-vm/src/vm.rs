@@ -42,7 +42,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// [`VmError::AlreadyThere`], [`VmError::BadConfig`], [`VmError::NoFrameBytes`] in a phantom yard, or no memory.
     pub fn create(yard: &'y Yard<P>, config: &VmConfig) -> Result<Self, VmError> {
-        if let Some(pfn) = yard.anchor() {
+        if let Some(pfn) = yard.counted().anchor() {
             return Err(VmError::AlreadyThere(pfn));
         }
         let (order, shards) = Root::order_for(yard, config)?;
@@ -61,10 +61,14 @@ impl<'y, P: Platform> Vm<'y, P> {
             }
         };
         let owner = owner_word(PageKind::Root, ObjectId::NONE, 0);
-        yard.adopt(pfn, order, Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: 0 })?;
+        yard.counted().adopt(
+            pfn,
+            order,
+            Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: 0 },
+        )?;
         let vm = Self { yard, root, injector: None, store: &PatternStore };
         vm.assign_shards();
-        match yard.set_anchor(None, Some(pfn)) {
+        match yard.counted().set_anchor(None, Some(pfn)) {
             Ok(()) => Ok(vm),
             Err(found) => {
                 vm.free_root()?;
@@ -79,7 +83,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// [`VmError::NotThere`].
     pub fn attach(yard: &'y Yard<P>) -> Result<Self, VmError> {
-        let pfn = yard.anchor().ok_or(VmError::NotThere)?;
+        let pfn = yard.counted().anchor().ok_or(VmError::NotThere)?;
         Ok(Self { yard, root: Root::find(yard, pfn)?, injector: None, store: &PatternStore })
     }
 
@@ -119,14 +123,14 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.free_stable_frames();
         let (pfn, _) = self.root.block();
         // Fails only where somebody else has put another root there, which nobody may.
-        let _ = self.yard.set_anchor(Some(pfn), None);
+        let _ = self.yard.counted().set_anchor(Some(pfn), None);
         self.free_root()
     }
 
     fn free_root(&self) -> Result<(), VmError> {
         let (pfn, order) = self.root.block();
         self.page(pfn).put()?;
-        Ok(self.yard.free_counted(pfn, order)?)
+        Ok(self.yard.counted().free(pfn, order)?)
     }
 
     /// The yard.

@@ -156,7 +156,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
     /// Takes an entry back that a device has counted. It is there no more.
     fn unmap_device(&self, entry: Entry) {
         if entry.is_counted_device() {
-            let uncounted = self.vm().yard().remove_device_mapping(entry.pfn());
+            let uncounted = self.vm().yard().devices().remove_mapping(entry.pfn());
             debug_assert!(uncounted.is_ok(), "a device that has mappings is not removed: {uncounted:?}");
         }
     }

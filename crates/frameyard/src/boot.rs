@@ -159,7 +159,7 @@ pub struct YardConfig<'a> {
     /// When and how the memory map comes up.
     pub map_init: MapInit,
     /// Frames beside memory (or over holes of it) where devices may be mapped
-    /// ([`Yard::map_device`](crate::Yard::map_device)). The memory map covers them too, in whole sections; nothing else
+    /// ([`YardDevices::map`](crate::views::YardDevices::map)). The memory map covers them too, in whole sections; nothing else
     /// changes. Their page structures must be mapped, readable and zero from the start.
     pub device_space: Option<PfnRange>,
 }

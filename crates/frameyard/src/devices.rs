@@ -124,7 +124,9 @@ impl<'a, P: Platform> PageMap<'a, P> {
         let part = self.part_of(place);
         let entry = section.look_up(part)?;
         let head = entry.head(pfn);
-        let page = self.map.page_at(entry.place(head), head, self.platform);
+        // SAFETY: the code that mapped the device computed the entry, or `attach` checked it, such that all places of its
+        // heads lie in the map; the bit of the part says that they are in memory.
+        let page = unsafe { self.map.page_at(entry.place(head), head, self.platform) };
         DevicePage::found(page, pfn, (section, entry, part), self.map)
     }
 
@@ -136,7 +138,8 @@ impl<'a, P: Platform> PageMap<'a, P> {
     /// The page structure of a compound page of a device.
     fn head_page(&self, plan: &Plan, number: u64) -> PageRef<'a, P> {
         let place = self.map.index(plan.place_of(number));
-        self.map.page_at(place, plan.head(number), self.platform)
+        // SAFETY: a plan places its heads in the map, and the caller has backed the place.
+        unsafe { self.map.page_at(place, plan.head(number), self.platform) }
     }
 
     fn directory(&self) -> Option<&'static DeviceDirectory> {

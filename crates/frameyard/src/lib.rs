@@ -16,6 +16,7 @@
 //! | module | for |
 //! |---|---|
 //! | [`alloc`] | requests for frames, and what their errors say |
+//! | [`views`] | a yard by subject: zones, devices, compaction, statistics, initialisation |
 //! | [`boot`] | creating, attaching to and initialising a yard |
 //! | [`memblock`] | the early map of memory and reservations |
 //! | [`platform`] | what a yard needs from its environment |
@@ -52,6 +53,7 @@ mod shuttle_tests;
 pub mod stats;
 pub mod sync;
 pub mod validate;
+pub mod views;
 pub mod watermarks;
 mod yard;
 mod zone;

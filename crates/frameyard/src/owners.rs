@@ -102,7 +102,7 @@ pub trait FrameOwner: Sync {
     /// Moves an isolated block's contents and users to the block at `to`.
     ///
     /// `to` is allocated, of the same order, and the caller's; on success it is the owner's, and `from` is the caller's
-    /// as if just allocated ([`Yard::disown`](crate::Yard::disown)): nobody uses it any more.
+    /// as if just allocated ([`CountedBlocks::disown`](crate::views::CountedBlocks::disown)): nobody uses it any more.
     ///
     /// # Errors
     ///

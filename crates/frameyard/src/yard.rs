@@ -40,6 +40,7 @@ mod rescue;
 mod statistics;
 mod telemetry;
 mod validate;
+mod views;
 
 pub use cluster_statistics::ClusterStatistics;
 pub use cma::CmaReleaseError;
@@ -54,6 +55,7 @@ pub use request::AllocRequest;
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
 pub use telemetry::PcpTraffic;
 pub use validate::{ListKind, ValidateError};
+pub use views::{CmaAreas, CountedBlocks, YardCompaction, YardDevices, YardInit, YardLists, YardStats, YardZone};
 
 /// A memory region that the caller hands over. What it has to hold is said where it is handed over.
 #[derive(Clone, Copy, Debug)]

@@ -32,7 +32,7 @@
 use core::fmt;
 
 use crate::locks::{LockHold, LockLine};
-use crate::memmap::MemMap;
+use crate::memmap::{Located, MemMap};
 use crate::page::{FrameLink, PageRef, Tag};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
@@ -408,8 +408,8 @@ impl<P> Copy for ZoneView<'_, P> {}
 
 impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]
-    pub(crate) fn page(&self, pfn: Pfn) -> PageRef<'a, P> {
-        self.map.page(pfn, self.platform)
+    pub(crate) fn page(&self, frame: impl Located) -> PageRef<'a, P> {
+        self.map.page(frame, self.platform)
     }
 
     /// What is counted of a CPU's lists in this zone; of all without lists where there is no such CPU.

@@ -24,10 +24,10 @@ fn both_sides_of_a_name_see_the_same_frames() {
     let other = SharedYard::open(&name).unwrap();
     assert_eq!(yard.path(), Path::new("/dev/shm").join(&name));
     assert_eq!(fs::metadata(yard.path()).unwrap().mode() & 0o777, 0o600);
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     let mut block = other.frames(Order(3), Gfp::KERNEL).unwrap();
     block.bytes_mut().fill(7);
-    assert_eq!(yard.free_pages(), free - Order(3).pages());
+    assert_eq!(yard.stats().free_pages(), free - Order(3).pages());
     let seen = yard.memory().bytes(block.pfn(), block.count()).unwrap();
     // SAFETY: `other` has the frames and nothing writes to them meanwhile.
     #[expect(unsafe_code, reason = "the test reads through a second mapping of the frames")]
@@ -35,7 +35,7 @@ fn both_sides_of_a_name_see_the_same_frames() {
     assert!(seen.iter().all(|byte| *byte == 7));
     drop(block);
     yard.validate().unwrap();
-    assert_eq!(other.free_pages(), free);
+    assert_eq!(other.stats().free_pages(), free);
 }
 
 #[test]

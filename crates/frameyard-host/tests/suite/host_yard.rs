@@ -84,7 +84,7 @@ fn a_machine_larger_than_the_host_is_refused_but_may_be_phantom() {
     assert_eq!(*needed, ByteSize(memory[0].0.count().0 << 12));
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let phantom = HostYard::builder().backing(Backing::Phantom).build(&table, &config, &host).unwrap();
-    assert_eq!(phantom.managed_pages(), memory[0].0.count());
+    assert_eq!(phantom.stats().managed_pages(), memory[0].0.count());
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_memory_source_is_called_once() {
     let host = HostTopology::current().unwrap();
     let source = Fickle(Cell::new(0));
     let yard = HostYard::builder().build(&source, &YardConfig::new(&ONE_CPU), &host).unwrap();
-    assert_eq!((yard.managed_pages(), yard.memory().frames()), (PageCount(16 * MIB), PageCount(16 * MIB)));
+    assert_eq!((yard.stats().managed_pages(), yard.memory().frames()), (PageCount(16 * MIB), PageCount(16 * MIB)));
     yard.validate().unwrap();
 }
 
@@ -175,7 +175,7 @@ fn a_write_to_a_free_frame_is_detected_at_its_next_allocation() {
             yard.drain_all();
             yard.isolated += order.pages();
         }
-        assert_eq!(yard.poison_hits(), 3);
+        assert_eq!(yard.stats().poison_hits(), 3);
     }
 }
 
@@ -323,8 +323,8 @@ fn an_unknown_cpu_is_folded_into_the_yards_cpus() {
             let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
             yard.free(pfn, Order::ZERO).unwrap();
         }
-        let zone = yard.zones().next().unwrap();
-        let on_lists = |cpu| yard.pcp_statistics(zone.id, CpuId(cpu)).map(|lists| lists.count);
+        let zone = yard.stats().zones().next().unwrap();
+        let on_lists = |cpu| yard.zone(zone.id).pcp(CpuId(cpu)).map(|lists| lists.count);
         assert!(zone.per_cpu > PageCount(0));
         (0..3).map(on_lists).collect::<Vec<_>>()
     };

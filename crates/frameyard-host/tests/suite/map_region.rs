@@ -41,7 +41,7 @@ fn a_yard_uses_a_pre_faulted_region_and_returns_it() {
     region.prefault(NonZeroUsize::MIN, &mut |_| {}).unwrap();
     let base = region.base();
     let yard = build(region).unwrap();
-    assert_eq!((yard.map_region().base(), yard.free_pages()), (base, ALL));
+    assert_eq!((yard.map_region().base(), yard.stats().free_pages()), (base, ALL));
     let pfn = yard.alloc(Order(0), Gfp::KERNEL).unwrap();
     yard.free(pfn, Order(0)).unwrap();
     yard.validate().unwrap();

@@ -176,10 +176,10 @@ fn a_page_whose_users_are_not_all_known_is_busy_and_one_of_a_space_that_went_is_
     assert_eq!(vm.migrate(from, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
     drop(space);
     assert_eq!(vm.migrate(from, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     vm.put_back(from);
     vm.lru_drain_all();
-    assert_eq!(yard.free_pages(), free + PageCount(1), "the isolator had the last reference");
+    assert_eq!(yard.stats().free_pages(), free + PageCount(1), "the isolator had the last reference");
     yard.free(to, Order::ZERO).unwrap();
     vm.validate().unwrap();
     vm.destroy().unwrap();

@@ -60,7 +60,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         let pfn = vm.alloc_frames(Order::ZERO, gfp, Step::AllocateCachePage)?;
         let owner = owner_word(PageKind::Cache, self.object(), Flags::LOCKED);
         let counts = Counts { references: 1, mappings: 0 };
-        vm.yard().adopt(pfn, Order::ZERO, Adoption { counts, owner, index })?;
+        vm.yard().counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index })?;
         let page = vm.page(pfn);
         // Its only user, unless it gets into the tree.
         let used = PageUse::of(vm, page);

@@ -67,7 +67,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         // The tree's reference, and the isolator's, who puts the page on a list.
         let adopted = vm.may_fail(Step::Thaw).map_err(failed).and_then(|()| {
             let adoption = Adoption { counts: UNUSED, owner, index };
-            vm.yard().adopt(to, Order::ZERO, adoption).map_err(|_| MigrateProblem::Failed)
+            vm.yard().counted().adopt(to, Order::ZERO, adoption).map_err(|_| MigrateProblem::Failed)
         });
         if let Err(problem) = adopted {
             page.thaw(UNUSED);
@@ -76,7 +76,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         tree.replace(index, to);
         drop(tree);
         held.forget();
-        let disowned = vm.yard().disown(from, Order::ZERO);
+        let disowned = vm.yard().counted().disown(from, Order::ZERO);
         debug_assert!(disowned.is_ok(), "a frozen page is its freezer's: {disowned:?}");
         Ok(())
     }

@@ -188,11 +188,11 @@ impl<'y, P: Platform> Tree<'y, P> {
     }
 
     fn frame(&self, slot: u64) -> Option<Pfn> {
-        self.file.vm().yard().linked(FrameLink::from_bits(slot as u32))
+        self.file.vm().yard().counted().linked(FrameLink::from_bits(slot as u32))
     }
 
     fn link(&self, pfn: Pfn) -> u64 {
-        u64::from(self.file.vm().yard().link(pfn).bits())
+        u64::from(self.file.vm().yard().counted().link(pfn).bits())
     }
 
     /// The node of level 0 that leads to a page.

@@ -101,7 +101,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
 
     fn validate_page(&self, slot: u64, index: u64, tagged: u64) -> Result<Found, VmValidateError> {
         let vm = self.vm();
-        let pfn = vm.yard().linked(FrameLink::from_bits(slot as u32));
+        let pfn = vm.yard().counted().linked(FrameLink::from_bits(slot as u32));
         let pfn = pfn.ok_or(VmValidateError::Frame { pfn: Pfn(slot), what: "a file's tree names no frame" })?;
         let check = |holds: bool, what| if holds { Ok(()) } else { Err(VmValidateError::Frame { pfn, what }) };
         let page = vm.try_page(pfn).filter(|page| page.is_counted());

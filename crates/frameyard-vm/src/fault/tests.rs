@@ -180,7 +180,7 @@ fn devices_are_mapped_by_entries_of_their_size_and_have_no_bytes() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
-    let before = yard.free_pages();
+    let before = yard.stats().free_pages();
     for (page, tables) in [(PageLevel::Small, 3), (PageLevel::Huge, 2), (PageLevel::Gigantic, 1)] {
         let first = PhysAddr(1 << 40);
         let bytes = ByteSize(page.size().0 * 4);
@@ -199,7 +199,7 @@ fn devices_are_mapped_by_entries_of_their_size_and_have_no_bytes() {
         assert_eq!((unmapped.pages.0, unmapped.tables.0), (0, tables));
     }
     // The frame of areas that lived meanwhile is back, too.
-    assert_eq!(yard.free_pages(), before);
+    assert_eq!(yard.stats().free_pages(), before);
     drop(space);
     vm.destroy().unwrap();
 }
@@ -246,13 +246,13 @@ fn a_pinned_page_outlives_its_mapping_and_is_unpinned_once() {
     let again = space.pin(range.start).unwrap();
     assert_eq!(Some(pinned.pfn()), space.translate(range.start).map(|found| found.pfn));
     vm.validate().unwrap();
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     let _ = space.unmap(range).unwrap();
     let pfn = pinned.pfn();
     core::mem::forget(again);
     vm.unpin(pfn).unwrap();
     drop(pinned);
-    assert!(yard.free_pages() > free);
+    assert!(yard.stats().free_pages() > free);
     assert!(matches!(vm.unpin(pfn), Err(VmError::Underflow(_))), "the page is gone");
     let range = space.map(MapRequest::anonymous(ByteSize(PAGE))).unwrap();
     space.touch(range.start, MemoryAccess::Write).unwrap();

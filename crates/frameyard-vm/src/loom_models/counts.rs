@@ -18,14 +18,14 @@ fn counted(vm: Vm<'_, ModelPlatform>, references: u32) -> Pfn {
     let pfn = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a frame");
     let owner = owner_word(PageKind::Plain, ObjectId::NONE, 0);
     let counts = Counts { references, mappings: 0 };
-    vm.yard().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 7 }).expect("the frame is ours");
+    vm.yard().counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 7 }).expect("the frame is ours");
     pfn
 }
 
 /// Puts a reference, and frees the block with the last.
 fn put<P: Platform>(vm: Vm<'_, P>, pfn: Pfn) {
     if vm.page(pfn).put().expect("there was a reference") == 0 {
-        vm.yard().free_counted(pfn, Order::ZERO).expect("the block is ours");
+        vm.yard().counted().free(pfn, Order::ZERO).expect("the block is ours");
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) fn fresh(vm: Vm<'_, ModelPlatform>) -> Pfn {
     let pfn = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a frame");
     let owner = owner_word(PageKind::Anonymous, ObjectId::NONE, 0);
     let counts = Counts { references: 2, mappings: 1 };
-    vm.yard().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 0 }).expect("the frame is ours");
+    vm.yard().counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 0 }).expect("the frame is ours");
     pfn
 }
 

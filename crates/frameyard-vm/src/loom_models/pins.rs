@@ -101,7 +101,10 @@ const ONE: Counts = Counts { references: 1, mappings: 0 };
 fn take_over(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
     if vm.yard().request_range(PfnRange::new(pfn, PageCount(1)), Gfp::KERNEL).range().is_ok() {
         let owner = owner_word(PageKind::Plain, ObjectId::NONE, 0);
-        vm.yard().adopt(pfn, Order::ZERO, Adoption { counts: ONE, owner, index: 7 }).expect("the frame is ours");
+        vm.yard()
+            .counted()
+            .adopt(pfn, Order::ZERO, Adoption { counts: ONE, owner, index: 7 })
+            .expect("the frame is ours");
     }
 }
 
@@ -110,7 +113,7 @@ fn give_back(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
     let page = vm.page(pfn);
     if page.is_counted() && PageKind::of_word(page.owner()) == Some(PageKind::Plain) {
         assert!(page.freeze(ONE), "a page of another was taken");
-        vm.yard().free_counted(pfn, Order::ZERO).expect("the frame is ours");
+        vm.yard().counted().free(pfn, Order::ZERO).expect("the frame is ours");
     }
 }
 
@@ -146,7 +149,10 @@ fn pinned_while_tables_go() {
     let (id, table) = (space.id(), space.space().walk(AT.0).table.pfn);
     let foreign = target(vm);
     let owner = owner_word(PageKind::Anonymous, ObjectId::NONE, 0);
-    vm.yard().adopt(foreign, Order::ZERO, Adoption { counts: ONE, owner, index: 7 }).expect("the frame is ours");
+    vm.yard()
+        .counted()
+        .adopt(foreign, Order::ZERO, Adoption { counts: ONE, owner, index: 7 })
+        .expect("the frame is ours");
     let meeting = Meeting::default();
     let met = meeting.clone();
     let other = scene.start(1, move |vm| {
@@ -165,7 +171,7 @@ fn pinned_while_tables_go() {
     }
     other.join().unwrap();
     assert!(vm.page(foreign).freeze(ONE), "a page of another was taken");
-    vm.yard().free_counted(foreign, Order::ZERO).expect("the frame is ours");
+    vm.yard().counted().free(foreign, Order::ZERO).expect("the frame is ours");
     finish(&scene, space);
 }
 
@@ -256,7 +262,7 @@ fn pinned_while_device_is_removed() {
         layout: MapLayout::Full,
         placement: MapPlacement::Memory,
     };
-    let device = vm.yard().map_device(request(HUGE)).expect("a device");
+    let device = vm.yard().devices().map(request(HUGE)).expect("a device");
     let space = Kept::new(vm.create_space().expect("a space"));
     let bytes = ByteSize(HUGE.pages().0 * PAGE);
     let shows = MapRequest::device(PhysAddr(range.start.0 * PAGE), bytes, PageLevel::Huge);
@@ -270,8 +276,8 @@ fn pinned_while_device_is_removed() {
     let other = scene.start(1, move |vm| {
         meeting_of_other.meet();
         let _ = open(vm, id).unmap(mapped).expect("the area is there");
-        if vm.yard().unmap_device(device, Removal::Refuse).is_ok() {
-            vm.yard().map_device(request(Order::ZERO)).expect("a device");
+        if vm.yard().devices().unmap(device, Removal::Refuse).is_ok() {
+            vm.yard().devices().map(request(Order::ZERO)).expect("a device");
             met.meet();
         }
     });
@@ -283,8 +289,8 @@ fn pinned_while_device_is_removed() {
         assert!(!was_removed, "a page of another was taken");
         unpin(vm, pinned);
     }
-    let last = vm.yard().devices().next().expect("a device").id;
-    vm.yard().unmap_device(last, Removal::Refuse).expect("a page of another was taken");
+    let last = vm.yard().devices().list().next().expect("a device").id;
+    vm.yard().devices().unmap(last, Removal::Refuse).expect("a page of another was taken");
     finish(&scene, space);
 }
 

@@ -41,7 +41,7 @@ impl<P: Platform> Vm<'_, P> {
         let (mut at, mut before) = (first, FrameLink::NONE);
         let (mut blocks, mut pages) = (0, PageCount(0));
         let most = self.yard().frame_range().count().0;
-        while let Some(pfn) = self.yard().linked(at) {
+        while let Some(pfn) = self.yard().counted().linked(at) {
             let wrong = |what| Err(VmValidateError::Frame { pfn, what });
             let Some(page) = self.try_page(pfn) else { return wrong("has no page, and is on a list of used pages") };
             let word = page.owner();

@@ -21,7 +21,7 @@ impl<P: Platform> Vm<'_, P> {
         for pfn in frames.iter().copied() {
             let page = self.listed_page(pfn);
             for link in [page.next(), page.prev()] {
-                if let Some(neighbour) = self.yard().linked(link).and_then(|pfn| self.try_page(pfn)) {
+                if let Some(neighbour) = self.yard().counted().linked(link).and_then(|pfn| self.try_page(pfn)) {
                     neighbour.prefetch();
                 }
             }
@@ -37,10 +37,10 @@ impl<P: Platform> Vm<'_, P> {
         for pfn in frames.iter().copied() {
             match self.listed_page(pfn).tag().order() {
                 Order::ZERO => small.push(pfn),
-                order => self.expect_freed(self.yard().free_counted(pfn, order)),
+                order => self.expect_freed(self.yard().counted().free(pfn, order)),
             }
         }
-        self.expect_freed(self.yard().free_counted_bulk(small.frames()));
+        self.expect_freed(self.yard().counted().free_bulk(small.frames()));
     }
 
     fn expect_freed(&self, freed: Result<(), frameyard::FreeError>) {

@@ -171,7 +171,7 @@ impl<'y, P: Platform> LockedShard<'y, P> {
     }
 
     fn neighbour(&self, link: FrameLink) -> Option<CountedPage<'y, P>> {
-        self.vm.yard().linked(link).map(|pfn| self.vm.listed_page(pfn))
+        self.vm.yard().counted().linked(link).map(|pfn| self.vm.listed_page(pfn))
     }
 
     fn set_ends(&self, list: LruList, [first, last]: [FrameLink; 2]) {
@@ -232,7 +232,7 @@ impl<'y, P: Platform> LockedShard<'y, P> {
 
     #[inline]
     fn insert(&mut self, list: LruList, page: CountedPage<'y, P>, end: End) {
-        let link = self.vm.yard().link(page.pfn());
+        let link = self.vm.yard().counted().link(page.pfn());
         let [first, last] = self.shard.ends_racy(list);
         match end {
             End::First => {

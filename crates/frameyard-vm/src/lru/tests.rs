@@ -40,7 +40,7 @@ fn new_block<'y>(vm: &TestVm<'y>, order: Order, kind: PageKind, flags: u64) -> T
     let pfn = vm.yard().alloc(order, Gfp::HIGHUSER_MOVABLE).expect("a frame");
     let owner = owner_word(kind, ObjectId::NONE, flags);
     let counts = Counts { references: 2, mappings: 0 };
-    vm.yard().adopt(pfn, order, Adoption { counts, owner, index: 0 }).expect("an allocated block");
+    vm.yard().counted().adopt(pfn, order, Adoption { counts, owner, index: 0 }).expect("an allocated block");
     vm.page(pfn)
 }
 
@@ -127,9 +127,9 @@ fn pages_that_are_released_while_in_a_batch_never_reach_a_list() {
     let pages = added(&vm, 14);
     release(&vm, &pages);
     assert!(pages.iter().all(|page| page.counts().references == 1), "the batch's");
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     vm.lru_drain();
-    assert_eq!(yard.free_pages() - free, PageCount(14));
+    assert_eq!(yard.stats().free_pages() - free, PageCount(14));
     assert_eq!(acquisitions(&vm), 0);
     finish(vm);
 }
@@ -322,7 +322,7 @@ fn pages_of_each_node_are_on_lists_of_that_node() {
         let pfn = yard.request(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::THISNODE).node(node).frame().unwrap();
         let owner = owner_word(PageKind::Cache, ObjectId::NONE, 0);
         let counts = Counts { references: 2, mappings: 0 };
-        yard.adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 0 }).unwrap();
+        yard.counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 0 }).unwrap();
         vm.lru_add(vm.page(pfn));
         vm.page(pfn)
     };

@@ -31,7 +31,7 @@ fn new_page<'y>(vm: &TestVm<'y>, kind: PageKind) -> CountedPage<'y, TestPlatform
     let pfn = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
     let owner = owner_word(kind, ObjectId::NONE, 0);
     let adoption = Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: 0 };
-    vm.yard().adopt(pfn, Order::ZERO, adoption).unwrap();
+    vm.yard().counted().adopt(pfn, Order::ZERO, adoption).unwrap();
     vm.page(pfn)
 }
 

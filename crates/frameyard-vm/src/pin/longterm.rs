@@ -25,7 +25,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         let yard = self.space.vm().yard();
         let block = part.page.pfn().align_down(yard.geometry().pageblock_order());
         if self.settled != Some(block) {
-            if yard.cma_areas().any(|area| area.contains(part.page.pfn())) {
+            if yard.cma().ranges().any(|area| area.contains(part.page.pfn())) {
                 return false;
             }
             self.settled = Some(block);

@@ -61,7 +61,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// The first pages of a run that have one head, where a device has them.
     #[inline]
     fn part_of_device(&self, run: PageRun) -> Option<Part<'y, P>> {
-        let device = self.yard().device_page(run.first)?;
+        let device = self.yard().devices().page(run.first)?;
         let (head, order) = (device.head(), device.order());
         // SAFETY: what this page counts is changed while references are held that were got by `try_get`, here or by whoever
         // gives them back, and the words of pages of devices that this crate changes are their pins.

@@ -44,10 +44,10 @@ impl<P: Platform> Vm<'_, P> {
         let word = |word| self.shard(ShardKey { node, shard: 0 }).background(word);
         let (priority, fruitless) = (word(BackgroundWord::Priority), word(BackgroundWord::Fruitless));
         let found = priority.load(Ordering::Relaxed);
-        self.yard().announce_reclaimer(node);
+        self.yard().compaction().announce_reclaimer(node);
         let level = if found == ASLEEP && !self.is_boosted(node) { WatermarkLevel::Low } else { WatermarkLevel::High };
         let Some(highest_zone) = self.short_of_pages(node, level) else {
-            self.yard().take_boosts_back(node);
+            self.yard().compaction().take_boosts_back(node);
             priority.store(ASLEEP, Ordering::Relaxed);
             return ReclaimStep::Idle;
         };
@@ -66,7 +66,7 @@ impl<P: Platform> Vm<'_, P> {
         if done.freed.0 > 0 {
             fruitless.store(0, Ordering::Relaxed);
         } else if self.is_fruitless(node, at, fruitless, done.looked_at) {
-            self.yard().take_boosts_back(node);
+            self.yard().compaction().take_boosts_back(node);
             priority.store(ASLEEP, Ordering::Relaxed);
             return ReclaimStep::Stuck;
         }
@@ -75,7 +75,7 @@ impl<P: Platform> Vm<'_, P> {
 
     /// Whether watermarks of the node are lifted, because pageblocks came to hold frames of several types.
     fn is_boosted(&self, node: NodeId) -> bool {
-        self.yard().zones().any(|zone| zone.id.node() == node && zone.watermarks.boost.0 > 0)
+        self.yard().stats().zones().any(|zone| zone.id.node() == node && zone.watermarks.boost.0 > 0)
     }
 
     /// Whether all pages of files have been looked at for nothing since the last was freed.
@@ -90,7 +90,7 @@ impl<P: Platform> Vm<'_, P> {
     ///
     /// After the kernel's `pgdat_balanced`: of the zones that may serve a request one is enough, less what is kept from it.
     fn short_of_pages(&self, node: NodeId, level: WatermarkLevel) -> Option<ZoneKind> {
-        let zones = || self.yard().zones().filter(move |zone| zone.id.node() == node);
+        let zones = || self.yard().stats().zones().filter(move |zone| zone.id.node() == node);
         ZoneKind::ALL.into_iter().rev().find(|highest| {
             let is_there = zones().any(|zone| zone.id.kind() == *highest);
             let suffices = |zone: frameyard::stats::ZoneStatistics| {
@@ -100,9 +100,9 @@ impl<P: Platform> Vm<'_, P> {
         })
     }
 
-    /// One step of a node's background compactor ([`Yard::compact_background`](frameyard::Yard::compact_background)), which
+    /// One step of a node's background compactor ([`YardCompaction::background`](frameyard::views::YardCompaction::background)), which
     /// moves what this view owns.
     pub fn compact_step(&self, node: NodeId) -> Option<CompactOutcome> {
-        self.yard().compact_background(node, &self.owners())
+        self.yard().compaction().background(node, &self.owners())
     }
 }

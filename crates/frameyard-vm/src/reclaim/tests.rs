@@ -69,7 +69,7 @@ fn clean_pages_of_files_never_make_an_allocation_fail() {
     for lru in LruPolicy::ALL {
         let yard = four_cpus();
         let vm = Vm::create(&yard, &VmConfig { lru, shards: 2, ..VmConfig::default() }).unwrap();
-        let pages = yard.managed_pages().0;
+        let pages = yard.stats().managed_pages().0;
         let file = vm.create_file(KEY, ByteSize(pages * 3 * PAGE as u64)).unwrap();
         for page in 0..pages * 3 {
             run_on((page / 50 % 4) as u32);
@@ -91,7 +91,7 @@ fn clean_pages_of_files_never_make_an_allocation_fail() {
 fn dirty_pages_are_kept_and_counted_and_the_caller_hears_that_there_is_no_memory() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
-    let pages = yard.managed_pages().0;
+    let pages = yard.stats().managed_pages().0;
     let file = vm.create_file(KEY, ByteSize(pages * 2 * PAGE as u64)).unwrap();
     let mut written = 0;
     let failed = loop {
@@ -229,9 +229,9 @@ fn the_background_reclaimer_begins_below_low_and_ends_above_high() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     assert_eq!(vm.reclaim_step(NODE), ReclaimStep::Idle);
-    let zone = || yard.zones().next().expect("a zone");
+    let zone = || yard.stats().zones().next().expect("a zone");
     let level = |level| zone().watermarks.level(level);
-    let file = vm.create_file(KEY, ByteSize(yard.managed_pages().0 * PAGE as u64)).unwrap();
+    let file = vm.create_file(KEY, ByteSize(yard.stats().managed_pages().0 * PAGE as u64)).unwrap();
     let mut page = 0;
     while zone().free > level(WatermarkLevel::Low) {
         read_page(&file, page);
@@ -255,9 +255,9 @@ fn the_background_reclaimer_begins_below_low_and_ends_above_high() {
 fn the_background_reclaimer_takes_boosts_back() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
-    let zone = || yard.zones().next().expect("a zone");
-    let file = vm.create_file(KEY, ByteSize(yard.managed_pages().0 * PAGE as u64)).unwrap();
-    (0..yard.managed_pages().0).for_each(|page| read_page(&file, page));
+    let zone = || yard.stats().zones().next().expect("a zone");
+    let file = vm.create_file(KEY, ByteSize(yard.stats().managed_pages().0 * PAGE as u64)).unwrap();
+    (0..yard.stats().managed_pages().0).for_each(|page| read_page(&file, page));
     while vm.reclaim_step(NODE) != ReclaimStep::Idle {}
     let mut frames = Vec::new();
     while zone().watermarks.boost.0 == 0 {
@@ -279,7 +279,7 @@ fn the_background_reclaimer_takes_boosts_back() {
 fn the_background_reclaimer_says_when_it_is_stuck() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
-    let file = vm.create_file(KEY, ByteSize(yard.managed_pages().0 * 2 * PAGE as u64)).unwrap();
+    let file = vm.create_file(KEY, ByteSize(yard.stats().managed_pages().0 * 2 * PAGE as u64)).unwrap();
     let mut written = 0;
     while file.write(written * PAGE as u64, &[1; PAGE]).is_ok() {
         written += 1;
@@ -298,7 +298,7 @@ fn the_background_reclaimer_says_when_it_is_stuck() {
 fn readers_of_more_than_memory_get_on_while_the_background_reclaims() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig { lru: LruPolicy::Sharded, shards: 2, ..VmConfig::default() }).unwrap();
-    let pages = yard.managed_pages().0;
+    let pages = yard.stats().managed_pages().0;
     let files: Vec<_> = (0..3).map(|key| vm.create_file(key, ByteSize(pages * PAGE as u64)).unwrap()).collect();
     thread::scope(|scope| {
         for (cpu, file) in files.iter().enumerate() {

@@ -87,7 +87,7 @@ fn an_exit_that_visitors_do_not_let_come_to_an_end_says_so_and_gives_the_handle_
 #[test]
 fn a_space_that_is_dropped_while_it_is_visited_goes_with_the_last_visitor() {
     in_yard(|vm| {
-        let free = vm.yard().free_pages();
+        let free = vm.yard().stats().free_pages();
         let handle = vm.create_space().unwrap();
         let range = handle.map(MapRequest::anonymous(ByteSize::kib(64))).unwrap();
         handle.write(range.start, &[5]).unwrap();
@@ -102,7 +102,7 @@ fn a_space_that_is_dropped_while_it_is_visited_goes_with_the_last_visitor() {
         assert_eq!(vm.live_objects(ObjectKind::Space), 0);
         vm.lru_drain_all();
         // The frame in which the spaces stand stays with the root.
-        assert_eq!(vm.yard().free_pages() + PageCount(1), free);
+        assert_eq!(vm.yard().stats().free_pages() + PageCount(1), free);
     });
 }
 

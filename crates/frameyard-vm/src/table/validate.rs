@@ -29,7 +29,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             let known = self.word(SpaceWord::LEAVES + at).load(Relaxed);
             let addr = known >> 32 << Level::HUGE.shift();
             let spot = self.walk_from_top(addr);
-            let link = u64::from(self.vm().yard().link(spot.table.pfn).bits());
+            let link = u64::from(self.vm().yard().counted().link(spot.table.pfn).bits());
             if known != 0 && (spot.level != Level::SMALL || link != known & u64::from(u32::MAX)) {
                 return Err(wrong(spot.table.pfn, "is not the table found lately for its addresses"));
             }
@@ -80,7 +80,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     fn count_aside(&self, page: CountedPage<'y, P>, table: Table<'y>) -> Result<u64, VmValidateError> {
         let (mut count, mut at) = (0, set_aside_in(page));
-        while let Some(pfn) = self.vm().yard().linked(at) {
+        while let Some(pfn) = self.vm().yard().counted().linked(at) {
             let aside = self.table(pfn);
             let Some(its) = self.vm().try_page(pfn) else {
                 return Err(wrong(pfn, "is set aside as a table and has no page"));
@@ -110,7 +110,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             return Err(wrong(entry.pfn(), "may be written or not, other than its area says"));
         }
         if entry.is_counted_device() {
-            let mapped = self.vm().yard().device_at(entry.pfn()).is_some_and(|device| device.mappings > 0);
+            let mapped = self.vm().yard().devices().at(entry.pfn()).is_some_and(|device| device.mappings > 0);
             return if mapped { Ok(()) } else { Err(wrong(entry.pfn(), "is mapped and its device does not know it")) };
         }
         if entry.is_device() { Ok(()) } else { self.validate_anonymous(table, level, entry, addr) }

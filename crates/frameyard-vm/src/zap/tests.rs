@@ -86,7 +86,7 @@ fn a_space_goes_with_all_that_it_maps_however_many_workers_take_it_down() {
         let yard =
             TestYard::of(TestMachine { memory: ByteSize::mib(128), cpus: 4, nodes: 2, ..TestMachine::default() });
         let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
-        let before = yard.free_pages();
+        let before = yard.stats().free_pages();
         let space = vm.create_space().unwrap();
         let dense = range(1 << 30, 16 << 20);
         let sparse = range((5 << 30) + HUGE_BYTES, 8 << 30);
@@ -116,7 +116,7 @@ fn a_space_goes_with_all_that_it_maps_however_many_workers_take_it_down() {
         vm.lru_drain_all();
         vm.validate().unwrap();
         // The frame in which the spaces stand stays with the root.
-        assert_eq!(yard.free_pages() + PageCount(1), before);
+        assert_eq!(yard.stats().free_pages() + PageCount(1), before);
         vm.destroy().unwrap();
     }
 }
@@ -134,9 +134,9 @@ fn a_table_that_somebody_took_for_another_page_is_freed_when_he_lets_it_go() {
     space.unmap(mapped).unwrap();
     drop(space);
     vm.lru_drain_all();
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     tables.into_iter().for_each(|table| vm.put_page(table));
-    assert_eq!(yard.free_pages() - free, PageCount(2));
+    assert_eq!(yard.stats().free_pages() - free, PageCount(2));
     vm.destroy().unwrap();
 }
 

@@ -327,7 +327,7 @@ fn a_pinned_page_outlives_its_mapping() {
         let again = space.pin(at(PAGE)).unwrap();
         assert_eq!(pin.pfn(), space.translate(at(PAGE)).unwrap().pfn);
         let pfn = pin.pfn();
-        let state = || vm.yard().frame_info(pfn).unwrap().state;
+        let state = || vm.yard().stats().frame(pfn).unwrap().state;
         space.unmap(mapped).unwrap();
         assert_eq!(state(), FrameState::Counted);
         drop(again);
@@ -361,7 +361,7 @@ fn more_unpins_than_pins_are_refused() {
 fn exit_gives_all_back_with_one_worker_and_with_several() {
     for workers in [1, 2, 4] {
         in_small_yard(|vm| {
-            let free = vm.yard().free_pages();
+            let free = vm.yard().stats().free_pages();
             let space = vm.create_space().unwrap();
             let small = space.map(MapRequest::anonymous(ByteSize::mib(10)).advised(HugeAdvice::Never)).unwrap();
             fill(&space, small, 0);
@@ -377,7 +377,7 @@ fn exit_gives_all_back_with_one_worker_and_with_several() {
             assert_eq!(unmapped.tables, before.page_tables);
             vm.lru_drain_all();
             let for_spaces_to_come = vm.object_frames();
-            assert_eq!(vm.yard().free_pages() + for_spaces_to_come, free, "{workers} workers");
+            assert_eq!(vm.yard().stats().free_pages() + for_spaces_to_come, free, "{workers} workers");
         });
     }
 }

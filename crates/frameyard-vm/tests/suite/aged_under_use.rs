@@ -101,11 +101,11 @@ fn read_files(vm: &TestVm<'_>, stop: &AtomicBool) {
 }
 
 fn reclaim_and_move(vm: &TestVm<'_>, stop: &AtomicBool) {
-    let zone = vm.yard().zones().next().expect("a zone").id;
+    let zone = vm.yard().stats().zones().next().expect("a zone").id;
     for round in (0_u64..).take_while(|_| !stop.load(Ordering::Relaxed)) {
         let _ = vm.reclaim_step(NODE);
         if round % 16 == 0 {
-            let _ = vm.yard().compact_zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
+            let _ = vm.yard().compaction().zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
             vm.set_lru_policy(if round % 32 == 0 { LruPolicy::Sharded } else { LruPolicy::Vanilla });
         }
         thread::yield_now();

@@ -207,9 +207,9 @@ impl<'y> Life<'y> {
     /// Moves pages about, and drops what can be dropped.
     fn press(&self, space: &TestSpace<'y>, file: &TestFile<'y>) -> Result<(), GaveUp> {
         let vm = &self.vm;
-        let zone = vm.yard().zones().next().unwrap().id;
+        let zone = vm.yard().stats().zones().next().unwrap().id;
         for effort in frameyard::compaction::CompactEffort::ALL {
-            vm.yard().compact_zone(zone, CompactRequest { effort, ..CompactRequest::WHOLE_ZONE }, &vm.owners());
+            vm.yard().compaction().zone(zone, CompactRequest { effort, ..CompactRequest::WHOLE_ZONE }, &vm.owners());
         }
         self.move_away(space.translate(at(0)).expect("it was written").pfn);
         expect(space, range(0, PAGES * PAGE), 0);

@@ -117,11 +117,11 @@ fn look_at_frames(vm: &TestVm<'_>, stop: &AtomicBool, seed: u64) {
 }
 
 fn move_about(vm: &TestVm<'_>, stop: &AtomicBool) {
-    let zone = vm.yard().zones().next().unwrap().id;
+    let zone = vm.yard().stats().zones().next().unwrap().id;
     let memory = vm.yard().memory_ranges().next().unwrap().0;
     let mut dice = Dice(77);
     while !stop.load(Ordering::Relaxed) {
-        vm.yard().compact_zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
+        vm.yard().compaction().zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
         vm.reclaim_step(zone.node());
         let start = Pfn((memory.start.0 + dice.below(memory.count().0 - 1024)) & !511);
         let wanted = PfnRange::new(start, PageCount(1 + dice.below(1024)));

@@ -18,14 +18,14 @@ fn for_long(path: PinPath) -> PinRequest {
 }
 
 fn zone_of(vm: &TestVm<'_>, pfn: Pfn) -> ZoneKind {
-    let head = vm.yard().frame_info(pfn).unwrap().head;
+    let head = vm.yard().stats().frame(pfn).unwrap().head;
     // SAFETY: the page is only looked at.
-    unsafe { vm.yard().counted_page(head) }.unwrap().tag().zone().kind()
+    unsafe { vm.yard().counted().page(head) }.unwrap().tag().zone().kind()
 }
 
 fn counts(vm: &TestVm<'_>, pfn: Pfn) -> Counts {
     // SAFETY: the page is only looked at.
-    unsafe { vm.yard().counted_page(pfn) }.unwrap().counts()
+    unsafe { vm.yard().counted().page(pfn) }.unwrap().counts()
 }
 
 fn frames(space: &TestSpace<'_>, range: VirtRange) -> Vec<Pfn> {
@@ -102,7 +102,7 @@ fn pages_that_have_no_room_outside_the_movable_zone_are_not_taken_for_long() {
         let hoard: Vec<Pfn> =
             std::iter::from_fn(|| vm.yard().alloc(Order::ZERO, Gfp::KERNEL.union(Gfp::NOWARN)).ok()).collect();
         assert!(hoard.len() > 1000, "all that is not movable: {}", hoard.len());
-        let free = vm.yard().free_pages();
+        let free = vm.yard().stats().free_pages();
         for offset in [0, HUGE, 2 * HUGE, 2 * HUGE + 39 * PAGE] {
             let (addr, pfn) = (at(offset), before[(offset / PAGE) as usize]);
             let counted = counts(&vm, pfn);
@@ -121,7 +121,7 @@ fn pages_that_have_no_room_outside_the_movable_zone_are_not_taken_for_long() {
             "nor is there room for a list: {region:?}"
         );
         assert_eq!(frames(&space, all), before, "nothing was moved");
-        assert_eq!(vm.yard().free_pages(), free);
+        assert_eq!(vm.yard().stats().free_pages(), free);
         expect(&space, all, 7);
         vm.validate().unwrap();
         hoard.into_iter().for_each(|pfn| vm.yard().free(pfn, Order::ZERO).unwrap());

@@ -96,11 +96,11 @@ fn map_and_unmap(space: &TestSpace<'_>, stop: &AtomicBool, seed: u64) {
 }
 
 fn move_about(vm: &TestVm<'_>, stop: &AtomicBool) {
-    let zone = vm.yard().zones().next().unwrap().id;
+    let zone = vm.yard().stats().zones().next().unwrap().id;
     let memory = vm.yard().memory_ranges().next().unwrap().0;
     let mut dice = Dice(77);
     while !stop.load(Ordering::Relaxed) {
-        vm.yard().compact_zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
+        vm.yard().compaction().zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
         let start = Pfn((memory.start.0 + dice.below(memory.count().0 - 1024)) & !511);
         let wanted = PfnRange::new(start, PageCount(1 + dice.below(1024)));
         if let Ok(range) = vm.yard().request_range(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
@@ -134,19 +134,19 @@ fn plug_and_unplug(vm: &TestVm<'_>, space: &TestSpace<'_>, first: Pfn, stop: &At
         let layout = if order == Order::ZERO { MapLayout::Full } else { layout };
         let request =
             DeviceRequest { range: range_of, node: NodeId(0), order, layout, placement: MapPlacement::Memory };
-        let Ok(device) = vm.yard().map_device(request) else { continue };
+        let Ok(device) = vm.yard().devices().map(request) else { continue };
         let level = if dice.below(2) == 0 { PageLevel::Huge } else { PageLevel::Small };
         let shows = MapRequest::device(PhysAddr(first.0 * PAGE), ByteSize(OF_DEVICE), level).at(at(SHARED));
         space.map(shows).expect("nobody else maps there");
         for page in (0..OF_DEVICE / PAGE).step_by(3) {
             let _ = space.touch(at(SHARED + page * PAGE), MemoryAccess::Write);
         }
-        if layout != MapLayout::Folded && order != Order::ZERO && vm.yard().split_device_page(first).is_ok() {
+        if layout != MapLayout::Folded && order != Order::ZERO && vm.yard().devices().split(first).is_ok() {
             thread::yield_now();
-            let _ = vm.yard().join_device_page(first);
+            let _ = vm.yard().devices().join(first);
         }
         space.unmap(range(SHARED, OF_DEVICE)).expect("it is mapped");
-        while vm.yard().unmap_device(device, Removal::Wait).is_err() {
+        while vm.yard().devices().unmap(device, Removal::Wait).is_err() {
             thread::yield_now();
         }
     }
@@ -189,7 +189,7 @@ fn no_reference_is_lost_while_all_that_is_taken_changes() {
             ended.into_iter().for_each(|end| end.expect("nobody fails"));
         });
         assert!(taken.into_inner() >= 3 * ROUNDS);
-        assert_eq!(vm.yard().devices().count(), 0);
+        assert_eq!(vm.yard().devices().list().count(), 0);
         drop(shared);
         vm.lru_drain_all();
         vm.validate().unwrap();

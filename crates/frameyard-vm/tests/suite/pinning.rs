@@ -22,7 +22,7 @@ fn touch(space: &TestSpace<'_>, range: VirtRange) {
 
 fn counts(vm: &TestVm<'_>, pfn: Pfn) -> (Counts, u64) {
     // SAFETY: the page is only looked at.
-    let page = unsafe { vm.yard().counted_page(pfn) }.unwrap();
+    let page = unsafe { vm.yard().counted().page(pfn) }.unwrap();
     (page.counts(), page.pins())
 }
 
@@ -210,7 +210,7 @@ fn a_page_is_noted_as_written_where_who_unpins_it_says_so() {
         let mut frames = [Pfn(0)];
         let is_dirty = |pfn| {
             // SAFETY: the page is only looked at.
-            unsafe { vm.yard().counted_page(pfn) }.unwrap().owner() & 1 << 11 != 0
+            unsafe { vm.yard().counted().page(pfn) }.unwrap().owner() & 1 << 11 != 0
         };
         for (dirty, expected) in [(Dirty::Keep, false), (Dirty::Mark, true)] {
             assert_eq!(space.take_pages(at(0), PinRequest::PIN, &mut frames), Ok(PageCount(1)));
@@ -232,7 +232,7 @@ fn a_region_lists_its_frames_keeps_them_and_gives_them_back() {
             space.touch(at(2 * HUGE + page * PAGE), MemoryAccess::Write).unwrap();
         }
         let expected = frames_of(&space, all);
-        let free = vm.yard().free_pages();
+        let free = vm.yard().stats().free_pages();
         let region = MemoryRegion::register(&space, all, MemoryAccess::Write).unwrap();
         let listed: Vec<_> = region.runs().flat_map(|run| run.first.0..run.end().0).map(Pfn).collect();
         assert_eq!(listed, expected);
@@ -244,7 +244,7 @@ fn a_region_lists_its_frames_keeps_them_and_gives_them_back() {
         assert_eq!(counts(&vm, expected[0]).1, 512);
         space.unmap(range(0, HUGE)).unwrap();
         region.deregister().unwrap();
-        assert!(vm.yard().free_pages() > free, "with the region goes what was unmapped");
+        assert!(vm.yard().stats().free_pages() > free, "with the region goes what was unmapped");
         let again = MemoryRegion::register(&space, range(HUGE, HUGE), MemoryAccess::Read).unwrap();
         assert_eq!((again.run_count(), counts(&vm, expected[512]).1), (1, 512));
         drop(again);

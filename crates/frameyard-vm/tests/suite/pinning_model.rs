@@ -126,8 +126,12 @@ impl Run<'_, '_> {
             }
             Action::Give { .. } => {}
             Action::Compact => {
-                let zone = self.vm.yard().zones().next().unwrap().id;
-                self.vm.yard().compact_zone(zone, frameyard::compaction::CompactRequest::WHOLE_ZONE, &self.vm.owners());
+                let zone = self.vm.yard().stats().zones().next().unwrap().id;
+                self.vm.yard().compaction().zone(
+                    zone,
+                    frameyard::compaction::CompactRequest::WHOLE_ZONE,
+                    &self.vm.owners(),
+                );
             }
         }
         self.check();
@@ -183,7 +187,7 @@ impl Run<'_, '_> {
         let (mut references, mut pins) = (HashMap::new(), HashMap::new());
         for (call, taken) in &self.taken {
             for pfn in taken.frames() {
-                let info = self.vm.yard().frame_info(pfn).unwrap();
+                let info = self.vm.yard().stats().frame(pfn).unwrap();
                 let each = if info.order.0 == 0 && *call == PinCall::Pin { 1024 } else { 1 };
                 *references.entry(info.head).or_insert(0) += each;
                 *pins.entry(info.head).or_insert(0) += u64::from(*call == PinCall::Pin);
@@ -191,7 +195,7 @@ impl Run<'_, '_> {
         }
         for (head, expected) in references {
             // SAFETY: the page is only looked at.
-            let page = unsafe { self.vm.yard().counted_page(head) }.unwrap();
+            let page = unsafe { self.vm.yard().counted().page(head) }.unwrap();
             let counts = page.counts();
             assert_eq!(counts.references - counts.mappings, expected, "{head}");
             // References of single pages look like pins where there are as many as a pin has.

@@ -125,7 +125,7 @@ fn devices_that_are_read_only_are_not_written_by_force() {
             layout: MapLayout::Full,
             placement: MapPlacement::Memory,
         };
-        let device = vm.yard().map_device(request).unwrap();
+        let device = vm.yard().devices().map(request).unwrap();
         let space = vm.create_space().unwrap();
         for level in [PageLevel::Small, PageLevel::Huge] {
             let shows = MapRequest::device(PhysAddr(frames.start.0 * PAGE), ByteSize(2 * HUGE), level);
@@ -145,7 +145,7 @@ fn devices_that_are_read_only_are_not_written_by_force() {
             space.unmap(shown).unwrap();
         }
         drop(space);
-        vm.yard().unmap_device(device, Removal::Refuse).unwrap();
+        vm.yard().devices().unmap(device, Removal::Refuse).unwrap();
     });
 }
 

@@ -12,7 +12,7 @@ pub enum InitMode {
     #[default]
     Eager,
     /// What early boot needs at once: the low zones, and of each node's highest zone one section's worth of frames
-    /// and on to the next section. The rest in parallel by [`Yard::finish_init`](crate::Yard::finish_init), or
+    /// and on to the next section. The rest in parallel by [`YardInit::finish`](crate::views::YardInit::finish), or
     /// section by section by allocations that would fail without it.
     Deferred,
     /// Nothing at once: sections come up when an allocation needs them. Their memory counts as free from the start.
@@ -60,7 +60,7 @@ pub struct InitJobs {
     /// How the work is cut.
     pub cutting: Cutting,
     /// The most threads for a node; at most as many as the yard has CPUs. `None`: one for each CPU of the node in
-    /// [`Yard::finish_init`](crate::Yard::finish_init), one alone while the yard is created. A node never gets more
+    /// [`YardInit::finish`](crate::views::YardInit::finish), one alone while the yard is created. A node never gets more
     /// than it has CPUs, and one where it has none.
     pub threads: Option<usize>,
     /// Chunks of a job end at multiples of this: a power of two, at least a maximum-order block. `None`: a

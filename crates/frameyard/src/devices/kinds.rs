@@ -32,7 +32,7 @@ pub enum MapPlacement {
 
 named!(MapPlacement: Memory => "mem", Device => "dev");
 
-/// What [`Yard::unmap_device`](crate::Yard::unmap_device) does where the device is in use.
+/// What [`YardDevices::unmap`](crate::views::YardDevices::unmap) does where the device is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Removal {
     /// It refuses.
@@ -59,7 +59,7 @@ impl fmt::Display for DeviceId {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceRequest {
     /// Its frames. Both ends are multiples of the compound pages and of the yard's sub-sections
-    /// ([`Yard::device_unit`](crate::Yard::device_unit)).
+    /// ([`YardDevices::unit`](crate::views::YardDevices::unit)).
     pub range: PfnRange,
     /// The node that it belongs to.
     pub node: NodeId,

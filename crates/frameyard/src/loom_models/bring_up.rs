@@ -140,8 +140,8 @@ fn grow_during_the_pass(sections: u64) {
     let main = Machine::boot_with(sections, setup(InitMode::Deferred));
     let early = main.take(LARGEST).expect("the section that came up early");
     let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
-    main.yard.finish_init().expect("memory for the map");
-    let complete = main.yard.uninitialised_pages() == PageCount(0);
+    main.yard.init().finish().expect("memory for the map");
+    let complete = main.yard.init().deferred_pages() == PageCount(0);
     assert!(complete || main.yard.platform().longest_wait() >= LAST_ROUND, "{UNFINISHED}");
     other.join().unwrap();
     main.give(early, LARGEST);
@@ -167,7 +167,7 @@ fn grow_beside_an_idle_worker() {
     let main = Machine::boot_with(2, setup(InitMode::Deferred));
     let early = main.take(LARGEST).expect("the section that came up early");
     let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
-    main.yard.initialise_next(NODE).expect("memory for the map");
+    main.yard.init().next_section(NODE).expect("memory for the map");
     other.join().unwrap();
     main.give(early, LARGEST);
     main.finish();
@@ -190,7 +190,7 @@ fn look_while_it_comes_up(gfp: Gfp, setup: Setup) {
     let main = Machine::boot_with(1, setup);
     let other = main.start(1, |runner| {
         let last = Pfn(3);
-        let info = runner.yard.frame_info(last).expect("a frame of memory");
+        let info = runner.yard.stats().frame(last).expect("a frame of memory");
         // The litter, as whoever asks for the state sees it: nothing is handed out there, and lists hold nothing.
         assert_ne!(info.state, FrameState::PerCpu, "{EARLY}");
         assert!(runner.yard.free(last, Order::ZERO).is_err(), "{EARLY}");
@@ -259,7 +259,7 @@ fn initialise_twice(parts: [PfnRange; 2], whole: PageCount) {
     let freed = Arc::new(Mutex::new(PageCount(0)));
     let threads = [0, 1].map(|cpu| {
         let (freed, part) = (Arc::clone(&freed), parts[cpu as usize]);
-        main.start(cpu, move |runner| match runner.yard.initialise(part) {
+        main.start(cpu, move |runner| match runner.yard.init().range(part) {
             Ok(count) => *freed.lock().unwrap() += count,
             Err(error) => assert!(matches!(error, InitError::AlreadyInitialised(_)), "the loser was told: {error}"),
         })
@@ -291,7 +291,7 @@ fn a_range_that_two_initialise_is_found() {
 /// A pass by two workers over sections, or over ranges of free memory whose ends lie inside blocks.
 fn pass_by_two_workers(cutting: Cutting) {
     let main = to_be_passed_over(cutting);
-    main.yard.finish_init().expect("memory for the map");
+    main.yard.init().finish().expect("memory for the map");
     main.finish();
 }
 
@@ -299,7 +299,7 @@ fn pass_by_two_workers(cutting: Cutting) {
 fn grow_beside_two_workers(cutting: Cutting) {
     let main = to_be_passed_over(cutting);
     let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
-    main.yard.finish_init().expect("memory for the map");
+    main.yard.init().finish().expect("memory for the map");
     other.join().unwrap();
     main.finish();
 }
@@ -346,7 +346,7 @@ fn give_up_a_claim() {
     let main = Machine::boot_with(1, lazy());
     main.yard.platform().refuse(1);
     let other = main.start(1, |runner| take_and_give(runner, Order::ZERO));
-    match main.yard.initialise(frames(0, 4)) {
+    match main.yard.init().range(frames(0, 4)) {
         Ok(_) | Err(InitError::MapNotBacked(_) | InitError::AlreadyInitialised(_)) => {}
         Err(error) => panic!("{error}"),
     }

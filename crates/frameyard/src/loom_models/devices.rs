@@ -40,7 +40,7 @@ fn boot_with(locks: Locks, gets: SpeculativeGets) -> Runner {
 
 fn map(runner: &Runner, order: Order, layout: MapLayout) -> Result<DeviceId, DeviceError> {
     let range = runner.device_space();
-    runner.yard.map_device(DeviceRequest { range, node: NodeId(0), order, layout, placement: MapPlacement::Memory })
+    runner.yard.devices().map(DeviceRequest { range, node: NodeId(0), order, layout, placement: MapPlacement::Memory })
 }
 
 /// How often references were got to the whole, to a part, and not at all, over all executions.
@@ -56,7 +56,7 @@ type Held = Arc<Mutex<bool>>;
 
 /// Looks a frame up, takes references, and asks whether they are on the page that counts the frame's users.
 fn use_page(runner: &Runner, pfn: Pfn, held: &Held, seen: &Mutex<Seen>) {
-    let page = runner.yard.device_page(pfn).filter(|page| page.try_get(2));
+    let page = runner.yard.devices().page(pfn).filter(|page| page.try_get(2));
     let Some(page) = page else {
         seen.lock().unwrap().nothing = true;
         return;
@@ -76,7 +76,7 @@ fn use_page(runner: &Runner, pfn: Pfn, held: &Held, seen: &Mutex<Seen>) {
 /// Removes what there is, and demands that all is as it was.
 fn end(main: &Runner, device: DeviceId) {
     main.yard.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
-    main.yard.unmap_device(device, Removal::Refuse).expect("nobody uses the device");
+    main.yard.devices().unmap(device, Removal::Refuse).expect("nobody uses the device");
     main.finish();
 }
 
@@ -104,7 +104,7 @@ fn use_while_splitting(seen: &Arc<Mutex<Seen>>) {
     let splitter = main.start(1, {
         let either = either.clone();
         move |runner| {
-            match runner.yard.split_device_page(head) {
+            match runner.yard.devices().split(head) {
                 Ok(()) | Err(DeviceError::InUse { .. }) => {}
                 Err(problem) => panic!("{problem}"),
             }
@@ -122,12 +122,12 @@ fn use_while_joining(seen: &Arc<Mutex<Seen>>) {
     let main = boot(Locks::SOUND);
     let device = map(&main, LARGEST, MapLayout::SharedTails).unwrap();
     let head = main.device_space().start;
-    main.yard.split_device_page(head).unwrap();
+    main.yard.devices().split(head).unwrap();
     let either = Either::default();
     let joiner = main.start(1, {
         let either = either.clone();
         move |runner| {
-            match runner.yard.join_device_page(head) {
+            match runner.yard.devices().join(head) {
                 Ok(()) | Err(DeviceError::InUse { .. }) => {}
                 Err(problem) => panic!("{problem}"),
             }
@@ -147,7 +147,7 @@ fn use_while_removing(layout: MapLayout, seen: &Arc<Mutex<Seen>>) {
     let held = Held::default();
     let remover = main.start(1, {
         let held = Arc::clone(&held);
-        move |runner| match runner.yard.unmap_device(device, Removal::Refuse) {
+        move |runner| match runner.yard.devices().unmap(device, Removal::Refuse) {
             Ok(()) => {
                 assert!(!*held.lock().unwrap(), "the device was {GONE}");
                 map(runner, Order::ZERO, MapLayout::Full).expect("the range is free");
@@ -169,7 +169,7 @@ fn use_while_tails_come(seen: &Arc<Mutex<Seen>>) {
     let held = Held::default();
     let remover = main.start(1, {
         let held = Arc::clone(&held);
-        move |runner| match runner.yard.unmap_device(device, Removal::Refuse) {
+        move |runner| match runner.yard.devices().unmap(device, Removal::Refuse) {
             Ok(()) => {
                 assert!(!*held.lock().unwrap(), "the device was {GONE}");
                 map(runner, LARGEST, MapLayout::SharedTails).expect("the range is free");
@@ -188,7 +188,8 @@ fn remove_twice() {
     let main = boot(Locks::SOUND);
     let device = map(&main, LARGEST, MapLayout::Folded).unwrap();
     let removed = Arc::new(Mutex::new(0));
-    let remove = move |runner: &Runner, removed: &Mutex<u32>| match runner.yard.unmap_device(device, Removal::Refuse) {
+    let remove = move |runner: &Runner, removed: &Mutex<u32>| match runner.yard.devices().unmap(device, Removal::Refuse)
+    {
         Ok(()) => *removed.lock().unwrap() += 1,
         Err(DeviceError::NoSuchDevice(_) | DeviceError::Busy(_)) => {}
         Err(problem) => panic!("{problem}"),

@@ -54,7 +54,7 @@ unsafe impl Sync for SlotOwner<'_> {}
 impl SlotOwner<'_> {
     fn page(&self, pfn: Pfn) -> CountedPage<'_, ModelPlatform> {
         // SAFETY: counts are changed by who has a reference, and got by `try_get`.
-        unsafe { self.runner.yard.counted_page(pfn) }.expect("a page")
+        unsafe { self.runner.yard.counted().page(pfn) }.expect("a page")
     }
 
     fn locked<T>(&self, work: impl FnOnce() -> T) -> T {
@@ -69,7 +69,7 @@ impl SlotOwner<'_> {
     fn put(&self, pfn: Pfn) -> bool {
         let last = self.page(pfn).put().expect("a reference of ours") == 0;
         if last {
-            self.runner.yard.free_counted(pfn, Order::ZERO).expect("the block is ours");
+            self.runner.yard.counted().free(pfn, Order::ZERO).expect("the block is ours");
         }
         last
     }
@@ -112,9 +112,9 @@ impl FrameOwner for SlotOwner<'_> {
             }
             self.runner.disown(from.pfn, Order::ZERO);
             self.runner.own(to, Order::ZERO);
-            self.runner.yard.adopt(to, Order::ZERO, adoption()).expect("the block is ours");
+            self.runner.yard.counted().adopt(to, Order::ZERO, adoption()).expect("the block is ours");
             self.slot.place.store(to.0 + 1, Ordering::Relaxed);
-            self.runner.yard.disown(from.pfn, Order::ZERO).expect("the block is ours");
+            self.runner.yard.counted().disown(from.pfn, Order::ZERO).expect("the block is ours");
             self.saw(|seen| seen.moved = true);
             Ok(())
         })
@@ -140,13 +140,13 @@ fn give_up_while_compacting(seen: &Arc<Mutex<Seen>>) {
         assert!(pfn <= HIGHEST);
     }
     (1..HIGHEST.0).for_each(|frame| main.give(Pfn(frame), Order::ZERO));
-    main.yard.adopt(Pfn(0), Order::ZERO, adoption()).unwrap();
+    main.yard.counted().adopt(Pfn(0), Order::ZERO, adoption()).unwrap();
     slot.place.store(1, Ordering::Relaxed);
     let compactor = main.start(1, {
         let (slot, seen) = (Arc::clone(&slot), Arc::clone(seen));
         move |runner| {
             let owner = SlotOwner { runner, slot: &slot, seen: &seen };
-            runner.yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::default().with(KIND, &owner));
+            runner.yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::default().with(KIND, &owner));
         }
     });
     SlotOwner { runner: &main, slot: &slot, seen }.give_up();

@@ -23,7 +23,7 @@ fn create_and_attach() {
     });
     match machine.attach(1) {
         Ok(runner) => {
-            let free = runner.yard.free_pages();
+            let free = runner.yard.stats().free_pages();
             assert_eq!(free, runner.yard.frame_range().count(), "{UNFINISHED}: it has {free}");
             let pfn = runner.take(Order::ZERO).expect("a frame of a new yard");
             runner.give(pfn, Order::ZERO);

@@ -82,7 +82,7 @@ struct User<'a> {
 impl User<'_> {
     fn page(&self, pfn: Pfn) -> CountedPage<'_, ModelPlatform> {
         // SAFETY: counts are changed by who has a reference, or got by `try_get`; flags by who has one, too.
-        unsafe { self.runner.yard.counted_page(pfn) }.expect("a page")
+        unsafe { self.runner.yard.counted().page(pfn) }.expect("a page")
     }
 
     fn saw(&self, what: impl FnOnce(&mut Seen)) {
@@ -160,7 +160,7 @@ impl User<'_> {
         }
         self.saw(|seen| if listed { seen.freed_listed = true } else { seen.freed_unlisted = true });
         self.runner.disown(pfn, Order::ZERO);
-        self.runner.yard.free_counted(pfn, Order::ZERO).expect("the block is ours");
+        self.runner.yard.counted().free(pfn, Order::ZERO).expect("the block is ours");
     }
 
     /// What becomes of a page in a batch, which has a reference of it.
@@ -206,7 +206,7 @@ fn run(
     let shared = Arc::new(Shared { list: List::default(), flaw, seen: Arc::clone(seen) });
     let pfn = main.take(Order::ZERO).expect("a frame");
     let adoption = Adoption { counts: Counts { references, mappings: 0 }, owner: 1, index: 0 };
-    main.yard.adopt(pfn, Order::ZERO, adoption).expect("the block is ours");
+    main.yard.counted().adopt(pfn, Order::ZERO, adoption).expect("the block is ours");
     let user = User { runner: &main, shared: &shared };
     if references == 1 {
         user.link(pfn);

@@ -1,9 +1,9 @@
 //! What is counted of clusters, of merging that is put off, and of who waits for it. Racy, like all statistics.
 
-use super::Yard;
+use super::YardZone;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::{MigrateType, PageCount, ZoneId};
+use crate::units::{MigrateType, PageCount};
 use crate::zone::ClusterDrains;
 
 /// What is counted at the border of a zone by policies that put merging off or move clusters.
@@ -37,18 +37,19 @@ pub struct ClusterStatistics {
     pub stalls: u64,
 }
 
-impl<P: Platform> Yard<P> {
+impl<'y, P: Platform> YardZone<'y, P> {
     /// What is counted of clusters and unmerged pages in a zone, by all CPUs; nothing where there is no such zone. No lock
     /// is taken.
     ///
     /// # Cost
     ///
     /// Reads two lines for each CPU.
-    pub fn cluster_statistics(&self, zone: ZoneId) -> ClusterStatistics {
-        let Some(of_zone) = self.tables.zones.get(zone.index()) else { return ClusterStatistics::default() };
+    pub fn clusters(self) -> ClusterStatistics {
+        let Self { yard, id: zone } = self;
+        let Some(of_zone) = yard.tables.zones.get(zone.index()) else { return ClusterStatistics::default() };
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let (clusters, waits) = (of_zone.clusters(), &of_zone.transfer.waits);
-        let transfer = self.transfer_statistics(zone);
+        let transfer = yard.zone(zone).transfers();
         ClusterStatistics {
             clusters: clusters.count().into(),
             limit: clusters.limit() as u64,

@@ -185,7 +185,7 @@ impl<P: Platform> Yard<P> {
         let hole = |pfn| {
             let (order, state) = (crate::units::Order::ZERO, FrameState::Interior);
             let hole = Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Hole };
-            AllocError::Blocked(self.device_page(pfn).map_or(hole, |page| {
+            AllocError::Blocked(self.devices().page(pfn).map_or(hole, |page| {
                 let (pfn, order) = (page.head(), page.order());
                 Blocker { pfn, order, state: FrameState::Device, why: BlockedBy::Device, ..hole }
             }))
@@ -206,7 +206,7 @@ impl<P: Platform> Yard<P> {
 
     /// What is said of a pageblock that somebody else has isolated.
     fn isolated_by_another(&self, pfn: Pfn) -> Blocker {
-        let state = self.frame_info(pfn).map_or(FrameState::Interior, |info| info.state);
+        let state = self.stats().frame(pfn).map_or(FrameState::Interior, |info| info.state);
         let order = self.geometry.pageblock_order();
         Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Busy }
     }
@@ -223,7 +223,7 @@ impl<P: Platform> Yard<P> {
         let (mut idle, mut fewest) = (0, u64::MAX);
         // Ends: each round makes the frames in the way fewer than ever, or is one of a few in a row that do not.
         loop {
-            self.drain_zone(isolation.zone);
+            self.zone(isolation.zone).drain();
             let round = self.move_away(isolation, range, owners)?;
             let take = || view.lock().take_range(range, RangeLists::Isolated, migrate_type);
             let Err(RangeBlocked { head: pfn, state, order }) = self.take_initialised(isolation.zone, take) else {

@@ -1,6 +1,6 @@
 //! What a yard can say about the pageblocks that CPUs own.
 
-use super::{Yard, ZoneStatistics};
+use super::{Yard, YardZone, ZoneStatistics};
 use crate::locks::LockUse;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
@@ -53,21 +53,6 @@ impl CpuOwnedStatistics {
 }
 
 impl<P: Platform> Yard<P> {
-    /// The pageblocks that CPUs own in a zone; nothing where there is no such zone. Looks at a few lines for each CPU.
-    pub fn cpu_owned_statistics(&self, zone: ZoneId) -> CpuOwnedStatistics {
-        let mut statistics = CpuOwnedStatistics::default();
-        self.owned_lists(zone).for_each(|lists| statistics.add(lists));
-        statistics
-    }
-
-    /// The pageblocks that one CPU owns in a zone; `None` where the zone has no memory or the CPU does not exist.
-    pub fn cpu_owned_statistics_of(&self, zone: ZoneId, cpu: CpuId) -> Option<CpuOwnedStatistics> {
-        let lists = self.owned_lists(zone).nth(cpu.index())?;
-        let mut statistics = CpuOwnedStatistics::default();
-        statistics.add(lists);
-        Some(statistics)
-    }
-
     /// The lists of owned memory of all CPUs in a zone, by CPU.
     pub(super) fn owned_lists(&self, zone: ZoneId) -> impl Iterator<Item = &'static CpuOwnedLists> + use<P> {
         let owned = self.tables.owned(self.map.range().start, self.geometry);
@@ -83,5 +68,24 @@ impl<P: Platform> Yard<P> {
             statistics.frees += read(&lists.counts.direct_frees);
             statistics.pages_freed += read(&lists.counts.direct_pages_freed);
         }
+    }
+}
+
+impl<'y, P: Platform> YardZone<'y, P> {
+    /// The pageblocks that CPUs own in a zone; nothing where there is no such zone. Looks at a few lines for each CPU.
+    pub fn cpu_owned(self) -> CpuOwnedStatistics {
+        let Self { yard, id: zone } = self;
+        let mut statistics = CpuOwnedStatistics::default();
+        yard.owned_lists(zone).for_each(|lists| statistics.add(lists));
+        statistics
+    }
+
+    /// The pageblocks that one CPU owns in a zone; `None` where the zone has no memory or the CPU does not exist.
+    pub fn cpu_owned_of(self, cpu: CpuId) -> Option<CpuOwnedStatistics> {
+        let Self { yard, id: zone } = self;
+        let lists = yard.owned_lists(zone).nth(cpu.index())?;
+        let mut statistics = CpuOwnedStatistics::default();
+        statistics.add(lists);
+        Some(statistics)
     }
 }

@@ -111,7 +111,7 @@ impl<P: Platform> Yard<P> {
         let take = || self.take_initialised(zone, || view.lock().take_range(range, RangeLists::Open, migrate_type));
         let taken = take().or_else(|blocked| match blocked.state {
             FrameState::PerCpu | FrameState::CpuOwnedFree | FrameState::InTransit | FrameState::Interior => {
-                self.drain_zone(zone);
+                self.zone(zone).drain();
                 take()
             }
             _ => Err(blocked),

@@ -187,7 +187,7 @@ impl<P: Platform> Yard<P> {
     fn problem(&self, pfn: Pfn, order: Order) -> FreeProblem {
         if self.page_of(pfn).is_none() {
             return match self.zone_of(pfn) {
-                None if self.device_page(pfn).is_some() => FreeProblem::NotAllocated(FrameState::Device),
+                None if self.devices().page(pfn).is_some() => FreeProblem::NotAllocated(FrameState::Device),
                 Some(_) => FreeProblem::NotAllocated(FrameState::Uninitialised),
                 None if self.map.range().contains(pfn) => FreeProblem::Hole,
                 None => FreeProblem::OutOfRange,

@@ -1,7 +1,7 @@
 //! Allocation with somebody to ask: what moves blocks together and what gives frames up, when nothing is free.
 
 use super::compact::DirectCompaction;
-use super::{AllocError, Yard};
+use super::{AllocError, Yard, YardStats};
 use crate::boot::YardEvent;
 use crate::compaction::{CompactEffort, CompactResult};
 use crate::gfp::Gfp;
@@ -175,12 +175,6 @@ impl<P: Platform> Yard<P> {
         reclaimer.reclaim(request)
     }
 
-    /// How often requests reclaimed memory for themselves that zones up to that kind could have served (`allocstall_*`).
-    pub fn reclaim_stalls(&self, highest: ZoneKind) -> u64 {
-        let zones = (0..self.nodes()).map(|node| ZoneId::new(NodeId(node), highest));
-        zones.map(|zone| self.tables.zones[zone.index()].placement.reclaimed.load(Ordering::Relaxed)).sum()
-    }
-
     /// One more compaction, a thorough one where the order is small, and then what per-CPU lists and reserves hold.
     /// Nothing for a request that rather fails.
     fn last_resort(&self, missed: Missed<'_>) -> Option<Result<Pfn, AllocError>> {
@@ -214,4 +208,13 @@ const fn at_first(gfp: Gfp) -> Gfp {
 #[inline(always)]
 const fn unmixed(gfp: Gfp) -> Gfp {
     if gfp.contains(Gfp::DIRECT_RECLAIM) { at_first(gfp).union(Gfp::NOFRAGMENT) } else { at_first(gfp) }
+}
+
+impl<'y, P: Platform> YardStats<'y, P> {
+    /// How often requests reclaimed memory for themselves that zones up to that kind could have served (`allocstall_*`).
+    pub fn reclaim_stalls(self, highest: ZoneKind) -> u64 {
+        let yard = self.yard;
+        let zones = (0..yard.nodes()).map(|node| ZoneId::new(NodeId(node), highest));
+        zones.map(|zone| yard.tables.zones[zone.index()].placement.reclaimed.load(Ordering::Relaxed)).sum()
+    }
 }

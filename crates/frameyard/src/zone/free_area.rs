@@ -84,7 +84,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
     pub(super) fn cut_list_locked(&self, _: &LockHold, migrate_type: MigrateType, next: Link, count: u64) {
         let list = self.list_for(Order::ZERO, migrate_type, Access::Write);
         list.first.store(next.0, Ordering::Relaxed);
-        match self.map.linked(next) {
+        match self.map.next(next) {
             Some(next) => self.page(next).set_prev(Link::NONE),
             None => list.last.store(0, Ordering::Relaxed),
         }
@@ -121,7 +121,7 @@ impl<P: Platform> LockedZone<'_, P> {
                 page.set_next(old);
                 page.set_prev(Link::NONE);
                 list.first.store(link.0, Ordering::Relaxed);
-                match self.map.linked(old) {
+                match self.map.next(old) {
                     Some(next) => self.page(next).set_prev(link),
                     None => list.last.store(link.0, Ordering::Relaxed),
                 }
@@ -132,7 +132,7 @@ impl<P: Platform> LockedZone<'_, P> {
                 page.set_prev(old);
                 page.set_next(Link::NONE);
                 list.last.store(link.0, Ordering::Relaxed);
-                match self.map.linked(old) {
+                match self.map.next(old) {
                     Some(prev) => self.page(prev).set_next(link),
                     None => list.first.store(link.0, Ordering::Relaxed),
                 }
@@ -163,11 +163,11 @@ impl<P: Platform> LockedZone<'_, P> {
         if tag.has_listing() {
             self.leave_cluster(pfn, tag, prev);
         }
-        match self.map.linked(prev) {
+        match self.map.next(prev) {
             Some(prev) => self.page(prev).set_next(next),
             None => list.first.store(next.0, Ordering::Relaxed),
         }
-        match self.map.linked(next) {
+        match self.map.next(next) {
             Some(next) => self.page(next).set_prev(prev),
             None => list.last.store(prev.0, Ordering::Relaxed),
         }
@@ -200,7 +200,7 @@ impl<P: Platform> LockedZone<'_, P> {
         let old = Link(list.first.load(Ordering::Relaxed));
         self.page(tail).set_next(old);
         list.first.store(self.map.link(first).0, Ordering::Relaxed);
-        match self.map.linked(old) {
+        match self.map.next(old) {
             Some(next) => self.page(next).set_prev(self.map.link(tail)),
             None => list.last.store(self.map.link(tail).0, Ordering::Relaxed),
         }

@@ -94,7 +94,7 @@ impl Scene {
         let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
         let yard = Fixture::new(&table, &config, Frames::Phantom);
         let types = pageblock_types(&yard);
-        yard.set_pcp_sizing(PcpSizing::Fixed(0));
+        yard.lists().resize(PcpSizing::Fixed(0));
         let alloc = |order: Order| yard.alloc(order, Gfp::HIGHUSER_MOVABLE).unwrap();
         let full_pageblock = alloc(order(6));
         yard.split(full_pageblock, order(6)).unwrap();
@@ -109,7 +109,7 @@ impl Scene {
         for pfn in free.iter().rev() {
             yard.free(*pfn, Order::ZERO).unwrap();
         }
-        yard.set_pcp_sizing(PcpSizing::Fixed(64));
+        yard.lists().resize(PcpSizing::Fixed(64));
         yard.free(pairs[3], order(1)).unwrap();
         let per_cpu: Vec<Pfn> = [9, 3, 14, 6].map(|at| singles[16 + at]).to_vec();
         let before = room_of_cpu(&yard);
@@ -118,7 +118,7 @@ impl Scene {
         }
         let per_cpu_room = went_between(&yard, &before, &room_of_cpu(&yard), 4);
         let largest = FIRST;
-        assert_eq!(yard.frame_info(largest).unwrap().state, FrameState::BuddyFree);
+        assert_eq!(yard.stats().frame(largest).unwrap().state, FrameState::BuddyFree);
         yard.validate().unwrap();
         let mut scene = Self {
             held,
@@ -133,7 +133,7 @@ impl Scene {
             per_cpu_room,
             yard,
         };
-        let taken = scene.yard.managed_pages() - scene.yard.free_pages();
+        let taken = scene.yard.stats().managed_pages() - scene.yard.stats().free_pages();
         scene.yard.keep(taken);
         scene
     }
@@ -197,12 +197,12 @@ fn pageblock_types(yard: &Fixture) -> Place {
 type Counted = (Vec<u8>, u64);
 
 fn counted(yard: &Fixture) -> Counted {
-    (copy_of(yard.control.raw()), yard.zone_statistics(ZONE).free.0)
+    (copy_of(yard.control.raw()), yard.zone(ZONE).statistics().free.0)
 }
 
 /// What the CPU's lists could still take.
 fn room_of_cpu(yard: &Fixture) -> Counted {
-    let lists = yard.pcp_statistics(ZONE, CpuId(0)).expect("a populated zone");
+    let lists = yard.zone(ZONE).pcp(CpuId(0)).expect("a populated zone");
     (copy_of(yard.control.raw()), lists.high.0 - lists.count.0)
 }
 
@@ -530,7 +530,7 @@ fn what_the_page_of_a_block_that_left_its_zone_says_of_the_two_states_is_not_loo
         scene.set_state(scene.held[0], state);
         scene.set_state(scene.per_cpu[0], state);
         scene.yard.validate().unwrap();
-        let found = [scene.held[0], scene.per_cpu[0]].map(|pfn| scene.yard.frame_info(pfn).unwrap().state);
+        let found = [scene.held[0], scene.per_cpu[0]].map(|pfn| scene.yard.stats().frame(pfn).unwrap().state);
         assert_eq!(found, [FrameState::Allocated, FrameState::PerCpu]);
     }
 }

@@ -162,7 +162,7 @@ fn devices_and_sections_that_lead_elsewhere_are_damage() {
     let damaged = Err(AttachError::Damaged);
     for layout in MapLayout::ALL {
         let range = frames(512, 2 * SECTION);
-        let device = yard.map_device(request(range, HUGE, layout)).unwrap();
+        let device = yard.devices().map(request(range, HUGE, layout)).unwrap();
         let row = table(&yard, DEVICES).0 + FIRST_ROW;
         let [start, end, shape] = [row + 1, row + 2, row + 3];
         assert_eq!((read(&yard, start), read(&yard, end)), (range.start.0, range.end.0), "the row is where it is");
@@ -196,6 +196,6 @@ fn devices_and_sections_that_lead_elsewhere_are_damage() {
         for section in [0, 5, count - 1] {
             assert_eq!(attached_with(&yard, sections + 2 * section + 1, 1), damaged, "{layout}");
         }
-        yard.unmap_device(device, Removal::Refuse).unwrap();
+        yard.devices().unmap(device, Removal::Refuse).unwrap();
     }
 }

@@ -102,7 +102,7 @@ pub(super) fn write_initialised(booted: &BroughtUp, out: &mut dyn Write) -> io::
     for node in nodes_initialised(booted) {
         writeln!(out, "{}", node.line(what))?;
     }
-    let left = booted.yard.uninitialised_pages().0;
+    let left = booted.yard.init().deferred_pages().0;
     if left > 0 {
         writeln!(out, "{left} pages left uninitialised until they are needed")?;
     }
@@ -122,7 +122,7 @@ pub(super) fn totals(booted: &BroughtUp) -> Map<String, Value> {
         let (start, end) = addresses(range);
         json!({ "zone": kind.name(), "start": start, "end": end })
     });
-    let movable = booted.yard.zones().filter(|zone| zone.id.kind() == ZoneKind::Movable);
+    let movable = booted.yard.stats().zones().filter(|zone| zone.id.kind() == ZoneKind::Movable);
     let movable_starts =
         movable.map(|zone| json!({ "node": zone.id.node().0, "start": geometry.address_of(zone.span.start).0 }));
     Map::from_iter([

@@ -25,13 +25,13 @@ pub(super) fn write(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
         machine.geometry.page_size(),
         yard.memory().backing().name(),
     )?;
-    for area in yard.cma_areas() {
+    for area in yard.cma().ranges() {
         let start = machine.geometry.address_of(area.start).0;
         let node = yard.zone_of(area.start).map_or(0, |zone| zone.node().0);
         let size = machine.geometry.size_of(area.count()).0 >> 20;
         writeln!(out, "cma: Reserved {size} MiB at {start:#018x} on node {node}")?;
     }
-    let zones: Vec<ZoneStatistics> = yard.zones().collect();
+    let zones: Vec<ZoneStatistics> = yard.stats().zones().collect();
     write_zone_ranges(booted, &zones, out)?;
     writeln!(out, "Early memory node ranges")?;
     for (node, range) in node_ranges(booted) {

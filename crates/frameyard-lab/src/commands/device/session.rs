@@ -184,7 +184,7 @@ impl Session {
     /// The first frames that no device has.
     fn room(&self, frames: PageCount, align: DeviceAlignment) -> Result<PfnRange, Failure> {
         let unit = (align.size().0 / PAGE).max(SECTION);
-        let mut taken: Vec<PfnRange> = self.yard.devices().map(|device| device.range).collect();
+        let mut taken: Vec<PfnRange> = self.yard.devices().list().map(|device| device.range).collect();
         taken.sort_by_key(|range| range.start.0);
         let mut start = SPACE.start.0.next_multiple_of(unit);
         for range in taken {
@@ -205,7 +205,7 @@ impl Session {
     }
 
     fn info(&self, id: DeviceId) -> Result<DeviceInfo, Failure> {
-        let found = self.yard.devices().find(|device| device.id == id);
+        let found = self.yard.devices().list().find(|device| device.id == id);
         found.ok_or_else(|| Failure::run_time(DeviceError::NoSuchDevice(id)))
     }
 
@@ -248,7 +248,7 @@ impl Session {
             let row = self.row(&made[place])?;
             let range = PfnRange::new(Pfn(row.first_pfn), PageCount(row.size_bytes / PAGE));
             let begin = Instant::now();
-            self.yard.unmap_device(made[place].id, Removal::Wait).map_err(Failure::run_time)?;
+            self.yard.devices().unmap(made[place].id, Removal::Wait).map_err(Failure::run_time)?;
             let remove_ns = Some(nanoseconds(begin));
             self.yard.remove_device(range).map_err(Failure::run_time)?;
             made.remove(place);

@@ -38,7 +38,7 @@ fn on(vm: &TestVm<'_>, list: LruList) -> u64 {
 
 /// Frames that leave the node short of memory, so that its background reclaimer has something to do.
 fn shortage(vm: &TestVm<'_>) -> Vec<Pfn> {
-    let zone = || vm.yard().zones().next().expect("a zone");
+    let zone = || vm.yard().stats().zones().next().expect("a zone");
     let mut frames = Vec::new();
     while zone().free > zone().watermarks.min {
         frames.push(vm.yard().alloc(Order::ZERO, Gfp::KERNEL).expect("memory above the watermark"));

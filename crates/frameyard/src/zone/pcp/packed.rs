@@ -44,7 +44,7 @@ fn place(at: usize) -> (usize, usize, u32) {
 /// Where `entries` is empty or longer than a batch.
 pub(crate) fn pack<P: Platform>(map: MemMap, platform: &P, entries: &[u32], next: Link) -> Link {
     assert!((1..=BATCH).contains(&entries.len()), "a batch has 1 to {BATCH} blocks");
-    let page = |at: usize| map.page(map.pfn(entries[at]), platform);
+    let page = |at: usize| map.page(map.listed(entries[at]), platform);
     let leader = page(0);
     leader.set_next(next);
     if let Some(step) = step_of(entries) {
@@ -91,7 +91,7 @@ pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, leader: Link, entri
     let found = read(map, platform, leader, entries);
     let pages = if found.is_row { 1 } else { (found.len - 1).div_ceil(PER_PAGE).max(1) };
     for (carrier, entry) in entries.iter().enumerate().take(pages) {
-        let page = map.page(map.pfn(*entry), platform);
+        let page = map.page(map.listed(*entry), platform);
         if carrier == 0 {
             page.set_next(Link::NONE);
             page.set_prev(Link::NONE);
@@ -108,7 +108,7 @@ pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, leader: Link, entri
 pub(crate) fn read<P: Platform>(map: MemMap, platform: &P, leader: Link, entries: &mut [u32; BATCH]) -> Unpacked {
     let first = map.index(map.linked(leader).unwrap_or(map.range().start));
     entries[0] = first;
-    let page: PageRef<'_, P> = map.page(map.pfn(first), platform);
+    let page: PageRef<'_, P> = map.page(map.listed(first), platform);
     let (len, is_row) = (len_of(&page), page.prev().0 & ROW != 0);
     if is_row {
         let step = page.payload(STEP) as u32;
@@ -119,7 +119,7 @@ pub(crate) fn read<P: Platform>(map: MemMap, platform: &P, leader: Link, entries
     }
     for at in 1..len {
         let (carrier, word, shift) = place(at);
-        let page = map.page(map.pfn(entries[carrier]), platform);
+        let page = map.page(map.listed(entries[carrier]), platform);
         entries[at] = (page.payload(word) >> shift) as u32;
     }
     Unpacked { len, is_row, next: page.next() }

@@ -60,7 +60,7 @@ pub(super) fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &B
     let entries = picked.entries();
     for (at, entry) in entries.iter().enumerate() {
         let link = |entry: Option<&u32>| entry.map_or(Link::NONE, |entry| view.map.link(view.map.pfn(*entry)));
-        let page = view.page(view.map.pfn(*entry));
+        let page = view.page(view.map.listed(*entry));
         page.set_prev(link(at.checked_sub(1).map(|before| &entries[before])));
         page.set_next(link(entries.get(at + 1)));
         page.set_payload(CLUSTER, id.word());
@@ -73,7 +73,7 @@ pub(super) fn prepare<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &B
 pub(super) fn abandon<P: Platform>(view: ZoneView<'_, P>, cpu: CpuId, picked: &Batch, entering: &Entering) {
     let tag = Tag::new(FrameState::PerCpu, Order::ZERO, entering.migrate_type, view.id);
     for entry in picked.entries() {
-        let page = view.page(view.map.pfn(*entry));
+        let page = view.page(view.map.listed(*entry));
         page.set_tag(tag);
         page.set_next(Link::NONE);
         page.set_prev(Link::NONE);

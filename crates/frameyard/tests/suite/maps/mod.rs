@@ -281,6 +281,6 @@ pub(crate) fn plain() -> Machine {
 
 /// Frames on free lists, those not counted that are still to be initialised.
 pub(crate) fn listed(yard: &Fixture) -> u64 {
-    let pending = if yard.init_mode() == InitMode::Lazy { yard.uninitialised_pages().0 } else { 0 };
-    yard.zones().map(|zone| zone.free.0).sum::<u64>() - pending
+    let pending = if yard.init().mode() == InitMode::Lazy { yard.init().deferred_pages().0 } else { 0 };
+    yard.stats().zones().map(|zone| zone.free.0).sum::<u64>() - pending
 }

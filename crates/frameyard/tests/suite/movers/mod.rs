@@ -59,7 +59,7 @@ impl<'y> Movers<'y> {
 
     fn counted(&self, pfn: Pfn) -> frameyard::page::CountedPage<'_, TestPlatform> {
         // SAFETY: counts and words of these blocks are changed under the owner's lock alone, by who has them alone.
-        unsafe { self.yard.counted_page(pfn) }.expect("memory")
+        unsafe { self.yard.counted().page(pfn) }.expect("memory")
     }
 
     /// The words of a block, where frames have memory. The state is borrowed for as long: so nobody else has them.
@@ -80,7 +80,7 @@ impl<'y> Movers<'y> {
             words.fill(name);
         }
         let adoption = Adoption { counts: ONE, owner: KIND.0.into(), index: name };
-        self.yard.adopt(pfn, order, adoption).expect("just allocated");
+        self.yard.counted().adopt(pfn, order, adoption).expect("just allocated");
         state.by_frame.insert(pfn, Held { name, order, isolated: false });
         state.by_name.insert(name, pfn);
         Ok(name)
@@ -98,7 +98,7 @@ impl<'y> Movers<'y> {
         state.by_name.remove(&name);
         state.by_frame.remove(&pfn);
         assert!(self.counted(pfn).freeze(ONE), "nobody else uses it");
-        self.yard.free_counted(pfn, held.order).expect("it was counted");
+        self.yard.counted().free(pfn, held.order).expect("it was counted");
         true
     }
 
@@ -184,8 +184,8 @@ impl FrameOwner for Movers<'_> {
             self.words(&mut state, to, from.order).expect("memory, too").copy_from_slice(&words);
         }
         let adoption = Adoption { counts: ONE, owner: KIND.0.into(), index: held.name };
-        self.yard.adopt(to, from.order, adoption).expect("a fresh target");
-        self.yard.disown(from.pfn, from.order).expect("frozen");
+        self.yard.counted().adopt(to, from.order, adoption).expect("a fresh target");
+        self.yard.counted().disown(from.pfn, from.order).expect("frozen");
         state.by_frame.remove(&from.pfn);
         state.by_frame.insert(to, Held { isolated: false, ..held });
         state.by_name.insert(held.name, to);

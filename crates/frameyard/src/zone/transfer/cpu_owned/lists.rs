@@ -160,7 +160,7 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
         page.set_tag(Tag::new(FrameState::CpuOwnedFree, order, migrate_type, id));
         page.set_next(old);
         page.set_prev(Link::NONE);
-        if let Some(next) = map.linked(old) {
+        if let Some(next) = map.next(old) {
             self.view.page(next).set_prev(link);
         } else {
             let bits = &self.lists.nonempty[at];
@@ -183,10 +183,10 @@ impl<P: Platform> LockedCpuOwned<'_, P> {
         self.touch(&self.lists.pages, Access::Write);
         let page = self.view.page(pfn);
         let (next, prev) = (page.next(), page.prev());
-        if let Some(next) = map.linked(next) {
+        if let Some(next) = map.next(next) {
             self.view.page(next).set_prev(prev);
         }
-        match map.linked(prev) {
+        match map.next(prev) {
             Some(prev) => self.view.page(prev).set_next(next),
             None => {
                 self.lists.first[at][order.index()].store(next.0, Ordering::Relaxed);

@@ -103,7 +103,7 @@ pub(super) fn fetch<P: Platform>(
             continue;
         }
         let leader = packed::pack(view.map, view.platform, picked.entries(), Link::NONE);
-        if let Some(last) = chain.and_then(|(_, last)| view.map.linked(last)) {
+        if let Some(last) = chain.and_then(|(_, last)| view.map.next(last)) {
             view.page(last).set_next(leader);
         }
         chain = Some((chain.map_or(leader, |(first, _)| first), leader));

@@ -234,10 +234,10 @@ fn read_ahead<P: Platform>(view: ZoneView<'_, P>, blocks: impl Iterator<Item = (
     for (pfn, order) in blocks.filter(|(_, order)| *order < view.geometry.max_order()) {
         let buddy = view.page(pfn.buddy(order));
         if buddy.tag().is_free_buddy(order, view.id) {
-            for neighbour in [buddy.next(), buddy.prev()].into_iter().filter_map(|link| view.map.linked(link)) {
-                if view.map.range().contains(neighbour) {
-                    view.page(neighbour).prefetch();
-                }
+            for neighbour in
+                [buddy.next(), buddy.prev()].into_iter().filter_map(|link| view.map.check(view.map.linked(link)?))
+            {
+                view.page(neighbour).prefetch();
             }
         }
     }

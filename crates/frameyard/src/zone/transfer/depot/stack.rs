@@ -80,7 +80,7 @@ impl Head {
     /// The first half of a pop; `None` where the stack is empty. The leader is not ours yet: see the protocol.
     fn seen<P: Platform>(self, map: MemMap, platform: &P) -> Option<Seen> {
         let leader = self.top();
-        Some(Seen { head: self, leader, next: map.page(map.linked(leader)?, platform).next() })
+        Some(Seen { head: self, leader, next: map.page(map.next(leader)?, platform).next() })
     }
 
     /// The word with another link and the same tag.
@@ -159,7 +159,7 @@ impl BatchStack {
 
     /// Pushes a chain of batches that were counted as coming; `first` will be on top.
     pub(super) fn push<P: Platform>(&self, map: MemMap, platform: &P, first: Link, last: Link) {
-        let Some(last) = map.linked(last) else { return };
+        let Some(last) = map.next(last) else { return };
         let page = map.page(last, platform);
         self.touch(platform, Access::Read);
         let mut head = self.head(map, Ordering::Relaxed);

@@ -219,15 +219,16 @@ fn a_change_above_the_limit_of_mappings_is_refused() {
         return;
     }
     let error = yard.map_device(asked).unwrap_err();
-    let HostDeviceError::Map { problem: DeviceMapProblem::Mappings { limit: said, used, needed: more, .. }, .. } =
-        error
+    let HostDeviceError::Map {
+        problem: DeviceMapProblem::Mappings { limit: limit_in_error, used, needed: more, .. },
+        ..
+    } = error
     else {
         panic!("{error}")
     };
-    assert_eq!((said, more), (limit, needed));
+    assert_eq!((limit_in_error, more), (limit, needed));
     let text = error.to_string();
-    let advice =
-        format!("vm.max_map_count is {limit}: set it to {} at least, or take the folded layout", used + needed);
+    let advice = format!("vm.max_map_count is {limit}: set it to at least {}, or use the folded layout", used + needed);
     assert!(text.contains(&advice), "{text}");
     assert_eq!(map_use(&yard, asked.range).mappings, 1);
     yard.map_device(request(512, Order(9), MapLayout::Folded)).unwrap();

@@ -215,7 +215,7 @@ pub enum InitError {
     MapNotBacked(PfnRange),
     /// The range is not made of frames that the memory map covers, or has a section without memory.
     OutsideMap(PfnRange),
-    /// Some of the range is up already, or on its way: the first such frames.
+    /// Some of the range is initialised already, or being initialised: the first such frames.
     AlreadyInitialised(PfnRange),
     /// Other CPUs claimed this many frames and did not finish within the bound, or a worker panicked and lost them.
     Unfinished(PageCount),

@@ -196,15 +196,6 @@ impl fmt::Display for AttachError {
 
 impl core::error::Error for AttachError {}
 
-impl From<super::PassError> for BootError {
-    fn from(error: super::PassError) -> Self {
-        match error {
-            super::PassError::WorkerPanicked => Self::WorkerPanicked,
-            super::PassError::NotBacked(range) => Self::MapNotBacked(range),
-        }
-    }
-}
-
 /// Why a part of the memory map could not be initialised. The initialised part is in use; the rest can be tried again.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]

@@ -9,7 +9,7 @@
 //! One to three sections of one maximum-order block of four frames, two threads (three where two of them are workers),
 //! and lists that hold no frames, so every frame passes the zone. A waiting thread gives up after three rounds, of
 //! which one is explored. Models of allocations that initialise memory have two involuntary switches (one with three
-//! sections or threads), the others the usual bound; one switch finds every broken variant.
+//! sections or threads), the rest the usual bound; one switch finds every broken variant.
 //!
 //! Pages are written through their atomics here, with relaxed stores. So a missing `Release` or `Acquire` between
 //! writer and reader shows as stale words. The fence that orders streaming stores is not modelled; the native stress

@@ -44,9 +44,9 @@ enum Flaw {
 struct Seen {
     isolated: bool,
     scanned: bool,
-    /// The scanner met a page that another thread was isolating.
+    /// The scanner met a page that was being freed.
     dying: bool,
-    /// The scanner met a page that somebody else was isolating.
+    /// The scanner met a page that another thread was isolating.
     lost: bool,
     freed_listed: bool,
     freed_unlisted: bool,

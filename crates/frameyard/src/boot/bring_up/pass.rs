@@ -4,7 +4,7 @@
 //! node's workers take one after the other. Every worker counts for itself, and adds to the node's tally once.
 
 use super::{BringUp, InitResult};
-use crate::boot::{InitError, InitJobs, JobGranularity};
+use crate::boot::{BootError, InitError, InitJobs, JobGranularity};
 use crate::job::ParallelJob;
 use crate::platform::{InitProgress, NodeInit, Platform};
 use crate::sync::{AtomicU64, Ordering};
@@ -261,6 +261,15 @@ impl<P: Platform> NodePass<'_, P> {
             self.failed.panicked.store(1, Ordering::Relaxed);
         }
         job.threads().unwrap_or(1)
+    }
+}
+
+impl From<PassError> for BootError {
+    fn from(error: PassError) -> Self {
+        match error {
+            PassError::WorkerPanicked => Self::WorkerPanicked,
+            PassError::NotBacked(range) => Self::MapNotBacked(range),
+        }
     }
 }
 

@@ -41,7 +41,7 @@ mod tables;
 mod tuning;
 
 pub(crate) use attach::attach;
-pub(crate) use bring_up::{BringUp, Grain, Growth, PassError};
+pub(crate) use bring_up::{BringUp, Grain, Growth};
 #[cfg(all(test, loom))]
 pub(crate) use claims::Claims;
 pub use error::{AttachError, BootError, InitError};

@@ -35,11 +35,11 @@ fn check(space: &AddressSpace<'_, TestPlatform>, start: u64, end: u64) {
 }
 
 #[test]
-fn a_huge_mapping_is_split_where_a_border_lies_inside_and_keeps_its_bytes() {
+fn partial_unmap_splits_a_huge_mapping_and_keeps_bytes() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let (space, range) = huge_space(&vm);
-    // The last pages of the first, the first ones of the second.
+    // The last pages of the first block, the first ones of the second.
     let (start, end) = (range.start.0 + HUGE_BYTES - 10 * PAGE, range.start.0 + HUGE_BYTES + 20 * PAGE);
     let free = yard.stats().free_pages();
     let tables = space.statistics().page_tables;
@@ -59,7 +59,7 @@ fn a_huge_mapping_is_split_where_a_border_lies_inside_and_keeps_its_bytes() {
 }
 
 #[test]
-fn a_pinned_huge_page_is_mapped_in_parts_and_freed_as_a_whole_with_the_last_user() {
+fn pinned_huge_page_is_freed_whole_by_its_last_user() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let (space, range) = huge_space(&vm);
@@ -72,7 +72,7 @@ fn a_pinned_huge_page_is_mapped_in_parts_and_freed_as_a_whole_with_the_last_user
     assert_eq!((vm.counted(VmCounter::ThpSplitPmd), vm.counted(VmCounter::ThpSplitPageFailed)), (1, 1));
     vm.validate().unwrap();
     check(&space, first.end.0, range.end.0);
-    // Parts can be pinned, too.
+    // Parts can be pinned.
     let part = space.pin(VirtAddr(first.end.0 + PAGE)).unwrap();
     assert_eq!(part.pfn().0, pinned.pfn().0 - 3 + 101);
     vm.validate().unwrap();
@@ -87,7 +87,7 @@ fn a_pinned_huge_page_is_mapped_in_parts_and_freed_as_a_whole_with_the_last_user
 }
 
 #[test]
-fn a_huge_page_in_the_batch_of_another_cpu_is_split_all_the_same() {
+fn splits_a_huge_page_in_another_cpus_batch() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let (space, range) = huge_space(&vm);
@@ -103,7 +103,7 @@ fn a_huge_page_in_the_batch_of_another_cpu_is_split_all_the_same() {
 }
 
 #[test]
-fn pages_of_a_huge_page_that_is_split_stay_as_active_as_it_was() {
+fn split_pages_inherit_activity() {
     use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem};
     run_on(0);
     let yard = TestYard::new();
@@ -120,7 +120,7 @@ fn pages_of_a_huge_page_that_is_split_stay_as_active_as_it_was() {
         vm.put_back_all(&[page.pfn()]);
     }
     assert_eq!(active(), 1024);
-    // One is split at once, the other, pinned, when somebody wants to move it.
+    // One is split at once; the other is pinned and split by a later migration.
     let pinned = space.pin(range.start).unwrap();
     let last = |end: u64| VirtRange { start: VirtAddr(end - PAGE), end: VirtAddr(end) };
     let _ = space.unmap(last(range.start.0 + HUGE_BYTES)).unwrap();

@@ -1,5 +1,5 @@
-//! Compaction, reclaim and allocation together, with spaces and files that use the memory: what is moved keeps its bytes,
-//! and what can be dropped never makes an allocation fail.
+//! Compaction, reclaim and allocation with spaces and files that use the memory. Moved pages keep their bytes, and
+//! droppable pages never make an allocation fail.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -38,14 +38,14 @@ fn free_huge_blocks(vm: &TestVm<'_>) -> u64 {
 }
 
 #[test]
-fn compaction_moves_pages_of_files_and_spaces_with_their_bytes() {
+fn compaction_moves_pages_with_their_bytes() {
     in_yard(four_cpus(), VmConfig::default(), |vm| {
         let space = vm.create_space().unwrap();
         let half = vm.yard().stats().managed_pages().0 * 45 / 100;
         let mapped = range(0, half / 2 * PAGE);
         space.map(anonymous(mapped)).unwrap();
         let [kept, gone] = [1, 2].map(|key| vm.create_file(key, ByteSize(half * PAGE)).unwrap());
-        // One page of each in turn, so that the memory is scattered when every second is gone.
+        // One page of each in turn, so that memory is fragmented when every second page is gone.
         for page in 0..half / 2 {
             read_page(&gone, page);
             fill(&space, range(page * PAGE, PAGE), page);
@@ -73,7 +73,7 @@ fn compaction_moves_pages_of_files_and_spaces_with_their_bytes() {
 }
 
 #[test]
-fn pages_of_spaces_stay_and_are_counted_when_there_is_nothing_else() {
+fn reclaim_keeps_and_counts_pages_of_spaces() {
     in_yard(four_cpus(), VmConfig::default(), |vm| {
         let space = vm.create_space().unwrap();
         let pages = vm.yard().stats().managed_pages().0 * 2;
@@ -92,7 +92,7 @@ fn pages_of_spaces_stay_and_are_counted_when_there_is_nothing_else() {
 }
 
 #[test]
-fn huge_blocks_can_be_had_from_memory_full_of_clean_cache() {
+fn allocates_huge_blocks_from_clean_cache() {
     in_yard(four_cpus(), sharded(), |vm| {
         let pages = vm.yard().stats().managed_pages().0;
         let file = vm.create_file(5, ByteSize(pages * 2 * PAGE)).unwrap();
@@ -109,7 +109,7 @@ fn huge_blocks_can_be_had_from_memory_full_of_clean_cache() {
 }
 
 #[test]
-fn nothing_is_lost_while_all_of_it_happens_at_once() {
+fn all_operations_at_once_lose_nothing() {
     in_yard(four_cpus(), sharded(), |vm| {
         let pages = vm.yard().stats().managed_pages().0;
         let done = AtomicBool::new(false);

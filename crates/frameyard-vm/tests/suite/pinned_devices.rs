@@ -1,5 +1,5 @@
-//! Devices that the yard knows, mapped into spaces: faults of every size, pins, bytes, and removal; and pages that are taken
-//! for long where they must not stay.
+//! Devices of the yard mapped into spaces: faults of each size, pins, bytes, and removal; and long-term pins that must
+//! move pages.
 
 use crate::fixture::{HUGE, PAGE, TestMachine, TestVm, anonymous, at, in_yard, range};
 use frameyard::devices::{DeviceError, DeviceRequest, MapLayout, MapPlacement, Removal};
@@ -37,7 +37,7 @@ fn release(vm: &TestVm<'_>, request: PinRequest, frames: &[Pfn]) {
 }
 
 #[test]
-fn pages_of_devices_are_taken_whatever_the_size_of_mappings_and_of_the_map() {
+fn takes_device_pages_for_all_sizes_and_layouts() {
     in_yard(machine(), VmConfig::default(), |vm| {
         for (order, level, layout) in [
             (0, PageLevel::Small, MapLayout::Full),
@@ -54,7 +54,7 @@ fn pages_of_devices_are_taken_whatever_the_size_of_mappings_and_of_the_map() {
             let device = vm.yard().devices().map(request(all, order, layout)).unwrap();
             let space = vm.create_space().unwrap();
             space.map(shows(all, level)).unwrap();
-            // Across a border of 2 MiB.
+            // Across a 2 MiB boundary.
             let (first, pages) = (511, 3);
             let start = at(first * PAGE);
             for call in [PinRequest::GET, PinRequest::PIN] {
@@ -95,7 +95,7 @@ fn pages_of_devices_are_taken_whatever_the_size_of_mappings_and_of_the_map() {
 }
 
 #[test]
-fn a_device_has_bytes_that_all_who_map_it_share() {
+fn mappings_of_a_device_share_its_bytes() {
     in_yard(machine(), VmConfig::default(), |vm| {
         let all = frames(512, 1024);
         let device = vm.yard().devices().map(request(all, 9, MapLayout::SharedTails)).unwrap();
@@ -121,9 +121,9 @@ fn a_device_has_bytes_that_all_who_map_it_share() {
 }
 
 #[test]
-fn an_entry_is_no_larger_than_the_device_behind_it() {
+fn entry_size_is_limited_by_the_device() {
     in_yard(machine(), VmConfig::default(), |vm| {
-        // The device has the second half of a GiB, and what maps it shows all of it.
+        // The device is in the second half of a GiB, and the mapping covers all of it.
         let device = vm.yard().devices().map(request(frames(1 << 17, 1 << 17), 9, MapLayout::Full)).unwrap();
         let space = vm.create_space().unwrap();
         space.map(shows(frames(0, 1 << 18), PageLevel::Gigantic)).unwrap();
@@ -147,7 +147,7 @@ fn an_entry_is_no_larger_than_the_device_behind_it() {
 }
 
 #[test]
-fn pages_taken_for_long_leave_contiguous_memory_areas() {
+fn long_term_pins_leave_contiguous_memory_areas() {
     let machine = TestMachine { cma: ByteSize::mib(32), ..TestMachine::default() };
     in_yard(machine, VmConfig::default(), |vm| {
         let area = vm.yard().cma().ranges().next().unwrap();
@@ -182,7 +182,7 @@ fn pages_taken_for_long_leave_contiguous_memory_areas() {
 }
 
 #[test]
-fn faults_are_refused_while_a_device_is_removed() {
+fn faults_fail_during_removal_of_a_device() {
     in_yard(machine(), VmConfig::default(), |vm| {
         let all = frames(0, 512);
         let device = vm.yard().devices().map(request(all, 9, MapLayout::Full)).unwrap();
@@ -193,8 +193,8 @@ fn faults_are_refused_while_a_device_is_removed() {
         space.unmap(range(0, HUGE)).unwrap();
         space.map(shows(all, PageLevel::Huge)).unwrap();
         let refused = std::thread::scope(|scope| {
+            // Until the removal has started.
             let removal = scope.spawn(|| vm.yard().devices().unmap(device, Removal::Wait));
-            // Until it has begun.
             let mut refused = space.touch(at(0), MemoryAccess::Read);
             while refused.is_ok() {
                 if space.unmap(range(0, HUGE)).is_ok() {

@@ -1,4 +1,4 @@
-//! Threads that take pages without locks and under them while others map, unmap, split, move and end what they take.
+//! Threads take pages with and without locks while other threads map, unmap, split, move and end them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -13,9 +13,9 @@ use frameyard_vm::{
     PinRequest, RefHandling, VmConfig,
 };
 
-/// How often each of those who take pages gets some.
+/// Rounds of each taking thread.
 const ROUNDS: u64 = 400;
-/// What all use: four huge pages of anonymous memory, then two of a device.
+/// The shared range: four huge pages of anonymous memory, then two of a device.
 const SHARED: u64 = 4 * HUGE;
 const OF_DEVICE: u64 = 2 * HUGE;
 
@@ -37,7 +37,7 @@ fn a_request(dice: &mut Dice) -> PinRequest {
     call.by(path).counted(RefHandling::ALL[dice.below(2) as usize]).with(flags)
 }
 
-/// Takes pages anywhere, holds them a moment, and gives them back; how many were taken.
+/// Takes pages anywhere, holds them briefly and releases them; returns the number taken.
 fn take_and_give(vm: &TestVm<'_>, space: &TestSpace<'_>, seed: u64) -> u64 {
     let mut dice = Dice(seed);
     let (mut taken_in_all, mut successes) = (0, 0);
@@ -73,7 +73,7 @@ fn take_and_give(vm: &TestVm<'_>, space: &TestSpace<'_>, seed: u64) -> u64 {
     taken_in_all
 }
 
-/// Maps, uses and unmaps: whole huge pages and parts of them, so that they are split.
+/// Maps, accesses and unmaps whole huge pages and parts, so that they are split.
 fn map_and_unmap(space: &TestSpace<'_>, stop: &AtomicBool, seed: u64) {
     let mut dice = Dice(seed);
     while !stop.load(Ordering::Relaxed) {
@@ -110,7 +110,7 @@ fn move_about(vm: &TestVm<'_>, stop: &AtomicBool) {
     }
 }
 
-/// Spaces that come, are registered, and end while the region still has their pages.
+/// Creates, registers and exits spaces while the region still has their pages.
 fn come_and_go(vm: &TestVm<'_>) {
     for round in 0..40 {
         let space = vm.create_space().unwrap();
@@ -124,7 +124,7 @@ fn come_and_go(vm: &TestVm<'_>) {
     }
 }
 
-/// A device that comes and goes, mapped into the shared space.
+/// Maps and removes a device in the shared space.
 fn plug_and_unplug(vm: &TestVm<'_>, space: &TestSpace<'_>, first: Pfn, stop: &AtomicBool) {
     let range_of = PfnRange::new(first, PageCount(OF_DEVICE / PAGE));
     let mut dice = Dice(5);
@@ -153,7 +153,7 @@ fn plug_and_unplug(vm: &TestVm<'_>, space: &TestSpace<'_>, first: Pfn, stop: &At
 }
 
 #[test]
-fn no_reference_is_lost_while_all_that_is_taken_changes() {
+fn references_survive_concurrent_changes() {
     run_on(0);
     let machine = TestMachine { cpus: 4, devices: ByteSize::mib(128), ..TestMachine::default() };
     let first_device = machine.first_device();

@@ -1,7 +1,7 @@
 //! Upper bounds of a yard's memory, known at compile time.
 
+use super::MAX_NODES;
 use super::clusters::cluster_words_bound;
-use super::layout::MAX_NODES;
 use super::table_counts::TableCounts;
 use crate::page::Page;
 use crate::units::{ByteSize, Geometry, PageCount};
@@ -112,85 +112,5 @@ impl MachineBounds {
             Some((_, bytes)) => ByteSize(bytes as u64),
             None => panic!("a yard has fewer than 2^32 frames"),
         }
-    }
-}
-
-#[cfg(all(test, not(any(loom, shuttle))))]
-mod tests {
-    use std::ptr::NonNull;
-    use std::vec::Vec;
-
-    use super::*;
-    use crate::boot::{Layout, MemoryTable, YardConfig, ZoneLimits};
-    use crate::platform::plain::Plain;
-    use crate::units::{NodeId, Order, Pfn, PfnRange};
-    use crate::{Gfp, RawRegion, Yard};
-
-    #[test]
-    fn no_layout_needs_more_than_the_bounds_of_its_machine() {
-        let sizings = [PcpSizing::Scaled, PcpSizing::Early, PcpSizing::Fixed(0), PcpSizing::Fixed(8)];
-        let machines = [(1, 0x100, 0x4000), (1, 0x3_f000, 1 << 18), (2, 0xf_ff00, 1 << 20), (4, 1, (1 << 24) + 77)];
-        for (nodes, first, pages) in machines {
-            for pcp_sizing in sizings {
-                let memory: Vec<_> = (0..nodes)
-                    .map(|node| (PfnRange::new(Pfn(first + node * pages), PageCount(pages)), NodeId(node as u16)))
-                    .collect();
-                let cpus: Vec<_> = (0..8 * nodes).map(|cpu| NodeId((cpu % nodes) as u16)).collect();
-                let config = YardConfig { pcp_sizing, ..YardConfig::new(&cpus) };
-                let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-                let layout = Layout::plan(&table, &config).expect("a layout");
-                let bounds = MachineBounds {
-                    frames: PageCount(nodes * pages),
-                    nodes: nodes as usize,
-                    cpus: cpus.len(),
-                    memory_ranges: memory.len(),
-                    reserved_ranges: 0,
-                    pcp_sizing,
-                    ..MachineBounds::of_memory(Geometry::X86_64, ByteSize(0))
-                };
-                assert!(layout.map_bytes() <= bounds.map_bytes());
-                assert!(
-                    layout.control_bytes() <= bounds.control_bytes(),
-                    "{nodes} nodes of {pages} pages, {pcp_sizing:?}"
-                );
-                // Not wildly more: 8192 clusters for each zone are the largest part of what is too much.
-                let slack = nodes * 5 * 8192 * 9 + (1 << 20) + layout.control_bytes().0 / 8;
-                assert!(bounds.control_bytes().0 <= layout.control_bytes().0 + slack);
-            }
-        }
-    }
-
-    /// Bytes of stack that creating a yard may use, the test's own frames included.
-    const STACK: usize = 16 << 10;
-
-    #[repr(C, align(128))]
-    #[derive(Clone)]
-    struct Line([u8; 128]);
-
-    #[test]
-    fn a_yard_is_created_on_a_small_stack() {
-        let memory = [(PfnRange::new(Pfn(0x100), PageCount(0x4000)), NodeId(0))];
-        let regions = MachineBounds::of_memory(Geometry::X86_64, ByteSize::mib(64));
-        let region = |size: ByteSize| std::vec![Line([0; 128]); size.0.div_ceil(128) as usize];
-        let mut memories = [region(regions.map_bytes()), region(regions.control_bytes())];
-        let create = move || {
-            let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&[NodeId(0)]) };
-            let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-            let layout = Layout::plan(&table, &config).expect("a layout");
-            let [map, control] = memories.each_mut().map(|lines| RawRegion {
-                base: NonNull::from(lines.as_mut_slice()).cast(),
-                size: ByteSize(size_of_val(lines.as_slice()) as u64),
-            });
-            // SAFETY: zeroed memory of sufficient size, that outlives the yard.
-            let yard = unsafe { Yard::create(&table, &config, &layout, map, control, Plain) }.expect("a yard");
-            let frame = yard.alloc(Order::ZERO, Gfp::KERNEL).expect("a frame");
-            yard.free(frame, Order::ZERO).expect("the frame is allocated");
-        };
-        std::thread::Builder::new()
-            .stack_size(STACK)
-            .spawn(create)
-            .expect("a thread")
-            .join()
-            .expect("the stack suffices");
     }
 }

@@ -7,13 +7,10 @@ use super::clusters::cluster_words;
 use super::movable::{MovableStarts, movable_starts};
 use super::table_counts::TableCounts;
 use super::tables::{TABLES, Tables};
-use super::{BootError, MemorySource, YardConfig, ZoneLimits};
+use super::{BootError, MAX_NODES, MemorySource, YardConfig, ZoneLimits};
 use crate::control::TableSpan;
 use crate::page::Page;
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-
-/// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
-pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// The sizes of a yard's memory map and control region.
 #[derive(Clone, Debug)]
@@ -21,7 +18,7 @@ pub struct Layout {
     pub(super) frames: PfnRange,
     pub(super) nodes: usize,
     pub(super) cutter: ZoneCutter,
-    /// The frames set aside for devices; empty where there are none.
+    /// The frames reserved for devices; empty where there are none.
     pub(super) device_space: PfnRange,
     /// How many reserved ranges there are.
     pub(super) reserved: usize,

@@ -1,7 +1,7 @@
 //! How large each table of the control region is, and where it lies.
 
 use super::ZONE_CHOICES;
-use super::bring_up::words_for;
+use super::claims::words_for;
 use super::tables::{HEADER_WORDS, TABLES, TableId, Tables};
 use crate::control::{TablePlanner, TableSpan};
 use crate::devices::{DeviceDirectory, DeviceSection};

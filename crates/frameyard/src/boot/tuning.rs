@@ -69,7 +69,7 @@ impl Tables {
             let huge_high = huge_high(geometry, sizes);
             for pcp in (0..online_cpus).filter_map(|cpu| self.pcp_of(id, CpuId(cpu))) {
                 let mut lists = pcp.lock(platform);
-                // Read under the lock: who changes the policy locks the lists afterwards.
+                // Read under the lock: a change of policy locks the lists afterwards.
                 lists.set_limits(zone.policy(), sizes.high, huge_high, sizes.batch);
             }
         }
@@ -96,7 +96,7 @@ fn store(record: &ZoneSizing, zone: &Zone) {
     for (slot, mark) in zone.facts.watermarks.iter().zip([marks.min, marks.low, marks.high, marks.promo]) {
         store_new(slot, mark);
     }
-    // Whoever raises or lowers the boost just now may win; it is taken back all the same.
+    // A racing change of the boost may win; the next balance takes it back.
     store_new(&zone.facts.boost, marks.boost);
     for (slot, protection) in zone.facts.protection.iter().zip(record.protection) {
         store_new(slot, protection);

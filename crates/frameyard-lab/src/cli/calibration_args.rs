@@ -182,7 +182,7 @@ pub struct CheckArgs {
     /// The amount of simulated work.
     #[command(flatten)]
     pub effort: EffortArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }

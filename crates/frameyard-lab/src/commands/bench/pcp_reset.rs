@@ -21,7 +21,7 @@ const STRIDE: usize = 64;
 const NOTE: &str = "Two nodes of one zone each, phantom frames. Every page is allocated once and freed once. The saving for each page grows \
     with the zone until its batch is the largest; the saving for each lock grows with the CPUs that share it.";
 
-/// Counts for every size, number of CPUs and way.
+/// Counts for every size and number of CPUs, with and without the reset.
 pub(super) fn run(args: &PcpResetArgs) -> Result<(), Failure> {
     let host = HostTopology::current().map_err(Failure::run_time)?;
     for size in &args.zone_sizes {
@@ -59,7 +59,7 @@ fn check_size(size: ByteSize, args: &PcpResetArgs, host: &HostTopology) -> Resul
         );
         return Err(Failure::input(reason));
     }
-    // Bring-up writes to a page of the map for each maximum-order block.
+    // Boot writes to one page of the map for each maximum-order block.
     let blocks = geometry.pages_in(size).0.saturating_mul(NODES) >> geometry.max_order().0;
     let written = ByteSize(blocks.saturating_mul(host.page_size().0));
     let available = host.available_memory().map_err(Failure::run_time)?;

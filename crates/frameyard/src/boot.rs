@@ -1,23 +1,10 @@
-//! Boot: planning, creating, attaching to and initialising a yard.
+//! Bringing a yard up: what memory there is, how large its map and control region are, and their first contents.
 //!
-//! # From memory to a yard
+//! [`Layout::plan`] needs no memory of its own and says how much a yard would take; the caller provides the
+//! map and the control region, which is zeroed; `init` writes them. Nothing is kept on a heap.
 //!
-//! 1. A [`MemorySource`] lists the memory, the reserved ranges and the contiguous memory areas: a [`MemoryTable`], or a
-//!    filled [`Memblock`](crate::memblock::Memblock).
-//! 2. [`Layout::plan`] divides the memory into sections, zones and tables, and computes the sizes of the memory map and
-//!    the control region. It needs no memory.
-//! 3. The caller provides both regions. [`Yard::create`](crate::Yard::create) writes the control region, and
-//!    initialises the map as [`MapInit`] says: all of it ([`InitMode::Eager`]), the part that early boot needs
-//!    ([`InitMode::Deferred`]), or none ([`InitMode::Lazy`]).
-//! 4. Deferred memory is initialised in parallel by [`YardInit::finish`](crate::views::YardInit::finish), by idle
-//!    workers ([`YardInit::next_section`](crate::views::YardInit::next_section)), or by an allocation that would
-//!    otherwise fail or take another type's blocks.
-//! 5. Other processes call [`Yard::attach`](crate::Yard::attach) on the same regions.
-//!
-//! # Publication
-//!
-//! `init` writes the header's magic word last, with Release. `attach` reads it first, with Acquire. A view that finds
-//! it sees the whole yard; any other gets an error.
+//! `init` writes the header's magic word last, with Release. `attach` reads it first, with Acquire: a process that
+//! finds it sees the whole yard, one that does not is told that there is none.
 
 use core::fmt;
 
@@ -27,6 +14,7 @@ use crate::units::{CpuId, Geometry, NodeId, PageCount, PfnRange, PhysAddr, ZoneK
 use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
 mod attach;
+mod bounds;
 mod bring_up;
 mod cache_groups;
 mod claims;
@@ -37,11 +25,13 @@ mod layout;
 mod map_init;
 mod memblock_source;
 mod movable;
+mod table_counts;
 mod tables;
 mod tuning;
 
 pub(crate) use attach::attach;
-pub(crate) use bring_up::{BringUp, Grain, Growth};
+pub use bounds::{DeviceSpace, MachineBounds};
+pub(crate) use bring_up::{BringUp, Grain, Growth, PassError};
 #[cfg(all(test, loom))]
 pub(crate) use claims::Claims;
 pub use error::{AttachError, BootError, InitError};
@@ -53,16 +43,16 @@ pub(crate) use tables::{SectionEntry, Tables, YardEvent};
 /// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
 pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
 
-/// A yard's memory. Ranges come in ascending order. Ranges of memory do not overlap; reserved ones may.
+/// Where a yard's memory is. Ranges come in ascending order and do not overlap; reserved ones may.
 ///
-/// The yard reads a source several times, and it should give the same answers. A source that differs between planning
-/// and creation makes the creation fail ([`BootError::LayoutMismatch`]), or makes a yard of the memory listed last. A
-/// source that changes while a yard is planned may make [`Layout::plan`] panic.
+/// A source is asked several times, and should say the same each time. Where it says something else when a yard is
+/// created than when it was planned, the yard is refused ([`BootError::LayoutMismatch`]) or is one of the memory named
+/// last; a source that changes while a yard is planned may make [`Layout::plan`] panic.
 pub trait MemorySource {
     /// Calls `visit` with each range of memory and its node.
     fn for_each_memory(&self, visit: &mut dyn FnMut(PfnRange, NodeId));
 
-    /// Calls `visit` with each range that the allocator must not use.
+    /// Calls `visit` with each range that is not to be given to the allocator.
     fn for_each_reserved(&self, visit: &mut dyn FnMut(PfnRange));
 
     /// Calls `visit` with each contiguous memory area; ends are whole maximum-order blocks.
@@ -144,7 +134,7 @@ pub enum Poisoning {
     /// No.
     #[default]
     Off,
-    /// Yes: a frame that was written to while it was free goes out of use, and an error names it.
+    /// Yes: a frame that was written to while it was free is put aside and named in an error.
     On,
 }
 
@@ -172,7 +162,7 @@ pub struct YardConfig<'a> {
     pub policy: ZonePolicy,
     /// Whether freed frames are poisoned.
     pub poisoning: Poisoning,
-    /// When and how the memory map is initialised.
+    /// When and how the memory map comes up.
     pub map_init: MapInit,
     /// Frames beside memory (or over holes of it) where devices may be mapped
     /// ([`YardDevices::map`](crate::views::YardDevices::map)). The memory map covers them too, in whole sections; nothing else

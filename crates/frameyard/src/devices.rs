@@ -11,7 +11,7 @@
 //! | deduplicated (HVO) | one per frame, all tails in one shared page of zeroes | 1 / 1 | yes |
 //! | folded | one | none of its own | no |
 //!
-//! [`PageMap`] is the internal view. `section` leads from a frame to its page, `directory` is the table of devices,
+//! `PageMap` is the internal view. `section` leads from a frame to its page, `directory` is the table of devices,
 //! `plan` computes the part of the map that a device takes, `build` and `remove` map and unmap devices, `split` splits
 //! and joins compound pages, and [`DevicePage`] is a page that a look-up found.
 //!
@@ -32,7 +32,7 @@
 //! to zero, which fails where the page has other references. It holds the page exclusively until it stores a count
 //! again.
 //!
-//! - **Look-up** ([`PageMap::page`]): section entry (Acquire), head by natural alignment, the head's tag. No write, no
+//! - **Look-up** (`PageMap::page`): section entry (Acquire), head by natural alignment, the head's tag. No write, no
 //!   lock.
 //! - **Get** ([`DevicePage::try_get`]): add references on the head if its count is above zero, then read tag and
 //!   section entry again; if they have changed, give the references back. In a split compound page: first one reference

@@ -15,7 +15,6 @@ use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 mod attach;
 mod bring_up;
 mod cache_groups;
-mod clusters;
 mod error;
 mod init;
 mod layout;

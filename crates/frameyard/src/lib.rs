@@ -66,15 +66,15 @@ pub use report::{
     write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat, write_zoneinfo,
 };
 pub use yard::{
-    Adoption, AllocError, BlockedBy, Blocker, ClusterStatistics, CmaReleaseError, CompactStatistics, ContigError,
-    CpuOwnedStatistics, ExtfragEvents, FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics,
-    PcpTraffic, PolicyError, RangeError, RawRegion, ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
+    Adoption, AllocError, BlockedBy, Blocker, CmaReleaseError, CompactStatistics, ContigError, ExtfragEvents,
+    FrameInfo, Frames, FreeError, FreeProblem, InitError, ListKind, PcpStatistics, PcpTraffic, PolicyError, RangeError,
+    RawRegion, ReportError, ReportOutcome, ValidateError, Yard, ZoneStatistics,
 };
 pub use zone::{
-    ClusterDrains, DepotStatistics, HighFraction, HugePageMinimum, MovableMinimum, PcpSizes, PcpSizing, PcpSizingError,
-    PcpZone, TransferStatistics, WatermarkLevel, WatermarkOptions, WatermarkOptionsError, Watermarks,
-    ZoneLockTelemetry, ZonePolicy, ZoneSizing, default_min_free_kbytes, free_buffer_pages, recommended_min_free_kbytes,
-    set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
+    ClusterDrains, ClusterStatistics, CpuOwnedStatistics, DepotStatistics, HighFraction, HugePageMinimum,
+    MovableMinimum, PcpSizes, PcpSizing, PcpSizingError, PcpZone, TransferStatistics, WatermarkLevel, WatermarkOptions,
+    WatermarkOptionsError, Watermarks, ZoneLockTelemetry, ZonePolicy, ZoneSizing, default_min_free_kbytes,
+    free_buffer_pages, recommended_min_free_kbytes, set_lowmem_reserves, set_watermarks, size_zones, stat_threshold,
 };
 
 /// Runs the examples of the README as tests.

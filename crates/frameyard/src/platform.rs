@@ -30,7 +30,7 @@ pub enum LockId {
     /// The lock of one CPU's lists in one zone.
     PerCpu(ZoneId, CpuId),
     /// The lock of what one CPU owns in one zone.
-    CpuOwned(ZoneId, CpuId),
+    Mechanism(ZoneId, CpuId),
     /// The lock of a shard of a node's lists of used pages.
     Lru(NodeId, u16),
     /// The lock of one CPU's batch of pages on their way to such a list.

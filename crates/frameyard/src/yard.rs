@@ -20,12 +20,10 @@ use crate::zone::{AllocationMap, PageblockMap, PcpSizing, WatermarkOptions, Zone
 
 mod alloc;
 mod bulk;
-mod cluster_statistics;
 mod cma;
 mod compact;
 mod contig;
 mod counted;
-mod cpu_owned;
 mod device;
 mod drain;
 mod error;
@@ -40,12 +38,10 @@ mod statistics;
 mod telemetry;
 mod validate;
 
-pub use cluster_statistics::ClusterStatistics;
 pub use cma::CmaReleaseError;
 pub use compact::{CompactStatistics, ExtfragEvents};
 pub use contig::{BlockedBy, Blocker, ContigError};
 pub use counted::Adoption;
-pub use cpu_owned::CpuOwnedStatistics;
 pub use error::{AllocError, FreeError, FreeProblem, RangeError};
 pub use frames::Frames;
 pub use init::InitError;
@@ -319,13 +315,11 @@ impl<P: Platform> Yard<P> {
             zone: &self.tables.zones[id.index()],
             map: self.map,
             blocks: self.pageblocks(),
-            rows: self.tables.transfer_counters(),
+            all_counters: self.tables.transfer_counters(),
             allocation_map: self.allocation_map,
-            clusters: self.tables.clusters,
-            depot: self.tables.depot_of(id),
             geometry: self.geometry,
             platform: &self.platform,
-            owned: self.tables.owned(self.map.range().start, self.geometry),
+            mechanisms: self.tables.transfer.of(id, self.map.range().start, self.geometry),
         }
     }
 }

@@ -8,7 +8,7 @@ use crate::account::Accessed;
 use crate::machine::Machine;
 
 const CONTROL: usize = 0x1000;
-const LINE: Accessed = Accessed::Line(LineKind::Depot);
+const LINE: Accessed = Accessed::Line(LineKind::Mechanism);
 
 /// A machine of 1 GHz whose accesses cost a nanosecond, and what their cause says.
 fn engine() -> Engine {
@@ -115,7 +115,7 @@ fn who_is_ahead_waits_for_the_others_before_it_fetches_a_line_unless_that_has_a_
     let mut engine = engine();
     engine.on(1).turn.clock += Picos::from_ns(100);
     let mut use_line = |kind, at| engine.use_line(CONTROL + at, Accessed::Line(kind), Access::Write);
-    assert!(matches!(use_line(LineKind::Depot, 0), Some(InOrder::Fetch(_))));
+    assert!(matches!(use_line(LineKind::Mechanism, 0), Some(InOrder::Fetch(_))));
     assert_eq!(use_line(LineKind::FreeLists, 64), None);
     assert_eq!(use_line(LineKind::LruLists, 128), None);
 }

@@ -4,7 +4,6 @@ use core::ptr::NonNull;
 
 use super::bring_up::words_for;
 use super::cache_groups::CacheGroups;
-use super::clusters::cluster_words;
 use super::movable::{MovableStarts, movable_starts};
 use super::tables::{HEADER_WORDS, TABLES, TableId, Tables};
 use super::{BootError, MemorySource, YardConfig, ZONE_CHOICES, ZoneLimits};
@@ -13,11 +12,9 @@ use crate::page::Page;
 use crate::pagemap::{DeviceDirectory, DeviceSection};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::Zone;
 use crate::zone::pcp::PerCpuPages;
-use crate::zone::transfer::TransferCounters;
-use crate::zone::transfer::cpu_owned::CpuOwnedLists;
-use crate::zone::transfer::depot::{DepotShelf, shelves_for};
+use crate::zone::transfer::{self, TableSizes};
+use crate::zone::{PcpZone, TransferCounters, Zone};
 
 /// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
 pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
@@ -197,10 +194,9 @@ impl Layout {
             ranges += 1;
             present[zone.index()] += range.count().0;
         });
-        let clusters = cluster_words(config, present.into_iter().map(PageCount));
         let groups = CacheGroups::of(config)?.count();
         let (spans, control_bytes) =
-            plan_tables(frames, &found, config, (ranges, clusters, groups)).ok_or(BootError::TooLarge)?;
+            plan_tables(frames, &found, config, (ranges, &present, groups)).ok_or(BootError::TooLarge)?;
         let Survey { nodes, reserved, present, .. } = found;
         Ok(Self { frames, nodes, cutter, device_space, reserved, spans, control_bytes, present: PageCount(present) })
     }
@@ -246,11 +242,17 @@ impl Layout {
     }
 }
 
+/// The batch of per-CPU lists in a zone of that size, before anything is managed.
+pub(super) fn planned_batch(config: &YardConfig<'_>, present: PageCount) -> PageCount {
+    let zone = PcpZone { managed: present, low: PageCount(0), local_cpus: 1, online_cpus: 1 };
+    config.pcp_sizing.sizes(config.geometry, zone).batch
+}
+
 fn plan_tables(
     frames: PfnRange,
     found: &Survey,
     config: &YardConfig<'_>,
-    (ranges, clusters, groups): (usize, usize, usize),
+    (ranges, present, groups): (usize, &[u64], usize),
 ) -> Option<([TableSpan; TABLES], usize)> {
     let geometry = config.geometry;
     let cpus = config.cpus.len();
@@ -279,13 +281,11 @@ fn plan_tables(
     spans[TableId::CmaEnds as usize] = planner.table::<AtomicU64>(found.cma)?;
     spans[TableId::Claims as usize] = planner.table::<AtomicU64>(usize::try_from(words_for(blocks)).ok()?)?;
     spans[TableId::SkipHints as usize] = planner.table::<AtomicU64>(pageblocks.div_ceil(64))?;
-    spans[TableId::Clusters as usize] = planner.table::<AtomicU64>(clusters)?;
-    spans[TableId::BlockOwners as usize] = planner.table::<AtomicU32>(pageblocks)?;
-    spans[TableId::CpuOwnedLists as usize] =
-        planner.table::<CpuOwnedLists>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
-    spans[TableId::CpuGroups as usize] = planner.table::<AtomicU16>(cpus)?;
-    let shelves = shelves_for(groups) * nodes * ZoneKind::COUNT;
-    spans[TableId::Depots as usize] = planner.table::<DepotShelf>(shelves)?;
+    let zones = nodes * ZoneKind::COUNT;
+    let batch = |present| planned_batch(config, present);
+    let sizes = TableSizes { cpus, groups, pageblocks, present: present.get(..zones)?, batch: &batch };
+    let planned = transfer::plan(&mut planner, &sizes)?;
+    spans[TableId::Transfer as usize..][..planned.len()].copy_from_slice(&planned);
     spans[TableId::Pcps as usize] = planner.table::<PerCpuPages>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;
     spans[TableId::TransferCounters as usize] =
         planner.table::<TransferCounters>(cpus.checked_mul(nodes * ZoneKind::COUNT)?)?;

@@ -8,7 +8,7 @@ use crate::page::{CountedPage, FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::poison;
-use crate::zone::transfer::{cpu_owned, merge_later};
+use crate::zone::transfer::{self, Collect};
 
 /// How many blocks are set aside at once (`COMPACT_CLUSTER_MAX`).
 const CLUSTER: usize = 32;
@@ -87,9 +87,8 @@ impl<'a, P: Platform> Compaction<'a, P> {
             if self.migrate_at <= start {
                 self.taken_in_block = 0;
                 // Whether or not there is anything to move: all of it may be free, and unmerged.
-                if self.view.has_unmerged_racy() {
-                    merged = merge_later(self.view, PfnRange { start, end });
-                }
+                let merges = transfer::collect(self.view, Collect::Merges(PfnRange { start, end }));
+                merged = merges.map_or(0, |collected| collected.merges);
             }
             if (self.migrate_at > start && self.view.blocks.has_memory(start)) || self.is_source(start) {
                 return self.isolate_in(PfnRange { start, end });
@@ -157,7 +156,7 @@ impl<'a, P: Platform> Compaction<'a, P> {
             FrameState::Interior
             | FrameState::BuddyFree
             | FrameState::PerCpu
-            | FrameState::CpuOwnedFree
+            | FrameState::HeldFree
             | FrameState::InTransit
             | FrameState::Isolated => Found::Nothing,
             _ => {
@@ -289,7 +288,9 @@ impl<'a, P: Platform> Compaction<'a, P> {
             return;
         }
         // What was moved is wanted on the free lists.
-        blocks.iter().for_each(|block| cpu_owned::give_up(self.view, block.pfn));
+        for block in blocks {
+            let _ = transfer::collect(self.view, Collect::Pageblock(block.pfn));
+        }
         let mut locked = self.view.lock();
         for block in blocks.iter().filter(|block| claimed(block)) {
             locked.free_compacted(block.pfn, block.order);

@@ -30,8 +30,8 @@ pub enum LockKind {
     Zone,
     /// [`LockId::PerCpu`].
     PerCpu,
-    /// [`LockId::CpuOwned`].
-    CpuOwned,
+    /// [`LockId::Mechanism`].
+    Mechanism,
     /// [`LockId::Lru`].
     Lru,
     /// [`LockId::LruBatch`].
@@ -48,7 +48,7 @@ pub enum LockKind {
     Devices,
 }
 
-named!(LockKind: Zone => "zone", PerCpu => "per-cpu", CpuOwned => "cpu-owned", Lru => "lru", LruBatch => "lru-batch", Space => "space",
+named!(LockKind: Zone => "zone", PerCpu => "per-cpu", Mechanism => "mechanism", Lru => "lru", LruBatch => "lru-batch", Space => "space",
     PageTable => "page-table", Objects => "objects", File => "file", Devices => "devices");
 
 impl LockId {
@@ -58,7 +58,7 @@ impl LockId {
         match self {
             Self::Zone(_) => LockKind::Zone,
             Self::PerCpu(..) => LockKind::PerCpu,
-            Self::CpuOwned(..) => LockKind::CpuOwned,
+            Self::Mechanism(..) => LockKind::Mechanism,
             Self::Lru(..) => LockKind::Lru,
             Self::LruBatch(_) => LockKind::LruBatch,
             Self::Space(_) => LockKind::Space,

@@ -16,16 +16,12 @@ pub enum LineKind {
     ZoneFacts,
     /// The progress words of a zone's transfers: quiescence, collectors, CPU-owned pageblocks.
     Transfer,
-    /// Cluster records, and the bits that say which are in use.
-    Clusters,
-    /// Stacks of the depot.
-    Depot,
+    /// The structures of a transfer mechanism: stacks of the depot, cluster records, lists of CPU-owned pageblocks.
+    Mechanism,
     /// The allocation map.
     AllocationMap,
     /// The types of pageblocks.
     PageblockTypes,
-    /// Lists of CPU-owned pageblocks.
-    CpuOwnedLists,
     /// The word of the readers-writer lock of an address space's map.
     MapLock,
     /// What an address space keeps beside that: its areas, its counts, the tables found lately.
@@ -39,8 +35,8 @@ pub enum LineKind {
 }
 
 named!(LineKind: PerCpuLists => "per-cpu-lists", FreeLists => "free-lists", ZoneCounters => "zone-counters",
-    ZoneFacts => "zone-facts", Transfer => "transfer", Clusters => "clusters", Depot => "depot", AllocationMap => "allocation-map",
-    PageblockTypes => "pageblock-types", CpuOwnedLists => "cpu-owned-lists", MapLock => "map-lock", SpaceState => "space-state",
+    ZoneFacts => "zone-facts", Transfer => "transfer", Mechanism => "mechanism", AllocationMap => "allocation-map",
+    PageblockTypes => "pageblock-types", MapLock => "map-lock", SpaceState => "space-state",
     PageTable => "page-tables", PageDirectory => "page-directories",
     LruLists => "lru-lists");
 

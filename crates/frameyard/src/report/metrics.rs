@@ -9,8 +9,10 @@ use core::fmt;
 use crate::lock::HistogramCounts;
 use crate::platform::Platform;
 use crate::units::{CpuId, PageCount, ZoneId};
-use crate::yard::{ClusterStatistics, CpuOwnedStatistics, PcpTraffic, Yard};
-use crate::zone::{DepotStatistics, TransferStatistics, ZoneLockTelemetry, ZonePolicy};
+use crate::yard::{PcpTraffic, Yard};
+use crate::zone::{
+    ClusterStatistics, CpuOwnedStatistics, DepotStatistics, TransferStatistics, ZoneLockTelemetry, ZonePolicy,
+};
 
 mod numbers;
 mod prometheus;

@@ -9,7 +9,8 @@ use crate::gfp::Gfp;
 use crate::owner::Owners;
 use crate::platform::Platform;
 use crate::units::{MigrateType, NodeId, Order, PageCount, ZoneId, ZoneKind};
-use crate::zone::{CompactEvent, MAX_DEFER_SHIFT, Zone, transfer};
+use crate::zone::transfer::{self, Collect};
+use crate::zone::{CompactEvent, MAX_DEFER_SHIFT, Zone};
 
 /// How many pageblocks one step of the background compactor looks at, counting both scanners.
 const STEP_BLOCKS: u64 = 64;
@@ -109,7 +110,7 @@ impl<P: Platform> Yard<P> {
         }
         let state = &self.tables.zones[zone.index()].compaction;
         // What is kept in the depot may be all that is lacking. Who does not end in time keeps no more than a few batches.
-        let _ = transfer::collect(self.zone_view(zone));
+        let _ = transfer::collect(self.zone_view(zone), Collect::All);
         let Some(order) = request.order else { return self.compaction(zone, request, owners).run() };
         if order > self.geometry.max_order() {
             return nothing(CompactResult::Skipped);
@@ -153,7 +154,7 @@ impl<P: Platform> Yard<P> {
         let mut done: Option<CompactOutcome> = None;
         for zone in self.zones_of(node) {
             let state = &self.tables.zones[zone.index()].compaction;
-            self.zone_view(zone).replenish_whole_pageblocks();
+            let _ = transfer::collect(self.zone_view(zone), Collect::InBackground);
             if state.take_flush() {
                 self.compaction(zone, CompactRequest::WHOLE_ZONE, owners).forget_hints();
             }

@@ -29,7 +29,7 @@ use crate::owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Ow
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::transfer::{Quiescence, TransferStalled, cpu_owned};
+use crate::zone::transfer::{self, Collect, Quiescence, TransferStalled};
 use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
 
 mod error;
@@ -81,10 +81,10 @@ impl<'y, P: Platform> Isolation<'y, P> {
     fn isolate(yard: &Yard<P>, zone: ZoneId, at: Pfn) -> bool {
         let view = yard.zone_view(zone);
         for round in 0..CLAIMS {
-            cpu_owned::give_up(view, at);
+            let _ = transfer::collect(view, Collect::Pageblock(at));
             let mut locked = view.lock();
             // Claimed since: it was free, whole.
-            if locked.owned.owner_racy(zone, at).is_none() {
+            if !transfer::holds_pageblock(&locked, at) {
                 return locked.isolate_pageblock(at);
             }
             drop(locked);
@@ -161,13 +161,13 @@ impl<P: Platform> Yard<P> {
         if !self.ensure_initialised(pageblocks) {
             return Err(ContigError::NotInitialised(pageblocks));
         }
-        let suspension =
+        let quiescence =
             Quiescence::begin(self.zone_view(zone)).map_err(|TransferStalled| ContigError::Stalled(zone))?;
         let isolation = Isolation::new(self, zone, pageblocks)
             .map_err(|pfn| ContigError::Blocked(self.isolated_by_another(pfn)))?;
         self.empty_and_take(&isolation, range, migrate_type, owners).map_err(ContigError::Blocked)?;
         drop(isolation);
-        drop(suspension);
+        drop(quiescence);
         if self.poisoning == Poisoning::On
             && let Err(RangeError::Poisoned { pfn, block, order }) = self.check_range(range)
         {

@@ -5,7 +5,8 @@
 use super::Yard;
 use crate::platform::Platform;
 use crate::units::{CpuId, ZoneId, ZoneKind};
-use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy, transfer};
+use crate::zone::transfer::{self, Collect};
+use crate::zone::{PcpSizing, WatermarkOptions};
 
 impl<P: Platform> Yard<P> {
     /// Drains the lists of one CPU in one zone. A CPU or zone that has none is drained already.
@@ -33,13 +34,13 @@ impl<P: Platform> Yard<P> {
         for pcp in (0..self.cpus).filter_map(|cpu| self.tables.pcp_of(zone, CpuId(cpu))) {
             // Where batches move on without the zone lock, one may be on its way from lists that look empty: their lock is
             // what ends that.
-            let moves_on = view.zone.policy() == ZonePolicy::Depot && !passes_empty_lists_by();
+            let moves_on = transfer::moves_past_zone_lock(view.zone) && !passes_empty_lists_by();
             if !pcp.is_empty_racy() || moves_on {
                 pcp.lock(&self.platform).drain(view);
             }
         }
         // Who does not end in time has a few batches in his hands, as a CPU that frees has.
-        let _ = transfer::collect(view);
+        let _ = transfer::collect(view, Collect::All);
     }
 
     /// Drains all lists.

@@ -7,7 +7,7 @@ use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::zone::{DepotStatistics, WatermarkLevel, Watermarks};
+use crate::zone::{WatermarkLevel, Watermarks};
 
 /// A zone's sizes, limits and counters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -120,7 +120,7 @@ impl<P: Platform> Yard<P> {
             span: zone.span(),
             present: PageCount(read(&zone.facts.present)),
             managed: zone.managed(),
-            free: zone.free_pages_racy() + self.tables.depot_of(id).pages_racy(),
+            free: zone.free_pages_racy(),
             per_cpu: PageCount(0),
             cpu_owned_free: PageCount(0),
             cma: PageCount(read(&zone.facts.cma)),
@@ -144,8 +144,8 @@ impl<P: Platform> Yard<P> {
             pages_freed: read(&events.direct_pages_freed),
             numa_miss: read(&zone.placement.miss),
             numa_foreign: read(&zone.placement.foreign),
-            lock: zone.row().lock.uses.read(),
-            pages_moved: read(&zone.row().lock.pages_moved),
+            lock: zone.counters().lock.uses.read(),
+            pages_moved: read(&zone.counters().lock.pages_moved),
             refills: 0,
             drains: 0,
             fallbacks: read(&events.fallbacks),
@@ -153,7 +153,7 @@ impl<P: Platform> Yard<P> {
         };
         if self.is_populated(id) {
             self.add_pcp_statistics(&mut statistics);
-            self.add_owned_statistics(&mut statistics);
+            self.add_held(&mut statistics);
         }
         statistics
     }
@@ -170,17 +170,12 @@ impl<P: Platform> Yard<P> {
                 statistics.local_allocations += out.blocks;
             }
             statistics.frees += back.blocks;
-            let row = self.zone_view(statistics.id).row_of(cpu);
-            statistics.lock = statistics.lock.and(row.lock.uses.read());
-            statistics.pages_moved += read(&row.lock.pages_moved);
+            let counters = self.zone_view(statistics.id).counters_of(cpu);
+            statistics.lock = statistics.lock.and(counters.lock.uses.read());
+            statistics.pages_moved += read(&counters.lock.pages_moved);
             statistics.refills += read(&pcp.counts.refills);
             statistics.drains += read(&pcp.counts.drains);
         }
-    }
-
-    /// What the depot of a zone holds, and what happened there; nothing where there is no such zone.
-    pub fn depot_statistics(&self, zone: ZoneId) -> DepotStatistics {
-        if self.is_populated(zone) { self.tables.depot_of(zone).statistics() } else { DepotStatistics::default() }
     }
 
     /// The lists of one CPU in a zone; `None` where the zone has no memory or the CPU does not exist.

@@ -1,7 +1,7 @@
 //! Any text: a valid machine that scales and prints to the same machine, or an error of one line.
 #![no_main]
 
-use frameyard_lab::machine::{from_iomem, from_toml};
+use frameyard_machines::{from_iomem, from_toml};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| match from_iomem("fuzz", text) {

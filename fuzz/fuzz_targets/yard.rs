@@ -1,15 +1,16 @@
 //! Any actions on any of the model's machines: the yard does what the reference model says, and stays valid.
 //!
-//! The first byte chooses the machine, the second the policy and the size of its per-CPU lists; the others are actions,
+//! The first byte chooses the machine, the second the policy and the size of its per-CPU lists; the remaining bytes are actions,
 //! `BYTES_PER_ACTION` bytes each.
 #![no_main]
 
-#[path = "../../crates/frameyard/tests/fixture/mod.rs"]
+#[allow(dead_code, reason = "the model uses a part of the fixture")]
+#[path = "../../crates/frameyard/tests/suite/fixture/mod.rs"]
 mod fixture;
-#[path = "../../crates/frameyard/tests/model/mod.rs"]
+#[path = "../../crates/frameyard/tests/suite/model/mod.rs"]
 mod model;
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 use libfuzzer_sys::fuzz_target;
 use model::{Action, BYTES_PER_ACTION, machines, run};
 

@@ -7,6 +7,9 @@
 #![no_std]
 
 use frameyard as _;
+use frameyard_counting as _;
+use frameyard_formats as _;
+use frameyard_memblock as _;
 use frameyard_units as _;
 use frameyard_vm as _;
 #[cfg(any(feature = "plant-std", feature = "plant-alloc"))]

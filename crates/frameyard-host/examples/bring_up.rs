@@ -1,6 +1,6 @@
-//! Brings a memory map up once, for counting instructions: no timing, no output but a check.
+//! Initialises a memory map once, for counting instructions. No timing, and no output but a check.
 //!
-//! The difference between two sizes is the cost of a page, everything included: writing, fencing, freeing.
+//! The difference between two sizes is the cost of a page, including writing, fencing and freeing.
 //!
 //! ```console
 //! $ cargo build --release -p frameyard-host --example bring_up
@@ -10,9 +10,9 @@
 
 use std::process::ExitCode;
 
-use frameyard::{
-    Initialiser, MapContent, MapInit, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig, ZoneLimits,
-};
+use frameyard::boot::{Initialiser, MapInit, ZoneLimits};
+use frameyard::page::MapContent;
+use frameyard::{MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{Backing, HostTopology, HostYard, HugePages};
 
 fn main() -> ExitCode {

@@ -1,79 +1,95 @@
-//! A database's buffer pool on 2 MiB frames: pages are read on a miss, pinned while in use, evicted when memory is full.
+//! A database's buffer pool on frames of 2 MiB. It reads pages on a miss, keeps pinned pages, and evicts unused ones
+//! when memory is full.
+
+use std::collections::HashMap;
 use std::error::Error;
+use std::sync::Arc;
 
-use frameyard::{AllocError, Frames, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
-use frameyard_host::{HostPlatform, HostTopology, HostYard};
+use frameyard::{AllocError, ByteSize, Gfp, Order};
+use frameyard_host::{HostYard, MappedFrames};
 
-/// A page of the database in memory. Its frames go back to the yard when it is dropped.
-struct Buffer<'y> {
-    page: usize,
-    frames: Frames<'y, HostPlatform>,
+type PageId = usize;
+
+/// A page of the database in memory. Dropping it frees its frames.
+struct Buffer {
+    page: PageId,
+    frames: MappedFrames<Arc<HostYard>>,
     pins: usize,
     used: bool,
 }
 
-struct BufferPool<'y> {
-    yard: &'y HostYard,
-    /// What pages begin with while they are not in memory; a real pool would read and write a file.
-    disk: Vec<[u8; 8]>,
-    buffers: Vec<Buffer<'y>>,
-    buffer_of: Vec<Option<usize>>,
-    hand: usize,
+struct BufferPool {
+    yard: Arc<HostYard>,
+    buffers: Vec<Buffer>,
+    buffer_of: HashMap<PageId, usize>,
+    clock_hand: usize,
+    /// The first bytes of pages that are not in memory. A real pool would read and write a file.
+    disk: HashMap<PageId, [u8; 8]>,
 }
 
-impl<'y> BufferPool<'y> {
-    /// The bytes of a page, which stays in memory until it is unpinned.
-    fn pin(&mut self, page: usize) -> Result<&mut [u8], AllocError> {
-        let at = self.buffer_of[page].map_or_else(|| self.read(page), Ok)?;
+impl BufferPool {
+    fn new(size: ByteSize) -> Result<Self, Box<dyn Error>> {
+        let yard = Arc::new(HostYard::with_memory(size)?);
+        Ok(Self { yard, buffers: vec![], buffer_of: HashMap::new(), clock_hand: 0, disk: HashMap::new() })
+    }
+
+    /// The bytes of a page, which stays in memory until `unpin`.
+    fn pin(&mut self, page: PageId) -> Result<&mut [u8], AllocError> {
+        let at = match self.buffer_of.get(&page) {
+            Some(at) => *at,
+            None => self.read(page)?,
+        };
         let buffer = &mut self.buffers[at];
-        (buffer.pins, buffer.used) = (buffer.pins + 1, true);
-        Ok(buffer.frames.bytes_mut().expect("these frames have memory"))
+        buffer.pins += 1;
+        buffer.used = true;
+        Ok(buffer.frames.bytes_mut())
     }
 
-    fn unpin(&mut self, page: usize) {
-        self.buffers[self.buffer_of[page].expect("a pinned page is in memory")].pins -= 1;
+    fn unpin(&mut self, page: PageId) {
+        self.buffers[self.buffer_of[&page]].pins -= 1;
     }
 
-    /// Reads a page into free frames, or else into those of a page that can go.
-    fn read(&mut self, page: usize) -> Result<usize, AllocError> {
-        let at = match self.yard.frames(Order(9), Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN) {
+    /// Reads a page into new frames, or into those of an evicted page when memory is full.
+    fn read(&mut self, page: PageId) -> Result<usize, AllocError> {
+        let at = match self.yard.frames_owned(Order(9), Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN) {
             Ok(frames) => {
                 self.buffers.push(Buffer { page, frames, pins: 0, used: false });
                 self.buffers.len() - 1
             }
             Err(out_of_memory) => self.evict().ok_or(out_of_memory)?,
         };
-        self.buffers[at].page = page;
-        self.buffers[at].frames.bytes_mut().expect("these frames have memory")[..8].copy_from_slice(&self.disk[page]);
-        self.buffer_of[page] = Some(at);
+        let buffer = &mut self.buffers[at];
+        buffer.page = page;
+        buffer.frames.bytes_mut()[..8].copy_from_slice(self.disk.entry(page).or_default());
+        self.buffer_of.insert(page, at);
         Ok(at)
     }
 
-    /// Writes back the first page that is neither pinned nor was used since the clock's hand last passed it.
+    /// Writes back the first page that is not pinned and was not used since the clock hand last passed it.
     fn evict(&mut self) -> Option<usize> {
-        let (count, hand, buffers) = (self.buffers.len(), self.hand, &mut self.buffers);
-        let may_go = |at: &usize| buffers[*at].pins == 0 && !std::mem::take(&mut buffers[*at].used);
-        self.hand = (1..=2 * count).map(|step| (hand + step) % count).find(may_go)?;
-        let victim = &self.buffers[self.hand];
-        self.disk[victim.page].copy_from_slice(&victim.frames.bytes()?[..8]);
-        self.buffer_of[victim.page] = None;
-        Some(self.hand)
+        for _ in 0..2 * self.buffers.len() {
+            self.clock_hand = (self.clock_hand + 1) % self.buffers.len();
+            let buffer = &mut self.buffers[self.clock_hand];
+            if buffer.pins == 0 && !std::mem::take(&mut buffer.used) {
+                self.disk.insert(buffer.page, *buffer.frames.bytes().first_chunk().expect("2 MiB"));
+                self.buffer_of.remove(&buffer.page);
+                return Some(self.clock_hand);
+            }
+        }
+        None
     }
 }
 
 pub(crate) fn main() -> Result<(), Box<dyn Error>> {
-    let memory = [(PfnRange::new(Pfn(0x10_0000), PageCount(0x8000)), NodeId(0))]; // 128 MiB
-    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
-    let yard = HostYard::builder().build(&table, &YardConfig::new(&[NodeId(0)]), &HostTopology::current()?)?;
-    let mut pool =
-        BufferPool { yard: &yard, disk: vec![[0; 8]; 200], buffers: vec![], buffer_of: vec![None; 200], hand: 0 };
-    pool.pin(7)?; // stays, as the root of an index would
+    let mut pool = BufferPool::new(ByteSize::mib(128))?;
+    pool.pin(7)?; // Stays in memory, as the root of an index would.
     for access in 0..5000 {
-        let count = &mut pool.pin(access % 200)?[0];
-        assert_eq!(usize::from(*count), access / 200, "how often the page was here before");
-        *count += 1;
-        pool.unpin(access % 200);
+        let (page, round) = (access % 200, (access / 200) as u8);
+        let visits = &mut pool.pin(page)?[0];
+        assert_eq!(*visits, round, "earlier visits of page {page}");
+        *visits += 1;
+        pool.unpin(page);
     }
-    println!("{} of 200 pages in memory", pool.buffers.len());
+    println!("{} of 200 pages are in memory", pool.buffers.len());
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! Looks the page up that counts the users of a frame of a device, so many times: for counting instructions.
+//! Looks up the pages of a device's frames, for counting instructions.
 //!
-//! With `get` it takes a reference of each page and gives it back, too. With `shared` the yard is one that several processes
-//! could use.
+//! With `get` it also takes a reference of each page and returns it. With `shared` the yard is one that several
+//! processes can use.
 //!
 //! ```console
 //! cargo build --release -p frameyard-host --example look_up
@@ -10,14 +10,13 @@
 //! done
 //! ```
 //!
-//! The difference between two counts, divided by that between the numbers of steps, is what a look-up of a frame inside a
-//! compound page of 2 MiB costs, the loop around it included.
+//! The difference between two counts, divided by the difference between the numbers of steps, is the cost of looking up
+//! a frame inside a compound page of 2 MiB, including the loop.
 
 use std::error::Error;
 
-use frameyard::{
-    DeviceRequest, MapLayout, MapPlacement, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Yard, YardConfig,
-};
+use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
+use frameyard::{MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Yard, YardConfig};
 use frameyard_host::{Backing, HostPlatform, HostTopology, HostYard, SharedFrames};
 
 /// Compound pages of 2 MiB.
@@ -49,7 +48,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How many frames of the range had a page, of so many looked at.
+/// The number of frames that had a page, among `steps` frames of the range.
 #[inline(never)]
 fn look_up(yard: &Yard<HostPlatform>, range: PfnRange, steps: u64) -> u64 {
     let frames = range.count().0;
@@ -57,14 +56,14 @@ fn look_up(yard: &Yard<HostPlatform>, range: PfnRange, steps: u64) -> u64 {
     (0..steps).filter(|step| yard.device_page(at(*step)).is_some_and(|page| page.order() == HUGE)).count() as u64
 }
 
-/// The same, with a reference that is taken and given back.
+/// The same, taking and returning a reference.
 #[inline(never)]
 fn get(yard: &Yard<HostPlatform>, range: PfnRange, steps: u64) -> u64 {
     let frames = range.count().0;
     let at = |step: u64| range.start + PageCount(step * 77 % frames);
     let take_and_give = |step: &u64| {
         let Some(page) = yard.device_page(at(*step)).filter(|page| page.try_get(1)) else { return false };
-        // SAFETY: got just now.
+        // SAFETY: `try_get` has taken the reference just now.
         unsafe { page.put(1) }.is_ok()
     };
     (0..steps).filter(take_and_give).count() as u64

@@ -1,4 +1,4 @@
-//! Allocates and frees one block, so many times: for counting instructions.
+//! Allocates and frees one block repeatedly, for counting instructions.
 //!
 //! ```console
 //! cargo build --release -p frameyard-host --example repeat
@@ -7,12 +7,14 @@
 //! done
 //! ```
 //!
-//! The difference between two counts, divided by that between the numbers of steps, is what a pair costs. The
-//! CPU is fixed, for valgrind shows no rseq; natively its number comes from rseq, in no more instructions.
+//! The difference between two counts, divided by the difference between the numbers of steps, is the cost of a pair.
+//! The CPU is fixed because valgrind provides no `rseq`. Natively the CPU number comes from `rseq`, in no more
+//! instructions.
 
 use std::error::Error;
 
-use frameyard::{AllocError, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Yard, YardConfig, ZoneLimits};
+use frameyard::boot::ZoneLimits;
+use frameyard::{AllocError, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Yard, YardConfig};
 use frameyard_host::{Backing, CpuIdentity, HostPlatform, HostTopology, HostYard};
 
 fn main() -> Result<(), Box<dyn Error>> {

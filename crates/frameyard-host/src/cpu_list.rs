@@ -1,4 +1,4 @@
-//! Sets of CPUs in the kernel's list format, and the CPUs a thread may run on.
+//! Sets of CPUs in the kernel's list format, and thread affinity.
 
 use std::fmt;
 use std::io;
@@ -8,14 +8,14 @@ use frameyard::CpuId;
 
 use crate::sys;
 
-/// A set of CPUs, ascending; written `0-3,8` as the kernel writes it.
+/// A set of CPUs, ascending, written as `0-3,8` like the kernel does.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct CpuList(Vec<CpuId>);
 
-/// The largest CPU number that a list may name: far above any kernel's limit.
+/// An exclusive bound on CPU numbers, far above any kernel's limit.
 const MAX_CPU: u32 = 1 << 20;
 
-/// A text that is no list of CPUs.
+/// The error for a text that is no list of CPUs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseCpuListError {
     text: String,
@@ -23,7 +23,11 @@ pub struct ParseCpuListError {
 
 impl fmt::Display for ParseCpuListError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "\"{}\" is no list of CPUs: numbers and ascending ranges below {MAX_CPU} are, as in 0-3,8", self.text)
+        write!(
+            f,
+            "\"{}\" is no list of CPUs: expected numbers and ascending ranges below {MAX_CPU}, such as 0-3,8",
+            self.text
+        )
     }
 }
 
@@ -34,16 +38,16 @@ impl CpuList {
     ///
     /// # Errors
     ///
-    /// What `sched_getaffinity` says.
+    /// The error of `sched_getaffinity`.
     pub fn of_this_thread() -> io::Result<Self> {
         Ok(Self(sys::cpu::affinity()?.into_iter().map(CpuId).collect()))
     }
 
-    /// Lets the calling thread run on these CPUs alone, from now on.
+    /// Restricts the calling thread to these CPUs.
     ///
     /// # Errors
     ///
-    /// What `sched_setaffinity` says: `EINVAL` where the host grants none of the CPUs.
+    /// The error of `sched_setaffinity`: `EINVAL` if the host permits none of the CPUs.
     pub fn pin_this_thread(&self) -> io::Result<()> {
         sys::cpu::set_affinity(self.0.iter().map(|cpu| cpu.0))
     }
@@ -54,13 +58,13 @@ impl CpuList {
         &self.0
     }
 
-    /// How many CPUs there are.
+    /// The number of CPUs.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.0.len() as u32
     }
 
-    /// Whether there is no CPU.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -130,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_parse_and_print_alike() {
+    fn lists_print_as_they_were_parsed() {
         for text in ["0", "0-3", "0-3,8,10-11", "", "5,7"] {
             assert_eq!(text.parse::<CpuList>().unwrap().to_string(), text);
         }
@@ -147,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_intersection_holds_what_both_hold() {
+    fn an_intersection_contains_the_common_cpus() {
         let a: CpuList = "0-3,8".parse().unwrap();
         let b: CpuList = "2-9".parse().unwrap();
         assert_eq!(a.intersection(&b).to_string(), "2-3,8");

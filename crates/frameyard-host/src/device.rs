@@ -1,8 +1,8 @@
-//! Devices whose bytes are memory: what a `/dev/dax` device is to the kernel.
+//! Devices whose bytes are memory, as a `/dev/dax` device is to the kernel.
 //!
-//! A [`DeviceMemory`] is a file, a file in memory, a real DAX device of the host, or nothing at all, with an alignment
-//! that its bytes are mapped with. A platform that is [given](crate::HostPlatform::add_device) it with a range of frames
-//! reaches the bytes of those frames there.
+//! A [`DeviceMemory`] is a file, a memory file, a DAX device of the host, or phantom. Its bytes are mapped with its
+//! alignment. A platform to which it was [added](crate::HostPlatform::add_device) for a range of frames finds the bytes
+//! of those frames there.
 
 use std::fmt;
 use std::fs::File;
@@ -24,8 +24,8 @@ mod table;
 pub use error::{AddDeviceError, DeviceMemoryError};
 pub(crate) use table::DeviceTable;
 
-/// What the size of a device is a multiple of, and its address too: the size of the pages that map it at most
-/// (`align` of a DAX device, as `ndctl create-namespace --align` sets it).
+/// The alignment of a device: its size and its address are multiples of it, so it bounds the size of the pages that map
+/// the device (`align` of a DAX device, as `ndctl create-namespace --align` sets it).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub enum DeviceAlignment {
     /// 4 KiB.
@@ -38,7 +38,7 @@ pub enum DeviceAlignment {
 }
 
 impl DeviceAlignment {
-    /// All of them, ascending.
+    /// All alignments, ascending.
     pub const ALL: [Self; 3] = [Self::Base, Self::Huge, Self::Gigantic];
 
     /// In bytes.
@@ -61,7 +61,7 @@ impl DeviceAlignment {
         }
     }
 
-    /// The order of a page of that size; 0 where a page frame is no smaller.
+    /// The order of a page of that size; 0 if a page frame is no smaller.
     #[must_use]
     pub fn order(self, geometry: Geometry) -> Order {
         Order((self.size().0.ilog2() as u8).saturating_sub(geometry.page_shift()))
@@ -74,7 +74,7 @@ impl fmt::Display for DeviceAlignment {
     }
 }
 
-/// A text that names no [`DeviceAlignment`].
+/// The error for a text that names no [`DeviceAlignment`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseAlignmentError(String);
 
@@ -89,32 +89,32 @@ impl std::error::Error for ParseAlignmentError {}
 impl FromStr for DeviceAlignment {
     type Err = ParseAlignmentError;
 
-    /// Reads a [name](DeviceAlignment::name), in capitals or not.
+    /// Parses a [name](DeviceAlignment::name) in upper or lower case.
     fn from_str(text: &str) -> Result<Self, ParseAlignmentError> {
         let named = Self::ALL.into_iter().find(|alignment| alignment.name().eq_ignore_ascii_case(text));
         named.ok_or_else(|| ParseAlignmentError(text.to_owned()))
     }
 }
 
-/// What stands behind a device.
+/// The kind of memory behind a device.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum DeviceBacking {
-    /// A file in memory that has no name; others open it by its [path](DeviceMemory::path).
+    /// A memory file without a name. Other processes open it by its [path](DeviceMemory::path).
     #[default]
     Memfd,
     /// A regular file.
     File {
-        /// Its name.
+        /// Its path.
         path: PathBuf,
-        /// What happens where it is too small.
+        /// What happens if it is too small.
         growth: FileGrowth,
     },
     /// A DAX device of the host, as in `/dev/dax0.0`.
     Dax {
-        /// Its name.
+        /// Its path.
         path: PathBuf,
     },
-    /// Nothing: its frames have no bytes. For devices larger than the host.
+    /// None: its frames have no bytes. For devices larger than the host.
     Phantom,
 }
 
@@ -131,17 +131,17 @@ impl DeviceBacking {
     }
 }
 
-/// Who else may open what is behind a device while it is open.
+/// Whether other processes may open a device's file while it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum DeviceSharing {
-    /// Nobody who asks for its lock too.
+    /// Processes that ask for its lock are refused.
     #[default]
     Alone,
-    /// Others that say the same: the processes of one shared yard.
+    /// Other processes of a shared yard may, if they ask for the same.
     Shared,
 }
 
-/// How a [`DeviceMemory`] is to be made.
+/// The settings of a new [`DeviceMemory`].
 #[derive(Clone, Debug)]
 pub struct DeviceMemoryBuilder {
     size: ByteSize,
@@ -152,32 +152,33 @@ pub struct DeviceMemoryBuilder {
 }
 
 impl DeviceMemoryBuilder {
-    /// What stands behind the device; a file in memory by default.
+    /// The kind of memory; a memory file by default.
     #[must_use]
     pub fn backing(mut self, backing: DeviceBacking) -> Self {
         self.backing = backing;
         self
     }
 
-    /// Who else may open the file or device; nobody by default. A file in memory is nobody else's in any case.
+    /// Whether other processes may open the file or the device; by default they may not. A memory file belongs to this
+    /// process in any case.
     #[must_use]
     pub fn sharing(mut self, sharing: DeviceSharing) -> Self {
         self.sharing = sharing;
         self
     }
 
-    /// Whether transparent huge pages are advised where the device is larger than 4 KiB pages; no advice by default.
+    /// Whether transparent huge pages are advised for devices with an alignment above 4 KiB; no advice by default.
     #[must_use]
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
         self.huge_pages = huge_pages;
         self
     }
 
-    /// Opens and maps the device at an address of its own, a multiple of its alignment. Touches none of its bytes.
+    /// Opens and maps the device at a multiple of its alignment. Touches none of its bytes.
     ///
     /// # Errors
     ///
-    /// [`DeviceMemoryError`] says what is wrong with the size, the file or the device, and what would be right.
+    /// [`DeviceMemoryError`] says what is wrong with the size, the file or the device, and what would work.
     pub fn build(self, host: &HostTopology) -> Result<DeviceMemory, DeviceMemoryError> {
         check_size(self.size, self.alignment)?;
         let Some(file) = self.open(host)? else {
@@ -198,7 +199,7 @@ impl DeviceMemoryBuilder {
         Ok(DeviceMemory { mapping: Some(mapping), file: Some(file), size, alignment, backing })
     }
 
-    /// What is to be mapped; nothing for phantom devices.
+    /// Opens the file to map; `None` for phantom devices.
     fn open(&self, host: &HostTopology) -> Result<Option<File>, DeviceMemoryError> {
         let lock = match self.sharing {
             DeviceSharing::Alone => FileLock::Alone,
@@ -223,10 +224,10 @@ impl DeviceMemoryBuilder {
     }
 }
 
-/// A device with bytes that are mapped for reading and writing, or with none. Unmapped when dropped.
+/// A device, mapped for reading and writing unless it is phantom. Unmapped on drop.
 #[derive(Debug)]
 pub struct DeviceMemory {
-    /// Nothing for phantom devices.
+    /// `None` for phantom devices.
     mapping: Option<Mapping>,
     file: Option<File>,
     size: ByteSize,
@@ -235,18 +236,19 @@ pub struct DeviceMemory {
 }
 
 impl DeviceMemory {
-    /// Begins the description of a device.
+    /// Starts with the size and the alignment of a device.
     #[must_use]
     pub fn builder(size: ByteSize, alignment: DeviceAlignment) -> DeviceMemoryBuilder {
         let (backing, sharing) = (DeviceBacking::default(), DeviceSharing::default());
         DeviceMemoryBuilder { size, alignment, backing, sharing, huge_pages: HugePages::Default }
     }
 
-    /// The whole of a DAX device of the host, with the alignment that it was made with.
+    /// Opens the whole of a DAX device of the host, with its own alignment.
     ///
     /// # Errors
     ///
-    /// [`DeviceMemoryError`] where it is none, cannot be opened, or has another alignment than devices have here.
+    /// [`DeviceMemoryError`] if the path names none, it cannot be opened, or its alignment is none of
+    /// [`DeviceAlignment`].
     pub fn dax(path: &Path, sharing: DeviceSharing, host: &HostTopology) -> Result<Self, DeviceMemoryError> {
         let (_, found) = dax::open(path, FileLock::None)?;
         let alignment = found.alignment(path)?;
@@ -254,37 +256,38 @@ impl DeviceMemory {
         Self::builder(found.size, alignment).backing(backing).sharing(sharing).build(host)
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     #[must_use]
     pub fn size(&self) -> ByteSize {
         self.size
     }
 
-    /// How many page frames there are.
+    /// The number of page frames.
     #[must_use]
     pub fn frames(&self, geometry: Geometry) -> PageCount {
         PageCount(self.size.0 >> geometry.page_shift())
     }
 
-    /// What its size and its address are multiples of.
+    /// The alignment of its size and its address.
     #[must_use]
     pub fn alignment(&self) -> DeviceAlignment {
         self.alignment
     }
 
-    /// What stands behind it.
+    /// The kind of memory.
     #[must_use]
     pub fn backing(&self) -> &DeviceBacking {
         &self.backing
     }
 
-    /// The file or device that is mapped; `None` for phantom devices.
+    /// The mapped file or device; `None` for phantom devices.
     #[must_use]
     pub fn file(&self) -> Option<&File> {
         self.file.as_ref()
     }
 
-    /// Where other processes of the same user open what is behind it, while this value lives; `None` for phantom devices.
+    /// The path where other processes of the same user open the device while this value lives; `None` for phantom
+    /// devices.
     #[must_use]
     pub fn path(&self) -> Option<PathBuf> {
         match &self.backing {
@@ -297,14 +300,14 @@ impl DeviceMemory {
         }
     }
 
-    /// The first byte; `None` for phantom devices. Who reads or writes has to see to it that `self` lives as long.
+    /// The first byte; `None` for phantom devices. Code that reads or writes it keeps `self` alive meanwhile.
     #[inline]
     #[must_use]
     pub fn base(&self) -> Option<NonNull<u8>> {
         self.mapping.as_ref().map(Mapping::base)
     }
 
-    /// The byte at `offset`; `None` behind the end and for phantom devices.
+    /// The byte at `offset`; `None` past the end and for phantom devices.
     #[inline]
     #[must_use]
     pub fn address(&self, offset: ByteSize) -> Option<NonNull<u8>> {
@@ -314,11 +317,11 @@ impl DeviceMemory {
         self.mapping.as_ref().map(|mapping| mapping.address(offset.0 as usize))
     }
 
-    /// How many of its bytes are in memory now. Cost: a walk over the host's page tables.
+    /// The number of bytes in memory now. Cost: a walk over the host's page tables.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::System`] where the kernel does not say, as for DAX devices.
+    /// [`MemoryError::System`] if the kernel does not tell, as for DAX devices.
     pub fn resident(&self) -> Result<ByteSize, MemoryError> {
         let Some(mapping) = &self.mapping else { return Ok(ByteSize(0)) };
         let action = "ask which pages of a device are in memory";
@@ -327,7 +330,7 @@ impl DeviceMemory {
     }
 }
 
-/// Whether a size is a multiple of an alignment.
+/// Checks that a size is a multiple of an alignment.
 fn check_size(size: ByteSize, alignment: DeviceAlignment) -> Result<(), DeviceMemoryError> {
     let unit = alignment.size().0;
     if size.0 > 0 && size.0.is_multiple_of(unit) {

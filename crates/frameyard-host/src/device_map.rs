@@ -1,8 +1,9 @@
-//! The part of a memory map that is for devices: which of it has memory, and what kind.
+//! The part of a memory map for devices: which of it has memory, and of what kind.
 //!
-//! In a private yard it is untouched memory without transparent huge pages, one mapping for any size: heads are written
-//! and get a page of the host each, tails are only read and show the host's zero page. Parts that are written densely
-//! (full, folded) get huge pages, all at once. In a shared yard a [`SharedView`] sees to it that all processes show the same.
+//! In a private yard the part is one mapping of untouched memory without transparent huge pages, whatever its size.
+//! Heads are written and take a host page each. Tails are only read and show the host's zero page. Parts that are
+//! written densely (full, folded) get huge pages, all at once. In a shared yard a [`SharedView`] keeps the views of all
+//! processes equal.
 
 use std::fs::File;
 use std::io;
@@ -10,41 +11,17 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frameyard::{ByteSize, MapNotBacked, PageCount, Pfn, PfnRange};
+use frameyard::platform::MapNotBacked;
+use frameyard::{ByteSize, PageCount, Pfn, PfnRange};
 
+use crate::device_part::{DevicePart, PAGE_STRUCTURE};
 use crate::device_problem::DeviceMapProblem;
 use crate::memory::{HUGE_ALIGN, HugePages};
-use crate::shared::SharedView;
+use crate::shared::view::SharedView;
 use crate::sys::descriptor;
 use crate::sys::host_page_size;
 use crate::sys::mapping::{Advice, Piece, Source};
-use crate::sys::window::{Ends, MapWindow};
-
-/// The size of a page structure.
-const PAGE_STRUCTURE: u64 = 64;
-
-/// Where the page structures of the frames for devices lie in a memory map, in whole pages of the host.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct DevicePart {
-    pub(crate) piece: Piece,
-    /// The frame whose page structure it begins with.
-    pub(crate) first: Pfn,
-}
-
-impl DevicePart {
-    /// The part for `space` of a map of `frames`; `None` where that is no whole page of the host.
-    pub(crate) fn of(frames: PfnRange, space: PfnRange) -> Option<Self> {
-        let space = space.intersection(frames);
-        if space.is_empty() {
-            return None;
-        }
-        let page = host_page_size() as u64;
-        let byte = |pfn: Pfn| (pfn - frames.start).0 * PAGE_STRUCTURE;
-        let (start, end) = (byte(space.start).next_multiple_of(page), byte(space.end) / page * page);
-        let piece = Piece { offset: start as usize, len: end.checked_sub(start)? as usize };
-        (piece.len > 0).then_some(Self { piece, first: frames.start + PageCount(start / PAGE_STRUCTURE) })
-    }
-}
+use crate::sys::window::{MapWindow, Rounding};
 
 /// Whether memory is known to be zero.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,38 +30,38 @@ pub(crate) enum Fresh {
     No,
 }
 
-/// The part of a memory map that is for devices.
+/// The part of a memory map for devices.
 #[derive(Debug)]
 pub(crate) struct DeviceMap {
     window: Arc<MapWindow>,
-    /// The frame whose page structure the window begins with.
+    /// The frame of the first page structure in the window.
     first: Pfn,
     kind: Kind,
-    /// Why the last thing that was asked for could not be had.
+    /// The reason of the last refusal.
     problem: Mutex<Option<DeviceMapProblem>>,
 }
 
-/// Whose memory is behind the window.
+/// The memory behind the window.
 #[derive(Debug)]
 enum Kind {
-    /// This process's.
+    /// Private memory of this process.
     Private {
-        /// Whether dense parts get huge pages.
+        /// Advice for dense parts.
         dense: HugePages,
-        /// Pieces that lie in devices.
+        /// Pieces that are mapped from devices.
         placed: Mutex<Vec<Piece>>,
     },
-    /// That of a file, of which every process has a view.
+    /// A memory file, of which every process has a view.
     Shared(SharedView),
 }
 
 impl DeviceMap {
-    /// The part of a private yard. `contents` says whether it is zero already.
+    /// The part of a private yard. `contents` tells whether it is zero already.
     pub(crate) fn private(window: MapWindow, part: DevicePart, contents: Fresh, dense: HugePages) -> io::Result<Self> {
         if contents == Fresh::No {
             window.discard(window.whole())?;
         }
-        sparse(&window, window.whole())?;
+        disable_huge_pages(&window, window.whole())?;
         let kind = Kind::Private { dense, placed: Mutex::default() };
         Ok(Self { window: Arc::new(window), first: part.first, kind, problem: Mutex::default() })
     }
@@ -94,12 +71,12 @@ impl DeviceMap {
         Self { window, first: part.first, kind: Kind::Shared(view), problem: Mutex::default() }
     }
 
-    /// Whether parts of it may become such that they cannot be written.
+    /// Whether parts of it may become read-only.
     pub(crate) fn gets_read_only(&self) -> bool {
         matches!(self.kind, Kind::Shared(_))
     }
 
-    /// Why the last thing that was asked for could not be had, if nobody asked before.
+    /// The reason of the last refusal, which it forgets.
     pub(crate) fn take_problem(&self) -> Option<DeviceMapProblem> {
         locked(&self.problem).take()
     }
@@ -109,9 +86,9 @@ impl DeviceMap {
         MapNotBacked
     }
 
-    /// The frames whose page structures these bytes are; `None` where one of them is not for devices.
+    /// The frames of these page structures; `None` if one of them is not for devices.
     pub(crate) fn frames(&self, address: NonNull<u8>, bytes: usize) -> Option<PfnRange> {
-        self.window.piece(address, bytes, Ends::Out)?;
+        self.window.piece(address, bytes, Rounding::Out)?;
         let offset = (address.addr().get() - self.window.base().addr().get()) as u64;
         let frame = |offset| self.first + PageCount(offset);
         let end = (offset + bytes as u64).div_ceil(PAGE_STRUCTURE);
@@ -120,11 +97,11 @@ impl DeviceMap {
 
     /// Provides memory for `bytes` from `address`.
     ///
-    /// Of a single page of the host there is no better time than when it is written.
+    /// A single host page gets its memory when it is written.
     pub(crate) fn back(&self, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
-        let Some(piece) = self.window.piece(address, bytes, Ends::Out) else { return Ok(()) };
+        let Some(piece) = self.window.piece(address, bytes, Rounding::Out) else { return Ok(()) };
         if let Kind::Shared(view) = &self.kind {
-            view.make_real(piece).map_err(|problem| self.refuse(problem))?;
+            view.make_writable(piece).map_err(|problem| self.refuse(problem))?;
         }
         if piece.len <= host_page_size() {
             return Ok(());
@@ -132,11 +109,11 @@ impl DeviceMap {
         if matches!(self.kind, Kind::Private { dense: HugePages::Advise | HugePages::Default, .. })
             && let Some(inner) = self.whole_huge_pages(piece)
         {
-            // A kernel without them has base pages.
+            // A kernel without huge pages uses base pages.
             let _ = self.window.advise(inner, Advice::HugePages);
         }
         let populated = match self.window.populate(piece) {
-            // A kernel without the call: the first write does it.
+            // A kernel without the call: the first write allocates the memory.
             Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
             result => result,
         };
@@ -144,36 +121,36 @@ impl DeviceMap {
         populated.map_err(|source| self.refuse(DeviceMapProblem::host("populate page structures", size, source)))
     }
 
-    /// Makes the tails behind heads, each `stride` bytes behind the one before, read as zero without memory of their own.
+    /// Makes the tails after each head read as zero without memory of their own. A head starts every `stride` bytes.
     pub(crate) fn share_tails(&self, address: NonNull<u8>, bytes: usize, stride: usize) -> Result<(), MapNotBacked> {
-        let Some(piece) = self.window.piece(address, bytes, Ends::In) else { return Ok(()) };
+        let Some(piece) = self.window.piece(address, bytes, Rounding::In) else { return Ok(()) };
         if let Kind::Shared(view) = &self.kind {
             return view.share_tails(piece, stride).map_err(|problem| self.refuse(problem));
         }
         let size = ByteSize(piece.len as u64);
         let refused = |source| self.refuse(DeviceMapProblem::host("keep huge pages off page structures", size, source));
-        sparse(&self.window, piece).map_err(refused)
+        disable_huge_pages(&self.window, piece).map_err(refused)
     }
 
-    /// Gives back the memory of a part that holds zeroes: it reads as zero and can be written.
-    pub(crate) fn give_back(&self, address: NonNull<u8>, bytes: usize) {
-        let Some(piece) = self.window.piece(address, bytes, Ends::In) else { return };
+    /// Frees the memory of a part that contains zeroes. It reads as zero afterwards and can be written.
+    pub(crate) fn release(&self, address: NonNull<u8>, bytes: usize) {
+        let Some(piece) = self.window.piece(address, bytes, Rounding::In) else { return };
         if let Kind::Shared(view) = &self.kind {
-            view.give_back(piece);
+            view.release(piece);
             return;
         }
         let was_placed = self.take_from_devices(piece);
-        // New memory is one mapping with its neighbours again, which what huge pages were advised for is not.
+        // New memory merges with the neighbouring mappings again. Memory with advice for huge pages does not.
         let is_new =
             (was_placed || piece.len as u64 >= HUGE_ALIGN) && self.window.replace(piece, Source::Anonymous).is_ok();
         if !is_new && !was_placed {
-            // Where this fails the part keeps what it has, which holds zeroes too.
+            // If this fails, the part keeps its memory, which contains zeroes too.
             let _ = self.window.discard(piece);
         }
-        let _ = sparse(&self.window, piece);
+        let _ = disable_huge_pages(&self.window, piece);
     }
 
-    /// Makes `bytes` of a file, from an offset on, the memory of a part; refuses where there is no file.
+    /// Maps `bytes` of a device's file, from an offset on, as the memory of a part. Refused without a file.
     pub(crate) fn place(
         &self,
         file: Option<(&File, u64)>,
@@ -184,11 +161,11 @@ impl DeviceMap {
         let Kind::Private { placed, .. } = &self.kind else { return Err(self.refuse(DeviceMapProblem::SharedYard)) };
         let Some((file, offset)) = file else { return Err(self.refuse(DeviceMapProblem::NoDevice)) };
         let host = |source| self.refuse(DeviceMapProblem::host("map page structures in a device", size, source));
-        // What lies behind the last structure in its page is nobody's.
+        // The rest of the last host page belongs to no other structure.
         let is_aligned = address.addr().get().is_multiple_of(host_page_size());
-        let piece = self.window.piece(address, bytes, Ends::Out).filter(|_| is_aligned);
+        let piece = self.window.piece(address, bytes, Rounding::Out).filter(|_| is_aligned);
         let Some(piece) = piece else { return Err(self.refuse(DeviceMapProblem::NotWholePages { size })) };
-        // What the device held there before is no page structure.
+        // The earlier contents of the device are no page structures.
         let punched = descriptor::punch_hole(file, offset, piece.len as u64);
         let mut placed = locked(placed);
         self.window.replace(piece, Source::Shared { file: file.as_fd(), offset }).map_err(host)?;
@@ -200,7 +177,7 @@ impl DeviceMap {
         Ok(())
     }
 
-    /// Forgets the pieces inside this one that lie in devices, and says whether there were any.
+    /// Forgets the pieces inside this one that are mapped from devices. Returns whether there were any.
     fn take_from_devices(&self, piece: Piece) -> bool {
         let Kind::Private { placed, .. } = &self.kind else { return false };
         let mut placed = locked(placed);
@@ -209,7 +186,7 @@ impl DeviceMap {
         placed.len() < before
     }
 
-    /// The part of a piece that huge pages can map.
+    /// The part of a piece that consists of whole huge pages.
     fn whole_huge_pages(&self, piece: Piece) -> Option<Piece> {
         let base = self.window.base().addr().get();
         let (start, end) = (base + piece.offset, base + piece.end());
@@ -220,7 +197,7 @@ impl DeviceMap {
 }
 
 impl Drop for DeviceMap {
-    /// Leaves ordinary memory behind, where the region of the map lives on.
+    /// Replaces device memory by private memory, since the region of the map may live on.
     fn drop(&mut self) {
         if self.take_from_devices(self.window.whole()) {
             let _ = self.window.replace(self.window.whole(), Source::Anonymous);
@@ -228,16 +205,16 @@ impl Drop for DeviceMap {
     }
 }
 
-/// Keeps transparent huge pages off a piece that is written at few places.
-fn sparse(window: &MapWindow, piece: Piece) -> io::Result<()> {
+/// Keeps transparent huge pages off a sparsely written piece.
+fn disable_huge_pages(window: &MapWindow, piece: Piece) -> io::Result<()> {
     match window.advise(piece, Advice::NoHugePages) {
-        // A kernel without huge pages does not know the advice; it is followed all the same.
+        // A kernel without huge pages rejects the advice, but follows it.
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(()),
         result => result,
     }
 }
 
-/// What is locked is whole even where somebody panicked.
+/// Locks a mutex. A panic of an earlier holder leaves no broken state behind.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

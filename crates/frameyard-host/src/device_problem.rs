@@ -1,68 +1,69 @@
-//! Why the page structures of a device cannot be had as asked for.
+//! Errors of the page structures of devices.
 
 use std::fmt;
 use std::io;
 use std::time::Duration;
 
-use frameyard::{ByteSize, DeviceError};
+use frameyard::ByteSize;
+use frameyard::devices::DeviceError;
 
-/// Why the host has no memory of the kind that was asked for behind the page structures of a device.
+/// Why the host provides no suitable memory for the page structures of a device.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DeviceMapProblem {
-    /// The system refused one step.
+    /// The system refused a step.
     Host {
-        /// What was tried, as in "populate page structures".
+        /// The step, as in "populate page structures".
         action: &'static str,
-        /// For how much.
+        /// The size of the memory.
         size: ByteSize,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The structures begin within a page of the host.
+    /// The structures do not start on a host page.
     NotWholePages {
-        /// How many bytes they have.
+        /// Their size.
         size: ByteSize,
     },
-    /// No device with bytes was given to the platform for the frames that are to hold the structures.
+    /// No device with bytes was added to the platform for the frames that are to hold the structures.
     NoDevice,
-    /// Devices of a shared yard cannot hold their own page structures.
+    /// In a shared yard a device cannot hold its own page structures.
     SharedYard,
-    /// A process would have more mappings than it may.
+    /// A process would exceed its limit of mappings.
     Mappings {
         /// The process.
         process: u32,
-        /// How many it may have (`vm.max_map_count`).
+        /// The limit (`vm.max_map_count`).
         limit: u64,
-        /// How many it has.
+        /// The number of mappings that it has.
         used: u64,
-        /// How many more there would be.
+        /// The number of mappings that it would need in addition.
         needed: u64,
     },
-    /// A process that has the yard attached did not change its view of the memory map.
+    /// A process that has the yard attached did not change its view of the memory map in time.
     NoAnswer {
         /// The process.
         process: u32,
-        /// How long it was waited for.
+        /// The time spent waiting for it.
         waited: Duration,
     },
     /// A process that has the yard attached could not change its view of the memory map.
     Refused {
         /// The process.
         process: u32,
-        /// What the system told it.
+        /// The system's error in that process.
         source: io::Error,
     },
-    /// A process has been changing the views of all processes for too long.
+    /// Another process holds the right to change views for too long.
     Changing {
         /// The process.
         process: u32,
-        /// How long it was waited for.
+        /// The time spent waiting for it.
         waited: Duration,
     },
-    /// As many views of a shared yard are open as there can be.
+    /// The shared yard has the maximum number of views.
     TooManyViews(usize),
-    /// The memory file has room for so many devices with shared tails.
+    /// The shared yard has the maximum number of devices with deduplicated tails.
     TooManyDevices(usize),
 }
 
@@ -77,17 +78,17 @@ impl fmt::Display for DeviceMapProblem {
         match self {
             Self::Host { action, size, source } => write!(f, "cannot {action} of {size}: {source}"),
             Self::NotWholePages { size } => {
-                write!(f, "page structures of {size} do not begin with a page of the host: map ranges that begin at multiples of 2M")
+                write!(f, "page structures of {size} do not start on a host page: map ranges that start at multiples of 2M")
             }
             Self::NoDevice => f.write_str(
-                "no device with bytes holds those frames: give the platform one, or place the page structures in memory",
+                "no device with bytes has those frames: add one to the platform, or place the page structures in memory",
             ),
             Self::SharedYard => f.write_str(
                 "devices of a shared yard cannot hold their own page structures: place them in memory",
             ),
             Self::Mappings { process, limit, used, needed } => write!(
                 f,
-                "process {process} has {used} mappings and would need {needed} more, and vm.max_map_count is {limit}: set it to {} at least, or take the folded layout, which needs none of them",
+                "process {process} has {used} mappings and needs {needed} more, and vm.max_map_count is {limit}: set it to at least {}, or use the folded layout, which needs none",
                 used + needed
             ),
             Self::NoAnswer { process, waited } => write!(
@@ -103,9 +104,9 @@ impl fmt::Display for DeviceMapProblem {
                 "process {process} has been changing the views of the memory map for {} ms: try again, or end it",
                 waited.as_millis()
             ),
-            Self::TooManyViews(max) => write!(f, "{max} views of the shared yard are open, as many as can be: close one first"),
+            Self::TooManyViews(max) => write!(f, "the shared yard has {max} views, the maximum: close one first"),
             Self::TooManyDevices(max) => {
-                write!(f, "{max} devices with shared tails are mapped, as many as a shared yard can have: remove one first")
+                write!(f, "the shared yard has {max} devices with deduplicated tails, the maximum: remove one first")
             }
         }
     }
@@ -120,17 +121,17 @@ impl std::error::Error for DeviceMapProblem {
     }
 }
 
-/// Why a device is not mapped, or a page of it not split.
+/// Why a device was not mapped, or a page of it not split.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum HostDeviceError {
-    /// The yard does not.
+    /// The yard refuses.
     Yard(DeviceError),
-    /// The host does not provide the page structures' memory.
+    /// The host does not provide memory for the page structures.
     Map {
-        /// What the yard says.
+        /// The error of the yard.
         error: DeviceError,
-        /// Why.
+        /// The host's reason.
         problem: DeviceMapProblem,
     },
 }
@@ -146,7 +147,7 @@ impl fmt::Display for HostDeviceError {
 
 impl std::error::Error for HostDeviceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        // Each prints as what it holds, so what comes next is the source of that.
+        // Each variant prints as the error inside it, so the next in the chain is the source of that error.
         match self {
             Self::Yard(_) => None,
             Self::Map { problem, .. } => problem.source(),

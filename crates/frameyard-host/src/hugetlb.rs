@@ -1,4 +1,4 @@
-//! The host's pools of huge pages (hugetlb): how many there are, how many are free, how many are missing.
+//! The host's pools of huge pages (hugetlb).
 
 use std::fmt;
 use std::fs;
@@ -48,22 +48,23 @@ impl fmt::Display for HugetlbSize {
 /// A pool of huge pages of one size, of the whole host or of one of its nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HugetlbPool {
-    /// How many pages were configured.
+    /// The number of configured pages.
     pub configured: u64,
-    /// How many more can be had now: free, promised to nobody, or allowed as surplus.
+    /// The number of pages available now: free, not reserved, or allowed as surplus.
     pub free: u64,
     folder: PathBuf,
 }
 
 impl HugetlbPool {
-    /// The host's pool of pages of that size; `None` where the host has no such pages at all.
+    /// The host's pool of pages of that size; `None` if the host has no such pages.
     #[must_use]
     pub fn of_host(host: &HostTopology, size: HugetlbSize) -> Option<Self> {
         let folder = Path::new("sys/kernel/mm/hugepages").join(size.folder_name());
         Self::read(host.root(), folder)
     }
 
-    /// The pool of one node of the host; the pages that are promised to somebody are known for the host alone.
+    /// The pool of one node of the host. The kernel counts reserved pages per host only, so they count as available
+    /// here.
     #[must_use]
     pub fn of_host_node(host: &HostTopology, node: NodeId, size: HugetlbSize) -> Option<Self> {
         let folder = format!("sys/devices/system/node/node{}/hugepages/{}", node.0, size.folder_name());
@@ -72,12 +73,12 @@ impl HugetlbPool {
 
     fn read(root: &Path, folder: PathBuf) -> Option<Self> {
         let count = |name: &str| fs::read_to_string(root.join(&folder).join(name)).ok()?.trim().parse::<u64>().ok();
-        let unpromised = count("free_hugepages")?.saturating_sub(count("resv_hugepages").unwrap_or(0));
+        let unreserved = count("free_hugepages")?.saturating_sub(count("resv_hugepages").unwrap_or(0));
         let surplus =
             count("nr_overcommit_hugepages").unwrap_or(0).saturating_sub(count("surplus_hugepages").unwrap_or(0));
         Some(Self {
             configured: count("nr_hugepages")?,
-            free: unpromised.saturating_add(surplus),
+            free: unreserved.saturating_add(surplus),
             folder: Path::new("/").join(folder),
         })
     }
@@ -88,14 +89,14 @@ impl HugetlbPool {
 pub struct HugetlbShortage {
     /// The size of the pages.
     pub size: HugetlbSize,
-    /// How many the frames need.
+    /// The number of pages that the frames need.
     pub needed: u64,
-    /// The pool that they were to come from; `None` where the host has no pages of that size.
+    /// The pool that they were to come from; `None` if the host has no pages of that size.
     pub pool: Option<HugetlbPool>,
 }
 
 impl HugetlbShortage {
-    /// How many pages are missing.
+    /// The number of missing pages.
     #[must_use]
     pub fn missing(&self) -> u64 {
         self.needed.saturating_sub(self.pool.as_ref().map_or(0, |pool| pool.free))
@@ -107,7 +108,7 @@ impl fmt::Display for HugetlbShortage {
         let Self { size, needed, .. } = self;
         let missing = self.missing();
         match &self.pool {
-            None => write!(f, "the frames need {needed} huge pages of {size} and the host has no pages of that size"),
+            None => write!(f, "the frames need {needed} huge pages of {size}, and the host has no pages of that size"),
             Some(pool) => write!(
                 f,
                 "the frames need {needed} huge pages of {size}, {} are free, {missing} are missing: as root, write {} to {}",
@@ -121,12 +122,12 @@ impl fmt::Display for HugetlbShortage {
 
 impl std::error::Error for HugetlbShortage {}
 
-/// Whether the pool of the host holds `needed` pages.
+/// Checks that the pool of the host has `needed` pages available.
 pub(crate) fn check_host(host: &HostTopology, size: HugetlbSize, needed: u64) -> Result<(), HugetlbShortage> {
     check(HugetlbPool::of_host(host, size), size, needed)
 }
 
-/// Whether the pool of a node of the host holds `needed` pages.
+/// Checks that the pool of a node of the host has `needed` pages available.
 pub(crate) fn check_node(
     host: &HostTopology,
     node: NodeId,
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shortage_says_how_many_are_missing_and_how_to_get_them() {
+    fn a_shortage_tells_how_many_pages_are_missing_and_how_to_get_them() {
         let tree = Tree::new();
         pool(&tree, [8, 5, 0, 0, 0]);
         let shortage = check_host(&host(&tree), HugetlbSize::TwoMib, 12).unwrap_err();
@@ -180,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn promised_pages_are_not_free_and_surplus_pages_are() {
+    fn reserved_pages_are_not_available_and_surplus_pages_are() {
         let tree = Tree::new();
         pool(&tree, [8, 8, 6, 0, 0]);
         assert_eq!(HugetlbPool::of_host(&host(&tree), HugetlbSize::TwoMib).unwrap().free, 2);
@@ -194,7 +195,7 @@ mod tests {
     fn a_size_that_the_host_lacks_is_named() {
         let tree = Tree::new();
         let shortage = check_host(&host(&tree), HugetlbSize::OneGib, 3).unwrap_err();
-        assert_eq!(shortage.to_string(), "the frames need 3 huge pages of 1G and the host has no pages of that size");
+        assert_eq!(shortage.to_string(), "the frames need 3 huge pages of 1G, and the host has no pages of that size");
     }
 
     #[test]

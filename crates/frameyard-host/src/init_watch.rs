@@ -1,15 +1,16 @@
-//! [`InitWatch`]: how far a memory map has come up, for other threads to see.
+//! [`InitWatch`]: the progress of initialising a memory map, for other threads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use frameyard::{InitProgress, NodeInit, PageCount};
+use frameyard::PageCount;
+use frameyard::platform::{InitProgress, NodeInit};
 
-/// What has been reported of how the memory map of a yard comes up.
+/// The reported progress of initialising the memory map of a yard.
 ///
-/// A handle: its clones see the same. Make one before the yard, give it to
-/// [`HostYardBuilder::init_watch`](crate::HostYardBuilder::init_watch), and look at it from another thread while the
-/// yard is being created; or ask a platform for its own.
+/// Clones see the same progress. Make one before the yard, give it to
+/// [`HostYardBuilder::init_watch`](crate::HostYardBuilder::init_watch), and read it from another thread while the yard
+/// is being created; or ask a platform for its own.
 #[derive(Clone, Debug, Default)]
 pub struct InitWatch {
     seen: Arc<Seen>,
@@ -22,22 +23,22 @@ struct Seen {
 }
 
 impl InitWatch {
-    /// How many page structures are written so far, holes included. Only rises. Cost: one load.
+    /// The number of page structures written so far, holes included. It only rises. Cost: one load.
     #[must_use]
     pub fn pages(&self) -> PageCount {
         PageCount(self.seen.pages.load(Ordering::Relaxed))
     }
 
-    /// The passes over nodes that are done, in the order in which they were. Cost: a lock and a copy.
+    /// The completed passes over nodes, in the order of completion. Cost: a lock and a copy.
     #[must_use]
     pub fn nodes(&self) -> Vec<NodeInit> {
         self.locked_nodes().clone()
     }
 
-    /// Takes note of a report.
+    /// Records a report.
     pub(crate) fn note(&self, progress: InitProgress) {
         match progress {
-            // Relaxed: a number to show; nobody reaches pages by it.
+            // Relaxed: the number is for display, and no thread reaches pages through it.
             InitProgress::Written(frames) => {
                 self.seen.pages.fetch_add(frames.count().0, Ordering::Relaxed);
             }
@@ -46,7 +47,7 @@ impl InitWatch {
     }
 
     fn locked_nodes(&self) -> MutexGuard<'_, Vec<NodeInit>> {
-        // A list that is pushed to is whole even where somebody panicked.
+        // A panic of an earlier holder leaves a complete list behind.
         self.seen.nodes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

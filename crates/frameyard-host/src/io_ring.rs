@@ -1,7 +1,7 @@
-//! Memory that is handed to the host's kernel as registered buffers of an `io_uring`.
+//! Registering memory with the host's kernel as buffers of an `io_uring`.
 //!
-//! Registering pins the pages behind the buffers for as long as they are registered, as registering a memory region does in a
-//! yard: the kernel takes references on all of them once, not with each request.
+//! The kernel pins the pages of registered buffers once, instead of in each request. A yard does the same for a memory
+//! region that it registers.
 
 use std::fmt;
 use std::io;
@@ -12,10 +12,10 @@ use frameyard::ByteSize;
 
 use crate::sys::io_ring;
 
-/// The largest buffer that the kernel takes; larger ones are registered as several.
+/// The largest buffer that the kernel accepts. A larger one is registered as several.
 const LARGEST: usize = 1 << 30;
 
-/// How many buffers a ring takes (the kernel's `IORING_MAX_REG_BUFFERS`).
+/// The number of buffers that a ring accepts (the kernel's `IORING_MAX_REG_BUFFERS`).
 const MOST: usize = 1 << 14;
 
 /// A range of addresses of this process.
@@ -23,7 +23,7 @@ const MOST: usize = 1 << 14;
 pub struct IoBuffer {
     /// The first byte.
     pub start: NonNull<u8>,
-    /// How many there are.
+    /// The number of bytes.
     pub size: ByteSize,
 }
 
@@ -31,41 +31,41 @@ pub struct IoBuffer {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum IoRingError {
-    /// The kernel has no `io_uring`, or does not let this process have one.
+    /// The kernel has no `io_uring`, or forbids it to this process.
     NotAllowed(io::Error),
-    /// There is nothing to register.
+    /// The list of buffers is empty.
     NoBuffers,
     /// A buffer has no bytes.
     EmptyBuffer {
-        /// Its place in the list.
+        /// Its index in the list.
         index: usize,
     },
-    /// There are more buffers than a ring takes.
+    /// There are more buffers than a ring accepts.
     TooMany {
-        /// How many there would be, of at most 1 GiB each.
+        /// The number of buffers, of at most 1 GiB each.
         buffers: usize,
-        /// How many a ring takes.
+        /// The number that a ring accepts.
         max: usize,
     },
-    /// The process may not pin so much memory.
+    /// The process may not pin that much memory.
     LockedMemory {
-        /// How much it would be.
+        /// The size of all buffers.
         size: ByteSize,
     },
-    /// There is no memory behind an address, or none that can be written or pinned.
+    /// Some addresses have no memory, or none that can be written and pinned.
     NotMemory {
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// The ring has registered buffers already.
+    /// The ring already has registered buffers.
     Busy,
-    /// The descriptor is no ring's.
+    /// The descriptor is not that of a ring.
     NotARing,
-    /// The system refused one step.
+    /// The system refused a step.
     System {
-        /// What was tried.
+        /// The step.
         action: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -78,19 +78,22 @@ impl fmt::Display for IoRingError {
                 "io_uring is not available ({source}): the sysctl kernel.io_uring_disabled must be 0, and no filter may forbid the calls"
             ),
             Self::NoBuffers => f.write_str("no buffers to register: at least one is needed"),
-            Self::EmptyBuffer { index } => write!(f, "buffer {index} has no bytes: each has at least one"),
+            Self::EmptyBuffer { index } => write!(f, "buffer {index} is empty: each needs at least one byte"),
             Self::TooMany { buffers, max } => {
-                write!(f, "{buffers} buffers of at most 1G each: a ring takes {max}: register larger or fewer runs")
+                write!(
+                    f,
+                    "{buffers} buffers of at most 1G each, and a ring accepts {max}: register fewer or larger ones"
+                )
             }
             Self::LockedMemory { size } => write!(
                 f,
-                "this process may not pin {size}, or there is no memory for it: raise its limit of locked memory (RLIMIT_MEMLOCK)"
+                "this process may not pin {size}, or the host lacks the memory: raise the limit of locked memory (RLIMIT_MEMLOCK)"
             ),
             Self::NotMemory { source } => {
-                write!(f, "not all addresses have memory that can be written and pinned: {source}")
+                write!(f, "some addresses have no memory that can be written and pinned: {source}")
             }
-            Self::Busy => f.write_str("the ring has registered buffers already: unregister those first"),
-            Self::NotARing => f.write_str("the descriptor is not that of an io_uring: io_uring_setup makes one"),
+            Self::Busy => f.write_str("the ring already has registered buffers: unregister them first"),
+            Self::NotARing => f.write_str("the descriptor is not that of an io_uring: make one with io_uring_setup"),
             Self::System { action, source } => write!(f, "cannot {action}: {source}"),
         }
     }
@@ -105,18 +108,20 @@ impl std::error::Error for IoRingError {
     }
 }
 
-/// An `io_uring` to register memory with.
+/// An `io_uring` that memory can be registered with.
+///
+/// A program that submits requests passes the descriptor of its own ring (`IoRing::from`), of any crate.
 #[derive(Debug)]
 pub struct IoRing {
     fd: OwnedFd,
 }
 
 impl IoRing {
-    /// A new ring, which nothing is submitted to.
+    /// Makes a ring of its own, to which nothing is submitted.
     ///
     /// # Errors
     ///
-    /// [`IoRingError::NotAllowed`] where the kernel has none for this process.
+    /// [`IoRingError::NotAllowed`] if the kernel has none for this process.
     pub fn new() -> Result<Self, IoRingError> {
         io_ring::setup(1).map(|fd| Self { fd }).map_err(|source| match source.raw_os_error() {
             Some(libc::ENOSYS | libc::EPERM | libc::EACCES) => IoRingError::NotAllowed(source),
@@ -124,11 +129,11 @@ impl IoRing {
         })
     }
 
-    /// Has the kernel pin the pages behind the buffers, until the result is dropped. A buffer of more than 1 GiB counts as
-    /// several, of 1 GiB each but the last.
+    /// Pins the pages of the buffers until the result is dropped. A buffer of more than 1 GiB becomes several, all but
+    /// the last of 1 GiB.
     ///
-    /// Whatever the yard knows of its frames, the host's pages are pinned as they are: memory given back to the host meanwhile
-    /// comes back as other pages.
+    /// The kernel pins the host's current pages, whatever state their frames have in a yard. Memory that is returned to
+    /// the host meanwhile comes back as other pages.
     ///
     /// # Errors
     ///
@@ -138,7 +143,7 @@ impl IoRing {
         let size = ByteSize(buffers.iter().map(|buffer| buffer.size.0).sum());
         io_ring::register_buffers(self.fd.as_fd(), &vectors).map_err(|source| match source.raw_os_error() {
             Some(libc::ENOMEM) => IoRingError::LockedMemory { size },
-            Some(libc::EOPNOTSUPP) if self.is_no_ring() => IoRingError::NotARing,
+            Some(libc::EOPNOTSUPP) if self.is_not_a_ring() => IoRingError::NotARing,
             Some(libc::EFAULT | libc::EOPNOTSUPP) => IoRingError::NotMemory { source },
             Some(libc::EBUSY) => IoRingError::Busy,
             _ => IoRingError::System { action: "register buffers", source },
@@ -146,15 +151,15 @@ impl IoRing {
         Ok(RegisteredBuffers { ring: self, buffers: vectors.len(), size })
     }
 
-    /// Whether the descriptor names something else. A ring without buffers says that it has none.
-    fn is_no_ring(&self) -> bool {
+    /// Whether the descriptor is not a ring's. A ring without buffers returns another error.
+    fn is_not_a_ring(&self) -> bool {
         let error = io_ring::unregister_buffers(self.fd.as_fd()).err();
         error.is_some_and(|error| error.raw_os_error() == Some(libc::EOPNOTSUPP))
     }
 }
 
 impl From<OwnedFd> for IoRing {
-    /// A ring that somebody else has made and submits to: the buffers are numbered as they are registered.
+    /// A ring that other code has made and submits to. Its buffers are numbered in the order of registration.
     fn from(fd: OwnedFd) -> Self {
         Self { fd }
     }
@@ -166,7 +171,7 @@ impl AsFd for IoRing {
     }
 }
 
-/// Registered buffers of an [`IoRing`]; dropped, they are unregistered.
+/// Registered buffers of an [`IoRing`], unregistered on drop.
 #[derive(Debug)]
 pub struct RegisteredBuffers<'a> {
     ring: &'a IoRing,
@@ -175,13 +180,13 @@ pub struct RegisteredBuffers<'a> {
 }
 
 impl RegisteredBuffers<'_> {
-    /// How many buffers the ring has.
+    /// The number of buffers of the ring.
     #[must_use]
     pub fn buffers(&self) -> usize {
         self.buffers
     }
 
-    /// How many bytes they have together.
+    /// Their total size.
     #[must_use]
     pub fn size(&self) -> ByteSize {
         self.size
@@ -196,13 +201,13 @@ impl RegisteredBuffers<'_> {
 
 impl Drop for RegisteredBuffers<'_> {
     fn drop(&mut self) {
-        // Fails only where somebody else has unregistered them, which comes to the same.
+        // Fails only if other code has unregistered them already.
         let _ = io_ring::unregister_buffers(self.ring.as_fd());
     }
 }
 
-/// The buffers as the kernel takes them.
-fn vectors_of(buffers: &[IoBuffer]) -> Result<Vec<libc::iovec>, IoRingError> {
+/// The list of buffers in the kernel's format.
+fn vectors_of(buffers: &[IoBuffer]) -> Result<Vec<io_ring::iovec>, IoRingError> {
     if buffers.is_empty() {
         return Err(IoRingError::NoBuffers);
     }
@@ -216,7 +221,7 @@ fn vectors_of(buffers: &[IoBuffer]) -> Result<Vec<libc::iovec>, IoRingError> {
     }
     let cut = |buffer: &IoBuffer| {
         let (start, size) = (buffer.start.as_ptr(), buffer.size.0 as usize);
-        (0..size).step_by(LARGEST).map(move |offset| libc::iovec {
+        (0..size).step_by(LARGEST).map(move |offset| io_ring::iovec {
             iov_base: start.wrapping_add(offset).cast(),
             iov_len: LARGEST.min(size - offset),
         })
@@ -234,7 +239,7 @@ mod tests {
         IoBuffer { start: region.base().map_addr(|base| base.checked_add(offset).unwrap()), size }
     }
 
-    /// A ring, where the host lets a process have one.
+    /// A ring, if the host permits one.
     fn ring() -> Option<IoRing> {
         match IoRing::new() {
             Ok(ring) => Some(ring),
@@ -247,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn buffers_are_registered_and_let_go_of_again_and_again() {
+    fn buffers_can_be_registered_again_after_a_drop() {
         let Some(mut ring) = ring() else { return };
         let region = Region::zeroed(ByteSize::mib(4), HugePages::Never).unwrap();
         for _ in 0..3 {
@@ -278,11 +283,11 @@ mod tests {
         let nowhere = IoBuffer { start: NonNull::dangling(), size: ByteSize::kib(4) };
         let error = ring.register(&[buffer(&region, 0, ByteSize::kib(4)), nowhere]).unwrap_err();
         assert!(matches!(error, IoRingError::NotMemory { .. }), "{error}");
-        assert!(error.to_string().starts_with("not all addresses have memory"), "{error}");
+        assert!(error.to_string().starts_with("some addresses have no memory"), "{error}");
     }
 
     #[test]
-    fn a_descriptor_of_something_else_is_refused() {
+    fn a_descriptor_of_another_kind_is_refused() {
         let file = std::fs::File::open("/dev/null").unwrap();
         let region = Region::zeroed(ByteSize::mib(2), HugePages::Never).unwrap();
         let error = IoRing::from(OwnedFd::from(file)).register(&[buffer(&region, 0, ByteSize::kib(4))]).unwrap_err();
@@ -296,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn lists_that_no_ring_takes_are_refused_before_the_kernel_sees_them() {
+    fn lists_that_no_ring_accepts_are_refused_early() {
         let region = Region::zeroed(ByteSize::mib(2), HugePages::Never).unwrap();
         assert!(matches!(vectors_of(&[]), Err(IoRingError::NoBuffers)));
         let list = [buffer(&region, 0, ByteSize(1)), buffer(&region, 0, ByteSize(0))];
@@ -304,7 +309,7 @@ mod tests {
         let error = vectors_of(&vec![list[0]; MOST + 1]).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "16385 buffers of at most 1G each: a ring takes 16384: register larger or fewer runs"
+            "16385 buffers of at most 1G each, and a ring accepts 16384: register fewer or larger ones"
         );
         assert!(matches!(
             vectors_of(&[buffer(&region, 0, ByteSize(u64::MAX)); 2]),
@@ -313,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_buffer_larger_than_the_kernel_takes_becomes_several() {
+    fn a_buffer_above_the_kernels_limit_becomes_several() {
         let region = Region::zeroed(ByteSize::mib(2), HugePages::Never).unwrap();
         let vectors = vectors_of(&[buffer(&region, 4096, ByteSize((5 << 29) + 1))]).unwrap();
         let starts: Vec<usize> =

@@ -1,4 +1,4 @@
-//! How fast this machine can write memory at all: the limit for initialising a memory map.
+//! The speed at which this machine can write memory: the limit for initialising a memory map.
 
 use std::hint::black_box;
 use std::io;
@@ -7,42 +7,43 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use frameyard::{MapContent, NodeId, ZoneId, ZoneKind};
+use frameyard::page::MapContent;
+use frameyard::units::ZoneKind;
+use frameyard::{NodeId, ZoneId};
 
 use crate::region::Region;
 use crate::sys::map_rates::{Line, stream};
 
-/// How fast threads write a region that they share.
+/// The rates at which threads write a region together.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct MapRates {
-    /// By plain `memset`, all of a thread's part at once.
+    /// With `memset`, each thread its whole part at once.
     pub memset_bytes_per_s: f64,
-    /// By a loop of streaming stores of whole cache lines with the content's words, and nothing else; `None` where the architecture has no
-    /// such stores here.
+    /// With a loop of streaming stores of whole cache lines with the content's words; `None` on architectures without
+    /// such stores.
     pub stream_bytes_per_s: Option<f64>,
 }
 
-/// What `memset` writes where the content is not zero.
+/// The byte that `memset` writes for content that is not zero.
 const BYTE: u8 = 0xa5;
-/// Parts of threads begin at multiples of this: pages of the host of any size that is common.
+/// The alignment of each thread's part: a multiple of all common page sizes.
 const ALIGN: usize = 1 << 16;
 
 impl MapRates {
-    /// Writes the whole region twice, by so many threads at once, each its own contiguous part.
+    /// Writes the whole region twice with `threads` threads at once, each its own contiguous part.
     ///
-    /// Pages of the region that are not present are faulted in on the way, so it should have been
-    /// [pre-faulted](Region::prefault). Leaves it written to.
+    /// Pages of the region that are not present are faulted in on the way: [pre-fault](Region::prefault) it first.
+    /// Leaves the region written.
     ///
     /// # Errors
     ///
-    /// What the system says where it grants no thread; [`io::ErrorKind::InvalidInput`] for a region that other
-    /// processes may write to.
+    /// The system's error if it grants no thread; [`io::ErrorKind::InvalidInput`] for a region that other processes may
+    /// write to.
     pub fn measure(region: &mut Region, threads: NonZeroUsize, content: MapContent) -> io::Result<Self> {
         let shared = || io::Error::new(io::ErrorKind::InvalidInput, "the region is shared: a private one is measured");
         let bytes = region.bytes_mut().ok_or_else(shared)?;
         let size = bytes.len() as f64;
-        // A loop of streaming stores has to write lines of the same kind: some CPUs write lines with a half of zeroes
-        // twice as fast as others.
+        // The stores write lines of the same kind as the initialiser: some CPUs write half-zero lines twice as fast.
         let line: Line = content.words(1, ZoneId::new(NodeId(0), ZoneKind::Normal));
         let byte = if content == MapContent::Zero { 0 } else { BYTE };
         let memset = timed(bytes, threads, &|part| {
@@ -54,15 +55,15 @@ impl MapRates {
         Ok(Self { memset_bytes_per_s: memset.map_or(0.0, rate), stream_bytes_per_s: streamed.map(rate) })
     }
 
-    /// The faster of the two.
+    /// The higher of the two rates.
     #[must_use]
     pub fn limit_bytes_per_s(&self) -> f64 {
         self.memset_bytes_per_s.max(self.stream_bytes_per_s.unwrap_or(0.0))
     }
 }
 
-/// Runs `write` on all parts at once, on a thread each. How long from the first one's beginning to the last one's
-/// end; `None` where one of them did not write.
+/// Runs `write` on all parts at once, on a thread each. Returns the time from the first start to the last end; `None`
+/// if one of them wrote nothing.
 fn timed(
     bytes: &mut [u8],
     threads: NonZeroUsize,
@@ -92,7 +93,7 @@ fn timed(
     }))
 }
 
-/// Contiguous parts, as even as their alignment lets them be; fewer than asked for where there is too little.
+/// Contiguous parts, as even as their alignment permits; fewer than `threads` if there are too few bytes.
 fn parts(bytes: &mut [u8], threads: NonZeroUsize) -> Vec<&mut [u8]> {
     let share = bytes.len().div_ceil(threads.get()).next_multiple_of(ALIGN);
     bytes.chunks_mut(share).collect()
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn rates_are_measured_for_both_contents_and_the_region_holds_what_was_written() {
+    fn rates_are_measured_for_both_contents_and_the_region_is_written() {
         for count in [1, 3] {
             let mut region = region(ByteSize::mib(4));
             let rates = MapRates::measure(&mut region, threads(count), MapContent::Kernel).unwrap();
@@ -129,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_cover_the_whole_and_begin_aligned() {
+    fn parts_cover_the_region_and_start_aligned() {
         let mut bytes = vec![0u8; 5 * ALIGN + 4096];
         let base = bytes.as_ptr() as usize;
         for count in [1, 2, 4, 100] {
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn more_threads_than_there_are_parts_still_end() {
+    fn more_threads_than_parts_are_accepted() {
         let mut region = region(ByteSize::kib(4));
         assert!(MapRates::measure(&mut region, threads(64), MapContent::Zero).unwrap().memset_bytes_per_s > 0.0);
     }

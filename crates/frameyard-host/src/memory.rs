@@ -1,10 +1,9 @@
-//! Real memory behind the frames of a machine.
+//! Memory behind the frames of a machine.
 //!
-//! [`HostMemory`] maps ranges of frame numbers so that the bytes of frame `n` lie `n - first` pages behind
-//! those of the first frame: one span of addresses is reserved for the machine, holes included, and the
-//! ranges that are present are backed by memory inside it. Nothing is touched until it is used or
-//! [pre-faulted](HostMemory::prefault). What it cannot do as asked it refuses with a [`MemoryError`]; it never
-//! takes another kind of memory instead.
+//! [`HostMemory`] maps ranges of frame numbers to one span of addresses: the bytes of frame `n` lie `n - first` pages
+//! after those of the first frame. The span includes the holes of the machine; only the ranges have memory. No memory
+//! is touched until it is used or [pre-faulted](HostMemory::prefault). A request that cannot be met is refused with a
+//! [`MemoryError`]. No other kind of memory is taken instead.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -12,7 +11,8 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 
-use frameyard::{ByteSize, FramesNotReturned, FreeFrames, Geometry, NodeId, PageCount, Pfn};
+use frameyard::platform::{FramesNotReturned, FreeFrames};
+use frameyard::{ByteSize, Geometry, NodeId, PageCount, Pfn};
 
 use crate::hugetlb::{self, HugetlbShortage, HugetlbSize};
 use crate::prefault::{self, PrefaultProgress, Share};
@@ -25,32 +25,32 @@ mod file;
 mod layout;
 
 pub use error::{FrameBytesError, MemoryError};
-pub(crate) use file::{FileLock, in_memory, with_path as file_with_path};
+pub(crate) use file::{FileLock, check_space, in_memory, with_path as file_with_path};
 pub use layout::NodeFrames;
 pub(crate) use layout::{FrameLayout, HUGE_ALIGN};
 
-/// What stands behind the frames.
+/// The kind of memory behind frames.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Backing {
     /// Private memory of this process.
     #[default]
     Anonymous,
-    /// A file in memory that has no name.
+    /// A memory file without a name.
     Memfd,
-    /// Private huge pages from the host's pool, all of them reserved at once.
+    /// Private huge pages from the host's pool, all reserved at once.
     ///
-    /// Ranges that do not begin and end on huge pages are rounded out to them.
+    /// Ranges that do not start and end on huge pages are rounded out to them.
     Hugetlb(HugetlbSize),
     /// A file, locked against other yards as long as the memory is mapped.
     ///
-    /// Nobody else may write to it or make it shorter meanwhile: its bytes are those of the frames.
+    /// No other program may write to it or shorten it meanwhile: its bytes are those of the frames.
     File {
-        /// Its name.
+        /// Its path.
         path: PathBuf,
-        /// What happens where it is too small.
+        /// What happens if it is too small.
         growth: FileGrowth,
     },
-    /// Nothing: the machine has frames that cannot be reached.
+    /// None: the frames cannot be read or written.
     Phantom,
 }
 
@@ -71,21 +71,21 @@ impl Backing {
 /// What happens to a file that is smaller than the frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum FileGrowth {
-    /// It is an error.
+    /// The file is refused.
     #[default]
     Refuse,
-    /// It is made where it is not there, and made longer where it is too short.
+    /// The file is created if it is missing, and extended if it is too short.
     Grow,
 }
 
-/// Whether the host is advised to use transparent huge pages.
+/// Advice to the host on transparent huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum HugePages {
     /// Use them (`MADV_HUGEPAGE`).
     Advise,
     /// Do not use them (`MADV_NOHUGEPAGE`).
     Never,
-    /// No advice: what the host does by itself.
+    /// No advice: the host decides.
     Default,
 }
 
@@ -100,7 +100,7 @@ impl HugePages {
         match self {
             Self::Advise => mapping.advise(piece, Advice::HugePages).map_err(refused),
             Self::Never => match mapping.advise(piece, Advice::NoHugePages) {
-                // A kernel without huge pages does not know the advice; it is followed all the same.
+                // A kernel without huge pages rejects the advice, but follows it.
                 Err(error) if error.kind() == std::io::ErrorKind::InvalidInput => Ok(()),
                 result => result.map_err(refused),
             },
@@ -109,18 +109,18 @@ impl HugePages {
     }
 }
 
-/// Whether frames come from the node of the host that stands for their node.
+/// Whether frames come from the host node that stands for their node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum NodeBinding {
-    /// The nodes of the yard take the host's nodes with memory in turn, and their frames come from there
-    /// alone (`MPOL_BIND`). On a host of one node there is nothing to do.
+    /// The host's nodes with memory stand for the nodes of the yard in rotation. Frames come from their host node only
+    /// (`MPOL_BIND`). On a host with one node this has no effect.
     #[default]
     Bind,
     /// The host decides.
     Leave,
 }
 
-/// How [`HostMemory`] is to be made.
+/// The settings of new [`HostMemory`].
 #[derive(Clone, Debug)]
 pub struct HostMemoryBuilder {
     geometry: Geometry,
@@ -131,17 +131,17 @@ pub struct HostMemoryBuilder {
 }
 
 impl HostMemoryBuilder {
-    /// What stands behind the frames; anonymous memory by default.
+    /// The kind of memory; anonymous by default.
     #[must_use]
     pub fn backing(mut self, backing: Backing) -> Self {
         self.backing = backing;
         self
     }
 
-    /// Whether transparent huge pages are advised: by default for anonymous memory and memfd, not for files.
+    /// Whether transparent huge pages are advised. By default they are for anonymous memory and memfd, not for files.
     ///
-    /// Without meaning for hugetlb and phantom frames. Whether the host follows the advice is its own
-    /// decision: see [`HostTopology::huge_page_mode`] and [`HostTopology::shared_huge_page_mode`].
+    /// Has no effect on hugetlb and phantom frames. The host may ignore the advice: see
+    /// [`HostTopology::huge_page_mode`] and [`HostTopology::shared_huge_page_mode`].
     #[must_use]
     pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
         self.huge_pages = Some(huge_pages);
@@ -155,11 +155,11 @@ impl HostMemoryBuilder {
         self
     }
 
-    /// Maps the memory. Touches none of it; a file is made or grown but not written.
+    /// Maps the memory without touching it. Creates or extends a file but does not write to it.
     ///
     /// # Errors
     ///
-    /// [`MemoryError`] says what is too large, missing or refused, and what would be right.
+    /// [`MemoryError`] says what is too large, missing or refused, and what would work.
     pub fn build(self, host: &HostTopology) -> Result<HostMemory, MemoryError> {
         let granule = match self.backing {
             Backing::Hugetlb(size) => size.size().0,
@@ -182,14 +182,14 @@ impl HostMemoryBuilder {
             _ => HugePages::Default,
         });
         let mapping = map(&layout, granule, source, huge_pages, binding, host).map_err(|error| match self.backing {
-            // Somebody may have taken the huge pages that were free a moment ago.
+            // Another process may have taken the free huge pages since the check.
             Backing::Hugetlb(size) => check_hugetlb(&layout, size, binding, host).err().unwrap_or(error),
             _ => error,
         })?;
         Ok(HostMemory { layout, mapping: Some(mapping), backing: self.backing, granule, file })
     }
 
-    /// Looks whether the host can hold the frames, and opens the file that is to hold them, if one is.
+    /// Checks that the host can hold the frames, and opens the file that is to contain them, if any.
     fn check_and_open(
         &self,
         layout: &FrameLayout,
@@ -211,27 +211,27 @@ impl HostMemoryBuilder {
     }
 }
 
-/// Memory behind the frames of a machine, unmapped when dropped.
+/// Memory behind the frames of a machine, unmapped on drop.
 #[derive(Debug)]
 pub struct HostMemory {
     layout: FrameLayout,
-    /// Nothing for phantom frames.
+    /// `None` for phantom frames.
     mapping: Option<Mapping>,
     backing: Backing,
     granule: u64,
-    /// What is mapped, where it is a file.
+    /// The mapped file, if it is one.
     file: Option<File>,
 }
 
 impl HostMemory {
-    /// Begins the description of memory for frames of a machine: ranges in any order, without overlap.
+    /// Starts with the frames of a machine: ranges in any order, without overlap.
     #[must_use]
     pub fn builder(geometry: Geometry, frames: &[NodeFrames]) -> HostMemoryBuilder {
         let (backing, binding) = (Backing::default(), NodeBinding::default());
         HostMemoryBuilder { geometry, frames: frames.to_vec(), backing, huge_pages: None, binding }
     }
 
-    /// Memory behind frames that lie in an open file from `offset` on. The file is large enough.
+    /// Maps frames that lie in an open file from `offset` on. The file is large enough.
     pub(crate) fn in_file(
         layout: FrameLayout,
         file: File,
@@ -246,7 +246,7 @@ impl HostMemory {
         Ok(Self { layout, mapping: Some(mapping), backing: Backing::Memfd, granule, file: Some(file) })
     }
 
-    /// Frames with nothing behind them.
+    /// Frames without memory.
     pub(crate) fn phantom(layout: FrameLayout) -> Self {
         Self { layout, mapping: None, backing: Backing::Phantom, granule: 1, file: None }
     }
@@ -261,28 +261,28 @@ impl HostMemory {
         self.layout.ranges()
     }
 
-    /// How many frames there are.
+    /// The number of frames.
     #[must_use]
     pub fn frames(&self) -> PageCount {
         self.layout.frames()
     }
 
-    /// What stands behind the frames.
+    /// The kind of memory.
     #[must_use]
     pub fn backing(&self) -> &Backing {
         &self.backing
     }
 
-    /// The file that holds the frames, where one does.
+    /// The file that contains the frames, if one does.
     #[must_use]
     pub fn file(&self) -> Option<&File> {
         self.file.as_ref()
     }
 
-    /// Where the bytes of a frame are; `None` in a hole, outside the machine, and for phantom frames.
+    /// The address of a frame's bytes; `None` in a hole, outside the machine, and for phantom frames.
     ///
-    /// The bytes are readable and writable as long as `self` lives. Frames that follow each other in a range
-    /// follow each other here. Cost: a binary search among the ranges.
+    /// The bytes are readable and writable as long as `self` lives. Consecutive frames of a range have consecutive
+    /// addresses. Cost: a binary search among the ranges.
     #[inline]
     #[must_use]
     pub fn frame(&self, pfn: Pfn) -> Option<NonNull<u8>> {
@@ -291,13 +291,13 @@ impl HostMemory {
         Some(mapping.address(self.layout.offset_of(pfn)))
     }
 
-    /// The bytes of `count` frames from `first` on, which all have to be present.
+    /// The bytes of `count` frames from `first` on, which must all be present.
     ///
-    /// Who reads or writes them has to own the frames, and `self` has to live as long.
+    /// Code that reads or writes them owns the frames and keeps `self` alive meanwhile.
     ///
     /// # Errors
     ///
-    /// [`FrameBytesError`] names the first frame that is not there.
+    /// [`FrameBytesError`] names the first frame that is not present.
     pub fn bytes(&self, first: Pfn, count: PageCount) -> Result<NonNull<[u8]>, FrameBytesError> {
         let mapping = self.mapping.as_ref().ok_or(FrameBytesError::Phantom)?;
         let present = self.layout.present_from(first).unwrap_or_default();
@@ -308,15 +308,15 @@ impl HostMemory {
         Ok(NonNull::slice_from_raw_parts(start, (count.0 << self.layout.page_shift()) as usize))
     }
 
-    /// Makes all frames present in memory, as if each had been written, by about so many threads.
+    /// Makes all frames present in memory with about `threads` threads, without changing their contents.
     ///
-    /// `progress` runs on the caller: once before anything, then after each 32 MiB or huge page.
+    /// Calls `progress` on the calling thread: once at the start, then after each 32 MiB or huge page.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::NotAvailable`] where the host has less memory free than is missing (hugetlb pages are
-    /// reserved already, and pages of a file can be written back: they are not counted), and
-    /// [`MemoryError::System`] where the kernel fails or is older than 5.14 (`MADV_POPULATE_WRITE`).
+    /// [`MemoryError::NotAvailable`] if the host has less memory available than is missing. Hugetlb pages are reserved
+    /// already, and pages of a file can be written back, so neither counts. [`MemoryError::System`] if the kernel fails
+    /// or is older than 5.14 (`MADV_POPULATE_WRITE`).
     pub fn prefault(
         &self,
         threads: NonZeroUsize,
@@ -336,11 +336,11 @@ impl HostMemory {
             .map_err(|source| MemoryError::System { action: "pre-fault frames", size: self.layout.backed(), source })
     }
 
-    /// How many bytes of the frames are in memory now. Cost: a walk over the host's page tables.
+    /// The number of bytes in memory now. Cost: a walk over the host's page tables.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::System`] where the kernel does not say.
+    /// [`MemoryError::System`] if the kernel does not tell.
     pub fn resident(&self) -> Result<ByteSize, MemoryError> {
         let Some(mapping) = &self.mapping else { return Ok(ByteSize(0)) };
         let pieces = self.layout.pieces().iter();
@@ -352,15 +352,15 @@ impl HostMemory {
         })
     }
 
-    /// Gives the memory behind free frames back to the host. It is there again, zeroed, as soon as the frames are used.
+    /// Returns the memory of free frames to the host. The frames read as zero when they are used again.
     ///
     /// # Errors
     ///
-    /// [`FramesNotReturned`]: [`NotPossible`](FramesNotReturned::NotPossible) for phantom frames, and for huge pages of the
-    /// host's pool, which would lose their reservation and perhaps not come back;
-    /// [`Granule`](FramesNotReturned::Granule) for less than whole pages of the host;
-    /// [`Refused`](FramesNotReturned::Refused) where the system does not do it, as in files on file systems without holes.
-    pub(crate) fn give_back(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
+    /// [`FramesNotReturned`]: [`NotPossible`](FramesNotReturned::NotPossible) for phantom frames, and for huge pages of
+    /// the host's pool, which would lose their reservation and might not come back;
+    /// [`Granule`](FramesNotReturned::Granule) for less than whole host pages; [`Refused`](FramesNotReturned::Refused)
+    /// if the system refuses, as for files on file systems without holes.
+    pub(crate) fn release(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
         let sharing = match self.backing {
             Backing::Anonymous => Sharing::Private,
             Backing::Memfd | Backing::File { .. } => Sharing::Shared,
@@ -392,7 +392,7 @@ impl HostMemory {
     }
 }
 
-/// Reserves the span and backs its pieces.
+/// Reserves the span and maps memory to its pieces.
 fn map(
     layout: &FrameLayout,
     granule: u64,
@@ -428,7 +428,7 @@ fn map(
     Ok(mapping)
 }
 
-/// What the pieces bound to each node of the host need; nothing where they are not bound.
+/// The sizes of the pieces bound to each node of the host; empty if they are not bound.
 fn needs_by_host_node(layout: &FrameLayout, binding: NodeBinding, host: &HostTopology) -> Vec<(NodeId, ByteSize)> {
     let need = |id: NodeId| {
         let pieces = layout.pieces().iter().filter(|piece| host.node_for(piece.node).id == id);

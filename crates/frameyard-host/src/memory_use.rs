@@ -1,7 +1,7 @@
-//! What a range of addresses costs the host: its share of the pages behind it, its mappings, its page tables.
+//! The cost of a range of addresses for the host: its share of the pages, its mappings, its page tables.
 //!
-//! Resident size counts a page that is mapped at thousand places thousand times; the proportional set size divides it,
-//! and does not count the host's zero page at all. So it tells what a memory map of shared tails really takes.
+//! The resident size counts a page once per mapping. The proportional set size divides a page among its mappings and
+//! does not count the host's zero page, so it is the real cost of a memory map with deduplicated tails.
 
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
@@ -9,28 +9,28 @@ use std::ops::Range;
 
 use frameyard::ByteSize;
 
-/// What a range of addresses of this process takes.
+/// The cost of a range of addresses of this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct MemoryUse {
-    /// Its pages in memory, each divided among those that map it (`Pss`).
+    /// Pages in memory, each divided among its mappings (`Pss`).
     pub proportional: ByteSize,
-    /// Its pages in memory, counted at each place where they are mapped (`Rss`); the host's zero page is none.
+    /// Pages in memory, counted once per mapping (`Rss`). The host's zero page is not counted.
     pub resident: ByteSize,
-    /// Transparent huge pages among them, of private and of shared memory.
+    /// Transparent huge pages in memory, private and shared.
     pub huge: ByteSize,
-    /// How many mappings (`vm_area_struct`) there are in the range.
+    /// The number of mappings (`vm_area_struct`) in the range.
     pub mappings: u64,
 }
 
 impl MemoryUse {
-    /// What the kernel accounts for all mappings that lie in a range of addresses (`/proc/self/smaps`).
+    /// What the kernel accounts for the mappings in a range of addresses (`/proc/self/smaps`).
     ///
     /// Cost: the kernel walks all page tables of the process.
     ///
     /// # Errors
     ///
-    /// [`io::ErrorKind::InvalidInput`] where a mapping lies in the range only in part, as it is counted as a whole;
-    /// else what the system says where the file cannot be read.
+    /// [`io::ErrorKind::InvalidInput`] if a mapping lies in the range only in part, since the kernel counts whole
+    /// mappings. The system's error if the file cannot be read.
     pub fn of_addresses(range: Range<usize>) -> io::Result<Self> {
         Self::parse(BufReader::new(File::open("/proc/self/smaps")?), &range)
     }
@@ -58,7 +58,7 @@ impl MemoryUse {
         Ok(found)
     }
 
-    /// Adds what a line after that of a mapping says.
+    /// Adds a line that follows the line of a mapping.
     fn add(&mut self, line: &str) {
         let Some((key, value)) = line.split_once(':') else { return };
         let sum = match key {
@@ -73,49 +73,49 @@ impl MemoryUse {
     }
 }
 
-/// The addresses that a line of `smaps` or `maps` begins with.
+/// The addresses at the start of a line of `smaps` or `maps`.
 fn addresses(line: &str) -> Option<Range<usize>> {
     let (start, end) = line.split_ascii_whitespace().next()?.split_once('-')?;
     let address = |digits| usize::from_str_radix(digits, 16).ok();
     Some(address(start)?..address(end)?)
 }
 
-/// The bytes of a value in the kernel's kB.
+/// A value in the kernel's kB.
 fn kib(value: &str) -> Option<ByteSize> {
     value.trim().strip_suffix("kB")?.trim().parse().ok().map(ByteSize::kib)
 }
 
-/// The page tables of this process (`VmPTE`): those that map single pages, as the kernel accounts for them.
+/// The size of the page tables of this process (`VmPTE`): of the lowest level, as the kernel counts them.
 ///
 /// # Errors
 ///
-/// What the system says where `/proc/self/status` cannot be read or has no such line.
+/// The system's error if `/proc/self/status` cannot be read or lacks the line.
 pub fn page_table_bytes() -> io::Result<ByteSize> {
     let status = fs::read_to_string("/proc/self/status")?;
     let value = status.lines().find_map(|line| line.strip_prefix("VmPTE:")).and_then(kib);
     value.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/self/status: expected a line VmPTE: N kB"))
 }
 
-/// How many mappings a process has, and how many it may have.
+/// The number of mappings of a process, and its limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MappingLimit {
-    /// How many a process may have (`vm.max_map_count`).
+    /// The limit (`vm.max_map_count`).
     pub limit: u64,
-    /// How many the process has now.
+    /// The number of mappings now.
     pub used: u64,
 }
 
 impl MappingLimit {
-    /// What holds for this process now. Cost: a line of text for each mapping.
+    /// The numbers of this process. Cost: the kernel writes a line of text for each mapping.
     ///
     /// # Errors
     ///
-    /// What the system says where `/proc` cannot be read.
+    /// The system's error if `/proc` cannot be read.
     pub fn of_this_process() -> io::Result<Self> {
         Self::of_process("self")
     }
 
-    /// What holds for a process of the same user.
+    /// The numbers of a process of the same user.
     pub(crate) fn of_process(id: &str) -> io::Result<Self> {
         const LIMIT: &str = "/proc/sys/vm/max_map_count";
         let invalid = || io::Error::new(io::ErrorKind::InvalidData, format!("{LIMIT}: expected a number"));
@@ -124,7 +124,7 @@ impl MappingLimit {
         Ok(Self { limit, used })
     }
 
-    /// How many more the process may have.
+    /// How many more mappings the process may have.
     #[must_use]
     pub fn left(self) -> u64 {
         self.limit.saturating_sub(self.used)
@@ -159,7 +159,7 @@ Pss:                   3 kB\n";
     }
 
     #[test]
-    fn only_mappings_of_the_range_are_added_up() {
+    fn only_mappings_in_the_range_are_added_up() {
         let expected =
             MemoryUse { proportional: ByteSize::kib(7), resident: ByteSize::kib(12), huge: ByteSize(0), mappings: 2 };
         assert_eq!(parsed(0, 0x4000).unwrap(), expected);
@@ -167,7 +167,7 @@ Pss:                   3 kB\n";
     }
 
     #[test]
-    fn a_mapping_that_lies_in_the_range_in_part_is_refused() {
+    fn a_mapping_that_lies_in_the_range_only_in_part_is_refused() {
         let error = parsed(0x1000, 0x4000).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
         assert!(error.to_string().contains("0x7f0000000000-0x7f0000002000 is in 0x7f0000001000-"), "{error}");
@@ -191,7 +191,7 @@ Pss:                   3 kB\n";
     }
 
     #[test]
-    fn a_page_that_is_mapped_twice_counts_once() {
+    fn a_page_with_two_mappings_counts_once() {
         let file = in_memory(2 << 20).unwrap();
         let regions = [(); 2].map(|()| Region::in_file(&file, 0, ByteSize::mib(2), HugePages::Default).unwrap());
         for region in &regions {
@@ -206,7 +206,7 @@ Pss:                   3 kB\n";
     }
 
     #[test]
-    fn a_part_outside_or_of_less_than_pages_is_refused() {
+    fn a_part_that_is_outside_or_not_whole_pages_is_refused() {
         let region = Region::zeroed(ByteSize::mib(2), HugePages::Never).unwrap();
         for (offset, size) in [(0, 0), (0, (2 << 20) + 4096), (u64::MAX, 4096), (1, 4096), (0, 4095)] {
             let error = region.memory_use(ByteSize(offset), ByteSize(size)).unwrap_err();
@@ -215,7 +215,7 @@ Pss:                   3 kB\n";
     }
 
     #[test]
-    fn this_process_has_mappings_and_may_have_more() {
+    fn this_process_is_below_its_limit_of_mappings() {
         let limit = MappingLimit::of_this_process().unwrap();
         assert!(limit.used > 10 && limit.used + limit.left() == limit.limit, "{limit:?}");
         assert_eq!(MappingLimit { limit: 5, used: 9 }.left(), 0);

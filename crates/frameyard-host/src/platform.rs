@@ -1,4 +1,4 @@
-//! The native platform: CPU identity, waiting, workers, and the bytes of frames.
+//! The native platform: CPU identity, waiting, worker threads, and the bytes of frames.
 
 use std::fmt;
 use std::io;
@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use frameyard::{
-    CpuId, FramesNotReturned, FreeFrames, GetMark, InitProgress, MapNotBacked, NodeId, Order, Pfn, PfnRange, Platform,
-    SpeculativeGets, WorkerPanicked,
+use frameyard::platform::{
+    FramesNotReturned, FreeFrames, GetMark, InitProgress, MapBacking, MapNotBacked, Probe, SpeculativeGets,
+    WorkerPanicked,
 };
+use frameyard::{CpuId, NodeId, Order, Pfn, PfnRange, Platform};
 
 use crate::cpu_list::CpuList;
 use crate::device::{AddDeviceError, DeviceMemory, DeviceTable};
@@ -29,20 +30,20 @@ mod placement;
 use lock_clock::LockClock;
 use placement::CpuLoads;
 
-/// How the platform knows which CPU runs a thread.
+/// How the platform finds out the CPU of a thread.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum CpuIdentity {
-    /// From the `cpu_id` of the thread's `rseq` area: one load. Where the kernel leaves it negative on some
-    /// thread, that thread asks as with [`Getcpu`](CpuIdentity::Getcpu).
+    /// From the `cpu_id` of the thread's `rseq` area: one load. If the kernel leaves it negative for a thread, that
+    /// thread uses [`Getcpu`](CpuIdentity::Getcpu).
     Rseq,
     /// From `sched_getcpu`.
     Getcpu,
-    /// Always the same: every thread is on this CPU of the yard.
+    /// Fixed: every thread is on this CPU of the yard.
     Fixed(CpuId),
 }
 
 impl CpuIdentity {
-    /// The name of the path, as in `rseq`.
+    /// The name of the path, such as `rseq`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -53,7 +54,7 @@ impl CpuIdentity {
     }
 }
 
-/// The C library registers no `rseq` area for the calling thread, or the kernel keeps none.
+/// The C library registers no `rseq` area for the calling thread, or the kernel does not maintain it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RseqUnavailable;
 
@@ -65,43 +66,43 @@ impl fmt::Display for RseqUnavailable {
 
 impl std::error::Error for RseqUnavailable {}
 
-/// Whether the host is asked for the memory of a part of a memory map before that part is written.
+/// Whether the host provides the memory of a part of a memory map before that part is written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PopulateMap {
-    /// It is not: the host gives each page at its first write. Where it then has none (a full file system behind
-    /// the map, an exhausted pool of huge pages, a damaged page), it ends the process by a signal.
+    /// It does not: the host provides each page at its first write. If it has none then (a full file system behind the
+    /// map, an exhausted pool of huge pages, a damaged page), it kills the process with a signal.
     #[default]
     No,
-    /// It is: a map that cannot be backed is an error ([`MapNotBacked`]) and the yard goes on without those frames.
-    /// One system call (`MADV_POPULATE_WRITE`) takes the page faults of a whole part, cheaper than one by one. But
-    /// all of the part becomes resident, also where it would not have been written. Kernels before 5.14 lack the
-    /// call: as with [`No`](PopulateMap::No) there.
+    /// It does. A map without memory is an error ([`MapNotBacked`]), and the yard goes on without those frames. One
+    /// system call (`MADV_POPULATE_WRITE`) replaces the page faults of a whole part at a lower cost. But all of the
+    /// part becomes resident, including pages that would not be written. Kernels before 5.14 lack the call and behave
+    /// as with [`No`](PopulateMap::No).
     ///
-    /// Where a limit of a control group is reached the kernel ends a process in either case.
+    /// If the limit of a control group is reached, the kernel kills a process in either case.
     Yes,
 }
 
 /// Whether locks are timed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum LockTiming {
-    /// They are not: taking one costs nothing more than a look at this switch.
+    /// They are not. Taking a lock costs one load of this switch more.
     #[default]
     Off,
-    /// How long they are waited for and held is counted, by three looks at the clock each time.
+    /// They are. Waiting and holding times are counted, with three readings of the clock per acquisition.
     On,
 }
 
-/// The environment of a yard in a process of Linux.
+/// The environment of a yard in a Linux process.
 ///
-/// Says the host's CPU numbers as they are; a yard of fewer CPUs folds them in.
+/// Reports the host's CPU numbers unchanged. A yard with fewer CPUs folds them in.
 #[derive(Debug)]
 pub struct HostPlatform {
-    /// Where to look for the identity; `None` unless it is [`CpuIdentity::Rseq`].
+    /// The `rseq` area, for [`CpuIdentity::Rseq`].
     rseq: Option<RseqCpu>,
     identity: CpuIdentity,
     memory: HostMemory,
     devices: DeviceTable,
-    /// The part of the memory map that is for devices, where there is one.
+    /// The part of the memory map for devices, if there is one.
     device_map: Option<DeviceMap>,
     host: HostTopology,
     loads: CpuLoads,
@@ -113,7 +114,7 @@ pub struct HostPlatform {
 impl HostPlatform {
     /// A platform for a yard on that memory.
     ///
-    /// Identity comes from `rseq` where the calling thread has a registered area, else from `sched_getcpu`.
+    /// Identity comes from `rseq` if the calling thread has a registered area, otherwise from `sched_getcpu`.
     #[must_use]
     pub fn new(memory: HostMemory, host: &HostTopology) -> Self {
         let rseq = usable_rseq();
@@ -132,27 +133,27 @@ impl HostPlatform {
         }
     }
 
-    /// The same, reporting to `watch` how the memory map comes up.
+    /// Reports the progress of initialising the memory map to `watch`.
     #[must_use]
     pub fn with_init_watch(mut self, watch: &InitWatch) -> Self {
         self.init_watch = watch.clone();
         self
     }
 
-    /// The same, asking for the memory of the memory map beforehand or not; it does not at first.
+    /// Sets whether the host provides the memory of the memory map beforehand; by default it does not.
     #[must_use]
     pub fn with_populate_map(mut self, populate: PopulateMap) -> Self {
         self.populate_map = populate;
         self
     }
 
-    /// The same with a part of the memory map that is for devices.
+    /// Sets the part of the memory map for devices.
     pub(crate) fn with_device_map(mut self, map: Option<DeviceMap>) -> Self {
         self.device_map = map;
         self
     }
 
-    /// The part of the memory map that is for devices, where these bytes lie there and are no memory's.
+    /// The part of the memory map for devices, if it contains these bytes and they describe no memory.
     fn device_map_at(&self, address: NonNull<u8>, bytes: usize) -> Option<&DeviceMap> {
         let map = self.device_map.as_ref()?;
         let frames = map.frames(address, bytes)?;
@@ -160,28 +161,28 @@ impl HostPlatform {
         if self.memory.ranges().iter().any(is_memory) { None } else { Some(map) }
     }
 
-    /// Why memory for page structures of devices was refused the last time, if nobody asked since.
+    /// The reason of the last refusal of memory for page structures of devices, which it forgets.
     pub(crate) fn take_map_problem(&self) -> Option<DeviceMapProblem> {
         self.device_map.as_ref()?.take_problem()
     }
 
-    /// From now on, times the locks that are taken through this platform, or does not; it does not at first.
+    /// Switches timing of the locks that are taken through this platform; initially off.
     ///
-    /// What is counted is told by [`ZoneStatistics::lock`](frameyard::ZoneStatistics::lock) and its like. A lock that is
-    /// held while the switch is turned may be left out.
+    /// [`ZoneStatistics::lock`](frameyard::stats::ZoneStatistics::lock) and its like report the times. A lock that is
+    /// held during the switch may be left out.
     ///
-    /// The clock is the processor's time-stamp counter where that rises at a constant rate: on x86-64 with an invariant one.
-    /// It is compared with the monotonic clock when locks are timed for the first time, which waits until the platform is
-    /// 10 ms old. Elsewhere it is the monotonic clock, whose reading counts as part of each time.
+    /// The clock is the processor's time-stamp counter if it rises at a constant rate: on x86-64 with an invariant
+    /// counter. It is compared with the monotonic clock when locks are timed for the first time, which waits until the
+    /// platform is 10 ms old. Otherwise it is the monotonic clock, and reading it counts as part of each time.
     pub fn time_locks(&self, timing: LockTiming) {
-        self.clock.turn(timing);
+        self.clock.switch(timing);
     }
 
-    /// The same with another way to know the CPU.
+    /// Sets how the platform finds out the CPU of a thread.
     ///
     /// # Errors
     ///
-    /// [`RseqUnavailable`] where `rseq` is asked for and is not there.
+    /// [`RseqUnavailable`] if `rseq` is asked for and is not available.
     pub fn with_identity(mut self, identity: CpuIdentity) -> Result<Self, RseqUnavailable> {
         self.rseq = match identity {
             CpuIdentity::Rseq => Some(usable_rseq().ok_or(RseqUnavailable)?),
@@ -191,13 +192,13 @@ impl HostPlatform {
         Ok(self)
     }
 
-    /// How the platform knows which CPU runs a thread.
+    /// How the platform finds out the CPU of a thread.
     #[must_use]
     pub fn identity(&self) -> CpuIdentity {
         self.identity
     }
 
-    /// How far the memory map has come up, as this platform was told.
+    /// The progress of initialising the memory map, as reported to this platform.
     #[must_use]
     pub fn init_watch(&self) -> InitWatch {
         self.init_watch.clone()
@@ -209,14 +210,14 @@ impl HostPlatform {
         &self.memory
     }
 
-    /// Gives the platform a device that has the bytes of these frames, before or after a yard is made with it.
+    /// Adds a device with the bytes of these frames, before or after a yard is made with the platform.
     ///
-    /// The yard knows nothing of it: [`HostYard::map_device`](crate::HostYard::map_device) maps it there. In a shared yard
-    /// each process gives its own platform the device.
+    /// This does not map the device in the yard: [`HostYard::map_device`](crate::HostYard::map_device) does. In a
+    /// shared yard each process adds the device to its own platform.
     ///
     /// # Errors
     ///
-    /// [`AddDeviceError`] where the frames are not as many as the device's, or have bytes elsewhere.
+    /// [`AddDeviceError`] if the device has another number of frames, or the frames already have bytes.
     pub fn add_device(&self, range: PfnRange, memory: Arc<DeviceMemory>) -> Result<(), AddDeviceError> {
         let taken = |frames: &&NodeFrames| !frames.range.intersection(range).is_empty();
         match self.memory.ranges().iter().find(taken) {
@@ -231,14 +232,14 @@ impl HostPlatform {
         self.devices.all().into_iter().map(|device| (device.range, device.memory)).collect()
     }
 
-    /// The device that has the bytes of a frame, and its frames.
+    /// The device with the bytes of a frame, and its frames.
     #[must_use]
     pub fn device_of(&self, pfn: Pfn) -> Option<(PfnRange, Arc<DeviceMemory>)> {
         self.devices.of(pfn).map(|device| (device.range, device.memory))
     }
 
-    /// Takes a device back. Whoever had an address of its frames must not use it any more: the caller sees to it that the
-    /// device is not mapped in the yard, and adds it again where it is.
+    /// Removes a device. The caller checks afterwards that the device is not mapped in the yard, and adds it again if
+    /// it is: no code may use an address of its frames any more.
     pub(crate) fn remove_device(&self, range: PfnRange) -> Result<Arc<DeviceMemory>, AddDeviceError> {
         self.devices.remove(range)
     }
@@ -249,30 +250,30 @@ impl HostPlatform {
         &self.host
     }
 
-    /// The identity where one load did not give it.
+    /// The CPU of a thread for which one load did not tell it.
     #[cold]
     #[inline(never)]
     fn slow_cpu() -> u32 {
         cpu::getcpu()
     }
 
-    /// The CPUs that workers of a node of the yard run on: all that are allowed where its node has none of them.
+    /// The CPUs for workers of a node of the yard: all permitted CPUs if its host node has none of them.
     fn cpus_of(&self, node: NodeId) -> CpuList {
         let cpus = self.host.node_for(node).cpus.intersection(self.host.allowed());
         if cpus.is_empty() { self.host.allowed().clone() } else { cpus }
     }
 }
 
-/// The `rseq` area, where it says something about the calling thread.
+/// The `rseq` area, if the kernel maintains it for the calling thread.
 fn usable_rseq() -> Option<RseqCpu> {
     RseqCpu::registered().filter(|rseq| rseq.cpu_id() >= 0)
 }
 
-/// Rounds of [`Platform::relax`] that only pause: together 127 pauses, a few microseconds.
+/// Rounds of [`Platform::relax`] that only pause: 127 pauses in total, a few microseconds.
 const SPIN_ROUNDS: u32 = 7;
-/// Rounds up to here give the CPU to another thread; later ones sleep.
+/// Rounds below this number yield the CPU to another thread. Later ones sleep.
 const YIELD_ROUNDS: u32 = 64;
-/// The longest sleep is 2 to this power microseconds.
+/// The base-2 logarithm of the longest sleep in microseconds.
 const MAX_SLEEP_SHIFT: u32 = 9;
 
 impl Platform for HostPlatform {
@@ -306,19 +307,20 @@ impl Platform for HostPlatform {
         }
     }
 
-    /// Frames of memory first; only where there are none, those of devices.
+    /// Looks among the frames of memory first, then among those of devices.
     #[inline]
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
         self.memory.frame(pfn).or_else(|| self.devices.frame(pfn))
     }
 
-    /// Runs worker 0 on the caller and the others on new threads, on the CPUs of the host's nodes that stand for theirs.
+    /// Runs worker 0 on the caller and the other workers on new threads, on the CPUs of the host nodes that stand for
+    /// theirs.
     ///
-    /// Where a node has a CPU for each of its workers, each is pinned to one, the one that has the fewest workers of
-    /// all jobs of this platform; else all may run on all CPUs of the node, or on all that are allowed where none of
-    /// them is. The caller may afterwards run where it could before, also when a worker panicked.
+    /// If a node has a CPU for each of its workers, each worker is pinned to its own: the one with the fewest workers
+    /// of all jobs of this platform. Otherwise all of them may run on all CPUs of the node, or on all permitted CPUs if
+    /// the node has none of these. Afterwards the caller may run where it could before, even if a worker panicked.
     ///
-    /// Where the system grants fewer threads than asked for, fewer run.
+    /// If the system grants fewer threads, fewer workers run.
     fn run_workers(
         &self,
         count: usize,
@@ -331,7 +333,7 @@ impl Platform for HostPlatform {
             let mut workers = Vec::new();
             for (worker, place) in places.iter().enumerate().skip(1) {
                 let body = move || {
-                    place.settle();
+                    place.move_here();
                     job(worker);
                 };
                 match thread::Builder::new().spawn_scoped(scope, body) {
@@ -339,35 +341,26 @@ impl Platform for HostPlatform {
                     Err(_) => break,
                 }
             }
-            // Not before: threads begin with the CPUs of who starts them.
+            // Only now: new threads inherit the CPUs of the thread that starts them.
             let visit = places[0].visit();
             let own = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| job(0)));
             drop(visit);
-            // Every worker is joined, so that a panic of one is seen and none is left behind.
+            // Joins every worker, so that a panic of one is reported and none is left running.
             let panicked = workers.into_iter().filter_map(|worker| worker.join().err()).count();
             if panicked == 0 && own.is_ok() { Ok(()) } else { Err(WorkerPanicked) }
         })
     }
+}
 
-    /// Since the platform was made, by the system's monotonic clock.
-    fn clock_ns(&self) -> Option<u64> {
-        self.clock.system_ns()
-    }
-
-    /// Since the platform was made, while locks are timed ([`time_locks`](HostPlatform::time_locks)).
-    #[inline(always)]
-    fn lock_clock_ns(&self) -> Option<u64> {
-        self.clock.ns()
-    }
-
-    /// Private memory by `MADV_DONTNEED`, that of a file by a hole in it (`MADV_REMOVE`).
+impl MapBacking for HostPlatform {
+    /// Returns private memory with `MADV_DONTNEED`, memory of a file by punching a hole (`MADV_REMOVE`).
     fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
-        self.memory.give_back(frames)
+        self.memory.release(frames)
     }
 
-    /// Makes all pages of the host that hold a part of the map present, where that was asked for ([`PopulateMap`]).
+    /// Makes all host pages of a part of the map present, if [`PopulateMap`] says so.
     ///
-    /// Those of devices that are more than one are made present at once in any case, with huge pages where the map has them.
+    /// Parts for devices that are larger than a host page are always made present, with huge pages if the map has them.
     fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
         let _ = frames;
         if let Some(map) = self.device_map_at(address, bytes) {
@@ -377,14 +370,14 @@ impl Platform for HostPlatform {
             return Ok(());
         }
         match populate_around(address, bytes).map_err(|error| error.kind()) {
-            // A kernel without the call: the first write does it.
+            // A kernel without the call: the first write allocates the memory.
             Ok(()) | Err(io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => Ok(()),
             Err(_) => Err(MapNotBacked),
         }
     }
 
-    /// In private memory what nobody writes shows the host's zero page, so there is nothing to do but to keep transparent
-    /// huge pages away. In a shared yard every process puts mappings there which show it.
+    /// Private memory that is never written shows the host's zero page, so this only keeps transparent huge pages away.
+    /// In a shared yard every process maps zeroes there.
     fn share_tails(
         &self,
         frames: PfnRange,
@@ -397,16 +390,16 @@ impl Platform for HostPlatform {
         map.share_tails(address, bytes, if pages == 0 { bytes } else { bytes / pages as usize })
     }
 
-    /// Private memory by `MADV_DONTNEED`, that of a memory file by a hole in it; what lies in a device becomes ordinary
-    /// memory again.
+    /// Returns private memory with `MADV_DONTNEED`, memory of a memory file by punching a hole. Memory of a device is
+    /// replaced by ordinary memory.
     fn return_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) {
         let _ = frames;
         if let Some(map) = self.device_map_at(address, bytes) {
-            map.give_back(address, bytes);
+            map.release(address, bytes);
         }
     }
 
-    /// Maps the file of the device that has the frames there.
+    /// Maps the file of the device with these frames.
     fn place_map(&self, holding: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
         let map = self.device_map_at(address, bytes).ok_or(MapNotBacked)?;
         let device = self.devices.of(holding.start).filter(|device| holding.end <= device.range.end);
@@ -417,7 +410,7 @@ impl Platform for HostPlatform {
         map.place(file, address, bytes)
     }
 
-    /// In a shared yard tails are mapped such that they cannot be written.
+    /// In a shared yard tails are mapped read-only.
     fn speculative_gets(&self) -> SpeculativeGets {
         match &self.device_map {
             Some(map) if map.gets_read_only() => SpeculativeGets::Marked,
@@ -425,13 +418,26 @@ impl Platform for HostPlatform {
         }
     }
 
-    /// Sets the thread's mark, for which every view's keeper waits before it maps tails.
+    /// Sets the thread's mark. The keeper of every view waits for it before it maps tails.
     #[inline(always)]
-    fn get_begins(&self) -> Option<&GetMark> {
+    fn begin_get(&self) -> Option<&GetMark> {
         Some(speculation::begin_get())
     }
+}
 
-    /// Takes note for [`init_watch`](HostPlatform::init_watch).
+impl Probe for HostPlatform {
+    /// The time since the platform was made, by the system's monotonic clock.
+    fn clock_ns(&self) -> Option<u64> {
+        self.clock.system_ns()
+    }
+
+    /// The time since the platform was made, while locks are timed ([`time_locks`](HostPlatform::time_locks)).
+    #[inline(always)]
+    fn lock_clock_ns(&self) -> Option<u64> {
+        self.clock.ns()
+    }
+
+    /// Records progress for [`init_watch`](HostPlatform::init_watch).
     fn init_progress(&self, progress: InitProgress) {
         self.init_watch.note(progress);
     }

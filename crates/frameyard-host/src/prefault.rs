@@ -1,4 +1,4 @@
-//! Pre-faulting: making memory present before it is used, by several threads, with progress.
+//! Pre-faulting: several threads make memory present before it is used, and report progress.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -11,26 +11,26 @@ use frameyard::ByteSize;
 use crate::cpu_list::CpuList;
 use crate::sys::mapping::{Mapping, Piece};
 
-/// How far pre-faulting has come.
+/// Progress of pre-faulting.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PrefaultProgress {
-    /// What is present now.
+    /// The size of the present part.
     pub done: ByteSize,
-    /// What will be present at the end.
+    /// The size that will be present at the end.
     pub total: ByteSize,
 }
 
-/// Pieces that the threads on some CPUs should populate; no CPUs stand for any.
+/// Pieces for threads on some CPUs to populate. An empty list means any CPU.
 #[derive(Debug)]
 pub(crate) struct Share {
     pub(crate) cpus: CpuList,
     pub(crate) pieces: Vec<Piece>,
 }
 
-/// How much is populated between two reports: enough that a report costs nothing beside it.
+/// The size populated between two reports: large enough that a report costs nothing in comparison.
 const CHUNK: usize = 32 << 20;
 
-/// Chunks that several threads take in turn.
+/// Chunks that several threads take one by one.
 struct Queue {
     cpus: CpuList,
     chunks: Vec<Piece>,
@@ -46,10 +46,10 @@ impl Queue {
         self.chunks.get(self.next.fetch_add(1, Ordering::Relaxed)).copied()
     }
 
-    /// Populates chunk after chunk until there are none, somebody failed, or nobody listens any more.
+    /// Populates chunks until none is left, one fails, or the receiver is gone.
     fn work(&self, mapping: &Mapping, done: &mpsc::Sender<io::Result<usize>>) {
         if !self.cpus.is_empty() {
-            // Only where the zeroing runs: memory comes from the node that it is bound to in any case.
+            // Affects only where the zeroing runs: a bound page comes from its node in any case.
             let _ = self.cpus.pin_this_thread();
         }
         while let Some(piece) = self.take() {
@@ -62,9 +62,10 @@ impl Queue {
     }
 }
 
-/// Makes every page of all shares present, in chunks of whole granules, by at least one thread a share.
+/// Makes every page of all shares present, in chunks of whole granules, with at least one thread per share.
 ///
-/// `progress` runs on the caller: once before anything and once for each chunk. The first error stops all.
+/// Calls `progress` on the calling thread: once at the start and once for each chunk. The first error stops all
+/// threads.
 pub(crate) fn populate(
     mapping: &Mapping,
     shares: &[Share],
@@ -86,7 +87,7 @@ pub(crate) fn populate(
             }
         }
         drop(sender);
-        // Leaving early drops the receiver, which ends the workers at their next chunk.
+        // An early return drops the receiver, which ends each worker at its next chunk.
         for populated in done {
             report.done.0 += populated? as u64;
             progress(report);
@@ -119,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn several_threads_make_all_pieces_present_and_report_each_chunk() {
+    fn several_threads_populate_all_pieces_and_report_each_chunk() {
         let mut mapping = Mapping::reserve(3 * CHUNK + 2 * HUGE, HUGE, 0).unwrap();
         let low = Piece { offset: 0, len: 2 * CHUNK + HUGE };
         let high = Piece { offset: low.len + HUGE, len: CHUNK };
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_piece_with_nothing_behind_it_is_an_error_and_ends() {
+    fn a_piece_without_memory_is_an_error() {
         let mapping = Mapping::reserve(4 * CHUNK, HUGE, 0).unwrap();
         let shares = [share(&[mapping.whole()])];
         assert!(populate(&mapping, &shares, HUGE, threads(2), &mut |_| {}).is_err());

@@ -1,4 +1,4 @@
-//! Worker processes: the program executed again, watched until all have ended well or one has not.
+//! Worker processes: the program is executed again and supervised until all workers have ended, or one has failed.
 
 use std::fmt;
 use std::io::{self, Read};
@@ -7,7 +7,7 @@ use std::process::{Child, ChildStdout, Command, ExitStatus};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-/// Why worker processes did not all end well. The others have been ended.
+/// Why worker processes did not all succeed. The other workers have been killed.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum WorkerError {
@@ -15,21 +15,21 @@ pub enum WorkerError {
     Start {
         /// The number of the worker.
         worker: usize,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A worker ended with a failure.
+    /// A worker failed.
     Failed {
         /// The number of the worker.
         worker: usize,
         /// How it ended.
         status: ExitStatus,
     },
-    /// A worker could not be watched, or its output could not be read.
+    /// A worker could not be supervised, or its output could not be read.
     Watch {
         /// The number of the worker.
         worker: usize,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -43,7 +43,7 @@ impl fmt::Display for WorkerError {
                 (None, Some(code)) => write!(f, "worker process {worker} failed with exit code {code}"),
                 (None, None) => write!(f, "worker process {worker} failed: {status}"),
             },
-            Self::Watch { worker, source } => write!(f, "cannot watch worker process {worker}: {source}"),
+            Self::Watch { worker, source } => write!(f, "cannot supervise worker process {worker}: {source}"),
         }
     }
 }
@@ -57,7 +57,7 @@ impl std::error::Error for WorkerError {
     }
 }
 
-/// Worker processes that run. Dropping it kills those that still do.
+/// Running worker processes. Dropping it kills those that have not ended.
 #[derive(Debug)]
 pub struct Workers {
     workers: Vec<Worker>,
@@ -70,15 +70,15 @@ struct Worker {
     status: Option<ExitStatus>,
 }
 
-/// Executes this program again `count` times; `prepare` gives each its arguments and environment.
+/// Executes this program again `count` times. `prepare` sets the arguments and the environment of each worker.
 ///
-/// A worker is a new program, not a fork, so it has no thread and no lock of this one. It inherits what
-/// [`SharedMemoryFile::inherit`](crate::SharedMemoryFile::inherit) opened. Where `prepare` pipes its standard
-/// output, that is collected for [`Workers::wait_all`].
+/// A worker is a new program, not a fork, so it shares no thread and no lock with this one. It inherits the descriptors
+/// that [`SharedMemoryFile::inherit`](crate::SharedMemoryFile::inherit) opened. If `prepare` pipes its standard output,
+/// [`Workers::wait_all`] collects it.
 ///
 /// # Errors
 ///
-/// [`WorkerError::Start`]; those started before are killed.
+/// [`WorkerError::Start`]; the workers started before are killed.
 pub fn spawn_workers(count: usize, mut prepare: impl FnMut(&mut Command, usize)) -> Result<Workers, WorkerError> {
     let program = std::env::current_exe().map_err(|source| WorkerError::Start { worker: 0, source })?;
     let mut workers = Workers { workers: Vec::with_capacity(count) };
@@ -104,16 +104,16 @@ fn read_all(mut stdout: ChildStdout) -> io::Result<Vec<u8>> {
 }
 
 impl Workers {
-    /// The process numbers of the workers, in their order.
+    /// The process numbers of the workers, in the order of the workers.
     #[must_use]
     pub fn process_ids(&self) -> Vec<u32> {
         self.workers.iter().map(|worker| worker.child.id()).collect()
     }
 
-    /// Waits until all have ended well, and returns what each wrote to a piped standard output.
+    /// Waits until all workers have succeeded, and returns what each wrote to a piped standard output.
     ///
-    /// The first that ends otherwise ends the wait: what it left in shared memory may keep the others from
-    /// ever ending, so they are killed.
+    /// The first failure ends the wait. The other workers are killed, because the failed one may have left shared
+    /// memory in a state in which they would never end.
     ///
     /// # Errors
     ///
@@ -121,7 +121,7 @@ impl Workers {
     pub fn wait_all(mut self) -> Result<Vec<Vec<u8>>, WorkerError> {
         const LONGEST_NAP: Duration = Duration::from_millis(10);
         let mut nap = Duration::from_micros(100);
-        while self.look()? > 0 {
+        while self.poll()? > 0 {
             thread::sleep(nap);
             nap = (nap * 2).min(LONGEST_NAP);
         }
@@ -134,8 +134,8 @@ impl Workers {
         Ok(outputs)
     }
 
-    /// Notes who has ended since the last look, and says how many have not.
-    fn look(&mut self) -> Result<usize, WorkerError> {
+    /// Records the workers that have ended since the last call. Returns the number of running ones.
+    fn poll(&mut self) -> Result<usize, WorkerError> {
         let mut running = 0;
         for (worker, state) in self.workers.iter_mut().enumerate() {
             if state.status.is_some() {
@@ -158,7 +158,7 @@ impl Workers {
 impl Drop for Workers {
     fn drop(&mut self) {
         for worker in self.workers.iter_mut().filter(|worker| worker.status.is_none()) {
-            // Both fail only for a process that has ended and been waited for.
+            // Both fail only for a process that has ended and whose status was read.
             let _ = worker.child.kill();
             let _ = worker.child.wait();
         }

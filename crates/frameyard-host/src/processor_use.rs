@@ -4,25 +4,33 @@ use std::time::Duration;
 
 use crate::sys;
 
-/// What a process has used so far, all its threads together, those that have ended included.
+/// Resources that a process has used so far, summed over all its threads, including ended ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ProcessorUse {
-    /// Time in the process itself.
+    /// Time in user mode.
     pub user: Duration,
-    /// Time in the host's kernel on its behalf: page faults, system calls.
+    /// Time in the host's kernel, for page faults and system calls.
     pub system: Duration,
-    /// Page faults that the kernel served without reading anything.
+    /// Page faults that the kernel served without reading from storage.
     pub faults: u64,
 }
 
 impl ProcessorUse {
-    /// What this process has used until now (`getrusage`). The kernel counts time in ticks or finer, by configuration.
+    /// What this process has used until now (`getrusage`). The kernel's configuration decides the precision.
     #[must_use]
     pub fn of_this_process() -> Self {
-        sys::usage::of_this_process()
+        let usage = sys::usage::of_this_process();
+        let duration = |seconds: i64, microseconds: i64| {
+            Duration::from_secs(seconds.unsigned_abs()) + Duration::from_micros(microseconds.unsigned_abs())
+        };
+        Self {
+            user: duration(usage.ru_utime.tv_sec, usage.ru_utime.tv_usec),
+            system: duration(usage.ru_stime.tv_sec, usage.ru_stime.tv_usec),
+            faults: usage.ru_minflt.unsigned_abs(),
+        }
     }
 
-    /// What was used since an earlier look.
+    /// What was used since `earlier`.
     #[must_use]
     pub fn since(self, earlier: Self) -> Self {
         Self {
@@ -42,12 +50,12 @@ mod tests {
     use std::num::NonZeroUsize;
 
     #[test]
-    fn touching_fresh_memory_is_counted_as_faults() {
+    fn touching_fresh_memory_counts_as_faults() {
         let before = ProcessorUse::of_this_process();
         let region = Region::zeroed(ByteSize::mib(4), HugePages::Never).unwrap();
         region.prefault(NonZeroUsize::MIN, &mut |_| {}).unwrap();
         let used = ProcessorUse::of_this_process().since(before);
-        // Populating may serve several pages in one fault, never more than fit a huge page.
+        // One fault may populate several pages, but never more than a huge page.
         assert!(used.faults >= 2, "{used:?}");
         assert_eq!(before.since(ProcessorUse::of_this_process()).faults, 0);
     }

@@ -1,4 +1,4 @@
-//! Plain memory for a memory map or a control region.
+//! Memory for a memory map or a control region.
 
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -15,42 +15,42 @@ use crate::prefault::{self, PrefaultProgress, Share};
 use crate::sys;
 use crate::sys::mapping::{Mapping, Piece, Source};
 
-/// A range of readable and writable bytes, unmapped when dropped.
+/// A range of readable and writable bytes, unmapped on drop.
 ///
-/// New memory is zeroed and takes nothing from the host until it is touched. It begins on 2 MiB. Its length is
-/// that asked for, rounded up to whole pages of the host.
+/// New memory is zeroed and takes nothing from the host until it is touched. It starts on a 2 MiB boundary. Its length
+/// is the length asked for, rounded up to whole host pages.
 #[derive(Debug)]
 pub struct Region {
     mapping: Mapping,
     contents: Contents,
 }
 
-/// What the bytes of a [`Region`] may be.
+/// What is known about the bytes of a [`Region`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Contents {
-    /// All zero: the region is this process's own and nothing was written.
+    /// All zero: no other process has the region, and nothing was written.
     Zeroed,
     /// Anything: something was written.
     Written,
-    /// Anything, now and later: other processes may write.
+    /// Anything, at any time: other processes may write.
     Shared,
 }
 
 impl Region {
     /// Zeroed private memory.
     ///
-    /// Huge pages make a dense table fast; a sparsely written one, as the map of phantom frames, takes less
-    /// memory without.
+    /// With huge pages a densely written table is faster. Without them a sparsely written one, such as the map of
+    /// phantom frames, takes less memory.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::Nothing`] for no bytes, [`MemoryError::AddressSpace`] where the process has no room left,
-    /// [`MemoryError::System`] where the kernel refuses.
+    /// [`MemoryError::Nothing`] for no bytes, [`MemoryError::AddressSpace`] if the process has too few addresses left,
+    /// [`MemoryError::System`] if the kernel refuses.
     pub fn zeroed(size: ByteSize, huge_pages: HugePages) -> Result<Self, MemoryError> {
         Self::map(size, huge_pages, Source::Anonymous, Contents::Zeroed)
     }
 
-    /// The bytes of a file from `offset` on, shared with all that map them.
+    /// The bytes of a file from `offset` on, shared with all processes that map them.
     pub(crate) fn in_file(file: &File, offset: u64, size: ByteSize, advice: HugePages) -> Result<Self, MemoryError> {
         Self::map(size, advice, Source::Shared { file: file.as_fd(), offset }, Contents::Shared)
     }
@@ -70,7 +70,7 @@ impl Region {
         Ok(Self { mapping, contents })
     }
 
-    /// The first byte. Who reads or writes it has to see to it that `self` lives as long.
+    /// The first byte. Code that reads or writes it keeps `self` alive meanwhile.
     #[inline]
     #[must_use]
     pub fn base(&self) -> NonNull<u8> {
@@ -81,27 +81,27 @@ impl Region {
         &self.mapping
     }
 
-    /// How many bytes there are.
+    /// The number of bytes.
     #[must_use]
     pub fn size(&self) -> ByteSize {
         ByteSize(self.mapping.len() as u64)
     }
 
-    /// The region as words, for who shares it with other threads or processes.
+    /// The region as words that other threads or processes use too.
     ///
     /// # Safety
     ///
-    /// Who reaches the same bytes in another way meanwhile uses atomics too, and no yard lies in the region, unless
-    /// what is stored here is what it would have stored.
+    /// All other code that reaches the bytes meanwhile uses atomics too. No yard lies in the region, unless the caller
+    /// stores only values that the yard would have stored.
     #[must_use]
-    #[expect(unsafe_code, reason = "the caller says what else the region is used for")]
+    #[expect(unsafe_code, reason = "the caller states what else uses the region")]
     pub unsafe fn words(&self) -> &[AtomicU64] {
         self.mapping.words()
     }
 
-    /// The bytes of a private region; `None` where other processes may write to it too.
+    /// The bytes of a private region; `None` if other processes may write to it.
     ///
-    /// From then on the region counts as written to, until it is [zeroed](Self::zero) again.
+    /// Afterwards the region counts as written, until it is [zeroed](Self::zero).
     pub fn bytes_mut(&mut self) -> Option<&mut [u8]> {
         if self.contents == Contents::Shared {
             return None;
@@ -110,12 +110,12 @@ impl Region {
         Some(sys::bytes::bytes_mut(&mut self.mapping))
     }
 
-    /// Writes zeroes to all of a private region, so that it can be a memory map that nobody writes. Does nothing
-    /// where nothing was written before.
+    /// Writes zeroes to all of a private region, so that it can be a memory map that no initialiser writes. Does
+    /// nothing if the region was not written before.
     ///
     /// # Panics
     ///
-    /// Where other processes may write to the region too.
+    /// If other processes may write to the region.
     pub fn zero(&mut self) {
         assert!(self.contents != Contents::Shared, "a private region");
         if self.contents == Contents::Written {
@@ -124,46 +124,46 @@ impl Region {
         }
     }
 
-    /// Whether every byte is zero for certain. Who writes through [`base`](Self::base) or [`words`](Self::words)
-    /// is not seen.
+    /// Whether every byte is known to be zero. Writes through [`base`](Self::base) or [`words`](Self::words) are not
+    /// detected.
     #[must_use]
     pub fn is_zeroed(&self) -> bool {
         self.contents == Contents::Zeroed
     }
 
-    /// Whether nobody but this process can write to it.
+    /// Whether no other process can write to it.
     pub(crate) fn is_private(&self) -> bool {
         self.contents != Contents::Shared
     }
 
-    /// Says that something was written through the address.
+    /// Records that the region was written through its address.
     pub(crate) fn mark_written(&mut self) {
         if self.contents == Contents::Zeroed {
             self.contents = Contents::Written;
         }
     }
 
-    /// The region as words, where it is for nothing else.
+    /// The region as words, for a user that shares it with no other kind of access.
     #[inline]
     pub(crate) fn atomics(&self) -> &[AtomicU64] {
         self.mapping.words()
     }
 
-    /// The words of a region that a test uses for itself.
+    /// The words of a region that a test uses alone.
     #[cfg(test)]
     pub(crate) fn test_words(&self) -> &[AtomicU64] {
         self.mapping.words()
     }
 
-    /// Lets `size` bytes from `offset` on come from one node of the host alone; rounded in to whole host pages.
+    /// Restricts `size` bytes from `offset` on to one node of the host, rounded in to whole host pages.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::System`] where the kernel refuses.
+    /// [`MemoryError::System`] if the kernel refuses.
     ///
     /// # Panics
     ///
-    /// Where the part does not lie inside the region.
+    /// If the part does not lie inside the region.
     pub fn bind(&self, offset: ByteSize, size: ByteSize, host_node: NodeId) -> Result<(), MemoryError> {
         assert!(offset.0.checked_add(size.0).is_some_and(|end| end <= self.size().0), "a part of the region");
         let page = sys::host_page_size();
@@ -177,11 +177,11 @@ impl Region {
         self.mapping.bind(piece, u32::from(host_node.0)).map_err(refused)
     }
 
-    /// Makes the whole region present in memory, by about so many threads.
+    /// Makes the whole region present in memory, with about `threads` threads.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::System`] where the kernel fails or is older than 5.14 (`MADV_POPULATE_WRITE`).
+    /// [`MemoryError::System`] if the kernel fails or is older than 5.14 (`MADV_POPULATE_WRITE`).
     pub fn prefault(
         &self,
         threads: NonZeroUsize,
@@ -192,25 +192,25 @@ impl Region {
         prefault::populate(&self.mapping, &shares, HUGE_ALIGN as usize, threads, progress).map_err(refused)
     }
 
-    /// How many bytes are in memory now. Cost: a walk over the host's page tables.
+    /// The number of bytes in memory now. Cost: a walk over the host's page tables.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::System`] where the kernel does not say.
+    /// [`MemoryError::System`] if the kernel does not tell.
     pub fn resident(&self) -> Result<ByteSize, MemoryError> {
         let refused =
             |source| MemoryError::System { action: "ask which pages are in memory", size: self.size(), source };
         self.mapping.resident(self.mapping.whole()).map(ByteSize).map_err(refused)
     }
 
-    /// What `size` bytes from `offset` on cost the host: proportional size and mappings.
+    /// The proportional size and the mappings that `size` bytes from `offset` on cost the host.
     ///
-    /// Cost: the kernel walks all page tables of the process. To have the part accounted for by itself, its mappings are
-    /// cut off from their neighbours meanwhile, which takes two more.
+    /// Cost: the kernel walks all page tables of the process. It accounts for the part separately because its mappings
+    /// are split from their neighbours meanwhile, which takes up to two more mappings.
     ///
     /// # Errors
     ///
-    /// [`MemoryError::System`] where the part is not whole host pages of the region, or the kernel does not say.
+    /// [`MemoryError::System`] if the part is not whole host pages of the region, or the kernel does not tell.
     pub fn memory_use(&self, offset: ByteSize, size: ByteSize) -> Result<MemoryUse, MemoryError> {
         let refused = |source| MemoryError::System { action: "ask what memory is used", size, source };
         let page = sys::host_page_size() as u64;
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_that_others_may_write_to_has_no_bytes() {
+    fn a_shared_region_has_no_bytes() {
         let file = crate::memory::in_memory(4 << 20).unwrap();
         let mut region = Region::in_file(&file, 0, ByteSize::mib(2), HugePages::Never).unwrap();
         assert!(region.bytes_mut().is_none());
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_region_far_larger_than_the_host_can_be_reserved() {
+    fn a_region_larger_than_the_host_can_be_reserved() {
         let region = Region::zeroed(ByteSize(1 << 42), HugePages::Never).unwrap();
         region.test_words()[(1 << 42) / 8 - 1].store(1, Ordering::Relaxed);
         assert_eq!(region.size(), ByteSize(1 << 42));
@@ -293,7 +293,7 @@ mod tests {
     #[test]
     fn a_part_smaller_than_a_page_binds_nothing() {
         let region = Region::zeroed(ByteSize::mib(2), HugePages::Never).unwrap();
-        // Node 60000 does not exist, so anything else than nothing would be refused.
+        // Node 60000 does not exist, so binding any page would fail.
         region.bind(ByteSize(1), ByteSize(100), NodeId(60000)).unwrap();
         assert!(region.bind(ByteSize(1), ByteSize::kib(512), NodeId(60000)).is_err());
     }

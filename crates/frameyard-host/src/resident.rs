@@ -1,27 +1,27 @@
-//! How much memory this process holds.
+//! The memory of this process.
 
 use std::fs;
 use std::io;
 
 use frameyard::ByteSize;
 
-/// The memory that a process holds, as the kernel accounts for it.
+/// The memory of a process, as the kernel accounts for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResidentSize {
     /// All its pages in memory (`VmRSS`).
     pub resident: ByteSize,
-    /// The same with each page divided among those that map it (`Pss`); `None` where the kernel does not say.
+    /// The same with each page divided among its mappings (`Pss`); `None` if the kernel does not tell.
     pub proportional: Option<ByteSize>,
-    /// Private memory in transparent huge pages (`AnonHugePages`); `None` where the kernel does not say.
+    /// Private memory in transparent huge pages (`AnonHugePages`); `None` if the kernel does not tell.
     pub anonymous_huge: Option<ByteSize>,
 }
 
 impl ResidentSize {
-    /// What this process holds now. Cost: a walk over its page tables.
+    /// The memory of this process now. Cost: a walk over its page tables.
     ///
     /// # Errors
     ///
-    /// What the system says where `/proc/self/status` cannot be read or has no `VmRSS`.
+    /// The system's error if `/proc/self/status` cannot be read or lacks `VmRSS`.
     pub fn of_this_process() -> io::Result<Self> {
         let status = fs::read_to_string("/proc/self/status")?;
         let rollup = fs::read_to_string("/proc/self/smaps_rollup").unwrap_or_default();
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_present_is_counted() {
+    fn populated_memory_is_counted() {
         let region = Region::zeroed(ByteSize::mib(64), HugePages::Never).unwrap();
         region.prefault(NonZeroUsize::MIN, &mut |_| {}).unwrap();
         assert!(ResidentSize::of_this_process().unwrap().resident >= ByteSize::mib(64));

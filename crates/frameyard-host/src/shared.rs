@@ -1,127 +1,44 @@
-//! A memory file for a yard that several processes use at once.
+//! A memory file: the memory map, the control region and the frames of one yard, for several processes.
 //!
-//! The file holds a header, the memory map, the control region, words about views of devices and the frames, each on a 2 MiB boundary. One
-//! process [creates](SharedMemoryFile::create) it, [opens it](SharedMemoryFile::inherit) to the programs it
-//! executes, and each of them [attaches](SharedMemoryFile::from_environment) it: the header says all that
-//! is needed to map the same parts.
+//! The file starts with a header that states where its parts lie. Each part starts on a 2 MiB boundary:
+//!
+//! ```text
+//! | header | memory map | control region | view words | frames |
+//! ```
+//!
+//! One process [creates](SharedMemoryFile::create) the file and [opens it](SharedMemoryFile::inherit) to the programs
+//! that it executes. Each of them [attaches](SharedMemoryFile::from_environment) the file and maps the same parts.
+//! The view words coordinate what the processes map in the device part of the memory map (`view`).
 
-use std::ffi::OsString;
-use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::os::unix::fs::FileExt;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::process::Command;
-use std::sync::Arc;
 
-use frameyard::{ByteSize, Geometry, PfnRange};
+use frameyard::{ByteSize, Geometry};
 
-use crate::device_map::DevicePart;
+use crate::device_part::DevicePart;
 use crate::memory::{
-    FrameLayout, HUGE_ALIGN, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames, check_host_memory, in_memory,
+    FrameLayout, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames, check_host_memory, in_memory,
 };
 use crate::region::Region;
-use crate::sys::descriptor::{self, OnExec};
-use crate::sys::window::MapWindow;
+use crate::sys::descriptor;
 use crate::topology::HostTopology;
-use crate::yard::HostYardError;
 
-mod board;
+mod error;
 mod header;
+mod layout;
 mod process;
-mod view;
+pub(crate) mod view;
 mod view_words;
+mod word_store;
 
+pub use error::SharedFileError;
+use error::VARIABLE;
 use header::Header;
 pub use header::HeaderError;
-pub(crate) use view::SharedView;
-use view_words::ViewWords;
-
-/// The environment variable that names the memory file's descriptor to an executed program.
-const VARIABLE: &str = "FRAMEYARD_MEMORY_FILE";
-
-/// Whether a memory file holds the bytes of its frames.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub enum SharedFrames {
-    /// It does.
-    Memory,
-    /// It does not: nothing is behind the frames.
-    Phantom,
-}
-
-/// What a memory file is to hold.
-#[derive(Clone, Debug)]
-pub struct SharedLayout<'a> {
-    /// The geometry of the yard.
-    pub geometry: Geometry,
-    /// The frames of the machine.
-    pub ranges: &'a [NodeFrames],
-    /// Whether there are bytes behind them.
-    pub frames: SharedFrames,
-    /// The size of the memory map.
-    pub memory_map: ByteSize,
-    /// The size of the control region.
-    pub control: ByteSize,
-    /// The frames that the memory map covers ([`Layout::frames`](frameyard::Layout::frames)).
-    pub map_frames: PfnRange,
-    /// Those of them that are for devices ([`YardConfig::device_space`](frameyard::YardConfig::device_space)).
-    pub device_space: Option<PfnRange>,
-}
-
-/// Why a memory file cannot be made or attached.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum SharedFileError {
-    /// The environment names no memory file: the program was not started for it.
-    NotInherited,
-    /// The environment names something that is no descriptor.
-    NotADescriptor(OsString),
-    /// The descriptor is not open, or cannot be read.
-    Descriptor {
-        /// Its number.
-        fd: RawFd,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// What the file begins with is no header of a memory file.
-    Header(HeaderError),
-    /// Its memory cannot be had.
-    Memory(MemoryError),
-}
-
-impl fmt::Display for SharedFileError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotInherited => write!(f, "{VARIABLE} is not set: this program was not started on a memory file"),
-            Self::NotADescriptor(value) => write!(f, "{VARIABLE}={}: not the number of a descriptor", value.display()),
-            Self::Descriptor { fd, source } => write!(f, "descriptor {fd}: cannot use it as a memory file: {source}"),
-            Self::Header(error) => error.fmt(f),
-            Self::Memory(error) => error.fmt(f),
-        }
-    }
-}
-
-impl std::error::Error for SharedFileError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::Descriptor { source, .. } => Some(source),
-            Self::Memory(error) => error.source(),
-            _ => None,
-        }
-    }
-}
-
-impl From<MemoryError> for SharedFileError {
-    fn from(error: MemoryError) -> Self {
-        Self::Memory(error)
-    }
-}
-
-impl From<HeaderError> for SharedFileError {
-    fn from(error: HeaderError) -> Self {
-        Self::Header(error)
-    }
-}
+pub use layout::{SharedFrames, SharedLayout};
 
 /// A memory file with the memory map, the control region and the frames of one yard.
 #[derive(Debug)]
@@ -131,13 +48,31 @@ pub struct SharedMemoryFile {
     layout: FrameLayout,
 }
 
+/// How the size of a memory file is kept from changing under the processes that map it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum SizeGuard {
+    /// Seals, which no process can lift. Only files of `memfd_create` have them.
+    Sealed,
+    /// The permissions of a named file.
+    Permissions,
+}
+
 impl SharedMemoryFile {
-    /// Makes a new memory file, all zero but its header. Takes no memory for what is not touched.
+    /// Creates a memory file without a name. It is zero except for its header and takes no memory until it is touched.
     ///
     /// # Errors
     ///
-    /// [`SharedFileError::Memory`] where the host cannot hold it.
+    /// [`SharedFileError::Memory`] if the host cannot hold it.
     pub fn create(wanted: &SharedLayout<'_>, host: &HostTopology) -> Result<Self, SharedFileError> {
+        Self::create_in(in_memory, wanted, host)
+    }
+
+    /// Creates a memory file in a file of the given length, which `make` creates.
+    pub(crate) fn create_in(
+        make: impl FnOnce(u64) -> Result<File, MemoryError>,
+        wanted: &SharedLayout<'_>,
+        host: &HostTopology,
+    ) -> Result<Self, SharedFileError> {
         if wanted.memory_map.0 == 0 || wanted.control.0 == 0 {
             return Err(MemoryError::Nothing.into());
         }
@@ -152,7 +87,7 @@ impl SharedMemoryFile {
         };
         let header = Header::new(wanted, frames_len, host.page_size())
             .ok_or(MemoryError::AddressSpace { span: ByteSize(u64::MAX) })?;
-        let file = in_memory(header.file_len())?;
+        let file = make(header.file_len())?;
         let refused = |source| MemoryError::System {
             action: "write the header of a memory file",
             size: ByteSize(header.file_len()),
@@ -162,29 +97,42 @@ impl SharedMemoryFile {
         Ok(Self { file, header, layout })
     }
 
-    /// The memory file that the starter of this program [announced](InheritedFile::announce).
+    /// Attaches the memory file that the parent process [announced](InheritedFile::announce).
     ///
     /// # Errors
     ///
-    /// [`SharedFileError::NotInherited`] where there is none; else as [`attach`](SharedMemoryFile::attach).
+    /// [`SharedFileError::NotInherited`] if there is none; otherwise as [`attach`](SharedMemoryFile::attach).
     pub fn from_environment(host: &HostTopology) -> Result<Self, SharedFileError> {
         let value = std::env::var_os(VARIABLE).ok_or(SharedFileError::NotInherited)?;
-        let number = value.to_str().and_then(|text| text.parse::<RawFd>().ok()).filter(|fd| *fd >= 0);
+        let number = value.to_str().and_then(|text| text.parse::<u32>().ok());
         let Some(fd) = number else { return Err(SharedFileError::NotADescriptor(value)) };
-        Self::attach(fd, host)
+        // Opening the descriptor again needs no assumption about what it is. Without `O_NONBLOCK`, opening a pipe
+        // could block.
+        let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+        let mut options = File::options();
+        let file = options.read(true).write(true).custom_flags(nonblocking).open(format!("/proc/self/fd/{fd}"));
+        let file = file.map_err(|source| SharedFileError::Descriptor { fd, source })?;
+        Self::attach_file(file, SizeGuard::Sealed, host)
     }
 
-    /// The memory file behind an open descriptor, which it duplicates.
+    /// Attaches the memory file behind an open descriptor, which it duplicates.
     ///
     /// # Errors
     ///
-    /// [`SharedFileError::Descriptor`] where the number is not open or cannot be read,
-    /// [`SharedFileError::Header`] where it is no memory file of this version or of such a host.
-    pub fn attach(fd: RawFd, host: &HostTopology) -> Result<Self, SharedFileError> {
-        let unusable = |source| SharedFileError::Descriptor { fd, source };
-        let file = File::from(descriptor::duplicate(fd, OnExec::Close).map_err(unusable)?);
+    /// [`SharedFileError::Descriptor`] if it cannot be read, [`SharedFileError::Header`] if it is no memory file of
+    /// this version of the crate and this kind of host.
+    pub fn attach(fd: impl AsFd, host: &HostTopology) -> Result<Self, SharedFileError> {
+        let number = fd.as_fd().as_raw_fd().unsigned_abs();
+        let copy = fd.as_fd().try_clone_to_owned();
+        let copy = copy.map_err(|source| SharedFileError::Descriptor { fd: number, source })?;
+        Self::attach_file(File::from(copy), SizeGuard::Sealed, host)
+    }
+
+    /// Attaches an open memory file.
+    pub(crate) fn attach_file(file: File, guard: SizeGuard, host: &HostTopology) -> Result<Self, SharedFileError> {
+        let unusable = |source| SharedFileError::Descriptor { fd: file.as_raw_fd().unsigned_abs(), source };
         let header = Header::read(&file).map_err(unusable)??;
-        if !descriptor::is_size_sealed(&file) {
+        if guard == SizeGuard::Sealed && !descriptor::is_size_sealed(&file) {
             return Err(HeaderError::NotSealed.into());
         }
         header.check_page_size(host.page_size())?;
@@ -194,13 +142,18 @@ impl SharedMemoryFile {
         Ok(Self { file, header, layout })
     }
 
+    /// Checks that an open file starts with the header of a memory file.
+    pub(crate) fn check_header(file: &File) -> io::Result<Result<(), HeaderError>> {
+        Header::read(file).map(|header| header.map(drop))
+    }
+
     /// Opens the file to all programs that this process executes while the result lives.
     ///
     /// # Errors
     ///
-    /// What the system says where no descriptor is left.
+    /// The system's error if no descriptor is left.
     pub fn inherit(&self) -> io::Result<InheritedFile> {
-        descriptor::duplicate(self.file.as_raw_fd(), OnExec::Keep).map(|fd| InheritedFile { fd })
+        descriptor::inheritable(&self.file).map(|fd| InheritedFile { fd })
     }
 
     /// The geometry of the yard.
@@ -215,7 +168,7 @@ impl SharedMemoryFile {
         self.layout.ranges()
     }
 
-    /// Whether there are bytes behind the frames.
+    /// Whether the file contains the bytes of the frames.
     #[must_use]
     pub fn frames(&self) -> SharedFrames {
         self.header.frames
@@ -225,7 +178,7 @@ impl SharedMemoryFile {
     ///
     /// # Errors
     ///
-    /// [`MemoryError`] where the kernel refuses.
+    /// [`MemoryError`] if the kernel refuses.
     pub fn map_memory_map(&self, huge_pages: HugePages) -> Result<Region, MemoryError> {
         let part = self.header.memory_map;
         Region::in_file(&self.file, part.offset, ByteSize(part.len), huge_pages)
@@ -235,44 +188,56 @@ impl SharedMemoryFile {
     ///
     /// # Errors
     ///
-    /// [`MemoryError`] where the kernel refuses.
+    /// [`MemoryError`] if the kernel refuses.
     pub fn map_control(&self, huge_pages: HugePages) -> Result<Region, MemoryError> {
         let part = self.header.control;
         Region::in_file(&self.file, part.offset, ByteSize(part.len), huge_pages)
     }
 
-    /// The part of the memory map that is for devices.
+    /// The part of the memory map for devices.
     pub(crate) fn device_part(&self) -> Option<DevicePart> {
         self.header.devices
     }
 
-    /// Joins those that agree on what the memory map shows of devices; the window is on their part of it.
-    pub(crate) fn view(&self, window: Arc<MapWindow>, part: DevicePart) -> Result<SharedView, HostYardError> {
-        let words = self.header.view_words;
-        let words = Region::in_file(&self.file, words.offset, ByteSize(words.len), HugePages::Default)?;
-        let refused = |source| MemoryError::System { action: "open a memory file again", size: ByteSize(0), source };
-        let file = self.file.try_clone().map_err(refused)?;
-        let offset = self.header.memory_map.offset + part.piece.offset as u64;
-        Ok(SharedView::attach(window, (file, offset), ViewWords::new(words))?)
+    /// Where a piece of the memory map starts in the file, with a second handle of the file.
+    pub(crate) fn map_file(&self, offset: usize) -> Result<(File, u64), MemoryError> {
+        Ok((self.reopened()?, self.header.memory_map.offset + offset as u64))
     }
 
-    /// Maps the frames, bound to the host's nodes where it has several.
+    /// Maps the words that coordinate views of the part for devices.
+    pub(crate) fn map_view_words(&self) -> Result<Region, MemoryError> {
+        let words = self.header.view_words;
+        Region::in_file(&self.file, words.offset, ByteSize(words.len), HugePages::Default)
+    }
+
+    /// Maps the frames, bound to the host's nodes if it has several.
     ///
     /// # Errors
     ///
-    /// [`MemoryError`] where the kernel refuses.
+    /// [`MemoryError`] if the kernel refuses.
     pub fn map_frames(&self, huge_pages: HugePages, host: &HostTopology) -> Result<HostMemory, MemoryError> {
         if self.header.frames == SharedFrames::Phantom {
             return Ok(HostMemory::phantom(self.layout.clone()));
         }
-        let size = ByteSize(self.header.file_len());
-        let refused = |source| MemoryError::System { action: "open a memory file again", size, source };
-        let file = self.file.try_clone().map_err(refused)?;
+        let file = self.reopened()?;
         HostMemory::in_file(self.layout.clone(), file, self.header.frame_bytes.offset, huge_pages, host)
+    }
+
+    /// A second handle of the file.
+    fn reopened(&self) -> Result<File, MemoryError> {
+        let size = ByteSize(self.header.file_len());
+        let action = "duplicate the descriptor of a memory file";
+        self.file.try_clone().map_err(|source| MemoryError::System { action, size, source })
     }
 }
 
-/// A granule of frames: phantom frames are not rounded out.
+impl AsFd for SharedMemoryFile {
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+}
+
+/// The unit to which ranges of frames are rounded out. Phantom frames are not rounded.
 fn granule(frames: SharedFrames, host: &HostTopology) -> u64 {
     match frames {
         SharedFrames::Memory => host.page_size().0,
@@ -280,14 +245,14 @@ fn granule(frames: SharedFrames, host: &HostTopology) -> u64 {
     }
 }
 
-/// A descriptor of a memory file that executed programs inherit; closed here when dropped.
+/// A descriptor of a memory file that executed programs inherit. Closed in this process on drop.
 #[derive(Debug)]
 pub struct InheritedFile {
     fd: OwnedFd,
 }
 
 impl InheritedFile {
-    /// Tells the program that `command` executes where it finds the file: in an environment variable that
+    /// Tells the program that `command` executes where to find the file, in an environment variable that
     /// [`SharedMemoryFile::from_environment`] reads.
     pub fn announce(&self, command: &mut Command) {
         command.env(VARIABLE, self.fd.as_raw_fd().to_string());
@@ -298,11 +263,6 @@ impl AsRawFd for InheritedFile {
     fn as_raw_fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
-}
-
-/// Rounds up to where a part of the file may begin.
-fn aligned(bytes: u64) -> Option<u64> {
-    bytes.checked_next_multiple_of(HUGE_ALIGN)
 }
 
 #[cfg(test)]

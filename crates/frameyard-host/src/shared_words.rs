@@ -1,4 +1,4 @@
-//! Words that several processes use at once, beside a yard: atomics in a memory file of their own.
+//! Words that several processes use at once, independent of any yard: atomics in a memory file of their own.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -13,9 +13,9 @@ use crate::shared::{HeaderError, SharedFileError};
 use crate::sys::descriptor;
 use crate::sys::host_page_size;
 
-/// Zeroed words in memory that any process may map which can open its [`path`](Self::path).
+/// Zeroed words in memory that every process can map that can open their [`path`](Self::path).
 ///
-/// They belong to no yard. Takes memory of the host for what is touched.
+/// They take memory of the host when they are touched.
 #[derive(Debug)]
 pub struct SharedWords {
     file: File,
@@ -23,11 +23,11 @@ pub struct SharedWords {
 }
 
 impl SharedWords {
-    /// New words, all zero: at least `count`, rounded up to whole pages of the host.
+    /// Creates zeroed words: at least `count`, rounded up to whole host pages.
     ///
     /// # Errors
     ///
-    /// [`SharedFileError::Memory`] where the host cannot provide them.
+    /// [`SharedFileError::Memory`] if the host cannot provide them.
     pub fn create(count: usize) -> Result<Self, SharedFileError> {
         let bytes = count.max(1).checked_mul(size_of::<AtomicU64>());
         let bytes = bytes.and_then(|bytes| bytes.checked_next_multiple_of(host_page_size()));
@@ -35,12 +35,12 @@ impl SharedWords {
         Self::map(in_memory(bytes as u64)?, ByteSize(bytes as u64))
     }
 
-    /// The words that another process has made, by their [`path`](Self::path) there.
+    /// Opens the words that another process has created, by their [`path`](Self::path) there.
     ///
     /// # Errors
     ///
-    /// [`SharedFileError::Memory`] where the file cannot be opened or mapped, [`SharedFileError::Header`] where it is
-    /// none whose size is held.
+    /// [`SharedFileError::Memory`] if the file cannot be opened or mapped, [`SharedFileError::Header`] if its size is
+    /// not sealed.
     pub fn open(path: &Path) -> Result<Self, SharedFileError> {
         let unusable = |source| MemoryError::FileOpen { path: path.to_owned(), source };
         let file = File::options().read(true).write(true).open(path).map_err(unusable)?;
@@ -56,7 +56,7 @@ impl SharedWords {
         Ok(Self { file, region })
     }
 
-    /// Where other processes of the same user find the words while this value lives.
+    /// The path where other processes of the same user find the words while this value lives.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from(format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()))
@@ -76,7 +76,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     #[test]
-    fn what_one_view_writes_the_other_reads() {
+    fn a_write_through_one_view_shows_in_the_other() {
         let words = SharedWords::create(700).unwrap();
         let other = SharedWords::open(&words.path()).unwrap();
         assert!(words.words().len() >= 700 && words.words().len() == other.words().len());
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_none_of_words_is_refused() {
+    fn a_file_without_a_sealed_size_is_refused() {
         let error = SharedWords::open(Path::new("/dev/null")).unwrap_err();
         assert!(matches!(error, SharedFileError::Header(HeaderError::NotSealed)), "{error}");
         let error = SharedWords::open(Path::new("/nowhere")).unwrap_err();

@@ -1,22 +1,22 @@
-//! Speculative gets of references on pages of devices in shared yards, and waiting for them.
+//! Waiting for speculative gets on device pages of shared yards.
 //!
-//! A shared yard's memory map has pages that cannot be written: tails ([`SharedView`](crate::shared::SharedView)). A thread
-//! that has read a count there before they became such must not try its exchange afterwards. So each thread marks itself while it
-//! is at such a thing, and who is about to map tails in this process waits for all marks of this process. The protocol and
-//! its proof are [`GetMark`]'s; here are the marks, and the barrier.
+//! The memory map of a shared yard has read-only pages: tails ([`SharedView`](crate::shared::view::SharedView)). A
+//! thread that read a count there before they became read-only must not try to exchange it afterwards. So each thread
+//! marks itself during such a get, and the keeper of a view waits for all marks of its process before it maps tails.
+//! [`GetMark`] has the protocol and its proof. This module has the marks and the barrier.
 //!
-//! Who waits, and what he has seen: a keeper has read the number of a change with Acquire. The change was published with
-//! Release after the structures of what was there before were zeroed, whichever process did it. Then:
+//! The keeper has read the number of a change with Acquire. The changing process published it with Release after it had
+//! zeroed the earlier structures. Then:
 //!
-//! 1. He takes the marks of all threads. A thread that gets its mark later takes the same lock after him, so it sees the
-//!    zeroes too: it need not be waited for.
-//! 2. He makes all threads pass a barrier. Each has then either set its mark, or reads zeroes from here on.
-//! 3. He waits for each mark that is set to change, and maps the tails when that has happened.
+//! 1. The keeper locks and copies the list of marks. A thread that gets its mark later takes the same lock after the keeper,
+//!    so it sees the zeroes: the keeper need not wait for it.
+//! 2. The keeper makes all threads pass a barrier. Each thread has then either set its mark, or reads zeroes from here on.
+//! 3. The keeper waits until each mark that is set has changed, then maps the tails.
 //!
-//! No other process is waited for: a thread writes through the mappings of its own.
+//! No process waits for the threads of another: a thread writes through the mappings of its own process.
 //!
-//! Where the kernel makes no barriers for a process, threads fence themselves, each time. They come by the slow path then,
-//! so the fast one has nothing to ask.
+//! If the kernel provides no barriers, threads fence themselves on every get. They take the slow path then, so the fast
+//! path has no condition to check.
 
 use std::cell::Cell;
 use std::io;
@@ -25,28 +25,29 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use frameyard::GetMark;
+use frameyard::platform::GetMark;
 
 use crate::sys::membarrier::ProcessBarrier;
 
-/// The marks of this process: as many as threads had one at once. They are never given back to the system.
+/// The marks of this process: the largest number of threads that had one at the same time. They are never freed.
 static MARKS: Mutex<Marks> = Mutex::new(Marks { all: Vec::new(), unused: Vec::new() });
 
 struct Marks {
     all: Vec<&'static GetMark>,
-    /// Those whose threads have ended.
+    /// Marks whose threads have ended.
     unused: Vec<&'static GetMark>,
 }
 
 thread_local! {
-    /// The thread's mark, where it need not fence. None of the two is dropped before the thread is gone.
+    /// The thread's mark, if barriers replace its fences. Neither this nor the next is dropped before the thread is
+    /// gone.
     static MARK: Cell<Option<&'static GetMark>> = const { Cell::new(None) };
-    /// The thread's mark, once it has one.
+    /// The thread's mark, as soon as it has one.
     static OWN: Cell<Option<&'static GetMark>> = const { Cell::new(None) };
     static GIVER: Giver = const { Giver };
 }
 
-/// Gives the thread's mark back when it ends.
+/// Returns the thread's mark when the thread ends.
 struct Giver;
 
 impl Drop for Giver {
@@ -58,12 +59,12 @@ impl Drop for Giver {
     }
 }
 
-/// What is locked is whole even where somebody panicked.
+/// A panic of an earlier holder leaves a complete list behind.
 fn marks() -> MutexGuard<'static, Marks> {
     MARKS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Sets the thread's mark, which the caller takes back: each an addition to a word of the thread's own.
+/// Sets the thread's mark. The caller resets it. Each takes one addition to a word of the thread.
 #[inline(always)]
 pub(crate) fn begin_get() -> &'static GetMark {
     let Some(mark) = MARK.get() else { return begin_slowly() };
@@ -71,7 +72,7 @@ pub(crate) fn begin_get() -> &'static GetMark {
     mark
 }
 
-/// The first time in a thread, and always where threads fence.
+/// The first get of a thread, and every get of a thread that fences.
 #[cold]
 #[inline(never)]
 fn begin_slowly() -> &'static GetMark {
@@ -85,7 +86,7 @@ fn begin_slowly() -> &'static GetMark {
 
 /// Gives the thread a mark.
 fn own() -> &'static GetMark {
-    // Of a thread so near its end that it gives nothing back any more, the mark is lost.
+    // A thread that is already ending never returns its mark.
     let _ = GIVER.try_with(|_| ());
     let mut marks = marks();
     let mark = marks.unused.pop().unwrap_or_else(|| {
@@ -97,21 +98,23 @@ fn own() -> &'static GetMark {
     mark
 }
 
-/// To be called before the first get that somebody may wait for: asking the kernel for barriers takes it milliseconds.
+/// Registers the process for barriers, which takes the kernel milliseconds. Called before the first get that may be
+/// waited for.
 pub(crate) fn prepare() {
     ProcessBarrier::registered();
 }
 
-/// Waits until all gets of this process have ended that had begun before the call.
+/// Waits until all gets of this process have ended that started before the call.
 ///
-/// The caller has seen the page structures zeroed that matter to him.
+/// The caller has seen the page structures zeroed that it is going to replace.
 ///
 /// # Errors
 ///
-/// `ResourceBusy` where one did not end in that time: its thread was stopped. What the system says, where it makes no barrier though
-/// it had promised to.
+/// `ResourceBusy` if a get did not end within `longest`: its thread was stopped. The system's error if the barrier
+/// fails although the process is registered for it.
 pub(crate) fn wait_for_gets(longest: Duration) -> io::Result<()> {
     let all = marks().all.clone();
+    // SeqCst: pairs with the SeqCst in `GetMark::begin_fenced`.
     fence(Ordering::SeqCst);
     if let Some(barrier) = ProcessBarrier::registered() {
         barrier.pass()?;
@@ -124,8 +127,8 @@ pub(crate) fn wait_for_gets(longest: Duration) -> io::Result<()> {
         }
         begin.elapsed() < longest
     };
-    // A number, for it may be told to another process.
-    let busy = |_| io::Error::from_raw_os_error(libc::EBUSY);
+    // An error number, since it may be passed to another process.
+    let busy = |_| io::Error::from_raw_os_error(rustix::io::Errno::BUSY.raw_os_error());
     all.iter().try_for_each(|mark| mark.wait(wait_round)).map_err(busy)
 }
 

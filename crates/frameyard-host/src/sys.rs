@@ -1,8 +1,14 @@
-//! The system calls: the only module of this crate with `unsafe` code.
+//! System calls and processor instructions. Nearly all `unsafe` code of this crate is here; the rest is in `mapped`.
 //!
-//! What it hands out is safe to use: [`mapping::Mapping`] owns its address range and gives it back when
-//! dropped, and never reads or writes what is mapped; it gives back what its user has alone. It knows nothing of frames or
-//! nodes of a yard.
+//! Its types and functions are safe to use unless they are marked `unsafe`. System calls go through [`rustix`]; the
+//! few that it lacks go through `libc`.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `mapping`, `window`, `bytes` | ranges of addresses, and access to what is mapped there |
+//! | `descriptor`, `futex`, `membarrier`, `io_ring` | memory files, waiting on shared words, barriers, registered buffers |
+//! | `cpu`, `counter`, `usage` | the CPU of a thread, the time-stamp counter, processor time |
+//! | `map_rates` | streaming stores |
 
 pub(crate) mod bytes;
 pub(crate) mod counter;
@@ -15,16 +21,13 @@ pub(crate) mod mapping;
 pub(crate) mod membarrier;
 pub(crate) mod usage;
 pub(crate) mod window;
-pub(crate) mod yard;
 
 /// The page size of the host in bytes.
 pub(crate) fn host_page_size() -> usize {
-    // SAFETY: sysconf reads a constant of the system and touches no memory of ours.
-    let size = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
-    usize::try_from(size).expect("the system states its page size")
+    rustix::param::page_size()
 }
 
-/// The `-1` convention of system calls as a result.
+/// Turns the `-1` of a C function into the error of the calling thread.
 fn check(result: impl Into<i64>) -> std::io::Result<()> {
     if result.into() == -1 { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }

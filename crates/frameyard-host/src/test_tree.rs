@@ -1,4 +1,4 @@
-//! A folder of files for one test, removed when dropped.
+//! A folder of files for one test, removed on drop.
 
 use std::fs;
 use std::path::{Path, PathBuf};

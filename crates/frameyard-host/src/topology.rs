@@ -1,4 +1,4 @@
-//! The machine that the program runs on: its CPUs, nodes, memory and kernel, read from `/proc` and `/sys`.
+//! The machine that the program runs on: CPUs, nodes, memory and kernel, read from `/proc` and `/sys`.
 
 use std::fmt;
 use std::io;
@@ -14,17 +14,17 @@ mod memory_limit;
 /// A node of the host.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostNode {
-    /// The host's number of the node; numbers may have gaps.
+    /// The host's number of the node. Numbers may have gaps.
     pub id: NodeId,
-    /// Its CPUs; none on a node of memory alone.
+    /// Its CPUs; empty if it only has memory.
     pub cpus: CpuList,
-    /// Its memory; 0 on a node of CPUs alone.
+    /// Its memory; 0 if it only has CPUs.
     pub memory: ByteSize,
-    /// The distances to all nodes in the order of [`HostTopology::nodes`]; 10 is the distance to itself.
+    /// The distances to all nodes, in the order of [`HostTopology::nodes`]. The distance to itself is 10.
     pub distances: Vec<u16>,
 }
 
-/// What the program knows of the machine it runs on.
+/// A description of the machine that the program runs on.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct HostTopology {
     root: PathBuf,
@@ -38,24 +38,24 @@ pub struct HostTopology {
     nodes: Vec<HostNode>,
 }
 
-/// Why the host cannot be read.
+/// Why the description of the host cannot be read.
 #[derive(Debug)]
 pub enum TopologyError {
-    /// A file of `/proc` or `/sys` is not there or cannot be read.
+    /// A file of `/proc` or `/sys` is missing or cannot be read.
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// A file of `/proc` or `/sys` does not hold what it should.
+    /// A file of `/proc` or `/sys` has unexpected contents.
     Malformed {
         /// The file.
         path: PathBuf,
-        /// What should be there.
+        /// The expected contents.
         expected: &'static str,
     },
-    /// The CPUs that this thread may run on cannot be asked for.
+    /// The affinity of the calling thread cannot be read.
     Affinity(io::Error),
 }
 
@@ -64,7 +64,7 @@ impl fmt::Display for TopologyError {
         match self {
             Self::Read { path, source } => write!(f, "{}: cannot read the host's topology: {source}", path.display()),
             Self::Malformed { path, expected } => write!(f, "{}: expected {expected}", path.display()),
-            Self::Affinity(source) => write!(f, "cannot ask which CPUs this thread may run on: {source}"),
+            Self::Affinity(source) => write!(f, "cannot read the CPU affinity of this thread: {source}"),
         }
     }
 }
@@ -79,7 +79,7 @@ impl std::error::Error for TopologyError {
 }
 
 impl HostTopology {
-    /// The machine that this process runs on, and the CPUs that the calling thread may run on.
+    /// The machine of this process, with the CPUs that the calling thread may run on.
     ///
     /// # Errors
     ///
@@ -94,9 +94,9 @@ impl HostTopology {
         Ok(host)
     }
 
-    /// The machine that the files under `root` describe (`root/proc`, `root/sys`); all its CPUs are allowed.
+    /// The machine that the files under `root` describe (`root/proc`, `root/sys`). All its CPUs are allowed.
     ///
-    /// A tree without `sys/devices/system/node` is a machine of one node. The page size is always that of the
+    /// A tree without `sys/devices/system/node` describes a machine with one node. The page size is always that of the
     /// running kernel.
     ///
     /// # Errors
@@ -119,13 +119,13 @@ impl HostTopology {
         })
     }
 
-    /// Where `proc` and `sys` were found.
+    /// The folder that contains `proc` and `sys`.
     #[must_use]
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// What the processor calls itself, where the kernel says.
+    /// The processor's name for itself, if the kernel reports it.
     #[must_use]
     pub fn cpu_model(&self) -> Option<&str> {
         self.cpu_model.as_deref()
@@ -149,22 +149,22 @@ impl HostTopology {
         self.memory
     }
 
-    /// What this process may use of it: less than all where a control group limits it.
+    /// The memory that this process may use, which a control group may limit.
     #[must_use]
     pub fn usable_memory(&self) -> ByteSize {
         self.memory_limit.map_or(self.memory, |limit| limit.min(self.memory))
     }
 
-    /// What the kernel thinks can be used now without swapping; read anew, and no more than the limit.
+    /// The kernel's current estimate of the memory that can be used without swapping, at most the limit.
     ///
     /// # Errors
     ///
-    /// [`TopologyError`] where `/proc/meminfo` does not say.
+    /// [`TopologyError`] if `/proc/meminfo` does not report it.
     pub fn available_memory(&self) -> Result<ByteSize, TopologyError> {
         Ok(meminfo(&self.root, "MemAvailable:")?.min(self.usable_memory()))
     }
 
-    /// The CPUs that run.
+    /// The CPUs that are online.
     #[must_use]
     pub fn online(&self) -> &CpuList {
         &self.online
@@ -176,39 +176,39 @@ impl HostTopology {
         &self.allowed
     }
 
-    /// The nodes, by ascending number; at least one.
+    /// The nodes by ascending number; at least one.
     #[must_use]
     pub fn nodes(&self) -> &[HostNode] {
         &self.nodes
     }
 
-    /// The host node that stands for a node of a yard: the host's nodes with memory, in turn.
+    /// The host node that stands for a node of a yard: the host's nodes with memory, in rotation.
     #[must_use]
     pub fn node_for(&self, node: NodeId) -> &HostNode {
         let with_memory = || self.nodes.iter().filter(|host| host.memory.0 > 0);
         let count = with_memory().count();
-        let turn = if count == 0 { 0 } else { node.index() % count };
-        with_memory().nth(turn).unwrap_or(&self.nodes[0])
+        let position = if count == 0 { 0 } else { node.index() % count };
+        with_memory().nth(position).unwrap_or(&self.nodes[0])
     }
 
-    /// When the kernel gives private memory huge pages: its word for it, as `always`, `madvise` or `never`.
+    /// The kernel's setting for huge pages of private memory: `always`, `madvise` or `never`.
     ///
-    /// `None` where the kernel has no transparent huge pages.
+    /// `None` if the kernel has no transparent huge pages.
     #[must_use]
     pub fn huge_page_mode(&self) -> Option<String> {
         selected_word(&self.root.join("sys/kernel/mm/transparent_hugepage/enabled"))
     }
 
-    /// When the kernel gives shared memory huge pages: its word for it, as `never` or `advise`.
+    /// The kernel's setting for huge pages of shared memory, such as `never` or `advise`.
     ///
-    /// `None` where the kernel has no transparent huge pages.
+    /// `None` if the kernel has no transparent huge pages.
     #[must_use]
     pub fn shared_huge_page_mode(&self) -> Option<String> {
         selected_word(&self.root.join("sys/kernel/mm/transparent_hugepage/shmem_enabled"))
     }
 }
 
-/// The word in brackets, by which the kernel shows which of several settings holds.
+/// The word in brackets, which marks the active one of several settings.
 fn selected_word(path: &Path) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let (_, behind) = text.split_once('[')?;
@@ -248,7 +248,7 @@ fn nodes(root: &Path, online: &CpuList, memory: ByteSize) -> Result<Vec<HostNode
     if !folder.join("online").exists() {
         return Ok(vec![HostNode { id: NodeId(0), cpus: online.clone(), memory, distances: vec![10] }]);
     }
-    // The kernel writes sets of nodes as it writes sets of CPUs.
+    // The kernel writes sets of nodes in the format of sets of CPUs.
     let numbers = cpu_list(&folder.join("online"))?;
     let mut nodes = Vec::new();
     for CpuId(number) in numbers.as_slice().iter().copied() {
@@ -265,7 +265,7 @@ fn nodes(root: &Path, online: &CpuList, memory: ByteSize) -> Result<Vec<HostNode
         return Err(TopologyError::Malformed { path: folder.join("online"), expected: "at least one node" });
     }
     if let [only] = nodes.as_mut_slice() {
-        // Memory added while the machine ran may not show in the node's own file.
+        // Memory that was added while the machine ran may be missing in the node's own file.
         only.memory = only.memory.max(memory);
     }
     Ok(nodes)

@@ -11,10 +11,12 @@ mod watch;
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use frameyard::{
-    ByteSize, InitMode, Initialiser, Layout, MapInit, MovableMemory, NodeId, NodeInit, PcpSizing, Poisoning, Region,
-    WatermarkOptions, YardConfig, ZoneLimits, ZonePolicy,
-};
+use frameyard::boot::{InitMode, Initialiser, MapInit, MovableMemory, Poisoning, ZoneLimits};
+use frameyard::memblock::Region;
+use frameyard::platform::NodeInit;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::{PcpSizing, WatermarkOptions};
+use frameyard::{ByteSize, Layout, NodeId, YardConfig};
 use frameyard_host::{
     Backing, CpuIdentity, HostTopology, HostYard, HostYardBuilder, HugePages, MemoryError, ProcessorUse, SharedFrames,
     SharedMemoryFile,

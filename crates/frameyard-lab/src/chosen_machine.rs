@@ -1,17 +1,19 @@
-//! From the machine options of a command line to the machine they mean.
+//! The machine that the options of a command line choose.
 
 use std::path::Path;
+
+use frameyard::{ByteSize, Order};
 
 use crate::Failure;
 use crate::cli::MachineArgs;
 use crate::machine::{self, HostMachine, Machine, MemorySource};
 
-/// The machine that a command is about, and what the user should know of how it came about.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// The machine of a command, and notes for the user on how it was made.
+#[derive(Clone, PartialEq, Debug)]
 pub struct ChosenMachine {
     /// The machine; it has passed [`Machine::validate`].
     pub machine: Machine,
-    /// Where it is not quite what was asked for, a sentence each.
+    /// Where the machine differs from the options, a sentence each.
     pub notes: Vec<String>,
 }
 
@@ -21,7 +23,7 @@ impl ChosenMachine {
     ///
     /// # Errors
     ///
-    /// [`Failure::Input`] for an unknown name, a bad file, a geometry that is none, or a size out of reach.
+    /// [`Failure::Input`] for an unknown name, a bad file, a bad geometry, or a size out of reach.
     pub fn of(args: &MachineArgs) -> Result<Self, Failure> {
         let mut chosen = match &args.machine {
             Some(name) => Self { machine: machine::resolve(name).map_err(Failure::input)?, notes: Vec::new() },
@@ -33,6 +35,46 @@ impl ChosenMachine {
         }
         chosen.machine.validate().map_err(Failure::input)?;
         Ok(chosen)
+    }
+
+    /// The same; the machine that the program runs on has `memory` unless the command line says otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`of`](Self::of).
+    pub fn with_memory(args: &MachineArgs, memory: ByteSize) -> Result<Self, Failure> {
+        let memory = args.memory.or_else(|| args.machine.is_none().then_some(memory));
+        Self::of(&MachineArgs { memory, ..args.clone() })
+    }
+
+    /// Refuses pages of another size than that of x86-64 page tables.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Input`].
+    pub(crate) fn check_page_size(&self, command: &str) -> Result<(), Failure> {
+        if self.machine.geometry.page_size() == ByteSize::kib(4) {
+            return Ok(());
+        }
+        Err(Failure::input(format!(
+            "{command}: page tables are those of x86-64, whose pages have 4K: leave --page-size out"
+        )))
+    }
+
+    /// Refuses a machine without blocks of an order.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Input`].
+    pub(crate) fn check_order(&self, command: &str, order: Order) -> Result<(), Failure> {
+        let max = self.machine.geometry.max_order();
+        if order <= max {
+            return Ok(());
+        }
+        Err(Failure::input(format!(
+            "{command}: needs blocks of order {}, and those of the machine go up to order {}",
+            order.0, max.0
+        )))
     }
 
     /// The machine that the program runs on.

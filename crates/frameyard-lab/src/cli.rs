@@ -1,10 +1,12 @@
-//! The command line: the commands, their arguments, and how a refusal is worded.
+//! The command line: the commands, their arguments, and the wording of refusals.
 //!
-//! Each command has a struct of its own under here; groups of options that several share
-//! ([`MachineArgs`], [`YardArgs`], [`RunArgs`], [`OutputArgs`]) are flattened into it.
+//! Each command has a struct. Groups of options that several commands share ([`MachineArgs`], [`YardArgs`], [`ComparedArgs`],
+//! [`OutputArgs`]) are flattened into it.
 
 mod calibration_args;
 mod device_args;
+mod examples;
+mod extent_args;
 mod init_args;
 mod kernbench_args;
 mod machine_args;
@@ -24,34 +26,36 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueHint};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueHint};
 use clap_complete::Shell;
 
 use crate::Failure;
+use crate::output::OutputFile;
 use crate::version::LONG_VERSION;
 
 pub use calibration_args::{CalibrateArgs, CheckArgs, CheckedTable, EffortArgs, FittedTable};
 pub use device_args::{
     DeviceArgs, DeviceChoice, DeviceCommand, DeviceCreateArgs, DeviceDestroyArgs, DeviceListArgs, DeviceMapArgs,
-    DeviceSessionArgs, SessionArgs, YardSharing,
+    DeviceSessionArgs, SessionArgs,
 };
+pub use extent_args::{FullArgs, QuickArgs};
 pub use init_args::{InitArgs, usual_initialiser};
 pub use kernbench_args::{BuildArgs, KernbenchArgs, ListsSized, SimKernbenchArgs};
 pub use machine_args::{GeometryArgs, MachineArgs};
 pub use machines_args::{MachinesArgs, MachinesCommand, MachinesShowArgs};
 pub use memmap_args::{MemmapArgs, PcpResetArgs};
 pub use pin_args::{MemoryRegionArgs, PinArgs, PinMemory, PinResult, PinnedArgs};
-pub use run_args::{AllocArgs, BenchArgs, BenchWorkload, RunArgs};
+pub use run_args::{AllocArgs, BenchArgs, BenchWorkload};
 pub use sim_args::{
     SimArgs, SimCommand, SimDeferredInitArgs, SimHighallocArgs, SimOrder0ThpArgs, SimPageFaultArgs,
     SimParallelFreeArgs, SimPurgeArgs, SimRunArgs, VirtualDurationArgs,
 };
 pub use stress_args::{StressArgs, StressPolicy};
-pub use values::{AccessKind, Amount, HugePageMinimum, ParseAmountError, ParseTasksError, TaskRange};
-pub use values::{ShownFile, ShownFormat, TaskMode, Workload};
+pub use values::{Amount, HugePageMinimum, ParseAmountError, ParseTasksError, TaskRange};
+pub use values::{ShownFile, ShownFormat, Workload};
 pub use workload_args::{
-    ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs, ParallelFreeArgs,
-    PolicyArgs, PurgeArgs, WorkerArgs,
+    ComparedArgs, ComparisonArgs, DurationArgs, FaultCostArgs, HighallocArgs, Order0ThpArgs, PageFaultArgs,
+    ParallelFreeArgs, PolicyArgs, PurgeArgs, WorkerArgs,
 };
 pub use yard_args::{BootArgs, LayoutArgs, ShowArgs, YardArgs};
 pub use zone_args::{CompactionArgs, ContigArgs, ReportFreeArgs};
@@ -64,7 +68,8 @@ pub use zone_lock_args::{ZoneLockArgs, ZoneLockWorkload};
     version = LONG_VERSION,
     about = "Boots, measures and shows page-frame allocators",
     disable_help_subcommand = true,
-    arg_required_else_help = false
+    arg_required_else_help = false,
+    after_help = examples::PROGRAM
 )]
 pub struct Cli {
     /// What to do.
@@ -75,47 +80,55 @@ pub struct Cli {
 /// What the program can do.
 #[derive(Subcommand, Debug)]
 pub enum Command {
-    /// Brings up a yard for a machine and prints the boot log
+    /// Boots a yard on a machine and prints the boot log
+    #[command(after_help = examples::BOOT)]
     Boot(BootArgs),
-    /// Brings up a yard and prints a file of /proc as a kernel would, or metrics
+    /// Boots a yard and prints a file of /proc as a kernel would, or metrics
+    #[command(after_help = examples::SHOW)]
     Show(ShowArgs),
-    /// Prints the words of a page structure and what each holds in each state
+    /// Prints the words of a page structure and their contents in each state
     Layout(LayoutArgs),
     /// Lists the built-in machines, or prints a machine's description
     Machines(MachinesArgs),
     /// Runs a workload on this machine and times it
     Bench(BenchArgs),
-    /// Runs a workload on a simulated machine, and says where virtual time went
+    /// Runs a workload on a simulated machine and shows where virtual time went
     Sim(SimArgs),
-    /// Makes, lists and destroys devices whose memory has page structures
+    /// Creates, lists and destroys devices whose memory has page structures
+    #[command(after_help = examples::DEVICE)]
     Device(DeviceArgs),
-    /// Allocates and frees at random under disturbances, and checks that no frame is lost or handed out twice
+    /// Allocates and frees at random under disturbances, and checks that no frame is lost or allocated twice
+    #[command(after_help = examples::STRESS)]
     Stress(StressArgs),
     /// Prints the completion script of a shell
     Completions(CompletionsArgs),
     /// Writes the manual pages into a folder
     Man(ManArgs),
-    /// Runs a task of a workload in a process of its own. Only `bench` and `stress` start it, so it is in no help text and no script:
-    /// [`parse`] looks for it by itself.
+    /// Runs a task of a workload in its own process. Only `bench` and `stress` start it. No help text and no completion script
+    /// shows it: [`parse`] recognises it.
     #[command(skip)]
     Worker(WorkerArgs),
-    /// Holds a yard with devices, until the last one is destroyed. Only `device create` starts it; hidden as `Worker` is.
+    /// Holds a yard with devices until the last one is destroyed. Only `device create` starts it; hidden as `Worker` is.
     #[command(skip)]
     DeviceSession(DeviceSessionArgs),
 }
 
-/// The hidden command of worker processes, whose only argument is what the worker is told.
-pub(crate) const WORKER: &str = "worker";
+/// The hidden command of worker processes. Its only argument is the task.
+pub(crate) const WORKER: &str = frameyard_workloads::workers::WORKER_COMMAND;
 
-/// The hidden command of session processes, whose only argument is their socket.
+/// The hidden command of session processes. Its only argument is their socket.
 pub(crate) const DEVICE_SESSION: &str = "device-session";
 
-/// How results are written.
+/// The form of results.
 #[derive(Args, Clone, Debug)]
 pub struct OutputArgs {
     /// Print one JSON object instead of text
     #[arg(long)]
     pub json: bool,
+
+    /// Also write the rows to a file, as comma-separated values with the keys of JSON
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub csv: Option<OutputFile>,
 }
 
 /// Arguments of `completions`.
@@ -128,7 +141,7 @@ pub struct CompletionsArgs {
 /// Arguments of `man`.
 #[derive(Args, Debug)]
 pub struct ManArgs {
-    /// Where the pages go; made if it does not exist
+    /// The folder for the pages; created if it does not exist
     #[arg(value_name = "FOLDER", value_hint = ValueHint::DirPath)]
     pub folder: PathBuf,
 }
@@ -139,7 +152,7 @@ pub struct ManArgs {
 ///
 /// # Errors
 ///
-/// [`Failure::Input`], whose one line says what was wrong and what would be right.
+/// [`Failure::Input`] in one line that names the mistake and a correct value.
 pub fn parse<I, T>(arguments: I) -> Result<Cli, Failure>
 where
     I: IntoIterator<Item = T>,
@@ -158,19 +171,42 @@ where
         let socket = PathBuf::from(socket);
         return Ok(Cli { command: Command::DeviceSession(DeviceSessionArgs { socket }) });
     }
-    Cli::try_parse_from(arguments).map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => error.exit(),
-        _ => refusal(&error),
-    })
+    let matches = command().try_get_matches_from(arguments).map_err(|error| refusal(&error))?;
+    open_output_files(&matches)?;
+    Cli::from_arg_matches(&matches).map_err(|error| refusal(&error))
 }
 
-/// What clap says in a paragraph, in a line: without the usage, and without its own `error:`.
+/// The command line, whose options take values that begin with a hyphen: `--memory -5G` is a bad size and no option `-5`.
+fn command() -> clap::Command {
+    fn take_hyphens(command: clap::Command) -> clap::Command {
+        let takes_value = |arg: &clap::Arg| arg.get_action().takes_values() && !arg.is_positional();
+        command
+            .mut_args(|arg| if takes_value(&arg) { arg.allow_hyphen_values(true) } else { arg })
+            .mut_subcommands(take_hyphens)
+    }
+    take_hyphens(Cli::command())
+}
+
+/// Opens the files that results go to, so that a bad path is refused before any work.
+fn open_output_files(matches: &ArgMatches) -> Result<(), Failure> {
+    for id in matches.ids() {
+        if let Ok(Some(files)) = matches.try_get_many::<OutputFile>(id.as_str()) {
+            files.into_iter().try_for_each(|file| file.open().map(drop))?;
+        }
+    }
+    matches.subcommand().map_or(Ok(()), |(_, matches)| open_output_files(matches))
+}
+
+/// The refusal of clap in one line: without the usage, and without its own `error:`. Prints help and versions and ends.
 fn refusal(error: &clap::Error) -> Failure {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        error.exit();
+    }
     let text = error.render().to_string();
     let end = ["\nUsage:", "\nFor more information"].iter().filter_map(|mark| text.find(mark)).min();
     let paragraph = text[..end.unwrap_or(text.len())].trim();
     let paragraph = paragraph.strip_prefix("error:").unwrap_or(paragraph).trim();
-    // A tip stands in a paragraph of its own.
+    // A tip is a paragraph of its own.
     let line = paragraph.replace("\n\n", ";\n");
     let says_what_is_right =
         ["tip:", "[possible values:", "[subcommands:", "for '"].iter().any(|mark| line.contains(mark));

@@ -1,10 +1,8 @@
-//! What each command does: arguments in, a typed outcome out.
-//!
-//! A command's `run` measures or looks up; how its outcome is written is the outcome's own
-//! [`Outcome`](crate::output::Outcome) implementation.
+//! What each command does. A command turns its arguments into a [`Report`](crate::output::Report) and prints it.
 
 mod bench;
 mod boot;
+mod comparison;
 mod completions;
 mod device;
 mod layout;
@@ -15,15 +13,16 @@ mod show;
 mod sim;
 mod stress;
 mod worker;
+mod workloads;
 
 use crate::Failure;
 use crate::cli::{Cli, Command};
 
-/// Runs a command and prints what it found.
+/// Runs a command and prints its report.
 ///
 /// # Errors
 ///
-/// [`Failure`], in the words of the command.
+/// The [`Failure`] of the command.
 pub fn run(cli: Cli) -> Result<(), Failure> {
     match cli.command {
         Command::Boot(args) => boot::run(&args),

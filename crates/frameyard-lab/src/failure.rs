@@ -1,20 +1,23 @@
-//! Why the program ends without having done what it was asked: one line and an exit code.
+//! Why the program ends without a result: one line and an exit code.
 
 use std::error::Error;
 use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
+use frameyard_workloads::WorkloadError;
+
 /// A reason to end without success.
 ///
-/// Its `Display` form is a single line whatever the text it was made from.
+/// Its `Display` form is a single line, whatever its text.
 #[derive(Debug)]
 pub enum Failure {
-    /// Bad usage or bad input, which the user can put right: exit code 2.
+    /// Bad usage or bad input, which the user can correct: exit code 2.
     Input(Box<dyn Error + Send + Sync>),
-    /// The program could not do it here and now: exit code 1.
+    /// A failure at run time: exit code 1.
     RunTime(Box<dyn Error + Send + Sync>),
-    /// Whoever read standard output went away, as `head` does when it has enough: exit code 0, silently.
+    /// The reader of standard output has gone, as `head` does after its last line. Ends silently with exit code 141, which a
+    /// shell reports for a program that SIGPIPE ends.
     OutputClosed,
 }
 
@@ -35,7 +38,7 @@ impl Failure {
         match self {
             Self::Input(_) => 2,
             Self::RunTime(_) => 1,
-            Self::OutputClosed => 0,
+            Self::OutputClosed => 141,
         }
     }
 
@@ -71,6 +74,15 @@ impl Error for Failure {
     }
 }
 
+impl From<WorkloadError> for Failure {
+    fn from(error: WorkloadError) -> Self {
+        match error {
+            WorkloadError::Input(reason) => Self::Input(reason),
+            WorkloadError::RunTime(reason) => Self::RunTime(reason),
+        }
+    }
+}
+
 impl From<io::Error> for Failure {
     /// For errors of writing to standard output.
     fn from(error: io::Error) -> Self {
@@ -83,14 +95,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_is_one_line_whatever_it_was_made_from() {
+    fn a_failure_is_one_line_whatever_its_text() {
         assert_eq!(Failure::input("one\n\n  two\nthree\n").to_string(), "one two three");
         assert_eq!(Failure::run_time("").to_string(), "unknown");
     }
 
     #[test]
-    fn a_closed_reader_is_no_failure() {
-        assert_eq!(Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)).code(), 0);
+    fn a_closed_reader_has_the_exit_code_of_sigpipe() {
+        assert_eq!(Failure::from(io::Error::from(io::ErrorKind::BrokenPipe)).code(), 141);
         assert_eq!(Failure::from(io::Error::from(io::ErrorKind::StorageFull)).code(), 1);
     }
 }

@@ -1,16 +1,14 @@
-//! Samples and what is said of them.
+//! Statistics of samples.
 
-use std::time::Duration;
-
-/// Median, least and most of some samples.
+/// Median, minimum and maximum of some samples.
 #[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Spread {
-    /// The middle one, or the mean of the two in the middle.
-    pub median: f64,
-    /// The least.
-    pub min: f64,
-    /// The most.
-    pub max: f64,
+pub struct Spread<T = f64> {
+    /// The middle sample, or the mean of the two in the middle.
+    pub median: T,
+    /// The minimum.
+    pub min: T,
+    /// The maximum.
+    pub max: T,
 }
 
 impl Spread {
@@ -24,12 +22,19 @@ impl Spread {
         let lower = (samples.len() - 1) / 2;
         Some(Self { median: f64::midpoint(samples[lower], samples[upper]), min, max })
     }
+
+    /// The spread with each number converted.
+    #[must_use]
+    pub fn map<T>(self, convert: impl Fn(f64) -> T) -> Spread<T> {
+        Spread { median: convert(self.median), min: convert(self.min), max: convert(self.max) }
+    }
 }
 
-/// Nanoseconds an operation took, of a duration for so many.
-#[must_use]
-pub fn nanoseconds_each(duration: Duration, operations: u64) -> f64 {
-    duration.as_nanos() as f64 / operations as f64
+/// The runs in the order of a value, the median run first: a row describes that run.
+pub fn median_first<R>(mut runs: Vec<R>, value: impl Fn(&R) -> f64) -> (R, Vec<R>) {
+    runs.sort_by(|one, other| value(one).total_cmp(&value(other)));
+    let median = runs.remove((runs.len() - 1) / 2);
+    (median, runs)
 }
 
 #[cfg(test)]
@@ -44,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_duration_is_shared_among_its_operations() {
-        assert_eq!(nanoseconds_each(Duration::from_micros(3), 100), 30.0);
+    fn the_median_run_comes_first() {
+        assert_eq!(median_first(vec![5, 1, 3, 9], |run| f64::from(*run)), (3, vec![1, 5, 9]));
     }
 }

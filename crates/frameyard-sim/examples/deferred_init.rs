@@ -1,4 +1,4 @@
-//! Prints how long simulated machines take to bring up their memory maps, beside what was published.
+//! Prints predicted and published times of initialising the memory maps of simulated machines.
 //!
 //! ```console
 //! cargo run -p frameyard-sim --example deferred_init
@@ -9,7 +9,7 @@ use std::error::Error;
 use frameyard_sim::Machine;
 use frameyard_sim::bring_up::{self, BringUp, BringUpThreads};
 
-/// Machine; time of one thread for each node and of one for each CPU, in ms.
+/// Machine, and the times in ms of one thread per node and of one thread per CPU.
 fn published() -> Vec<(&'static str, [f64; 2])> {
     let table = include_str!("../../../data/published/deferred-init.csv");
     let mut lines = table.lines();

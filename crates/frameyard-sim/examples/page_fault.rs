@@ -1,16 +1,18 @@
-//! Predicts the page-fault workload on a machine, for some policies and numbers of tasks.
+//! Predicts the page-fault workload on a machine, by policy and number of tasks.
 //!
 //! ```console
 //! cargo run --release -p frameyard-sim --example page_fault broadwell-40 vanilla-4.16,depot 1,10,40 threads sharded
 //! ```
 //!
-//! The machine may be a file, too. Behind the tasks may stand the mode (`processes`), the policy of the lists of used pages
-//! (`vanilla`), and the mappings that each task makes (1).
+//! The machine may be a file. Optional arguments after the tasks: the mode (`processes`), the LRU policy (`vanilla`), and the
+//! mappings of each task (1).
 
 use std::error::Error;
 
-use frameyard::{PageCount, PcpSizing, ZonePolicy};
-use frameyard_sim::{Cause, CostId, FaultLoop, FaultRun, Machine, OutsideCosts, SimConfig, SimYard, Spent, Start};
+use frameyard::PageCount;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard_sim::{Cause, FaultLoop, FaultRun, KernelCost, Machine, SimConfig, SimYard, Spent, Start};
 use frameyard_vm::{Vm, VmConfig};
 
 /// Pages of a mapping: 128 MiB.
@@ -19,11 +21,7 @@ const PAGES: u32 = 32768;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
     let mut next = |default: &str| arguments.next().unwrap_or_else(|| default.to_owned());
-    let machine = next("broadwell-40");
-    let machine: Machine = match std::fs::read_to_string(&machine) {
-        Ok(text) => text.parse()?,
-        Err(_) => Machine::built_in(&machine)?,
-    };
+    let (machine, _) = Machine::resolve(&next("broadwell-40"))?;
     let policies = next("vanilla-4.16,cluster-bulk,big-pcp,depot");
     let tasks = next("1,2,5,10,20,30,40");
     let mode = next("processes").parse()?;
@@ -45,7 +43,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Box<dyn Error>> {
     let tasks = each.tasks;
-    // The mappings of all tasks, half of them more, and a reserve.
+    // The mappings of all tasks, half as much again, and a reserve.
     let node_memory = PageCount((u64::from(tasks * PAGES) * 3 / 2).next_multiple_of(1 << 18) + (2 << 18));
     let config = SimConfig { node_memory, policy, sizing: PcpSizing::Early, costs: Vec::new() };
     let yard = SimYard::new(machine, &config)?;
@@ -61,19 +59,18 @@ fn row(machine: &Machine, policy: ZonePolicy, each: &FaultLoop) -> Result<(), Bo
     Ok(())
 }
 
-/// Processor time of this process, where the kernel says it: other processes do not count.
+/// Processor time of this process, where the kernel reports it. Other processes do not count.
 fn processor_seconds() -> f64 {
     let text = std::fs::read_to_string("/proc/self/schedstat").unwrap_or_default();
     text.split(' ').next().and_then(|ns| ns.parse::<f64>().ok()).map_or(f64::NAN, |ns| ns / 1e9)
 }
 
-/// Everything that takes half a hundredth of the time, the longest first.
+/// Every use of at least 0.5 % of the time, largest first.
 fn shares(run: &FaultRun) -> String {
     let busy = run.busy().0 as f64;
     let of = |spent| run.account.of(spent).time.0 as f64 / busy;
-    let locks = frameyard::LockKind::ALL.map(|kind| (format!("wait:{kind}"), of(Spent::Waiting(kind))));
-    let costs =
-        OutsideCosts::NAMES.iter().enumerate().map(|(at, name)| ((*name).to_owned(), of(Spent::Cost(CostId::nth(at)))));
+    let locks = frameyard::platform::LockKind::ALL.map(|kind| (format!("wait:{kind}"), of(Spent::Waiting(kind))));
+    let costs = KernelCost::ALL.map(|cost| (cost.name().to_owned(), of(Spent::Cost(cost.id()))));
     let accesses = run.access_shares().map(|(accessed, share)| (accessed.name(), share));
     let causes = Cause::ALL.map(|cause| (format!("<{cause}>"), run.account.by_cause(cause).time.0 as f64 / busy));
     let relax = [("relax".to_owned(), of(Spent::Relax))];

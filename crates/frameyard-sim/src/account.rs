@@ -1,30 +1,31 @@
-//! Where virtual time went: every picosecond of every CPU stands in exactly one slot.
+//! Account of virtual time: every picosecond of every CPU is in exactly one slot.
 
-use frameyard::{LineKind, LockKind, units::named};
+use frameyard::platform::{LineKind, LockKind};
+use frameyard::units::named;
 
 use crate::time::Picos;
 
-/// How an access was served, or what it waited for.
+/// The place that served an access, or the reason that it waited.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum Cause {
-    /// From the core's private cache.
+    /// The core's private cache.
     PrivateHit,
-    /// From the cache that the core's group shares.
+    /// The cache that the core's group shares.
     SharedHit,
-    /// From the private cache of another core of the group.
+    /// The private cache of another core of the group.
     SameGroup,
-    /// From another group of the socket.
+    /// Another group of the socket.
     SameSocket,
-    /// From another socket.
+    /// Another socket.
     OtherSocket,
-    /// From memory of the CPU's own node.
+    /// Memory of the CPU's own node.
     LocalMemory,
-    /// From memory of another node.
+    /// Memory of another node.
     RemoteMemory,
-    /// The core had the line, and others had to give it up before it was written to.
+    /// The core had the line and invalidated other cores' copies before it wrote.
     Upgrade,
-    /// The line was on its way to somebody else.
+    /// The line was on its way to another core.
     LineQueue,
     /// The memory channel was busy.
     Bandwidth,
@@ -34,7 +35,7 @@ named!(Cause: PrivateHit => "private-hit", SharedHit => "shared-hit", SameGroup 
     SameSocket => "same-socket", OtherSocket => "other-socket", LocalMemory => "local-memory",
     RemoteMemory => "remote-memory", Upgrade => "upgrade", LineQueue => "line-queue", Bandwidth => "bandwidth");
 
-/// What an access was made to.
+/// The target of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Accessed {
     /// A page structure.
@@ -48,10 +49,10 @@ pub enum Accessed {
 }
 
 impl Accessed {
-    /// How many there are.
+    /// The number of targets.
     const COUNT: usize = 2 + LineKind::ALL.len() + LockKind::ALL.len();
 
-    /// All of them.
+    /// All targets.
     pub fn all() -> impl Iterator<Item = Self> {
         let lines = LineKind::ALL.into_iter().map(Self::Line);
         let locks = LockKind::ALL.into_iter().map(Self::Lock);
@@ -79,28 +80,28 @@ impl Accessed {
     }
 }
 
-/// A named cost of a workload, of those that a machine was told of.
+/// A named cost of a workload or of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CostId(pub(crate) u16);
 
 impl CostId {
-    /// The cost at a place of the list that the machine was told of.
+    /// The cost at an index of the machine's list.
     #[must_use]
     pub const fn nth(place: usize) -> Self {
         Self(place as u16)
     }
 }
 
-/// What time was spent on.
+/// A use of time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Spent {
-    /// An access, by what was accessed and how it was served.
+    /// An access, by target and cause.
     Access(Accessed, Cause),
     /// Waiting for a lock of a kind.
     Waiting(LockKind),
-    /// Waiting for something busy that is no lock.
+    /// Waiting for something other than a lock.
     Relax,
-    /// Nothing: the CPU's task had ended.
+    /// No task.
     Idle,
     /// A named cost.
     Cost(CostId),
@@ -111,12 +112,12 @@ const RELAX: usize = WAITING + LockKind::ALL.len();
 const IDLE: usize = RELAX + 1;
 const COSTS: usize = IDLE + 1;
 
-/// Where a kind of spending is kept.
+/// The index of a use of time.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Slot(pub(crate) usize);
 
 impl Spent {
-    /// All that time can be spent on, and the name of each in a profile.
+    /// All uses of time, each with its name in a profile.
     pub(crate) fn all(costs: &[&'static str]) -> Vec<(String, Self)> {
         let accesses = Accessed::all().flat_map(|accessed| Cause::ALL.map(|cause| Self::Access(accessed, cause)));
         let waits = LockKind::ALL.map(Self::Waiting);
@@ -125,7 +126,7 @@ impl Spent {
         named.chain(costs).collect()
     }
 
-    /// The name in a profile; of a cost, that it is one.
+    /// The name in a profile; `cost` for all costs.
     fn name(self) -> String {
         match self {
             Self::Access(accessed, cause) => format!("{} {cause}", accessed.name()),
@@ -148,16 +149,16 @@ impl Spent {
     }
 }
 
-/// Time, and how often.
+/// A duration and a count.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Share {
-    /// How long.
+    /// The duration.
     pub time: Picos,
-    /// How often.
+    /// The count.
     pub count: u64,
 }
 
-/// The account of one CPU, or of all together.
+/// The account of one CPU, or of all CPUs together.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Account {
     shares: Vec<Share>,
@@ -168,12 +169,12 @@ impl Account {
         Self { shares: vec![Share::default(); Self::slots(costs)] }
     }
 
-    /// How many places there are where a machine knows so many costs.
+    /// The number of slots for a machine with `costs` named costs.
     pub(crate) const fn slots(costs: usize) -> usize {
         COSTS + costs
     }
 
-    /// What went to one thing.
+    /// The share of one use.
     #[must_use]
     pub fn of(&self, spent: Spent) -> Share {
         self.shares.get(spent.slot().0).copied().unwrap_or_default()
@@ -195,19 +196,19 @@ impl Account {
         sum(&self.shares[..WAITING])
     }
 
-    /// All time but for that of idle CPUs.
+    /// All time except that of idle CPUs.
     #[must_use]
     pub fn busy(&self) -> Picos {
         self.total() - self.of(Spent::Idle).time
     }
 
-    /// The share of busy time that was waited for locks of a kind.
+    /// The part of busy time that CPUs spent waiting for locks of a kind.
     #[must_use]
     pub fn waiting_share(&self, kind: LockKind) -> f64 {
         self.of(Spent::Waiting(kind)).time.0 as f64 / self.busy().0 as f64
     }
 
-    /// Accesses that were served by a cause.
+    /// The accesses that a cause served.
     #[must_use]
     pub fn by_cause(&self, cause: Cause) -> Share {
         Accessed::all().fold(Share::default(), |sum, accessed| {
@@ -216,7 +217,7 @@ impl Account {
         })
     }
 
-    /// What stands in as many other places, too.
+    /// Adds the shares of another account with the same slots.
     pub(crate) fn merge(&mut self, other: &[Share]) {
         for (share, more) in self.shares.iter_mut().zip(other) {
             share.time += more.time;
@@ -224,7 +225,7 @@ impl Account {
         }
     }
 
-    /// What was added since an earlier look.
+    /// The difference to an earlier account.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let shares = self.shares.iter().zip(&earlier.shares);

@@ -1,67 +1,69 @@
-//! Bringing up the memory map of a simulated machine, and how long that takes.
+//! Initialising the memory map of a simulated machine, in virtual time.
 //!
-//! The yard is created as early boot leaves it, its map written up to a first section of each node
-//! ([`InitMode::Deferred`]); then [`finish_init`](frameyard::Yard::finish_init) runs in virtual time, with the jobs and the locks that it
-//! has on a real machine. Large machines would need much memory of the host; so a [fraction](BringUp::fraction) of a node is
-//! simulated, in sections that are as much smaller, and the time multiplied.
+//! The yard is created in the state after early boot, with the map of each node's first section
+//! ([`InitMode::Deferred`]). Then [`finish_init`](frameyard::Yard::finish_init) runs in virtual time, with the same
+//! jobs and locks as on a real machine.
+//!
+//! The map of a large machine needs much host memory. So a [fraction](BringUp::fraction) of each node is simulated,
+//! in sections smaller by the same factor, and the time multiplied.
 
-use frameyard::{
-    ByteSize, CpuId, Cutting, Geometry, InitJobs, InitMode, Initialiser, MapContent, MapInit, NodeId, NodeInit, Order,
-    PageCount, PfnRange,
-};
+use frameyard::boot::{Cutting, InitJobs, InitMode, Initialiser, MapInit};
+use frameyard::page::MapContent;
+use frameyard::platform::NodeInit;
+use frameyard::{ByteSize, CpuId, Geometry, NodeId, Order, PageCount, PfnRange};
 
 use crate::account::Account;
 use crate::machine::Machine;
 use crate::sim_yard::{FIRST_FRAME, SimError, SimYard};
 use crate::time::Picos;
 
-/// How many threads bring up a node's map.
+/// The threads that initialise a node's map.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum BringUpThreads {
-    /// One: the kernel's `pgdatinit` thread, before it had jobs of several threads.
+    /// One: the kernel's `pgdatinit` thread, before it used jobs of several threads.
     OnePerNode,
-    /// One for each CPU of the node (the kernel's `deferred_page_init_max_threads`), if there is a section for each.
+    /// One for each CPU of the node (the kernel's `deferred_page_init_max_threads`), up to one for each section.
     OnePerCpu,
-    /// So many, or as many as the node has CPUs.
+    /// This number, at most the node's CPUs.
     Count(u16),
 }
 
-/// How the map of a simulated machine is brought up.
+/// How a simulated machine initialises its map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct BringUp {
-    /// By how many threads.
+    /// The threads.
     pub threads: BringUpThreads,
-    /// By which means page structures are written: with content as a kernel's, or not at all ([`Initialiser::None`]).
+    /// How page structures are written: with a kernel's content, or not at all ([`Initialiser::None`]).
     pub initialiser: Initialiser,
-    /// Only one part in so many of each node's memory is simulated: a power of two, at most 32.
+    /// The divisor of each node's memory: a power of two, at most 32.
     pub fraction: u16,
 }
 
 impl BringUp {
-    /// The usual fraction: the map of a machine with 1 TiB takes 512 MiB of the host.
+    /// The usual divisor: the map of a machine with 1 TiB takes 512 MiB of the host.
     pub const FRACTION: u16 = 32;
 
-    /// As a kernel does it, by so many threads.
+    /// As a kernel does it, by these threads.
     #[must_use]
     pub const fn of_kernel(threads: BringUpThreads) -> Self {
         Self { threads, initialiser: Initialiser::StoresPerPage, fraction: Self::FRACTION }
     }
 }
 
-/// What bringing up a map came to.
+/// The result of an initialisation.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BringUpRun {
-    /// How long it takes, for all of the machine's memory.
+    /// The time for all of the machine's memory.
     pub time: Picos,
-    /// How long the simulated fraction took.
+    /// The time of the simulated fraction.
     pub simulated: Picos,
-    /// What was done for each node, in the order in which they were through.
+    /// The finished pass over each node, in order of their ends.
     pub nodes: Vec<NodeInit>,
-    /// Where the time of all CPUs went, for the simulated fraction.
+    /// The use of all CPUs' time, for the simulated fraction.
     pub account: Account,
 }
 
-/// Brings up what is left of a machine's map after early boot.
+/// Initialises the rest of a machine's map after early boot.
 ///
 /// # Errors
 ///
@@ -69,7 +71,7 @@ pub struct BringUpRun {
 ///
 /// # Panics
 ///
-/// Where the fraction is none that [`BringUp`] names.
+/// Where the fraction is invalid.
 pub fn run(machine: &Machine, how: &BringUp) -> Result<BringUpRun, SimError> {
     let fraction = u64::from(how.fraction);
     assert!(fraction.is_power_of_two() && fraction <= 32, "the fraction is a power of two, at most 32");
@@ -94,7 +96,7 @@ pub fn run(machine: &Machine, how: &BringUp) -> Result<BringUpRun, SimError> {
         config.map_init = map_init;
     })?;
     let begin = yard.platform().now();
-    let finish = || yard.finish_init().expect("all of the map is there, and no worker panics");
+    let finish = || yard.finish_init().expect("the whole map is present, and no worker panics");
     let end = yard.run(vec![(CpuId(0), Box::new(finish))])?;
     let simulated = end - begin;
     Ok(BringUpRun {
@@ -105,17 +107,13 @@ pub fn run(machine: &Machine, how: &BringUp) -> Result<BringUpRun, SimError> {
     })
 }
 
-/// A fraction of the memory of each node, without the low zones of the first.
+/// A fraction of each node's memory above 4 GiB, which early boot leaves uninitialised.
 fn nodes_of(machine: &Machine, fraction: u64) -> Vec<(PfnRange, NodeId)> {
-    let costs = machine.bring_up;
-    let pages = |gib: u64| PageCount((gib << 18) / fraction);
     let mut start = FIRST_FRAME;
-    let sockets = 0..machine.topology.sockets;
-    let node = |node: u16| {
-        let low = if node == 0 { costs.low_gib } else { 0 };
-        let range = PfnRange::new(start, pages(costs.node_gib - low));
+    let node = |(node, memory): (usize, &ByteSize)| {
+        let range = PfnRange::new(start, PageCount((memory.0 >> 12) / fraction));
         start = range.end;
-        (range, NodeId(node))
+        (range, NodeId(node as u16))
     };
-    sockets.map(node).collect()
+    machine.high_memory.iter().enumerate().map(node).filter(|(range, _)| !range.is_empty()).collect()
 }

@@ -1,49 +1,49 @@
-//! Fitting a machine's free parameters to rows of a published table, and how far predictions of the other rows are off.
+//! Fits of a machine's free parameters to rows of a published table, and errors of predictions for the other rows.
 //!
-//! A [`RateTable`] holds what was published; a [`Selection`] names rows of it. A [`Predictor`] says what a machine does at a
-//! [`Point`]; a [`Crew`] asks it at many points, on several host threads. [`Fit`] moves the parameters of
-//! [`Calibration::calibrated`](crate::Calibration::calibrated) until the predictions meet the named rows, [`record`] writes into
-//! the machine's file what came out and on what, and [`Errors`] compares predictions with what was published.
+//! A [`RateTable`] holds published values; a [`Selection`] names rows of it. A [`Predictor`] predicts one [`Point`]
+//! for a machine; a [`PredictorPool`] predicts many on several host threads. [`Fit`] moves the parameters of
+//! [`Calibration::parameters`](crate::Calibration::parameters) until the predictions meet the named rows.
+//! [`record()`] writes the result into the machine's file, and [`Errors`] compares predictions with published values.
 
-mod crew;
 mod errors;
 mod faults;
 mod fit;
 mod free;
 mod least_squares;
+mod predictor_pool;
 mod record;
 mod selection;
 mod table;
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 
 use crate::machine::Machine;
 use crate::page_fault::Mode;
 use crate::sim_yard::SimError;
 
-pub use crew::Crew;
 pub use errors::{Errors, ModeErrors, OrderCount, PolicyErrors, Prediction, Role};
 pub use faults::{Effort, FaultPredictor};
 pub use fit::{Fit, FitError, Fitted, FittedParameter};
 pub use free::FreeParameters;
+pub use predictor_pool::PredictorPool;
 pub use record::{RecordError, record};
 pub use selection::{ParseSelectionError, Selection};
 pub use table::{Measured, RateTable, TableError};
 
-/// What is to be predicted: a number of tasks under a policy.
+/// A predicted case: a number of tasks under a policy.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Point {
-    /// How frames cross between CPUs and zones.
+    /// The transfer policy of the zones.
     pub policy: ZonePolicy,
-    /// What the tasks are.
+    /// The kind of the tasks.
     pub mode: Mode,
-    /// How many there are.
+    /// The number of tasks.
     pub tasks: u32,
 }
 
-/// Predicts operations a second.
+/// Predicts operations per second.
 pub trait Predictor {
-    /// What a machine does at a point, in operations a second of all tasks together; more than 0. The same for the same arguments.
+    /// The operations per second of all tasks together; more than 0, and a pure function of the arguments.
     ///
     /// # Errors
     ///

@@ -1,21 +1,21 @@
 //! The bandwidth of a node's memory.
 
 use crate::cache::LINE_BYTES;
-use crate::machine::Memory;
 use crate::time::Picos;
+use frameyard_machines::Memory;
 
 /// Virtual time is cut into slices of 2 to this power picoseconds, a quarter of a microsecond.
 const SLICE_SHIFT: u32 = 18;
 const SLICE: u64 = 1 << SLICE_SHIFT;
-/// How many slices are remembered: a millisecond, far more than CPUs are apart.
+/// The number of slices kept: one millisecond, far more than the distance between CPUs' clocks.
 const SLICES: usize = 4096;
-/// How busy a channel is is looked at in windows of 2 to this power picoseconds, 17 µs.
+/// The load of a channel is measured in windows of 2 to this power picoseconds, 17 µs.
 const WINDOW_SHIFT: u32 = 24;
 const WINDOWS: usize = 64;
-/// A channel is never taken for busier than this, in thousandths: beyond it askers wait for their turn.
+/// The highest load, in thousandths, in the queueing formula. Beyond it CPUs wait for a free slice.
 const BUSIEST: u64 = 950;
 
-/// How much of each slice of time is taken.
+/// The used part of each slice of time.
 struct Slices(Vec<(u64, u64)>);
 
 impl Slices {
@@ -31,8 +31,8 @@ impl Slices {
         &mut entry.1
     }
 
-    /// Takes the first time from some time on that is not taken yet; how long after it that begins. Where the own slice has
-    /// room, at once.
+    /// Takes the first free time from `at` on and returns the wait until it begins; 0 where the slice of `at` has
+    /// room.
     #[inline]
     fn take(&mut self, now: Picos, service: u64) -> u64 {
         let own = now.0 >> SLICE_SHIFT;
@@ -53,19 +53,19 @@ impl Slices {
     }
 }
 
-/// A memory channel: how much of each slice of time is taken.
+/// A memory channel: the used part of each slice of time.
 ///
-/// Askers come in any order of their time, within a millisecond. Each gets the first time from its own on that is not taken
-/// yet; so who has run ahead takes nothing from those behind it. Where a slice has room nobody waits in it. Lines that are
-/// fetched go ahead of those that are streamed, as memory controllers have it: they wait for each other alone.
+/// CPUs may ask out of order, within a millisecond. Each takes the first free time from its own clock on, so a CPU
+/// that runs ahead takes nothing from the CPUs behind it. A CPU does not wait in a slice with room. Fetched lines go
+/// ahead of streamed lines, as in memory controllers: fetches wait only for fetches.
 pub(crate) struct Channel {
     all: Slices,
     fetched: Slices,
-    /// The number of a window, and what of it is taken.
+    /// The number of a window, and its used part.
     windows: Vec<(u64, u64)>,
     line: u64,
     lines: u64,
-    /// How much of the wait in the queue is felt, in thousandths.
+    /// The part of the wait that stalls a core, in thousandths.
     queueing: u64,
 }
 
@@ -78,8 +78,8 @@ impl Channel {
         Self { all: Slices::new(), fetched: Slices::new(), windows, line, lines: 0, queueing }
     }
 
-    /// What waiting in the queue takes while so many lines are moved: as long as in a queue with one server, constant
-    /// service and arrivals at random, as busy as the channel was in the window before.
+    /// The queueing delay of `lines` lines, from the M/D/1 formula (one server, constant service, random arrivals)
+    /// with the load of the previous window.
     fn queue_wait(&mut self, now: Picos, service: u64) -> u64 {
         let window = now.0 >> WINDOW_SHIFT;
         let entry = &mut self.windows[window as usize % WINDOWS];
@@ -95,7 +95,7 @@ impl Channel {
         service * busy * self.queueing / (2000 * (1000 - busy))
     }
 
-    /// Streams lines to memory; how long the asker waits for others until it can, and meanwhile.
+    /// Streams lines to memory. Returns the time for which the CPU waits before and during the stream.
     #[inline]
     pub(crate) fn stream(&mut self, now: Picos, lines: u64) -> Picos {
         self.lines += lines;
@@ -104,13 +104,13 @@ impl Channel {
         Picos(self.all.take(now, service).max(queued))
     }
 
-    /// As [`stream`](Self::stream), for a use that only gets a share of the bandwidth.
+    /// [`stream`](Self::stream) for a use that gets only a part of the bandwidth.
     pub(crate) fn stream_at(&mut self, now: Picos, lines: u64, share: f64) -> Picos {
         self.lines += lines;
         Picos(self.all.take(now, ((lines * self.line) as f64 / share).round() as u64))
     }
 
-    /// Fetches lines; how long the asker waits for others that fetch.
+    /// Fetches lines. Returns the time for which the CPU waits for other fetches.
     #[inline]
     pub(crate) fn fetch(&mut self, now: Picos, lines: u64) -> Picos {
         self.lines += lines;
@@ -141,18 +141,18 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_where_there_is_room_and_everybody_as_long_as_there_is_none() {
+    fn requests_wait_until_the_first_slice_with_room() {
         let mut channel = channel(0.0);
         assert_eq!([0, 1, 2, 3].map(|at| channel.stream(Picos(at), 1)), [Picos(0); 4]);
         assert_eq!(channel.stream(Picos(SLICE / 2), 4), Picos(SLICE / 2), "the next slice is the first with room");
         assert_eq!(channel.stream(Picos(SLICE), 1), Picos(SLICE));
         assert_eq!(channel.stream(Picos(100 * SLICE), 1), Picos(0));
-        assert_eq!(channel.stream(Picos(50 * SLICE), 1), Picos(0), "who is ahead takes nothing from who is behind");
+        assert_eq!(channel.stream(Picos(50 * SLICE), 1), Picos(0), "a request ahead takes nothing from one behind");
         assert_eq!(channel.lines(), 11);
     }
 
     #[test]
-    fn who_fetches_waits_for_those_who_fetch_and_takes_room_from_streams() {
+    fn fetches_wait_for_fetches_and_go_ahead_of_streams() {
         let mut channel = channel(0.0);
         assert_eq!(channel.stream(Picos(0), 8), Picos(0));
         assert_eq!([0, 1, 2, 3].map(|at| channel.fetch(Picos(at), 1)), [Picos(0); 4]);
@@ -161,14 +161,14 @@ mod tests {
     }
 
     #[test]
-    fn the_queue_of_a_half_busy_channel_is_waited_for_half_a_service_time() {
+    fn a_half_busy_channel_delays_by_half_a_service_time() {
         let mut channel = channel(1.0);
         let window = 1 << WINDOW_SHIFT;
         let half = window / SLICE * 2;
-        assert_eq!(channel.stream(Picos(0), half), Picos(0), "nothing was asked for before");
+        assert_eq!(channel.stream(Picos(0), half), Picos(0), "no earlier request");
         let service = SLICE / 4;
         // busy / (2 (1 - busy)) of a service time.
         assert_eq!(channel.fetch(Picos(window + window / 2), 1), Picos(service / 2));
-        assert_eq!(channel.fetch(Picos(9 * window), 1), Picos(0), "long ago is forgotten");
+        assert_eq!(channel.fetch(Picos(9 * window), 1), Picos(0), "old windows do not count");
     }
 }

@@ -1,7 +1,8 @@
-//! State of which one thread alone makes use, behind a type that may be shared.
+//! State of one thread behind a type that is `Sync`.
 //!
-//! A platform must be [`Sync`], and every access to a line goes through one. A simulated machine has one host thread; a lock
-//! for each access would cost more than all that is done under it. So it is checked that it is that thread.
+//! A platform must be [`Sync`], and every access to a line goes through it. A simulated machine runs on one host
+//! thread. A lock per access would cost more than the simulation of the access, so a borrow checks the thread
+//! instead.
 
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -12,13 +13,13 @@ thread_local! {
     static MARK: u8 = const { 0 };
 }
 
-/// A number that no other living thread has, and none has 0.
+/// A number that no other living thread has; never 0.
 #[inline(always)]
 fn this_thread() -> usize {
     MARK.with(|mark| std::ptr::from_ref(mark).addr())
 }
 
-/// A value that only the thread which made it can get at.
+/// A value that only its creating thread can reach.
 pub(crate) struct Confined<T> {
     /// The thread that may borrow the value; 0 while it is borrowed.
     free_for: AtomicUsize,
@@ -26,8 +27,9 @@ pub(crate) struct Confined<T> {
     value: UnsafeCell<T>,
 }
 
-// SAFETY: `borrow` is the only way to the value, and refuses all threads but the one that made it, or one that has come after
-// its end; so never two use the value at once, and it may be used by another thread than before, as `Send` says.
+// SAFETY: `borrow` is the only way to the value. It refuses every thread except the creating one, or a thread that
+// reuses its number after its end. So two threads never use the value at once, and the value may move between
+// threads, which `Send` allows.
 unsafe impl<T: Send> Sync for Confined<T> {}
 
 impl<T> Confined<T> {
@@ -36,14 +38,15 @@ impl<T> Confined<T> {
         Self { free_for: AtomicUsize::new(owner), owner, value: UnsafeCell::new(value) }
     }
 
-    /// The value, for the thread that made it.
+    /// The value, for the creating thread.
     ///
     /// # Panics
     ///
-    /// On another thread, and while it is borrowed already.
+    /// On another thread, and while the value is borrowed.
     #[inline(always)]
     pub(crate) fn borrow(&self) -> Borrowed<'_, T> {
-        // The owner alone writes this, so what it reads is what it wrote last; others never read their own number.
+        // Only the owner writes this word, so the owner reads its own last store. Another thread never reads its own
+        // number.
         if self.free_for.load(Ordering::Relaxed) != this_thread() {
             self.refuse();
         }
@@ -53,12 +56,12 @@ impl<T> Confined<T> {
 
     #[cold]
     fn refuse(&self) -> ! {
-        assert!(this_thread() == self.owner, "a simulated machine is used on the thread that made it");
-        panic!("the state of a simulated machine is in use already");
+        assert!(this_thread() == self.owner, "a simulated machine works only on the thread that created it");
+        panic!("the state of a simulated machine is already borrowed");
     }
 }
 
-/// The value of a [`Confined`], until this is dropped. It stays on its thread.
+/// The value of a [`Confined`] until drop. It stays on its thread.
 pub(crate) struct Borrowed<'c, T> {
     of: &'c Confined<T>,
     _on_this_thread: PhantomData<*mut T>,
@@ -69,7 +72,7 @@ impl<T> Deref for Borrowed<'_, T> {
 
     #[inline(always)]
     fn deref(&self) -> &T {
-        // SAFETY: there is one `Borrowed` at a time, which lends its value as itself is lent.
+        // SAFETY: at most one `Borrowed` exists at a time, and it lends the value for as long as it is lent itself.
         unsafe { &*self.of.value.get() }
     }
 }
@@ -94,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    #[should_panic(expected = "in use already")]
+    #[should_panic(expected = "already borrowed")]
     fn a_second_borrow_is_refused() {
         let value = Confined::new(1);
         let _first = value.borrow();

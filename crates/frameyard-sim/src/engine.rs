@@ -1,44 +1,45 @@
-//! The state of a simulated machine: clocks, caches, channels, locks, and who runs next.
+//! The state of a simulated machine: clocks, caches, channels, locks and the schedule.
 
-use frameyard::{NodeId, NodeInit, Pfn, PfnRange, Span};
+use frameyard::platform::{Activity, NodeInit};
+use frameyard::{NodeId, Pfn, PfnRange};
 
 use crate::account::{Accessed, Account, Cause, CostId, Slot, Spent};
 use crate::cache::{FillClock, LINE_BYTES};
 use crate::channel::Channel;
 use crate::fiber::STACK_BYTES;
 use crate::lines::{FrameLines, PageLine, SharedLines, Use};
-use crate::machine::{Distance, Machine, OutsideCost, Place};
+use crate::machine::{Distance, KernelCost, Machine, Place};
 use crate::profile::{Profile, StackId};
 use crate::region::Words;
 use crate::time::Picos;
 use locks::LockQueues;
+use running_cpu::RunningCpu;
 use schedule::Ready;
 use speed::{Busy, Speeds};
-use turn::Turn;
 
 mod access;
 mod locks;
 mod map;
 mod recent;
+mod running_cpu;
 mod schedule;
 mod speed;
-mod turn;
 mod workers;
 
 pub(crate) use access::InOrder;
 pub use locks::LockStats;
 pub(crate) use locks::{Handover, is_shared};
 
-/// What a virtual CPU is doing.
+/// The state of a virtual CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Task {
-    /// Nothing, from the beginning or from the end of its task on.
+    /// No task: before its task begins and after it ends.
     None,
-    /// It runs, or could.
+    /// The CPU runs or is ready to run.
     Ready,
-    /// It spins until it has a lock.
+    /// The CPU spins on a lock.
     Waiting,
-    /// It sleeps until the word of a lock changes: its core may be idle meanwhile.
+    /// The CPU sleeps until the word of a lock changes. Its core may be idle meanwhile.
     Asleep,
 }
 
@@ -47,24 +48,24 @@ struct Cpu {
     clock: Picos,
     place: Place,
     task: Task,
-    /// The spans that it is in.
+    /// The spans that the CPU is in.
     stack: StackId,
 }
 
 /// Bytes of a stretch of the control region, whose lines get their numbers together.
 const STRETCH: usize = 1024;
 
-/// Where frames lie, and the lines of a yard's control region.
+/// The regions of a yard: frames, control region, frame bytes and memory map.
 #[derive(Clone, Debug)]
-pub(crate) struct Ground {
+pub(crate) struct YardRegions {
     pub(crate) frames: PfnRange,
-    /// The first frame of each node.
+    /// The frames of each node.
     pub(crate) nodes: Vec<(PfnRange, NodeId)>,
-    /// Where the control region begins, and its bytes.
+    /// The address and size of the control region.
     pub(crate) control: (usize, usize),
-    /// Where the bytes of frames begin, and how many there are.
+    /// The address and size of the frames' bytes.
     pub(crate) bytes: (usize, usize),
-    /// Where the memory map begins.
+    /// The address of the memory map.
     pub(crate) map: usize,
 }
 
@@ -73,29 +74,30 @@ pub(crate) struct Engine {
     machine: Machine,
     cpus: Vec<Cpu>,
     places: Vec<Place>,
-    turn: Turn,
+    context: RunningCpu,
     running: bool,
     ready: Ready,
     waiting: usize,
-    /// How many tasks there are, and the most that there have been.
+    /// The number of tasks, and its maximum so far.
     tasks: usize,
     most_tasks: usize,
     privates: Vec<FillClock>,
     groups: Vec<FillClock>,
     channels: Vec<Channel>,
-    ground: Ground,
+    regions: YardRegions,
     pages: Words,
-    /// The place of the page structure that each core missed last.
+    /// The index of the page structure that each core missed last.
     last_fetched: Vec<usize>,
-    /// The number of the first line of each stretch of the control region, plus 1, from its first use on: most are never used.
+    /// For each stretch of the control region, the number of its first line plus 1; 0 before the stretch's first use.
+    /// Most stretches are never used.
     control_lines: Vec<u32>,
-    /// The lines of the control region with bytes that say what is handed out; those at the places of other lines are never used.
+    /// Lines of the allocation map, by their index in the control region. The entries of other lines stay unused.
     allocation_map: Words,
     lines: SharedLines,
     frame_lines: FrameLines,
     locks: LockQueues,
     profile: Profile,
-    /// What writing a page structure costs beside its lines.
+    /// The cost of writing a page structure beside its lines.
     map_page: CostId,
     node_inits: Vec<NodeInit>,
     speeds: Speeds,
@@ -103,8 +105,8 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// `None` where the host has no memory for its state.
-    pub(crate) fn new(machine: &Machine, ground: Ground, mut costs: Vec<&'static str>) -> Option<Self> {
+    /// `None` where the host lacks memory for this state.
+    pub(crate) fn new(machine: &Machine, regions: YardRegions, mut costs: Vec<&'static str>) -> Option<Self> {
         let map_page = CostId::nth(costs.len());
         costs.push(map::COST);
         let places: Vec<Place> = (0..machine.cores()).map(|core| machine.place_of_core(core)).collect();
@@ -117,7 +119,7 @@ impl Engine {
         let lines_of = |kib: u64| FillClock::new((kib << 10) / LINE_BYTES);
         let mut engine = Self {
             cpus: cpus.collect(),
-            turn: Turn::none(machine.place(0)),
+            context: RunningCpu::unloaded(machine.place(0)),
             running: false,
             ready: Ready::default(),
             waiting: 0,
@@ -126,23 +128,23 @@ impl Engine {
             privates: vec![lines_of(machine.caches.private_kib); machine.cores()],
             groups: vec![lines_of(machine.caches.shared_kib); machine.groups()],
             channels: (0..machine.topology.sockets).map(|_| Channel::new(&machine.memory)).collect(),
-            pages: Words::new(ground.frames.count().0 as usize)?,
+            pages: Words::new(regions.frames.count().0 as usize)?,
             last_fetched: vec![usize::MAX; machine.cores()],
-            control_lines: vec![0; ground.control.1.div_ceil(STRETCH)],
-            allocation_map: Words::new(ground.control.1.div_ceil(LINE_BYTES as usize))?,
+            control_lines: vec![0; regions.control.1.div_ceil(STRETCH)],
+            allocation_map: Words::new(regions.control.1.div_ceil(LINE_BYTES as usize))?,
             lines: SharedLines::new(machine.cores(), machine.groups()),
-            frame_lines: FrameLines::new(ground.frames.count().0 as usize),
+            frame_lines: FrameLines::new(regions.frames.count().0 as usize),
             locks: LockQueues::default(),
             machine: machine.clone(),
             busy: Busy::none(machine),
             places,
-            ground,
+            regions,
             profile: Profile::new(costs),
             map_page,
             node_inits: Vec::new(),
             speeds: Speeds::of(machine),
         };
-        engine.begin_turn(0);
+        engine.load_context(0);
         Some(engine)
     }
 
@@ -154,7 +156,7 @@ impl Engine {
         self.profile.costs()
     }
 
-    /// Bytes that the simulator itself holds, with the stacks of as many tasks as there have been at once.
+    /// Bytes of the simulator itself, with the stacks of the largest number of tasks so far.
     pub(crate) fn bytes(&self) -> usize {
         let numbers = size_of_val(&*self.control_lines) + size_of_val(&*self.allocation_map);
         let lines = size_of_val(&*self.pages) + numbers + self.lines.bytes() + self.frame_lines.bytes();
@@ -167,44 +169,44 @@ impl Engine {
         self.running
     }
 
-    /// The CPU that runs, or that set-up runs on.
+    /// The CPU that runs, or the CPU of set-up code.
     #[inline(always)]
     pub(crate) fn current(&self) -> usize {
-        self.turn.cpu
+        self.context.cpu
     }
 
     pub(crate) fn set_current(&mut self, cpu: usize) {
-        self.end_turn();
-        self.begin_turn(cpu);
+        self.save_context();
+        self.load_context(cpu);
     }
 
     /// The clock of the CPU that runs.
     #[inline(always)]
     pub(crate) fn now(&self) -> Picos {
-        self.turn.clock
+        self.context.clock
     }
 
-    /// What all CPUs together have spent.
+    /// The time of all CPUs together.
     pub(crate) fn account(&self) -> Account {
         self.profile.account()
     }
 
-    /// The same by what was being done.
+    /// The same time by span.
     pub(crate) fn profile(&self) -> &Profile {
         &self.profile
     }
 
-    /// The running CPU begins to do something.
+    /// The running CPU enters a span.
     #[inline(always)]
-    pub(crate) fn enter(&mut self, span: Span) {
-        let stack = self.profile.enter(self.turn.stack, span);
+    pub(crate) fn enter(&mut self, span: Activity) {
+        let stack = self.profile.enter(self.context.stack, span);
         self.set_stack(stack);
     }
 
-    /// The running CPU is done with what it began last.
+    /// The running CPU leaves its innermost span.
     #[inline(always)]
-    pub(crate) fn leave(&mut self, span: Span) {
-        let stack = self.profile.leave(self.turn.stack, span);
+    pub(crate) fn leave(&mut self, span: Activity) {
+        let stack = self.profile.leave(self.context.stack, span);
         self.set_stack(stack);
     }
 
@@ -212,15 +214,15 @@ impl Engine {
         self.locks.stats()
     }
 
-    /// Lines that went over each node's channel.
+    /// Lines that each node's channel moved.
     pub(crate) fn channel_lines(&self) -> Vec<u64> {
         self.channels.iter().map(Channel::lines).collect()
     }
 
     #[inline(always)]
     fn charge(&mut self, slot: Slot, time: Picos) {
-        self.turn.clock += time;
-        self.profile.add_at(self.turn.shares, slot, time);
+        self.context.clock += time;
+        self.profile.add_at(self.context.shares, slot, time);
     }
 
     /// The running CPU spends cycles on a named cost.
@@ -230,50 +232,50 @@ impl Engine {
         self.charge(Spent::Cost(cost).slot(), time);
     }
 
-    /// The running CPU spends as many cycles as the machine says on something outside of the allocator, so often.
+    /// The running CPU spends a kernel cost of the machine `times` times.
     #[inline]
-    pub(crate) fn spend_outside(&mut self, cost: OutsideCost, times: u64) {
-        let time = self.speeds.get(self.turn.speed).outside(&self.machine, cost, times);
+    pub(crate) fn spend_kernel(&mut self, cost: KernelCost, times: u64) {
+        let time = self.speeds.get(self.context.speed).kernel(&self.machine, cost, times);
         self.charge(Spent::Cost(cost.id()).slot(), time);
     }
 
     /// Picoseconds of 1024 cycles of the running CPU.
     fn kilocycle(&self) -> u64 {
-        self.speeds.get(self.turn.speed).kilocycle
+        self.speeds.get(self.context.speed).kilocycle
     }
 
     fn time_of(&self, cycles: u64) -> Picos {
         Picos((cycles * self.kilocycle()) >> 10)
     }
 
-    /// The running CPU waits for something that another has to do.
+    /// The running CPU waits for another CPU's progress.
     pub(crate) fn relax(&mut self, round: u32) {
-        /// A pause of the processor, and the most that one wait takes.
+        /// Cycles of one PAUSE, and the largest exponent of the back-off.
         const PAUSE_CYCLES: u64 = 40;
         const MOST_ROUNDS: u32 = 6;
         let time = self.time_of(PAUSE_CYCLES << round.min(MOST_ROUNDS));
         self.charge(Spent::Relax.slot(), time);
     }
 
-    /// The running CPU writes whole frames' bytes, a stream of lines to the memory of their node.
+    /// The running CPU writes the bytes of whole frames: a stream of lines to the memory of their node.
     pub(crate) fn stream(&mut self, pfn: Pfn, bytes: u64) {
         self.stream_in(pfn, bytes);
-        let first = pfn.0.wrapping_sub(self.ground.frames.start.0) as usize;
+        let first = pfn.0.wrapping_sub(self.regions.frames.start.0) as usize;
         (first..first + bytes.div_ceil(4096) as usize).for_each(|frame| self.take_frame(frame));
     }
 
-    /// The running CPU reads whole frames' bytes, a stream of lines from the memory of their node.
+    /// The running CPU reads the bytes of whole frames: a stream of lines from the memory of their node.
     pub(crate) fn stream_in(&mut self, pfn: Pfn, bytes: u64) {
         let lines = bytes / LINE_BYTES;
         let node = self.node_of(pfn);
         self.fill(lines, lines);
-        let wait = self.channels[node].stream(self.turn.clock, lines);
+        let wait = self.channels[node].stream(self.context.clock, lines);
         self.charge(Spent::Access(Accessed::Frames, Cause::Bandwidth).slot(), wait);
     }
 
-    /// The lines of a frame's bytes, those that are known, are in the running CPU's cache, written to.
+    /// Marks the known lines of a frame's bytes as dirty in the running CPU's cache.
     fn take_frame(&mut self, frame: usize) {
-        let Turn { place, stamps, .. } = self.turn;
+        let RunningCpu { place, stamps, .. } = self.context;
         let state = PageLine::held(place.core, None, Use::Write, stamps);
         for line in self.frame_lines.of_frame(frame) {
             match self.frame_lines.number(line) {
@@ -286,11 +288,11 @@ impl Engine {
     /// The node of a frame.
     #[inline(always)]
     pub(crate) fn node_of(&self, pfn: Pfn) -> usize {
-        let mut nodes = self.ground.nodes.iter();
+        let mut nodes = self.regions.nodes.iter();
         nodes.find(|(frames, _)| frames.contains(pfn)).map_or(0, |(_, node)| usize::from(node.0))
     }
 
-    /// How a transfer over a distance is served.
+    /// The cause of a transfer over a distance.
     fn transfer(distance: Distance) -> Cause {
         match distance {
             Distance::Same => Cause::PrivateHit,

@@ -1,6 +1,6 @@
-//! Coroutines with stacks of their own: what runs a virtual CPU.
+//! Coroutines with their own stacks, one for each virtual CPU with a task.
 //!
-//! A fiber runs until it calls [`suspend`], wherever on its stack that is, and goes on there when it is resumed.
+//! A fiber runs until it calls [`suspend`] at any depth of its stack. It continues there when it is resumed.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -10,28 +10,28 @@ use std::rc::Rc;
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 
-/// Bytes of stack that a fiber can use. The host gives memory only to what is touched.
+/// Bytes of a fiber's stack. The host backs only touched pages.
 pub(crate) const STACK_BYTES: usize = 256 << 10;
 
 type Suspender = NonNull<Yielder<(), ()>>;
 
 thread_local! {
-    /// How the running fiber of this thread suspends itself.
+    /// The suspender of this thread's running fiber.
     static RUNNING: Cell<Option<Suspender>> = const { Cell::new(None) };
-    /// Fibers that the running one has spawned, and the CPUs they are for, until the schedule takes them.
+    /// Fibers that the running fiber has spawned, with their CPUs, until the schedule takes them.
     static SPAWNED: RefCell<Vec<(usize, Fiber<'static>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// What a fiber did when it was resumed.
+/// The state of a fiber after it ran.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Progress {
     /// It suspended itself.
     Suspended,
-    /// It has come to its end.
+    /// It has ended.
     Done,
 }
 
-/// A function that can be suspended and resumed. Whoever drops it before its end unwinds its stack.
+/// A function that can be suspended and resumed. Dropping it before its end unwinds its stack.
 pub(crate) struct Fiber<'a> {
     coroutine: Coroutine<(), (), (), DefaultStack>,
     suspender: Rc<Cell<Option<Suspender>>>,
@@ -43,7 +43,7 @@ impl<'a> Fiber<'a> {
     ///
     /// # Errors
     ///
-    /// Where the host has no memory for its stack.
+    /// The host has no memory for the stack.
     pub(crate) fn new(body: impl FnOnce() + 'a) -> std::io::Result<Self> {
         let suspender = Rc::new(Cell::new(None));
         let own = Rc::clone(&suspender);
@@ -52,13 +52,13 @@ impl<'a> Fiber<'a> {
             RUNNING.set(own.get());
             body();
         };
-        // SAFETY: what `body` borrows is valid for 'a, and the fiber cannot be used longer: it carries 'a. It is not
-        // forgotten: its owner, `run` in the schedule, keeps it in a vector that it drops.
+        // SAFETY: `body` borrows data that lives for 'a, and the fiber carries 'a, so it cannot run longer. It is not
+        // forgotten: `SimYard::run` keeps it in a vector and drops it.
         let coroutine = unsafe { Coroutine::with_stack_unchecked(DefaultStack::new(STACK_BYTES)?, run) };
         Ok(Self { coroutine, suspender, _body: PhantomData })
     }
 
-    /// Runs the fiber until it suspends itself or ends. Passes its panic on.
+    /// Runs the fiber until it suspends itself or ends. Resumes the fiber's panic in the caller.
     pub(crate) fn resume(&mut self) -> Progress {
         let outer = RUNNING.replace(self.suspender.get());
         let result = self.coroutine.resume(());
@@ -74,21 +74,21 @@ impl<'a> Fiber<'a> {
 ///
 /// # Errors
 ///
-/// Where the host has no memory for its stack.
+/// The host has no memory for the stack.
 ///
 /// # Safety
 ///
-/// What `body` borrows stays valid until it has returned, or been dropped: in a run that breaks off, before whoever spawned
-/// it.
+/// The data that `body` borrows must stay valid until `body` has returned or been dropped. In an aborted run, that is
+/// before its spawner is dropped.
 pub(crate) unsafe fn spawn<'a>(cpu: usize, body: impl FnOnce() + 'a) -> std::io::Result<()> {
     let fiber = Fiber::<'a>::new(body)?;
-    // SAFETY: only the lifetime differs, and the caller's contract stands in for it.
+    // SAFETY: only the lifetime differs; the caller's contract replaces it.
     let fiber = unsafe { std::mem::transmute::<Fiber<'a>, Fiber<'static>>(fiber) };
     SPAWNED.with_borrow_mut(|spawned| spawned.push((cpu, fiber)));
     Ok(())
 }
 
-/// The fibers that were spawned since it was last asked.
+/// Takes the fibers spawned since the last call.
 pub(crate) fn take_spawned() -> Vec<(usize, Fiber<'static>)> {
     SPAWNED.with_borrow_mut(std::mem::take)
 }
@@ -101,7 +101,7 @@ pub(crate) fn take_spawned() -> Vec<(usize, Fiber<'static>)> {
 #[inline]
 pub(crate) fn suspend() {
     let running = RUNNING.get().expect("only a fiber can suspend itself");
-    // SAFETY: `resume` sets this for as long as the fiber runs, and the yielder lives on the fiber's stack.
+    // SAFETY: `resume` sets the pointer while the fiber runs, and the yielder lives on the fiber's stack.
     unsafe { running.as_ref() }.suspend(());
 }
 
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fibers_go_on_where_they_suspended_themselves() {
+    fn fibers_resume_where_they_suspended() {
         let seen = std::cell::RefCell::new(Vec::new());
         let body = |name: u32| {
             let seen = &seen;
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fiber_that_is_dropped_drops_what_is_on_its_stack() {
+    fn dropping_a_fiber_unwinds_its_stack() {
         let dropped = Rc::new(());
         let inner = Rc::clone(&dropped);
         let mut fiber = Fiber::new(move || {

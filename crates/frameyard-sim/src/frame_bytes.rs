@@ -1,8 +1,8 @@
-//! The bytes of frames: addresses for all of them, and memory for those few that somebody looks at.
+//! The bytes of frames: addresses for all frames, memory for the few that code reads or writes.
 //!
-//! Owners keep page tables and lists in frames' bytes; what the pages of their users hold nobody asks. So one range of
-//! addresses is reserved for all frames, and the host backs what is written. Zeroing a frame whose address was never asked
-//! for writes nothing.
+//! Owners keep page tables and lists in frames' bytes. The contents of users' pages are never read. So one range of
+//! addresses is reserved for all frames, and the host backs only written pages. Zeroing a frame whose address was
+//! never given out writes nothing.
 
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
@@ -13,22 +13,22 @@ use frameyard::{ByteSize, PageCount, Pfn, PfnRange};
 use crate::confined::Confined;
 use crate::region::Reservation;
 
-/// Where frames' bytes are, and which of them may have been written.
+/// The reserved addresses, and which frames may have been written.
 pub(crate) struct FrameBytes {
     reserved: Reservation,
     frames: PfnRange,
     page_shift: u32,
-    /// A bit for each frame: its address was given out since its bytes were zeroed.
+    /// A bit per frame: its address was given out since its bytes were zeroed.
     given: Vec<AtomicU64>,
-    /// A bit for each frame: its address was given out at some time, so the host may have backed it.
+    /// A bit per frame: its address was given out before, so the host may have backed it.
     backed: Vec<AtomicU64>,
-    /// Blocks of several frames that were zeroed, by the index of their first: whoever asks for that one's address has that
-    /// of all.
+    /// Zeroed blocks of several frames, by the index of their first frame. A caller that gets the first frame's
+    /// address has the address of the whole block.
     blocks: Confined<BTreeMap<usize, usize>>,
 }
 
 impl FrameBytes {
-    /// Addresses for those frames; `None` where the host has none.
+    /// Addresses for these frames; `None` where the host has no such range.
     pub(crate) fn new(frames: PfnRange, page_shift: u32) -> Option<Self> {
         let count = frames.count().0;
         let reserved = Reservation::new(ByteSize(count << page_shift))?;
@@ -43,12 +43,12 @@ impl FrameBytes {
         })
     }
 
-    /// The addresses, from the first on, and how many bytes there are.
+    /// The first address and the number of bytes.
     pub(crate) fn range(&self) -> (usize, usize) {
         (self.reserved.base().addr().get(), self.reserved.len())
     }
 
-    /// Bytes of the host's memory, at most: of frames that it may have backed, and of what is known of frames.
+    /// The most bytes of host memory: backed frames, and the bits per frame.
     pub(crate) fn bytes(&self) -> usize {
         let backed: usize = self.backed.iter().map(|bits| bits.load(Ordering::Relaxed).count_ones() as usize).sum();
         (backed << self.page_shift) + size_of_val(&*self.given) + size_of_val(&*self.backed)
@@ -59,7 +59,7 @@ impl FrameBytes {
         self.frames.contains(pfn).then(|| (pfn.0 - self.frames.start.0) as usize)
     }
 
-    /// Where the bytes of a frame are.
+    /// The address of a frame's bytes.
     #[inline(always)]
     pub(crate) fn of(&self, pfn: Pfn) -> Option<NonNull<u8>> {
         let index = self.index(pfn)?;
@@ -69,7 +69,7 @@ impl FrameBytes {
         Some(self.reserved.at(index << self.page_shift))
     }
 
-    /// Notes that the address of a frame goes out, with those of its block.
+    /// Records that the address of a frame and of its block is given out.
     #[cold]
     fn give(&self, index: usize) {
         let count = self.blocks.borrow().get(&index).copied().unwrap_or(1);
@@ -79,12 +79,12 @@ impl FrameBytes {
         });
     }
 
-    /// Whether the address of a frame has gone out since its bytes were zeroed: else they are zeros.
+    /// Whether the frame's address was given out since its bytes were zeroed. Otherwise they are zero.
     fn is_given(&self, index: usize) -> bool {
         self.given[index / 64].load(Ordering::Relaxed) >> (index % 64) & 1 != 0
     }
 
-    /// Copies a block of frames to another, both of which the caller has alone: what nobody has written stays without memory.
+    /// Copies a block of frames to another; the caller owns both. Unwritten frames stay unbacked.
     pub(crate) fn copy(&self, from: PfnRange, to: Pfn) {
         self.zero(PfnRange::new(to, from.count()));
         for offset in (0..from.count().0).map(PageCount) {
@@ -96,7 +96,7 @@ impl FrameBytes {
         }
     }
 
-    /// Zeroes a block of frames that the caller has alone: those whose addresses were given out.
+    /// Zeroes a block of frames that the caller owns. Writes only frames whose address was given out.
     pub(crate) fn zero(&self, frames: PfnRange) {
         let Some(first) = self.index(frames.start) else { return };
         let PageCount(count) = frames.count();

@@ -9,7 +9,9 @@
 //! and the creation of a yard in it (`sim_yard`).
 //!
 //! ```
-//! use frameyard::{CpuId, Gfp, Order, PageCount, PcpSizing, ZonePolicy};
+//! use frameyard::{CpuId, Gfp, Order, PageCount};
+//! use frameyard::policy::ZonePolicy;
+//! use frameyard::watermarks::PcpSizing;
 //! use frameyard_sim::{Machine, SimConfig, SimYard, Spent};
 //!
 //! let machine = Machine::built_in("broadwell-40")?;
@@ -55,15 +57,15 @@ mod workers;
 pub use account::{Accessed, Account, Cause, CostId, Share, Spent};
 pub use cache::LINE_BYTES;
 pub use calibration::{
-    Crew, Effort, Errors, FaultPredictor, Fit, FitError, Fitted, FittedParameter, FreeParameters, Measured, ModeErrors,
-    OrderCount, ParseSelectionError, Point, PolicyErrors, Prediction, Predictor, RateTable, RecordError, Role,
-    Selection, TableError, record,
+    Effort, Errors, FaultPredictor, Fit, FitError, Fitted, FittedParameter, FreeParameters, Measured, ModeErrors,
+    OrderCount, ParseSelectionError, Point, PolicyErrors, Prediction, Predictor, PredictorPool, RateTable, RecordError,
+    Role, Selection, TableError, record,
 };
 pub use engine::LockStats;
-pub use machine::{
-    AccessCosts, BringUpCosts, Caches, Calibration, Clock, Lock, LockMethod, Machine, MachineError, Memory,
-    OutsideCosts, Topology,
+pub use frameyard_machines::{
+    AccessCosts, BringUpCosts, Caches, Calibration, Clock, KernelOverhead, Lock, LockMethod, Memory, Topology,
 };
+pub use machine::{KernelCost, Machine, MachineError};
 pub use page_fault::{FaultLoop, FaultRun, Mode, Start};
 pub use parallel_exit::{ExitRun, ParallelExit};
 pub use platform::SimPlatform;

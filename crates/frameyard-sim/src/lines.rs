@@ -1,4 +1,4 @@
-//! Which cores have which lines: eight bytes for each page structure, and more for the few other lines.
+//! Which cores have which lines: eight bytes for each page structure, and full state for the few other lines.
 
 use crate::cache::{FillClock, STAMP_BITS, Stamps};
 use crate::machine::Place;
@@ -12,8 +12,8 @@ pub(crate) use in_frames::{FrameLine, FrameLines};
 ///
 /// | bits | meaning |
 /// |---|---|
-/// | 0–1 | 0: in no cache yet; 1: one core has it; 2: others may have it, too |
-/// | 2 | written to since it came from memory |
+/// | 0–1 | 0: uncached; 1: one core has it; 2: further cores may have it |
+/// | 2 | dirty: written since it came from memory |
 /// | 3–12 | the core that used it last |
 /// | 13–22 | the core that used it before, in state 2 |
 /// | 23 | unused |
@@ -56,45 +56,45 @@ impl PageLine {
         self.0 >> (24 + STAMP_BITS)
     }
 
-    /// A line that one core has, alone or beside another, and is dirty if it was used so.
+    /// A line that `core` has, alone or beside another core; dirty after a write.
     pub(crate) fn held(core: u16, beside: Option<u16>, usage: Use, stamps: Stamps) -> Self {
         let (state, other) = beside.map_or((1, 0), |other| (2, other));
         let cores = u64::from(core) << 3 | u64::from(other) << (3 + CORE_BITS);
         Self(state | usage.dirty() | cores | stamps.compact)
     }
 
-    /// Whether a core used the line last, and has it in its private cache as it needs it.
+    /// Whether a core used the line last and has it in its private cache in the required state.
     #[inline(always)]
     pub(crate) fn is_at_hand(self, core: u16, private: &FillClock, usage: Use) -> bool {
         let is_own = self.core() == core && self.is_known() && private.has(self.private_stamp());
         is_own && (usage == Use::Read || !self.is_shared())
     }
 
-    /// The same for a core that [has it at hand](Self::is_at_hand), and has used it.
+    /// The line after a further use by a core that has it in the required [state](Self::is_at_hand).
     #[inline(always)]
     pub(crate) fn used(self, stamps: Stamps, usage: Use) -> Self {
         Self(self.0 & ((1 << (3 + 2 * CORE_BITS)) - 1) | usage.dirty() | stamps.compact)
     }
 }
 
-/// What is known of a line beside pages.
+/// The full state of a line.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct SharedState {
-    /// Until when the line is on its way to somebody.
+    /// The time until which the line is on its way to a core.
     pub(crate) busy: Picos,
-    /// The core that used it last, plus 1.
+    /// The core that used the line last, plus 1.
     last: u16,
-    /// The core that alone has it, plus 1; 0 where several may.
+    /// The only core that has the line, plus 1; 0 where several may.
     alone: u16,
     pub(crate) dirty: bool,
-    /// How many exchanges more are strictly in order: some, from when a core exchanged it that was another than before.
+    /// Exchanges that stay strictly in order. A change of the exchanging core resets it.
     pub(crate) wanted: u8,
 }
 
-/// Exchanges by one core alone after which others are taken to want a line no more.
+/// Exchanges by one core alone after which no other core is expected to want the line.
 const WANTED: u8 = 16;
 
-/// Lines beside pages: a stamp for each core and each group.
+/// Lines with full state: a stamp for each core and each group.
 pub(crate) struct SharedLines {
     states: Vec<SharedState>,
     stamps: Vec<u32>,
@@ -102,7 +102,7 @@ pub(crate) struct SharedLines {
     each: usize,
 }
 
-/// What a core wants of a line.
+/// A core's use of a line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
     Read,
@@ -110,7 +110,7 @@ pub(crate) enum Use {
 }
 
 impl Use {
-    /// The bit of a [`PageLine`] that says that it was written to.
+    /// The dirty bit of a [`PageLine`].
     #[inline(always)]
     const fn dirty(self) -> u64 {
         match self {
@@ -120,25 +120,25 @@ impl Use {
     }
 }
 
-/// Where a core finds a line beside pages.
+/// The place of a line for a core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
-    /// In its own cache, alone there.
+    /// In the core's cache alone.
     Alone,
-    /// In its own cache, and others have it, too; this is the farthest.
+    /// In the core's cache and in further caches; the farthest of these.
     Beside(u16),
-    /// In another core's private cache, which wrote to it.
+    /// In the private cache of another core, which wrote to it.
     Dirty(u16),
-    /// In the cache of its group.
+    /// In the cache of the core's group.
     InGroup,
-    /// In another group's cache: this core's.
+    /// In another group's cache: that of this core.
     InOther(u16),
     /// In no cache.
     Nowhere,
 }
 
 impl SharedLines {
-    /// None yet.
+    /// No lines.
     pub(crate) fn new(cores: usize, groups: usize) -> Self {
         Self { states: Vec::new(), stamps: Vec::new(), cores, each: cores + groups }
     }
@@ -147,7 +147,7 @@ impl SharedLines {
         self.states.capacity() * size_of::<SharedState>() + self.stamps.capacity() * size_of::<u32>()
     }
 
-    /// Further lines, in no cache: the number of the first.
+    /// Adds uncached lines. Returns the number of the first.
     #[cold]
     pub(crate) fn add(&mut self, count: usize) -> usize {
         let first = self.states.len();
@@ -165,8 +165,7 @@ impl SharedLines {
         &self.stamps[line * self.each..(line + 1) * self.each]
     }
 
-    /// A core uses a line, if it has it in its private cache in the state that it needs to read it, or to write to it; whether it
-    /// has.
+    /// Uses a line if the core has it in its private cache in the required state. Returns whether it has.
     #[inline(always)]
     pub(crate) fn use_at_hand(
         &mut self,
@@ -188,7 +187,7 @@ impl SharedLines {
         true
     }
 
-    /// Where a core finds a line.
+    /// The place of a line for a core.
     pub(crate) fn find(
         &self,
         line: usize,
@@ -225,7 +224,7 @@ impl SharedLines {
         }
     }
 
-    /// The farthest other core, if any, that has a copy of the line, in its private cache or that of its group.
+    /// The farthest other core with a copy of the line in its private cache.
     pub(crate) fn farthest(&self, line: usize, me: Place, privates: &[FillClock], places: &[Place]) -> Option<u16> {
         let stamps = self.stamps(line);
         let others =
@@ -233,7 +232,7 @@ impl SharedLines {
         others.max_by_key(|core| me.distance(places[*core])).map(|core| core as u16)
     }
 
-    /// A core now has the line: alone where it writes to it.
+    /// Moves a line to a core. A write makes the core its only holder.
     pub(crate) fn take(&mut self, line: usize, me: Place, stamps: Stamps, usage: Use) {
         let of_line = &mut self.stamps[line * self.each..(line + 1) * self.each];
         let state = &mut self.states[line];
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_line_gives_back_its_parts() {
+    fn a_page_line_unpacks_its_fields() {
         let line = PageLine::held(1022, Some(1021), Use::Write, stamps(STAMP, STAMP - 1));
         assert!(line.is_known() && line.is_shared() && line.is_dirty());
         assert_eq!((line.core(), line.other()), (1022, 1021));

@@ -1,11 +1,13 @@
-//! The workload `page-fault`: tasks that map memory, touch each page and unmap it, as will-it-scale's page_fault1 does.
+//! The workload `page-fault`: tasks map memory, touch each page and unmap it, as will-it-scale's page_fault1 does.
 //!
-//! Allocator and owners run as they are; what a kernel does besides is the machine's
-//! [costs outside](crate::OutsideCosts).
+//! Allocator and owners run unmodified. The machine's [kernel costs](crate::KernelCost) stand for the rest of a
+//! kernel.
 
 use std::cell::Cell;
 
-use frameyard::{ByteSize, CpuId, LockKind, Span, units::named};
+use frameyard::platform::{Activity, LockKind};
+use frameyard::units::named;
+use frameyard::{ByteSize, CpuId};
 use frameyard_vm::{AddressSpace, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm};
 
 use crate::account::{Accessed, Account, Spent};
@@ -17,20 +19,20 @@ use crate::time::Picos;
 /// Whether tasks share an address space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Mode {
-    /// Each has one of its own.
+    /// Each task has its own.
     Processes,
-    /// All have one together.
+    /// All tasks share one.
     Threads,
 }
 
 named!(Mode: Processes => "processes", Threads => "threads");
 
-/// How far tasks are apart when they begin to count.
+/// The phases of tasks when counting begins.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Start {
-    /// By any part of a mapping: as tasks are that have run for some time, none of which waits for another.
+    /// Spread over a mapping, as for tasks that have run for some time without waiting for each other.
     Apart,
-    /// Not at all: all begin with their first mapping at once. Those that take turns at a lock stay together.
+    /// Equal: all tasks begin their first mapping at once. Tasks that take turns at a lock stay together.
     Together,
 }
 
@@ -43,53 +45,53 @@ pub struct FaultLoop {
     pub tasks: u32,
     /// Whether they share an address space.
     pub mode: Mode,
-    /// Pages of a mapping; page_fault1 has 32768.
+    /// Pages of a mapping; page_fault1 maps 32768.
     pub pages: u32,
-    /// Mappings that are made and unmapped while it counts; one and a half go before.
+    /// Counted mappings of each task; one and a half precede them.
     pub rounds: u32,
-    /// Decides how far tasks are apart.
+    /// Seed of the tasks' phases.
     pub seed: u64,
-    /// How far tasks are apart when they begin.
+    /// The phases of tasks.
     pub start: Start,
-    /// How lists of used pages are locked.
+    /// The locks of the LRU lists.
     pub lru: LruPolicy,
 }
 
-/// What a run of the loop came to.
+/// The result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FaultRun {
-    /// Faults that were counted.
+    /// Counted faults.
     pub faults: u64,
-    /// Faults in a second of virtual time, of all tasks together.
+    /// Faults per second of virtual time, all tasks together.
     pub rate: f64,
-    /// Where time went.
+    /// The use of time.
     pub account: Account,
-    /// The same by what was being done.
+    /// The same by span.
     pub profile: Profile,
     /// The length of the run.
     pub time: Picos,
 }
 
 impl FaultRun {
-    /// The share of the tasks' time that was waited for locks of a kind.
+    /// The share of the tasks' time spent waiting for locks of a kind.
     #[must_use]
     pub fn waiting_share(&self, kind: LockKind) -> f64 {
         self.account.waiting_share(kind)
     }
 
-    /// The share of the tasks' time that was waited for locks of a kind within any of some spans.
+    /// The share of the tasks' time spent waiting for locks of a kind within any of these spans.
     #[must_use]
-    pub fn waiting_share_within(&self, spans: &[Span], kind: LockKind) -> f64 {
+    pub fn waiting_share_within(&self, spans: &[Activity], kind: LockKind) -> f64 {
         self.profile.within(spans, Spent::Waiting(kind)).time.0 as f64 / self.busy().0 as f64
     }
 
-    /// All CPUs' time but for those that were idle.
+    /// The time of all CPUs except idle time.
     #[must_use]
     pub fn busy(&self) -> Picos {
         self.account.busy()
     }
 
-    /// The share of the tasks' time that accesses took, by what was accessed.
+    /// The share of the tasks' time spent on accesses, by target.
     pub fn access_shares(&self) -> impl Iterator<Item = (Accessed, f64)> {
         let busy = self.busy().0 as f64;
         Accessed::all().map(move |accessed| {
@@ -109,7 +111,7 @@ struct Faulting<'y> {
 }
 
 impl Faulting<'_> {
-    /// Maps so many pages, touches each, and unmaps them; or leaves that as it is, where it is over.
+    /// Maps `pages` pages, touches each, and unmaps them. Returns early, without unmapping, once `is_over` holds.
     fn round(&self, pages: u64, is_over: impl Fn() -> bool) {
         if pages == 0 {
             return;
@@ -123,10 +125,10 @@ impl Faulting<'_> {
             }
             self.space.touch(addr, MemoryAccess::Write).expect("the machine has memory for all mappings");
         }
-        self.space.unmap(mapped).expect("what was mapped is unmapped once");
+        self.space.unmap(mapped).expect("a mapping can be unmapped once");
     }
 
-    /// A number of pages between none and all, by a seed (splitmix64).
+    /// A number from 0 to below the mapping's pages, by a seed (splitmix64).
     fn some_pages(&self, seed: u64) -> u64 {
         let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -136,18 +138,19 @@ impl Faulting<'_> {
 }
 
 impl FaultLoop {
-    /// Runs the loop on a yard, in spaces that are made for it and gone afterwards.
+    /// Runs the loop on a yard, in address spaces of its own.
     ///
-    /// Each task counts from the end of a first mapping, of any size where tasks are [apart](Start::Apart), to the end of its
-    /// last; who is done goes on without counting until all are, so that those who count are always so many.
+    /// Each task counts from the end of its first mapping to the end of its last. The first mapping has a random size
+    /// where tasks are [apart](Start::Apart). A task that is done continues uncounted until all are done, so the
+    /// number of running tasks is constant.
     ///
     /// # Errors
     ///
-    /// [`SimError`] where the run does not come to its end.
+    /// [`SimError`] where the run does not end.
     ///
     /// # Panics
     ///
-    /// Where the machine has fewer CPUs than tasks, or too little memory.
+    /// The machine has fewer CPUs than tasks, or too little memory.
     pub fn run(&self, yard: &SimYard, vm: &Vm<'_, SimPlatform>) -> Result<FaultRun, SimError> {
         vm.set_lru_policy(self.lru);
         let spaces = match self.mode {

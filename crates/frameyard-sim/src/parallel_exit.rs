@@ -1,12 +1,15 @@
-//! The workload `parallel-free`: the exit of one process that holds most of memory, by many workers at once.
+//! The workload `parallel-free`: many workers tear down one process that holds most of memory.
 //!
-//! One task touches all pages, one after the other, as a program does that allocates and exits: so what lies together in its
-//! addresses lies on one node, and all workers are at one zone most of the time. Then the space goes.
+//! One task touches all pages in order, as an allocating program does. So neighbouring addresses lie on one node, and
+//! all workers use one zone most of the time. Then the address space exits.
 
 use std::cell::{Cell, RefCell};
 use std::num::NonZeroUsize;
 
-use frameyard::{ByteSize, CpuId, LockKind, PageCount, PcpSizing, ZonePolicy};
+use frameyard::platform::LockKind;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{ByteSize, CpuId, PageCount};
 use frameyard_vm::{ExitOutcome, LruPolicy, MapRequest, MemoryAccess, VirtAddr, Vm, VmConfig};
 
 use crate::account::Account;
@@ -18,41 +21,41 @@ use crate::time::Picos;
 
 /// Bytes of a page.
 const PAGE_BYTES: u64 = 4096;
-/// Simulated memory comes in sections of so many pages, 128 MiB.
+/// Pages of a section, 128 MiB.
 const SECTION: u64 = 1 << 15;
 
 /// One exit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParallelExit {
-    /// Pages that the process has touched.
+    /// Touched pages of the process.
     pub pages: PageCount,
     /// Memory of each node.
     pub node_memory: PageCount,
-    /// Workers that take the space down, on the nodes in turn.
+    /// Workers that tear the space down, on the nodes in context.
     pub workers: NonZeroUsize,
-    /// How per-CPU lists are sized.
+    /// The sizes of per-CPU lists.
     pub sizing: PcpSizing,
-    /// How lists of used pages are locked.
+    /// The locks of the LRU lists.
     pub lru: LruPolicy,
 }
 
-/// What an exit came to.
+/// The result of an exit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ExitRun {
-    /// Pages that were freed.
+    /// Freed pages.
     pub pages: PageCount,
-    /// How long it took until all were free.
+    /// The time until all pages were free.
     pub time: Picos,
-    /// Where the time of the exit went.
+    /// The use of the exit's time.
     pub account: Account,
-    /// The same by what was being done.
+    /// The same by span.
     pub profile: Profile,
 }
 
 impl ParallelExit {
-    /// The exit of a process with so much memory on a machine half as large again, as published: 512 GiB of 768.
+    /// The exit of a process with `memory` on a machine half as large again: the published ratio of 512 to 768 GiB.
     ///
-    /// Per-CPU lists are as kernels of that time had them ([`PcpSizing::Early`]).
+    /// Per-CPU lists have the sizes of kernels of that time ([`PcpSizing::Early`]).
     #[must_use]
     pub fn scaled(machine: &Machine, memory: ByteSize, workers: NonZeroUsize) -> Self {
         let pages = PageCount(memory.0 / PAGE_BYTES);
@@ -61,15 +64,15 @@ impl ParallelExit {
         Self { pages, node_memory, workers, sizing: PcpSizing::Early, lru: LruPolicy::Vanilla }
     }
 
-    /// Fills a space on a fresh yard, and takes it down.
+    /// Fills a space on a fresh yard and tears it down.
     ///
     /// # Errors
     ///
-    /// [`SimError`] where there is no such machine, or a run does not come to its end.
+    /// [`SimError`] where the yard cannot be created or a run does not end.
     ///
     /// # Panics
     ///
-    /// Where the machine has too little memory for the pages and their page tables.
+    /// The machine has too little memory for the pages and their page tables.
     pub fn run(&self, machine: &Machine, policy: ZonePolicy) -> Result<ExitRun, SimError> {
         let Self { node_memory, sizing, lru, .. } = *self;
         let config = SimConfig { node_memory, policy, sizing, costs: Vec::new() };
@@ -105,7 +108,7 @@ impl ParallelExit {
 }
 
 impl ExitRun {
-    /// The share of the workers' time that was waited for locks of a kind.
+    /// The share of the workers' time spent waiting for locks of a kind.
     #[must_use]
     pub fn waiting_share(&self, kind: LockKind) -> f64 {
         self.account.waiting_share(kind)
@@ -130,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn one_worker_waits_for_nobody_and_many_wait_for_the_zone_that_they_are_at() {
+    fn one_worker_never_waits_and_many_wait_for_the_zone_lock() {
         let alone = exit(ZonePolicy::Vanilla416, 1);
         assert_eq!((alone.pages, alone.waiting_share(LockKind::Zone)), (PageCount(1 << 19), 0.0));
         let many = exit(ZonePolicy::Vanilla416, 16);

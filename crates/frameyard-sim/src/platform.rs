@@ -4,17 +4,18 @@ use std::fmt;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use frameyard::{
-    Access, Contention, Copying, CpuId, InitProgress, LineKind, LockId, MapWrite, NodeId, NodeInit, PageCount, Pfn,
-    PfnRange, Platform, SharedLine, Span, WorkerPanicked, Zeroing,
+use frameyard::platform::{
+    Access, Activity, Contention, InitProgress, LineKind, LockId, MapBacking, MapWrite, NodeInit, Offload, Probe,
+    SharedLine, WorkerPanicked,
 };
+use frameyard::{CpuId, NodeId, PageCount, Pfn, PfnRange, Platform};
 
 use crate::account::{Accessed, Account, CostId};
 use crate::confined::Confined;
-use crate::engine::{Engine, Ground, Handover, InOrder, LockStats, is_shared};
+use crate::engine::{Engine, Handover, InOrder, LockStats, YardRegions, is_shared};
 use crate::fiber;
 use crate::frame_bytes::FrameBytes;
-use crate::machine::{Machine, OutsideCost, OutsideCosts};
+use crate::machine::{KernelCost, Machine};
 use crate::profile::Profile;
 use crate::time::Picos;
 use crate::workers::run_workers;
@@ -24,13 +25,13 @@ const PAGE_BYTES: u64 = 4096;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// Held, and others wait in the machine's queue.
+/// Held, with waiters in the machine's queue.
 const AWAITED: u32 = 2;
 
 /// The environment of a yard on a simulated machine.
 ///
-/// Outside of runs ([`run`](crate::SimYard::run)) its hooks do nothing, so that a yard can be set up in no time.
-/// To be used on the thread that made it.
+/// Outside of runs ([`run`](crate::SimYard::run)) its hooks charge nothing, so set-up takes no virtual time. It works
+/// only on the thread that created it.
 pub struct SimPlatform {
     engine: Confined<Engine>,
     bytes: FrameBytes,
@@ -43,17 +44,22 @@ impl fmt::Debug for SimPlatform {
 }
 
 impl SimPlatform {
-    /// `None` where the host has no memory for the machine's state.
-    pub(crate) fn new(machine: &Machine, ground: Ground, bytes: FrameBytes, costs: &[&'static str]) -> Option<Self> {
-        let costs = OutsideCosts::NAMES.iter().chain(costs).copied().collect();
-        Some(Self { engine: Confined::new(Engine::new(machine, ground, costs)?), bytes })
+    /// `None` where the host lacks memory for the machine's state.
+    pub(crate) fn new(
+        machine: &Machine,
+        regions: YardRegions,
+        bytes: FrameBytes,
+        costs: &[&'static str],
+    ) -> Option<Self> {
+        let costs = KernelCost::ALL.map(KernelCost::name).iter().chain(costs).copied().collect();
+        Some(Self { engine: Confined::new(Engine::new(machine, regions, costs)?), bytes })
     }
 
     pub(crate) fn engine(&self) -> &Confined<Engine> {
         &self.engine
     }
 
-    /// Bytes of the host's memory that the machine takes, at most.
+    /// The most bytes of host memory that the machine takes.
     pub(crate) fn bytes(&self) -> usize {
         self.engine.borrow().bytes() + self.bytes.bytes()
     }
@@ -64,20 +70,20 @@ impl SimPlatform {
         self.engine.borrow().machine().clone()
     }
 
-    /// The virtual time of the CPU that runs.
+    /// The virtual time of the running CPU.
     #[must_use]
     pub fn now(&self) -> Picos {
         self.engine.borrow().now()
     }
 
-    /// The cost that goes by a name, if the machine was told of it.
+    /// The cost of that name, if the machine has it.
     #[must_use]
     pub fn cost(&self, name: &str) -> Option<CostId> {
         let at = self.engine.borrow().costs().iter().position(|known| *known == name)?;
         Some(CostId(at as u16))
     }
 
-    /// The CPU that runs spends cycles on a named cost. Nothing outside of runs.
+    /// The running CPU spends cycles on a named cost. No effect outside of runs.
     #[inline]
     pub fn spend(&self, cost: CostId, cycles: u64) {
         let mut engine = self.engine.borrow();
@@ -88,13 +94,13 @@ impl SimPlatform {
         let is_far_ahead = engine.is_far_ahead();
         drop(engine);
         if is_far_ahead {
-            self.step_back();
+            self.yield_to_earlier();
         }
     }
 
-    /// The CPU that runs writes so many bytes of a frame, line after line, which go to the memory of the frame's node.
+    /// The running CPU writes `bytes` bytes of a frame sequentially to the memory of its node.
     ///
-    /// Charges what it waits for the memory channel; the writing itself is a named cost of who calls.
+    /// Charges the wait for the memory channel; the caller charges the writing itself as a named cost.
     pub fn stream(&self, pfn: Pfn, bytes: u64) {
         let mut engine = self.engine.borrow();
         if engine.is_running() {
@@ -102,7 +108,7 @@ impl SimPlatform {
         }
     }
 
-    /// The CPU that runs has nothing to do for so long. Nothing outside of runs.
+    /// The running CPU is idle for `time`. No effect outside of runs.
     pub fn idle_for(&self, time: Picos) {
         let mut engine = self.engine.borrow();
         if !engine.is_running() {
@@ -111,23 +117,23 @@ impl SimPlatform {
         let until = engine.now() + time;
         engine.idle_until(until);
         drop(engine);
-        self.step_back();
+        self.yield_to_earlier();
     }
 
-    /// On which CPU set-up runs, outside of runs.
+    /// Selects the CPU on which set-up runs.
     pub fn set_up_on(&self, cpu: CpuId) {
         let mut engine = self.engine.borrow();
-        assert!(!engine.is_running(), "during a run the schedule says who runs");
+        assert!(!engine.is_running(), "during a run the schedule selects the CPU");
         engine.set_current(cpu.index());
     }
 
-    /// What all CPUs together have spent since the machine was made.
+    /// The time of all CPUs together since the machine was created.
     #[must_use]
     pub fn account(&self) -> Account {
         self.engine.borrow().account()
     }
 
-    /// The same by what CPUs were doing meanwhile.
+    /// The same time by span.
     #[must_use]
     pub fn profile(&self) -> Profile {
         self.engine.borrow().profile().clone()
@@ -139,35 +145,35 @@ impl SimPlatform {
         self.engine.borrow().profile().folded()
     }
 
-    /// The passes over the memory maps of nodes, in the order in which they ended.
+    /// The finished passes over the memory maps of nodes.
     #[must_use]
     pub fn node_inits(&self) -> Vec<NodeInit> {
         self.engine.borrow().node_inits().to_vec()
     }
 
-    /// How the locks were used that somebody has waited for.
+    /// The use of locks that at least one CPU has waited for.
     #[must_use]
     pub fn lock_stats(&self) -> Vec<LockStats> {
         self.engine.borrow().lock_stats()
     }
 
-    /// Lines that were moved from and to the memory of each node.
+    /// Lines moved from and to the memory of each node.
     #[must_use]
     pub fn channel_lines(&self) -> Vec<u64> {
         self.engine.borrow().channel_lines()
     }
 
-    /// Lets other CPUs run that are behind; goes on when the running one is the earliest.
-    fn step_back(&self) {
-        self.engine.borrow().step_back();
+    /// Lets CPUs with earlier clocks run until the running CPU is the earliest.
+    fn yield_to_earlier(&self) {
+        self.engine.borrow().yield_to_earlier();
         fiber::suspend();
     }
 
-    /// Before CPUs meet: lets those run that are behind.
+    /// Lets earlier CPUs run, if there are any, before CPUs meet.
     #[inline(always)]
-    fn let_others_catch_up(&self) {
+    fn run_earlier_cpus(&self) {
         if self.engine.borrow().is_ahead() {
-            self.step_back();
+            self.yield_to_earlier();
         }
     }
 
@@ -182,17 +188,17 @@ impl SimPlatform {
         }
     }
 
-    /// Uses a line when the CPUs that are behind have run.
+    /// Uses a line after all earlier CPUs have run.
     #[inline(never)]
     fn use_line_in_order(&self, when: InOrder, address: usize, accessed: Accessed, access: Access) {
-        self.let_others_catch_up();
+        self.run_earlier_cpus();
         let line = match when {
             InOrder::Fetch(line) => line,
-            InOrder::LookAgain(line) => {
+            InOrder::Recheck(line) => {
                 if self.engine.borrow().use_at_hand(line, address, accessed, access) {
                     return;
                 }
-                self.let_others_catch_up();
+                self.run_earlier_cpus();
                 line
             }
         };
@@ -213,10 +219,10 @@ impl Platform for SimPlatform {
 
     fn relax(&self, round: u32) {
         let mut engine = self.engine.borrow();
-        assert!(engine.is_running(), "outside of a run nobody else could end what is waited for");
+        assert!(engine.is_running(), "outside of a run no other CPU can end the wait");
         engine.relax(round);
         drop(engine);
-        self.step_back();
+        self.yield_to_earlier();
     }
 
     #[inline]
@@ -224,31 +230,117 @@ impl Platform for SimPlatform {
         self.bytes.of(pfn)
     }
 
-    fn zero_frames(&self, frames: PfnRange) -> Zeroing {
+    fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
+        if is_shared(id.kind()) && self.engine.borrow().is_running() {
+            self.run_earlier_cpus();
+        }
+        if word.load(Ordering::Relaxed) == FREE {
+            // The lock is taken before its line arrives, so a CPU that comes meanwhile waits.
+            word.store(HELD, Ordering::Relaxed);
+            self.use_line(std::ptr::from_ref(word).addr(), Accessed::Lock(id.kind()), Access::ReadModifyWrite);
+            return Contention::Free;
+        }
+        assert!(self.engine.borrow().is_running(), "outside of a run no other CPU can release {id:?}");
+        word.store(AWAITED, Ordering::Relaxed);
+        self.engine.borrow().enqueue(std::ptr::from_ref(word).addr(), id);
+        fiber::suspend();
+        Contention::Contended
+    }
+
+    #[inline]
+    fn try_lock(&self, id: LockId, word: &AtomicU32) -> Contention {
+        self.use_line(std::ptr::from_ref(word).addr(), Accessed::Lock(id.kind()), Access::ReadModifyWrite);
+        if word.load(Ordering::Relaxed) != FREE {
+            return Contention::Contended;
+        }
+        word.store(HELD, Ordering::Relaxed);
+        Contention::Free
+    }
+
+    #[inline]
+    fn unlock(&self, id: LockId, word: &AtomicU32) {
+        let address = std::ptr::from_ref(word).addr();
+        if !self.engine.borrow().is_running() {
+            return word.store(FREE, Ordering::Relaxed);
+        }
+        if is_shared(id.kind()) {
+            self.run_earlier_cpus();
+        }
+        if word.load(Ordering::Relaxed) == AWAITED {
+            let handover = self.engine.borrow().hand_over(address, id);
+            let next = match handover {
+                Handover::Free => FREE,
+                Handover::ToLast => HELD,
+                Handover::ToOneOfMany => AWAITED,
+            };
+            return word.store(next, Ordering::Relaxed);
+        }
+        self.use_line(address, Accessed::Lock(id.kind()), Access::Write);
+        // A waiter may have arrived while the line was on its way.
+        if word.load(Ordering::Relaxed) == AWAITED {
+            return self.unlock(id, word);
+        }
+        word.store(FREE, Ordering::Relaxed);
+        let mut engine = self.engine.borrow();
+        if let Some(line) = engine.line_at(address) {
+            engine.mark_held_until_now(line);
+        }
+    }
+
+    fn run_workers(
+        &self,
+        count: usize,
+        node_of: &(dyn Fn(usize) -> NodeId + Sync),
+        job: &(dyn Fn(usize) + Sync),
+    ) -> Result<(), WorkerPanicked> {
+        run_workers(&self.engine, count, node_of, job)
+    }
+
+    fn wait_for_change(&self, id: LockId, word: &AtomicU64, seen: u64, _round: u32) {
+        if word.load(Ordering::Relaxed) != seen {
+            return;
+        }
+        assert!(self.engine.borrow().is_running(), "outside of a run no other CPU can release {id:?}");
+        self.engine.borrow().sleep(std::ptr::from_ref(word).addr(), id);
+        fiber::suspend();
+    }
+
+    fn wake_waiters(&self, id: LockId, word: &AtomicU64) {
+        let mut engine = self.engine.borrow();
+        if engine.is_running() {
+            engine.wake_all(std::ptr::from_ref(word).addr(), id.kind());
+        }
+    }
+}
+
+impl MapBacking for SimPlatform {
+    fn zero_frames(&self, frames: PfnRange) -> Offload {
         self.bytes.zero(frames);
         let mut engine = self.engine.borrow();
         if engine.is_running() {
             let PageCount(pages) = frames.count();
             engine.stream(frames.start, pages * PAGE_BYTES);
-            engine.spend_outside(OutsideCost::ZeroPage, pages);
+            engine.spend_kernel(KernelCost::ZeroPage, pages);
         }
-        Zeroing::Done
+        Offload::Done
     }
 
-    fn copy_frames(&self, from: PfnRange, to: Pfn) -> Copying {
+    fn copy_frames(&self, from: PfnRange, to: Pfn) -> Offload {
         self.bytes.copy(from, to);
         let mut engine = self.engine.borrow();
         if engine.is_running() {
             let PageCount(pages) = from.count();
             engine.stream_in(from.start, pages * PAGE_BYTES);
             engine.stream(to, pages * PAGE_BYTES);
-            engine.spend_outside(OutsideCost::CopyPage, pages);
+            engine.spend_kernel(KernelCost::CopyPage, pages);
         }
-        Copying::Done
+        Offload::Done
     }
+}
 
+impl Probe for SimPlatform {
     #[inline]
-    fn span_begins(&self, span: Span) {
+    fn begin_activity(&self, span: Activity) {
         let mut engine = self.engine.borrow();
         if engine.is_running() {
             engine.enter(span);
@@ -256,27 +348,27 @@ impl Platform for SimPlatform {
     }
 
     #[inline]
-    fn span_ends(&self, span: Span, PageCount(pages): PageCount) {
+    fn end_activity(&self, span: Activity, PageCount(pages): PageCount) {
         let mut engine = self.engine.borrow();
         if !engine.is_running() {
             return;
         }
         match span {
-            Span::Fault if pages > 0 => {
-                engine.spend_outside(OutsideCost::Exception, pages);
-                engine.spend_outside(OutsideCost::FaultPath, pages);
+            Activity::Fault if pages > 0 => {
+                engine.spend_kernel(KernelCost::Exception, pages);
+                engine.spend_kernel(KernelCost::FaultPath, pages);
             }
-            Span::Zap if pages > 0 => engine.spend_outside(OutsideCost::UnmapPage, pages),
-            Span::Map => engine.spend_outside(OutsideCost::MapCall, 1),
-            Span::Split | Span::Merge if pages > 0 => engine.spend_outside(OutsideCost::ZonePage, pages),
-            Span::Relist if pages > 0 => engine.spend_outside(OutsideCost::LruPage, pages),
+            Activity::Zap if pages > 0 => engine.spend_kernel(KernelCost::UnmapPage, pages),
+            Activity::Map => engine.spend_kernel(KernelCost::MapCall, 1),
+            Activity::Split | Activity::Merge if pages > 0 => engine.spend_kernel(KernelCost::ZonePage, pages),
+            Activity::Relist if pages > 0 => engine.spend_kernel(KernelCost::LruPage, pages),
             _ => return engine.leave(span),
         }
         engine.leave(span);
         let is_far_ahead = engine.is_far_ahead();
         drop(engine);
         if is_far_ahead {
-            self.step_back();
+            self.yield_to_earlier();
         }
     }
 
@@ -309,67 +401,6 @@ impl Platform for SimPlatform {
         self.use_line(line.address.addr(), Accessed::Line(line.kind), access);
     }
 
-    fn prefetch_page(&self, pfn: Pfn, _address: *const u8) {
-        self.touch_page(pfn, Access::ReadAhead);
-    }
-
-    fn lock(&self, id: LockId, word: &AtomicU32) -> Contention {
-        if is_shared(id.kind()) && self.engine.borrow().is_running() {
-            self.let_others_catch_up();
-        }
-        if word.load(Ordering::Relaxed) == FREE {
-            // Taken before the line has come, so that whoever comes meanwhile waits for it.
-            word.store(HELD, Ordering::Relaxed);
-            self.use_line(std::ptr::from_ref(word).addr(), Accessed::Lock(id.kind()), Access::ReadModifyWrite);
-            return Contention::Free;
-        }
-        assert!(self.engine.borrow().is_running(), "outside of a run nobody else could give {id:?} back");
-        word.store(AWAITED, Ordering::Relaxed);
-        self.engine.borrow().enqueue(std::ptr::from_ref(word).addr(), id);
-        fiber::suspend();
-        Contention::Contended
-    }
-
-    #[inline]
-    fn try_lock(&self, id: LockId, word: &AtomicU32) -> Contention {
-        self.use_line(std::ptr::from_ref(word).addr(), Accessed::Lock(id.kind()), Access::ReadModifyWrite);
-        if word.load(Ordering::Relaxed) != FREE {
-            return Contention::Contended;
-        }
-        word.store(HELD, Ordering::Relaxed);
-        Contention::Free
-    }
-
-    #[inline]
-    fn unlock(&self, id: LockId, word: &AtomicU32) {
-        let address = std::ptr::from_ref(word).addr();
-        if !self.engine.borrow().is_running() {
-            return word.store(FREE, Ordering::Relaxed);
-        }
-        if is_shared(id.kind()) {
-            self.let_others_catch_up();
-        }
-        if word.load(Ordering::Relaxed) == AWAITED {
-            let handover = self.engine.borrow().hand_over(address, id);
-            let next = match handover {
-                Handover::Free => FREE,
-                Handover::ToLast => HELD,
-                Handover::ToOneOfMany => AWAITED,
-            };
-            return word.store(next, Ordering::Relaxed);
-        }
-        self.use_line(address, Accessed::Lock(id.kind()), Access::Write);
-        // Somebody may have come while the line was on its way.
-        if word.load(Ordering::Relaxed) == AWAITED {
-            return self.unlock(id, word);
-        }
-        word.store(FREE, Ordering::Relaxed);
-        let mut engine = self.engine.borrow();
-        if let Some(line) = engine.line_at(address) {
-            engine.mark_held_until_now(line);
-        }
-    }
-
     fn map_written(&self, frames: PfnRange, how: MapWrite) {
         let mut rest = frames;
         while !rest.is_empty() {
@@ -381,39 +412,14 @@ impl Platform for SimPlatform {
             let is_far_ahead = engine.is_far_ahead();
             drop(engine);
             if is_far_ahead {
-                self.step_back();
+                self.yield_to_earlier();
             }
         }
-    }
-
-    fn run_workers(
-        &self,
-        count: usize,
-        node_of: &(dyn Fn(usize) -> NodeId + Sync),
-        job: &(dyn Fn(usize) + Sync),
-    ) -> Result<(), WorkerPanicked> {
-        run_workers(&self.engine, count, node_of, job)
     }
 
     fn init_progress(&self, progress: InitProgress) {
         if let InitProgress::NodeDone(done) = progress {
             self.engine.borrow().note_node_init(done);
-        }
-    }
-
-    fn await_word(&self, id: LockId, word: &AtomicU64, seen: u64, _round: u32) {
-        if word.load(Ordering::Relaxed) != seen {
-            return;
-        }
-        assert!(self.engine.borrow().is_running(), "outside of a run nobody else could give {id:?} back");
-        self.engine.borrow().sleep(std::ptr::from_ref(word).addr(), id);
-        fiber::suspend();
-    }
-
-    fn word_changes(&self, id: LockId, word: &AtomicU64) {
-        let mut engine = self.engine.borrow();
-        if engine.is_running() {
-            engine.wake_all(std::ptr::from_ref(word).addr(), id.kind());
         }
     }
 

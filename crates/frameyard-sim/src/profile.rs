@@ -1,31 +1,31 @@
-//! Where virtual time went, by what was being done: a tree of the spans that the allocator and owners mark.
+//! A profile of virtual time: a tree of the spans that the allocator and owners mark.
 
-use frameyard::Span;
+use frameyard::platform::Activity;
 
 use crate::account::{Account, Share, Slot, Spent};
 use crate::time::Picos;
 
-/// A stack of spans: a place in the tree. 0 is outside of all.
+/// A stack of spans: an index into the tree. 0 is the empty stack.
 pub(crate) type StackId = u32;
 
-/// A span inside of a stack.
+/// A span within a stack.
 #[derive(Clone, PartialEq, Eq, Debug)]
 struct Stack {
     outer: StackId,
-    span: Option<Span>,
-    /// The stacks with one span more; 0 where there is none yet.
-    inner: [StackId; Span::ALL.len()],
+    span: Option<Activity>,
+    /// The stacks with one further span; 0 where there is none yet.
+    inner: [StackId; Activity::ALL.len()],
 }
 
 impl Stack {
-    const OUTSIDE: Self = Self { outer: 0, span: None, inner: [0; Span::ALL.len()] };
+    const OUTSIDE: Self = Self { outer: 0, span: None, inner: [0; Activity::ALL.len()] };
 }
 
-/// Where virtual time went, by the stack of spans and by what it was spent on. Every picosecond of every CPU stands in one place.
+/// Virtual time by the stack of spans and by its use. Every picosecond of every CPU is in exactly one place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Profile {
     stacks: Vec<Stack>,
-    /// Stack by stack, a place for each slot.
+    /// Shares by stack, then by slot.
     shares: Vec<Share>,
     slots: usize,
     costs: Vec<&'static str>,
@@ -37,7 +37,7 @@ impl Profile {
         Self { stacks: vec![Stack::OUTSIDE], shares: vec![Share::default(); slots], slots, costs }
     }
 
-    /// The names of the costs that the machine was told of, and of those that each knows.
+    /// The names of all costs, the machine's before the workload's.
     pub(crate) fn costs(&self) -> &[&'static str] {
         &self.costs
     }
@@ -51,13 +51,13 @@ impl Profile {
         self.add_at(self.shares_of(stack), slot, time);
     }
 
-    /// Where the shares of a stack begin.
+    /// The index of a stack's first share.
     #[inline(always)]
     pub(crate) fn shares_of(&self, stack: StackId) -> usize {
         stack as usize * self.slots
     }
 
-    /// As [`add`](Self::add), where the shares of the stack are known to begin there.
+    /// [`add`](Self::add) with the index of the stack's first share.
     #[inline(always)]
     pub(crate) fn add_at(&mut self, shares: usize, slot: Slot, time: Picos) {
         let share = &mut self.shares[shares + slot.0];
@@ -65,9 +65,9 @@ impl Profile {
         share.count += 1;
     }
 
-    /// A stack with one span more.
+    /// The stack with one further span.
     #[inline(always)]
-    pub(crate) fn enter(&mut self, outer: StackId, span: Span) -> StackId {
+    pub(crate) fn enter(&mut self, outer: StackId, span: Activity) -> StackId {
         match self.stacks[outer as usize].inner[span as usize] {
             0 => self.grow(outer, span),
             inner => inner,
@@ -75,7 +75,7 @@ impl Profile {
     }
 
     #[cold]
-    fn grow(&mut self, outer: StackId, span: Span) -> StackId {
+    fn grow(&mut self, outer: StackId, span: Activity) -> StackId {
         let inner = self.stacks.len() as StackId;
         self.stacks.push(Stack { outer, span: Some(span), ..Stack::OUTSIDE });
         self.stacks[outer as usize].inner[span as usize] = inner;
@@ -85,13 +85,13 @@ impl Profile {
 
     /// The stack without its innermost span.
     #[inline(always)]
-    pub(crate) fn leave(&self, stack: StackId, span: Span) -> StackId {
+    pub(crate) fn leave(&self, stack: StackId, span: Activity) -> StackId {
         let Stack { outer, span: innermost, .. } = self.stacks[stack as usize];
         assert!(innermost == Some(span), "{span} ends, but {innermost:?} began last");
         outer
     }
 
-    /// The same by what it was spent on alone.
+    /// The sum over all stacks.
     #[must_use]
     pub fn account(&self) -> Account {
         let mut sum = Account::new(self.costs.len());
@@ -99,7 +99,7 @@ impl Profile {
         sum
     }
 
-    /// What was added since an earlier look at the same machine.
+    /// The difference to an earlier profile of the same machine.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut since = self.clone();
@@ -109,9 +109,9 @@ impl Profile {
         since
     }
 
-    /// What was spent on something within any of some spans, however deep.
+    /// The time of one use within any of these spans, at any depth.
     #[must_use]
-    pub fn within(&self, spans: &[Span], spent: Spent) -> Share {
+    pub fn within(&self, spans: &[Activity], spent: Spent) -> Share {
         let is_within = |stack: usize| {
             self.path(stack as StackId).split(';').any(|name| spans.iter().any(|span| span.name() == name))
         };
@@ -121,8 +121,8 @@ impl Profile {
             .fold(Share::default(), |sum, share| Share { time: sum.time + share.time, count: sum.count + share.count })
     }
 
-    /// Lines as tools that draw flame graphs take them, in the order of the alphabet: the spans from the outermost on and what the
-    /// time was spent on, with semicolons between; and how long. All of them together are the [account](Self::account)'s total.
+    /// Lines for flame-graph tools, in alphabetical order: the spans from the outermost on and the use of time,
+    /// joined by semicolons, and the duration. They add up to the total of the [account](Self::account).
     #[must_use]
     pub fn folded(&self) -> Vec<(String, Picos)> {
         let leaves = Spent::all(&self.costs);
@@ -137,7 +137,7 @@ impl Profile {
         lines
     }
 
-    /// The spans of a stack, each with a semicolon after it.
+    /// The spans of a stack, each followed by a semicolon.
     fn path(&self, stack: StackId) -> String {
         let Stack { outer, span, .. } = self.stacks[stack as usize];
         span.map_or(String::new(), |span| format!("{}{span};", self.path(outer)))
@@ -146,18 +146,18 @@ impl Profile {
 
 #[cfg(test)]
 mod tests {
-    use frameyard::LockKind;
+    use frameyard::platform::LockKind;
 
     use super::*;
     use crate::account::CostId;
 
     #[test]
-    fn lines_name_spans_from_the_outermost_on_and_add_up() {
+    fn folded_lines_list_spans_outermost_first_and_add_up() {
         let mut profile = Profile::new(vec!["thinking"]);
-        let fault = profile.enter(0, Span::Fault);
-        let refill = profile.enter(fault, Span::Refill);
-        assert_eq!(profile.enter(fault, Span::Refill), refill);
-        let alone = profile.enter(0, Span::Refill);
+        let fault = profile.enter(0, Activity::Fault);
+        let refill = profile.enter(fault, Activity::Refill);
+        assert_eq!(profile.enter(fault, Activity::Refill), refill);
+        let alone = profile.enter(0, Activity::Refill);
         assert_ne!(alone, refill);
         let (waiting, thinking) = (Spent::Waiting(LockKind::Zone).slot(), Spent::Cost(CostId::nth(0)).slot());
         profile.add(refill, waiting, Picos(3));
@@ -165,24 +165,24 @@ mod tests {
         profile.add(refill, waiting, Picos(4));
         profile.add(alone, waiting, Picos(10));
         profile.add(0, thinking, Picos(100));
-        assert_eq!((profile.leave(refill, Span::Refill), profile.leave(fault, Span::Fault)), (fault, 0));
+        assert_eq!((profile.leave(refill, Activity::Refill), profile.leave(fault, Activity::Fault)), (fault, 0));
         let line = |name: &str, time| (name.to_owned(), Picos(time));
         let lines = [line("fault;refill;wait zone", 7), line("refill;wait zone", 10), line("thinking", 100)];
         assert_eq!(profile.folded(), lines);
         assert_eq!(profile.since(&early).folded()[0], line("fault;refill;wait zone", 4));
         assert_eq!(profile.account().total(), Picos(117));
-        let waited = |spans: &[Span]| profile.within(spans, Spent::Waiting(LockKind::Zone));
-        assert_eq!(waited(&[Span::Fault]), Share { time: Picos(7), count: 2 });
-        assert_eq!(waited(&[Span::Fault, Span::Refill]), Share { time: Picos(17), count: 3 });
+        let waited = |spans: &[Activity]| profile.within(spans, Spent::Waiting(LockKind::Zone));
+        assert_eq!(waited(&[Activity::Fault]), Share { time: Picos(7), count: 2 });
+        assert_eq!(waited(&[Activity::Fault, Activity::Refill]), Share { time: Picos(17), count: 3 });
         assert_eq!(waited(&[]), Share::default());
     }
 
     #[test]
     #[should_panic(expected = "fault ends, but Some(Refill) began last")]
-    fn spans_that_overlap_are_refused() {
+    fn overlapping_spans_panic() {
         let mut profile = Profile::new(Vec::new());
-        let fault = profile.enter(0, Span::Fault);
-        let refill = profile.enter(fault, Span::Refill);
-        profile.leave(refill, Span::Fault);
+        let fault = profile.enter(0, Activity::Fault);
+        let refill = profile.enter(fault, Activity::Refill);
+        profile.leave(refill, Activity::Fault);
     }
 }

@@ -1,18 +1,18 @@
-//! Memory of the host: for a memory map and a control region, for words of state, and addresses for frames.
+//! Host memory: regions for memory map, control region and words of state, and addresses for frames.
 
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 
 use frameyard::{ByteSize, RawRegion};
 
-/// What large regions are aligned to, so that the host can back them by large pages.
+/// Alignment of large regions, so that the host can back them by huge pages.
 const ALIGN: usize = 2 << 20;
 
-/// Lets the host fetch the line at an address, if there is one.
+/// Prefetches the line at an address.
 #[inline(always)]
 pub(crate) fn prefetch(address: usize) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: prefetching never faults and changes nothing that can be observed, whatever the address.
+    // SAFETY: a prefetch never faults and has no observable effect, whatever the address.
     unsafe {
         use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
         _mm_prefetch::<_MM_HINT_T0>(std::ptr::without_provenance(address));
@@ -21,20 +21,20 @@ pub(crate) fn prefetch(address: usize) {
     let _ = address;
 }
 
-/// A private mapping of zeroes, which goes with its owner.
+/// A private mapping of zeroes, unmapped on drop.
 #[derive(Debug)]
 struct Mapping {
     base: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: the range belongs to the process, not to a thread; whoever has an address of it says who may use it.
+// SAFETY: the range belongs to the process, not to a thread; the owner of an address decides which threads use it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// So many bytes; `None` where the host has no such range, or not as much memory.
+    /// A mapping of `len` bytes; `None` where the host has no such range or too little memory.
     fn new(len: usize, more_flags: libc::c_int) -> Option<Self> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | more_flags;
         // SAFETY: a new private mapping at an address that the kernel chooses.
@@ -45,24 +45,24 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the mapping that `new` made, which nobody uses any more.
+        // SAFETY: the mapping that `new` made; no reference to it remains.
         let unmapped = unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
-        debug_assert_eq!(unmapped, 0, "an own mapping can be unmapped");
+        debug_assert_eq!(unmapped, 0, "the own mapping can be unmapped");
     }
 }
 
-/// Zeroed memory; the host backs what is touched, by large pages where it has some: a simulation goes all over its memory map, and
-/// looking up addresses would take it longer than all else.
+/// Zeroed memory, backed by huge pages where the host has them. A simulation accesses its whole memory map, so
+/// address translation would dominate its run time.
 #[derive(Debug)]
 pub(crate) struct ZeroedRegion {
     mapping: Mapping,
-    /// Where the region begins in the mapping.
+    /// The offset of the region in the mapping.
     begin: usize,
     len: usize,
 }
 
 impl ZeroedRegion {
-    /// So many bytes; `None` where there are not as many.
+    /// A region of `size` bytes; `None` where the host has too little memory.
     pub(crate) fn new(size: ByteSize) -> Option<Self> {
         let len = usize::try_from(size.0).ok()?.max(1);
         if len < ALIGN {
@@ -77,8 +77,8 @@ impl ZeroedRegion {
 
     #[cfg(target_os = "linux")]
     fn ask_for_large_pages(&self) {
-        // SAFETY: a part of the own mapping, whose contents the advice does not change. Where the host has no large pages it
-        // says so, and nothing is lost but speed.
+        // SAFETY: a part of the own mapping. The advice changes no contents. A host without huge pages returns an
+        // error, which costs only speed.
         unsafe { libc::madvise(self.base().as_ptr().cast(), self.len, libc::MADV_HUGEPAGE) };
     }
 
@@ -86,7 +86,7 @@ impl ZeroedRegion {
     fn ask_for_large_pages(&self) {}
 
     fn base(&self) -> NonNull<u8> {
-        // SAFETY: `begin` lies inside of the mapping.
+        // SAFETY: `begin` lies inside the mapping.
         unsafe { self.mapping.base.add(self.begin) }
     }
 
@@ -95,14 +95,14 @@ impl ZeroedRegion {
     }
 }
 
-/// Words of state, zero at first, in a region of their own.
+/// Words of state, initially zero.
 pub(crate) struct Words {
     region: ZeroedRegion,
     count: usize,
 }
 
 impl Words {
-    /// So many; `None` where the host has no memory for them.
+    /// `count` words; `None` where the host has too little memory.
     pub(crate) fn new(count: usize) -> Option<Self> {
         let bytes = count.checked_mul(size_of::<u64>())?;
         Some(Self { region: ZeroedRegion::new(ByteSize(bytes as u64))?, count })
@@ -114,8 +114,8 @@ impl Deref for Words {
 
     #[inline(always)]
     fn deref(&self) -> &[u64] {
-        // SAFETY: the region has as many words, zeroed at first and then written as such, and begins at a page; it is borrowed
-        // as this is.
+        // SAFETY: the region holds `count` zeroed words, later written as words, and begins at a page. The borrow of
+        // `self` covers it.
         unsafe { std::slice::from_raw_parts(self.region.base().cast().as_ptr(), self.count) }
     }
 }
@@ -128,12 +128,12 @@ impl DerefMut for Words {
     }
 }
 
-/// Addresses with zeroed memory behind them, of which the host sets nothing aside before it is written.
+/// Addresses with zeroed memory behind them. The host backs only written pages.
 #[derive(Debug)]
 pub(crate) struct Reservation(Mapping);
 
 impl Reservation {
-    /// So many bytes; `None` where the host has no such range.
+    /// A reservation of `size` bytes; `None` where the host has no such range.
     pub(crate) fn new(size: ByteSize) -> Option<Self> {
         let len = usize::try_from(size.0).ok()?.max(1);
         Mapping::new(len, libc::MAP_NORESERVE).map(Self)
@@ -147,7 +147,7 @@ impl Reservation {
         self.0.len
     }
 
-    /// An address so many bytes behind the first.
+    /// The address at an offset.
     #[inline(always)]
     pub(crate) fn at(&self, offset: usize) -> NonNull<u8> {
         assert!(offset < self.len(), "byte {offset} of {}", self.len());
@@ -155,22 +155,22 @@ impl Reservation {
         unsafe { self.base().add(offset) }
     }
 
-    /// Zeroes a part that nobody else uses meanwhile.
+    /// Zeroes a part that no other code uses meanwhile.
     pub(crate) fn zero(&self, offset: usize, len: usize) {
         let all = self.len();
         assert!(offset <= all && len <= all - offset, "{len} bytes at {offset} of {all}");
-        // SAFETY: inside the mapping, which can be written.
+        // SAFETY: inside the mapping, which is writable.
         unsafe { self.base().add(offset).write_bytes(0, len) }
     }
 
-    /// Copies a part to another that does not overlap it; nobody else uses either meanwhile.
+    /// Copies a part to another that does not overlap it. No other code uses either meanwhile.
     pub(crate) fn copy(&self, from: usize, to: usize, len: usize) {
         let all = self.len();
         for offset in [from, to] {
             assert!(offset <= all && len <= all - offset, "{len} bytes at {offset} of {all}");
         }
         assert!(from.abs_diff(to) >= len, "{len} bytes at {from} and at {to} overlap");
-        // SAFETY: both inside the mapping, which can be written, and apart.
+        // SAFETY: both parts lie inside the mapping, which is writable, and do not overlap.
         unsafe { self.base().add(to).copy_from_nonoverlapping(self.base().add(from), len) }
     }
 }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn large_regions_begin_where_large_pages_do() {
+    fn large_regions_are_aligned_to_huge_pages() {
         let region = ZeroedRegion::new(ByteSize(ALIGN as u64 + 1)).unwrap();
         assert!(region.raw().base.addr().get().is_multiple_of(ALIGN));
     }

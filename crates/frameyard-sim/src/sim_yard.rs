@@ -4,14 +4,14 @@ use std::fmt;
 use std::io;
 use std::ops::Deref;
 
-use frameyard::{
-    BootError, CpuId, InitJobs, InitMode, Layout, MapInit, MemoryTable, NodeId, PageCount, PcpReset, PcpSizing, Pfn,
-    PfnRange, Yard, YardConfig, ZoneLimits, ZonePolicy,
-};
+use frameyard::boot::{BootError, InitJobs, InitMode, MapInit, PcpReset, ZoneLimits};
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, Layout, MemoryTable, NodeId, PageCount, Pfn, PfnRange, Yard, YardConfig};
 use frameyard_vm::VmError;
 
 use crate::confined::Confined;
-use crate::engine::{Engine, Ground};
+use crate::engine::{Engine, YardRegions};
 use crate::fiber::{Fiber, Progress, take_spawned};
 use crate::frame_bytes::FrameBytes;
 use crate::machine::Machine;
@@ -22,23 +22,24 @@ use crate::time::Picos;
 /// Binary logarithm of the bytes of a page.
 const PAGE_SHIFT: u32 = 12;
 
-/// Where memory begins: at 4 GiB, above what the low zones could take.
+/// The first frame: at 4 GiB, above the low zones.
 pub(crate) const FIRST_FRAME: Pfn = Pfn(0x10_0000);
 
-/// What a yard on a simulated machine is like.
+/// The configuration of a yard on a simulated machine.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
     /// Memory of each node, a multiple of a section.
     pub node_memory: PageCount,
-    /// How frames cross between CPUs and zones.
+    /// The transfer policy of the zones.
     pub policy: ZonePolicy,
-    /// How per-CPU lists are sized.
+    /// The sizes of per-CPU lists.
     pub sizing: PcpSizing,
-    /// The names of costs that tasks will spend on, beside those that every machine knows ([`OutsideCosts::NAMES`](crate::OutsideCosts::NAMES)).
+    /// The names of the workload's costs, beside those of every machine
+    /// ([`KernelCost::ALL`](crate::KernelCost::ALL)).
     pub costs: Vec<&'static str>,
 }
 
-/// Why there is no simulated yard.
+/// Why a yard cannot be simulated.
 #[derive(Debug)]
 pub enum SimError {
     /// The yard cannot be created.
@@ -49,11 +50,11 @@ pub enum SimError {
     NoAddresses,
     /// The host has no memory for a CPU's stack.
     NoStack(io::Error),
-    /// There are no owners of frames in the yard.
+    /// The yard's frames cannot get owners.
     Owners(VmError),
-    /// CPUs wait for locks that nobody gives back.
+    /// CPUs wait for locks that are never released.
     Deadlock {
-        /// How many.
+        /// The number of waiting CPUs.
         waiting: usize,
     },
 }
@@ -61,23 +62,25 @@ pub enum SimError {
 impl fmt::Display for SimError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Boot(error) => write!(f, "no yard on the simulated machine: {error}"),
-            Self::NoMemory => f.write_str("the host has no memory for the map of the simulated machine: simulate less"),
+            Self::Boot(error) => write!(f, "the yard of the simulated machine cannot be created: {error}"),
+            Self::NoMemory => {
+                f.write_str("the host has too little memory for the simulated memory map: simulate less memory")
+            }
             Self::NoAddresses => {
-                f.write_str("the host reserves no addresses for the frames of the simulated machine: simulate less")
+                f.write_str("the host has no addresses for the simulated frames: simulate less memory")
             }
             Self::NoStack(error) => write!(f, "the host has no memory for the stack of a virtual CPU: {error}"),
-            Self::Owners(error) => write!(f, "no owners of frames on the simulated machine: {error}"),
-            Self::Deadlock { waiting } => write!(f, "{waiting} virtual CPUs wait for locks that nobody gives back"),
+            Self::Owners(error) => write!(f, "the owners of frames cannot be created: {error}"),
+            Self::Deadlock { waiting } => write!(f, "{waiting} virtual CPUs wait for locks that are never released"),
         }
     }
 }
 
 impl std::error::Error for SimError {}
 
-/// A yard on a simulated machine. Frames have addresses, and those whose bytes somebody looks at have memory.
+/// A yard on a simulated machine. Its frames have addresses; those that code reads or writes have memory.
 pub struct SimYard {
-    // Before the regions, so that it is dropped first.
+    // Declared before the regions, so that it is dropped first.
     yard: Yard<SimPlatform>,
     map: ZeroedRegion,
     control: ZeroedRegion,
@@ -107,8 +110,9 @@ impl SimYard {
         Self::configured(machine, config, MapInit::default())
     }
 
-    /// A yard that came up in two steps: early boot brought up a first section of each node, and per-CPU lists were sized by
-    /// that; then all the rest came up, and the lists were sized again or, as in kernels up to 5.3, not. No virtual time passes.
+    /// A yard that was initialised in two steps. Early boot initialised a first section of each node and sized the
+    /// per-CPU lists by it. Then the rest was initialised, and the lists were sized again or, as in kernels up to
+    /// 5.3, not. No virtual time passes.
     ///
     /// # Errors
     ///
@@ -116,12 +120,12 @@ impl SimYard {
     ///
     /// # Panics
     ///
-    /// Where the rest of the map does not come up: never, for all of it is there.
+    /// Where the rest cannot be initialised; the memory map is complete, so that does not happen.
     pub fn deferred(machine: &Machine, config: &SimConfig, pcp_reset: PcpReset) -> Result<Self, SimError> {
         let jobs = InitJobs { threads: Some(1), ..InitJobs::default() };
         let map_init = MapInit { mode: InitMode::Deferred, jobs, pcp_reset, ..MapInit::default() };
         let yard = Self::configured(machine, config, map_init)?;
-        yard.finish_init().expect("all of the map is there, and its creator finishes it");
+        yard.finish_init().expect("the whole map is present");
         Ok(yard)
     }
 
@@ -140,7 +144,7 @@ impl SimYard {
         Self::create(machine, &nodes, &config.costs, change)
     }
 
-    /// A yard with memory of a machine's choice, and otherwise as `change` has it.
+    /// A yard with the given memory; `change` completes its configuration.
     pub(crate) fn create(
         machine: &Machine,
         nodes: &[(PfnRange, NodeId)],
@@ -158,21 +162,21 @@ impl SimYard {
         let map = ZeroedRegion::new(layout.map_bytes()).ok_or(SimError::NoMemory)?;
         let control = ZeroedRegion::new(layout.control_bytes()).ok_or(SimError::NoMemory)?;
         let bytes = FrameBytes::new(layout.frames(), PAGE_SHIFT).ok_or(SimError::NoAddresses)?;
-        let ground = Ground {
+        let regions = YardRegions {
             frames: layout.frames(),
             nodes: nodes.to_vec(),
             control: (control.raw().base.addr().get(), control.raw().size.0 as usize),
             bytes: bytes.range(),
             map: map.raw().base.addr().get(),
         };
-        let platform = SimPlatform::new(machine, ground, bytes, costs).ok_or(SimError::NoMemory)?;
-        // SAFETY: the regions are fresh and zeroed, as large as planned, and dropped after the yard.
+        let platform = SimPlatform::new(machine, regions, bytes, costs).ok_or(SimError::NoMemory)?;
+        // SAFETY: the regions are fresh, zeroed, of the planned sizes, and dropped after the yard.
         let yard = unsafe { Yard::create(&table, &yard_config, &layout, map.raw(), control.raw(), platform) };
         Ok(Self { yard: yard.map_err(SimError::Boot)?, map, control })
     }
 
-    /// Bytes that the yard and the simulated machine hold of the host's memory, at most, and those of the memory map. Stacks of
-    /// tasks and the frames whose addresses somebody has asked for are among them, as many as there have been.
+    /// The most bytes of host memory that the yard and the simulated machine take, with task stacks and backed
+    /// frames; and the bytes of the memory map.
     #[must_use]
     pub fn bytes(&self) -> (u64, u64) {
         let own = self.yard.platform().bytes() as u64;
@@ -180,8 +184,8 @@ impl SimYard {
         (map + self.control.raw().size.0 + own, map)
     }
 
-    /// Runs tasks, each on a CPU of its own, from the same moment on until all have ended; when that was. CPUs without a
-    /// task are idle.
+    /// Runs tasks, each on its own CPU, from the same moment until all have ended. Returns the end time. CPUs without
+    /// a task are idle.
     ///
     /// # Errors
     ///
@@ -189,7 +193,7 @@ impl SimYard {
     ///
     /// # Panics
     ///
-    /// With a task's panic; and where two tasks are on one CPU, or a CPU does not exist.
+    /// With a task's panic; where two tasks have one CPU, or a CPU does not exist.
     pub fn run<'t>(&'t self, tasks: Vec<(CpuId, Box<dyn FnOnce() + 't>)>) -> Result<Picos, SimError> {
         let engine = self.yard.platform().engine();
         let mut fibers = Fibers::new(self.cpu_count());
@@ -199,11 +203,11 @@ impl SimYard {
             cpus.push(cpu.index());
         }
         engine.borrow().begin(&cpus);
-        // Dropped before the fibers: what a panic unwinds there runs as set-up does.
+        // Dropped before the fibers, so that unwinding code runs as set-up.
         let _running = Running(engine);
         loop {
             let Some(cpu) = engine.borrow().next() else { break };
-            let fiber = fibers.by_cpu[cpu].as_mut().expect("only CPUs with tasks are scheduled");
+            let fiber = fibers.by_cpu[cpu].as_mut().expect("only CPUs with a task are scheduled");
             let progress = fiber.resume();
             for (worker, fiber) in take_spawned() {
                 fibers.add(worker, fiber);
@@ -225,10 +229,10 @@ impl SimYard {
     }
 }
 
-/// The fibers of a run. The last that came is dropped first: a worker before the task that it works for.
+/// The fibers of a run. Dropped in reverse order of arrival: a worker before the task that it works for.
 struct Fibers<'t> {
     by_cpu: Vec<Option<Fiber<'t>>>,
-    /// CPUs in the order in which their fibers came.
+    /// CPUs in order of their fibers' arrival.
     order: Vec<usize>,
 }
 
@@ -251,7 +255,7 @@ impl<'t> Fibers<'t> {
 
 impl Drop for Fibers<'_> {
     fn drop(&mut self) {
-        // Those that have not begun, where a run broke off.
+        // Spawned fibers that have not begun, in an aborted run.
         drop(take_spawned());
         while let Some(cpu) = self.order.pop() {
             self.by_cpu[cpu] = None;
@@ -259,7 +263,7 @@ impl Drop for Fibers<'_> {
     }
 }
 
-/// Says, when it is dropped, that a run is over, whichever way it ended.
+/// Ends the run on drop, however it ended.
 struct Running<'e>(&'e Confined<Engine>);
 
 impl Drop for Running<'_> {

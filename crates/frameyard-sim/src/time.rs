@@ -2,12 +2,12 @@
 
 use std::ops::{Add, AddAssign, Sub};
 
-/// Virtual time or a length of it, in picoseconds.
+/// A virtual time or duration in picoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Picos(pub u64);
 
 impl Picos {
-    /// So many nanoseconds.
+    /// A duration of `ns` nanoseconds.
     #[must_use]
     pub const fn from_ns(ns: u64) -> Self {
         Self(ns * 1000)

@@ -1,29 +1,30 @@
-//! Jobs that a task runs on other CPUs, and waits for.
+//! Jobs that a task runs on other CPUs and joins.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use frameyard::{NodeId, WorkerPanicked};
+use frameyard::NodeId;
+use frameyard::platform::WorkerPanicked;
 
 use crate::confined::Confined;
 use crate::engine::Engine;
 use crate::fiber;
 use crate::time::Picos;
 
-/// The workers of a job.
+/// The progress of a job's workers.
 #[derive(Default)]
-struct Crew {
-    /// How many have not ended, but for the caller.
+struct JobProgress {
+    /// The number of workers still at work, without the caller.
     at_work: Cell<usize>,
-    /// When the last of those that have ended did.
+    /// The latest end of a worker.
     end: Cell<Picos>,
     panicked: Cell<bool>,
-    /// The caller's CPU, when it waits for the others.
+    /// The caller's CPU while it sleeps in the join.
     sleeper: Cell<Option<usize>>,
 }
 
-impl Crew {
-    /// Does a worker's part of a job; notes a panic. What unwinds when a run is over goes on.
+impl JobProgress {
+    /// Runs one worker's part of a job and records a panic. Continues the unwinding of an aborted run.
     fn work(&self, engine: &Confined<Engine>, number: usize, job: &(dyn Fn(usize) + Sync)) {
         let stack = engine.borrow().stack();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| job(number))) {
@@ -35,7 +36,7 @@ impl Crew {
         }
     }
 
-    /// A worker other than the caller has ended.
+    /// Records the end of a worker other than the caller.
     fn leave(&self, engine: &Confined<Engine>) {
         let mut engine = engine.borrow();
         self.at_work.set(self.at_work.get() - 1);
@@ -47,7 +48,7 @@ impl Crew {
         }
     }
 
-    /// The caller waits for all others.
+    /// The caller waits for all workers.
     fn join(&self, engine: &Confined<Engine>) {
         if self.at_work.get() > 0 {
             let mut engine = engine.borrow();
@@ -56,7 +57,7 @@ impl Crew {
             drop(engine);
             fiber::suspend();
         }
-        // They may have ended before the caller came to wait, and yet later than he did.
+        // A worker may have ended before the caller joined, with a later clock than the caller's.
         let mut engine = engine.borrow();
         if engine.now() < self.end.get() {
             engine.idle_until(self.end.get());
@@ -64,8 +65,9 @@ impl Crew {
     }
 }
 
-/// Runs `job` on idle CPUs, each of its worker's node, from the caller's time on; the caller is worker 0, and idle until all have ended. There
-/// are fewer workers where a node has fewer idle CPUs, or the host no memory for a stack. Outside of runs the caller works alone.
+/// Runs `job` on idle CPUs of the workers' nodes, from the caller's time on. The caller is worker 0 and then idle
+/// until all have ended. Fewer workers run where a node has fewer idle CPUs or the host no memory for a stack.
+/// Outside of runs the caller works alone.
 pub(crate) fn run_workers(
     engine: &Confined<Engine>,
     count: usize,
@@ -76,24 +78,24 @@ pub(crate) fn run_workers(
         job(0);
         return Ok(());
     }
-    let crew = Crew::default();
+    let progress = JobProgress::default();
     for number in 1..count {
         let Some(cpu) = engine.borrow().idle_cpu(node_of(number).0.into()) else { continue };
-        let crew = &crew;
+        let progress = &progress;
         let worker = move || {
-            crew.work(engine, number, job);
-            crew.leave(engine);
+            progress.work(engine, number, job);
+            progress.leave(engine);
         };
-        // SAFETY: what the worker borrows is borrowed from the caller's callers, but for the crew, which lives here. This function
-        // returns when all workers have: `join` waits for them, and panics are caught before. In a run that breaks off, the
-        // schedule drops fibers in the reverse of the order in which they were spawned: workers before who spawned them.
+        // SAFETY: the worker borrows from the caller's callers, and `progress`, which lives here. This function
+        // returns after all workers: `join` waits for them, and panics are caught before. In an aborted run the
+        // schedule drops fibers in reverse order of spawning, so workers before their spawner.
         if unsafe { fiber::spawn(cpu, worker) }.is_err() {
             break;
         }
-        crew.at_work.set(crew.at_work.get() + 1);
+        progress.at_work.set(progress.at_work.get() + 1);
         engine.borrow().start(cpu);
     }
-    crew.work(engine, 0, job);
-    crew.join(engine);
-    if crew.panicked.get() { Err(WorkerPanicked) } else { Ok(()) }
+    progress.work(engine, 0, job);
+    progress.join(engine);
+    if progress.panicked.get() { Err(WorkerPanicked) } else { Ok(()) }
 }

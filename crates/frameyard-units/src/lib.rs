@@ -9,10 +9,10 @@ mod names;
 mod order;
 mod size;
 
-pub use frames::{PageCount, Pfn, PfnRange, PhysAddr};
+pub use frames::{Pfn, PfnRange, PhysAddr};
 pub use geometry::{Geometry, GeometryError};
 pub use ids::{CpuId, NodeId};
 pub use kinds::{MigrateType, ZoneId, ZoneKind};
 pub use names::UnknownName;
-pub use order::{ORDER_SLOTS, Order};
+pub use order::{ORDER_SLOTS, Order, PageCount};
 pub use size::{ByteSize, ParseSizeError};

@@ -1,8 +1,60 @@
-//! Orders: sizes of blocks as powers of two.
+//! Amounts of frames: counts, and orders as powers of two.
 
 use core::fmt;
+use core::ops::{Add, AddAssign, Sub, SubAssign};
 
-use crate::PageCount;
+/// A number of page frames.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct PageCount(pub u64);
+
+impl fmt::Debug for PageCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pages", self.0)
+    }
+}
+
+impl fmt::Display for PageCount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+impl Add for PageCount {
+    type Output = Self;
+    #[inline]
+    fn add(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+}
+
+impl AddAssign for PageCount {
+    #[inline]
+    fn add_assign(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+
+impl Sub for PageCount {
+    type Output = Self;
+    #[inline]
+    fn sub(self, other: Self) -> Self {
+        Self(self.0 - other.0)
+    }
+}
+
+impl SubAssign for PageCount {
+    #[inline]
+    fn sub_assign(&mut self, other: Self) {
+        self.0 -= other.0;
+    }
+}
+
+impl core::iter::Sum for PageCount {
+    #[inline]
+    fn sum<I: Iterator<Item = Self>>(counts: I) -> Self {
+        Self(counts.map(|count| count.0).sum())
+    }
+}
 
 /// The size of a block: `2^order` frames.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]

@@ -6,7 +6,8 @@
 //! under that lock ([migration](crate::anonymous)) knows that nobody is at the bytes from then on, but for
 //! [pins](crate::pin): they are references, so a pinned page cannot be frozen.
 
-use frameyard::{PageCount, Pfn, Platform, Span};
+use frameyard::platform::Activity;
+use frameyard::{PageCount, Pfn, Platform};
 
 use crate::address::{PageLevel, VirtAddr};
 use crate::fault::Faulted;
@@ -93,9 +94,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 return if spot.entry.allows(access) { Ok(spot) } else { Err(FaultError::ReadOnly(addr)) };
             }
             let platform = self.vm().yard().platform();
-            platform.span_begins(Span::Fault);
+            platform.begin_activity(Activity::Fault);
             let done = self.fault(spot, addr, access);
-            platform.span_ends(Span::Fault, PageCount(u64::from(done == Ok(Faulted::Mapped))));
+            platform.end_activity(Activity::Fault, PageCount(u64::from(done == Ok(Faulted::Mapped))));
             done?;
         }
     }
@@ -104,9 +105,9 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn touch(&self, addr: VirtAddr, access: MemoryAccess) -> Result<(), FaultError> {
         check(addr)?;
         let platform = self.vm().yard().platform();
-        platform.span_begins(Span::Fault);
+        platform.begin_activity(Activity::Fault);
         let done = self.touch_locked(addr, access);
-        platform.span_ends(Span::Fault, PageCount(u64::from(done == Ok(Touched::Faulted))));
+        platform.end_activity(Activity::Fault, PageCount(u64::from(done == Ok(Touched::Faulted))));
         done.map(|_| ())
     }
 
@@ -237,8 +238,10 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
         self.space().access(addr, bytes.len(), MemoryAccess::Read, |sharing, done, pfn, offset, count| {
             let bytes = &mut bytes[done..done + count];
             match sharing {
-                Sharing::Alone => words::read_bytes(yard, pfn, offset, bytes),
-                Sharing::Shared => words::read_shared(yard, pfn, offset, bytes),
+                // SAFETY: `access` keeps writers from the page.
+                Sharing::Alone => unsafe { words::read_bytes(yard, pfn, offset, bytes) },
+                // SAFETY: only frames of devices are shared.
+                Sharing::Shared => unsafe { words::read_shared(yard, pfn, offset, bytes) },
             }
         })
     }
@@ -253,8 +256,10 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
         self.space().access(addr, bytes.len(), MemoryAccess::Write, |sharing, done, pfn, offset, count| {
             let bytes = &bytes[done..done + count];
             match sharing {
-                Sharing::Alone => words::write_bytes(yard, pfn, offset, bytes),
-                Sharing::Shared => words::write_shared(yard, pfn, offset, bytes),
+                // SAFETY: `access` keeps all others from the page.
+                Sharing::Alone => unsafe { words::write_bytes(yard, pfn, offset, bytes) },
+                // SAFETY: only frames of devices are shared.
+                Sharing::Shared => unsafe { words::write_shared(yard, pfn, offset, bytes) },
             }
         })
     }

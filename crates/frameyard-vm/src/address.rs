@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use frameyard::{ByteSize, Order, units::named};
+use frameyard::units::named;
+use frameyard::{ByteSize, Order};
 
 /// How many bits of an address each level of page tables translates. In models there are few, so that a huge page fits.
 pub(crate) const LEVEL_BITS: u32 = if cfg!(loom) { 2 } else { 9 };

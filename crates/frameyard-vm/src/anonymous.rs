@@ -36,7 +36,9 @@
 //! - **Exit** of the space: visits are waited for. A space that died before 1 cannot be visited.
 //! - **Another move** of the same block: isolated once only.
 
-use frameyard::{Adoption, Block, CountedPage, Counts, MigrateMode, MigrateProblem, Order, Pfn, Platform};
+use frameyard::owners::{Adoption, Block, MigrateMode, MigrateProblem};
+use frameyard::page::{CountedPage, Counts};
+use frameyard::{Order, Pfn, Platform};
 
 use crate::inject::Step;
 use crate::lock::Reading;
@@ -150,7 +152,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// Makes `to` what the frozen block is.
     fn fill_frozen(&self, from: CountedPage<'y, P>, to: Pfn, order: Order) -> Result<(), MigrateProblem> {
         self.may_fail(Step::Copy).map_err(|_| MigrateProblem::Failed)?;
-        if !words::copy(self.yard(), from.pfn(), to, order) {
+        // SAFETY: the block is frozen and not mapped, so nothing writes to it; `to` is a fresh block of this thread.
+        if !unsafe { words::copy(self.yard(), from.pfn(), to, order) } {
             return Err(MigrateProblem::Failed);
         }
         self.may_fail(Step::Thaw).map_err(|_| MigrateProblem::Failed)?;

@@ -3,12 +3,14 @@
 //! Anonymous areas that touch and have the same advice and protection are one (`vma_merge`); an area that is unmapped in part is cut, and
 //! where both its ends stay, it becomes two.
 
+use frameyard::platform::Access;
 use frameyard::sync::Ordering;
-use frameyard::{Access, ByteSize, PhysAddr, Platform, units::named};
+use frameyard::units::{PhysAddr, named};
+use frameyard::{ByteSize, Platform};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::error::VmError;
-use crate::objects::{ObjectId, ObjectKind};
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::space::{SpaceRef, SpaceWord};
 use crate::words::Words;
 use tree::AreaTree;

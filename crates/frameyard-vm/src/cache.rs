@@ -44,7 +44,7 @@ use frameyard::sync::Ordering;
 use frameyard::{ByteSize, PageCount, Platform};
 
 use crate::error::VmError;
-use crate::objects::{ObjectId, ObjectKind};
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::root::HeaderWord;
 use crate::vm::Vm;
 
@@ -59,6 +59,7 @@ mod readahead;
 mod tests;
 mod transfer;
 mod tree;
+mod unused;
 mod validate;
 mod writeback;
 

@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use frameyard::{AllocError, DeviceError, FreeError, Pfn, ReferenceOverflow, ReferenceUnderflow};
+use frameyard::devices::DeviceError;
+use frameyard::page::{ReferenceOverflow, ReferenceUnderflow};
+use frameyard::{AllocError, FreeError, Pfn};
 
 /// Why something cannot be done. Nothing has changed then, unless it says so.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

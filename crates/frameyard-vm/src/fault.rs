@@ -18,7 +18,10 @@
 //! (one exchange), one count. Three lines are written beside the page's own bytes: those of its page structure, of the
 //! table's, and the entry's.
 
-use frameyard::{Adoption, Counts, DeviceError, Gfp, Order, PageCount, Pfn, PfnRange, Platform};
+use frameyard::devices::DeviceError;
+use frameyard::owners::Adoption;
+use frameyard::page::Counts;
+use frameyard::{Gfp, Order, PageCount, Pfn, PfnRange, Platform};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::{Area, HugeAdvice, MapKind, Protection};
@@ -128,7 +131,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     fn prepare(&self, pfn: Pfn, order: Order, addr: u64) -> Result<(), VmError> {
         let yard = self.vm().yard();
-        if !words::zero(yard, pfn, order) {
+        // SAFETY: the caller has just allocated the block.
+        if !unsafe { words::zero(yard, pfn, order) } {
             yard.free(pfn, order)?;
             return Err(VmError::NoFrameBytes(pfn));
         }

@@ -1,6 +1,7 @@
 //! Frames for this crate: allocated, zeroed, and found again.
 
-use frameyard::{CountedPage, Gfp, Order, Pfn, Platform};
+use frameyard::page::CountedPage;
+use frameyard::{Gfp, Order, Pfn, Platform};
 
 use crate::error::VmError;
 use crate::inject::Step;
@@ -27,7 +28,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     /// The words of one frame that holds this crate's own state.
     #[inline(always)]
     pub(crate) fn words(&self, pfn: Pfn) -> Words<'y> {
-        Words::of(self.yard(), pfn, Order::ZERO).expect("a frame of this crate has bytes")
+        // SAFETY: the frame holds this crate's state, so it is allocated and accessed as words.
+        unsafe { Words::of(self.yard(), pfn, Order::ZERO) }.expect("a frame of this crate has bytes")
     }
 
     /// Allocates a block. Where there is none, the owners that this view knows are asked to make room first.
@@ -42,13 +44,14 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     #[cold]
     fn alloc_with_owners(&self, order: Order, gfp: Gfp) -> Result<Pfn, VmError> {
-        Ok(self.yard().alloc_with(order, gfp, &self.owners())?)
+        Ok(self.yard().request(order, gfp).owners(&self.owners()).frame()?)
     }
 
     /// Allocates a block and zeroes it.
     pub(crate) fn alloc_zeroed(&self, order: Order, gfp: Gfp, step: Step) -> Result<Pfn, VmError> {
         let pfn = self.alloc_frames(order, gfp, step)?;
-        if words::zero(self.yard(), pfn, order) {
+        // SAFETY: allocated above.
+        if unsafe { words::zero(self.yard(), pfn, order) } {
             return Ok(pfn);
         }
         self.yard().free(pfn, order)?;

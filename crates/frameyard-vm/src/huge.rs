@@ -7,9 +7,11 @@
 //! it stays whole: each small entry says that it is a part of it and is one of its mappings, and the last one that goes,
 //! or the last other user, frees all of it. Who wants to move such a block later, when the others are gone, splits it first.
 
+use frameyard::owners::Adoption;
+use frameyard::page::{CountedPage, Counts};
 #[cfg(loom)]
 use frameyard::sync::{Weakness, is_weakened};
-use frameyard::{Adoption, CountedPage, Counts, Order, PageCount, Platform};
+use frameyard::{Order, PageCount, Platform};
 
 use crate::counters::VmCounter;
 use crate::inject::Step;

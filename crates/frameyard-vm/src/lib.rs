@@ -1,33 +1,4 @@
-//! What owns page frames: address spaces, page cache, lists of used pages, reclaim and migration.
-//!
-//! All state lies in frames of a yard, in words that are atomics, linked by frame number; [`Vm`] is a view of it. So
-//! whoever shares a yard can find the owner of any page, move it, or drop it.
-//!
-//! # Waiting
-//!
-//! What is waited for comes from somebody who is at work and holds it: a lock, a page that is being moved, a visit of a
-//! space. Spinning locks and the lock of a space's map are held for work that ends by itself. Everything else is waited
-//! for a bounded number of rounds of [`Platform::relax`](frameyard::Platform::relax), and then the caller hears of it:
-//! [`VmError::Stalled`], [`FaultError::Moving`], [`MapError::Moving`], [`ExitStalled`], [`FileError::NotCut`]. Nothing is
-//! lost then, and the same call can be made again.
-//!
-//! # Processes that are killed
-//!
-//! A process that shares a yard and is killed outside of calls into this crate (and into the yard) holds nothing but its
-//! handles: its spaces and files stay, and others can open them by name. One that is killed inside a call leaves behind
-//! what it held, and what happens then is undefined until there is a way to recover for a dead owner. It may hold:
-//!
-//! - the lock of a map: whoever uses or unmaps addresses of that space waits for ever;
-//! - spinning locks, of page tables, of a file, of a kind of small objects, of lists of used pages or a CPU's batch, and
-//!   those of the yard: whoever needs them waits for ever;
-//! - a page's own lock, or that of a file's size: others hear [`VmError::Stalled`];
-//! - an entry that says that its page is being moved: others hear [`FaultError::Moving`], [`MapError::Moving`] and
-//!   [`ExitProblem::Moving`];
-//! - a visit of a space: its last handle cannot [exit](AddressSpace::exit), and a space that is dropped stays;
-//! - pages that are isolated, frozen, or in no place yet, and references: those frames do not come back;
-//! - pins and handles that it never gave up.
-//!
-//! Whoever can, kills tasks between calls, or takes the yard down with all who share it.
+#![doc = include_str!("../README.md")]
 #![cfg_attr(not(any(test, loom)), no_std)]
 
 mod access;
@@ -45,6 +16,8 @@ mod lock;
 #[cfg(all(test, loom))]
 mod loom_models;
 mod lru;
+mod map;
+mod object_id;
 mod objects;
 mod owners;
 mod page;
@@ -69,6 +42,7 @@ pub use counters::VmCounter;
 pub use error::{VmError, VmValidateError};
 pub use inject::{FaultInjector, Step};
 pub use lru::{LruList, LruStatistics};
+pub use map::MapRequest;
 pub use pin::{
     Dirty, PageRun, PinCall, PinError, PinFlags, PinPath, PinRequest, PinnedPage, RefHandling, ReleaseError,
     ReleaseProblem, TakenRuns,
@@ -77,8 +51,8 @@ pub use reclaim::ReclaimStep;
 pub use region::{MemoryRegion, Runs};
 pub use root::{LruPolicy, ThpMode, VmConfig};
 pub use space::{
-    AddressSpace, ExitOutcome, ExitProblem, ExitStalled, FaultError, MapError, MapRequest, MemoryAccess, SpaceId,
-    SpaceStatistics, Unmapped,
+    AddressSpace, ExitOutcome, ExitProblem, ExitStalled, FaultError, MapError, MemoryAccess, SpaceId, SpaceStatistics,
+    Unmapped,
 };
 pub use store::{BackingStore, PatternStore, StoreError};
 pub use vm::Vm;

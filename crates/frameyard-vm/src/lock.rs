@@ -15,8 +15,9 @@
 
 use core::fmt;
 
+use frameyard::Platform;
+use frameyard::platform::{Access, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
-use frameyard::{Access, LineKind, LockId, Platform, SharedLine};
 
 /// A spinning lock that is held; given back when dropped.
 pub(crate) struct Held<'a, P: Platform> {
@@ -40,8 +41,8 @@ impl<'a, P: Platform> Held<'a, P> {
     pub(crate) fn try_lock(platform: &'a P, id: LockId, word: &'a AtomicU32) -> Option<Self> {
         let guard = platform.guard();
         match platform.try_lock(id, word) {
-            frameyard::Contention::Free => Some(Self { platform, id, word, _guard: guard }),
-            frameyard::Contention::Contended => None,
+            frameyard::platform::Contention::Free => Some(Self { platform, id, word, _guard: guard }),
+            frameyard::platform::Contention::Contended => None,
         }
     }
 }
@@ -120,7 +121,7 @@ impl<'a, P: Platform> MapLock<'a, P> {
         self.touch();
         let mut found = self.word.load(Ordering::Relaxed);
         while found & (WRITER | WRITER_WAITS) == 0 {
-            // Acquire: pairs with the Release of the last writer.
+            // Acquire: pairs with the Release in `Writing::drop`.
             match self.word.compare_exchange_weak(found, found + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return Ok(Reading { lock: *self }),
                 Err(other) => found = other,
@@ -137,7 +138,7 @@ impl<'a, P: Platform> MapLock<'a, P> {
         loop {
             match self.get_in() {
                 Ok(reading) => return reading,
-                Err(found) => self.platform.await_word(self.id, self.word, found, round),
+                Err(found) => self.platform.wait_for_change(self.id, self.word, found, round),
             }
             round = round.saturating_add(1);
         }
@@ -152,14 +153,14 @@ impl<'a, P: Platform> MapLock<'a, P> {
             let found = self.word.load(Ordering::Relaxed);
             let nobody = found & !WRITER_WAITS == 0;
             let wanted = if nobody { WRITER } else { found | WRITER_WAITS };
-            // Acquire: pairs with the Release of all readers and the last writer.
+            // Acquire: pairs with the Release in `Reading::drop` and `Writing::drop`.
             let done = found == wanted
                 || self.word.compare_exchange_weak(found, wanted, Ordering::Acquire, Ordering::Relaxed).is_ok();
             if nobody && done {
                 return Writing { lock: *self };
             }
             // Where the exchange failed the word is another by now, which ends the wait.
-            self.platform.await_word(self.id, self.word, wanted, round);
+            self.platform.wait_for_change(self.id, self.word, wanted, round);
             round = round.saturating_add(1);
         }
     }
@@ -174,7 +175,7 @@ impl<P: Platform> Drop for Reading<'_, P> {
         let before = word.fetch_sub(1, Ordering::Release);
         // Nobody waits for readers but a writer.
         if before == WRITER_WAITS | 1 {
-            platform.word_changes(id, word);
+            platform.wake_waiters(id, word);
         }
     }
 }
@@ -186,6 +187,6 @@ impl<P: Platform> Drop for Writing<'_, P> {
         self.lock.touch();
         // Release: pairs with the Acquire in `get_in` and `write`. Another writer that waits says so again.
         word.store(0, Ordering::Release);
-        platform.word_changes(id, word);
+        platform.wake_waiters(id, word);
     }
 }

@@ -38,7 +38,10 @@
 //! Lock order: batch → shard → the yard's own; the first two are never held together but for the counting of batches. No
 //! other lock is taken and no owner is called under a shard's lock.
 
-use frameyard::{CountedPage, CpuId, LockUse, NodeId, PageCount, Pfn, Platform, units::named};
+use frameyard::locks::LockUse;
+use frameyard::page::CountedPage;
+use frameyard::units::named;
+use frameyard::{CpuId, NodeId, PageCount, Pfn, Platform};
 
 use crate::counters::VmCounter;
 use crate::page::{Flags, PageKind};

@@ -12,96 +12,19 @@
 //! The record of a kind, the bits and the links of its frames are guarded by the kind's lock. The words of an object are its
 //! owner's. They are zero when it is made: who deletes it has it alone.
 
+use frameyard::owners::Adoption;
+use frameyard::page::{CountedPage, Counts, FrameLink};
+use frameyard::platform::LockId;
 use frameyard::sync::Ordering;
-use frameyard::{Adoption, CountedPage, Counts, FrameLink, Gfp, LockId, Order, Pfn, Platform};
+use frameyard::{Gfp, Order, Pfn, Platform};
 
 use crate::error::{VmError, VmValidateError};
 use crate::inject::Step;
 use crate::lock::Held;
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::page::{PageKind, owner_word};
 use crate::vm::Vm;
 use crate::words::Words;
-
-/// What an object is.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[repr(usize)]
-pub(crate) enum ObjectKind {
-    /// An address space.
-    Space = 0,
-    /// A range of addresses of a space that are mapped alike.
-    Area = 1,
-    /// A file of the page cache.
-    File = 2,
-    /// A node of the tree of a file's pages.
-    CacheNode = 3,
-}
-
-impl ObjectKind {
-    pub(crate) const ALL: [Self; 4] = [Self::Space, Self::Area, Self::File, Self::CacheNode];
-
-    /// How many words an object has.
-    pub(crate) const fn words(self) -> usize {
-        match self {
-            Self::Space => 64,
-            Self::File => 32,
-            Self::Area => 16,
-            Self::CacheNode => 72,
-        }
-    }
-
-    /// Whether frames with objects of this kind stay for ever.
-    pub(crate) const fn is_stable(self) -> bool {
-        matches!(self, Self::Space | Self::File)
-    }
-
-    /// Making one.
-    const fn step(self) -> Step {
-        match self {
-            Self::Space => Step::MakeSpace,
-            Self::Area => Step::MakeArea,
-            Self::File => Step::MakeFile,
-            Self::CacheNode => Step::MakeCacheNode,
-        }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Space => "address spaces",
-            Self::Area => "areas",
-            Self::File => "files",
-            Self::CacheNode => "nodes of files",
-        }
-    }
-}
-
-/// The name of an object: link of its frame in bits 8–39, slot in bits 0–7. 0 names none.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-pub(crate) struct ObjectId(u64);
-
-impl ObjectId {
-    pub(crate) const NONE: Self = Self(0);
-
-    pub(crate) const fn bits(self) -> u64 {
-        self.0
-    }
-
-    pub(crate) const fn from_bits(bits: u64) -> Self {
-        Self(bits)
-    }
-
-    /// `None` for [`NONE`](Self::NONE).
-    pub(crate) fn some(self) -> Option<Self> {
-        if self == Self::NONE { None } else { Some(self) }
-    }
-
-    const fn slot(self) -> usize {
-        (self.0 & 0xff) as usize
-    }
-
-    const fn frame(self) -> FrameLink {
-        FrameLink::from_bits((self.0 >> 8) as u32)
-    }
-}
 
 /// Words of a kind's record.
 const LOCK: usize = 0;
@@ -109,6 +32,16 @@ const LOCK: usize = 0;
 const FIRST: usize = 8;
 const FRAMES: usize = 9;
 const LIVE: usize = 10;
+
+/// The step that makes an object.
+const fn step_of(kind: ObjectKind) -> Step {
+    match kind {
+        ObjectKind::Space => Step::MakeSpace,
+        ObjectKind::Area => Step::MakeArea,
+        ObjectKind::File => Step::MakeFile,
+        ObjectKind::CacheNode => Step::MakeCacheNode,
+    }
+}
 
 /// The spare word of a frame's page with a bit for each free slot.
 const FREE_SLOTS: usize = 0;
@@ -121,12 +54,12 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     fn lock_objects(&self, kind: ObjectKind) -> Held<'y, P> {
         let record = self.root().objects(kind as usize);
-        Held::lock(self.yard().platform(), LockId::Objects(kind as u32), record.lock_word(LOCK))
+        Held::lock(self.yard().platform(), LockId::ObjectTable(kind as u32), record.lock_word(LOCK))
     }
 
     /// Makes an object, all zero.
     pub(crate) fn new_object(&self, kind: ObjectKind) -> Result<ObjectId, VmError> {
-        self.may_fail(kind.step())?;
+        self.may_fail(step_of(kind))?;
         if let Some(id) = self.take_slot(kind) {
             return Ok(id);
         }
@@ -146,7 +79,7 @@ impl<'y, P: Platform> Vm<'y, P> {
             self.link_frame(kind, page);
         }
         drop(held);
-        Ok(ObjectId(u64::from(self.yard().link(pfn).bits()) << 8))
+        Ok(ObjectId::new(self.yard().link(pfn), 0))
     }
 
     fn take_slot(&self, kind: ObjectKind) -> Option<ObjectId> {
@@ -163,7 +96,7 @@ impl<'y, P: Platform> Vm<'y, P> {
                     self.unlink_frame(kind, page);
                 }
                 record.at(LIVE).fetch_add(1, Ordering::Relaxed);
-                return Some(ObjectId(u64::from(self.yard().link(pfn).bits()) << 8 | u64::from(slot)));
+                return Some(ObjectId::new(self.yard().link(pfn), u64::from(slot)));
             }
             at = self.yard().linked(page.next());
         }
@@ -257,8 +190,8 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn stable_objects(&self, kind: ObjectKind) -> impl Iterator<Item = ObjectId> {
         debug_assert!(kind.is_stable());
         self.listed_frames(kind).flat_map(move |page| {
-            let link = u64::from(self.yard().link(page.pfn()).bits()) << 8;
-            (0..self.slots(kind) as u64).map(move |slot| ObjectId(link | slot))
+            let link = self.yard().link(page.pfn());
+            (0..self.slots(kind) as u64).map(move |slot| ObjectId::new(link, slot))
         })
     }
 

@@ -8,7 +8,9 @@
 //! it is put back, that reference goes with it to the batch. If it is moved, the new page has the counts that the old one
 //! had, that reference included, and neither [`Flags::LRU`] nor [`Flags::ISOLATED`]: so it goes to the batch as well.
 
-use frameyard::{Block, CountedPage, FrameOwner, MigrateMode, MigrateProblem, Owners, Pfn, Platform};
+use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, Owners};
+use frameyard::page::CountedPage;
+use frameyard::{Pfn, Platform};
 
 use crate::counters::VmCounter;
 use crate::inject::Step;

@@ -9,9 +9,9 @@
 //!
 //! Flags change by atomic operations of the word, kind and object only while somebody has the page alone.
 
-use frameyard::OwnerKind;
+use frameyard::owners::OwnerKind;
 
-use crate::objects::ObjectId;
+use crate::object_id::ObjectId;
 
 /// What a frame is to this crate: its kind of owner.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

@@ -197,10 +197,11 @@ impl<P: Platform> SpaceRef<'_, P> {
         if frameyard::sync::is_weakened(frameyard::sync::Weakness::TablesGoSilently) {
             return;
         }
-        // Release: who reads this sees that nothing leads there, and does not come there.
+        // Release: pairs with the Acquire in `tables_gone`. A walk that reads the new count finds no entry that leads to the
+        // freed tables.
         self.word(SpaceWord::TABLES_GONE).fetch_add(1, Ordering::Release);
-        // Who comes there and reads what was written after this sees the word raised: pairs with the Acquire in
-        // `Table::entry`.
+        // Release: pairs with the Acquire in `Table::entry`. A walk that reaches a freed table and reads a later write there
+        // also sees the new count.
         fence(Ordering::Release);
     }
 }

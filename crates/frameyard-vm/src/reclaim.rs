@@ -17,7 +17,9 @@
 //! A pass with priority *p* looks at the `2^-p`th part of the lists, and *p* falls from 12 to 0 (the kernel's
 //! `do_try_to_free_pages`): so a caller looks at each list about twice, and then hears that there is nothing to be had.
 
-use frameyard::{NodeId, PageCount, Platform, ReclaimRequest, Reclaimer, ZoneKind};
+use frameyard::owners::{ReclaimRequest, Reclaimer};
+use frameyard::units::ZoneKind;
+use frameyard::{NodeId, PageCount, Platform};
 
 use crate::counters::VmCounter;
 use crate::vm::Vm;

@@ -6,8 +6,9 @@
 
 use core::fmt;
 
+use frameyard::page::FrameLink;
 use frameyard::sync::Ordering;
-use frameyard::{FrameLink, Gfp, Order, PageCount, Pfn, Platform};
+use frameyard::{Gfp, Order, PageCount, Pfn, Platform};
 
 use crate::address::VirtRange;
 use crate::error::VmError;

@@ -14,24 +14,26 @@
 
 use core::fmt;
 
+use frameyard::page::FrameLink;
+use frameyard::platform::{Access, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{Access, FrameLink, LineKind, LockId, Pfn, Platform, SharedLine};
+use frameyard::{Pfn, Platform};
 
 use crate::inject::Step;
 use crate::lock::MapLock;
-use crate::objects::{ObjectId, ObjectKind};
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::vm::Vm;
 use crate::words::Words;
 
 mod error;
 mod lifecycle;
-mod map;
 #[cfg(test)]
 mod tests;
+mod unmapped;
 
 pub use error::{FaultError, MapError};
 pub use lifecycle::{AddressSpace, ExitOutcome, ExitProblem, ExitStalled, SpaceId, SpaceStatistics};
-pub use map::{MapRequest, Unmapped};
+pub use unmapped::Unmapped;
 
 /// Words of a space. Those of a line are changed by the same people: the lock, what seldom changes, the counts that writers
 /// of the map change, those that faults change.
@@ -140,7 +142,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// The lock of its areas and page tables.
     #[inline(always)]
     pub(crate) fn map_lock(&self) -> MapLock<'y, P> {
-        let id = LockId::Space(self.id.bits() as u32);
+        let id = LockId::AddressSpace(self.id.bits() as u32);
         MapLock::new(self.vm.yard().platform(), id, self.word(SpaceWord::MAP_LOCK))
     }
 
@@ -179,7 +181,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     /// Puts a handle, and waits for visitors if it was the last.
     fn put_handle(self) -> Put {
         let users = self.word(SpaceWord::USERS);
-        // AcqRel: what the other handles' owners did is done before the last one takes the space down.
+        // AcqRel: pairs with `put_handle` of the other handles, so that the last one takes the space down after their last
+        // accesses.
         if users.fetch_sub(1, Ordering::AcqRel) & HANDLES != 1 {
             return Put::StillUsed;
         }
@@ -198,7 +201,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     /// Takes the last handle back that was put while there were visitors: the space lives on.
     fn take_handle_back(self) {
-        // Release: as in `open`. Nobody else has a handle, so nobody else has changed this count meanwhile.
+        // Release: pairs with the Acquire in `change_users`. No other handle exists, so the count has not changed meanwhile.
         self.word(SpaceWord::USERS).fetch_add(1, Ordering::Release);
     }
 
@@ -211,7 +214,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 
     fn change_users(&self, change: impl Fn(u64) -> Option<u64>) -> bool {
-        // Acquire: pairs with the Release of `open`.
+        // Acquire: pairs with the Release in `create_space`.
         self.word(SpaceWord::USERS).fetch_update(Ordering::Acquire, Ordering::Relaxed, change).is_ok()
     }
 }

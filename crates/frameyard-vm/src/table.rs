@@ -21,10 +21,11 @@
 //!   so that splitting one needs no memory;
 //! - the page tables of a space = those linked and those set aside.
 
+use frameyard::owners::Adoption;
+use frameyard::page::{CountedPage, Counts, FrameLink};
+use frameyard::platform::{Access, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{
-    Access, Adoption, CountedPage, Counts, FrameLink, Gfp, LineKind, LockId, Order, Pfn, Platform, SharedLine,
-};
+use frameyard::{Gfp, Order, Pfn, Platform};
 
 use crate::error::VmError;
 use crate::inject::Step;
@@ -179,7 +180,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     pub(crate) fn try_table(&self, pfn: Pfn) -> Option<Table<'y>> {
         self.vm().try_page(pfn)?;
-        Some(Table { pfn, words: Words::of(self.vm().yard(), pfn, Order::ZERO)? })
+        // SAFETY: the frame has memory, and a lock-free walk only loads from it. If the table was freed meanwhile, the new
+        // owner may write there as bytes: the loads then return any value, as the kernel's lockless walks accept too, and the
+        // walk discards it when it checks the entry again.
+        Some(Table { pfn, words: unsafe { Words::of(self.vm().yard(), pfn, Order::ZERO) }? })
     }
 
     /// The topmost table.
@@ -290,7 +294,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             if level == Level::SMALL && is_due {
                 let link = u64::from(self.vm().yard().link(table.pfn).bits());
                 self.tell(leaf, Access::Write);
-                // Release: whoever finds the table here sees it as who made it has left it, as by the entry above it.
+                // Release: pairs with the Acquire in `walk`. A walk that finds the table here sees its initial contents.
                 leaf.store(addr >> Level::HUGE.shift() << 32 | link, Ordering::Release);
             }
         }

@@ -10,9 +10,11 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use frameyard::boot::{MovableMemory, ZoneLimits};
+use frameyard::platform::{MapBacking, Probe, WorkerPanicked};
 use frameyard::{
-    ByteSize, CpuId, Geometry, Layout, MemoryTable, MovableMemory, NodeId, PageCount, Pfn, PfnRange, Platform,
-    RawRegion, WorkerPanicked, Yard, YardConfig, ZoneLimits,
+    ByteSize, CpuId, Geometry, Layout, MemoryTable, NodeId, PageCount, Pfn, PfnRange, Platform, RawRegion, Yard,
+    YardConfig,
 };
 
 const PAGE: usize = 4096;
@@ -118,6 +120,10 @@ impl Platform for TestPlatform {
         })
     }
 }
+
+impl MapBacking for TestPlatform {}
+
+impl Probe for TestPlatform {}
 
 /// What a test's yard is to be like.
 #[derive(Clone, Copy, Debug)]

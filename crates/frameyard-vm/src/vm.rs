@@ -2,13 +2,15 @@
 
 use core::fmt;
 
+use frameyard::owners::Adoption;
+use frameyard::page::Counts;
 use frameyard::sync::Ordering;
-use frameyard::{Adoption, Counts, CpuId, Gfp, NodeId, Platform, Yard};
+use frameyard::{CpuId, Gfp, NodeId, Platform, Yard};
 
 use crate::counters::VmCounter;
 use crate::error::{VmError, VmValidateError};
 use crate::inject::{FaultInjector, Step};
-use crate::objects::{ObjectId, ObjectKind};
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::page::{PageKind, owner_word};
 use crate::root::{HeaderWord, LruPolicy, Root, ThpMode, VmConfig};
 use crate::store::{BackingStore, PatternStore};
@@ -45,7 +47,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
         let (order, shards) = Root::order_for(yard, config)?;
         let pfn = yard.alloc(order, Gfp::KERNEL)?;
-        let made = if words::zero(yard, pfn, order) {
+        // SAFETY: allocated above.
+        let made = if unsafe { words::zero(yard, pfn, order) } {
             Root::write(yard, (pfn, order), shards, config)
         } else {
             Err(VmError::NoFrameBytes(pfn))

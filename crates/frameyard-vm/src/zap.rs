@@ -11,7 +11,8 @@
 //! Workers that take a space down together work on different addresses, cut at multiples of 2 MiB, and so on different
 //! tables of level 0. What they share above, they change under the lock of the table.
 
-use frameyard::{PageCount, Pfn, Platform, Span};
+use frameyard::platform::Activity;
+use frameyard::{PageCount, Pfn, Platform};
 
 use crate::address::{VirtAddr, VirtRange};
 use crate::space::SpaceRef;
@@ -213,7 +214,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         let (mut left, mut moving) = (before, None);
         // Entries that were used when the span began.
         let mut used = before.used;
-        self.platform().span_begins(Span::Zap);
+        self.platform().begin_activity(Activity::Zap);
         for index in first..last {
             if left.used == 0 {
                 break;
@@ -236,14 +237,14 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             } else {
                 left.anonymous -= 1;
                 if self.unmap(entry.head()) {
-                    self.platform().span_ends(Span::Zap, PageCount((used - left.used).into()));
+                    self.platform().end_activity(Activity::Zap, PageCount((used - left.used).into()));
                     self.vm().free_unused(self.pages.take());
                     used = left.used;
-                    self.platform().span_begins(Span::Zap);
+                    self.platform().begin_activity(Activity::Zap);
                 }
             }
         }
-        self.platform().span_ends(Span::Zap, PageCount((used - left.used).into()));
+        self.platform().end_activity(Activity::Zap, PageCount((used - left.used).into()));
         locked.change_use(|_| left);
         let anonymous = u64::from(before.anonymous - left.anonymous);
         self.zapped.pages += anonymous;
@@ -275,7 +276,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             return self.zap_small(small, start, end);
         }
         // A part of a device's page goes with the whole of it: the rest is mapped again when it is used.
-        self.platform().span_begins(Span::Zap);
+        self.platform().begin_activity(Activity::Zap);
         let locked = self.space.lock_table(table);
         locked.set(index, Entry::EMPTY);
         let anonymous = u32::from(!entry.is_device());
@@ -283,7 +284,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         if entry.is_device() {
             self.unmap_device(entry);
             self.zapped.device += 1;
-            return self.platform().span_ends(Span::Zap, PageCount(1));
+            return self.platform().end_activity(Activity::Zap, PageCount(1));
         }
         let aside = locked.take_aside(self.space);
         drop(locked);
@@ -294,7 +295,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         self.zapped.huge += 1;
         self.zapped.pages += Level::HUGE.pages();
         let is_full = self.unmap(entry.pfn());
-        self.platform().span_ends(Span::Zap, PageCount(1));
+        self.platform().end_activity(Activity::Zap, PageCount(1));
         if is_full {
             self.vm().free_unused(self.pages.take());
         }

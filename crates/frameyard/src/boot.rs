@@ -9,6 +9,7 @@
 use core::fmt;
 
 use crate::gfp::Gfp;
+pub use crate::memmap::Initialiser;
 use crate::units::{CpuId, Geometry, NodeId, PageCount, PfnRange, PhysAddr, ZoneKind};
 use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 
@@ -28,7 +29,7 @@ pub(crate) use attach::attach;
 #[cfg(all(test, loom))]
 pub(crate) use bring_up::Claims;
 pub(crate) use bring_up::{BringUp, Grain, Growth, PassError};
-pub use error::{AttachError, BootError};
+pub use error::{AttachError, BootError, InitError};
 pub(crate) use init::init;
 pub use layout::Layout;
 pub(crate) use layout::MAX_NODES;

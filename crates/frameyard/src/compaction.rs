@@ -18,7 +18,7 @@
 //!
 //! The migrate scanner holds no lock. It reads tags and owners' words of pages that may change under it, and believes
 //! none of them: the owner decides whether a block can be set aside, and from then on it is the owner's protocol that
-//! keeps it in place. Free blocks are taken under the zone lock, and are [`Isolated`](crate::FrameState::Isolated) until
+//! keeps it in place. Free blocks are taken under the zone lock, and are [`Isolated`](crate::page::FrameState::Isolated) until
 //! they are given to an owner, as allocated ones, or back to the free lists. What an owner has moved away is allocated
 //! and the compactor's, and goes straight to the free lists. So every frame is in one place at any time, and no owner is
 //! called with a lock held.

@@ -5,31 +5,13 @@
 
 use core::ptr::NonNull;
 
-use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
+use crate::sync::AllAtomic;
 
 #[cfg(loom)]
 mod modelled;
 
 #[cfg(loom)]
 pub use modelled::ModelledRegion;
-
-/// Types that may lie in the control region.
-///
-/// # Safety
-///
-/// The type consists of atomics alone (so that shared references to it may be held while others change it),
-/// all-zero bytes are a valid value and its default, it has no padding that matters and no `Drop`, and its
-/// alignment is at most [`TABLE_ALIGN`].
-pub(crate) unsafe trait AllAtomic: Default + 'static {}
-
-// SAFETY: an atomic integer is valid for all bytes.
-unsafe impl AllAtomic for AtomicU8 {}
-// SAFETY: as above.
-unsafe impl AllAtomic for AtomicU16 {}
-// SAFETY: as above.
-unsafe impl AllAtomic for AtomicU32 {}
-// SAFETY: as above.
-unsafe impl AllAtomic for AtomicU64 {}
 
 /// Alignment of every table, and of the region: that of the most aligned type in it.
 pub(crate) const TABLE_ALIGN: usize = 128;
@@ -84,7 +66,8 @@ impl ControlRegion {
     /// # Safety
     ///
     /// No other span that overlaps this one is used with another type.
-    pub(crate) unsafe fn table<T: AllAtomic>(&self, span: TableSpan) -> Option<&'static [T]> {
+    pub(crate) unsafe fn table<T: AllAtomic + Default>(&self, span: TableSpan) -> Option<&'static [T]> {
+        const { assert!(align_of::<T>() <= TABLE_ALIGN) };
         let bytes = size_of::<T>().checked_mul(span.count)?;
         let end = span.offset.checked_add(bytes)?;
         if end > self.bytes || !span.offset.is_multiple_of(TABLE_ALIGN) {
@@ -106,6 +89,7 @@ impl ControlRegion {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+    use crate::sync::{AtomicU8, AtomicU64};
 
     #[test]
     fn tables_do_not_overlap_and_are_aligned() {

@@ -68,6 +68,10 @@ impl Gfp {
         ("NOFRAGMENT", Self::NOFRAGMENT),
     ];
 
+    /// The kernel's names of common combinations, the largest first, for printing.
+    const GROUPS: [(&'static str, Self); 2] =
+        [("GFP_HIGHUSER_MOVABLE", Self::HIGHUSER_MOVABLE), ("GFP_KERNEL", Self::KERNEL)];
+
     /// The bits.
     #[must_use]
     pub const fn bits(self) -> u32 {
@@ -164,9 +168,16 @@ impl fmt::Debug for Gfp {
         if self.0 == 0 {
             return f.write_str("NOWAIT");
         }
+        let mut rest = *self;
         let mut first = true;
+        for (name, flags) in Self::GROUPS {
+            if first && self.contains(flags) {
+                f.write_str(name)?;
+                (rest, first) = (rest.without(flags), false);
+            }
+        }
         for (name, flag) in Self::NAMES {
-            if self.contains(flag) {
+            if rest.contains(flag) {
                 write!(f, "{}{name}", if first { "" } else { "|" })?;
                 first = false;
             }
@@ -205,7 +216,7 @@ mod tests {
 
     #[test]
     fn flags_print_by_name() {
-        assert_eq!(std::format!("{}", Gfp::KERNEL | Gfp::ZERO), "DIRECT_RECLAIM|ZERO");
+        assert_eq!(std::format!("{}", Gfp::KERNEL | Gfp::ZERO), "GFP_KERNEL|ZERO");
         assert_eq!(std::format!("{}", Gfp::NOWAIT), "NOWAIT");
     }
 }

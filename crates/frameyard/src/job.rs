@@ -19,7 +19,7 @@ const CHUNKS_PER_SHARE: u64 = 4;
 /// The formulas are those of the kernel's `padata_do_multithreaded`:
 ///
 /// ```
-/// use frameyard::ParallelJob;
+/// use frameyard::job::ParallelJob;
 ///
 /// // The frames of 1 GiB, cut by maximum-order blocks, on a node of 16 CPUs.
 /// let blocks = ParallelJob { start: 0, size: 262_144, align: 1024, min_chunk: 1024, max_threads: 16 };

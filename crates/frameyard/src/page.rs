@@ -47,7 +47,7 @@ pub enum FrameState {
     Allocated = 5,
     /// Head of a block taken off the free lists for a range operation.
     Isolated = 6,
-    /// Head of a page of a device, or a page of its own: counts its users ([`DevicePage`](crate::DevicePage)).
+    /// Head of a page of a device, or a page of its own: counts its users ([`DevicePage`](crate::devices::DevicePage)).
     Device = 7,
     /// Found damaged while it was free; never handed out again.
     Poisoned = 8,
@@ -60,7 +60,7 @@ pub enum FrameState {
     /// Head of an allocated block whose owner counts its users ([`CountedPage`]): the last one frees it.
     Counted = 12,
     /// Head of a free block that a transfer mechanism holds: on the lists of a CPU that owns its pageblock
-    /// ([`ZonePolicy::OwnedBlocks`](crate::ZonePolicy::OwnedBlocks)).
+    /// ([`ZonePolicy::OwnedBlocks`](crate::policy::ZonePolicy::OwnedBlocks)).
     HeldFree = 13,
 }
 
@@ -498,7 +498,13 @@ impl<'a, P: Platform> PageRef<'a, P> {
     /// A hint that this page will be written soon.
     #[inline(always)]
     pub(crate) fn prefetch(&self) {
-        self.platform.prefetch_page(self.pfn, self.page.as_ptr().cast_const().cast());
+        self.platform.touch_page(self.pfn, Access::Prefetch);
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: a prefetch never faults and changes nothing that can be observed, whatever the address.
+        unsafe {
+            use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            _mm_prefetch::<{ _MM_HINT_T0 }>(self.page.as_ptr().cast_const().cast());
+        }
     }
 }
 

@@ -21,10 +21,12 @@ use std::vec::Vec;
 use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
 use shuttle::{Config, FailurePersistence, MaxSteps, Runner as Executions};
 
+use crate::Gfp;
+use crate::compaction::CompactRequest;
+use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, is_weakened, weakened};
 use crate::units::{Order, Pfn};
 use crate::zone::transfer::HELD_RECORD;
-use crate::{CompactRequest, Gfp, ZonePolicy};
 use machine::{FRAMES, LARGEST, PAGEBLOCK, Runner, ZONE, at, below, live, pick};
 use mover::Mover;
 
@@ -146,7 +148,9 @@ fn take_range(runner: &Runner, mover: &Mover<'_>) {
     const MARK: u32 = 77;
     let pageblocks = FRAMES >> PAGEBLOCK.0;
     let range = at(below(pageblocks - 1) << PAGEBLOCK.0, pick(&[1, 2]) << PAGEBLOCK.0);
-    let Ok(range) = runner.yard.alloc_contig_range(range, Gfp::HIGHUSER_MOVABLE, &mover.owners()) else { return };
+    let Ok(range) = runner.yard.request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&mover.owners()).range() else {
+        return;
+    };
     runner.own(range, MARK);
     runner.disown(range, MARK);
     runner.yard.free_range(range).expect("the range is ours");

@@ -9,6 +9,7 @@ pub(crate) use core::sync::atomic::compiler_fence;
 #[cfg(not(any(loom, shuttle)))]
 pub use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
+mod all_atomic;
 #[cfg(loom)]
 mod modelled;
 #[cfg(shuttle)]
@@ -16,6 +17,7 @@ mod scheduled;
 #[cfg(any(loom, shuttle))]
 mod weakness;
 
+pub(crate) use all_atomic::{AllAtomic, all_atomic};
 #[cfg(loom)]
 pub use modelled::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 #[cfg(shuttle)]

@@ -10,9 +10,9 @@ use crate::boot::{
     self, AttachError, BootError, BringUp, Layout, MapInit, MemorySource, Poisoning, Tables, YardConfig,
 };
 use crate::control::TABLE_ALIGN;
+use crate::devices::part_order;
 use crate::memmap::{MapWriter, MemMap};
 use crate::page::{Page, PageRef, Tag};
-use crate::pagemap::part_order;
 use crate::platform::Platform;
 use crate::sync::AtomicU32;
 use crate::units::{ByteSize, CpuId, Geometry, NodeId, Order, Pfn, PfnRange, ZoneId};
@@ -33,6 +33,7 @@ mod free;
 mod init;
 mod policy;
 mod reporting;
+mod request;
 mod rescue;
 mod statistics;
 mod telemetry;
@@ -40,13 +41,12 @@ mod validate;
 
 pub use cma::CmaReleaseError;
 pub use compact::{CompactStatistics, ExtfragEvents};
-pub use contig::{BlockedBy, Blocker, ContigError};
-pub use counted::Adoption;
-pub use error::{AllocError, FreeError, FreeProblem, RangeError};
+pub use contig::{BlockedBy, Blocker};
+pub use error::{AllocError, FreeError, FreeProblem, RequestOption, ZoneShortage};
 pub use frames::Frames;
-pub use init::InitError;
 pub use policy::PolicyError;
 pub use reporting::{ReportError, ReportOutcome};
+pub use request::AllocRequest;
 pub use statistics::{FrameInfo, PcpStatistics, ZoneStatistics};
 pub use telemetry::PcpTraffic;
 pub use validate::{ListKind, ValidateError};
@@ -112,11 +112,11 @@ impl<P: Platform> Yard<P> {
     ///
     /// # Safety
     ///
-    /// - `control` is zeroed, and so is `map` where the initialiser is [`Initialiser::None`](crate::Initialiser::None);
+    /// - `control` is zeroed, and so is `map` where the initialiser is [`Initialiser::None`](crate::boot::Initialiser::None);
     ///   with any other, `map` may hold anything but for what lies in [`YardConfig::device_space`] and is not
     ///   memory's: that is mapped and zeroed from the start. Both are writable, used by nothing else, and stay mapped as long as
     ///   this yard or any other view of it lives. Sections of the map without memory may be unmapped; all others are
-    ///   mapped, holes inside them too, at the latest when [`Platform::back_map`] has agreed to them.
+    ///   mapped, holes inside them too, at the latest when [`MapBacking::back_map`] has agreed to them.
     /// - What [`Platform::frame_bytes`] returns for a frame is where that frame and the rest of its block can be
     ///   read and written, and belongs to whom the frame is allocated.
     pub unsafe fn create(

@@ -1,4 +1,4 @@
-//! What the system says about a DAX device.
+//! The system's description of a DAX device.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,17 +10,17 @@ use frameyard::ByteSize;
 use super::{DeviceAlignment, DeviceMemoryError};
 use crate::memory::{FileLock, MemoryError};
 
-/// Where the system describes character devices, by their numbers.
+/// Where the system describes character devices, by number.
 const SYS: &str = "/sys/dev/char";
 
-/// A DAX device as it was made.
+/// The size and the alignment of a DAX device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Dax {
     pub(super) size: ByteSize,
     pub(super) align: ByteSize,
 }
 
-/// Opens a DAX device, and locks it as asked.
+/// Opens a DAX device and locks it.
 pub(super) fn open(path: &Path, lock: FileLock) -> Result<(File, Dax), DeviceMemoryError> {
     let cannot_open = |source| MemoryError::FileOpen { path: path.to_owned(), source };
     let is_device = fs::metadata(path).map_err(cannot_open)?.file_type().is_char_device();
@@ -29,7 +29,7 @@ pub(super) fn open(path: &Path, lock: FileLock) -> Result<(File, Dax), DeviceMem
     }
     let file = File::options().read(true).write(true).open(path).map_err(cannot_open)?;
     let number = file.metadata().map_err(cannot_open)?.rdev();
-    let folder = Path::new(SYS).join(format!("{}:{}", libc::major(number), libc::minor(number)));
+    let folder = Path::new(SYS).join(format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)));
     if !is_dax(&folder) {
         return Err(DeviceMemoryError::NotDax(path.to_owned()));
     }
@@ -44,7 +44,7 @@ fn is_dax(folder: &Path) -> bool {
     subsystem.is_ok_and(|subsystem| subsystem.file_name().is_some_and(|name| name == "dax"))
 }
 
-/// Reads `size` and `align` of the folder that describes a device.
+/// Reads `size` and `align` from the folder of a device.
 fn read(folder: &Path) -> io::Result<Dax> {
     let number = |name: &str| -> io::Result<ByteSize> {
         let text = fs::read_to_string(folder.join(name))?;
@@ -55,7 +55,7 @@ fn read(folder: &Path) -> io::Result<Dax> {
 }
 
 impl Dax {
-    /// Whether it can be used so.
+    /// Checks that a device of that size and alignment can be made of it.
     pub(super) fn check(self, path: &Path, needed: ByteSize, asked: DeviceAlignment) -> Result<(), DeviceMemoryError> {
         let path = || path.to_owned();
         if self.align.0 == 0 || !asked.size().0.is_multiple_of(self.align.0) {
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn size_and_alignment_are_read_as_the_system_writes_them() {
+    fn size_and_alignment_are_read_from_the_system() {
         let tree = Tree::new();
         tree.write("size", "2147483648\n");
         tree.write("align", "2097152\n");
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_device_does_not_have_is_refused_by_name() {
+    fn a_size_or_alignment_that_a_device_lacks_is_refused() {
         let device = Dax { size: ByteSize::gib(2), align: ByteSize::mib(2) };
         let path = Path::new("/dev/dax0.0");
         let refusal = |size, alignment| text(&device.check(path, size, alignment).unwrap_err());
@@ -110,7 +110,7 @@ mod tests {
         );
         assert_eq!(
             refusal(ByteSize::gib(3), DeviceAlignment::Huge),
-            "/dev/dax0.0: the device has 2G and 3G are asked for: ask for less"
+            "/dev/dax0.0: the device has 2G, and 3G are asked for: ask for less"
         );
         let odd = Dax { align: ByteSize::mib(4), ..device };
         assert_eq!(
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_dax_device_is_refused() {
+    fn other_files_are_refused() {
         assert!(matches!(open(Path::new("/dev/null"), FileLock::None), Err(DeviceMemoryError::NotDax(_))));
         assert!(matches!(open(Path::new("/proc/self/exe"), FileLock::None), Err(DeviceMemoryError::NotDax(_))));
         let missing = open(Path::new("/dev/dax99.99"), FileLock::None);

@@ -1,4 +1,4 @@
-//! Why a device cannot be had, or not be given to a platform.
+//! Errors of devices.
 
 use std::fmt;
 use std::io;
@@ -9,49 +9,49 @@ use frameyard::{ByteSize, PageCount, PfnRange};
 use super::DeviceAlignment;
 use crate::memory::MemoryError;
 
-/// Why a [`DeviceMemory`](crate::DeviceMemory) cannot be had. Nothing is left mapped.
+/// Why a [`DeviceMemory`](crate::DeviceMemory) is not available. Nothing stays mapped.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum DeviceMemoryError {
-    /// The size is no multiple of the alignment, or zero.
+    /// The size is zero, or no multiple of the alignment.
     Size {
         /// The size asked for.
         size: ByteSize,
         /// The alignment.
         alignment: DeviceAlignment,
-        /// The largest size below it that would do, if there is one.
+        /// The largest valid size below it, if there is one.
         below: Option<ByteSize>,
-        /// The smallest size above it that would do, if there is one.
+        /// The smallest valid size above it, if there is one.
         above: Option<ByteSize>,
     },
-    /// What a path names is no DAX device.
+    /// The path names no DAX device.
     NotDax(PathBuf),
-    /// The system does not say how large or how aligned a DAX device is.
+    /// The system does not state the size or the alignment of a DAX device.
     DaxUnknown {
         /// The device.
         path: PathBuf,
-        /// What could not be read.
+        /// The error of reading it.
         source: io::Error,
     },
-    /// A DAX device was made with an alignment that the one asked for is no multiple of.
+    /// The alignment asked for is no multiple of that of the DAX device.
     DaxAlignment {
         /// The device.
         path: PathBuf,
         /// Its own alignment.
         own: ByteSize,
-        /// The one asked for; `None` where the device's own was.
+        /// The alignment asked for; `None` if the device's own was.
         asked: Option<DeviceAlignment>,
     },
-    /// A DAX device is smaller than asked for.
+    /// A DAX device is smaller than the size asked for.
     DaxTooSmall {
         /// The device.
         path: PathBuf,
-        /// What was asked for.
+        /// The size asked for.
         needed: ByteSize,
-        /// What it has.
+        /// The size of the device.
         size: ByteSize,
     },
-    /// Its memory or file cannot be had.
+    /// Its memory or its file is not available.
     Memory(MemoryError),
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for DeviceMemoryError {
                 write!(f, "{}: not a DAX device: expected a character device as /dev/dax0.0", path.display())
             }
             Self::DaxUnknown { path, source } => {
-                write!(f, "{}: the system does not say its size and alignment: {source}", path.display())
+                write!(f, "{}: the system does not state its size and alignment: {source}", path.display())
             }
             Self::DaxAlignment { path, own, asked: Some(asked) } => {
                 write!(f, "{}: the device has an alignment of {own}: {asked} is no multiple of it", path.display())
@@ -79,7 +79,7 @@ impl fmt::Display for DeviceMemoryError {
                 write!(f, "{}: the device has an alignment of {own}: 4K, 2M or 1G can be used", path.display())
             }
             Self::DaxTooSmall { path, needed, size } => {
-                write!(f, "{}: the device has {size} and {needed} are asked for: ask for less", path.display())
+                write!(f, "{}: the device has {size}, and {needed} are asked for: ask for less", path.display())
             }
             Self::Memory(error) => error.fmt(f),
         }
@@ -102,7 +102,7 @@ impl From<MemoryError> for DeviceMemoryError {
     }
 }
 
-/// Why a device cannot be given to a platform for a range of frames, or not be taken back. Nothing has changed.
+/// Why a device cannot be added to a platform for a range of frames, or removed from it. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AddDeviceError {
@@ -110,7 +110,7 @@ pub enum AddDeviceError {
     OtherSize {
         /// The range.
         range: PfnRange,
-        /// How many frames the device has.
+        /// The number of frames of the device.
         frames: PageCount,
     },
     /// Frames of the range have bytes already: memory, or another device.
@@ -120,7 +120,7 @@ pub enum AddDeviceError {
         /// The range of memory or of the device that has them.
         by: PfnRange,
     },
-    /// No device was given for exactly this range.
+    /// No device was added for exactly this range.
     NotThere(PfnRange),
     /// The device is mapped in the yard.
     Mapped {
@@ -133,10 +133,10 @@ impl fmt::Display for AddDeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::OtherSize { range, frames } => {
-                write!(f, "{range} has {} frames and the device {}: both must have as many", range.count().0, frames.0)
+                write!(f, "{range} has {} frames, and the device has {}: both must be equal", range.count().0, frames.0)
             }
             Self::Taken { range, by } => write!(f, "{range}: {by} has its bytes already: choose frames beyond it"),
-            Self::NotThere(range) => write!(f, "{range}: no device was given for just these frames"),
+            Self::NotThere(range) => write!(f, "{range}: no device was added for exactly these frames"),
             Self::Mapped { range } => write!(f, "{range} is mapped in the yard: unmap the device first"),
         }
     }

@@ -1,4 +1,4 @@
-//! The devices that a platform has, by their frames.
+//! The devices of a platform, by frames.
 
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use frameyard::{ByteSize, PageCount, Pfn, PfnRange};
 
 use super::{AddDeviceError, DeviceMemory};
 
-/// Frames, and the device that has their bytes.
+/// A range of frames and the device with their bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct DeviceFrames {
     pub(crate) range: PfnRange,
@@ -19,7 +19,7 @@ pub(crate) struct DeviceFrames {
 #[derive(Debug)]
 pub(crate) struct DeviceTable {
     page_shift: u8,
-    /// Whether there ever was a device: where not, nothing is locked to find none.
+    /// Whether a device was ever added. While none was, look-ups take no lock.
     any: AtomicBool,
     devices: RwLock<Vec<DeviceFrames>>,
 }
@@ -29,32 +29,32 @@ impl DeviceTable {
         Self { page_shift, any: AtomicBool::new(false), devices: RwLock::default() }
     }
 
-    /// Takes a device in. The frames have no bytes elsewhere.
+    /// Adds a device. Its frames have no bytes elsewhere.
     pub(crate) fn add(&self, range: PfnRange, memory: Arc<DeviceMemory>) -> Result<(), AddDeviceError> {
         let frames = PageCount(memory.size().0 >> self.page_shift);
         if frames != range.count() || frames.0 << self.page_shift != memory.size().0 {
             return Err(AddDeviceError::OtherSize { range, frames });
         }
-        let mut devices = self.changed();
+        let mut devices = self.write();
         let overlaps = |other: &&DeviceFrames| !other.range.intersection(range).is_empty();
         if let Some(other) = devices.iter().find(overlaps) {
             return Err(AddDeviceError::Taken { range, by: other.range });
         }
         let place = devices.partition_point(|other| other.range.start < range.start);
         devices.insert(place, DeviceFrames { range, memory });
-        // Only looked at to save the lock: who was told of the device synchronised with this thread.
+        // Relaxed: the flag only saves the lock. A thread that knows of the device has synchronised with this one.
         self.any.store(true, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Takes the device of exactly these frames out.
+    /// Removes the device of exactly these frames.
     pub(crate) fn remove(&self, range: PfnRange) -> Result<Arc<DeviceMemory>, AddDeviceError> {
-        let mut devices = self.changed();
+        let mut devices = self.write();
         let place = devices.iter().position(|other| other.range == range).ok_or(AddDeviceError::NotThere(range))?;
         Ok(devices.remove(place).memory)
     }
 
-    /// Where the bytes of a frame of a device are. Kept out of line: ordinary frames are found without.
+    /// The address of the bytes of a device's frame. Out of line, since most frames belong to no device.
     #[cold]
     #[inline(never)]
     pub(crate) fn frame(&self, pfn: Pfn) -> Option<NonNull<u8>> {
@@ -66,27 +66,27 @@ impl DeviceTable {
         device.memory.address(self.offset(device, pfn))
     }
 
-    /// The device that has a frame.
+    /// The device with a frame.
     pub(crate) fn of(&self, pfn: Pfn) -> Option<DeviceFrames> {
         find(&self.read(), pfn).cloned()
     }
 
-    /// All of them, ascending.
+    /// All devices, ascending.
     pub(crate) fn all(&self) -> Vec<DeviceFrames> {
         self.read().clone()
     }
 
-    /// Where a frame lies in its device.
+    /// The offset of a frame in its device.
     pub(crate) fn offset(&self, device: &DeviceFrames, pfn: Pfn) -> ByteSize {
         ByteSize((pfn - device.range.start).0 << self.page_shift)
     }
 
-    /// The table is whole even where somebody panicked.
+    /// A panic of an earlier holder leaves a complete table behind.
     fn read(&self) -> RwLockReadGuard<'_, Vec<DeviceFrames>> {
         self.devices.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changed(&self) -> RwLockWriteGuard<'_, Vec<DeviceFrames>> {
+    fn write(&self) -> RwLockWriteGuard<'_, Vec<DeviceFrames>> {
         self.devices.write().unwrap_or_else(PoisonError::into_inner)
     }
 }

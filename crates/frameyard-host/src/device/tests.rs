@@ -26,7 +26,7 @@ fn platform() -> HostPlatform {
 }
 
 #[test]
-fn a_device_is_mapped_at_a_multiple_of_its_alignment_and_takes_no_memory() {
+fn a_device_is_aligned_and_takes_no_memory() {
     for alignment in DeviceAlignment::ALL {
         let device = memfd(alignment.size(), alignment);
         let base = device.base().unwrap();
@@ -42,7 +42,7 @@ fn a_device_is_mapped_at_a_multiple_of_its_alignment_and_takes_no_memory() {
 }
 
 #[test]
-fn alignments_are_read_by_their_names() {
+fn alignments_are_parsed_by_name() {
     for alignment in DeviceAlignment::ALL {
         assert_eq!(alignment.name().to_lowercase().parse::<DeviceAlignment>().unwrap(), alignment);
     }
@@ -51,7 +51,7 @@ fn alignments_are_read_by_their_names() {
 }
 
 #[test]
-fn a_size_that_is_no_multiple_names_the_nearest_sizes() {
+fn an_unaligned_size_is_refused_with_the_nearest_sizes() {
     let refusal = |bytes, alignment| {
         let backing = DeviceBacking::Phantom;
         DeviceMemory::builder(ByteSize(bytes), alignment).backing(backing).build(&host()).unwrap_err().to_string()
@@ -81,7 +81,7 @@ fn a_phantom_device_larger_than_the_host_has_no_bytes() {
 }
 
 #[test]
-fn a_file_keeps_what_is_written_and_is_locked_unless_shared() {
+fn a_file_keeps_its_contents_and_is_locked_unless_shared() {
     let tree = Tree::new();
     let path = tree.path().join("device");
     let backing = |growth| DeviceBacking::File { path: path.clone(), growth };
@@ -102,7 +102,7 @@ fn a_file_keeps_what_is_written_and_is_locked_unless_shared() {
 }
 
 #[test]
-fn others_open_a_file_in_memory_by_its_path() {
+fn a_memory_file_can_be_opened_by_its_path() {
     let device = memfd(ByteSize::mib(2), DeviceAlignment::Huge);
     let backing = DeviceBacking::File { path: device.path().unwrap(), growth: FileGrowth::Refuse };
     let other = DeviceMemory::builder(ByteSize::mib(2), DeviceAlignment::Huge).backing(backing);
@@ -112,7 +112,7 @@ fn others_open_a_file_in_memory_by_its_path() {
 }
 
 #[test]
-fn the_platform_reaches_the_bytes_of_device_frames_as_long_as_it_has_the_device() {
+fn the_platform_finds_bytes_of_a_device_until_it_is_removed() {
     let platform = platform();
     let (frames, device) = (range(0x10_0000, 1024), Arc::new(memfd(ByteSize::mib(4), DeviceAlignment::Huge)));
     assert_eq!(platform.frame_bytes(frames.start), None);
@@ -129,7 +129,7 @@ fn the_platform_reaches_the_bytes_of_device_frames_as_long_as_it_has_the_device(
 }
 
 #[test]
-fn frames_that_have_bytes_already_or_are_too_many_are_refused() {
+fn frames_with_bytes_and_ranges_of_another_size_are_refused() {
     let platform = platform();
     let device = Arc::new(memfd(ByteSize::mib(4), DeviceAlignment::Huge));
     let add = |range| platform.add_device(range, Arc::clone(&device));
@@ -144,6 +144,6 @@ fn frames_that_have_bytes_already_or_are_too_many_are_refused() {
     );
     assert_eq!(
         add(range(0x20_0000, 1023)).unwrap_err().to_string(),
-        "pfn [0x200000, 0x2003ff) has 1023 frames and the device 1024: both must have as many"
+        "pfn [0x200000, 0x2003ff) has 1023 frames, and the device has 1024: both must be equal"
     );
 }

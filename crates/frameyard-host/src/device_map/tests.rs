@@ -1,29 +1,18 @@
 use std::sync::atomic::Ordering;
 
-use frameyard::{NodeId, Platform};
+use frameyard::NodeId;
+use frameyard::platform::MapBacking;
 
 use super::*;
 use crate::device::{DeviceAlignment, DeviceBacking, DeviceMemory};
+use crate::mapped::yard::test_window;
 use crate::memory::{HostMemory, NodeFrames};
 use crate::platform::HostPlatform;
 use crate::region::Region;
-use crate::sys::yard::test_window;
 use crate::topology::HostTopology;
 
 fn frames(start: u64, end: u64) -> PfnRange {
     PfnRange { start: Pfn(start), end: Pfn(end) }
-}
-
-#[test]
-fn the_part_for_devices_is_cut_to_whole_host_pages_of_the_map() {
-    let part = |space| DevicePart::of(frames(0x8000, 0x20000), space);
-    let expected = DevicePart { piece: Piece { offset: 0x8000 * 64, len: 0x8000 * 64 }, first: Pfn(0x10000) };
-    assert_eq!(part(frames(0x10000, 0x18000)), Some(expected));
-    let cut = DevicePart { piece: Piece { offset: 64 * 64, len: 64 * 64 }, first: Pfn(0x8040) };
-    assert_eq!(part(frames(0x8001, 0x80bf)), Some(cut));
-    assert_eq!(part(frames(0x8001, 0x803f)), None);
-    assert_eq!(part(frames(0x30000, 0x40000)), None);
-    assert_eq!(part(frames(0, 0)), None);
 }
 
 /// A map of 128 MiB: 8 GiB of frames, of which the last 7 GiB are for devices; 4 MiB of memory.
@@ -63,7 +52,7 @@ impl Fixture {
         self.platform.back_map(range, self.structure(range.start.0), bytes).unwrap();
     }
 
-    fn give_back(&self, range: PfnRange) {
+    fn release(&self, range: PfnRange) {
         self.platform.return_map(range, self.structure(range.start.0), range.count().0 as usize * 64);
     }
 
@@ -83,7 +72,7 @@ impl Fixture {
 }
 
 #[test]
-fn heads_take_a_page_each_and_tails_none_even_when_all_were_read() {
+fn heads_take_a_page_each_and_tails_none_even_after_a_read() {
     let fixture = Fixture::new(HugePages::Advise);
     let range = frames(0x4_0000, 0x14_0000);
     fixture.share(range);
@@ -94,17 +83,17 @@ fn heads_take_a_page_each_and_tails_none_even_when_all_were_read() {
     let sum: u64 = (range.start.0..range.end.0).map(|pfn| fixture.word(pfn).load(Ordering::Relaxed)).sum();
     let found = fixture.memory_use(range);
     assert_eq!((sum, found.proportional, found.mappings), (4, ByteSize(4 * host_page_size() as u64), 1));
-    fixture.give_back(range);
+    fixture.release(range);
     assert_eq!(fixture.memory_use(range).resident, ByteSize(0));
     assert_eq!(fixture.word(range.start.0).load(Ordering::Relaxed), 0);
 }
 
 #[test]
-fn dense_parts_are_present_before_they_are_written_and_given_back_whole() {
+fn dense_parts_are_populated_before_a_write_and_freed_as_a_whole() {
     for dense in [HugePages::Advise, HugePages::Never] {
         let fixture = Fixture::new(dense);
         for _ in 0..5 {
-            // 4 MiB of structures that begin and end within huge pages.
+            // 4 MiB of structures that start and end inside huge pages.
             let range = frames(0x4_4000, 0x5_4000);
             fixture.back(range);
             let found = fixture.memory_use(range);
@@ -112,21 +101,21 @@ fn dense_parts_are_present_before_they_are_written_and_given_back_whole() {
             if dense == HugePages::Never {
                 assert_eq!(found.huge, ByteSize(0));
             }
-            // Its neighbours took nothing.
+            // The neighbours have no memory.
             assert_eq!(fixture.memory_use(SPACE).resident, ByteSize::mib(4));
             fixture.word(0x4_5000).store(7, Ordering::Relaxed);
-            fixture.give_back(range);
+            fixture.release(range);
             assert_eq!(fixture.word(0x4_5000).load(Ordering::Relaxed), 0);
             let left = fixture.memory_use(SPACE);
             assert_eq!(left.resident, ByteSize(0));
-            // Mappings that once differed may stay apart, but they do not become more and more.
+            // Mappings that once differed may stay separate, but their number is bounded.
             assert!(left.mappings <= 3, "{left:?}");
         }
     }
 }
 
 #[test]
-fn the_tails_of_a_joined_page_are_given_back_and_its_head_is_kept() {
+fn joining_a_page_frees_its_tails_and_keeps_its_head() {
     let fixture = Fixture::new(HugePages::Advise);
     let range = frames(0x4_0000, 0x8_0000);
     fixture.share(range);
@@ -135,18 +124,18 @@ fn the_tails_of_a_joined_page_are_given_back_and_its_head_is_kept() {
     fixture.back(tails);
     fixture.word(tails.start.0).store(2, Ordering::Relaxed);
     assert_eq!(fixture.memory_use(range).resident, ByteSize::mib(16));
-    fixture.give_back(tails);
+    fixture.release(tails);
     assert_eq!(fixture.memory_use(range).resident, ByteSize(host_page_size() as u64));
     assert_eq!(fixture.word(range.start.0).load(Ordering::Relaxed), 1);
     assert_eq!(fixture.word(tails.start.0).load(Ordering::Relaxed), 0);
 }
 
 #[test]
-fn a_device_holds_its_own_page_structures_until_they_are_given_back() {
+fn a_device_holds_its_own_page_structures_until_they_are_freed() {
     let fixture = Fixture::new(HugePages::Advise);
     let range = frames(0x4_0000, 0x4_0400);
     let device = fixture.device(range, DeviceBacking::Memfd);
-    // What lies there from before is no page structure.
+    // The earlier contents are no page structures.
     let bytes = device.file().unwrap();
     std::os::unix::fs::FileExt::write_all_at(bytes, &[9; 8192], 4096).unwrap();
     let place = |holding| fixture.platform.place_map(holding, fixture.structure(range.start.0), 0x400 * 64);
@@ -156,7 +145,7 @@ fn a_device_holds_its_own_page_structures_until_they_are_given_back() {
     let mut found = [0; 8];
     std::os::unix::fs::FileExt::read_exact_at(bytes, &mut found, 2 * 4096).unwrap();
     assert_eq!(u64::from_le_bytes(found), 0x1234);
-    fixture.give_back(range);
+    fixture.release(range);
     assert_eq!(fixture.word(range.start.0 + 64).load(Ordering::Relaxed), 0);
     fixture.word(range.start.0 + 64).store(1, Ordering::Relaxed);
     std::os::unix::fs::FileExt::read_exact_at(bytes, &mut found, 2 * 4096).unwrap();
@@ -165,7 +154,7 @@ fn a_device_holds_its_own_page_structures_until_they_are_given_back() {
 }
 
 #[test]
-fn structures_are_placed_only_where_a_device_with_bytes_has_the_frames() {
+fn structures_are_placed_only_in_devices_with_bytes() {
     let fixture = Fixture::new(HugePages::Advise);
     let range = frames(0x4_0000, 0x4_0400);
     let place = |holding, bytes| fixture.platform.place_map(holding, fixture.structure(range.start.0), bytes);
@@ -185,10 +174,10 @@ fn structures_are_placed_only_where_a_device_with_bytes_has_the_frames() {
 }
 
 #[test]
-fn page_structures_of_memory_and_addresses_elsewhere_are_left_alone() {
+fn other_page_structures_and_addresses_are_left_alone() {
     let fixture = Fixture::new(HugePages::Advise);
     fixture.word(5).store(5, Ordering::Relaxed);
-    fixture.give_back(frames(0, 1024));
+    fixture.release(frames(0, 1024));
     let outside = NonNull::from(&fixture).cast::<u8>();
     fixture.platform.return_map(frames(0, 64), outside, 4096);
     fixture.platform.return_map(frames(0, 64), fixture.structure(0x20_0000 - 64), 8192);

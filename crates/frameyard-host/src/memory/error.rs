@@ -1,4 +1,4 @@
-//! Why memory for frames or a region cannot be had.
+//! Errors of memory for frames and regions.
 
 use std::fmt;
 use std::io;
@@ -9,47 +9,47 @@ use frameyard::{ByteSize, NodeId, Pfn, PfnRange};
 use crate::hugetlb::HugetlbShortage;
 use crate::topology::TopologyError;
 
-/// Why memory for frames or a region cannot be had. Nothing is left mapped.
+/// Why memory for frames or for a region is not available. Nothing stays mapped.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum MemoryError {
-    /// No frames at all were asked for, or a region of no bytes.
+    /// No frames were asked for, or a region without bytes.
     Nothing,
-    /// A range of frames ends before or where it begins.
+    /// A range of frames ends at or before its start.
     EmptyRange(PfnRange),
     /// Two ranges of frames overlap.
     Overlap {
-        /// The one that begins first.
+        /// The range that starts first.
         first: PfnRange,
-        /// The one that begins inside it.
+        /// The range that starts inside it.
         second: PfnRange,
     },
     /// The bytes of these frames have no 64-bit address.
     AddressOverflow(PfnRange),
-    /// The frames are larger than the memory that the host grants.
+    /// The frames need more memory than this process may use.
     LargerThanHost {
-        /// What the frames need.
+        /// The size of the frames.
         needed: ByteSize,
-        /// What this process may use.
+        /// The memory that this process may use.
         usable: ByteSize,
     },
-    /// The frames bound to one node of the host are larger than that node.
+    /// The frames bound to one node of the host need more memory than the node has.
     LargerThanHostNode {
         /// The node of the host.
         host_node: NodeId,
-        /// What the frames bound to it need.
+        /// The size of the frames bound to it.
         needed: ByteSize,
-        /// What the node has.
+        /// The memory of the node.
         memory: ByteSize,
     },
-    /// Pre-faulting would need more memory than is free now.
+    /// Pre-faulting would need more memory than is available now.
     NotAvailable {
-        /// What is not yet in memory.
+        /// The size of the part that is not in memory yet.
         needed: ByteSize,
-        /// What can be used now without swapping.
+        /// The memory that can be used now without swapping.
         available: ByteSize,
     },
-    /// The addresses from the first to the last frame, holes included, are more than the process has left.
+    /// The process has too few addresses left for the span from the first to the last frame, holes included.
     AddressSpace {
         /// The length of the span of addresses.
         span: ByteSize,
@@ -60,38 +60,38 @@ pub enum MemoryError {
     FileOpen {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
-    /// What a path names is no regular file.
+    /// The path names no regular file.
     NotRegularFile(PathBuf),
-    /// Somebody else has a file locked: its bytes are other frames already.
+    /// Another process or yard has the file locked.
     FileInUse(PathBuf),
     /// A file that must not grow is smaller than the frames.
     FileTooSmall {
         /// The file.
         path: PathBuf,
-        /// What the frames need.
+        /// The size of the frames.
         needed: ByteSize,
-        /// What the file has.
+        /// The size of the file.
         size: ByteSize,
     },
     /// The file system of a file has no room for the frames.
     FileSystemFull {
         /// The file.
         path: PathBuf,
-        /// What the frames need beyond what the file already holds.
+        /// The room that the frames need in addition to the file's blocks.
         needed: ByteSize,
-        /// What is left.
+        /// The room that is left.
         available: ByteSize,
     },
-    /// The system refused one step.
+    /// The system refused a step.
     System {
-        /// What was tried, as in "map anonymous memory".
+        /// The step, as in "map anonymous memory".
         action: &'static str,
-        /// For how much.
+        /// The size of the memory.
         size: ByteSize,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The host's topology could not be read.
@@ -102,26 +102,26 @@ impl fmt::Display for MemoryError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => f.write_str("no memory asked for: at least one frame or byte is needed"),
-            Self::EmptyRange(range) => write!(f, "{range} has no frame: the end must lie behind the start"),
+            Self::EmptyRange(range) => write!(f, "{range} has no frame: the end must lie after the start"),
             Self::Overlap { first, second } => {
                 write!(f, "{first} and {second} overlap: each frame belongs to one range")
             }
             Self::AddressOverflow(range) => write!(f, "{range} has frames beyond the last 64-bit address"),
             Self::LargerThanHost { needed, usable } => write!(
                 f,
-                "the frames need {needed} and this process may use {usable} of the host's memory: ask for a smaller memory size or phantom frames"
+                "the frames need {needed}, and this process may use {usable} of the host's memory: ask for less memory or for phantom frames"
             ),
             Self::LargerThanHostNode { host_node, needed, memory } => write!(
                 f,
-                "the frames bound to the host's {host_node} need {needed} and it has {memory}: ask for less memory or leave the nodes unbound"
+                "the frames bound to the host's {host_node} need {needed}, and it has {memory}: ask for less memory or leave the nodes unbound"
             ),
             Self::NotAvailable { needed, available } => write!(
                 f,
-                "pre-faulting needs {needed} and the host has {available} available now: ask for less memory or leave the frames untouched"
+                "pre-faulting needs {needed}, and the host has {available} available now: ask for less memory or leave the frames untouched"
             ),
             Self::AddressSpace { span } => write!(
                 f,
-                "the frames span {span} of addresses, holes included, more than this process has left: ask for a smaller machine or phantom frames"
+                "the frames span {span} of addresses, holes included, more than this process has left: ask for a smaller machine or for phantom frames"
             ),
             Self::Hugetlb(shortage) => shortage.fmt(f),
             Self::FileOpen { path, source } => {
@@ -129,15 +129,15 @@ impl fmt::Display for MemoryError {
             }
             Self::NotRegularFile(path) => write!(f, "{}: not a regular file", path.display()),
             Self::FileInUse(path) => {
-                write!(f, "{}: in use as memory of another yard: each needs a file of its own", path.display())
+                write!(f, "{}: in use as memory of another yard: choose another file", path.display())
             }
             Self::FileTooSmall { path, needed, size } => write!(
                 f,
-                "{}: the file has {size} and the frames need {needed}: enlarge it or let it grow",
+                "{}: the file has {size}, and the frames need {needed}: enlarge it or let it grow",
                 path.display()
             ),
             Self::FileSystemFull { path, needed, available } => {
-                write!(f, "{}: the frames need {needed} more and the file system has {available} left", path.display())
+                write!(f, "{}: the frames need {needed} more, and the file system has {available} left", path.display())
             }
             Self::System { action, size, source } => write!(f, "cannot {action} for {size}: {source}"),
             Self::Topology(error) => error.fmt(f),
@@ -161,12 +161,12 @@ impl From<TopologyError> for MemoryError {
     }
 }
 
-/// Why the bytes of some frames cannot be reached.
+/// Why the bytes of frames cannot be reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FrameBytesError {
-    /// The frames are phantom: nothing is behind any of them.
+    /// The frames are phantom: they have no memory.
     Phantom,
-    /// A frame is in a hole or outside the machine.
+    /// A frame lies in a hole or outside the machine.
     NotPresent(Pfn),
 }
 

@@ -1,4 +1,4 @@
-//! Files that hold frames.
+//! Files that contain frames.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -10,7 +10,7 @@ use frameyard::ByteSize;
 use super::{FileGrowth, MemoryError};
 use crate::sys::descriptor;
 
-/// A file in memory of that length, which it keeps for ever.
+/// A memory file of that length. Its size is sealed.
 pub(crate) fn in_memory(length: u64) -> Result<File, MemoryError> {
     let make = || -> io::Result<File> {
         let file = descriptor::memory_file(c"frameyard")?;
@@ -21,19 +21,19 @@ pub(crate) fn in_memory(length: u64) -> Result<File, MemoryError> {
     make().map_err(|source| MemoryError::System { action: "make a memory file", size: ByteSize(length), source })
 }
 
-/// Who else may have a file locked while it is open.
+/// The lock that is taken on a file while it is open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileLock {
-    /// Nobody.
+    /// Exclusive.
     Alone,
-    /// Others that lock it so too.
+    /// Shared with processes that take the same lock.
     Shared,
-    /// Anybody: it is not locked.
+    /// No lock.
     None,
 }
 
 impl FileLock {
-    /// Locks a file (`flock`), as long as it is open.
+    /// Locks a file (`flock`) until it is closed.
     pub(crate) fn take(self, file: &File, path: &Path) -> Result<(), MemoryError> {
         let locked = match self {
             Self::Alone => file.try_lock(),
@@ -47,10 +47,9 @@ impl FileLock {
     }
 }
 
-/// The file with that name, at least `length` long.
+/// Opens a file that is at least `length` long.
 ///
-/// The room on its file system is looked at but not taken, as frames are not touched before they are used. The file
-/// is locked against other yards.
+/// Checks that its file system has room, but allocates none: a frame takes a block when it is first written.
 pub(crate) fn with_path(path: &Path, growth: FileGrowth, length: u64, lock: FileLock) -> Result<File, MemoryError> {
     let open_error = |source| MemoryError::FileOpen { path: path.to_owned(), source };
     let mut options = File::options();
@@ -60,24 +59,31 @@ pub(crate) fn with_path(path: &Path, growth: FileGrowth, length: u64, lock: File
     if !metadata.is_file() {
         return Err(MemoryError::NotRegularFile(path.to_owned()));
     }
-    // Two yards on one file would give the same bytes to two owners.
+    // Two yards on one file would allocate the same bytes twice.
     lock.take(&file, path)?;
     let short = metadata.len() < length;
     if short && growth == FileGrowth::Refuse {
         let (needed, size) = (ByteSize(length), ByteSize(metadata.len()));
         return Err(MemoryError::FileTooSmall { path: path.to_owned(), needed, size });
     }
-    // `blocks` counts 512 bytes each, whatever the file system's own blocks are.
-    let needed = length.saturating_sub(metadata.blocks().saturating_mul(512));
-    if let Some(available) = descriptor::space_left(&file).map_err(open_error)?
-        && needed > available
-    {
-        let (needed, available) = (ByteSize(needed), ByteSize(available));
-        return Err(MemoryError::FileSystemFull { path: path.to_owned(), needed, available });
-    }
+    check_space(&file, path, length)?;
     if short {
         let action = "make the file for frames longer";
         file.set_len(length).map_err(|source| MemoryError::System { action, size: ByteSize(length), source })?;
     }
     Ok(file)
+}
+
+/// Checks that the file system has room for a file of that length.
+pub(crate) fn check_space(file: &File, path: &Path, length: u64) -> Result<(), MemoryError> {
+    let unusable = |source| MemoryError::FileOpen { path: path.to_owned(), source };
+    // `blocks` counts units of 512 bytes on every file system.
+    let needed = length.saturating_sub(file.metadata().map_err(unusable)?.blocks().saturating_mul(512));
+    match descriptor::space_left(file).map_err(unusable)? {
+        Some(available) if needed > available => {
+            let (needed, available) = (ByteSize(needed), ByteSize(available));
+            Err(MemoryError::FileSystemFull { path: path.to_owned(), needed, available })
+        }
+        _ => Ok(()),
+    }
 }

@@ -1,11 +1,11 @@
-//! Where frames lie: in a span of addresses with holes, and densely packed in a file.
+//! The layout of frames: in a span of addresses with holes, and packed in a file.
 
 use frameyard::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange};
 
 use super::error::MemoryError;
 use crate::sys::mapping::Piece;
 
-/// A range of frames and the node they belong to.
+/// A range of frames and its node.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct NodeFrames {
     /// The frames.
@@ -14,25 +14,25 @@ pub struct NodeFrames {
     pub node: NodeId,
 }
 
-/// What addresses and file offsets of frames agree in, so that huge pages fit: 2 MiB.
+/// Addresses and file offsets of a frame are equal modulo this size, so that huge pages fit: 2 MiB.
 pub(crate) const HUGE_ALIGN: u64 = 2 << 20;
 
-/// A piece of the span that is backed by memory.
+/// A piece of the span that has memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FramePiece {
     pub(crate) piece: Piece,
-    /// Where the piece lies in the file, from the first byte of all frames on.
+    /// Offset of the piece in the file, relative to the first byte of all frames.
     pub(crate) file_offset: u64,
     pub(crate) node: NodeId,
 }
 
 /// The frames of a machine in a span of addresses.
 ///
-/// Byte `b` of the physical address space lies at `b - span_start` in the span. Pieces are the ranges rounded
-/// out to whole granules (host pages or huge pages), ascending and disjoint; what a granule holds beyond its
-/// ranges is backed but is no frame. In a file, pieces follow each other with gaps of less than 2 MiB, such
-/// that offsets and addresses agree modulo 2 MiB. All of it follows from the arguments of `new` alone, so
-/// that two processes that attach the same file compute the same.
+/// Byte `b` of the physical address space lies at `b - span_start` in the span. The pieces are the ranges, rounded out
+/// to whole granules (host pages or huge pages), ascending and disjoint. Bytes of a granule outside its ranges have
+/// memory but belong to no frame. In a file the pieces follow each other with gaps of less than 2 MiB, so that offsets
+/// and addresses are equal modulo 2 MiB. The layout depends on the arguments of `new` alone: two processes that attach
+/// the same file compute the same one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct FrameLayout {
     page_shift: u8,
@@ -64,7 +64,7 @@ impl FrameLayout {
             if start >= end {
                 continue;
             }
-            // The next offset that agrees with the address modulo 2 MiB.
+            // The next offset that equals the address modulo 2 MiB.
             let file_offset = file_len + (start.wrapping_sub(file_len) & (HUGE_ALIGN - 1));
             let length = |bytes: u64| usize::try_from(bytes).map_err(|_| overflow());
             let piece = Piece { offset: length(start - span_start)?, len: length(end - start)? };
@@ -96,12 +96,12 @@ impl FrameLayout {
         ByteSize(self.span_len)
     }
 
-    /// How long a file that holds all pieces is.
+    /// The length of a file with all pieces.
     pub(crate) fn file_len(&self) -> u64 {
         self.file_len
     }
 
-    /// The bytes of all pieces.
+    /// The total size of all pieces.
     pub(crate) fn backed(&self) -> ByteSize {
         ByteSize(self.pieces.iter().map(|piece| piece.piece.len as u64).sum())
     }
@@ -110,7 +110,7 @@ impl FrameLayout {
         self.present.iter().map(|range| range.count()).sum()
     }
 
-    /// The frames from this one to the next hole; `None` where it lies in one.
+    /// The number of frames from this one to the next hole; `None` if it lies in one.
     #[inline]
     pub(crate) fn present_from(&self, pfn: Pfn) -> Option<PageCount> {
         let index = self.present.partition_point(|range| range.end <= pfn);
@@ -118,7 +118,7 @@ impl FrameLayout {
         if range.start <= pfn { Some(range.end - pfn) } else { None }
     }
 
-    /// Where a present frame lies in the span.
+    /// The offset of a present frame in the span.
     #[inline]
     pub(crate) fn offset_of(&self, pfn: Pfn) -> usize {
         ((pfn.0 << self.page_shift) - self.span_start) as usize
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_follow_the_ranges_and_pack_densely_in_a_file() {
+    fn pieces_follow_the_ranges_and_are_packed_in_a_file() {
         let layout = layout(&[frames(0x100, 0x300, 0), frames(0x10_0000, 0x10_0200, 1)], 4096).unwrap();
         let [first, second] = layout.pieces() else { panic!("two pieces") };
         assert_eq!(first.piece, Piece { offset: 0, len: 0x20_0000 });
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn file_offsets_agree_with_addresses_modulo_the_huge_page() {
+    fn file_offsets_equal_addresses_modulo_the_huge_page() {
         let ranges =
             [frames(1, 0x9f, 0), frames(0x100, 0x7ff, 0), frames(0x1_2345, 0x2_0000, 1), frames(0x2_0000, 0x3_0001, 1)];
         let layout = layout(&ranges, 4096).unwrap();
@@ -198,8 +198,8 @@ mod tests {
     }
 
     #[test]
-    fn granules_are_backed_whole_and_once() {
-        // The hole below 1 MiB of a PC, with 2 MiB pages: one huge page, of which the hole is no frame.
+    fn granules_have_memory_as_a_whole_and_once() {
+        // A PC's hole below 1 MiB, with 2 MiB pages: the hole lies in a huge page and has no frames.
         let layout = layout(&[frames(0, 0x9f, 0), frames(0x100, 0x600, 0), frames(0x680, 0x700, 1)], 2 << 20).unwrap();
         let pieces: Vec<Piece> = layout.pieces().iter().map(|piece| piece.piece).collect();
         assert_eq!(
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_of_different_nodes_are_present_as_one() {
+    fn adjacent_ranges_of_different_nodes_are_present_as_one() {
         let layout = layout(&[frames(0x200, 0x400, 1), frames(0, 0x200, 0)], 4096).unwrap();
         assert_eq!(layout.present_from(Pfn(0x10)), Some(PageCount(0x3f0)));
         assert_eq!(layout.pieces().len(), 2);
@@ -224,10 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn impossible_ranges_are_refused_by_name() {
+    fn impossible_ranges_are_refused_with_their_numbers() {
         let text = |frames: &[NodeFrames]| layout(frames, 4096).unwrap_err().to_string();
         assert_eq!(text(&[]), "no memory asked for: at least one frame or byte is needed");
-        assert_eq!(text(&[frames(5, 5, 0)]), "pfn [0x5, 0x5) has no frame: the end must lie behind the start");
+        assert_eq!(text(&[frames(5, 5, 0)]), "pfn [0x5, 0x5) has no frame: the end must lie after the start");
         assert_eq!(
             text(&[frames(16, 32, 0), frames(0, 17, 1)]),
             "pfn [0x0, 0x11) and pfn [0x10, 0x20) overlap: each frame belongs to one range"

@@ -9,7 +9,7 @@ fn frames(start: u64, end: u64, node: u16) -> NodeFrames {
     NodeFrames { range: PfnRange { start: Pfn(start), end: Pfn(end) }, node: NodeId(node) }
 }
 
-/// 6 MiB with the hole of a PC below 1 MiB, and 2 MiB on another node behind 4 GiB.
+/// 6 MiB with a PC's hole below 1 MiB, and 2 MiB on another node above 4 GiB.
 fn machine() -> Vec<NodeFrames> {
     vec![frames(0, 0x9f, 0), frames(0x100, 0x600, 0), frames(0x10_0000, 0x10_0200, 1)]
 }
@@ -26,7 +26,7 @@ fn address(memory: &HostMemory, pfn: u64) -> usize {
     memory.frame(Pfn(pfn)).unwrap().as_ptr() as usize
 }
 
-/// A fake host of two nodes with 1 GiB each.
+/// A fake host with two nodes of 1 GiB each.
 fn two_nodes(tree: &Tree) -> HostTopology {
     tree.write("sys/devices/system/cpu/online", "0-1");
     tree.write("proc/cpuinfo", "");
@@ -55,7 +55,7 @@ fn frames_are_addressed_by_number_and_huge_pages_fit() {
 }
 
 #[test]
-fn a_machine_that_begins_amid_a_huge_page_keeps_its_alignment() {
+fn frames_that_start_inside_a_huge_page_keep_their_alignment() {
     let ranges = [frames(0x123, 0x800, 0)];
     let memory = HostMemory::builder(Geometry::X86_64, &ranges).build(&host()).unwrap();
     assert_eq!(address(&memory, 0x400) as u64 % HUGE_ALIGN, 0);
@@ -63,7 +63,7 @@ fn a_machine_that_begins_amid_a_huge_page_keeps_its_alignment() {
 }
 
 #[test]
-fn pages_larger_than_the_hosts_are_laid_out_in_their_own_size() {
+fn frames_larger_than_host_pages_keep_their_size() {
     let geometry =
         Geometry::new(ByteSize::kib(64), ByteSize::mib(512), frameyard::Order(5), frameyard::Order(10)).unwrap();
     let memory = HostMemory::builder(geometry, &[frames(3, 40, 0)]).build(&host()).unwrap();
@@ -72,7 +72,7 @@ fn pages_larger_than_the_hosts_are_laid_out_in_their_own_size() {
 }
 
 #[test]
-fn holes_and_frames_outside_have_no_bytes() {
+fn frames_in_holes_and_outside_have_no_bytes() {
     let memory = build(Backing::Anonymous).unwrap();
     for pfn in [0x9f, 0xff, 0x600, 0xf_ffff, 0x10_0200, u64::MAX] {
         assert_eq!(memory.frame(Pfn(pfn)), None, "{pfn:#x}");
@@ -96,7 +96,7 @@ fn phantom_frames_of_any_size_have_no_bytes() {
 }
 
 #[test]
-fn nothing_is_touched_until_frames_are_prefaulted() {
+fn frames_take_no_memory_until_they_are_prefaulted() {
     for backing in [Backing::Anonymous, Backing::Memfd] {
         let memory = build(backing.clone()).unwrap();
         assert_eq!(memory.resident().unwrap(), ByteSize(0), "{}", backing.name());
@@ -116,19 +116,19 @@ fn a_machine_larger_than_the_host_is_refused_with_both_sizes() {
         error.to_string()
     };
     let large = [frames(0, 1 << 20, 0)];
-    let expected = "the frames need 4G and this process may use 2G of the host's memory: \
-                    ask for a smaller memory size or phantom frames";
+    let expected = "the frames need 4G, and this process may use 2G of the host's memory: \
+                    ask for less memory or for phantom frames";
     assert_eq!(text(&large, Backing::Anonymous), expected);
     assert_eq!(text(&large, Backing::Memfd), expected);
     let lopsided = [frames(0, 0x5_0000, 0)];
     assert_eq!(
         text(&lopsided, Backing::Anonymous),
-        "the frames bound to the host's node 0 need 1280M and it has 1G: ask for less memory or leave the nodes unbound"
+        "the frames bound to the host's node 0 need 1280M, and it has 1G: ask for less memory or leave the nodes unbound"
     );
 }
 
 #[test]
-fn frames_left_unbound_need_no_node_large_enough() {
+fn unbound_frames_may_be_larger_than_a_node() {
     let tree = Tree::new();
     let host = two_nodes(&tree);
     let builder = HostMemory::builder(Geometry::X86_64, &[frames(0, 0x5_0000, 0)]);
@@ -136,7 +136,7 @@ fn frames_left_unbound_need_no_node_large_enough() {
     let error = memory.prefault(NonZeroUsize::MIN, &host, &mut |_| {}).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "pre-faulting needs 1280M and the host has 1M available now: ask for less memory or leave the frames untouched"
+        "pre-faulting needs 1280M, and the host has 1M available now: ask for less memory or leave the frames untouched"
     );
     assert_eq!(memory.resident().unwrap(), ByteSize(0));
 }
@@ -158,10 +158,10 @@ fn missing_huge_pages_are_counted_in_the_error() {
     let build = |frames: &[NodeFrames]| {
         HostMemory::builder(Geometry::X86_64, frames).backing(Backing::Hugetlb(HugetlbSize::TwoMib)).build(&host)
     };
-    // 8 MiB of frames, but the one that begins amid a huge page needs that one whole.
+    // The first range takes eight huge pages, and the second, which lies inside one, a ninth.
     let error = build(&[frames(0x100, 0x1000, 0), frames(0x2010, 0x2020, 0)]).unwrap_err();
     assert!(matches!(&error, MemoryError::Hugetlb(shortage) if shortage.missing() == 6), "{error}");
-    // Enough in all, but not on the second node.
+    // Enough in total, but not on the second node.
     for (node, free) in [(0, "2"), (1, "1")] {
         let pool = format!("sys/devices/system/node/node{node}/hugepages/hugepages-2048kB");
         tree.write(&format!("{pool}/nr_hugepages"), "2");
@@ -172,7 +172,7 @@ fn missing_huge_pages_are_counted_in_the_error() {
 }
 
 #[test]
-fn huge_pages_from_the_pool_hold_frames() {
+fn huge_pages_from_the_pool_back_frames() {
     let ranges = [frames(0x100, 0x300, 0)];
     for size in HugetlbSize::ALL {
         let needed = if size == HugetlbSize::TwoMib { 2 } else { 1 };
@@ -202,18 +202,18 @@ fn a_file_grows_only_when_it_may() {
     assert!(matches!(in_file(&path, FileGrowth::Refuse), Err(MemoryError::FileOpen { .. })));
     tree.write("frames", "short");
     let error = in_file(&path, FileGrowth::Refuse).unwrap_err().to_string();
-    assert!(error.ends_with("frames: the file has 5 and the frames need 8M: enlarge it or let it grow"), "{error}");
+    assert!(error.ends_with("frames: the file has 5, and the frames need 8M: enlarge it or let it grow"), "{error}");
     let memory = in_file(&path, FileGrowth::Grow).unwrap();
     assert_eq!(std::fs::metadata(&path).unwrap().len(), 8 << 20);
     memory.prefault(NonZeroUsize::MIN, &host(), &mut |_| {}).unwrap();
     drop(memory);
-    // Now it is long enough, and keeps what it held.
+    // Now the file is long enough, and its contents are kept.
     in_file(&path, FileGrowth::Refuse).unwrap();
     assert_eq!(std::fs::read(&path).unwrap()[..5], *b"short");
 }
 
 #[test]
-fn what_is_no_regular_file_is_refused() {
+fn other_files_than_regular_ones_are_refused() {
     let error = in_file(Path::new("/dev/null"), FileGrowth::Grow).unwrap_err().to_string();
     assert_eq!(error, "/dev/null: not a regular file");
     let tree = Tree::new();

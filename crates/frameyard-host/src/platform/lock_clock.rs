@@ -1,8 +1,8 @@
-//! The clock by which locks are timed: the processor's counter where it is steady, else the system's monotonic clock.
+//! The clock that times locks: the processor's counter if it is steady, otherwise the system's monotonic clock.
 //!
-//! A lock is held for some tens of nanoseconds, and reading the system's clock takes about as long. So a hold is timed by the
-//! time-stamp counter, read in order behind what was done under the lock ([`SteadyCounter::read`]). How long a tick is, is
-//! found by comparing both clocks over some milliseconds when locks are timed for the first time.
+//! A lock is held for tens of nanoseconds, and reading the system's clock takes about as long. So a hold is timed with
+//! the time-stamp counter, read after the instructions under the lock have executed ([`SteadyCounter::read`]). The
+//! length of a tick comes from comparing both clocks over some milliseconds when locks are timed for the first time.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use super::LockTiming;
 use crate::sys::counter::SteadyCounter;
 
-/// Over how long the clocks are compared at least.
+/// The shortest interval over which the clocks are compared.
 const COMPARED: Duration = Duration::from_millis(10);
-/// How many pairs of readings are made, of which the closest one counts.
+/// The number of pairs of readings, of which the closest one counts.
 const PAIRS: usize = 8;
 
 /// Locks are not timed.
 const OFF: u64 = 0;
-/// They are, by the system's clock.
+/// They are timed with the system's clock.
 const BY_SYSTEM: u64 = u64::MAX;
 
 /// Both clocks at one moment.
@@ -30,7 +30,7 @@ struct Moment {
 }
 
 impl Moment {
-    /// Reads both some times; what was least disturbed counts.
+    /// Reads both clocks several times and keeps the pair with the shortest distance.
     fn now(counter: SteadyCounter) -> Self {
         let mut best = u64::MAX;
         let mut moment = Self { ticks: counter.read(), time: Instant::now() };
@@ -46,14 +46,14 @@ impl Moment {
     }
 }
 
-/// How long a tick is: in 2⁻³² ns, between [`OFF`] and [`BY_SYSTEM`]. `None` where that cannot be said.
+/// The length of a tick in units of 2⁻³² ns, between [`OFF`] and [`BY_SYSTEM`]; `None` if it cannot be determined.
 fn tick_length(from: Moment, to: Moment) -> Option<u64> {
     let ticks = to.ticks.checked_sub(from.ticks)?;
     let length = (to.time.duration_since(from.time).as_nanos() << 32).checked_div(ticks.into())?;
     u64::try_from(length).ok().filter(|length| (OFF + 1..BY_SYSTEM).contains(length))
 }
 
-/// So many ticks in ns.
+/// Converts ticks to ns.
 #[inline(always)]
 fn ticks_to_ns(ticks: u64, length: u64) -> u64 {
     ((u128::from(ticks) * u128::from(length)) >> 32) as u64
@@ -65,9 +65,9 @@ pub(super) struct LockClock {
     created: Instant,
     /// The counter, and both clocks when the platform was made.
     counter: Option<(SteadyCounter, Moment)>,
-    /// What [`tick_length`] found.
+    /// The result of [`tick_length`].
     found: OnceLock<Option<u64>>,
-    /// [`OFF`], [`BY_SYSTEM`], or how long a tick of the counter is.
+    /// [`OFF`], [`BY_SYSTEM`], or the length of a tick of the counter.
     length: AtomicU64,
 }
 
@@ -77,8 +77,8 @@ impl LockClock {
         Self { created: Instant::now(), counter, found: OnceLock::new(), length: AtomicU64::new(OFF) }
     }
 
-    /// Turns the clock on or off. The first time on it may take [`COMPARED`] until the clocks have run for so long.
-    pub(super) fn turn(&self, timing: LockTiming) {
+    /// Turns the clock on or off. The first time it may wait until the platform is [`COMPARED`] old.
+    pub(super) fn switch(&self, timing: LockTiming) {
         let length = match timing {
             LockTiming::Off => OFF,
             LockTiming::On => self.found.get_or_init(|| self.compare()).unwrap_or(BY_SYSTEM),
@@ -92,7 +92,7 @@ impl LockClock {
         tick_length(start, Moment::now(counter))
     }
 
-    /// Since the platform was made; `None` while it is off.
+    /// The time since the platform was made; `None` while the clock is off.
     #[inline(always)]
     pub(super) fn ns(&self) -> Option<u64> {
         match (self.length.load(Ordering::Relaxed), &self.counter) {
@@ -102,7 +102,7 @@ impl LockClock {
         }
     }
 
-    /// Since the platform was made, by the system's monotonic clock.
+    /// The time since the platform was made, by the system's monotonic clock.
     pub(super) fn system_ns(&self) -> Option<u64> {
         u64::try_from(self.created.elapsed().as_nanos()).ok()
     }
@@ -112,7 +112,7 @@ impl LockClock {
 mod tests {
     use super::*;
 
-    /// What passes on a clock while the system's clock passes at least 25 ms, in ns, and what that one says.
+    /// The times that pass on a clock and on the system's clock, in ns, during at least 25 ms.
     fn both(clock: &LockClock) -> (u64, u64) {
         let (before, begun) = (clock.ns().expect("it is on"), Instant::now());
         thread::sleep(Duration::from_millis(25));
@@ -121,22 +121,22 @@ mod tests {
     }
 
     #[test]
-    fn it_says_nothing_unless_it_is_on() {
+    fn it_reports_no_time_while_it_is_off() {
         let clock = LockClock::new();
         assert_eq!(clock.ns(), None);
-        clock.turn(LockTiming::On);
+        clock.switch(LockTiming::On);
         assert!(clock.ns().is_some());
-        clock.turn(LockTiming::Off);
+        clock.switch(LockTiming::Off);
         assert_eq!(clock.ns(), None);
     }
 
     #[test]
-    fn it_agrees_with_the_monotonic_clock_however_it_is_read() {
+    fn it_agrees_with_the_monotonic_clock() {
         let by_counter = LockClock::new();
         let by_system = LockClock { counter: None, ..LockClock::new() };
         for clock in [by_counter, by_system] {
-            clock.turn(LockTiming::On);
-            // Disturbed at most now and then.
+            clock.switch(LockTiming::On);
+            // A reading may be disturbed now and then.
             let agrees = |(one, other): (u64, u64)| one.abs_diff(other) < other / 20;
             assert!((0..5).any(|_| agrees(both(&clock))), "{clock:?}");
             let readings: Vec<_> = (0..1000).map(|_| clock.ns()).collect();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_of_a_tick_is_what_both_clocks_say() {
+    fn the_length_of_a_tick_follows_from_both_clocks() {
         let start = Moment { ticks: 500, time: Instant::now() };
         let after = |ticks: u64, ns| Moment { ticks: 500 + ticks, time: start.time + Duration::from_nanos(ns) };
         let length = tick_length(start, after(25_000_000, 10_000_000)).unwrap();

@@ -1,4 +1,4 @@
-//! Which CPUs the workers of a job run on.
+//! The choice of CPUs for the workers of a job.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -7,29 +7,31 @@ use frameyard::CpuId;
 
 use crate::cpu_list::CpuList;
 
-/// How many workers of a platform each CPU has now, in all jobs that run side by side or inside each other.
+/// The number of workers on each CPU, over all jobs of a platform that run side by side or inside each other.
 #[derive(Debug, Default)]
 pub(super) struct CpuLoads(Mutex<BTreeMap<CpuId, usize>>);
 
-/// A CPU of a worker, counted as such until dropped.
+/// A CPU that counts a worker until this is dropped.
 #[derive(Debug)]
 struct Claim<'a> {
     loads: &'a CpuLoads,
     cpu: CpuId,
 }
 
-/// Where a worker runs.
+/// The CPUs of a worker.
 #[derive(Debug)]
 pub(super) struct Place<'a> {
     cpus: CpuList,
-    /// Held for as long as the job lasts, where the worker has a CPU of its own.
+    /// Held while the job runs, if the worker has a CPU of its own.
     _claim: Option<Claim<'a>>,
 }
 
 impl CpuLoads {
-    /// Places for workers of one job, of which each may run on some CPUs: on one CPU for each where there are enough,
-    /// those with the fewest workers so far; else on all of them. `caller` is the CPU that worker 0 runs on already,
-    /// and keeps where no other is better.
+    /// Chooses places for the workers of one job. Each entry of `wanted` is the set of CPUs that a worker may run on.
+    ///
+    /// If a set has a CPU for each of its workers, each gets its own: the CPUs with the fewest workers so far.
+    /// Otherwise all share the set. `caller` is the CPU of worker 0, which stays there unless another CPU has fewer
+    /// workers.
     pub(super) fn places(&self, wanted: Vec<CpuList>, caller: CpuId) -> Vec<Place<'_>> {
         let mut workers: HashMap<CpuList, usize> = HashMap::new();
         for cpus in &wanted {
@@ -58,7 +60,7 @@ impl CpuLoads {
     }
 
     fn locked(&self) -> MutexGuard<'_, BTreeMap<CpuId, usize>> {
-        // Counts are whole even where somebody panicked.
+        // A panic of an earlier holder leaves complete counts behind.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -77,22 +79,22 @@ impl Drop for Claim<'_> {
 
 impl Place<'_> {
     /// Moves the calling thread there for good.
-    pub(super) fn settle(&self) {
-        // Placement alone: a job runs as well elsewhere, only slower.
+    pub(super) fn move_here(&self) {
+        // A job also works elsewhere, only slower.
         let _ = self.cpus.pin_this_thread();
     }
 
-    /// Moves the calling thread there until the visit is dropped; nowhere where the way back is not known.
+    /// Moves the calling thread there until the visit is dropped. Stays if the way back is unknown.
     pub(super) fn visit(&self) -> Visit {
         let home = CpuList::of_this_thread().ok();
         if home.is_some() {
-            self.settle();
+            self.move_here();
         }
         Visit { home }
     }
 }
 
-/// A thread that is where it does not belong; dropped on that thread, it may run wherever it could before.
+/// A temporary move of a thread. Dropped on that thread, it restores the CPUs that the thread could run on before.
 #[derive(Debug)]
 pub(super) struct Visit {
     home: Option<CpuList>,
@@ -101,7 +103,7 @@ pub(super) struct Visit {
 impl Drop for Visit {
     fn drop(&mut self) {
         if let Some(home) = &self.home {
-            // Fails only where the host has taken all those CPUs away meanwhile; then it has chosen others itself.
+            // Fails only if the host has taken all those CPUs away. It has chosen new ones itself then.
             let _ = home.pin_this_thread();
         }
     }
@@ -122,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn workers_get_a_cpu_each_where_their_node_has_enough() {
+    fn workers_get_a_cpu_each_if_their_node_has_enough() {
         let loads = CpuLoads::default();
         assert_eq!(places(&loads, &["0-3", "0-3", "4-5", "4-5"], 9).1, ["0", "1", "4", "5"]);
         assert_eq!(places(&loads, &["0-3", "4-5", "4-5", "4-5"], 9).1, ["0", "4-5", "4-5", "4-5"]);
@@ -130,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_caller_stays_where_it_is_if_it_can() {
+    fn the_caller_keeps_its_cpu_if_possible() {
         let loads = CpuLoads::default();
         assert_eq!(places(&loads, &["0-3", "0-3", "0-3"], 2).1, ["2", "0", "1"]);
     }

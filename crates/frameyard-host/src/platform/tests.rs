@@ -1,7 +1,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Barrier, Mutex};
 
-use frameyard::{ByteSize, Geometry, NodeInit, PageCount};
+use frameyard::platform::NodeInit;
+use frameyard::{ByteSize, Geometry, PageCount};
 
 use super::*;
 use crate::memory::{Backing, HugePages, NodeFrames};
@@ -20,7 +21,7 @@ fn platform_on(host: &HostTopology) -> HostPlatform {
     HostPlatform::new(memory, host)
 }
 
-/// Runs `job` on a thread of its own, so that pinning it changes no other test.
+/// Runs `job` on a thread of its own: pinning it affects no other test.
 fn on_a_thread(job: impl FnOnce() + Send) {
     thread::scope(|scope| scope.spawn(job).join().unwrap());
 }
@@ -30,7 +31,7 @@ fn pin(cpu: CpuId) {
 }
 
 #[test]
-fn a_pinned_thread_is_on_its_cpu_by_every_path() {
+fn every_path_reports_the_cpu_of_a_pinned_thread() {
     let host = HostTopology::current().unwrap();
     for &cpu in host.allowed().as_slice() {
         on_a_thread(|| {
@@ -62,7 +63,7 @@ fn the_identity_follows_a_thread_that_migrates() {
 }
 
 #[test]
-fn the_path_in_use_is_reported() {
+fn the_platform_reports_its_path_of_identity() {
     let platform = platform();
     let by_itself = platform.identity();
     match platform.with_identity(CpuIdentity::Rseq) {
@@ -73,7 +74,7 @@ fn the_path_in_use_is_reported() {
 }
 
 #[test]
-fn each_worker_of_a_node_runs_once_with_a_number_of_its_own() {
+fn each_worker_runs_once_with_its_own_number() {
     let platform = platform();
     let seen = Mutex::new(Vec::new());
     let together = Barrier::new(3);
@@ -89,7 +90,7 @@ fn each_worker_of_a_node_runs_once_with_a_number_of_its_own() {
 }
 
 #[test]
-fn a_job_for_no_threads_still_runs() {
+fn a_job_for_no_workers_runs_on_the_caller() {
     let runs = AtomicUsize::new(0);
     let count = |_| {
         runs.fetch_add(1, Ordering::Relaxed);
@@ -112,9 +113,11 @@ fn a_panicking_worker_is_reported_and_the_others_finish() {
 }
 
 #[test]
-fn a_lock_keeps_threads_apart_and_every_round_of_waiting_ends() {
+fn a_lock_excludes_threads_and_every_round_of_waiting_ends() {
+    use frameyard::ZoneId;
+    use frameyard::platform::LockId;
     use frameyard::sync::AtomicU32;
-    use frameyard::{LockId, ZoneId, ZoneKind};
+    use frameyard::units::ZoneKind;
 
     let platform = platform();
     let word = AtomicU32::new(0);
@@ -124,7 +127,7 @@ fn a_lock_keeps_threads_apart_and_every_round_of_waiting_ends() {
         .run_workers(4, &|_| NodeId(0), &|_| {
             for _ in 0..1000 {
                 platform.lock(id, &word);
-                // A load and a store apart: without the lock, additions would be lost.
+                // Separate load and store: without the lock, additions would be lost.
                 let count = counter.load(Ordering::Relaxed);
                 std::hint::spin_loop();
                 counter.store(count + 1, Ordering::Relaxed);
@@ -143,7 +146,7 @@ fn phantom_frames_have_no_bytes() {
     assert_eq!(platform().frame_bytes(Pfn(1)), None);
 }
 
-/// The first CPUs that the process may run on, as a machine of one node for each; `None` where it has fewer.
+/// The first CPUs that the process may use, as a machine with one node for each; `None` if there are fewer.
 fn machine_of_nodes(cpus: usize) -> Option<(Vec<CpuId>, HostTopology)> {
     let allowed = HostTopology::current().unwrap().allowed().clone();
     let Some(cpus) = allowed.as_slice().get(..cpus) else {
@@ -166,7 +169,7 @@ fn machine_of_nodes(cpus: usize) -> Option<(Vec<CpuId>, HostTopology)> {
     Some((cpus.to_vec(), HostTopology::read(tree.path()).unwrap()))
 }
 
-/// Where each worker of a job may run, by worker.
+/// The CPUs that each worker of a job may run on, by worker.
 fn affinities(platform: &HostPlatform, count: usize, node_of: &(dyn Fn(usize) -> NodeId + Sync)) -> Vec<CpuList> {
     let seen = Mutex::new(vec![CpuList::default(); count]);
     let look = |worker: usize| seen.lock().unwrap()[worker] = CpuList::of_this_thread().unwrap();
@@ -175,7 +178,7 @@ fn affinities(platform: &HostPlatform, count: usize, node_of: &(dyn Fn(usize) ->
 }
 
 #[test]
-fn every_worker_runs_on_its_node_and_the_caller_goes_home() {
+fn every_worker_runs_on_its_node_and_the_caller_returns() {
     let Some((cpus, host)) = machine_of_nodes(2) else { return };
     let platform = platform_on(&host);
     let [first, second] = [0, 1].map(|index| CpuList::from_iter([cpus[index]]));
@@ -190,7 +193,7 @@ fn every_worker_runs_on_its_node_and_the_caller_goes_home() {
 }
 
 #[test]
-fn the_caller_goes_home_after_a_panic() {
+fn the_caller_returns_to_its_cpus_after_a_panic() {
     let Some((cpus, host)) = machine_of_nodes(2) else { return };
     let platform = platform_on(&host);
     for panicking in [0, 1] {
@@ -204,7 +207,7 @@ fn the_caller_goes_home_after_a_panic() {
 }
 
 #[test]
-fn workers_have_a_cpu_each_where_there_are_enough_and_else_all_of_them() {
+fn workers_have_a_cpu_each_or_share_all_of_the_node() {
     let host = HostTopology::current().unwrap();
     let platform = platform_on(&host);
     let node = platform.cpus_of(NodeId(0));
@@ -217,9 +220,9 @@ fn workers_have_a_cpu_each_where_there_are_enough_and_else_all_of_them() {
 }
 
 #[test]
-fn a_job_inside_a_job_is_not_bound_to_the_cpu_of_the_outer_worker() {
+fn a_nested_job_may_use_all_cpus_of_the_node() {
     let Some((_, host)) = machine_of_nodes(1) else { return };
-    // Nodes of the yard share the only one of the host.
+    // All nodes of the yard share the host's only node.
     let whole = HostTopology::current().unwrap();
     for host in [&host, &whole] {
         let platform = platform_on(host);
@@ -233,7 +236,7 @@ fn a_job_inside_a_job_is_not_bound_to_the_cpu_of_the_outer_worker() {
 }
 
 #[test]
-fn the_clock_only_rises() {
+fn the_clock_rises_monotonically() {
     let platform = platform();
     let times: Vec<u64> = (0..100).map(|_| platform.clock_ns().unwrap()).collect();
     assert!(times.is_sorted());
@@ -242,7 +245,7 @@ fn the_clock_only_rises() {
 }
 
 #[test]
-fn a_watch_counts_what_is_written_and_keeps_what_is_done() {
+fn a_watch_counts_written_pages_and_keeps_completed_nodes() {
     let watch = InitWatch::default();
     let platform = platform().with_init_watch(&watch);
     let written =
@@ -257,20 +260,20 @@ fn a_watch_counts_what_is_written_and_keeps_what_is_done() {
     assert_eq!(platform.init_watch().pages(), watch.pages());
 }
 
-/// The size of the host's pages, and a region of eight of them of which none is present.
+/// The size of a host page, and a region of eight pages without memory.
 fn eight_pages() -> (u64, Region) {
     let page = host_page_size() as u64;
     (page, Region::zeroed(ByteSize(8 * page), HugePages::Never).unwrap())
 }
 
-/// Has a part of a region backed.
+/// Backs a part of a region.
 fn back(populate: PopulateMap, region: &Region, offset: u64, bytes: u64) -> Result<(), MapNotBacked> {
     let address = NonNull::from(&region.test_words()[offset as usize / 8]).cast();
     platform().with_populate_map(populate).back_map(PfnRange::default(), address, bytes as usize)
 }
 
 #[test]
-fn a_part_of_the_map_is_made_present_where_that_is_asked_for() {
+fn a_part_of_the_map_is_populated_only_on_request() {
     let (page, region) = eight_pages();
     assert_eq!(back(PopulateMap::No, &region, 0, 8 * page), Ok(()));
     assert_eq!(region.resident().unwrap(), ByteSize(0));
@@ -289,7 +292,7 @@ fn a_map_that_the_host_cannot_back_is_an_error() {
 }
 
 #[test]
-fn a_map_in_a_file_that_is_too_short_is_an_error_instead_of_a_signal() {
+fn a_map_in_a_short_file_is_an_error_instead_of_a_signal() {
     let page = host_page_size() as u64;
     let tree = Tree::new();
     tree.write("map", "");

@@ -1,4 +1,4 @@
-//! What a memory file begins with: 64-bit little-endian words.
+//! The header of a memory file: 64-bit little-endian words.
 
 use std::fmt;
 use std::fs::File;
@@ -7,20 +7,20 @@ use std::os::unix::fs::FileExt;
 
 use frameyard::{ByteSize, Geometry, NodeId, Order, Pfn, PfnRange};
 
+use super::layout::{SharedFrames, SharedLayout};
 use super::view_words::BYTES as VIEW_BYTES;
-use super::{SharedFrames, SharedLayout, aligned};
-use crate::device_map::DevicePart;
-use crate::memory::NodeFrames;
+use crate::device_part::DevicePart;
+use crate::memory::{HUGE_ALIGN, NodeFrames};
 use crate::sys::mapping::Piece;
 
 const MAGIC: u64 = u64::from_le_bytes(*b"frmyard\0");
 const VERSION: u64 = 2;
 
-/// The words before those of the ranges, in their order.
+/// The number of words before those of the ranges. [`Header::to_bytes`] lists them in order.
 const FIXED_WORDS: usize = 20;
 const RANGE_WORDS: usize = 3;
 
-/// More ranges than any machine has.
+/// A bound on the number of ranges, above that of any machine.
 const MAX_RANGES: u64 = 1 << 16;
 
 /// A part of the file.
@@ -30,7 +30,7 @@ pub(super) struct Part {
     pub(super) len: u64,
 }
 
-/// The header of a memory file. The parts follow it in the order of the fields, without overlap.
+/// The header of a memory file. The parts follow it in the order of the fields and do not overlap.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Header {
     pub(super) geometry: Geometry,
@@ -40,39 +40,49 @@ pub(super) struct Header {
     pub(super) control: Part,
     pub(super) view_words: Part,
     pub(super) frame_bytes: Part,
-    /// The part of the memory map that is for devices.
+    /// The part of the memory map for devices.
     pub(super) devices: Option<DevicePart>,
     host_page_size: ByteSize,
 }
 
-/// Why a file is no memory file that this program can attach.
+/// Why this program cannot attach a file as a memory file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum HeaderError {
-    /// It does not begin as memory files do.
+    /// Its first word is not that of a memory file.
     NotAMemoryFile,
-    /// It was made by a version of this crate with another header.
+    /// It begins as a memory file and ends too early.
+    Truncated {
+        /// Its length.
+        len: ByteSize,
+        /// The length that its header requires.
+        needed: ByteSize,
+    },
+    /// A version of this crate with another header made it.
     Version {
         /// The version of the header.
         found: u64,
     },
-    /// It was made on a host with another page size.
+    /// A host with another page size made it.
     HostPageSize {
         /// The page size of that host.
         made: ByteSize,
         /// The page size of this one.
         here: ByteSize,
     },
-    /// Its size is not sealed: pages could be lost under those who map it.
+    /// Its size is not sealed, so a process that maps it could lose pages.
     NotSealed,
-    /// One of its words contradicts the others or the length of the file.
+    /// One of its words contradicts another or the length of the file.
     Malformed(&'static str),
 }
 
 impl fmt::Display for HeaderError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::NotAMemoryFile => f.write_str("not a memory file of a yard: the first word is another"),
+            Self::NotAMemoryFile => f.write_str("not a memory file of a yard: the first word is wrong"),
+            Self::Truncated { len, needed } => {
+                write!(f, "truncated memory file: it has {} bytes and needs at least {}", len.0, needed.0)
+            }
             Self::Version { found } => {
                 write!(f, "memory file of version {found}: this program attaches version {VERSION}")
             }
@@ -88,7 +98,7 @@ impl fmt::Display for HeaderError {
 impl std::error::Error for HeaderError {}
 
 impl Header {
-    /// The header of a file with these parts; `None` where its length overflows.
+    /// The header of a file with these parts; `None` if the length overflows.
     pub(super) fn new(wanted: &SharedLayout<'_>, frame_bytes: u64, host_page_size: ByteSize) -> Option<Self> {
         let words = FIXED_WORDS + RANGE_WORDS * wanted.ranges.len();
         let after = |part: Part| aligned(part.offset.checked_add(part.len)?);
@@ -96,7 +106,7 @@ impl Header {
         let control = Part { offset: after(memory_map)?, len: aligned(wanted.control.0)? };
         let view_words = Part { offset: after(control)?, len: aligned(VIEW_BYTES)? };
         let frame_bytes = Part { offset: after(view_words)?, len: frame_bytes };
-        // Offsets in files are signed.
+        // File offsets are signed.
         i64::try_from(frame_bytes.offset.checked_add(frame_bytes.len)?).ok()?;
         let (geometry, frames, ranges) = (wanted.geometry, wanted.frames, wanted.ranges.to_vec());
         let devices = wanted.device_space.and_then(|space| DevicePart::of(wanted.map_frames, space));
@@ -145,8 +155,11 @@ impl Header {
     /// Reads and checks the header of a file.
     pub(super) fn read(file: &File) -> io::Result<Result<Self, HeaderError>> {
         let file_len = file.metadata()?.len();
-        if file_len < FIXED_WORDS as u64 * 8 {
-            return Ok(Err(HeaderError::NotAMemoryFile));
+        let needed = FIXED_WORDS as u64 * 8;
+        if file_len < needed {
+            let is_ours = file_len >= 8 && read_words(file, 0, 1)? == [MAGIC];
+            let truncated = HeaderError::Truncated { len: ByteSize(file_len), needed: ByteSize(needed) };
+            return Ok(Err(if is_ours { truncated } else { HeaderError::NotAMemoryFile }));
         }
         let fixed = read_words(file, 0, FIXED_WORDS)?;
         let count = match Self::check_fixed(&fixed, file_len) {
@@ -157,7 +170,7 @@ impl Header {
         Ok(Self::from_words(&fixed, &ranges, file_len))
     }
 
-    /// Checks what has to be known before the ranges are read: their number.
+    /// Checks the words that are needed to read the ranges. Returns the number of ranges.
     fn check_fixed(fixed: &[u64], file_len: u64) -> Result<usize, HeaderError> {
         if fixed[0] != MAGIC {
             return Err(HeaderError::NotAMemoryFile);
@@ -190,19 +203,18 @@ impl Header {
         let mut end = 0;
         for part in [memory_map, control, view_words, frame_bytes] {
             if part.offset < end || aligned(part.offset) != Some(part.offset) {
-                return Err(malformed("a part is not aligned or not behind the part before it"));
+                return Err(malformed("a part is misaligned or overlaps the part before it"));
             }
-            end = part
-                .offset
-                .checked_add(part.len)
-                .filter(|end| *end <= file_len)
-                .ok_or(malformed("a part ends behind the file"))?;
+            end = part.offset.checked_add(part.len).ok_or(malformed("the end of a part overflows"))?;
+        }
+        if end > file_len {
+            return Err(HeaderError::Truncated { len: ByteSize(file_len), needed: ByteSize(end) });
         }
         if memory_map.len == 0 || control.len == 0 {
             return Err(malformed("the memory map or the control region is empty"));
         }
         if view_words.len < VIEW_BYTES {
-            return Err(malformed("the words about views are too few"));
+            return Err(malformed("the part for views is too short"));
         }
         let devices = device_part(&fixed[17..20], host_page_size, memory_map.len)?;
         let mut frame_ranges = Vec::new();
@@ -222,16 +234,16 @@ impl Header {
         Err(HeaderError::HostPageSize { made: self.host_page_size, here })
     }
 
-    /// Whether the part for frames is as long as the ranges need.
+    /// Checks that the part for frames is as long as the ranges need.
     pub(super) fn check_frames(&self, expected: u64) -> Result<(), HeaderError> {
         if self.frame_bytes.len == expected {
             return Ok(());
         }
-        Err(HeaderError::Malformed("the part for frames has another length than the ranges need"))
+        Err(HeaderError::Malformed("the part for frames does not have the length of its ranges"))
     }
 }
 
-/// The part of a memory map of so many bytes that is for devices, in whole pages of the host; words of 0 where there is none.
+/// The part for devices of a memory map of `map` bytes, in whole pages of the host. Zero words mean that there is none.
 fn device_part(words: &[u64], page: ByteSize, map: u64) -> Result<Option<DevicePart>, HeaderError> {
     let &[offset, len, first] = words else { return Ok(None) };
     if len == 0 {
@@ -240,7 +252,7 @@ fn device_part(words: &[u64], page: ByteSize, map: u64) -> Result<Option<DeviceP
     let pages = page.0.max(1);
     let fits = offset.checked_add(len).is_some_and(|end| end <= map);
     let (Ok(start), Ok(bytes), true) = (usize::try_from(offset), usize::try_from(len), fits) else {
-        return Err(HeaderError::Malformed("the part of the memory map for devices ends behind it"));
+        return Err(HeaderError::Malformed("the part of the memory map for devices ends past the map"));
     };
     if !offset.is_multiple_of(pages) || !len.is_multiple_of(pages) {
         return Err(HeaderError::Malformed("the part of the memory map for devices is not whole pages of the host"));
@@ -253,4 +265,9 @@ fn read_words(file: &File, first: usize, count: usize) -> io::Result<Vec<u64>> {
     file.read_exact_at(&mut bytes, first as u64 * 8)?;
     let (words, _) = bytes.as_chunks::<8>();
     Ok(words.iter().map(|word| u64::from_le_bytes(*word)).collect())
+}
+
+/// Rounds up to the alignment of a part of the file.
+fn aligned(bytes: u64) -> Option<u64> {
+    bytes.checked_next_multiple_of(HUGE_ALIGN)
 }

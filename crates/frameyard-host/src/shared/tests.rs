@@ -10,7 +10,7 @@ fn ranges() -> Vec<NodeFrames> {
     vec![range(1, 0x9f, 0), range(0x100, 0x400, 0), range(0x1000, 0x1200, 1)]
 }
 
-/// What the memory map covers, and the part for devices: 2 MiB of page structures.
+/// The frames that the memory map covers, and those for devices: 2 MiB of page structures.
 const MAP_FRAMES: PfnRange = PfnRange { start: Pfn(0), end: Pfn(0x8000) };
 const SPACE: PfnRange = PfnRange { start: Pfn(0x2000), end: Pfn(0x4000) };
 
@@ -43,7 +43,7 @@ fn with_word(file: &SharedMemoryFile, index: u64, word: u64) -> File {
 #[test]
 fn an_attached_file_has_the_same_parts_and_the_same_bytes() {
     let (file, host) = created(SharedFrames::Memory);
-    let attached = SharedMemoryFile::attach(file.file.as_raw_fd(), &host).unwrap();
+    let attached = SharedMemoryFile::attach(&file, &host).unwrap();
     assert_eq!(attached.header, file.header);
     assert_eq!(attached.ranges(), ranges());
     assert_eq!(attached.geometry(), Geometry::X86_64);
@@ -69,9 +69,9 @@ fn frames_of_a_file_are_reached_by_frame_number() {
 }
 
 #[test]
-fn phantom_frames_take_no_room_in_the_file() {
+fn phantom_frames_take_no_space_in_the_file() {
     let (file, host) = created(SharedFrames::Phantom);
-    let attached = SharedMemoryFile::attach(file.file.as_raw_fd(), &host).unwrap();
+    let attached = SharedMemoryFile::attach(&file, &host).unwrap();
     let memory = attached.map_frames(HugePages::Default, &host).unwrap();
     assert_eq!(memory.frame(Pfn(1)), None);
     assert_eq!(memory.ranges(), ranges());
@@ -94,52 +94,60 @@ fn a_file_with_a_wrong_header_is_refused_with_the_reason() {
     let (file, host) = created(SharedFrames::Memory);
     let refusal = |index, word| {
         let copy = with_word(&file, index, word);
-        SharedMemoryFile::attach(copy.as_raw_fd(), &host).unwrap_err().to_string()
+        SharedMemoryFile::attach(&copy, &host).unwrap_err().to_string()
     };
-    assert_eq!(refusal(0, 1), "not a memory file of a yard: the first word is another");
+    assert_eq!(refusal(0, 1), "not a memory file of a yard: the first word is wrong");
     assert_eq!(refusal(1, 7), "memory file of version 7: this program attaches version 2");
     assert!(refusal(2, 1 << 14).starts_with("memory file made with host pages of 16K: this host has pages of"));
     assert_eq!(refusal(3, 5000), "malformed memory file: the geometry is impossible");
     assert_eq!(refusal(6, 300), "malformed memory file: an order is above 255");
     assert_eq!(refusal(7, 0), "malformed memory file: the kind of frames is unknown");
-    let misplaced = "malformed memory file: a part is not aligned or not behind the part before it";
+    let misplaced = "malformed memory file: a part is misaligned or overlaps the part before it";
     assert_eq!(refusal(8, (2 << 20) + 4096), misplaced);
     assert_eq!(refusal(10, 2 << 20), misplaced);
-    assert_eq!(refusal(13, 1 << 40), "malformed memory file: a part ends behind the file");
-    assert_eq!(refusal(13, u64::MAX), "malformed memory file: a part ends behind the file");
-    assert!(refusal(13, 4096).starts_with("malformed memory file: the part for frames has another length"));
+    assert!(refusal(13, 1 << 40).starts_with("truncated memory file: it has "), "{}", refusal(13, 1 << 40));
+    assert_eq!(refusal(13, u64::MAX), "malformed memory file: the end of a part overflows");
+    assert!(refusal(13, 4096).starts_with("malformed memory file: the part for frames does not have the length"));
     assert_eq!(refusal(15, 1 << 21), misplaced);
-    assert_eq!(refusal(16, 8), "malformed memory file: the words about views are too few");
-    assert_eq!(refusal(17, 1 << 60), "malformed memory file: the part of the memory map for devices ends behind it");
+    assert_eq!(refusal(16, 8), "malformed memory file: the part for views is too short");
+    assert_eq!(refusal(17, 1 << 60), "malformed memory file: the part of the memory map for devices ends past the map");
     let odd = "malformed memory file: the part of the memory map for devices is not whole pages of the host";
     assert_eq!([refusal(17, 1), refusal(18, 1)], [odd, odd]);
     let number = "malformed memory file: the number of ranges does not fit the header";
     assert_eq!([refusal(14, 0), refusal(14, u64::MAX)], [number, number]);
     assert_eq!(refusal(22, 1 << 16), "malformed memory file: a node number is above 65535");
-    // The end of the first range, past the beginning of the second.
+    // The end of the first range lies past the start of the second.
     assert!(refusal(21, 0x200).ends_with("overlap: each frame belongs to one range"));
 }
 
 #[test]
-fn a_file_that_could_shrink_under_those_who_map_it_is_refused() {
+fn a_file_whose_size_is_not_sealed_is_refused() {
     let (file, host) = created(SharedFrames::Phantom);
     let copy = descriptor::memory_file(c"unsealed").unwrap();
     copy.set_len(file.header.file_len()).unwrap();
     copy.write_all_at(&file.header.to_bytes(), 0).unwrap();
-    let refusal = |copy: &File| SharedMemoryFile::attach(copy.as_raw_fd(), &host).map(|_| ());
+    let refusal = |copy: &File| SharedMemoryFile::attach(&copy, &host).map(|_| ());
     assert!(matches!(refusal(&copy), Err(SharedFileError::Header(HeaderError::NotSealed))));
     descriptor::seal_size(&copy).unwrap();
     refusal(&copy).unwrap();
 }
 
 #[test]
-fn what_is_no_memory_file_is_refused() {
+fn other_files_are_refused() {
     let host = HostTopology::current().unwrap();
     let short = descriptor::memory_file(c"short").unwrap();
-    let error = SharedMemoryFile::attach(short.as_raw_fd(), &host).unwrap_err();
+    let error = SharedMemoryFile::attach(&short, &host).unwrap_err();
     assert!(matches!(error, SharedFileError::Header(HeaderError::NotAMemoryFile)));
-    let error = SharedMemoryFile::attach(1 << 20, &host).unwrap_err();
-    assert!(error.to_string().starts_with("descriptor 1048576: cannot use it as a memory file: Bad file"), "{error}");
+    let (file, _) = created(SharedFrames::Phantom);
+    for len in [100, file.header.file_len() - 1] {
+        let truncated = descriptor::memory_file(c"truncated").unwrap();
+        truncated.write_all_at(&file.header.to_bytes(), 0).unwrap();
+        truncated.set_len(len).unwrap();
+        let error = SharedMemoryFile::attach(&truncated, &host).unwrap_err();
+        let is_truncated =
+            matches!(error, SharedFileError::Header(HeaderError::Truncated { len: found, .. }) if found.0 == len);
+        assert!(is_truncated, "{error}");
+    }
 }
 
 #[test]

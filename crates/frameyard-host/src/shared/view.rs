@@ -1,18 +1,23 @@
-//! What a process of a shared yard shows of the memory map's part for devices.
+//! This process's view of the part of a shared memory map for devices.
 //!
-//! A memory file has no zero page: whoever only reads a page of it makes the host allocate one. So the tails behind the
-//! heads of compound pages are no pages of the file here, but private memory of each process that cannot be written: behind it
-//! is the host's zero page, or its huge zero page, however often it is read. That takes two mappings for a compound page,
-//! head and tails, whatever its size. A window of zeroes mapped again and again would take one more file, memory for the
-//! window, and a mapping for each time it is repeated; one as long as all tails behind a head comes down to the same two.
+//! # Tails
 //!
-//! Mappings are each process's own, so a change has to be made in all of them. Each has a thread, its keeper, that waits for
-//! changes in words of the file, makes them, and answers. Who changes something waits for all answers, so that nobody
-//! finds pages that his process does not show. Processes that have ended are not waited for.
+//! A memory file has no zero page: reading one of its holes allocates a page. So the tails behind the heads of compound
+//! pages are not pages of the file. They are private, read-only memory of each process, behind which the host shows its
+//! zero page or its huge zero page. A compound page of any size takes two mappings: its head and its tails.
 //!
-//! Tails come where other pages were, and a thread may be about to try an exchange on the count of one of those, in vain, which
-//! would be its end. So each process waits for such threads of its own before it maps tails ([`speculation`]): all that
-//! was there before is zero by then.
+//! # Changes
+//!
+//! Each process has its own mappings, so every process has to make each change. A thread per process, the *keeper*,
+//! waits for changes in words of the file ([`ViewWords`]), makes them and answers. The process that changes something
+//! waits for all answers, so no process uses page structures before its own view shows them. A process that has ended
+//! needs no answer.
+//!
+//! # Speculative gets
+//!
+//! Tails replace pages that were writable. A thread that read a count there before the change may still try to exchange
+//! it, and a write to a read-only page would kill the process. So each process waits for its speculative gets before it
+//! maps tails ([`speculation`]). The counts are already zero then, so a later get fails without writing.
 
 use std::fs::File;
 use std::io;
@@ -28,168 +33,176 @@ use super::process::Process;
 use super::view_words::{Change, Changing, Show, Slot, ViewWords};
 use crate::device_problem::DeviceMapProblem;
 use crate::memory_use::MappingLimit;
+use crate::region::Region;
 use crate::speculation;
 use crate::sys::descriptor;
 use crate::sys::host_page_size;
 use crate::sys::mapping::{Advice, Piece, Source};
 use crate::sys::window::MapWindow;
 
-/// How long a keeper sleeps at most: an answer that a wake-up was missed for comes no later.
-const NAP: Duration = Duration::from_secs(1);
-/// How long a thread may be at a speculative get, which is a few instructions, before a change is refused for it. A keeper
-/// that waits so long has time left to answer.
-const GET_TIME: Duration = Duration::from_secs(1);
+/// The longest sleep of a keeper. If it misses a wake-up, its answer comes no later than that.
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+/// How long a speculative get, which takes a few instructions, may delay a change. After that the change is refused.
+/// A keeper that waits this long still answers in time.
+const GET_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The view of this process, with its keeper.
+/// The view of this process and its keeper.
 #[derive(Debug)]
 pub(crate) struct SharedView {
-    shown: Arc<Shown>,
-    /// Threads of this process come one by one.
+    state: Arc<ViewState>,
+    /// Serialises the threads of this process that change the view.
     changing: Mutex<()>,
     keeper: Option<JoinHandle<()>>,
 }
 
-/// What the keeper and those that change something have in common.
+/// State that the keeper and the changing threads share.
 #[derive(Debug)]
-struct Shown {
+struct ViewState {
     words: Arc<ViewWords>,
     slot: Slot,
     window: Arc<MapWindow>,
     file: File,
     /// Where the window begins in the file.
     file_offset: u64,
-    /// Held while mappings are changed.
+    /// Serialises changes to the mappings.
     applying: Mutex<()>,
     ended: AtomicBool,
 }
 
 impl SharedView {
-    /// Shows what all others show, and keeps to it from now on. The window shows the file so far.
-    pub(super) fn attach(
+    /// Sets the view up as the words say and starts its keeper. The window shows the file so far.
+    pub(crate) fn attach(
         window: Arc<MapWindow>,
         (file, file_offset): (File, u64),
-        words: ViewWords,
+        words: Region,
     ) -> Result<Self, DeviceMapProblem> {
         let host = |action| move |source| DeviceMapProblem::host(action, ByteSize(0), source);
-        let words = Arc::new(words);
+        let words = Arc::new(ViewWords::new(words));
         speculation::prepare();
-        // Held until the view is set up: nobody changes anything meanwhile, and waits for who does not answer yet.
+        // Held until the view is set up, so that no process waits for the answer of a view without a keeper.
         let changing = words.lock()?;
         let slot = changing.join().ok_or(DeviceMapProblem::TooManyViews(<ViewWords>::MAX_VIEWS))?;
         let (applying, ended, words) = (Mutex::new(()), AtomicBool::new(false), Arc::clone(&words));
-        let shown = Arc::new(Shown { words, slot, window, file, file_offset, applying, ended });
-        // From here on leaving gives the place back.
-        let mut view = Self { shown: Arc::clone(&shown), changing: Mutex::new(()), keeper: None };
-        shown.set_up().map_err(host("map the memory map"))?;
+        let state = Arc::new(ViewState { words, slot, window, file, file_offset, applying, ended });
+        // From here on dropping the view frees its slot.
+        let mut view = Self { state: Arc::clone(&state), changing: Mutex::new(()), keeper: None };
+        state.set_up().map_err(host("map the memory map"))?;
         drop(changing);
         let keeper = thread::Builder::new().name("frameyard-keeper".to_owned());
-        let keeper = keeper.spawn(move || shown.keep()).map_err(host("start a thread that keeps the view"))?;
+        let keeper = keeper.spawn(move || state.keep()).map_err(host("start a thread that keeps the view"))?;
         view.keeper = Some(keeper);
         Ok(view)
     }
 
-    /// A device with shared tails that has some of a piece.
+    /// A device with deduplicated tails that overlaps a piece.
     fn record_of(&self, piece: Piece) -> Option<(Piece, usize)> {
         let has = |(record, _): &(Piece, usize)| piece.offset < record.end() && record.offset < piece.end();
-        self.shown.words.records().find(has)
+        self.state.words.records().find(has)
     }
 
-    /// Makes the tails of a device that begins with the piece, and has a head every `stride` bytes, read as zero everywhere.
+    /// Makes the tails of a device read as zero in all views. The device starts with the piece and has a head every
+    /// `stride` bytes.
     pub(crate) fn share_tails(&self, piece: Piece, stride: usize) -> Result<(), DeviceMapProblem> {
         let page = host_page_size();
         if stride <= page || !stride.is_multiple_of(page) || !piece.len.is_multiple_of(stride) {
-            // A page of the host has several heads: all of them are real.
+            // A page of the host contains several heads, so no page consists of tails only.
             return Ok(());
         }
         self.check_mappings(2 * (piece.len / stride) as u64 + 1)?;
-        let _turn = lock(&self.changing);
-        let changing = self.shown.words.lock()?;
-        // What others have read there before has taken memory.
-        self.shown.punch(piece);
-        // Left where a device's part could not be given back, as nobody had the lock.
+        let _exclusive = lock(&self.changing);
+        let changing = self.state.words.lock()?;
+        // Earlier reads of these pages have allocated memory.
+        self.state.punch(piece);
+        // A record is left over if the removal of an earlier device could not take the lock.
         changing.remove_records(piece);
         changing.add_record(piece, stride)?;
-        let told = self.tell(&changing, Change::SharedTails(piece, stride));
-        // So has who tried an exchange there since.
-        self.shown.punch(piece);
-        if told.is_err() {
+        let changed = self.change_all_views(&changing, Change::ZeroTails(piece, stride));
+        // Exchanges that were tried meanwhile have allocated memory too.
+        self.state.punch(piece);
+        if changed.is_err() {
             changing.remove_records(piece);
-            self.take_back(&changing, Change::File(piece));
+            self.undo(&changing, Change::File(piece));
         }
-        told
+        changed
     }
 
-    /// Makes pages of a device with shared tails real in all views: memory that is written. Heads are already, and whatever else
-    /// there is, once all have made the last change.
-    pub(crate) fn make_real(&self, piece: Piece) -> Result<(), DeviceMapProblem> {
-        if self.shown.words.is_unsettled() {
-            let _turn = lock(&self.changing);
-            self.shown.words.lock()?.settle(self.shown.slot)?;
+    /// Makes a piece of a device with deduplicated tails writable in all views.
+    ///
+    /// Heads, and everything outside such devices, are writable as soon as all views have made the last change.
+    pub(crate) fn make_writable(&self, piece: Piece) -> Result<(), DeviceMapProblem> {
+        if self.state.words.is_unsettled() {
+            let _exclusive = lock(&self.changing);
+            self.state.words.lock()?.settle(self.state.slot)?;
         }
         let Some((record, stride)) = self.record_of(piece) else { return Ok(()) };
         if piece.len == host_page_size() && piece.offset.abs_diff(record.offset).is_multiple_of(stride) {
             return Ok(());
         }
-        let _turn = lock(&self.changing);
-        let changing = self.shown.words.lock()?;
-        // First the memory: whoever sets a view up knows by it which tails are real.
+        let _exclusive = lock(&self.changing);
+        let changing = self.state.words.lock()?;
+        // Memory first: a process that sets its view up recognises writable tails by it.
         let size = ByteSize(piece.len as u64);
         let host = |source| DeviceMapProblem::host("provide memory for page structures", size, source);
-        let told = self.shown.provide(piece).map_err(host).and_then(|()| self.tell(&changing, Change::File(piece)));
-        if told.is_err() {
-            self.take_back(&changing, Change::Zeros(piece));
-            self.shown.punch(piece);
+        let changed = self
+            .state
+            .provide(piece)
+            .map_err(host)
+            .and_then(|()| self.change_all_views(&changing, Change::File(piece)));
+        if changed.is_err() {
+            self.undo(&changing, Change::Zeros(piece));
+            self.state.punch(piece);
         }
-        told
+        changed
     }
 
-    /// Gives back the memory of a piece that holds zeroes, in all views. A whole device can be written afterwards, tails not.
-    pub(crate) fn give_back(&self, piece: Piece) {
-        let _turn = lock(&self.changing);
-        // Without the lock memory is lost until the next device comes, which makes real what it writes.
-        let Ok(changing) = self.shown.words.lock() else { return };
+    /// Frees the memory of a piece that contains zeroes, in all views. Afterwards a whole device is writable, tails are
+    /// not.
+    pub(crate) fn release(&self, piece: Piece) {
+        let _exclusive = lock(&self.changing);
+        // Without the lock the memory stays allocated until the next device is mapped there, which makes it writable.
+        let Ok(changing) = self.state.words.lock() else { return };
         let change = match changing.remove_records(piece) {
             true => Some(Change::File(piece)),
             false => self.record_of(piece).map(|_| Change::Zeros(piece)),
         };
         if let Some(change) = change
-            && self.tell(&changing, change).is_err()
+            && self.change_all_views(&changing, change).is_err()
         {
-            // Who does not answer shows zeroes as well. Nothing else comes there before he does.
-            changing.leave_open(self.shown.words.change());
+            // A view that has not answered shows zeroes as well, and the next change waits for its answer.
+            changing.mark_unsettled(self.state.words.change());
         }
-        self.shown.punch(piece);
+        self.state.punch(piece);
     }
 
-    /// Makes a change in this view, then in all others.
-    fn tell(&self, changing: &Changing<'_>, change: Change) -> Result<(), DeviceMapProblem> {
-        let shown = &*self.shown;
+    /// Makes a change in this view, then in all other views.
+    fn change_all_views(&self, changing: &Changing<'_>, change: Change) -> Result<(), DeviceMapProblem> {
+        let state = &*self.state;
         let number = {
-            let _applying = lock(&shown.applying);
+            let _applying = lock(&state.applying);
             let this = Process::this().id();
-            shown.apply(change).map_err(|source| DeviceMapProblem::Refused { process: this, source })?;
-            changing.publish(shown.slot, change)
+            state.apply(change).map_err(|source| DeviceMapProblem::Refused { process: this, source })?;
+            changing.publish(state.slot, change)
         };
-        changing.wait_for_answers(shown.slot, number)?;
-        changing.settled();
+        changing.wait_for_answers(state.slot, number)?;
+        changing.mark_settled();
         Ok(())
     }
 
-    /// Undoes a change that not all could make.
-    fn take_back(&self, changing: &Changing<'_>, change: Change) {
-        let _applying = lock(&self.shown.applying);
-        // Mappings become fewer; and who cannot follow sets all up anew later.
-        let _ = self.shown.apply(change);
-        let number = changing.publish(self.shown.slot, change);
-        changing.leave_open(number);
+    /// Undoes a change that not all views could make.
+    fn undo(&self, changing: &Changing<'_>, change: Change) {
+        let _applying = lock(&self.state.applying);
+        // This needs fewer mappings. A view that fails to follow is set up anew later.
+        let _ = self.state.apply(change);
+        let number = changing.publish(self.state.slot, change);
+        changing.mark_unsettled(number);
     }
 
-    /// Whether every process may have so many more mappings.
+    /// Checks that every process may have `needed` more mappings.
     fn check_mappings(&self, needed: u64) -> Result<(), DeviceMapProblem> {
-        let words = &self.shown.words;
-        for process in words.other_processes(self.shown.slot).into_iter().chain([Process::this()]) {
+        let words = &self.state.words;
+        for process in words.other_processes(self.state.slot).into_iter().chain([Process::this()]) {
             let id = process.id();
-            // Of a process that may not be looked at, the mappings that fail say it.
+            // If /proc hides the process, a mapping that fails there reports the shortage.
             let Ok(limit) = MappingLimit::of_process(&id.to_string()) else { continue };
             if limit.left() < needed {
                 let MappingLimit { limit, used } = limit;
@@ -202,52 +215,54 @@ impl SharedView {
 
 impl Drop for SharedView {
     fn drop(&mut self) {
-        self.shown.ended.store(true, Ordering::Release);
+        // Release: pairs with the Acquire in `ViewState::keep`.
+        self.state.ended.store(true, Ordering::Release);
         if let Some(keeper) = self.keeper.take() {
-            // It may have looked just before the end was said, and be about to sleep.
+            // The keeper may have read `ended` just before the store and be about to sleep.
             while !keeper.is_finished() {
-                self.shown.words.wake();
+                self.state.words.wake();
                 thread::sleep(Duration::from_micros(50));
             }
-            // It panics nowhere; if it did, it is gone too.
+            // A keeper that panicked is gone too.
             let _ = keeper.join();
         }
-        self.shown.words.leave(self.shown.slot);
-        // The region may live on, as plain memory of the file.
-        let _ = self.shown.apply(Change::File(self.shown.window.whole()));
+        self.state.words.leave(self.state.slot);
+        // The region may outlive the view. It shows the whole file then.
+        let _ = self.state.apply(Change::File(self.state.window.whole()));
     }
 }
 
-impl Shown {
+impl ViewState {
     fn offset_of(&self, piece: Piece) -> u64 {
         self.file_offset + piece.offset as u64
     }
 
-    /// Takes the memory behind zeroes of the file back.
+    /// Frees the memory behind zeroes of the file.
     fn punch(&self, piece: Piece) {
-        // Where this fails there are zeroes all the same.
+        // If this fails, the memory still contains zeroes.
         let _ = descriptor::punch_hole(&self.file, self.offset_of(piece), piece.len as u64);
     }
 
-    /// Makes changes until the view ends.
+    /// The keeper: makes changes until the view ends.
     fn keep(&self) {
+        // Acquire: pairs with the Release in `SharedView::drop`.
         while !self.ended.load(Ordering::Acquire) {
             let seen = self.words.change();
             let applying = lock(&self.applying);
             let followed = self.words.follow(self.slot, self);
             drop(applying);
             if !followed {
-                self.words.wait_for_change(seen, NAP);
+                self.words.wait_for_change(seen, MAX_SLEEP);
             }
         }
     }
 
-    /// Shows a piece of the file, and gives it memory.
+    /// Maps a piece of the file and allocates its memory.
     fn provide(&self, piece: Piece) -> io::Result<()> {
         let _applying = lock(&self.applying);
         self.apply(Change::File(piece))?;
         match self.window.populate(piece) {
-            // A kernel without the call. The piece holds zeroes.
+            // A kernel without `MADV_POPULATE_WRITE`: writing allocates the memory too. The piece contains zeroes.
             Err(error) if matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported) => {
                 self.window.zero(piece);
                 Ok(())
@@ -263,81 +278,81 @@ impl Shown {
 
     fn show_zeros(&self, piece: Piece) -> io::Result<()> {
         self.window.replace(piece, Source::Zeros)?;
-        // Reading one shows the host's huge zero page where it has one: a fault for 2 MiB instead of 512. Nothing is ever
-        // written there, so no huge page comes of it.
+        // With this advice a read maps the host's huge zero page, one fault for 2 MiB instead of 512. The piece is
+        // never written, so no huge page is allocated.
         let _ = self.window.advise(piece, Advice::HugePages);
         Ok(())
     }
 }
 
-impl Shown {
-    /// Whether a change is one of whole pages in the window.
+impl ViewState {
+    /// Checks that a change consists of whole pages inside the window.
     fn check(&self, change: Change) -> io::Result<()> {
         let (whole, page) = (self.window.whole(), host_page_size());
         let (piece, stride) = match change {
             Change::File(piece) | Change::Zeros(piece) => (piece, 2 * page),
-            Change::SharedTails(piece, stride) => (piece, stride),
+            Change::ZeroTails(piece, stride) => (piece, stride),
         };
         let fits = piece.len > 0 && piece.offset < whole.len && piece.len <= whole.len - piece.offset;
         let is_whole = [piece.offset, piece.len, stride].iter().all(|bytes| bytes.is_multiple_of(page));
         if fits && is_whole && stride > page { Ok(()) } else { Err(io::ErrorKind::InvalidInput.into()) }
     }
 
-    /// Shows something from one offset to another, if there is anything between them.
+    /// Maps the bytes from one offset to another with `what`, if there are any.
     fn show(&self, from: usize, to: usize, what: impl Fn(&Self, Piece) -> io::Result<()>) -> io::Result<()> {
         if from < to { what(self, Piece { offset: from, len: to - from }) } else { Ok(()) }
     }
 
-    /// Shows heads and tails that have memory as the file's, all else as zeroes.
+    /// Maps heads and tails that have memory from the file, and all other tails as zeroes.
     fn set_up_device(&self, piece: Piece, stride: usize) -> io::Result<()> {
-        let mut real: Vec<Piece> = heads(piece, stride).collect();
+        let mut backed: Vec<Piece> = heads(piece, stride).collect();
         let page = host_page_size() as u64;
         let (mut at, end) = (self.offset_of(piece), self.file_offset + piece.end() as u64);
         while let Some(data) = descriptor::next_data(&self.file, at)?.filter(|data| *data < end) {
             at = descriptor::next_hole(&self.file, data)?.min(end);
             let offset = ((data - self.file_offset) / page * page) as usize;
             let past = (at - self.file_offset).next_multiple_of(page) as usize;
-            real.push(Piece { offset, len: past - offset });
+            backed.push(Piece { offset, len: past - offset });
         }
-        real.sort_by_key(|piece| piece.offset);
+        backed.sort_by_key(|piece| piece.offset);
         let mut at = piece.offset;
-        for real in real {
-            self.show(at, real.offset, Self::show_zeros)?;
-            self.show(at.max(real.offset), real.end(), Self::show_file)?;
-            at = at.max(real.end());
+        for backed in backed {
+            self.show(at, backed.offset, Self::show_zeros)?;
+            self.show(at.max(backed.offset), backed.end(), Self::show_file)?;
+            at = at.max(backed.end());
         }
         self.show(at, piece.end(), Self::show_zeros)
     }
 }
 
-impl Show for Shown {
+impl Show for ViewState {
     /// Changes the mappings of this process.
     fn apply(&self, change: Change) -> io::Result<()> {
         self.check(change)?;
         if !matches!(change, Change::File(_)) {
-            // What is read there is zero by now: who reads it later tries no exchange.
-            speculation::wait_for_gets(GET_TIME)?;
+            // The counts there are zero by now: a get that starts later tries no exchange.
+            speculation::wait_for_gets(GET_TIMEOUT)?;
         }
         match change {
             Change::File(piece) => self.show_file(piece),
             Change::Zeros(piece) => self.show_zeros(piece),
-            Change::SharedTails(piece, stride) => {
+            Change::ZeroTails(piece, stride) => {
                 self.show_zeros(piece)?;
                 heads(piece, stride).try_for_each(|head| self.show_file(head))
             }
         }
     }
 
-    /// Tails that have memory are those of split pages: somebody may use them now, so at no time is anything else shown there.
+    /// Tails with memory belong to split pages that may be in use, so they are mapped from the file throughout.
     fn set_up(&self) -> io::Result<()> {
         let mut records: Vec<(Piece, usize)> = self.words.records().collect();
         records.sort_by_key(|(piece, _)| piece.offset);
         if !records.is_empty() {
-            speculation::wait_for_gets(GET_TIME)?;
+            speculation::wait_for_gets(GET_TIMEOUT)?;
         }
         let mut at = 0;
         for (piece, stride) in records {
-            self.check(Change::SharedTails(piece, stride))?;
+            self.check(Change::ZeroTails(piece, stride))?;
             self.show(at, piece.offset, Self::show_file)?;
             self.set_up_device(piece, stride)?;
             at = piece.end();
@@ -346,12 +361,12 @@ impl Show for Shown {
     }
 }
 
-/// The pages of the host that begin with a head.
+/// The host pages that start with a head.
 fn heads(piece: Piece, stride: usize) -> impl Iterator<Item = Piece> {
     (piece.offset..piece.end()).step_by(stride).map(|offset| Piece { offset, len: host_page_size() })
 }
 
-/// What is locked is whole even where somebody panicked.
+/// Locks a mutex. A panic of an earlier holder leaves no broken state behind.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

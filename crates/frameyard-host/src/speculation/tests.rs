@@ -3,25 +3,25 @@ use std::sync::mpsc;
 
 use super::*;
 
-/// Long enough for what ends by itself.
+/// A bound for waits that end.
 const LONG: Duration = Duration::from_secs(60);
-/// For what does not.
+/// A bound for waits that do not end.
 const SHORT: Duration = Duration::from_millis(5);
 
-/// A wait that some other test's get may delay.
+/// Waits for all gets. Gets of other tests may delay it.
 fn wait() {
     wait_for_gets(LONG).unwrap();
 }
 
-/// As a platform's user does.
-fn get(stand: impl FnOnce()) {
+/// A get as the core does it.
+fn get(inside: impl FnOnce()) {
     let mark = begin_get();
-    stand();
+    inside();
     mark.end();
 }
 
-/// Runs `get` in a thread, and lets it stand there until the wait for it was seen to last.
-fn is_waited_for(get: impl FnOnce(&dyn Fn()) + Send) {
+/// Runs `get` on a thread that stays inside it until a wait for it has timed out.
+fn delays_a_wait(get: impl FnOnce(&dyn Fn()) + Send) {
     let ((began, begun), (go_on, gone_on)) = (mpsc::channel(), mpsc::channel());
     thread::scope(|scope| {
         scope.spawn(move || {
@@ -38,18 +38,18 @@ fn is_waited_for(get: impl FnOnce(&dyn Fn()) + Send) {
 }
 
 #[test]
-fn a_get_is_waited_for_until_it_ends() {
-    is_waited_for(|stand| get(stand));
-    // The second of a thread goes the fast way, where there is one.
-    is_waited_for(|stand| {
+fn a_wait_lasts_until_the_get_ends() {
+    delays_a_wait(|inside| get(inside));
+    // The second get of a thread takes the fast path if there is one.
+    delays_a_wait(|inside| {
         get(|| ());
         assert_eq!(MARK.get().is_some(), ProcessBarrier::registered().is_some());
-        get(stand);
+        get(inside);
     });
 }
 
 #[test]
-fn gets_that_begin_later_are_not_waited_for() {
+fn a_wait_ignores_later_gets() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
@@ -63,17 +63,17 @@ fn gets_that_begin_later_are_not_waited_for() {
 }
 
 #[test]
-fn a_thread_that_has_given_its_mark_back_gets_another() {
+fn a_thread_that_has_returned_its_mark_gets_another() {
     struct Late;
     impl Drop for Late {
         fn drop(&mut self) {
             assert!(GIVER.try_with(|_| ()).is_err() && OWN.get().is_none());
-            is_waited_for_here();
+            waits_for_this_thread();
             WAS_LATE.store(true, Ordering::Relaxed);
         }
     }
-    /// A get of this thread, and another's wait for it.
-    fn is_waited_for_here() {
+    /// A get of this thread, and another thread's wait for it.
+    fn waits_for_this_thread() {
         get(|| {
             let waited = thread::spawn(|| wait_for_gets(SHORT)).join().unwrap();
             assert_eq!(waited.unwrap_err().kind(), io::ErrorKind::ResourceBusy);
@@ -84,9 +84,9 @@ fn a_thread_that_has_given_its_mark_back_gets_another() {
         static FIRST: Late = const { Late };
     }
     let used = thread::spawn(|| {
-        // Made first, so dropped last.
+        // Created first, so dropped last.
         FIRST.with(|_| ());
-        is_waited_for_here();
+        waits_for_this_thread();
         std::ptr::from_ref(OWN.get().unwrap()) as usize
     });
     let used = used.join().unwrap();

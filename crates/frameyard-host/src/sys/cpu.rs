@@ -1,4 +1,7 @@
-//! Which CPU runs the caller, and which CPUs may.
+//! The CPU that runs the calling thread, and the CPUs that may run it.
+//!
+//! These calls go to the C library. Its `sched_getcpu` reads the thread's `rseq` area, which is faster than the vDSO,
+//! and its affinity masks have any length, where those of `rustix` end at 1024 CPUs.
 
 use std::ffi::CStr;
 use std::io;
@@ -6,12 +9,12 @@ use std::num::NonZeroIsize;
 
 use super::check;
 
-/// Where the C library keeps a thread's `rseq` area: the kernel writes there which CPU the thread runs on.
+/// Where the C library keeps a thread's `rseq` area. The kernel writes the number of the thread's CPU there.
 ///
-/// glibc registers an area for each thread from 2.35 on, and says by two symbols where it is.
+/// glibc registers an area for each thread since 2.35 and exports two symbols that tell where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct RseqCpu {
-    /// From the thread pointer to the `cpu_id` field. Never 0: there the thread pointer points to itself.
+    /// Offset of the `cpu_id` field from the thread pointer. Never 0, since the thread pointer points to itself there.
     cpu_id_offset: NonZeroIsize,
 }
 
@@ -19,7 +22,7 @@ impl RseqCpu {
     /// The offset of `cpu_id` in `struct rseq`.
     const CPU_ID: isize = 4;
 
-    /// Looks the area up; `None` where the C library registers none or the architecture has no path here.
+    /// Looks the area up. `None` if the C library registers none, or the architecture has no path here.
     pub(crate) fn registered() -> Option<Self> {
         if !cfg!(all(target_os = "linux", target_env = "gnu", target_arch = "x86_64")) {
             return None;
@@ -32,14 +35,14 @@ impl RseqCpu {
         Some(Self { cpu_id_offset: NonZeroIsize::new(offset + Self::CPU_ID)? })
     }
 
-    /// The CPU that runs the caller; negative where the kernel does not say, as under valgrind.
+    /// The CPU that runs the caller. Negative if the kernel does not maintain the field, as under valgrind.
     #[inline(always)]
     pub(crate) fn cpu_id(self) -> i32 {
         #[cfg(target_arch = "x86_64")]
         {
             let cpu: i32;
-            // SAFETY: `registered` found the area, which the C library gives every thread at the same distance
-            // from its thread pointer, registered or not; this is one load from it.
+            // SAFETY: `registered` has found the area. The C library places one at the same distance from the thread
+            // pointer of every thread, registered or not. The instruction is one load from it.
             unsafe {
                 core::arch::asm!(
                     "mov {cpu:e}, dword ptr fs:[{offset}]",
@@ -58,9 +61,9 @@ impl RseqCpu {
     }
 }
 
-/// The value of a constant that the C library exports, if it does.
+/// The value of a constant that the C library exports; `None` if it exports none of that name.
 fn symbol<T: Copy>(name: &CStr) -> Option<T> {
-    // SAFETY: the name is a C string; looking a symbol up runs no code of the library that defines it.
+    // SAFETY: the name is a C string. Looking a symbol up runs no code of the library that defines it.
     let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
     if address.is_null() {
         return None;
@@ -69,15 +72,15 @@ fn symbol<T: Copy>(name: &CStr) -> Option<T> {
     Some(unsafe { address.cast::<T>().read() })
 }
 
-/// The CPU that runs the caller, by asking the kernel (its vDSO where there is one).
+/// The CPU that runs the caller, from the C library.
 pub(crate) fn getcpu() -> u32 {
     // SAFETY: the call takes nothing and touches no memory of ours.
     let cpu = unsafe { libc::sched_getcpu() };
-    // It fails only where the kernel lacks the call; then there is nothing better to say.
+    // It fails only on kernels without the call. Any CPU is a valid answer there.
     u32::try_from(cpu).unwrap_or(0)
 }
 
-/// The CPUs that the caller may run on, ascending.
+/// The CPUs that the calling thread may run on, ascending.
 pub(crate) fn affinity() -> io::Result<Vec<u32>> {
     let mut words = 16;
     loop {
@@ -96,7 +99,7 @@ pub(crate) fn affinity() -> io::Result<Vec<u32>> {
     }
 }
 
-/// Lets the calling thread run on these CPUs alone.
+/// Restricts the calling thread to these CPUs.
 pub(crate) fn set_affinity(cpus: impl Iterator<Item = u32> + Clone) -> io::Result<()> {
     let words = cpus.clone().max().map_or(1, |cpu| cpu as usize / 64 + 1);
     let mut mask = vec![0u64; words];
@@ -112,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_affinity_of_a_thread_can_be_narrowed_and_read_back() {
+    fn a_narrowed_affinity_reads_back() {
         std::thread::spawn(|| {
             let allowed = affinity().unwrap();
             let last = *allowed.last().unwrap();
@@ -130,12 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn no_cpu_at_all_is_no_affinity() {
+    fn an_empty_affinity_is_refused() {
         assert!(set_affinity(std::iter::empty()).is_err());
     }
 
     #[test]
-    fn a_symbol_that_nobody_exports_has_no_value() {
+    fn an_unknown_symbol_has_no_value() {
         assert_eq!(symbol::<u32>(c"__frameyard_has_no_such_symbol"), None);
     }
 }

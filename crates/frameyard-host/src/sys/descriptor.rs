@@ -1,99 +1,66 @@
-//! Files without a name, their seals, and handing them to other processes.
+//! Memory files and their seals, descriptors for other processes, holes in files.
 
 use std::ffi::CStr;
 use std::fs::File;
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::OwnedFd;
 
-use super::check;
+use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags, SeekFrom};
+use rustix::io::{Errno, FdFlags};
 
-/// A new empty file in memory, closed when another program is executed.
+/// A new empty memory file. It is closed when the process executes another program.
 pub(crate) fn memory_file(name: &CStr) -> io::Result<File> {
-    // SAFETY: the name is a C string, and the call touches no other memory of ours.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING) };
-    check(fd)?;
-    // SAFETY: the descriptor was just opened and belongs to nobody else.
-    Ok(File::from(unsafe { OwnedFd::from_raw_fd(fd) }))
+    let fd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    Ok(File::from(fd))
 }
 
-/// Holds the size of a memory file for ever, so that nobody who maps it can lose pages under his feet.
+/// The seals that fix the size of a file.
+const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW);
+
+/// Fixes the size of a memory file for good. A process that maps it cannot lose pages.
 pub(crate) fn seal_size(file: &File) -> io::Result<()> {
-    let seals = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW | libc::F_SEAL_SEAL;
-    // SAFETY: the descriptor is open as long as `file` lives, and the call touches no memory.
-    check(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, seals) })
+    Ok(rustix::fs::fcntl_add_seals(file, SIZE_SEALS | SealFlags::SEAL)?)
 }
 
-/// Whether the size of a file is held as by [`seal_size`]; only files in memory have seals.
+/// Whether [`seal_size`] has fixed the size of a file. Only memory files have seals.
 pub(crate) fn is_size_sealed(file: &File) -> bool {
-    let wanted = libc::F_SEAL_SHRINK | libc::F_SEAL_GROW;
-    // SAFETY: the descriptor is open as long as `file` lives, and the call touches no memory.
-    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
-    seals >= 0 && seals & wanted == wanted
+    rustix::fs::fcntl_get_seals(file).is_ok_and(|seals| seals.contains(SIZE_SEALS))
 }
 
-/// Whether a descriptor stays open when another program is executed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum OnExec {
-    Close,
-    Keep,
+/// A second descriptor of a file, which stays open when the process executes another program.
+pub(crate) fn inheritable(file: &File) -> io::Result<OwnedFd> {
+    const FIRST_AFTER_STANDARD_STREAMS: i32 = 3;
+    let copy = rustix::io::fcntl_dupfd_cloexec(file, FIRST_AFTER_STANDARD_STREAMS)?;
+    rustix::io::fcntl_setfd(&copy, FdFlags::empty())?;
+    Ok(copy)
 }
 
-/// A second descriptor for what `fd` names.
-///
-/// It does not take over `fd`: an unknown number is an error, and one that names something else is found out
-/// by who reads from the copy.
-pub(crate) fn duplicate(fd: RawFd, on_exec: OnExec) -> io::Result<OwnedFd> {
-    let command = match on_exec {
-        OnExec::Close => libc::F_DUPFD_CLOEXEC,
-        OnExec::Keep => libc::F_DUPFD,
-    };
-    // SAFETY: duplicating changes nothing about `fd`; a number that is not open is an error.
-    let copy = unsafe { libc::fcntl(fd, command, 3) };
-    check(copy)?;
-    // SAFETY: the descriptor was just opened and belongs to nobody else.
-    Ok(unsafe { OwnedFd::from_raw_fd(copy) })
-}
-
-/// Gives back the blocks of a part of a file, which reads as zero from then on. The file keeps its length.
+/// Frees the blocks of a part of a file, which then reads as zero. The file keeps its length.
 pub(crate) fn punch_hole(file: &File, offset: u64, len: u64) -> io::Result<()> {
-    let signed = |bytes| libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW));
-    let (offset, len) = (signed(offset)?, signed(len)?);
-    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    // SAFETY: the descriptor is open as long as `file` lives, and the call touches no memory.
-    check(unsafe { libc::fallocate(file.as_raw_fd(), mode, offset, len) })
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    Ok(rustix::fs::fallocate(file, mode, offset, len)?)
 }
 
-/// The first byte at or behind `offset` that was written or read through a mapping; `None` where there is none. What was only
-/// allocated counts as a hole in memory files.
+/// The first byte at or after `offset` that was written, or read through a mapping; `None` if there is none.
+///
+/// In memory files a block that was only allocated counts as a hole. Moves the file's position.
 pub(crate) fn next_data(file: &File, offset: u64) -> io::Result<Option<u64>> {
-    match seek(file, offset, libc::SEEK_DATA) {
-        Err(error) if error.raw_os_error() == Some(libc::ENXIO) => Ok(None),
-        found => found.map(Some),
+    match rustix::fs::seek(file, SeekFrom::Data(offset)) {
+        Err(Errno::NXIO) => Ok(None),
+        found => Ok(Some(found?)),
     }
 }
 
-/// The first byte at or behind `offset`, which lies in the file, that it has nothing for; its end counts as such.
+/// The first byte at or after `offset` that lies in a hole. The end of the file counts as one.
+///
+/// Moves the file's position.
 pub(crate) fn next_hole(file: &File, offset: u64) -> io::Result<u64> {
-    seek(file, offset, libc::SEEK_HOLE)
+    Ok(rustix::fs::seek(file, SeekFrom::Hole(offset))?)
 }
 
-/// Nobody else reads or writes at the file's position.
-fn seek(file: &File, offset: u64, whence: libc::c_int) -> io::Result<u64> {
-    let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
-    // SAFETY: the descriptor is open as long as `file` lives, and the call touches no memory.
-    let found = unsafe { libc::lseek(file.as_raw_fd(), offset, whence) };
-    check(found)?;
-    Ok(found.unsigned_abs())
-}
-
-/// How many bytes a user may still write to the file system of a file; `None` where it states no size.
+/// Bytes that an unprivileged user may still write to the file system of a file; `None` if it states no size.
 pub(crate) fn space_left(file: &File) -> io::Result<Option<u64>> {
-    let mut stat = MaybeUninit::<libc::statvfs>::uninit();
-    // SAFETY: the descriptor is open as long as `file` lives, and fstatvfs writes at most one `statvfs`.
-    check(unsafe { libc::fstatvfs(file.as_raw_fd(), stat.as_mut_ptr()) })?;
-    // SAFETY: fstatvfs filled it in, as it returned without an error.
-    let stat = unsafe { stat.assume_init() };
+    let stat = rustix::fs::fstatvfs(file)?;
     Ok((stat.f_blocks > 0).then(|| stat.f_bavail.saturating_mul(stat.f_frsize)))
 }
 
@@ -104,25 +71,24 @@ mod tests {
     #[test]
     fn a_sealed_memory_file_keeps_its_size() {
         let file = memory_file(c"sealed").unwrap();
+        assert!(!is_size_sealed(&file));
         file.set_len(8192).unwrap();
         seal_size(&file).unwrap();
+        assert!(is_size_sealed(&file));
         assert!(file.set_len(4096).is_err());
         assert!(file.set_len(16384).is_err());
         assert_eq!(file.metadata().unwrap().len(), 8192);
     }
 
     #[test]
-    fn a_duplicate_outlives_its_original_and_stays_open_on_exec_only_when_asked() {
+    fn only_an_inheritable_descriptor_survives_exec() {
         let file = memory_file(c"copied").unwrap();
         file.set_len(4096).unwrap();
-        let kept = duplicate(file.as_raw_fd(), OnExec::Keep).unwrap();
-        let closed = duplicate(file.as_raw_fd(), OnExec::Close).unwrap();
+        let copy = inheritable(&file).unwrap();
+        assert_eq!(rustix::io::fcntl_getfd(&copy).unwrap(), FdFlags::empty());
+        assert_eq!(rustix::io::fcntl_getfd(&file).unwrap(), FdFlags::CLOEXEC);
         drop(file);
-        // SAFETY: both descriptors are open, and reading their flags touches no memory.
-        let flags = |fd: &OwnedFd| unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GETFD) };
-        assert_eq!(flags(&kept) & libc::FD_CLOEXEC, 0);
-        assert_eq!(flags(&closed) & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
-        assert_eq!(File::from(kept).metadata().unwrap().len(), 4096);
+        assert_eq!(File::from(copy).metadata().unwrap().len(), 4096);
     }
 
     #[test]
@@ -140,11 +106,5 @@ mod tests {
         assert_eq!(file.metadata().unwrap().len(), 8 * page);
         assert_eq!(next_hole(&file, 7 * page).unwrap(), 7 * page);
         assert!(punch_hole(&file, u64::MAX, page).is_err());
-    }
-
-    #[test]
-    fn an_unknown_descriptor_cannot_be_duplicated() {
-        let error = duplicate(1 << 20, OnExec::Close).unwrap_err();
-        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
     }
 }

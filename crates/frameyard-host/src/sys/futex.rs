@@ -1,54 +1,33 @@
-//! Waiting for a word in shared memory to change, and waking who waits.
+//! Waiting until a word in shared memory changes, and waking the waiters.
 
 use std::io;
-use std::ptr;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU32, AtomicU64};
 use std::time::Duration;
 
-use super::check;
+use rustix::thread::futex;
 
-/// The half of a word that the kernel looks at: its low 32 bits.
-fn low_half(word: &AtomicU64) -> *const u32 {
-    let halves: *const u32 = word.as_ptr().cast();
-    if cfg!(target_endian = "little") { halves } else { halves.wrapping_add(1) }
+/// The low 32 bits of a word: the half that the kernel compares.
+fn low_half(word: &AtomicU64) -> &AtomicU32 {
+    let halves: *mut u32 = word.as_ptr().cast();
+    let low = if cfg!(target_endian = "little") { halves } else { halves.wrapping_add(1) };
+    // SAFETY: `low` lies inside `word`, is aligned for a `u32` and lives as long as `word`. Only the kernel reads
+    // through the result, so no program thread mixes accesses of two sizes.
+    unsafe { AtomicU32::from_ptr(low) }
 }
 
-/// Sleeps until somebody wakes the word, or the time is over, or for no reason; not at all where the low 32 bits of the word are
-/// others than those of `seen`.
+/// Sleeps until a thread wakes the word, `longest` has passed, or the kernel wakes the caller for no reason.
+///
+/// Returns at once if the low 32 bits of the word differ from those of `seen`.
 pub(crate) fn wait(word: &AtomicU64, seen: u64, longest: Duration) {
-    let time = libc::timespec {
-        tv_sec: libc::time_t::try_from(longest.as_secs()).unwrap_or(libc::time_t::MAX),
-        tv_nsec: longest.subsec_nanos().into(),
-    };
-    // SAFETY: the word and the time live through the call. The kernel reads the word as an atomic, and writes nothing.
-    unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            low_half(word),
-            libc::FUTEX_WAIT,
-            seen as u32,
-            &raw const time,
-            ptr::null::<u32>(),
-            0,
-        )
-    };
+    let timeout = futex::Timespec::try_from(longest).ok();
+    // Every outcome means the same to the caller: look again.
+    let _ = futex::wait(low_half(word), futex::Flags::empty(), seen as u32, timeout.as_ref());
 }
 
-/// Wakes all that wait for the word, in all processes.
+/// Wakes all threads of all processes that wait on the word.
 pub(crate) fn wake_all(word: &AtomicU64) -> io::Result<()> {
-    // SAFETY: the word lives through the call, and nothing is written.
-    let woken = unsafe {
-        libc::syscall(
-            libc::SYS_futex,
-            low_half(word),
-            libc::FUTEX_WAKE,
-            i32::MAX,
-            ptr::null::<u32>(),
-            ptr::null::<u32>(),
-            0,
-        )
-    };
-    check(woken)
+    futex::wake(low_half(word), futex::Flags::empty(), i32::MAX as u32)?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -58,16 +37,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_waits_is_woken_when_the_word_changes() {
+    fn a_waiter_is_woken_when_the_word_changes() {
         let word = AtomicU64::new(1 << 40 | 7);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| {
-                while word.load(Ordering::Acquire) == 1 << 40 | 7 {
+                while word.load(Ordering::Relaxed) == 1 << 40 | 7 {
                     wait(&word, 7, Duration::from_secs(60));
                 }
             });
-            word.store(8, Ordering::Release);
-            // The waiter looks at the word before it sleeps, so it is awake or woken here.
+            word.store(8, Ordering::Relaxed);
+            // The kernel compares the word before the waiter sleeps: the waiter is awake, or this wakes it.
             wake_all(&word).unwrap();
             waiter.join().unwrap();
         });

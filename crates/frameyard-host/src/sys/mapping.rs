@@ -1,45 +1,47 @@
-//! Address ranges: reserved as a whole, backed piece by piece, given back when dropped or page by page before.
+//! Ranges of addresses: reserved as a whole, backed piece by piece, unmapped on drop.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::AtomicU64;
 
+use rustix::io::Errno;
+use rustix::mm::{self, MapFlags, ProtFlags};
+
 use super::{check, host_page_size};
 
-/// What stands behind a piece of a [`Mapping`].
+/// The memory behind a piece of a [`Mapping`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Source<'a> {
-    /// Private zeroed memory, without a reservation of the host's memory.
+    /// Private zeroed memory. The host reserves nothing for it.
     Anonymous,
-    /// Zeroes that can be read and not written, and take no memory however often they are read: private memory of which
-    /// the host shows its zero page.
+    /// Private memory that can be read but not written. The host shows its zero page, so reading it takes no memory.
     Zeros,
-    /// Private huge pages of `1 << shift` bytes from the host's pool, reserved there at once.
+    /// Private huge pages of `1 << shift` bytes. The host reserves them from its pool at once.
     Hugetlb { shift: u32 },
-    /// A file, shared with all that map it.
+    /// A file, shared with every process that maps it.
     Shared { file: BorrowedFd<'a>, offset: u64 },
 }
 
-/// What the host is told about the use of a piece.
+/// Advice to the host on how to back a piece.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Advice {
-    /// Back it with transparent huge pages.
+    /// With transparent huge pages.
     HugePages,
-    /// Back it with pages of the base size only.
+    /// With base pages only.
     NoHugePages,
 }
 
-/// Who else has what is behind a piece.
+/// Whether other mappings show the memory behind a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Sharing {
-    /// Nobody.
+    /// No other mapping does.
     Private,
-    /// All that map the same file.
+    /// All mappings of the same file do.
     Shared,
 }
 
-/// A part of a [`Mapping`], in bytes from its base; both are multiples of the host's page size.
+/// A part of a [`Mapping`], in bytes from its base. Both fields are multiples of the host's page size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Piece {
     pub(crate) offset: usize,
@@ -52,57 +54,55 @@ impl Piece {
     }
 }
 
-/// An address range of this process, unmapped when dropped.
+/// A range of addresses of this process, unmapped on drop. Never reads or writes what is mapped there.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
     len: usize,
-    /// Whether every byte can be read and written.
     extent: Extent,
 }
 
-/// How much of a [`Mapping`] has memory behind it.
+/// How much of a [`Mapping`] can be read and written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Extent {
     /// Some pieces, or none.
     Pieces,
-    /// All of it, at once.
+    /// Every byte.
     Whole,
 }
 
 // SAFETY: the range belongs to the process, not to a thread, and `Mapping` never touches what is mapped.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; the methods on `&self` are system calls that the kernel serialises.
+// SAFETY: as above. The methods on `&self` are system calls, which the kernel serialises.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Reserves `len` bytes of addresses that nothing is behind, and that begin at `residue` modulo `align`.
+    /// Reserves `len` bytes of addresses without memory. The base is `residue` modulo `align`.
     ///
-    /// `align` is a power of two; all three are multiples of the host's page size, and `residue < align`.
+    /// # Panics
+    ///
+    /// If `align` is no power of two, `residue >= align`, or one of the three is no multiple of the host's page size.
     pub(crate) fn reserve(len: usize, align: usize, residue: usize) -> io::Result<Self> {
         let page = host_page_size();
         assert!(len > 0 && align.is_power_of_two() && residue < align, "a span that can be reserved");
         assert!([len, align, residue].iter().all(|bytes| bytes % page == 0), "whole host pages");
-        let total = len.checked_add(align).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        let total = len.checked_add(align).ok_or(Errno::NOMEM)?;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice disturbs no other.
-        let start = unsafe { libc::mmap(ptr::null_mut(), total, libc::PROT_NONE, flags, -1, 0) };
-        if start == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
+        let start = unsafe { mm::mmap_anonymous(ptr::null_mut(), total, ProtFlags::empty(), flags) }?;
         let start = start.cast::<u8>();
-        // The first address at or above `start` with the wanted residue; `skip < align`, so `len` bytes follow it.
+        // The first address at or above `start` with the wanted residue. `skip < align`, so `len` bytes follow it.
         let skip = residue.wrapping_sub(start as usize) & (align - 1);
-        // SAFETY: `skip < align`, so the result lies inside the `len + align` bytes just mapped.
-        let base = unsafe { start.add(skip) };
-        let tail = align - skip;
-        // SAFETY: both parts lie inside the range just mapped, which nobody else knows of yet.
-        unsafe {
+        // SAFETY: `skip < align`, so the result lies inside the `len + align` bytes just mapped. The two parts that are
+        // unmapped lie inside them too, and no other code has an address of them yet.
+        let base = unsafe {
+            let base = start.add(skip);
             if skip > 0 {
-                libc::munmap(start.cast(), skip);
+                mm::munmap(start.cast(), skip)?;
             }
-            libc::munmap(base.add(len).cast(), tail);
-        }
+            mm::munmap(base.add(len).cast(), align - skip)?;
+            base
+        };
         Ok(Self { base: NonNull::new(base).expect("mmap returned an address"), len, extent: Extent::Pieces })
     }
 
@@ -118,6 +118,10 @@ impl Mapping {
     }
 
     /// The address of a byte of the range.
+    ///
+    /// # Panics
+    ///
+    /// If the offset lies outside the range.
     pub(crate) fn address(&self, offset: usize) -> NonNull<u8> {
         assert!(offset < self.len, "an offset inside the mapping");
         // SAFETY: the offset was just checked to lie inside the range that `self` owns.
@@ -129,9 +133,7 @@ impl Mapping {
         Piece { offset: 0, len: self.len }
     }
 
-    /// Puts memory behind a piece.
-    ///
-    /// What the piece held before is gone, so it is called only before addresses are handed out.
+    /// Puts memory behind a piece. The exclusive borrow keeps other code from using addresses of it meanwhile.
     pub(crate) fn back(&mut self, piece: Piece, source: Source<'_>) -> io::Result<()> {
         self.replace(piece, source)?;
         if piece == self.whole() {
@@ -140,62 +142,69 @@ impl Mapping {
         Ok(())
     }
 
-    /// The same, where others may have addresses of the piece: they find there what the source holds from then on.
+    /// Replaces the memory behind a piece of which other code may have addresses.
+    ///
+    /// Those addresses show the contents of the new source from then on.
     pub(super) fn replace(&self, piece: Piece, source: Source<'_>) -> io::Result<()> {
-        let address = self.checked(piece);
-        let (flags, file, offset) = match source {
-            Source::Anonymous | Source::Zeros => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE, -1, 0),
-            Source::Hugetlb { shift } => {
-                let size = (shift as i32) << libc::MAP_HUGE_SHIFT;
-                (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_HUGETLB | size, -1, 0)
-            }
-            Source::Shared { file, offset } => (libc::MAP_SHARED | libc::MAP_NORESERVE, file.as_raw_fd(), offset),
-        };
-        let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
+        let (address, len) = (self.checked(piece), piece.len);
         let protection = match source {
-            Source::Zeros => libc::PROT_READ,
-            _ => libc::PROT_READ | libc::PROT_WRITE,
+            Source::Zeros => ProtFlags::READ,
+            _ => ProtFlags::READ | ProtFlags::WRITE,
         };
-        // SAFETY: `checked` holds the piece inside the range that `self` owns, so nothing else is replaced.
-        let at = unsafe { libc::mmap(address, piece.len, protection, flags | libc::MAP_FIXED, file, offset) };
-        if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(()) }
+        let private = MapFlags::FIXED | MapFlags::PRIVATE;
+        // SAFETY: `checked` keeps the piece inside the range that `self` owns, so no other mapping is replaced.
+        unsafe {
+            match source {
+                Source::Anonymous | Source::Zeros => {
+                    mm::mmap_anonymous(address, len, protection, private | MapFlags::NORESERVE)?
+                }
+                Source::Hugetlb { shift } => {
+                    // The kernel takes the size of the pages in bits 26 to 31 of the flags.
+                    let size = MapFlags::from_bits_retain(shift << 26);
+                    mm::mmap_anonymous(address, len, protection, private | MapFlags::HUGETLB | size)?
+                }
+                Source::Shared { file, offset } => {
+                    let flags = MapFlags::FIXED | MapFlags::SHARED | MapFlags::NORESERVE;
+                    mm::mmap(address, len, protection, flags, file, offset)?
+                }
+            }
+        };
+        Ok(())
     }
 
-    /// Tells the host how a piece will be used.
+    /// Advises the host how to back a piece.
     pub(crate) fn advise(&self, piece: Piece, advice: Advice) -> io::Result<()> {
         let advice = match advice {
-            Advice::HugePages => libc::MADV_HUGEPAGE,
-            Advice::NoHugePages => libc::MADV_NOHUGEPAGE,
+            Advice::HugePages => mm::Advice::LinuxHugepage,
+            Advice::NoHugePages => mm::Advice::LinuxNoHugepage,
         };
-        // SAFETY: the piece lies inside our range, and neither advice changes what it holds.
-        check(unsafe { libc::madvise(self.checked(piece), piece.len, advice) })
+        self.madvise(piece, advice)
     }
 
-    /// Makes every page of a piece present and writable, as if each had been written.
+    /// Makes every page of a piece present and writable, without changing its contents.
     pub(crate) fn populate(&self, piece: Piece) -> io::Result<()> {
         populate_pages(self.checked(piece), piece.len)
     }
 
-    /// Gives the memory of a piece back to the host; it reads as zeros until it is written to. In a file that is shared, a
-    /// hole, for all that map it; in private memory the pages are this process's alone.
+    /// Returns the memory of a piece to the host. The piece reads as zero until it is written.
     ///
-    /// Whoever calls it knows that nobody reads or writes those bytes meanwhile, or has a reference to them.
+    /// For a shared file this punches a hole, which all mappings of the file show. The caller guarantees that no
+    /// thread reads or writes those bytes meanwhile or holds a reference to them.
     pub(crate) fn discard(&self, piece: Piece, sharing: Sharing) -> io::Result<()> {
         let advice = match sharing {
-            Sharing::Private => libc::MADV_DONTNEED,
-            Sharing::Shared => libc::MADV_REMOVE,
+            Sharing::Private => mm::Advice::LinuxDontNeed,
+            Sharing::Shared => mm::Advice::LinuxRemove,
         };
-        // SAFETY: the piece lies inside our range, and nobody uses its bytes, as the caller says.
-        check(unsafe { libc::madvise(self.checked(piece), piece.len, advice) })
+        self.madvise(piece, advice)
     }
 
-    /// Lets the pages of a piece come from one node of the host alone.
+    /// Restricts the pages of a piece to one node of the host.
     pub(crate) fn bind(&self, piece: Piece, host_node: u32) -> io::Result<()> {
         const WORD: usize = libc::c_ulong::BITS as usize;
         let bit = host_node as usize;
         let mut mask: Vec<libc::c_ulong> = vec![0; bit / WORD + 1];
         mask[bit / WORD] = 1 << (bit % WORD);
-        // The kernel looks at one bit less than it is told of.
+        // The kernel ignores the last bit of the length that it is given.
         let bits = mask.len() * WORD + 1;
         let address = self.checked(piece);
         // SAFETY: the piece lies inside our range, and the mask is as long as stated.
@@ -204,7 +213,7 @@ impl Mapping {
         })
     }
 
-    /// How many bytes of a piece are in memory now.
+    /// Bytes of a piece that are in memory now.
     pub(crate) fn resident(&self, piece: Piece) -> io::Result<u64> {
         const STEP: usize = 1 << 16;
         let page = host_page_size();
@@ -213,7 +222,7 @@ impl Mapping {
         let mut offset = piece.offset;
         while offset < piece.end() {
             let step = Piece { offset, len: (piece.end() - offset).min(STEP * page) };
-            // SAFETY: `present` has a byte for each page of the step, which is all that mincore writes.
+            // SAFETY: `present` has a byte for each page of the step, and mincore writes no more than that.
             check(unsafe { libc::mincore(self.checked(step), step.len, present.as_mut_ptr()) })?;
             pages += present[..step.len / page].iter().filter(|byte| **byte & 1 != 0).count();
             offset = step.end();
@@ -221,21 +230,32 @@ impl Mapping {
         Ok((pages * page) as u64)
     }
 
-    /// Cuts the host's mappings at both ends of a piece until the result is dropped, so that they are accounted for apart.
+    /// Splits the host's mappings at both ends of a piece until the result is dropped, so that the kernel accounts for
+    /// the piece separately.
     ///
-    /// Done by leaving the piece out of core dumps meanwhile: mappings that differ in this are not one.
+    /// It excludes the piece from core dumps: the kernel keeps mappings apart that differ in this flag.
     pub(crate) fn set_apart(&self, piece: Piece) -> io::Result<SetApart<'_>> {
-        // SAFETY: the piece lies inside our range, and the advice changes nothing that it holds.
-        check(unsafe { libc::madvise(self.checked(piece), piece.len, libc::MADV_DONTDUMP) })?;
+        self.madvise(piece, mm::Advice::LinuxDontDump)?;
         Ok(SetApart { mapping: self, piece })
     }
 
     /// The words of a mapping that was backed as a whole.
+    ///
+    /// # Panics
+    ///
+    /// If it was not.
     pub(crate) fn words(&self) -> &[AtomicU64] {
         assert!(self.extent == Extent::Whole, "a mapping that is backed as a whole");
-        // SAFETY: all of the range is readable and writable, aligned to a page, and lives as long as `self`; any
-        // bits are a valid atomic, and whoever else reaches them is told to use atomics too.
+        // SAFETY: all of the range is readable and writable, aligned to a page, and lives as long as `self`. Any bits
+        // are a valid atomic. All other code that reaches the bytes is required to use atomics too.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().cast(), self.len / 8) }
+    }
+
+    fn madvise(&self, piece: Piece, advice: mm::Advice) -> io::Result<()> {
+        // SAFETY: the piece lies inside our range. Of the advices in use only `discard`'s change its contents, and the
+        // caller of `discard` guarantees that nothing uses them.
+        unsafe { mm::madvise(self.checked(piece), piece.len, advice) }?;
+        Ok(())
     }
 
     fn checked(&self, piece: Piece) -> *mut libc::c_void {
@@ -244,17 +264,17 @@ impl Mapping {
     }
 }
 
-/// A second value for a piece of a mapping, as if it were one of its own.
+/// A second [`Mapping`] value for a piece of a mapping.
 ///
 /// # Safety
 ///
-/// It is never dropped, and the mapping lives longer.
-pub(super) unsafe fn extent_of(mapping: &Mapping, piece: Piece) -> Mapping {
+/// The caller never drops the result and keeps the mapping alive longer.
+pub(super) unsafe fn alias_of(mapping: &Mapping, piece: Piece) -> Mapping {
     let base = mapping.checked(piece).cast();
     Mapping { base: NonNull::new(base).expect("an address inside a mapping"), len: piece.len, extent: Extent::Pieces }
 }
 
-/// A piece whose mappings end where it does; dropped, they may be one with their neighbours again.
+/// A piece whose host mappings end where it does. The kernel may merge them with their neighbours after the drop.
 #[derive(Debug)]
 pub(crate) struct SetApart<'a> {
     mapping: &'a Mapping,
@@ -263,39 +283,40 @@ pub(crate) struct SetApart<'a> {
 
 impl Drop for SetApart<'_> {
     fn drop(&mut self) {
-        // SAFETY: as in `set_apart`. Where it fails the piece is missing in core dumps, no more.
-        unsafe { libc::madvise(self.mapping.checked(self.piece), self.piece.len, libc::MADV_DODUMP) };
+        // If this fails, core dumps lack the piece.
+        let _ = self.mapping.madvise(self.piece, mm::Advice::LinuxDoDump);
     }
 }
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the range is ours, and who borrowed addresses from it is bound not to outlive it.
-        unsafe { libc::munmap(self.base.as_ptr().cast(), self.len) };
+        // SAFETY: the range is ours, and code that got addresses from it must not use them after the drop.
+        let unmapped = unsafe { mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }
 
-/// Makes every page of the host that has one of `bytes` bytes from `address` on present and writable.
+/// Makes every host page present and writable that contains one of `bytes` bytes from `address` on.
 ///
-/// For memory of which only the address is known. Nothing is written, so whatever lies there keeps what it holds.
+/// For memory of which only the address is known. The contents do not change.
 pub(crate) fn populate_around(address: NonNull<u8>, bytes: usize) -> io::Result<()> {
     let page = host_page_size();
     let inside = address.addr().get() % page;
     let len = bytes.checked_add(inside).and_then(|len| len.checked_next_multiple_of(page));
-    let len = len.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
+    let len = len.ok_or(Errno::NOMEM)?;
     if bytes == 0 {
         return Ok(());
     }
     populate_pages(address.as_ptr().wrapping_sub(inside).cast(), len)
 }
 
-/// Populates whole pages, whoever they belong to.
+/// Populates whole pages at any address.
 fn populate_pages(start: *mut libc::c_void, len: usize) -> io::Result<()> {
     loop {
-        // SAFETY: populating changes nothing that memory holds, and fails where there is none.
-        match check(unsafe { libc::madvise(start, len, libc::MADV_POPULATE_WRITE) }) {
-            Err(error) if matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN)) => {}
-            result => return result,
+        // SAFETY: populating changes no contents, and fails at addresses without memory.
+        match unsafe { mm::madvise(start, len, mm::Advice::LinuxPopulateWrite) } {
+            Err(Errno::INTR | Errno::AGAIN) => {}
+            result => return Ok(result?),
         }
     }
 }
@@ -326,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_resident_until_it_is_populated() {
+    fn memory_is_resident_after_it_was_populated() {
         let mapping = backed(4 * HUGE);
         mapping.advise(mapping.whole(), Advice::NoHugePages).unwrap();
         assert_eq!(mapping.resident(mapping.whole()).unwrap(), 0);
@@ -337,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_not_resident_and_reads_as_zeros() {
+    fn discarded_memory_is_not_resident_and_reads_as_zero() {
         let mapping = backed(4 * HUGE);
         mapping.advise(mapping.whole(), Advice::NoHugePages).unwrap();
         let words = mapping.words();
@@ -349,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_around_bytes_become_present_and_keep_what_they_hold() {
+    fn populating_around_bytes_keeps_their_contents() {
         let mapping = backed(4 * HUGE);
         mapping.advise(mapping.whole(), Advice::NoHugePages).unwrap();
         let word = &mapping.words()[HUGE / 8];
@@ -362,25 +383,25 @@ mod tests {
     }
 
     #[test]
-    fn more_bytes_than_there_are_addresses_cannot_become_present() {
+    fn populating_more_bytes_than_addresses_fails() {
         let mapping = backed(HUGE);
         let error = populate_around(mapping.address(1), usize::MAX).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOMEM));
     }
 
     #[test]
-    fn memory_is_zeroed_and_keeps_what_is_written() {
+    fn new_memory_is_zero_and_keeps_written_values() {
         let mapping = backed(HUGE);
         let words = mapping.words();
         assert!(words.iter().all(|word| word.load(std::sync::atomic::Ordering::Relaxed) == 0));
         words[HUGE / 8 - 1].store(7, std::sync::atomic::Ordering::Relaxed);
         let last = mapping.address(HUGE - 8).cast::<u64>();
-        // SAFETY: the word was just written through the same mapping, and no other thread knows of it.
+        // SAFETY: the word was just written through the same mapping, and no other thread has its address.
         assert_eq!(unsafe { last.read() }, 7);
     }
 
     #[test]
-    fn a_dropped_mapping_gives_its_addresses_back() {
+    fn dropping_a_mapping_frees_its_addresses() {
         // Together more than the 128 TiB of addresses that a process has by default.
         for _ in 0..300 {
             Mapping::reserve(1 << 40, HUGE, 0).unwrap();
@@ -389,7 +410,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "backed as a whole")]
-    fn a_mapping_with_holes_is_not_handed_out_as_words() {
+    fn a_mapping_with_holes_has_no_words() {
         let mut mapping = Mapping::reserve(2 * HUGE, HUGE, 0).unwrap();
         mapping.back(Piece { offset: 0, len: HUGE }, Source::Anonymous).unwrap();
         mapping.words();
@@ -415,7 +436,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "inside the mapping")]
-    fn a_piece_beyond_the_end_is_refused() {
+    fn a_piece_past_the_end_is_refused() {
         let mapping = backed(HUGE);
         let _ = mapping.populate(Piece { offset: HUGE - page(), len: 2 * page() });
     }

@@ -1,34 +1,28 @@
-//! A full memory barrier on all threads of this process, made by one of them.
+//! A memory barrier on all threads of this process, issued by one of them.
 
 use std::io;
 use std::sync::OnceLock;
 
-use super::check;
+use rustix::thread::{MembarrierCommand, membarrier};
 
-/// `MEMBARRIER_CMD_PRIVATE_EXPEDITED` and the command that allows it, of `linux/membarrier.h`.
-const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
-const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
-
-fn membarrier(command: libc::c_int) -> io::Result<()> {
-    // SAFETY: the call takes numbers and touches no memory of ours.
-    check(unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) })
-}
-
-/// That the kernel makes such barriers for this process: shown by asking it.
+/// Proof that the kernel issues such barriers for this process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ProcessBarrier(());
 
 impl ProcessBarrier {
-    /// Asks the kernel, once in a process; `None` where it has no such call (before 4.14), or does not let us.
+    /// Registers this process, once. `None` if the kernel lacks the call (before 4.14) or forbids it.
     pub(crate) fn registered() -> Option<Self> {
-        static FOUND: OnceLock<Option<ProcessBarrier>> = OnceLock::new();
-        *FOUND.get_or_init(|| membarrier(REGISTER_PRIVATE_EXPEDITED).ok().map(|()| Self(())))
+        static REGISTERED: OnceLock<Option<ProcessBarrier>> = OnceLock::new();
+        *REGISTERED
+            .get_or_init(|| membarrier(MembarrierCommand::RegisterPrivateExpedited).ok().map(|()| ProcessBarrier(())))
     }
 
-    /// Makes every thread of this process pass a full barrier, at some place between begin and end of the call: those that
-    /// run, by an interrupt; those that do not, as they were taken off their CPU.
+    /// Makes every thread of this process pass a full barrier between begin and end of the call.
+    ///
+    /// The kernel interrupts threads that are running. A thread that is not running passed a barrier when it was
+    /// descheduled.
     pub(crate) fn pass(self) -> io::Result<()> {
-        membarrier(PRIVATE_EXPEDITED)
+        Ok(membarrier(MembarrierCommand::PrivateExpedited)?)
     }
 }
 
@@ -37,10 +31,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_that_has_the_call_passes_barriers() {
+    fn a_registered_process_can_pass_barriers() {
         match ProcessBarrier::registered() {
             Some(barrier) => barrier.pass().unwrap(),
-            None => println!("skipped: no membarrier here"),
+            None => println!("skipped: the kernel has no membarrier"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A part of a memory map behind which memory changes while it is in use.
+//! A part of a memory map whose memory is replaced while the map is in use.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -6,11 +6,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::host_page_size;
-use super::mapping::{Advice, Mapping, Piece, Sharing, Source, extent_of};
+use super::mapping::{Advice, Mapping, Piece, Sharing, Source, alias_of};
 
-/// Whole pages of the host of somebody else's [`Mapping`], never unmapped by this one.
+/// Whole host pages of a [`Mapping`] that other code owns and unmaps.
 ///
-/// Who reads what lies there uses atomics, and takes any bytes for valid.
+/// Readers of these bytes use atomics and accept any value.
 #[derive(Debug)]
 pub(crate) struct MapWindow(ManuallyDrop<Mapping>);
 
@@ -19,12 +19,11 @@ impl MapWindow {
     ///
     /// # Safety
     ///
-    /// The mapping lives longer than the result, and nobody has a reference to bytes of the piece other than to atomics.
-    /// What lies there may turn into other bytes at any time: nobody concludes anything from them that memory safety
-    /// rests on, without looking again.
+    /// The mapping outlives the result, and the only references to bytes of the piece are to atomics. The bytes may
+    /// change at any time: no code derives memory safety from a value that it read there earlier.
     pub(crate) unsafe fn new(mapping: &Mapping, piece: Piece) -> Self {
-        // SAFETY: passed on to the caller; it is never dropped, so nothing is unmapped.
-        Self(ManuallyDrop::new(unsafe { extent_of(mapping, piece) }))
+        // SAFETY: the caller keeps the mapping alive. `ManuallyDrop` never drops the alias, so nothing is unmapped.
+        Self(ManuallyDrop::new(unsafe { alias_of(mapping, piece) }))
     }
 
     /// The first byte.
@@ -36,18 +35,19 @@ impl MapWindow {
         self.0.whole()
     }
 
-    /// The piece that has these bytes; `None` where it is empty or one of them lies elsewhere. Pages of the host that are
-    /// only in part among them are in it, or out of it, as asked.
-    pub(crate) fn piece(&self, address: NonNull<u8>, bytes: usize, ends: Ends) -> Option<Piece> {
+    /// The piece with these bytes, extended or cut to whole host pages as `rounding` says.
+    ///
+    /// `None` if it is empty, or if one of the bytes lies outside the window.
+    pub(crate) fn piece(&self, address: NonNull<u8>, bytes: usize, rounding: Rounding) -> Option<Piece> {
         let page = host_page_size();
         let start = address.addr().get().checked_sub(self.base().addr().get())?;
         let end = start.checked_add(bytes)?;
         if end > self.0.len() {
             return None;
         }
-        let (start, end) = match ends {
-            Ends::Out => (start / page * page, end.next_multiple_of(page)),
-            Ends::In => (start.next_multiple_of(page), end / page * page),
+        let (start, end) = match rounding {
+            Rounding::Out => (start / page * page, end.next_multiple_of(page)),
+            Rounding::In => (start.next_multiple_of(page), end / page * page),
         };
         (start < end).then(|| Piece { offset: start, len: end - start })
     }
@@ -60,31 +60,32 @@ impl MapWindow {
         self.0.populate(piece)
     }
 
-    /// Gives private memory back: the piece reads as zeroes.
+    /// Returns private memory to the host. The piece reads as zero.
     pub(crate) fn discard(&self, piece: Piece) -> io::Result<()> {
         self.0.discard(piece, Sharing::Private)
     }
 
-    /// Writes zeroes to a piece that can be written. Others may read it meanwhile.
+    /// Writes zeroes to a writable piece. Other threads may read it meanwhile.
     pub(crate) fn zero(&self, piece: Piece) {
         assert!(piece.end() <= self.0.len() && piece.len > 0, "inside the window");
         let first = self.0.address(piece.offset).cast::<AtomicU64>();
-        // SAFETY: inside the window, whose bytes others reach as atomics alone; any bits are valid atomics.
+        // SAFETY: the piece lies inside the window, whose bytes are only reached as atomics. Any bits are valid
+        // atomics.
         let words = unsafe { std::slice::from_raw_parts(first.as_ptr(), piece.len / size_of::<AtomicU64>()) };
         words.iter().for_each(|word| word.store(0, Ordering::Relaxed));
     }
 
-    /// Puts something else behind a piece. What the piece held is seen no more.
+    /// Replaces the memory behind a piece. The mapping no longer shows the previous contents.
     pub(crate) fn replace(&self, piece: Piece, source: Source<'_>) -> io::Result<()> {
         self.0.replace(piece, source)
     }
 }
 
-/// Whether pages at the ends that belong to a piece only in part are taken along.
+/// Whether a piece includes host pages that belong to it only in part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Ends {
-    /// They are.
+pub(crate) enum Rounding {
+    /// It includes them.
     Out,
-    /// They are not.
+    /// It excludes them.
     In,
 }

@@ -1,14 +1,14 @@
-//! The memory limit of the control group that this process is in.
+//! The memory limit of the control group of this process.
 
 use std::fs;
 use std::path::Path;
 
 use frameyard::ByteSize;
 
-/// The smallest limit of the process's group and the groups above it, if there is one.
+/// The smallest limit of the process's group and the groups above it; `None` if there is none.
 ///
-/// Looks at both versions of the control-group file system where they are mounted by convention. A file that
-/// cannot be read sets no limit: it is a courtesy check, the kernel holds the real one.
+/// Reads both versions of the control-group file system at their conventional mount points. A file that cannot be read
+/// sets no limit, since this only gives an early error: the kernel enforces the real limit.
 pub(super) fn of_this_process(root: &Path) -> Option<ByteSize> {
     let groups = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     groups.lines().filter_map(|line| limit_of_line(root, line)).min()

@@ -18,7 +18,7 @@ fn two_nodes() -> Tree {
 }
 
 #[test]
-fn a_machine_of_two_nodes_is_read() {
+fn a_machine_with_two_nodes_is_read() {
     let tree = two_nodes();
     let host = HostTopology::read(tree.path()).unwrap();
     assert_eq!(host.cpu_model(), Some("Test CPU 9000"));
@@ -34,19 +34,19 @@ fn a_machine_of_two_nodes_is_read() {
 }
 
 #[test]
-fn nodes_of_a_yard_take_the_nodes_with_memory_in_turn() {
+fn nodes_of_a_yard_map_to_nodes_with_memory_in_rotation() {
     let tree = two_nodes();
     tree.write("sys/devices/system/node/online", "0-2\n");
     tree.write("sys/devices/system/node/node1/cpulist", "\n");
     tree.write("sys/devices/system/node/node1/distance", "21 10 21");
     tree.write("sys/devices/system/node/node1/meminfo", "Node 1 MemTotal: 0 kB\n");
     let host = HostTopology::read(tree.path()).unwrap();
-    let turn: Vec<u16> = (0..4).map(|node| host.node_for(NodeId(node)).id.0).collect();
-    assert_eq!(turn, [0, 2, 0, 2]);
+    let order: Vec<u16> = (0..4).map(|node| host.node_for(NodeId(node)).id.0).collect();
+    assert_eq!(order, [0, 2, 0, 2]);
 }
 
 #[test]
-fn a_tree_without_nodes_is_one_node_with_everything() {
+fn a_tree_without_nodes_is_a_machine_with_one_node() {
     let tree = two_nodes();
     tree.remove("sys/devices/system/node/online");
     let host = HostTopology::read(tree.path()).unwrap();
@@ -74,7 +74,7 @@ fn malformed_and_missing_files_are_named() {
 }
 
 #[test]
-fn the_smallest_limit_of_the_control_groups_counts() {
+fn the_smallest_limit_of_the_control_groups_applies() {
     let tree = two_nodes();
     tree.write("proc/self/cgroup", "0::/outer/inner\n");
     tree.write("sys/fs/cgroup/outer/memory.max", "1073741824\n");
@@ -91,7 +91,7 @@ fn the_smallest_limit_of_the_control_groups_counts() {
 }
 
 #[test]
-fn the_setting_in_brackets_is_the_one_that_holds() {
+fn the_active_setting_is_the_one_in_brackets() {
     let tree = two_nodes();
     tree.write("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
     let host = HostTopology::read(tree.path()).unwrap();

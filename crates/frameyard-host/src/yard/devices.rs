@@ -2,20 +2,18 @@
 
 use std::sync::Arc;
 
-use frameyard::{DeviceError, DeviceId, DeviceRequest, Pfn, PfnRange, Yard};
+use frameyard::devices::{DeviceError, DeviceId, DeviceRequest};
+use frameyard::{Pfn, PfnRange, Yard};
 
-use super::{HostYard, HostYardError};
+use super::HostYard;
 use crate::device::{AddDeviceError, DeviceMemory};
-use crate::device_map::DeviceMap;
 use crate::device_problem::HostDeviceError;
 use crate::platform::HostPlatform;
-use crate::shared::SharedMemoryFile;
-use crate::sys::window::MapWindow;
 
 impl HostYard {
-    /// Maps a device as [`Yard::map_device`] does, and says why the host had no memory for its page structures where it had none.
+    /// Maps a device as [`Yard::map_device`] does. Its error says why the host had no memory for the page structures.
     ///
-    /// Whether the range has bytes is another matter: see [`HostPlatform::add_device`].
+    /// The range needs no bytes. [`HostPlatform::add_device`] gives it some.
     ///
     /// # Errors
     ///
@@ -24,8 +22,8 @@ impl HostYard {
         self.explained(|yard| yard.map_device(request))
     }
 
-    /// Splits a compound page of a device as [`Yard::split_device_page`] does, and says why the host had no memory for the
-    /// page structures of its parts where it had none.
+    /// Splits a compound page of a device as [`Yard::split_device_page`] does. Its error says why the host had no
+    /// memory for the page structures of the parts.
     ///
     /// # Errors
     ///
@@ -34,14 +32,14 @@ impl HostYard {
         self.explained(|yard| yard.split_device_page(head))
     }
 
-    /// Does something with devices; where memory for the map is missing, adds what the platform knows of it.
+    /// Calls `act` and adds the platform's reason to an error about missing memory for page structures.
     fn explained<T>(
         &self,
         act: impl FnOnce(&Yard<HostPlatform>) -> Result<T, DeviceError>,
     ) -> Result<T, HostDeviceError> {
-        // What is left of somebody else's failure.
+        // Discards the reason of an earlier failure.
         self.platform().take_map_problem();
-        act(&self.yard).map_err(|error| match error {
+        act(self).map_err(|error| match error {
             DeviceError::NoMapMemory(_) | DeviceError::NoMapInDevice(_) => match self.platform().take_map_problem() {
                 Some(problem) => HostDeviceError::Map { error, problem },
                 None => HostDeviceError::Yard(error),
@@ -50,15 +48,17 @@ impl HostYard {
         })
     }
 
-    /// Takes a device back that the platform was [given](HostPlatform::add_device) for these frames, when it is mapped in the
-    /// yard no more: who uses a page of it keeps it mapped. In a shared yard other processes have their own.
+    /// Removes a device that was [added](HostPlatform::add_device) to the platform for these frames.
+    ///
+    /// It must not be mapped in the yard. Users of its pages keep it mapped. In a shared yard every process has devices
+    /// of its own.
     ///
     /// # Errors
     ///
-    /// [`AddDeviceError::Mapped`] where a device of the yard has some of the frames, [`AddDeviceError::NotThere`] where
-    /// no device was given for exactly these.
+    /// [`AddDeviceError::Mapped`] if a device of the yard has some of the frames, [`AddDeviceError::NotThere`] if no
+    /// device was added for exactly these.
     pub fn remove_device(&self, range: PfnRange) -> Result<Arc<DeviceMemory>, AddDeviceError> {
-        // First taken away, then looked whether somebody can use it: who maps it now finds no bytes.
+        // Removes first and checks afterwards: a thread that maps the device meanwhile finds no bytes.
         let memory = self.platform().remove_device(range)?;
         let mapped = self.devices().find(|device| !device.range.intersection(range).is_empty());
         match mapped {
@@ -69,16 +69,4 @@ impl HostYard {
             None => Ok(memory),
         }
     }
-}
-
-/// The platform of a yard in a memory file, with a view of what the file's memory map shows of devices.
-pub(super) fn with_view(
-    platform: HostPlatform,
-    window: Option<MapWindow>,
-    file: &SharedMemoryFile,
-) -> Result<HostPlatform, HostYardError> {
-    let Some((window, part)) = window.zip(file.device_part()) else { return Ok(platform) };
-    let window = Arc::new(window);
-    let view = file.view(Arc::clone(&window), part)?;
-    Ok(platform.with_device_map(Some(DeviceMap::shared(window, part, view))))
 }

@@ -1,6 +1,8 @@
 //! The early memory map of a machine: its memory, its reservations, and its contiguous areas beside them.
 
-use frameyard::{Memblock, MemorySource, NodeId, NothingMapped, PfnRange, Region, RegionFlags};
+use frameyard::boot::MemorySource;
+use frameyard::memblock::{Memblock, NothingMapped, Region, RegionFlags};
+use frameyard::{NodeId, PfnRange};
 
 use super::BringUpError;
 use crate::machine::{AddressRange, Machine};
@@ -67,7 +69,8 @@ impl MemorySource for EarlyMap {
 mod tests {
     use super::*;
     use crate::machine::built_in;
-    use frameyard::{Pfn, PhysAddr};
+    use frameyard::Pfn;
+    use frameyard::units::PhysAddr;
 
     fn areas(map: &EarlyMap) -> Vec<PfnRange> {
         let mut areas = Vec::new();

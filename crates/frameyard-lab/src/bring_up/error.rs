@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use frameyard::{BootError, ByteSize, InitError, MemblockError};
+use frameyard::ByteSize;
+use frameyard::boot::{BootError, InitError};
+use frameyard::memblock::MemblockError;
 use frameyard_host::{HostYardError, MemoryError, SharedFileError};
 
 use crate::Failure;

@@ -1,6 +1,7 @@
 //! Whether this host has room for what bring-up writes.
 
-use frameyard::{ByteSize, Geometry, InitMode, Initialiser, Layout, MapInit, MemorySource};
+use frameyard::boot::{InitMode, Initialiser, MapInit, MemorySource};
+use frameyard::{ByteSize, Geometry, Layout};
 use frameyard_host::{HostTopology, MemoryError};
 
 use super::BringUpError;
@@ -83,7 +84,8 @@ mod tests {
     use super::*;
     use crate::bring_up::early_map::EarlyMap;
     use crate::machine::{Machine, built_in};
-    use frameyard::{MapContent, NodeId, Order, YardConfig};
+    use frameyard::page::MapContent;
+    use frameyard::{NodeId, Order, YardConfig};
 
     const GIB: u64 = 1 << 30;
 

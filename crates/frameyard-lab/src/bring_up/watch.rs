@@ -1,21 +1,23 @@
-//! What is seen from outside while a memory map comes up.
+//! Progress of the initialisation of a memory map.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use frameyard::{InitMode, Initialiser, MapInit, NodeInit, PageCount};
+use frameyard::PageCount;
+use frameyard::boot::{InitMode, Initialiser, MapInit};
+use frameyard::platform::NodeInit;
 use frameyard_host::{HostYardBuilder, InitWatch};
 use indicatif::ProgressBar;
 
 use crate::output;
 
-/// What the platform is told while the map comes up. Clones look at the same.
+/// What the platform learns while the map is initialised. Clones share it.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Watch(InitWatch);
 
 impl Watch {
-    /// A builder whose yard tells this watch.
+    /// The builder, whose yard reports to this watch.
     pub(crate) fn attach(&self, builder: HostYardBuilder) -> HostYardBuilder {
         builder.init_watch(&self.0)
     }
@@ -25,7 +27,7 @@ impl Watch {
         self.0.pages()
     }
 
-    /// What each pass over a node's map did, by node. Empty where there was none.
+    /// The result of each pass over the map of a node, by node. Empty without passes.
     pub(crate) fn nodes(&self) -> Vec<NodeInit> {
         self.0.nodes()
     }
@@ -34,8 +36,8 @@ impl Watch {
 /// How often the bar is drawn again.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Does `work` with a sign of life for who waits at a terminal: a bar where the map is written in one go, which
-/// counts its pages up to `total`, else a spinner.
+/// Does `work` with progress on a terminal: a bar that counts pages up to `total` where the map is written from end to end,
+/// else a spinner.
 pub(super) fn watched<T>(name: &str, map: &MapInit, total: PageCount, watch: &Watch, work: impl FnOnce() -> T) -> T {
     if map.initialiser == Initialiser::None || map.mode == InitMode::Lazy {
         let sign = output::spinner(format!("bringing up {name}"));
@@ -43,16 +45,16 @@ pub(super) fn watched<T>(name: &str, map: &MapInit, total: PageCount, watch: &Wa
         sign.finish_and_clear();
         return done;
     }
-    let bar = output::progress_bar("initialising the memory map", total.0);
-    if bar.is_hidden() {
+    if !output::is_terminal() {
         return work();
     }
+    let bar = output::progress_bar("initialising the memory map", total.0);
     let done = followed(&bar, total, watch, work);
     bar.finish_and_clear();
     done
 }
 
-/// Does `work` while a thread keeps the bar where the watch is.
+/// Does `work` while a thread moves the bar along with the watch.
 fn followed<T>(bar: &ProgressBar, total: PageCount, watch: &Watch, work: impl FnOnce() -> T) -> T {
     let ended = AtomicBool::new(false);
     thread::scope(|scope| {
@@ -62,7 +64,7 @@ fn followed<T>(bar: &ProgressBar, total: PageCount, watch: &Watch, work: impl Fn
                 thread::park_timeout(TICK);
             }
         });
-        // Also where the work panics, so that the follower ends.
+        // Runs even where the work panics, so that the follower ends.
         let _end = OnDrop(|| {
             ended.store(true, Ordering::Relaxed);
             follower.thread().unpark();

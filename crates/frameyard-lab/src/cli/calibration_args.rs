@@ -1,7 +1,6 @@
 //! Arguments of `sim calibrate` and `sim check`.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 
 use clap::{Args, ValueEnum, ValueHint};
 use frameyard::ByteSize;
@@ -9,6 +8,7 @@ use frameyard_sim::Selection;
 
 use super::OutputArgs;
 use super::values::{positive_number, positive_size, whole_number};
+use crate::output::OutputFile;
 
 /// A published table that a machine can be fitted to.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -121,7 +121,7 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "ROWS", value_delimiter = ';')]
     pub rows: Vec<Selection>,
 
-    /// Free parameters, as in outside.exception_cycles,costs.store_overlap [default: those that the machine names]
+    /// Free parameters, as in kernel_overhead.exception_cycles,costs.store_overlap [default: those that the machine names]
     #[arg(long, value_name = "PATHS", value_delimiter = ',')]
     pub parameters: Vec<String>,
 
@@ -139,7 +139,7 @@ pub struct CalibrateArgs {
 
     /// Write the machine's description with the fitted parameters, and what they were fitted on
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub write: Option<PathBuf>,
+    pub write: Option<OutputFile>,
 
     /// How much is simulated.
     #[command(flatten)]
@@ -163,10 +163,6 @@ pub struct CheckArgs {
     /// Rows of page-fault to predict, as in 'cluster-bulk/processes/1..40;vanilla-4.16/threads/40' [default: all]
     #[arg(long, value_name = "ROWS", value_delimiter = ';')]
     pub rows: Vec<Selection>,
-
-    /// Also write the rows to a file, as comma-separated values
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub csv: Option<PathBuf>,
 
     /// Pages that each of eight and more tasks maps; fewer map together as much, each 32768 at most [default: 4096; zone-lock:
     /// 32768, of which caches hold as little as of those that were published]

@@ -3,14 +3,16 @@
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use clap::builder::TypedValueParser;
-use clap::{Args, Subcommand, ValueEnum, ValueHint};
-use frameyard::{ByteSize, MapLayout, MapPlacement};
+use clap::builder::{ArgPredicate, TypedValueParser};
+use clap::{Args, Subcommand, ValueHint};
+use frameyard::ByteSize;
+use frameyard::devices::{MapLayout, MapPlacement};
 use frameyard_host::DeviceAlignment;
 
-use super::OutputArgs;
 use super::init_args::named;
-use super::values::{positive_number, positive_size};
+use super::values::{named_with_help, positive_number, positive_size};
+use super::{FullArgs, OutputArgs, QuickArgs};
+use frameyard_workloads::device_map::YardSharing;
 
 /// Reads which page structures there are.
 pub(super) fn layout() -> impl TypedValueParser<Value = MapLayout> {
@@ -141,20 +143,21 @@ pub struct DeviceSessionArgs {
     pub socket: PathBuf,
 }
 
-/// Whose yard it is.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum YardSharing {
-    /// One process's own: tails are the host's zero page
-    Private,
-    /// In a memory file, for several processes: tails are a read-only window that is mapped again and again
-    Shared,
+/// Reads whether a yard is private.
+fn yard_sharing() -> impl TypedValueParser<Value = YardSharing> {
+    named_with_help(YardSharing::ALL, YardSharing::name, |sharing| match sharing {
+        YardSharing::Private => "One process's own: tails are the host's zero page",
+        YardSharing::Shared => {
+            "In a memory file, for several processes: tails are a read-only window that is mapped again and again"
+        }
+    })
 }
 
 /// Arguments of `bench device-map`. Lists are empty where the sweep chooses.
 #[derive(Args, Clone, Debug)]
 pub struct DeviceMapArgs {
     /// Sizes of the device, multiples of its pages [default: 256G,1T; with 4K pages 16G]
-    #[arg(long = "size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size)]
+    #[arg(long = "size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value_if("quick", ArgPredicate::IsPresent, "64G"))]
     pub sizes: Vec<ByteSize>,
 
     /// Sizes of its pages: 4K, 2M, 1G [default: all of them; where sizes are given, 2M,1G]
@@ -166,16 +169,19 @@ pub struct DeviceMapArgs {
     pub layouts: Vec<MapLayout>,
 
     /// Whose yard it is [default: private; where nothing else is chosen, shared too for 1T in 1G pages]
-    #[arg(long = "yard", value_name = "YARDS", value_delimiter = ',', value_enum)]
+    #[arg(long = "yard", value_name = "YARDS", value_delimiter = ',', value_parser = yard_sharing())]
     pub yards: Vec<YardSharing>,
 
     /// Runs of each row, which alternate; the median is reported
-    #[arg(long, value_name = "N", default_value = "3", value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", ArgPredicate::IsPresent, "1"), value_parser = positive_number)]
     pub repeat: NonZeroU32,
 
-    /// Lift the limit of about three minutes on 2 CPUs: page structures of more than 4 GiB
-    #[arg(long)]
-    pub full: bool,
+    /// A short run.
+    #[command(flatten)]
+    pub quick: QuickArgs,
+    /// A run without limits.
+    #[command(flatten)]
+    pub full: FullArgs,
 
     /// How the result is written.
     #[command(flatten)]

@@ -6,7 +6,9 @@ use std::str::FromStr;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use frameyard::{ByteSize, Cutting, InitJobs, InitMode, Initialiser, MapContent, MapInit, PcpReset};
+use frameyard::ByteSize;
+use frameyard::boot::{Cutting, InitJobs, InitMode, Initialiser, MapInit, PcpReset};
+use frameyard::page::MapContent;
 
 use super::values::{positive_number, positive_size};
 use crate::Failure;

@@ -3,14 +3,15 @@
 use std::num::NonZeroU32;
 
 use clap::{Args, ValueEnum, ValueHint};
-use frameyard::{ByteSize, PcpSizing, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
 use frameyard_vm::LruPolicy;
 
-use crate::workload::kernbench::Build;
+use frameyard_workloads::kernbench::Job;
 
 use super::values::{positive_number, positive_size, whole_number};
-use super::workload_args::{lru_policy, zone_policy};
-use super::{ComparisonArgs, DurationArgs, OutputArgs, VirtualDurationArgs};
+use super::{ComparisonArgs, DurationArgs, OutputArgs, PolicyArgs, VirtualDurationArgs};
 
 /// By which memory per-CPU lists are sized.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,8 +50,15 @@ pub struct BuildArgs {
     pub compute: u64,
 
     /// Cycles that the kernel works for it besides, for each page: making processes, reading and writing files
-    #[arg(long, value_name = "CYCLES", default_value_t = Build::KERNEL_WORK, value_parser = whole_number)]
+    #[arg(long, value_name = "CYCLES", default_value_t = Job::KERNEL_WORK, value_parser = whole_number)]
     pub kernel_work: u64,
+}
+
+impl From<BuildArgs> for Job {
+    fn from(args: BuildArgs) -> Self {
+        let BuildArgs { pages, mappings, compute, kernel_work } = args;
+        Self { pages: pages.get(), mappings: mappings.get(), compute, kernel_work }
+    }
 }
 
 /// Arguments of `bench kernbench`.
@@ -69,6 +77,10 @@ pub struct KernbenchArgs {
 
 /// Arguments of `sim kernbench`.
 #[derive(Args, Clone, Debug)]
+#[command(
+    mut_arg("zones", |arg| arg.default_value(ZonePolicy::Vanilla.name())),
+    mut_arg("lru", |arg| arg.default_value(LruPolicy::Vanilla.name()))
+)]
 pub struct SimKernbenchArgs {
     /// A built-in simulated machine, or a file that describes one (TOML)
     #[arg(long, value_name = "NAME|FILE", default_value = "epyc2-256", value_hint = ValueHint::AnyPath)]
@@ -90,13 +102,9 @@ pub struct SimKernbenchArgs {
     #[arg(long, value_name = "SIZING", default_value = "classic")]
     pub pcp_sizing: PcpSizing,
 
-    /// Policies of zones to compare
-    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = "vanilla")]
-    pub zones: Vec<ZonePolicy>,
-
-    /// Policies of the lists of used pages to compare, each with each policy of zones
-    #[arg(long = "lru", value_name = "POLICIES", value_delimiter = ',', value_parser = lru_policy(), default_value = "vanilla")]
-    pub lru: Vec<LruPolicy>,
+    /// Which policies.
+    #[command(flatten)]
+    pub policies: PolicyArgs,
 
     /// Seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]

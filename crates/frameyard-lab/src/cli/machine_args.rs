@@ -1,9 +1,11 @@
 //! Options that choose a machine and change it.
 
 use clap::{Args, ValueHint};
-use frameyard::{ByteSize, Geometry, GeometryError, Order};
+use frameyard::units::GeometryError;
+use frameyard::{ByteSize, Geometry, Order};
 
 use super::values::{order, pageblock_order, positive_size};
+use crate::Failure;
 
 /// Which machine, how much of it, and with what behind its frames.
 #[derive(Args, Clone, Debug)]
@@ -29,6 +31,21 @@ pub struct MachineArgs {
     /// The geometry, where it is not the machine's own.
     #[command(flatten)]
     pub geometry: GeometryArgs,
+}
+
+impl MachineArgs {
+    /// Refuses `--phantom` for a command that needs memory behind frames.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Input`], with the reason.
+    pub(crate) fn refuse_phantom(&self, command: &str, reason: &str) -> Result<(), Failure> {
+        if self.phantom {
+            Err(Failure::input(format!("{command} --phantom: {reason}; leave --phantom out")))
+        } else {
+            Ok(())
+        }
+    }
 }
 
 /// Changes to a machine's geometry.

@@ -3,11 +3,14 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use clap::Args;
-use frameyard::{ByteSize, Cutting, InitMode, Initialiser, MapContent};
+use clap::builder::ArgPredicate;
+use frameyard::ByteSize;
+use frameyard::boot::{Cutting, InitMode, Initialiser};
+use frameyard::page::MapContent;
 
-use super::OutputArgs;
 use super::init_args::{content, cutting, initialiser, mode};
 use super::values::{positive_number, positive_size, whole_number};
+use super::{FullArgs, OutputArgs, QuickArgs};
 
 /// Arguments of `bench memmap`. Lists are empty where the sweep chooses.
 #[derive(Args, Clone, Debug)]
@@ -39,11 +42,11 @@ pub struct MemmapArgs {
     pub threads: Vec<NonZeroU32>,
 
     /// Sizes of the map in eager and deferred mode [default: 64M,1G; with --full also 16G]
-    #[arg(long = "map-size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size)]
+    #[arg(long = "map-size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value_if("quick", ArgPredicate::IsPresent, "64M"))]
     pub map_sizes: Vec<ByteSize>,
 
     /// Frames of memory in lazy mode [default: 2^18, 2^22, 2^25 and 2^28]
-    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = positive_count)]
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = positive_count, default_value_if("quick", ArgPredicate::IsPresent, "2^18,2^22"))]
     pub frames: Vec<NonZeroU64>,
 
     /// Punch so many holes of one frame into the memory [default: none; where all ways are swept, 4096 in
@@ -52,12 +55,15 @@ pub struct MemmapArgs {
     pub holes: Option<u64>,
 
     /// Runs of each row, of which the median is reported
-    #[arg(long, value_name = "N", default_value = "5", value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "5", default_value_if("quick", ArgPredicate::IsPresent, "2"), value_parser = positive_number)]
     pub repeat: NonZeroU32,
 
-    /// Lift the limit of about two minutes on 2 CPUs: maps of more than 1 GiB
-    #[arg(long)]
-    pub full: bool,
+    /// A short run.
+    #[command(flatten)]
+    pub quick: QuickArgs,
+    /// A run without limits.
+    #[command(flatten)]
+    pub full: FullArgs,
 
     /// How the result is written.
     #[command(flatten)]
@@ -68,16 +74,20 @@ pub struct MemmapArgs {
 #[derive(Args, Clone, Debug)]
 pub struct PcpResetArgs {
     /// Memory of each of the two nodes, whose only zone it is
-    #[arg(long = "zone-size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value = "256M,512M,1G,8G,128G")]
+    #[arg(long = "zone-size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value = "256M,512M,1G,8G,128G", default_value_if("quick", ArgPredicate::IsPresent, "256M,1G"))]
     pub zone_sizes: Vec<ByteSize>,
 
     /// CPUs of each node
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number, default_value = "2,8,32")]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number, default_value = "2,8,32", default_value_if("quick", ArgPredicate::IsPresent, "2,8"))]
     pub cpus: Vec<NonZeroU32>,
 
     /// Frames that each CPU allocates and frees
     #[arg(long, value_name = "N", default_value = "1024", value_parser = positive_number)]
     pub pages: NonZeroU32,
+
+    /// A short run.
+    #[command(flatten)]
+    pub quick: QuickArgs,
 
     /// How the result is written.
     #[command(flatten)]
@@ -111,7 +121,10 @@ mod tests {
         let args = read("").unwrap();
         assert_eq!(args.initialisers, Initialiser::ALL);
         assert_eq!((args.contents, args.modes), (MapContent::ALL.to_vec(), InitMode::ALL.to_vec()));
-        assert_eq!((args.cuttings, args.repeat.get(), args.full), (vec![Cutting::Sections, Cutting::Ranges], 5, false));
+        assert_eq!(
+            (args.cuttings, args.repeat.get(), args.full.full),
+            (vec![Cutting::Sections, Cutting::Ranges], 5, false)
+        );
         assert!(args.threads.is_empty() && args.map_sizes.is_empty() && args.frames.is_empty());
     }
 

@@ -3,16 +3,17 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use clap::builder::TypedValueParser;
+use clap::builder::{ArgPredicate, TypedValueParser};
 use clap::{Args, ValueEnum};
-use frameyard::{ByteSize, MapLayout};
+use frameyard::ByteSize;
+use frameyard::devices::MapLayout;
 use frameyard_host::DeviceAlignment;
 use frameyard_vm::{PinCall, PinPath, RefHandling};
 
-use super::OutputArgs;
 use super::device_args::{alignment, layout};
 use super::init_args::named;
 use super::values::{positive_duration, positive_number, positive_size};
+use super::{OutputArgs, QuickArgs};
 
 /// Whose memory is taken.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,7 +78,7 @@ pub struct PinnedArgs {
 #[derive(Args, Clone, Debug)]
 pub struct PinArgs {
     /// How much is taken, a multiple of 2M (gup_test -m) [default: 1G,16G; of 16G what fits]
-    #[arg(long = "size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size)]
+    #[arg(long = "size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value_if("quick", ArgPredicate::IsPresent, "256M"))]
     pub sizes: Vec<ByteSize>,
 
     /// Pages that a call takes at most (gup_test -n) [default: all]
@@ -85,7 +86,7 @@ pub struct PinArgs {
     pub batch: Option<NonZeroU32>,
 
     /// Runs of each row, which alternate; the median is reported (gup_test -r)
-    #[arg(long, value_name = "N", default_value = "3", value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", ArgPredicate::IsPresent, "1"), value_parser = positive_number)]
     pub repeat: NonZeroU32,
 
     /// References (gup_test -a, -U) or pins (gup_test -b, -B)
@@ -116,6 +117,9 @@ pub struct PinArgs {
     #[arg(long)]
     pub no_touch: bool,
 
+    /// A short run.
+    #[command(flatten)]
+    pub quick: QuickArgs,
     /// The memory.
     #[command(flatten)]
     pub memory: PinnedArgs,
@@ -132,13 +136,16 @@ pub struct MemoryRegionArgs {
     pub size: ByteSize,
 
     /// How long each row registers and deregisters
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", default_value_if("quick", ArgPredicate::IsPresent, "200ms"), value_parser = positive_duration)]
     pub duration: Duration,
 
     /// Leave the host kernel's own registration out
     #[arg(long)]
     pub no_host: bool,
 
+    /// A short run.
+    #[command(flatten)]
+    pub quick: QuickArgs,
     /// The memory.
     #[command(flatten)]
     pub memory: PinnedArgs,

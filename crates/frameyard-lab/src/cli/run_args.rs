@@ -1,50 +1,26 @@
-//! Arguments of the commands that run workloads.
+//! Arguments of `bench` and `bench alloc`.
 
 use std::num::NonZeroU32;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, Subcommand};
-use frameyard::{Order, ZonePolicy};
+use frameyard::Order;
+use frameyard::policy::ZonePolicy;
 
-use super::values::{order, positive_number, whole_number};
+use super::examples;
+use super::values::{access_kind, order, positive_number, task_mode, whole_number};
 use super::workload_args::zone_policy;
 use super::{
-    AccessKind, CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, HighallocArgs, InitArgs, KernbenchArgs,
+    CompactionArgs, ContigArgs, DeviceMapArgs, FaultCostArgs, FullArgs, HighallocArgs, InitArgs, KernbenchArgs,
     MachineArgs, MemmapArgs, MemoryRegionArgs, Order0ThpArgs, OutputArgs, PageFaultArgs, ParallelFreeArgs,
-    PcpResetArgs, PinArgs, PurgeArgs, ReportFreeArgs, TaskMode, YardArgs, ZoneLockArgs,
+    PcpResetArgs, PinArgs, PurgeArgs, QuickArgs, ReportFreeArgs, YardArgs, ZoneLockArgs,
 };
-
-/// Who runs a workload, how often, and under which policies.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Runs")]
-pub struct RunArgs {
-    /// Policies to compare
-    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name())]
-    pub policies: Vec<ZonePolicy>,
-
-    /// Numbers of tasks to run with
-    #[arg(long, value_delimiter = ',', default_value = "1,2", value_parser = positive_number)]
-    pub tasks: Vec<NonZeroU32>,
-
-    /// What a task is
-    #[arg(long, value_enum, default_value_t)]
-    pub mode: TaskMode,
-
-    /// Runs of each row, of which the median is reported
-    #[arg(long, value_name = "N", default_value = "5", value_parser = positive_number)]
-    pub repeat: NonZeroU32,
-
-    /// Seed of the random choices
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
-    pub seed: u64,
-
-    /// Lift the limit of about five minutes on 2 CPUs
-    #[arg(long)]
-    pub full: bool,
-}
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::alloc::AccessKind;
 
 /// Arguments of `bench`.
 #[derive(Args, Clone, Debug)]
-#[command(arg_required_else_help = false, disable_help_subcommand = true)]
+#[command(arg_required_else_help = false, disable_help_subcommand = true, after_help = examples::BENCH)]
 pub struct BenchArgs {
     /// The workload.
     #[command(subcommand)]
@@ -55,38 +31,55 @@ pub struct BenchArgs {
 #[derive(Subcommand, Clone, Debug)]
 pub enum BenchWorkload {
     /// Allocates and frees blocks
+    #[command(after_help = examples::ALLOC)]
     Alloc(AllocArgs),
-    /// Brings up memory maps
+    /// Initialises memory maps
+    #[command(after_help = examples::MEMMAP)]
     Memmap(MemmapArgs),
-    /// Counts how often zone locks are taken, with per-CPU lists sized early and sized again
+    /// Counts acquisitions of zone locks with per-CPU lists sized by early memory, and sized again by all memory
+    #[command(after_help = examples::PCP_RESET)]
     PcpReset(PcpResetArgs),
     /// Maps memory, touches every page, unmaps it, and again
+    #[command(after_help = examples::PAGE_FAULT)]
     PageFault(PageFaultArgs),
     /// Runs jobs of a build: processes that compute between their first uses of pages
+    #[command(after_help = examples::KERNBENCH)]
     Kernbench(KernbenchArgs),
     /// Compares a fault and its unmap with the zeroing of the page
+    #[command(after_help = examples::FAULT_COST)]
     FaultCost(FaultCostArgs),
-    /// Takes spaces down that hold most of memory
+    /// Exits address spaces that hold most of memory
+    #[command(after_help = examples::PARALLEL_FREE)]
     ParallelFree(ParallelFreeArgs),
-    /// Asks for huge blocks in memory full of page cache
+    /// Allocates huge blocks in memory full of page cache
+    #[command(after_help = examples::HIGHALLOC)]
     Highalloc(HighallocArgs),
     /// Runs tasks with huge pages beside others without, in memory that was full of small ones
+    #[command(after_help = examples::ORDER0_THP)]
     Order0Thp(Order0ThpArgs),
     /// Frees pages on other CPUs than they were allocated on
+    #[command(after_help = examples::PURGE)]
     Purge(PurgeArgs),
-    /// Compares all policies of zones in all workloads of the zone lock, beside published figures
+    /// Compares all policies of zones in all workloads that show the cost of the zone lock, beside published figures
+    #[command(after_help = examples::ZONE_LOCK)]
     ZoneLock(ZoneLockArgs),
     /// Compacts a zone in which every second frame is free
+    #[command(after_help = examples::COMPACTION)]
     Compaction(CompactionArgs),
-    /// Asks for contiguous ranges in a zone that is in use
+    /// Allocates contiguous ranges in a zone that is in use
+    #[command(after_help = examples::CONTIG)]
     Contig(ContigArgs),
-    /// Gives the memory behind free frames back to the host, and uses it again
+    /// Returns the memory behind free frames to the host, and uses it again
+    #[command(after_help = examples::REPORT_FREE)]
     ReportFree(ReportFreeArgs),
     /// Gives device memory page structures, in every geometry and layout
+    #[command(after_help = examples::DEVICE_MAP)]
     DeviceMap(DeviceMapArgs),
-    /// Gets or pins pages of a space and gives them back, over mappings and page maps of every size
+    /// Takes references or pins of pages and releases them, over mappings and page maps of every size
+    #[command(after_help = examples::PIN)]
     Pin(PinArgs),
     /// Registers memory for devices and deregisters it, in a loop
+    #[command(after_help = examples::MEMORY_REGION)]
     MemoryRegion(MemoryRegionArgs),
 }
 
@@ -98,28 +91,51 @@ pub struct AllocArgs {
         long = "kind",
         value_name = "KINDS",
         value_delimiter = ',',
-        value_enum,
+        value_parser = access_kind(),
         default_value = "repeat,bulk,random"
     )]
     pub kinds: Vec<AccessKind>,
 
     /// Orders of the blocks
-    #[arg(long = "order", value_name = "ORDERS", value_delimiter = ',', default_value = "0,3,9", value_parser = order)]
+    #[arg(long = "order", value_name = "ORDERS", value_delimiter = ',', default_value = "0,3,9", default_value_if("quick", ArgPredicate::IsPresent, "0,9"), value_parser = order)]
     pub orders: Vec<Order>,
 
+    /// Policies to compare
+    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name(), help_heading = "Runs")]
+    pub policies: Vec<ZonePolicy>,
+
+    /// Numbers of tasks to run with
+    #[arg(long, value_name = "N", value_delimiter = ',', default_value = "1,2", value_parser = positive_number, help_heading = "Runs")]
+    pub tasks: Vec<NonZeroU32>,
+
+    /// What a task is
+    #[arg(long, value_parser = task_mode(), default_value = "threads", help_heading = "Runs")]
+    pub mode: TaskMode,
+
+    /// Runs of each row, of which the median is reported
+    #[arg(long, value_name = "N", default_value = "5", default_value_if("quick", ArgPredicate::IsPresent, "1"), value_parser = positive_number, help_heading = "Runs")]
+    pub repeat: NonZeroU32,
+
+    /// Seed of the random choices
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number, help_heading = "Runs")]
+    pub seed: u64,
+
+    /// A short run.
+    #[command(flatten)]
+    pub quick: QuickArgs,
+    /// A run without limits.
+    #[command(flatten)]
+    pub full: FullArgs,
     /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
     /// The yard.
     #[command(flatten)]
     pub yard: YardArgs,
-    /// How the memory map comes up.
+    /// How the memory map is initialised.
     #[command(flatten)]
     pub init: InitArgs,
-    /// The runs.
-    #[command(flatten)]
-    pub runs: RunArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -147,17 +163,17 @@ mod tests {
         let args = read("alloc").unwrap();
         assert_eq!(args.kinds, [AccessKind::Repeat, AccessKind::Bulk, AccessKind::Random]);
         assert_eq!(args.orders, [Order(0), Order(3), Order(9)]);
-        assert_eq!(args.runs.tasks.iter().map(|tasks| tasks.get()).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!((args.runs.repeat.get(), args.runs.seed, args.runs.full), (5, 1, false));
-        assert_eq!((args.runs.mode, args.runs.policies), (TaskMode::Threads, vec![ZonePolicy::Depot]));
+        assert_eq!(args.tasks.iter().map(|tasks| tasks.get()).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((args.repeat.get(), args.seed, args.full.full), (5, 1, false));
+        assert_eq!((args.mode, args.policies), (TaskMode::Threads, vec![ZonePolicy::Depot]));
     }
 
     #[test]
     fn lists_are_written_with_commas() {
         let args = read("alloc --kind bulk --order 0,10 --tasks 1,2,4 --mode processes --repeat 9").unwrap();
         assert_eq!((args.kinds, args.orders), (vec![AccessKind::Bulk], vec![Order(0), Order(10)]));
-        assert_eq!(args.runs.tasks.len(), 3);
-        assert_eq!((args.runs.mode, args.runs.repeat.get()), (TaskMode::Processes, 9));
+        assert_eq!(args.tasks.len(), 3);
+        assert_eq!((args.mode, args.repeat.get()), (TaskMode::Processes, 9));
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! Arguments of `sim`: workloads on simulated machines.
 
 use std::num::NonZeroU32;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueHint};
-use frameyard::{ByteSize, Initialiser, PcpSizing};
+use frameyard::ByteSize;
+use frameyard::boot::Initialiser;
+use frameyard::watermarks::PcpSizing;
 
 use super::init_args::initialiser;
-use super::values::{TaskRange, duration, percentage, positive_duration, positive_number, positive_size, whole_number};
-use super::workload_args::PolicyArgs;
-use super::{CalibrateArgs, CheckArgs, OutputArgs, SimKernbenchArgs, TaskMode};
+use super::values::{TaskRange, duration, percentage, positive_duration, positive_number, positive_size};
+use super::{CalibrateArgs, CheckArgs, ComparedArgs, OutputArgs, SimKernbenchArgs};
+use crate::output::OutputFile;
 
 /// Arguments of `sim`.
 #[derive(Args, Clone, Debug)]
@@ -56,29 +57,17 @@ pub struct SimRunArgs {
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub memory: Option<ByteSize>,
 
-    /// Which policies.
+    /// What is compared.
     #[command(flatten)]
-    pub policies: PolicyArgs,
+    pub compared: ComparedArgs,
 
     /// Size of the per-CPU lists: scaled, classic, early, fraction:N or fixed:N; classic is what kernels up to 5.13 had, early up to 4.18
     #[arg(long, value_name = "SIZING", default_value = "classic")]
     pub pcp_sizing: PcpSizing,
 
-    /// Numbers of tasks to run with, each or from one to another, as in 1,2,4 or 1..40 [default: 1,2,4,… up to the CPUs of the machine]
-    #[arg(long, value_name = "N", value_delimiter = ',')]
-    pub tasks: Vec<TaskRange>,
-
-    /// What a task is: a thread in one address space, or a process with one of its own
-    #[arg(long = "mode", value_name = "MODES", value_delimiter = ',', value_enum, default_value = "threads,processes")]
-    pub modes: Vec<TaskMode>,
-
-    /// Seed of the random choices
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
-    pub seed: u64,
-
     /// Also write where virtual time went, as folded stacks for flame graphs; with several rows, one file for each, named after it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub profile: Option<PathBuf>,
+    pub profile: Option<OutputFile>,
 
     /// How the result is written.
     #[command(flatten)]
@@ -186,8 +175,10 @@ pub struct SimHighallocArgs {
 mod tests {
     use super::*;
     use clap::Parser;
-    use frameyard::ZonePolicy;
+    use frameyard::policy::ZonePolicy;
     use frameyard_vm::LruPolicy;
+
+    use frameyard_workloads::TaskMode;
 
     #[derive(Parser, Debug)]
     struct Line {
@@ -206,16 +197,16 @@ mod tests {
     fn a_bare_simulation_compares_as_a_bare_benchmark_does() {
         let args = read("page-fault").unwrap();
         assert_eq!(args.runs.machine, "broadwell-40");
-        assert_eq!(args.runs.policies.lru, LruPolicy::ALL);
-        assert_eq!(args.runs.policies.zones, [ZonePolicy::Depot]);
-        assert_eq!(args.runs.modes, [TaskMode::Threads, TaskMode::Processes]);
+        assert_eq!(args.runs.compared.policies.lru, LruPolicy::ALL);
+        assert_eq!(args.runs.compared.policies.zones, [ZonePolicy::Depot]);
+        assert_eq!(args.runs.compared.modes, [TaskMode::Threads, TaskMode::Processes]);
         assert_eq!((args.map, args.duration.duration), (ByteSize::mib(128), Duration::from_millis(100)));
     }
 
     #[test]
     fn numbers_of_tasks_are_single_ones_and_ranges() {
         let args = read("page-fault --tasks 1..3,8").unwrap();
-        let numbers: Vec<u32> = args.runs.tasks.iter().flat_map(|range| range.numbers()).map(NonZeroU32::get).collect();
+        let numbers: Vec<u32> = args.runs.compared.tasks().into_iter().map(NonZeroU32::get).collect();
         assert_eq!(numbers, [1, 2, 3, 8]);
     }
 

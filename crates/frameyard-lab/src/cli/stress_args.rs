@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 
-use super::values::{positive_duration, positive_number, whole_number};
-use super::{MachineArgs, OutputArgs, TaskMode, YardArgs};
+use super::values::{positive_duration, positive_number, task_mode, whole_number};
+use super::{MachineArgs, OutputArgs, YardArgs};
+use frameyard_workloads::TaskMode;
 
 /// Under which policies of zones a yard is put to the test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -74,7 +75,7 @@ pub struct StressArgs {
     pub policy: StressPolicy,
 
     /// What a task is: a thread, or a process that shares the yard
-    #[arg(long, value_enum, default_value_t, help_heading = "Runs")]
+    #[arg(long, value_parser = task_mode(), default_value = "threads", help_heading = "Runs")]
     pub mode: TaskMode,
 
     /// Seed of the random choices; what tasks do at the same time differs all the same

@@ -6,7 +6,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::ValueEnum;
-use frameyard::{ByteSize, ParseSizeError};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use frameyard::ByteSize;
+use frameyard::units::ParseSizeError;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::alloc::AccessKind;
 
 /// What `show` prints: a file of /proc, or metrics of the yard's own.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
@@ -48,34 +52,13 @@ pub enum HugePageMinimum {
     Recommended,
 }
 
-impl From<HugePageMinimum> for frameyard::HugePageMinimum {
+impl From<HugePageMinimum> for frameyard::watermarks::HugePageMinimum {
     fn from(minimum: HugePageMinimum) -> Self {
         match minimum {
             HugePageMinimum::KernelDefault => Self::KernelDefault,
             HugePageMinimum::Recommended => Self::Recommended,
         }
     }
-}
-
-/// How a workload accesses the allocator.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
-pub enum AccessKind {
-    /// Allocates and frees one block a step, after half the memory was allocated
-    Repeat,
-    /// Allocates a task's share of half the memory, then frees it
-    Bulk,
-    /// As bulk, freed in an order shuffled across all tasks
-    Random,
-}
-
-/// What the tasks of a workload are.
-#[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub enum TaskMode {
-    /// Threads of one process
-    #[default]
-    Threads,
-    /// Processes that share the yard
-    Processes,
 }
 
 /// A workload, where one is named as a value.
@@ -184,6 +167,33 @@ impl FromStr for TaskRange {
     }
 }
 
+/// Reads one of `all` by its name.
+pub(super) fn named_with_help<T: Copy + Send + Sync + 'static, const N: usize>(
+    all: [T; N],
+    name: fn(T) -> &'static str,
+    help: fn(T) -> &'static str,
+) -> impl TypedValueParser<Value = T> {
+    PossibleValuesParser::new(all.map(|value| PossibleValue::new(name(value)).help(help(value))))
+        .map(move |text| all.into_iter().find(|value| name(*value) == text).expect("clap has checked the name"))
+}
+
+/// Reads an access pattern.
+pub(super) fn access_kind() -> impl TypedValueParser<Value = AccessKind> {
+    named_with_help(AccessKind::ALL, AccessKind::name, |kind| match kind {
+        AccessKind::Repeat => "Allocates and frees one block a step, after half the memory was allocated",
+        AccessKind::Bulk => "Allocates a task's share of half the memory, then frees it",
+        AccessKind::Random => "As bulk, freed in an order shuffled across all tasks",
+    })
+}
+
+/// Reads what the tasks of a workload are.
+pub(super) fn task_mode() -> impl TypedValueParser<Value = TaskMode> {
+    named_with_help(TaskMode::ALL, TaskMode::name, |mode| match mode {
+        TaskMode::Threads => "Threads of one process",
+        TaskMode::Processes => "Processes that share the yard",
+    })
+}
+
 /// A size that is not zero.
 pub(super) fn positive_size(text: &str) -> Result<ByteSize, String> {
     match text.parse() {
@@ -228,7 +238,7 @@ pub(super) fn percentage(text: &str) -> Result<u8, String> {
 
 /// An order of blocks.
 pub(super) fn order(text: &str) -> Result<frameyard::Order, String> {
-    let highest = frameyard::ORDER_SLOTS - 1;
+    let highest = frameyard::units::ORDER_SLOTS - 1;
     match text.parse() {
         Ok(order) if usize::from(order) <= highest => Ok(frameyard::Order(order)),
         _ => Err(format!("write an order from 0 to {highest}")),

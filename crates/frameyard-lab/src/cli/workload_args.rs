@@ -1,25 +1,27 @@
-//! Arguments of the workloads of what owns frames.
+//! Arguments of the workloads that compare policies.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::{ArgPredicate, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
-use frameyard::{ByteSize, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::policy::ZonePolicy;
 use frameyard_vm::LruPolicy;
 
-use super::values::{duration, percentage, positive_duration, positive_number, whole_number};
-use super::{MachineArgs, OutputArgs, TaskMode, YardArgs};
+use super::values::{duration, percentage, positive_duration, positive_number, task_mode, whole_number};
+use super::{FullArgs, MachineArgs, OutputArgs, QuickArgs, TaskRange, YardArgs};
+use frameyard_workloads::TaskMode;
 
-/// Policies, of which each pair is run.
+/// Policies. Each pair is run.
 #[derive(Args, Clone, Debug)]
 pub struct PolicyArgs {
     /// Policies of zones to compare
     #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_value = ZonePolicy::default().name())]
     pub zones: Vec<ZonePolicy>,
 
-    /// Policies of the lists of used pages to compare, each with each policy of zones
+    /// Policies of LRU lists to compare, each with each policy of zones
     #[arg(
         long = "lru",
         value_name = "POLICIES",
@@ -31,47 +33,69 @@ pub struct PolicyArgs {
 }
 
 impl PolicyArgs {
-    /// Each policy of zones with each of the lists of used pages.
+    /// Each policy of zones with each policy of LRU lists.
     pub(crate) fn pairs(&self) -> impl Iterator<Item = (ZonePolicy, LruPolicy)> {
         self.zones.iter().flat_map(|&zone| self.lru.iter().map(move |&lru| (zone, lru)))
     }
 }
 
-/// What is compared, and how often it is run.
+/// What is compared, here and on simulated machines.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Runs")]
-pub struct ComparisonArgs {
+pub struct ComparedArgs {
     /// Which policies.
     #[command(flatten)]
     pub policies: PolicyArgs,
 
-    /// Numbers of tasks to run with [default: 1,2,4,… up to the CPUs here; highalloc: as many as those]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number)]
-    pub tasks: Vec<NonZeroU32>,
+    /// Numbers of tasks, single or as a range, as in 1,2,4 or 1..40 [default: 1,2,4,… up to the CPUs of the machine]
+    #[arg(long, value_name = "N", value_delimiter = ',')]
+    pub tasks: Vec<TaskRange>,
 
-    /// What a task is: a thread in one address space, or a process with one of its own
-    #[arg(long = "mode", value_name = "MODES", value_delimiter = ',', value_enum, default_value = "threads,processes")]
+    /// What a task is: a thread in a common address space, or a process with its own
+    #[arg(long = "mode", value_name = "MODES", value_delimiter = ',', value_parser = task_mode(), default_value = "threads,processes")]
     pub modes: Vec<TaskMode>,
-
-    /// Runs of each row, of which the median is reported [default: 3; highalloc: 1]
-    #[arg(long, value_name = "N", value_parser = positive_number)]
-    pub repeat: Option<NonZeroU32>,
 
     /// Seed of the random choices
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     pub seed: u64,
+}
 
-    /// Write memory maps of more than 4 GiB
-    #[arg(long)]
-    pub full: bool,
+impl ComparedArgs {
+    /// The numbers of tasks that the command line names.
+    #[must_use]
+    pub fn tasks(&self) -> Vec<NonZeroU32> {
+        self.tasks.iter().flat_map(|range| range.numbers()).collect()
+    }
+}
 
+/// What is compared on this machine, and how often it is run.
+#[derive(Args, Clone, Debug)]
+#[command(
+    next_help_heading = "Runs",
+    mut_arg("modes", |arg| arg.default_value_if("quick", ArgPredicate::IsPresent, "threads"))
+)]
+pub struct ComparisonArgs {
+    /// What is compared.
+    #[command(flatten)]
+    pub compared: ComparedArgs,
+
+    /// Runs of each row, of which the median is reported [default: 3; highalloc: 1]
+    #[arg(long, value_name = "N", value_parser = positive_number, default_value_if("quick", ArgPredicate::IsPresent, "1"))]
+    pub repeat: Option<NonZeroU32>,
+
+    /// A short run.
+    #[command(flatten)]
+    pub quick: QuickArgs,
+    /// A run without limits.
+    #[command(flatten)]
+    pub full: FullArgs,
     /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
     /// The yard.
     #[command(flatten)]
     pub yard: YardArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -80,16 +104,16 @@ pub struct ComparisonArgs {
 #[derive(Args, Clone, Copy, Debug)]
 pub struct DurationArgs {
     /// How long each run works, as in 500ms or 2s
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", default_value_if("quick", ArgPredicate::IsPresent, "200ms"), value_parser = positive_duration)]
     pub duration: Duration,
 }
 
 /// Arguments of `bench page-fault`.
 #[derive(Args, Clone, Debug)]
 pub struct PageFaultArgs {
-    /// Also write will-it-scale's columns to a file; with several policies, one file for each pair, named after it
+    /// Also write the columns of will-it-scale to a file; with several policies, one file for each pair, named after it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub csv: Option<PathBuf>,
+    pub will_it_scale: Option<PathBuf>,
     /// How long.
     #[command(flatten)]
     pub duration: DurationArgs,
@@ -104,19 +128,22 @@ pub struct FaultCostArgs {
     /// Which policies.
     #[command(flatten)]
     pub policies: PolicyArgs,
-    /// How much is mapped at a time
+    /// Memory that is mapped at a time
     #[arg(long, value_name = "SIZE", default_value = "128M")]
     pub map: ByteSize,
     /// Rounds, of which the median is reported
-    #[arg(long, value_name = "N", default_value = "21", value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "21", default_value_if("quick", ArgPredicate::IsPresent, "5"), value_parser = positive_number)]
     pub repeat: NonZeroU32,
+    /// A short run.
+    #[command(flatten)]
+    pub quick: QuickArgs,
     /// The machine.
     #[command(flatten)]
     pub machine: MachineArgs,
     /// The yard.
     #[command(flatten)]
     pub yard: YardArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -133,9 +160,9 @@ pub struct ParallelFreeArgs {
 #[derive(Args, Clone, Debug)]
 pub struct HighallocArgs {
     /// Times between two requests for a huge block
-    #[arg(long = "delay", value_name = "TIMES", value_delimiter = ',', default_value = "100ms,1ms", value_parser = duration)]
+    #[arg(long = "delay", value_name = "TIMES", value_delimiter = ',', default_value = "100ms,1ms", default_value_if("quick", ArgPredicate::IsPresent, "1ms"), value_parser = duration)]
     pub delays: Vec<Duration>,
-    /// Let that time pass; else only the background work of it is done
+    /// Let that time pass; otherwise only its background work is done
     #[arg(long)]
     pub real_delay: bool,
     /// Time between the filling of memory and the first request
@@ -155,7 +182,7 @@ pub struct Order0ThpArgs {
     /// How long.
     #[command(flatten)]
     pub duration: DurationArgs,
-    /// What is compared; there are as many tasks of each kind as asked for.
+    /// What is compared; each kind has that number of tasks.
     #[command(flatten)]
     pub comparison: ComparisonArgs,
 }
@@ -178,7 +205,7 @@ pub struct PurgeArgs {
 /// Arguments of the hidden command that worker processes run.
 #[derive(Clone, Debug)]
 pub struct WorkerArgs {
-    /// What the worker is told, as JSON
+    /// The task, as JSON.
     pub order: String,
 }
 
@@ -188,7 +215,7 @@ pub(super) fn zone_policy() -> impl TypedValueParser<Value = ZonePolicy> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<ZonePolicy>())
 }
 
-/// Reads a policy of the lists of used pages.
+/// Reads a policy of LRU lists.
 pub(super) fn lru_policy() -> impl TypedValueParser<Value = LruPolicy> {
     let names = LruPolicy::ALL.iter().map(|policy| policy.name());
     PossibleValuesParser::new(names).try_map(|name| name.parse::<LruPolicy>())
@@ -213,7 +240,7 @@ mod tests {
     #[test]
     fn a_bare_workload_compares_every_pair_of_policies_in_both_modes() {
         let args = read("").unwrap();
-        let comparison = args.comparison;
+        let comparison = args.comparison.compared;
         assert_eq!(comparison.policies.lru, LruPolicy::ALL);
         assert_eq!(comparison.policies.zones, [ZonePolicy::Depot]);
         assert_eq!(comparison.modes, [TaskMode::Threads, TaskMode::Processes]);
@@ -222,9 +249,17 @@ mod tests {
     }
 
     #[test]
+    fn quick_runs_have_other_defaults_and_options_override_them() {
+        let args = read("--quick").unwrap();
+        assert_eq!((args.delays, args.comparison.repeat), (vec![Duration::from_millis(1)], NonZeroU32::new(1)));
+        assert_eq!(args.comparison.compared.modes, [TaskMode::Threads]);
+        assert_eq!(read("--quick --repeat 7").unwrap().comparison.repeat, NonZeroU32::new(7));
+    }
+
+    #[test]
     fn wrong_values_are_refused_with_what_would_be_right() {
         for (line, says) in [
-            ("--tasks 0", "from 1"),
+            ("--tasks 0", "as in 4 or 1..40"),
             ("--lru fast", "possible values: vanilla, sharded"),
             ("--policy fast", "possible values: vanilla"),
             ("--delay 5", "as in 500ms or 2s"),

@@ -1,12 +1,14 @@
 //! Arguments of the commands that bring up a yard and look at it.
 
 use clap::Args;
-use frameyard::{PcpReset, PcpSizing, ZonePolicy};
+use frameyard::boot::PcpReset;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
 
 use super::init_args::pcp_reset;
 use super::values::whole_number;
 use super::workload_args::zone_policy;
-use super::{Amount, HugePageMinimum, InitArgs, MachineArgs, OutputArgs, ShownFile, ShownFormat, Workload};
+use super::{Amount, FullArgs, HugePageMinimum, InitArgs, MachineArgs, OutputArgs, ShownFile, ShownFormat, Workload};
 
 /// How a yard is set up on its machine.
 #[derive(Args, Clone, Copy, Debug)]
@@ -45,9 +47,9 @@ pub struct BootArgs {
     /// initialisation and classic sizing
     #[arg(long, value_name = "WHETHER", value_parser = pcp_reset())]
     pub pcp_reset: Option<PcpReset>,
-    /// Write memory maps of more than 4 GiB
-    #[arg(long)]
-    pub full: bool,
+    /// A memory map without a limit.
+    #[command(flatten)]
+    pub full: FullArgs,
     /// The policy to boot with
     #[arg(long, value_parser = zone_policy(), default_value_t)]
     pub policy: ZonePolicy,
@@ -77,15 +79,18 @@ pub struct ShowArgs {
     /// How the memory map comes up.
     #[command(flatten)]
     pub init: InitArgs,
-    /// Write memory maps of more than 4 GiB
-    #[arg(long)]
-    pub full: bool,
+    /// A memory map without a limit.
+    #[command(flatten)]
+    pub full: FullArgs,
     /// The policy to boot with
     #[arg(long, value_parser = zone_policy(), default_value_t)]
     pub policy: ZonePolicy,
     /// How it is written: as a kernel writes files of /proc, or metrics as text or for Prometheus
     #[arg(long, value_enum)]
     pub format: Option<ShownFormat>,
+    /// Leave out metrics whose value is 0: in Prometheus single series, in JSON and CSV rows
+    #[arg(long)]
+    pub nonzero: bool,
     /// Run a workload first
     #[arg(long, value_name = "WORKLOAD")]
     pub after: Option<Workload>,

@@ -3,24 +3,28 @@
 use std::num::NonZeroU32;
 
 use clap::Args;
+use clap::builder::ArgPredicate;
 use frameyard::{ByteSize, Order};
 use frameyard_vm::LruPolicy;
 
 use super::values::{order, positive_number, positive_size, whole_number};
 use super::workload_args::lru_policy;
-use super::{Amount, MachineArgs, OutputArgs, YardArgs};
+use super::{Amount, MachineArgs, OutputArgs, QuickArgs, YardArgs};
 
 /// Arguments of `bench compaction`.
 #[derive(Args, Clone, Debug)]
 pub struct CompactionArgs {
-    /// Policies of the lists of used pages to compare
+    /// Policies of LRU lists to compare
     #[arg(long = "lru", value_name = "POLICIES", value_delimiter = ',', value_parser = lru_policy(), default_value = "vanilla")]
     pub lru_policies: Vec<LruPolicy>,
 
     /// Runs of each row, of which the median is reported
-    #[arg(long, value_name = "N", default_value = "3", value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", ArgPredicate::IsPresent, "1"), value_parser = positive_number)]
     pub repeat: NonZeroU32,
 
+    /// A short run.
+    #[command(flatten)]
+    pub quick: QuickArgs,
     /// The machine, whose memory is the zone and, on top of it, what page tables need.
     #[command(flatten)]
     pub machine: MachineArgs,
@@ -33,7 +37,7 @@ pub struct CompactionArgs {
 #[derive(Args, Clone, Debug)]
 pub struct ContigArgs {
     /// How long the contiguous ranges are
-    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = positive_size)]
+    #[arg(long, value_name = "SIZE", default_value = "1G", default_value_if("quick", ArgPredicate::IsPresent, "256M"), value_parser = positive_size)]
     pub size: ByteSize,
 
     /// How much of the Movable zone tasks use, up to 90%
@@ -45,10 +49,10 @@ pub struct ContigArgs {
     pub tasks: NonZeroU32,
 
     /// How often all is done, each time in a new yard
-    #[arg(long, value_name = "N", default_value = "3", value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", ArgPredicate::IsPresent, "1"), value_parser = positive_number)]
     pub repeat: NonZeroU32,
 
-    /// Policies of the lists of used pages to compare
+    /// Policies of LRU lists to compare
     #[arg(long = "lru", value_name = "POLICIES", value_delimiter = ',', value_parser = lru_policy(), default_value = "vanilla")]
     pub lru_policies: Vec<LruPolicy>,
 
@@ -56,6 +60,9 @@ pub struct ContigArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     pub seed: u64,
 
+    /// A short run.
+    #[command(flatten)]
+    pub quick: QuickArgs,
     /// The machine, whose memory is one range of one node.
     #[command(flatten)]
     pub machine: MachineArgs,
@@ -86,6 +93,9 @@ pub struct ReportFreeArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     pub seed: u64,
 
+    /// A short run.
+    #[command(flatten)]
+    pub quick: QuickArgs,
     /// The machine, whose memory is one range of one node.
     #[command(flatten)]
     pub machine: MachineArgs,

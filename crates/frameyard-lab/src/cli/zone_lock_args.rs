@@ -1,17 +1,16 @@
 //! Arguments of `bench zone-lock`.
 
-use std::num::NonZeroU32;
 use std::time::Duration;
 
+use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
-use frameyard::ZonePolicy;
-use frameyard_vm::LruPolicy;
+use frameyard::policy::ZonePolicy;
 
-use super::values::{positive_duration, positive_number, whole_number};
-use super::workload_args::{PolicyArgs, lru_policy, zone_policy};
-use super::{ComparisonArgs, MachineArgs, OutputArgs, TaskMode, YardArgs};
+use super::ComparisonArgs;
+use super::values::positive_duration;
+use frameyard_workloads::TaskMode;
 
-/// A workload that shows what a zone's lock costs.
+/// A workload that shows the cost of the zone lock.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ZoneLockWorkload {
     /// Mappings are faulted in and unmapped
@@ -49,8 +48,13 @@ fn all_policies() -> impl Iterator<Item = &'static str> {
     ZonePolicy::ALL.into_iter().map(ZonePolicy::name)
 }
 
-/// Arguments of `bench zone-lock`.
+/// Arguments of `bench zone-lock`. The first policy of zones is what the others are compared with.
 #[derive(Args, Clone, Debug)]
+#[command(
+    mut_arg("zones", |arg| arg.default_values(all_policies()).default_value_if("quick", ArgPredicate::IsPresent, "vanilla,depot").hide_default_value(true)),
+    mut_arg("lru", |arg| arg.default_value_if("quick", ArgPredicate::IsPresent, "vanilla")),
+    mut_arg("modes", |arg| arg.default_value("threads"))
+)]
 pub struct ZoneLockArgs {
     /// Workloads to run
     #[arg(
@@ -63,88 +67,33 @@ pub struct ZoneLockArgs {
     )]
     pub workloads: Vec<ZoneLockWorkload>,
 
-    /// Policies of zones to compare; the first is what the others are compared with
-    #[arg(long = "policy", value_name = "POLICIES", value_delimiter = ',', value_parser = zone_policy(), default_values = all_policies(), hide_default_value = true, help_heading = "Runs")]
-    pub policies: Vec<ZonePolicy>,
-
-    /// Policies of the lists of used pages, each with each policy of zones, where pages have owners
-    #[arg(
-        long = "lru",
-        value_name = "POLICIES",
-        value_delimiter = ',',
-        value_parser = lru_policy(),
-        default_value = "vanilla,sharded",
-        help_heading = "Runs"
-    )]
-    pub lru_policies: Vec<LruPolicy>,
-
-    /// Numbers of tasks to run with; order0-thp: of each kind [default: one for each CPU here; alloc: also one alone]
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number, help_heading = "Runs")]
-    pub tasks: Vec<NonZeroU32>,
-
-    /// What a task is: a thread in one address space, or a process with one of its own
-    #[arg(
-        long = "mode",
-        value_name = "MODES",
-        value_delimiter = ',',
-        value_enum,
-        default_value = "threads",
-        help_heading = "Runs"
-    )]
-    pub modes: Vec<TaskMode>,
-
     /// How long each run of page-fault, purge and order0-thp works, as in 500ms or 2s
-    #[arg(long, value_name = "TIME", default_value = "250ms", value_parser = positive_duration, help_heading = "Runs")]
+    #[arg(long, value_name = "TIME", default_value = "250ms", default_value_if("quick", ArgPredicate::IsPresent, "100ms"), value_parser = positive_duration, help_heading = "Runs")]
     pub duration: Duration,
 
-    /// Runs of each row without timed locks, of which the median is reported; one with them follows [default: 3; highalloc
-    /// and order0-thp: 2]
-    #[arg(long, value_name = "N", value_parser = positive_number, help_heading = "Runs")]
-    pub repeat: Option<NonZeroU32>,
-
-    /// Seed of the random choices
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number, help_heading = "Runs")]
-    pub seed: u64,
-
-    /// Lift the limit of about five minutes on 2 CPUs: runs of a second, in both modes, and memory maps of more than 4 GiB
-    #[arg(long, help_heading = "Runs")]
-    pub full: bool,
-
-    /// The machine.
+    /// What is compared.
     #[command(flatten)]
-    pub machine: MachineArgs,
-    /// The yard.
-    #[command(flatten)]
-    pub yard: YardArgs,
-    /// How the result is written.
-    #[command(flatten)]
-    pub output: OutputArgs,
+    pub comparison: ComparisonArgs,
 }
 
-/// How long a run works at least, where there is no limit.
+/// The least duration of a run without limits.
 const FULL_DURATION: Duration = Duration::from_secs(1);
 
 impl ZoneLockArgs {
-    /// How long a run works.
+    /// The duration of a run.
     #[must_use]
     pub fn duration(&self) -> Duration {
-        if self.full { self.duration.max(FULL_DURATION) } else { self.duration }
+        if self.comparison.full.full { self.duration.max(FULL_DURATION) } else { self.duration }
     }
 
-    /// What is compared, as the workloads' own commands have it.
+    /// The comparison of each workload.
     #[must_use]
     pub fn comparison(&self) -> ComparisonArgs {
-        ComparisonArgs {
-            policies: PolicyArgs { zones: self.policies.clone(), lru: self.lru_policies.clone() },
-            tasks: self.tasks.clone(),
-            modes: if self.full { vec![TaskMode::Threads, TaskMode::Processes] } else { self.modes.clone() },
-            repeat: self.repeat,
-            seed: self.seed,
-            full: self.full,
-            machine: self.machine.clone(),
-            yard: self.yard,
-            output: self.output.clone(),
+        let mut comparison = self.comparison.clone();
+        if comparison.full.full {
+            comparison.compared.modes = vec![TaskMode::Threads, TaskMode::Processes];
         }
+        comparison
     }
 }
 
@@ -152,6 +101,7 @@ impl ZoneLockArgs {
 mod tests {
     use super::*;
     use clap::Parser;
+    use frameyard_vm::LruPolicy;
 
     #[derive(Parser, Debug)]
     struct Line {
@@ -167,10 +117,10 @@ mod tests {
     #[test]
     fn a_bare_run_compares_every_policy_in_every_workload() {
         let args = read("").unwrap();
-        assert_eq!(args.policies, ZonePolicy::ALL);
+        assert_eq!(args.comparison.compared.policies.zones, ZonePolicy::ALL);
         assert_eq!(args.workloads, ZoneLockWorkload::value_variants());
-        assert_eq!(args.lru_policies, LruPolicy::ALL);
-        assert_eq!(args.modes, [TaskMode::Threads]);
+        assert_eq!(args.comparison.compared.policies.lru, LruPolicy::ALL);
+        assert_eq!(args.comparison.compared.modes, [TaskMode::Threads]);
     }
 
     #[test]
@@ -183,8 +133,8 @@ mod tests {
     #[test]
     fn without_the_limit_runs_are_longer_and_in_both_modes() {
         let args = read("--full --policy depot,vanilla").unwrap();
-        assert_eq!((args.duration(), args.comparison().modes.len()), (FULL_DURATION, 2));
-        assert_eq!(args.policies, [ZonePolicy::Depot, ZonePolicy::Vanilla]);
+        assert_eq!((args.duration(), args.comparison().compared.modes.len()), (FULL_DURATION, 2));
+        assert_eq!(args.comparison.compared.policies.zones, [ZonePolicy::Depot, ZonePolicy::Vanilla]);
         assert_eq!(read("--full --duration 3s").unwrap().duration(), Duration::from_secs(3));
     }
 
@@ -194,7 +144,7 @@ mod tests {
             ("--policy fast", "possible values: vanilla"),
             ("--workload idle", "possible values: page-fault"),
             ("--lru fast", "possible values: vanilla, sharded"),
-            ("--tasks 0", "from 1"),
+            ("--tasks 0", "as in 4 or 1..40"),
             ("--repeat 0", "from 1"),
             ("--duration 5", "as in 500ms or 2s"),
         ] {

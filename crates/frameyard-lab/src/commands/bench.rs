@@ -1,29 +1,24 @@
-//! `bench`: workloads that run natively.
+//! `bench`: workloads on this machine.
 
 mod alloc;
 mod compaction;
-pub(super) mod comparison;
 mod compound_pagemap;
 mod contig;
 mod device_map;
 mod fault_cost;
 mod flat_machine;
-pub(super) mod highalloc;
-mod kernbench;
 mod memmap;
 mod memory_region;
-pub(super) mod order0_thp;
-pub(super) mod page_fault;
-pub(super) mod parallel_free;
 mod pcp_reset;
 mod pin;
 mod pinned;
-pub(super) mod purge;
 mod report_free;
 mod zone_lock;
 
 use crate::Failure;
 use crate::cli::{BenchArgs, BenchWorkload};
+
+use super::workloads::{highalloc, kernbench, order0_thp, page_fault, parallel_free, purge};
 
 /// Runs a workload.
 pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
@@ -31,13 +26,13 @@ pub(super) fn run(args: &BenchArgs) -> Result<(), Failure> {
         BenchWorkload::Alloc(args) => alloc::run(args),
         BenchWorkload::Memmap(args) => memmap::run(args),
         BenchWorkload::PcpReset(args) => pcp_reset::run(args),
-        BenchWorkload::PageFault(args) => page_fault::run(args),
-        BenchWorkload::Kernbench(args) => kernbench::run(args),
+        BenchWorkload::PageFault(args) => page_fault::bench(args),
+        BenchWorkload::Kernbench(args) => kernbench::bench(args),
         BenchWorkload::FaultCost(args) => fault_cost::run(args),
-        BenchWorkload::ParallelFree(args) => parallel_free::run(args),
-        BenchWorkload::Highalloc(args) => highalloc::run(args),
-        BenchWorkload::Order0Thp(args) => order0_thp::run(args),
-        BenchWorkload::Purge(args) => purge::run(args),
+        BenchWorkload::ParallelFree(args) => parallel_free::bench(args),
+        BenchWorkload::Highalloc(args) => highalloc::bench(args),
+        BenchWorkload::Order0Thp(args) => order0_thp::bench(args),
+        BenchWorkload::Purge(args) => purge::bench(args),
         BenchWorkload::ZoneLock(args) => zone_lock::run(args),
         BenchWorkload::Compaction(args) => compaction::run(args),
         BenchWorkload::Contig(args) => contig::run(args),

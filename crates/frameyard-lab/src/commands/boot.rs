@@ -1,4 +1,4 @@
-//! `boot`: brings up a yard, and says what came up.
+//! `boot`: boots a yard and prints the boot log, its zones and costs.
 
 mod holes;
 mod init_log;
@@ -10,19 +10,19 @@ use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
-use frameyard::{CpuId, InitMode, PcpSizing, ZoneStatistics};
+use frameyard::CpuId;
+use frameyard::boot::InitMode;
+use frameyard::stats::ZoneStatistics;
+use frameyard::watermarks::PcpSizing;
 use frameyard_host::{Backing, CpuIdentity, HugePages, MemoryError};
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use crate::Failure;
-use crate::bring_up::{BringUp, BroughtUp, MapLimit, MapMemory, ResidentParts, bring_up};
+use crate::bring_up::{BringUp, BroughtUp, MapMemory, ResidentParts, bring_up};
 use crate::chosen_machine::{ChosenMachine, print_notes};
 use crate::cli::{BootArgs, MachineArgs, YardArgs};
 use crate::machine::Machine;
-use crate::output::{self, Outcome, RowError, Rows};
-
-use pcp::PcpRow;
+use crate::output::{Report, Row, progress_bar};
 
 /// Boots the machine and prints the log.
 pub(super) fn run(args: &BootArgs) -> Result<(), Failure> {
@@ -30,17 +30,16 @@ pub(super) fn run(args: &BootArgs) -> Result<(), Failure> {
     let prefault_ns = if args.prefault { Some(prefault(&booted)?) } else { None };
     let resident = booted.resident()?;
     let pcp = args.pcp_reset.map(|_| pcp::distribution(&booted.yard));
-    output::print(&Boot { booted, resident, prefault_ns, pcp }, &args.output)
+    report(&booted, resident, prefault_ns, pcp).map_err(Failure::run_time)?.print(&args.output)
 }
 
 fn options(args: &BootArgs, machine: &Machine) -> Result<BringUp, Failure> {
     let mut options = BringUp {
         map_init: args.init.map_init(InitMode::Deferred, machine)?,
         map_memory: if args.prefault_map { MapMemory::Present } else { MapMemory::AsTouched },
-        map_limit: if args.full { MapLimit::Full } else { MapLimit::Usual },
+        map_limit: args.full.map_limit(),
         policy: args.policy,
-        // Nothing is allocated, so a map that nobody initialises is written at few places: huge pages would only
-        // make it larger.
+        // Without allocations, few places of an uninitialised map are written. Huge pages would only enlarge it.
         huge_pages: HugePages::Never,
         ..BringUp::of(&args.machine, &args.yard)
     };
@@ -52,7 +51,7 @@ fn options(args: &BootArgs, machine: &Machine) -> Result<BringUp, Failure> {
     Ok(options)
 }
 
-/// Makes all frames present in memory, by a thread for each CPU; says how long it took, in ns.
+/// Makes all frames present in memory, by a thread for each CPU. Returns the time in nanoseconds.
 fn prefault(booted: &BroughtUp) -> Result<u64, Failure> {
     let memory = booted.yard.memory();
     if *memory.backing() == Backing::Phantom {
@@ -62,7 +61,7 @@ fn prefault(booted: &BroughtUp) -> Result<u64, Failure> {
     }
     let host = booted.yard.platform().host();
     let threads = NonZeroUsize::new(host.allowed().as_slice().len()).unwrap_or(NonZeroUsize::MIN);
-    let bar = output::progress_bar("pre-faulting", booted.machine.memory_bytes().0);
+    let bar = progress_bar("pre-faulting", booted.machine.memory_bytes().0);
     let begin = Instant::now();
     let done = memory.prefault(threads, host, &mut |progress| {
         bar.set_length(progress.total.0);
@@ -77,125 +76,86 @@ fn prefault(booted: &BroughtUp) -> Result<u64, Failure> {
     Ok(u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// Brings up the chosen machine as `options` says for it, with its notes.
+/// Boots the chosen machine with its `options` and prints the notes.
 pub(super) fn boot(
     machine: &MachineArgs,
     options: impl FnOnce(&Machine) -> Result<BringUp, Failure>,
 ) -> Result<BroughtUp, Failure> {
     let chosen = ChosenMachine::of(machine)?;
-    // Notes are about what came up; a refusal stands alone.
+    // Notes describe what was booted; a refusal is alone.
     let booted = bring_up(&chosen.machine, &options(&chosen.machine)?)?;
     chosen.print_notes();
     print_notes(&booted.notes);
     Ok(booted)
 }
 
-/// The options that the yard of a command gets whose output must not depend on which CPU runs it.
+/// The options of a yard whose output must not depend on which CPU runs the command.
 pub(super) fn reproducible(machine: &MachineArgs, yard: &YardArgs) -> BringUp {
     let identity = Some(CpuIdentity::Fixed(CpuId(0)));
     BringUp { huge_pages: HugePages::Never, identity, ..BringUp::of(machine, yard) }
 }
 
-struct Boot {
-    booted: BroughtUp,
+/// What was booted: a row for each zone with memory. `prefault_ns` is `None` where frames were left untouched.
+fn report(
+    booted: &BroughtUp,
     resident: ResidentParts,
-    /// `None` where frames were left untouched.
     prefault_ns: Option<u64>,
-    /// `None` where nobody asked for it.
-    pcp: Option<Vec<PcpRow>>,
+    pcp: Option<Vec<Row>>,
+) -> io::Result<Report> {
+    let zones: Vec<Row> = booted.yard.zones().map(|zone| zone_row(booted, &zone)).collect();
+    let (mut log, mut costs) = (Vec::new(), Vec::new());
+    log::write(booted, &mut log)?;
+    log::write_costs(booted, resident, &mut costs)?;
+    if let Some(ns) = prefault_ns {
+        writeln!(costs, "Pre-faulted in {:.1} ms", ns as f64 / 1e6)?;
+    }
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    let used = &booted.used;
+    let mut report = Report::new("boot", zones.clone())
+        .of_machine(&booted.machine.name)
+        .total("memory_bytes", booted.machine.memory_bytes().0)
+        .total("page_bytes", booted.machine.geometry.page_size().0)
+        .total("nodes", booted.yard.nodes())
+        .total("cpus", booted.yard.cpus())
+        .total("backing", booted.yard.memory().backing().name())
+        .total("map_bytes", booted.map_bytes.0)
+        .total("control_bytes", booted.control_bytes.0)
+        .total("resident_bytes", resident.map.0 + resident.control.0)
+        .total("map_resident_bytes", resident.map.0)
+        .total("frames_resident_bytes", resident.frames.0)
+        .total("boot_ns", booted.boot_ns)
+        .total("boot_user_ns", nanoseconds(used.user))
+        .total("boot_system_ns", nanoseconds(used.system))
+        .total("boot_faults", used.faults)
+        .total("map_fault_ns", booted.map_fault_ns)
+        .total("prefault_ns", prefault_ns)
+        .total("uninitialised_pages", booted.yard.uninitialised_pages().0);
+    for (key, value) in init_log::totals(booted) {
+        report = report.total(&key, value);
+    }
+    report = report.verbatim(text(log)).table(zones);
+    if let Some(lists) = pcp {
+        let objects = lists.iter().map(|row| Value::Object(row.object())).collect::<Vec<_>>();
+        report = report.total("pcp", json!(objects)).title("Per-CPU lists:").table(lists);
+    }
+    Ok(report.note(text(costs).trim_end()))
 }
 
-/// A zone that has memory; counts are in pages.
-#[derive(Serialize)]
-struct ZoneRow {
-    node: u16,
-    zone: &'static str,
-    spanned: u64,
-    present: u64,
-    managed: u64,
-    free: u64,
-    batch: u64,
-    high: u64,
-}
-
-impl Boot {
-    fn zone_rows(&self) -> Vec<ZoneRow> {
-        self.booted.yard.zones().map(|zone| self.zone_row(&zone)).collect()
-    }
-
-    fn zone_row(&self, zone: &ZoneStatistics) -> ZoneRow {
-        // All CPUs have lists of the same size.
-        let lists = self.booted.yard.pcp_statistics(zone.id, CpuId(0));
-        ZoneRow {
-            node: zone.id.node().0,
-            zone: zone.id.kind().name(),
-            spanned: zone.span.count().0,
-            present: zone.present.0,
-            managed: zone.managed.0,
-            free: zone.free.0,
-            batch: lists.map_or(0, |lists| lists.batch.0),
-            high: lists.map_or(0, |lists| lists.high.0),
-        }
-    }
+/// The row of a zone with memory. Counts are in pages.
+fn zone_row(booted: &BroughtUp, zone: &ZoneStatistics) -> Row {
+    // All CPUs have lists of the same size.
+    let lists = booted.yard.pcp_statistics(zone.id, CpuId(0));
+    Row::new()
+        .column("node", "node", zone.id.node().0)
+        .column("zone", "zone", zone.id.kind().name())
+        .column("spanned", "spanned", zone.span.count().0)
+        .column("present", "present", zone.present.0)
+        .column("managed", "managed", zone.managed.0)
+        .column("free", "free", zone.free.0)
+        .column("batch", "batch", lists.map_or(0, |lists| lists.batch.0))
+        .column("high", "high", lists.map_or(0, |lists| lists.high.0))
 }
 
 fn nanoseconds(time: Duration) -> Value {
     u64::try_from(time.as_nanos()).ok().into()
-}
-
-impl Outcome for Boot {
-    fn command(&self) -> &'static str {
-        "boot"
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.booted.machine.name)
-    }
-
-    fn totals(&self) -> Map<String, Value> {
-        let booted = &self.booted;
-        let ResidentParts { map, control, frames } = self.resident;
-        let mut totals = Map::from_iter([
-            ("memory_bytes".to_owned(), booted.machine.memory_bytes().0.into()),
-            ("page_bytes".to_owned(), booted.machine.geometry.page_size().0.into()),
-            ("nodes".to_owned(), booted.yard.nodes().into()),
-            ("cpus".to_owned(), booted.yard.cpus().into()),
-            ("backing".to_owned(), booted.yard.memory().backing().name().into()),
-            ("map_bytes".to_owned(), booted.map_bytes.0.into()),
-            ("control_bytes".to_owned(), booted.control_bytes.0.into()),
-            ("resident_bytes".to_owned(), (map.0 + control.0).into()),
-            ("map_resident_bytes".to_owned(), map.0.into()),
-            ("frames_resident_bytes".to_owned(), frames.0.into()),
-            ("boot_ns".to_owned(), booted.boot_ns.into()),
-            ("boot_user_ns".to_owned(), nanoseconds(booted.used.user)),
-            ("boot_system_ns".to_owned(), nanoseconds(booted.used.system)),
-            ("boot_faults".to_owned(), booted.used.faults.into()),
-            ("map_fault_ns".to_owned(), booted.map_fault_ns.into()),
-            ("prefault_ns".to_owned(), self.prefault_ns.into()),
-            ("uninitialised_pages".to_owned(), booted.yard.uninitialised_pages().0.into()),
-        ]);
-        totals.extend(init_log::totals(booted));
-        totals.extend(self.pcp.as_ref().map(|rows| ("pcp".to_owned(), json!(rows))));
-        totals
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.zone_rows())
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        log::write(&self.booted, out)?;
-        writeln!(out)?;
-        output::Table::of(&self.rows().map_err(io::Error::other)?).write(out)?;
-        writeln!(out)?;
-        if let Some(rows) = &self.pcp {
-            pcp::write(rows, out)?;
-            writeln!(out)?;
-        }
-        log::write_costs(&self.booted, self.resident, out)?;
-        match self.prefault_ns {
-            Some(ns) => writeln!(out, "Pre-faulted in {:.1} ms", ns as f64 / 1e6),
-            None => Ok(()),
-        }
-    }
 }

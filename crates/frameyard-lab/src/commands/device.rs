@@ -4,16 +4,15 @@
 //! and so is the answer ([`exchange`]). A memory file that is kept by a path would not do: devices of a shared yard cannot hold
 //! their own page structures, and a memory file lives no longer than those who have it open.
 
-use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use frameyard::{ByteSize, MapPlacement};
+use frameyard::devices::MapPlacement;
 
 use crate::Failure;
 use crate::cli::{
     DeviceArgs, DeviceChoice, DeviceCommand, DeviceCreateArgs, DeviceDestroyArgs, DeviceSessionArgs, OutputArgs,
 };
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table};
+use crate::output::{Format, Report, Row};
 
 mod client;
 mod exchange;
@@ -46,7 +45,9 @@ pub(super) fn run(args: &DeviceArgs) -> Result<(), Failure> {
             ("device destroy", socket.clone(), rows.ok_or_else(no_session)?, &args.output)
         }
     };
-    output::print(&DeviceOutcome { name, socket, rows }, form)
+    let report = Report::new(name, rows.iter().map(row).collect()).total("session", socket.display().to_string());
+    let report = if rows.is_empty() { report.verbatim("no devices\n") } else { report };
+    report.print(form)
 }
 
 /// Holds the devices of a session: the hidden command.
@@ -89,67 +90,31 @@ fn chosen(args: &DeviceDestroyArgs) -> Option<Vec<u16>> {
     args.devices.iter().map(number).collect()
 }
 
-/// Devices of a session.
-struct DeviceOutcome {
-    name: &'static str,
-    socket: PathBuf,
-    rows: Vec<DeviceRow>,
-}
-
-impl Outcome for DeviceOutcome {
-    fn command(&self) -> &'static str {
-        self.name
-    }
-
-    fn totals(&self) -> serde_json::Map<String, serde_json::Value> {
-        serde_json::Map::from_iter([("session".to_owned(), self.socket.display().to_string().into())])
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        if self.rows.is_empty() {
-            return writeln!(out, "no devices");
-        }
-        let size = |bytes: u64| RoundedSize(ByteSize(bytes)).to_string();
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-        let ms = |ns: Option<u64>| or_none(ns.map(|ns| format!("{:.3}", ns as f64 / 1e6)));
-        let mut table = Table::new([
-            "device",
-            "size",
-            "align",
-            "data",
-            "map",
-            "layout",
-            "structures",
-            "by equation",
-            "resident",
-            "if full",
-            "mappings",
-            "bring-up ms",
-            "remove ms",
-            "backing",
-        ]);
-        for row in &self.rows {
-            table.push([
-                row.device.to_string(),
-                ByteSize(row.size_bytes).to_string(),
-                ByteSize(row.align_bytes).to_string(),
-                size(row.data_bytes),
-                row.map.clone(),
-                row.layout.clone(),
-                row.structures.to_string(),
-                size(row.map_bytes_equation),
-                or_none(row.map_bytes_resident.map(size)),
-                size(row.map_bytes_full),
-                or_none(row.mappings.map(|mappings| mappings.to_string())),
-                ms(Some(row.bring_up_ns)),
-                ms(row.remove_ns),
-                row.path.clone().unwrap_or_else(|| row.backing.clone()),
-            ]);
-        }
-        table.write(out)
-    }
+fn row(device: &DeviceRow) -> Row {
+    Row::new()
+        .column("device", "device", device.device)
+        .column_as("size_bytes", "size", Format::ExactSize, device.size_bytes)
+        .column_as("align_bytes", "align", Format::ExactSize, device.align_bytes)
+        .data("first_pfn", device.first_pfn)
+        .column_as("data_bytes", "data", Format::Size, device.data_bytes)
+        .minor()
+        .column("map", "map", device.map.clone())
+        .column("layout", "layout", device.layout.clone())
+        .column("structures", "structures", device.structures)
+        .minor()
+        .column_as("map_bytes_equation", "by equation", Format::Size, device.map_bytes_equation)
+        .minor()
+        .column_as("map_bytes_resident", "resident", Format::Size, device.map_bytes_resident)
+        .column_as("map_bytes_full", "if full", Format::Size, device.map_bytes_full)
+        .column("mappings", "mappings", device.mappings)
+        .minor()
+        .data("page_table_entries", device.page_table_entries)
+        .column_as("bring_up_ns", "bring-up ms", Format::millions(3), device.bring_up_ns)
+        .minor()
+        .column_as("remove_ns", "remove ms", Format::millions(3), device.remove_ns)
+        .minor()
+        .data("backing", device.backing.clone())
+        .data("path", device.path.clone())
+        .remark("backing", Format::Plain, device.path.clone().unwrap_or_else(|| device.backing.clone()))
+        .minor()
 }

@@ -1,55 +1,45 @@
 //! `layout`: the words of a page structure, and what each holds in each state.
 
-use std::io::{self, Write};
-
-use frameyard::{FrameState, PAGE_WORDS, Page, PageWord};
-use serde_json::{Map, Value};
+use comfy_table::presets::NOTHING;
+use comfy_table::{ColumnConstraint, ContentArrangement, LineStyle, Width};
+use frameyard::page::{FrameState, PAGE_WORDS, Page, PageWord};
 
 use crate::Failure;
 use crate::cli::LayoutArgs;
-use crate::output::{self, Outcome, RowError, Rows};
+use crate::output::{Report, Row};
 
-/// Prints the table.
+/// The text wraps cells at this width.
+const WIDTH: u16 = 22;
+
+/// Prints the page-word table. Everything in it comes from the core.
 pub(super) fn run(args: &LayoutArgs) -> Result<(), Failure> {
-    output::print(&PageLayout, &args.output)
+    let row = |word: &PageWord| {
+        let place = Row::new().data("offset", word.offset).data("size", word.size).data("word", word.name);
+        FrameState::ALL.iter().fold(place, |row, state| row.data(state.name(), word.holds(*state)))
+    };
+    Report::new("layout", PAGE_WORDS.iter().map(row).collect())
+        .total("page_struct_bytes", size_of::<Page>())
+        .verbatim(text())
+        .print(&args.output)
 }
 
-/// The page-word table; everything in it comes from the core.
-struct PageLayout;
-
-/// The text breaks what a word holds at about this width.
-const WIDTH: usize = 22;
-
-impl Outcome for PageLayout {
-    fn command(&self) -> &'static str {
-        "layout"
+/// The table, with one column for all states in which every word holds the same.
+fn text() -> String {
+    let columns = columns();
+    let mut table = comfy_table::Table::new();
+    table.load_style(NOTHING.row_separator(LineStyle::none().fill('-').junction('-')));
+    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(u16::MAX);
+    let names = columns.iter().map(|column| column.names().join(", "));
+    table.add_row(["bytes", "word"].map(str::to_owned).into_iter().chain(names));
+    for word in PAGE_WORDS {
+        let bytes = format!("{}-{}", word.offset, word.offset + word.size - 1);
+        let held = columns.iter().map(|column| word.holds(column.0[0]).to_owned());
+        table.add_row([bytes, word.name.to_owned()].into_iter().chain(held));
     }
-
-    fn totals(&self) -> Map<String, Value> {
-        Map::from_iter([("page_struct_bytes".to_owned(), size_of::<Page>().into())])
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2)).set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(WIDTH + 2)));
     }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        let row = |word: &PageWord| {
-            let place = [("offset", word.offset.into()), ("size", word.size.into()), ("word", word.name.into())];
-            let held = FrameState::ALL.map(|state| (state.name(), word.holds(state).into()));
-            let row = place.into_iter().chain(held).map(|(key, value): (&str, Value)| (key.to_owned(), value));
-            row.collect::<Map<String, Value>>()
-        };
-        Rows::of(&PAGE_WORDS.iter().map(row).collect::<Vec<_>>())
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let columns = columns();
-        let heading = columns.iter().map(|states| wrapped(&states.names().join(", ")));
-        let mut rows = vec![vec![wrapped("bytes"), wrapped("word")].into_iter().chain(heading).collect::<Vec<_>>()];
-        rows.extend(PAGE_WORDS.iter().map(|word| {
-            let bytes = format!("{}-{}", word.offset, word.offset + word.size - 1);
-            let held = columns.iter().map(|states| wrapped(word.holds(states.0[0])));
-            vec![vec![bytes], vec![word.name.to_owned()]].into_iter().chain(held).collect()
-        }));
-        write_rows(&rows, out)
-    }
+    table.trim_fmt() + "\n"
 }
 
 /// States in which every word holds the same; at least one.
@@ -74,47 +64,12 @@ fn columns() -> Vec<Column> {
     columns
 }
 
-/// The text in lines of about [`WIDTH`] characters, broken between words.
-fn wrapped(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
-}
-
-/// Writes rows of cells of several lines; two spaces part the columns, a rule parts the rows.
-fn write_rows(rows: &[Vec<Vec<String>>], out: &mut dyn Write) -> io::Result<()> {
-    let columns = rows.first().map_or(0, Vec::len);
-    let widest = |column: usize| rows.iter().flat_map(|row| &row[column]).map(String::len).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..columns).map(widest).collect();
-    for (at, row) in rows.iter().enumerate() {
-        if at > 0 {
-            writeln!(out, "{}", "-".repeat(widths.iter().sum::<usize>() + 2 * (columns - 1)))?;
-        }
-        for line in 0..row.iter().map(Vec::len).max().unwrap_or(0) {
-            let cell = |(cell, width): (&Vec<String>, &usize)| {
-                format!("{:<width$}", cell.get(line).map_or("", String::as_str))
-            };
-            let cells: Vec<String> = row.iter().zip(&widths).map(cell).collect();
-            writeln!(out, "{}", cells.join("  ").trim_end())?;
-        }
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn every_state_has_a_place_and_only_equal_ones_share_it() {
+    fn every_state_has_a_column_and_only_equal_states_share_one() {
         let columns = columns();
         let mut states: Vec<&str> = columns.iter().flat_map(Column::names).collect();
         states.sort_unstable();
@@ -129,18 +84,16 @@ mod tests {
     }
 
     #[test]
-    fn a_cell_is_broken_between_words() {
-        assert_eq!(wrapped("state, order, migration type, zone"), ["state, order,", "migration type, zone"]);
-        assert_eq!(wrapped("0"), ["0"]);
-    }
-
-    #[test]
-    fn cells_of_several_lines_stand_beside_each_other() {
-        let cell = |text: &str| wrapped(text);
-        let rows = [vec![cell("a"), cell("b")], vec![cell("previous block of the list"), cell("0")]];
-        let mut out = Vec::new();
-        write_rows(&rows, &mut out).unwrap();
-        let expected = "a                      b\n------------------------\nprevious block of the  0\nlist\n";
-        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    fn cells_are_wrapped_between_words_and_rules_part_the_rows() {
+        let text = text();
+        assert!(text.starts_with("bytes  word"), "{text}");
+        let rules = text.lines().filter(|line| !line.is_empty() && line.chars().all(|letter| letter == '-')).count();
+        assert_eq!(rules, PAGE_WORDS.len(), "{text}");
+        assert!(
+            text.lines().all(|line| line
+                .split("  ")
+                .all(|cell| cell.trim().len() <= usize::from(WIDTH) || cell.starts_with('-'))),
+            "{text}"
+        );
     }
 }

@@ -1,32 +1,38 @@
-//! `show`: a file of /proc as a kernel would print it on the machine, or metrics of the yard's own.
+//! `show`: a file of /proc as a kernel prints it on the machine, or the metrics of the yard.
 
 mod rows;
 
 use std::fmt;
-use std::io::{self, Write};
 
-use frameyard::{
-    InitMode, KernelFormat, MovableMinimum, write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus,
-    write_vmstat, write_zoneinfo,
+use frameyard::boot::InitMode;
+use frameyard::watermarks::MovableMinimum;
+use frameyard_formats::{
+    KernelFormat, Series, write_buddyinfo, write_metrics, write_pagetypeinfo, write_prometheus, write_vmstat,
+    write_zoneinfo,
 };
 use frameyard_host::{HostYard, LockTiming};
-use serde_json::{Map, Value};
 
 use super::boot::{boot, reproducible};
 use crate::Failure;
-use crate::bring_up::{BringUp, BroughtUp, MapLimit};
+use crate::bring_up::BringUp;
 use crate::cli::{ShowArgs, ShownFile, ShownFormat, Workload};
-use crate::output::{self, Outcome, RowError, Rows};
-use crate::workload::churn::churn;
+use crate::output::{Report, Row};
+use frameyard_workloads::churn::churn;
 
-/// Boots, runs the workload if one is asked for, and prints the file.
+/// Boots, runs the workload of `--after`, and prints the file.
 pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
     let form = form(args.file, args.format).map_err(Failure::input)?;
+    if args.nonzero && !matches!(form, Form::Metrics(_)) {
+        return Err(Failure::input("--nonzero goes with show metrics: a file of /proc is shown as a kernel writes it"));
+    }
     let booted = boot(&args.machine, |machine| {
         let map_init = args.init.map_init(InitMode::Eager, machine)?;
-        let map_limit = if args.full { MapLimit::Full } else { MapLimit::Usual };
-        let mut options =
-            BringUp { map_init, map_limit, policy: args.policy, ..reproducible(&args.machine, &args.yard) };
+        let mut options = BringUp {
+            map_init,
+            map_limit: args.full.map_limit(),
+            policy: args.policy,
+            ..reproducible(&args.machine, &args.yard)
+        };
         options.watermarks.movable_minimum = match form {
             Form::Proc(_, KernelFormat::V6_1) => MovableMinimum::Proportional,
             Form::Proc(_, KernelFormat::V6_12) | Form::Metrics(_) => MovableMinimum::Clamped,
@@ -40,7 +46,14 @@ pub(super) fn run(args: &ShowArgs) -> Result<(), Failure> {
         None => {}
         Some(Workload::Churn) => churn(&booted.yard, args.seed).map_err(Failure::run_time)?,
     }
-    output::print(&Shown { booted, form }, &args.output)
+    let series = if args.nonzero { Series::NonZero } else { Series::All };
+    let mut text = String::new();
+    write_form(&booted.yard, form, series, &mut text).map_err(Failure::run_time)?;
+    Report::new(form.command(), form.rows(&booted.yard, series))
+        .of_machine(booted.machine.name)
+        .total("format", form.format())
+        .verbatim(text)
+        .print(&args.output)
 }
 
 /// A file of /proc.
@@ -59,14 +72,14 @@ enum MetricsFormat {
     Prometheus,
 }
 
-/// What is shown, and how it is written.
+/// A file and its format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Form {
     Proc(ProcFile, KernelFormat),
     Metrics(MetricsFormat),
 }
 
-/// The form that is asked for, or why there is none.
+/// The form of the command line, or the reason why there is none.
 fn form(file: ShownFile, format: Option<ShownFormat>) -> Result<Form, &'static str> {
     let file = match file {
         ShownFile::Buddyinfo => ProcFile::Buddyinfo,
@@ -92,68 +105,44 @@ fn form(file: ShownFile, format: Option<ShownFormat>) -> Result<Form, &'static s
     }
 }
 
-/// What is shown of a machine that was brought up.
-struct Shown {
-    booted: BroughtUp,
-    form: Form,
-}
-
-impl Shown {
-    fn text(&self) -> Result<String, fmt::Error> {
-        let mut text = String::new();
-        write_form(&self.booted.yard, self.form, &mut text)?;
-        Ok(text)
-    }
-}
-
-fn write_form(yard: &HostYard, form: Form, out: &mut String) -> fmt::Result {
+fn write_form(yard: &HostYard, form: Form, series: Series, out: &mut String) -> fmt::Result {
     match form {
         Form::Proc(ProcFile::Buddyinfo, _) => write_buddyinfo(&**yard, out),
         Form::Proc(ProcFile::Pagetypeinfo, _) => write_pagetypeinfo(&**yard, out),
         Form::Proc(ProcFile::Zoneinfo, format) => write_zoneinfo(&**yard, format, out),
         Form::Proc(ProcFile::Vmstat, format) => write_vmstat(&**yard, format, out),
         Form::Metrics(MetricsFormat::Text) => write_metrics(&**yard, out),
-        Form::Metrics(MetricsFormat::Prometheus) => write_prometheus(&**yard, out),
+        Form::Metrics(MetricsFormat::Prometheus) => write_prometheus(&**yard, series, out),
     }
 }
 
-impl Outcome for Shown {
-    fn command(&self) -> &'static str {
-        match self.form {
-            Form::Proc(ProcFile::Buddyinfo, _) => "show buddyinfo",
-            Form::Proc(ProcFile::Pagetypeinfo, _) => "show pagetypeinfo",
-            Form::Proc(ProcFile::Zoneinfo, _) => "show zoneinfo",
-            Form::Proc(ProcFile::Vmstat, _) => "show vmstat",
-            Form::Metrics(_) => "show metrics",
+impl Form {
+    fn command(self) -> &'static str {
+        match self {
+            Self::Proc(ProcFile::Buddyinfo, _) => "show buddyinfo",
+            Self::Proc(ProcFile::Pagetypeinfo, _) => "show pagetypeinfo",
+            Self::Proc(ProcFile::Zoneinfo, _) => "show zoneinfo",
+            Self::Proc(ProcFile::Vmstat, _) => "show vmstat",
+            Self::Metrics(_) => "show metrics",
         }
     }
 
-    fn machine(&self) -> Option<&str> {
-        Some(&self.booted.machine.name)
+    fn format(self) -> String {
+        match self {
+            Self::Proc(_, format) => format.to_string(),
+            Self::Metrics(MetricsFormat::Text) => "text".to_owned(),
+            Self::Metrics(MetricsFormat::Prometheus) => "prometheus".to_owned(),
+        }
     }
 
-    fn totals(&self) -> Map<String, Value> {
-        let format = match self.form {
-            Form::Proc(_, format) => format.to_string(),
-            Form::Metrics(MetricsFormat::Text) => "text".to_owned(),
-            Form::Metrics(MetricsFormat::Prometheus) => "prometheus".to_owned(),
+    fn rows(self, yard: &HostYard, series: Series) -> Vec<Row> {
+        let rows = match self {
+            Self::Proc(ProcFile::Buddyinfo, _) => rows::of_buddyinfo(&**yard),
+            Self::Proc(ProcFile::Pagetypeinfo, _) => rows::of_pagetypeinfo(&**yard),
+            Self::Proc(ProcFile::Zoneinfo, _) => rows::of_zoneinfo(&**yard),
+            Self::Proc(ProcFile::Vmstat, format) => rows::of_vmstat(&**yard, format),
+            Self::Metrics(_) => rows::of_metrics(&**yard, series),
         };
-        Map::from_iter([("format".to_owned(), format.into())])
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        let yard = &*self.booted.yard;
-        let rows = match self.form {
-            Form::Proc(ProcFile::Buddyinfo, _) => rows::of_buddyinfo(yard),
-            Form::Proc(ProcFile::Pagetypeinfo, _) => rows::of_pagetypeinfo(yard),
-            Form::Proc(ProcFile::Zoneinfo, _) => rows::of_zoneinfo(yard),
-            Form::Proc(ProcFile::Vmstat, format) => rows::of_vmstat(yard, format),
-            Form::Metrics(_) => rows::of_metrics(yard),
-        };
-        Rows::of(&rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        out.write_all(self.text().map_err(io::Error::other)?.as_bytes())
+        rows.into_iter().map(Row::from).collect()
     }
 }

@@ -1,41 +1,36 @@
-//! `stress`: whether a yard keeps its memory together while tasks use it, policies change and ranges are taken out of it.
+//! `stress`: checks that a yard loses no frame while tasks use it, policies change and ranges are taken out of it.
 
-use std::io::{self, Write};
 use std::num::NonZeroU32;
 
-use frameyard::{ByteSize, InitMode, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::boot::InitMode;
+use frameyard::policy::ZonePolicy;
 use frameyard_host::{HostTopology, LockTiming};
 use frameyard_vm::LruPolicy;
-use serde::Serialize;
 
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, Sharing};
 use crate::chosen_machine::ChosenMachine;
-use crate::cli::{InitArgs, MachineArgs, StressArgs, StressPolicy, TaskMode};
-use crate::output::{self, Outcome, RowError, Rows, progress_bar};
-use crate::workload::ground::on_ground;
-use crate::workload::stress::{self, MOST_TASKS, StressPlan, StressRun};
+use crate::cli::{InitArgs, StressArgs, StressPolicy};
+use crate::fixture::with_fixture;
+use crate::output::{Report, Row, progress_bar};
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::stress::{self, Hang, MOST_TASKS, StressPlan, StressRun};
 
-/// The name of the command.
 const NAME: &str = "stress";
-/// How much memory there is unless something else is asked for: so little that tasks often run out of it.
+/// Memory of the machine unless the command line says otherwise: little, so that tasks often run out of it.
 const DEFAULT_MEMORY: ByteSize = ByteSize::mib(512);
-/// The least memory for each task: several pageblocks, so that there is something to disturb.
+/// The least memory for each task: several pageblocks.
 const LEAST_MEMORY: ByteSize = ByteSize::mib(16);
-/// The least memory in any case.
+/// The least memory of all tasks together.
 const LEAST_MEMORY_IN_ALL: ByteSize = ByteSize::mib(64);
 
-/// Runs under each policy that is asked for.
+/// Runs under each policy of the command line.
 pub(super) fn run(args: &StressArgs) -> Result<(), Failure> {
-    if args.machine.phantom {
-        return Err(Failure::input("stress --phantom: pages of tasks are written to and moved; leave --phantom out"));
-    }
-    let memory = args.machine.memory.or_else(|| args.machine.machine.is_none().then_some(DEFAULT_MEMORY));
-    let chosen = ChosenMachine::of(&MachineArgs { memory, ..args.machine.clone() })?;
+    args.machine.refuse_phantom(NAME, "pages of tasks are written to and moved")?;
+    let chosen = ChosenMachine::with_memory(&args.machine, DEFAULT_MEMORY)?;
     chosen.print_notes();
-    if chosen.machine.geometry.page_size() != ByteSize::kib(4) {
-        return Err(Failure::input("stress: page tables are those of x86-64, so pages have 4K; leave --page-size out"));
-    }
+    chosen.check_page_size(NAME)?;
     let tasks = tasks(args)?;
     let memory = chosen.machine.memory_bytes();
     let least = ByteSize(LEAST_MEMORY.0 * u64::from(tasks)).max(LEAST_MEMORY_IN_ALL);
@@ -64,16 +59,18 @@ pub(super) fn run(args: &StressArgs) -> Result<(), Failure> {
             pcp_sizing: options.pcp_sizing,
         };
         let before = bar.position();
-        let run = on_ground(&chosen.machine, &options, LruPolicy::default(), |ground| {
-            ground.yard.platform().time_locks(LockTiming::Off);
-            stress::run(ground, &plan, &|begun| bar.set_position(before + begun))
+        let progress = |begun| bar.set_position(before + begun);
+        let run = with_fixture(&chosen.machine, &options, LruPolicy::default(), |fixture| {
+            fixture.yard.platform().time_locks(LockTiming::Off);
+            Ok(stress::run(fixture, &plan, &progress, &exit_on_hang)?)
         });
         let run = run.map_err(|failure| named(failure, policy, args.mode))?;
         bar.set_position(before + plan.ops);
-        rows.push(Row::of(&plan, args.mode, memory, &run));
+        rows.push(row(&plan, args.mode, memory, &run));
     }
     bar.finish_and_clear();
-    output::print(&StressOutcome { machine: chosen.machine.name, rows }, &args.output)
+    let text = text(&rows);
+    Report::new(NAME, rows).of_machine(chosen.machine.name).verbatim(text).print(&args.output)
 }
 
 /// The policy of each run; `None` where it switches.
@@ -96,11 +93,18 @@ fn tasks(args: &StressArgs) -> Result<u32, Failure> {
     Ok(NonZeroU32::new(tasks).map_or(1, NonZeroU32::get))
 }
 
-/// Says in which run something went wrong.
+/// Reports a thread that hangs in the yard and exits: the thread cannot be ended.
+fn exit_on_hang(hang: Hang) {
+    let failure = Failure::run_time(hang);
+    let _ = failure.report();
+    std::process::exit(i32::from(failure.code()));
+}
+
+/// Names the run that failed.
 fn named(failure: Failure, policy: Option<ZonePolicy>, mode: TaskMode) -> Failure {
     match failure {
         Failure::RunTime(reason) => {
-            Failure::run_time(format!("stress, policy {}, {}: {reason}", policy_name(policy), mode_name(mode)))
+            Failure::run_time(format!("stress, policy {}, {}: {reason}", policy_name(policy), mode.name()))
         }
         other => other,
     }
@@ -110,140 +114,93 @@ fn policy_name(policy: Option<ZonePolicy>) -> &'static str {
     policy.map_or("switching", ZonePolicy::name)
 }
 
-fn mode_name(mode: TaskMode) -> &'static str {
-    match mode {
-        TaskMode::Threads => "threads",
-        TaskMode::Processes => "processes",
-    }
+/// The row of a run.
+fn row(plan: &StressPlan, mode: TaskMode, memory: ByteSize, run: &StressRun) -> Row {
+    let (tally, done) = (&run.tally, &run.disturbances);
+    Row::new()
+        .data("policy", policy_name(plan.policy))
+        .data("mode", mode.name())
+        .data("tasks", plan.tasks)
+        .data("memory_bytes", memory.0)
+        .data("seed", plan.seed)
+        .data("ops", tally.ops())
+        .data("elapsed_ns", run.elapsed_ns)
+        .data("ops_per_s", (tally.ops() as f64 * 1e9 / run.elapsed_ns.max(1) as f64).round())
+        .data("allocations", tally.allocations)
+        .data("frees", tally.frees)
+        .data("freed_for_others", tally.freed_for_others)
+        .data("mapped_pages", tally.mapped)
+        .data("out_of_memory", tally.out_of_memory)
+        .data("out_of_memory_early", tally.out_of_memory_early)
+        .data("exact_ranges", tally.exact)
+        .data("certain_ranges", tally.ranges)
+        .data("certain_ranges_refused", tally.ranges_refused)
+        .data("validations", run.validations)
+        .data("switches", done.switches)
+        .data("switch_stalls", done.switch_stalls)
+        .data("compactions", done.compactions)
+        .data("compaction_stalls", done.compaction_stalls)
+        .data("pages_migrated", done.migrated)
+        .data("contiguous", done.contiguous)
+        .data("contiguous_refused", done.contiguous_refused)
+        .data("contiguous_stalls", done.contiguous_stalls)
+        .data("drains", done.drains)
+        .data("resizes", done.resizes)
+        .data("pages_reported", done.reported)
 }
 
-/// What came of a run.
-#[derive(Serialize, Debug)]
-struct Row {
-    policy: &'static str,
-    mode: &'static str,
-    tasks: u32,
-    memory_bytes: u64,
-    seed: u64,
-    ops: u64,
-    elapsed_ns: u64,
-    ops_per_s: f64,
-    allocations: u64,
-    frees: u64,
-    freed_for_others: u64,
-    mapped_pages: u64,
-    out_of_memory: u64,
-    out_of_memory_early: u64,
-    exact_ranges: u64,
-    certain_ranges: u64,
-    certain_ranges_refused: u64,
-    validations: u64,
-    switches: u64,
-    switch_stalls: u64,
-    compactions: u64,
-    compaction_stalls: u64,
-    pages_migrated: u64,
-    contiguous: u64,
-    contiguous_refused: u64,
-    contiguous_stalls: u64,
-    drains: u64,
-    resizes: u64,
-    pages_reported: u64,
-}
-
-impl Row {
-    fn of(plan: &StressPlan, mode: TaskMode, memory: ByteSize, run: &StressRun) -> Self {
-        let (tally, done) = (&run.tally, &run.disturbances);
-        Self {
-            policy: policy_name(plan.policy),
-            mode: mode_name(mode),
-            tasks: plan.tasks,
-            memory_bytes: memory.0,
-            seed: plan.seed,
-            ops: tally.ops(),
-            elapsed_ns: run.elapsed_ns,
-            ops_per_s: (tally.ops() as f64 * 1e9 / run.elapsed_ns.max(1) as f64).round(),
-            allocations: tally.allocations,
-            frees: tally.frees,
-            freed_for_others: tally.freed_for_others,
-            mapped_pages: tally.mapped,
-            out_of_memory: tally.out_of_memory,
-            out_of_memory_early: tally.out_of_memory_early,
-            exact_ranges: tally.exact,
-            certain_ranges: tally.ranges,
-            certain_ranges_refused: tally.ranges_refused,
-            validations: run.validations,
-            switches: done.switches,
-            switch_stalls: done.switch_stalls,
-            compactions: done.compactions,
-            compaction_stalls: done.compaction_stalls,
-            pages_migrated: done.migrated,
-            contiguous: done.contiguous,
-            contiguous_refused: done.contiguous_refused,
-            contiguous_stalls: done.contiguous_stalls,
-            drains: done.drains,
-            resizes: done.resizes,
-            pages_reported: done.reported,
-        }
-    }
-
-    /// What is said of it, line by line.
-    fn lines(&self) -> [(&'static str, String); 9] {
-        [
-            ("operations", format!("{}, {:.0} a second", self.ops, self.ops_per_s)),
-            ("freed for other tasks", self.freed_for_others.to_string()),
-            ("pages mapped and unmapped", self.mapped_pages.to_string()),
+/// A paragraph for each run.
+fn text(rows: &[Row]) -> String {
+    let mut text = String::new();
+    for row in rows {
+        let value = |key| row.value(key).to_string();
+        let [policy, mode] = ["policy", "mode"].map(|key| row.text(key).unwrap_or_default());
+        text += &format!("{policy}, {} {mode}:\n", value("tasks"));
+        let lines = [
+            ("operations", format!("{}, {:.0} a second", value("ops"), row.number("ops_per_s").unwrap_or(0.0))),
+            ("freed for other tasks", value("freed_for_others")),
+            ("pages mapped and unmapped", value("mapped_pages")),
             (
                 "out of memory",
-                format!("{}, for a single frame with a quarter free {}", self.out_of_memory, self.out_of_memory_early),
+                format!(
+                    "{}, for a single frame with a quarter free {}",
+                    value("out_of_memory"),
+                    value("out_of_memory_early")
+                ),
             ),
-            ("policy switches", format!("{}, stalled {}", self.switches, self.switch_stalls)),
+            ("policy switches", format!("{}, stalled {}", value("switches"), value("switch_stalls"))),
             (
                 "compactions",
                 format!(
                     "{}, stalled {}; {} pages moved",
-                    self.compactions, self.compaction_stalls, self.pages_migrated
+                    value("compactions"),
+                    value("compaction_stalls"),
+                    value("pages_migrated")
                 ),
             ),
             (
                 "contiguous ranges",
-                format!("{}, refused {}, stalled {}", self.contiguous, self.contiguous_refused, self.contiguous_stalls),
+                format!(
+                    "{}, refused {}, stalled {}",
+                    value("contiguous"),
+                    value("contiguous_refused"),
+                    value("contiguous_stalls")
+                ),
             ),
             (
                 "drains, resizes",
-                format!("{}, {}; {} pages given back to the host", self.drains, self.resizes, self.pages_reported),
+                format!(
+                    "{}, {}; {} pages returned to the host",
+                    value("drains"),
+                    value("resizes"),
+                    value("pages_reported")
+                ),
             ),
-            ("validations", self.validations.to_string()),
-        ]
-    }
-}
-
-/// All runs.
-struct StressOutcome {
-    machine: String,
-    rows: Vec<Row>,
-}
-
-impl Outcome for StressOutcome {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        for row in &self.rows {
-            writeln!(out, "{}, {} {}:", row.policy, row.tasks, row.mode)?;
-            for (what, value) in row.lines() {
-                writeln!(out, "  {what:<26} {value}")?;
-            }
+            ("validations", value("validations")),
+        ];
+        for (what, value) in lines {
+            text += &format!("  {what:<26} {value}\n");
         }
-        writeln!(out, "No frame was handed out twice, every validation passed, and all memory came back in one piece.")
     }
+    text + "No frame was allocated twice, every validation passed, and all memory was returned in one piece.\n"
 }

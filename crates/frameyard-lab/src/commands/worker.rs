@@ -2,10 +2,10 @@
 
 use crate::Failure;
 use crate::cli::WorkerArgs;
-use crate::workload::crew::Worker;
+use frameyard_workloads::workers::Worker;
 
 /// Does what the worker is told.
 pub(super) fn run(args: &WorkerArgs) -> Result<(), Failure> {
-    let (worker, file) = Worker::of(&args.order)?;
-    worker.run(&file)
+    let (worker, file) = Worker::new(&args.order)?;
+    Ok(worker.run(&file)?)
 }

@@ -1,45 +1,61 @@
-//! Progress of what takes long, for people at a terminal.
+//! Progress of long commands on a terminal.
 
+use std::thread;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar on standard error that counts up to `total`; hidden, at no cost, where that is no terminal.
+/// Work that is done before this shows nothing.
+const DELAY: Duration = Duration::from_millis(400);
+/// How often the time is drawn again.
+const TICK: Duration = Duration::from_millis(200);
+
+/// A bar on standard error that counts up to `total`, with the time so far and an estimate of the rest. Hidden, at no cost,
+/// where standard error is no terminal.
 #[must_use]
 pub fn progress_bar(what: &'static str, total: u64) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-    if let Ok(style) = ProgressStyle::with_template("{msg} [{wide_bar}] {percent}% {eta}") {
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
+    if let Ok(style) = ProgressStyle::with_template("{msg} [{wide_bar}] {percent}% {elapsed}, {eta} left") {
         bar.set_style(style.progress_chars("=> "));
     }
-    bar.with_message(what)
+    shown_later(bar.with_message(what))
 }
 
-/// A sign on standard error that something is under way whose length is not known; hidden, at no cost, where
-/// that is no terminal.
+/// A sign on standard error that work of unknown length is under way. Hidden, at no cost, where that is no terminal.
 #[must_use]
 pub fn spinner(what: String) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_message(what);
-    if !bar.is_hidden() {
-        bar.enable_steady_tick(TICK);
+    shown_later(ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()).with_message(what))
+}
+
+/// Lets a thread draw the bar once [`DELAY`] is over, so that short work flashes no empty bar.
+fn shown_later(bar: ProgressBar) -> ProgressBar {
+    if is_terminal() {
+        let later = bar.downgrade();
+        thread::spawn(move || {
+            thread::sleep(DELAY);
+            if let Some(bar) = later.upgrade().filter(|bar| !bar.is_finished()) {
+                bar.set_draw_target(ProgressDrawTarget::stderr());
+                bar.enable_steady_tick(TICK);
+            }
+        });
     }
     bar
 }
 
-/// Short enough to look alive, long enough that what is done within it shows nothing.
-const TICK: Duration = Duration::from_millis(200);
+/// Whether progress is shown.
+#[must_use]
+pub fn is_terminal() -> bool {
+    !ProgressDrawTarget::stderr().is_hidden()
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::IsTerminal;
 
     #[test]
-    fn the_bar_is_shown_only_at_a_terminal() {
+    fn short_work_shows_no_bar() {
         let bar = progress_bar("testing", 3);
         bar.inc(1);
-        assert_eq!((bar.position(), bar.length()), (1, Some(3)));
-        if !std::io::stderr().is_terminal() {
-            assert!(bar.is_hidden());
-        }
+        assert_eq!((bar.position(), bar.length(), bar.is_hidden()), (1, Some(3), true));
     }
 }

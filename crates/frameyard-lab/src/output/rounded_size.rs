@@ -1,4 +1,4 @@
-//! Sizes as a person reads them.
+//! Sizes for people.
 
 use std::fmt;
 
@@ -13,12 +13,14 @@ const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 impl fmt::Display for RoundedSize {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(ByteSize(bytes)) = *self;
-        if bytes < 1024 {
-            return write!(f, "{bytes} bytes");
+        match bytes {
+            1 => return f.write_str("1 byte"),
+            ..1024 => return write!(f, "{bytes} bytes"),
+            _ => {}
         }
         let mut value = bytes as f64 / 1024.0;
         let mut unit = 0;
-        // What would round to 1024 belongs to the next unit.
+        // A value that would round to 1024 belongs to the next unit.
         while value >= 1023.5 && unit + 1 < UNITS.len() {
             value /= 1024.0;
             unit += 1;
@@ -41,6 +43,7 @@ mod tests {
     fn three_digits_are_printed_and_whole_numbers_without_a_point() {
         let printed = |bytes| RoundedSize(ByteSize(bytes)).to_string();
         assert_eq!(printed(0), "0 bytes");
+        assert_eq!(printed(1), "1 byte");
         assert_eq!(printed(1023), "1023 bytes");
         assert_eq!(printed(4096), "4 KiB");
         assert_eq!(printed((1 << 20) + (1 << 18)), "1.25 MiB");

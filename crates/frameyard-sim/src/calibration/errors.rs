@@ -1,47 +1,48 @@
-//! How far predictions are from what was published.
+//! Errors of predictions against published values.
 
-use frameyard::{ZonePolicy, units::named};
+use frameyard::policy::ZonePolicy;
+use frameyard::units::named;
 
 use crate::page_fault::Mode;
 
 use super::{Measured, Point};
 
-/// Whether a row was fitted on.
+/// The role of a row in a fit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
-    /// It was not: the prediction is one.
+    /// Predicted: the fit did not use the row.
     Predicted,
-    /// It was.
+    /// Calibrated: the fit used the row.
     Calibrated,
 }
 
 named!(Role: Predicted => "predicted", Calibrated => "calibrated");
 
-/// A row: what was published, and what a machine is predicted to do.
+/// A published row and its prediction.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Prediction {
-    /// Which row it is.
+    /// The row.
     pub point: Point,
-    /// What was published.
+    /// The published value.
     pub published: Measured,
-    /// What was predicted, in operations a second.
+    /// The predicted operations per second.
     pub predicted: f64,
-    /// Whether the row was fitted on.
+    /// The role of the row in the fit.
     pub role: Role,
 }
 
 impl Prediction {
-    /// By what share the prediction is above what was published.
+    /// The relative error of the prediction; positive where it is too high.
     #[must_use]
     pub fn error(&self) -> f64 {
         self.predicted / self.published.mean - 1.0
     }
 }
 
-/// Errors of predictions, by mode. Rows that were fitted on do not count.
+/// Errors of predictions, by mode. Calibrated rows do not count.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Errors {
-    /// Those of each mode that has rows.
+    /// The errors of each mode that has rows.
     pub modes: Vec<ModeErrors>,
 }
 
@@ -50,15 +51,15 @@ pub struct Errors {
 pub struct ModeErrors {
     /// The mode.
     pub mode: Mode,
-    /// How many rows count.
+    /// The number of rows that count.
     pub rows: usize,
-    /// The mean absolute error of all of them, as a share.
+    /// The mean absolute relative error.
     pub mean_absolute: f64,
-    /// The same by policy.
+    /// The errors of each policy.
     pub policies: Vec<PolicyErrors>,
-    /// The mean absolute error of speed-ups over the base, of all other policies, in shares of the base.
+    /// The mean absolute error of the other policies' speed-ups over the base policy, as shares of the base.
     pub speed_up: Option<f64>,
-    /// The right order of the policies.
+    /// The order of the policies.
     pub order: OrderCount,
 }
 
@@ -67,36 +68,36 @@ pub struct ModeErrors {
 pub struct PolicyErrors {
     /// The policy.
     pub policy: ZonePolicy,
-    /// How many rows count.
+    /// The number of rows that count.
     pub rows: usize,
-    /// The mean absolute error, as a share.
+    /// The mean absolute relative error.
     pub mean_absolute: f64,
-    /// The mean error, as a share: which way they are off.
+    /// The mean relative error, with its sign.
     pub mean: f64,
-    /// The mean absolute error of its speed-up over the base with as many tasks, in shares of the base; `None` for the base. A
-    /// row counts unless both its value and the base's were fitted on.
+    /// The mean absolute error of the speed-up over the base policy at the same number of tasks, as shares of the
+    /// base; `None` for the base. A row counts unless both its value and the base's were calibrated.
     pub speed_up: Option<f64>,
 }
 
-/// How often policies came in the published order.
+/// Agreement with the published order of policies.
 ///
-/// Two policies with as many tasks are told apart where the published difference exceeds two standard deviations of a
-/// difference, 2·√(s₁² + s₂²). A pair both of whose values were fitted on does not count. A number of tasks counts if it has such a
-/// pair, and is right if all of them are.
+/// A pair of policies with the same number of tasks counts where the published difference exceeds two standard
+/// deviations of a difference, 2·√(s₁² + s₂²), and the fit did not use both values. A number of tasks counts if it
+/// has such a pair. It is right if all its pairs are.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct OrderCount {
-    /// Pairs that are told apart.
+    /// Pairs that count.
     pub pairs: usize,
-    /// Those predicted in that order.
+    /// Pairs predicted in the published order.
     pub right_pairs: usize,
-    /// Numbers of tasks that have such a pair.
+    /// Numbers of tasks that count.
     pub rows: usize,
-    /// Those all of whose pairs are right.
+    /// Numbers of tasks whose pairs are all right.
     pub right_rows: usize,
 }
 
 impl OrderCount {
-    /// The share of numbers of tasks whose order is right; `None` where none is told apart.
+    /// The share of numbers of tasks in the right order; `None` where none counts.
     #[must_use]
     pub fn share(&self) -> Option<f64> {
         (self.rows > 0).then(|| self.right_rows as f64 / self.rows as f64)
@@ -104,7 +105,7 @@ impl OrderCount {
 }
 
 impl Errors {
-    /// Compares, with speed-ups over a base.
+    /// Compares predictions, with speed-ups over a base policy.
     #[must_use]
     pub fn of(predictions: &[Prediction], base: ZonePolicy) -> Self {
         let mode = |mode| {
@@ -155,7 +156,7 @@ fn counted(rows: &[Prediction]) -> Vec<f64> {
     rows.iter().filter(|row| row.role == Role::Predicted).map(Prediction::error).collect()
 }
 
-/// By how much speed-ups of rows over the base are off, without sign.
+/// The absolute errors of the rows' speed-ups over the base.
 fn speed_up_errors(own: &[Prediction], rows: &[Prediction], base: ZonePolicy) -> Vec<f64> {
     let error = |row: &Prediction| {
         let is_its_base = |other: &&Prediction| other.point == Point { policy: base, ..row.point };
@@ -165,7 +166,7 @@ fn speed_up_errors(own: &[Prediction], rows: &[Prediction], base: ZonePolicy) ->
     own.iter().filter_map(error).collect()
 }
 
-/// Whether one of the two was not fitted on.
+/// Whether the fit did not use both values.
 fn is_predicted(a: &Prediction, b: &Prediction) -> bool {
     a.role == Role::Predicted || b.role == Role::Predicted
 }
@@ -188,7 +189,7 @@ fn order(rows: &[Prediction]) -> OrderCount {
     count
 }
 
-/// Whether a pair that is told apart is predicted in its order.
+/// Whether a pair that counts is predicted in the published order.
 fn is_right(a: &Prediction, b: &Prediction) -> Option<bool> {
     let difference = a.published.mean - b.published.mean;
     let is_told = difference.abs() > 2.0 * a.published.stdev.hypot(b.published.stdev);
@@ -220,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_are_means_over_rows_that_were_not_fitted_on() {
+    fn errors_are_means_over_predicted_rows() {
         let errors = threads(&[
             row(Vanilla416, 1, 100.0, 150.0, Calibrated),
             row(Vanilla416, 2, 100.0, 90.0, Predicted),
@@ -235,7 +236,7 @@ mod tests {
     }
 
     #[test]
-    fn a_speed_up_counts_unless_both_its_rows_were_fitted_on() {
+    fn a_speed_up_counts_unless_both_its_rows_were_calibrated() {
         let errors = threads(&[
             row(Vanilla416, 1, 100.0, 100.0, Calibrated),
             row(BigPcp, 1, 110.0, 150.0, Calibrated),

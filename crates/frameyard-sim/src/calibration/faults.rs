@@ -1,6 +1,7 @@
-//! Predicts page faults a second by running the loop of page_fault1 on the simulated machine.
+//! Predicts page faults per second by running page_fault1's loop on the simulated machine.
 
-use frameyard::{PageCount, PcpSizing};
+use frameyard::PageCount;
+use frameyard::watermarks::PcpSizing;
 use frameyard_vm::{LruPolicy, Vm, VmConfig};
 
 use crate::machine::Machine;
@@ -11,51 +12,52 @@ use super::{Point, Predictor};
 
 /// Pages of page_fault1's mapping: 128 MiB.
 const MAPPING: u32 = 32768;
-/// Few tasks map together as much as so many, so that caches hold as little of it.
+/// Fewer tasks than this map as much together as this number of tasks, so that caches hold an equally small part of
+/// it.
 const MANY: u32 = 8;
-/// Simulated memory comes in sections of so many pages, 128 MiB.
+/// Pages of a section, 128 MiB.
 const SECTION: u64 = 1 << 15;
-/// A node is never so small that its lists' batches are smaller than on a large one.
+/// The least memory of a node: with less, per-CPU batches would be smaller than on a large node.
 const LEAST_MEMORY: u64 = 9 * SECTION;
-/// The largest batch that a CPU takes for itself, that of `big-pcp`.
+/// The largest batch of one CPU, that of `big-pcp`.
 const LARGEST_BATCH: u64 = 10922;
 
-/// How much is simulated for a prediction.
+/// The amount of simulated work for a prediction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
-    /// Pages that each task maps where there are many tasks; few tasks map more, but no more than the 32768 pages of
-    /// page_fault1, so that caches hold as little of it.
+    /// Pages that each of many tasks maps. Few tasks map more, up to the 32768 pages of page_fault1, so that caches
+    /// hold an equally small part.
     pub pages: u32,
-    /// Mappings that are counted.
+    /// Counted mappings.
     pub rounds: u32,
-    /// Decides how far tasks are apart.
+    /// Seed of the tasks' phases.
     pub seed: u64,
 }
 
 impl Effort {
-    /// As much as page_fault1 maps.
+    /// The work of page_fault1.
     pub const FULL: Self = Self { pages: MAPPING, rounds: 1, seed: 1 };
 
-    /// How many pages each of so many tasks maps.
+    /// Pages that each of `tasks` tasks maps.
     #[must_use]
     pub fn pages_of(&self, tasks: u32) -> u32 {
         self.pages.max(MAPPING.min(self.pages.saturating_mul(MANY) / tasks.max(1)))
     }
 }
 
-/// Predicts what the loop of page_fault1 does.
+/// Predicts page_fault1's loop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FaultPredictor {
-    /// How much is simulated.
+    /// The amount of simulated work.
     pub effort: Effort,
-    /// How lists of used pages are locked.
+    /// The locks of the LRU lists.
     pub lru: LruPolicy,
-    /// How far tasks are apart.
+    /// The phases of tasks.
     pub start: Start,
 }
 
 impl FaultPredictor {
-    /// Of tasks that are apart, with lists of used pages locked as in the kernels of the tables.
+    /// A predictor for tasks that are apart, with the LRU locks of the tables' kernels.
     #[must_use]
     pub const fn new(effort: Effort) -> Self {
         Self { effort, lru: LruPolicy::Vanilla, start: Start::Apart }
@@ -65,16 +67,16 @@ impl FaultPredictor {
     ///
     /// # Errors
     ///
-    /// [`SimError`] where there is no such machine, or the run does not come to its end.
+    /// [`SimError`] where the yard cannot be created or the run does not end.
     ///
     /// # Panics
     ///
-    /// Where the machine has fewer CPUs than tasks.
+    /// The machine has fewer CPUs than tasks.
     pub fn run(&self, machine: &Machine, point: &Point) -> Result<FaultRun, SimError> {
         let Point { policy, mode, tasks } = *point;
         let Effort { rounds, seed, .. } = self.effort;
         let pages = self.effort.pages_of(tasks);
-        // The mappings of all tasks of a node, half of them more for page tables and what lists hold, and a reserve.
+        // The mappings of all tasks of a node, half as much again for page tables and per-CPU lists, and a reserve.
         let on_node = u64::from(tasks).min(machine.cpus() as u64 / u64::from(machine.topology.sockets));
         let needed = on_node * (u64::from(pages) * 3 / 2 + LARGEST_BATCH);
         let node_memory = PageCount((needed.next_multiple_of(SECTION) + 4 * SECTION).max(LEAST_MEMORY));
@@ -93,13 +95,13 @@ impl Predictor for FaultPredictor {
 
 #[cfg(test)]
 mod tests {
-    use frameyard::ZonePolicy;
+    use frameyard::policy::ZonePolicy;
 
     use super::*;
     use crate::page_fault::Mode;
 
     #[test]
-    fn few_tasks_map_as_much_as_many() {
+    fn few_tasks_map_as_much_memory_as_many() {
         let effort = Effort { pages: 4096, ..Effort::FULL };
         assert_eq!([1, 2, 5, 8, 40].map(|tasks| effort.pages_of(tasks)), [32768, 16384, 6553, 4096, 4096]);
         assert_eq!(Effort::FULL.pages_of(40), 32768);

@@ -1,4 +1,4 @@
-//! Fits free parameters to published rows.
+//! Fits of free parameters to published rows.
 
 use std::fmt;
 
@@ -7,54 +7,55 @@ use crate::sim_yard::SimError;
 
 use super::free::Scale;
 use super::least_squares::{Place, Search};
-use super::{Crew, FreeParameters, Point, Predictor};
+use super::{FreeParameters, Point, Predictor, PredictorPool};
 
-/// A fit of a machine's free parameters ([`Calibration::calibrated`](crate::Calibration::calibrated)) to published rows.
+/// A fit of a machine's free parameters ([`Calibration::parameters`](crate::Calibration::parameters)) to published
+/// rows.
 ///
-/// The sum of squares of the relative errors is made least, as differences of logarithms. A first stage takes the rows of one
-/// task alone, and of the parameters those outside the allocator; the second takes all. Then what a prediction from
-/// little simulated work is off from one of much is taken into account, and the second stage is gone through once more.
+/// It minimises the sum of squared relative errors, taken as differences of logarithms. The first stage fits the
+/// kernel overheads to the rows with one task. The second stage fits all parameters to all rows. Then the difference
+/// between a short and a long simulation of the result is added to the errors, and the second stage runs once more.
 #[derive(Clone, Debug)]
 pub struct Fit<'m> {
     /// The machine, with start values.
     pub machine: &'m Machine,
-    /// The rows, and the published operations a second of each.
+    /// The rows, with the published operations per second.
     pub rows: Vec<(Point, f64)>,
-    /// The most rounds of a stage. A round predicts every row four times, and where slopes are taken anew once
-    /// more for each parameter.
+    /// The most rounds of a stage. A round predicts every row four times, and once more per parameter where it renews
+    /// the slopes.
     pub rounds: u32,
 }
 
-/// What a fit came to.
+/// The result of a fit.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Fitted {
-    /// The machine with the parameters found.
+    /// The machine with the fitted parameters.
     pub machine: Machine,
     /// The predictions for the rows of the fit.
     pub predicted: Vec<f64>,
-    /// The root of the mean square of their relative errors, as logarithms.
+    /// The root mean square of the rows' relative errors, as logarithms.
     pub error: f64,
     /// The same with the start values.
     pub error_before: f64,
-    /// Each parameter.
+    /// The fitted parameters.
     pub parameters: Vec<FittedParameter>,
 }
 
-/// What became of a parameter.
+/// A fitted parameter.
 #[derive(Clone, PartialEq, Debug)]
 pub struct FittedParameter {
-    /// Its path.
+    /// The parameter's path.
     pub path: String,
-    /// Its start value.
+    /// The start value.
     pub before: f64,
-    /// Its fitted value.
+    /// The fitted value.
     pub after: f64,
-    /// The least and the most that it could become.
+    /// The bounds.
     pub bounds: (f64, f64),
 }
 
 impl FittedParameter {
-    /// Whether the fit pushed it to a bound: the rows want what cannot be, or do not tell.
+    /// Whether the fit pushed the parameter to a bound: the rows ask for an impossible value, or do not constrain it.
     #[must_use]
     pub fn is_at_bound(&self) -> bool {
         let near = |bound: f64| (self.after - bound).abs() <= 1e-3 * bound.abs();
@@ -62,16 +63,16 @@ impl FittedParameter {
     }
 }
 
-/// Why there is no fit.
+/// Why a fit failed.
 #[derive(Debug)]
 pub enum FitError {
     /// A prediction failed.
     Sim(SimError),
-    /// A parameter is none of the machine's, or its value is out of bounds.
+    /// The machine has no such parameter, or a value is out of bounds.
     Machine(MachineError),
     /// The machine names no free parameters.
     NothingFree,
-    /// There are fewer rows than free parameters.
+    /// Fewer rows than free parameters.
     TooFewRows {
         /// Rows.
         rows: usize,
@@ -85,11 +86,11 @@ impl fmt::Display for FitError {
         match self {
             Self::Sim(error) => error.fmt(f),
             Self::Machine(error) => error.fmt(f),
-            Self::NothingFree => {
-                f.write_str("the machine names no free parameters: list paths at calibration.calibrated")
-            }
+            Self::NothingFree => f.write_str(
+                "the machine names no free parameters: list their paths at simulation.calibration.parameters",
+            ),
             Self::TooFewRows { rows, parameters } => {
-                write!(f, "{rows} rows do not tell {parameters} parameters: name as many rows at least")
+                write!(f, "{rows} rows cannot constrain {parameters} parameters: name at least {parameters} rows")
             }
         }
     }
@@ -109,17 +110,18 @@ impl From<MachineError> for FitError {
     }
 }
 
-/// Steps as shares of the value: wide beside what simulated runs differ by, and at the end still about as wide as that.
+/// Steps relative to the value: wide compared with the noise of simulated runs, at the end still about as wide.
 const FIRST_STEP: f64 = 0.1;
 const LAST_STEP: f64 = 0.01;
-/// A parameter that changes by the factor e counts as an error of half a hundredth in one row.
+/// A change of a parameter by the factor e counts as an error of 0.5 % in one row.
 const PULL: f64 = 0.005;
 
-/// The table of a machine whose parameters rows of one task tell.
-const OUTSIDE: &str = "outside.";
+/// The table of the parameters that rows with one task constrain.
+const KERNEL_OVERHEAD: &str = "kernel_overhead.";
 
 impl Fit<'_> {
-    /// Fits. The search predicts with `quick`; what it came to is predicted with `thorough`. `watch` is told of each prediction.
+    /// Runs the fit. The search predicts with `quick`; its results are predicted again with `thorough`. Calls `watch`
+    /// after each prediction.
     ///
     /// # Errors
     ///
@@ -130,8 +132,8 @@ impl Fit<'_> {
     /// With a predictor's panic.
     pub fn run<P: Predictor + Clone + Send, Q: Predictor + Clone + Send>(
         &self,
-        quick: &mut Crew<P>,
-        thorough: &mut Crew<Q>,
+        quick: &mut PredictorPool<P>,
+        thorough: &mut PredictorPool<Q>,
         watch: &(dyn Fn() + Sync),
     ) -> Result<Fitted, FitError> {
         let free = self.free()?;
@@ -153,7 +155,7 @@ impl Fit<'_> {
         Ok(self.fitted(&free, machine, &errors, &before))
     }
 
-    /// How many predictions are made at most.
+    /// The most predictions that the fit makes.
     ///
     /// # Errors
     ///
@@ -166,7 +168,7 @@ impl Fit<'_> {
     }
 
     fn free(&self) -> Result<FreeParameters<'_>, FitError> {
-        let paths = &self.machine.calibration.calibrated;
+        let paths = &self.machine.calibration.parameters;
         match (self.rows.len(), paths.len()) {
             (_, 0) => Err(FitError::NothingFree),
             (rows, parameters) if rows < parameters => Err(FitError::TooFewRows { rows, parameters }),
@@ -174,28 +176,28 @@ impl Fit<'_> {
         }
     }
 
-    /// The rows of one task and the parameters outside the allocator, if there are any of both.
+    /// The rows with one task and the kernel overheads, if there are any of both.
     fn first_stage(&self) -> Option<(Vec<usize>, Vec<String>)> {
         let rows: Vec<usize> = (0..self.rows.len()).filter(|at| self.rows[*at].0.tasks == 1).collect();
-        let outside = self.machine.calibration.calibrated.iter().filter(|path| path.starts_with(OUTSIDE));
+        let outside = self.machine.calibration.parameters.iter().filter(|path| path.starts_with(KERNEL_OVERHEAD));
         let paths: Vec<String> = outside.cloned().collect();
         (!rows.is_empty() && !paths.is_empty()).then_some((rows, paths))
     }
 
-    /// How a stage of so many parameters searches, and how often it predicts each row at most.
+    /// The search of a stage with this number of parameters, and the most predictions of each row.
     fn stage(&self, parameters: usize) -> (Search, u64) {
         let search = Search { first_step: FIRST_STEP, last_step: LAST_STEP, rounds: self.rounds, pull: PULL };
         (search, search.most_evaluations(parameters))
     }
 
-    /// A stage, from the values of a machine on: the machine found, and the errors of its predictions for some of the rows, as
-    /// logarithms. `shifts` are added to the errors.
+    /// Runs a stage from a machine's values on. Returns the machine found, and the errors of its predictions for some
+    /// of the rows, as logarithms. `shifts` are added to the errors.
     fn search<P: Predictor + Clone + Send>(
         &self,
         (free, start): (&FreeParameters<'_>, &Machine),
         rows: &[usize],
         shifts: &[f64],
-        quick: &mut Crew<P>,
+        quick: &mut PredictorPool<P>,
         watch: &(dyn Fn() + Sync),
     ) -> Result<(Machine, Vec<f64>), FitError> {
         let bounds = free.bounds();
@@ -203,7 +205,7 @@ impl Fit<'_> {
         let place = |values: &[f64]| -> Vec<f64> {
             values.iter().zip(&scales).map(|(value, scale)| scale.place(*value)).collect()
         };
-        // What rounding takes a value beyond its bound by is put right.
+        // Rounding may move a value slightly beyond its bound.
         let value =
             |((place, scale), (least, most)): ((&f64, &Scale), &(f64, f64))| scale.value(*place).clamp(*least, *most);
         let machine = |places: &[f64]| {
@@ -236,12 +238,12 @@ impl Fit<'_> {
     /// The errors of a machine's predictions for all rows, as logarithms.
     fn errors<P: Predictor + Clone + Send>(
         &self,
-        crew: &mut Crew<P>,
+        pool: &mut PredictorPool<P>,
         machine: &Machine,
         watch: &(dyn Fn() + Sync),
     ) -> Result<Vec<f64>, FitError> {
         let asked: Vec<_> = self.rows.iter().map(|(point, _)| (machine, *point)).collect();
-        let rates = crew.predict(&asked, watch)?;
+        let rates = pool.predict(&asked, watch)?;
         Ok(rates.iter().zip(&self.rows).map(|(rate, (_, published))| (rate / published).ln()).collect())
     }
 

@@ -1,11 +1,11 @@
-//! The free parameters of a machine, as numbers to search among.
+//! A machine's free parameters as a vector of numbers.
 
 use crate::machine::{Machine, MachineError, clock_step};
 
-/// Free parameters of a machine, and how they stand in it.
+/// Free parameters of a machine.
 ///
-/// Clocks that are not free stay in proportion to those that are: where `clock.mhz[0]` and `clock.mhz[9]` are free, those between
-/// follow both, by their distance.
+/// Clocks that are not free stay in proportion to the free ones: where `clock.mhz[0]` and `clock.mhz[9]` are free,
+/// the clocks between follow both, by their distance.
 #[derive(Clone, Debug)]
 pub struct FreeParameters<'m> {
     base: &'m Machine,
@@ -17,7 +17,7 @@ impl<'m> FreeParameters<'m> {
     ///
     /// # Errors
     ///
-    /// [`MachineError`] where a path is none, or the machine's value is outside the bounds.
+    /// [`MachineError`] where there is no such parameter, or the machine's value is out of bounds.
     pub fn new(base: &'m Machine, paths: &[String]) -> Result<Self, MachineError> {
         for path in paths {
             let value = base.parameter(path).ok_or_else(|| MachineError::NoParameter(path.clone()))?;
@@ -26,33 +26,33 @@ impl<'m> FreeParameters<'m> {
         Ok(Self { base, paths: paths.to_vec() })
     }
 
-    /// Their paths.
+    /// The paths.
     #[must_use]
     pub fn paths(&self) -> &[String] {
         &self.paths
     }
 
-    /// Their values in a machine.
+    /// The values in a machine.
     #[must_use]
     pub fn values(&self, machine: &Machine) -> Vec<f64> {
         self.paths.iter().filter_map(|path| machine.parameter(path)).collect()
     }
 
-    /// Bounds of each.
+    /// The bounds.
     #[must_use]
     pub fn bounds(&self) -> Vec<(f64, f64)> {
         let bounds = self.paths.iter().filter_map(|path| self.base.parameter_bounds(path));
         bounds.map(std::ops::RangeInclusive::into_inner).collect()
     }
 
-    /// The machine with other values of the parameters.
+    /// The machine with other values.
     ///
     /// # Errors
     ///
-    /// [`MachineError::OutOfBounds`] where a value is outside its bounds.
+    /// [`MachineError::OutOfBounds`] where a value is out of bounds.
     pub fn applied(&self, values: &[f64]) -> Result<Machine, MachineError> {
         let mut machine = self.base.clone();
-        // All clocks together before single ones.
+        // All clocks together come before single clocks.
         let mut order: Vec<usize> = (0..self.paths.len()).collect();
         order.sort_by_key(|at| clock_step(&self.paths[*at]).is_some());
         for at in order {
@@ -62,7 +62,7 @@ impl<'m> FreeParameters<'m> {
         Ok(machine)
     }
 
-    /// Sets the clocks that are not free by those that are.
+    /// Sets the clocks that are not free.
     fn follow(&self, machine: &mut Machine) {
         let mut free: Vec<usize> = self.paths.iter().filter_map(|path| clock_step(path)).collect();
         free.sort_unstable();
@@ -80,7 +80,7 @@ impl<'m> FreeParameters<'m> {
     }
 }
 
-/// A value and its bounds as a search sees them: equal ratios are equal distances, but for what may be 0.
+/// A value in the coordinate of the search: its logarithm, shifted where the bounds include 0.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Scale {
     zero: f64,
@@ -105,7 +105,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clocks_between_free_ones_follow_both_and_those_behind_the_nearest() {
+    fn clocks_between_free_ones_follow_both_and_later_ones_the_nearest() {
         let mut base = Machine::built_in("broadwell-40").unwrap();
         base.clock.mhz = vec![3000, 3000, 2000, 1000];
         let paths = ["clock.mhz[2]", "costs.access_cycles", "clock.mhz[0]"].map(str::to_owned);
@@ -117,14 +117,14 @@ mod tests {
     }
 
     #[test]
-    fn what_the_machine_has_not_is_refused() {
+    fn unknown_parameters_are_refused() {
         let base = Machine::built_in("broadwell-40").unwrap();
         let refused = FreeParameters::new(&base, &["costs.no".to_owned()]).unwrap_err();
         assert_eq!(refused, MachineError::NoParameter("costs.no".to_owned()));
     }
 
     #[test]
-    fn a_scale_takes_ratios_and_what_may_be_nothing() {
+    fn a_scale_handles_ratios_and_values_that_may_be_zero() {
         for bounds in [(0.5, 8.0), (0.0, 8.0)] {
             let scale = Scale::new(bounds);
             for value in [bounds.0, 1.0, bounds.1] {

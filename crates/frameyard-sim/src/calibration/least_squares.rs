@@ -1,56 +1,56 @@
-//! Least squares of functions that cost much and are a little rough: Levenberg and Marquardt's method, with differences over
-//! wide steps for slopes, which are corrected by what each move finds and taken anew where they lead no further.
+//! Least squares for expensive, slightly noisy functions: Levenberg-Marquardt with slopes from differences over wide
+//! steps. Broyden's update corrects the slopes after each move; they are renewed where moves no longer help.
 //!
-//! Wide steps see past roughness that is smaller than what they change. What the residuals hardly depend on stays where it is:
-//! damping has a floor, and each value is pulled to its start a little.
+//! Wide steps average out noise. Values that the residuals hardly constrain stay near their start: the damping has a
+//! floor, and each value is weakly pulled to its start.
 
-/// How to search.
+/// Settings of a search.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct Search {
-    /// The step over which the first differences are taken.
+    /// The step of the first differences.
     pub(super) first_step: f64,
-    /// The search ends where steps would be shorter than this.
+    /// The search ends where steps would become shorter than this.
     pub(super) last_step: f64,
-    /// It ends after so many rounds, too.
+    /// The most rounds.
     pub(super) rounds: u32,
-    /// What a value's distance from its start counts, as a residual.
+    /// The weight of a value's distance from its start, as a residual.
     pub(super) pull: f64,
 }
 
-/// A place, and what was found there.
+/// A point and its evaluation.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Place {
     pub(super) values: Vec<f64>,
-    /// The residuals, and behind them the pulls of the values to their starts.
+    /// The residuals, followed by the pulls to the start values.
     pub(super) residuals: Vec<f64>,
 }
 
 impl Place {
-    /// The sum of the squares.
+    /// The sum of squares.
     fn cost(&self) -> f64 {
         dot(&self.residuals, &self.residuals)
     }
 }
 
-/// Evaluates residuals at several places, which may be done at once.
+/// Evaluates residuals at several points, possibly in parallel.
 pub(super) type Evaluate<'f, E> = dyn FnMut(&[Vec<f64>]) -> Result<Vec<Vec<f64>>, E> + 'f;
 
-/// How many dampings a round tries; each is ten times the one before.
+/// Dampings that a round tries; each is ten times the one before.
 const TRIES: usize = 4;
-/// How far a value moves in a round, at most.
+/// The largest move of a value in a round.
 const LONGEST_MOVE: f64 = 0.7;
-/// Slopes that gained less than this share of the cost are taken anew.
+/// Slopes that gained less than this share of the cost are renewed.
 const STALE: f64 = 0.1;
-/// New slopes that gained less than this were too rough, or taken over too wide a step.
+/// New slopes that gained less than this were too noisy, or taken over too wide a step.
 const WIDE: f64 = 0.02;
 
 impl Search {
-    /// How many places are evaluated at most, for so many values.
+    /// The most evaluations with this number of values.
     pub(super) fn most_evaluations(&self, values: usize) -> u64 {
         1 + u64::from(self.rounds) * (values + TRIES) as u64
     }
 
-    /// Looks for the values within bounds whose residuals have the least sum of squares, from `start` on.
+    /// Finds the values within bounds with the least sum of squares, from `start` on.
     pub(super) fn minimise<E>(
         &self,
         start: &[f64],
@@ -95,7 +95,7 @@ impl Search {
             if is_new && gain < WIDE {
                 step /= 2.0;
             }
-            // A cost that is nothing beside rounding gets no less.
+            // Below rounding the cost cannot fall further.
             if step < self.last_step || best.cost() < 1e-20 {
                 break;
             }
@@ -104,7 +104,7 @@ impl Search {
     }
 }
 
-/// A place a step away from `values` along each, to the side where the bounds leave room.
+/// A point one step away along each value, on the side with room within the bounds.
 fn probes(values: &[f64], bounds: &[(f64, f64)], step: f64) -> Vec<Vec<f64>> {
     let probe = |at: usize| {
         let mut probe = values.to_vec();
@@ -115,11 +115,11 @@ fn probes(values: &[f64], bounds: &[(f64, f64)], step: f64) -> Vec<Vec<f64>> {
     (0..values.len()).map(probe).collect()
 }
 
-/// How residuals change with each value.
+/// The derivatives of the residuals by each value.
 struct Slopes(Vec<Vec<f64>>);
 
 impl Slopes {
-    /// By probes that are a step away along each value.
+    /// From probes one step away along each value.
     fn between(here: &Place, probes: &[Place]) -> Self {
         let slope = |(at, probe): (usize, &Place)| {
             let step = probe.values[at] - here.values[at];
@@ -129,7 +129,7 @@ impl Slopes {
         Self(probes.iter().enumerate().map(slope).collect())
     }
 
-    /// Corrects the slopes along a move by what was found at its end (Broyden's update).
+    /// Corrects the slopes along a move by the residuals at its end (Broyden's update).
     fn learn(&mut self, from: &Place, to: &Place) {
         let moves: Vec<f64> = to.values.iter().zip(&from.values).map(|(to, from)| to - from).collect();
         let length = dot(&moves, &moves);
@@ -143,13 +143,13 @@ impl Slopes {
         }
     }
 
-    /// Where the sum of squares is least around a place, if moves are damped so much; within the bounds.
+    /// The minimum of the damped linear model around a point, within the bounds.
     fn minimum(&self, around: &Place, damping: f64, bounds: &[(f64, f64)]) -> Vec<f64> {
         let values = &around.values;
         let mut is_held = vec![false; values.len()];
         loop {
             let moves = self.moves(&around.residuals, damping, &is_held);
-            // Who stands at a bound and would leave it is held there, and the others are asked again.
+            // A value at a bound that would leave it is held, and the others are solved again.
             let leaves = |at: &usize| {
                 let (least, most) = bounds[*at];
                 !is_held[*at] && (values[*at] <= least && moves[*at] < 0.0 || values[*at] >= most && moves[*at] > 0.0)
@@ -166,7 +166,7 @@ impl Slopes {
         }
     }
 
-    /// The moves that solve the damped normal equations; none of those held.
+    /// Solves the damped normal equations for the values that are not held.
     fn moves(&self, residuals: &[f64], damping: f64, is_held: &[bool]) -> Vec<f64> {
         let Self(slopes) = self;
         let count = slopes.len();
@@ -192,7 +192,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-/// Solves linear equations, each with its right side last, by elimination.
+/// Solves linear equations by elimination; each row ends with its right side.
 fn solved(mut equations: Vec<Vec<f64>>) -> Vec<f64> {
     let count = equations.len();
     for at in 0..count {
@@ -235,20 +235,20 @@ mod tests {
     }
 
     #[test]
-    fn what_wants_out_stays_at_its_bound_and_the_others_find_the_best_beside_it() {
+    fn a_value_held_at_its_bound_leaves_the_rest_optimal() {
         let residuals = |at: &[f64]| vec![at[0] - 3.0, at[0] + at[1] - 1.0];
         assert_near(&found(SEARCH, &[(-10.0, 2.0), (-10.0, 10.0)], residuals), &[2.0, -1.0], 1e-3);
     }
 
     #[test]
-    fn roughness_below_the_step_does_not_stop_it() {
+    fn noise_below_the_step_does_not_stop_the_search() {
         let rough = |value: f64| 0.005 * (value * 1e4).sin();
         let residuals = |at: &[f64]| vec![at[0] - 0.5 + rough(at[0]), at[1] - 2.0 + rough(at[1]), at[0] * at[1] - 1.0];
         assert_near(&found(Search { last_step: 0.02, ..SEARCH }, &FAR, residuals), &[0.5, 2.0], 0.02);
     }
 
     #[test]
-    fn what_nothing_depends_on_stays_at_its_start() {
+    fn an_unconstrained_value_stays_at_its_start() {
         let search = Search { pull: 0.01, ..SEARCH };
         assert_near(&found(search, &FAR, |at| vec![at[0] - 0.5]), &[0.5, 1.0], 1e-3);
     }

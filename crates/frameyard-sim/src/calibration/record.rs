@@ -1,28 +1,28 @@
-//! Writes into a machine's file what a fit came to.
+//! Writes a fit into a machine's file.
 
 use std::fmt;
 
-use toml_edit::{Array, DocumentMut, Formatted, Item, Table, Value};
+use toml_edit::{Array, DocumentMut, Formatted, Item, Table, TableLike, Value};
 
 use crate::machine::{Machine, clock_step};
 
 use super::{Fitted, Selection};
 
-/// Why a fit cannot be written into a text.
+/// Why a fit cannot be written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum RecordError {
-    /// It is no TOML.
+    /// The text is not TOML.
     Malformed(String),
-    /// Where a parameter belongs stands something else.
+    /// The place of a parameter holds something else.
     NoPlace(String),
 }
 
 impl fmt::Display for RecordError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Malformed(message) => write!(f, "not a description of a simulated machine: {message}"),
+            Self::Malformed(message) => write!(f, "not a machine description: {message}"),
             Self::NoPlace(path) => {
-                write!(f, "the fitted value of '{path}' has no place: that must be a table and its key")
+                write!(f, "the fitted value of '{path}' has no place: the file needs a table with that key")
             }
         }
     }
@@ -30,12 +30,13 @@ impl fmt::Display for RecordError {
 
 impl std::error::Error for RecordError {}
 
-/// The text of a machine's file with the fitted parameters in their places, and under `[calibration]` their paths, the table, the
-/// rows and the error that the fit left. What the file left to its default is added; comments stay; numbers are rounded to four digits.
+/// The text of a machine's file with the fitted parameters, and with their paths, the table, the rows and the
+/// remaining error under `[simulation.calibration]`. Adds parameters that the file left to their defaults, keeps
+/// comments, and rounds numbers to four significant digits.
 ///
 /// # Errors
 ///
-/// [`RecordError`] where the text is no TOML, or where a parameter belongs stands something else.
+/// [`RecordError`] where the text is not TOML, or the place of a parameter holds something else.
 pub fn record(text: &str, fitted: &Fitted, table: &str, rows: &[Selection]) -> Result<String, RecordError> {
     let mut document: DocumentMut =
         text.parse().map_err(|error: toml_edit::TomlError| RecordError::Malformed(error.to_string()))?;
@@ -48,11 +49,12 @@ pub fn record(text: &str, fitted: &Fitted, table: &str, rows: &[Selection]) -> R
         }
         .ok_or_else(|| RecordError::NoPlace(path.clone()))?;
     }
-    let calibration = document.entry("calibration").or_insert_with(|| Item::Table(Table::new()));
+    let simulation = simulation(&mut document).ok_or_else(|| RecordError::NoPlace("simulation".to_owned()))?;
+    let calibration = simulation.entry("calibration").or_insert_with(|| Item::Table(Table::new()));
     let paths = fitted.parameters.iter().map(|parameter| parameter.path.as_str());
-    let named = calibration.get("calibrated").and_then(Item::as_array);
+    let named = calibration.get("parameters").and_then(Item::as_array);
     if !named.is_some_and(|named| named.iter().map(Value::as_str).eq(paths.clone().map(Some))) {
-        calibration["calibrated"] = toml_edit::value(paths.collect::<Array>());
+        calibration["parameters"] = toml_edit::value(paths.collect::<Array>());
     }
     calibration["table"] = toml_edit::value(table);
     calibration["rows"] = toml_edit::value(rows.iter().map(ToString::to_string).collect::<Array>());
@@ -62,10 +64,15 @@ pub fn record(text: &str, fitted: &Fitted, table: &str, rows: &[Selection]) -> R
 
 const CLOCKS: &str = "clock.mhz";
 
-/// Writes a number into its place, leaving what stands around it.
+/// The section with the costs.
+fn simulation(document: &mut DocumentMut) -> Option<&mut dyn TableLike> {
+    document.get_mut("simulation")?.as_table_like_mut()
+}
+
+/// Writes a number into its place and keeps the text around it.
 fn write_number(document: &mut DocumentMut, path: &str, number: f64) -> Option<()> {
     let (table, key) = path.split_once('.')?;
-    let table = document.entry(table).or_insert_with(|| Item::Table(Table::new())).as_table_like_mut()?;
+    let table = simulation(document)?.entry(table).or_insert_with(|| Item::Table(Table::new())).as_table_like_mut()?;
     let new = Value::Float(Formatted::new(rounded(number)));
     match table.get_mut(key) {
         Some(item) => replace(item.as_value_mut()?, new),
@@ -78,7 +85,7 @@ fn write_number(document: &mut DocumentMut, path: &str, number: f64) -> Option<(
 
 /// Writes the clocks into their places.
 fn write_clocks(document: &mut DocumentMut, machine: &Machine) -> Option<()> {
-    let clocks = document.get_mut("clock")?.get_mut("mhz")?.as_array_mut()?;
+    let clocks = simulation(document)?.get_mut("clock")?.get_mut("mhz")?.as_array_mut()?;
     for (value, mhz) in clocks.iter_mut().zip(&machine.clock.mhz) {
         replace(value, Value::Integer(Formatted::new(i64::from(*mhz))));
     }
@@ -90,7 +97,7 @@ fn replace(value: &mut Value, mut new: Value) {
     *value = new;
 }
 
-/// A number with four digits that count.
+/// A number rounded to four significant digits.
 fn rounded(number: f64) -> f64 {
     format!("{number:.3e}").parse().unwrap_or(number)
 }
@@ -100,7 +107,7 @@ mod tests {
     use super::*;
     use crate::calibration::fit::FittedParameter;
 
-    /// A machine whose file tells of no fit.
+    /// A machine without a fit.
     const UNFITTED: &str = "skylake-4s";
 
     fn fitted(values: &[(&str, f64)]) -> Fitted {
@@ -116,7 +123,7 @@ mod tests {
 
     #[test]
     fn the_recorded_machine_has_the_values_and_all_comments() {
-        let text = Machine::built_in_text(UNFITTED).unwrap();
+        let text = frameyard_machines::built_in_text(UNFITTED).unwrap();
         let fitted = fitted(&[("costs.store_overlap", 2.34567), ("clock.mhz[1]", 2950.0)]);
         let paths = ["costs.store_overlap", "clock.mhz[1]"];
         let rows = ["big-pcp/processes/1,5".parse().unwrap(), "vanilla-4.16/threads/40".parse().unwrap()];
@@ -125,14 +132,14 @@ mod tests {
         assert_eq!(machine.costs.store_overlap, 2.346);
         assert_eq!(machine.clock.mhz[..3], [3800, 2950, 3600]);
         assert_eq!(machine.calibration.rows, ["big-pcp/processes/1,5", "vanilla-4.16/threads/40"]);
-        assert_eq!(machine.calibration.calibrated, paths);
+        assert_eq!(machine.calibration.parameters, paths);
         assert_eq!(machine.calibration.table.as_deref(), Some("page-fault"));
         assert_eq!(machine.calibration.error, Some(0.01235));
         let comments =
             |text: &str| text.lines().filter(|line| line.starts_with('#')).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(comments(&new), comments(text));
-        // Nothing but the values and the calibration is another.
-        let keys = ["store_overlap", "mhz", "calibrated", "table", "rows", "error"];
+        // Only the values and the calibration change.
+        let keys = ["store_overlap", "mhz", "parameters", "table", "rows", "error"];
         let is_kept = |line: &&str| {
             let is_value = keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
             !(is_value || line.starts_with(' ') || line.is_empty() || *line == "[calibration]")
@@ -143,24 +150,24 @@ mod tests {
 
     #[test]
     fn a_second_record_replaces_the_first() {
-        let text = Machine::built_in_text(UNFITTED).unwrap();
+        let text = frameyard_machines::built_in_text(UNFITTED).unwrap();
         let rows = ["big-pcp/processes/1".parse().unwrap()];
         let once = record(text, &fitted(&[("costs.read_overlap", 2.0)]), "page-fault", &rows).unwrap();
         assert_eq!(record(&once, &fitted(&[("costs.read_overlap", 2.0)]), "page-fault", &rows).unwrap(), once);
     }
 
     #[test]
-    fn what_the_file_left_to_its_default_is_added() {
-        let fitted = fitted(&[("outside.map_call_cycles", 3000.0)]);
-        let mut without: DocumentMut = Machine::built_in_text(UNFITTED).unwrap().parse().unwrap();
-        without.remove("outside");
+    fn adds_parameters_that_the_file_left_to_their_defaults() {
+        let fitted = fitted(&[("kernel_overhead.map_call_cycles", 3000.0)]);
+        let mut without: DocumentMut = frameyard_machines::built_in_text(UNFITTED).unwrap().parse().unwrap();
+        simulation(&mut without).unwrap().remove("kernel_overhead");
         let new = record(&without.to_string(), &fitted, "page-fault", &[]).unwrap();
-        assert!(new.contains("[outside]\nmap_call_cycles = 3000.0\n"), "{new}");
-        assert_eq!(new.parse::<Machine>().unwrap().outside.map_call_cycles, 3000.0);
+        assert!(new.contains("[simulation.kernel_overhead]\nmap_call_cycles = 3000.0\n"), "{new}");
+        assert_eq!(new.parse::<Machine>().unwrap().kernel_overhead.map_call_cycles, 3000.0);
     }
 
     #[test]
-    fn a_text_with_something_else_at_the_place_is_refused() {
+    fn a_text_with_another_item_at_the_place_is_refused() {
         let fitted = fitted(&[("costs.read_overlap", 2.0)]);
         let refused = record("costs = 1.0\n", &fitted, "page-fault", &[]).unwrap_err();
         assert_eq!(refused, RecordError::NoPlace("costs.read_overlap".to_owned()));

@@ -3,13 +3,13 @@
 use std::fmt;
 use std::str::FromStr;
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 
 use crate::page_fault::Mode;
 
 use super::Point;
 
-/// Rows of one policy and mode: `POLICY/MODE/TASKS`, where tasks are numbers and ranges with commas between.
+/// Rows of one policy and mode: `POLICY/MODE/TASKS`, where TASKS are numbers and ranges separated by commas.
 ///
 /// ```
 /// use frameyard_sim::Selection;
@@ -23,27 +23,27 @@ use super::Point;
 pub struct Selection {
     policy: ZonePolicy,
     mode: Mode,
-    /// First and last of each range.
+    /// The first and last number of each range.
     tasks: Vec<(u32, u32)>,
 }
 
-/// Why a text names no rows.
+/// The text does not name rows.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ParseSelectionError(String);
 
 impl fmt::Display for ParseSelectionError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "'{}' names no rows: write POLICY/MODE/TASKS, as in big-pcp/processes/1,5,10..12", self.0)
+        write!(f, "'{}' does not name rows: write POLICY/MODE/TASKS, as in big-pcp/processes/1,5,10..12", self.0)
     }
 }
 
 impl std::error::Error for ParseSelectionError {}
 
-/// More tasks than any machine that can be simulated has CPUs.
+/// The most CPUs of a simulated machine.
 const MOST_TASKS: u32 = 1024;
 
 impl Selection {
-    /// The points that are named, in that order.
+    /// The named points, in order.
     pub fn points(&self) -> impl Iterator<Item = Point> {
         let Self { policy, mode, .. } = *self;
         let tasks = self.tasks.iter().flat_map(|(first, last)| *first..=*last);
@@ -87,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_as_they_are_written() {
+    fn selections_round_trip() {
         for text in ["big-pcp/processes/1,5,10..12", "vanilla-4.16/threads/40"] {
             assert_eq!(text.parse::<Selection>().unwrap().to_string(), text);
         }
     }
 
     #[test]
-    fn what_names_no_rows_is_refused() {
+    fn texts_that_name_no_rows_are_refused() {
         let wrong =
             ["", "big-pcp", "big-pcp/processes", "big-pcp/processes/", "big-pcp/processes/0", "depot/threads/3..2"];
         for text in

@@ -1,42 +1,42 @@
-//! A published table of operations a second.
+//! A published table of operations per second.
 
 use std::fmt;
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 
 use crate::page_fault::Mode;
 
 use super::Point;
 
-/// A published value: the mean of several runs, and how far they were apart.
+/// A published value: the mean of several runs, and their spread.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measured {
-    /// Operations a second.
+    /// The mean operations per second.
     pub mean: f64,
     /// The standard deviation of the runs; 0 where it was not published.
     pub stdev: f64,
 }
 
-/// Operations a second by number of tasks, policy and mode.
+/// Operations per second by number of tasks, policy and mode.
 #[derive(Clone, PartialEq, Debug)]
 pub struct RateTable {
     values: Vec<(Point, Measured)>,
 }
 
-/// Why a text is no such table.
+/// Why a text is not such a table.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TableError {
-    /// The first line is another.
+    /// The header differs.
     Header(String),
-    /// A line has a cell that does not fit; lines count from 1.
+    /// A line with a wrong cell; lines count from 1.
     Line(usize),
 }
 
 impl fmt::Display for TableError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Header(found) => write!(f, "the table begins with '{found}': its columns must be {HEADER}"),
-            Self::Line(line) => write!(f, "line {line} of the table does not have what its header says: {HEADER}"),
+            Self::Header(found) => write!(f, "the table begins with '{found}': the columns must be {HEADER}"),
+            Self::Line(line) => write!(f, "line {line} of the table does not match the header: {HEADER}"),
         }
     }
 }
@@ -46,12 +46,12 @@ impl std::error::Error for TableError {}
 const HEADER: &str = "tasks,kernel,policy,processes_pgf_per_s,processes_stdev,threads_pgf_per_s,threads_stdev";
 
 impl RateTable {
-    /// Reads comma-separated values whose columns are tasks, kernel, policy, and mean and standard deviation of page faults a
-    /// second for processes, then for threads. The kernel's name is for people.
+    /// Reads comma-separated values with the columns tasks, kernel, policy, and mean and standard deviation of page
+    /// faults per second for processes, then for threads. The kernel's name is informative.
     ///
     /// # Errors
     ///
-    /// [`TableError`] where the header or a line is another.
+    /// [`TableError`] where the header or a line differs.
     pub fn parse(text: &str) -> Result<Self, TableError> {
         let mut lines = text.lines();
         let header = lines.next().unwrap_or_default();
@@ -63,20 +63,20 @@ impl RateTable {
         Ok(Self { values: rows.concat() })
     }
 
-    /// A table of values of which only the means were published.
+    /// A table of values whose standard deviation was not published.
     #[must_use]
     pub fn of(rates: impl IntoIterator<Item = (Point, f64)>) -> Self {
         let value = |(point, mean)| (point, Measured { mean, stdev: 0.0 });
         Self { values: rates.into_iter().map(value).collect() }
     }
 
-    /// All values, in the order of the table, those for processes before those for threads in each line.
+    /// All values in the order of the table; in each line processes come before threads.
     #[must_use]
     pub fn values(&self) -> &[(Point, Measured)] {
         &self.values
     }
 
-    /// The value at a point, where there is one.
+    /// The value at a point.
     #[must_use]
     pub fn at(&self, point: &Point) -> Option<Measured> {
         self.values.iter().find(|(known, _)| known == point).map(|(_, measured)| *measured)
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_table_is_refused_with_the_line() {
+    fn malformed_tables_are_refused_with_the_line() {
         assert_eq!(RateTable::parse("a,b"), Err(TableError::Header("a,b".to_owned())));
         for line in ["1,k,vanilla,2,3,4", "1,k,no-policy,2,3,4,5", "one,k,vanilla,2,3,4,5", "1,k,vanilla,0,3,4,5"] {
             assert_eq!(RateTable::parse(&format!("{HEADER}\n{line}\n")), Err(TableError::Line(2)), "{line}");

@@ -1,6 +1,7 @@
-//! Accesses to lines: where each is found, what it costs, and who has it afterwards.
+//! Accesses to lines: where each is found, what it costs, and which core has it afterwards.
 
-use frameyard::{Access, LineKind, PageCount, Pfn};
+use frameyard::platform::{Access, LineKind};
+use frameyard::{PageCount, Pfn};
 
 use super::speed::AccessKind;
 use super::{Engine, STRETCH};
@@ -15,29 +16,29 @@ impl Use {
     #[inline(always)]
     const fn of(access: Access) -> Self {
         match access {
-            Access::Read | Access::ReadAhead => Self::Read,
+            Access::Read | Access::ReadAhead | Access::Prefetch => Self::Read,
             Access::Write | Access::ReadModifyWrite => Self::Write,
         }
     }
 }
 
-/// What is left of the use of a line, of that number, when all CPUs that are behind have run.
+/// The part of a line's use that must wait until all earlier CPUs have run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum InOrder {
-    /// To look whether the CPU has it.
-    LookAgain(usize),
-    /// To get it from where it is.
+    /// Check again whether the CPU has the line of this number.
+    Recheck(usize),
+    /// Fetch the line of this number.
     Fetch(usize),
 }
 
-/// A line of few states.
+/// A line with a compact state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Compact {
-    /// The page structure of a frame, by its place in the memory map.
+    /// The page structure of a frame, by its index in the memory map.
     Page(usize),
-    /// Entries of a page table of the lowest level, and how far behind the first frame's first byte they lie.
+    /// Entries of a page table of the lowest level, and their byte offset from the first frame.
     Entry(FrameLine, usize),
-    /// Bytes that say of frames what is handed out, by the place of their line in the control region.
+    /// Entries of the allocation map, by the index of their line in the control region.
     AllocationMap(usize),
 }
 
@@ -58,7 +59,7 @@ impl Compact {
         }
     }
 
-    /// In which frame it lies, or of which it is; `None` of what lies beside frames.
+    /// The frame that contains the line or that the line describes; `None` for lines outside of frames.
     const fn frame(self) -> Option<PageCount> {
         match self {
             Self::Page(index) => Some(PageCount(index as u64)),
@@ -68,7 +69,7 @@ impl Compact {
     }
 }
 
-/// Whether a line is used by whoever holds a lock: all who want it meet there before.
+/// Whether a lock orders all uses of the line.
 #[inline(always)]
 const fn is_of_lock(accessed: Accessed) -> bool {
     matches!(accessed, Accessed::Line(LineKind::FreeLists | LineKind::PerCpuLists | LineKind::LruLists))
@@ -78,48 +79,49 @@ impl Engine {
     /// The running CPU uses the page structure of a frame.
     #[inline(always)]
     pub(crate) fn touch_page(&mut self, pfn: Pfn, access: Access) {
-        let index = pfn.0.wrapping_sub(self.ground.frames.start.0) as usize;
-        if self.turn.recent_pages.has(index, Use::of(access)) {
+        let index = pfn.0.wrapping_sub(self.regions.frames.start.0) as usize;
+        if self.context.recent_pages.has(index, Use::of(access)) {
             self.hit(Accessed::Pages, AccessKind::of_page(access));
         } else {
             self.touch_other_page(index, access);
         }
     }
 
-    /// As [`touch_page`](Self::touch_page), where it is none of those that it has just used.
+    /// [`touch_page`](Self::touch_page) for a page structure that the CPU has not just used.
     #[inline(never)]
     fn touch_other_page(&mut self, index: usize, access: Access) {
         let usage = Use::of(access);
         let Some(word) = self.pages.get_mut(index) else { return };
-        // Its state and itself lie in two places of the host's memory: both are on their way at once.
-        prefetch(self.ground.map.wrapping_add(index * LINE_BYTES as usize));
+        // The line's state and the page structure lie in two places of the host's memory. The prefetch overlaps both
+        // misses.
+        prefetch(self.regions.map.wrapping_add(index * LINE_BYTES as usize));
         let line = PageLine(*word);
-        self.turn.recent_pages.note(index, usage);
-        if line.is_at_hand(self.turn.place.core, &self.turn.private, usage) {
-            *word = line.used(self.turn.stamps, usage).0;
+        self.context.recent_pages.note(index, usage);
+        if line.is_at_hand(self.context.place.core, &self.context.private, usage) {
+            *word = line.used(self.context.stamps, usage).0;
             self.hit(Accessed::Pages, AccessKind::of_page(access));
         } else {
             self.fetch_compact(Compact::Page(index), line, access);
         }
     }
 
-    /// The running CPU uses an entry of a page table; `false` where its line is one of those with more state.
+    /// The running CPU uses an entry of a page table. Returns `false` for a line with full state.
     #[inline]
     pub(crate) fn touch_entry(&mut self, address: usize, access: Access) -> bool {
-        let offset = address.wrapping_sub(self.ground.bytes.0);
+        let offset = address.wrapping_sub(self.regions.bytes.0);
         let (usage, kind) = (Use::of(access), AccessKind::of_page(access));
         let accessed = Accessed::Line(LineKind::PageTable);
         if self.is_recent(address, usage) {
             self.hit(accessed, kind);
-        } else if offset < self.ground.bytes.1 {
+        } else if offset < self.regions.bytes.1 {
             let at = self.frame_lines.at(offset);
             if self.frame_lines.number(at).is_some() {
                 return false;
             }
             self.note_recent(address, usage);
             let line = self.frame_lines.compact(at);
-            if line.is_at_hand(self.turn.place.core, &self.turn.private, usage) {
-                self.frame_lines.set_compact(at, line.used(self.turn.stamps, usage));
+            if line.is_at_hand(self.context.place.core, &self.context.private, usage) {
+                self.frame_lines.set_compact(at, line.used(self.context.stamps, usage));
                 self.hit(accessed, kind);
             } else {
                 self.fetch_compact(Compact::Entry(at, offset), line, access);
@@ -128,7 +130,7 @@ impl Engine {
         true
     }
 
-    /// The running CPU uses a byte that says what is handed out.
+    /// The running CPU uses an entry of the allocation map.
     #[inline]
     pub(crate) fn touch_allocation_map(&mut self, address: usize, access: Access) {
         let (usage, kind) = (Use::of(access), AccessKind::of_line(access));
@@ -136,47 +138,48 @@ impl Engine {
         if self.is_recent(address, usage) {
             return self.hit(accessed, kind);
         }
-        let index = address.wrapping_sub(self.ground.control.0) / LINE_BYTES as usize;
+        let index = address.wrapping_sub(self.regions.control.0) / LINE_BYTES as usize;
         let Some(word) = self.allocation_map.get_mut(index) else { return };
         let line = PageLine(*word);
-        self.turn.recent_lines.note(address / LINE_BYTES as usize, usage);
-        if line.is_at_hand(self.turn.place.core, &self.turn.private, usage) {
-            *word = line.used(self.turn.stamps, usage).0;
+        self.context.recent_lines.note(address / LINE_BYTES as usize, usage);
+        if line.is_at_hand(self.context.place.core, &self.context.private, usage) {
+            *word = line.used(self.context.stamps, usage).0;
             self.hit(accessed, kind);
         } else {
             self.fetch_compact(Compact::AllocationMap(index), line, access);
         }
     }
 
-    /// The running CPU finds a line in its private cache.
+    /// The running CPU hits a line in its private cache.
     #[inline(always)]
     fn hit(&mut self, accessed: Accessed, kind: AccessKind) {
-        self.charge(Spent::Access(accessed, Cause::PrivateHit).slot(), self.turn.hits[kind as usize]);
+        self.charge(Spent::Access(accessed, Cause::PrivateHit).slot(), self.context.hits[kind as usize]);
     }
 
     #[inline(always)]
     fn is_recent(&self, address: usize, usage: Use) -> bool {
-        self.turn.recent_lines.has(address / LINE_BYTES as usize, usage)
+        self.context.recent_lines.has(address / LINE_BYTES as usize, usage)
     }
 
     #[inline(always)]
     fn note_recent(&mut self, address: usize, usage: Use) {
-        self.turn.recent_lines.note(address / LINE_BYTES as usize, usage);
+        self.context.recent_lines.note(address / LINE_BYTES as usize, usage);
     }
 
-    /// The running CPU uses a line beside pages, if nobody can tell when; else says what is left to do in order.
+    /// The running CPU uses a line with full state. Returns the part that must wait for earlier CPUs, if another CPU
+    /// could observe the order.
     #[inline(always)]
     pub(crate) fn use_line(&mut self, address: usize, accessed: Accessed, access: Access) -> Option<InOrder> {
         let is_exchange = access == Access::ReadModifyWrite;
-        // Whether others exchange the line is asked where its state is.
+        // The line's state says whether other cores exchange it.
         if !is_exchange && self.is_recent(address, Use::of(access)) {
             self.hit(accessed, AccessKind::of_line(access));
             return None;
         }
         let line = self.line_at(address)?;
         if is_exchange && self.is_wanted(line) && self.is_ahead() {
-            // Others are likely to exchange it, too, before this CPU's time.
-            return Some(InOrder::LookAgain(line));
+            // Another core may exchange the line before this CPU's time.
+            return Some(InOrder::Recheck(line));
         }
         if self.use_at_hand(line, address, accessed, access) {
             return None;
@@ -197,10 +200,10 @@ impl Engine {
         }
     }
 
-    /// The running CPU uses a line of few states that it does not have as it needs it.
+    /// The running CPU fetches a line with a compact state.
     #[inline(never)]
     fn fetch_compact(&mut self, at: Compact, line: PageLine, access: Access) {
-        let me = self.turn.place;
+        let me = self.context.place;
         let holder = self.places[usize::from(line.core())];
         let distance = me.distance(holder);
         let holder_has = line.is_known() && self.privates[usize::from(holder.core)].has(line.private_stamp());
@@ -215,7 +218,7 @@ impl Engine {
             Cause::SharedHit
         } else {
             let home = self.home_of(at);
-            // What nobody has any more was written back some time ago, if it was dirty.
+            // A dirty line that no cache has any more was written back earlier.
             let is_gone = line.is_dirty() && !holder_has && !group_has;
             wait = self.channels[home].fetch(now, 1 + u64::from(is_gone));
             if home == usize::from(me.socket) { Cause::LocalMemory } else { Cause::RemoteMemory }
@@ -233,43 +236,43 @@ impl Engine {
         let stays = usage == Use::Read && distance != Distance::Same && (holder_has || group_has);
         let stays_dirty = line.is_dirty() && (holder_has || group_has);
         let usage = if stays_dirty { Use::Write } else { usage };
-        let state = PageLine::held(me.core, stays.then_some(holder.core), usage, self.turn.stamps);
+        let state = PageLine::held(me.core, stays.then_some(holder.core), usage, self.context.stamps);
         self.set_compact(at, state);
-        let cost = self.speeds.get(self.turn.speed).cost(kind, served);
+        let cost = self.speeds.get(self.context.speed).cost(kind, served);
         self.charge(Spent::Access(at.accessed(), cause).slot(), cost);
         if wait > Picos(0) {
             self.charge(Spent::Access(at.accessed(), Cause::Bandwidth).slot(), wait);
         }
     }
 
-    /// The node that a line comes from, when no cache has it: that of its frame, or else the asking CPU's own.
+    /// The node whose memory holds the line: the frame's node, or the running CPU's.
     fn home_of(&self, at: Compact) -> usize {
         match at.frame() {
-            Some(frame) => self.node_of(self.ground.frames.start + frame),
-            None => self.turn.place.socket.into(),
+            Some(frame) => self.node_of(self.regions.frames.start + frame),
+            None => self.context.place.socket.into(),
         }
     }
 
-    /// Whether a page structure lies next to the one that the core missed last: hardware fetches such ahead.
+    /// Whether a page structure follows the one that the core missed last: hardware prefetches it.
     fn is_next(&mut self, at: Compact, core: u16) -> bool {
         let Compact::Page(index) = at else { return false };
         let last = std::mem::replace(&mut self.last_fetched[usize::from(core)], index);
         index.abs_diff(last) == 1
     }
 
-    /// The number of the line at an address of the control region, or of frames' bytes.
+    /// The number of the line at an address of the control region or of frames' bytes.
     #[inline(always)]
     pub(crate) fn line_at(&mut self, address: usize) -> Option<usize> {
-        let offset = address.wrapping_sub(self.ground.control.0);
-        if offset < self.ground.control.1 {
+        let offset = address.wrapping_sub(self.regions.control.0);
+        if offset < self.regions.control.1 {
             let first = &mut self.control_lines[offset / STRETCH];
             if *first == 0 {
                 *first = self.lines.add(STRETCH / LINE_BYTES as usize) as u32 + 1;
             }
             return Some(*first as usize - 1 + offset % STRETCH / LINE_BYTES as usize);
         }
-        let offset = address.wrapping_sub(self.ground.bytes.0);
-        (offset < self.ground.bytes.1).then(|| self.line_in_frame(offset))
+        let offset = address.wrapping_sub(self.regions.bytes.0);
+        (offset < self.regions.bytes.1).then(|| self.line_in_frame(offset))
     }
 
     fn line_in_frame(&mut self, offset: usize) -> usize {
@@ -284,7 +287,7 @@ impl Engine {
         }
     }
 
-    /// Whether other cores have exchanged a line lately, so that they may want it before the running CPU's time.
+    /// Whether other cores exchanged the line lately, so that one may want it before the running CPU's time.
     #[inline(always)]
     pub(crate) fn is_wanted(&mut self, line: usize) -> bool {
         let state = self.lines.state(line);
@@ -292,11 +295,13 @@ impl Engine {
         state.wanted > 0
     }
 
-    /// Uses a line that the core has as it needs it, so that nobody can tell when; whether it has.
+    /// Uses a line that the core has in the required state, which no other CPU can observe. Returns whether the core
+    /// has it.
     #[inline(always)]
     pub(crate) fn use_at_hand(&mut self, line: usize, address: usize, accessed: Accessed, access: Access) -> bool {
         let usage = Use::of(access);
-        let is_at_hand = self.lines.use_at_hand(line, self.turn.place, &self.turn.private, self.turn.stamps, usage);
+        let is_at_hand =
+            self.lines.use_at_hand(line, self.context.place, &self.context.private, self.context.stamps, usage);
         if is_at_hand {
             self.note_recent(address, usage);
             self.hit(accessed, AccessKind::of_line(access));
@@ -304,13 +309,13 @@ impl Engine {
         is_at_hand
     }
 
-    /// Uses a line wherever it is. All CPUs that are behind have run before.
+    /// Uses a line wherever it is. All earlier CPUs have run.
     pub(crate) fn fetch_line(&mut self, line: usize, accessed: Accessed, access: Access) {
         let queued = self.lines.state(line).busy.0.saturating_sub(self.now().0);
         if queued > 0 {
             self.charge(Spent::Access(accessed, Cause::LineQueue).slot(), Picos(queued));
         }
-        let me = self.turn.place;
+        let me = self.context.place;
         let usage = Use::of(access);
         let found = self.lines.find(line, me, &self.privates, &self.groups, &self.places);
         let to = |core: u16| Self::transfer(me.distance(self.places[usize::from(core)]));
@@ -320,7 +325,7 @@ impl Engine {
             (Found::Dirty(core) | Found::InOther(core), _) => (to(core), to(core)),
             (Found::InGroup, Use::Read) => (Cause::SharedHit, Cause::SharedHit),
             (Found::InGroup, Use::Write) => {
-                // The group's cache has it; whoever else has it must give it up.
+                // The group's cache has the line; every other holder must give it up.
                 let farthest = self.lines.farthest(line, me, &self.privates, &self.places);
                 let cause = farthest.map_or(Cause::SharedHit, to);
                 (cause, cause)
@@ -335,8 +340,8 @@ impl Engine {
         if !matches!(found, Found::Alone | Found::Beside(_)) {
             self.fill(1, u64::from(matches!(found, Found::InOther(_) | Found::Nowhere)));
         }
-        self.lines.take(line, me, self.turn.stamps, usage);
-        let cost = self.speeds.get(self.turn.speed).cost(AccessKind::of_line(access), served);
+        self.lines.take(line, me, self.context.stamps, usage);
+        let cost = self.speeds.get(self.context.speed).cost(AccessKind::of_line(access), served);
         self.charge(Spent::Access(accessed, cause).slot(), cost);
         if wait > Picos(0) {
             self.charge(Spent::Access(accessed, Cause::Bandwidth).slot(), wait);

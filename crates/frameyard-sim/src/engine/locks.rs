@@ -1,46 +1,46 @@
-//! Queues of those who wait for locks, and hand-overs.
+//! Queues of waiting CPUs, and hand-overs of locks.
 
 use std::collections::BTreeMap;
 
-use frameyard::{LockId, LockKind};
+use frameyard::platform::{LockId, LockKind};
 
 use super::speed::AccessKind;
 use super::{Engine, Task};
 use crate::account::Spent;
 use crate::cache::{LINE_BYTES, Stamps};
 use crate::lines::Use;
-use crate::machine::LockMethod;
 use crate::time::Picos;
+use frameyard_machines::LockMethod;
 
-/// How a lock was used that somebody has waited for.
+/// The use of a lock that at least one CPU has waited for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LockStats {
     /// Which lock.
     pub id: LockId,
-    /// Times that it was handed over to somebody who had waited.
+    /// Hand-overs to waiting CPUs.
     pub handed_over: u64,
-    /// How long was waited for it, by all together.
+    /// The time that all CPUs together spent waiting.
     pub waited: Picos,
-    /// The most that have waited at once.
+    /// The largest number of CPUs that waited at once.
     pub longest_queue: u32,
 }
 
 struct Queue {
-    /// How many others somebody had waited for before.
+    /// The number of locks with a queue before this one.
     order: usize,
     stats: LockStats,
-    /// CPUs in the order in which they came.
+    /// Waiting CPUs in order of arrival.
     waiters: Vec<usize>,
 }
 
-/// The locks that somebody has waited for, by the addresses of their words.
+/// The locks with a queue, by the address of the lock's word.
 #[derive(Default)]
 pub(crate) struct LockQueues {
     queues: BTreeMap<usize, Queue>,
 }
 
 impl LockQueues {
-    /// In the order in which somebody first waited for them: addresses differ from run to run.
+    /// Statistics in the order of each lock's first waiter. Addresses differ from run to run.
     pub(crate) fn stats(&self) -> Vec<LockStats> {
         let mut queues: Vec<&Queue> = self.queues.values().collect();
         queues.sort_unstable_by_key(|queue| queue.order);
@@ -48,19 +48,19 @@ impl LockQueues {
     }
 }
 
-/// Who has a lock that was given back.
+/// The holder of a lock after its release.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Handover {
-    /// Nobody.
+    /// No CPU.
     Free,
-    /// One who waited, and nobody else waits.
+    /// A waiter, and no other CPU waits.
     ToLast,
-    /// One who waited, and others wait.
+    /// A waiter, and further CPUs wait.
     ToOneOfMany,
 }
 
 impl Engine {
-    /// The running CPU waits in a lock's queue.
+    /// The running CPU enters a lock's queue and spins.
     pub(crate) fn enqueue(&mut self, word: usize, id: LockId) {
         self.queue_up(word, id, Task::Waiting);
     }
@@ -74,14 +74,14 @@ impl Engine {
         let stats = LockStats { id, handed_over: 0, waited: Picos(0), longest_queue: 0 };
         let order = self.locks.queues.len();
         let queue = self.locks.queues.entry(word).or_insert_with(|| Queue { order, stats, waiters: Vec::new() });
-        queue.waiters.push(self.turn.cpu);
+        queue.waiters.push(self.context.cpu);
         queue.stats.longest_queue = queue.stats.longest_queue.max(queue.waiters.len() as u32);
         self.wait(task);
     }
 
-    /// The running CPU gives back a lock that others may wait for: one of them gets it.
+    /// The running CPU releases a lock. One waiter gets it, if there is one.
     pub(crate) fn hand_over(&mut self, word: usize, id: LockId) -> Handover {
-        let (now, holder, lock) = (self.now(), self.turn.place, self.machine.lock);
+        let (now, holder, lock) = (self.now(), self.context.place, self.machine.lock);
         let Some(queue) = self.locks.queues.get_mut(&word).filter(|queue| !queue.waiters.is_empty()) else {
             return Handover::Free;
         };
@@ -105,7 +105,7 @@ impl Engine {
             queue.stats.handed_over += 1;
             queue.stats.waited += waited;
         }
-        self.turn.recent_lines.forget(word / LINE_BYTES as usize);
+        self.context.recent_lines.forget(word / LINE_BYTES as usize);
         if let Some(line) = self.line_at(word) {
             let stamps = Stamps::of(&self.privates[usize::from(place.core)], &self.groups[usize::from(place.group)]);
             self.lines.take(line, place, stamps, Use::Write);
@@ -114,13 +114,13 @@ impl Engine {
         if others == 0 { Handover::ToLast } else { Handover::ToOneOfMany }
     }
 
-    /// All who wait for a change of that word look again, in the order in which they came.
+    /// Wakes all CPUs that sleep on a word, in order of arrival.
     pub(crate) fn wake_all(&mut self, word: usize, kind: LockKind) {
         let now = self.now();
         let Some(queue) = self.locks.queues.get_mut(&word) else { return };
         let waiters = std::mem::take(&mut queue.waiters);
         for (place, cpu) in (1..).zip(waiters) {
-            // A picosecond apart, which is what keeps them in that order.
+            // Clocks one picosecond apart keep the CPUs in order.
             let at = now.max(self.cpus[cpu].clock) + Picos(place);
             let waited = self.wake(cpu, at, Spent::Waiting(kind));
             if let Some(queue) = self.locks.queues.get_mut(&word) {
@@ -130,7 +130,7 @@ impl Engine {
         }
     }
 
-    /// Until now a lock on that line was held.
+    /// Records that a lock on that line was held until now.
     #[inline(always)]
     pub(crate) fn mark_held_until_now(&mut self, line: usize) {
         let now = self.now();
@@ -138,9 +138,10 @@ impl Engine {
     }
 }
 
-/// Whether CPUs share locks of a kind, so that they must meet there in the order of their time.
+/// Whether CPUs share locks of a kind, so that CPUs must meet there in the order of their clocks.
 ///
-/// The others are one CPU's own, tried by that one nearly always, or a page table's, of which there is one for few addresses.
+/// A lock of the other kinds belongs to one CPU, which takes it nearly always, or to a page table, which covers few
+/// addresses.
 pub(crate) const fn is_shared(kind: LockKind) -> bool {
     !matches!(kind, LockKind::PerCpu | LockKind::LruBatch | LockKind::PageTable)
 }

@@ -1,23 +1,24 @@
-//! Writing the memory map: long runs of page structures, as it comes up.
+//! Writing the memory map during bring-up: long runs of page structures.
 
-use frameyard::{MapWrite, Pfn};
+use frameyard::Pfn;
+use frameyard::platform::MapWrite;
 
 use super::Engine;
 use crate::account::{Accessed, Cause, Spent};
 use crate::lines::{PageLine, Use};
 use crate::time::Picos;
 
-/// The name of what writing a page structure, and freeing it, costs beside its line: a cost that every machine knows.
+/// The name of the cost of writing a page structure and freeing its page, beside the line. Every machine has it.
 pub(crate) const COST: &str = "map-page";
 
-/// Page structures that are charged for at once: few enough that CPUs meet at the memory channel as they would.
+/// Page structures charged at once: few enough that CPUs meet at the memory channel in order.
 const PIECE: u64 = 16;
 
 impl Engine {
-    /// How the running CPU gets a line that is one of a long run from a node's memory, and how long that takes: threads of a core
-    /// share what it can have under way.
+    /// The source of a line of a long run in a node's memory, and its time. The threads of a core share the lines in
+    /// flight.
     fn line_of_run(&self, node: usize) -> (Cause, Picos) {
-        let place = self.turn.place;
+        let place = self.context.place;
         let (cause, latency) = if usize::from(place.socket) == node {
             (Cause::LocalMemory, self.machine.costs.local_memory_ns)
         } else {
@@ -27,7 +28,7 @@ impl Engine {
         (cause, Picos((latency * 1000.0 * threads / self.machine.bring_up.lines_in_flight).round() as u64))
     }
 
-    /// The running CPU writes the first of so many page structures, one after the other; how many it has written.
+    /// The running CPU writes the first of `count` consecutive page structures. Returns the number written.
     pub(crate) fn write_map(&mut self, first: Pfn, count: u64, how: MapWrite) -> u64 {
         let pages = count.min(PIECE);
         let node = self.node_of(first);
@@ -41,7 +42,7 @@ impl Engine {
             MapWrite::Cached => 2 * pages,
             MapWrite::Streamed => pages,
         };
-        let wait = self.channels[node].stream_at(self.turn.clock, lines, costs.channel_share);
+        let wait = self.channels[node].stream_at(self.context.clock, lines, costs.channel_share);
         if wait > Picos(0) {
             self.charge(Spent::Access(Accessed::Pages, Cause::Bandwidth).slot(), wait);
         }
@@ -49,16 +50,16 @@ impl Engine {
         pages
     }
 
-    /// Written lines are in the writer's caches, or in none.
+    /// Written lines are in the writer's caches, or uncached where the write streamed.
     fn note_written(&mut self, first: Pfn, pages: u64, how: MapWrite) {
         let line = match how {
             MapWrite::Streamed => 0,
             MapWrite::Cached => {
                 self.fill(pages, pages);
-                PageLine::held(self.turn.place.core, None, Use::Write, self.turn.stamps).0
+                PageLine::held(self.context.place.core, None, Use::Write, self.context.stamps).0
             }
         };
-        let from = first.0.wrapping_sub(self.ground.frames.start.0) as usize;
+        let from = first.0.wrapping_sub(self.regions.frames.start.0) as usize;
         if let Some(entries) = self.pages.get_mut(from..from + pages as usize) {
             entries.fill(line);
         }

@@ -1,4 +1,4 @@
-//! Who runs next: of those that can, the CPU whose clock is the earliest.
+//! The schedule: of the ready CPUs, the one with the earliest clock runs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,19 +9,19 @@ use super::{Engine, Task};
 use crate::account::Spent;
 use crate::time::Picos;
 
-/// How far a CPU may run ahead of the others where nothing says that they can tell.
+/// The distance by which a CPU may run ahead where no other CPU can observe it.
 const SLACK: Picos = Picos::from_ns(2000);
 
-/// Bits of a key of the schedule that are the CPU.
+/// Bits of a schedule key that are the CPU's number.
 const CPU_BITS: u32 = 10;
 
-/// CPUs that can run, by their clocks; the lower number first among equals.
+/// Ready CPUs by clock, ties by number.
 #[derive(Default)]
 pub(super) struct Ready {
     keys: BinaryHeap<Reverse<u64>>,
-    /// Who has just stepped back, and is to be among the others.
-    stepped_back: Option<u64>,
-    /// The least of `keys`, where there is one.
+    /// The CPU that has just yielded and is to be queued again.
+    yielded: Option<u64>,
+    /// The least of `keys`.
     first: Option<u64>,
 }
 
@@ -32,7 +32,7 @@ impl Ready {
     }
 
     fn pop(&mut self) -> Option<u64> {
-        let next = match (self.stepped_back.take(), self.keys.peek_mut()) {
+        let next = match (self.yielded.take(), self.keys.peek_mut()) {
             (None, None) => None,
             (None, Some(first)) => Some(PeekMut::pop(first).0),
             (Some(own), Some(mut first)) if first.0 < own => Some(std::mem::replace(&mut *first, Reverse(own)).0),
@@ -49,24 +49,24 @@ impl Ready {
 
 impl Engine {
     fn key(&self, cpu: usize, clock: Picos) -> u64 {
-        assert!(clock.0 >> (u64::BITS - CPU_BITS) == 0, "virtual time has run out: a run may take five hours");
+        assert!(clock.0 >> (u64::BITS - CPU_BITS) == 0, "virtual time overflows: a run is limited to five hours");
         clock.0 << CPU_BITS | cpu as u64
     }
 
-    /// A CPU that does not run can, from its clock on.
+    /// Makes a CPU ready, from its clock on.
     pub(super) fn make_ready(&mut self, cpu: usize) {
         let key = self.key(cpu, self.cpus[cpu].clock);
         self.ready.push(key);
     }
 
-    /// Begins a run of tasks on those CPUs.
+    /// Begins a run of tasks on these CPUs.
     pub(crate) fn begin(&mut self, cpus: &[usize]) {
-        assert!(!self.running, "one run at a time");
-        self.end_turn();
+        assert!(!self.running, "a run is already in progress");
+        self.save_context();
         self.running = true;
         let start = self.cpus.iter().map(|cpu| cpu.clock).max().unwrap_or_default();
         for cpu in &mut self.cpus {
-            // What lies between two runs is nobody's time, and what a run broke off in nobody's span.
+            // Time between two runs is charged to no CPU, and spans that an aborted run left open are closed.
             cpu.clock = start;
             cpu.stack = 0;
         }
@@ -74,69 +74,69 @@ impl Engine {
             self.change_task(*cpu, Task::Ready);
             self.make_ready(*cpu);
         }
-        self.begin_turn(self.turn.cpu);
+        self.load_context(self.context.cpu);
     }
 
-    /// The CPU that runs next.
+    /// Switches to the CPU that runs next.
     pub(crate) fn next(&mut self) -> Option<usize> {
         let key = self.ready.pop()?;
         self.set_current((key & ((1 << CPU_BITS) - 1)) as usize);
-        Some(self.turn.cpu)
+        Some(self.context.cpu)
     }
 
-    /// How many CPUs wait for locks.
+    /// The number of CPUs that wait for locks.
     pub(crate) fn waiting(&self) -> usize {
         self.waiting
     }
 
     /// The task of the running CPU has ended.
     pub(crate) fn task_ended(&mut self) {
-        self.change_task(self.turn.cpu, Task::None);
+        self.change_task(self.context.cpu, Task::None);
     }
 
-    /// Ends a run: those CPUs have been idle since their tasks ended.
+    /// Ends a run. Charges each CPU's time since the end of its task as idle.
     pub(crate) fn end(&mut self) -> Picos {
-        self.end_turn();
+        self.save_context();
         let end = self.cpus.iter().map(|cpu| cpu.clock).max().unwrap_or_default();
         for cpu in &mut self.cpus {
             let idle = end - cpu.clock;
             cpu.clock = end;
             self.profile.add(0, Spent::Idle.slot(), idle);
         }
-        self.begin_turn(self.turn.cpu);
+        self.load_context(self.context.cpu);
         end
     }
 
-    /// The run is over; what is done from now on is set-up.
+    /// The run is over; code runs as set-up from now on.
     pub(crate) fn stop(&mut self) {
         self.running = false;
         self.ready.clear();
     }
 
-    /// Whether another CPU is behind the running one.
+    /// Whether another ready CPU is behind the running one.
     #[inline(always)]
     pub(crate) fn is_ahead(&self) -> bool {
-        self.ready.first.is_some_and(|first| first < self.turn.clock.0 << CPU_BITS | self.turn.cpu as u64)
+        self.ready.first.is_some_and(|first| first < self.context.clock.0 << CPU_BITS | self.context.cpu as u64)
     }
 
-    /// Whether another CPU is far behind the running one.
+    /// Whether another ready CPU is more than the slack behind the running one.
     #[inline(always)]
     pub(crate) fn is_far_ahead(&self) -> bool {
-        self.ready.first.is_some_and(|first| (first >> CPU_BITS) + SLACK.0 < self.turn.clock.0)
+        self.ready.first.is_some_and(|first| (first >> CPU_BITS) + SLACK.0 < self.context.clock.0)
     }
 
-    /// The running CPU lets others run; it goes on when it is the earliest.
-    pub(crate) fn step_back(&mut self) {
-        self.ready.stepped_back = Some(self.key(self.turn.cpu, self.turn.clock));
+    /// The running CPU yields until it is the earliest again.
+    pub(crate) fn yield_to_earlier(&mut self) {
+        self.ready.yielded = Some(self.key(self.context.cpu, self.context.clock));
     }
 
-    /// The running CPU does nothing until it is woken.
+    /// The running CPU blocks until another CPU wakes it.
     pub(super) fn wait(&mut self, task: Task) {
-        self.change_task(self.turn.cpu, task);
+        self.change_task(self.context.cpu, task);
         self.waiting += 1;
     }
 
-    /// A CPU that waited for a lock, or for others, goes on from a time on.
+    /// Wakes a blocked CPU at a time. Returns the time that it waited.
     pub(super) fn wake(&mut self, cpu: usize, at: Picos, spent: Spent) -> Picos {
         let waited = at - self.cpus[cpu].clock;
         self.cpus[cpu].clock = at;
@@ -147,7 +147,7 @@ impl Engine {
         waited
     }
 
-    /// A task on a CPU begins, ends, spins, falls asleep or wakes.
+    /// Changes the state of a CPU's task, and with it which CPUs are busy.
     pub(super) fn change_task(&mut self, cpu: usize, task: Task) {
         let is_awake = |task| matches!(task, Task::Ready | Task::Waiting);
         let before = std::mem::replace(&mut self.cpus[cpu].task, task);

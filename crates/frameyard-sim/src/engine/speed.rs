@@ -1,21 +1,22 @@
-//! How fast CPUs run, by the clock of their socket and by what the other thread of their core does, and what accesses cost them.
+//! Speeds of CPUs and costs of accesses. A CPU's speed depends on the clock of its socket and on the other thread of
+//! its core.
 
 use super::{Engine, Task};
 use crate::account::Cause;
-use crate::machine::{Machine, OutsideCost, OutsideCosts};
+use crate::machine::{KernelCost, Machine};
 use crate::time::Picos;
-use frameyard::Access;
+use frameyard::platform::Access;
 
-/// Accesses that cost differently.
+/// Kinds of accesses with different costs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum AccessKind {
     /// The core waits for the line.
     Blocking = 0,
-    /// It goes on, until too many stores are under way.
+    /// The core continues until too many stores are in flight.
     Store = 1,
-    /// It goes on, until too many loads are under way.
+    /// The core continues until too many loads are in flight.
     Ahead = 2,
-    /// It waits, and exchanges.
+    /// The core waits and executes an atomic read-modify-write.
     Exchange = 3,
 }
 
@@ -28,7 +29,7 @@ impl AccessKind {
             Access::Read => Self::Blocking,
             Access::Write => Self::Store,
             Access::ReadModifyWrite => Self::Exchange,
-            Access::ReadAhead => Self::Ahead,
+            Access::ReadAhead | Access::Prefetch => Self::Ahead,
         }
     }
 
@@ -41,25 +42,25 @@ impl AccessKind {
     }
 }
 
-/// What private hits cost, by kind of access.
+/// Costs of private hits, by kind of access.
 pub(super) type HitTimes = [Picos; AccessKind::COUNT];
 
-/// How fast a CPU runs.
+/// A speed of a CPU.
 pub(super) struct Speed {
     /// Picoseconds of 1024 cycles.
     pub(super) kilocycle: u64,
-    /// What an access costs, by cause and kind of access.
+    /// The cost of an access, by cause and kind of access.
     costs: [HitTimes; Cause::ALL.len()],
-    /// What is done once outside of the allocator.
-    outside: [Picos; OutsideCosts::NAMES.len()],
+    /// Each kernel cost, once.
+    kernel: [Picos; KernelCost::ALL.len()],
 }
 
 impl Speed {
-    /// Where a cycle takes so many picoseconds.
+    /// The speed with a cycle of `cycle` picoseconds.
     fn of(machine: &Machine, cycle: f64) -> Self {
         let kilocycle = (cycle * 1024.0).round() as u64;
-        let outside = OutsideCost::ALL.map(|cost| outside_time(machine, kilocycle, cost, 1));
-        Self { kilocycle, costs: access_times(machine, cycle), outside }
+        let kernel = KernelCost::ALL.map(|cost| kernel_time(machine, kilocycle, cost, 1));
+        Self { kilocycle, costs: access_times(machine, cycle), kernel }
     }
 
     pub(super) fn cost(&self, kind: AccessKind, cause: Cause) -> Picos {
@@ -70,22 +71,22 @@ impl Speed {
         self.costs[Cause::PrivateHit as usize]
     }
 
-    /// How long something outside of the allocator takes that is done so often.
+    /// The duration of a kernel cost that occurs `times` times.
     #[inline(always)]
-    pub(super) fn outside(&self, machine: &Machine, cost: OutsideCost, times: u64) -> Picos {
+    pub(super) fn kernel(&self, machine: &Machine, cost: KernelCost, times: u64) -> Picos {
         match times {
-            1 => self.outside[cost as usize],
-            _ => outside_time(machine, self.kilocycle, cost, times),
+            1 => self.kernel[cost as usize],
+            _ => kernel_time(machine, self.kilocycle, cost, times),
         }
     }
 }
 
-fn outside_time(machine: &Machine, kilocycle: u64, cost: OutsideCost, times: u64) -> Picos {
-    let cycles = machine.outside.cycles(cost) * times as f64;
+fn kernel_time(machine: &Machine, kilocycle: u64, cost: KernelCost, times: u64) -> Picos {
+    let cycles = cost.cycles(&machine.kernel_overhead) * times as f64;
     Picos((cycles * kilocycle as f64 / 1024.0).round() as u64)
 }
 
-/// What accesses cost where a cycle takes so many picoseconds, by cause and kind of access.
+/// Costs of accesses with a cycle of `cycle` picoseconds, by cause and kind of access.
 fn access_times(machine: &Machine, cycle: f64) -> [HitTimes; Cause::ALL.len()] {
     let costs = &machine.costs;
     let latency = |cause| match cause {
@@ -106,14 +107,14 @@ fn access_times(machine: &Machine, cycle: f64) -> [HitTimes; Cause::ALL.len()] {
     })
 }
 
-/// What the other thread of a core does.
+/// The state of the other thread of a core.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Sibling {
-    /// It has no task, or one that sleeps; or there is none.
+    /// Absent, without a task, or asleep.
     Idle = 0,
-    /// It waits for a lock.
+    /// Spinning on a lock.
     Spinning = 1,
-    /// All else.
+    /// Anything else.
     Working = 2,
 }
 
@@ -121,15 +122,15 @@ impl Sibling {
     const COUNT: usize = 3;
 }
 
-/// How fast CPUs of a machine can run: by busy cores of the socket, by how many of them have both threads busy, and by what
-/// the other thread of the CPU's own core does.
+/// All speeds of a machine's CPUs: by the number of busy cores of the socket, by the number of cores with two busy
+/// threads, and by the state of the core's other thread.
 pub(super) struct Speeds {
     all: Vec<Speed>,
-    /// The most busy cores of a socket.
+    /// The number of cores of a socket.
     cores: usize,
 }
 
-/// The place of a [`Speed`].
+/// The index of a [`Speed`].
 pub(super) type SpeedId = usize;
 
 impl Speeds {
@@ -151,7 +152,8 @@ impl Speeds {
         size_of_val(&*self.all)
     }
 
-    /// With so many busy cores, and CPUs, in the socket, beside an idle thread; behind it stand those beside others.
+    /// The speed with `cores` busy cores and `cpus` busy CPUs in the socket, beside an idle thread. The speeds beside
+    /// a spinning and a working thread follow.
     fn with(&self, cores: u16, cpus: u16) -> SpeedId {
         let (cores, cpus) = (usize::from(cores.max(1)), usize::from(cpus.max(1)));
         ((cores - 1) * (self.cores + 1) + cpus.saturating_sub(cores)) * Sibling::COUNT
@@ -163,19 +165,19 @@ impl Speeds {
     }
 }
 
-/// Which CPUs are busy, and how fast each runs therefore.
+/// The busy CPUs, and the speeds that follow from them.
 pub(super) struct Busy {
-    /// How many tasks each core has that are awake, how many of them spin, and how many such cores and CPUs each socket has.
+    /// Awake tasks of each core, and spinning ones among them; busy cores and CPUs of each socket.
     threads: Vec<u16>,
     spinning: Vec<u16>,
     cores: Vec<u16>,
     cpus: Vec<u16>,
-    /// Of each socket, for cores of which one thread is busy.
+    /// For each socket, the speed of cores with one busy thread.
     speeds: Vec<SpeedId>,
 }
 
 impl Busy {
-    /// Nobody is.
+    /// No CPU is busy.
     pub(super) fn none(machine: &Machine) -> Self {
         let sockets = usize::from(machine.topology.sockets);
         let (threads, zero) = (vec![0; machine.cores()], vec![0; sockets]);
@@ -184,12 +186,12 @@ impl Busy {
 }
 
 impl Engine {
-    /// How many threads of a core are busy.
+    /// The number of busy threads of a core.
     pub(super) fn busy_threads(&self, core: u16) -> u16 {
         self.busy.threads[usize::from(core)]
     }
 
-    /// How fast a CPU runs now.
+    /// The current speed of a CPU.
     pub(super) fn speed_of(&self, cpu: usize) -> SpeedId {
         let place = self.cpus[cpu].place;
         self.busy.speeds[usize::from(place.socket)] + self.beside(cpu) as usize
@@ -206,7 +208,7 @@ impl Engine {
         }
     }
 
-    /// A task on a CPU begins to spin, or is done with it: the other thread of the core is faster meanwhile.
+    /// Records that a task begins or stops spinning, which changes the speed of the core's other thread.
     pub(super) fn note_spinning(&mut self, cpu: usize, before: Task, now: Task) {
         if (before == Task::Waiting) == (now == Task::Waiting) {
             return;
@@ -220,7 +222,7 @@ impl Engine {
         self.renew_speed();
     }
 
-    /// A CPU becomes busy, or no more so: clocks of its socket change with it.
+    /// Records that a CPU becomes busy or idle, which changes the clock of its socket.
     pub(super) fn set_busy(&mut self, cpu: usize, is_busy: IsBusy) {
         let place = self.cpus[cpu].place;
         let (core, socket) = (usize::from(place.core), usize::from(place.socket));

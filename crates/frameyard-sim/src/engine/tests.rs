@@ -1,6 +1,7 @@
 //! Lines that go from core to core, and out of caches.
 
-use frameyard::{Access, LineKind, LockId, NodeId, PageCount, Pfn, PfnRange, ZoneId};
+use frameyard::platform::{Access, LineKind, LockId};
+use frameyard::{NodeId, PageCount, Pfn, PfnRange, ZoneId};
 
 use super::speed::AccessKind;
 use super::*;
@@ -26,8 +27,9 @@ fn engine_with(change: impl FnOnce(&mut Machine)) -> Engine {
     change(&mut machine);
     let node = |node: u16| (PfnRange::new(Pfn(0x1000 + 0x8000 * u64::from(node)), PageCount(0x8000)), NodeId(node));
     let frames = PfnRange::new(Pfn(0x1000), PageCount(0x10000));
-    let ground = Ground { frames, nodes: vec![node(0), node(1)], control: (CONTROL, 1 << 20), bytes: (0, 0), map: 0 };
-    let mut engine = Engine::new(&machine, ground, Vec::new()).unwrap();
+    let regions =
+        YardRegions { frames, nodes: vec![node(0), node(1)], control: (CONTROL, 1 << 20), bytes: (0, 0), map: 0 };
+    let mut engine = Engine::new(&machine, regions, Vec::new()).unwrap();
     engine.begin(&(0..40).collect::<Vec<_>>());
     engine
 }
@@ -67,28 +69,28 @@ impl Engine {
 }
 
 #[test]
-fn a_page_comes_from_where_it_is() {
+fn a_page_structure_is_served_by_its_nearest_holder() {
     let mut engine = engine();
     assert_eq!(engine.page(0, 0x1000, Access::Write), Cause::LocalMemory);
     assert_eq!(engine.page(0, 0x1000, Access::Read), Cause::PrivateHit);
     assert_eq!(engine.page(20, 0x1000, Access::Write), Cause::PrivateHit, "the other thread of the core");
     assert_eq!(engine.page(1, 0x1000, Access::Read), Cause::SameGroup);
-    assert_eq!(engine.page(1, 0x1000, Access::Write), Cause::Upgrade, "CPU 0 still has it");
+    assert_eq!(engine.page(1, 0x1000, Access::Write), Cause::Upgrade, "CPU 0 has a copy");
     assert_eq!(engine.page(1, 0x1000, Access::Write), Cause::PrivateHit);
     assert_eq!(engine.page(10, 0x1000, Access::ReadModifyWrite), Cause::OtherSocket);
     assert_eq!(engine.page(10, 0x1001, Access::Read), Cause::RemoteMemory);
     assert_eq!(engine.page(10, 0x9000, Access::Read), Cause::LocalMemory);
-    assert_eq!(engine.page(11, 0x9000, Access::Read), Cause::SharedHit, "nobody wrote to it");
+    assert_eq!(engine.page(11, 0x9000, Access::Read), Cause::SharedHit, "no core wrote to it");
 }
 
 #[test]
-fn other_lines_come_from_where_they_are() {
+fn other_lines_are_served_by_their_nearest_holder() {
     let mut engine = engine();
     assert_eq!(engine.line(0, 5, Access::ReadModifyWrite), Cause::LocalMemory);
     assert_eq!(engine.line(0, 5, Access::ReadModifyWrite), Cause::PrivateHit);
     assert_eq!(engine.line(1, 5, Access::Read), Cause::SameGroup);
     assert_eq!(engine.line(2, 5, Access::Read), Cause::SharedHit);
-    assert_eq!(engine.line(0, 5, Access::Read), Cause::PrivateHit, "readers leave each other alone");
+    assert_eq!(engine.line(0, 5, Access::Read), Cause::PrivateHit, "readers share a line");
     assert_eq!(engine.line(0, 5, Access::Write), Cause::Upgrade);
     assert_eq!(engine.line(1, 5, Access::Read), Cause::SameGroup);
     assert_eq!(engine.line(10, 5, Access::Read), Cause::OtherSocket);
@@ -96,7 +98,7 @@ fn other_lines_come_from_where_they_are() {
 }
 
 #[test]
-fn bytes_of_what_is_handed_out_come_from_where_they_are() {
+fn allocation_map_lines_are_served_by_their_nearest_holder() {
     let mut engine = engine();
     let byte = |engine: &mut Engine, cpu: usize, at: usize, access| {
         let allocation_map = Accessed::Line(LineKind::AllocationMap);
@@ -111,9 +113,9 @@ fn bytes_of_what_is_handed_out_come_from_where_they_are() {
 }
 
 #[test]
-fn who_is_ahead_waits_for_the_others_before_it_fetches_a_line_unless_that_has_a_lock() {
+fn a_cpu_ahead_yields_before_a_fetch_unless_a_lock_orders_the_line() {
     let mut engine = engine();
-    engine.on(1).turn.clock += Picos::from_ns(100);
+    engine.on(1).context.clock += Picos::from_ns(100);
     let mut use_line = |kind, at| engine.use_line(CONTROL + at, Accessed::Line(kind), Access::Write);
     assert!(matches!(use_line(LineKind::Mechanism, 0), Some(InOrder::Fetch(_))));
     assert_eq!(use_line(LineKind::FreeLists, 64), None);
@@ -121,21 +123,21 @@ fn who_is_ahead_waits_for_the_others_before_it_fetches_a_line_unless_that_has_a_
 }
 
 #[test]
-fn a_line_that_all_want_goes_from_one_to_the_next() {
+fn a_contended_line_moves_from_core_to_core() {
     let mut engine = engine();
     engine.line(9, 5, Access::ReadModifyWrite);
     let begin = engine.on(9).now();
     // All but the first core ask at once; each transfer takes as long as one within the socket.
     let transfer = engine.speeds.get(engine.speed_of(0)).cost(AccessKind::Exchange, Cause::SameGroup);
     for cpu in 0..9 {
-        engine.on(cpu).turn.clock = begin;
+        engine.on(cpu).context.clock = begin;
         assert_eq!(engine.line(cpu, 5, Access::ReadModifyWrite), Cause::SameGroup);
         assert_eq!(engine.now() - begin, Picos(transfer.0 * (cpu as u64 + 1)));
     }
 }
 
 #[test]
-fn who_spins_slows_the_other_thread_of_its_core_less_than_who_works() {
+fn a_spinning_thread_slows_its_sibling_less_than_a_working_one() {
     let mut engine = engine_with(|machine| {
         (machine.clock.smt_slowdown, machine.clock.spin_slowdown) = (2.0, Some(1.25));
     });
@@ -167,14 +169,18 @@ fn pages_leave_a_private_cache_and_then_a_shared_one() {
     let before = (account(&engine, Cause::PrivateHit), account(&engine, Cause::SharedHit));
     touch_all(engine.on(0), 4 * lines);
     let after = (account(&engine, Cause::PrivateHit), account(&engine, Cause::SharedHit));
-    assert_eq!((after.0 - before.0, after.1 - before.1), (0, 4 * lines), "more than fits goes round");
+    assert_eq!(
+        (after.0 - before.0, after.1 - before.1),
+        (0, 4 * lines),
+        "a working set above the capacity misses always"
+    );
     // Zeroing pages brings in their lines.
     engine.on(0).stream(Pfn(0x1000), 32 << 20);
     assert_eq!(engine.page(0, 0x1000, Access::Read), Cause::LocalMemory);
 }
 
 #[test]
-fn what_is_not_a_line_of_the_yard_costs_nothing() {
+fn addresses_outside_the_yard_cost_nothing() {
     let mut engine = engine();
     assert_eq!(
         [CONTROL - 1, CONTROL, CONTROL + 64, CONTROL + (1 << 20)].map(|at| engine.line_at(at)),
@@ -187,20 +193,20 @@ fn what_is_not_a_line_of_the_yard_costs_nothing() {
 }
 
 #[test]
-fn the_simulator_holds_less_than_half_of_what_it_simulates() {
-    for name in Machine::NAMES {
+fn the_simulator_holds_less_than_half_the_memory_map() {
+    for name in Machine::names() {
         let machine = Machine::built_in(name).unwrap();
         let pages = 1 << 20;
         let frames = PfnRange::new(Pfn(0), PageCount(pages));
         // A control region of one byte for each page and a little is what a yard has.
-        let ground = Ground {
+        let regions = YardRegions {
             frames,
             nodes: vec![(frames, NodeId(0))],
             control: (CONTROL, pages as usize * 5 / 4),
             bytes: (0, 0),
             map: 0,
         };
-        let bytes = Engine::new(&machine, ground, Vec::new()).unwrap().bytes() as u64;
+        let bytes = Engine::new(&machine, regions, Vec::new()).unwrap().bytes() as u64;
         assert!(bytes < pages * 32, "{name}: {} bytes for each page", bytes / pages);
     }
 }

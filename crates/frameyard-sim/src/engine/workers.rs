@@ -1,6 +1,6 @@
-//! Workers of a task: CPUs that begin in the middle of a run, and tasks that wait until others have ended.
+//! Workers of a task: CPUs that begin during a run, and tasks that wait for them.
 
-use frameyard::NodeInit;
+use frameyard::platform::NodeInit;
 
 use super::{Engine, Task};
 use crate::account::Spent;
@@ -14,33 +14,33 @@ impl Engine {
         self.cpus.iter().position(is_idle)
     }
 
-    /// The spans that the running CPU is in.
+    /// The running CPU's spans.
     pub(crate) fn stack(&self) -> StackId {
-        self.turn.stack
+        self.context.stack
     }
 
-    /// The running CPU is in those spans again, where a panic has left others open.
+    /// Returns the running CPU to these spans after a panic has left inner spans open.
     pub(crate) fn return_to(&mut self, stack: StackId) {
         self.set_stack(stack);
     }
 
-    /// A CPU that was idle has a task from the running CPU's time on, in the spans that the running CPU is in.
+    /// Starts a task on an idle CPU, from the running CPU's time on and in the running CPU's spans.
     pub(crate) fn start(&mut self, cpu: usize) {
         let at = self.now().max(self.cpus[cpu].clock);
         let idle = at - self.cpus[cpu].clock;
         self.profile.add(0, Spent::Idle.slot(), idle);
         self.cpus[cpu].clock = at;
-        self.cpus[cpu].stack = self.turn.stack;
+        self.cpus[cpu].stack = self.context.stack;
         self.change_task(cpu, Task::Ready);
         self.make_ready(cpu);
     }
 
-    /// The running CPU sleeps until somebody calls [`awaken`](Self::awaken); meanwhile it is idle.
+    /// The running CPU sleeps, idle, until another CPU calls [`awaken`](Self::awaken).
     pub(crate) fn await_workers(&mut self) {
         self.wait(Task::Asleep);
     }
 
-    /// A CPU that sleeps goes on, not before a time.
+    /// Wakes a sleeping CPU, not before a time.
     pub(crate) fn awaken(&mut self, cpu: usize, at: Picos) {
         let at = at.max(self.cpus[cpu].clock);
         self.wake(cpu, at, Spent::Idle);
@@ -52,12 +52,12 @@ impl Engine {
         self.charge(Spent::Idle.slot(), idle);
     }
 
-    /// A pass over the map of a node is done.
+    /// Records a finished pass over the map of a node.
     pub(crate) fn note_node_init(&mut self, done: NodeInit) {
         self.node_inits.push(done);
     }
 
-    /// The passes over nodes so far.
+    /// The finished passes over nodes' maps.
     pub(crate) fn node_inits(&self) -> &[NodeInit] {
         &self.node_inits
     }

@@ -1,4 +1,4 @@
-//! Lines of frames' bytes, for those few frames that hold state of owners.
+//! Lines of frames' bytes, for the few frames that hold owners' state.
 
 use super::PageLine;
 use crate::cache::LINE_BYTES;
@@ -6,25 +6,26 @@ use crate::cache::LINE_BYTES;
 /// Lines of a frame of 4 KiB.
 const LINES: usize = 4096 / LINE_BYTES as usize;
 
-/// Where the state of a line of a frame's bytes is kept.
+/// The index of the state of a line in a frame's bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct FrameLine(usize);
 
-/// What is known of the lines of frames' bytes: a word for each, from the first use of one of the frame's lines on. The word is
-/// a [`PageLine`], or says which of the lines with more state it is.
+/// The states of lines in frames' bytes: a word per line, from the first use of one of the frame's lines on. A word
+/// is a [`PageLine`] or the number of a line with full state.
 #[derive(Default)]
 pub(crate) struct FrameLines {
-    /// For each stretch of frames, where its frames' sets begin in `sets`, plus 1. Owners' frames lie together, so few have any.
+    /// For each stretch of frames, the index of its first entry in `sets` plus 1. Owners' frames lie together, so few
+    /// stretches have entries.
     stretches: Vec<u32>,
-    /// For each frame: which of the sets of words it has, plus 1.
+    /// For each frame, the number of its set of words plus 1.
     sets: Vec<u32>,
     words: Vec<u64>,
 }
 
-/// Frames of a stretch: as many as a pageblock has.
+/// Frames of a stretch: one pageblock.
 const STRETCH: usize = 512;
 
-/// In the place of a [`PageLine`]'s state: the rest is the number of a line.
+/// The value of a [`PageLine`]'s state bits that marks the number of a line.
 const NUMBER: u64 = 3;
 
 impl FrameLines {
@@ -37,7 +38,7 @@ impl FrameLines {
         (self.stretches.len() + self.sets.capacity()) * size_of::<u32>() + self.words.capacity() * size_of::<u64>()
     }
 
-    /// The line so many bytes behind the first frame's first.
+    /// The line at a byte offset from the first frame.
     #[inline(always)]
     pub(crate) fn at(&mut self, offset: usize) -> FrameLine {
         let line = offset / LINE_BYTES as usize;
@@ -63,7 +64,7 @@ impl FrameLines {
         set
     }
 
-    /// The lines of a frame, if anything is known of them.
+    /// The lines of a frame, if any is known.
     pub(crate) fn of_frame(&self, frame: usize) -> impl Iterator<Item = FrameLine> + use<> {
         let set = match self.stretches.get(frame / STRETCH) {
             None | Some(0) => 0,
@@ -72,7 +73,7 @@ impl FrameLines {
         (set.saturating_sub(1) * LINES..set * LINES).map(FrameLine)
     }
 
-    /// The state of a line that has no number.
+    /// The state of a line without a number.
     #[inline(always)]
     pub(crate) fn compact(&self, line: FrameLine) -> PageLine {
         PageLine(self.words[line.0])
@@ -83,7 +84,7 @@ impl FrameLines {
         self.words[line.0] = state.0;
     }
 
-    /// The number of a line that has more state, if it has. It keeps that, whatever the frame is used for later.
+    /// The number of a line with full state. The line keeps it, whatever the frame is used for later.
     #[inline(always)]
     pub(crate) fn number(&self, line: FrameLine) -> Option<usize> {
         let word = self.words[line.0];
@@ -102,7 +103,7 @@ mod tests {
     use crate::lines::Use;
 
     #[test]
-    fn lines_of_a_frame_are_told_apart_and_keep_their_state() {
+    fn lines_of_a_frame_are_distinct_and_keep_their_state() {
         let mut lines = FrameLines::new(100);
         let (one, next) = (lines.at(4096 * 7 + 63), lines.at(4096 * 7 + 64));
         assert_ne!(one, next);

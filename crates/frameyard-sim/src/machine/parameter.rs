@@ -1,10 +1,10 @@
-//! A machine's numbers by path, as `costs.store_overlap` or `clock.mhz[4]`, with the bounds within which they make sense.
+//! A machine's numbers by path, as `costs.store_overlap` or `clock.mhz[4]`, with their bounds.
 
 use std::ops::RangeInclusive;
 
 use super::{Machine, MachineError};
 
-/// A number of a machine that has a place of its own.
+/// A number at a fixed path.
 struct Number {
     path: &'static str,
     bounds: (f64, f64),
@@ -23,7 +23,7 @@ macro_rules! numbers {
     };
 }
 
-/// The bounds are what processors of the last fifteen years have, generously.
+/// The bounds cover processors of the last fifteen years with a margin.
 const NUMBERS: &[Number] = numbers! {
     costs {
         access_cycles: 0.5 to 30.0,
@@ -50,7 +50,7 @@ const NUMBERS: &[Number] = numbers! {
         handover_transfers: 0.2 to 8.0,
         per_waiter_ns: 0.0 to 100.0,
     }
-    outside {
+    kernel_overhead {
         exception_cycles: 100.0 to 5000.0,
         fault_path_cycles: 100.0 to 5000.0,
         zero_page_cycles: 100.0 to 5000.0,
@@ -72,14 +72,15 @@ const ALL_CLOCKS: &str = "clock.mhz";
 /// Bounds of a clock.
 const MHZ: (f64, f64) = (500.0, 6000.0);
 
-/// The place in `clock.mhz` that a path names, as 4 in `clock.mhz[4]`.
+/// The index in `clock.mhz` of a path, as 4 in `clock.mhz[4]`.
 pub(crate) fn clock_step(path: &str) -> Option<usize> {
     path.strip_prefix(ALL_CLOCKS)?.strip_prefix('[')?.strip_suffix(']')?.parse().ok()
 }
 
 impl Machine {
-    /// The number at a path: `table.key` as in the machine's file, or `clock.mhz[N]`, from 0 on. `clock.mhz` alone is the last
-    /// clock, that of a socket all of whose cores are busy. `None` where there is no such number.
+    /// The number at a path: `table.key` as below `[simulation]` in the machine's file, or `clock.mhz[N]` with N from
+    /// 0. `clock.mhz` alone is the last clock, with all cores of the socket busy. `None` where there is no such
+    /// number.
     #[must_use]
     pub fn parameter(&self, path: &str) -> Option<f64> {
         if path == ALL_CLOCKS {
@@ -91,13 +92,13 @@ impl Machine {
         }
     }
 
-    /// Sets the number at a path, as [`parameter`](Self::parameter) has them. `clock.mhz` alone multiplies all clocks, so that the
-    /// last becomes `value`; clocks are whole MHz.
+    /// Sets the number at a [path](Self::parameter). `clock.mhz` alone scales all clocks so that the last becomes
+    /// `value`, in whole MHz.
     ///
     /// # Errors
     ///
-    /// [`MachineError::NoParameter`] where there is no such number, [`MachineError::OutOfBounds`] where the value is outside
-    /// [its bounds](Self::parameter_bounds). The machine is as it was, then.
+    /// [`MachineError::NoParameter`] where there is no such number, [`MachineError::OutOfBounds`] where the value is
+    /// outside [its bounds](Self::parameter_bounds). The machine is then unchanged.
     pub fn set_parameter(&mut self, path: &str, value: f64) -> Result<(), MachineError> {
         let bounds = self.parameter_bounds(path).ok_or_else(|| MachineError::NoParameter(path.to_owned()))?;
         if !bounds.contains(&value) {
@@ -115,7 +116,7 @@ impl Machine {
         Ok(())
     }
 
-    /// Between what the number at a path must be; `None` where there is no such number.
+    /// The bounds of the number at a path; `None` where there is no such number.
     #[must_use]
     pub fn parameter_bounds(&self, path: &str) -> Option<RangeInclusive<f64>> {
         self.parameter(path)?;
@@ -148,7 +149,7 @@ mod tests {
 
     #[test]
     fn numbers_of_built_in_machines_are_within_their_bounds() {
-        for name in Machine::NAMES {
+        for name in Machine::names() {
             let machine = Machine::built_in(name).unwrap();
             let paths = NUMBERS.iter().map(|number| number.path.to_owned());
             let clocks = (0..machine.clock.mhz.len()).map(|step| format!("clock.mhz[{step}]"));
@@ -172,14 +173,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_parameter_or_out_of_bounds_is_refused_and_nothing_changes() {
+    fn unknown_and_out_of_bounds_parameters_are_refused_without_a_change() {
         let before = Machine::built_in("broadwell-40").unwrap();
         let mut machine = before.clone();
         for path in ["costs", "costs.nothing", "clock.mhz[8]", "clock.mhz[x]", "topology.sockets"] {
             assert_eq!(machine.set_parameter(path, 1.0), Err(MachineError::NoParameter(path.to_owned())));
         }
         let refused = machine.set_parameter("clock.smt_slowdown", 0.5).unwrap_err().to_string();
-        assert_eq!(refused, "clock.smt_slowdown is from 1 to 2.5");
+        assert_eq!(refused, "clock.smt_slowdown must be from 1 to 2.5");
         assert!(machine.set_parameter("clock.smt_slowdown", f64::NAN).is_err());
         assert_eq!(machine, before);
     }

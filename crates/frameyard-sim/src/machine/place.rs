@@ -1,19 +1,19 @@
-//! Where a CPU sits, and how far cores are from each other.
+//! Places of CPUs, and distances between cores.
 
 use super::Machine;
 
-/// Where a CPU sits.
+/// The place of a CPU.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Place {
-    /// Its core, among all of the machine.
+    /// The core, counted over the machine.
     pub(crate) core: u16,
-    /// The group of cores that share a cache.
+    /// The group of cores with a common last-level cache.
     pub(crate) group: u16,
-    /// Its socket, which is its node.
+    /// The socket, which is the node.
     pub(crate) socket: u16,
 }
 
-/// How far a core is from another.
+/// The distance between two cores.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Distance {
     Same,
@@ -23,16 +23,16 @@ pub(crate) enum Distance {
 }
 
 impl Machine {
-    /// Where a CPU sits.
+    /// The place of a CPU.
     pub(crate) fn place(&self, cpu: usize) -> Place {
         self.place_of_core(cpu % self.cores())
     }
 
-    /// Where a core sits.
+    /// The place of a core.
     pub(crate) fn place_of_core(&self, core: usize) -> Place {
         Place {
             core: core as u16,
-            group: (core / usize::from(self.topology.cores_per_group)) as u16,
+            group: (core / usize::from(self.topology.cores_per_cache)) as u16,
             socket: (core / usize::from(self.topology.cores_per_socket)) as u16,
         }
     }

@@ -25,7 +25,8 @@
 //! - **Exit** waits for the visit, or comes before it.
 //! - **Moves** of other pages change other entries, under the same locks.
 
-use frameyard::{CountedPage, Order, Platform};
+use frameyard::page::CountedPage;
+use frameyard::{Order, Platform};
 
 use crate::page::{PageKind, object_of};
 use crate::space::SpaceRef;

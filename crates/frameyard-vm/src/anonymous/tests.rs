@@ -1,15 +1,17 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use frameyard::{ByteSize, CpuId, FrameOwner, Gfp, PageCount};
+use frameyard::owners::FrameOwner;
+use frameyard::{ByteSize, CpuId, Gfp, PageCount};
 
 use super::*;
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
 use crate::counters::VmCounter;
 use crate::inject::FaultInjector;
+use crate::map::MapRequest;
 use crate::root::{ThpMode, VmConfig};
-use crate::space::{AddressSpace, FaultError, MapRequest, MemoryAccess};
+use crate::space::{AddressSpace, FaultError, MemoryAccess};
 use crate::test_yard::{TestPlatform, TestYard, run_on};
 
 const PAGE: u64 = 4096;

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use frameyard::{ByteSize, PhysAddr};
+use frameyard::ByteSize;
+use frameyard::units::PhysAddr;
 use proptest::prelude::*;
 
 use super::{AreaWord, HugeAdvice, MapKind, Protection};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
-use crate::objects::ObjectKind;
+use crate::object_id::ObjectKind;
 use crate::space::{SpaceRef, SpaceWord};
 use crate::test_yard::{TestPlatform, TestYard};
 use crate::{Vm, VmConfig};

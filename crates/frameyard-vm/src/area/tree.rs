@@ -11,7 +11,7 @@ use frameyard::sync::{AtomicU64, Ordering};
 
 use super::{AreaWord, Node};
 use crate::address::{VirtAddr, VirtRange};
-use crate::objects::{ObjectId, ObjectKind};
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::vm::Vm;
 
 /// The tree whose root a word names. Read under the map lock, changed while it is held for writing.

@@ -7,7 +7,7 @@ use super::tree::{AreaTree, Sums, height};
 use super::{MapKind, Node, Protection, SpaceRef, SpaceWord, merge};
 use crate::address::{VirtAddr, VirtRange};
 use crate::error::VmValidateError;
-use crate::objects::ObjectId;
+use crate::object_id::ObjectId;
 
 /// What has been seen of a tree so far, lowest area first.
 struct Seen {

@@ -1,6 +1,8 @@
 //! Pages come into the tree: looked up, made and filled; the one that is asked for, and those ahead of it.
 
-use frameyard::{Adoption, Counts, Gfp, Order, Platform};
+use frameyard::owners::Adoption;
+use frameyard::page::Counts;
+use frameyard::{Gfp, Order, Platform};
 
 use super::error::FileError;
 use super::file::FileRef;
@@ -100,7 +102,8 @@ impl<'y, P: Platform> FileRef<'y, P> {
             return Ok(());
         }
         let (vm, index, pfn) = (self.vm(), page.page().index(), page.page().pfn());
-        let filled = words::with_bytes(vm.yard(), pfn, |bytes| vm.store().fill(self.key(), index, 0, bytes));
+        // SAFETY: the page is new and locked by this thread.
+        let filled = unsafe { words::with_bytes(vm.yard(), pfn, |bytes| vm.store().fill(self.key(), index, 0, bytes)) };
         match filled {
             Some(Ok(())) => {
                 page.set(Flags::UPTODATE);

@@ -1,14 +1,17 @@
 //! Pages leave their file: dropped where they are clean and unused, or cut away.
 
-use frameyard::{ByteSize, CountedPage, Counts, PageCount, Platform};
+use frameyard::page::{CountedPage, Counts};
+use frameyard::{ByteSize, PageCount, Platform};
 
 use super::File;
 use super::error::{DropProblem, FileError};
-use super::file::{FileRef, UnusedPages};
+use super::file::FileRef;
 use super::page_lock::{PageHeld, PageUse};
 use super::tree::Which;
+use super::unused::UnusedPages;
 use crate::error::VmError;
 use crate::inject::Step;
+use crate::object_id::ObjectKind;
 use crate::page::{Flags, PageKind, object_of};
 use crate::vm::Vm;
 use crate::words;
@@ -132,7 +135,8 @@ impl<P: Platform> File<'_, P> {
         if page.is(Flags::UPTODATE) {
             let pfn = page.page().pfn();
             let fill = |bytes: &mut [u8]| vm.store().fill(file.key(), index, from, &mut bytes[from..]);
-            let filled = words::with_bytes(vm.yard(), pfn, fill).ok_or(VmError::NoFrameBytes(pfn))?;
+            // SAFETY: this thread holds the page's lock.
+            let filled = unsafe { words::with_bytes(vm.yard(), pfn, fill) }.ok_or(VmError::NoFrameBytes(pfn))?;
             if filled.is_err() && !page.is(Flags::DIRTY) {
                 // Whoever wants the page fills all of it.
                 page.page().clear_owner_bits(Flags::UPTODATE);
@@ -170,5 +174,32 @@ impl<'y, P: Platform> Vm<'y, P> {
         };
         file.put_user();
         dropped
+    }
+}
+
+impl<P: Platform> FileRef<'_, P> {
+    /// Removes all pages from a file without users and deletes it.
+    pub(super) fn delete(&self) {
+        let mut unused = UnusedPages::new(self.vm());
+        // Ends: no page enters the tree of a file without users.
+        loop {
+            let mut tree = self.lock();
+            while !unused.is_full() {
+                let Some((index, pfn)) = tree.next(0, Which::Any) else { break };
+                tree.remove(index);
+                let page = self.vm().page(pfn);
+                page.set_owner_bits(Flags::TRUNCATED);
+                if page.put() == Ok(0) {
+                    unused.push(pfn);
+                }
+            }
+            let is_empty = tree.is_empty();
+            drop(tree);
+            unused.free();
+            if is_empty {
+                break;
+            }
+        }
+        self.vm().delete_object(ObjectKind::File, self.object());
     }
 }

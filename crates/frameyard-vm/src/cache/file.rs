@@ -1,15 +1,12 @@
 //! The object of a file: its words, its users, its locks, and its end.
 
-use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{ByteSize, LockId, Pfn, Platform};
+use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
+use frameyard::{ByteSize, Platform};
 
-use super::tree::{Tree, Which};
 use super::{FileId, WAIT_ROUNDS};
 use crate::error::VmError;
 use crate::inject::Step;
-use crate::lock::Held;
-use crate::objects::{ObjectId, ObjectKind};
-use crate::page::Flags;
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::vm::Vm;
 use crate::words::Words;
 
@@ -52,48 +49,6 @@ impl<P: Platform> Clone for FileRef<'_, P> {
 }
 
 impl<P: Platform> Copy for FileRef<'_, P> {}
-
-/// How many frames are freed at once.
-pub(super) const GATHER: usize = 32;
-
-/// Frames that nobody has a reference to any more, freed many at a time.
-pub(super) struct UnusedPages<'y, P: Platform> {
-    vm: Vm<'y, P>,
-    frames: [Pfn; GATHER],
-    len: usize,
-}
-
-impl<'y, P: Platform> UnusedPages<'y, P> {
-    pub(super) fn new(vm: Vm<'y, P>) -> Self {
-        Self { vm, frames: [Pfn(0); GATHER], len: 0 }
-    }
-
-    /// Adds a frame. The caller holds no lock, or knows that there is [room](Self::is_full).
-    pub(super) fn push(&mut self, pfn: Pfn) {
-        if self.is_full() {
-            self.free();
-        }
-        self.frames[self.len] = pfn;
-        self.len += 1;
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.len == GATHER
-    }
-
-    pub(super) fn free(&mut self) {
-        if self.len > 0 {
-            self.vm.free_unused(&self.frames[..self.len]);
-            self.len = 0;
-        }
-    }
-}
-
-impl<P: Platform> Drop for UnusedPages<'_, P> {
-    fn drop(&mut self) {
-        self.free();
-    }
-}
 
 /// The size's lock, given back when dropped.
 pub(super) struct SizeHeld<'y> {
@@ -160,19 +115,15 @@ impl<'y, P: Platform> FileRef<'y, P> {
 
     /// Is a user no more. The last one deletes the file; he holds no lock.
     pub(super) fn put_user(&self) {
-        // Release: what each user did is done before the last one deletes the file. Acquire: pairs with that.
+        // AcqRel: pairs with `put_user` of the other users, so that the last one deletes the file after their last accesses.
         if self.word(FileWord::Users).fetch_sub(1, Ordering::AcqRel) == 1 {
             self.delete();
         }
     }
 
-    /// Takes the file's lock.
-    #[inline]
-    pub(super) fn lock(&self) -> Tree<'y, P> {
-        let platform = self.vm.yard().platform();
-        let id = LockId::File(self.id.bits() as u32);
-        let held = Held::lock(platform, id, self.words.lock_word(FileWord::Lock as usize));
-        Tree::new(*self, held)
+    /// The word of the file's lock.
+    pub(super) fn lock_word(&self) -> &'y AtomicU32 {
+        self.words.lock_word(FileWord::Lock as usize)
     }
 
     /// Takes the size's lock, waiting for it so long.
@@ -180,7 +131,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         self.vm.may_fail(Step::LockSize)?;
         let word = self.word(FileWord::SizeLock);
         for round in 0..WAIT_ROUNDS {
-            // Acquire: pairs with the Release of the last holder.
+            // Acquire: pairs with the Release in `SizeHeld::drop`.
             if word.load(Ordering::Relaxed) == 0
                 && word.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
             {
@@ -189,30 +140,5 @@ impl<'y, P: Platform> FileRef<'y, P> {
             self.vm.yard().platform().relax(round);
         }
         Err(VmError::Stalled)
-    }
-
-    /// Takes all pages out of a file that nobody uses any more, and deletes it.
-    fn delete(&self) {
-        let mut unused = UnusedPages::new(self.vm);
-        // Ends: without users, nobody puts pages into the tree.
-        loop {
-            let mut tree = self.lock();
-            while !unused.is_full() {
-                let Some((index, pfn)) = tree.next(0, Which::Any) else { break };
-                tree.remove(index);
-                let page = self.vm.page(pfn);
-                page.set_owner_bits(Flags::TRUNCATED);
-                if page.put() == Ok(0) {
-                    unused.push(pfn);
-                }
-            }
-            let is_empty = tree.is_empty();
-            drop(tree);
-            unused.free();
-            if is_empty {
-                break;
-            }
-        }
-        self.vm.delete_object(ObjectKind::File, self.id);
     }
 }

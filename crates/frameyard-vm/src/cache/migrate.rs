@@ -1,6 +1,7 @@
 //! Pages of files move to other frames.
 
-use frameyard::{Adoption, Block, MigrateMode, MigrateProblem, Order, Pfn, Platform};
+use frameyard::owners::{Adoption, Block, MigrateMode, MigrateProblem};
+use frameyard::{Order, Pfn, Platform};
 
 use super::evict::UNUSED;
 use super::file::FileRef;
@@ -49,8 +50,8 @@ impl<'y, P: Platform> FileRef<'y, P> {
             return Err(MigrateProblem::Busy);
         }
         vm.may_fail(Step::Copy).map_err(failed)?;
-        // Nobody writes to it: that takes the page's lock.
-        if !words::copy(vm.yard(), from, to, Order::ZERO) {
+        // SAFETY: writers need the page's lock, which this thread holds; `to` is a fresh block of this thread.
+        if !unsafe { words::copy(vm.yard(), from, to, Order::ZERO) } {
             return Err(MigrateProblem::Failed);
         }
         let index = page.index();

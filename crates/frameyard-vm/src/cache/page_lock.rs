@@ -2,7 +2,8 @@
 
 use core::mem::ManuallyDrop;
 
-use frameyard::{CountedPage, Platform};
+use frameyard::Platform;
+use frameyard::page::CountedPage;
 
 use super::WAIT_ROUNDS;
 use crate::error::VmError;

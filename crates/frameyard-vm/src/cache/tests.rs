@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use frameyard::{Block, ByteSize, Gfp, MigrateMode, MigrateProblem, Order, PageCount, Pfn};
+use frameyard::owners::{Block, MigrateMode, MigrateProblem};
+use frameyard::{ByteSize, Gfp, Order, PageCount, Pfn};
 use proptest::prelude::*;
 
 use super::page_lock::PageHeld;
@@ -125,19 +126,19 @@ fn heights_cover_every_number() {
 }
 
 /// The page of a file with that number, which is there.
-fn page_of<'y>(file: &File<'y, TestPlatform>, index: u64) -> frameyard::CountedPage<'y, TestPlatform> {
+fn page_of<'y>(file: &File<'y, TestPlatform>, index: u64) -> frameyard::page::CountedPage<'y, TestPlatform> {
     let pfn = file.file.lock().find(index).expect("the page is there");
     file.file.vm().page(pfn)
 }
 
 /// Isolates a page as reclaim and compaction do.
-fn isolate(vm: Vm<'_, TestPlatform>, page: frameyard::CountedPage<'_, TestPlatform>) {
+fn isolate(vm: Vm<'_, TestPlatform>, page: frameyard::page::CountedPage<'_, TestPlatform>) {
     vm.lru_drain_all();
     let page = vm.page(page.pfn());
     assert!(page.try_get() && vm.lru_isolate(page));
 }
 
-fn restore(vm: Vm<'_, TestPlatform>, page: frameyard::CountedPage<'_, TestPlatform>) {
+fn restore(vm: Vm<'_, TestPlatform>, page: frameyard::page::CountedPage<'_, TestPlatform>) {
     vm.lru_add(vm.page(page.pfn()));
 }
 

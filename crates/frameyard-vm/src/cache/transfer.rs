@@ -62,7 +62,8 @@ impl<P: Platform> File<'_, P> {
 
     fn copy_out(&self, page: &LockedPage<'_, P>, from: usize, bytes: &mut [u8]) -> Result<(), FileError> {
         let pfn = page.page().pfn();
-        let copied = words::read_bytes(self.file.vm().yard(), pfn, from, bytes);
+        // SAFETY: writers need the page's lock, which this thread holds.
+        let copied = unsafe { words::read_bytes(self.file.vm().yard(), pfn, from, bytes) };
         if copied { Ok(()) } else { Err(VmError::NoFrameBytes(pfn).into()) }
     }
 
@@ -110,7 +111,8 @@ impl<P: Platform> File<'_, P> {
             self.file.fill(&page)?;
         }
         let pfn = page.page().pfn();
-        if !words::write_bytes(vm.yard(), pfn, part.from, bytes) {
+        // SAFETY: this thread holds the page's lock.
+        if !unsafe { words::write_bytes(vm.yard(), pfn, part.from, bytes) } {
             return Err(VmError::NoFrameBytes(pfn).into());
         }
         page.set(Flags::UPTODATE);

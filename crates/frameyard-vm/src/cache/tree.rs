@@ -9,13 +9,15 @@
 //!
 //! Nodes come from [`Spare`], which is filled while the lock is not held.
 
+use frameyard::page::FrameLink;
+use frameyard::platform::LockId;
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{FrameLink, Pfn, Platform};
+use frameyard::{Pfn, Platform};
 
 use super::file::{FileRef, FileWord};
 use crate::error::VmError;
 use crate::lock::Held;
-use crate::objects::{ObjectId, ObjectKind};
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::vm::Vm;
 use crate::words::Words;
 
@@ -139,6 +141,17 @@ impl<'y> Way<'y> {
 pub(super) struct Tree<'y, P: Platform> {
     file: FileRef<'y, P>,
     _held: Held<'y, P>,
+}
+
+impl<'y, P: Platform> FileRef<'y, P> {
+    /// Takes the file's lock, and with it access to the tree.
+    #[inline]
+    pub(super) fn lock(&self) -> Tree<'y, P> {
+        let platform = self.vm().yard().platform();
+        let id = LockId::File(self.object().bits() as u32);
+        let held = Held::lock(platform, id, self.lock_word());
+        Tree::new(*self, held)
+    }
 }
 
 impl<'y, P: Platform> Tree<'y, P> {

@@ -1,12 +1,13 @@
 //! Files recounted while nobody is at work.
 
+use frameyard::page::{Counts, FrameLink};
 use frameyard::sync::Ordering;
-use frameyard::{Counts, FrameLink, Pfn, Platform};
+use frameyard::{Pfn, Platform};
 
 use super::file::{FileRef, FileWord};
 use super::tree::{BASE, DIRTY, LEVEL, MAX_HEIGHT, PRESENT, Tree, base_of};
 use crate::error::VmValidateError;
-use crate::objects::{ObjectId, ObjectKind};
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::page::{Flags, PageKind, object_of};
 use crate::vm::Vm;
 

@@ -50,7 +50,8 @@ impl<'y, P: Platform> FileRef<'y, P> {
             return Ok(PageCount(0));
         }
         let store = |bytes: &mut [u8]| vm.store().write_back(self.key(), index, &bytes[..used as usize]);
-        words::with_bytes(vm.yard(), pfn, store).ok_or(VmError::NoFrameBytes(pfn))??;
+        // SAFETY: this thread holds the page's lock.
+        unsafe { words::with_bytes(vm.yard(), pfn, store) }.ok_or(VmError::NoFrameBytes(pfn))??;
         self.set_clean(page);
         vm.count(VmCounter::Pgwriteback, 1);
         Ok(PageCount(1))

@@ -1,12 +1,13 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use frameyard::{ByteSize, PhysAddr};
+use frameyard::ByteSize;
+use frameyard::units::PhysAddr;
 
 use super::*;
 use crate::inject::FaultInjector;
+use crate::map::MapRequest;
 use crate::root::VmConfig;
-use crate::space::MapRequest;
 use crate::test_yard::{TestYard, run_on};
 use crate::vm::Vm;
 

@@ -4,9 +4,10 @@ use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
 use crate::counters::VmCounter;
 use crate::lru::LruList;
+use crate::map::MapRequest;
 use crate::page::Flags;
 use crate::root::VmConfig;
-use crate::space::{AddressSpace, MapRequest};
+use crate::space::AddressSpace;
 use crate::table::HUGE;
 use crate::test_yard::{TestPlatform, TestYard, run_on};
 use crate::vm::Vm;
@@ -103,7 +104,7 @@ fn a_huge_page_in_the_batch_of_another_cpu_is_split_all_the_same() {
 
 #[test]
 fn pages_of_a_huge_page_that_is_split_stay_as_active_as_it_was() {
-    use frameyard::{Block, FrameOwner, MigrateMode, MigrateProblem};
+    use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem};
     run_on(0);
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();

@@ -1,8 +1,10 @@
 //! Ageing pages of spaces (`crate::reclaim::ageing`, `crate::anonymous::ageing`) against all who use, unmap and move them, and
 //! against the end of the space.
 
+use frameyard::owners::MigrateMode;
+use frameyard::platform::LockId;
 use frameyard::sync::{Weakness, weakened};
-use frameyard::{LockId, MigrateMode, NodeId, Pfn};
+use frameyard::{NodeId, Pfn};
 
 use super::kept::Kept;
 use super::machine::{Broken, Flaw, ModelPlatform};

@@ -1,8 +1,10 @@
 //! Batches of used pages (`crate::lru`): what a CPU collects, against who takes pages off lists, frees them, or empties the
 //! batches of others.
 
+use frameyard::owners::{FrameOwner, MigrateMode};
+use frameyard::platform::LockId;
 use frameyard::sync::{Weakness, weakened};
-use frameyard::{FrameOwner, LockId, MigrateMode, NodeId, PageCount, Pfn};
+use frameyard::{NodeId, PageCount, Pfn};
 
 use super::lru::{DAMAGED, block, fresh, isolate_by_number, isolate_from_list, listed, scene, unmap};
 use super::machine::{Broken, Flaw, ModelPlatform};
@@ -169,7 +171,7 @@ fn batches_whose_lock_orders_nothing_are_found() {
 
 #[test]
 fn lists_that_meet_batches_without_a_lock_are_found() {
-    let broken: Broken = Some((|id| matches!(id, LockId::Lru(..)), Flaw::NeverRefused));
+    let broken: Broken = Some((|id| matches!(id, LockId::LruShard(..)), Flaw::NeverRefused));
     assert_fails(move || drained_while_reclaimed(broken), LOST);
     assert_fails(move || activated_while_isolated(broken), LOST);
 }

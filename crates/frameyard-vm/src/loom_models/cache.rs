@@ -1,8 +1,10 @@
 //! Pages of files (`crate::cache`): dropped by reclaim while they are looked up, read and written, and cut off while they are
 //! moved.
 
+use frameyard::owners::MigrateMode;
+use frameyard::platform::LockId;
 use frameyard::sync::{Weakness, weakened};
-use frameyard::{ByteSize, LockId, MigrateMode, NodeId, PageCount};
+use frameyard::{ByteSize, NodeId, PageCount};
 
 use super::kept::Kept;
 use super::machine::{Broken, Flaw, ModelPlatform};

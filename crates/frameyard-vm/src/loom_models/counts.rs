@@ -1,12 +1,14 @@
-//! The word of counts of a page (`frameyard::CountedPage`): who may free a block, and who may move it.
+//! The word of counts of a page (`frameyard::page::CountedPage`): who may free a block, and who may move it.
 
+use frameyard::owners::Adoption;
+use frameyard::page::Counts;
 use frameyard::sync::{Weakness, weakened};
-use frameyard::{Adoption, Counts, Gfp, Order, Pfn, Platform};
+use frameyard::{Gfp, Order, Pfn, Platform};
 
 use super::machine::ModelPlatform;
 use super::{Scene, assert_fails, explore};
 use crate::VmConfig;
-use crate::objects::ObjectId;
+use crate::object_id::ObjectId;
 use crate::page::{PageKind, owner_word};
 use crate::vm::Vm;
 

@@ -1,13 +1,16 @@
 //! Lists of used pages (`crate::lru`): who takes a page off its list, who frees it, and how batches put it there.
 
+use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode};
+use frameyard::page::Counts;
+use frameyard::platform::LockId;
 use frameyard::sync::{Weakness, weakened};
-use frameyard::{Adoption, Block, Counts, FrameOwner, Gfp, LockId, MigrateMode, NodeId, Order, Pfn};
+use frameyard::{Gfp, NodeId, Order, Pfn};
 
 use super::machine::{Broken, Flaw, ModelPlatform};
 use super::{Scene, assert_fails, explore};
 use crate::VmConfig;
 use crate::lru::{LruList, ShardKey};
-use crate::objects::ObjectId;
+use crate::object_id::ObjectId;
 use crate::page::{PageKind, owner_word};
 use crate::vm::Vm;
 
@@ -157,14 +160,14 @@ fn a_flag_of_lists_that_is_read_and_then_cleared_is_found() {
 
 #[test]
 fn lists_whose_lock_refuses_nobody_are_found() {
-    let broken: Broken = Some((|id| matches!(id, LockId::Lru(..)), Flaw::NeverRefused));
+    let broken: Broken = Some((|id| matches!(id, LockId::LruShard(..)), Flaw::NeverRefused));
     assert_fails(move || isolated_while_a_neighbour_is_freed(broken), DAMAGED);
     assert_fails(move || reclaimed_while_freed(broken), DAMAGED);
 }
 
 #[test]
 fn lists_whose_lock_orders_nothing_are_found() {
-    let broken: Broken = Some((|id| matches!(id, LockId::Lru(..)), Flaw::TakenRelaxed));
+    let broken: Broken = Some((|id| matches!(id, LockId::LruShard(..)), Flaw::TakenRelaxed));
     assert_fails(move || isolated_while_a_neighbour_is_freed(broken), DAMAGED);
 }
 

@@ -6,10 +6,14 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::vec::Vec;
 
+use frameyard::boot::ZoneLimits;
+use frameyard::page::Page;
+use frameyard::platform::{Contention, LockId, MapBacking, Probe};
 use frameyard::sync::{AtomicU32, Ordering};
+use frameyard::watermarks::{PcpSizing, WatermarkOptions};
 use frameyard::{
-    ByteSize, Contention, CpuId, Geometry, Layout, LockId, MemoryTable, ModelledRegion, NodeId, Order, Page, PcpSizing,
-    Pfn, PfnRange, Platform, RawRegion, WatermarkOptions, Yard, YardConfig, ZoneLimits,
+    ByteSize, CpuId, Geometry, Layout, MemoryTable, ModelledRegion, NodeId, Order, Pfn, PfnRange, Platform, RawRegion,
+    Yard, YardConfig,
 };
 use loom::thread;
 
@@ -53,6 +57,10 @@ impl Platform for Provided {
     }
 }
 
+impl MapBacking for Provided {}
+
+impl Probe for Provided {}
+
 impl Platform for ModelPlatform {
     type Guard = ();
 
@@ -89,6 +97,10 @@ impl Platform for ModelPlatform {
         }
     }
 }
+
+impl MapBacking for ModelPlatform {}
+
+impl Probe for ModelPlatform {}
 
 #[repr(C, align(128))]
 #[derive(Default)]

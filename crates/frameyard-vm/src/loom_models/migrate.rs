@@ -1,9 +1,11 @@
 //! Moving pages of address spaces (`crate::anonymous`) against all who use, map, pin and unmap them, and against the end of
 //! the space (`crate::space`).
 
-use frameyard::MigrateMode::{Async, Sync};
+use frameyard::owners::MigrateMode::{Async, Sync};
+use frameyard::owners::{Block, FrameOwner, MigrateMode};
+use frameyard::platform::LockId;
 use frameyard::sync::{Weakness, weakened};
-use frameyard::{Block, ByteSize, FrameOwner, Gfp, LockId, MigrateMode, Order, Pfn};
+use frameyard::{ByteSize, Gfp, Order, Pfn};
 
 use super::kept::Kept;
 use super::machine::{Broken, Flaw, ModelPlatform};
@@ -11,7 +13,8 @@ use super::{Scene, assert_fails, assert_fails_to, explore, explore_to};
 use crate::address::{VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
 use crate::inject::{FaultInjector, Step};
-use crate::space::{AddressSpace, MapRequest, SpaceId, SpaceRef, SpaceWord};
+use crate::map::MapRequest;
+use crate::space::{AddressSpace, SpaceId, SpaceRef, SpaceWord};
 use crate::table::Entry;
 use crate::vm::Vm;
 use crate::{MemoryAccess, VmConfig};

@@ -3,11 +3,12 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode};
+use frameyard::page::Counts;
 use frameyard::sync::{AtomicU64, Ordering, Weakness, weakened};
-use frameyard::{
-    Adoption, Block, ByteSize, Counts, DeviceRequest, FrameOwner, Gfp, MapLayout, MapPlacement, MigrateMode, NodeId,
-    Order, PageCount, Pfn, PfnRange, PhysAddr, Removal,
-};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 
 use super::kept::Kept;
 use super::machine::{Machine, ModelPlatform};
@@ -16,10 +17,11 @@ use super::{Scene, assert_fails_to, explore_to};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
 use crate::inject::{FaultInjector, Step};
-use crate::objects::ObjectId;
+use crate::map::MapRequest;
+use crate::object_id::ObjectId;
 use crate::page::{PageKind, owner_word};
 use crate::pin::{Dirty, PinPath, PinRequest, RefHandling};
-use crate::space::{MapRequest, SpaceId};
+use crate::space::SpaceId;
 use crate::table::{Entry, HUGE, Level};
 use crate::vm::Vm;
 use crate::{MemoryAccess, VmConfig, words};
@@ -97,7 +99,7 @@ const ONE: Counts = Counts { references: 1, mappings: 0 };
 
 /// Makes exactly that frame, if it is free by now, a page of somebody else.
 fn take_over(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
-    if vm.yard().alloc_range(PfnRange::new(pfn, PageCount(1)), Gfp::KERNEL).is_ok() {
+    if vm.yard().request_range(PfnRange::new(pfn, PageCount(1)), Gfp::KERNEL).range().is_ok() {
         let owner = owner_word(PageKind::Plain, ObjectId::NONE, 0);
         vm.yard().adopt(pfn, Order::ZERO, Adoption { counts: ONE, owner, index: 7 }).expect("the frame is ours");
     }
@@ -150,9 +152,10 @@ fn pinned_while_tables_go() {
     let other = scene.start(1, move |vm| {
         met.meet();
         let _ = open(vm, id).unmap(BOTH).expect("the area is there");
-        if vm.yard().alloc_range(PfnRange::new(table, PageCount(1)), Gfp::KERNEL).is_ok() {
+        if vm.yard().request_range(PfnRange::new(table, PageCount(1)), Gfp::KERNEL).range().is_ok() {
             let entry = Entry::page(foreign, Level::SMALL).bits().to_le_bytes();
-            words::write_bytes(vm.yard(), table, 8 * Level::SMALL.index(AT.0), &entry);
+            // SAFETY: this thread has allocated the frame.
+            unsafe { words::write_bytes(vm.yard(), table, 8 * Level::SMALL.index(AT.0), &entry) };
             vm.yard().free(table, Order::ZERO).expect("the frame is ours");
         }
     });

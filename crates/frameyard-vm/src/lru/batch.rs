@@ -1,7 +1,9 @@
 //! Batches: what a CPU collects before it takes the lock of a shard.
 
+use frameyard::page::{CountedPage, Counts};
+use frameyard::platform::{Access, LineKind, LockId, SharedLine};
 use frameyard::sync::Ordering;
-use frameyard::{Access, CountedPage, Counts, CpuId, LineKind, LockId, Order, PageCount, Pfn, Platform, SharedLine};
+use frameyard::{CpuId, Order, PageCount, Pfn, Platform};
 
 use super::shard::{End, LockedShard, ShardKey};
 use crate::counters::VmCounter;

@@ -1,6 +1,7 @@
 //! The recount of the lists of used pages, while nobody is at work.
 
-use frameyard::{CpuId, FrameLink, FrameState, NodeId, PageCount, Pfn, Platform};
+use frameyard::page::{FrameLink, FrameState};
+use frameyard::{CpuId, NodeId, PageCount, Pfn, Platform};
 
 use super::LruList;
 use super::batch::BatchKind;

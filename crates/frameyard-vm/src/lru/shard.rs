@@ -2,10 +2,11 @@
 
 use core::fmt;
 
+use frameyard::locks::LockHold;
+use frameyard::page::{CountedPage, FrameLink};
+use frameyard::platform::{Access, Activity, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{
-    Access, CountedPage, FrameLink, LineKind, LockHold, LockId, NodeId, PageCount, Platform, SharedLine, Span,
-};
+use frameyard::{NodeId, PageCount, Platform};
 
 use super::{LruList, LruStatistics};
 use crate::page::{Flags, shard_of, with_shard};
@@ -49,7 +50,7 @@ impl ShardKey {
     }
 
     fn lock_id(self) -> LockId {
-        LockId::Lru(self.node, self.shard)
+        LockId::LruShard(self.node, self.shard)
     }
 }
 
@@ -125,7 +126,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let platform = self.yard().platform();
         let guard = platform.guard();
         let hold = shard.words.lock_counters(COUNTERS).lock(platform, key.lock_id(), shard.words.lock_word(LOCK));
-        platform.span_begins(Span::Relist);
+        platform.begin_activity(Activity::Relist);
         LockedShard { vm: *self, key, shard, hold, gained: [0; LruList::ALL.len()], moved: 0, _guard: guard }
     }
 }
@@ -141,7 +142,7 @@ impl<P: Platform> Drop for LockedShard<'_, P> {
         }
         add(words.at(MOVED), self.moved);
         let platform = self.vm.yard().platform();
-        platform.span_ends(Span::Relist, PageCount(self.moved));
+        platform.end_activity(Activity::Relist, PageCount(self.moved));
         let counters = words.lock_counters(COUNTERS);
         counters.unlock(platform, self.key.lock_id(), words.lock_word(LOCK), self.hold);
     }

@@ -3,14 +3,15 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use frameyard::{
-    Adoption, CountedPage, Counts, Gfp, NodeId, Order, PageCount, Pfn, ReclaimRequest, Reclaimer, ZoneKind,
-};
+use frameyard::owners::{Adoption, ReclaimRequest, Reclaimer};
+use frameyard::page::{CountedPage, Counts};
+use frameyard::units::ZoneKind;
+use frameyard::{Gfp, NodeId, Order, PageCount, Pfn};
 
 use super::{LruList, LruStatistics, ShardKey};
 use crate::VmCounter;
 use crate::error::VmValidateError;
-use crate::objects::ObjectId;
+use crate::object_id::ObjectId;
 use crate::page::{Flags, PageKind, owner_word, shard_of};
 use crate::root::{LruPolicy, VmConfig};
 use crate::test_yard::{TestMachine, TestPlatform, TestYard, run_on};
@@ -318,7 +319,7 @@ fn pages_of_each_node_are_on_lists_of_that_node() {
     let yard = TestYard::of(TestMachine { cpus: 2, nodes: 2, ..TestMachine::default() });
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let on_node = |node| {
-        let pfn = yard.alloc_on(node, Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::THISNODE).unwrap();
+        let pfn = yard.request(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::THISNODE).node(node).frame().unwrap();
         let owner = owner_word(PageKind::Cache, ObjectId::NONE, 0);
         let counts = Counts { references: 2, mappings: 0 };
         yard.adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 0 }).unwrap();
@@ -344,7 +345,7 @@ fn the_recount_finds_a_page_whose_flag_was_lost() {
     pages[1].set_owner_bits(Flags::LRU);
     vm.validate().unwrap();
     let link = pages[1].prev();
-    pages[1].set_prev(frameyard::FrameLink::NONE);
+    pages[1].set_prev(frameyard::page::FrameLink::NONE);
     let found = vm.validate();
     assert!(matches!(found, Err(VmValidateError::Frame { pfn, .. }) if pfn == pages[1].pfn()), "{found:?}");
     pages[1].set_prev(link);

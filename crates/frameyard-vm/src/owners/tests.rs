@@ -1,16 +1,17 @@
 //! What is set aside for migration, what is not and why, and that it comes back.
 
+use frameyard::AllocError;
+use frameyard::contig::BlockedBy;
+use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem};
+use frameyard::page::{CountedPage, Counts};
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{
-    Adoption, Block, BlockedBy, ByteSize, ContigError, CountedPage, Counts, FrameOwner, Gfp, MigrateMode,
-    MigrateProblem, NodeId, Order, PageCount, Pfn, PfnRange,
-};
+use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
 
 use crate::VmCounter;
 use crate::cache::File;
 use crate::inject::{FaultInjector, Step};
 use crate::lru::LruList;
-use crate::objects::ObjectId;
+use crate::object_id::ObjectId;
 use crate::page::{Flags, PageKind, owner_word};
 use crate::root::VmConfig;
 use crate::space::{SpaceRef, SpaceWord};
@@ -286,9 +287,9 @@ fn a_contiguous_range_names_the_block_that_somebody_else_has_set_aside_as_busy()
         let (_file, frames) = file_in_memory(&vm, 15);
         vm.lru_drain_all();
         let range = PfnRange::new(frames[5], PageCount(1));
-        let take = || vm.yard().alloc_contig_range(range, Gfp::HIGHUSER_MOVABLE, &vm.owners());
+        let take = || vm.yard().request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range();
         vm.isolate(block(frames[5]), MigrateMode::Sync).unwrap();
-        let Err(ContigError::Blocked(blocker)) = take() else { panic!("it was set aside") };
+        let Err(AllocError::Blocked(blocker)) = take() else { panic!("it was set aside") };
         assert_eq!((blocker.frames(), blocker.why), (range, BlockedBy::Busy));
         assert_eq!(blocker.owner, PageKind::Cache.owner());
         vm.put_back(block(frames[5]));
@@ -324,15 +325,15 @@ fn a_range_with_a_page_of_a_space_that_is_going_is_tried_again() {
         space.space().word(SpaceWord::USERS).store(0, Ordering::Release);
         let never = Returning { space: space.space(), left: AtomicU64::new(u64::MAX) };
         let failing = vm.with_injector(&never);
-        let Err(ContigError::Blocked(blocker)) =
-            vm.yard().alloc_contig_range(range, Gfp::HIGHUSER_MOVABLE, &failing.owners())
+        let Err(AllocError::Blocked(blocker)) =
+            vm.yard().request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&failing.owners()).range()
         else {
             panic!("the page is there")
         };
         assert_eq!((blocker.frames(), blocker.why), (range, BlockedBy::Busy));
         let later = Returning { space: space.space(), left: AtomicU64::new(3) };
         let failing = vm.with_injector(&later);
-        assert_eq!(vm.yard().alloc_contig_range(range, Gfp::HIGHUSER_MOVABLE, &failing.owners()), Ok(range));
+        assert_eq!(vm.yard().request_range(range, Gfp::HIGHUSER_MOVABLE).owners(&failing.owners()).range(), Ok(range));
         vm.yard().free_range(range).unwrap();
     });
 }

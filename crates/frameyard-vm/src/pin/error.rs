@@ -2,7 +2,9 @@
 
 use core::fmt;
 
-use frameyard::{MigrateProblem, PageCount, Pfn, ReferenceOverflow, ReferenceUnderflow};
+use frameyard::owners::MigrateProblem;
+use frameyard::page::{ReferenceOverflow, ReferenceUnderflow};
+use frameyard::{PageCount, Pfn};
 
 use crate::address::{VirtAddr, VirtRange};
 use crate::error::VmError;

@@ -2,7 +2,9 @@
 //!
 //! After the kernel's `check_and_migrate_movable_pages` and `folio_is_longterm_pinnable`.
 
-use frameyard::{Block, FrameOwner, Gfp, MigrateMode, MigrateProblem, Order, Platform, ZoneKind};
+use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem};
+use frameyard::units::ZoneKind;
+use frameyard::{Gfp, Order, Platform};
 
 use super::part::Part;
 use super::request::PinFlags;

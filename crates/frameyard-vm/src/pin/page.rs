@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use frameyard::{Counts, Pfn, Platform, ReferenceUnderflow};
+use frameyard::page::{Counts, ReferenceUnderflow};
+use frameyard::{Pfn, Platform};
 
 use super::PinError;
 use super::error::ReleaseProblem;

@@ -1,6 +1,8 @@
 //! The pages of a run that have one head: it counts the references and pins of all of them.
 
-use frameyard::{CountedPage, DevicePage, Order, Pfn, Platform, references_of_pins};
+use frameyard::devices::DevicePage;
+use frameyard::page::{CountedPage, references_of_pins};
+use frameyard::{Order, Pfn, Platform};
 
 use super::PageRun;
 use super::request::{PinCall, PinRequest, RefHandling};

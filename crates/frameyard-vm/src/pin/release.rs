@@ -2,7 +2,8 @@
 //!
 //! After the kernel's `unpin_user_pages` and `unpin_user_page_range_dirty_lock`.
 
-use frameyard::{Order, PageCount, Pfn, Platform, ReferenceUnderflow};
+use frameyard::page::ReferenceUnderflow;
+use frameyard::{Order, PageCount, Pfn, Platform};
 
 use super::PageRun;
 use super::error::{ReleaseError, ReleaseProblem};

@@ -1,6 +1,7 @@
 //! The walk under the map lock: maps what is missing, and takes all pages of a table under one hold of its lock.
 
-use frameyard::{PageCount, Platform, ReferenceOverflow};
+use frameyard::page::ReferenceOverflow;
+use frameyard::{PageCount, Platform};
 
 use super::ahead::Ahead;
 use super::error::PinError;

@@ -25,7 +25,8 @@
 //! or 32 where those were fewer; each shard's share is rounded up, and a huge page is looked at as a whole. Who reclaims for
 //! an allocation looks at none.
 
-use frameyard::{CountedPage, PageCount, Platform};
+use frameyard::page::CountedPage;
+use frameyard::{PageCount, Platform};
 
 use super::CLUSTER;
 use super::scan::{Scan, inactive_is_low};

@@ -1,7 +1,10 @@
 //! The background reclaimer of a node, in steps of bounded length: what the kernel's kswapd does.
 
+use frameyard::compaction::CompactOutcome;
 use frameyard::sync::{AtomicU64, Ordering};
-use frameyard::{CompactOutcome, NodeId, PageCount, Platform, WatermarkLevel, ZoneKind};
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::WatermarkLevel;
+use frameyard::{NodeId, PageCount, Platform};
 
 use super::scan::Scan;
 use super::{CLUSTER, Caller, FIRST_PRIORITY};
@@ -90,7 +93,7 @@ impl<P: Platform> Vm<'_, P> {
         let zones = || self.yard().zones().filter(move |zone| zone.id.node() == node);
         ZoneKind::ALL.into_iter().rev().find(|highest| {
             let is_there = zones().any(|zone| zone.id.kind() == *highest);
-            let suffices = |zone: frameyard::ZoneStatistics| {
+            let suffices = |zone: frameyard::stats::ZoneStatistics| {
                 zone.free.0 > zone.watermarks.level(level).0 + zone.protection[*highest as usize].0
             };
             is_there && !zones().filter(|zone| zone.id.kind() <= *highest).any(suffices)

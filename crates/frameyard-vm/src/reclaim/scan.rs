@@ -1,6 +1,8 @@
 //! One pass over a node's lists of used pages.
 
-use frameyard::{CountedPage, NodeId, PageCount, Platform, ZoneKind};
+use frameyard::page::CountedPage;
+use frameyard::units::ZoneKind;
+use frameyard::{NodeId, PageCount, Platform};
 
 use super::{CLUSTER, Caller, FIRST_PRIORITY};
 use crate::cache::DropProblem;

@@ -2,9 +2,10 @@
 
 use std::thread;
 
-use frameyard::{
-    AllocError, ByteSize, Gfp, NodeId, Order, PageCount, Pfn, ReclaimRequest, Reclaimer, WatermarkLevel, ZoneKind,
-};
+use frameyard::owners::{ReclaimRequest, Reclaimer};
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::WatermarkLevel;
+use frameyard::{AllocError, ByteSize, Gfp, NodeId, Order, PageCount, Pfn};
 
 use super::ReclaimStep;
 use super::scan::inactive_is_low;
@@ -260,7 +261,9 @@ fn the_background_reclaimer_takes_boosts_back() {
     while vm.reclaim_step(NODE) != ReclaimStep::Idle {}
     let mut frames = Vec::new();
     while zone().watermarks.boost.0 == 0 {
-        frames.push(yard.alloc_with(Order::ZERO, Gfp::KERNEL, &vm.owners()).expect("a frame before types must mix"));
+        frames.push(
+            yard.request(Order::ZERO, Gfp::KERNEL).owners(&vm.owners()).frame().expect("a frame before types must mix"),
+        );
     }
     let ReclaimStep::Progress(_) = vm.reclaim_step(NODE) else { panic!("it wakes for the boost") };
     while vm.reclaim_step(NODE) != ReclaimStep::Idle {}

@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use frameyard::{ByteSize, PhysAddr};
+use frameyard::ByteSize;
+use frameyard::units::PhysAddr;
 
 use crate::address::{VirtAddr, VirtRange};
 use crate::error::VmError;

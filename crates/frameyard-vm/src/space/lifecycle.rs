@@ -3,13 +3,14 @@
 use core::fmt;
 use core::num::NonZeroUsize;
 
+use frameyard::platform::Activity;
 use frameyard::sync::Ordering;
-use frameyard::{ByteSize, PageCount, Platform, Span};
+use frameyard::{ByteSize, PageCount, Platform};
 
 use super::{HANDLES, Put, SpaceRef, SpaceWord, Unmapped};
 use crate::address::{VirtAddr, VirtRange};
 use crate::error::{VmError, VmValidateError};
-use crate::objects::{ObjectId, ObjectKind};
+use crate::object_id::{ObjectId, ObjectKind};
 use crate::root::HeaderWord;
 use crate::vm::Vm;
 
@@ -167,6 +168,7 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn spaces(&self) -> impl Iterator<Item = SpaceRef<'y, P>> {
         let vm = *self;
         let all = self.stable_objects(ObjectKind::Space).map(move |id| SpaceRef::new(vm, id));
+        // Acquire: pairs with the Release in `create_space`.
         all.filter(|space| space.word(SpaceWord::USERS).load(Ordering::Acquire) & HANDLES != 0)
     }
 
@@ -263,9 +265,9 @@ impl<P: Platform> SpaceRef<'_, P> {
     /// An address whose page is being moved, and that does not come to an end: the space is still there.
     fn take_down(self, workers: NonZeroUsize) -> Result<Unmapped, VirtAddr> {
         let platform = self.vm().yard().platform();
-        platform.span_begins(Span::Exit);
+        platform.begin_activity(Activity::Exit);
         let unmapped = self.take_all_down(workers);
-        platform.span_ends(Span::Exit, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
+        platform.end_activity(Activity::Exit, unmapped.map_or(PageCount(0), |unmapped| unmapped.pages));
         unmapped
     }
 

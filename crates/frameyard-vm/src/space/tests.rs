@@ -7,7 +7,7 @@ use std::thread;
 use frameyard::{ByteSize, PageCount};
 
 use super::{HANDLES, SpaceRef, SpaceWord, VISIT};
-use crate::objects::ObjectKind;
+use crate::object_id::ObjectKind;
 use crate::test_yard::{TestPlatform, TestYard, run_on};
 use crate::{ExitOutcome, ExitProblem, MapRequest, Vm, VmConfig};
 

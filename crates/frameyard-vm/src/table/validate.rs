@@ -1,6 +1,7 @@
 //! The recount of page tables and of what they map.
 
-use frameyard::{CountedPage, Counts, Pfn, Platform, references_of_pins};
+use frameyard::page::{CountedPage, Counts, references_of_pins};
+use frameyard::{Pfn, Platform};
 
 use super::{ENTRIES, Entry, HUGE, Level, Table, TableUse, set_aside_in, table_index};
 use crate::address::VirtAddr;

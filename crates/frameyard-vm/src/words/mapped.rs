@@ -3,8 +3,10 @@
 use core::marker::PhantomData;
 use core::ptr::NonNull;
 
+use frameyard::locks::LockCounters;
+use frameyard::platform::Offload;
 use frameyard::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
-use frameyard::{ByteSize, Copying, LockCounters, Order, Pfn, PfnRange, Platform, Yard, Zeroing};
+use frameyard::{ByteSize, Order, Pfn, PfnRange, Platform, Yard};
 
 /// Words of frames that hold state of this crate. Copyable; valid as long as those frames are allocated, which whoever
 /// holds it has to know: a word of a frame freed since is another owner's.
@@ -21,9 +23,13 @@ unsafe impl Send for Words<'_> {}
 unsafe impl Sync for Words<'_> {}
 
 impl<'y> Words<'y> {
-    /// The words of a block of frames that is allocated; `None` where nothing is behind them.
+    /// The words of a block; `None` if it has no bytes.
+    ///
+    /// # Safety
+    ///
+    /// The block is allocated while the words are used, and is accessed through words alone.
     #[inline(always)]
-    pub(crate) fn of<P: Platform>(yard: &'y Yard<P>, pfn: Pfn, order: Order) -> Option<Self> {
+    pub(crate) unsafe fn of<P: Platform>(yard: &'y Yard<P>, pfn: Pfn, order: Order) -> Option<Self> {
         let base = yard.platform().frame_bytes(pfn)?.cast::<AtomicU64>();
         let ByteSize(bytes) = yard.geometry().size_of(order.pages());
         Some(Self { base, len: bytes as usize / size_of::<AtomicU64>(), frames: PhantomData })
@@ -83,10 +89,14 @@ impl<'y> Words<'y> {
     }
 }
 
-/// Zeroes the bytes of a block that the caller has alone. `false` where nothing is behind it.
+/// Zeroes the bytes of a block. Returns false if it has none.
+///
+/// # Safety
+///
+/// The caller has allocated the block, and nothing else accesses its bytes during the call.
 #[inline]
-pub(crate) fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool {
-    if yard.platform().zero_frames(PfnRange::new(pfn, order.pages())) == Zeroing::Done {
+pub(crate) unsafe fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool {
+    if yard.platform().zero_frames(PfnRange::new(pfn, order.pages())) == Offload::Done {
         return true;
     }
     let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
@@ -95,73 +105,110 @@ pub(crate) fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool 
     true
 }
 
-/// Copies the bytes of a block to another. Nobody else writes to either meanwhile, nor reads `to`. `false` where nothing is
-/// behind them.
+/// Copies the bytes of a block to another. Returns false if one of them has none.
+///
+/// # Safety
+///
+/// Both blocks are allocated and distinct. During the call, nothing else writes to either or reads `to`.
 #[inline]
-pub(crate) fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order: Order) -> bool {
-    if yard.platform().copy_frames(PfnRange::new(from, order.pages()), to) == Copying::Done {
+pub(crate) unsafe fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order: Order) -> bool {
+    if yard.platform().copy_frames(PfnRange::new(from, order.pages()), to) == Offload::Done {
         return true;
     }
     let Some((from, to)) = yard.platform().frame_bytes(from).zip(yard.platform().frame_bytes(to)) else {
         return false;
     };
     let bytes = yard.geometry().size_of(order.pages()).0 as usize;
-    // SAFETY: both blocks are mapped, distinct because both are allocated, and kept from others by the caller.
+    // SAFETY: both blocks are mapped, and distinct and kept from others by the caller.
     unsafe { to.copy_from_nonoverlapping(from, bytes) };
     true
 }
 
-/// Copies bytes out of a frame, from `offset` on. The caller keeps writers away. `false` where nothing is behind it.
+/// Copies bytes out of a frame, from `offset` on. Returns false if the frame has none.
+///
+/// # Safety
+///
+/// The frame is allocated, and nothing writes to its bytes during the call.
+///
+/// # Panics
+///
+/// If the bytes reach beyond the frame. So do the next three functions.
 #[inline]
-pub(crate) fn read_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
+pub(crate) unsafe fn read_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
     let page = yard.geometry().page_size().0 as usize;
     assert!(offset <= page && bytes.len() <= page - offset, "the bytes lie in one frame");
     let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
-    // SAFETY: inside the frame, which is mapped; nobody writes there (caller), and `bytes` is no frame of the yard.
+    // SAFETY: inside the frame, which is mapped; nothing writes there (caller), and `bytes` is no frame of the yard.
     unsafe { base.add(offset).copy_to_nonoverlapping(NonNull::from(&mut *bytes).cast(), bytes.len()) };
     true
 }
 
-/// Copies bytes into a frame, from `offset` on. The caller keeps all others away. `false` where nothing is behind it.
+/// Copies bytes into a frame, from `offset` on. Returns false if the frame has none.
+///
+/// # Safety
+///
+/// The frame is allocated, and nothing else accesses its bytes during the call.
 #[inline]
-pub(crate) fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
+pub(crate) unsafe fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
     let page = yard.geometry().page_size().0 as usize;
     assert!(offset <= page && bytes.len() <= page - offset, "the bytes lie in one frame");
     let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
-    // SAFETY: inside the frame, which is mapped; nobody else is there (caller), and `bytes` is no frame of the yard.
+    // SAFETY: inside the frame, which is mapped; nothing else accesses it (caller), and `bytes` is no frame of the yard.
     unsafe { base.add(offset).copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
     true
 }
 
-/// The bytes of a frame from `offset` on, for whoever shares them with others. `None` where nothing is behind it.
-fn shared_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, len: usize) -> Option<&[AtomicU8]> {
+/// The bytes of a frame from `offset` on, as atomics; `None` if it has none.
+///
+/// # Safety
+///
+/// The frame belongs to a device, whose bytes are accessed as atomics alone.
+unsafe fn shared_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, len: usize) -> Option<&[AtomicU8]> {
     let page = yard.geometry().page_size().0 as usize;
     assert!(offset <= page && len <= page - offset, "the bytes lie in one frame");
     let base = yard.platform().frame_bytes(pfn)?;
-    // SAFETY: inside the frame, which is mapped as long as the yard lives; frames of devices are accessed as atomics alone.
+    // SAFETY: inside the frame, which is mapped as long as the yard lives and accessed as atomics (caller).
     Some(unsafe { core::slice::from_raw_parts(base.add(offset).cast::<AtomicU8>().as_ptr(), len) })
 }
 
-/// Copies bytes out of a frame of a device, from `offset` on, which others may write meanwhile: each byte is one that was
-/// there. `false` where nothing is behind it.
-pub(crate) fn read_shared<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
-    let Some(from) = shared_bytes(yard, pfn, offset, bytes.len()) else { return false };
+/// Copies bytes out of a frame of a device, from `offset` on. Others may write meanwhile: each byte is one that was there.
+/// Returns false if the frame has no bytes.
+///
+/// # Safety
+///
+/// The frame belongs to a device.
+pub(crate) unsafe fn read_shared<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
+    // SAFETY: as the caller promises.
+    let Some(from) = (unsafe { shared_bytes(yard, pfn, offset, bytes.len()) }) else { return false };
     bytes.iter_mut().zip(from).for_each(|(byte, from)| *byte = from.load(Ordering::Relaxed));
     true
 }
 
 /// Copies bytes into a frame of a device, as [`read_shared`].
-pub(crate) fn write_shared<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
-    let Some(to) = shared_bytes(yard, pfn, offset, bytes.len()) else { return false };
+///
+/// # Safety
+///
+/// The frame belongs to a device.
+pub(crate) unsafe fn write_shared<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
+    // SAFETY: as the caller promises.
+    let Some(to) = (unsafe { shared_bytes(yard, pfn, offset, bytes.len()) }) else { return false };
     bytes.iter().zip(to).for_each(|(byte, to)| to.store(*byte, Ordering::Relaxed));
     true
 }
 
-/// Lets `use_of` at the bytes of one frame, which the caller has for himself. `None` where nothing is behind it.
+/// Calls `use_of` with the bytes of one frame; `None` if it has none.
+///
+/// # Safety
+///
+/// The frame is allocated, and nothing else accesses its bytes during the call.
 #[inline]
-pub(crate) fn with_bytes<P: Platform, R>(yard: &Yard<P>, pfn: Pfn, use_of: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+pub(crate) unsafe fn with_bytes<P: Platform, R>(
+    yard: &Yard<P>,
+    pfn: Pfn,
+    use_of: impl FnOnce(&mut [u8]) -> R,
+) -> Option<R> {
     let bytes = yard.geometry().page_size().0 as usize;
     let base = NonNull::slice_from_raw_parts(yard.platform().frame_bytes(pfn)?, bytes);
-    // SAFETY: the frame is mapped, and nobody else is at its bytes while this runs (caller).
+    // SAFETY: the frame is mapped, and nothing else accesses its bytes (caller).
     Some(use_of(unsafe { &mut *base.as_ptr() }))
 }

@@ -11,8 +11,9 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::vec::Vec;
 
+use frameyard::locks::LockCounters;
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
-use frameyard::{LockCounters, Order, Pfn, Platform, Yard};
+use frameyard::{Order, Pfn, Platform, Yard};
 
 /// All words of a type, by address.
 struct Modelled<T> {
@@ -99,7 +100,10 @@ fn bytes_of<P: Platform>(yard: &Yard<P>, order: Order) -> usize {
 }
 
 impl<'y> Words<'y> {
-    pub(crate) fn of<P: Platform>(yard: &'y Yard<P>, pfn: Pfn, order: Order) -> Option<Self> {
+    /// # Safety
+    ///
+    /// As for mapped frames.
+    pub(crate) unsafe fn of<P: Platform>(yard: &'y Yard<P>, pfn: Pfn, order: Order) -> Option<Self> {
         Some(Self {
             address: address_of(yard, pfn)?,
             len: bytes_of(yard, order) / 8,
@@ -132,7 +136,10 @@ impl<'y> Words<'y> {
     }
 }
 
-pub(crate) fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool {
+/// # Safety
+///
+/// As for mapped frames. A model has no bytes that could be accessed wrongly.
+pub(crate) unsafe fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool {
     let Some(address) = address_of(yard, pfn) else { return false };
     for (_, word) in in_range(address, bytes_of(yard, order)) {
         word.store(0, Ordering::Relaxed);
@@ -140,7 +147,10 @@ pub(crate) fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -> bool 
     true
 }
 
-pub(crate) fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order: Order) -> bool {
+/// # Safety
+///
+/// As for mapped frames. A model has no bytes that could be accessed wrongly.
+pub(crate) unsafe fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order: Order) -> bool {
     let Some((from, to)) = address_of(yard, from).zip(address_of(yard, to)) else { return false };
     zero_range(to, bytes_of(yard, order));
     for (at, word) in in_range(from, bytes_of(yard, order)) {
@@ -156,7 +166,11 @@ fn zero_range(address: usize, bytes: usize) {
 }
 
 /// Only whole words are modelled: bytes are read and written eight at a time, at offsets of whole words.
-pub(crate) fn read_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
+///
+/// # Safety
+///
+/// As for mapped frames. A model has no bytes that could be accessed wrongly.
+pub(crate) unsafe fn read_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &mut [u8]) -> bool {
     let Some(address) = address_of(yard, pfn) else { return false };
     for (at, chunk) in bytes.chunks_mut(8).enumerate() {
         let word = modelled(&WORDS, address + offset + 8 * at).load(Ordering::Relaxed);
@@ -166,7 +180,11 @@ pub(crate) fn read_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, b
 }
 
 /// As [`read_bytes`].
-pub(crate) fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
+///
+/// # Safety
+///
+/// As for mapped frames. A model has no bytes that could be accessed wrongly.
+pub(crate) unsafe fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, bytes: &[u8]) -> bool {
     let Some(address) = address_of(yard, pfn) else { return false };
     for (at, chunk) in bytes.chunks(8).enumerate() {
         let mut word = [0; 8];
@@ -180,7 +198,15 @@ pub(crate) fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, 
 pub(crate) use self::{read_bytes as read_shared, write_bytes as write_shared};
 
 /// As [`read_bytes`] and [`write_bytes`] of a whole frame.
-pub(crate) fn with_bytes<P: Platform, R>(yard: &Yard<P>, pfn: Pfn, use_of: impl FnOnce(&mut [u8]) -> R) -> Option<R> {
+///
+/// # Safety
+///
+/// As for mapped frames. A model has no bytes that could be accessed wrongly.
+pub(crate) unsafe fn with_bytes<P: Platform, R>(
+    yard: &Yard<P>,
+    pfn: Pfn,
+    use_of: impl FnOnce(&mut [u8]) -> R,
+) -> Option<R> {
     let address = address_of(yard, pfn)?;
     let mut bytes = std::vec![0; bytes_of(yard, Order::ZERO)];
     for (at, word) in in_range(address, bytes.len()) {

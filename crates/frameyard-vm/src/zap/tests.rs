@@ -1,12 +1,14 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use frameyard::{ByteSize, PageCount, PhysAddr};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, PageCount};
 
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
+use crate::map::MapRequest;
 use crate::root::{ThpMode, VmConfig};
-use crate::space::{AddressSpace, ExitOutcome, ExitProblem, MapError, MapRequest, MemoryAccess};
+use crate::space::{AddressSpace, ExitOutcome, ExitProblem, MapError, MemoryAccess};
 use crate::table::Entry;
 use crate::test_yard::{TestMachine, TestPlatform, TestYard, run_on};
 use crate::vm::Vm;

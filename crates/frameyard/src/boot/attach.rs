@@ -6,7 +6,7 @@ use super::bring_up::words_for;
 use super::tables::{HEADER_WORDS, HeaderWord, MAGIC, TABLES, Tables, VERSION};
 use super::{AttachError, MAX_NODES, MapInit, ZONE_CHOICES};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
-use crate::pagemap::devices_are_sound;
+use crate::devices::devices_are_sound;
 use crate::sync::{AtomicU64, Ordering};
 use crate::units::{ByteSize, Geometry, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;

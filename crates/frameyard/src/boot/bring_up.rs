@@ -14,7 +14,7 @@
 use super::{Poisoning, SectionEntry, Tables};
 use crate::memmap::{MapWriter, MemMap};
 use crate::page::{FrameState, MapContent, PageTemplate, Tag};
-use crate::platform::{InitProgress, MapNotBacked, Platform, Span};
+use crate::platform::{Activity, InitProgress, MapNotBacked, Platform};
 use crate::units::{Geometry, MigrateType, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::{PageblockMap, ZoneView, pieces, poison};
 
@@ -132,12 +132,12 @@ impl<P: Platform> BringUp<'_, P> {
         let bytes = run.count().0 as usize * size_of::<crate::page::Page>();
         self.platform.back_map(run, first.cast(), bytes)?;
         core::mem::forget(unwritten);
-        self.platform.span_begins(Span::BringUp);
+        self.platform.begin_activity(Activity::BringUp);
         self.write_pages(run);
         self.tag_reserved(run);
         self.publish_types(run);
         let freed = self.free(run);
-        self.platform.span_ends(Span::BringUp, freed);
+        self.platform.end_activity(Activity::BringUp, freed);
         self.platform.init_progress(InitProgress::Written(run));
         Ok(Brought { pages: run.count(), freed, not_backed: None })
     }
@@ -226,7 +226,8 @@ impl<P: Platform> BringUp<'_, P> {
     fn fill_poison(&self, range: PfnRange) {
         if self.poisoning == Poisoning::On {
             for (pfn, order) in pieces(range, self.geometry.max_order()) {
-                poison::fill(self.platform, self.geometry, pfn, order);
+                // SAFETY: the frames are being initialised by the caller, and are on no list yet.
+                unsafe { poison::fill(self.platform, self.geometry, pfn, order) };
             }
         }
     }

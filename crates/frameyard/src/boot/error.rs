@@ -2,6 +2,7 @@
 
 use core::fmt;
 
+use super::PassError;
 use crate::page::MapContent;
 use crate::units::{ByteSize, CpuId, NodeId, PageCount, PfnRange};
 use crate::zone::{WatermarkOptionsError, ZonePolicy};
@@ -11,6 +12,8 @@ use crate::zone::{WatermarkOptionsError, ZonePolicy};
 pub enum BootError {
     /// There is not a single whole frame of memory.
     NoMemory,
+    /// A range of memory has no frame.
+    EmptyMemory(PfnRange),
     /// A range of memory begins before the end of the one before it.
     OverlappingMemory(PfnRange, PfnRange),
     /// A reserved range begins before the start of the one before it.
@@ -105,6 +108,7 @@ impl fmt::Display for BootError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NoMemory => f.write_str("no memory: a yard needs at least one whole frame"),
+            Self::EmptyMemory(range) => write!(f, "memory range {range} is empty: leave it out"),
             Self::OverlappingMemory(first, second) => {
                 write!(f, "memory ranges {first} and {second} overlap or are not in ascending order")
             }
@@ -201,6 +205,48 @@ impl From<super::PassError> for BootError {
         match error {
             super::PassError::WorkerPanicked => Self::WorkerPanicked,
             super::PassError::NotBacked(range) => Self::MapNotBacked(range),
+        }
+    }
+}
+
+/// Why a part of the memory map could not be brought up. What came up is in use; the rest can be tried again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum InitError {
+    /// A worker panicked; what it was at work on is lost.
+    WorkerPanicked,
+    /// There was no memory for the page structures of these frames.
+    MapNotBacked(PfnRange),
+    /// The range is not made of frames that the memory map covers, or has a section without memory.
+    OutsideMap(PfnRange),
+    /// Some of the range is up already, or on its way: the first such frames.
+    AlreadyInitialised(PfnRange),
+    /// So many frames are with somebody who does not come to an end, or were lost where a worker panicked.
+    Unfinished(PageCount),
+    /// Only the view that created a yard knows how to size watermarks and per-CPU lists.
+    NotTheCreator,
+}
+
+impl fmt::Display for InitError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::WorkerPanicked => f.write_str("a worker panicked while it initialised the memory map"),
+            Self::MapNotBacked(range) => write!(f, "no memory for the page structures of {range}"),
+            Self::OutsideMap(range) => write!(f, "{range} has frames that the memory map does not cover"),
+            Self::AlreadyInitialised(range) => write!(f, "{range} is initialised already"),
+            Self::Unfinished(count) => write!(f, "{count} are being initialised by others, who do not come to an end"),
+            Self::NotTheCreator => f.write_str("only who created the yard can finish its initialisation"),
+        }
+    }
+}
+
+impl core::error::Error for InitError {}
+
+impl From<PassError> for InitError {
+    fn from(error: PassError) -> Self {
+        match error {
+            PassError::WorkerPanicked => Self::WorkerPanicked,
+            PassError::NotBacked(range) => Self::MapNotBacked(range),
         }
     }
 }

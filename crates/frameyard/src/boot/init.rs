@@ -21,7 +21,7 @@ use crate::zone::{PageblockMap, Zone};
 /// What `memory` says now may be something else than what the layout was planned for: nothing relies on it but tables
 /// that were checked, and where it does not fit them the yard is refused.
 ///
-/// Of the map it touches what comes up now; with [`Initialiser::None`](crate::Initialiser::None) one page structure for
+/// Of the map it touches what comes up now; with [`Initialiser::None`](crate::boot::Initialiser::None) one page structure for
 /// each free or reserved block of that.
 ///
 /// # Safety
@@ -60,7 +60,7 @@ pub(crate) unsafe fn init<P: Platform>(
     tables.zones.iter().for_each(|zone| zone.set_policy(config.policy));
     bring_up.at_creation(&config.map_init)?;
     tables.tune(platform, config.geometry, &config.watermarks, config.pcp_sizing)?;
-    // Release: whoever reads the magic word with Acquire in `attach` sees a finished yard.
+    // Release: pairs with the Acquire in `attach`, which then sees a finished yard.
     tables.word(HeaderWord::Magic).store(MAGIC, Ordering::Release);
     Ok(tables)
 }

@@ -8,8 +8,8 @@ use super::movable::{MovableStarts, movable_starts};
 use super::tables::{HEADER_WORDS, TABLES, TableId, Tables};
 use super::{BootError, MemorySource, YardConfig, ZONE_CHOICES, ZoneLimits};
 use crate::control::{TablePlanner, TableSpan};
+use crate::devices::{DeviceDirectory, DeviceSection};
 use crate::page::Page;
-use crate::pagemap::{DeviceDirectory, DeviceSection};
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 use crate::units::{ByteSize, Geometry, NodeId, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::pcp::PerCpuPages;
@@ -122,7 +122,10 @@ fn survey(memory: &dyn MemorySource, config: &YardConfig<'_>) -> Result<Survey, 
     let mut last = PfnRange::default();
     let mut problem = None;
     memory.for_each_memory(&mut |range, node| {
-        if range.start < last.end || range.is_empty() {
+        if range.is_empty() {
+            problem.get_or_insert(BootError::EmptyMemory(range));
+        }
+        if range.start < last.end {
             problem.get_or_insert(BootError::OverlappingMemory(last, range));
         }
         if node.index() >= MAX_NODES {

@@ -4,7 +4,7 @@ use core::ptr::NonNull;
 
 use super::bring_up::Claims;
 use crate::control::{ControlRegion, TableSpan};
-use crate::pagemap::DeviceTables;
+use crate::devices::DeviceTables;
 use crate::sync::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::units::{CpuId, Geometry, NodeId, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::PerCpuPages;

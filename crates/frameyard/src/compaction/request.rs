@@ -1,7 +1,7 @@
 //! What is asked of compaction, and what came of it.
 
 use crate::gfp::Gfp;
-use crate::owner::MigrateMode;
+use crate::owners::MigrateMode;
 use crate::units::{MigrateType, Order, PageCount, ZoneKind, named};
 
 /// How hard compaction tries (the kernel's `enum compact_priority`).

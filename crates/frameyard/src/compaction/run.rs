@@ -6,7 +6,7 @@ use super::request::{CompactCaller, CompactEffort, CompactOutcome, CompactReques
 use super::sources::{Sources, Supply};
 use super::targets::Targets;
 use crate::boot::{Poisoning, Tables};
-use crate::owner::Owners;
+use crate::owners::Owners;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, PageCount, Pfn, PfnRange};

@@ -3,7 +3,7 @@
 use super::request::{CompactCaller, CompactEffort};
 use super::run::{Compaction, is_movable_block};
 use crate::boot::Poisoning;
-use crate::owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
+use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind};
 use crate::page::{CountedPage, FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
@@ -281,7 +281,8 @@ impl<'a, P: Platform> Compaction<'a, P> {
         };
         if self.poisoning == Poisoning::On {
             for block in blocks {
-                poison::fill(self.view.platform, self.view.geometry, block.pfn, block.order);
+                // SAFETY: the contents have left the block, and its owner no longer uses it.
+                unsafe { poison::fill(self.view.platform, self.view.geometry, block.pfn, block.order) };
             }
         }
         if blocks.is_empty() {

@@ -91,9 +91,9 @@ impl<P: Platform> Compaction<'_, P> {
 
     /// Whether nobody wrote to a block while it was free. One that somebody did is put aside.
     fn is_sound(&self, pfn: Pfn, order: Order) -> bool {
-        if self.poisoning == Poisoning::Off
-            || poison::damaged(self.view.platform, self.view.geometry, pfn, order).is_none()
-        {
+        // SAFETY: the compactor has isolated the block.
+        let is_damaged = || unsafe { poison::damaged(self.view.platform, self.view.geometry, pfn, order) }.is_some();
+        if self.poisoning == Poisoning::Off || !is_damaged() {
             return true;
         }
         let page = self.view.page(pfn);
@@ -112,7 +112,8 @@ impl<P: Platform> Compaction<'_, P> {
         let page = self.view.page(pfn);
         page.set_tag(page.tag().with_state(FrameState::Isolated));
         if self.poisoning == Poisoning::On {
-            poison::fill(self.view.platform, self.view.geometry, pfn, order);
+            // SAFETY: its owner has left the block to the compactor, which has isolated it.
+            unsafe { poison::fill(self.view.platform, self.view.geometry, pfn, order) };
         }
         if self.targets.room() > 0 {
             self.targets.push(pfn, order);

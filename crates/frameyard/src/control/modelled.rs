@@ -6,7 +6,8 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::vec::Vec;
 
-use super::{AllAtomic, TableSpan};
+use super::TableSpan;
+use crate::sync::AllAtomic;
 
 /// What the base of a control region points to in a model: its tables, by the offsets they would have.
 #[repr(C, align(128))]
@@ -21,7 +22,7 @@ impl ModelledRegion {
     /// # Panics
     ///
     /// Where the span was used with another type or length before.
-    pub(super) fn table<T: AllAtomic>(&self, span: TableSpan) -> &'static [T] {
+    pub(super) fn table<T: AllAtomic + Default>(&self, span: TableSpan) -> &'static [T] {
         if span.count == 0 {
             // It shares its offset with the table behind it.
             return &[];

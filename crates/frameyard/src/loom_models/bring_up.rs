@@ -19,12 +19,14 @@ use std::sync::{Arc, Mutex};
 
 use super::machine::{Flaw, InitFlaw, LARGEST, Locks, Machine, NOT_INITIALISED, Runner, Setup};
 use super::{assert_fails_within, explore, explore_within};
+use crate::AllocError;
+use crate::Gfp;
+use crate::boot::{Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit};
+use crate::page::{FrameState, MapContent};
+use crate::platform::SpeculativeGets;
 use crate::sync::{Weakness, weakened};
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
-use crate::{
-    Cutting, FrameState, Gfp, InitError, InitJobs, InitMode, Initialiser, MapContent, MapInit, PcpSizing, RangeError,
-    SpeculativeGets,
-};
+use crate::watermarks::PcpSizing;
 
 /// What is said where a part of the map is initialised twice, or given out too early.
 const DAMAGES: [&str; 10] = [
@@ -235,8 +237,8 @@ fn take_by_number_while_it_comes_up() {
     let other = main.start(1, |runner| match runner.take_range(frames(0, 4)) {
         Ok(()) => runner.give(Pfn(0), LARGEST),
         // Allocated, or on its way back.
-        Err(RangeError::InUse { state: FrameState::Allocated | FrameState::PerCpu, .. }) => {}
-        Err(error @ (RangeError::InUse { state: FrameState::Interior, .. } | RangeError::NotInitialised(_))) => {
+        Err(AllocError::InUse { state: FrameState::Allocated | FrameState::PerCpu, .. }) => {}
+        Err(error @ (AllocError::InUse { state: FrameState::Interior, .. } | AllocError::NotInitialised(_))) => {
             assert!(runner.yard.platform().longest_wait() >= LAST_ROUND, "{REFUSED}: {error}");
         }
         Err(error) => panic!("{REFUSED}: {error}"),

@@ -5,10 +5,11 @@ use std::sync::{Arc, Mutex};
 
 use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};
+use crate::watermarks::PcpSizing;
 use crate::zone::transfer::{self, Quiescence};
-use crate::{PcpSizing, ZonePolicy};
 
 /// How many involuntary switches an execution has. What is broken here is found with one.
 const SWITCHES: usize = 2;

@@ -7,13 +7,13 @@ use std::sync::{Arc, Mutex};
 
 use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, Setup, TAIL_WRITTEN};
 use super::{assert_fails_within, explore_within};
+use crate::boot::{InitMode, MapInit};
+use crate::devices::{DeviceError, DeviceId, DeviceRequest, MapLayout, MapPlacement, Removal};
 use crate::memmap::Initialiser;
+use crate::platform::SpeculativeGets;
 use crate::sync::{AtomicU32, Ordering, Weakness, weakened};
 use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
-use crate::{
-    DeviceError, DeviceId, DeviceRequest, InitMode, MapInit, MapLayout, MapPlacement, PcpSizing, Removal,
-    SpeculativeGets,
-};
+use crate::watermarks::PcpSizing;
 
 /// Involuntary switches: what is broken here is found with two.
 const PREEMPTIONS: usize = 2;

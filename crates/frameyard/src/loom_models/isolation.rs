@@ -3,8 +3,8 @@
 
 use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore, explore_within};
-use crate::PcpSizing;
 use crate::units::{Order, PageCount, Pfn, PfnRange};
+use crate::watermarks::PcpSizing;
 
 /// How many involuntary switches an execution has. An isolation looks at every page of its range, so executions are long,
 /// and what is broken here is found with one.

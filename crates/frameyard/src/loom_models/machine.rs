@@ -11,16 +11,19 @@ use loom::thread::{self, JoinHandle};
 
 mod platform;
 
+use crate::AllocError;
+use crate::boot::{AttachError, InitMode, Initialiser, MapInit, ZoneLimits};
 use crate::boot::{Claims, Tables};
 use crate::control::ModelledRegion;
 use crate::memmap::MemMap;
+use crate::owners::Owners;
 use crate::page::{FrameState, Link, PAYLOAD_WORDS, Page, Tag};
+use crate::platform::SpeculativeGets;
+use crate::policy::ZonePolicy;
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::watermarks::{PcpSizing, WatermarkOptions};
 use crate::zone::PageblockMap;
-use crate::{
-    AttachError, ContigError, Gfp, InitMode, Initialiser, Layout, MapInit, MemoryTable, Owners, PcpSizing, RangeError,
-    RawRegion, SpeculativeGets, WatermarkOptions, Yard, YardConfig, ZoneLimits, ZonePolicy,
-};
+use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
 pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, TAIL_WRITTEN, contentions};
 use platform::{Provided, SharedTails};
 
@@ -325,8 +328,8 @@ impl Runner {
     }
 
     /// Allocates the frames of a range by number, and writes to them. They are whole blocks of the largest order.
-    pub(super) fn take_range(&self, range: PfnRange) -> Result<(), RangeError> {
-        let range = self.yard.alloc_range(range, Gfp::MOVABLE)?;
+    pub(super) fn take_range(&self, range: PfnRange) -> Result<(), AllocError> {
+        let range = self.yard.request_range(range, Gfp::MOVABLE).range()?;
         let mut at = range.start;
         while at < range.end {
             self.assert_initialised(at, LARGEST);
@@ -337,8 +340,8 @@ impl Runner {
     }
 
     /// Allocates a pageblock by number though it may be in use, and writes to it.
-    pub(super) fn take_contiguous(&self, range: PfnRange) -> Result<(), ContigError> {
-        self.yard.alloc_contig_range(range, Gfp::MOVABLE, &Owners::NONE)?;
+    pub(super) fn take_contiguous(&self, range: PfnRange) -> Result<(), AllocError> {
+        self.yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range()?;
         self.machine.contents.own(range.start, Order(1));
         Ok(())
     }

@@ -8,14 +8,16 @@ use std::sync::{Arc, Mutex};
 
 use super::machine::{Locks, Machine, ModelPlatform, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::compaction::CompactRequest;
+use crate::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners};
 use crate::page::{CountedPage, Counts};
 use crate::platform::{LockId, Platform};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, Weakness, weakened};
 use crate::units::{Order, Pfn};
-use crate::{Adoption, Block, CompactRequest, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, PcpSizing};
+use crate::watermarks::PcpSizing;
 
 const KIND: OwnerKind = OwnerKind(1);
-const LOCK: LockId = LockId::Objects(0);
+const LOCK: LockId = LockId::ObjectTable(0);
 
 /// The highest frame of two sections.
 const HIGHEST: Pfn = Pfn(7);

@@ -5,9 +5,10 @@
 
 use super::machine::{Flaw, LARGEST, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::policy::ZonePolicy;
 use crate::sync::{Weakness, weakened};
 use crate::units::{Order, PageCount, Pfn, PfnRange};
-use crate::{PcpSizing, ZonePolicy};
+use crate::watermarks::PcpSizing;
 
 /// How many involuntary switches an execution has. What is broken here is found with one.
 const SWITCHES: usize = 2;

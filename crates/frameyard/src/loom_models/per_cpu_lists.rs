@@ -2,8 +2,9 @@
 
 use super::machine::{Flaw, Locks, Machine, ZONE};
 use super::{DAMAGES, assert_fails, explore, explore_within};
+use crate::Gfp;
 use crate::units::{CpuId, Order, PageCount};
-use crate::{Gfp, PcpSizing};
+use crate::watermarks::PcpSizing;
 
 /// How many involuntary switches an execution has: three threads, or many holds of a lock. What is broken is found with one.
 const SWITCHES: usize = 2;

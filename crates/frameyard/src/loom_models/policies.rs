@@ -10,9 +10,10 @@ use std::vec::Vec;
 
 use super::machine::{Flaw, Locks, Machine, Runner, ZONE};
 use super::{DAMAGES, assert_fails_within, explore_within};
+use crate::policy::{PolicyError, ZonePolicy};
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Order, PageCount};
-use crate::{PcpSizing, PolicyError, ZonePolicy};
+use crate::watermarks::PcpSizing;
 
 /// How many involuntary switches an execution has: a change of the policy locks all that there is, so executions are long.
 /// What is broken here is found with one.

@@ -6,9 +6,10 @@ use loom::thread;
 
 use super::machine::{Locks, Machine};
 use super::{assert_fails, explore};
+use crate::boot::AttachError;
 use crate::sync::{Weakness, weakened};
 use crate::units::Order;
-use crate::{AttachError, PcpSizing};
+use crate::watermarks::PcpSizing;
 
 /// What is said where the magic word is seen, but not what belongs to it.
 const UNFINISHED: &str = "an unfinished yard was found";

@@ -4,9 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use super::machine::{LARGEST, Locks, Machine, Runner};
 use super::{assert_fails, explore};
+use crate::alloc::FreeProblem;
 use crate::sync::{Weakness, weakened};
 use crate::units::{Order, Pfn};
-use crate::{FreeProblem, PcpSizing};
+use crate::watermarks::PcpSizing;
 
 /// What is said where both frees succeed.
 const BOTH: &str = "frees of one block succeeded";

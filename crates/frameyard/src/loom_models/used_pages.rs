@@ -12,13 +12,14 @@ use loom::cell::UnsafeCell;
 
 use super::machine::{Locks, Machine, ModelPlatform, Runner};
 use super::{assert_fails_within, explore_within};
+use crate::owners::Adoption;
 use crate::page::{CountedPage, Counts};
 use crate::platform::{LockId, Platform};
 use crate::sync::AtomicU32;
 use crate::units::{NodeId, Order, Pfn};
-use crate::{Adoption, PcpSizing};
+use crate::watermarks::PcpSizing;
 
-const LOCK: LockId = LockId::Lru(NodeId(0), 0);
+const LOCK: LockId = LockId::LruShard(NodeId(0), 0);
 /// The flag of a listed page.
 const LISTED: u64 = 1 << 8;
 /// Involuntary switches: what is broken here is found with one or two.

@@ -2,8 +2,8 @@
 
 use super::machine::{Flaw, LARGEST, Locks, Machine};
 use super::{DAMAGES, assert_fails, explore_within};
-use crate::PcpSizing;
 use crate::units::Order;
+use crate::watermarks::PcpSizing;
 
 /// How many involuntary switches an execution has: three threads, or many holds of a lock. What is broken is found with one.
 const SWITCHES: usize = 2;

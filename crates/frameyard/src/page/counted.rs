@@ -134,9 +134,10 @@ impl<'a, P: Platform> CountedPage<'a, P> {
         self.decoded(self.page.payload(COUNTS))
     }
 
-    /// Sets the counts of a block that the caller has alone. Release: pairs with [`try_get`](Self::try_get).
+    /// Sets the counts of a block that the caller has alone.
     #[inline(always)]
     pub fn set_counts(&self, counts: Counts) {
+        // Release: pairs with the Acquire in `CountedPage::try_get`.
         self.page.payload_word(COUNTS, Access::Write).store(self.encoded(counts), Ordering::Release);
     }
 
@@ -156,11 +157,10 @@ impl<'a, P: Platform> CountedPage<'a, P> {
     }
 
     /// Gets a reference where there is one already (`get_page_unless_zero`). Any initialised page may be asked.
-    ///
-    /// Acquire: pairs with [`set_counts`](Self::set_counts) and [`thaw`](Self::thaw).
     #[inline]
     #[must_use]
     pub fn try_get(&self) -> bool {
+        // Acquire: pairs with the Release in `CountedPage::set_counts`.
         self.change(Ordering::Acquire, |counts| {
             let references = counts.references.checked_add(1).filter(|_| counts.references > 0)?;
             Some(Counts { references, ..counts })
@@ -206,8 +206,8 @@ impl<'a, P: Platform> CountedPage<'a, P> {
 
     #[inline(always)]
     pub(super) fn give_back(&self, change: impl Fn(Counts) -> Option<Counts>) -> Result<u32, ReferenceUnderflow> {
-        // Release: what the user did to the block is done before whoever puts the last reference frees it. Acquire:
-        // pairs with those.
+        // AcqRel: pairs with itself in `CountedPage::give_back`: what each user did to the block happens before the caller that
+        // puts the last reference frees it.
         match self.change(Ordering::AcqRel, change) {
             Ok(counts) => Ok(counts.references),
             Err(counts) => Err(ReferenceUnderflow { pfn: self.pfn(), counts }),
@@ -216,46 +216,48 @@ impl<'a, P: Platform> CountedPage<'a, P> {
 
     /// Takes the counts to zero if they are exactly those expected; then the caller has the block alone.
     ///
-    /// Acquire: pairs with the Release of all who have put references. The counts are given back by
-    /// [`thaw`](Self::thaw), or the block goes away ([`Yard::free_counted`](crate::Yard::free_counted)).
+    /// The counts are given back by [`thaw`](Self::thaw), or the block goes away ([`Yard::free_counted`](crate::Yard::free_counted)).
     #[inline]
     #[must_use]
     pub fn freeze(&self, expected: Counts) -> bool {
         let word = self.page.payload_word(COUNTS, Access::ReadModifyWrite);
         let (from, to) = (self.encoded(expected), self.encoded(Counts::default()));
+        // Acquire: pairs with the Release in `CountedPage::give_back`. Release: pairs with the Acquire in `CountedPage::try_get`.
         word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    /// Lets others at a block that the caller has alone: these are its users from now on.
-    ///
-    /// Release: pairs with [`try_get`](Self::try_get).
+    /// Ends the exclusive use of a block: these are its users from now on.
     #[inline]
     pub fn thaw(&self, counts: Counts) {
         self.set_counts(counts);
     }
 
-    /// The owner's word: the kind of owner in bits 0–7. Acquire: pairs with the Release of whoever changed it.
+    /// The owner's word: the kind of owner in bits 0–7. Acquire.
     #[inline(always)]
     #[must_use]
     pub fn owner(&self) -> u64 {
+        // Acquire: pairs with the Release in `CountedPage::set_owner` and `CountedPage::replace_owner`.
         self.page.payload_word(OWNER, Access::Read).load(Ordering::Acquire)
     }
 
-    /// Sets the owner's word. Release: pairs with [`owner`](Self::owner).
+    /// Sets the owner's word. Release.
     #[inline(always)]
     pub fn set_owner(&self, word: u64) {
+        // Release: pairs with the Acquire in `CountedPage::owner`.
         self.page.payload_word(OWNER, Access::Write).store(word, Ordering::Release);
     }
 
     /// Sets bits of the owner's word; what stood there before. Acquire and Release, so a bit can be a lock.
     #[inline(always)]
     pub fn set_owner_bits(&self, bits: u64) -> u64 {
+        // AcqRel: pairs with itself in `CountedPage::clear_owner_bits`, and with the Acquire in `CountedPage::owner`.
         self.page.payload_word(OWNER, Access::ReadModifyWrite).fetch_or(bits, Ordering::AcqRel)
     }
 
     /// Clears bits of the owner's word; what stood there before. Acquire and Release.
     #[inline(always)]
     pub fn clear_owner_bits(&self, bits: u64) -> u64 {
+        // AcqRel: pairs with itself in `CountedPage::set_owner_bits`, and with the Acquire in `CountedPage::owner`.
         self.page.payload_word(OWNER, Access::ReadModifyWrite).fetch_and(!bits, Ordering::AcqRel)
     }
 
@@ -267,6 +269,8 @@ impl<'a, P: Platform> CountedPage<'a, P> {
     #[inline(always)]
     pub fn replace_owner(&self, expected: u64, word: u64) -> Result<(), u64> {
         let owner = self.page.payload_word(OWNER, Access::ReadModifyWrite);
+        // AcqRel, and Acquire on failure: pairs with the Release in `CountedPage::set_owner` and with the Acquire in
+        // `CountedPage::owner`.
         owner.compare_exchange(expected, word, Ordering::AcqRel, Ordering::Acquire).map(|_| ())
     }
 

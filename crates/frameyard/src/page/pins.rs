@@ -70,13 +70,12 @@ impl Counts {
 impl<P: Platform> CountedPage<'_, P> {
     /// Gets `n` references where there is one already. Any initialised page may be asked; one without references is not
     /// written to. `false` also where there would be too many.
-    ///
-    /// Acquire: pairs with [`set_counts`](Self::set_counts) and [`thaw`](Self::thaw).
     #[inline(always)]
     #[must_use]
     pub fn try_get_many(&self, n: u32) -> bool {
         let more = |counts: Counts| if counts.references > 0 { counts.more(n) } else { None };
-        // Looked at first: the line may be one that must not even be asked for to be written.
+        // The count is read first, because an exchange on a read-only line faults even if it fails.
+        // Acquire: pairs with the Release in `CountedPage::set_counts`.
         self.counts().references > 0 && self.change(Ordering::Acquire, more).is_ok()
     }
 

@@ -1,12 +1,16 @@
-//! The plainest platform, for tests of parts that need one and no more of it.
+//! A platform with one CPU and no memory behind frames, for unit tests.
 
 use core::ptr::NonNull;
 
-use super::Platform;
+use super::{MapBacking, Platform, Probe};
 use crate::units::{CpuId, Pfn};
 
-/// One CPU, and nothing behind the frames.
+/// One CPU, and frames without bytes.
 pub(crate) struct Plain;
+
+impl MapBacking for Plain {}
+
+impl Probe for Plain {}
 
 impl Platform for Plain {
     type Guard = ();

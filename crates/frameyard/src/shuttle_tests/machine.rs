@@ -9,10 +9,13 @@ use shuttle::sync::{Condvar, Mutex as ScheduledMutex};
 use shuttle::thread::{self, JoinHandle};
 
 use super::mover::Moved;
-use crate::platform::{Access, Platform};
+use crate::boot::ZoneLimits;
+use crate::platform::{Access, MapBacking, Platform, Probe};
+use crate::policy::ZonePolicy;
 use crate::sync::{act_after, run_alone, run_scheduled};
 use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
-use crate::{Gfp, Layout, MemoryTable, PcpSizing, RawRegion, Yard, YardConfig, ZoneLimits, ZonePolicy};
+use crate::watermarks::PcpSizing;
+use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
 
 /// The only zone.
 pub(super) const ZONE: ZoneId = ZoneId::new(NodeId(0), ZoneKind::Normal);
@@ -81,7 +84,11 @@ impl Platform for TaskPlatform {
     fn frame_bytes(&self, _pfn: Pfn) -> Option<NonNull<u8>> {
         None
     }
+}
 
+impl MapBacking for TaskPlatform {}
+
+impl Probe for TaskPlatform {
     fn touch_page(&self, pfn: Pfn, access: Access) {
         if access == Access::Read && std::mem::take(&mut *self.stops.lock().unwrap()) {
             let machine = Arc::clone(&self.machine);

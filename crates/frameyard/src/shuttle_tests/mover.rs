@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::machine::Runner;
+use crate::Gfp;
+use crate::owners::{Adoption, Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners};
+use crate::page::Counts;
 use crate::units::{Order, Pfn, PfnRange};
-use crate::{Adoption, Block, Counts, FrameOwner, Gfp, MigrateMode, MigrateProblem, OwnerKind, Owners};
 
 const KIND: OwnerKind = OwnerKind(3);
 /// Who holds these blocks, in the eyes of the witness.

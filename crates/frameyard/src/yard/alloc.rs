@@ -6,11 +6,11 @@
 //! kernel compares them on every allocation.)
 
 use super::init::{SHORT_WAIT_ROUNDS, WAIT_ROUNDS};
-use super::{AllocError, Yard};
+use super::{AllocError, Yard, ZoneShortage};
 use crate::boot::{Poisoning, YardEvent, home_slot};
 use crate::gfp::Gfp;
 use crate::page::FrameState;
-use crate::platform::{Platform, Span};
+use crate::platform::{Activity, Platform};
 use crate::sync::Ordering;
 use crate::units::{CpuId, MigrateType, NodeId, Order, PageCount, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, Refill};
@@ -86,14 +86,14 @@ impl<P: Platform> Yard<P> {
     /// [`AllocError`]; nothing is allocated then.
     #[inline]
     pub fn alloc(&self, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
-        self.platform.span_begins(Span::Alloc);
+        self.platform.begin_activity(Activity::Alloc);
         // Single frames get code of their own, in which the order is a constant.
         let pfn = if order == Order::ZERO { self.alloc_fast(Order::ZERO, gfp) } else { self.alloc_fast(order, gfp) };
         let pfn = match pfn {
             Some(pfn) => Ok(pfn),
             None => self.alloc_special(order, gfp),
         };
-        self.platform.span_ends(Span::Alloc, PageCount(0));
+        self.platform.end_activity(Activity::Alloc, PageCount(0));
         pfn
     }
 
@@ -114,12 +114,8 @@ impl<P: Platform> Yard<P> {
         Some(self.map.pfn(index))
     }
 
-    /// As [`alloc`](Self::alloc), preferring a given node. Takes the slow path's walk over the zonelist.
-    ///
-    /// # Errors
-    ///
-    /// [`AllocError`]; nothing is allocated then.
-    pub fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
+    /// As [`alloc`](Self::alloc), preferring a node. Walks the zonelist at once, without a look at the home list.
+    pub(super) fn alloc_on(&self, node: NodeId, order: Order, gfp: Gfp) -> Result<Pfn, AllocError> {
         if node.0 >= self.nodes() {
             return Err(AllocError::NoSuchNode(node));
         }
@@ -168,9 +164,22 @@ impl<P: Platform> Yard<P> {
                 if !gfp.contains(Gfp::NOWARN) {
                     self.tables.count(YardEvent::Failure);
                 }
-                Err(AllocError::OutOfMemory { order, gfp, node })
+                Err(self.out_of_memory(order, gfp, node))
             }
         }
+    }
+
+    /// The error of a request that found no block, with facts about the zone that it tried first.
+    #[cold]
+    pub(super) fn out_of_memory(&self, order: Order, gfp: Gfp, node: NodeId) -> AllocError {
+        let mut zones = self.zones_for(node, gfp);
+        let first = zones.next().unwrap_or(ZoneId::new(node, gfp.highest_zone()));
+        let has_memory = |id: &ZoneId| self.tables.zones[id.index()].managed().0 > 0;
+        let id = if has_memory(&first) { first } else { zones.find(has_memory).unwrap_or(first) };
+        let zone = &self.tables.zones[id.index()];
+        let page_shift = self.geometry.page_shift();
+        let (free, largest) = (zone.free_pages_racy(), zone.largest_free_order_racy());
+        AllocError::OutOfMemory { order, gfp, node, zone: ZoneShortage { id, free, largest, page_shift } }
     }
 
     /// Takes a block out of a zone; it is still to be handed out.
@@ -316,14 +325,16 @@ impl<P: Platform> Yard<P> {
     /// Hands a fresh block out, when it is checked for damage and zeroed, where that is asked for.
     fn hand_out(&self, pfn: Pfn, order: Order, migrate_type: MigrateType, gfp: Gfp) -> Result<Pfn, AllocError> {
         if self.poisoning == Poisoning::On
-            && let Some(damaged) = poison::damaged(&self.platform, self.geometry, pfn, order)
+            // SAFETY: the block has left its list and is not allocated yet: it is the caller's.
+            && let Some(damaged) = unsafe { poison::damaged(&self.platform, self.geometry, pfn, order) }
         {
             let page = self.map.page(pfn, &self.platform);
             page.set_tag(page.tag().with_state(FrameState::Poisoned));
             self.tables.count(YardEvent::PoisonHit);
             return Err(AllocError::Poisoned { pfn: damaged, block: pfn, order });
         }
-        if gfp.contains(Gfp::ZERO) && !poison::zero(&self.platform, self.geometry, pfn, order) {
+        // SAFETY: as above.
+        if gfp.contains(Gfp::ZERO) && !unsafe { poison::zero(&self.platform, self.geometry, pfn, order) } {
             self.put_away(pfn, order);
             return Err(AllocError::NoFrameBytes(pfn));
         }

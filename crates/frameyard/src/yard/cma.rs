@@ -6,10 +6,9 @@
 
 use core::fmt;
 
-use super::contig::ContigError;
-use super::{FreeError, Yard};
+use super::{AllocError, FreeError, Yard};
 use crate::gfp::Gfp;
-use crate::owner::Owners;
+use crate::owners::Owners;
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::Ordering;
@@ -53,39 +52,31 @@ impl<P: Platform> Yard<P> {
         self.tables.cma_areas()
     }
 
-    /// Takes `count` frames that begin at a multiple of `2^align` out of an area, or any area, moving away what uses them
-    /// meanwhile (`cma_alloc`). Give them back with [`cma_release`](Self::cma_release).
-    ///
-    /// # Errors
-    ///
-    /// [`ContigError`]: [`Blocked`](ContigError::Blocked) names the block that was in the way at the last place tried;
-    /// [`NoSuchArea`](ContigError::NoSuchArea) where `area` is none of [`cma_areas`](Self::cma_areas).
-    pub fn cma_alloc(
+    /// Takes `count` frames that begin at a multiple of `2^align` out of an area, or any area, and has owners move the
+    /// blocks in use away (`cma_alloc`).
+    pub(super) fn alloc_from_area(
         &self,
         area: Option<PfnRange>,
-        count: PageCount,
-        align: Order,
+        (count, align): (PageCount, Order),
+        gfp: Gfp,
         owners: &Owners<'_>,
-    ) -> Result<PfnRange, ContigError> {
-        if count.0 == 0 {
-            return Err(ContigError::Empty);
-        }
-        let mut failed = area.map_or(ContigError::NoPlace { count, align }, ContigError::NoSuchArea);
+    ) -> Result<PfnRange, AllocError> {
+        let mut failed = area.map_or(AllocError::NoPlace { count, align }, AllocError::NoSuchArea);
         for candidate in self.cma_areas().filter(|candidate| area.is_none_or(|area| area == *candidate)) {
-            match self.first_place(candidate, (count, align), MigrateType::Cma, Gfp::KERNEL, owners) {
+            match self.first_place(candidate, (count, align), MigrateType::Cma, gfp, owners) {
                 Ok(range) => {
                     self.cma_events(candidate).served.fetch_add(1, Ordering::Relaxed);
                     return Ok(range);
                 }
-                Err(problem) => failed = problem.unwrap_or(ContigError::NoPlace { count, align }),
+                Err(problem) => failed = problem.unwrap_or(AllocError::NoPlace { count, align }),
             }
             self.cma_events(candidate).failed.fetch_add(1, Ordering::Relaxed);
         }
         Err(failed)
     }
 
-    /// Gives frames back that an area gave out (`cma_release`): all that [`cma_alloc`](Self::cma_alloc) returned, or part of
-    /// it that begins and ends where its largest aligned blocks do. Movable allocations may use them again.
+    /// Frees frames that were allocated from an area (`cma_release`): a whole range that a request returned, or a part of it
+    /// that begins and ends where its largest aligned blocks do. Movable allocations may use them again.
     ///
     /// # Errors
     ///

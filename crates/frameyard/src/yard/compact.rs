@@ -6,7 +6,7 @@ use crate::compaction::{
     unusable,
 };
 use crate::gfp::Gfp;
-use crate::owner::Owners;
+use crate::owners::Owners;
 use crate::platform::Platform;
 use crate::units::{MigrateType, NodeId, Order, PageCount, ZoneId, ZoneKind};
 use crate::zone::transfer::{self, Collect};
@@ -245,7 +245,7 @@ impl<P: Platform> Yard<P> {
 
     /// Says that a background reclaimer looks after a node: from now on, watermarks of its zones rise for a while when
     /// pageblocks come to hold frames of several types
-    /// ([`watermark_boost_factor`](crate::WatermarkOptions::watermark_boost_factor)), until it calls
+    /// ([`watermark_boost_factor`](crate::watermarks::WatermarkOptions::watermark_boost_factor)), until it calls
     /// [`take_boosts_back`](Self::take_boosts_back). A node that does not exist has no zones.
     pub fn announce_reclaimer(&self, node: NodeId) {
         self.zones_of(node).for_each(|zone| self.tables.zones[zone.index()].is_reclaimed_from_now_on());

@@ -1,4 +1,5 @@
-//! Contiguous ranges of any length, taken from memory that is in use: [`Yard::alloc_contig_range`].
+//! Contiguous ranges of any length, taken from memory that is in use: requests with a range, an
+//! alignment or an area.
 //!
 //! # Protocol
 //!
@@ -22,10 +23,10 @@
 //! say). So rounds after which they are no fewer than ever before are counted, and a block that is still there after
 //! [`IDLE_ROUNDS`] of them in a row is named in the error: that ends however long the range is.
 
-use super::{RangeError, Yard};
+use super::{AllocError, Yard};
 use crate::boot::Poisoning;
 use crate::gfp::Gfp;
-use crate::owner::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, ReclaimRequest};
+use crate::owners::{Block, FrameOwner, MigrateMode, MigrateProblem, OwnerKind, Owners, ReclaimRequest};
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{MigrateType, PageCount, Pfn, PfnRange, ZoneId};
@@ -36,7 +37,7 @@ mod error;
 mod obstacle;
 mod search;
 
-pub use error::{BlockedBy, Blocker, ContigError};
+pub use error::{BlockedBy, Blocker};
 use obstacle::Cover;
 
 /// How many rounds in which the range becomes no emptier are made before whoever is still in the way is named.
@@ -124,58 +125,52 @@ impl Round {
 }
 
 impl<P: Platform> Yard<P> {
-    /// Allocates exactly the frames of a range, moving away what is in use (`alloc_contig_range`).
+    /// Allocates the frames of a range, and has owners move counted blocks out of it (`alloc_contig_range`).
     ///
-    /// Blocks whose users are counted are moved by their owners, which must be able to be called from here: the caller
-    /// holds no lock that they take. Memory of the range that is not initialised comes up first. Watermarks are not looked
-    /// at. The frames stand in the largest aligned blocks; free them with [`free_range`](Self::free_range).
-    ///
-    /// # Errors
-    ///
-    /// [`ContigError`]: names the block in the way. Nothing is allocated then.
+    /// Owners are called from here, so the caller holds no lock that they take. Watermarks do not apply.
     ///
     /// # Cost
     ///
-    /// Takes the zone lock twice for each pageblock, once for each block moved, and once a round for as long as the range
-    /// has blocks.
-    pub fn alloc_contig_range(&self, range: PfnRange, gfp: Gfp, owners: &Owners<'_>) -> Result<PfnRange, ContigError> {
-        let migrate_type = gfp.migrate_type().ok_or(ContigError::BadFlags(gfp))?;
+    /// Takes the zone lock twice for each pageblock, once for each block moved, and once a round while it takes the range.
+    pub(super) fn empty_range(&self, range: PfnRange, gfp: Gfp, owners: &Owners<'_>) -> Result<PfnRange, AllocError> {
+        let migrate_type = gfp.migrate_type().ok_or(AllocError::BadFlags(gfp))?;
         self.take_contiguous(range, gfp, migrate_type, owners)
     }
 
-    /// As [`alloc_contig_range`](Self::alloc_contig_range), with the type that the blocks are tagged with.
+    /// As [`empty_range`](Self::empty_range), with the type that the blocks are tagged with.
     pub(super) fn take_contiguous(
         &self,
         range: PfnRange,
         gfp: Gfp,
         migrate_type: MigrateType,
         owners: &Owners<'_>,
-    ) -> Result<PfnRange, ContigError> {
+    ) -> Result<PfnRange, AllocError> {
         let (zone, pageblocks) = self.zone_of_contiguous(range)?;
         if gfp.contains(Gfp::ZERO) && self.platform.frame_bytes(range.start).is_none() {
-            return Err(ContigError::NoFrameBytes(range.start));
+            return Err(AllocError::NoFrameBytes(range.start));
         }
         if let Some(obstacle) = self.first_obstacle(range, migrate_type, owners) {
-            return Err(ContigError::Blocked(obstacle));
+            return Err(AllocError::Blocked(obstacle));
         }
         if !self.ensure_initialised(pageblocks) {
-            return Err(ContigError::NotInitialised(pageblocks));
+            return Err(AllocError::NotInitialised(pageblocks));
         }
         let quiescence =
-            Quiescence::begin(self.zone_view(zone)).map_err(|TransferStalled| ContigError::Stalled(zone))?;
-        let isolation = Isolation::new(self, zone, pageblocks)
-            .map_err(|pfn| ContigError::Blocked(self.isolated_by_another(pfn)))?;
-        self.empty_and_take(&isolation, range, migrate_type, owners).map_err(ContigError::Blocked)?;
+            Quiescence::begin(self.zone_view(zone)).map_err(|TransferStalled| AllocError::Stalled(zone))?;
+        let isolation =
+            Isolation::new(self, zone, pageblocks).map_err(|pfn| AllocError::Blocked(self.isolated_by_another(pfn)))?;
+        self.empty_and_take(&isolation, range, migrate_type, owners).map_err(AllocError::Blocked)?;
         drop(isolation);
         drop(quiescence);
         if self.poisoning == Poisoning::On
-            && let Err(RangeError::Poisoned { pfn, block, order }) = self.check_range(range)
+            && let Err(AllocError::Poisoned { pfn, block, order }) = self.check_range(range)
         {
-            return Err(ContigError::Poisoned { pfn, block, order });
+            return Err(AllocError::Poisoned { pfn, block, order });
         }
         if gfp.contains(Gfp::ZERO) {
             for (pfn, order) in pieces(range, self.geometry.max_order()) {
-                poison::zero(&self.platform, self.geometry, pfn, order);
+                // SAFETY: the range has left the free lists and is not allocated yet: it is the caller's.
+                unsafe { poison::zero(&self.platform, self.geometry, pfn, order) };
             }
         }
         self.hand_out_pieces(range, migrate_type);
@@ -183,14 +178,14 @@ impl<P: Platform> Yard<P> {
     }
 
     /// The zone of a range that may be allocated, and the pageblocks that it lies in.
-    fn zone_of_contiguous(&self, range: PfnRange) -> Result<(ZoneId, PfnRange), ContigError> {
+    fn zone_of_contiguous(&self, range: PfnRange) -> Result<(ZoneId, PfnRange), AllocError> {
         if range.is_empty() {
-            return Err(ContigError::Empty);
+            return Err(AllocError::Empty);
         }
         let hole = |pfn| {
             let (order, state) = (crate::units::Order::ZERO, FrameState::Interior);
             let hole = Blocker { pfn, order, state, owner: OwnerKind::NONE, why: BlockedBy::Hole };
-            ContigError::Blocked(self.device_page(pfn).map_or(hole, |page| {
+            AllocError::Blocked(self.device_page(pfn).map_or(hole, |page| {
                 let (pfn, order) = (page.head(), page.order());
                 Blocker { pfn, order, state: FrameState::Device, why: BlockedBy::Device, ..hole }
             }))
@@ -198,13 +193,13 @@ impl<P: Platform> Yard<P> {
         let (memory, zone) = self.tables.range_of(range.start).ok_or(hole(range.start))?;
         if range.end > memory.end {
             let next = self.tables.range_of(memory.end);
-            return Err(next.map_or(hole(memory.end), |_| ContigError::NotOneZone(range)));
+            return Err(next.map_or(hole(memory.end), |_| AllocError::NotOneZone(range)));
         }
         let order = self.geometry.pageblock_order();
         let end = range.end.align_up(order).unwrap_or(range.end);
         let pageblocks = PfnRange { start: range.start.align_down(order), end };
         if self.tables.ranges_in(pageblocks).any(|(_, other)| other != zone) {
-            return Err(ContigError::NotOneZone(pageblocks));
+            return Err(AllocError::NotOneZone(pageblocks));
         }
         Ok((zone, pageblocks))
     }

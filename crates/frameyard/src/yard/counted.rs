@@ -2,21 +2,11 @@
 
 use super::{FreeError, Yard};
 use crate::boot::Poisoning;
+use crate::owners::Adoption;
 use crate::page::{CountedPage, Counts, FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::units::{Order, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp};
-
-/// What the page of a block says while its users are counted.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Adoption {
-    /// The users it begins with; there is at least one reference.
-    pub counts: Counts,
-    /// The owner's word: its kind in bits 0–7.
-    pub owner: u64,
-    /// The block's place in its owner's object.
-    pub index: u64,
-}
 
 impl<P: Platform> Yard<P> {
     /// The link that names a frame.
@@ -30,7 +20,7 @@ impl<P: Platform> Yard<P> {
         self.map.link(pfn)
     }
 
-    /// The frame that a link names; none for [`FrameLink::NONE`](crate::FrameLink::NONE), and for what is no link of this yard.
+    /// The frame that a link names; none for [`FrameLink::NONE`](crate::page::FrameLink::NONE), and for what is no link of this yard.
     #[inline(always)]
     pub fn linked(&self, link: Link) -> Option<Pfn> {
         self.map.linked(link).filter(|pfn| *pfn < self.map.range().end)

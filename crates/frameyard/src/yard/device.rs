@@ -1,7 +1,7 @@
 //! Device memory: page maps for ranges of frames beside memory.
 
 use super::Yard;
-use crate::pagemap::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, PageMap, Removal};
+use crate::devices::{DeviceError, DeviceId, DeviceInfo, DevicePage, DeviceRequest, PageMap, Removal};
 use crate::platform::Platform;
 use crate::units::{NodeId, Order, Pfn, PfnRange};
 
@@ -40,7 +40,7 @@ impl<P: Platform> Yard<P> {
     /// `memremap_pages`).
     ///
     /// Writes the structures that exist in the layout alone, with streaming stores where they lie together, by as many
-    /// workers as the node has CPUs at most ([`Platform::run_workers`]), each after [`Platform::back_map`] for the parts
+    /// workers as the node has CPUs at most ([`Platform::run_workers`]), each after [`MapBacking::back_map`] for the parts
     /// that it writes. Then the range's sections lead there, and everybody finds the pages. Each page has one reference,
     /// the device's own.
     ///
@@ -64,7 +64,7 @@ impl<P: Platform> Yard<P> {
     /// From its begin on no page of the device is split or joined and no entry of page tables maps it anew. Every page is
     /// frozen, which costs an exchange on each head's line; where one has users beside the device, all are thawed, and
     /// the error says how many references there are, to how many pages, and to which first. Then no section leads there any
-    /// more, the structures are zeroed, and the platform may have their memory back ([`Platform::return_map`]). All that by
+    /// more, the structures are zeroed, and the platform may have their memory back ([`MapBacking::return_map`]). All that by
     /// as many workers as [`map_device`](Self::map_device) has.
     ///
     /// # Errors
@@ -120,7 +120,7 @@ impl<P: Platform> Yard<P> {
 
     /// Cuts the compound page of a device that begins at a frame into base pages, each with a reference of the device's own.
     ///
-    /// With shared tails, memory for the parts' structures is asked for first ([`Platform::back_map`]), from ordinary memory
+    /// With shared tails, memory for the parts' structures is asked for first ([`MapBacking::back_map`]), from ordinary memory
     /// wherever the device's others lie.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl<P: Platform> Yard<P> {
     }
 
     /// Joins the base pages of a compound page that was split. Their structures are zeroed, and with shared tails their memory
-    /// goes back to the platform ([`Platform::return_map`]).
+    /// goes back to the platform ([`MapBacking::return_map`]).
     ///
     /// # Errors
     ///

@@ -59,8 +59,8 @@ impl<P: Platform> Yard<P> {
     ///
     /// # Errors
     ///
-    /// [`BootError::Watermarks`](crate::BootError::Watermarks) where an option is out of its range; nothing changes then.
-    pub fn retune(&self, watermarks: &WatermarkOptions, sizing: PcpSizing) -> Result<(), crate::BootError> {
+    /// [`BootError::Watermarks`](crate::boot::BootError::Watermarks) where an option is out of its range; nothing changes then.
+    pub fn retune(&self, watermarks: &WatermarkOptions, sizing: PcpSizing) -> Result<(), crate::boot::BootError> {
         self.tables.tune(&self.platform, self.geometry, watermarks, sizing)
     }
 

@@ -1,47 +1,85 @@
-//! What can go wrong with a request: each variant names the frame and its state.
+//! Errors of allocations and frees. Each variant names the frame that it is about, and the frame's state.
 
 use core::fmt;
 
+use super::Blocker;
 use crate::gfp::Gfp;
 use crate::page::FrameState;
-use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange};
+use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
 
-/// Why nothing was allocated.
+/// Why a request allocated nothing.
+///
+/// A request that fails has changed nothing, except that blocks may have moved to other frames, and damaged blocks are
+/// taken out of use.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum AllocError {
-    /// No zone that may serve the request has a block above its watermark, or large enough.
+    /// No zone that may serve the request has a large enough block above its watermark.
     OutOfMemory {
-        /// The order asked for.
+        /// The requested order.
         order: Order,
         /// The flags.
         gfp: Gfp,
-        /// The node preferred.
+        /// The preferred node.
         node: NodeId,
+        /// The zone that the request tried first.
+        zone: ZoneShortage,
     },
     /// An order above the yard's maximum.
     OrderTooLarge {
-        /// The order asked for.
+        /// The requested order.
         order: Order,
-        /// The largest that can be.
+        /// The largest order.
         max: Order,
     },
-    /// A size of no frames, or of more than a maximum-order block.
-    BadSize {
-        /// The size asked for.
+    /// More frames than a maximum-order block. An [aligned](super::AllocRequest::aligned) request has no such limit.
+    CountTooLarge {
+        /// The requested count.
         count: PageCount,
-        /// The largest that can be.
+        /// The frames of a maximum-order block.
         max: PageCount,
     },
+    /// A request for no frame.
+    Empty,
     /// MOVABLE together with RECLAIMABLE.
     BadFlags(Gfp),
+    /// Two parts of the request that exclude each other.
+    Conflict(RequestOption, RequestOption),
     /// No such node.
     NoSuchNode(NodeId),
-    /// ZERO was asked for, but the frames have no memory behind them.
+    /// The yard has no contiguous memory area with these bounds.
+    NoSuchArea(PfnRange),
+    /// The request asks for zeroed frames, but this platform does not map the frame's bytes.
     NoFrameBytes(Pfn),
-    /// A frame was written to while it was free. Its block is put aside; nothing was allocated.
+    /// The range, or one of its pageblocks, is not memory of a single zone.
+    NotOneZone(PfnRange),
+    /// The page structures of some frames of the range could not be initialised: the platform has no memory for them, or
+    /// another CPU began and did not finish.
+    NotInitialised(PfnRange),
+    /// A block of the range is not free, and the request names no owners that could move it.
+    InUse {
+        /// Head of the block in the way.
+        head: Pfn,
+        /// Its order.
+        order: Order,
+        /// Its state.
+        state: FrameState,
+    },
+    /// This block could not be moved away. A search reports the block at the last place it tried.
+    Blocked(Blocker),
+    /// No memory that the request may use is long enough.
+    NoPlace {
+        /// The requested count.
+        count: PageCount,
+        /// The requested alignment.
+        align: Order,
+    },
+    /// An operation in this zone did not finish within the bound that a request waits. Try again.
+    Stalled(ZoneId),
+    /// A frame was written to while it was free. Its block is out of use now, and so is every other damaged block of the
+    /// range.
     Poisoned {
-        /// The frame.
+        /// The first such frame.
         pfn: Pfn,
         /// Its block.
         block: Pfn,
@@ -50,23 +88,96 @@ pub enum AllocError {
     },
 }
 
+/// A part of an [`AllocRequest`](super::AllocRequest) that another part can exclude.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[non_exhaustive]
+pub enum RequestOption {
+    /// The frames of a given range.
+    Range,
+    /// A preferred or exact node.
+    Node,
+    /// An alignment.
+    Alignment,
+    /// A contiguous memory area.
+    Area,
+}
+
+impl RequestOption {
+    const fn phrase(self) -> &'static str {
+        match self {
+            Self::Range => "a range of frames",
+            Self::Node => "a node",
+            Self::Alignment => "an alignment",
+            Self::Area => "a contiguous memory area",
+        }
+    }
+}
+
+/// What a request that ran out of memory found in the zone that it tried first. The values are recent, not exact.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct ZoneShortage {
+    /// The zone.
+    pub id: ZoneId,
+    /// Its free frames.
+    pub free: PageCount,
+    /// The largest order that has a free block.
+    pub largest: Option<Order>,
+    /// The logarithm of the page size, for printing.
+    pub page_shift: u8,
+}
+
+impl fmt::Display for ZoneShortage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "zone {} has {} free pages", self.id.kind(), self.free.0)?;
+        match self.largest {
+            Some(largest) => write!(f, ", largest free block order {}", largest.0),
+            None => Ok(()),
+        }
+    }
+}
+
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::OutOfMemory { order, gfp, node } => write!(f, "out of memory: {order}, {gfp}, from {node}"),
+            Self::OutOfMemory { order, gfp, node, zone } => {
+                let (size, unit) = binary_size(u32::from(order.0) + u32::from(zone.page_shift));
+                write!(f, "out of memory: {order} ({size} {unit}), {gfp}, {node}: {zone}")?;
+                // A block is there, so the request would have taken the zone below the watermark that its flags allow.
+                if zone.largest >= Some(*order) { write!(f, ", below the min watermark for {order}") } else { Ok(()) }
+            }
             Self::OrderTooLarge { order, max } => write!(f, "{order} is above the maximum, {max}"),
-            Self::BadSize { count, max } => write!(f, "{count}: an allocation has 1 to {max}"),
+            Self::CountTooLarge { count, max } => {
+                write!(f, "{count} do not fit in a maximum-order block of {max}: request them with an alignment")
+            }
+            Self::Empty => f.write_str("the request is empty: it must have at least one frame"),
             Self::BadFlags(gfp) => write!(f, "flags {gfp}: MOVABLE and RECLAIMABLE exclude each other"),
+            Self::Conflict(one, other) => write!(f, "a request has {} or {}, not both", one.phrase(), other.phrase()),
             Self::NoSuchNode(node) => write!(f, "{node} does not exist"),
-            Self::NoFrameBytes(pfn) => write!(f, "{pfn} has no memory behind it that could be zeroed"),
+            Self::NoSuchArea(range) => write!(f, "{range} is no contiguous memory area of this yard"),
+            Self::NoFrameBytes(pfn) => write!(f, "{pfn} cannot be zeroed: the platform does not map its bytes"),
+            Self::NotOneZone(range) => write!(f, "{range} is not memory of a single zone"),
+            Self::NotInitialised(range) => write!(f, "the page structures of {range} could not be initialised"),
+            Self::InUse { head, order, state } => write!(f, "the block at {head}, {order}, is {state}"),
+            Self::Blocked(blocker) => fmt::Display::fmt(blocker, f),
+            Self::NoPlace { count, align } => {
+                write!(f, "{count}, aligned to {align}: no memory that the request may use is long enough")
+            }
+            Self::Stalled(zone) => write!(f, "an operation in {zone} did not finish in time: try again"),
             Self::Poisoned { pfn, block, order } => {
-                write!(f, "{pfn} was written to while it was free; its block ({block}, {order}) is put aside")
+                write!(f, "{pfn} was written to while it was free; its block ({block}, {order}) is out of use now")
             }
         }
     }
 }
 
 impl core::error::Error for AllocError {}
+
+/// 2^`shift` bytes as a number and its unit.
+const fn binary_size(shift: u32) -> (u64, &'static str) {
+    const UNITS: [&str; 7] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+    let unit = shift / 10;
+    if unit as usize >= UNITS.len() { (u64::MAX, "bytes") } else { (1 << (shift % 10), UNITS[unit as usize]) }
+}
 
 /// Why a block was not freed. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -134,56 +245,3 @@ impl fmt::Display for FreeError {
 }
 
 impl core::error::Error for FreeError {}
-
-/// Why a range was not allocated. Nothing has changed, unless damaged frames were found.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum RangeError {
-    /// The range is empty.
-    Empty,
-    /// The range is not memory of one zone.
-    NotOneZone(PfnRange),
-    /// There is no memory for the page structures of some frames of the range, or whoever initialises them has come to
-    /// a halt.
-    NotInitialised(PfnRange),
-    /// A block of the range is not free.
-    InUse {
-        /// Head of the block in the way.
-        head: Pfn,
-        /// Its order.
-        order: Order,
-        /// What it is.
-        state: FrameState,
-    },
-    /// MOVABLE together with RECLAIMABLE.
-    BadFlags(Gfp),
-    /// ZERO was asked for, but the frames have no memory behind them.
-    NoFrameBytes(Pfn),
-    /// A frame was written to while it was free. Its block is put aside, as is every other damaged block of the range.
-    Poisoned {
-        /// The first such frame.
-        pfn: Pfn,
-        /// Its block.
-        block: Pfn,
-        /// The block's order.
-        order: Order,
-    },
-}
-
-impl fmt::Display for RangeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the range is empty"),
-            Self::NotOneZone(range) => write!(f, "{range} is not memory of one zone"),
-            Self::NotInitialised(range) => write!(f, "the page structures of {range} could not be initialised"),
-            Self::InUse { head, order, state } => write!(f, "the block at {head}, {order}, is {state}"),
-            Self::BadFlags(gfp) => write!(f, "flags {gfp}: MOVABLE and RECLAIMABLE exclude each other"),
-            Self::NoFrameBytes(pfn) => write!(f, "{pfn} has no memory behind it that could be zeroed"),
-            Self::Poisoned { pfn, block, order } => {
-                write!(f, "{pfn} was written to while it was free; its block ({block}, {order}) is put aside")
-            }
-        }
-    }
-}
-
-impl core::error::Error for RangeError {}

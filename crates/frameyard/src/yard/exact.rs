@@ -1,6 +1,6 @@
 //! Sizes that are no power of two, particular ranges, and splitting blocks.
 
-use super::{AllocError, FreeError, RangeError, Yard};
+use super::{AllocError, FreeError, Yard};
 use crate::boot::Poisoning;
 use crate::boot::YardEvent;
 use crate::gfp::Gfp;
@@ -10,26 +10,25 @@ use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::{RangeBlocked, RangeLists, pieces, poison};
 
 impl<P: Platform> Yard<P> {
-    /// Allocates `count` contiguous frames, whatever their number: the rest of the covering block is freed at once.
+    /// Allocates `count` contiguous frames out of a block that `alloc` returns, and frees the rest of the block.
     ///
-    /// After the kernel's `alloc_pages_exact`; unlike there, the frames stay in the largest aligned blocks.
-    /// Free them with [`free_range`](Self::free_range).
-    ///
-    /// # Errors
-    ///
-    /// [`AllocError`]; nothing is allocated then.
-    pub fn alloc_exact(&self, count: PageCount, gfp: Gfp) -> Result<PfnRange, AllocError> {
+    /// After the kernel's `alloc_pages_exact`. Unlike there, the frames stay in the largest aligned blocks.
+    pub(super) fn alloc_count(
+        &self,
+        count: PageCount,
+        alloc: impl Fn(Order) -> Result<Pfn, AllocError>,
+    ) -> Result<PfnRange, AllocError> {
         let max = self.geometry.max_order();
         let order = match Order::covering(count) {
-            Some(order) if count.0 > 0 && order <= max => order,
-            _ => return Err(AllocError::BadSize { count, max: max.pages() }),
+            Some(order) if order <= max => order,
+            _ => return Err(AllocError::CountTooLarge { count, max: max.pages() }),
         };
         loop {
-            let pfn = self.alloc(order, gfp)?;
+            let pfn = alloc(order)?;
             if count == order.pages() {
                 return Ok(PfnRange::new(pfn, count));
             }
-            // Somebody may have freed it meanwhile that does not own it.
+            // A bad free may have won the block meanwhile.
             if let Some(entry) = self.allocation_map.clear_allocated(&self.platform, pfn, order) {
                 return Ok(self.cut(PfnRange::new(pfn, order.pages()), count, entry.migrate_type()));
             }
@@ -89,29 +88,24 @@ impl<P: Platform> Yard<P> {
         Ok(())
     }
 
-    /// Allocates exactly the frames of a range, if all of them are free.
+    /// Allocates the frames of a range if all of them are free.
     ///
-    /// Memory of the range that is not initialised comes up first; frames on per-CPU lists are collected. Watermarks are
-    /// not looked at. Frames of contiguous memory areas are for movable requests alone. The frames stand in the largest aligned blocks; free them with [`free_range`](Self::free_range). Takes the zone lock for as long as the
-    /// range has blocks.
-    ///
-    /// # Errors
-    ///
-    /// [`RangeError`]: the first block that is in use, or why the range is none. Nothing is allocated then.
-    pub fn alloc_range(&self, range: PfnRange, gfp: Gfp) -> Result<PfnRange, RangeError> {
+    /// Deferred memory of the range is initialised first, and per-CPU lists are drained. Watermarks do not apply. Frames
+    /// of contiguous memory areas serve movable requests only. Holds the zone lock while it takes the blocks of the range.
+    pub(super) fn take_free_range(&self, range: PfnRange, gfp: Gfp) -> Result<PfnRange, AllocError> {
         if range.is_empty() {
-            return Err(RangeError::Empty);
+            return Err(AllocError::Empty);
         }
-        let migrate_type = gfp.migrate_type().ok_or(RangeError::BadFlags(gfp))?;
+        let migrate_type = gfp.migrate_type().ok_or(AllocError::BadFlags(gfp))?;
         let zone = match self.tables.range_of(range.start) {
             Some((memory, zone)) if range.end <= memory.end => zone,
-            _ => return Err(RangeError::NotOneZone(range)),
+            _ => return Err(AllocError::NotOneZone(range)),
         };
         if gfp.contains(Gfp::ZERO) && self.platform.frame_bytes(range.start).is_none() {
-            return Err(RangeError::NoFrameBytes(range.start));
+            return Err(AllocError::NoFrameBytes(range.start));
         }
         if !self.ensure_initialised(range) {
-            return Err(RangeError::NotInitialised(range));
+            return Err(AllocError::NotInitialised(range));
         }
         let view = self.zone_view(zone);
         let take = || self.take_initialised(zone, || view.lock().take_range(range, RangeLists::Open, migrate_type));
@@ -122,13 +116,14 @@ impl<P: Platform> Yard<P> {
             }
             _ => Err(blocked),
         });
-        taken.map_err(|RangeBlocked { head, state, order }| RangeError::InUse { head, order, state })?;
+        taken.map_err(|RangeBlocked { head, state, order }| AllocError::InUse { head, order, state })?;
         if self.poisoning == Poisoning::On {
             self.check_range(range)?;
         }
         if gfp.contains(Gfp::ZERO) {
             for (pfn, order) in pieces(range, self.geometry.max_order()) {
-                poison::zero(&self.platform, self.geometry, pfn, order);
+                // SAFETY: the range has left the free lists and is not allocated yet: it is the caller's.
+                unsafe { poison::zero(&self.platform, self.geometry, pfn, order) };
             }
         }
         self.hand_out_pieces(range, migrate_type);
@@ -137,9 +132,10 @@ impl<P: Platform> Yard<P> {
 
     /// Looks for damage in a range just taken and not handed out yet: puts damaged blocks aside and gives the others back.
     #[cold]
-    pub(super) fn check_range(&self, range: PfnRange) -> Result<(), RangeError> {
+    pub(super) fn check_range(&self, range: PfnRange) -> Result<(), AllocError> {
         let blocks = || pieces(range, self.geometry.max_order());
-        let damaged = |pfn: Pfn, order: Order| poison::damaged(&self.platform, self.geometry, pfn, order);
+        // SAFETY: the caller has just taken the range and has not allocated it yet.
+        let damaged = |pfn: Pfn, order: Order| unsafe { poison::damaged(&self.platform, self.geometry, pfn, order) };
         let first = blocks().find_map(|(block, order)| Some((damaged(block, order)?, block, order)));
         let Some((pfn, block, order)) = first else { return Ok(()) };
         for (pfn, order) in blocks() {
@@ -151,6 +147,6 @@ impl<P: Platform> Yard<P> {
                 self.put_away(pfn, order);
             }
         }
-        Err(RangeError::Poisoned { pfn, block, order })
+        Err(AllocError::Poisoned { pfn, block, order })
     }
 }

@@ -4,9 +4,8 @@ use core::fmt;
 use core::mem;
 use core::ptr::NonNull;
 
-use super::{AllocError, RangeError, Yard};
+use super::{AllocError, Yard};
 use crate::gfp::Gfp;
-use crate::owner::Owners;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{ByteSize, Order, PageCount, Pfn, PfnRange};
@@ -27,36 +26,8 @@ impl<P: Platform> Yard<P> {
         self.owned(|| Ok(PfnRange::new(self.alloc(order, gfp)?, order.pages())))
     }
 
-    /// Allocates a block that frees itself, with owners to ask where there is none. See
-    /// [`alloc_with`](Self::alloc_with).
-    ///
-    /// # Errors
-    ///
-    /// [`AllocError`]; nothing is allocated then.
-    pub fn frames_with(&self, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Frames<'_, P>, AllocError> {
-        self.owned(|| Ok(PfnRange::new(self.alloc_with(order, gfp, owners)?, order.pages())))
-    }
-
-    /// Allocates so many contiguous frames that free themselves. See [`alloc_exact`](Self::alloc_exact).
-    ///
-    /// # Errors
-    ///
-    /// [`AllocError`]; nothing is allocated then.
-    pub fn frames_exact(&self, count: PageCount, gfp: Gfp) -> Result<Frames<'_, P>, AllocError> {
-        self.owned(|| self.alloc_exact(count, gfp))
-    }
-
-    /// Allocates the frames of a range. See [`alloc_range`](Self::alloc_range).
-    ///
-    /// # Errors
-    ///
-    /// [`RangeError`]; nothing is allocated then.
-    pub fn frames_at(&self, range: PfnRange, gfp: Gfp) -> Result<Frames<'_, P>, RangeError> {
-        self.owned(|| self.alloc_range(range, gfp))
-    }
-
     /// Makes an owner of frames that `alloc` gives.
-    fn owned<E>(&self, alloc: impl Fn() -> Result<PfnRange, E>) -> Result<Frames<'_, P>, E> {
+    pub(super) fn owned(&self, alloc: impl Fn() -> Result<PfnRange, AllocError>) -> Result<Frames<'_, P>, AllocError> {
         loop {
             // Until they have an owner, anybody who does not know better can free them by number. Then others will do.
             if let Some(frames) = self.own(alloc()?) {

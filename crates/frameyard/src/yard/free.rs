@@ -8,7 +8,7 @@
 use super::{FreeError, FreeProblem, Yard};
 use crate::boot::Poisoning;
 use crate::page::FrameState;
-use crate::platform::{Platform, Span};
+use crate::platform::{Activity, Platform};
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp, list_type};
 use crate::zone::{covering_block, poison, transfer};
@@ -25,9 +25,9 @@ impl<P: Platform> Yard<P> {
     #[inline]
     pub fn free(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
         // Single frames get code of their own, in which the order is a constant.
-        self.platform.span_begins(Span::Free);
+        self.platform.begin_activity(Activity::Free);
         let freed = if order == Order::ZERO { self.free_fast(pfn, Order::ZERO) } else { self.free_fast(pfn, order) };
-        self.platform.span_ends(Span::Free, PageCount(0));
+        self.platform.end_activity(Activity::Free, PageCount(0));
         freed
     }
 
@@ -115,7 +115,8 @@ impl<P: Platform> Yard<P> {
         let pfn = self.map.pfn(index);
         // On no list yet, so that nobody can have the block before it is poisoned.
         if self.poisoning == Poisoning::On {
-            poison::fill(&self.platform, self.geometry, pfn, order);
+            // SAFETY: the block is no longer allocated and on no list yet: it is the caller's.
+            unsafe { poison::fill(&self.platform, self.geometry, pfn, order) };
         }
         let zone = self.zone_of_block(pfn);
         let list_type = list_type(self.pageblocks().get(pfn));

@@ -1,9 +1,7 @@
 //! Bringing up what is left of the memory map while the yard is in use.
 
-use core::fmt;
-
 use super::Yard;
-use crate::boot::{Grain, Growth, InitMode, PassError, PcpReset};
+use crate::boot::{Grain, Growth, InitError, InitMode, PcpReset};
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{NodeId, Order, PageCount, PfnRange, ZoneId, ZoneKind};
@@ -16,48 +14,6 @@ pub(super) const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
 /// The same for requests that may not sleep ([`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) is not set): as many as
 /// pause or yield.
 pub(super) const SHORT_WAIT_ROUNDS: u32 = if cfg!(loom) { 2 } else { 32 };
-
-/// Why a part of the memory map could not be brought up. What came up is in use; the rest can be tried again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum InitError {
-    /// A worker panicked; what it was at work on is lost.
-    WorkerPanicked,
-    /// There was no memory for the page structures of these frames.
-    MapNotBacked(PfnRange),
-    /// The range is not made of frames that the memory map covers, or has a section without memory.
-    OutsideMap(PfnRange),
-    /// Some of the range is up already, or on its way: the first such frames.
-    AlreadyInitialised(PfnRange),
-    /// So many frames are with somebody who does not come to an end, or were lost where a worker panicked.
-    Unfinished(PageCount),
-    /// Only the view that created a yard knows how to size watermarks and per-CPU lists.
-    NotTheCreator,
-}
-
-impl fmt::Display for InitError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::WorkerPanicked => f.write_str("a worker panicked while it initialised the memory map"),
-            Self::MapNotBacked(range) => write!(f, "no memory for the page structures of {range}"),
-            Self::OutsideMap(range) => write!(f, "{range} has frames that the memory map does not cover"),
-            Self::AlreadyInitialised(range) => write!(f, "{range} is initialised already"),
-            Self::Unfinished(count) => write!(f, "{count} are being initialised by others, who do not come to an end"),
-            Self::NotTheCreator => f.write_str("only who created the yard can finish its initialisation"),
-        }
-    }
-}
-
-impl core::error::Error for InitError {}
-
-impl From<PassError> for InitError {
-    fn from(error: PassError) -> Self {
-        match error {
-            PassError::WorkerPanicked => Self::WorkerPanicked,
-            PassError::NotBacked(range) => Self::MapNotBacked(range),
-        }
-    }
-}
 
 impl<P: Platform> Yard<P> {
     /// Brings up all that is left of the memory map, in parallel, then sizes watermarks, reserves and (unless told

@@ -61,7 +61,7 @@ impl<P: Platform> Yard<P> {
     ///
     /// Up to 32 blocks at a time are out of reach of allocations, and none that would take a zone below its low
     /// watermark. Blocks that were given back already and not used since are passed over; how much that is stands in
-    /// [`ZoneStatistics::reported`](crate::ZoneStatistics::reported). After the kernel's `page_reporting_process`.
+    /// [`ZoneStatistics::reported`](crate::stats::ZoneStatistics::reported). After the kernel's `page_reporting_process`.
     ///
     /// # Errors
     ///

@@ -5,7 +5,7 @@ use super::{AllocError, Yard};
 use crate::boot::YardEvent;
 use crate::compaction::{CompactEffort, CompactResult};
 use crate::gfp::Gfp;
-use crate::owner::{Owners, ReclaimRequest};
+use crate::owners::{Owners, ReclaimRequest};
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{MigrateType, NodeId, Order, PageCount, Pfn, ZoneId, ZoneKind};
@@ -44,19 +44,21 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`AllocError`]; nothing is allocated then.
     #[inline]
-    pub fn alloc_with(&self, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Pfn, AllocError> {
+    pub(super) fn alloc_with(&self, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Pfn, AllocError> {
         match self.alloc(order, unmixed(gfp)) {
             Err(AllocError::OutOfMemory { node, .. }) => self.rescue(Missed { node, order, gfp, owners }),
             found => found,
         }
     }
 
-    /// As [`alloc_with`](Self::alloc_with), preferring a given node.
-    ///
-    /// # Errors
-    ///
-    /// [`AllocError`]; nothing is allocated then.
-    pub fn alloc_on_with(&self, node: NodeId, order: Order, gfp: Gfp, owners: &Owners<'_>) -> Result<Pfn, AllocError> {
+    /// As [`alloc_with`](Self::alloc_with), preferring a node.
+    pub(super) fn alloc_on_with(
+        &self,
+        node: NodeId,
+        order: Order,
+        gfp: Gfp,
+        owners: &Owners<'_>,
+    ) -> Result<Pfn, AllocError> {
         match self.alloc_on(node, order, unmixed(gfp)) {
             Err(AllocError::OutOfMemory { .. }) => self.rescue(Missed { node, order, gfp, owners }),
             found => found,
@@ -72,7 +74,7 @@ impl<P: Platform> Yard<P> {
             if !gfp.contains(Gfp::NOWARN) {
                 self.tables.count(YardEvent::Failure);
             }
-            Err(AllocError::OutOfMemory { order, gfp, node })
+            Err(self.out_of_memory(order, gfp, node))
         })
     }
 

@@ -2,7 +2,7 @@
 
 use super::Yard;
 use crate::boot::{SectionEntry, YardEvent};
-use crate::lock::LockUse;
+use crate::locks::LockUse;
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::sync::{AtomicU64, Ordering};

@@ -3,7 +3,7 @@
 use super::{Yard, ZoneStatistics};
 use crate::platform::Platform;
 use crate::sync::Ordering;
-use crate::units::{CpuId, PageCount, ZoneId};
+use crate::units::{CpuId, MigrateType, PageCount, ZoneId};
 use crate::zone::transfer::{self, MechanismStatistics};
 use crate::zone::{
     ClusterStatistics, CpuOwnedStatistics, DepotStatistics, TransferCounters, TransferStatistics, ZoneLockTelemetry,
@@ -82,6 +82,15 @@ impl<P: Platform> Yard<P> {
         self.mechanism_statistics(zone).depot
     }
 
+    /// Frames of a migration type in the depot of a zone. They count in [`ZoneStatistics::free`] and not in
+    /// [`free_blocks`](Self::free_blocks).
+    pub fn depot_pages(&self, zone: ZoneId, migrate_type: MigrateType) -> PageCount {
+        if !self.is_populated(zone) {
+            return PageCount(0);
+        }
+        transfer::held_pages_of_racy(self.zone_view(zone), migrate_type)
+    }
+
     fn mechanism_statistics(&self, zone: ZoneId) -> MechanismStatistics {
         if zone.index() >= self.tables.zones.len() {
             return MechanismStatistics::default();
@@ -113,11 +122,6 @@ impl<P: Platform> Yard<P> {
     /// The frames that the lists of a CPU hold, huge ones included. `None` as for [`pcp_traffic`](Self::pcp_traffic).
     pub fn pcp_pages(&self, zone: ZoneId, cpu: CpuId) -> Option<PageCount> {
         Some(self.tables.pcp_of(zone, cpu).filter(|_| self.is_populated(zone))?.pages_racy())
-    }
-
-    /// The zones that have memory, lowest first on each node.
-    pub(crate) fn populated_zones(&self) -> impl Iterator<Item = ZoneId> {
-        (0..self.tables.zones.len() as u16).map(ZoneId).filter(|zone| self.is_populated(*zone))
     }
 
     /// The zone's own counters, then those of the CPUs.

@@ -5,7 +5,7 @@
 use core::fmt;
 
 use super::Yard;
-use crate::DeviceId;
+use crate::devices::DeviceId;
 use crate::page::{CLUSTER, CountedPage, FrameState, IDENTITY, PageRef, Residence, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneId};

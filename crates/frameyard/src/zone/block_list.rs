@@ -3,7 +3,7 @@
 use crate::memmap::MemMap;
 use crate::page::Link;
 use crate::platform::Platform;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::Pfn;
 
 use super::state::{add_exclusive, sub_exclusive};
@@ -15,6 +15,8 @@ pub(crate) struct BlockList {
     last: AtomicU32,
     blocks: AtomicU64,
 }
+
+all_atomic!(BlockList { first, last, blocks });
 
 /// An end of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -5,7 +5,7 @@ use super::free_area::{BlockHooks, smallest};
 use super::range::pieces;
 use super::view::{LockedZone, ZoneView};
 use crate::page::{FrameState, Residence, Tag};
-use crate::platform::{Platform, Span};
+use crate::platform::{Activity, Platform};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 
 /// Free blocks by order and type: a zone's free lists, or one CPU's lists of the pageblocks that it owns.
@@ -111,9 +111,9 @@ impl<P: Platform> LockedZone<'_, P> {
         count: usize,
         take: impl FnMut(&Self, Pfn),
     ) -> usize {
-        self.platform.span_begins(Span::Split);
+        self.platform.begin_activity(Activity::Split);
         let taken = take_pieces(self, order, migrate_type, count, take);
-        self.platform.span_ends(Span::Split, PageCount((taken as u64) << order.0));
+        self.platform.end_activity(Activity::Split, PageCount((taken as u64) << order.0));
         taken
     }
 
@@ -137,9 +137,9 @@ impl<P: Platform> LockedZone<'_, P> {
     /// As [`free_block`](Self::free_block). The merged block is reported only if all of it is.
     #[inline]
     pub(crate) fn free_block_as(&mut self, pfn: Pfn, order: Order, migrate_type: MigrateType, residence: Residence) {
-        self.platform.span_begins(Span::Merge);
+        self.platform.begin_activity(Activity::Merge);
         self.merge_and_list(pfn, order, migrate_type, residence);
-        self.platform.span_ends(Span::Merge, order.pages());
+        self.platform.end_activity(Activity::Merge, order.pages());
     }
 
     #[inline(always)]

@@ -3,7 +3,7 @@
 //! All of it are hints and counts, read and written without a lock by compacting CPUs (relaxed). A stale or lost hint costs a scan,
 //! or skips one that would have helped; nothing that must hold depends on it.
 
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{ORDER_SLOTS, Order, Pfn, ZoneKind};
 
 /// The longest deferral after failures: every `2^6`-th attempt is made (`COMPACT_MAX_DEFER_SHIFT`).
@@ -56,6 +56,18 @@ pub(crate) struct CompactState {
     proactive_rest: AtomicU32,
     counters: [AtomicU64; CompactEvent::COUNT],
 }
+
+all_atomic!(CompactState {
+    cached_migrate,
+    cached_free,
+    considered,
+    defer_shift,
+    order_failed,
+    flush_hints,
+    wanted,
+    proactive_rest,
+    counters
+});
 
 impl CompactState {
     /// Adds to a counter.

@@ -7,9 +7,8 @@
 
 use super::mechanisms::MechanismCounts;
 use super::state::add_exclusive;
-use crate::control::AllAtomic;
-use crate::lock::{HistogramCounts, LockCounters, LockHold, LockUse, PageHistogram, TimeHistogram};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::locks::{HistogramCounts, LockCounters, LockHold, LockUse, PageHistogram, TimeHistogram};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 
 /// What is counted for one CPU in one zone, or for all that does not come from a CPU's lists.
 #[repr(C, align(64))]
@@ -23,6 +22,8 @@ pub(crate) struct TransferCounters {
     /// What the transfer mechanisms count.
     pub(crate) mechanisms: MechanismCounts,
 }
+
+all_atomic!(TransferCounters { in_progress, lock, mechanisms });
 
 impl TransferCounters {
     /// Announces pages that look free and are on no list. The caller holds the lock of the CPU's lists and has announced no
@@ -47,9 +48,6 @@ impl TransferCounters {
     }
 }
 
-// SAFETY: atomics and arrays of atomics alone; all-zero has counted nothing.
-unsafe impl AllAtomic for TransferCounters {}
-
 /// How a zone lock was taken. Written by its holder.
 #[derive(Default)]
 pub(crate) struct ZoneLockCounts {
@@ -65,6 +63,8 @@ pub(crate) struct ZoneLockCounts {
     /// Frames moved in one hold, for holds that moved any, while locks are timed.
     pages: PageHistogram,
 }
+
+all_atomic!(ZoneLockCounts { uses, pages_moved, pages_timed, wait, hold, pages });
 
 impl ZoneLockCounts {
     /// Counts a timed hold.

@@ -9,7 +9,7 @@
 //! where to look next and may hold any value. `stalled` makes later requests skip a wait that an earlier request gave up.
 
 use super::state::add_exclusive;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
 
 /// The frames of a zone that are still to be initialised and freed.
@@ -28,6 +28,8 @@ pub(crate) struct DeferredFrames {
     /// The blocks that the frames will make, by order; all of them Movable.
     blocks: [AtomicU64; ORDER_SLOTS],
 }
+
+all_atomic!(DeferredFrames { pages, counted, cursor, stalled, blocks });
 
 impl DeferredFrames {
     /// The number of deferred frames, possibly stale.

@@ -2,7 +2,7 @@
 //!
 //! The layers below [`transfer`](super::transfer) store these types and pass them on; `transfer` says what they are.
 
-use crate::control::AllAtomic;
+use crate::sync::AllAtomic;
 
 /// The types of all mechanisms together.
 pub(crate) trait MechanismTypes {

@@ -94,7 +94,7 @@ impl<'a> PageblockMap<'a> {
             return None;
         }
         let remembered = (was as u8 + 1) << REMEMBERED_SHIFT;
-        // Release: as in `set`.
+        // Release: pairs with the Acquire in `has_memory`, as in `set`.
         self.byte(pfn).store(remembered | (MigrateType::Isolate as u8 + 1), Ordering::Release);
         Some(was)
     }
@@ -105,7 +105,7 @@ impl<'a> PageblockMap<'a> {
             return None;
         }
         let was = self.lasting_type(pfn);
-        // Release: as in `set`.
+        // Release: pairs with the Acquire in `has_memory`, as in `set`.
         self.byte(pfn).store(was as u8 + 1, Ordering::Release);
         Some(was)
     }
@@ -115,6 +115,7 @@ impl<'a> PageblockMap<'a> {
     pub(crate) fn publish(&self, pfn: Pfn) {
         let byte = self.byte(pfn);
         if byte.load(Ordering::Relaxed) == 0 {
+            // Release: pairs with the Acquire in `has_memory`.
             byte.store(MigrateType::Movable as u8 + 1, Ordering::Release);
         }
     }

@@ -25,9 +25,8 @@
 
 use core::fmt;
 
-use crate::control::AllAtomic;
 use crate::platform::{Access, Contention, LineKind, LockId, Platform, SharedLine};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use crate::zone::batch::BATCH;
 use crate::zone::policy::ZonePolicy;
@@ -147,6 +146,8 @@ pub(crate) struct PcpList {
     entries: [AtomicU32; ARRAY],
 }
 
+all_atomic!(PcpList { len, chain, allocations, frees, entries });
+
 /// The lists of one CPU in one zone.
 #[repr(C, align(128))]
 #[derive(Default)]
@@ -167,6 +168,8 @@ pub(crate) struct PerCpuPages {
     lists: [PcpList; LISTS],
 }
 
+all_atomic!(PerCpuPages { lock, room, high, batch, zone, cpu, own_high, own_batch, counts, lists });
+
 /// Events on one CPU's lists. Change under their lock, read racily.
 #[derive(Default)]
 pub(crate) struct PcpCounts {
@@ -175,6 +178,8 @@ pub(crate) struct PcpCounts {
     /// Batches given back to the zone.
     pub(crate) drains: AtomicU64,
 }
+
+all_atomic!(PcpCounts { refills, drains });
 
 /// Blocks and their frames.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -190,9 +195,6 @@ impl Flow {
         self.pages += blocks << order.0;
     }
 }
-
-// SAFETY: atomics and arrays of atomics alone; all-zero is a set of empty lists with the boot limits.
-unsafe impl AllAtomic for PerCpuPages {}
 
 impl Default for PcpList {
     fn default() -> Self {

@@ -1,25 +1,38 @@
-//! Filling the bytes of free frames with a pattern, and finding out who wrote to them.
+//! Poisoning: free frames hold a pattern, and a changed byte reveals a write after free.
 
-use crate::platform::{Platform, Zeroing};
+use crate::platform::{Offload, Platform};
 use crate::units::{Geometry, Order, PageCount, Pfn, PfnRange};
 
 /// The pattern: the kernel's `PAGE_POISON`.
 pub(crate) const PATTERN: u8 = 0xaa;
 
-/// Fills a block's bytes with the pattern. Does nothing where there are none.
-pub(crate) fn fill<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, order: Order) {
-    write_block(platform, geometry, pfn, order, PATTERN);
+/// Fills a block's bytes with the pattern. Does nothing if the block has no bytes.
+///
+/// # Safety
+///
+/// The block lies in the yard's memory and is the caller's: no list has it, and no other code accesses its bytes.
+pub(crate) unsafe fn fill<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, order: Order) {
+    // SAFETY: as the caller promises.
+    unsafe { write_block(platform, geometry, pfn, order, PATTERN) };
 }
 
-/// Zeroes a block's bytes; `false` where there are none.
-pub(crate) fn zero<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, order: Order) -> bool {
-    if platform.zero_frames(PfnRange::new(pfn, order.pages())) == Zeroing::Done {
+/// Zeroes a block's bytes. Returns false if it has none.
+///
+/// # Safety
+///
+/// As for [`fill`].
+pub(crate) unsafe fn zero<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, order: Order) -> bool {
+    if platform.zero_frames(PfnRange::new(pfn, order.pages())) == Offload::Done {
         return true;
     }
-    write_block(platform, geometry, pfn, order, 0)
+    // SAFETY: as the caller promises.
+    unsafe { write_block(platform, geometry, pfn, order, 0) }
 }
 
-fn write_block<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, order: Order, value: u8) -> bool {
+/// # Safety
+///
+/// As for [`fill`].
+unsafe fn write_block<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, order: Order, value: u8) -> bool {
     let Some(first) = platform.frame_bytes(pfn) else { return false };
     let bytes = geometry.size_of(order.pages()).0 as usize;
     // SAFETY: the platform maps all frames of a block behind its first, and the caller owns the block.
@@ -28,10 +41,15 @@ fn write_block<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, order: O
 }
 
 /// The first frame of a block that no longer holds the pattern.
-pub(crate) fn damaged<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, order: Order) -> Option<Pfn> {
+///
+/// # Safety
+///
+/// As for [`fill`]. A stray write by a former owner while this runs is the bug that poisoning looks for, and undefined
+/// behaviour of that owner.
+pub(crate) unsafe fn damaged<P: Platform>(platform: &P, geometry: Geometry, pfn: Pfn, order: Order) -> Option<Pfn> {
     let first = platform.frame_bytes(pfn)?;
     let bytes = geometry.size_of(order.pages()).0 as usize;
-    // SAFETY: as in `write_block`; nobody else may write to a block that was free and is now the caller's.
+    // SAFETY: as in `write_block`.
     let bytes = unsafe { core::slice::from_raw_parts(first.as_ptr().cast_const(), bytes) };
     let at = bytes.iter().position(|byte| *byte != PATTERN)?;
     Some(pfn + PageCount(at as u64 >> geometry.page_shift()))

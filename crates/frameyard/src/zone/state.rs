@@ -19,10 +19,9 @@ use super::deferred::DeferredFrames;
 use super::mechanisms::MechanismState;
 use super::policy::ZonePolicy;
 use super::watermark::WatermarkLevel;
-use crate::control::AllAtomic;
-use crate::lock::LockLine;
+use crate::locks::LockLine;
 use crate::page::FrameLink;
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
 /// How deep an allocation may dip below a watermark (the kernel's `ALLOC_*` reserve flags).
@@ -67,6 +66,20 @@ pub(crate) struct ZoneFacts {
     pub(crate) protection: [AtomicU64; ZoneKind::COUNT],
 }
 
+all_atomic!(ZoneFacts {
+    start,
+    end,
+    present,
+    managed,
+    cma,
+    watermarks,
+    boost,
+    boost_factor,
+    is_reclaimed,
+    policy,
+    protection
+});
+
 /// Event counters of a zone. They change under its lock, with a plain load and store each.
 #[derive(Default)]
 pub(crate) struct ZoneEvents {
@@ -86,12 +99,24 @@ pub(crate) struct ZoneEvents {
     pub(crate) direct_pages_freed: AtomicU64,
 }
 
+all_atomic!(ZoneEvents {
+    fallbacks,
+    conversions,
+    extfrag,
+    direct_allocations,
+    direct_frees,
+    direct_pages_allocated,
+    direct_pages_freed
+});
+
 /// Fallbacks and conversions by the requested type and the type taken from (`mm_page_alloc_extfrag`).
 #[derive(Default)]
 pub(crate) struct ExtfragCounters {
     pub(crate) fallbacks: [[AtomicU64; MigrateType::PER_CPU]; MigrateType::PER_CPU],
     pub(crate) conversions: [[AtomicU64; MigrateType::PER_CPU]; MigrateType::PER_CPU],
 }
+
+all_atomic!(ExtfragCounters { fallbacks, conversions });
 
 /// Where requests that preferred a node were served. Any CPU changes it, on the slow path.
 #[derive(Default)]
@@ -104,6 +129,8 @@ pub(crate) struct Placement {
     pub(crate) reclaimed: AtomicU64,
 }
 
+all_atomic!(Placement { miss, foreign, reclaimed });
+
 /// Requests to contiguous memory areas. They change without a lock.
 #[derive(Default)]
 pub(crate) struct CmaEvents {
@@ -113,11 +140,15 @@ pub(crate) struct CmaEvents {
     pub(crate) failed: AtomicU64,
 }
 
+all_atomic!(CmaEvents { served, failed });
+
 /// The free lists of one order.
 #[derive(Default)]
 pub(crate) struct FreeArea {
     lists: [BlockList; MigrateType::COUNT],
 }
+
+all_atomic!(FreeArea { lists });
 
 /// The shared state of a zone.
 #[repr(C, align(128))]
@@ -144,8 +175,23 @@ pub(crate) struct Zone {
     areas: [FreeArea; ORDER_SLOTS],
 }
 
-// SAFETY: atomics and arrays of atomics alone; all-zero is an empty zone.
-unsafe impl AllAtomic for Zone {}
+all_atomic!(Zone {
+    facts,
+    lock,
+    free_pages,
+    free_cma,
+    reserved_highatomic,
+    reported,
+    nonempty,
+    events,
+    counters,
+    placement,
+    cma_events,
+    deferred,
+    compaction,
+    mechanisms,
+    areas
+});
 
 /// Adds to a counter that only the holder of a lock changes.
 #[inline(always)]
@@ -305,6 +351,12 @@ impl Zone {
             || MigrateType::ALL[..MigrateType::PER_CPU].iter().any(|migrate_type| has(*migrate_type))
             || (reserves.cma && has(MigrateType::Cma))
             || (reserves.any() && has(MigrateType::HighAtomic))
+    }
+
+    /// The largest order of a block on the free lists, Isolate included. Possibly stale.
+    pub(crate) fn largest_free_order_racy(&self) -> Option<Order> {
+        let orders = self.nonempty.iter().fold(0, |orders, bits| orders | bits.load(Ordering::Relaxed));
+        orders.checked_ilog2().map(|order| Order(order as u8))
     }
 
     /// Counts all deferred frames as managed and free. Only while the yard is being created.

@@ -42,10 +42,9 @@ use super::request::BlockRequest;
 use super::state::{Reserves, Zone};
 use super::view::{LockedZone, ZoneView};
 use super::watermark::WatermarkLevel;
-use crate::control::AllAtomic;
 use crate::page::{Link, Residence, Tag};
-use crate::platform::{Access, LineKind, Platform, SharedLine, Span};
-use crate::sync::Ordering;
+use crate::platform::{Access, Activity, LineKind, Platform, SharedLine};
+use crate::sync::{Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
 mod clusters;
@@ -81,6 +80,14 @@ pub(crate) struct State {
     lists: ListState,
 }
 
+all_atomic!(State {
+    quiescence,
+    depot,
+    #[cfg(feature = "policy-cpu-owned")]
+    cpu_owned,
+    lists
+});
+
 /// The state of mechanisms that change what is on the free lists: one cache line, as one hold of the lock uses all of it.
 #[repr(C, align(64))]
 #[derive(Default)]
@@ -91,11 +98,15 @@ struct ListState {
     deferred_merge: deferred_merge::State,
 }
 
+all_atomic!(ListState {
+    #[cfg(feature = "policy-clusters")]
+    clusters,
+    #[cfg(feature = "policy-deferred-merge")]
+    deferred_merge
+});
+
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<ListState>() <= 64, "one cache line");
-
-// SAFETY: atomics alone; all-zero is a zone without transfers in progress.
-unsafe impl AllAtomic for State {}
 
 /// What all mechanisms count for one CPU in one zone.
 #[derive(Default)]
@@ -106,8 +117,12 @@ pub(crate) struct Counts {
     clusters: clusters::Counts,
 }
 
-// SAFETY: atomics and arrays of atomics alone; all-zero has counted nothing.
-unsafe impl AllAtomic for Counts {}
+all_atomic!(Counts {
+    #[cfg(feature = "policy-deferred-merge")]
+    deferred_merge,
+    #[cfg(feature = "policy-clusters")]
+    clusters
+});
 
 /// The tables of all mechanisms, as one zone uses them.
 #[derive(Clone, Copy)]
@@ -208,7 +223,7 @@ pub(crate) struct RefillRequest {
 /// There may be fewer blocks than wanted, if the zone has no more or the mechanism moves less at once, and more, if it moves whole
 /// batches or clusters (the kernel's `nr_pcp_alloc` lets refills grow, too).
 pub(crate) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, deliver: impl FnMut(&Batch)) -> usize {
-    view.platform.span_begins(Span::Refill);
+    view.platform.begin_activity(Activity::Refill);
     let got = match Mechanism::in_force(view.zone) {
         Mechanism::Pagewise(knobs) => knobs.fetch(view, refill, deliver),
         #[cfg(feature = "policy-deferred-merge")]
@@ -228,7 +243,7 @@ pub(crate) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, d
             }
         }
     };
-    view.platform.span_ends(Span::Refill, PageCount((got as u64) << refill.blocks.order.0));
+    view.platform.end_activity(Activity::Refill, PageCount((got as u64) << refill.blocks.order.0));
     got
 }
 
@@ -337,7 +352,7 @@ impl<'a, P: Platform> Drain<'a, P> {
 
     fn begin_span(&mut self) {
         if self.pages.is_none() {
-            self.view.platform.span_begins(Span::Drain);
+            self.view.platform.begin_activity(Activity::Drain);
             self.pages = Some(0);
         }
     }
@@ -346,7 +361,7 @@ impl<'a, P: Platform> Drain<'a, P> {
     fn end_span(&mut self) {
         self.locked = None;
         if let Some(pages) = self.pages.take() {
-            self.view.platform.span_ends(Span::Drain, PageCount(pages));
+            self.view.platform.end_activity(Activity::Drain, PageCount(pages));
         }
     }
 }
@@ -419,7 +434,7 @@ pub(crate) fn collect<P: Platform>(view: ZoneView<'_, P>, what: Collect) -> Resu
 }
 
 fn collect_all<P: Platform>(view: ZoneView<'_, P>) -> Result<(), TransferStalled> {
-    view.platform.span_begins(Span::Collect);
+    view.platform.begin_activity(Activity::Collect);
     let mechanism = Mechanism::in_force(view.zone);
     #[cfg(feature = "policy-clusters")]
     clusters::collect(view, mechanism);
@@ -433,7 +448,7 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>) -> Result<(), TransferStalled
     #[cfg(feature = "policy-cpu-owned")]
     cpu_owned::collect(view);
     let collected = depot::collect(view);
-    view.platform.span_ends(Span::Collect, PageCount(0));
+    view.platform.end_activity(Activity::Collect, PageCount(0));
     collected
 }
 
@@ -486,6 +501,11 @@ impl<P: Platform> ZoneView<'_, P> {
 /// Free frames that mechanisms hold and that count as free. Possibly stale.
 pub(crate) fn held_pages_racy<P: Platform>(view: ZoneView<'_, P>) -> PageCount {
     view.mechanisms.depot.pages_racy()
+}
+
+/// The part of [`held_pages_racy`] of one migration type. Possibly stale.
+pub(crate) fn held_pages_of_racy<P: Platform>(view: ZoneView<'_, P>, migrate_type: MigrateType) -> PageCount {
+    view.mechanisms.depot.pages_of_racy(migrate_type)
 }
 
 /// Free frames whose merge is deferred. Possibly stale.

@@ -16,7 +16,7 @@ use super::pageblock::PageblockMap;
 #[cfg(feature = "policy-clusters")]
 use super::state::sub_exclusive;
 use super::state::{Zone, add_exclusive};
-use crate::lock::LockHold;
+use crate::locks::LockHold;
 use crate::memmap::MemMap;
 use crate::page::{PageRef, Tag};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};

@@ -1,9 +1,9 @@
-//! Loom models of how a change reaches every view before it is used: a view that follows, one that joins meanwhile, one whose
-//! process ends, and one after a holder of the right to change who has ended in the middle.
+//! Loom models of the protocol of views: a view that follows a change, a view that joins during one, a process that
+//! ends, and a holder of the right to change views that has ended in the middle of a change.
 //!
-//! The words are loom's and few, and time is what the model says; else it is the code that processes run. What a view
-//! shows is a witness that loom does not see. Before a change is published a word is written, as page structures are
-//! zeroed: who shows the change must see it.
+//! The words are loom's, few, and time is simulated. Everything else is the production code. What a view shows is a
+//! witness that loom does not see. A word is written before a change is published, as page structures are zeroed: a
+//! process that shows the change must see it.
 
 use std::sync::{Arc, Mutex};
 
@@ -14,58 +14,58 @@ use loom::thread;
 use super::*;
 
 const WHOLE: Piece = Piece { offset: 0, len: 8 };
-const TAILS: Change = Change::SharedTails(WHOLE, 4);
-/// Involuntary switches.
+const TAILS: Change = Change::ZeroTails(WHOLE, 4);
+/// The bound on preemptions.
 const PREEMPTIONS: usize = 3;
 
-/// What is said where a change is used too early.
+/// The message if a change is used too early.
 const USED_EARLY: &str = "used before every view shows it";
-/// What is said where a view shows a change whose cause it does not see.
+/// The message if a view shows a change whose cause it does not see.
 const NOT_ZEROED: &str = "shown before it was zeroed";
-/// What is said where a view shows what was before.
+/// The message if a view shows the previous state.
 const MISSED: &str = "a view has missed a change";
 
-/// What is broken on purpose.
+/// What a model breaks on purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Flaw {
     None,
-    /// Nothing that is stored is released.
+    /// No store releases.
     RelaxedStores,
-    /// A change is used before there are answers.
+    /// A change is used before all views have answered.
     NotWaitedFor,
-    /// A view is set up, and joins afterwards, without the right to change views.
+    /// A view is set up and joins afterwards, without the right to change views.
     JoinedLate,
-    /// Who is alive is taken for dead.
-    TakenForDead,
+    /// Living processes count as ended.
+    CountedAsEnded,
 }
 
-/// What all processes have in common.
+/// The state that all processes share.
 #[derive(Debug)]
 struct Common {
     words: Vec<AtomicU64>,
     zeroed: AtomicU64,
     done: AtomicU64,
     flaw: Flaw,
-    /// Those that have ended. A witness.
+    /// Processes that have ended. A witness.
     dead: Mutex<Vec<Process>>,
 }
 
 impl Common {
     fn new(flaw: Flaw) -> Arc<Self> {
-        let words = (0..words::<ModelBoard>()).map(|_| AtomicU64::new(0)).collect();
+        let words = (0..words::<ModelStore>()).map(|_| AtomicU64::new(0)).collect();
         let [zeroed, done] = [0, 0].map(AtomicU64::new);
         Arc::new(Self { words, zeroed, done, flaw, dead: Mutex::default() })
     }
 }
 
-/// The words as a process has them.
+/// The words in one process.
 #[derive(Debug)]
-struct ModelBoard {
+struct ModelStore {
     common: Arc<Common>,
     this: Process,
 }
 
-impl Board for ModelBoard {
+impl WordStore for ModelStore {
     const VIEWS: usize = 2;
     const RECORDS: usize = 1;
 
@@ -102,9 +102,9 @@ impl Board for ModelBoard {
         thread::yield_now();
     }
 
-    /// Long enough to ask whether others are alive, and never too long.
+    /// Long enough to check that processes are alive, never too long.
     fn since(&self, _begin: Instant) -> Duration {
-        LOOK + Duration::from_millis(1)
+        ALIVE_CHECK + Duration::from_millis(1)
     }
 
     fn this(&self) -> Process {
@@ -112,32 +112,32 @@ impl Board for ModelBoard {
     }
 
     fn is_alive(&self, process: Process) -> bool {
-        self.common.flaw != Flaw::TakenForDead && !self.common.dead.lock().unwrap().contains(&process)
+        self.common.flaw != Flaw::CountedAsEnded && !self.common.dead.lock().unwrap().contains(&process)
     }
 }
 
 /// A process with a view.
 struct Viewer {
-    words: ViewWords<ModelBoard>,
-    /// Whether the view shows tails; `None` as long as it is not set up. A witness.
+    words: ViewWords<ModelStore>,
+    /// Whether the view shows tails; `None` until it is set up. A witness.
     tails: Mutex<Option<bool>>,
 }
 
 impl Viewer {
     fn new(common: &Arc<Common>, number: u64) -> Arc<Self> {
-        let board = ModelBoard { common: Arc::clone(common), this: Process(number) };
-        Arc::new(Self { words: ViewWords { board }, tails: Mutex::new(None) })
+        let store = ModelStore { common: Arc::clone(common), this: Process(number) };
+        Arc::new(Self { words: ViewWords { store }, tails: Mutex::new(None) })
     }
 
     fn common(&self) -> &Common {
-        &self.words.board.common
+        &self.words.store.common
     }
 
     fn shows_tails(&self) -> Option<bool> {
         *self.tails.lock().unwrap()
     }
 
-    /// Joins all others, as whoever attaches a yard.
+    /// Joins the other views, as a process does that attaches a yard.
     fn attach(&self) -> Slot {
         let changing = self.words.lock().unwrap();
         let slot = changing.join().unwrap();
@@ -145,7 +145,7 @@ impl Viewer {
         slot
     }
 
-    /// Zeroes what was there, lets all show tails, and uses that.
+    /// Zeroes the structures, makes all views show tails, then uses them.
     fn change(&self, slot: Slot, others: &[&Self]) {
         self.common().zeroed.store(1, Ordering::Relaxed);
         let changing = self.words.lock().unwrap();
@@ -156,7 +156,7 @@ impl Viewer {
             changing.wait_for_answers(slot, number).unwrap();
         }
         for other in others {
-            let is_dead = self.common().dead.lock().unwrap().contains(&other.words.board.this);
+            let is_dead = self.common().dead.lock().unwrap().contains(&other.words.store.this);
             assert!(is_dead || other.shows_tails() != Some(false), "{USED_EARLY}");
         }
     }
@@ -198,7 +198,7 @@ fn follow(flaw: Flaw) {
     keeper.join().unwrap();
 }
 
-/// A view joins while a change is made.
+/// A view joins during a change.
 fn join(flaw: Flaw) {
     let common = Common::new(flaw);
     let [changer, joiner] = [1, 2].map(|number| Viewer::new(&common, number));
@@ -213,6 +213,7 @@ fn join(flaw: Flaw) {
             } else {
                 joiner.attach()
             };
+            // Acquire: pairs with the Release in `join`.
             while joiner.common().done.load(Ordering::Acquire) == 0 {
                 joiner.words.follow(slot, &*joiner);
                 thread::yield_now();
@@ -220,12 +221,13 @@ fn join(flaw: Flaw) {
         }
     });
     changer.change(own, &[&joiner]);
+    // Release: pairs with the Acquire in `join`.
     common.done.store(1, Ordering::Release);
     keeper.join().unwrap();
     assert_eq!(joiner.shows_tails(), Some(true), "{MISSED}");
 }
 
-/// A process ends, and answers no more.
+/// A process ends and answers no more.
 fn end() {
     let common = Common::new(Flaw::None);
     let [changer, ender] = [1, 2].map(|number| Viewer::new(&common, number));
@@ -234,7 +236,7 @@ fn end() {
         let ender = Arc::clone(&ender);
         move || {
             ender.words.follow(slot, &*ender);
-            ender.common().dead.lock().unwrap().push(ender.words.board.this);
+            ender.common().dead.lock().unwrap().push(ender.words.store.this);
         }
     });
     changer.change(own, &[&ender]);
@@ -291,31 +293,31 @@ fn a_view_that_joins_meanwhile_misses_no_change() {
 }
 
 #[test]
-fn a_process_that_has_ended_is_not_waited_for() {
+fn a_process_that_has_ended_needs_no_answer() {
     explore(end);
 }
 
 #[test]
-fn views_are_set_up_anew_after_a_changer_that_has_ended() {
+fn views_are_set_up_anew_after_a_holder_that_has_ended() {
     explore(take_over);
 }
 
 #[test]
-fn a_change_that_nobody_waits_for_is_found() {
+fn a_change_without_a_wait_is_detected() {
     assert_fails(|| follow(Flaw::NotWaitedFor), &[USED_EARLY]);
 }
 
 #[test]
-fn words_that_release_nothing_are_found() {
+fn stores_without_release_are_detected() {
     assert_fails(|| follow(Flaw::RelaxedStores), &[NOT_ZEROED, USED_EARLY]);
 }
 
 #[test]
-fn a_view_that_joins_after_it_was_set_up_is_found() {
+fn a_view_that_joins_after_its_setup_is_detected() {
     assert_fails(|| join(Flaw::JoinedLate), &[MISSED]);
 }
 
 #[test]
-fn a_process_that_is_taken_for_dead_is_found() {
-    assert_fails(|| follow(Flaw::TakenForDead), &[USED_EARLY]);
+fn a_living_process_that_counts_as_ended_is_detected() {
+    assert_fails(|| follow(Flaw::CountedAsEnded), &[USED_EARLY]);
 }

@@ -1,32 +1,26 @@
-//! What was published of compound page maps for device memory: figures of kernels, before and after the series.
+//! Published figures of compound page maps for device memory: of kernels before and after the series.
 
-use crate::commands::published_table::cells;
+use serde::Deserialize;
 
-/// The table: its header says what its columns are.
+use crate::commands::published_table::records;
+use crate::output::Row;
+
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/compound-pagemap.csv"));
 
-/// What rows say of where their values come from.
-pub(super) const MEASURED: &str = "measured";
-/// As [`MEASURED`].
-pub(super) const PUBLISHED: &str = "published";
-
-/// What a published figure is of.
+/// The kernel of a published figure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Series {
-    /// The kernel before it: base pages.
+    /// Before the series: base pages.
     Before,
     /// Compound pages of 2 MiB.
     Huge,
     /// Compound pages of 1 GiB.
     Gigantic,
-    /// Compound pages, of a size that is not said.
+    /// Compound pages of an unpublished size.
     After,
 }
 
 impl Series {
-    /// In the order of the table's columns.
-    const ALL: [Self; 4] = [Self::Before, Self::Huge, Self::Gigantic, Self::After];
-
     /// The geometry of the map.
     pub(super) const fn geometry(self) -> Option<&'static str> {
         match self {
@@ -38,7 +32,7 @@ impl Series {
     }
 }
 
-/// One published figure.
+/// A published figure.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct Figure {
     pub(super) metric: String,
@@ -48,20 +42,58 @@ pub(super) struct Figure {
     pub(super) note: Option<String>,
 }
 
-/// The figures of those metrics whose names begin with one of these.
-pub(super) fn figures(metrics: &[&str]) -> Vec<Figure> {
-    TABLE.lines().skip(1).filter(|line| metrics.iter().any(|metric| line.starts_with(metric))).flat_map(line).collect()
+impl Figure {
+    /// The columns of rows with published figures.
+    pub(super) fn columns(figure: Option<&Self>) -> Row {
+        Row::new()
+            .data("published_metric", figure.map(|figure| figure.metric.clone()))
+            .data("published_unit", figure.map(|figure| figure.unit.clone()))
+            .data("published_value", figure.map(|figure| figure.value))
+            .data("published_note", figure.and_then(|figure| figure.note.clone()))
+    }
+
+    /// The row of a table of published figures.
+    pub(super) fn table_row(&self) -> Row {
+        Row::new()
+            .column("metric", "published", self.metric.clone())
+            .column("geometry", "map", self.series.geometry())
+            .remark("value", crate::output::Format::Plain, self.value.to_string())
+            .column("unit", "unit", self.unit.clone())
+            .column("note", "note", self.note.clone())
+    }
 }
 
-fn line(line: &str) -> Vec<Figure> {
-    let Some([metric, unit, before, huge, gigantic, after, note]) = cells(line) else { return Vec::new() };
-    let note = (!note.is_empty()).then_some(note);
-    let values = [before, huge, gigantic, after];
-    let figure = |(series, value): (Series, String)| {
-        let value = value.parse().ok()?;
-        Some(Figure { metric: metric.clone(), unit: unit.clone(), series, value, note: note.clone() })
-    };
-    Series::ALL.into_iter().zip(values).filter_map(figure).collect()
+/// A line of the table.
+#[derive(Deserialize)]
+struct Record {
+    metric: String,
+    unit: String,
+    before: Option<f64>,
+    after_2m: Option<f64>,
+    after_1g: Option<f64>,
+    after_unspecified: Option<f64>,
+    note: Option<String>,
+}
+
+impl Record {
+    fn figures(self) -> impl Iterator<Item = Figure> {
+        let Self { metric, unit, note, .. } = self;
+        let values = [
+            (Series::Before, self.before),
+            (Series::Huge, self.after_2m),
+            (Series::Gigantic, self.after_1g),
+            (Series::After, self.after_unspecified),
+        ];
+        values.into_iter().filter_map(move |(series, value)| {
+            Some(Figure { metric: metric.clone(), unit: unit.clone(), series, value: value?, note: note.clone() })
+        })
+    }
+}
+
+/// The figures of metrics whose names begin with one of these.
+pub(super) fn figures(metrics: &[&str]) -> Vec<Figure> {
+    let is_wanted = |record: &Record| metrics.iter().any(|metric| record.metric.starts_with(metric));
+    records(TABLE).filter(is_wanted).flat_map(Record::figures).collect()
 }
 
 #[cfg(test)]
@@ -70,9 +102,11 @@ mod tests {
 
     #[test]
     fn every_line_of_the_table_has_a_figure_from_before_and_one_from_after() {
-        for text in TABLE.lines().skip(1) {
-            let found: Vec<Series> = line(text).iter().map(|figure| figure.series).collect();
-            assert!(found.len() >= 2 && found[0] == Series::Before, "{text}: {found:?}");
+        let records: Vec<Record> = records(TABLE).collect();
+        assert_eq!(records.len(), TABLE.lines().count() - 1);
+        for record in records {
+            let found: Vec<Series> = record.figures().map(|figure| figure.series).collect();
+            assert!(found.len() >= 2 && found[0] == Series::Before, "{found:?}");
         }
     }
 

@@ -1,24 +1,25 @@
 //! `bench device-map`: page structures for device memory, by size, geometry and layout, beside published figures.
 //!
-//! [`sweep`] says which rows there are; the workload measures one; [`row`] is what is said of it.
+//! [`sweep`] decides which rows there are, the workload measures one row, [`row`] declares the columns.
 
 use frameyard_host::HostTopology;
 
+use super::compound_pagemap::Figure;
 use crate::Failure;
 use crate::cli::DeviceMapArgs;
-use crate::output::{self, progress_bar};
-use crate::workload::device_map::{DeviceMapGround, DeviceMapRun};
+use crate::output::{Report, Row, progress_bar};
+use frameyard_workloads::device_map::{DeviceMapFixture, DeviceMapRun};
 
 mod row;
 mod sweep;
-mod text;
 
-use row::Row;
 use sweep::{Case, Group, groups};
-use text::DeviceMapOutcome;
 
-/// The name of the command.
 const NAME: &str = "bench device-map";
+const NOTE: &str = "Medians (minimum–maximum) of runs that alternate. Resident: proportional size of the map's addresses after every tail was \
+    read; page tables: those that the process has in addition then. Host alone: the time in which the host provides the same \
+    pages when one byte of each is written and nothing else. Published figures are of kernels: 4K before, 2M and 1G after the \
+    series, which keeps two map pages of each compound page.";
 
 /// Measures every row of the sweep.
 pub(super) fn run(args: &DeviceMapArgs) -> Result<(), Failure> {
@@ -31,24 +32,32 @@ pub(super) fn run(args: &DeviceMapArgs) -> Result<(), Failure> {
         rows.extend(measure(group, args.repeat.get(), &host, &|| bar.inc(1))?);
     }
     bar.finish_and_clear();
-    rows.extend(row::published());
-    output::print(&DeviceMapOutcome { rows }, &args.output)
+    let (measured, published) = (rows.clone(), row::published());
+    rows.extend(published.iter().map(row::of_figure));
+    let left_out = measured.iter().filter_map(|row| row.text("left_out")).map(|reason| format!("left out: {reason}\n"));
+    let left_out: String = left_out.collect();
+    Report::new(NAME, rows)
+        .table(measured)
+        .verbatim(left_out)
+        .table(published.iter().map(Figure::table_row))
+        .note(NOTE)
+        .print(&args.output)
 }
 
-/// Runs the layouts of a size and geometry, by turns on one yard.
+/// Runs the layouts of a size and geometry in alternation on one yard.
 fn measure(group: &Group, repeat: u32, host: &HostTopology, done: &dyn Fn()) -> Result<Vec<Row>, Failure> {
-    let ground = DeviceMapGround::new(group.size, group.yard, host)?;
+    let fixture = DeviceMapFixture::new(group.size, group.yard, host)?;
     let mut cases = group.cases.clone();
     let mut runs: Vec<Vec<DeviceMapRun>> = cases.iter().map(|_| Vec::new()).collect();
     for _ in 0..repeat {
         for (case, runs) in cases.iter_mut().zip(&mut runs).filter(|(case, _)| case.left_out.is_none()) {
-            match ground.run(case.shape)? {
+            match fixture.run(case.shape)? {
                 Ok(run) => runs.push(run),
                 Err(reason) => case.left_out = Some(reason),
             }
             done();
         }
     }
-    let row = |(case, runs): (&Case, Vec<DeviceMapRun>)| Row::measured(case, group, &runs, ground.threads());
+    let row = |(case, runs): (&Case, Vec<DeviceMapRun>)| row::measured(case, group, &runs, fixture.threads());
     Ok(cases.iter().zip(runs).map(row).collect())
 }

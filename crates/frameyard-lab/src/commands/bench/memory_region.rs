@@ -1,25 +1,25 @@
-//! `bench memory-region`: memory registered and deregistered in a loop, beside the host's kernel and published figures.
+//! `bench memory-region`: registering and deregistering memory in a loop, beside the host's kernel and published figures.
 
-use std::io::{self, Write};
-
-use frameyard::{ByteSize, MapLayout};
+use frameyard::devices::MapLayout;
 use frameyard_host::{DeviceAlignment, HostTopology};
-use serde::Serialize;
 
-use super::compound_pagemap::{Figure, MEASURED, PUBLISHED, Series, figures};
+use super::compound_pagemap::{Figure, Series, figures};
 use super::pinned::kinds;
 use crate::Failure;
 use crate::cli::MemoryRegionArgs;
-use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar, rounded};
-use crate::workload::memory_region::{self, HostKind, HostRounds, RegionRefs, Rounds};
-use crate::workload::pin::{PinBuffers, PinGround, PinKind, PinYard, PinnedMemory};
+use crate::commands::published_table::{MEASURED, PUBLISHED};
+use crate::output::{Format, Report, Row, progress_bar, rounded};
+use frameyard_workloads::memory_region::{self, HostKind, RegionRefs, Rounds};
+use frameyard_workloads::pin::{PinBuffers, PinFixture, PinKind, PinYard, PinnedMemory};
 
-/// The name of the command.
 const NAME: &str = "bench memory-region";
-/// Who registers: the yard …
+/// The registrar of rows that the yard registers …
 const YARD: &str = "yard";
-/// … or the host's kernel.
+/// … and of rows that the host's kernel registers.
 const IO_URING: &str = "io_uring";
+
+const NOTE: &str = "Pages: what an entry of the page tables maps. Map: what a page structure is the head of. Refs: one for each page, or all \
+    of a head at once. Published figures are of kernels, for an unpublished size of memory.";
 
 /// Registers each kind of memory for a time.
 pub(super) fn run(args: &MemoryRegionArgs) -> Result<(), Failure> {
@@ -29,40 +29,52 @@ pub(super) fn run(args: &MemoryRegionArgs) -> Result<(), Failure> {
     let on_host: &[HostKind] = if args.no_host { &[] } else { &HostKind::ALL };
     let bar = progress_bar(NAME, (here.len() * RegionRefs::ALL.len() + on_host.len()) as u64);
     let yard = PinYard::new(args.size, &here, args.memory.layout, &host)?;
-    let mut rows = yard.with_ground(|ground| in_yard(ground, args, &|| bar.inc(1)))?;
+    let mut rows = yard.with_fixture(|fixture| in_yard(fixture, args, &|| bar.inc(1)))?;
     drop(yard);
     let missing = asked.into_iter().filter_map(|asked| Some((asked.kind, asked.left_out?)));
-    rows.extend(missing.map(|(kind, reason)| Row { left_out: Some(reason), ..Row::of_kind(kind, args) }));
+    rows.extend(
+        missing.map(|(kind, reason)| Region { left_out: Some(reason), ..Region::of_kind(kind, args) }.measured(None)),
+    );
     for &kind in on_host {
-        rows.push(Row::on_host(kind, args, memory_region::on_host(kind, args.size, args.duration, &host)?));
+        let region = Region::on_host(kind, args);
+        rows.push(match memory_region::on_host(kind, args.size, args.duration, &host)? {
+            Ok(rounds) => region.measured(Some(rounds)),
+            Err(reason) => Region { left_out: Some(reason), ..region }.measured(None),
+        });
         bar.inc(1);
     }
     bar.finish_and_clear();
-    rows.extend(figures(&["mr_register_rounds"]).into_iter().map(published));
-    output::print(&MemoryRegionOutcome { rows }, &args.output)
+    rows.extend(figures(&["mr_register_rounds"]).iter().map(published));
+    let left_out = |row: &Row| {
+        let by = row.text("registrar").unwrap_or_default();
+        Some(format!("left out: {by}, {}: {}\n", row.text("memory")?, row.text("left_out")?))
+    };
+    let left_out: String = rows.iter().filter_map(left_out).collect();
+    let all = rows.clone();
+    Report::new(NAME, rows).table(all).verbatim(left_out).note(NOTE).print(&args.output)
 }
 
 /// Every kind, with references counted in every way.
-fn in_yard(ground: &PinGround<'_>, args: &MemoryRegionArgs, done: &dyn Fn()) -> Result<Vec<Row>, Failure> {
-    let mut buffers = PinBuffers::new(ground.pages());
+fn in_yard(fixture: &PinFixture<'_>, args: &MemoryRegionArgs, done: &dyn Fn()) -> Result<Vec<Row>, Failure> {
+    let mut buffers = PinBuffers::new(fixture.pages());
     let mut rows = Vec::new();
-    for &kind in ground.kinds() {
-        let range = ground.map(kind)?;
-        ground.touch(kind, range)?;
+    for &kind in fixture.kinds() {
+        let range = fixture.map(kind)?;
+        fixture.touch(kind, range)?;
         for refs in RegionRefs::ALL {
-            let rounds = memory_region::in_yard(ground, range, refs, args.duration, &mut buffers)?;
-            rows.push(Row::in_yard(kind, args, refs, rounds));
+            let rounds = memory_region::in_yard(fixture, range, refs, args.duration, &mut buffers)?;
+            let (take_refs, release_refs) = (Some(refs.take.name()), Some(refs.release.name()));
+            rows.push(Region { take_refs, release_refs, ..Region::of_kind(kind, args) }.measured(Some(rounds)));
             done();
         }
-        ground.space.unmap(range).map_err(Failure::run_time)?;
+        fixture.space.unmap(range).map_err(Failure::run_time)?;
     }
     Ok(rows)
 }
 
-/// A row: what was measured, or what was published. `source` tells them apart.
-#[derive(Clone, PartialEq, Serialize, Debug, Default)]
-struct Row {
-    source: &'static str,
+/// Memory that is registered, measured or published.
+#[derive(Clone, PartialEq, Debug, Default)]
+struct Region {
     registrar: Option<&'static str>,
     memory: Option<&'static str>,
     page_bytes: Option<u64>,
@@ -71,28 +83,15 @@ struct Row {
     bytes: Option<u64>,
     /// How references are counted when memory is registered.
     take_refs: Option<&'static str>,
-    /// … and when it is deregistered.
+    /// How references are counted when memory is deregistered.
     release_refs: Option<&'static str>,
-    runs: Option<u64>,
-    duration_ns: Option<u64>,
-    rounds: Option<u64>,
-    round_ns: Option<u64>,
-    register_ns: Option<u64>,
-    deregister_ns: Option<u64>,
-    /// As many as there would be in the 5 seconds of the published figures.
-    rounds_in_5_s: Option<f64>,
     left_out: Option<String>,
-    published_metric: Option<String>,
-    published_unit: Option<String>,
-    published_value: Option<f64>,
-    published_note: Option<String>,
 }
 
-impl Row {
+impl Region {
     fn of_kind(kind: PinKind, args: &MemoryRegionArgs) -> Self {
         let is_compound_device = kind.memory == PinnedMemory::Device && kind.map != DeviceAlignment::Base;
         Self {
-            source: MEASURED,
             registrar: Some(YARD),
             memory: Some(kind.memory.name()),
             page_bytes: Some(kind.page.size().0),
@@ -103,125 +102,84 @@ impl Row {
         }
     }
 
-    fn in_yard(kind: PinKind, args: &MemoryRegionArgs, refs: RegionRefs, rounds: Rounds) -> Self {
-        let (take_refs, release_refs) = (Some(refs.take.name()), Some(refs.release.name()));
-        Self { take_refs, release_refs, ..Self::of_kind(kind, args) }.with(rounds)
-    }
-
-    fn on_host(kind: HostKind, args: &MemoryRegionArgs, rounds: HostRounds) -> Self {
-        let row = Self {
-            source: MEASURED,
+    fn on_host(kind: HostKind, args: &MemoryRegionArgs) -> Self {
+        Self {
             registrar: Some(IO_URING),
             memory: Some(kind.name()),
             page_bytes: Some(kind.page_bytes()),
             bytes: Some(args.size.0),
             ..Self::default()
-        };
-        match rounds {
-            Ok(rounds) => row.with(rounds),
-            Err(reason) => Self { left_out: Some(reason), ..row },
         }
     }
 
-    fn with(self, done: Rounds) -> Self {
-        let each = |ns: u64| Some(ns / done.rounds.max(1));
-        let round_ns = done.elapsed_ns as f64 / done.rounds.max(1) as f64;
-        Self {
-            runs: Some(done.runs),
-            duration_ns: Some(done.elapsed_ns),
-            rounds: Some(done.rounds),
-            round_ns: each(done.elapsed_ns),
-            register_ns: each(done.register_ns),
-            deregister_ns: each(done.elapsed_ns.saturating_sub(done.register_ns)),
-            rounds_in_5_s: Some(rounded(5e9 / round_ns.max(1.0))),
-            ..self
-        }
+    /// The row of measured rounds, or of none.
+    fn measured(&self, done: Option<Rounds>) -> Row {
+        let each = |of: fn(&Rounds) -> u64| done.as_ref().map(|done| of(done) / done.rounds.max(1));
+        let round_ns = done.as_ref().map(|done| done.elapsed_ns as f64 / done.rounds.max(1) as f64);
+        let times = [
+            each(|done| done.elapsed_ns),
+            each(|done| done.register_ns),
+            each(|done| done.elapsed_ns.saturating_sub(done.register_ns)),
+        ];
+        let runs = done.as_ref().map(|done| (done.runs, done.elapsed_ns));
+        self.row(runs, done.map(|done| done.rounds), times, round_ns.map(|ns| rounded(5e9 / ns.max(1.0))), None)
+    }
+
+    /// The row of a published figure. Published are the rounds in 5 seconds.
+    fn published(&self, figure: &Figure) -> Row {
+        let times = [Some((5e9 / figure.value) as u64), None, None];
+        self.row(None, Some(figure.value as u64), times, Some(figure.value), Some(figure))
+    }
+
+    fn row(
+        &self,
+        runs_and_ns: Option<(u64, u64)>,
+        rounds: Option<u64>,
+        [round_ns, register_ns, deregister_ns]: [Option<u64>; 3],
+        rounds_in_5_s: Option<f64>,
+        figure: Option<&Figure>,
+    ) -> Row {
+        let source = if figure.is_some() { PUBLISHED } else { MEASURED };
+        let us = Format::thousands(2);
+        Row::new()
+            .data("source", source)
+            .data("registrar", self.registrar)
+            .remark("by", Format::Plain, self.registrar.unwrap_or(source))
+            .column("memory", "memory", self.memory)
+            .column_as("page_bytes", "pages", Format::ExactSize, self.page_bytes)
+            .column("map_geometry", "map", self.map_geometry)
+            .data("layout", self.layout)
+            .data("bytes", self.bytes)
+            .column("take_refs", "refs taken", self.take_refs)
+            .column("release_refs", "refs released", self.release_refs)
+            .column("runs", "runs", runs_and_ns.map(|(runs, _)| runs))
+            .minor()
+            .data("duration_ns", runs_and_ns.map(|(_, ns)| ns))
+            .column("rounds", "rounds", rounds)
+            .minor()
+            .column_as("round_ns", "µs a round", us, round_ns)
+            .column_as("register_ns", "register µs", us, register_ns)
+            .minor()
+            .column_as("deregister_ns", "deregister µs", us, deregister_ns)
+            .minor()
+            .column_as("rounds_in_5_s", "in 5 s", Format::number(0), rounds_in_5_s)
+            .data("left_out", self.left_out.clone())
+            .followed_by(Figure::columns(figure))
     }
 }
 
-/// A published figure as a row. Its pages are said to be of a device or of hugetlb, and not how large.
-fn published(figure: Figure) -> Row {
+/// The row of a published figure. Its pages belong to a device or to hugetlb; their size was not published.
+fn published(figure: &Figure) -> Row {
     let memory = if figure.metric.ends_with("hugetlb") { "hugetlb" } else { "device" };
     let is_after = figure.series != Series::Before;
-    Row {
-        source: PUBLISHED,
+    let region = Region {
         memory: Some(memory),
-        // Huge pages were taken in batches before.
+        // Before the series, huge pages were already taken in batches.
         take_refs: Some(if is_after || memory == "hugetlb" { "batched" } else { "per-page" }),
         release_refs: Some(if is_after { "batched" } else { "per-page" }),
-        rounds: Some(figure.value as u64),
-        round_ns: Some((5e9 / figure.value) as u64),
-        rounds_in_5_s: Some(figure.value),
-        published_metric: Some(figure.metric),
-        published_unit: Some(figure.unit),
-        published_value: Some(figure.value),
-        published_note: figure.note,
-        ..Row::default()
-    }
-}
-
-/// All rows.
-struct MemoryRegionOutcome {
-    rows: Vec<Row>,
-}
-
-impl Outcome for MemoryRegionOutcome {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut table = Table::new([
-            "by",
-            "memory",
-            "pages",
-            "map",
-            "refs taken",
-            "given back",
-            "rounds",
-            "µs a round",
-            "register µs",
-            "deregister µs",
-            "in 5 s",
-            "runs",
-        ]);
-        let none = || "-".to_owned();
-        let us = |ns: Option<u64>| ns.map_or_else(none, |ns| format!("{:.2}", ns as f64 / 1e3));
-        let text = |text: Option<&'static str>| text.unwrap_or("-").to_owned();
-        let number = |number: Option<u64>| number.map_or_else(none, |number| number.to_string());
-        for row in &self.rows {
-            table.push([
-                row.registrar.unwrap_or(row.source).to_owned(),
-                text(row.memory),
-                row.page_bytes.map_or_else(none, |bytes| ByteSize(bytes).to_string()),
-                text(row.map_geometry),
-                text(row.take_refs),
-                text(row.release_refs),
-                number(row.rounds),
-                us(row.round_ns),
-                us(row.register_ns),
-                us(row.deregister_ns),
-                row.rounds_in_5_s.map_or_else(none, |rounds| format!("{rounds:.0}")),
-                number(row.runs),
-            ]);
-        }
-        table.write(out)?;
-        for row in &self.rows {
-            if let Some(reason) = &row.left_out {
-                let by = row.registrar.unwrap_or(row.source);
-                writeln!(out, "left out: {by}, {}: {reason}", row.memory.unwrap_or("-"))?;
-            }
-        }
-        writeln!(
-            out,
-            "\nPages: what an entry of the page tables maps; map: what a page structure is the head of. Refs: one for each page, or all\n\
-             of a head at once. Published figures are of kernels and of a size of memory that is not said."
-        )
-    }
+        ..Region::default()
+    };
+    region.published(figure)
 }
 
 #[cfg(test)]
@@ -229,25 +187,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn published_figures_have_our_keys() {
-        let rows: Vec<Row> = figures(&["mr_register_rounds"]).into_iter().map(published).collect();
+    fn published_figures_have_the_keys_of_measured_rows() {
+        let rows: Vec<Row> = figures(&["mr_register_rounds"]).iter().map(published).collect();
         let found: Vec<_> =
-            rows.iter().map(|row| (row.memory.unwrap(), row.release_refs.unwrap(), row.rounds)).collect();
+            rows.iter().map(|row| (row.text("memory"), row.text("release_refs"), row.number("rounds"))).collect();
         let expected = [
-            ("device", "per-page", Some(159)),
-            ("device", "batched", Some(305)),
-            ("hugetlb", "per-page", Some(466)),
-            ("hugetlb", "batched", Some(1073)),
+            (Some("device"), Some("per-page"), Some(159.0)),
+            (Some("device"), Some("batched"), Some(305.0)),
+            (Some("hugetlb"), Some("per-page"), Some(466.0)),
+            (Some("hugetlb"), Some("batched"), Some(1073.0)),
         ];
         assert_eq!(found, expected);
-        assert_eq!(rows[2].take_refs, Some("batched"));
+        assert_eq!(rows[2].text("take_refs"), Some("batched"));
     }
 
     #[test]
     fn times_of_a_round_are_shared_among_rounds() {
         let rounds = Rounds { rounds: 4, elapsed_ns: 4000, register_ns: 1000, runs: 1 };
-        let row = Row::default().with(rounds);
-        assert_eq!((row.round_ns, row.register_ns, row.deregister_ns), (Some(1000), Some(250), Some(750)));
-        assert_eq!(row.rounds_in_5_s, Some(5e6));
+        let row = Region::default().measured(Some(rounds));
+        let times = ["round_ns", "register_ns", "deregister_ns", "rounds_in_5_s"].map(|key| row.number(key));
+        assert_eq!(times, [Some(1000.0), Some(250.0), Some(750.0), Some(5e6)]);
     }
 }

@@ -1,26 +1,25 @@
-//! `bench pcp-reset`: how often zone locks are taken where per-CPU lists keep the size that early memory gave them,
-//! and where they are sized again when the last page is in. Under the policy `vanilla`, which visits the zone for every batch.
+//! `bench pcp-reset`: acquisitions of zone locks with per-CPU lists sized by early memory, and with lists sized again once all
+//! memory is initialised. The policy is `vanilla`, which visits the zone for every batch.
 //!
-//! Nothing is timed: one thread is each CPU in turn, through a view of the same yard for each, so that the counts
-//! are exact.
+//! Nothing is timed. One thread acts as each CPU in turn, through one view of the yard for each CPU, so that counts are exact.
 
-use std::io::{self, Write};
-
-use frameyard::{
-    ByteSize, CpuId, Geometry, Gfp, InitMode, MapInit, MemoryTable, NodeId, Order, PageCount, PcpReset, PcpSizing, Pfn,
-    PfnRange, YardConfig, ZoneLimits, ZonePolicy,
-};
+use frameyard::boot::{InitMode, MapInit, PcpReset, ZoneLimits};
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{ByteSize, CpuId, Geometry, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{CpuIdentity, HostTopology, HostYard, SharedFrames};
-use serde::Serialize;
 
 use crate::Failure;
 use crate::cli::PcpResetArgs;
-use crate::output::{self, Outcome, RoundedSize, RowError, Rows, Table, progress_bar};
+use crate::output::{Format, Report, RoundedSize, Row, progress_bar};
 
+const NAME: &str = "bench pcp-reset";
 /// Nodes, of one zone each.
 const NODES: u64 = 2;
-/// Frames that a CPU allocates or frees before it is the next one's turn.
-const TURN: usize = 64;
+/// Frames that a CPU allocates or frees before the next CPU continues.
+const STRIDE: usize = 64;
+const NOTE: &str = "Two nodes of one zone each, phantom frames. Every page is allocated once and freed once. The saving for each page grows \
+    with the zone until its batch is the largest; the saving for each lock grows with the CPUs that share it.";
 
 /// Counts for every size, number of CPUs and way.
 pub(super) fn run(args: &PcpResetArgs) -> Result<(), Failure> {
@@ -28,7 +27,7 @@ pub(super) fn run(args: &PcpResetArgs) -> Result<(), Failure> {
     for size in &args.zone_sizes {
         check_size(*size, args, &host)?;
     }
-    let bar = progress_bar("bench pcp-reset", (args.zone_sizes.len() * args.cpus.len() * 2) as u64);
+    let bar = progress_bar(NAME, (args.zone_sizes.len() * args.cpus.len() * 2) as u64);
     let mut rows = Vec::new();
     for &zone_size in &args.zone_sizes {
         for cpus in &args.cpus {
@@ -40,10 +39,10 @@ pub(super) fn run(args: &PcpResetArgs) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
-    output::print(&Counts { rows }, &args.output)
+    Report::new(NAME, rows).note(NOTE).print(&args.output)
 }
 
-/// Refuses zones without whole sections, or in which the workload would run out of memory.
+/// Refuses zones of partial sections, and zones in which the workload would run out of memory.
 fn check_size(size: ByteSize, args: &PcpResetArgs, host: &HostTopology) -> Result<(), Failure> {
     let geometry = Geometry::X86_64;
     let section = geometry.section_size();
@@ -116,16 +115,18 @@ impl Case {
         // All lists of this machine are alike: it has one kind of zone, of one size.
         let lists = yard.zones().next().and_then(|zone| yard.pcp_statistics(zone.id, CpuId(0)));
         let pages = u64::from(self.pages) * yard.cpus() as u64;
-        Row {
-            pcp_reset: self.reset.name(),
-            cpus: self.cpus,
-            zone_bytes: self.zone_size.0,
-            batch: lists.map_or(0, |lists| lists.batch.0),
-            high: lists.map_or(0, |lists| lists.high.0),
-            pages,
-            lock_acquisitions,
-            lock_acquisitions_per_1000_pages: lock_acquisitions as f64 * 1000.0 / pages as f64,
-        }
+        let per_1000_pages = lock_acquisitions as f64 * 1000.0 / pages as f64;
+        Row::new()
+            .column("pcp_reset", "reset", self.reset.name())
+            .column("cpus", "CPUs a zone", self.cpus)
+            .column_as("zone_bytes", "zone", Format::Size, self.zone_size.0)
+            .column("batch", "batch", lists.map_or(0, |lists| lists.batch.0))
+            .column("high", "high", lists.map_or(0, |lists| lists.high.0))
+            .column("pages", "pages", pages)
+            .minor()
+            .column("lock_acquisitions", "lock taken", lock_acquisitions)
+            .minor()
+            .column_as("lock_acquisitions_per_1000_pages", "per 1000 pages", Format::number(1), per_1000_pages)
     }
 }
 
@@ -133,74 +134,22 @@ fn acquisitions(yard: &HostYard) -> u64 {
     yard.zones().map(|zone| zone.lock.acquisitions).sum()
 }
 
-/// Every CPU allocates so many frames, a few at a time while the others do too, then frees them in the same way.
+/// Every CPU allocates `pages` frames, [`STRIDE`] at a time in turn, then frees them in the same way.
 fn workload(views: &[HostYard], pages: usize) -> Result<(), Failure> {
     let mut held: Vec<Vec<Pfn>> = views.iter().map(|_| Vec::with_capacity(pages)).collect();
-    for turn in (0..pages).step_by(TURN) {
+    for first in (0..pages).step_by(STRIDE) {
         for (yard, held) in views.iter().zip(&mut held) {
-            for _ in turn..pages.min(turn + TURN) {
+            for _ in first..pages.min(first + STRIDE) {
                 held.push(yard.alloc(Order(0), Gfp::KERNEL).map_err(Failure::run_time)?);
             }
         }
     }
     while held.iter().any(|held| !held.is_empty()) {
         for (yard, held) in views.iter().zip(&mut held) {
-            for pfn in held.drain(..TURN.min(held.len())) {
+            for pfn in held.drain(..STRIDE.min(held.len())) {
                 yard.free(pfn, Order(0)).map_err(Failure::run_time)?;
             }
         }
     }
     Ok(())
-}
-
-/// A zone size, a number of CPUs of its node, and whether lists were sized again.
-#[derive(Serialize, Debug)]
-struct Row {
-    pcp_reset: &'static str,
-    cpus: u32,
-    zone_bytes: u64,
-    batch: u64,
-    high: u64,
-    /// Allocated and freed, by all CPUs.
-    pages: u64,
-    lock_acquisitions: u64,
-    lock_acquisitions_per_1000_pages: f64,
-}
-
-/// All rows of a run.
-struct Counts {
-    rows: Vec<Row>,
-}
-
-impl Outcome for Counts {
-    fn command(&self) -> &'static str {
-        "bench pcp-reset"
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut table =
-            Table::new(["reset", "CPUs a zone", "zone", "batch", "high", "pages", "lock taken", "per 1000 pages"]);
-        for row in &self.rows {
-            table.push([
-                row.pcp_reset.to_owned(),
-                row.cpus.to_string(),
-                RoundedSize(ByteSize(row.zone_bytes)).to_string(),
-                row.batch.to_string(),
-                row.high.to_string(),
-                row.pages.to_string(),
-                row.lock_acquisitions.to_string(),
-                format!("{:.1}", row.lock_acquisitions_per_1000_pages),
-            ]);
-        }
-        table.write(out)?;
-        writeln!(
-            out,
-            "\nTwo nodes of one zone each, phantom frames; every page is allocated once and freed once. What the reset \
-             saves of a page grows with the zone until its batch is the largest, of the lock with the CPUs that share it."
-        )
-    }
 }

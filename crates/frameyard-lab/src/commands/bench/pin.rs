@@ -1,24 +1,28 @@
-//! `bench pin`: pages got or pinned and given back, over mappings and page maps of every size, beside published figures.
+//! `bench pin`: taking references or pins of pages and releasing them, over mappings and page maps of every size, beside
+//! published figures.
 
-use frameyard::{ByteSize, MapLayout};
+use frameyard::ByteSize;
+use frameyard::devices::MapLayout;
 use frameyard_host::HostTopology;
 use frameyard_vm::{PinFlags, PinRequest, VirtRange};
 
+use super::compound_pagemap::Figure;
 use super::pinned::{Asked, kinds};
 use crate::Failure;
 use crate::cli::{PinArgs, PinResult};
-use crate::output::{self, progress_bar};
-use crate::workload::pin::{PinBuffers, PinCase, PinGround, PinInterface, PinKind, PinRun, PinYard, Touched};
+use crate::commands::comparison::grouped;
+use crate::output::{Report, Row, progress_bar};
+use frameyard_workloads::pin::{PinBuffers, PinCase, PinFixture, PinInterface, PinKind, PinRun, PinYard, Touched};
 
 mod row;
-mod text;
 
-use row::{Row, RowOf};
-use text::PinOutcome;
+use row::{RowOf, Times};
 
-/// The name of the command.
 const NAME: &str = "bench pin";
-/// How much is taken unless something else is asked for.
+const NOTE: &str = "Medians (minimum–maximum) of runs that alternate between the kinds of memory. Pages: what an entry of the page tables maps. \
+    Map: what a page structure is the head of. Faster: against the first row of 4K pages. Array alone: writing as many frame \
+    numbers into the same array; ratio: taking in times of that. Published figures are of a kernel, for an array.";
+/// How much is taken unless the command line says otherwise.
 const SIZES: [ByteSize; 2] = [ByteSize::gib(1), ByteSize::gib(16)];
 
 /// Measures every row.
@@ -37,12 +41,33 @@ pub(super) fn run(args: &PinArgs) -> Result<(), Failure> {
         let here: Vec<PinKind> =
             kinds.iter().filter(|asked| asked.left_out.is_none()).map(|asked| asked.kind).collect();
         let yard = PinYard::new(*size, &here, args.memory.layout, &host)?;
-        let runs = yard.with_ground(|ground| measure(ground, args, &cases, &|| bar.inc(here.len() as u64)))?;
+        let runs = yard.with_fixture(|fixture| measure(fixture, args, &cases, &|| bar.inc(here.len() as u64)))?;
         rows.extend(rows_of(*size, kinds, &here, args.memory.layout, &runs));
     }
     bar.finish_and_clear();
-    rows.extend(row::published());
-    output::print(&PinOutcome { rows }, &args.output)
+    report(rows).print(&args.output)
+}
+
+/// The report of measured rows, with a table for each size, call, path and interface, and what was published.
+fn report(measured: Vec<Row>) -> Report {
+    let published = row::published();
+    let mut report = Report::new(NAME, measured.iter().cloned().chain(published.iter().map(row::of_figure)).collect());
+    let (left_out, taken): (Vec<Row>, Vec<Row>) = measured.into_iter().partition(|row| row.text("left_out").is_some());
+    for (title, rows) in grouped(&taken, title) {
+        report = report.title(title).table(rows.into_iter().cloned());
+    }
+    let reasons = left_out.iter().filter_map(|row| row.text("left_out"));
+    let reasons: String = reasons.map(|reason| format!("left out: {reason}\n")).collect();
+    report.verbatim(reasons).table(published.iter().map(Figure::table_row)).note(NOTE)
+}
+
+fn title(row: &Row) -> String {
+    let bytes = row.value("bytes").as_u64();
+    let size = bytes.map_or_else(String::new, |bytes| ByteSize(bytes).to_string());
+    let [call, path, interface, refs] = ["call", "path", "interface", "refs"].map(|key| row.text(key).unwrap_or("-"));
+    let each = row.value("pages_per_call").as_u64().filter(|pages| bytes.is_none_or(|bytes| *pages != bytes / 4096));
+    let each = each.map_or_else(String::new, |pages| format!(", {pages} pages a call"));
+    format!("{call} {size}, {path} path, {interface}, refs {refs}{each}")
 }
 
 /// What is done to each kind of memory.
@@ -72,34 +97,34 @@ fn cases(args: &PinArgs) -> Vec<PinCase> {
 /// Runs of a case, by kind.
 type CaseRuns = (PinCase, Vec<Vec<PinRun>>);
 
-/// Runs all cases on all kinds; kinds by turns. The first run of each warms up.
+/// Runs all cases on all kinds, kinds in alternation. The first run of each warms up.
 fn measure(
-    ground: &PinGround<'_>,
+    fixture: &PinFixture<'_>,
     args: &PinArgs,
     cases: &[PinCase],
     done: &dyn Fn(),
 ) -> Result<Vec<CaseRuns>, Failure> {
     let touched = if args.no_touch { Touched::ByTheCall } else { Touched::Before };
-    let mut buffers = PinBuffers::new(ground.pages());
+    let mut buffers = PinBuffers::new(fixture.pages());
     let mut mapped: Vec<(PinKind, VirtRange)> = Vec::new();
     if touched == Touched::Before {
-        for &kind in ground.kinds() {
-            let range = ground.map(kind)?;
-            ground.touch(kind, range)?;
+        for &kind in fixture.kinds() {
+            let range = fixture.map(kind)?;
+            fixture.touch(kind, range)?;
             mapped.push((kind, range));
         }
     }
     let mut all = Vec::new();
     for &case in cases {
-        let mut runs: Vec<Vec<PinRun>> = vec![Vec::new(); ground.kinds().len()];
+        let mut runs: Vec<Vec<PinRun>> = vec![Vec::new(); fixture.kinds().len()];
         for round in 0..=args.repeat.get() {
-            for (at, &kind) in ground.kinds().iter().enumerate() {
+            for (at, &kind) in fixture.kinds().iter().enumerate() {
                 let run = match touched {
-                    Touched::Before => ground.run(mapped[at].1, case, &mut buffers)?,
+                    Touched::Before => fixture.run(mapped[at].1, case, &mut buffers)?,
                     Touched::ByTheCall => {
-                        let range = ground.map(kind)?;
-                        let run = ground.run(range, case, &mut buffers)?;
-                        ground.space.unmap(range).map_err(Failure::run_time)?;
+                        let range = fixture.map(kind)?;
+                        let run = fixture.run(range, case, &mut buffers)?;
+                        fixture.space.unmap(range).map_err(Failure::run_time)?;
                         run
                     }
                 };
@@ -112,21 +137,20 @@ fn measure(
         all.push((case, runs));
     }
     for (_, range) in mapped {
-        ground.space.unmap(range).map_err(Failure::run_time)?;
+        fixture.space.unmap(range).map_err(Failure::run_time)?;
     }
     Ok(all)
 }
 
-/// The rows of a size: those measured, and for each kind that was not one that says why.
+/// The rows of a size: of measured kinds, and for each other kind one with the reason.
 fn rows_of(size: ByteSize, asked: &[Asked], here: &[PinKind], layout: MapLayout, runs: &[CaseRuns]) -> Vec<Row> {
     let mut rows = Vec::new();
     for (case, runs) in runs {
         let of = |kind| RowOf { size, kind, layout, case: *case };
-        let measured: Vec<Row> = here.iter().zip(runs).map(|(kind, runs)| Row::measured(of(*kind), runs)).collect();
-        let base = measured.first().filter(|row| row.page_bytes == Some(4096)).cloned();
-        rows.extend(measured.into_iter().map(|row| row.against(base.as_ref())));
+        let base = here.iter().zip(runs).next().and_then(|(kind, runs)| Times::of_small_pages(*kind, runs));
+        rows.extend(here.iter().zip(runs).map(|(kind, runs)| row::measured(of(*kind), runs, base)));
     }
     let missing = asked.iter().filter_map(|asked| Some((asked.kind, asked.left_out.clone()?)));
-    rows.extend(missing.map(|(kind, reason)| Row::left_out(size, kind, reason)));
+    rows.extend(missing.map(|(kind, reason)| row::left_out(size, kind, reason)));
     rows
 }

@@ -1,4 +1,4 @@
-//! Which kinds of memory `pin` and `memory-region` take, and which of them this host has memory for.
+//! The kinds of memory of `pin` and `memory-region`, and which of them this host has memory for.
 
 use frameyard::ByteSize;
 use frameyard_host::{DeviceAlignment, HostTopology};
@@ -6,24 +6,24 @@ use frameyard_host::{DeviceAlignment, HostTopology};
 use crate::Failure;
 use crate::cli::{PinMemory, PinnedArgs};
 use crate::output::RoundedSize;
-use crate::workload::pin::{PinKind, PinnedMemory};
+use frameyard_workloads::pin::{PinKind, PinnedMemory};
 
-/// Of what is available a half is left to others.
+/// One part in this many of the available memory is used; the rest stays for other programs.
 const SHARE: u64 = 2;
 
-/// A kind that is asked for.
+/// A requested kind.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Asked {
     pub(super) kind: PinKind,
-    /// Why it is not measured.
+    /// The reason, where it is not measured.
     pub(super) left_out: Option<String>,
 }
 
-/// The kinds that options ask for, of a size.
+/// The kinds that the options request, of a size.
 ///
 /// # Errors
 ///
-/// [`Failure::Input`] where no kind is asked for, or none can have that size.
+/// [`Failure::Input`] where no kind is requested, or none can have that size.
 pub(super) fn kinds(name: &str, args: &PinnedArgs, size: ByteSize, host: &HostTopology) -> Result<Vec<Asked>, Failure> {
     let available = host.available_memory().map_err(Failure::run_time)?;
     if !size.0.is_multiple_of(DeviceAlignment::Huge.size().0) {
@@ -51,7 +51,7 @@ pub(super) fn kinds(name: &str, args: &PinnedArgs, size: ByteSize, host: &HostTo
     }
 }
 
-/// Kinds are mapped side by side: one is left out where there is no memory for it beside those that need less.
+/// Kinds are mapped side by side. A kind is left out where memory does not suffice for it beside those that need less.
 fn left_out(asked: &[PinKind], size: ByteSize, available: ByteSize) -> Vec<Asked> {
     let mut left = ByteSize(available.0 / SHARE);
     let mut kinds: Vec<Asked> = asked.iter().map(|&kind| Asked { kind, left_out: None }).collect();

@@ -1,34 +1,31 @@
-//! `bench report-free`: free memory given back to the host, and used again.
+//! `bench report-free`: returning free memory to the host, and using it again.
 
-use std::io::{self, Write};
-
-use frameyard::{ByteSize, InitMode, Order, PageCount};
+use frameyard::boot::InitMode;
+use frameyard::{ByteSize, Order, PageCount};
 use frameyard_vm::LruPolicy;
-use serde::Serialize;
 
-use super::comparison::median_first;
 use super::flat_machine::FlatMachine;
 use crate::Failure;
 use crate::bring_up::{BringUp, FrameBacking, MapLimit};
 use crate::cli::{InitArgs, ReportFreeArgs};
-use crate::output::{self, RoundedSize, Table, progress_bar, rounded};
-use crate::workload::ground::on_ground;
-use crate::workload::report_free::{self, HELD_EACH, ReportRun};
+use crate::fixture::with_fixture;
+use crate::measure::median_first;
+use crate::output::{Format, Report, Row, progress_bar, rounded};
+use frameyard_workloads::report_free::{self, HELD_EACH, ReportRun};
 
-/// The name of the command.
 const NAME: &str = "bench report-free";
 /// The least machine.
 const LEAST_MEMORY: ByteSize = ByteSize::mib(64);
 
-/// Runs with each smallest order.
+/// Runs with each minimum order.
 pub(super) fn run(args: &ReportFreeArgs) -> Result<(), Failure> {
-    let flat = FlatMachine::of(&args.machine, NAME, LEAST_MEMORY)?;
+    let flat = FlatMachine::of(&args.machine, args.quick, NAME, LEAST_MEMORY)?;
     if let Some(highest) = args.orders.iter().max() {
         flat.check_order(NAME, *highest)?;
     }
     if args.yard.poison {
         return Err(Failure::input(format!(
-            "{NAME} --poison: free frames that are poisoned keep their bytes, so none are given back; leave --poison out"
+            "{NAME} --poison: poisoned free frames keep their bytes, so none are returned; leave --poison out"
         )));
     }
     let machine = flat.with_spare(ByteSize(0))?;
@@ -44,8 +41,8 @@ pub(super) fn run(args: &ReportFreeArgs) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for &order in &args.orders {
         let once = |_| {
-            let run = on_ground(&machine, &options, LruPolicy::default(), |ground| {
-                report_free::run(ground, order, budget, args.seed)
+            let run = with_fixture(&machine, &options, LruPolicy::default(), |fixture| {
+                Ok(report_free::run(fixture, order, budget, args.seed)?)
             });
             bar.inc(1);
             run
@@ -53,97 +50,43 @@ pub(super) fn run(args: &ReportFreeArgs) -> Result<(), Failure> {
         rows.push(row(order, args, (0..repeat).map(once).collect::<Result<_, _>>()?));
     }
     bar.finish_and_clear();
-    output::print_rows(NAME, flat.name(), &rows, write_rows, &args.output)
+    let note = format!(
+        "Free blocks of at least the order, in memory of which one frame in {HELD_EACH} is in use. ns: to allocate and write a page. \
+    GB are 10^9 bytes."
+    );
+    Report::new(NAME, rows).of_machine(flat.name()).note(note).print(&args.output)
 }
 
-/// The runs with a smallest order. Rates are in 10⁹ bytes a second.
-#[derive(Serialize, Debug)]
-struct Row {
-    min_order: u8,
-    runs: u64,
-    budget_bytes: Option<u64>,
-    free_bytes: u64,
-    reported_bytes: u64,
-    reported_blocks: u64,
-    reported_share: f64,
-    resident_before: u64,
-    resident_after: u64,
-    resident_again: u64,
-    reported_after_use: u64,
-    report_ns: u64,
-    report_block_ns: f64,
-    report_gb_per_s: f64,
-    first_use_page_ns: f64,
-    use_again_page_ns: f64,
-    checked_pages: u64,
-    data_intact: bool,
-}
-
+/// The runs with a minimum order. Rates are in 10⁹ bytes a second.
 fn row(order: Order, args: &ReportFreeArgs, runs: Vec<ReportRun>) -> Row {
-    let number = runs.len() as u64;
+    let number = runs.len();
     let (run, _) = median_first(runs, |run| run.report_ns as f64);
     let bytes = |pages: PageCount| pages.0 * 4096;
     let reported = bytes(run.reported.pages);
-    Row {
-        min_order: order.0,
-        runs: number,
-        budget_bytes: args.budget.map(|budget| budget.0),
-        free_bytes: bytes(run.free),
-        reported_bytes: reported,
-        reported_blocks: run.reported.blocks,
-        reported_share: (reported as f64 / bytes(run.free).max(1) as f64 * 1e4).round() / 1e4,
-        resident_before: run.resident_before.0,
-        resident_after: run.resident_after.0,
-        resident_again: run.resident_again.0,
-        reported_after_use: bytes(run.reported_after_use),
-        report_ns: run.report_ns,
-        report_block_ns: rounded(run.report_ns as f64 / run.reported.blocks.max(1) as f64),
-        // Bytes in a nanosecond are 10⁹ bytes in a second.
-        report_gb_per_s: rounded(reported as f64 / run.report_ns.max(1) as f64),
-        first_use_page_ns: rounded(run.first_use_page_ns),
-        use_again_page_ns: rounded(run.use_again_page_ns),
-        checked_pages: run.checked,
-        data_intact: true,
-    }
-}
-
-/// Writes rows for people.
-fn write_rows(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
-    let size = |bytes| RoundedSize(ByteSize(bytes)).to_string();
-    let mut table = Table::new([
-        "order",
-        "free",
-        "given back",
-        "share %",
-        "blocks",
-        "ms",
-        "GB/s",
-        "resident before",
-        "after",
-        "used again",
-        "first use ns",
-        "again ns",
-    ]);
-    for row in rows {
-        table.push([
-            row.min_order.to_string(),
-            size(row.free_bytes),
-            size(row.reported_bytes),
-            format!("{:.1}", row.reported_share * 100.0),
-            row.reported_blocks.to_string(),
-            format!("{:.1}", row.report_ns as f64 / 1e6),
-            format!("{:.1}", row.report_gb_per_s),
-            size(row.resident_before),
-            size(row.resident_after),
-            size(row.resident_again),
-            format!("{:.0}", row.first_use_page_ns),
-            format!("{:.0}", row.use_again_page_ns),
-        ]);
-    }
-    table.write(out)?;
-    writeln!(
-        out,
-        "\nFree blocks of at least the order, in memory of which one frame in {HELD_EACH} is in use. ns: to allocate and write a\n\
-         page. GB are 10^9 bytes."
-    )
+    let share = (reported as f64 / bytes(run.free).max(1) as f64 * 1e4).round() / 1e4;
+    // Bytes in a nanosecond are 10⁹ bytes in a second.
+    let rate = rounded(reported as f64 / run.report_ns.max(1) as f64);
+    Row::new()
+        .column("min_order", "order", order.0)
+        .data("runs", number)
+        .data("budget_bytes", args.budget.map(|budget| budget.0))
+        .column_as("free_bytes", "free", Format::Size, bytes(run.free))
+        .column_as("reported_bytes", "returned", Format::Size, reported)
+        .column("reported_blocks", "blocks", run.reported.blocks)
+        .minor()
+        .column_as("reported_share", "share %", Format::percent(1), share)
+        .column_as("resident_before", "resident before", Format::Size, run.resident_before.0)
+        .minor()
+        .column_as("resident_after", "after", Format::Size, run.resident_after.0)
+        .minor()
+        .column_as("resident_again", "used again", Format::Size, run.resident_again.0)
+        .minor()
+        .data("reported_after_use", bytes(run.reported_after_use))
+        .column_as("report_ns", "ms", Format::millions(1), run.report_ns)
+        .data("report_block_ns", rounded(run.report_ns as f64 / run.reported.blocks.max(1) as f64))
+        .column_as("report_gb_per_s", "GB/s", Format::number(1), rate)
+        .column_as("first_use_page_ns", "first use ns", Format::number(0), rounded(run.first_use_page_ns))
+        .column_as("use_again_page_ns", "again ns", Format::number(0), rounded(run.use_again_page_ns))
+        .data("checked_pages", run.checked)
+        .data("data_intact", true)
 }

@@ -1,52 +1,55 @@
-//! `bench zone-lock`: every policy of zones in every workload that shows what a zone's lock costs, beside published figures.
+//! `bench zone-lock`: every policy of zones in every workload that shows the cost of the zone lock, beside published figures.
 //!
-//! What is measured has rows of its own, and so has what was published. Throughput comes from runs whose locks are not timed,
-//! times at locks from one more run of the same; what is counted in one direction, from one thread that does what the tasks
-//! do ([`crate::workload::crossing`]).
+//! Measured and published values have separate rows. Throughput comes from runs without timed locks, times at locks from one
+//! further run. Values of refills and drains come from one thread that does the tasks' work ([`frameyard_workloads::transfer`]).
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
-use frameyard::{ByteSize, InitMode, Order, PageCount};
+use frameyard::boot::InitMode;
+use frameyard::{ByteSize, Order, PageCount};
 use frameyard_host::{HostTopology, LockTiming};
 
-use super::alloc::{alternate, kind_name};
-use super::comparison::{Comparison, Yards};
+use super::alloc::{Sweep, SweepRow};
 use crate::Failure;
-use crate::bring_up::{BringUp, FrameBacking, MapLimit, bring_up};
+use crate::bring_up::{BringUp, FrameBacking, bring_up};
 use crate::chosen_machine::ChosenMachine;
-use crate::cli::{AccessKind, ComparisonArgs, InitArgs, MachineArgs, TaskMode, ZoneLockArgs, ZoneLockWorkload};
-use crate::output::{self, progress_bar};
-use crate::workload::alloc::AllocWorkload;
-use crate::workload::counts::Drains;
-use crate::workload::crossing::{self, Return};
-use crate::workload::ground::{Ground, Setting};
-use crate::workload::held::while_looking;
-use crate::workload::highalloc::{self, DelayKind, HUGE, HighallocPlan};
-use crate::workload::order0_thp::{self, pages_of_task};
-use crate::workload::page_fault::{self, MAP_SIZE, Pages, TaskRun};
-use crate::workload::{parallel_free, purge};
+use crate::cli::{ComparisonArgs, InitArgs, ZoneLockArgs, ZoneLockWorkload};
+use crate::commands::comparison::{Comparison, Measured, Native, Workload, Yards};
+use crate::commands::workloads::purge::purgers;
+use crate::output::Row;
+use frameyard_workloads::Setting;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::alloc::AccessKind;
+use frameyard_workloads::counts::Drains;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::held::while_looking;
+use frameyard_workloads::highalloc::{self, DelayKind, HUGE, HighallocPlan};
+use frameyard_workloads::order0_thp::{self, pages_of_task};
+use frameyard_workloads::page_fault;
+use frameyard_workloads::timed_run::TaskRun;
+use frameyard_workloads::transfer::{self, Return};
+use frameyard_workloads::{MAP_SIZE, Pages};
+use frameyard_workloads::{parallel_free, purge};
 
 mod published;
 mod row;
 mod sample;
 mod text;
 
-use row::{Combination, Row};
+use row::Combination;
 use sample::{HighOrder, Sample};
-use text::ZoneLockOutcome;
 
-/// The name of the command.
 const NAME: &str = "bench zone-lock";
-/// Runs of a row without timed locks, unless asked for otherwise …
+/// Runs of a row without timed locks, unless the command line says otherwise …
 const REPEAT: NonZeroU32 = NonZeroU32::new(3).unwrap();
-/// … and where each run needs a yard of its own.
+/// … and the same for workloads with a yard for each run.
 const REPEAT_ON_NEW_YARDS: NonZeroU32 = NonZeroU32::new(2).unwrap();
-/// The least memory, unless asked for otherwise. More tasks have more.
+/// The least memory, unless the command line says otherwise. More tasks have more.
 const LEAST_MEMORY: ByteSize = ByteSize::gib(1);
-/// Memory of `highalloc`, unless asked for otherwise: small, so that it is soon full.
+/// Memory of `highalloc`, unless the command line says otherwise: little, so that it is soon full.
 const HIGHALLOC_MEMORY: ByteSize = ByteSize::mib(512);
-/// Memory of `alloc`, unless asked for otherwise. Its frames are never touched.
+/// Memory of `alloc`, unless the command line says otherwise. Its frames are never touched.
 const ALLOC_MEMORY: ByteSize = ByteSize::gib(4);
 /// Between two requests of `highalloc`, as published.
 const DELAYS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis(1)];
@@ -54,36 +57,35 @@ const DELAYS: [Duration; 2] = [Duration::from_millis(100), Duration::from_millis
 const SETTLE: Duration = Duration::from_millis(100);
 /// The part of memory that builders of `highalloc` hold in unmovable frames.
 const UNMOVABLE_PERCENT: u8 = 5;
-/// What `highalloc` needs for each builder, and once more.
+/// Memory that `highalloc` needs for each builder, and once more.
 const HIGHALLOC_NEEDS: ByteSize = ByteSize::mib(64);
-/// What one thread takes and gives back to show each direction by itself.
+/// Memory that one thread allocates and frees to measure refills and drains separately.
 const CROSSING: ByteSize = ByteSize::mib(32);
-/// A run that is not counted takes this part of the time of one that is.
+/// A run that does not count takes one part in this many of the duration.
 const LEAD_IN: u32 = 3;
 
-/// Runs what is asked for.
+/// Runs every combination of the command line.
 pub(super) fn run(args: &ZoneLockArgs) -> Result<(), Failure> {
-    if args.machine.phantom {
-        return Err(Failure::input(format!("{NAME} --phantom: pages need memory behind them; leave --phantom out")));
-    }
+    args.comparison.machine.refuse_phantom(NAME, "pages need memory behind them")?;
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let plan = Plan { args, host: &host };
     let (usual, small) = (plan.comparison_args(LEAST_MEMORY)?, plan.comparison_args(HIGHALLOC_MEMORY)?);
-    let owned = args.workloads.iter().filter(|workload| **workload != ZoneLockWorkload::Alloc);
     let mut parts = Vec::new();
-    for &workload in owned {
+    for &workload in args.workloads.iter().filter(|workload| **workload != ZoneLockWorkload::Alloc) {
         let on = if workload == ZoneLockWorkload::Highalloc { &small } else { &usual };
-        parts.push((workload, plan.comparison(workload, on)?));
+        parts.push((plan.runs_of(workload), plan.comparison(workload, on)?));
     }
-    // All that can be refused is refused before the first run.
-    for (workload, comparison) in &parts {
-        comparison.check_memory(|setting| plan.needed(*workload, setting))?;
+    // Every refusal comes before the first run.
+    for (runs, comparison) in &parts {
+        comparison.check_memory(|setting| runs[0].needed(setting))?;
     }
     let mut rows = Vec::new();
     let mut machine = None;
-    for (workload, comparison) in &parts {
+    for (runs, comparison) in &parts {
         machine.get_or_insert_with(|| comparison.machine().to_owned());
-        rows.extend(plan.measure(*workload, comparison)?);
+        for (run, measured) in comparison.measure(runs)? {
+            rows.extend(run.rows_of(&measured));
+        }
     }
     if args.workloads.contains(&ZoneLockWorkload::Alloc) {
         let (name, of_alloc) = plan.alloc()?;
@@ -91,25 +93,25 @@ pub(super) fn run(args: &ZoneLockArgs) -> Result<(), Failure> {
         rows.extend(of_alloc);
     }
     rows.extend(published::rows(&args.workloads));
-    output::print(&ZoneLockOutcome { machine: machine.unwrap_or_default(), rows }, &args.output)
+    text::report(machine.unwrap_or_default(), rows).print(&args.comparison.output)
 }
 
-/// What is asked for, on this host.
+/// The command line and the host.
 struct Plan<'a> {
     args: &'a ZoneLockArgs,
     host: &'a HostTopology,
 }
 
-impl Plan<'_> {
+impl<'a> Plan<'a> {
     fn cpus(&self) -> u32 {
         self.host.allowed().count().max(1)
     }
 
-    /// The options of comparisons on a machine of that memory, or as much more as the tasks need.
+    /// The options of comparisons on a machine with that memory, or more if the tasks need more.
     fn comparison_args(&self, memory: ByteSize) -> Result<ComparisonArgs, Failure> {
         let mut args = self.args.comparison();
         if args.machine.memory.is_none() && args.machine.machine.is_none() {
-            let tasks = args.tasks.iter().copied().max().map_or(self.cpus(), NonZeroU32::get);
+            let tasks = args.compared.tasks().into_iter().max().map_or(self.cpus(), NonZeroU32::get);
             let needed = match memory {
                 HIGHALLOC_MEMORY => ByteSize(HIGHALLOC_NEEDS.0.saturating_mul(2 * u64::from(tasks))),
                 _ => order0_thp::memory_needed(tasks, MAP_SIZE),
@@ -120,13 +122,13 @@ impl Plan<'_> {
         Ok(args)
     }
 
-    /// The comparison of a workload, with the tasks that it has unless others are asked for.
+    /// The comparison of a workload, with its usual number of tasks unless the command line says otherwise.
     fn comparison<'c>(&self, workload: ZoneLockWorkload, args: &'c ComparisonArgs) -> Result<Comparison<'c>, Failure> {
         let (yards, repeat, tasks) = match workload {
-            // As many of each kind fill the CPUs.
+            // That many tasks of each kind occupy all CPUs.
             ZoneLockWorkload::Order0Thp => (Yards::OneForEachRun, REPEAT_ON_NEW_YARDS, self.cpus() / 2),
             ZoneLockWorkload::Highalloc => (Yards::OneForEachRun, REPEAT_ON_NEW_YARDS, self.cpus()),
-            // Their purgers have the rest.
+            // Purgers occupy the remaining CPUs.
             ZoneLockWorkload::Purge => {
                 (Yards::OneForAllPolicies, REPEAT, self.cpus().saturating_sub(purge::usual_purgers(self.cpus())))
             }
@@ -134,7 +136,7 @@ impl Plan<'_> {
         };
         let comparison = Comparison::new(args, NAME, yards, repeat)?;
         let comparison = if workload == ZoneLockWorkload::Highalloc {
-            // Its requests take milliseconds: a look at the clock at each lock is nothing to them.
+            // Its requests take milliseconds. Reading the clock at each lock does not matter.
             comparison.check_order(HUGE)?;
             comparison
         } else {
@@ -143,95 +145,174 @@ impl Plan<'_> {
         Ok(comparison.with_usual_tasks(NonZeroU32::new(tasks).unwrap_or(NonZeroU32::MIN)))
     }
 
-    /// What a workload needs to have free.
-    fn needed(&self, workload: ZoneLockWorkload, setting: &Setting) -> ByteSize {
-        let tasks = setting.tasks.get();
+    /// The runs of a workload; those of `highalloc` differ in their delays.
+    fn runs_of(&self, workload: ZoneLockWorkload) -> Vec<WorkloadRun<'a>> {
+        let run = |delay| WorkloadRun { args: self.args, host: self.host, workload, delay };
         match workload {
+            ZoneLockWorkload::Highalloc => DELAYS.map(|delay| run(Some(delay))).into(),
+            _ => vec![run(None)],
+        }
+    }
+
+    /// The name of the machine, and the rows of `alloc`, whose pages have no owners.
+    fn alloc(&self) -> Result<(String, Vec<Row>), Failure> {
+        let args = &self.args.comparison;
+        let ChosenMachine { machine, .. } = ChosenMachine::with_memory(&args.machine, args.quick.memory(ALLOC_MEMORY))?;
+        let options = BringUp {
+            map_init: InitArgs::default().map_init(InitMode::Eager, &machine)?,
+            map_limit: args.full.map_limit(),
+            backing: FrameBacking::Real,
+            ..BringUp::of(&args.machine, &args.yard)
+        };
+        let yard = &bring_up(&machine, &options)?.yard;
+        let repeat = args.repeat.unwrap_or(REPEAT).get();
+        let all = NonZeroU32::new(self.cpus()).unwrap_or(NonZeroU32::MIN);
+        let mut tasks = args.compared.tasks();
+        if tasks.is_empty() {
+            tasks = vec![NonZeroU32::MIN, all];
+        }
+        tasks.dedup();
+        if let Some(tasks) = tasks.iter().find(|tasks| yard.managed_pages() < PageCount(2 * u64::from(tasks.get()))) {
+            return Err(Failure::input(format!("{NAME}: {tasks} tasks need more --memory")));
+        }
+        let sweep = Sweep {
+            kinds: &[AccessKind::Bulk, AccessKind::Random, AccessKind::Repeat],
+            orders: &[Order::ZERO],
+            tasks: &tasks,
+            policies: &args.compared.policies.zones,
+            repeat: repeat + 1,
+            seed: args.compared.seed,
+        };
+        let measured = sweep.measure(NAME, yard, |workload, round| {
+            let timing = if round > repeat { LockTiming::On } else { LockTiming::Off };
+            yard.platform().time_locks(timing);
+            let before = Drains::of(yard);
+            let run = || {
+                let run = workload.run(&**yard, self.host).map_err(Failure::run_time)?;
+                let drains = Drains::of(yard).since(&before);
+                Ok(Sample { drains, ..Sample::of_alloc(workload, &run) })
+            };
+            if timing == LockTiming::Off {
+                return run();
+            }
+            let (sample, held) = while_looking(&**yard, run);
+            Ok(Sample { held: Some(held), locks_are_timed: true, ..sample? })
+        })?;
+        let row = |(workload, policy, runs): &SweepRow<Sample>| {
+            let combination = Combination {
+                workload: ZoneLockWorkload::Alloc,
+                policy: *policy,
+                mode: TaskMode::Threads,
+                tasks: workload.tasks,
+                task_kind: Some(workload.kind.name()),
+                lru: None,
+                delay: None,
+                memory: machine.memory_bytes(),
+            };
+            row::measured(&combination, runs)
+        };
+        let rows = measured.iter().map(row).collect();
+        yard.validate().map_err(Failure::run_time)?;
+        Ok((machine.name, rows))
+    }
+}
+
+/// A run of a workload whose pages have owners.
+struct WorkloadRun<'a> {
+    args: &'a ZoneLockArgs,
+    host: &'a HostTopology,
+    workload: ZoneLockWorkload,
+    /// Between two requests of `highalloc`.
+    delay: Option<Duration>,
+}
+
+impl Workload for WorkloadRun<'_> {
+    type Run = Sample;
+
+    fn needed(&self, setting: &Setting) -> ByteSize {
+        let tasks = setting.tasks.get();
+        match self.workload {
             ZoneLockWorkload::Order0Thp => order0_thp::memory_needed(tasks, MAP_SIZE),
-            ZoneLockWorkload::Purge => purge::memory_needed(tasks, purgers(setting)).max(crossing_needs()),
+            ZoneLockWorkload::Purge => purge::memory_needed(tasks, purgers(setting, None)).max(crossing_needs()),
             ZoneLockWorkload::ParallelFree => parallel_free::memory_needed(tasks).max(crossing_needs()),
             ZoneLockWorkload::Highalloc => ByteSize(HIGHALLOC_NEEDS.0.saturating_mul(1 + u64::from(tasks))),
             ZoneLockWorkload::PageFault | ZoneLockWorkload::Alloc => page_fault::memory_needed(tasks, MAP_SIZE),
         }
     }
+}
 
-    /// The rows of a workload whose pages have owners.
-    fn measure(&self, workload: ZoneLockWorkload, comparison: &Comparison<'_>) -> Result<Vec<Row>, Failure> {
-        let variants = if workload == ZoneLockWorkload::Highalloc { DELAYS.len() } else { 1 };
-        let needed = |setting: &Setting| self.needed(workload, setting);
-        let compared = comparison.measure(variants, needed, |ground, setting, variant| {
-            self.lead_in(workload, ground, setting)?;
-            if ground.lock_timing() == LockTiming::Off {
-                return self.once(workload, ground, setting, variant);
-            }
-            let (sample, held) = while_looking(ground.vm.yard(), || self.once(workload, ground, setting, variant));
-            let crossings = match way(workload) {
-                Some(way) => crossing::timed_and_counted(ground, self.host.allowed(), way, CROSSING)?,
-                None => Vec::new(),
-            };
-            Ok(Sample { held: Some(held), crossings, ..sample? })
-        })?;
-        let kinds: &[Option<&'static str>] = match workload {
+impl Native for WorkloadRun<'_> {
+    fn run(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<Sample, Failure> {
+        self.lead_in(fixture, setting)?;
+        if fixture.lock_timing() == LockTiming::Off {
+            return self.once(fixture, setting);
+        }
+        let (sample, held) = while_looking(fixture.vm.yard(), || self.once(fixture, setting));
+        let crossings = match return_of(self.workload) {
+            Some(way) => transfer::timed_and_counted(fixture, self.host.allowed(), way, CROSSING)?,
+            None => Vec::new(),
+        };
+        Ok(Sample { held: Some(held), crossings, ..sample? })
+    }
+}
+
+impl WorkloadRun<'_> {
+    fn rows_of(&self, measured: &Measured<Sample>) -> Vec<Row> {
+        let kinds: &[Option<&'static str>] = match self.workload {
             ZoneLockWorkload::Order0Thp => &[Some("small"), Some("huge")],
             _ => &[None],
         };
-        let mut rows = Vec::new();
-        for (variant, row) in &compared {
-            let delay = (workload == ZoneLockWorkload::Highalloc).then(|| DELAYS[*variant]);
-            for &task_kind in kinds {
-                let Setting { mode, tasks, zone: policy, lru } = row.setting;
-                let lru = Some(lru);
-                let combination =
-                    Combination { workload, policy, mode, tasks, task_kind, lru, delay, memory: row.memory };
-                rows.push(Row::measured(&combination, &row.runs));
-            }
-        }
-        Ok(rows)
+        let Setting { mode, tasks, zone: policy, lru } = measured.setting;
+        let combination = |&task_kind: &Option<&'static str>| Combination {
+            workload: self.workload,
+            policy,
+            mode,
+            tasks,
+            task_kind,
+            lru: Some(lru),
+            delay: self.delay,
+            memory: measured.memory,
+        };
+        kinds.iter().map(|kind| row::measured(&combination(kind), &measured.runs)).collect()
     }
 
-    /// Brings lists of a policy that came a moment ago to where they will stay, on memory that the host has provided: what the
-    /// host takes for that is not to be measured, and a policy that keeps more would have more of it. Workloads that have a
-    /// yard for each run fill it first in any case.
-    fn lead_in(&self, workload: ZoneLockWorkload, ground: &Ground<'_>, setting: &Setting) -> Result<(), Failure> {
-        let threads = NonZeroUsize::new(self.cpus() as usize).unwrap_or(NonZeroUsize::MIN);
-        if !matches!(workload, ZoneLockWorkload::Highalloc | ZoneLockWorkload::Order0Thp) {
-            ground.yard.memory().prefault(threads, self.host, &mut |_| {}).map_err(Failure::run_time)?;
+    /// Fills the lists of a policy that was just switched to, on memory that the host has provided. The time that the host takes
+    /// for that is not measured, and a policy with larger lists would need more of it. Workloads that have a yard for each run
+    /// fill it first in any case.
+    fn lead_in(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<(), Failure> {
+        if matches!(self.workload, ZoneLockWorkload::Highalloc | ZoneLockWorkload::Order0Thp) {
+            return Ok(());
         }
-        let (seed, duration) = (self.args.seed, self.args.duration() / LEAD_IN);
-        match workload {
-            ZoneLockWorkload::PageFault => page_fault::run(ground, setting, seed, duration).map(drop),
-            ZoneLockWorkload::Purge => purge::run(ground, setting, purgers(setting), seed, duration).map(drop),
-            ZoneLockWorkload::ParallelFree => parallel_free::run(ground, setting, seed).map(drop),
-            ZoneLockWorkload::Highalloc | ZoneLockWorkload::Order0Thp | ZoneLockWorkload::Alloc => Ok(()),
-        }
+        let cpus = self.host.allowed().count().max(1) as usize;
+        let threads = NonZeroUsize::new(cpus).unwrap_or(NonZeroUsize::MIN);
+        fixture.yard.memory().prefault(threads, self.host, &mut |_| {}).map_err(Failure::run_time)?;
+        self.work(fixture, setting, self.args.duration() / LEAD_IN).map(drop)
     }
 
-    /// One run of a workload, as its own command runs it.
-    fn once(
-        &self,
-        workload: ZoneLockWorkload,
-        ground: &Ground<'_>,
-        setting: &Setting,
-        variant: usize,
-    ) -> Result<Sample, Failure> {
-        let (seed, duration) = (self.args.seed, self.args.duration());
+    /// One run of the workload, as its own command runs it.
+    fn once(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<Sample, Failure> {
+        self.work(fixture, setting, self.args.duration())
+    }
+
+    fn work(&self, fixture: &Fixture<'_>, setting: &Setting, duration: Duration) -> Result<Sample, Failure> {
+        let seed = self.args.comparison.compared.seed;
         let of_tasks = |run: &TaskRun| Sample::of(vec![(None, run.rate())], &run.counts);
-        Ok(match workload {
-            ZoneLockWorkload::PageFault => of_tasks(&page_fault::run(ground, setting, seed, duration)?),
-            ZoneLockWorkload::Purge => of_tasks(&purge::run(ground, setting, purgers(setting), seed, duration)?),
+        Ok(match self.workload {
+            ZoneLockWorkload::PageFault => of_tasks(&page_fault::run(fixture, setting, seed, duration)?),
+            ZoneLockWorkload::Purge => of_tasks(&purge::run(fixture, setting, purgers(setting, None), seed, duration)?),
             ZoneLockWorkload::ParallelFree => {
-                let run = parallel_free::run(ground, setting, seed)?;
+                let run = parallel_free::run(fixture, setting, seed)?;
                 Sample::of(vec![(None, run.pages.0 as f64 * 1e9 / run.exit_ns.max(1) as f64)], &run.counts)
             }
             ZoneLockWorkload::Order0Thp => {
-                let run = order0_thp::run(ground, setting, seed, duration)?;
+                let run = order0_thp::run(fixture, setting, seed, duration)?;
                 let rate = |kind| (Some(kind), run.rate_of(|task| pages_of_task(setting, task).name() == kind));
                 Sample::of(vec![rate(Pages::Small.name()), rate(Pages::Huge.name())], &run.counts)
             }
             ZoneLockWorkload::Highalloc | ZoneLockWorkload::Alloc => {
-                let (delay, unmovable_percent) = (DELAYS[variant], UNMOVABLE_PERCENT);
+                let (delay, unmovable_percent) = (self.delay.unwrap_or_default(), UNMOVABLE_PERCENT);
                 let plan = HighallocPlan { delay, kind: DelayKind::Virtual, settle: SETTLE, unmovable_percent };
-                let run = highalloc::run(ground, setting, seed, &plan)?;
+                let run = highalloc::run(fixture, setting, seed, &plan)?;
                 let attempts = run.attempts.max(1) as f64;
                 let high_order =
                     HighOrder { success: run.successes as f64 / attempts, ns: run.total_ns as f64 / attempts };
@@ -239,69 +320,10 @@ impl Plan<'_> {
             }
         })
     }
-
-    /// The rows of `alloc`, whose pages have no owners, and the machine's name.
-    fn alloc(&self) -> Result<(String, Vec<Row>), Failure> {
-        let args = self.args;
-        let memory = args.machine.memory.or_else(|| args.machine.machine.is_none().then_some(ALLOC_MEMORY));
-        let ChosenMachine { machine, .. } = ChosenMachine::of(&MachineArgs { memory, ..args.machine.clone() })?;
-        let map_init = InitArgs::default().map_init(InitMode::Eager, &machine)?;
-        let map_limit = if args.full { MapLimit::Full } else { MapLimit::Usual };
-        let backing = FrameBacking::Real;
-        let options = BringUp { map_init, map_limit, backing, ..BringUp::of(&args.machine, &args.yard) };
-        let yard = &bring_up(&machine, &options)?.yard;
-        let repeat = args.repeat.unwrap_or(REPEAT).get();
-        let all = NonZeroU32::new(self.cpus()).unwrap_or(NonZeroU32::MIN);
-        let mut tasks = if args.tasks.is_empty() { vec![NonZeroU32::MIN, all] } else { args.tasks.clone() };
-        tasks.dedup();
-        let kinds = [AccessKind::Bulk, AccessKind::Random, AccessKind::Repeat];
-        let bar = progress_bar(NAME, (kinds.len() * tasks.len() * args.policies.len()) as u64 * u64::from(repeat + 2));
-        let mut rows = Vec::new();
-        for kind in kinds {
-            for &tasks in &tasks {
-                let workload = AllocWorkload { kind, order: Order::ZERO, tasks, seed: args.seed };
-                if yard.managed_pages() < PageCount(2 * u64::from(tasks.get())) {
-                    return Err(Failure::input(format!("{NAME}: {tasks} tasks need more --memory")));
-                }
-                let runs = alternate(yard, &args.policies, repeat + 1, |round| {
-                    bar.inc(1);
-                    let is_timed = round > repeat;
-                    yard.platform().time_locks(if is_timed { LockTiming::On } else { LockTiming::Off });
-                    let before = Drains::of(yard);
-                    let run = || {
-                        let run = workload.run(&**yard, self.host).map_err(Failure::run_time)?;
-                        let drains = Drains::of(yard).since(&before);
-                        Ok(Sample { drains, ..Sample::of_alloc(&workload, &run) })
-                    };
-                    if !is_timed {
-                        return run();
-                    }
-                    let (sample, held) = while_looking(&**yard, run);
-                    Ok(Sample { held: Some(held), locks_are_timed: true, ..sample? })
-                })?;
-                for (&policy, runs) in args.policies.iter().zip(&runs) {
-                    let combination = Combination {
-                        workload: ZoneLockWorkload::Alloc,
-                        policy,
-                        mode: TaskMode::Threads,
-                        tasks,
-                        task_kind: Some(kind_name(kind)),
-                        lru: None,
-                        delay: None,
-                        memory: machine.memory_bytes(),
-                    };
-                    rows.push(Row::measured(&combination, runs));
-                }
-            }
-        }
-        bar.finish_and_clear();
-        yard.validate().map_err(Failure::run_time)?;
-        Ok((machine.name, rows))
-    }
 }
 
-/// How frames come back in a workload whose directions are shown by themselves.
-fn way(workload: ZoneLockWorkload) -> Option<Return> {
+/// Where frames are freed, for workloads whose refills and drains are measured separately.
+fn return_of(workload: ZoneLockWorkload) -> Option<Return> {
     match workload {
         ZoneLockWorkload::PageFault => Some(Return::SameCpu),
         ZoneLockWorkload::Purge => Some(Return::OtherCpu),
@@ -310,14 +332,7 @@ fn way(workload: ZoneLockWorkload) -> Option<Return> {
     }
 }
 
-fn purgers(setting: &Setting) -> u32 {
-    match setting.mode {
-        TaskMode::Threads => purge::usual_purgers(setting.tasks.get()),
-        TaskMode::Processes => setting.tasks.get(),
-    }
-}
-
-/// Memory for what one thread takes and gives back.
+/// Memory for what one thread allocates and frees.
 fn crossing_needs() -> ByteSize {
     ByteSize(CROSSING.0 + CROSSING.0 / 16 + ByteSize::mib(16).0)
 }

@@ -56,7 +56,8 @@ fn with_page_structures(shift: u8, hole: PfnRange, ranges: &[(PfnRange, ZoneId)]
 #[cfg(test)]
 mod tests {
     use super::*;
-    use frameyard::{NodeId, ZoneKind};
+    use frameyard::NodeId;
+    use frameyard::units::ZoneKind;
 
     fn range(start: u64, end: u64, kind: ZoneKind) -> (PfnRange, ZoneId) {
         (PfnRange { start: Pfn(start), end: Pfn(end) }, ZoneId::new(NodeId(0), kind))

@@ -2,7 +2,11 @@
 
 use std::io::{self, Write};
 
-use frameyard::{InitMode, NodeId, NodeInit, Page, PfnRange, ZoneId, ZoneKind};
+use frameyard::boot::InitMode;
+use frameyard::page::Page;
+use frameyard::platform::NodeInit;
+use frameyard::units::ZoneKind;
+use frameyard::{NodeId, PfnRange, ZoneId};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

@@ -2,7 +2,9 @@
 
 use std::io::{self, Write};
 
-use frameyard::{Geometry, PageCount, Pfn, PfnRange, ZoneKind, ZoneStatistics};
+use frameyard::stats::ZoneStatistics;
+use frameyard::units::ZoneKind;
+use frameyard::{Geometry, PageCount, Pfn, PfnRange};
 
 use super::init_log;
 use super::zone_ranges::{node_ranges, zone_ranges};

@@ -1,28 +1,17 @@
-//! The sizes of all per-CPU lists, counted, as the published report on lists that were never sized again has them.
+//! The number of per-CPU lists of each size, as in the published report on lists that were never sized again.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
 
-use frameyard::{CpuId, InitMode, PcpSizing, Platform, Yard};
-use serde::Serialize;
+use frameyard::boot::InitMode;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, Platform, Yard};
 
 use crate::Failure;
 use crate::cli::BootArgs;
-use crate::output::{RowError, Rows, Table};
-
-/// So many lists have that size.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, Debug)]
-pub(super) struct PcpRow {
-    /// `batch` or `high`.
-    pub(super) field: &'static str,
-    /// In frames.
-    pub(super) value: u64,
-    /// Lists of a CPU in a zone.
-    pub(super) pagesets: u64,
-}
+use crate::output::Row;
 
 /// Counts the lists of every CPU in every zone that has memory, by batch and by high; smaller values first.
-pub(super) fn distribution<P: Platform>(yard: &Yard<P>) -> Vec<PcpRow> {
+pub(super) fn distribution<P: Platform>(yard: &Yard<P>) -> Vec<Row> {
     let mut counts: BTreeMap<(&'static str, u64), u64> = BTreeMap::new();
     for zone in yard.zones() {
         for lists in (0..yard.cpus()).filter_map(|cpu| yard.pcp_statistics(zone.id, CpuId(cpu))) {
@@ -31,13 +20,13 @@ pub(super) fn distribution<P: Platform>(yard: &Yard<P>) -> Vec<PcpRow> {
             }
         }
     }
-    counts.into_iter().map(|((field, value), pagesets)| PcpRow { field, value, pagesets }).collect()
-}
-
-/// Writes the counts as a table.
-pub(super) fn write(rows: &[PcpRow], out: &mut dyn Write) -> io::Result<()> {
-    writeln!(out, "Per-CPU lists:")?;
-    Table::of(&Rows::of(rows).map_err(|error: RowError| io::Error::other(error))?).write(out)
+    let row = |((field, frames), lists)| {
+        Row::new()
+            .column("field", "field", field)
+            .column("value", "value", frames)
+            .column("pagesets", "pagesets", lists)
+    };
+    counts.into_iter().map(row).collect()
 }
 
 /// Refuses options that contradict what `--pcp-reset` implies.

@@ -1,6 +1,8 @@
 //! Which addresses each kind of zone may have, and which memory each node brings.
 
-use frameyard::{Geometry, NodeId, Pfn, PfnRange, Region, ZoneKind};
+use frameyard::memblock::Region;
+use frameyard::units::ZoneKind;
+use frameyard::{Geometry, NodeId, Pfn, PfnRange};
 
 use crate::bring_up::BroughtUp;
 use crate::machine::AddressRange;

@@ -8,10 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use frameyard::{
-    ByteSize, DeviceError, DeviceId, DeviceInfo, DeviceRequest, Geometry, MemoryTable, NodeId, PageCount, Pfn,
-    PfnRange, Removal, YardConfig,
-};
+use frameyard::devices::{DeviceError, DeviceId, DeviceInfo, DeviceRequest, Removal};
+use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
 use frameyard_host::{
     Backing, DeviceAlignment, DeviceBacking, DeviceMemory, DeviceMemoryError, DeviceSharing, FileGrowth,
     HostDeviceError, HostTopology, HostYard, MemoryError,

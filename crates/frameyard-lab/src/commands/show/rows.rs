@@ -1,8 +1,10 @@
-//! The files of /proc, and metrics, as flat rows, for those who would otherwise have to parse them.
+//! The files of /proc and metrics as flat rows, so that programs need not parse them.
 
-use frameyard::{
-    CpuId, KernelFormat, Metric, MetricHistogram, MetricsSource, MigrateType, NodeId, NumaEvent, Order, PageCount,
-    ReportSource, WatermarkLevel, ZoneId, ZoneKind, ZoneSnapshot, write_vmstat,
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::WatermarkLevel;
+use frameyard::{CpuId, MigrateType, NodeId, Order, PageCount, ZoneId};
+use frameyard_formats::{
+    KernelFormat, Metric, MetricHistogram, MetricsSource, NumaEvent, ReportSource, Series, ZoneSnapshot, write_vmstat,
 };
 use serde_json::{Map, Value};
 
@@ -87,9 +89,9 @@ pub(super) fn of_vmstat(source: &dyn ReportSource, format: KernelFormat) -> Vec<
     text.lines().filter_map(|line| line.split_once(' ')).map(row).collect()
 }
 
-/// A row a zone and CPU; `cpu` is `null` for what did without the lists of a CPU. Counts of histograms are of values up to
+/// A row a zone and CPU. `cpu` is `null` for transfers that bypassed the per-CPU lists. Counts of histograms are of values up to
 /// the number in the key.
-pub(super) fn of_metrics(source: &dyn MetricsSource) -> Vec<Row> {
+pub(super) fn of_metrics(source: &dyn MetricsSource, series: Series) -> Vec<Row> {
     let mut rows = Vec::new();
     // Collecting cannot fail.
     let _ = source.for_each_row(&mut |found| {
@@ -108,7 +110,10 @@ pub(super) fn of_metrics(source: &dyn MetricsSource) -> Vec<Row> {
                 row.insert(format!("{name}_le_{bound}"), below.into());
             }
         }
-        rows.push(row);
+        let is_zero = |metric: &Metric| metric.value(found).is_none_or(|value| value == 0);
+        if series == Series::All || !Metric::ALL.iter().all(is_zero) {
+            rows.push(row);
+        }
         Ok(())
     });
     rows

@@ -1,19 +1,16 @@
 //! `sim calibrate`: fits the free parameters of a machine on rows of a published table.
 
-use std::fs;
-use std::io::{self, Write};
-
 use frameyard_sim::{
-    Crew, Effort, FaultPredictor, Fit, FitError, Fitted, FittedParameter, Machine, Point, Selection, Start, record,
+    Effort, FaultPredictor, Fit, FitError, Fitted, FittedParameter, Machine, Point, PredictorPool, Selection, Start,
+    record,
 };
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::machine::description;
+use super::machine::machine_and_text;
 use super::published::{self, predictors};
 use crate::Failure;
 use crate::cli::{CalibrateArgs, FittedTable};
-use crate::output::{self, Outcome, RowError, Rows, Table};
+use crate::output::{Format, Report, Row, progress_bar};
 
 /// The rows that are fitted on where none are named. Of faults by tasks, what scales apart from the zone lock, and the stock
 /// kernel at four numbers of tasks; of all CPUs, the stock kernel and one that waits for the lists of used pages alone.
@@ -31,27 +28,26 @@ const fn usual_rows(table: FittedTable) -> &'static [&'static str] {
 
 /// Fits.
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
-    let (mut machine, text) = description(args.machine.as_deref().unwrap_or(args.table.machine()))?;
+    let (mut machine, text) = machine_and_text(args.machine.as_deref().unwrap_or(args.table.machine()))?;
     if !args.parameters.is_empty() {
-        machine.calibration.calibrated.clone_from(&args.parameters);
+        machine.calibration.parameters.clone_from(&args.parameters);
     }
     let selections = selections(args)?;
     let rows = rows(&selections, args.table, &machine)?;
     let fit = Fit { machine: &machine, rows, rounds: args.rounds.get() };
-    let bar = output::progress_bar("fitting", fit.most_predictions().map_err(failure)?);
-    let [mut quick, mut thorough] = crews(args);
+    let bar = progress_bar("fitting", fit.most_predictions().map_err(failure)?);
+    let [mut quick, mut thorough] = pools(args);
     let fitted = fit.run(&mut quick, &mut thorough, &|| bar.inc(1)).map_err(failure)?;
     bar.finish_and_clear();
     if let Some(file) = &args.write {
         let text = record(&text, &fitted, args.table.name(), &selections).map_err(Failure::run_time)?;
-        let failed = |error| Failure::run_time(format!("{}: cannot write: {error}", file.display()));
-        fs::write(file, text).map_err(failed)?;
+        file.write(|out| out.write_all(text.as_bytes()))?;
     }
-    output::print(&Calibrated { rows: fit.rows, fitted }, &args.output)
+    Calibrated { rows: fit.rows, fitted }.report().print(&args.output)
 }
 
 /// Who predicts while the fit searches, and who sees what it found.
-fn crews(args: &CalibrateArgs) -> [Crew<FaultPredictor>; 2] {
+fn pools(args: &CalibrateArgs) -> [PredictorPool<FaultPredictor>; 2] {
     let [few, more] = args.table.pages();
     let start = match args.table {
         FittedTable::PageFault => Start::Apart,
@@ -97,99 +93,48 @@ struct Calibrated {
     fitted: Fitted,
 }
 
-/// A row of the outcome: a parameter.
-#[derive(Serialize)]
-struct Row<'f> {
-    parameter: &'f str,
-    before: f64,
-    after: f64,
-    least: f64,
-    most: f64,
-    at_bound: bool,
+impl Calibrated {
+    fn report(&self) -> Report {
+        let fitted_on: Vec<Row> = self.rows.iter().zip(&self.fitted.predicted).map(fitted_row).collect();
+        let objects = fitted_on.iter().map(|row| Value::Object(row.object())).collect::<Vec<_>>();
+        let parameters: Vec<Row> = self.fitted.parameters.iter().map(parameter_row).collect();
+        let (before, after) = (self.fitted.error_before * 100.0, self.fitted.error * 100.0);
+        Report::new("sim calibrate", parameters.clone())
+            .of_machine(&self.fitted.machine.name)
+            .total("error", self.fitted.error)
+            .total("error_before", self.fitted.error_before)
+            .total("fitted_on", objects)
+            .table(parameters)
+            .table(fitted_on)
+            .note(format!("root mean square of the errors: {after:.2} %, {before:.2} % before the fit"))
+    }
+}
+
+fn parameter_row(parameter: &FittedParameter) -> Row {
+    let (least, most) = parameter.bounds;
+    let at_bound = parameter.is_at_bound();
+    Row::new()
+        .column("parameter", "parameter", parameter.path.clone())
+        .data("before", parameter.before)
+        .remark("before", Format::Plain, figure(parameter.before))
+        .data("after", parameter.after)
+        .remark("after", Format::Plain, figure(parameter.after))
+        .data("least", least)
+        .data("most", most)
+        .remark("bounds", Format::Plain, format!("{least} to {most}"))
+        .data("at_bound", at_bound)
+        .remark("at a bound", Format::Plain, at_bound.then_some("yes"))
 }
 
 /// A value that was fitted on.
-#[derive(Serialize)]
-struct FittedRow {
-    policy: &'static str,
-    mode: &'static str,
-    tasks: u32,
-    published_per_s: f64,
-    predicted_per_s: f64,
-    error: f64,
-}
-
-impl Calibrated {
-    fn parameters(&self) -> Vec<Row<'_>> {
-        self.fitted.parameters.iter().map(row).collect()
-    }
-
-    fn fitted_rows(&self) -> Vec<FittedRow> {
-        let row = |((point, published), predicted): (&(Point, f64), &f64)| FittedRow {
-            policy: point.policy.name(),
-            mode: point.mode.name(),
-            tasks: point.tasks,
-            published_per_s: *published,
-            predicted_per_s: predicted.round(),
-            error: predicted / published - 1.0,
-        };
-        self.rows.iter().zip(&self.fitted.predicted).map(row).collect()
-    }
-}
-
-fn row(parameter: &FittedParameter) -> Row<'_> {
-    Row {
-        parameter: &parameter.path,
-        before: parameter.before,
-        after: parameter.after,
-        least: parameter.bounds.0,
-        most: parameter.bounds.1,
-        at_bound: parameter.is_at_bound(),
-    }
-}
-
-impl Outcome for Calibrated {
-    fn command(&self) -> &'static str {
-        "sim calibrate"
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.fitted.machine.name)
-    }
-
-    fn totals(&self) -> Map<String, Value> {
-        let fitted = serde_json::to_value(self.fitted_rows()).unwrap_or_default();
-        let totals: [(&str, Value); 3] = [
-            ("error", self.fitted.error.into()),
-            ("error_before", self.fitted.error_before.into()),
-            ("fitted_on", fitted),
-        ];
-        Map::from_iter(totals.map(|(key, value)| (key.to_owned(), value)))
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.parameters())
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let mut parameters = Table::new(["parameter", "before", "after", "bounds", "at a bound"]);
-        for Row { parameter, before, after, least, most, at_bound } in self.parameters() {
-            let at_bound = if at_bound { "yes" } else { "" };
-            parameters.push([parameter, &figure(before), &figure(after), &format!("{least} to {most}"), at_bound]);
-        }
-        parameters.write(out)?;
-        writeln!(out)?;
-        let mut rows = Table::new(["fitted on", "mode", "tasks", "published/s", "predicted/s", "error"]);
-        for row in self.fitted_rows() {
-            let numbers = [format!("{:.0}", row.published_per_s), format!("{:.0}", row.predicted_per_s)];
-            let error = format!("{:+.1} %", row.error * 100.0);
-            let tasks = row.tasks.to_string();
-            rows.push([row.policy, row.mode, &tasks, &numbers[0], &numbers[1], &error]);
-        }
-        rows.write(out)?;
-        let (before, after) = (self.fitted.error_before * 100.0, self.fitted.error * 100.0);
-        writeln!(out, "\nroot mean square of the errors: {after:.2} %, {before:.2} % before the fit")
-    }
+fn fitted_row(((point, published), predicted): (&(Point, f64), &f64)) -> Row {
+    Row::new()
+        .column("policy", "fitted on", point.policy.name())
+        .column("mode", "mode", point.mode.name())
+        .column("tasks", "tasks", point.tasks)
+        .column_as("published_per_s", "published/s", Format::number(0), *published)
+        .column_as("predicted_per_s", "predicted/s", Format::number(0), predicted.round())
+        .column_as("error", "error %", Format::percent(1).signed(), predicted / published - 1.0)
 }
 
 /// A number with four digits that count, or all before its point.

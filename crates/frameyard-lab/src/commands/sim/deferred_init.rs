@@ -1,17 +1,16 @@
 //! `sim deferred-init`: how long machines take to bring up their memory maps, beside what was published.
 
-use std::io::{self, Write};
-
-use frameyard::Initialiser;
+use frameyard::boot::Initialiser;
+use frameyard::platform::LockKind;
 use frameyard_sim::bring_up::{self, BringUp, BringUpRun, BringUpThreads};
 use frameyard_sim::{Accessed, Cause, Machine, Spent};
-use serde::Serialize;
+use serde::Deserialize;
 
 use super::machine::machine;
 use crate::Failure;
 use crate::cli::SimDeferredInitArgs;
-use crate::commands::published_table::cells;
-use crate::output::{self, Outcome, RowError, Rows, Table, progress_bar};
+use crate::commands::published_table::records;
+use crate::output::{Format, Report, Row, progress_bar};
 
 const NAME: &str = "sim deferred-init";
 
@@ -19,20 +18,19 @@ const NAME: &str = "sim deferred-init";
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/deferred-init.csv"));
 
 /// How long one machine took, in ms: with one thread for each node, and with one for each CPU.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Deserialize, Debug)]
 struct Published {
     machine: String,
+    #[serde(rename = "deferred_init_base_ms")]
     base: f64,
+    #[serde(rename = "deferred_init_parallel_ms")]
     parallel: f64,
 }
 
 impl Published {
     /// The lines of the table.
     fn all() -> impl Iterator<Item = Self> {
-        TABLE.lines().skip(1).filter_map(|line| {
-            let [machine, .., base, _, parallel, _, _] = cells::<15>(line)?;
-            Some(Self { machine, base: base.parse().ok()?, parallel: parallel.parse().ok()? })
-        })
+        records(TABLE)
     }
 
     /// The time of so many threads, in ms.
@@ -44,28 +42,6 @@ impl Published {
             BringUpThreads::Count(_) => None,
         }
     }
-}
-
-/// A machine that was brought up.
-#[derive(Serialize)]
-struct Row {
-    machine: String,
-    initialiser: &'static str,
-    /// On all nodes together.
-    threads: usize,
-    memory_bytes: u64,
-    predicted_ns: u64,
-    published_ns: Option<u64>,
-    /// How far the prediction is off, as a part of what was published.
-    error: Option<f64>,
-    /// Whether the machine's free parameters were fitted on its own published times.
-    calibrated: bool,
-    /// Shares of the time of CPUs that were not idle.
-    instructions_share: f64,
-    lines_share: f64,
-    bandwidth_share: f64,
-    locks_share: f64,
-    idle_share: f64,
 }
 
 /// Brings up each machine with each number of threads.
@@ -94,7 +70,12 @@ pub(super) fn run(args: &SimDeferredInitArgs) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
-    output::print(&Rowed { rows }, &args.output)
+    let note = format!(
+        "One part in {} of each node is simulated, in sections as much smaller, and the time multiplied. Shares are of the time \
+    of CPUs that are not idle; idle is of all.",
+        BringUp::FRACTION
+    );
+    Report::new(NAME, rows).note(note).print(&args.output)
 }
 
 /// By which means the kernels of the table write page structures.
@@ -108,69 +89,40 @@ fn row(machine: &Machine, how: &BringUp, run: &BringUpRun, published_ms: Option<
     let idle = account.of(Spent::Idle).time.0 as f64;
     let busy = all - idle;
     let of = |cause| account.of(Spent::Access(Accessed::Pages, cause)).time.0 as f64 / busy;
-    let locks: u64 = frameyard::LockKind::ALL.iter().map(|kind| account.of(Spent::Waiting(*kind)).time.0).sum();
+    let locks: u64 = LockKind::ALL.iter().map(|kind| account.of(Spent::Waiting(*kind)).time.0).sum();
     let lines = of(Cause::LocalMemory) + of(Cause::RemoteMemory);
     let (bandwidth, locks) = (of(Cause::Bandwidth), locks as f64 / busy);
     let predicted = run.time.as_ns();
-    Row {
-        machine: machine.name.clone(),
-        initialiser: how.initialiser.name(),
-        threads: run.nodes.iter().map(|node| node.threads).sum(),
-        memory_bytes: (machine.bring_up.node_gib << 30) * u64::from(machine.topology.sockets),
-        predicted_ns: predicted.round() as u64,
-        published_ns: published_ms.map(|ms| (ms * 1e6).round() as u64),
-        error: published_ms.map(|ms| predicted / (ms * 1e6) - 1.0),
-        calibrated: machine
-            .calibration
-            .rows
-            .iter()
-            .any(|row| row.contains(&format!("deferred-init.csv: {},", machine.name))),
-        instructions_share: 1.0 - lines - bandwidth - locks,
-        lines_share: lines,
-        bandwidth_share: bandwidth,
-        locks_share: locks,
-        idle_share: idle / all,
-    }
-}
-
-/// The rows.
-struct Rowed {
-    rows: Vec<Row>,
-}
-
-impl Outcome for Rowed {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let headings = ["machine", "threads", "published ms", "predicted ms", "error %"];
-        let shares = ["instructions %", "lines %", "bandwidth %", "locks %", "idle %"];
-        let mut table = Table::with_headings(headings.into_iter().chain(shares));
-        for row in &self.rows {
-            let ms = |ns: u64| format!("{:.1}", ns as f64 / 1e6);
-            let percent = |share: f64| format!("{:.1}", share * 100.0);
-            let error = row.error.map(|error| format!("{:+.1}", error * 100.0)).unwrap_or_default();
-            let mark = if row.calibrated && row.error.is_some() { " (fitted)" } else { "" };
-            let published = row.published_ns.map(ms).unwrap_or_default();
-            let own =
-                [format!("{}{mark}", row.machine), row.threads.to_string(), published, ms(row.predicted_ns), error];
-            let shares =
-                [row.instructions_share, row.lines_share, row.bandwidth_share, row.locks_share, row.idle_share];
-            table.push(own.into_iter().chain(shares.map(percent)));
-        }
-        table.write(out)?;
-        writeln!(
-            out,
-            "\nOne part in {} of each node is simulated, in sections as much smaller, and the time multiplied. Shares are of the time\n\
-             of CPUs that are not idle; idle is of all.",
-            BringUp::FRACTION
+    // Whether the machine's free parameters were fitted on its own published times.
+    let is_own = |row: &String| row.contains(&format!("deferred-init.csv: {},", machine.name));
+    let calibrated = machine.calibration.rows.iter().any(is_own);
+    let mark = if calibrated && published_ms.is_some() { " (fitted)" } else { "" };
+    let percent = Format::percent(1);
+    Row::new()
+        .data("machine", machine.name.clone())
+        .remark("machine", Format::Plain, format!("{}{mark}", machine.name))
+        .data("initialiser", how.initialiser.name())
+        .column("threads", "threads", run.nodes.iter().map(|node| node.threads).sum::<usize>())
+        .data("memory_bytes", machine.installed.0)
+        .column_as("predicted_ns", "predicted ms", Format::millions(1), predicted.round() as u64)
+        .column_as(
+            "published_ns",
+            "published ms",
+            Format::millions(1),
+            published_ms.map(|ms| (ms * 1e6).round() as u64),
         )
-    }
+        .column_as("error", "error %", percent.signed(), published_ms.map(|ms| predicted / (ms * 1e6) - 1.0))
+        .data("calibrated", calibrated)
+        .column_as("instructions_share", "instructions %", percent, 1.0 - lines - bandwidth - locks)
+        .minor()
+        .column_as("lines_share", "lines %", percent, lines)
+        .minor()
+        .column_as("bandwidth_share", "bandwidth %", percent, bandwidth)
+        .minor()
+        .column_as("locks_share", "locks %", percent, locks)
+        .minor()
+        .column_as("idle_share", "idle %", percent, idle / all)
+        .minor()
 }
 
 #[cfg(test)]

@@ -1,24 +1,31 @@
 //! `sim kernbench`: jobs of a build on every CPU, with per-CPU lists sized before most memory was up, and after it.
 
-use std::io::{self, Write};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use frameyard::{ByteSize, LockKind, PcpReset, PcpSizing, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::boot::PcpReset;
+use frameyard::platform::LockKind;
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
 use frameyard_sim::Machine;
 use frameyard_vm::LruPolicy;
-use serde::Serialize;
 
 use super::machine::machine;
 use crate::Failure;
-use crate::cli::{ListsSized, SimKernbenchArgs, TaskMode};
-use crate::commands::bench::comparison::{percent, too_small};
-use crate::output::{self, RoundedSize, Table, progress_bar, rounded};
-use crate::workload::ground::Setting;
-use crate::workload::kernbench::{Build, Labour, memory_needed};
-use crate::workload::simulated::{self, CameUp, Contents, SimOptions, SimRun, on_sim_ground, whole_ns};
+use crate::cli::{ListsSized, SimKernbenchArgs};
+use crate::commands::comparison::too_small;
+use crate::fixture::with_sim_fixture;
+use crate::output::{Format, Report, Row, progress_bar, rounded};
+use frameyard_workloads::Setting;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::kernbench::{CpuWork, Job, memory_needed};
+use frameyard_workloads::simulated::{self, FrameContents, SimInit, SimOptions, SimRun, whole_ns};
+use frameyard_workloads::timed_run::TaskRun;
 
 const NAME: &str = "sim kernbench";
+const NOTE: &str = "Times of CPUs for each job; severity is system time over that with lists sized by all memory. Shares are of the time of all \
+    CPUs, each of which runs one job after the other.";
 
 /// What a zone has unless another size is asked for, or jobs need more: enough for the largest batches.
 const ZONE_SIZE: ByteSize = ByteSize::gib(4);
@@ -32,13 +39,13 @@ pub(super) struct Case<'m> {
     pub(super) sizing: PcpSizing,
     pub(super) zone: ZonePolicy,
     pub(super) lru: LruPolicy,
-    pub(super) build: Build,
+    pub(super) build: Job,
     pub(super) seed: u64,
     pub(super) duration: Duration,
 }
 
 /// What a combination came to.
-#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Built {
     pub(super) zone_policy: &'static str,
     pub(super) lru_policy: &'static str,
@@ -84,25 +91,25 @@ impl Case<'_> {
             zone: self.zone,
             lru: self.lru,
             sizing: self.sizing,
-            came_up: CameUp::Deferred(reset),
-            costs: Labour::COSTS,
-            contents: Contents::Unseen,
+            init: SimInit::Deferred(reset),
+            costs: CpuWork::COSTS,
+            contents: FrameContents::Dropped,
         };
         let setting = Setting { mode: TaskMode::Processes, tasks, zone: self.zone, lru: self.lru };
-        on_sim_ground(self.machine, &options, |ground| {
-            let free = ground.free_memory();
+        with_sim_fixture(self.machine, &options, |fixture| {
+            let free = fixture.free_memory();
             if needed > free {
                 return Err(too_small(NAME, needed, free));
             }
-            let run = simulated::kernbench(ground, &setting, self.seed, self.build, self.duration)?;
-            let (high, batch) = ground.list_sizes().map_or((0, 0), |(high, batch)| (high.0, batch.0));
-            Ok(Built { high, batch, ..self.built(&run, ByteSize(ground.memory().0 / zones)) })
+            let run = simulated::kernbench(fixture, &setting, self.seed, self.build, self.duration)?;
+            let (high, batch) = fixture.list_sizes().map_or((0, 0), |(high, batch)| (high.0, batch.0));
+            Ok(Built { high, batch, ..self.built(&run, ByteSize(fixture.memory().0 / zones)) })
         })
     }
 
-    fn built(&self, SimRun { run, simulated, spent }: &SimRun<simulated::TaskRun>, zone: ByteSize) -> Built {
+    fn built(&self, SimRun { run, simulated, spent }: &SimRun<TaskRun>, zone: ByteSize) -> Built {
         let share = |share: Option<f64>| share.unwrap_or(0.0);
-        let user = share(spent.cost(Labour::COSTS[Labour::Compute as usize]));
+        let user = share(spent.cost(CpuWork::COSTS[CpuWork::Compute as usize]));
         let jobs_per_s = run.rate() / f64::from(self.build.pages);
         let cpu_ns = self.machine.cpus() as f64 * 1e9 / jobs_per_s;
         Built {
@@ -119,8 +126,8 @@ impl Case<'_> {
             severity: None,
             system_share: 1.0 - user,
             zone_lock_share: share(spent.lock(LockKind::Zone)),
-            lru_lock_share: share(spent.lock(LockKind::Lru)),
-            other_locks_share: share(spent.locks_but(&[LockKind::Zone, LockKind::Lru])),
+            lru_lock_share: share(spent.lock(LockKind::LruShard)),
+            other_locks_share: share(spent.locks_but(&[LockKind::Zone, LockKind::LruShard])),
             misses_share: share(spent.misses()),
             simulated_ns: whole_ns(*simulated),
         }
@@ -138,13 +145,12 @@ pub(super) fn run(args: &SimKernbenchArgs) -> Result<(), Failure> {
         [] => vec![None],
         sizes => sizes.iter().copied().map(Some).collect(),
     };
-    let runs = machines.len() * sizes.len() * args.zones.len() * args.lru.len() * args.lists.len();
+    let runs = machines.len() * sizes.len() * args.policies.pairs().count() * args.lists.len();
     let bar = progress_bar(NAME, runs as u64);
     let mut rows = Vec::new();
     for machine in &machines {
         for zone_size in &sizes {
-            let pairs = args.zones.iter().flat_map(|zone| args.lru.iter().map(move |lru| (*zone, *lru)));
-            for (zone, lru) in pairs {
+            for (zone, lru) in args.policies.pairs() {
                 let case = |lists| Case {
                     machine,
                     zone_size: *zone_size,
@@ -166,7 +172,7 @@ pub(super) fn run(args: &SimKernbenchArgs) -> Result<(), Failure> {
         }
     }
     bar.finish_and_clear();
-    output::print_rows(NAME, &args.machine, &rows, write_rows, &args.output)
+    Report::new(NAME, rows.iter().map(Built::row).collect()).of_machine(&args.machine).note(NOTE).print(&args.output)
 }
 
 /// Says of each row how much more system time it takes than with lists of their final size.
@@ -183,13 +189,13 @@ fn with_zone_cpus(machine: &Machine, cpus: u32) -> Result<Machine, Failure> {
     let topology = &mut smaller.topology;
     let threads = u32::from(topology.threads_per_core);
     let cores = cpus / threads;
-    topology.cores_per_group = topology.cores_per_group.min(cores.try_into().unwrap_or(u16::MAX));
+    topology.cores_per_cache = topology.cores_per_cache.min(cores.try_into().unwrap_or(u16::MAX));
     let fits = cores > 0
         && cpus.is_multiple_of(threads)
         && cores <= u32::from(topology.cores_per_socket)
-        && cores.is_multiple_of(u32::from(topology.cores_per_group.max(1)));
+        && cores.is_multiple_of(u32::from(topology.cores_per_cache.max(1)));
     if !fits {
-        let (most, step) = (topology.cores_per_socket, topology.cores_per_group.max(1));
+        let (most, step) = (topology.cores_per_socket, topology.cores_per_cache.max(1));
         return Err(Failure::input(format!(
             "--zone-cpus {cpus}: {} has {most} cores of {threads} threads a socket, in groups: write multiples of {} up to {}",
             machine.name,
@@ -201,29 +207,33 @@ fn with_zone_cpus(machine: &Machine, cpus: u32) -> Result<Machine, Failure> {
     Ok(smaller)
 }
 
-/// Writes rows for people.
-fn write_rows(out: &mut dyn Write, rows: &[Built]) -> io::Result<()> {
-    let setting = ["zone policy", "LRU policy", "CPUs a zone", "zone", "lists", "batch", "high"];
-    let results = ["jobs/s", "user us", "system us", "severity", "system %"];
-    let shares = ["zone lock %", "LRU lock %", "other locks %", "misses %"];
-    let mut table = Table::with_headings(setting.into_iter().chain(results).chain(shares));
-    for row in rows {
-        let size = RoundedSize(ByteSize(row.zone_bytes)).to_string();
-        let us = |ns: f64| format!("{:.0}", ns / 1e3);
-        let setting = [row.zone_policy, row.lru_policy, &row.zone_cpus.to_string(), &size, row.lists]
-            .map(str::to_owned)
-            .into_iter()
-            .chain([row.batch.to_string(), row.high.to_string()]);
-        let severity = row.severity.map(|severity| format!("{severity:.2}")).unwrap_or_default();
-        let results = [format!("{:.0}", row.jobs_per_s), us(row.user_ns), us(row.system_ns), severity];
-        let shares = [row.system_share, row.zone_lock_share, row.lru_lock_share, row.other_locks_share];
-        let shares = shares.into_iter().chain([row.misses_share]).map(|share| percent(Some(share)));
-        table.push(setting.chain(results).chain(shares));
+impl Built {
+    fn row(&self) -> Row {
+        let percent = Format::percent(2);
+        Row::new()
+            .column("zone_policy", "zone policy", self.zone_policy)
+            .column("lru_policy", "LRU policy", self.lru_policy)
+            .column("lists", "lists", self.lists)
+            .column("zone_cpus", "CPUs a zone", self.zone_cpus)
+            .column_as("zone_bytes", "zone", Format::Size, self.zone_bytes)
+            .column("high", "high", self.high)
+            .minor()
+            .column("batch", "batch", self.batch)
+            .column_as("jobs_per_s", "jobs/s", Format::number(0), self.jobs_per_s)
+            .column_as("user_ns", "user µs", Format::thousands(0), self.user_ns)
+            .minor()
+            .column_as("system_ns", "system µs", Format::thousands(0), self.system_ns)
+            .column_as("severity", "severity", Format::number(2), self.severity)
+            .column_as("system_share", "system %", percent, self.system_share)
+            .minor()
+            .column_as("zone_lock_share", "zone lock %", percent, self.zone_lock_share)
+            .minor()
+            .column_as("lru_lock_share", "LRU lock %", percent, self.lru_lock_share)
+            .minor()
+            .column_as("other_locks_share", "other locks %", percent, self.other_locks_share)
+            .minor()
+            .column_as("misses_share", "misses %", percent, self.misses_share)
+            .minor()
+            .data("simulated_ns", self.simulated_ns)
     }
-    table.write(out)?;
-    writeln!(
-        out,
-        "\nTimes of CPUs for each job; severity is system time over that with lists sized by all memory. Shares are of the time\n\
-         of all CPUs, each of which runs one job after the other."
-    )
 }

@@ -3,12 +3,13 @@
 use std::num::NonZeroUsize;
 use std::thread;
 
-use frameyard::ZonePolicy;
-use frameyard_sim::{Crew, FaultPredictor, Machine, Measured, Mode, Point, RateTable};
+use frameyard::policy::ZonePolicy;
+use frameyard_sim::{FaultPredictor, Machine, Measured, Mode, Point, PredictorPool, RateTable};
+use serde::Deserialize;
 
 use crate::Failure;
 use crate::cli::FittedTable;
-use crate::commands::published_table::{ZONE_LOCK, cells};
+use crate::commands::published_table::{ZoneLockRecord, records, zone_lock as zone_lock_table};
 
 /// The tables: their headers say what their columns are.
 const PAGE_FAULT: &str =
@@ -50,8 +51,15 @@ fn zone_lock() -> Result<RateTable, Failure> {
 
 /// Page faults a second of all CPUs of the machine of the zone lock's table under a policy.
 fn full_load(policy: ZonePolicy) -> Option<f64> {
-    let line = |line| cells(line).filter(|[machine, _kernel, its, _]| machine == LARGE && its == policy.name());
-    FULL_LOAD.lines().find_map(line).and_then(|[_, _, _, rate]| rate.parse().ok())
+    /// A line of the table.
+    #[derive(Deserialize)]
+    struct Record {
+        machine: String,
+        policy: Option<String>,
+        processes_pgf_per_s: f64,
+    }
+    let is_it = |record: &Record| record.machine == LARGE && record.policy.as_deref() == Some(policy.name());
+    records(FULL_LOAD).find(is_it).map(|record| record.processes_pgf_per_s)
 }
 
 /// The metric of the zone lock's table that says how much more is done than by the stock kernel, in percent.
@@ -72,10 +80,9 @@ pub(super) struct ZoneLockLine {
 
 /// The lines of the zone lock's table that are about an experiment.
 pub(super) fn zone_lock_lines(experiment: &str) -> impl Iterator<Item = ZoneLockLine> {
-    ZONE_LOCK.lines().filter_map(move |line| {
-        let [of, _machine, metric, _unit, policy, value, _note] = cells(line)?;
-        let (policy, value) = (policy.parse().ok()?, value.parse().ok()?);
-        (of == experiment).then_some(ZoneLockLine { metric, policy, value })
+    zone_lock_table().filter_map(move |record| {
+        let ZoneLockRecord { experiment: of, metric, policy, value, .. } = record;
+        (of == experiment).then_some(ZoneLockLine { metric, policy: policy.parse().ok()?, value })
     })
 }
 
@@ -109,14 +116,14 @@ pub(super) fn value(table: &RateTable, point: &Point, machine: &Machine) -> Resu
 }
 
 /// Predictors of page faults on the host's CPUs.
-pub(super) fn predictors(predictor: FaultPredictor) -> Crew<FaultPredictor> {
+pub(super) fn predictors(predictor: FaultPredictor) -> PredictorPool<FaultPredictor> {
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    Crew::new(threads, predictor)
+    PredictorPool::new(threads, predictor)
 }
 
 #[cfg(test)]
 mod tests {
-    use frameyard::ZonePolicy;
+    use frameyard::policy::ZonePolicy;
     use frameyard_sim::Mode;
 
     use super::*;

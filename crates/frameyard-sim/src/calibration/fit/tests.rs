@@ -1,15 +1,15 @@
-//! Fits of a machine whose predictions are formulas: parameters that are known must be found again.
+//! Fits of a machine whose predictions are formulas: the fit must recover known parameters.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 
 use super::*;
 use crate::page_fault::Mode;
 
-/// Tasks work 600 cycles and stand in line for what takes `handover_transfers` × 20 ns; in memory they
-/// share `node_gb_per_s`. What it says is wrong by `bias`, and rough by as much as `roughness`.
+/// Tasks work 600 cycles, queue for a lock held `handover_transfers` × 20 ns, and share `node_gb_per_s`. The
+/// prediction has a systematic error of `bias` and noise of `roughness`.
 #[derive(Clone)]
 struct Formula {
     bias: f64,
@@ -34,19 +34,19 @@ impl Predictor for Formula {
 const EXACT: Formula = Formula { bias: 0.0, roughness: 0.0 };
 const FREE: [&str; 4] = ["clock.mhz[0]", "lock.handover_transfers", "memory.node_gb_per_s", "clock.mhz[7]"];
 
-fn crew(formula: Formula) -> Crew<Formula> {
-    Crew::new(NonZeroUsize::new(2).unwrap(), formula)
+fn pool(formula: Formula) -> PredictorPool<Formula> {
+    PredictorPool::new(NonZeroUsize::new(2).unwrap(), formula)
 }
 
-/// A machine with those parameters free, and the rows that it has with other values of them.
+/// A machine with these parameters free, and the rows predicted with other values.
 fn task(values: &[(&str, f64)]) -> (Machine, Vec<(Point, f64)>) {
     let mut machine = Machine::built_in("broadwell-40").unwrap();
-    machine.calibration.calibrated = FREE.map(str::to_owned).to_vec();
+    machine.calibration.parameters = FREE.map(str::to_owned).to_vec();
     let mut wanted = machine.clone();
     let points = [ZonePolicy::BigPcp, ZonePolicy::Vanilla416]
         .into_iter()
         .flat_map(|policy| [1, 2, 5, 10, 20, 40].map(move |tasks| Point { policy, mode: Mode::Processes, tasks }));
-    let free = FreeParameters::new(&machine, &machine.calibration.calibrated).unwrap();
+    let free = FreeParameters::new(&machine, &machine.calibration.parameters).unwrap();
     for (path, value) in values {
         wanted.set_parameter(path, *value).unwrap();
     }
@@ -70,52 +70,52 @@ fn assert_found(fitted: &Fitted, within: f64) {
 }
 
 #[test]
-fn known_parameters_are_found_again() {
+fn recovers_known_parameters() {
     let (machine, rows) = task(&WANTED);
-    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut crew(EXACT), &mut crew(EXACT), &|| ()).unwrap();
+    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut pool(EXACT), &mut pool(EXACT), &|| ()).unwrap();
     assert_found(&fitted, 0.02);
     assert!(fitted.error < 0.001 && fitted.error_before > 0.1, "{fitted:?}");
     assert!(fitted.parameters.iter().all(|parameter| !parameter.is_at_bound()));
 }
 
 #[test]
-fn roughness_and_what_little_work_is_off_do_not_mislead() {
+fn noise_and_the_error_of_short_simulations_do_not_mislead() {
     let (machine, rows) = task(&WANTED);
     let quick = Formula { bias: 0.2, roughness: 0.002 };
-    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut crew(quick), &mut crew(EXACT), &|| ()).unwrap();
+    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut pool(quick), &mut pool(EXACT), &|| ()).unwrap();
     assert_found(&fitted, 0.1);
     assert!(fitted.error < 0.005, "{fitted:?}");
 }
 
 #[test]
-fn a_fit_is_the_same_each_time_and_makes_no_more_predictions_than_it_says() {
+fn a_fit_is_deterministic_and_stays_below_its_most_predictions() {
     let (machine, rows) = task(&WANTED);
     let fit = Fit { machine: &machine, rows, rounds: 10 };
     let made = AtomicU64::new(0);
     let count = || {
         made.fetch_add(1, Ordering::Relaxed);
     };
-    let run = || fit.run(&mut crew(EXACT), &mut crew(EXACT), &count).unwrap();
+    let run = || fit.run(&mut pool(EXACT), &mut pool(EXACT), &count).unwrap();
     let first = run();
     assert!((1..=fit.most_predictions().unwrap()).contains(&made.load(Ordering::Relaxed)));
     assert_eq!(run(), first);
 }
 
 #[test]
-fn what_the_rows_want_beyond_a_bound_is_said_to_be_at_it() {
+fn reports_a_parameter_at_its_bound() {
     let (machine, mut rows) = task(&WANTED);
-    // Nothing but far slower clocks makes few tasks ten times slower.
+    // Only far slower clocks make few tasks ten times slower.
     rows.iter_mut().for_each(|(_, rate)| *rate /= 10.0);
-    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut crew(EXACT), &mut crew(EXACT), &|| ()).unwrap();
+    let fitted = Fit { machine: &machine, rows, rounds: 40 }.run(&mut pool(EXACT), &mut pool(EXACT), &|| ()).unwrap();
     let clock = &fitted.parameters[0];
     assert!(clock.is_at_bound() && clock.after < clock.before, "{clock:?}");
 }
 
 #[test]
-fn rows_and_parameters_that_make_no_fit_are_refused() {
+fn too_few_rows_and_missing_parameters_are_refused() {
     let (mut machine, rows) = task(&WANTED);
     let few = Fit { machine: &machine, rows: rows[..3].to_vec(), rounds: 1 };
     assert!(matches!(few.most_predictions(), Err(FitError::TooFewRows { rows: 3, parameters: 4 })));
-    machine.calibration.calibrated.clear();
+    machine.calibration.parameters.clear();
     assert!(matches!(Fit { machine: &machine, rows, rounds: 1 }.most_predictions(), Err(FitError::NothingFree)));
 }

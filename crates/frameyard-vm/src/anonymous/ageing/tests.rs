@@ -3,8 +3,9 @@ use frameyard::{ByteSize, PageCount};
 use super::*;
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
+use crate::map::MapRequest;
 use crate::root::VmConfig;
-use crate::space::{AddressSpace, MapRequest, MemoryAccess};
+use crate::space::{AddressSpace, MemoryAccess};
 use crate::table::HUGE;
 use crate::test_yard::{TestPlatform, TestYard, run_on};
 
@@ -133,7 +134,7 @@ fn a_page_that_nothing_maps_any_more_is_found_so() {
 
 #[test]
 fn a_page_that_is_looked_at_is_busy_for_whoever_wants_to_move_it_and_pinned_only_if_it_is() {
-    use frameyard::{Block, FrameOwner, MigrateMode, MigrateProblem};
+    use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem};
     in_yard(|vm| {
         let (space, start) = written(&vm, HugeAdvice::Never);
         let page = page_at(&vm, &space, start);

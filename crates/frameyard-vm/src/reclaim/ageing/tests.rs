@@ -1,14 +1,17 @@
 //! Which pages ageing takes for used, and how many it looks at.
 
-use frameyard::{ByteSize, Gfp, NodeId, Order, Pfn, ReclaimRequest, Reclaimer, ZoneKind};
+use frameyard::owners::{ReclaimRequest, Reclaimer};
+use frameyard::units::ZoneKind;
+use frameyard::{ByteSize, Gfp, NodeId, Order, Pfn};
 
 use super::*;
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::HugeAdvice;
 use crate::cache::File;
+use crate::map::MapRequest;
 use crate::reclaim::ReclaimStep;
 use crate::root::{LruPolicy, VmConfig};
-use crate::space::{AddressSpace, MapRequest, MemoryAccess};
+use crate::space::{AddressSpace, MemoryAccess};
 use crate::test_yard::{TestMachine, TestPlatform, TestYard, run_on};
 
 type TestVm<'y> = Vm<'y, TestPlatform>;

@@ -11,7 +11,8 @@ use super::LARGEST;
 use crate::memmap::MemMap;
 use crate::page::Tag;
 use crate::platform::{
-    Access, Contention, GetMark, InitProgress, LockId, MapNotBacked, Platform, SpeculativeGets, WorkerPanicked,
+    Access, Contention, GetMark, InitProgress, LockId, MapBacking, MapNotBacked, Platform, Probe, SpeculativeGets,
+    WorkerPanicked,
 };
 use crate::sync::{AtomicU32, Ordering, Weakness, fence, is_weakened};
 use crate::units::{CpuId, NodeId, Order, PageCount, Pfn, PfnRange};
@@ -89,6 +90,10 @@ impl Platform for Provided {
         None
     }
 }
+
+impl MapBacking for Provided {}
+
+impl Probe for Provided {}
 
 /// What is wrong with how the memory map comes up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -261,7 +266,9 @@ impl Platform for ModelPlatform {
         job(0);
         others.into_iter().try_for_each(|other| other.join()).map_err(|_| WorkerPanicked)
     }
+}
 
+impl MapBacking for ModelPlatform {
     fn back_map(&self, frames: PfnRange, _address: NonNull<u8>, _bytes: usize) -> Result<(), MapNotBacked> {
         let left = *self.refusals.lock().unwrap();
         if left > 0 {
@@ -273,20 +280,11 @@ impl Platform for ModelPlatform {
         Ok(())
     }
 
-    fn touch_page(&self, pfn: Pfn, access: Access) {
-        if access != Access::Read {
-            self.tails.check(pfn);
-            if let Some(mark) = &self.mark {
-                mark.touched.lock().unwrap().push(pfn);
-            }
-        }
-    }
-
     fn speculative_gets(&self) -> SpeculativeGets {
         if self.mark.is_some() { SpeculativeGets::Marked } else { SpeculativeGets::Unmarked }
     }
 
-    fn get_begins(&self) -> Option<&GetMark> {
+    fn begin_get(&self) -> Option<&GetMark> {
         let ThreadMark { mark, touched } = self.mark.as_deref()?;
         touched.lock().unwrap().clear();
         mark.begin();
@@ -316,6 +314,17 @@ impl Platform for ModelPlatform {
         } else {
             self.tails.wait_for_gets();
             self.tails.share(frames);
+        }
+    }
+}
+
+impl Probe for ModelPlatform {
+    fn touch_page(&self, pfn: Pfn, access: Access) {
+        if matches!(access, Access::Write | Access::ReadModifyWrite) {
+            self.tails.check(pfn);
+            if let Some(mark) = &self.mark {
+                mark.touched.lock().unwrap().push(pfn);
+            }
         }
     }
 

@@ -1,11 +1,10 @@
-//! Why a contiguous range was not allocated, and which frame was in the way.
+//! [`Blocker`]: the block that kept a contiguous range from being allocated, and why it stays.
 
 use core::fmt;
 
-use crate::gfp::Gfp;
-use crate::owner::OwnerKind;
+use crate::owners::OwnerKind;
 use crate::page::FrameState;
-use crate::units::{NodeId, Order, PageCount, Pfn, PfnRange, ZoneId, named};
+use crate::units::{Order, Pfn, PfnRange, named};
 
 /// Why a block could not be moved out of a range.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -86,69 +85,3 @@ impl fmt::Display for Blocker {
         write!(f, ") is {}", why.phrase())
     }
 }
-
-/// Why no contiguous range was allocated. Pageblock types, free lists and counts are as before; blocks that were moved
-/// on the way stay where they are now.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[non_exhaustive]
-pub enum ContigError {
-    /// The range is empty.
-    Empty,
-    /// The range, or one of its pageblocks, lies in several zones.
-    NotOneZone(PfnRange),
-    /// MOVABLE together with RECLAIMABLE.
-    BadFlags(Gfp),
-    /// There is no memory for the page structures of some frames of the range, or whoever initialises them has come to
-    /// a halt.
-    NotInitialised(PfnRange),
-    /// ZERO was asked for, but the frames have no memory behind them.
-    NoFrameBytes(Pfn),
-    /// No such node.
-    NoSuchNode(NodeId),
-    /// A frame was written to while it was free. Its block is put aside, as is every other damaged block of the range.
-    Poisoned {
-        /// The first such frame.
-        pfn: Pfn,
-        /// Its block.
-        block: Pfn,
-        /// The block's order.
-        order: Order,
-    },
-    /// Somebody in the zone did not finish in time what has to be waited for: try again.
-    Stalled(ZoneId),
-    /// This block could not be moved away. Where many places were tried: the last one.
-    Blocked(Blocker),
-    /// No memory that the request may use is long enough.
-    NoPlace {
-        /// How many frames were asked for.
-        count: PageCount,
-        /// Aligned to so many.
-        align: Order,
-    },
-    /// There is no contiguous memory area that begins and ends so.
-    NoSuchArea(PfnRange),
-}
-
-impl fmt::Display for ContigError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Empty => f.write_str("the range is empty: it must have a frame"),
-            Self::NotOneZone(range) => write!(f, "{range}, in whole pageblocks, is not memory of one zone alone"),
-            Self::BadFlags(gfp) => write!(f, "flags {gfp}: MOVABLE and RECLAIMABLE exclude each other"),
-            Self::NotInitialised(range) => write!(f, "the page structures of {range} could not be initialised"),
-            Self::NoFrameBytes(pfn) => write!(f, "{pfn} has no memory behind it that could be zeroed"),
-            Self::NoSuchNode(node) => write!(f, "{node} does not exist"),
-            Self::Poisoned { pfn, block, order } => {
-                write!(f, "{pfn} was written to while it was free; its block ({block}, {order}) is put aside")
-            }
-            Self::Stalled(zone) => write!(f, "somebody in {zone} has not finished what must be waited for: try again"),
-            Self::Blocked(blocker) => fmt::Display::fmt(blocker, f),
-            Self::NoPlace { count, align } => {
-                write!(f, "{count}, aligned to {align}: no memory that may be used is as long")
-            }
-            Self::NoSuchArea(range) => write!(f, "{range} is no contiguous memory area of this yard"),
-        }
-    }
-}
-
-impl core::error::Error for ContigError {}

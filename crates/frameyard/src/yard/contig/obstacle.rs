@@ -1,7 +1,7 @@
 //! What is in the way of a contiguous range: looked at without a lock, so only what lasts is believed at once.
 
 use super::{BlockedBy, Blocker};
-use crate::owner::{Block, OwnerKind, Owners};
+use crate::owners::{Block, OwnerKind, Owners};
 use crate::page::{CountedPage, FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, Pfn, PfnRange};

@@ -1,6 +1,6 @@
 //! The equations of devices.
 
-use crate::pagemap::DeviceProblem;
+use crate::devices::DeviceProblem;
 use crate::platform::Platform;
 use crate::sync::Ordering;
 use crate::units::{NodeId, PageCount, PfnRange, ZoneId, ZoneKind};

@@ -18,7 +18,7 @@
 
 use crate::page::{Residence, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, all_atomic};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::batch::Batch;
 use crate::zone::block_list::Place;
@@ -35,6 +35,8 @@ pub(super) struct State {
     /// Marked pages on free lists. Changes under the zone lock.
     skipped: AtomicU64,
 }
+
+all_atomic!(State { skipped });
 
 impl State {
     pub(super) fn skipped_racy(&self) -> u64 {
@@ -56,6 +58,8 @@ pub(super) struct Counts {
     /// Merges of such frames made later.
     pub(super) later_merges: AtomicU64,
 }
+
+all_atomic!(Counts { skipped_merges, later_merges });
 
 /// What happens to marked pages whose buddies are not free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -37,10 +37,10 @@
 //! out-of-memory.
 
 use super::{DrainReason, DrainSource, RefillRequest};
-use crate::control::{AllAtomic, ControlRegion, TablePlanner, TableSpan};
+use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::page::Link;
-use crate::platform::{Access, Platform, Span};
-use crate::sync::{AtomicU16, AtomicU32, Ordering};
+use crate::platform::{Access, Activity, Platform};
+use crate::sync::{AtomicU16, AtomicU32, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount, ZoneId};
 use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::transfer::tables::TableSizes;
@@ -73,8 +73,7 @@ pub(super) struct DepotShelf {
     stacks: [BatchStack; MigrateType::PER_CPU],
 }
 
-// SAFETY: atomics and arrays of atomics alone; all-zero is a shelf of empty stacks.
-unsafe impl AllAtomic for DepotShelf {}
+all_atomic!(DepotShelf { stacks });
 
 /// The depot of one zone, what is in progress there.
 #[derive(Default)]
@@ -82,6 +81,8 @@ pub(super) struct State {
     /// Registered collectors: CPUs that may hold batches.
     collectors: AtomicU32,
 }
+
+all_atomic!(State { collectors });
 
 /// The tables of all depots of a yard.
 #[derive(Clone, Copy)]
@@ -159,6 +160,12 @@ impl Depot {
         PageCount(self.stacks().map(BatchStack::batches_racy).sum::<u64>() * BATCH as u64)
     }
 
+    /// Frames of one migration type in the depot, possibly stale.
+    pub(super) fn pages_of_racy(&self, migrate_type: MigrateType) -> PageCount {
+        let stacks = self.shelves.iter().filter_map(|shelf| shelf.stacks.get(migrate_type.index()));
+        PageCount(stacks.map(BatchStack::batches_racy).sum::<u64>() * BATCH as u64)
+    }
+
     pub(super) fn statistics(&self) -> DepotStatistics {
         let mut sum = DepotStatistics::default();
         self.stacks().for_each(|stack| stack.add_to(&mut sum));
@@ -211,9 +218,9 @@ impl<'a, P: Platform> ListAccess<'a, P> {
         }
         let Some(head) = source.take_packed() else { return 0 };
         let platform = self.view.platform;
-        platform.span_begins(Span::Drain);
+        platform.begin_activity(Activity::Drain);
         self.push(head);
-        platform.span_ends(Span::Drain, PageCount(BATCH as u64));
+        platform.end_activity(Activity::Drain, PageCount(BATCH as u64));
         BATCH
     }
 

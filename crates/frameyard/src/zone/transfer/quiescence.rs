@@ -16,7 +16,7 @@
 //! still act: a caller that needs its frames drains the lists and collects again.
 
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::zone::counters::TransferCounters;
 use crate::zone::view::ZoneView;
 
@@ -39,6 +39,8 @@ pub(crate) struct QuiescenceState {
     /// Waits that gave up.
     stalls: AtomicU64,
 }
+
+all_atomic!(QuiescenceState { guards, waits, rounds, stalls });
 
 impl QuiescenceState {
     /// Waits for transfers of other CPUs, looks during them, and waits that gave up.

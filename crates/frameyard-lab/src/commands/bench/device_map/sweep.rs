@@ -1,24 +1,26 @@
-//! Which rows there are, and which of them this host has memory for.
+//! The rows of the sweep, and which of them this host has memory for.
 
-use frameyard::{ByteSize, Geometry, MapLayout, Order};
+use frameyard::devices::MapLayout;
+use frameyard::{ByteSize, Geometry, Order};
 use frameyard_host::{DeviceAlignment, HostTopology};
 
 use super::NAME;
 use crate::Failure;
-use crate::cli::{DeviceMapArgs, YardSharing};
+use crate::cli::DeviceMapArgs;
 use crate::output::RoundedSize;
-use crate::workload::device_map::DeviceShape;
+use frameyard_workloads::device_map::DeviceShape;
+use frameyard_workloads::device_map::YardSharing;
 
-/// Sizes of devices of compound pages, unless asked for otherwise.
+/// Sizes of devices of compound pages, unless the command line says otherwise.
 const SIZES: [ByteSize; 2] = [ByteSize::gib(256), ByteSize::gib(1024)];
-/// The size of a device of base pages, unless asked for otherwise: each has a page structure in every layout.
+/// The size of a device of base pages, unless the command line says otherwise. Each base page has a structure in every layout.
 const SIZE_OF_BASE_PAGES: ByteSize = ByteSize::gib(16);
-/// The largest page structures that are written without being asked to.
+/// The largest page structures that are written without `--full`.
 const USUAL_LIMIT: ByteSize = ByteSize::gib(4);
-/// What devices are multiples of, whatever their pages.
+/// Every device is a multiple of this, whatever its pages.
 const LEAST: DeviceAlignment = DeviceAlignment::Huge;
 
-/// Rows whose devices differ in their layout alone, which are measured by turns.
+/// Rows whose devices differ only in their layout. They are measured in alternation.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     pub(super) size: ByteSize,
@@ -35,7 +37,7 @@ pub(super) struct Case {
     pub(super) left_out: Option<String>,
 }
 
-/// What is asked for. Where no sizes are, rows that this host has no memory for are left out; else they are refused.
+/// The rows of the command line. A row for which this host lacks memory is left out, or refused if the command line names sizes.
 pub(super) fn groups(args: &DeviceMapArgs, host: &HostTopology) -> Result<Vec<Group>, Failure> {
     let available = host.available_memory().map_err(Failure::run_time)?;
     let asked = &args.geometries;
@@ -45,7 +47,7 @@ pub(super) fn groups(args: &DeviceMapArgs, host: &HostTopology) -> Result<Vec<Gr
         (true, false) => vec![DeviceAlignment::Huge, DeviceAlignment::Gigantic],
     };
     let yards: &[YardSharing] = if args.yards.is_empty() { &[YardSharing::Private] } else { &args.yards };
-    let most = if args.full { ByteSize(u64::MAX) } else { USUAL_LIMIT };
+    let most = if args.full.full { ByteSize(u64::MAX) } else { USUAL_LIMIT };
     let group = |size, geometry, yard, layouts: &[MapLayout]| {
         let case = |&layout: &MapLayout| {
             let shape = DeviceShape { size, order: geometry_order(geometry), layout };
@@ -62,7 +64,7 @@ pub(super) fn groups(args: &DeviceMapArgs, host: &HostTopology) -> Result<Vec<Gr
         }
     }
     if args.sizes.is_empty() && asked.is_empty() && args.yards.is_empty() {
-        // What several processes share is told by the largest; of its layouts full is nothing new.
+        // The largest device shows what several processes share. The layout `full` adds nothing there.
         let layouts: Vec<MapLayout> =
             args.layouts.iter().copied().filter(|layout| *layout != MapLayout::Full).collect();
         groups.push(group(SIZES[1], DeviceAlignment::Gigantic, YardSharing::Shared, &layouts));
@@ -78,10 +80,10 @@ fn geometry_order(geometry: DeviceAlignment) -> Order {
     geometry.order(Geometry::X86_64)
 }
 
-/// Why a row is not measured: there is no memory for it, or it would take long.
+/// Why a row is not measured: it lacks memory, or it would take long.
 fn left_out(shape: DeviceShape, geometry: DeviceAlignment, available: ByteSize, most: ByteSize) -> Option<String> {
     let needed = shape.needs();
-    // An eighth is left to others.
+    // An eighth stays for other programs.
     let usable = ByteSize(available.0 / 8 * 7);
     let what = format!("{} of {geometry} pages with layout {} takes {}", shape.size, shape.layout, RoundedSize(needed));
     let others = "choose another --layout, larger pages (--geometry), or a smaller --size";

@@ -1,7 +1,8 @@
 //! The machine of a row: a node for each of the host's that has memory, with its CPUs, and as many frames as the
 //! row has, shared evenly.
 
-use frameyard::{ByteSize, MemoryTable, NodeId, Page, PageCount, Pfn, PfnRange};
+use frameyard::page::Page;
+use frameyard::{ByteSize, MemoryTable, NodeId, PageCount, Pfn, PfnRange};
 use frameyard_host::{HostNode, HostTopology, MemoryError, Region};
 
 use super::sweep::section_frames;

@@ -3,7 +3,9 @@
 use std::num::NonZeroUsize;
 use std::time::Instant;
 
-use frameyard::{ByteSize, Gfp, InitJobs, InitMode, Initialiser, Layout, MapInit, Order, Page, YardConfig, ZoneLimits};
+use frameyard::boot::{InitJobs, InitMode, Initialiser, MapInit, ZoneLimits};
+use frameyard::page::Page;
+use frameyard::{ByteSize, Gfp, Layout, Order, YardConfig};
 use frameyard_host::{Backing, HostTopology, HostYard, HostYardError, HugePages, MapRates, Region};
 
 use super::machine::BenchMachine;

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use frameyard::{ByteSize, Cutting, Geometry, InitMode, Initialiser, MapContent, Page};
+use frameyard::boot::{Cutting, InitMode, Initialiser};
+use frameyard::page::{MapContent, Page};
+use frameyard::{ByteSize, Geometry};
 use frameyard_host::HostTopology;
 
 use super::machine::nodes;
@@ -154,7 +156,7 @@ fn threads(args: &MemmapArgs, host: &HostTopology) -> Result<Vec<usize>, Failure
 
 fn map_sizes(args: &MemmapArgs, host: &HostTopology) -> Result<Vec<u64>, Failure> {
     let sizes = match args.map_sizes.as_slice() {
-        [] if args.full => [&USUAL_SIZES[..], &[FULL_SIZE]].concat(),
+        [] if args.full.full => [&USUAL_SIZES[..], &[FULL_SIZE]].concat(),
         [] => USUAL_SIZES.to_vec(),
         sizes => sizes.to_vec(),
     };
@@ -171,7 +173,7 @@ fn map_sizes(args: &MemmapArgs, host: &HostTopology) -> Result<Vec<u64>, Failure
                 "--map-size {size}: write multiples of {step}, whole sections on each node"
             )));
         }
-        if *size > USUAL_LIMIT && !args.full {
+        if *size > USUAL_LIMIT && !args.full.full {
             return Err(Failure::input(format!(
                 "--map-size {size}: more than {USUAL_LIMIT} is measured only with --full"
             )));

@@ -1,11 +1,11 @@
 //! What one run gave, whatever its workload.
 
-use frameyard::LockUse;
+use frameyard::locks::LockUse;
 
-use crate::workload::alloc::{AllocRun, AllocWorkload};
-use crate::workload::counts::{Counts, Drains};
-use crate::workload::crossing::Crossing;
-use crate::workload::held::HeldPages;
+use frameyard_workloads::alloc::{AllocRun, AllocWorkload};
+use frameyard_workloads::counts::{Counts, Drains};
+use frameyard_workloads::held::HeldPages;
+use frameyard_workloads::transfer::TransferCounts;
 
 /// How requests for huge blocks went.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Sample {
     /// What CPUs kept, where that was looked at.
     pub(super) held: Option<HeldPages>,
     /// Each direction by itself, in some rounds, where it was.
-    pub(super) crossings: Vec<Crossing>,
+    pub(super) crossings: Vec<TransferCounts>,
 }
 
 impl Sample {
@@ -59,7 +59,7 @@ impl Sample {
     pub(super) fn of_alloc(workload: &AllocWorkload, run: &AllocRun) -> Self {
         let pairs = f64::from(workload.tasks.get()) * 1e9 / (run.get_ns + run.put_ns);
         Self {
-            rates: vec![(Some(super::kind_name(workload.kind)), pairs)],
+            rates: vec![(Some(workload.kind.name()), pairs)],
             pages: run.pages_allocated,
             zone_lock: run.zone_lock,
             get_put_ns: Some((run.get_ns, run.put_ns)),

@@ -1,16 +1,15 @@
-//! The rows for people: a table for each workload and setting, what was measured beside what was published.
-
-use std::io::{self, Write};
+//! The text: a table for each workload and setting, and under it what was published of the same.
 
 use super::NAME;
-use super::row::{MEASURED, PUBLISHED, Row};
-use crate::output::{Outcome, RowError, Rows, Table};
+use super::published::DRAINS;
+use crate::commands::comparison::grouped;
+use crate::commands::published_table::MEASURED;
+use crate::output::{Format, Report, Row};
 
-/// All rows.
-pub(super) struct ZoneLockOutcome {
-    pub(super) machine: String,
-    pub(super) rows: Vec<Row>,
-}
+const NOTE: &str = "Medians (minimum–maximum) of runs without timed locks; waited, held and kept are of one further run. Taken: acquisitions \
+    of the lock for 1000 pages that were allocated, or in parallel-free freed. Waited, held: ns for each page. Refill, drain: ns \
+    held for each page, and page structures touched under the lock (lines), while one thread does the tasks' work. Kept: the \
+    most pages on per-CPU lists at once. Published figures are of kernels, on the named machines, with the vanilla LRU policy.";
 
 /// Short headings of published metrics, which are sentences.
 const SHORT: [(&str, &str); 9] = [
@@ -25,267 +24,203 @@ const SHORT: [(&str, &str); 9] = [
     ("score of the huge-page tasks", "score"),
 ];
 
-impl Outcome for ZoneLockOutcome {
-    fn command(&self) -> &'static str {
-        NAME
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let (measured, published): (Vec<&Row>, Vec<&Row>) = self.rows.iter().partition(|row| row.source == MEASURED);
-        let mut groups: Vec<Vec<&Row>> = Vec::new();
-        for row in measured {
-            match groups.iter_mut().find(|group| are_compared(group[0], row)) {
-                Some(group) => group.push(row),
-                None => groups.push(vec![row]),
-            }
+/// The report of all rows.
+pub(super) fn report(machine: String, rows: Vec<Row>) -> Report {
+    let (measured, published): (Vec<Row>, Vec<Row>) =
+        rows.iter().cloned().partition(|row| row.text("source") == Some(MEASURED));
+    let mut report = Report::new(NAME, rows).of_machine(machine);
+    let setting = |row: &Row| ["workload", "mode", "tasks", "task_kind", "delay_ns"].map(|key| row.value(key).clone());
+    for (_, group) in grouped(&measured, setting) {
+        report = report.title(title(group[0])).table(against_first(&group));
+        report = report.verbatim(group.iter().filter_map(|row| drains(row)).collect::<String>());
+        let workload = |row: &Row| ["workload", "task_kind", "delay_ns"].map(|key| row.value(key).clone());
+        let same: Vec<&Row> = published.iter().filter(|row| workload(row) == workload(group[0])).collect();
+        if !same.is_empty() {
+            report = report.title(machines(&same)).table(by_policy(&same));
         }
-        for group in &groups {
-            let beside: Vec<&Row> =
-                published.iter().copied().filter(|row| are_of_one_workload(group[0], row)).collect();
-            writeln!(out, "{}", title(group[0]))?;
-            group_table(group, &beside).write(out)?;
-            for row in group {
-                if let Some(line) = drains(row) {
-                    writeln!(out, "{line}")?;
-                }
-            }
-            writeln!(out)?;
-        }
-        let alone: Vec<&Row> = published.iter().copied().filter(|row| row.workload.starts_with("drains ")).collect();
-        if !alone.is_empty() {
-            published_table(&alone).write(out)?;
-            writeln!(out)?;
-        }
-        writeln!(
-            out,
-            "Medians (least–most) of runs whose locks were not timed; waited, held and kept are of one more run. Taken: acquisitions\n\
-             of the lock for 1000 pages that were handed out, or in parallel-free taken back. Waited, held: ns for each page. In,\n\
-             out: ns held for each page of a refill and of a drain, and page structures touched meanwhile (lines), as one thread does\n\
-             what the tasks do. Kept: the most pages on per-CPU lists at once. Published figures are of kernels, on the machines\n\
-             named, with the lists of used pages that are called vanilla here."
-        )
     }
-}
-
-/// Whether rows differ in their policies alone.
-fn are_compared(one: &Row, other: &Row) -> bool {
-    let setting = |row: &Row| (row.workload.clone(), row.mode, row.tasks, row.task_kind, row.delay_ns);
-    setting(one) == setting(other)
-}
-
-/// Whether a published row is of the workload of a measured one.
-fn are_of_one_workload(measured: &Row, published: &Row) -> bool {
-    let workload = |row: &Row| (row.workload.clone(), row.task_kind, row.delay_ns);
-    workload(measured) == workload(published)
+    let of_drains = |row: &&Row| row.text("workload").is_some_and(|workload| workload.starts_with(DRAINS));
+    let alone: Vec<&Row> = published.iter().filter(of_drains).collect();
+    if !alone.is_empty() {
+        report = report.title(machines(&alone)).table(alone.into_iter().map(published_row));
+    }
+    report.note(NOTE)
 }
 
 fn title(row: &Row) -> String {
-    let mut title = row.workload.clone();
-    if let Some(kind) = row.task_kind {
-        title += &if row.workload == "alloc" { format!(" {kind}") } else { format!(", tasks with {kind} pages") };
-    }
-    if let Some(delay) = row.delay_ns {
-        title += &format!(", virtual delay of {} ms", delay as f64 / 1e6);
-    }
-    title + &format!("; {}, tasks: {}", row.mode.unwrap_or("-"), row.tasks.unwrap_or(0))
+    let workload = row.text("workload").unwrap_or_default();
+    let kind = match row.text("task_kind") {
+        Some(kind) if workload == "alloc" => format!(" {kind}"),
+        Some(kind) => format!(", tasks with {kind} pages"),
+        None => String::new(),
+    };
+    let delay = row.number("delay_ns").map(|ns| format!(", virtual delay of {} ms", ns / 1e6)).unwrap_or_default();
+    let (mode, tasks) = (row.text("mode").unwrap_or("-"), row.number("tasks").unwrap_or(0.0));
+    format!("{workload}{kind}{delay}; {mode}, tasks: {tasks}")
 }
 
-/// How drains entered their zone under a policy that lets them do so as one cluster.
+/// Rows that differ only in their policies, each compared with the first of its LRU policy.
+fn against_first<'r>(rows: &[&'r Row]) -> Vec<Row> {
+    let first = |row: &'r Row| rows.iter().copied().find(|first| first.text("lru_policy") == row.text("lru_policy"));
+    let against = |row: &&'r Row| {
+        let ratio = || Some(row.number("ops_per_s")? / first(row)?.number("ops_per_s")? - 1.0);
+        (*row).clone().remark("vs first %", Format::percent(1).signed(), ratio())
+    };
+    rows.iter().map(against).collect()
+}
+
+/// How drains entered their zone under a policy that lets a drain enter as one cluster.
 fn drains(row: &Row) -> Option<String> {
-    let percent = |share: Option<f64>| share.map(|share| format!("{:.1} %", share * 100.0));
-    let (drains, policy) = (row.drains?, &row.policy);
-    let lru = row.lru_policy.map(|lru| format!(", {lru}")).unwrap_or_default();
-    let ideal = percent(row.drains_ideal_share)?;
-    let (whole, movable) = (percent(row.drains_whole_share)?, percent(row.drains_movable_share)?);
+    let percent = |key| row.number(key).map(|share| format!("{:.1} %", share * 100.0));
+    let (drains, policy) = (row.number("drains")?, row.text("policy")?);
+    let lru = row.text("lru_policy").map(|lru| format!(", {lru}")).unwrap_or_default();
+    let [ideal, whole, movable] = ["drains_ideal_share", "drains_whole_share", "drains_movable_share"].map(percent);
     Some(format!(
-        "Drains of {policy}{lru}: {drains:.0}, {movable} of movable frames; one whole batch {ideal}, entered as one cluster {whole}."
+        "Drains of {policy}{lru}: {drains:.0}, {} of movable frames; one whole batch {}, entered as one cluster {}.\n",
+        movable?, ideal?, whole?
     ))
 }
 
-/// A column of measured values: its heading and its cell, which needs the row that others are compared with.
-type Column = (&'static str, fn(&Row, &Row) -> Option<String>);
-
-const COLUMNS: [Column; 15] = [
-    ("M ops/s", |row, _| Some(rate(row.ops_per_s?, row.ops_per_s_min?, row.ops_per_s_max?))),
-    ("vs first %", |row, first| Some(format!("{:+.1}", (row.ops_per_s? / first.ops_per_s? - 1.0) * 100.0))),
-    ("get ns", |row, _| row.get_ns.map(|ns| format!("{ns:.1}"))),
-    ("put ns", |row, _| row.put_ns.map(|ns| format!("{ns:.1}"))),
-    ("success %", |row, _| row.high_order_success.map(|share| format!("{:.1}", share * 100.0))),
-    ("request ms", |row, _| row.high_order_ns.map(|ns| format!("{:.3}", ns / 1e6))),
-    ("zone taken", |row, _| row.zone_lock_acquisitions_per_1000_pages.map(|taken| format!("{taken:.2}"))),
-    ("waited", |row, _| row.zone_lock_wait_ns_per_page.map(|ns| format!("{ns:.1}"))),
-    ("held", |row, _| row.zone_lock_hold_ns_per_page.map(|ns| format!("{ns:.1}"))),
-    ("in", |row, _| row.zone_lock_hold_ns_per_page_refill.map(|ns| format!("{ns:.1}"))),
-    ("out", |row, _| row.zone_lock_hold_ns_per_page_drain.map(|ns| format!("{ns:.1}"))),
-    ("lines in", |row, _| row.page_lines_under_lock_per_page_refill.map(|lines| format!("{lines:.2}"))),
-    ("lines out", |row, _| row.page_lines_under_lock_per_page_drain.map(|lines| format!("{lines:.2}"))),
-    ("LRU taken", |row, _| row.lru_lock_acquisitions_per_1000_pages.map(|taken| format!("{taken:.1}"))),
-    ("kept", |row, _| row.pcp_pages_held.map(|pages| pages.to_string())),
-];
-
-/// What stands for a value that there is not.
-const NONE: &str = "-";
-
-/// A table of rows that are compared, and what was published of the same. A column without any value is left out.
-fn group_table(rows: &[&Row], published: &[&Row]) -> Table {
-    let first = |row: &Row| rows.iter().find(|first| first.lru_policy == row.lru_policy).copied().unwrap_or(rows[0]);
-    let columns: Vec<&Column> =
-        COLUMNS.iter().filter(|(_, cell)| rows.iter().any(|row| cell(row, rows[0]).is_some())).collect();
-    let metrics = metrics(published);
-    let has_lru = rows.iter().any(|row| row.lru_policy.is_some());
-    let own = std::iter::once("policy").chain(has_lru.then_some("LRU")).map(str::to_owned);
-    let headings: Vec<String> = own
-        .chain(columns.iter().map(|(heading, _)| (*heading).to_owned()))
-        .chain(metrics.iter().map(|metric| heading(metric)))
-        .collect();
-    let settings = 1 + usize::from(has_lru);
-    let mut table = Table::with_headings(headings)
-        .with_band(settings, "measured here:")
-        .with_band(settings + columns.len(), &machines(published));
-    for row in rows {
-        let own = std::iter::once(row.policy.clone()).chain(has_lru.then(|| row.lru_policy.unwrap_or(NONE).to_owned()));
-        let measured = columns.iter().map(|(_, cell)| cell(row, first(row)).unwrap_or_else(|| NONE.to_owned()));
-        let is_kernels = row.lru_policy.is_none_or(|lru| lru == "vanilla");
-        let beside = metrics.iter().map(|metric| {
-            let is_it = |other: &&&Row| other.policy == row.policy && same_metric(other, metric);
-            let found = published.iter().find(is_it).filter(|_| is_kernels);
-            found.map_or_else(|| NONE.to_owned(), |row| value(row))
-        });
-        table.push(own.chain(measured).chain(beside));
-    }
-    table
-}
-
-/// Published figures that nothing here is measured beside.
-fn published_table(rows: &[&Row]) -> Table {
-    let mut table = Table::new(["experiment", "metric", "policy", "value", "note"]).with_band(0, &machines(rows));
-    for row in rows {
-        let note = row.published_note.as_deref().unwrap_or(NONE);
-        let metric = row.published_metric.as_deref().unwrap_or(NONE);
-        table.push([row.workload.as_str(), metric, row.policy.as_str(), &value(row), note]);
-    }
-    table
-}
-
-/// One row of each metric, in the order of the table.
-fn metrics<'r>(published: &[&'r Row]) -> Vec<&'r Row> {
+/// Published figures of one workload: policies down, metrics across.
+fn by_policy(rows: &[&Row]) -> Vec<Row> {
     let mut metrics: Vec<&Row> = Vec::new();
-    for row in published {
-        if !metrics.iter().any(|other| same_metric(row, other)) {
+    for row in rows {
+        if !metrics.iter().any(|known| same_metric(row, known)) {
             metrics.push(row);
         }
     }
-    metrics
+    let of_policy = |(policy, rows): (Option<&str>, Vec<&&Row>)| {
+        let value = |metric: &Row| {
+            rows.iter().find(|row| same_metric(row, metric)).and_then(|row| row.number("published_value"))
+        };
+        let first = Row::new().remark("policy", Format::Plain, policy);
+        metrics.iter().fold(first, |row, metric| row.remark(heading(metric), format(metric), value(metric)))
+    };
+    grouped(rows, |row| row.text("policy")).into_iter().map(of_policy).collect()
+}
+
+/// A published figure without a workload here.
+fn published_row(row: &Row) -> Row {
+    let text = |key: &str| row.value(key).clone();
+    Row::new()
+        .remark("experiment", Format::Plain, text("workload"))
+        .remark("metric", Format::Plain, text("published_metric"))
+        .remark("policy", Format::Plain, text("policy"))
+        .remark("value", format(row), text("published_value"))
+        .remark("note", Format::Plain, text("published_note"))
 }
 
 fn same_metric(one: &Row, other: &Row) -> bool {
-    one.published_metric == other.published_metric
+    one.text("published_metric") == other.text("published_metric")
 }
 
 fn heading(row: &Row) -> String {
-    let metric = row.published_metric.as_deref().unwrap_or(NONE);
+    let metric = row.text("published_metric").unwrap_or_default();
     let short = SHORT.iter().find(|(long, _)| *long == metric).map_or(metric, |(_, short)| *short);
-    let unit = match row.published_unit.as_deref() {
+    let unit = match row.text("published_unit") {
         Some("pct") => "%",
         Some("ns") => "ms",
-        Some(other) => other,
-        None => "",
+        other => other.unwrap_or_default(),
     };
     format!("{short} {unit}")
 }
 
-fn value(row: &Row) -> String {
-    let Some(value) = row.published_value else { return NONE.to_owned() };
-    if row.published_unit.as_deref() == Some("ns") { format!("{:.3}", value / 1e6) } else { value.to_string() }
+fn format(row: &Row) -> Format {
+    let value = row.number("published_value").unwrap_or(0.0);
+    match row.text("published_unit") {
+        Some("ns") => Format::millions(3),
+        _ => Format::number(usize::from(value.fract() != 0.0)),
+    }
 }
 
-/// Where figures were measured that are not of this machine.
-fn machines(published: &[&Row]) -> String {
-    let mut names: Vec<&str> = published.iter().filter_map(|row| row.published_machine.as_deref()).collect();
+fn machines(rows: &[&Row]) -> String {
+    let mut names: Vec<&str> = rows.iter().filter_map(|row| row.text("published_machine")).collect();
     names.dedup();
-    if names.is_empty() { String::new() } else { format!("{PUBLISHED}, {}:", names.join(", ")) }
-}
-
-/// A rate and its spread, in millions.
-fn rate(median: f64, least: f64, most: f64) -> String {
-    format!("{:.3} ({:.3}–{:.3})", median / 1e6, least / 1e6, most / 1e6)
+    format!("published, {}:", names.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::row::Subject;
+    use super::super::sample::Sample;
     use super::*;
+    use crate::commands::published_table::ZoneLockRecord;
+    use frameyard::locks::LockUse;
+    use frameyard::stats::ClusterDrains;
+    use frameyard_workloads::counts::Drains;
 
-    fn row(policy: &str, lru: &'static str) -> Row {
-        Row {
-            source: MEASURED,
+    fn subject(policy: &str, lru: &'static str) -> Subject {
+        Subject {
             workload: "page-fault".to_owned(),
             policy: policy.to_owned(),
             mode: Some("threads"),
             tasks: Some(2),
-            lru_policy: Some(lru),
-            ops_per_s: Some(2e6),
-            ops_per_s_min: Some(1.9e6),
-            ops_per_s_max: Some(2.1e6),
-            zone_lock_acquisitions_per_1000_pages: Some(31.5),
-            zone_lock_hold_ns_per_page: Some(12.34),
-            pcp_pages_held: Some(378),
-            ..Row::default()
+            lru: Some(lru),
+            ..Subject::default()
         }
     }
 
-    fn published(metric: &str, unit: &str, policy: &str, value: f64) -> Row {
-        Row {
-            source: PUBLISHED,
-            workload: "page-fault".to_owned(),
+    fn samples(rate: f64, acquisitions: u64) -> [Sample; 3] {
+        let zone_lock = LockUse { acquisitions, ..LockUse::default() };
+        [rate * 0.9, rate, rate * 1.1].map(|rate| Sample {
+            rates: vec![(None, rate)],
+            pages: 1000,
+            zone_lock,
+            ..Sample::default()
+        })
+    }
+
+    fn published(metric: &str, unit: &str, policy: &str, value: f64) -> ZoneLockRecord {
+        ZoneLockRecord {
+            experiment: "page-fault".to_owned(),
+            machine: "skylake-112".to_owned(),
+            metric: metric.to_owned(),
+            unit: unit.to_owned(),
             policy: policy.to_owned(),
-            published_machine: Some("skylake-112".to_owned()),
-            published_metric: Some(metric.to_owned()),
-            published_unit: Some(unit.to_owned()),
-            published_value: Some(value),
-            ..Row::default()
+            value,
+            note: None,
         }
+    }
+
+    fn published_row(record: ZoneLockRecord) -> Row {
+        let (workload, policy) = (record.experiment.clone(), record.policy.clone());
+        Subject { workload, policy, published: Some(record), ..Subject::default() }.row(&[])
     }
 
     fn plain(rows: Vec<Row>) -> String {
         let mut out = anstream::StripStream::new(Vec::new());
-        ZoneLockOutcome { machine: "host".to_owned(), rows }.write_text(&mut out).unwrap();
+        report("host".to_owned(), rows).write_text(None, &mut out).unwrap();
         String::from_utf8(out.into_inner()).unwrap()
     }
 
     #[test]
-    fn what_was_measured_stands_beside_what_was_published_and_each_column_says_which() {
-        let depot =
-            Row { ops_per_s: Some(3e6), zone_lock_acquisitions_per_1000_pages: Some(0.02), ..row("depot", "vanilla") };
-        let drains = Row {
-            workload: "drains after boot".to_owned(),
-            published_note: Some("62 %".to_owned()),
+    fn what_was_published_stands_under_what_was_measured() {
+        let drains = ZoneLockRecord {
+            experiment: "drains after boot".to_owned(),
+            note: Some("62 %".to_owned()),
             ..published("drains", "count", "vanilla", 3885.0)
         };
         let text = plain(vec![
-            row("vanilla", "vanilla"),
-            row("vanilla", "sharded"),
-            depot,
-            published("zone lock contention on the allocation path", "pct", "vanilla", 42.0),
-            published("LRU lock contention", "pct", "vanilla", 5.0),
-            published("LRU lock contention", "pct", "cluster", 82.0),
-            drains,
+            subject("vanilla", "vanilla").row(&samples(2e6, 31)),
+            subject("vanilla", "sharded").row(&samples(2e6, 31)),
+            subject("depot", "vanilla").row(&samples(3e6, 1)),
+            published_row(published("zone lock contention on the allocation path", "pct", "vanilla", 42.0)),
+            published_row(published("LRU lock contention", "pct", "vanilla", 5.0)),
+            published_row(published("LRU lock contention", "pct", "cluster", 82.0)),
+            published_row(drains),
         ]);
         let (tables, notes) = text.split_once("Medians").unwrap();
         let expected = "\
 page-fault; threads, tasks: 2
-                  measured here:                                           published, skylake-112:
-policy   LRU      M ops/s              vs first %  zone taken  held  kept  zone lock, alloc %  LRU lock %
-vanilla  vanilla  2.000 (1.900–2.100)        +0.0       31.50  12.3   378                  42           5
-vanilla  sharded  2.000 (1.900–2.100)        +0.0       31.50  12.3   378                   -           -
-depot    vanilla  3.000 (1.900–2.100)       +50.0        0.02  12.3   378                   -           -
+policy   LRU                  M ops/s  zone taken  vs first %
+vanilla  vanilla  2.000 (1.800–2.200)       31.00        +0.0
+vanilla  sharded  2.000 (1.800–2.200)       31.00        +0.0
+depot    vanilla  3.000 (2.700–3.300)        1.00       +50.0
+
+published, skylake-112:
+policy   zone lock, alloc %  LRU lock %
+vanilla                  42           5
+cluster                   -          82
 
 published, skylake-112:
 experiment         metric  policy   value  note
@@ -297,44 +232,30 @@ drains after boot  drains  vanilla   3885  62 %
     }
 
     #[test]
-    fn drains_that_may_enter_whole_are_told_under_the_table() {
-        let shares = Row {
-            drains: Some(1200.0),
-            drains_ideal_share: Some(0.62),
-            drains_whole_share: Some(0.9),
-            drains_movable_share: Some(0.995),
-            ..row("cluster-bulk", "vanilla")
-        };
-        let text = plain(vec![row("vanilla", "vanilla"), shares]);
-        let line = "\nDrains of cluster-bulk, vanilla: 1200, 99.5 % of movable frames; one whole batch 62.0 %, entered as one \
+    fn drains_that_may_enter_whole_are_described_under_the_table() {
+        let all = ClusterDrains { drains: 1000, ideal: 620, whole: 900 };
+        let runs = samples(1e6, 1).map(|run| Sample { drains: Drains { all, movable: 995 }, ..run });
+        let text = plain(vec![
+            subject("vanilla", "vanilla").row(&samples(1e6, 1)),
+            subject("cluster-bulk", "vanilla").row(&runs),
+        ]);
+        let line = "\nDrains of cluster-bulk, vanilla: 1000, 99.5 % of movable frames; one whole batch 62.0 %, entered as one \
                     cluster 90.0 %.\n\n";
         assert!(text.contains(line) && text.matches("Drains of").count() == 1, "{text}");
     }
 
     #[test]
-    fn workloads_and_kinds_of_tasks_have_tables_of_their_own() {
-        let alloc = Row {
+    fn workloads_and_kinds_of_tasks_have_their_own_tables() {
+        let alloc = Subject {
             workload: "alloc".to_owned(),
             task_kind: Some("bulk"),
-            lru_policy: None,
-            ..row("vanilla", "vanilla")
+            lru: None,
+            ..subject("vanilla", "vanilla")
         };
-        let highalloc = Row {
-            workload: "highalloc".to_owned(),
-            delay_ns: Some(1_000_000),
-            high_order_success: Some(0.875),
-            high_order_ns: Some(2_500_000.0),
-            ..row("vanilla", "vanilla")
-        };
-        let rate = Row {
-            workload: "highalloc".to_owned(),
-            delay_ns: Some(1_000_000),
-            ..published("mean time of one order-9 allocation", "ns", "vanilla", 3_173_620.0)
-        };
-        let text = plain(vec![alloc, highalloc, rate]);
-        assert!(text.contains("alloc bulk; threads, tasks: 2\n"), "{text}");
+        let highalloc =
+            Subject { workload: "highalloc".to_owned(), delay_ns: Some(1_000_000), ..subject("vanilla", "vanilla") };
+        let text = plain(vec![alloc.row(&samples(1e6, 1)), highalloc.row(&samples(1e6, 1))]);
+        assert!(text.contains("alloc bulk; threads, tasks: 2\npolicy   zone taken\n"), "{text}");
         assert!(text.contains("highalloc, virtual delay of 1 ms; threads, tasks: 2\n"), "{text}");
-        assert!(text.contains("request ms  zone taken  held  kept  request ms\n"), "{text}");
-        assert!(text.contains("87.5") && text.contains(" 3.174\n"), "{text}");
     }
 }

@@ -3,26 +3,29 @@
 //! A build is too long to be simulated: jobs of it are, for some milliseconds, and times are multiplied. On the column with lists
 //! sized by all memory, and on that alone, are fitted: what a job computes for each page, which decides user against system time;
 //! how many jobs a build has; and how long CPUs are idle. What kernels do for a page besides was measured apart
-//! ([`Build::KERNEL_WORK`]). As that number weighs most, all is predicted a second time without it.
+//! ([`Job::KERNEL_WORK`]). As that number weighs most, all is predicted a second time without it.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
-use frameyard::{PcpSizing, ZonePolicy};
+use frameyard::policy::ZonePolicy;
+use frameyard::watermarks::PcpSizing;
 use frameyard_sim::{Effort, Machine};
 use frameyard_vm::LruPolicy;
-use serde::Serialize;
+use serde::Deserialize;
 
 use super::super::kernbench::{Built, Case};
 use crate::Failure;
 use crate::cli::ListsSized;
-use crate::commands::published_table::cells;
-use crate::output::{self, Outcome, RowError, Rows, Table, rounded};
-use crate::workload::kernbench::Build;
+use crate::commands::published_table::records;
+use crate::output::{Format, Report, Row, progress_bar, rounded};
+use frameyard_workloads::kernbench::Job;
 
 /// The table: its header says what its columns are.
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/kernbench-epyc2-256cpu.csv"));
 
+const NOTE: &str = "Jobs are simulated for some milliseconds, and their times multiplied to a build. What jobs compute, how many there are and \
+    how long CPUs are idle is fitted on the column with lists sized by all memory; kernel work is cycles for each page that were \
+    measured apart, or none. Shares of locks are of the time of CPUs that are busy.";
 /// How long jobs are watched, at least one of each CPU.
 const DURATION: Duration = Duration::from_millis(20);
 /// The part of the published ratio of system to user time that the fit may miss.
@@ -48,27 +51,26 @@ struct Published {
 impl Published {
     /// The means of the table.
     fn read() -> Option<Self> {
-        let line = |name: &str| -> Option<(f64, f64)> {
-            let line = TABLE.lines().find(|line| line.starts_with(name))?;
-            let [_, early, last, _] = cells(line)?;
-            Some((early.parse().ok()?, last.parse().ok()?))
+        /// A line of the table.
+        #[derive(Deserialize)]
+        struct Record {
+            metric: String,
+            vanilla: f64,
+            reset_pcp: f64,
+        }
+        let line = |name: &str| {
+            let record = records::<Record>(TABLE).find(|record| record.metric == name)?;
+            Some((record.vanilla, record.reset_pcp))
         };
         let (user, system, elapsed) =
-            (line("user_256_amean_s,")?, line("system_256_amean_s,")?, line("elapsed_256_amean_s,")?);
+            (line("user_256_amean_s")?, line("system_256_amean_s")?, line("elapsed_256_amean_s")?);
         let early = Times { user: user.0, system: system.0, elapsed: elapsed.0 };
         Some(Self { early, last: Times { user: user.1, system: system.1, elapsed: elapsed.1 } })
     }
 }
 
-/// Predictions beside what was published.
-pub(super) struct Compared {
-    machine: String,
-    rows: Vec<Row>,
-}
-
 /// A row of the outcome.
-#[derive(Serialize)]
-struct Row {
+struct Prediction {
     /// What the kernel does for a page besides, and what a job computes for it.
     kernel_work_cycles: u64,
     compute_cycles: u64,
@@ -86,12 +88,12 @@ struct Row {
 }
 
 /// Predicts, and compares.
-pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Compared, Failure> {
+pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Failure> {
     let published = Published::read().ok_or_else(|| Failure::run_time("the table of the build has other rows"))?;
-    let bar = output::progress_bar("predicting", 2 * 8);
-    let mut rows = Vec::new();
-    for kernel_work in [Build::KERNEL_WORK, 0] {
-        let build = Build { pages: effort.pages, kernel_work, ..Build::default() };
+    let bar = progress_bar("predicting", 2 * 8);
+    let mut rows: Vec<Prediction> = Vec::new();
+    for kernel_work in [Job::KERNEL_WORK, 0] {
+        let build = Job { pages: effort.pages, kernel_work, ..Job::default() };
         let case = Case {
             machine,
             zone_size: None,
@@ -106,10 +108,10 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Compared, Fa
         let ratio = published.last.system / published.last.user;
         let simulate = |compute| {
             bar.inc(1);
-            Case { build: Build { compute, ..build }, ..case }.run()
+            Case { build: Job { compute, ..build }, ..case }.run()
         };
-        let (compute, last) = fit(ratio, Build::default().compute, simulate)?;
-        let case = Case { build: Build { compute, ..build }, ..case };
+        let (compute, last) = fit(ratio, Job::default().compute, simulate)?;
+        let case = Case { build: Job { compute, ..build }, ..case };
         let scaled =
             Scaled { machine, published, kernel_work, compute, jobs: published.last.user * 1e9 / last.user_ns };
         rows.extend(scaled.fitted(&last));
@@ -121,7 +123,7 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Compared, Fa
         }
     }
     bar.finish_and_clear();
-    Ok(Compared { machine: machine.name.clone(), rows })
+    Ok(Report::new("sim check", rows.iter().map(Prediction::row).collect()).of_machine(&machine.name).note(NOTE))
 }
 
 /// The logarithms of what is computed, and of by how much system time is too large then.
@@ -177,7 +179,7 @@ impl Scaled<'_> {
     }
 
     /// The column that was fitted on.
-    fn fitted(&self, built: &Built) -> Vec<Row> {
+    fn fitted(&self, built: &Built) -> Vec<Prediction> {
         let of = self.published.last;
         let (user, system, busy) = self.times(built);
         [("user", of.user, user), ("system", of.system, system), ("elapsed", of.elapsed, busy + self.idle())]
@@ -187,7 +189,7 @@ impl Scaled<'_> {
 
     /// Another column, published or not. How long CPUs are idle is not simulated: as many seconds, as where CPUs wait for one
     /// that has much to do alone; or as large a share, as where they wait for others that are busy as they are.
-    fn predicted(&self, built: &Built, of: Option<Times>) -> Vec<Row> {
+    fn predicted(&self, built: &Built, of: Option<Times>) -> Vec<Prediction> {
         let (user, system, busy) = self.times(built);
         let share = self.published.last.elapsed / (self.published.last.elapsed - self.idle());
         let elapsed = of.map(|of| of.elapsed);
@@ -209,8 +211,15 @@ impl Scaled<'_> {
         (user, system, (user + system) / self.machine.cpus() as f64)
     }
 
-    fn row(&self, built: &Built, metric: &'static str, published: Option<f64>, predicted: f64, fitted: bool) -> Row {
-        Row {
+    fn row(
+        &self,
+        built: &Built,
+        metric: &'static str,
+        published: Option<f64>,
+        predicted: f64,
+        fitted: bool,
+    ) -> Prediction {
+        Prediction {
             kernel_work_cycles: self.kernel_work,
             compute_cycles: self.compute,
             zone_policy: built.zone_policy,
@@ -227,52 +236,28 @@ impl Scaled<'_> {
     }
 }
 
-impl Outcome for Compared {
-    fn command(&self) -> &'static str {
-        "sim check"
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let headings = ["kernel work", "compute", "zone policy", "lists", "batch", "time"];
-        let values = ["published s", "predicted s", "error %", "zone lock %", "LRU lock %"];
-        let mut table = Table::with_headings(headings.into_iter().chain(values));
-        for row in &self.rows {
-            let error = match (row.fitted, row.error_pct) {
-                (true, Some(error)) => format!("{error:+.1} (fitted)"),
-                (false, Some(error)) => format!("{error:+.1}"),
-                (_, None) => String::new(),
-            };
-            let published = row.published_s.map(|published| format!("{published:.2}")).unwrap_or_default();
-            let percent = |share: f64| format!("{:.2}", share * 100.0);
-            table.push([
-                row.kernel_work_cycles.to_string(),
-                row.compute_cycles.to_string(),
-                row.zone_policy.to_owned(),
-                row.lists.to_owned(),
-                row.batch.to_string(),
-                row.metric.to_owned(),
-                published,
-                format!("{:.2}", row.predicted_s),
-                error,
-                percent(row.zone_lock_share),
-                percent(row.lru_lock_share),
-            ]);
-        }
-        table.write(out)?;
-        writeln!(
-            out,
-            "\nJobs are simulated for some milliseconds, and their times multiplied to a build. What jobs compute, how many there are and\n\
-             how long CPUs are idle is fitted on the column with lists sized by all memory; kernel work is cycles for each page that were\n\
-             measured apart, or none. Shares of locks are of the time of CPUs that are busy."
-        )
+impl Prediction {
+    fn row(&self) -> Row {
+        let error = self.error_pct.map(|error| format!("{error:+.1}{}", if self.fitted { " (fitted)" } else { "" }));
+        Row::new()
+            .column("kernel_work_cycles", "kernel work", self.kernel_work_cycles)
+            .minor()
+            .column("compute_cycles", "compute", self.compute_cycles)
+            .minor()
+            .column("zone_policy", "zone policy", self.zone_policy)
+            .column("lists", "lists", self.lists)
+            .column("batch", "batch", self.batch)
+            .minor()
+            .column("metric", "time", self.metric)
+            .column_as("published_s", "published s", Format::number(2), self.published_s)
+            .column_as("predicted_s", "predicted s", Format::number(2), self.predicted_s)
+            .data("error_pct", self.error_pct)
+            .remark("error %", Format::Plain, error)
+            .data("fitted", self.fitted)
+            .column_as("zone_lock_share", "zone lock %", Format::percent(2), self.zone_lock_share)
+            .minor()
+            .column_as("lru_lock_share", "LRU lock %", Format::percent(2), self.lru_lock_share)
+            .minor()
     }
 }
 

@@ -1,18 +1,15 @@
 //! The table of page faults a second by tasks, policy and mode.
 
-use std::io::{self, Write};
-
-use frameyard::ZonePolicy;
+use frameyard::policy::ZonePolicy;
 use frameyard_sim::{
     Effort, Errors, FaultPredictor, Machine, Measured, ModeErrors, OrderCount, Point, Prediction, Role, Selection,
 };
-use serde::Serialize;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use crate::Failure;
 use crate::cli::FittedTable;
 use crate::commands::sim::published::{self, predictors};
-use crate::output::{self, Outcome, RowError, Rows, Table};
+use crate::output::{Format, Report, Row, progress_bar};
 
 /// What speed-ups are over.
 const BASE: ZonePolicy = ZonePolicy::Vanilla416;
@@ -29,7 +26,7 @@ pub(super) struct Compared {
 pub(super) fn compared(machine: &Machine, named: &[Selection], effort: Effort) -> Result<Compared, Failure> {
     let rows = rows(machine, named)?;
     let fitted_on = fitted_on(machine)?;
-    let bar = output::progress_bar("predicting", rows.len() as u64);
+    let bar = progress_bar("predicting", rows.len() as u64);
     let asked: Vec<(&Machine, Point)> = rows.iter().map(|(point, _)| (machine, *point)).collect();
     let rates = predictors(FaultPredictor::new(effort)).predict(&asked, &|| bar.inc(1)).map_err(Failure::run_time)?;
     bar.finish_and_clear();
@@ -76,58 +73,47 @@ fn fitted_on(machine: &Machine) -> Result<Vec<Point>, Failure> {
     Ok(selections.iter().flat_map(Selection::points).collect())
 }
 
-/// A row of the outcome.
-#[derive(Serialize)]
-struct Row {
-    mode: &'static str,
-    policy: &'static str,
-    tasks: u32,
-    published_per_s: f64,
-    published_stdev: f64,
-    predicted_per_s: f64,
-    error: f64,
-    published_speed_up: Option<f64>,
-    predicted_speed_up: Option<f64>,
-    role: &'static str,
-}
-
-/// Errors of a policy in a mode, or of all of them.
-#[derive(Serialize)]
-struct Summary {
-    mode: &'static str,
-    policy: Option<&'static str>,
-    predicted_rows: usize,
-    mean_absolute_error: f64,
-    mean_error: Option<f64>,
-    mean_absolute_speed_up_error: Option<f64>,
-    right_order_share: Option<f64>,
-    right_order_rows: Option<usize>,
-    ordered_rows: Option<usize>,
-    right_order_pairs: Option<usize>,
-    ordered_pairs: Option<usize>,
-}
-
 impl Compared {
+    pub(super) fn report(&self) -> Report {
+        let rows: Vec<Row> = self.predictions.iter().map(|prediction| self.row(prediction)).collect();
+        let summaries: Vec<Row> = self.errors.modes.iter().flat_map(mode_summaries).collect();
+        let objects = summaries.iter().map(|row| Value::Object(row.object())).collect::<Vec<_>>();
+        let fitted_on = match &self.fitted_on[..] {
+            [] => "fitted on no row".to_owned(),
+            rows => format!("fitted on {}, which do not count", rows.join("; ")),
+        };
+        Report::new("sim check", rows.clone())
+            .of_machine(&self.machine)
+            .total("fitted_on", self.fitted_on.clone())
+            .total("summary", objects)
+            .table(rows)
+            .table(summaries)
+            .note(format!(
+                "{fitted_on}\nspeed-ups are over {BASE}, in percentage points; an order is right where all pairs are whose published \
+                 difference exceeds twice the root of the sum of their squared standard deviations"
+            ))
+    }
+
     fn row(&self, prediction: &Prediction) -> Row {
         let Prediction { point, published, predicted, role } = prediction;
         let is_its_base = |other: &&Prediction| other.point == Point { policy: BASE, ..*point };
         let base = self.predictions.iter().find(is_its_base).filter(|_| point.policy != BASE);
-        Row {
-            mode: point.mode.name(),
-            policy: point.policy.name(),
-            tasks: point.tasks,
-            published_per_s: published.mean,
-            published_stdev: published.stdev,
-            predicted_per_s: predicted.round(),
-            error: rounded_share(prediction.error()),
-            published_speed_up: base.map(|base| rounded_share(published.mean / base.published.mean - 1.0)),
-            predicted_speed_up: base.map(|base| rounded_share(predicted / base.predicted - 1.0)),
-            role: role.name(),
-        }
-    }
-
-    fn summaries(&self) -> Vec<Summary> {
-        self.errors.modes.iter().flat_map(mode_summaries).collect()
+        let published_speed_up = base.map(|base| rounded_share(published.mean / base.published.mean - 1.0));
+        let predicted_speed_up = base.map(|base| rounded_share(predicted / base.predicted - 1.0));
+        let percent = Format::percent(1).signed();
+        Row::new()
+            .column("mode", "mode", point.mode.name())
+            .column("policy", "policy", point.policy.name())
+            .column("tasks", "tasks", point.tasks)
+            .column_as("published_per_s", "published/s", Format::number(0), published.mean)
+            .data("published_stdev", published.stdev)
+            .column_as("predicted_per_s", "predicted/s", Format::number(0), predicted.round())
+            .column_as("error", "error %", percent, rounded_share(prediction.error()))
+            .column_as("published_speed_up", "speed-up", percent, published_speed_up)
+            .minor()
+            .column_as("predicted_speed_up", "predicted", percent, predicted_speed_up)
+            .minor()
+            .column("role", "row", role.name())
     }
 }
 
@@ -136,120 +122,44 @@ fn rounded_share(share: f64) -> f64 {
     (share * 1e5).round() / 1e5
 }
 
-/// A line for each policy, and one for all.
-fn mode_summaries(errors: &ModeErrors) -> Vec<Summary> {
-    let OrderCount { pairs, right_pairs, rows, right_rows } = errors.order;
-    let of_policies = errors.policies.iter().map(|policy| Summary {
-        mode: errors.mode.name(),
-        policy: Some(policy.policy.name()),
-        predicted_rows: policy.rows,
-        mean_absolute_error: rounded_share(policy.mean_absolute),
-        mean_error: Some(rounded_share(policy.mean)),
-        mean_absolute_speed_up_error: policy.speed_up.map(rounded_share),
-        right_order_share: None,
-        right_order_rows: None,
-        ordered_rows: None,
-        right_order_pairs: None,
-        ordered_pairs: None,
-    });
-    let all = Summary {
-        mode: errors.mode.name(),
-        policy: None,
-        predicted_rows: errors.rows,
-        mean_absolute_error: rounded_share(errors.mean_absolute),
-        mean_error: None,
-        mean_absolute_speed_up_error: errors.speed_up.map(rounded_share),
-        right_order_share: errors.order.share().map(rounded_share),
-        right_order_rows: Some(right_rows),
-        ordered_rows: Some(rows),
-        right_order_pairs: Some(right_pairs),
-        ordered_pairs: Some(pairs),
-    };
+/// A row for each policy, and one for all.
+fn mode_summaries(errors: &ModeErrors) -> Vec<Row> {
+    let mode = errors.mode.name();
+    let of_policies = errors
+        .policies
+        .iter()
+        .map(|of| summary(mode, Some(of.policy.name()), of.rows, of.mean_absolute, Some(of.mean), of.speed_up, None));
+    let all = summary(mode, None, errors.rows, errors.mean_absolute, None, errors.speed_up, Some(&errors.order));
     of_policies.chain([all]).collect()
 }
 
-impl Outcome for Compared {
-    fn command(&self) -> &'static str {
-        "sim check"
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn totals(&self) -> Map<String, Value> {
-        let summary = serde_json::to_value(self.summaries()).unwrap_or_default();
-        let totals = [("fitted_on", self.fitted_on.clone().into()), ("summary", summary)];
-        Map::from_iter(totals.map(|(key, value)| (key.to_owned(), value)))
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.predictions.iter().map(|prediction| self.row(prediction)).collect::<Vec<_>>())
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        let headings =
-            ["mode", "policy", "tasks", "published/s", "predicted/s", "error", "speed-up", "predicted", "row"];
-        let mut rows = Table::new(headings);
-        for row in self.predictions.iter().map(|prediction| self.row(prediction)) {
-            rows.push([
-                row.mode.to_owned(),
-                row.policy.to_owned(),
-                row.tasks.to_string(),
-                format!("{:.0}", row.published_per_s),
-                format!("{:.0}", row.predicted_per_s),
-                signed(Some(row.error)),
-                signed(row.published_speed_up),
-                signed(row.predicted_speed_up),
-                row.role.to_owned(),
-            ]);
-        }
-        rows.write(out)?;
-        writeln!(out)?;
-        let mut table = Table::new([
-            "mode",
-            "policy",
-            "predicted",
-            "mean |error|",
-            "mean error",
-            "|speed-up error|",
-            "right order",
-        ]);
-        for summary in self.summaries() {
-            let order = summary.right_order_rows.zip(summary.ordered_rows);
-            table.push([
-                summary.mode.to_owned(),
-                summary.policy.unwrap_or("all").to_owned(),
-                summary.predicted_rows.to_string(),
-                percent(Some(summary.mean_absolute_error)),
-                signed(summary.mean_error),
-                points(summary.mean_absolute_speed_up_error),
-                order.map_or(String::new(), |(right, rows)| format!("{right} of {rows} numbers of tasks")),
-            ]);
-        }
-        table.write(out)?;
-        match &self.fitted_on[..] {
-            [] => writeln!(out, "\nfitted on no row"),
-            rows => writeln!(out, "\nfitted on {}, which do not count", rows.join("; ")),
-        }?;
-        writeln!(
-            out,
-            "speed-ups are over {BASE}, in percentage points; an order is right where all pairs are whose published difference \
-             exceeds twice the root of the sum of their squared standard deviations"
-        )
-    }
-}
-
-fn percent(share: Option<f64>) -> String {
-    share.map_or(String::new(), |share| format!("{:.2} %", share * 100.0))
-}
-
-fn signed(share: Option<f64>) -> String {
-    share.map_or(String::new(), |share| format!("{:+.1} %", share * 100.0))
-}
-
-fn points(share: Option<f64>) -> String {
-    share.map_or(String::new(), |share| format!("{:.2}", share * 100.0))
+/// Errors of a policy in a mode, or of all of them, whose order is compared too.
+fn summary(
+    mode: &'static str,
+    policy: Option<&'static str>,
+    rows: usize,
+    mean_absolute: f64,
+    mean: Option<f64>,
+    speed_up: Option<f64>,
+    order: Option<&OrderCount>,
+) -> Row {
+    let points = Format::percent(2);
+    let right = order.map(|order| format!("{} of {} numbers of tasks", order.right_rows, order.rows));
+    Row::new()
+        .column("mode", "mode", mode)
+        .data("policy", policy)
+        .remark("policy", Format::Plain, policy.unwrap_or("all"))
+        .column("predicted_rows", "predicted", rows)
+        .column_as("mean_absolute_error", "mean |error| %", points, rounded_share(mean_absolute))
+        .column_as("mean_error", "mean error %", Format::percent(1).signed(), mean.map(rounded_share))
+        .column_as("mean_absolute_speed_up_error", "|speed-up error|", points, speed_up.map(rounded_share))
+        .minor()
+        .data("right_order_share", order.and_then(OrderCount::share).map(rounded_share))
+        .data("right_order_rows", order.map(|order| order.right_rows))
+        .data("ordered_rows", order.map(|order| order.rows))
+        .data("right_order_pairs", order.map(|order| order.right_pairs))
+        .data("ordered_pairs", order.map(|order| order.pairs))
+        .remark("right order", Format::Plain, right)
 }
 
 #[cfg(test)]
@@ -304,18 +214,18 @@ mod tests {
             errors: Errors::of(&predictions, BASE),
             predictions,
         };
-        let row = serde_json::to_value(compared.row(&compared.predictions[1])).unwrap();
+        let row = Value::Object(compared.row(&compared.predictions[1]).object());
         let expected = serde_json::json!({
             "mode": "threads", "policy": "cluster-bulk", "tasks": 2, "published_per_s": 120.0, "published_stdev": 1.0,
             "predicted_per_s": 114.0, "error": -0.05, "published_speed_up": 0.2, "predicted_speed_up": 0.14, "role": "predicted"
         });
         assert_eq!(row, expected);
         let mut text = Vec::new();
-        compared.write_text(&mut text).unwrap();
+        compared.report().write_text(None, &mut anstream::StripStream::new(&mut text)).unwrap();
         let text = String::from_utf8(text).unwrap();
         let all = text.lines().find(|line| line.contains("  all  ")).unwrap();
         let cells: Vec<&str> = all.split("  ").map(str::trim).filter(|cell| !cell.is_empty()).collect();
-        assert_eq!(cells, ["threads", "all", "1", "5.00 %", "6.00", "1 of 1 numbers of tasks"]);
+        assert_eq!(cells, ["threads", "all", "1", "5.00", "-", "6.00", "1 of 1 numbers of tasks"]);
         assert!(text.contains("fitted on vanilla-4.16/threads/2, which do not count"), "{text}");
     }
 }

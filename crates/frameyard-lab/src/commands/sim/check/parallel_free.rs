@@ -3,21 +3,22 @@
 //! The published kernel hands the pages of 1 GiB at a time to workers of a queue; its author asks for 64 of them at once.
 //! Here as many workers take the space down together. All is made smaller alike: process, machine, and so what a worker has to do.
 
-use std::io::{self, Write};
 use std::num::{NonZeroU32, NonZeroUsize};
 
-use frameyard::{ByteSize, LockKind, ZonePolicy};
+use frameyard::ByteSize;
+use frameyard::platform::LockKind;
+use frameyard::policy::ZonePolicy;
 use frameyard_sim::{ExitRun, Machine, ParallelExit};
-use serde::Serialize;
 
 use crate::Failure;
 use crate::commands::sim::published::{ZoneLockLine, simulated, zone_lock_lines};
-use crate::output::{self, Outcome, RowError, Rows, Table, rounded};
+use crate::output::{Format, Report, Row, progress_bar, rounded};
 
 /// The experiment that is predicted.
 const EXPERIMENT: &str = "parallel-free";
 /// The locks that it is about, as rows name them.
-const LOCKS: [(&str, LockKind); 2] = [("zone lock contention", LockKind::Zone), ("LRU lock contention", LockKind::Lru)];
+const LOCKS: [(&str, LockKind); 2] =
+    [("zone lock contention", LockKind::Zone), ("LRU lock contention", LockKind::LruShard)];
 
 /// A published share.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -29,28 +30,8 @@ struct Share {
     published: f64,
 }
 
-/// Predictions beside what was published.
-pub(super) struct Compared {
-    machine: String,
-    rows: Vec<Row>,
-}
-
-/// A row of the outcome.
-#[derive(Serialize)]
-struct Row {
-    policy: &'static str,
-    simulated: &'static str,
-    workers: u32,
-    metric: &'static str,
-    published_pct: Option<f64>,
-    predicted_pct: f64,
-    difference_points: Option<f64>,
-    exit_ns: u64,
-    exit_ns_per_page: f64,
-}
-
 /// Predicts, and compares.
-pub(super) fn compared(machine: &Machine, memory: ByteSize, workers: NonZeroU32) -> Result<Compared, Failure> {
+pub(super) fn compared(machine: &Machine, memory: ByteSize, workers: NonZeroU32) -> Result<Report, Failure> {
     if workers.get() as usize > machine.cpus() {
         let (name, cpus) = (&machine.name, machine.cpus());
         return Err(Failure::input(format!(
@@ -60,7 +41,7 @@ pub(super) fn compared(machine: &Machine, memory: ByteSize, workers: NonZeroU32)
     let shares = shares();
     let policies = policies(&shares);
     let as_usize = NonZeroUsize::try_from(workers).map_err(Failure::run_time)?;
-    let bar = output::progress_bar("predicting", policies.len() as u64);
+    let bar = progress_bar("predicting", policies.len() as u64);
     let exit = ParallelExit::scaled(machine, memory, as_usize);
     let mut rows = Vec::new();
     for policy in policies {
@@ -69,7 +50,7 @@ pub(super) fn compared(machine: &Machine, memory: ByteSize, workers: NonZeroU32)
         bar.inc(1);
     }
     bar.finish_and_clear();
-    Ok(Compared { machine: machine.name.clone(), rows })
+    Ok(Report::new("sim check", rows).of_machine(&machine.name))
 }
 
 /// The policies of the table, in its order.
@@ -102,50 +83,38 @@ fn row(
     let published = shares.iter().find(|share| share.policy == policy && share.lock == lock.1);
     let published_pct = published.map(|share| share.published);
     let predicted_pct = rounded(run.waiting_share(lock.1) * 100.0);
-    Row {
-        policy: policy.name(),
-        simulated: simulated(policy).name(),
-        workers: workers.get(),
-        metric: lock.0,
-        published_pct,
-        predicted_pct,
-        difference_points: published_pct.map(|published| rounded(predicted_pct - published)),
-        exit_ns: run.time.0 / 1000,
-        exit_ns_per_page: rounded(run.time.as_ns() / run.pages.0 as f64),
-    }
-}
-
-impl Outcome for Compared {
-    fn command(&self) -> &'static str {
-        "sim check"
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        Table::of(&self.rows().map_err(io::Error::other)?).write(out)
-    }
+    Row::new()
+        .column("policy", "policy", policy.name())
+        .column("simulated", "simulated", simulated(policy).name())
+        .column("workers", "workers", workers.get())
+        .column("metric", "metric", lock.0)
+        .column_as("published_pct", "published %", Format::number(1), published_pct)
+        .column_as("predicted_pct", "predicted %", Format::number(1), predicted_pct)
+        .column_as(
+            "difference_points",
+            "difference",
+            Format::number(1),
+            published_pct.map(|published| rounded(predicted_pct - published)),
+        )
+        .column_as("exit_ns", "exit ms", Format::millions(1), run.time.0 / 1000)
+        .minor()
+        .column_as("exit_ns_per_page", "ns/page", Format::number(1), rounded(run.time.as_ns() / run.pages.0 as f64))
+        .minor()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::published_table::ZONE_LOCK;
+    use crate::commands::published_table::zone_lock;
 
     #[test]
     fn every_line_of_the_experiment_is_understood() {
-        let lines = ZONE_LOCK.lines().filter(|line| line.starts_with("parallel-free,")).count();
+        let lines = zone_lock().filter(|record| record.experiment == "parallel-free").count();
         let shares = shares();
         assert_eq!((shares.len(), lines), (6, 6));
         let share = |policy, lock, published| assert!(shares.contains(&Share { policy, lock, published }), "{policy}");
         share(ZonePolicy::Vanilla, LockKind::Zone, 90.0);
-        share(ZonePolicy::SkipMerge, LockKind::Lru, 90.0);
+        share(ZonePolicy::SkipMerge, LockKind::LruShard, 90.0);
         share(ZonePolicy::Cluster, LockKind::Zone, 25.0);
         use ZonePolicy::{Cluster, ClusterBulk, SkipMerge, Vanilla};
         assert_eq!(policies(&shares), [Vanilla, SkipMerge, Cluster, ClusterBulk]);
@@ -156,12 +125,13 @@ mod tests {
         let machine = Machine::built_in("skylake-4s").unwrap();
         let compared = compared(&machine, ByteSize::mib(256), NonZeroU32::new(2).unwrap()).unwrap();
         let row = |at: usize| {
-            let Row { policy, simulated, metric, published_pct, difference_points, .. } = &compared.rows[at];
-            (*policy, *simulated, *metric, *published_pct, difference_points.is_some())
+            let row = &compared.rows()[at];
+            let texts = ["policy", "simulated", "metric"].map(|key| row.text(key).unwrap());
+            (texts, row.number("published_pct"), row.number("difference_points").is_some())
         };
-        assert_eq!(row(0), ("vanilla", "vanilla-4.16", "zone lock contention", Some(90.0), true));
-        assert_eq!(row(5), ("cluster", "cluster", "LRU lock contention", None, false));
-        assert!(compared.rows.iter().all(|row| row.exit_ns_per_page > 0.0));
+        assert_eq!(row(0), (["vanilla", "vanilla-4.16", "zone lock contention"], Some(90.0), true));
+        assert_eq!(row(5), (["cluster", "cluster", "LRU lock contention"], None, false));
+        assert!(compared.rows().iter().all(|row| row.number("exit_ns_per_page") > Some(0.0)));
     }
 
     #[test]

@@ -1,16 +1,14 @@
 //! The tables of 112 CPUs that all fault: shares of time spent waiting for the zone lock and the lock of lists of used pages, and
 //! page faults a second.
 
-use std::io::{self, Write};
-
-use frameyard::{LockKind, Span, ZonePolicy};
+use frameyard::platform::{Activity, LockKind};
+use frameyard::policy::ZonePolicy;
 use frameyard_sim::{Effort, FaultPredictor, FaultRun, Machine, Measured, Mode, Point, RateTable, Role, Start};
-use serde::Serialize;
 
 use crate::Failure;
 use crate::cli::FittedTable;
 use crate::commands::sim::published::{self, PAGE_FAULTS, STOCK, THROUGHPUT, ZoneLockLine};
-use crate::output::{self, Outcome, RowError, Rows, Table, rounded};
+use crate::output::{Format, Report, Row, progress_bar, rounded};
 
 /// What a row is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -18,7 +16,7 @@ enum Metric {
     /// All waiting for the zone lock.
     ZoneLock,
     /// Waiting for the zone lock within some spans.
-    ZoneLockIn(&'static [Span]),
+    ZoneLockIn(&'static [Activity]),
     /// All waiting for the locks of LRU lists.
     LruLock,
     /// How much more is done than by the stock kernel.
@@ -32,8 +30,8 @@ impl Metric {
     fn named(name: &str) -> Option<Self> {
         Some(match name {
             "CPU time spinning on the zone lock" | "zone lock contention" => Self::ZoneLock,
-            "zone lock contention on the allocation path" => Self::ZoneLockIn(&[Span::Alloc, Span::Refill]),
-            "zone lock contention on the free path" => Self::ZoneLockIn(&[Span::Free, Span::Drain]),
+            "zone lock contention on the allocation path" => Self::ZoneLockIn(&[Activity::Alloc, Activity::Refill]),
+            "zone lock contention on the free path" => Self::ZoneLockIn(&[Activity::Free, Activity::Drain]),
             "LRU lock contention" => Self::LruLock,
             THROUGHPUT => Self::Throughput,
             _ => return None,
@@ -51,29 +49,8 @@ struct Value {
     published: f64,
 }
 
-/// Predictions beside what was published.
-pub(super) struct Compared {
-    machine: String,
-    fitted_on: Vec<String>,
-    rows: Vec<Row>,
-}
-
-/// A row of the outcome.
-#[derive(Serialize)]
-struct Row {
-    policy: &'static str,
-    tasks: u32,
-    metric: String,
-    unit: &'static str,
-    published: f64,
-    predicted: f64,
-    /// Percentage points of shares, percent of rates.
-    difference: f64,
-    role: &'static str,
-}
-
 /// Predicts, and compares.
-pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Compared, Failure> {
+pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Failure> {
     let values = values(&published::rates(FittedTable::ZoneLock)?);
     let tasks = machine.cpus() as u32;
     let mut policies: Vec<ZonePolicy> = vec![STOCK];
@@ -82,7 +59,7 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Compared, Fa
             policies.push(value.policy);
         }
     }
-    let bar = output::progress_bar("predicting", policies.len() as u64);
+    let bar = progress_bar("predicting", policies.len() as u64);
     // The benchmark's processes wait for a signal, and a lock that is given in turn keeps together who began together.
     let predictor = FaultPredictor { start: Start::Together, ..FaultPredictor::new(effort) };
     let run = |policy: &ZonePolicy| {
@@ -94,7 +71,9 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Compared, Fa
     bar.finish_and_clear();
     let fitted_on = fitted_on(machine);
     let rows = values.into_iter().filter_map(|value| row(value, tasks, &runs, &fitted_on)).collect();
-    Ok(Compared { machine: machine.name.clone(), fitted_on, rows })
+    let named = if fitted_on.is_empty() { "nothing".to_owned() } else { fitted_on.join("; ") };
+    let note = format!("fitted on {named}; differences are points of shares, and percent of rates");
+    Ok(Report::new("sim check", rows).of_machine(&machine.name).note(note))
 }
 
 /// What was published: shares and differences, then rates.
@@ -129,7 +108,7 @@ fn row(value: Value, tasks: u32, runs: &[(ZonePolicy, FaultRun)], fitted_on: &[S
     let (unit, predicted) = match metric {
         Metric::ZoneLock => ("%", percent(run.waiting_share(LockKind::Zone))),
         Metric::ZoneLockIn(spans) => ("%", percent(run.waiting_share_within(spans, LockKind::Zone))),
-        Metric::LruLock => ("%", percent(run.waiting_share(LockKind::Lru))),
+        Metric::LruLock => ("%", percent(run.waiting_share(LockKind::LruShard))),
         Metric::Throughput => ("%", percent(run.rate / of(STOCK)?.rate - 1.0)),
         Metric::Rate => ("1/s", run.rate.round()),
     };
@@ -140,27 +119,17 @@ fn row(value: Value, tasks: u32, runs: &[(ZonePolicy, FaultRun)], fitted_on: &[S
     let is_rate = matches!(metric, Metric::Throughput | Metric::Rate);
     let is_fitted = is_rate && fitted_on.iter().any(|rows| rows.split('/').next() == Some(policy.name()));
     let role = if is_fitted { Role::Calibrated } else { Role::Predicted }.name();
-    Some(Row { policy: policy.name(), tasks, metric: name, unit, published, predicted, difference, role })
-}
-
-impl Outcome for Compared {
-    fn command(&self) -> &'static str {
-        "sim check"
-    }
-
-    fn machine(&self) -> Option<&str> {
-        Some(&self.machine)
-    }
-
-    fn rows(&self) -> Result<Rows, RowError> {
-        Rows::of(&self.rows)
-    }
-
-    fn write_text(&self, out: &mut dyn Write) -> io::Result<()> {
-        Table::of(&self.rows().map_err(io::Error::other)?).write(out)?;
-        let fitted_on = if self.fitted_on.is_empty() { "nothing".to_owned() } else { self.fitted_on.join("; ") };
-        writeln!(out, "\nfitted on {fitted_on}; differences are points of shares, and percent of rates")
-    }
+    let number = Format::number(usize::from(!matches!(metric, Metric::Rate)));
+    let row = Row::new()
+        .column("policy", "policy", policy.name())
+        .column("tasks", "tasks", tasks)
+        .column("metric", "metric", name)
+        .column("unit", "unit", unit)
+        .column_as("published", "published", number, published)
+        .column_as("predicted", "predicted", number, predicted)
+        .column_as("difference", "difference", Format::number(1).signed(), difference)
+        .column("role", "row", role);
+    Some(row)
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@ use super::record::{Record, RecordState};
 use super::tables::words_for;
 use crate::page::{CLUSTER, Link, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{PageCount, Pfn};
 use crate::zone::batch::BATCH;
 use crate::zone::block_list::Place;
@@ -34,6 +34,8 @@ pub(in crate::zone::transfer) struct State {
     /// Times that all records were in use.
     used_up: AtomicU64,
 }
+
+all_atomic!(State { first, count, limit, joining, used, hint, used_up });
 
 /// A cluster of a zone, by the number of its record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

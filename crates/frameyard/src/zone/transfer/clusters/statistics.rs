@@ -62,7 +62,7 @@ pub(in crate::zone::transfer) use counts::Counts;
 #[cfg(feature = "policy-clusters")]
 mod counts {
     use super::{ClusterDrains, ClusterStatistics};
-    use crate::sync::{AtomicU64, Ordering};
+    use crate::sync::{AtomicU64, Ordering, all_atomic};
     use crate::units::MigrateType;
     use crate::zone::transfer::TransferStatistics;
     use crate::zone::transfer::clusters::list::State;
@@ -76,6 +76,8 @@ mod counts {
         pub(in crate::zone::transfer::clusters) drains: [DrainCounts; MigrateType::PER_CPU + 1],
     }
 
+    all_atomic!(Counts { detachments, detached_pages, drains });
+
     /// [`ClusterDrains`], being counted.
     #[derive(Default)]
     pub(in crate::zone::transfer::clusters) struct DrainCounts {
@@ -83,6 +85,8 @@ mod counts {
         pub(in crate::zone::transfer::clusters) ideal: AtomicU64,
         pub(in crate::zone::transfer::clusters) whole: AtomicU64,
     }
+
+    all_atomic!(DrainCounts { drains, ideal, whole });
 
     fn read(counter: &AtomicU64) -> u64 {
         counter.load(Ordering::Relaxed)

@@ -10,11 +10,10 @@
 
 use super::statistics::Counts;
 use super::transfers::{KEPT_WHOLE, MostHeld};
-use crate::control::AllAtomic;
-use crate::lock::{LockCounters, LockHold, LockLine, LockUse};
+use crate::locks::{LockCounters, LockHold, LockLine, LockUse};
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
-use crate::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
 use crate::zone::block_list::{BlockList, Place};
 use crate::zone::buddy::{BlockLists, merge, take_pieces};
@@ -42,8 +41,7 @@ pub(super) struct CpuOwnedLists {
     pub(super) counts: Counts,
 }
 
-// SAFETY: atomics and arrays of atomics alone; all-zero is a CPU that owns nothing.
-unsafe impl AllAtomic for CpuOwnedLists {}
+all_atomic!(CpuOwnedLists { lock, lock_counters, pages, pageblocks, nonempty, lists, counts });
 
 impl CpuOwnedLists {
     /// Frames on the lists, possibly stale.

@@ -1,9 +1,9 @@
 //! Statistics of CPU-owned pageblocks.
 
-use crate::lock::LockUse;
+use crate::locks::LockUse;
 use crate::units::PageCount;
 
-/// The pageblocks that CPUs own in a zone ([`ZonePolicy::OwnedBlocks`](crate::ZonePolicy::OwnedBlocks)), possibly stale.
+/// The pageblocks that CPUs own in a zone ([`ZonePolicy::OwnedBlocks`](crate::policy::ZonePolicy::OwnedBlocks)), possibly stale.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CpuOwnedStatistics {
     /// Owned pageblocks.
@@ -38,7 +38,7 @@ pub(super) use counts::Counts;
 #[cfg(feature = "policy-cpu-owned")]
 mod counts {
     use super::CpuOwnedStatistics;
-    use crate::sync::{AtomicU64, Ordering};
+    use crate::sync::{AtomicU64, Ordering, all_atomic};
     use crate::units::{CpuId, PageCount, ZoneId};
     use crate::zone::transfer::cpu_owned::lists::CpuOwnedLists;
     use crate::zone::transfer::cpu_owned::table::CpuOwnedTables;
@@ -56,6 +56,18 @@ mod counts {
         pub(in crate::zone::transfer::cpu_owned) direct_frees: AtomicU64,
         pub(in crate::zone::transfer::cpu_owned) direct_pages_freed: AtomicU64,
     }
+
+    all_atomic!(Counts {
+        claims,
+        returns,
+        given_up,
+        pages_taken,
+        local_pages_freed,
+        remote_pages_freed,
+        merges,
+        direct_frees,
+        direct_pages_freed
+    });
 
     fn read(counter: &AtomicU64) -> u64 {
         counter.load(Ordering::Relaxed)

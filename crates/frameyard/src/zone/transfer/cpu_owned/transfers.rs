@@ -3,7 +3,7 @@
 use super::lists::{CpuOwnedLists, LockedCpuOwned};
 use crate::page::FrameState;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU32, Ordering};
+use crate::sync::{AtomicU32, Ordering, all_atomic};
 use crate::units::{CpuId, Order, PageCount, Pfn};
 use crate::zone::batch::{BATCH, Batch};
 use crate::zone::request::{BlockRequest, CmaUse};
@@ -24,6 +24,8 @@ pub(in crate::zone::transfer) struct State {
     /// Owned pageblocks. Changes under the zone lock.
     pub(super) pageblocks: AtomicU32,
 }
+
+all_atomic!(State { pageblocks });
 
 /// The most frames that one CPU keeps on its lists in a zone.
 #[derive(Clone, Copy, Debug)]

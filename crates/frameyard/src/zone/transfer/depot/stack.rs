@@ -26,7 +26,7 @@
 use crate::memmap::MemMap;
 use crate::page::Link;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
-use crate::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering, all_atomic};
 use crate::zone::transfer::depot::DepotStatistics;
 
 /// A stack of full batches of one type, with its counters, on a cache line of its own.
@@ -45,6 +45,8 @@ pub(super) struct BatchStack {
     /// Failed exchanges.
     retries: AtomicU64,
 }
+
+all_atomic!(BatchStack { top, pushed, left, stolen, collected, overflowed, retries });
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<BatchStack>() == 64, "a stack is one cache line");

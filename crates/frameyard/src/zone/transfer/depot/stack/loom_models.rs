@@ -11,6 +11,7 @@ use loom::thread;
 use super::*;
 use crate::loom_models::{assert_fails, explore};
 use crate::page::{MapContent, Page};
+use crate::platform::{MapBacking, Probe};
 use crate::sync::{Weakness, weakened};
 use crate::units::{CpuId, Geometry, PageCount, Pfn, PfnRange};
 
@@ -33,6 +34,10 @@ impl Platform for Plain {
         None
     }
 }
+
+impl MapBacking for Plain {}
+
+impl Probe for Plain {}
 
 const BATCHES: usize = 3;
 

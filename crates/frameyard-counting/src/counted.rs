@@ -1,0 +1,107 @@
+//! Results of counting.
+
+use frameyard::platform::LockKind;
+
+/// Acquisitions of the locks of one kind.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct LocksTaken {
+    /// Successful acquisitions.
+    pub acquisitions: u64,
+    /// Acquisitions that had to wait.
+    pub contended: u64,
+    /// Attempts (`try_lock`) that failed.
+    pub refused: u64,
+}
+
+/// Accesses to page structures.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct PageTouches {
+    /// Reads and writes.
+    pub accesses: u64,
+    /// Distinct lines, each counted once per stretch. Counted only in spans or under the zone lock.
+    pub lines: u64,
+    /// Prefetched lines.
+    pub prefetches: u64,
+}
+
+/// Work in spans of one kind, or outside all spans.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct SpanTouches {
+    /// Spans that ended.
+    pub spans: u64,
+    /// Frames that these spans moved.
+    pub pages: u64,
+    /// Acquisitions of a zone lock.
+    pub zone_holds: u64,
+    /// Accesses under a zone lock.
+    pub under_lock: PageTouches,
+    /// Accesses without one.
+    pub outside: PageTouches,
+}
+
+impl SpanTouches {
+    /// Lines of page structures touched under the zone lock per frame moved; `None` if no frame moved.
+    #[must_use]
+    pub fn lines_under_lock_per_page(&self) -> Option<f64> {
+        (self.pages > 0).then(|| self.under_lock.lines as f64 / self.pages as f64)
+    }
+}
+
+/// The counts of a [`CountingPlatform`](crate::CountingPlatform).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Counted {
+    /// In refills of per-CPU lists.
+    pub refill: SpanTouches,
+    /// In drains of per-CPU lists.
+    pub drain: SpanTouches,
+    /// Outside refills and drains; its `spans` and `pages` are 0.
+    pub elsewhere: SpanTouches,
+    pub(crate) locks: [LocksTaken; LockKind::ALL.len()],
+    /// Accesses to lines that a task could not remember in a stretch. They are missing from the line counts: if this is not
+    /// 0, the line counts are too low.
+    pub forgotten: u64,
+    /// Accesses, acquisitions and spans of tasks without counters of their own. If this is not 0, all counts are too low.
+    pub lost: u64,
+}
+
+impl Counted {
+    /// Acquisitions of the locks of one kind.
+    #[must_use]
+    pub fn locks(&self, kind: LockKind) -> LocksTaken {
+        self.locks[kind as usize]
+    }
+
+    /// The difference to an earlier snapshot.
+    #[must_use]
+    pub fn since(&self, earlier: &Self) -> Self {
+        self.with(earlier, u64::wrapping_sub)
+    }
+
+    pub(crate) fn with(&self, other: &Self, op: fn(u64, u64) -> u64) -> Self {
+        let touches = |a: PageTouches, b: PageTouches| PageTouches {
+            accesses: op(a.accesses, b.accesses),
+            lines: op(a.lines, b.lines),
+            prefetches: op(a.prefetches, b.prefetches),
+        };
+        let span = |a: &SpanTouches, b: &SpanTouches| SpanTouches {
+            spans: op(a.spans, b.spans),
+            pages: op(a.pages, b.pages),
+            zone_holds: op(a.zone_holds, b.zone_holds),
+            under_lock: touches(a.under_lock, b.under_lock),
+            outside: touches(a.outside, b.outside),
+        };
+        let locks = |at: usize| LocksTaken {
+            acquisitions: op(self.locks[at].acquisitions, other.locks[at].acquisitions),
+            contended: op(self.locks[at].contended, other.locks[at].contended),
+            refused: op(self.locks[at].refused, other.locks[at].refused),
+        };
+        Self {
+            refill: span(&self.refill, &other.refill),
+            drain: span(&self.drain, &other.drain),
+            elsewhere: span(&self.elsewhere, &other.elsewhere),
+            locks: core::array::from_fn(locks),
+            forgotten: op(self.forgotten, other.forgotten),
+            lost: op(self.lost, other.lost),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Metrics: the counters of each zone and CPU, under names that all output formats share.
+//!
+//! [`write_metrics`] writes them in the form of `/proc/vmstat`, [`write_prometheus`] in the text format of Prometheus. For
+//! another format, iterate over [`MetricsSource::for_each_row`], [`Metric`] and [`MetricHistogram`].
+
+use core::fmt;
+
+use frameyard::locks::HistogramCounts;
+use frameyard::policy::ZonePolicy;
+use frameyard::stats::{
+    ClusterStatistics, CpuOwnedStatistics, DepotStatistics, PcpTraffic, TransferStatistics, ZoneLockTelemetry,
+};
+use frameyard::units::ZoneKind;
+use frameyard::{CpuId, PageCount, Platform, Yard, ZoneId};
+
+mod numbers;
+mod prometheus;
+mod text;
+
+pub use numbers::{Metric, MetricKind, MetricScope};
+pub use prometheus::{Series, write_prometheus};
+pub use text::write_metrics;
+
+/// One CPU's lists.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct ListMetrics {
+    /// Frames on the lists, huge ones included.
+    pub pages: PageCount,
+    /// Their refills and drains.
+    pub traffic: PcpTraffic,
+}
+
+/// Counters that a zone has once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ZoneMetrics {
+    /// Its clusters, and waits for detaches in progress.
+    pub clusters: ClusterStatistics,
+    /// Its depot.
+    pub depot: DepotStatistics,
+}
+
+/// The counters of a zone and a CPU.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MetricsRow {
+    /// The zone.
+    pub zone: ZoneId,
+    /// The CPU; `None` for transfers that bypassed the per-CPU lists.
+    pub cpu: Option<CpuId>,
+    /// Acquisitions of the zone lock.
+    pub lock: ZoneLockTelemetry,
+    /// What policies that put merging off or move clusters did.
+    pub transfer: TransferStatistics,
+    /// The CPU's lists.
+    pub lists: Option<ListMetrics>,
+    /// The CPU-owned pageblocks.
+    pub owned: Option<CpuOwnedStatistics>,
+    /// The counters that the zone has once; in the row without a CPU.
+    pub shared: Option<ZoneMetrics>,
+}
+
+/// A source of metrics.
+pub trait MetricsSource {
+    /// The policy in force.
+    fn policy(&self) -> ZonePolicy;
+
+    /// Calls `visit` with one row per populated zone and CPU, and one row per zone for transfers that bypassed the per-CPU
+    /// lists.
+    ///
+    /// # Errors
+    ///
+    /// The first error of `visit`. `visit` is not called again.
+    fn for_each_row(&self, visit: &mut dyn FnMut(&MetricsRow) -> fmt::Result) -> fmt::Result;
+}
+
+/// A distribution counted per zone and CPU while locks are timed
+/// ([`Probe::lock_clock_ns`](frameyard::platform::Probe::lock_clock_ns)).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MetricHistogram {
+    /// Time spent waiting for the zone lock, per contended acquisition.
+    Wait,
+    /// Hold time of the zone lock.
+    Hold,
+    /// Page frames moved per hold of the zone lock, of holds that moved any.
+    Pages,
+}
+
+impl MetricHistogram {
+    /// All histograms, in output order.
+    pub const ALL: [Self; 3] = [Self::Wait, Self::Hold, Self::Pages];
+
+    /// The name in text and JSON, where times are in nanoseconds. `_sum`, `_count` and `_le_N` follow it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Wait => "zone_lock_wait_ns",
+            Self::Hold => "zone_lock_hold_ns",
+            Self::Pages => "zone_lock_pages_per_acquisition",
+        }
+    }
+
+    /// A one-line description.
+    #[must_use]
+    pub const fn help(self) -> &'static str {
+        match self {
+            Self::Wait => "Time spent waiting for the zone lock, per contended acquisition.",
+            Self::Hold => "Hold time of the zone lock.",
+            Self::Pages => "Page frames moved per hold of the zone lock, of holds that moved any.",
+        }
+    }
+
+    /// The buckets of a row, and the sum of the values.
+    #[must_use]
+    pub fn counts(self, row: &MetricsRow) -> (HistogramCounts, u64) {
+        self.counts_of(&row.lock)
+    }
+
+    fn counts_of(self, lock: &ZoneLockTelemetry) -> (HistogramCounts, u64) {
+        match self {
+            Self::Wait => (lock.wait_ns, lock.uses.wait_ns),
+            Self::Hold => (lock.hold_ns, lock.uses.hold_ns),
+            Self::Pages => (lock.pages, lock.pages_timed),
+        }
+    }
+}
+
+/// Takes no lock. Reads a kilobyte per CPU and zone, and a cache line per stack of the depot.
+impl<P: Platform> MetricsSource for Yard<P> {
+    fn policy(&self) -> ZonePolicy {
+        Yard::policy(self)
+    }
+
+    fn for_each_row(&self, visit: &mut dyn FnMut(&MetricsRow) -> fmt::Result) -> fmt::Result {
+        for zone in self.zones().map(|zone| zone.id).filter(|zone| zone.kind() != ZoneKind::Device) {
+            let own = core::iter::once(None);
+            for cpu in own.chain((0..self.cpus()).map(|cpu| Some(CpuId(cpu)))) {
+                let lock = self.zone_lock_telemetry_of(zone, cpu).unwrap_or_default();
+                let transfer = self.transfer_statistics_of(zone, cpu).unwrap_or_default();
+                let lists = cpu.and_then(|cpu| {
+                    let traffic = self.pcp_traffic(zone, cpu)?;
+                    Some(ListMetrics { pages: self.pcp_pages(zone, cpu)?, traffic })
+                });
+                let owned = cpu.and_then(|cpu| self.cpu_owned_statistics_of(zone, cpu));
+                let shared = cpu.is_none().then(|| ZoneMetrics {
+                    clusters: self.cluster_statistics(zone),
+                    depot: self.depot_statistics(zone),
+                });
+                visit(&MetricsRow { zone, cpu, lock, transfer, lists, owned, shared })?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,147 @@
+//! A yard as a [`ReportSource`].
+
+use frameyard::Platform;
+use frameyard::Yard;
+use frameyard::stats::{CompactStatistics, ZoneStatistics};
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::stat_threshold;
+use frameyard::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
+
+use super::snapshot::{PcpSnapshot, ReportSource, ZoneSnapshot};
+use super::{GlobalStat, NumaEvent, VmEvent};
+
+/// The statistics of a yard under the kernel's names. Values that belong to owners of frames (LRU lists, faults, swap)
+/// print as 0.
+///
+/// - `numa_hit`: blocks allocated on the preferred node, so all but `numa_miss`.
+/// - `numa_local`, `numa_other`: blocks allocated by a CPU of the zone's node, or of another node. Blocks that did not come
+///   from a per-CPU list all count as local.
+/// - `allocstall_*` count the rounds of reclaim that [`Yard::alloc_with`] requested. [`Yard::failures`] counts failed
+///   requests.
+/// - `compact_*` are the sums of [`Yard::compact_statistics`] over all zones.
+///
+/// Takes no lock. A value of a zone costs a walk over the lists of all CPUs.
+impl<P: Platform> ReportSource for Yard<P> {
+    fn geometry(&self) -> Geometry {
+        Yard::geometry(self)
+    }
+
+    fn nodes(&self) -> u16 {
+        Yard::nodes(self)
+    }
+
+    fn cpus(&self) -> u32 {
+        Yard::cpus(self)
+    }
+
+    fn has_cma(&self) -> bool {
+        self.zones().any(|zone| zone.cma.0 > 0)
+    }
+
+    fn zone(&self, id: ZoneId) -> ZoneSnapshot {
+        let zone = self.zone_statistics(id);
+        ZoneSnapshot {
+            start: zone.span.start,
+            spanned: zone.span.count(),
+            present: zone.present,
+            managed: zone.managed,
+            free: zone.free,
+            cma: zone.cma,
+            free_cma: zone.free_cma,
+            watermarks: zone.watermarks,
+            protection: zone.protection,
+        }
+    }
+
+    fn per_cpu(&self, id: ZoneId, cpu: CpuId) -> PcpSnapshot {
+        let Some(lists) = self.pcp_statistics(id, cpu) else { return PcpSnapshot::default() };
+        PcpSnapshot {
+            count: lists.count,
+            high: lists.high,
+            batch: lists.batch,
+            stat_threshold: stat_threshold(Yard::geometry(self), self.zone_statistics(id).managed, Yard::cpus(self)),
+        }
+    }
+
+    fn free_blocks(&self, id: ZoneId, migrate_type: MigrateType, order: Order) -> u64 {
+        // Frames in the depot are free frames of order 0. Without them buddyinfo would disagree with zoneinfo.
+        let depot = if order == Order::ZERO { self.depot_pages(id, migrate_type).0 } else { 0 };
+        Yard::free_blocks(self, id, order, migrate_type) + depot
+    }
+
+    fn pageblocks(&self, id: ZoneId, migrate_type: MigrateType) -> u64 {
+        self.pageblocks_of(id, migrate_type)
+    }
+
+    fn reported(&self, id: ZoneId) -> PageCount {
+        self.zone_statistics(id).reported
+    }
+
+    fn numa_event(&self, id: ZoneId, event: NumaEvent) -> u64 {
+        let zone = self.zone_statistics(id);
+        match event {
+            NumaEvent::NumaHit => zone.allocations.saturating_sub(zone.numa_miss),
+            NumaEvent::NumaMiss => zone.numa_miss,
+            NumaEvent::NumaForeign => zone.numa_foreign,
+            NumaEvent::NumaInterleave => 0,
+            NumaEvent::NumaLocal => zone.local_allocations,
+            NumaEvent::NumaOther => zone.allocations.saturating_sub(zone.local_allocations),
+        }
+    }
+
+    fn global_stat(&self, stat: GlobalStat) -> u64 {
+        match stat {
+            GlobalStat::NrMemmapBootPages => map_pages(self).0,
+            GlobalStat::NrDirtyThreshold | GlobalStat::NrDirtyBackgroundThreshold | GlobalStat::NrMemmapPages => 0,
+        }
+    }
+
+    fn event(&self, event: VmEvent) -> u64 {
+        let allocated =
+            |kind: ZoneKind| sum(self, |zone| if zone.id.kind() == kind { zone.pages_allocated } else { 0 });
+        match event {
+            VmEvent::PgallocDma => allocated(ZoneKind::Dma),
+            VmEvent::PgallocDma32 => allocated(ZoneKind::Dma32),
+            VmEvent::PgallocNormal => allocated(ZoneKind::Normal),
+            VmEvent::PgallocMovable => allocated(ZoneKind::Movable),
+            VmEvent::PgallocDevice => allocated(ZoneKind::Device),
+            VmEvent::Pgfree => sum(self, |zone| zone.pages_freed),
+            VmEvent::AllocstallDma => self.reclaim_stalls(ZoneKind::Dma),
+            VmEvent::AllocstallDma32 => self.reclaim_stalls(ZoneKind::Dma32),
+            VmEvent::AllocstallNormal => self.reclaim_stalls(ZoneKind::Normal),
+            VmEvent::AllocstallMovable => self.reclaim_stalls(ZoneKind::Movable),
+            VmEvent::AllocstallDevice => self.reclaim_stalls(ZoneKind::Device),
+            VmEvent::PgmigrateSuccess => compacted(self, |zone| zone.migrated),
+            VmEvent::PgmigrateFail => compacted(self, |zone| zone.migrate_failed),
+            VmEvent::CompactMigrateScanned => compacted(self, |zone| zone.migrate_scanned),
+            VmEvent::CompactFreeScanned => compacted(self, |zone| zone.free_scanned),
+            VmEvent::CompactIsolated => compacted(self, |zone| zone.isolated),
+            VmEvent::CompactStall => compacted(self, |zone| zone.stalls),
+            VmEvent::CompactFail => compacted(self, |zone| zone.failures),
+            VmEvent::CompactSuccess => compacted(self, |zone| zone.successes),
+            VmEvent::CompactDaemonWake => compacted(self, |zone| zone.daemon_wakes),
+            VmEvent::CompactDaemonMigrateScanned => compacted(self, |zone| zone.daemon_migrate_scanned),
+            VmEvent::CompactDaemonFreeScanned => compacted(self, |zone| zone.daemon_free_scanned),
+            VmEvent::CmaAllocSuccess => sum(self, |zone| zone.cma_served),
+            VmEvent::CmaAllocFail => sum(self, |zone| zone.cma_failed),
+            _ => 0,
+        }
+    }
+}
+
+/// The sum of a value over all zones.
+fn sum<P: Platform>(yard: &Yard<P>, of: impl Fn(&ZoneStatistics) -> u64) -> u64 {
+    yard.zones().map(|zone| of(&zone)).fold(0, u64::wrapping_add)
+}
+
+/// The sum of a compaction counter over all zones.
+fn compacted<P: Platform>(yard: &Yard<P>, of: impl Fn(&CompactStatistics) -> u64) -> u64 {
+    yard.zones().map(|zone| of(&yard.compact_statistics(zone.id))).fold(0, u64::wrapping_add)
+}
+
+/// The pages of the memory map of all present sections.
+fn map_pages<P: Platform>(yard: &Yard<P>) -> PageCount {
+    let geometry = Yard::geometry(yard);
+    let pages = geometry.section_pages().0 * yard.present_sections() as u64;
+    PageCount((pages * size_of::<frameyard::page::Page>() as u64) >> geometry.page_shift())
+}

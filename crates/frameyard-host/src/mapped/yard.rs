@@ -1,0 +1,120 @@
+//! A yard together with the memory that it lies in.
+
+use std::ops::Deref;
+
+use frameyard::boot::{AttachError, BootError, MemorySource};
+use frameyard::{Layout, RawRegion, Yard, YardConfig};
+use frameyard_counting::{CountingPlatform, TaskCounters};
+
+use crate::platform::HostPlatform;
+use crate::region::Region;
+use crate::sys::mapping::Piece;
+use crate::sys::window::MapWindow;
+
+/// A yard and its two regions.
+#[derive(Debug)]
+pub(crate) struct OwnedYard {
+    // Fields drop in this order: the view before the memory that it reads.
+    yard: Yard<HostPlatform>,
+    map: Region,
+    control: Region,
+}
+
+/// A view of a yard of this process that counts accesses to page structures and locks.
+pub type CountingYard<'y, W, const LINES: usize> = Yard<CountingPlatform<'y, HostPlatform, W, LINES>>;
+
+fn raw(region: &Region) -> RawRegion {
+    RawRegion { base: region.base(), size: region.size() }
+}
+
+/// A window for the platform of a yard whose memory map lies in `map`.
+fn window_on(map: &Region, piece: Piece) -> MapWindow {
+    // SAFETY: the platform owns the window and drops with the yard, before the region. Page structures are reached as
+    // atomics only, and the yard treats the page structures of devices as hints: it derives no memory safety from them.
+    unsafe { MapWindow::new(map.mapping(), piece) }
+}
+
+/// A window on a region that the calling test keeps longer.
+#[cfg(test)]
+pub(crate) fn test_window(map: &Region, piece: Piece) -> MapWindow {
+    window_on(map, piece)
+}
+
+impl OwnedYard {
+    /// Creates a yard in two private regions.
+    ///
+    /// The control region is new. The map is zeroed unless the initialiser writes all of it. `platform` makes the
+    /// platform of the yard. It gets a window on the part of the map for devices, if there is one, and zeroes that
+    /// part.
+    pub(crate) fn create<E: From<BootError>>(
+        memory: &dyn MemorySource,
+        config: &YardConfig<'_>,
+        layout: &Layout,
+        (map, control): (Region, Region),
+        devices: Option<Piece>,
+        platform: impl FnOnce(Option<MapWindow>) -> Result<HostPlatform, E>,
+    ) -> Result<Self, E> {
+        let platform = platform(devices.map(|piece| window_on(&map, piece)))?;
+        // SAFETY: no other code has the two regions. The control region is new, so zeroed. The builder has checked that
+        // the map is zeroed if the initialiser relies on it. Both regions move into the result, which keeps them mapped
+        // as long as the yard, and everything that the yard returns borrows it. The platform returns addresses of its
+        // own mapping of the frames, in the order of their numbers. Every range of memory is mapped whole, since plan,
+        // frames and yard are made from one table. The memory behind the map's part for devices can be read and written
+        // wherever the yard reads and writes it: the yard asks the platform for it beforehand.
+        let yard = unsafe { Yard::create(memory, config, layout, raw(&map), raw(&control), platform)? };
+        Ok(Self { yard, map, control })
+    }
+
+    /// Attaches the yard that another process has created in a memory file. The regions are two parts of that file.
+    ///
+    /// `platform` as for [`create`](Self::create). It shows the part for devices as all other views do.
+    pub(crate) fn attach<E: From<AttachError>>(
+        (map, control): (Region, Region),
+        devices: Option<Piece>,
+        platform: impl FnOnce(Option<MapWindow>) -> Result<HostPlatform, E>,
+    ) -> Result<Self, E> {
+        let platform = platform(devices.map(|piece| window_on(&map, piece)))?;
+        // SAFETY: the header of the file was checked when the file was attached, and states that these are its memory
+        // map and control region. A process that opens the file to other programs is responsible for their writes. Both
+        // regions move into the result.
+        let yard = unsafe { Yard::attach(raw(&map), raw(&control), platform)? };
+        Ok(Self { yard, map, control })
+    }
+
+    /// A second view of the yard that counts in `counters`.
+    pub(crate) fn counting<'y, W: Fn() -> u32 + Sync, const LINES: usize>(
+        &'y self,
+        counters: &'y [TaskCounters<LINES>],
+        task: W,
+    ) -> Result<CountingYard<'y, W, LINES>, AttachError> {
+        let platform = CountingPlatform::new(self.yard.platform(), counters, task);
+        // SAFETY: both regions belong to one yard and stay mapped as long as `self`. The view borrows `self` through
+        // its platform, which takes addresses of frames from the platform that the yard was made with.
+        unsafe { Yard::attach(raw(&self.map), raw(&self.control), platform) }
+    }
+
+    /// Drops the yard and returns the region of its memory map.
+    pub(crate) fn into_map(self) -> Region {
+        let Self { yard, mut map, control: _ } = self;
+        drop(yard);
+        map.mark_written();
+        map
+    }
+
+    pub(crate) fn map(&self) -> &Region {
+        &self.map
+    }
+
+    pub(crate) fn control(&self) -> &Region {
+        &self.control
+    }
+}
+
+impl Deref for OwnedYard {
+    type Target = Yard<HostPlatform>;
+
+    #[inline(always)]
+    fn deref(&self) -> &Yard<HostPlatform> {
+        &self.yard
+    }
+}

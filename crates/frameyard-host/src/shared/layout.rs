@@ -1,0 +1,33 @@
+//! The contents of a memory file.
+
+use frameyard::{ByteSize, Geometry, PfnRange};
+
+use crate::memory::NodeFrames;
+
+/// Whether a memory file contains the bytes of its frames.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum SharedFrames {
+    /// It does.
+    Memory,
+    /// It does not: the frames have no memory.
+    Phantom,
+}
+
+/// What a new memory file is to contain.
+#[derive(Clone, Debug)]
+pub struct SharedLayout<'a> {
+    /// The geometry of the yard.
+    pub geometry: Geometry,
+    /// The frames of the machine.
+    pub ranges: &'a [NodeFrames],
+    /// Whether the file contains their bytes.
+    pub frames: SharedFrames,
+    /// The size of the memory map.
+    pub memory_map: ByteSize,
+    /// The size of the control region.
+    pub control: ByteSize,
+    /// The frames that the memory map covers ([`Layout::frames`](frameyard::Layout::frames)).
+    pub map_frames: PfnRange,
+    /// Those of them that are for devices ([`YardConfig::device_space`](frameyard::YardConfig::device_space)).
+    pub device_space: Option<PfnRange>,
+}

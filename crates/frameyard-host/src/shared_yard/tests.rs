@@ -1,0 +1,132 @@
+use std::os::unix::process::ExitStatusExt;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::*;
+
+/// Tells the worker process of a test which name to use.
+const NAME: &str = "FRAMEYARD_TEST_NAME";
+
+/// A name that no other test uses.
+fn name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("frameyard-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+fn is_unknown(opened: Result<SharedYard, HostYardError>) -> bool {
+    matches!(opened, Err(HostYardError::File(SharedFileError::NoSuchName(_))))
+}
+
+#[test]
+fn both_sides_of_a_name_see_the_same_frames() {
+    let name = name();
+    let yard = SharedYard::create(&name, ByteSize::mib(16)).unwrap();
+    let other = SharedYard::open(&name).unwrap();
+    assert_eq!(yard.path(), Path::new("/dev/shm").join(&name));
+    assert_eq!(fs::metadata(yard.path()).unwrap().mode() & 0o777, 0o600);
+    let free = yard.free_pages();
+    let mut block = other.frames(Order(3), Gfp::KERNEL).unwrap();
+    block.bytes_mut().fill(7);
+    assert_eq!(yard.free_pages(), free - Order(3).pages());
+    let seen = yard.memory().bytes(block.pfn(), block.count()).unwrap();
+    // SAFETY: `other` has the frames and nothing writes to them meanwhile.
+    #[expect(unsafe_code, reason = "the test reads through a second mapping of the frames")]
+    let seen = unsafe { seen.as_ref() };
+    assert!(seen.iter().all(|byte| *byte == 7));
+    drop(block);
+    yard.validate().unwrap();
+    assert_eq!(other.free_pages(), free);
+}
+
+#[test]
+fn the_last_user_removes_the_name() {
+    let name = name();
+    let yard = SharedYard::create(&name, ByteSize::mib(4)).unwrap();
+    let other = SharedYard::open(&name).unwrap();
+    drop(yard);
+    assert!(other.path().exists());
+    drop(SharedYard::open(&name).unwrap());
+    let path = other.path().to_owned();
+    drop(other);
+    assert!(!path.exists());
+    assert!(is_unknown(SharedYard::open(&name)));
+}
+
+#[test]
+fn a_name_in_use_is_refused() {
+    let name = name();
+    let yard = SharedYard::create(&name, ByteSize::mib(4)).unwrap();
+    let error = SharedYard::create(&name, ByteSize::mib(4)).unwrap_err();
+    assert!(matches!(error, HostYardError::File(SharedFileError::NameInUse(_))), "{error}");
+    SharedYard::open(&name).unwrap();
+    drop(yard);
+}
+
+#[test]
+fn a_leftover_name_is_unknown_and_can_be_created_again() {
+    for recreate in [false, true] {
+        let (name, leftover) = (name(), name());
+        let yard = SharedYard::create(&name, ByteSize::mib(4)).unwrap();
+        let path = Path::new(DIRECTORY).join(&leftover);
+        fs::hard_link(yard.path(), &path).unwrap();
+        drop(yard);
+        if recreate {
+            SharedYard::create(&leftover, ByteSize::mib(4)).unwrap().validate().unwrap();
+        } else {
+            assert!(is_unknown(SharedYard::open(&leftover)));
+        }
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn a_killed_process_leaves_a_name_that_nobody_can_open() {
+    let name = name();
+    let worker = ["shared_yard::tests::worker_creates_a_yard_and_is_killed", "--exact", "--ignored"];
+    let status = Command::new(std::env::current_exe().unwrap()).args(worker).env(NAME, &name).status().unwrap();
+    assert_eq!(status.signal(), Some(6));
+    let path = Path::new(DIRECTORY).join(&name);
+    assert!(path.exists());
+    assert!(is_unknown(SharedYard::open(&name)));
+    assert!(!path.exists());
+}
+
+#[test]
+#[ignore = "a worker of another test"]
+fn worker_creates_a_yard_and_is_killed() {
+    let yard = SharedYard::create(std::env::var(NAME).unwrap(), ByteSize::mib(4)).unwrap();
+    assert!(yard.path().exists());
+    std::process::abort();
+}
+
+#[test]
+fn other_files_are_neither_opened_nor_removed() {
+    let path = Path::new(DIRECTORY).join(name());
+    fs::write(&path, vec![1; 4096]).unwrap();
+    let opened = SharedYard::open(&path).unwrap_err();
+    let created = SharedYard::create(&path, ByteSize::mib(4)).unwrap_err();
+    fs::remove_file(&path).unwrap();
+    for error in [opened, created] {
+        assert!(matches!(error, HostYardError::File(SharedFileError::Header(_))), "{error}");
+    }
+}
+
+#[test]
+fn impossible_names_and_sizes_are_refused() {
+    let error = SharedYard::create("/nowhere/name", ByteSize::mib(4)).unwrap_err();
+    assert!(error.to_string().starts_with("/nowhere/name: cannot open the file for frames: No such file"), "{error}");
+    assert!(is_unknown(SharedYard::open("/nowhere/name")));
+    let error = SharedYard::create(name(), ByteSize(1)).unwrap_err();
+    assert!(matches!(error, HostYardError::TooSmall { .. }), "{error}");
+}
+
+#[test]
+fn an_owning_guard_keeps_the_yard_and_its_name() {
+    let name = name();
+    let yard = Arc::new(SharedYard::create(&name, ByteSize::mib(4)).unwrap());
+    let block = yard.frames_owned(Order(0), Gfp::KERNEL).unwrap();
+    drop(yard);
+    drop(SharedYard::open(&name).unwrap());
+    drop(block);
+    assert!(is_unknown(SharedYard::open(&name)));
+}

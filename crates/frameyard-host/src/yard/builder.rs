@@ -1,0 +1,354 @@
+//! [`HostYardBuilder`]: the settings of a new yard.
+
+use std::fs::File;
+use std::sync::Arc;
+
+use frameyard::boot::{AttachError, Initialiser, MemorySource};
+use frameyard::{ByteSize, Layout, MemoryTable, NodeId, PfnRange, Yard, YardConfig};
+
+use super::HostYard;
+use super::error::{HostYardError, MapRegionProblem};
+use super::plan::HostPlan;
+use crate::device::DeviceMemory;
+use crate::device_map::{DeviceMap, Fresh};
+use crate::device_part::DevicePart;
+use crate::init_watch::InitWatch;
+use crate::mapped::yard::OwnedYard;
+use crate::memory::{Backing, HostMemory, HugePages, MemoryError, NodeBinding, NodeFrames, in_memory};
+use crate::platform::{CpuIdentity, HostPlatform, PopulateMap};
+use crate::region::Region;
+use crate::shared::view::SharedView;
+use crate::shared::{SharedFrames, SharedLayout, SharedMemoryFile};
+use crate::sys::window::MapWindow;
+use crate::topology::HostTopology;
+
+/// The settings of a new [`HostYard`].
+#[derive(Debug, Default)]
+pub struct HostYardBuilder {
+    backing: Backing,
+    huge_pages: Option<HugePages>,
+    binding: NodeBinding,
+    identity: Option<CpuIdentity>,
+    map_region: Option<Region>,
+    init_watch: Option<InitWatch>,
+    populate_map: PopulateMap,
+    devices: Vec<(PfnRange, Arc<DeviceMemory>)>,
+}
+
+impl HostYard {
+    /// Starts with the default settings: private memory, huge pages where the host has them.
+    #[must_use]
+    pub fn builder() -> HostYardBuilder {
+        HostYardBuilder::default()
+    }
+
+    /// A yard with at least `size` of private memory, and with the CPUs and nodes of this host.
+    ///
+    /// The size is rounded up to blocks of the maximum order (4 MiB). The frames are backed by huge pages where the
+    /// host has them and take no memory until they are touched. A small part of the memory is reserved for urgent
+    /// requests, as in any yard ([watermarks](frameyard::watermarks::Watermarks)). Use the [builder](Self::builder) for
+    /// everything else.
+    ///
+    /// ```
+    /// use frameyard::{ByteSize, Gfp, Order};
+    /// use frameyard_host::HostYard;
+    ///
+    /// let yard = HostYard::with_memory(ByteSize::mib(64))?;
+    /// let mut block = yard.frames(Order(9), Gfp::HIGHUSER_MOVABLE)?;
+    /// block.bytes_mut()[0] = 42;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`HostYardError::TooSmall`] for less than 4 MiB, [`HostYardError::Memory`] if this process may not use as much.
+    pub fn with_memory(size: ByteSize) -> Result<Self, HostYardError> {
+        Self::builder().with_memory(size)
+    }
+}
+
+impl HostYardBuilder {
+    /// The memory behind the frames; private memory by default.
+    #[must_use]
+    pub fn backing(mut self, backing: Backing) -> Self {
+        self.backing = backing;
+        self
+    }
+
+    /// Whether the host is advised to use huge pages for frames and memory map.
+    ///
+    /// By default it is, if it has any. The map of phantom frames gets the advice only if its initialiser writes all of
+    /// it; otherwise few places are written.
+    #[must_use]
+    pub fn huge_pages(mut self, huge_pages: HugePages) -> Self {
+        self.huge_pages = Some(huge_pages);
+        self
+    }
+
+    /// Whether frames of a node come from the host node that stands for it; by default they do.
+    #[must_use]
+    pub fn node_binding(mut self, binding: NodeBinding) -> Self {
+        self.binding = binding;
+        self
+    }
+
+    /// How threads find out their CPU; the fastest available way by default.
+    #[must_use]
+    pub fn identity(mut self, identity: CpuIdentity) -> Self {
+        self.identity = Some(identity);
+        self
+    }
+
+    /// A region for the memory map, which the caller may have pre-faulted.
+    ///
+    /// It must be private and at least as large as the layout says. It must be zeroed if the initialiser is
+    /// [`Initialiser::None`]. Only [`build`](Self::build) uses it.
+    #[must_use]
+    pub fn map_region(mut self, region: Region) -> Self {
+        self.map_region = Some(region);
+        self
+    }
+
+    /// Reports the progress of initialising the memory map to `watch`, starting with the creation of the yard.
+    ///
+    /// A watch of several yards sees their sum. For a yard in a memory file it sees the work of this process.
+    #[must_use]
+    pub fn init_watch(mut self, watch: &InitWatch) -> Self {
+        self.init_watch = Some(watch.clone());
+        self
+    }
+
+    /// Whether the host provides memory for the memory map before it is written; by default it does not.
+    #[must_use]
+    pub fn populate_map(mut self, populate: PopulateMap) -> Self {
+        self.populate_map = populate;
+        self
+    }
+
+    /// Adds a device with the bytes of these frames to the platform. [`HostPlatform::add_device`] does so later.
+    #[must_use]
+    pub fn device(mut self, range: PfnRange, memory: Arc<DeviceMemory>) -> Self {
+        self.devices.push((range, memory));
+        self
+    }
+
+    /// Makes a yard with at least `size` of memory, and with the CPUs and nodes of this host.
+    ///
+    /// See [`HostYard::with_memory`].
+    ///
+    /// # Errors
+    ///
+    /// [`HostYardError`] says which part is not available.
+    pub fn with_memory(self, size: ByteSize) -> Result<HostYard, HostYardError> {
+        let host = HostTopology::current()?;
+        let plan = HostPlan::new(&host, size)?;
+        self.build(&plan.table(), &plan.config(), &host)
+    }
+
+    /// Makes a yard for this process alone. Touches no frame, unless frames are poisoned.
+    ///
+    /// Calls the memory source once. Later changes to what it reports have no effect.
+    ///
+    /// # Errors
+    ///
+    /// [`HostYardError`] says which part is not available.
+    pub fn build(
+        mut self,
+        memory: &dyn MemorySource,
+        config: &YardConfig<'_>,
+        host: &HostTopology,
+    ) -> Result<HostYard, HostYardError> {
+        let memory = CollectedMemory::of(memory);
+        let layout = Layout::plan(&memory.table(), config)?;
+        let huge_pages = self.huge_pages_on(host);
+        let map = self.map_for(&layout, config, huge_pages)?;
+        let fresh = if map.is_zeroed() { Fresh::Yes } else { Fresh::No };
+        let regions = (map, Region::zeroed(layout.control_bytes(), HugePages::Never)?);
+        let frames = HostMemory::builder(config.geometry, &memory.node_frames()).backing(self.backing.clone());
+        let frames = match self.backing {
+            Backing::Phantom => frames,
+            _ => frames.huge_pages(huge_pages),
+        };
+        let platform = self.platform(frames.node_binding(self.binding).build(host)?, host)?;
+        let part = config.device_space.and_then(|space| DevicePart::of(layout.frames(), space));
+        let with_window = |window: Option<MapWindow>| -> Result<HostPlatform, HostYardError> {
+            let map = window.zip(part).map(|(window, part)| DeviceMap::private(window, part, fresh, huge_pages));
+            let (action, size) = ("keep huge pages off the page structures of devices", layout.map_bytes());
+            let map = map.transpose().map_err(|source| MemoryError::System { action, size, source })?;
+            Ok(platform.with_device_map(map))
+        };
+        let yard =
+            OwnedYard::create(&memory.table(), config, &layout, regions, part.map(|part| part.piece), with_window)?;
+        Ok(HostYard { yard })
+    }
+
+    /// Makes a yard in a memory file without a name, for this process and the programs that inherit the file.
+    ///
+    /// Ignores the settings for backing, huge pages and binding: the host decides on huge pages of memory files, and
+    /// frames are bound to the host's nodes if it has several.
+    ///
+    /// # Errors
+    ///
+    /// [`HostYardError`] says which part is not available.
+    pub fn build_shared(
+        self,
+        memory: &dyn MemorySource,
+        config: &YardConfig<'_>,
+        frames: SharedFrames,
+        host: &HostTopology,
+    ) -> Result<(HostYard, SharedMemoryFile), HostYardError> {
+        self.build_shared_in(in_memory, memory, config, frames, host)
+    }
+
+    /// The same in a memory file that `make` creates.
+    fn build_shared_in(
+        self,
+        make: impl FnOnce(u64) -> Result<File, MemoryError>,
+        memory: &dyn MemorySource,
+        config: &YardConfig<'_>,
+        frames: SharedFrames,
+        host: &HostTopology,
+    ) -> Result<(HostYard, SharedMemoryFile), HostYardError> {
+        let memory = CollectedMemory::of(memory);
+        let layout = Layout::plan(&memory.table(), config)?;
+        let wanted = SharedLayout {
+            geometry: config.geometry,
+            ranges: &memory.node_frames(),
+            frames,
+            memory_map: layout.map_bytes(),
+            control: layout.control_bytes(),
+            map_frames: layout.frames(),
+            device_space: config.device_space,
+        };
+        let file = SharedMemoryFile::create_in(make, &wanted, host)?;
+        let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
+        let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
+        let piece = file.device_part().map(|part| part.piece);
+        let with_view = |window| with_view(platform, window, &file);
+        let yard = OwnedYard::create(&memory.table(), config, &layout, regions, piece, with_view)?;
+        Ok((HostYard { yard }, file))
+    }
+
+    /// Makes a yard with at least `size` of memory in a file that `make` creates, with the CPUs and nodes of this host.
+    pub(crate) fn with_memory_in(
+        self,
+        make: impl FnOnce(u64) -> Result<File, MemoryError>,
+        size: ByteSize,
+        host: &HostTopology,
+    ) -> Result<HostYard, HostYardError> {
+        let plan = HostPlan::new(host, size)?;
+        let (yard, _) = self.build_shared_in(make, &plan.table(), &plan.config(), SharedFrames::Memory, host)?;
+        Ok(yard)
+    }
+
+    /// Makes a view of the yard that another process has created in a memory file.
+    ///
+    /// Headers are checked. The rest of the file is trusted to come from a yard: a process that writes anything else
+    /// there can break every process that maps the file.
+    ///
+    /// # Errors
+    ///
+    /// [`HostYardError`] if the file contains no complete yard, or one of frames that the file lacks, or if it cannot
+    /// be mapped.
+    pub fn attach(self, file: &SharedMemoryFile, host: &HostTopology) -> Result<HostYard, HostYardError> {
+        let regions = (file.map_memory_map(HugePages::Default)?, file.map_control(HugePages::Default)?);
+        let platform = self.platform(file.map_frames(HugePages::Default, host)?, host)?;
+        let piece = file.device_part().map(|part| part.piece);
+        let yard = OwnedYard::attach(regions, piece, |window| with_view(platform, window, file))?;
+        if !fits(&yard, file) {
+            return Err(AttachError::Damaged.into());
+        }
+        Ok(HostYard { yard })
+    }
+
+    fn huge_pages_on(&self, host: &HostTopology) -> HugePages {
+        let by_default = || if host.huge_page_mode().is_some() { HugePages::Advise } else { HugePages::Default };
+        self.huge_pages.unwrap_or_else(by_default)
+    }
+
+    /// The region of the memory map: the caller's if it is suitable, or a new one.
+    fn map_for(
+        &mut self,
+        layout: &Layout,
+        config: &YardConfig<'_>,
+        huge_pages: HugePages,
+    ) -> Result<Region, HostYardError> {
+        let is_written = config.map_init.initialiser != Initialiser::None;
+        let Some(region) = self.map_region.take() else {
+            let is_sparse = self.backing == Backing::Phantom && !is_written;
+            let advice = if is_sparse { HugePages::Never } else { huge_pages };
+            return Ok(Region::zeroed(layout.map_bytes(), advice)?);
+        };
+        if !region.is_private() {
+            return Err(HostYardError::MapRegion(MapRegionProblem::Shared));
+        }
+        if region.size() < layout.map_bytes() {
+            let (given, needed) = (region.size(), layout.map_bytes());
+            return Err(HostYardError::MapRegion(MapRegionProblem::TooSmall { given, needed }));
+        }
+        if !is_written && !region.is_zeroed() {
+            return Err(HostYardError::MapRegion(MapRegionProblem::NotZeroed));
+        }
+        Ok(region)
+    }
+
+    fn platform(&self, frames: HostMemory, host: &HostTopology) -> Result<HostPlatform, HostYardError> {
+        let mut platform = HostPlatform::new(frames, host).with_populate_map(self.populate_map);
+        if let Some(watch) = &self.init_watch {
+            platform = platform.with_init_watch(watch);
+        }
+        for (range, memory) in &self.devices {
+            platform.add_device(*range, Arc::clone(memory))?;
+        }
+        match self.identity {
+            Some(identity) => Ok(platform.with_identity(identity)?),
+            None => Ok(platform),
+        }
+    }
+}
+
+/// Adds a view of the part of a shared memory map for devices to a platform.
+fn with_view(
+    platform: HostPlatform,
+    window: Option<MapWindow>,
+    file: &SharedMemoryFile,
+) -> Result<HostPlatform, HostYardError> {
+    let Some((window, part)) = window.zip(file.device_part()) else { return Ok(platform) };
+    let window = Arc::new(window);
+    let view = SharedView::attach(Arc::clone(&window), file.map_file(part.piece.offset)?, file.map_view_words()?)?;
+    Ok(platform.with_device_map(Some(DeviceMap::shared(window, part, view))))
+}
+
+/// Whether all memory of a yard consists of frames of the file.
+fn fits(yard: &Yard<HostPlatform>, file: &SharedMemoryFile) -> bool {
+    let is_there = |memory: PfnRange| file.ranges().iter().any(|frames| frames.range.intersection(memory) == memory);
+    yard.geometry() == file.geometry() && yard.memory_ranges().all(|(memory, _)| is_there(memory))
+}
+
+/// The answers of a [`MemorySource`].
+///
+/// Plan, frames and yard must describe the same machine, so the source is called only once.
+#[derive(Default)]
+struct CollectedMemory {
+    memory: Vec<(PfnRange, NodeId)>,
+    reserved: Vec<PfnRange>,
+    cma: Vec<PfnRange>,
+}
+
+impl CollectedMemory {
+    fn of(source: &dyn MemorySource) -> Self {
+        let mut collected = Self::default();
+        source.for_each_memory(&mut |range, node| collected.memory.push((range, node)));
+        source.for_each_reserved(&mut |range| collected.reserved.push(range));
+        source.for_each_cma(&mut |range| collected.cma.push(range));
+        collected
+    }
+
+    fn table(&self) -> MemoryTable<'_> {
+        MemoryTable { memory: &self.memory, reserved: &self.reserved, cma: &self.cma }
+    }
+
+    fn node_frames(&self) -> Vec<NodeFrames> {
+        self.memory.iter().map(|(range, node)| NodeFrames { range: *range, node: *node }).collect()
+    }
+}

@@ -1,0 +1,160 @@
+//! The machine of a yard that was asked for by size alone: frames and CPUs like those of the host.
+
+use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, PageCount, Pfn, PfnRange, YardConfig};
+
+use super::error::HostYardError;
+use crate::topology::{HostNode, HostTopology};
+
+/// The first frame: at 4 GiB, above the zones for old devices.
+const FIRST: Pfn = Pfn(1 << 20);
+/// The smallest share of a node. Smaller yards have fewer nodes than the host.
+const NODE_SHARE: ByteSize = ByteSize::mib(64);
+
+/// Frames and CPUs by node.
+#[derive(Debug)]
+pub(super) struct HostPlan {
+    memory: Vec<(PfnRange, NodeId)>,
+    cpu_nodes: Vec<NodeId>,
+}
+
+impl HostPlan {
+    /// Plans at least `size` of memory, in blocks of the maximum order, spread over the nodes of the host in proportion
+    /// to their memory. The yard has a CPU for each CPU number of the host.
+    pub(super) fn new(host: &HostTopology, size: ByteSize) -> Result<Self, HostYardError> {
+        let geometry = Geometry::X86_64;
+        let block = geometry.size_of(geometry.max_order().pages());
+        if size < block {
+            return Err(HostYardError::TooSmall { size, least: block });
+        }
+        let nodes = sharing_nodes(host, size);
+        let memory = memory_of(&nodes, size, geometry);
+        Ok(Self { memory, cpu_nodes: cpu_nodes(host, &nodes) })
+    }
+
+    pub(super) fn table(&self) -> MemoryTable<'_> {
+        MemoryTable { memory: &self.memory, ..MemoryTable::default() }
+    }
+
+    pub(super) fn config(&self) -> YardConfig<'_> {
+        YardConfig::new(&self.cpu_nodes)
+    }
+}
+
+/// The nodes of the host with memory that get a share of a yard; at least one.
+fn sharing_nodes(host: &HostTopology, size: ByteSize) -> Vec<&HostNode> {
+    let most = usize::try_from(size.0 / NODE_SHARE.0).unwrap_or(usize::MAX).max(1);
+    let nodes: Vec<&HostNode> = host.nodes().iter().filter(|node| node.memory.0 > 0).take(most).collect();
+    if nodes.is_empty() { vec![&host.nodes()[0]] } else { nodes }
+}
+
+/// A range of whole blocks for each node. Each starts with a section, since a section belongs to one node.
+fn memory_of(nodes: &[&HostNode], size: ByteSize, geometry: Geometry) -> Vec<(PfnRange, NodeId)> {
+    let block = geometry.max_order().pages().0;
+    let blocks = u128::from(size.0.div_ceil(geometry.size_of(PageCount(block)).0));
+    let total: u128 = nodes.iter().map(|node| u128::from(node.memory.0)).sum::<u128>().max(1);
+    let (mut start, mut given, mut weight) = (FIRST, 0, 0);
+    let mut memory = Vec::new();
+    for (index, node) in nodes.iter().enumerate() {
+        weight += u128::from(node.memory.0);
+        let end = if index + 1 == nodes.len() { blocks } else { blocks * weight / total };
+        let share = (end - given) as u64;
+        given = end;
+        if share > 0 {
+            let range = PfnRange::new(start, PageCount(share * block));
+            memory.push((range, NodeId(index as u16)));
+            start = Pfn(range.end.0.next_multiple_of(geometry.section_pages().0));
+        }
+    }
+    memory
+}
+
+/// The node of each CPU number of the host. CPUs of a node without a share belong to the nearest node with one.
+fn cpu_nodes(host: &HostTopology, nodes: &[&HostNode]) -> Vec<NodeId> {
+    let count = host.online().as_slice().last().map_or(1, |cpu| cpu.index() + 1);
+    let mut cpu_nodes = vec![NodeId(0); count];
+    for node in host.nodes() {
+        let position = |other: &HostNode| host.nodes().iter().position(|node| node.id == other.id);
+        let distance = |other: &HostNode| position(other).and_then(|at| node.distances.get(at).copied());
+        let nearest = (0..nodes.len()).min_by_key(|index| distance(nodes[*index]).unwrap_or(u16::MAX));
+        for cpu in node.cpus.as_slice().iter().filter(|cpu| cpu.index() < count) {
+            cpu_nodes[cpu.index()] = NodeId(nearest.unwrap_or(0) as u16);
+        }
+    }
+    cpu_nodes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_tree::Tree;
+
+    /// A host with two CPUs on each of `memory.len()` nodes. Memory is in MiB.
+    fn host(tree: &Tree, memory: &[u64]) -> HostTopology {
+        let last = |count: usize| if count == 1 { "0".to_owned() } else { format!("0-{}", count - 1) };
+        tree.write("sys/devices/system/cpu/online", &last(2 * memory.len()));
+        tree.write("sys/devices/system/node/online", &last(memory.len()));
+        tree.write("proc/cpuinfo", "");
+        tree.write("proc/sys/kernel/osrelease", "6.12");
+        tree.write("proc/meminfo", &format!("MemTotal: {} kB\n", memory.iter().sum::<u64>() << 10));
+        for (node, mib) in memory.iter().enumerate() {
+            let folder = format!("sys/devices/system/node/node{node}");
+            tree.write(&format!("{folder}/cpulist"), &format!("{}-{}", 2 * node, 2 * node + 1));
+            let distance = |other: usize| (10 + 5 * node.abs_diff(other)).to_string();
+            let distances: Vec<String> = (0..memory.len()).map(distance).collect();
+            tree.write(&format!("{folder}/distance"), &distances.join(" "));
+            tree.write(&format!("{folder}/meminfo"), &format!("Node {node} MemTotal: {} kB\n", mib << 10));
+        }
+        HostTopology::read(tree.path()).unwrap()
+    }
+
+    fn frames(plan: &HostPlan) -> Vec<(u64, u16)> {
+        plan.memory.iter().map(|(range, node)| (range.count().0, node.0)).collect()
+    }
+
+    #[test]
+    fn sizes_are_rounded_up_to_whole_blocks() {
+        let tree = Tree::new();
+        let host = host(&tree, &[1 << 10]);
+        for (size, blocks) in [(4 << 20, 1), ((4 << 20) + 1, 2), (100 << 20, 25), ((1 << 30) - 1, 256)] {
+            let plan = HostPlan::new(&host, ByteSize(size)).unwrap();
+            assert_eq!(frames(&plan), [(blocks * 1024, 0)], "{size}");
+        }
+    }
+
+    #[test]
+    fn sizes_below_a_block_are_refused() {
+        let tree = Tree::new();
+        let host = host(&tree, &[1 << 10]);
+        let text = |size| HostPlan::new(&host, ByteSize(size)).unwrap_err().to_string();
+        assert_eq!(text(1), "1 byte of memory is too little for a yard: ask for at least 4M");
+        assert_eq!(text((4 << 20) - 1), "4194303 bytes of memory is too little for a yard: ask for at least 4M");
+    }
+
+    #[test]
+    fn memory_is_spread_over_the_nodes_in_proportion() {
+        let tree = Tree::new();
+        let host = host(&tree, &[3 << 10, 1 << 10]);
+        let plan = HostPlan::new(&host, ByteSize::gib(1)).unwrap();
+        assert_eq!(frames(&plan), [(3 << 16, 0), (1 << 16, 1)]);
+        assert_eq!(plan.cpu_nodes, [0, 0, 1, 1].map(NodeId));
+        let starts_with_section = |range: &PfnRange| range.start.0.is_multiple_of(Geometry::X86_64.section_pages().0);
+        assert!(plan.memory.iter().all(|(range, _)| starts_with_section(range)));
+    }
+
+    #[test]
+    fn small_yards_have_one_node() {
+        let tree = Tree::new();
+        let host = host(&tree, &[1 << 10, 1 << 10]);
+        let plan = HostPlan::new(&host, ByteSize::mib(100)).unwrap();
+        assert_eq!(frames(&plan), [(25 * 1024, 0)]);
+        assert_eq!(plan.cpu_nodes, [NodeId(0); 4]);
+    }
+
+    #[test]
+    fn cpus_of_a_node_without_memory_belong_to_the_nearest_with_some() {
+        let tree = Tree::new();
+        let host = host(&tree, &[1 << 10, 1 << 10, 0]);
+        let plan = HostPlan::new(&host, ByteSize::gib(1)).unwrap();
+        assert_eq!(plan.cpu_nodes, [0, 0, 1, 1, 1, 1].map(NodeId));
+    }
+}

@@ -1,0 +1,16 @@
+//! The integration tests of the hosted crate, in one program: one module per subject.
+
+mod checked_yard;
+mod counting;
+mod device_map;
+mod examples;
+mod frame_bytes;
+mod host_yard;
+mod huge_pages;
+mod map_region;
+mod own_process;
+mod processes;
+mod reporting;
+mod shared_device_map;
+mod shared_yard;
+mod threads;

@@ -1,0 +1,307 @@
+//! Devices in a shared yard: every view of the memory map shows the same, and tails take no memory.
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use frameyard::devices::{DeviceError, DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::{ByteSize, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
+use frameyard_host::{
+    DeviceMapProblem, HostDeviceError, HostTopology, HostYard, InheritedFile, MemoryUse, SharedFrames,
+    SharedMemoryFile, SharedWords,
+};
+
+const ROLE: &str = "FRAMEYARD_TEST_ROLE";
+const WORDS: &str = "FRAMEYARD_TEST_WORDS";
+
+/// 64 MiB from 4 GiB on.
+const MEMORY: [(PfnRange, NodeId); 1] = [(PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_4000) }, NodeId(0))];
+/// 1 TiB and 1 GiB from 8 GiB on.
+const SPACE: PfnRange = PfnRange { start: Pfn(0x20_0000), end: Pfn(0x20_0000 + (1025 << 18)) };
+const GIGANTIC: Order = Order(18);
+
+fn made() -> (HostYard, SharedMemoryFile, HostTopology) {
+    let host = HostTopology::current().unwrap();
+    let config = YardConfig { device_space: Some(SPACE), ..YardConfig::new(&[NodeId(0); 2]) };
+    let memory = MemoryTable { memory: &MEMORY, ..MemoryTable::default() };
+    let (yard, file) = HostYard::builder().build_shared(&memory, &config, SharedFrames::Phantom, &host).unwrap();
+    (yard, file, host)
+}
+
+fn attached(file: &SharedMemoryFile, host: &HostTopology) -> HostYard {
+    HostYard::builder().attach(file, host).unwrap()
+}
+
+fn request(gib: u64, order: Order, layout: MapLayout) -> DeviceRequest {
+    let range = PfnRange::new(SPACE.start, PageCount(gib << 18));
+    DeviceRequest { range, node: NodeId(0), order, layout, placement: MapPlacement::Memory }
+}
+
+/// The first word of the page structure of a frame.
+fn word(yard: &HostYard, pfn: Pfn) -> &AtomicU64 {
+    // SAFETY: these tests read the words, or store what the yard would have stored, or are killed by the store.
+    let words = unsafe { yard.map_region().words() };
+    &words[(pfn - MEMORY[0].0.start).0 as usize * 8]
+}
+
+fn map_use(yard: &HostYard, range: PfnRange) -> MemoryUse {
+    let (offset, size) = (ByteSize((range.start - MEMORY[0].0.start).0 * 64), ByteSize(range.count().0 * 64));
+    yard.map_region().memory_use(offset, size).unwrap()
+}
+
+/// Reads a word of each page of the map. Returns the number of non-zero ones.
+fn read_all(yard: &HostYard, range: PfnRange) -> usize {
+    let frames = (range.start.0..range.end.0).step_by(64).map(Pfn);
+    frames.filter(|pfn| word(yard, *pfn).load(Ordering::Relaxed) != 0).count()
+}
+
+/// This program executed again. It attaches the file and acts as its role says.
+struct Follower {
+    child: Child,
+    words: SharedWords,
+}
+
+impl Follower {
+    fn start(role: &str, inherited: &InheritedFile) -> Self {
+        let words = SharedWords::create(2).unwrap();
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        crate::own_process::run_test(&mut command, module_path!(), "a_follower_acts_as_its_role_says");
+        command.env(ROLE, role).env(WORDS, words.path()).stdout(Stdio::null()).stderr(Stdio::null());
+        inherited.announce(&mut command);
+        let child = command.spawn().unwrap();
+        let follower = Self { child, words };
+        follower.wait_for(0);
+        follower
+    }
+
+    /// Waits until the follower has set a word.
+    fn wait_for(&self, index: usize) {
+        while self.words.words()[index].load(Ordering::Acquire) == 0 {
+            std::thread::yield_now();
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let done = Command::new("kill").args([&format!("-{name}"), &self.child.id().to_string()]).status().unwrap();
+        assert!(done.success());
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The frames that [`get_pages`] looks up: a compound page of 2 MiB.
+const USED: PfnRange = PfnRange { start: SPACE.start, end: Pfn(SPACE.start.0 + 512) };
+
+/// Threads that look pages up, take references and return them, until `stop` is set.
+fn get_pages(yard: &HostYard, stop: &AtomicU64) {
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            scope.spawn(move || {
+                let mut at = thread;
+                while stop.load(Ordering::Relaxed) == 0 {
+                    at = (at + 77) % USED.count().0;
+                    let Some(page) = yard.device_page(USED.start + PageCount(at)) else { continue };
+                    // A preemption here is the case under test.
+                    for _ in 0..64 {
+                        // SAFETY: `try_get` has taken the reference just before.
+                        if !page.try_get(1) || unsafe { page.put(1) }.is_err() {
+                            break;
+                        }
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// No test by itself: the program of the [`Follower`]s.
+#[test]
+fn a_follower_acts_as_its_role_says() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let host = HostTopology::current().unwrap();
+    let words = SharedWords::open(std::env::var(WORDS).unwrap().as_ref()).unwrap();
+    let yard = attached(&SharedMemoryFile::from_environment(&host).unwrap(), &host);
+    words.words()[0].store(1, Ordering::Release);
+    match role.as_str() {
+        "sleep" => loop {
+            std::thread::park();
+        },
+        "get pages" => get_pages(&yard, &words.words()[1]),
+        "write to a tail" => word(&yard, SPACE.start + PageCount(64)).store(1, Ordering::Relaxed),
+        "write to a head" => word(&yard, SPACE.start + PageCount(7)).store(0, Ordering::Relaxed),
+        _ => panic!("an unknown role"),
+    }
+}
+
+#[test]
+fn a_tebibyte_in_gigantic_pages_takes_little_memory_in_each_view() {
+    let (yard, file, host) = made();
+    let other = attached(&file, &host);
+    let asked = request(1024, GIGANTIC, MapLayout::SharedTails);
+    let id = yard.map_device(asked).unwrap();
+    for view in [&yard, &other] {
+        assert_eq!(read_all(view, asked.range), 1024);
+        let found = map_use(view, asked.range);
+        assert!(found.proportional <= ByteSize::kib(4200) && found.mappings <= 2049, "{found:?}");
+    }
+    let late = attached(&file, &host);
+    assert_eq!(read_all(&late, asked.range), 1024);
+    assert!(map_use(&late, asked.range).proportional <= ByteSize::kib(4200));
+    yard.unmap_device(id, Removal::Refuse).unwrap();
+    for view in [&yard, &other, &late] {
+        let found = map_use(view, asked.range);
+        assert_eq!((found.resident, found.mappings), (ByteSize(0), 1));
+    }
+    yard.validate().unwrap();
+}
+
+#[test]
+fn a_split_page_is_writable_in_every_view_until_it_is_joined() {
+    let (yard, file, host) = made();
+    let other = attached(&file, &host);
+    let asked = request(4, GIGANTIC, MapLayout::SharedTails);
+    let id = other.map_device(asked).unwrap();
+    let second = SPACE.start + PageCount(1 << 18);
+    let part = second + PageCount(777);
+    yard.split_device_page(second).unwrap();
+    let late = attached(&file, &host);
+    for view in [&yard, &other, &late] {
+        let page = view.device_page(part).unwrap();
+        assert_eq!(page.head(), part);
+        // Taken through one view, returned through another.
+        assert!(page.try_get(1));
+    }
+    let error = other.join_device_page(second).unwrap_err();
+    assert!(matches!(error, DeviceError::InUse { references: 3, .. }), "{error}");
+    for view in [&other, &late, &yard] {
+        // SAFETY: the reference was taken above, and the page is not used any more.
+        unsafe { view.device_page(part).unwrap().put(1).unwrap() };
+    }
+    other.join_device_page(second).unwrap();
+    for view in [&yard, &other, &late] {
+        assert_eq!(view.device_page(part).unwrap().head(), second);
+        assert_eq!(read_all(view, asked.range), 4);
+        assert_eq!(map_use(view, asked.range).resident, ByteSize(4 * 4096));
+    }
+    yard.unmap_device(id, Removal::Refuse).unwrap();
+}
+
+#[test]
+fn other_layouts_need_no_extra_mappings() {
+    let (yard, file, host) = made();
+    let other = attached(&file, &host);
+    for (order, layout) in [(GIGANTIC, MapLayout::Folded), (Order(9), MapLayout::Folded), (Order(9), MapLayout::Full)] {
+        let asked = request(1, order, layout);
+        let id = yard.map_device(asked).unwrap();
+        for pfn in [0, 511, 512, 0x3_ffff].map(|at| SPACE.start + PageCount(at)) {
+            assert_eq!(other.device_page(pfn).unwrap().head(), yard.device_page(pfn).unwrap().head());
+        }
+        assert_eq!(map_use(&other, asked.range).mappings, 1);
+        other.unmap_device(id, Removal::Refuse).unwrap();
+        assert_eq!(map_use(&yard, asked.range).resident, ByteSize(0), "{layout}");
+    }
+}
+
+#[test]
+fn a_change_above_the_limit_of_mappings_is_refused() {
+    let (yard, _file, _host) = made();
+    let asked = request(512, Order(9), MapLayout::SharedTails);
+    let limit: u64 = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
+    let needed = 2 * (512 << 9) + 1;
+    if limit > needed {
+        println!("skipped: vm.max_map_count is {limit}");
+        return;
+    }
+    let error = yard.map_device(asked).unwrap_err();
+    let HostDeviceError::Map { problem: DeviceMapProblem::Mappings { limit: said, used, needed: more, .. }, .. } =
+        error
+    else {
+        panic!("{error}")
+    };
+    assert_eq!((said, more), (limit, needed));
+    let text = error.to_string();
+    let advice =
+        format!("vm.max_map_count is {limit}: set it to {} at least, or take the folded layout", used + needed);
+    assert!(text.contains(&advice), "{text}");
+    assert_eq!(map_use(&yard, asked.range).mappings, 1);
+    yard.map_device(request(512, Order(9), MapLayout::Folded)).unwrap();
+}
+
+#[test]
+fn devices_of_a_shared_yard_cannot_hold_their_own_page_structures() {
+    let (yard, _file, _host) = made();
+    let asked = DeviceRequest { placement: MapPlacement::Device, ..request(4, GIGANTIC, MapLayout::Folded) };
+    let error = yard.map_device(asked).unwrap_err();
+    assert!(matches!(error, HostDeviceError::Map { problem: DeviceMapProblem::SharedYard, .. }), "{error}");
+}
+
+#[test]
+fn a_write_to_a_deduplicated_tail_faults() {
+    let (yard, file, _host) = made();
+    yard.map_device(request(2, GIGANTIC, MapLayout::SharedTails)).unwrap();
+    let inherited = file.inherit().unwrap();
+    let mut wrote = Follower::start("write to a head", &inherited);
+    assert!(wrote.child.wait().unwrap().success());
+    let mut died = Follower::start("write to a tail", &inherited);
+    let status = died.child.wait().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGSEGV), "{status}");
+}
+
+#[test]
+fn a_silent_process_is_named_and_an_ended_one_needs_no_answer() {
+    let (yard, file, _host) = made();
+    let inherited = file.inherit().unwrap();
+    let mut follower = Follower::start("sleep", &inherited);
+    let asked = request(2, GIGANTIC, MapLayout::SharedTails);
+    let id = yard.map_device(asked).unwrap();
+    follower.signal("STOP");
+    let error = yard.split_device_page(SPACE.start).unwrap_err();
+    let HostDeviceError::Map { problem: DeviceMapProblem::NoAnswer { process, .. }, .. } = error else {
+        panic!("{error}")
+    };
+    assert_eq!(process, follower.child.id());
+    // Nothing has changed.
+    assert_eq!(yard.device_page(SPACE.start + PageCount(5)).unwrap().head(), SPACE.start);
+    assert_eq!(read_all(&yard, asked.range), 2);
+    // No other device can be mapped before that process has answered.
+    let next = PfnRange::new(asked.range.end, PageCount(1 << 18));
+    let next = DeviceRequest { range: next, ..request(1, GIGANTIC, MapLayout::Folded) };
+    let error = yard.map_device(next).unwrap_err();
+    assert!(matches!(error, HostDeviceError::Map { problem: DeviceMapProblem::NoAnswer { .. }, .. }), "{error}");
+    // After it wakes it makes all changes that it missed.
+    follower.signal("CONT");
+    yard.map_device(next).unwrap();
+    yard.split_device_page(SPACE.start).unwrap();
+    yard.join_device_page(SPACE.start).unwrap();
+    follower.child.kill().unwrap();
+    yard.split_device_page(SPACE.start).unwrap();
+    follower.child.wait().unwrap();
+    yard.join_device_page(SPACE.start).unwrap();
+    yard.unmap_device(id, Removal::Refuse).unwrap();
+}
+
+#[test]
+fn speculative_gets_never_write_to_read_only_pages() {
+    let (yard, file, _host) = made();
+    let inherited = file.inherit().unwrap();
+    let mut follower = Follower::start("get pages", &inherited);
+    let stop = &follower.words.words()[1];
+    let kinds = [(Order::ZERO, MapLayout::Full), (Order(9), MapLayout::SharedTails)];
+    for (order, layout) in kinds.into_iter().cycle().take(400) {
+        let id = yard.map_device(DeviceRequest { range: USED, ..request(1, order, layout) }).unwrap();
+        // Time for the followers to start and to be preempted.
+        std::thread::sleep(Duration::from_micros(200));
+        // A follower may be preempted while it has a reference.
+        while yard.unmap_device(id, Removal::Wait).is_err() {}
+    }
+    stop.store(1, Ordering::Relaxed);
+    let status = follower.child.wait().unwrap();
+    assert!(status.success(), "{status}");
+    yard.validate().unwrap();
+}

@@ -1,0 +1,43 @@
+//! Options that limit how much is measured.
+
+use clap::Args;
+use frameyard::ByteSize;
+
+use crate::bring_up::MapLimit;
+
+/// Memory of quick runs: enough for every workload, and soon filled.
+const QUICK_MEMORY: ByteSize = ByteSize::gib(1);
+
+/// A short run.
+///
+/// Options with another default for quick runs name `quick` in a `default_value_if`.
+#[derive(Args, Clone, Copy, Default, Debug)]
+pub struct QuickArgs {
+    /// Rows within 30 seconds: fewer, shorter and smaller runs, unless other options say otherwise
+    #[arg(long)]
+    pub quick: bool,
+}
+
+impl QuickArgs {
+    /// The usual memory of a command, or less for a quick run.
+    #[must_use]
+    pub fn memory(self, usual: ByteSize) -> ByteSize {
+        if self.quick { usual.min(QUICK_MEMORY) } else { usual }
+    }
+}
+
+/// A run without limits.
+#[derive(Args, Clone, Copy, Default, Debug)]
+pub struct FullArgs {
+    /// Lift the limits on time and memory: memory maps of more than 4 GiB are written, and sweeps are complete
+    #[arg(long)]
+    pub full: bool,
+}
+
+impl FullArgs {
+    /// How much of a memory map may be written.
+    #[must_use]
+    pub fn map_limit(self) -> MapLimit {
+        if self.full { MapLimit::Full } else { MapLimit::Usual }
+    }
+}

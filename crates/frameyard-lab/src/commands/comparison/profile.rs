@@ -1,0 +1,58 @@
+//! Profiles of virtual time, as folded stacks.
+
+use std::path::{Path, PathBuf};
+
+use crate::Failure;
+use crate::output::OutputFile;
+use frameyard_workloads::Setting;
+use frameyard_workloads::simulated::TimeSpent;
+
+/// Writes the profile of each run: to the file if there is one run, else each run to its own file, named after its setting.
+///
+/// # Errors
+///
+/// [`Failure::RunTime`] where a file cannot be written.
+pub(super) fn write<'s>(
+    file: &OutputFile,
+    runs: impl ExactSizeIterator<Item = (Setting, &'s TimeSpent)>,
+) -> Result<(), Failure> {
+    let is_alone = runs.len() == 1;
+    for (setting, spent) in runs {
+        let file = if is_alone { file.clone() } else { OutputFile::create(named_after(file.path(), &setting))? };
+        file.write(|out| spent.folded().try_for_each(|line| writeln!(out, "{line}")))?;
+    }
+    Ok(())
+}
+
+/// The file of one of several runs: the name has the setting before its extension.
+fn named_after(file: &Path, setting: &Setting) -> PathBuf {
+    let Setting { mode, tasks, zone, lru } = setting;
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let name = format!("{stem}-{}-{tasks}-{}-{}", mode.name(), zone.name(), lru.name());
+    match file.extension() {
+        Some(extension) => file.with_file_name(format!("{name}.{}", extension.to_string_lossy())),
+        None => file.with_file_name(name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frameyard::policy::ZonePolicy;
+    use frameyard_vm::LruPolicy;
+    use frameyard_workloads::TaskMode;
+    use std::num::NonZeroU32;
+
+    #[test]
+    fn a_file_of_several_is_named_after_its_setting() {
+        let setting = Setting {
+            mode: TaskMode::Processes,
+            tasks: NonZeroU32::new(40).unwrap(),
+            zone: ZonePolicy::Vanilla416,
+            lru: LruPolicy::Sharded,
+        };
+        let named = |file| named_after(Path::new(file), &setting).display().to_string();
+        assert_eq!(named("a/b.folded"), "a/b-processes-40-vanilla-4.16-sharded.folded");
+        assert_eq!(named("b"), "b-processes-40-vanilla-4.16-sharded");
+    }
+}

@@ -1,0 +1,79 @@
+//! `parallel-free`: the exit of address spaces that hold most of memory.
+
+use frameyard::ByteSize;
+
+use super::{
+    Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
+};
+use crate::Failure;
+use crate::cli::{ParallelFreeArgs, SimParallelFreeArgs};
+use crate::measure::{Spread, median_first};
+use crate::output::{Format, rounded};
+use frameyard_workloads::Setting;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::parallel_free::{self, FreeRun};
+use frameyard_workloads::simulated::{self, SimFixture, SimRun};
+
+/// Runs on this machine.
+pub(in crate::commands) fn bench(args: &ParallelFreeArgs) -> Result<(), Failure> {
+    let comparison = Comparison::new(&args.comparison, "bench parallel-free", Yards::OneForAllPolicies, REPEAT)?;
+    comparison.run(&[ParallelFree { seed: args.comparison.compared.seed }], MEDIANS)
+}
+
+/// Runs on a simulated machine.
+pub(in crate::commands) fn sim(args: &SimParallelFreeArgs) -> Result<(), Failure> {
+    simulate(&args.runs, "sim parallel-free", &ParallelFree { seed: args.runs.compared.seed })
+}
+
+struct ParallelFree {
+    seed: u64,
+}
+
+impl Workload for ParallelFree {
+    type Run = FreeRun;
+
+    fn needed(&self, setting: &Setting) -> ByteSize {
+        parallel_free::memory_needed(setting.tasks.get())
+    }
+}
+
+impl Compared for ParallelFree {
+    /// Tasks are workers of one exit, or processes that exit at once.
+    fn rows(&self, measured: Measured<FreeRun>) -> Vec<ComparedRow> {
+        let columns = measured.columns();
+        let Measured { setting, runs, .. } = measured;
+        let time = |run: &FreeRun| run.exit_ns as f64;
+        let times = Spread::of(runs.iter().map(time)).map(|times| times.map(|ns| ns as u64));
+        let (run, _) = median_first(runs, time);
+        let row = columns
+            .data("pages", run.pages.0)
+            .column_as("mapped_bytes", "mapped", Format::Size, run.pages.0 * ByteSize::kib(4).0)
+            .spread(
+                "exit_ns",
+                "exit ms",
+                Format::millions(1),
+                times.map(|times| Spread { median: run.exit_ns, ..times }),
+            )
+            .column_as(
+                "pages_per_s",
+                "pages/s",
+                Format::number(0),
+                rounded(run.pages.0 as f64 * 1e9 / run.exit_ns.max(1) as f64),
+            )
+            .followed_by(counts(&run.counts));
+        let group = format!("{}, workers: {}; time of the exit", setting.mode.name(), setting.tasks);
+        vec![ComparedRow { row, group, result: format!("{:.1} ms", time(&run) / 1e6) }]
+    }
+}
+
+impl Native for ParallelFree {
+    fn run(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<FreeRun, Failure> {
+        Ok(parallel_free::run(fixture, setting, self.seed)?)
+    }
+}
+
+impl Simulated for ParallelFree {
+    fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<FreeRun>, Failure> {
+        Ok(simulated::parallel_free(fixture, setting, self.seed)?)
+    }
+}

@@ -1,0 +1,105 @@
+//! `purge`: pages that are freed on other CPUs than they were allocated on.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use frameyard::ByteSize;
+
+use super::{
+    Compared, ComparedRow, Comparison, MEDIANS, Measured, Native, REPEAT, Simulated, Workload, Yards, counts, simulate,
+};
+use crate::Failure;
+use crate::cli::{PurgeArgs, SimPurgeArgs};
+use crate::measure::{Spread, median_first};
+use crate::output::{Format, rounded};
+use frameyard_workloads::Setting;
+use frameyard_workloads::TaskMode;
+use frameyard_workloads::fixture::Fixture;
+use frameyard_workloads::purge;
+use frameyard_workloads::simulated::{self, SimFixture, SimRun};
+use frameyard_workloads::timed_run::TaskRun;
+
+/// What the columns mean.
+const NOTE: &str =
+    "Freed elsewhere: on another CPU than the one that allocated. Purgers have their own CPUs where there are two.";
+
+/// Runs on this machine.
+pub(in crate::commands) fn bench(args: &PurgeArgs) -> Result<(), Failure> {
+    let comparison = Comparison::new(&args.comparison, "bench purge", Yards::OneForAllPolicies, REPEAT)?;
+    let (seed, duration) = (args.comparison.compared.seed, args.duration.duration);
+    comparison.run(&[Purge { purgers: args.purgers, seed, duration }], format!("{MEDIANS} {NOTE}"))
+}
+
+/// Runs on a simulated machine.
+pub(in crate::commands) fn sim(args: &SimPurgeArgs) -> Result<(), Failure> {
+    let workload = Purge { purgers: args.purgers, seed: args.runs.compared.seed, duration: args.duration.duration };
+    simulate(&args.runs, "sim purge", &workload)
+}
+
+/// Purgers of a setting: `asked` threads for all tasks together, or one for each process.
+pub(in crate::commands) fn purgers(setting: &Setting, asked: Option<NonZeroU32>) -> u32 {
+    match setting.mode {
+        TaskMode::Threads => asked.map_or_else(|| purge::usual_purgers(setting.tasks.get()), NonZeroU32::get),
+        TaskMode::Processes => setting.tasks.get(),
+    }
+}
+
+struct Purge {
+    purgers: Option<NonZeroU32>,
+    seed: u64,
+    duration: Duration,
+}
+
+impl Workload for Purge {
+    type Run = TaskRun;
+
+    fn needed(&self, setting: &Setting) -> ByteSize {
+        purge::memory_needed(setting.tasks.get(), purgers(setting, self.purgers))
+    }
+}
+
+impl Compared for Purge {
+    fn rows(&self, measured: Measured<TaskRun>) -> Vec<ComparedRow> {
+        let columns = measured.columns();
+        let Measured { setting, runs, .. } = measured;
+        let rates = Spread::of(runs.iter().map(TaskRun::rate)).map(|rates| rates.map(rounded));
+        let (run, _) = median_first(runs, TaskRun::rate);
+        // Purgers that are tasks follow the tasks that fault.
+        let iterations = || run.reports.iter().take(setting.tasks.get() as usize).map(|report| report.iterations);
+        let freed: u64 = run.reports.iter().map(|report| report.freed).sum();
+        let elsewhere: u64 = run.reports.iter().map(|report| report.freed_elsewhere).sum();
+        let freed_elsewhere = (freed > 0).then(|| rounded(elsewhere as f64 / freed as f64));
+        let row = columns
+            .column("purgers", "purgers", purgers(&setting, self.purgers))
+            .data("elapsed_ns", run.reports.iter().map(|report| report.elapsed_ns).max().unwrap_or(0))
+            .data("iterations_min", iterations().min().unwrap_or(0))
+            .data("iterations_max", iterations().max().unwrap_or(0))
+            .data("iterations_total", iterations().sum::<u64>())
+            .spread(
+                "pages_per_s",
+                "pages/s",
+                Format::number(0),
+                rates.map(|rates| Spread { median: rounded(run.rate()), ..rates }),
+            )
+            .column_as("freed_elsewhere_share", "freed elsewhere %", Format::percent(0), freed_elsewhere)
+            .followed_by(counts(&run.counts));
+        let group = format!("{}, tasks: {}; pages faulted in each second", setting.mode.name(), setting.tasks);
+        vec![ComparedRow { row, group, result: format!("{:.0}", run.rate()) }]
+    }
+}
+
+impl Native for Purge {
+    fn run(&self, fixture: &Fixture<'_>, setting: &Setting) -> Result<TaskRun, Failure> {
+        Ok(purge::run(fixture, setting, purgers(setting, self.purgers), self.seed, self.duration)?)
+    }
+}
+
+impl Simulated for Purge {
+    fn cpus(&self, setting: &Setting) -> u64 {
+        u64::from(setting.tasks.get()) + u64::from(purgers(setting, self.purgers))
+    }
+
+    fn simulate(&self, fixture: &SimFixture<'_>, setting: &Setting) -> Result<SimRun<TaskRun>, Failure> {
+        Ok(simulated::purge(fixture, setting, purgers(setting, self.purgers), self.seed, self.duration)?)
+    }
+}

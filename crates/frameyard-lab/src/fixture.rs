@@ -1,0 +1,53 @@
+//! Fixtures of workloads: a machine is brought up on this host, or simulated, for one run.
+
+use frameyard_host::HostTopology;
+use frameyard_vm::LruPolicy;
+use frameyard_workloads::fixture::{self, Fixture};
+use frameyard_workloads::simulated::{self, SimFixture, SimOptions};
+
+use crate::Failure;
+use crate::bring_up::{BringUp, bring_up};
+use crate::chosen_machine::print_notes;
+use crate::output::RoundedSize;
+use frameyard_machines::Machine;
+
+/// Brings `machine` up and calls `run` with a fixture on its yard.
+///
+/// # Errors
+///
+/// [`Failure::Input`] if machine and options make no yard; otherwise the errors of `run` and of the checks after it.
+pub(crate) fn with_fixture<R>(
+    machine: &Machine,
+    options: &BringUp,
+    lru: LruPolicy,
+    run: impl FnOnce(&Fixture<'_>) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let brought_up = bring_up(machine, options)?;
+    print_notes(&brought_up.notes);
+    fixture::with_fixture(&brought_up.yard, brought_up.file.as_ref(), lru, run)
+}
+
+/// Simulates `machine` and calls `run` with a fixture on its yard.
+///
+/// # Errors
+///
+/// [`Failure::Input`] if this host has too little memory; otherwise the errors of `run` and of the checks after it.
+pub(crate) fn with_sim_fixture<R>(
+    machine: &frameyard_sim::Machine,
+    options: &SimOptions,
+    run: impl FnOnce(&SimFixture<'_>) -> Result<R, Failure>,
+) -> Result<R, Failure> {
+    let host = HostTopology::current().map_err(Failure::run_time)?;
+    let available = host.available_memory().map_err(Failure::run_time)?;
+    let needed = options.host_memory_needed(machine);
+    if needed > available {
+        return Err(Failure::input(format!(
+            "{}: simulating {} of memory takes {} and this host has {} available: give the machine less --memory, or run fewer --tasks",
+            machine.name,
+            RoundedSize(options.simulated_memory(machine)),
+            RoundedSize(needed),
+            RoundedSize(available)
+        )));
+    }
+    simulated::with_sim_fixture(machine, options, run)
+}

@@ -1,0 +1,197 @@
+//! What a command found: rows, values of the whole run, and the text that people read.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value};
+
+use super::json;
+use super::output_file::OutputFile;
+use super::{HostFacts, Row, table};
+use crate::Failure;
+use crate::cli::OutputArgs;
+
+/// The result of a command.
+///
+/// JSON has all rows, with values of the whole run beside them. CSV has the rows. Text has the sections in order; without
+/// a section that is a table it begins with a table of all rows.
+#[derive(Clone, Debug)]
+#[must_use = "a report does nothing until it is printed"]
+pub struct Report {
+    pub(super) command: &'static str,
+    pub(super) machine: Option<String>,
+    pub(super) totals: Map<String, Value>,
+    pub(super) rows: Vec<Row>,
+    sections: Vec<Section>,
+}
+
+/// A part of the text.
+#[derive(Clone, Debug)]
+enum Section {
+    /// A line directly above what follows.
+    Title(String),
+    Table(Vec<Row>),
+    /// Lines after a blank line.
+    Note(String),
+    /// As it is.
+    Verbatim(String),
+}
+
+impl Report {
+    /// The rows of a command, as it was typed: `boot`, `bench alloc`.
+    pub fn new(command: &'static str, rows: Vec<Row>) -> Self {
+        Self { command, machine: None, totals: Map::new(), rows, sections: Vec::new() }
+    }
+
+    /// The same report about a machine.
+    pub fn of_machine(mut self, name: impl Into<String>) -> Self {
+        self.machine = Some(name.into());
+        self
+    }
+
+    /// The same report with a value of the whole run.
+    pub fn total(mut self, key: &str, value: impl Into<Value>) -> Self {
+        self.totals.insert(key.to_owned(), value.into());
+        self
+    }
+
+    /// The same report with a line above the next table.
+    pub fn title(mut self, text: impl Into<String>) -> Self {
+        self.sections.push(Section::Title(text.into()));
+        self
+    }
+
+    /// The same report with a table in the text.
+    pub fn table(mut self, rows: impl IntoIterator<Item = Row>) -> Self {
+        self.sections.push(Section::Table(rows.into_iter().collect()));
+        self
+    }
+
+    /// The same report with lines of explanation.
+    pub fn note(mut self, text: impl Into<String>) -> Self {
+        self.sections.push(Section::Note(text.into()));
+        self
+    }
+
+    /// The same report with text that is written as it is.
+    pub fn verbatim(mut self, text: impl Into<String>) -> Self {
+        self.sections.push(Section::Verbatim(text.into()));
+        self
+    }
+
+    /// All rows.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Prints the report to standard output, and writes its rows to the file of `--csv`.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::OutputClosed`] where the reader of standard output has gone, [`Failure::RunTime`] where writing fails
+    /// otherwise or rows have different columns. The report is printed even where the file cannot be written.
+    pub fn print(&self, args: &OutputArgs) -> Result<(), Failure> {
+        let file = args.csv.as_ref().map_or(Ok(()), |file| self.write_csv(file));
+        // Strips the colours where standard output is no terminal, or the user wants none (NO_COLOR).
+        let mut out = io::BufWriter::new(anstream::stdout().lock());
+        if args.json {
+            json::write(self, &HostFacts::read(), &mut out)?;
+        } else {
+            self.write_text(table::terminal_width(), &mut out)?;
+        }
+        out.flush()?;
+        file
+    }
+
+    /// Writes the text, with tables of at most `width` characters.
+    ///
+    /// # Errors
+    ///
+    /// Those of `out`.
+    pub fn write_text(&self, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
+        let is_shown = |section: &Section| matches!(section, Section::Table(_) | Section::Verbatim(_));
+        let mut is_first = true;
+        if !self.sections.iter().any(is_shown) {
+            table::write(&self.rows, width, out)?;
+            is_first = self.rows.is_empty();
+        }
+        let mut after_title = false;
+        for section in &self.sections {
+            let is_apart = !matches!(section, Section::Verbatim(_)) && !after_title && !is_first;
+            if is_apart {
+                writeln!(out)?;
+            }
+            match section {
+                Section::Title(text) => writeln!(out, "{text}")?,
+                Section::Note(text) => writeln!(out, "{}", table::wrapped(text, width))?,
+                Section::Table(rows) => table::write(rows, width, out)?,
+                Section::Verbatim(text) => out.write_all(text.as_bytes())?,
+            }
+            after_title = matches!(section, Section::Title(_));
+            is_first = false;
+        }
+        Ok(())
+    }
+
+    /// Writes the rows as comma-separated values: a line of keys, then a line for each row. Null is empty.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::RunTime`].
+    pub fn write_csv(&self, file: &OutputFile) -> Result<(), Failure> {
+        let cell = |value: &Value| match value {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
+        file.write(|out| {
+            let mut out = csv::Writer::from_writer(out);
+            if let Some(first) = self.rows.first() {
+                out.write_record(first.keys())?;
+            }
+            for row in &self.rows {
+                out.write_record(row.data_cells().map(|(_, value)| cell(value)))?;
+            }
+            out.flush()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows() -> Vec<Row> {
+        vec![
+            Row::new().column("zone", "zone", "DMA").data("note", "y, \"z\""),
+            Row::new().column("zone", "zone", "Normal").data("note", Value::Null),
+        ]
+    }
+
+    fn text(report: &Report) -> String {
+        let mut out = anstream::StripStream::new(Vec::new());
+        report.write_text(None, &mut out).unwrap();
+        String::from_utf8(out.into_inner()).unwrap()
+    }
+
+    #[test]
+    fn without_a_table_of_its_own_a_report_begins_with_all_rows() {
+        let report = Report::new("show", rows()).note("A note.");
+        assert_eq!(text(&report), "zone\nDMA\nNormal\n\nA note.\n");
+    }
+
+    #[test]
+    fn sections_are_apart_and_titles_stand_on_their_tables() {
+        let report = Report::new("show", rows()).title("First").table(rows()).title("Second").table(rows());
+        assert_eq!(text(&report), "First\nzone\nDMA\nNormal\n\nSecond\nzone\nDMA\nNormal\n");
+    }
+
+    #[test]
+    fn rows_are_lines_of_csv_under_their_keys() {
+        let path = std::env::temp_dir().join(format!("frameyard-report-{}.csv", std::process::id()));
+        let file = OutputFile::create(&path).unwrap();
+        Report::new("show", rows()).write_csv(&file).unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "zone,note\nDMA,\"y, \"\"z\"\"\"\nNormal,\n");
+        std::fs::remove_file(path).unwrap();
+    }
+}

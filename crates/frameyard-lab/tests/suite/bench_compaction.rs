@@ -1,0 +1,133 @@
+//! `bench compaction`, `bench contig` and `bench report-free` as a user runs them, on machines so small that a run takes no
+//! time. All of them check contents and counts themselves: a run that fails one has exit code 1.
+
+use crate::program::{assert_refused, frameyard, json, stdout};
+use serde_json::Value;
+
+fn rows(line: &str) -> Vec<Value> {
+    let mut arguments: Vec<&str> = std::iter::once("bench").chain(line.split_whitespace()).collect();
+    arguments.push("--json");
+    let results = json(&arguments);
+    assert_eq!(results["command"], format!("bench {}", line.split_whitespace().next().unwrap()));
+    let rows = results["rows"].as_array().unwrap().clone();
+    rows.iter().for_each(|row| assert_eq!(row["data_intact"], true, "{row}"));
+    rows
+}
+
+fn number(row: &Value, key: &str) -> u64 {
+    row[key].as_u64().unwrap_or_else(|| panic!("{key} of {row}"))
+}
+
+#[test]
+fn a_half_full_zone_with_no_huge_block_has_nearly_all_that_it_could_have_after_compaction() {
+    let rows = rows("compaction --memory 128M --repeat 1 --lru vanilla,sharded");
+    let policies: Vec<&str> = rows.iter().map(|row| row["lru_policy"].as_str().unwrap()).collect();
+    assert_eq!(policies, ["vanilla", "sharded"]);
+    for row in rows {
+        let [zone, free, moved, checked] =
+            ["zone_bytes", "free_pages", "pages_moved", "checked_pages"].map(|key| number(&row, key));
+        assert_eq!((zone, number(&row, "order9_before")), (128 << 20, 0));
+        assert!((15_900..=17_000).contains(&free) && checked + free <= 32_768 && checked > 15_900, "half full: {row}");
+        // The scanners meet where half of what stays has been moved.
+        assert!(moved > 7_500 && moved < 8_700, "{row}");
+        // One block of 32 is where the scanners meet.
+        assert!(number(&row, "order9_after") + 1 >= number(&row, "order9_possible"), "{row}");
+        assert!(row["share_of_possible"].as_f64().unwrap() > 0.95, "{row}");
+        assert!(row["fragmentation_index_before"].as_i64() > Some(900), "{row}");
+        assert_eq!((&row["fragmentation_index_after"], &row["result"]), (&(-1000).into(), &"complete".into()));
+        assert!(row["unusable_share_before"].as_f64() > row["unusable_share_after"].as_f64(), "{row}");
+        for rate in ["moved_gb_per_s", "zone_gb_per_s", "copy_gb_per_s", "zero_gb_per_s"] {
+            assert!(row[rate].as_f64().unwrap() > 0.0, "{rate}: {row}");
+        }
+    }
+}
+
+#[test]
+fn a_contiguous_range_is_had_from_a_zone_in_use_and_a_pinned_page_in_it_is_named() {
+    let rows = rows("contig --memory 256M --size 64M --fill 40% --repeat 2 --tasks 2");
+    let kinds: Vec<&str> = rows.iter().map(|row| row["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["busy", "pinned", "unpinned", "busy", "pinned", "unpinned"]);
+    for row in &rows {
+        assert_eq!((number(row, "range_bytes"), number(row, "zone_bytes")), (64 << 20, 192 << 20));
+        assert!(number(row, "checked_pages") > 10_000, "{row}");
+        let used = row["used_share_before"].as_f64().unwrap();
+        assert!(used > 0.3 && used < 0.6, "{row}");
+    }
+    for round in rows.chunks(3) {
+        let [busy, pinned, unpinned] = round else { panic!("three kinds") };
+        for taken in [busy, unpinned] {
+            assert_eq!((&taken["outcome"], &taken["blocked_by"]), (&"taken".into(), &Value::Null));
+            assert!(taken["first_frame"].is_u64() && taken["gb_per_s"].as_f64() > Some(0.0), "{taken}");
+        }
+        assert_eq!(number(busy, "first_frame") % 16384, 0, "aligned to its size");
+        assert_eq!((&pinned["outcome"], &pinned["first_frame"]), (&"blocked".into(), &Value::Null));
+        assert_eq!(pinned["blocked_frame"], pinned["pinned_frame"]);
+        assert!(pinned["blocked_by"].as_str().unwrap().contains("is pinned"), "{pinned}");
+    }
+    assert!(rows.iter().map(|row| number(row, "pages_moved")).sum::<u64>() > 0, "something was in the way");
+    assert!(rows.iter().map(|row| number(row, "tenant_steps")).sum::<u64>() > 0, "tenants went on");
+}
+
+#[test]
+fn free_memory_leaves_the_host_and_comes_back_when_it_is_used() {
+    let rows = rows("report-free --memory 128M --order 0,9,10 --seed 5");
+    let [all, huge, largest] = &rows[..] else { panic!("three orders") };
+    let of = |key: &str| [all, huge, largest].map(|row| number(row, key));
+    assert_eq!(of("min_order"), [0, 9, 10]);
+    assert_eq!(of("reported_after_use"), [0; 3], "all of it was used again");
+    assert_eq!(of("reported_bytes")[0], of("free_bytes")[0], "single frames are given back, too");
+    assert!(of("reported_bytes").is_sorted_by(|less, more| less > more), "{rows:?}");
+    assert_eq!(of("reported_bytes")[2], of("reported_blocks")[2] << 22);
+    for row in &rows {
+        let [before, after, again, reported] =
+            ["resident_before", "resident_after", "resident_again", "reported_bytes"].map(|key| number(row, key));
+        assert!(before > 120 << 20 && again > 120 << 20, "{row}");
+        assert!(after <= before - reported && number(row, "checked_pages") > 0, "{row}");
+    }
+}
+
+#[test]
+fn no_more_is_given_back_than_the_budget() {
+    let rows = rows("report-free --memory 128M --order 9 --budget 16M");
+    let reported = number(&rows[0], "reported_bytes");
+    // Up to the end of the block, of 4 MiB at most.
+    assert!((16 << 20..20 << 20).contains(&reported), "{}", rows[0]);
+    assert_eq!(rows[0]["budget_bytes"], 16 << 20);
+}
+
+#[test]
+fn tables_have_a_line_for_each_row() {
+    for (line, first, rows) in [
+        ("compaction --memory 64M --repeat 1", "LRU", 1),
+        ("contig --memory 128M --size 16M --repeat 1", "LRU", 3),
+        ("report-free --memory 64M --order 9", "order", 1),
+    ] {
+        let arguments: Vec<&str> = std::iter::once("bench").chain(line.split_whitespace()).collect();
+        let output = frameyard(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{line}");
+        let lines: Vec<&str> = stdout(&output).lines().collect();
+        assert!(lines[0].starts_with(first) && lines[1 + rows].is_empty(), "{}", stdout(&output));
+    }
+}
+
+#[test]
+fn what_cannot_be_run_is_refused() {
+    for workload in ["compaction", "contig", "report-free"] {
+        assert_refused(&["bench", workload, "--phantom"], 2, "leave --phantom out");
+        assert_refused(&["bench", workload, "--memory", "16M"], 2, "needs at least");
+        assert_refused(&["bench", workload, "--memory", "8T"], 2, "scale it with --memory");
+        assert_refused(&["bench", workload, "--page-size", "64K"], 2, "leave --page-size out");
+    }
+    let small_blocks = ["--pageblock-order", "8", "--max-order", "8"];
+    assert_refused(&[&["bench", "compaction"][..], &small_blocks].concat(), 2, "needs blocks of order 9");
+    assert_refused(&["bench", "contig", "--memory", "512M"], 2, "--size 1G: the Movable zone has 384 MiB");
+    assert_refused(&["bench", "contig", "--movable", "0%"], 2, "give the machine more --memory or --movable");
+    assert_refused(&["bench", "contig", "--size", "3M"], 2, "a multiple of a pageblock, 2M");
+    assert_refused(&["bench", "contig", "--fill", "95%"], 2, "up to 90% of the Movable zone");
+    assert_refused(
+        &["bench", "report-free", "--order", "11"],
+        2,
+        "needs blocks of order 11, and those of the machine go up to order 10",
+    );
+    assert_refused(&["bench", "report-free", "--poison"], 2, "leave --poison out");
+}

@@ -1,0 +1,372 @@
+//! The workloads of what owns frames, as a user meets them: small, short, in both modes.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::program::{assert_refused, command, frameyard, json, stderr, stdout};
+use serde_json::Value;
+
+const SETTING: [&str; 6] = ["mode", "tasks", "zone_policy", "lru_policy", "memory_bytes", "runs"];
+const COUNTS: [&str; 26] = [
+    "zone_lock_acquisitions",
+    "zone_lock_contended",
+    "zone_lock_contended_share",
+    "zone_lock_wait_ns",
+    "zone_lock_hold_ns",
+    "lru_lock_acquisitions",
+    "lru_lock_contended",
+    "lru_lock_contended_share",
+    "lru_lock_wait_ns",
+    "lru_lock_hold_ns",
+    "pages_per_zone_lock",
+    "thp_fault_alloc",
+    "thp_fault_fallback",
+    "thp_split_page",
+    "extfrag_fallbacks",
+    "extfrag_into_movable",
+    "extfrag_conversions",
+    "compact_stall",
+    "compact_success",
+    "compact_fail",
+    "compact_migrated",
+    "compact_migrate_failed",
+    "pgscan_kswapd",
+    "pgscan_direct",
+    "pgsteal_kswapd",
+    "pgsteal_direct",
+];
+const RATES: [&str; 3] = ["pages_per_s", "pages_per_s_min", "pages_per_s_max"];
+const ITERATIONS: [&str; 4] = ["elapsed_ns", "iterations_min", "iterations_max", "iterations_total"];
+
+/// Runs a workload once a row, with two tasks and the options.
+fn results(workload: &str, options: &str) -> Value {
+    let line = format!("bench {workload} --repeat 1 --tasks 2 {options} --json");
+    json(&line.split_whitespace().collect::<Vec<_>>())
+}
+
+/// The rows, each with the columns of all workloads around its own, and plausible.
+fn rows<'r>(results: &'r Value, own: &[&str]) -> &'r [Value] {
+    let rows = results["rows"].as_array().unwrap();
+    let keys = [&SETTING, own, &COUNTS].concat();
+    for row in rows {
+        assert_eq!(row.as_object().unwrap().keys().collect::<Vec<_>>(), keys);
+        assert_eq!((&row["zone_policy"], &row["runs"]), (&"depot".into(), &1.into()));
+        for lock in ["zone_lock", "lru_lock"] {
+            let count = |what: &str| row[format!("{lock}_{what}")].as_u64().expect(what);
+            assert!(
+                (count("acquisitions") > 0 || lock == "zone_lock") && count("contended") <= count("acquisitions"),
+                "{row}"
+            );
+            assert!(count("hold_ns") > 0 || count("acquisitions") == 0, "locks are timed: {row}");
+            let share = row[format!("{lock}_contended_share")].as_f64();
+            // A lock that was never taken has no share.
+            assert_eq!(share.is_some(), count("acquisitions") > 0, "{row}");
+            assert!(share.is_none_or(|share| (0.0..=1.0).contains(&share)), "{row}");
+            count("wait_ns");
+        }
+        assert!(row["pages_per_s"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    rows
+}
+
+/// The settings of the rows, in their order.
+fn settings(rows: &[Value]) -> Vec<(&str, &str)> {
+    let text = |row: &'_ Value, key: &str| -> &'static str {
+        ["threads", "processes", "vanilla", "sharded"].into_iter().find(|text| row[key] == *text).expect("known")
+    };
+    rows.iter().map(|row| (text(row, "mode"), text(row, "lru_policy"))).collect()
+}
+
+const ALL: [(&str, &str); 4] =
+    [("threads", "vanilla"), ("threads", "sharded"), ("processes", "vanilla"), ("processes", "sharded")];
+
+fn assert_iterations(row: &Value) {
+    let [elapsed, min, max, total] = ITERATIONS.map(|key| row[key].as_u64().expect(key));
+    assert!(elapsed > 0 && min <= max && 0 < max && max <= total && total <= 2 * max, "{row}");
+    let [median, least, most] = RATES.map(|key| row[key].as_f64().expect(key));
+    assert!(least <= median && median <= most, "{row}");
+}
+
+#[test]
+fn page_fault_counts_the_pages_of_each_task_under_every_pair_of_policies_in_both_modes() {
+    let results = results("page-fault", "--memory 512M --duration 50ms");
+    let own = [&["map_bytes"][..], &ITERATIONS, &RATES, &["page_ns", "idle_share"]].concat();
+    let rows = rows(&results, &own);
+    assert_eq!(settings(rows), ALL);
+    for row in rows {
+        assert_iterations(row);
+        assert_eq!((&row["map_bytes"], &row["tasks"]), (&(128 << 20).into(), &2.into()));
+    }
+}
+
+#[test]
+fn kernbench_runs_jobs_in_spaces_of_their_own() {
+    let results = results("kernbench", "--memory 512M --duration 30ms --lru vanilla --pages 256 --compute 1000");
+    let own = [&["map_bytes"][..], &ITERATIONS, &RATES, &["page_ns", "idle_share"]].concat();
+    let rows = rows(&results, &own);
+    assert_eq!(settings(rows), [("threads", "vanilla"), ("processes", "vanilla")]);
+    for row in rows {
+        assert_iterations(row);
+        assert_eq!(row["map_bytes"], 256 * 4096);
+    }
+}
+
+#[test]
+fn page_fault_writes_the_columns_of_will_it_scale() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page_fault1.csv");
+    let path = file.to_str().unwrap();
+    let options = format!("--memory 512M --duration 30ms --lru vanilla --will-it-scale {path}");
+    let line = format!("bench page-fault --repeat 1 --tasks 1,2 {options}");
+    let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let text = std::fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[..2], ["tasks,processes,processes_idle,threads,threads_idle,linear", "0,0,100,0,100,0"]);
+    let numbers = |line: &str| line.split(',').map(|cell| cell.parse::<f64>().unwrap()).collect::<Vec<_>>();
+    let (one, two) = (numbers(lines[2]), numbers(lines[3]));
+    assert_eq!((lines.len(), one.len(), one[0], two[0]), (4, 6, 1.0, 2.0));
+    assert!(one[1] > 0.0 && one[3] > 0.0 && (0.0..=100.0).contains(&one[2]), "{text}");
+    assert_eq!((one[5], two[5]), (one[1].max(one[3]), 2.0 * one[5]));
+}
+
+#[test]
+fn several_pairs_of_policies_have_a_file_each_and_what_was_not_run_is_minus_one() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pairs.csv");
+    let options = format!("--memory 512M --duration 20ms --mode threads --will-it-scale {}", file.to_str().unwrap());
+    results("page-fault", &options);
+    for lru in ["vanilla", "sharded"] {
+        let text = std::fs::read_to_string(file.with_file_name(format!("pairs-depot-{lru}.csv"))).unwrap();
+        assert!(text.lines().nth(2).unwrap().starts_with("2,-1,0.00,"), "{text}");
+    }
+}
+
+#[test]
+fn parallel_free_takes_down_what_it_has_mapped() {
+    let results = results("parallel-free", "--memory 256M");
+    let own = ["pages", "mapped_bytes", "exit_ns", "exit_ns_min", "exit_ns_max", "pages_per_s"];
+    let rows = rows(&results, &own);
+    assert_eq!(settings(rows), ALL);
+    for row in rows {
+        let [pages, mapped, memory] = ["pages", "mapped_bytes", "memory_bytes"].map(|key| row[key].as_u64().unwrap());
+        assert!(mapped == pages * 4096 && mapped > memory / 2 && mapped < memory, "most of memory: {row}");
+        let [least, median, most] = ["exit_ns_min", "exit_ns", "exit_ns_max"].map(|key| row[key].as_u64().unwrap());
+        assert!(0 < least && least <= median && median <= most, "{row}");
+    }
+}
+
+#[test]
+fn purge_frees_in_other_tasks_than_those_that_fault() {
+    let results = results("purge", "--memory 512M --duration 50ms --lru sharded --purgers 3");
+    let own = [&["purgers"][..], &ITERATIONS, &RATES, &["freed_elsewhere_share"]].concat();
+    let rows = rows(&results, &own);
+    assert_eq!(settings(rows), [("threads", "sharded"), ("processes", "sharded")]);
+    rows.iter().for_each(assert_iterations);
+    assert_eq!((&rows[0]["purgers"], &rows[1]["purgers"]), (&3.into(), &2.into()));
+    let cpus = std::thread::available_parallelism().map_or(1, |cpus| cpus.get());
+    for row in rows {
+        let elsewhere = row["freed_elsewhere_share"].as_f64().unwrap();
+        assert_eq!(elsewhere, if cpus > 1 { 1.0 } else { 0.0 }, "{row}");
+    }
+}
+
+#[test]
+fn order0_thp_has_a_row_for_each_kind_of_task() {
+    let results = results("order0-thp", "--memory 768M --duration 50ms --lru vanilla");
+    let own = [&["task_kind"][..], &ITERATIONS, &RATES].concat();
+    let rows = rows(&results, &own);
+    let kinds: Vec<_> = rows.iter().map(|row| (&row["mode"], &row["task_kind"])).collect();
+    let expected = [("threads", "huge"), ("threads", "small"), ("processes", "huge"), ("processes", "small")];
+    assert!(kinds.iter().zip(expected).all(|(found, (mode, kind))| *found.0 == mode && *found.1 == kind), "{kinds:?}");
+    for row in rows {
+        assert_iterations(row);
+        let huge = ["thp_fault_alloc", "thp_fault_fallback"].map(|key| row[key].as_u64().unwrap());
+        assert!(huge.iter().sum::<u64>() > 0, "somebody wanted huge pages: {row}");
+    }
+}
+
+const HIGHALLOC: [&str; 16] = [
+    "delay_ns",
+    "delay_kind",
+    "settle_ns",
+    "unmovable_share",
+    "high_order",
+    "high_order_attempts",
+    "high_order_success",
+    "high_order_success_min",
+    "high_order_success_max",
+    "high_order_ns",
+    "high_order_ns_max",
+    "elapsed_ns",
+    "background_ns",
+    "pages_per_s",
+    "unusable_share_before",
+    "checked_pages",
+];
+
+fn assert_highalloc(row: &Value, kind: &str) {
+    // 80 % of the pageblocks of 256 MiB, less what boot reserves.
+    let attempts = row["high_order_attempts"].as_u64().unwrap();
+    assert!((95..=102).contains(&attempts), "{row}");
+    let success = row["high_order_success"].as_f64().unwrap();
+    assert!(success > 0.0 && success <= 1.0, "{row}");
+    assert!(row["high_order_ns"].as_f64().unwrap() > 0.0, "{row}");
+    assert!(row["compact_migrated"].as_u64().unwrap() > 0, "blocks were moved: {row}");
+    // Every builder reads all its files again in the end.
+    assert!(row["checked_pages"].as_u64().unwrap() > 40_000, "{row}");
+    assert_eq!((&row["delay_kind"], &row["high_order"]), (&kind.into(), &9.into()));
+}
+
+#[test]
+fn highalloc_gets_huge_blocks_out_of_full_memory_and_nothing_is_damaged() {
+    let results = results("highalloc", "--memory 256M --delay 2ms,50us --settle 10ms");
+    let rows = rows(&results, &HIGHALLOC);
+    assert_eq!(rows.len(), 8);
+    for (row, delay) in rows.iter().zip([2_000_000, 50_000].into_iter().cycle()) {
+        assert_highalloc(row, "virtual");
+        assert!(row["background_ns"].is_u64() && row["delay_ns"] == delay, "{row}");
+    }
+}
+
+#[test]
+fn highalloc_lets_time_pass_when_asked_to() {
+    let options = "--memory 256M --delay 1ms --real-delay --settle 10ms --lru vanilla --unmovable 0%";
+    let results = results("highalloc", options);
+    let rows = rows(&results, &HIGHALLOC);
+    assert_eq!(settings(rows), [("threads", "vanilla"), ("processes", "vanilla")]);
+    for row in rows {
+        assert_highalloc(row, "real");
+        assert!(row["background_ns"].is_null(), "{row}");
+        // As many delays as attempts, each at least so long.
+        assert!(row["elapsed_ns"].as_u64() > row["high_order_attempts"].as_u64().map(|attempts| attempts * 1_000_000));
+    }
+}
+
+#[test]
+fn results_are_shown_two_by_two_and_then_in_detail() {
+    let line = ["bench", "page-fault", "--memory", "512M", "--duration", "20ms", "--repeat", "1", "--tasks", "1"];
+    let output = frameyard(&line);
+    let lines: Vec<&str> = stdout(&output).lines().collect();
+    assert!(
+        lines[0].starts_with("threads, tasks: 1;") && lines[0].ends_with("(zone lock contended, LRU lock contended)")
+    );
+    assert_eq!(
+        lines[1].split("  ").filter(|cell| !cell.is_empty()).map(str::trim).collect::<Vec<_>>(),
+        ["zone policy", "LRU vanilla", "LRU sharded"]
+    );
+    assert!(lines[2].starts_with("depot ") && lines[2].matches(" %)").count() == 2, "{}", lines[2]);
+    let details = lines.iter().filter(|line| line.starts_with("threads ") || line.starts_with("processes ")).count();
+    assert_eq!(details, 4, "{}", stdout(&output));
+    assert!(lines.last().unwrap().contains("hardware exceptions and system calls"));
+}
+
+#[test]
+fn what_cannot_be_run_is_refused() {
+    assert_refused(&["bench", "page-fault", "--tasks", "0"], 2, "as in 4 or 1..40");
+    assert_refused(&["bench", "page-fault", "--policy", "fast"], 2, "possible values: vanilla");
+    assert_refused(&["bench", "page-fault", "--lru", "fast"], 2, "possible values: vanilla, sharded");
+    assert_refused(&["bench", "page-fault", "--duration", "5"], 2, "as in 500ms or 2s");
+    assert_refused(&["bench", "page-fault", "--phantom"], 2, "leave --phantom out");
+    assert_refused(&["bench", "highalloc", "--page-size", "64K"], 2, "leave --page-size out");
+    assert_refused(&["bench", "highalloc", "--unmovable", "90%"], 2, "from 0% to 50%");
+    let geometry = ["bench", "highalloc", "--pageblock-order", "8", "--max-order", "8"];
+    assert_refused(&geometry, 2, "blocks of order 9");
+    let small = ["--memory", "256M", "--tasks", "2"];
+    assert_refused(&[&["bench", "page-fault"], &small[..]].concat(), 2, "need 304 MiB of free memory");
+    assert_refused(&[&["bench", "order0-thp"], &small[..]].concat(), 2, "need 576 MiB of free memory");
+    assert_refused(&["bench", "purge", "--memory", "64M"], 2, "give it more --memory, or run fewer --tasks");
+    for mode in ["threads", "processes"] {
+        assert_refused(&["bench", "parallel-free", "--memory", "8T", "--mode", mode], 2, "scale it with --memory");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_is_refused_before_any_run() {
+    // Runs of ten minutes: the refusal does not wait for them.
+    let line = "bench page-fault --memory 512M --duration 600s --repeat 1 --tasks 1 --lru vanilla --mode threads";
+    for option in ["--csv", "--will-it-scale"] {
+        let line: Vec<&str> = line.split_whitespace().chain([option, "/no/such/folder/x.csv"]).collect();
+        assert_refused(&line, 2, "/no/such/folder/x.csv: cannot write");
+    }
+}
+
+#[test]
+fn rows_are_written_as_csv_beside_the_table() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("rows.csv");
+    let path = file.to_str().unwrap();
+    let line =
+        format!("bench page-fault --memory 512M --duration 10ms --repeat 1 --tasks 1 --mode threads --csv {path}");
+    let output = frameyard(&line.split_whitespace().collect::<Vec<_>>());
+    assert!(stdout(&output).starts_with("threads, tasks: 1;"), "{}", stdout(&output));
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.starts_with("mode,tasks,zone_policy,lru_policy,memory_bytes,runs,map_bytes,"), "{text}");
+    assert_eq!(text.lines().count(), 3, "{text}");
+    // A full disk is found at the end, and the table is printed all the same.
+    let output = frameyard(&["machines", "--csv", "/dev/full"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stdout(&output).starts_with("name "), "{}", stdout(&output));
+    assert!(stderr(&output).starts_with("error: /dev/full: cannot write: "), "{}", stderr(&output));
+}
+
+#[test]
+fn a_narrow_terminal_gets_fewer_columns_or_a_record_for_each_row() {
+    let line = "bench page-fault --memory 512M --duration 10ms --repeat 1 --tasks 1 --mode threads --lru vanilla";
+    let line: Vec<&str> = line.split_whitespace().collect();
+    for (columns, says) in [("80", "(Too narrow for: "), ("40", "\nzone policy")] {
+        let output = command(&line).env("COLUMNS", columns).output().unwrap();
+        let text = stdout(&output);
+        assert!(text.contains(says), "{text}");
+    }
+}
+
+#[test]
+fn the_command_of_workers_is_hidden_and_refuses_who_is_no_worker() {
+    assert!(!stdout(&frameyard(&["--help"])).contains("worker "));
+    for shell in ["bash", "zsh", "fish"] {
+        let written = frameyard(&["completions", shell]);
+        let mut words = stdout(&written).split(|letter: char| !letter.is_alphanumeric());
+        assert!(words.all(|word| word != "worker"), "{shell}");
+    }
+    assert_refused(&["worker", "{}"], 2, "not the argument of a worker process");
+    let order =
+        r#"{"locks_are_timed":false,"task":{"number":0,"seed":1,"work":{"PageFault":{"bytes":4096,"pages":"Small"}}}}"#;
+    assert_refused(&["worker", order], 2, "was not started on a memory file");
+}
+
+/// The processes that a process has started and that are there.
+fn children_of(process: u32) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let parent = |number: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).ok()?;
+        // Behind the name, which may have spaces: state and parent.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
+    numbers.filter(|number| parent(number) == Some(process)).collect()
+}
+
+#[test]
+fn a_worker_that_is_killed_ends_the_run_with_its_name() {
+    let line = "bench page-fault --memory 512M --duration 600s --repeat 1 --tasks 2 --lru vanilla --mode processes";
+    let program = Command::new(env!("CARGO_BIN_EXE_frameyard"))
+        .args(line.split_whitespace())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    let workers = loop {
+        let workers = children_of(program.id());
+        if workers.len() == 2 {
+            break workers;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "workers are started");
+        std::thread::sleep(Duration::from_millis(5));
+    };
+    assert!(Command::new("kill").args(["-KILL", &workers[0].to_string()]).status().unwrap().success());
+    let output = program.wait_with_output().unwrap();
+    assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""));
+    let line = stderr(&output).strip_suffix('\n').unwrap();
+    assert!(line.starts_with("error: worker process ") && line.ends_with(" was killed by signal 9"), "{line:?}");
+    assert!(workers.iter().all(|worker| !Path::new(&format!("/proc/{worker}")).exists()), "all workers are gone");
+}

@@ -1,0 +1,43 @@
+//! The program as the tests run it.
+
+use std::process::{Command, Output};
+
+/// The program with plain tables of any width.
+pub(crate) fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_frameyard"));
+    command.args(arguments).env_remove("CLICOLOR_FORCE").env_remove("COLUMNS");
+    command
+}
+
+/// Runs the program.
+pub(crate) fn frameyard(arguments: &[&str]) -> Output {
+    command(arguments).output().expect("the program was built")
+}
+
+/// Standard output as text.
+pub(crate) fn stdout(output: &Output) -> &str {
+    std::str::from_utf8(&output.stdout).unwrap()
+}
+
+/// Standard error as text.
+pub(crate) fn stderr(output: &Output) -> &str {
+    std::str::from_utf8(&output.stderr).unwrap()
+}
+
+/// Asserts a refusal: exit code, nothing on standard output, and one plain line that says `says`.
+pub(crate) fn assert_refused(arguments: &[&str], code: i32, says: &str) {
+    let output = frameyard(arguments);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {}", stderr(&output));
+    assert_eq!(stdout(&output), "", "{arguments:?}");
+    let line = stderr(&output).strip_suffix('\n').expect("a whole line");
+    assert!(!line.contains('\n') && line.starts_with("error: "), "{arguments:?}: {line:?}");
+    assert!(line.contains(says), "{arguments:?}: {line:?} does not say {says:?}");
+    assert!(!line.contains('\u{1b}'), "{line:?} has colours where there is no terminal");
+}
+
+/// The JSON object of a command that is expected to succeed, which must be all of standard output.
+pub(crate) fn json(arguments: &[&str]) -> serde_json::Value {
+    let output = frameyard(arguments);
+    assert_eq!(output.status.code(), Some(0), "{arguments:?}: {}", stderr(&output));
+    serde_json::from_str(stdout(&output)).expect("standard output is one JSON value")
+}

@@ -1,0 +1,66 @@
+//! `stress`, as a user meets it: short, in both modes.
+
+use crate::program::{assert_refused, frameyard, json, stderr, stdout};
+
+/// Runs with few operations in little memory; the only row.
+fn row(options: &str) -> serde_json::Value {
+    let line = format!("stress --memory 128M --ops 1500k --interval 50ms {options} --json");
+    let result = json(&line.split_whitespace().collect::<Vec<_>>());
+    assert_eq!(result["command"], "stress");
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 1);
+    rows[0].clone()
+}
+
+fn assert_worked(row: &serde_json::Value) {
+    let count = |key: &str| row[key].as_u64().expect(key);
+    assert!(count("ops") >= 1_500_000, "{row}");
+    assert_eq!(count("ops"), count("allocations") + count("frees") + 2 * count("mapped_pages"), "{row}");
+    assert_eq!(count("allocations"), count("frees"), "{row}");
+    assert!(count("freed_for_others") > 0 && count("exact_ranges") > 0 && count("mapped_pages") > 0, "{row}");
+    // Three of them when all was freed.
+    assert!(count("validations") >= 3, "{row}");
+}
+
+#[test]
+fn threads_lose_nothing_while_policies_switch() {
+    let row = row("--tasks 3 --seed 5");
+    assert_worked(&row);
+    assert_eq!((&row["policy"], &row["mode"], &row["tasks"]), (&"switching".into(), &"threads".into(), &3.into()));
+    assert!(row["switches"].as_u64().unwrap() > 0, "{row}");
+}
+
+#[test]
+fn processes_lose_nothing_while_policies_switch() {
+    let row = row("--tasks 3 --mode processes");
+    assert_worked(&row);
+    assert_eq!((&row["policy"], &row["mode"]), (&"switching".into(), &"processes".into()));
+    assert!(row["switches"].as_u64().unwrap() > 0, "{row}");
+}
+
+#[test]
+fn one_policy_is_kept_to() {
+    let row = row("--tasks 2 --policy depot");
+    assert_worked(&row);
+    assert_eq!((&row["policy"], &row["switches"]), (&"depot".into(), &0.into()));
+}
+
+#[test]
+fn every_policy_has_a_run_of_its_own_in_text_too() {
+    let output = frameyard(&["stress", "--memory", "128M", "--ops", "20k", "--tasks", "2", "--policy", "all"]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    for policy in frameyard::policy::ZonePolicy::ALL {
+        assert!(stdout(&output).contains(&format!("{policy}, 2 threads:")), "{policy}");
+    }
+    assert!(stdout(&output).contains("No frame was handed out twice"));
+}
+
+#[test]
+fn what_cannot_be_run_is_refused_with_what_would_be_right() {
+    assert_refused(&["stress", "--memory", "32M", "--tasks", "1"], 2, "need at least 64M of memory: give --memory 64M");
+    assert_refused(&["stress", "--memory", "64M", "--tasks", "8"], 2, "give --memory 128M");
+    assert_refused(&["stress", "--tasks", "1001"], 2, "at most 1000");
+    assert_refused(&["stress", "--ops", "0"], 2, "as in 500k or 1G");
+    assert_refused(&["stress", "--policy", "fast"], 2, "possible values: switching, all, vanilla");
+    assert_refused(&["stress", "--phantom"], 2, "leave --phantom out");
+}

@@ -1,0 +1,87 @@
+//! The memory that boot messages speak of, as later messages change it.
+
+use frameyard_units::NodeId;
+
+use super::super::validate::{check_disjoint, check_range};
+use super::{AddressRange, MachineError, MachineNode, Place, Problem, divide};
+
+/// A range, and the line that named it.
+#[derive(Clone, Copy)]
+pub(super) struct Found {
+    pub(super) line: usize,
+    pub(super) range: AddressRange,
+    pub(super) node: NodeId,
+}
+
+/// What the log says about memory.
+#[derive(Default)]
+pub(super) struct Map {
+    /// Usable memory of the firmware's map.
+    pub(super) firmware: Vec<Found>,
+    /// Usable memory of the map that the command line made of it.
+    pub(super) user: Vec<Found>,
+    /// Memory by node, as the kernel used it.
+    pub(super) early: Vec<Found>,
+    /// Which addresses the firmware says belong to which node.
+    pub(super) claims: Vec<(NodeId, AddressRange)>,
+}
+
+impl Map {
+    /// The map in force: the user's where there is one.
+    fn usable(&mut self) -> &mut Vec<Found> {
+        if self.user.is_empty() { &mut self.firmware } else { &mut self.user }
+    }
+
+    /// The range is no longer usable (`e820__range_remove`, `e820__range_update`).
+    pub(super) fn remove(&mut self, cut: AddressRange) {
+        let pieces = |found: &Found| found.range.without(cut).map(|range| Found { range, ..*found });
+        let usable = self.usable();
+        *usable = usable.iter().flat_map(pieces).filter(|found| !found.range.is_empty()).collect();
+    }
+
+    /// The range has become usable (`e820__range_update`); what was usable already stays as it was.
+    pub(super) fn add(&mut self, line: usize, range: AddressRange) {
+        self.remove(range);
+        self.usable().push(Found { line, range, node: NodeId(0) });
+    }
+
+    /// Every node that a line names.
+    pub(super) fn node_ids(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.early.iter().map(|found| found.node).chain(self.claims.iter().map(|(node, _)| *node))
+    }
+
+    /// The memory of each node.
+    pub(super) fn nodes(&self, file: &str, nodes: usize) -> Result<Vec<MachineNode>, MachineError> {
+        if !self.early.is_empty() {
+            let ranges = sorted(file, &self.early)?;
+            let memory: Vec<_> = ranges.iter().map(|(_, range)| *range).collect();
+            return Ok(divide(&memory, &ranges, nodes));
+        }
+        let usable = if self.user.is_empty() { &self.firmware } else { &self.user };
+        if usable.is_empty() {
+            let expected = "'BIOS-e820: [mem ...] usable' or 'Early memory node ranges' lines";
+            return Err(MachineError::NoMemoryMap { file: file.to_owned(), expected });
+        }
+        let memory: Vec<_> = sorted(file, usable)?.into_iter().map(|(_, range)| range).collect();
+        Ok(divide(&memory, &self.claims, nodes))
+    }
+}
+
+/// The ranges by address, each checked; errors name the line.
+fn sorted(file: &str, found: &[Found]) -> Result<Vec<(NodeId, AddressRange)>, MachineError> {
+    let at = |problem: Problem, line: usize| MachineError::from(problem).at(Place { file: file.to_owned(), line });
+    for one in found {
+        check_range(one.range).map_err(|problem| at(problem, one.line))?;
+    }
+    let mut ranges: Vec<_> = found.iter().map(|one| (one.node, one.range)).collect();
+    check_disjoint(&mut ranges).map_err(|problem| {
+        let line = match &problem {
+            Problem::Overlap { second_range, .. } => {
+                found.iter().rfind(|one| one.range == *second_range).map(|one| one.line)
+            }
+            _ => None,
+        };
+        at(problem, line.unwrap_or(1))
+    })?;
+    Ok(ranges)
+}

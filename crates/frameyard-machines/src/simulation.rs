@@ -1,0 +1,341 @@
+//! What a simulator needs to know of a machine: the tables under `[simulation]`.
+//!
+//! Every number of a built-in description has its source beside it. The simulator's documentation says how each is used.
+
+use serde::{Deserialize, Serialize};
+
+use super::topology::Topology;
+
+/// The most cores and CPUs that can be simulated.
+const MAX_CORES: u64 = 1023;
+const MAX_SIMULATED_CPUS: u64 = 1024;
+
+/// The costs of a simulated machine.
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Simulation {
+    /// Capacities of caches.
+    pub caches: Caches,
+    /// Costs of accesses.
+    pub costs: AccessCosts,
+    /// Memory channels.
+    pub memory: Memory,
+    /// Clocks of the cores.
+    pub clock: Clock,
+    /// Hand-over of locks.
+    pub lock: Lock,
+    /// Costs of writing the memory map.
+    #[serde(default)]
+    pub bring_up: BringUpCosts,
+    /// Costs of a kernel beside its allocator.
+    #[serde(default)]
+    pub kernel_overhead: KernelOverhead,
+    /// The published rows that parameters were fitted on.
+    #[serde(default, skip_serializing_if = "Calibration::is_empty")]
+    pub calibration: Calibration,
+}
+
+/// Capacities of caches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Caches {
+    /// The private caches of a core together, in KiB.
+    pub private_kib: u64,
+    /// The last-level cache of a group of cores, in KiB.
+    pub shared_kib: u64,
+}
+
+/// Costs of accesses, by the place that serves them.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AccessCosts {
+    /// Cycles of a hit in the private cache and the instructions around it.
+    pub access_cycles: f64,
+    /// Further cycles of an atomic read-modify-write.
+    pub atomic_cycles: f64,
+    /// Nanoseconds from the last-level cache of the core's group.
+    pub shared_hit_ns: f64,
+    /// Nanoseconds from the private cache of another core of the group.
+    pub same_group_ns: f64,
+    /// Nanoseconds from another group of the socket.
+    pub same_socket_ns: f64,
+    /// Nanoseconds from another socket.
+    pub other_socket_ns: f64,
+    /// Nanoseconds from memory of the CPU's node.
+    pub local_memory_ns: f64,
+    /// Nanoseconds from memory of another node.
+    pub remote_memory_ns: f64,
+    /// Stores to page structures that a core keeps in flight when they miss.
+    pub store_overlap: f64,
+    /// Prefetches, and loads ahead of their use, that a core keeps in flight.
+    pub read_overlap: f64,
+}
+
+/// Memory channels.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Memory {
+    /// Bandwidth of a node in GB/s (bytes per nanosecond).
+    pub node_gb_per_s: f64,
+    /// The part of the wait in the channel's queue that stalls a core, from 0 to 1.
+    pub queueing: f64,
+}
+
+/// Clocks of the cores.
+#[derive(Clone, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Clock {
+    /// The clock in MHz with 1, 2, … cores of the socket busy. The last entry holds for all further cores.
+    pub mhz: Vec<u32>,
+    /// The clock in MHz that the socket's power limit approaches as more CPUs have tasks.
+    #[serde(default)]
+    pub power_mhz: f64,
+    /// The number of further CPUs over which the distance to `power_mhz` falls by a factor of e. The default disables the
+    /// power limit.
+    #[serde(default = "unlimited_power_cpus")]
+    pub power_cpus: f64,
+    /// The factor by which a thread slows down while the other thread of its core is busy.
+    pub smt_slowdown: f64,
+    /// The same factor while the other thread spins on a lock. Absent: `smt_slowdown`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spin_slowdown: Option<f64>,
+}
+
+/// So large that the exponential decay has no effect.
+fn unlimited_power_cpus() -> f64 {
+    1e9
+}
+
+impl Clock {
+    /// The clock in MHz of a socket with `cores` busy cores and `cpus` CPUs that have tasks: the lower of the turbo limit and
+    /// the power limit.
+    ///
+    /// # Panics
+    ///
+    /// Without an entry in `mhz`.
+    #[must_use]
+    pub fn mhz_with(&self, cores: usize, cpus: usize) -> f64 {
+        let step = cores.max(1).min(self.mhz.len()) - 1;
+        let turbo = f64::from(self.mhz[step]);
+        let further = cpus.max(1) as f64 - 1.0;
+        let highest = f64::from(self.mhz[0]);
+        turbo.min(self.power_mhz + (highest - self.power_mhz) * (-further / self.power_cpus).exp())
+    }
+}
+
+/// Hand-over of locks.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lock {
+    /// The kind of all spinning locks.
+    pub kind: LockMethod,
+    /// The duration of a hand-over, in transfers of a line from the last holder to the next.
+    pub handover_transfers: f64,
+    /// Nanoseconds that each other waiter adds by reading the lock's word again.
+    pub per_waiter_ns: f64,
+}
+
+/// Kinds of spinning locks.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LockMethod {
+    /// The nearest waiter's exchange comes first.
+    TestAndSet,
+    /// First come, first served; all waiters read one word.
+    Ticket,
+    /// First come, first served; each waiter reads a word of its own (the kernel's `qspinlock`).
+    Queued,
+}
+
+/// Costs of writing the memory map during bring-up.
+///
+/// A page structure takes `page_cycles` of the core, the latency of memory divided by `lines_in_flight`, and its part of the
+/// node's bandwidth.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BringUpCosts {
+    /// Cycles in which a kernel initialises a page structure and frees its page, without the transfer of the line.
+    pub page_cycles: f64,
+    /// Lines of a sequential run that a core has in flight, both threads together.
+    pub lines_in_flight: f64,
+    /// The part of [`Memory::node_gb_per_s`] that alternating fetches and write-backs reach.
+    pub channel_share: f64,
+}
+
+impl Default for BringUpCosts {
+    /// Cycles and share as fitted on `haswell-2699v3`, and the line fill buffers of Intel's cores up to Broadwell.
+    fn default() -> Self {
+        Self { page_cycles: 24.7, lines_in_flight: 10.0, channel_share: 0.9 }
+    }
+}
+
+/// Costs of a kernel beside its allocator and the owners of frames, in cycles of a core. An account names each after its field.
+#[derive(Clone, Copy, PartialEq, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KernelOverhead {
+    /// Exception entry and exit of a fault.
+    pub exception_cycles: f64,
+    /// A fault's area look-up, accounting, page-table entry and reverse mapping.
+    pub fault_path_cycles: f64,
+    /// Zeroing a page.
+    pub zero_page_cycles: f64,
+    /// Clearing a page-table entry, with the translation flush.
+    pub unmap_page_cycles: f64,
+    /// A system call that maps or unmaps addresses.
+    pub map_call_cycles: f64,
+    /// Work under the zone lock for each page that is split off or merged.
+    pub zone_page_cycles: f64,
+    /// Work under the LRU lock for each page that is added or removed.
+    pub lru_page_cycles: f64,
+    /// Copying a page.
+    pub copy_page_cycles: f64,
+}
+
+impl Default for KernelOverhead {
+    /// Values of a kernel with page-table isolation on a Broadwell processor, before calibration.
+    ///
+    /// Entry and exit: published measurements of 4.15 with isolation (about 900 cycles). Zeroing: 4 KiB by `rep stosb` at about
+    /// 10 GB/s, the memory bandwidth of one core; copying moves twice as many bytes. The rest: profiles of page_fault1.
+    fn default() -> Self {
+        Self {
+            exception_cycles: 900.0,
+            fault_path_cycles: 1000.0,
+            zero_page_cycles: 1200.0,
+            unmap_page_cycles: 500.0,
+            map_call_cycles: 2000.0,
+            zone_page_cycles: 0.0,
+            lru_page_cycles: 0.0,
+            copy_page_cycles: 2400.0,
+        }
+    }
+}
+
+/// The fit of a machine to published measurements.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Calibration {
+    /// Paths of the free parameters below `[simulation]`, as in `costs.store_overlap`.
+    #[serde(default)]
+    pub parameters: Vec<String>,
+    /// The rows that the parameters were fitted on; none before a fit.
+    #[serde(default)]
+    pub rows: Vec<String>,
+    /// The published table of the rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub table: Option<String>,
+    /// The root mean square of the relative errors that the fit left on its rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<f64>,
+}
+
+impl Calibration {
+    fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Simulation {
+    /// The first rule that the costs or the machine's topology violate.
+    pub(super) fn violated_rule(&self, topology: Option<Topology>, nodes: usize) -> Option<&'static str> {
+        topology_rule(topology, nodes).or_else(|| self.cost_rule())
+    }
+
+    fn cost_rule(&self) -> Option<&'static str> {
+        let AccessCosts { store_overlap, read_overlap, .. } = self.costs;
+        let Clock { mhz, power_mhz, power_cpus, smt_slowdown, spin_slowdown } = &self.clock;
+        let rules = [
+            (store_overlap >= 1.0 && read_overlap >= 1.0, "store_overlap and read_overlap must be 1 or more"),
+            (self.memory.node_gb_per_s > 0.0, "node_gb_per_s must be more than 0"),
+            ((0.0..=1.0).contains(&self.memory.queueing), "queueing must be from 0 to 1"),
+            (!mhz.is_empty() && mhz.iter().all(|mhz| *mhz > 0), "mhz must list at least one clock above 0"),
+            (*power_mhz >= 0.0 && *power_cpus > 0.0, "power_mhz must be 0 or more, and power_cpus more than 0"),
+            (*smt_slowdown >= 1.0, "smt_slowdown must be 1 or more"),
+            (
+                spin_slowdown.is_none_or(|slowdown| (1.0..=*smt_slowdown).contains(&slowdown)),
+                "spin_slowdown must be from 1 to smt_slowdown",
+            ),
+            (
+                self.bring_up.lines_in_flight > 0.0 && self.bring_up.channel_share > 0.0,
+                "lines_in_flight and channel_share must be more than 0",
+            ),
+            (self.kernel_overhead.is_possible(), "each kernel overhead must be a number of cycles from 0 on"),
+        ];
+        rules.into_iter().find(|(holds, _)| !holds).map(|(_, rule)| rule)
+    }
+}
+
+impl KernelOverhead {
+    fn is_possible(&self) -> bool {
+        let Self { exception_cycles, fault_path_cycles, zero_page_cycles, unmap_page_cycles, .. } = *self;
+        let Self { map_call_cycles, zone_page_cycles, lru_page_cycles, copy_page_cycles, .. } = *self;
+        let per_page = [fault_path_cycles, zero_page_cycles, unmap_page_cycles, zone_page_cycles, lru_page_cycles];
+        let mut all = per_page.into_iter().chain([exception_cycles, map_call_cycles, copy_page_cycles]);
+        all.all(|cycles| cycles.is_finite() && cycles >= 0.0)
+    }
+}
+
+fn topology_rule(topology: Option<Topology>, nodes: usize) -> Option<&'static str> {
+    let Some(topology) = topology else {
+        return Some("a simulated machine needs a regular [topology]");
+    };
+    let Topology { sockets, cores_per_socket, threads_per_core, cores_per_cache, .. } = topology;
+    let cores = u64::from(sockets) * u64::from(cores_per_socket);
+    let rules = [
+        ((1..=2).contains(&threads_per_core), "a core of a simulated machine has 1 or 2 threads"),
+        (
+            cores <= MAX_CORES && topology.cpu_count() <= MAX_SIMULATED_CPUS,
+            "a simulated machine has at most 1023 cores and 1024 CPUs",
+        ),
+        (
+            cores_per_socket.is_multiple_of(cores_per_cache.max(1)),
+            "cores_per_cache must divide the cores of a simulated machine's socket",
+        ),
+        (usize::from(sockets) == nodes, "a simulated machine has one node for each socket"),
+    ];
+    rules.into_iter().find(|(holds, _)| !holds).map(|(_, rule)| rule)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Machine, MachineError, Problem, built_in};
+    use super::*;
+
+    fn broken(by: impl FnOnce(&mut Machine, &mut Simulation)) -> &'static str {
+        let mut machine = built_in("broadwell-40").unwrap();
+        let mut simulation = machine.simulation.clone().unwrap();
+        by(&mut machine, &mut simulation);
+        machine.simulation = Some(simulation);
+        match machine.validate() {
+            Err(MachineError::Invalid { problem: Problem::Simulation(rule), .. }) => rule,
+            other => panic!("expected a violated rule, not {other:?}"),
+        }
+    }
+
+    #[test]
+    fn impossible_costs_and_topologies_are_refused_with_the_rule() {
+        assert!(broken(|_, simulation| simulation.costs.store_overlap = 0.5).starts_with("store_overlap"));
+        assert!(broken(|_, simulation| simulation.memory.queueing = 1.5).starts_with("queueing"));
+        assert!(broken(|_, simulation| simulation.clock.mhz.clear()).starts_with("mhz"));
+        assert!(broken(|_, simulation| simulation.clock.spin_slowdown = Some(9.0)).starts_with("spin_slowdown"));
+        assert!(broken(|_, simulation| simulation.kernel_overhead.map_call_cycles = f64::NAN).contains("overhead"));
+        assert!(broken(|machine, _| machine.cpus.swap(0, 1)).contains("regular [topology]"));
+    }
+
+    #[test]
+    fn power_lowers_the_clock_below_the_turbo_limit() {
+        let clock =
+            Clock { mhz: vec![3000, 2900], power_mhz: 2000.0, power_cpus: 4.0, smt_slowdown: 1.5, spin_slowdown: None };
+        assert_eq!(clock.mhz_with(1, 1), 3000.0);
+        assert_eq!(clock.mhz_with(2, 2), 2000.0 + 1000.0 * (-0.25_f64).exp());
+        assert!((clock.mhz_with(2, 100) - 2000.0).abs() < 1e-6);
+        assert_eq!(Clock { power_cpus: unlimited_power_cpus(), ..clock }.mhz_with(7, 7).round(), 2900.0);
+    }
+
+    #[test]
+    fn without_a_power_limit_the_clock_follows_the_turbo_limit_for_any_number_of_cpus() {
+        let clock = built_in("epyc-512").unwrap().simulation.unwrap().clock;
+        for (cores, cpus) in [(1, 1), (128, 128), (128, 256)] {
+            assert_eq!(clock.mhz_with(cores, cpus).round(), 3100.0, "{cores} cores, {cpus} CPUs");
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! Errors of the early memory map.
+
+use core::fmt;
+
+use super::RegionList;
+use frameyard_units::{ByteSize, PhysAddr};
+
+/// Error of an operation on the early memory map. The operation has changed nothing that it was asked to change.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum MemblockError {
+    /// The list is full and may not grow. (The kernel panics.)
+    ListFull {
+        /// Which list.
+        list: RegionList,
+        /// The number of regions that fit.
+        capacity: usize,
+    },
+    /// The list must grow, and no free memory fits the new array.
+    NoRoomToGrow {
+        /// Which list.
+        list: RegionList,
+        /// The size of the new array.
+        size: ByteSize,
+    },
+    /// The memory found is not mapped.
+    Unmapped {
+        /// Its first byte.
+        base: PhysAddr,
+        /// Its size.
+        size: ByteSize,
+    },
+    /// The reservation to be dropped contains the array of a list.
+    HoldsRegionArray {
+        /// Which list.
+        list: RegionList,
+        /// The array's first byte.
+        base: PhysAddr,
+        /// Its size.
+        size: ByteSize,
+    },
+    /// The alignment is not a power of two.
+    Alignment(ByteSize),
+    /// An allocation of no bytes.
+    EmptyRequest,
+    /// No free memory has the requested size and alignment within the requested limits and nodes.
+    OutOfMemory {
+        /// The requested size.
+        size: ByteSize,
+        /// The requested alignment.
+        align: ByteSize,
+    },
+}
+
+impl fmt::Display for MemblockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ListFull { list, capacity } => {
+                write!(f, "the {list} list is full with {capacity} regions: allow it to grow first")
+            }
+            Self::NoRoomToGrow { list, size } => {
+                write!(f, "the {list} list cannot grow: it needs {size} bytes of free memory below the current limit")
+            }
+            Self::Unmapped { base, size } => {
+                write!(f, "{size} bytes at {base} are not mapped: set the current limit to the end of what is mapped")
+            }
+            Self::HoldsRegionArray { list, base, size } => {
+                write!(f, "{size} bytes at {base} hold the {list} list: leave them reserved")
+            }
+            Self::Alignment(align) => write!(f, "alignment {align}: must be a power of two"),
+            Self::EmptyRequest => f.write_str("an allocation of 0 bytes: ask for at least one"),
+            Self::OutOfMemory { size, align } => {
+                write!(
+                    f,
+                    "no {size} bytes aligned to {align} are free within the limits asked for: ask for less or widen them"
+                )
+            }
+        }
+    }
+}
+
+impl core::error::Error for MemblockError {}

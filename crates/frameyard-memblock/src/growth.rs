@@ -1,0 +1,105 @@
+//! Growth: a full list doubles into memory that the map allocates from itself.
+
+use super::early_memory::MappedRegions;
+use super::region::Span;
+use super::region_array::GrownArray;
+use super::{EarlyMemory, Memblock, MemblockError, NodeFilter, RegionFlags, RegionList};
+use frameyard_units::PageCount;
+
+/// Where a new array may be placed.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum ArrayPlace {
+    /// In any free memory.
+    Anywhere,
+    /// Outside the range that the operation will reserve, drop or change.
+    Outside(Span),
+    /// Inside the range that the operation will keep.
+    Inside(Span),
+}
+
+impl ArrayPlace {
+    /// The windows to search, in order.
+    fn windows(self, limit: u64) -> [Span; 2] {
+        const NOWHERE: Span = Span { start: 0, end: 0 };
+        match self {
+            Self::Anywhere => [Span { start: 0, end: limit }, NOWHERE],
+            Self::Outside(span) => {
+                [Span { start: span.end, end: limit }, Span { start: 0, end: limit.min(span.start) }]
+            }
+            Self::Inside(span) => [Span { start: span.start, end: limit.min(span.end) }, NOWHERE],
+        }
+    }
+}
+
+/// A list that doubles reserves its new array and drops the reservation of the old one.
+const SLOTS_TO_MOVE_AN_ARRAY: usize = 3;
+
+impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
+    /// Doubles the list until `needed` more regions fit.
+    ///
+    /// Calls `needed` again after each doubling, because moving the array also changes the reserved list.
+    pub(super) fn make_room(
+        &mut self,
+        list: RegionList,
+        place: ArrayPlace,
+        needed: impl Fn(&Self) -> usize,
+    ) -> Result<(), MemblockError> {
+        while !self.list(list).has_room_for(needed(self)) {
+            match list {
+                RegionList::Memory => self.double_memory(place)?,
+                RegionList::Reserved => self.double_reserved(place)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn double_memory(&mut self, place: ArrayPlace) -> Result<(), MemblockError> {
+        self.may_double(RegionList::Memory)?;
+        self.make_room(RegionList::Reserved, place, |_| SLOTS_TO_MOVE_AN_ARRAY)?;
+        let array = self.new_array(RegionList::Memory, place)?;
+        self.reserved.fill(array.span, None, RegionFlags::NONE);
+        if let Some(old) = self.memory.move_to(array) {
+            self.reserved.remove_span(old);
+        }
+        Ok(())
+    }
+
+    fn double_reserved(&mut self, place: ArrayPlace) -> Result<(), MemblockError> {
+        self.may_double(RegionList::Reserved)?;
+        let array = self.new_array(RegionList::Reserved, place)?;
+        let span = array.span;
+        let old = self.reserved.move_to(array);
+        self.reserved.fill(span, None, RegionFlags::NONE);
+        if let Some(old) = old {
+            self.reserved.remove_span(old);
+        }
+        Ok(())
+    }
+
+    fn may_double(&self, list: RegionList) -> Result<(), MemblockError> {
+        if self.can_resize {
+            Ok(())
+        } else {
+            Err(MemblockError::ListFull { list, capacity: self.list(list).capacity() })
+        }
+    }
+
+    /// Finds and empties an array of twice the capacity; the caller must reserve its span first.
+    fn new_array(&self, list: RegionList, place: ArrayPlace) -> Result<GrownArray, MemblockError> {
+        let capacity = self.list(list).capacity() * 2;
+        let page = self.geometry.page_size();
+        let size = self.geometry.size_of(PageCount(MappedRegions::bytes_for(capacity).0.div_ceil(page.0)));
+        let base = place
+            .windows(self.current_limit.0)
+            .into_iter()
+            .filter(|window| !window.is_empty())
+            .find_map(|window| self.find_mirrored_first(size, page, window, &[NodeFilter::Any]))
+            .ok_or(MemblockError::NoRoomToGrow { list, size })?;
+        // SAFETY: the range is unreserved memory, and the callers reserve it at once. It stays reserved until the list
+        // moves to another array: only `remove_span` above and the operations that drop reservations remove one, and
+        // those refuse the ranges of arrays in use. `memory` lives beside the list.
+        let slots = unsafe { MappedRegions::new(&self.mapping, base, capacity) }
+            .ok_or(MemblockError::Unmapped { base, size })?;
+        Ok(GrownArray { slots, span: Span::capped(base, size) })
+    }
+}

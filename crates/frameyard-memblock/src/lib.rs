@@ -1,0 +1,29 @@
+#![doc = include_str!("../README.md")]
+#![cfg_attr(not(test), no_std)]
+
+mod allocate;
+mod dump;
+mod early_memory;
+mod edit;
+mod error;
+mod growth;
+mod limit;
+mod map;
+mod query;
+mod ranges;
+mod region;
+mod region_array;
+
+#[cfg(test)]
+mod model_tests;
+#[cfg(test)]
+mod test_memory;
+#[cfg(test)]
+mod tests;
+
+pub use allocate::{EarlyBlock, EarlyRequest, NodeChoice};
+pub use early_memory::{EarlyMemory, NothingMapped};
+pub use error::MemblockError;
+pub use map::{AllocDirection, Memblock, MovableNodes};
+pub use ranges::{FreeRanges, PfnRanges};
+pub use region::{NodeFilter, Region, RegionFlags, RegionList};

@@ -1,0 +1,162 @@
+//! The map itself: its two lists and the settings that allocations follow.
+
+use frameyard_units::{Geometry, PhysAddr};
+
+use crate::region_array::RegionArray;
+use crate::{EarlyMemory, RegionList};
+
+/// The end of free memory that allocations come from.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum AllocDirection {
+    /// The highest address that fits.
+    #[default]
+    TopDown,
+    /// The lowest address that fits.
+    BottomUp,
+}
+
+/// Whether early allocations avoid hotpluggable memory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum MovableNodes {
+    /// Allocations may use hotpluggable memory.
+    #[default]
+    Disabled,
+    /// Allocations avoid hotpluggable memory (the kernel's `movable_node` option).
+    Enabled,
+}
+
+/// The early memory map: a list of memory and a list of reservations.
+///
+/// Semantics are those of Linux 6.12's `mm/memblock.c`. Each function names the kernel function that it follows and the
+/// differences. For all functions:
+///
+/// - A range that extends past the end of the address space is truncated there (`memblock_cap_size`). The last byte of the
+///   address space is never part of a region. An empty range changes nothing.
+/// - An operation that fails has not changed what it was asked to change. The array of a list may have grown, which shows
+///   only in the reserved list. If a list cannot grow, the kernel panics; this map returns an error.
+/// - When a list moves to a larger array, the map drops the reservation of the old array, including any other reservation
+///   of the same bytes. Until then, functions that would drop it refuse. (The kernel does not check.)
+///
+/// Cost: a search is binary. An edit is linear in the length of its list.
+///
+/// `M` maps physical memory. `INLINE` is the number of regions in each list before it must grow: at least 4, checked at
+/// compile time.
+///
+/// ```
+/// use frameyard_memblock::{EarlyRequest, Memblock, NothingMapped};
+/// use frameyard_units::{ByteSize, PhysAddr};
+///
+/// let mut map = Memblock::new(NothingMapped);
+/// map.add(PhysAddr(0), ByteSize::mib(64))?;
+/// map.reserve(PhysAddr(0x10_0000), ByteSize::mib(8))?;
+/// let table = map.phys_alloc(EarlyRequest::new(ByteSize::kib(64), ByteSize::kib(4)))?;
+/// assert_eq!(table, PhysAddr(0x3ff_0000));
+/// assert_eq!(map.reserved_size(), ByteSize(0x81_0000));
+/// # Ok::<(), frameyard_memblock::MemblockError>(())
+/// ```
+pub struct Memblock<M, const INLINE: usize = 128> {
+    pub(crate) memory: RegionArray<INLINE>,
+    pub(crate) reserved: RegionArray<INLINE>,
+    pub(crate) current_limit: PhysAddr,
+    pub(crate) direction: AllocDirection,
+    pub(crate) movable_nodes: MovableNodes,
+    pub(crate) has_mirror: bool,
+    pub(crate) can_resize: bool,
+    pub(crate) geometry: Geometry,
+    pub(crate) mapping: M,
+}
+
+impl<M: EarlyMemory> Memblock<M> {
+    /// An empty map with x86-64's geometry and room for 128 regions in each list.
+    #[must_use]
+    pub const fn new(mapping: M) -> Self {
+        Self::with_geometry(mapping, Geometry::X86_64)
+    }
+}
+
+impl<M: EarlyMemory, const INLINE: usize> Memblock<M, INLINE> {
+    /// An empty map.
+    ///
+    /// The map uses only the page size of the geometry: arrays occupy whole pages, frames are whole pages of memory, and
+    /// the first page of the address space is never allocated.
+    #[must_use]
+    pub const fn with_geometry(mapping: M, geometry: Geometry) -> Self {
+        Self {
+            memory: RegionArray::new(),
+            reserved: RegionArray::new(),
+            current_limit: PhysAddr(u64::MAX),
+            direction: AllocDirection::TopDown,
+            movable_nodes: MovableNodes::Disabled,
+            has_mirror: false,
+            can_resize: false,
+            geometry,
+            mapping,
+        }
+    }
+
+    /// Allows full lists to grow: the kernel's `memblock_allow_resize`.
+    ///
+    /// Call it after reserving all memory in use, because a list grows into memory that the map considers free.
+    pub const fn allow_resize(&mut self) {
+        self.can_resize = true;
+    }
+
+    /// The end of free memory that allocations come from.
+    #[must_use]
+    pub const fn direction(&self) -> AllocDirection {
+        self.direction
+    }
+
+    /// Sets the end of free memory that allocations come from: the kernel's `memblock_set_bottom_up`.
+    pub const fn set_direction(&mut self, direction: AllocDirection) {
+        self.direction = direction;
+    }
+
+    /// The upper limit of allocations without their own maximum.
+    #[must_use]
+    pub const fn current_limit(&self) -> PhysAddr {
+        self.current_limit
+    }
+
+    /// Sets the upper limit of allocations without their own maximum: `memblock_set_current_limit`.
+    pub const fn set_current_limit(&mut self, limit: PhysAddr) {
+        self.current_limit = limit;
+    }
+
+    /// Whether allocations avoid hotpluggable memory: the kernel's `movable_node_is_enabled`.
+    #[must_use]
+    pub const fn movable_nodes(&self) -> MovableNodes {
+        self.movable_nodes
+    }
+
+    /// Sets whether allocations avoid hotpluggable memory.
+    pub const fn set_movable_nodes(&mut self, movable_nodes: MovableNodes) {
+        self.movable_nodes = movable_nodes;
+    }
+
+    /// Whether any memory was ever marked mirrored, so that allocations prefer it: `memblock_has_mirror`.
+    #[must_use]
+    pub const fn has_mirror(&self) -> bool {
+        self.has_mirror
+    }
+
+    /// The geometry given at creation.
+    #[must_use]
+    pub const fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    pub(crate) const fn list(&self, list: RegionList) -> &RegionArray<INLINE> {
+        match list {
+            RegionList::Memory => &self.memory,
+            RegionList::Reserved => &self.reserved,
+        }
+    }
+
+    pub(crate) const fn list_mut(&mut self, list: RegionList) -> &mut RegionArray<INLINE> {
+        match list {
+            RegionList::Memory => &mut self.memory,
+            RegionList::Reserved => &mut self.reserved,
+        }
+    }
+}

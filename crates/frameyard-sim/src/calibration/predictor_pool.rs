@@ -1,0 +1,105 @@
+//! Predictions at many points, on several host threads.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::machine::Machine;
+use crate::sim_yard::SimError;
+
+use super::{Point, Predictor};
+
+/// A predictor for each host thread. A prediction depends only on its machine and point, so any predictor may make
+/// it.
+#[derive(Clone, Debug)]
+pub struct PredictorPool<P> {
+    predictors: Vec<P>,
+}
+
+impl<P: Predictor + Clone + Send> PredictorPool<P> {
+    /// `threads` equal predictors.
+    #[must_use]
+    pub fn new(threads: NonZeroUsize, predictor: P) -> Self {
+        Self { predictors: vec![predictor; threads.get()] }
+    }
+
+    /// The predictions for machines at points, in order. Calls `predicted` after each, on any thread.
+    ///
+    /// # Errors
+    ///
+    /// The first failed prediction in the order of `asked`.
+    ///
+    /// # Panics
+    ///
+    /// With a predictor's panic.
+    pub fn predict(
+        &mut self,
+        asked: &[(&Machine, Point)],
+        predicted: &(dyn Fn() + Sync),
+    ) -> Result<Vec<f64>, SimError> {
+        // The longest predictions come first, so that threads end together.
+        let mut order: Vec<usize> = (0..asked.len()).collect();
+        order.sort_by_key(|at| std::cmp::Reverse(asked[*at].1.tasks));
+        let next = AtomicUsize::new(0);
+        let work = |predictor: &mut P| {
+            let mut own = Vec::new();
+            while let Some(at) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let (machine, point) = &asked[*at];
+                own.push((*at, predictor.predict(machine, point)));
+                predicted();
+            }
+            own
+        };
+        let mut all: Vec<(usize, Result<f64, SimError>)> = std::thread::scope(|scope| {
+            let threads: Vec<_> = self.predictors.iter_mut().map(|predictor| scope.spawn(|| work(predictor))).collect();
+            let joined = threads.into_iter().map(|thread| thread.join());
+            joined.flat_map(|own| own.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        });
+        all.sort_by_key(|(at, _)| *at);
+        all.into_iter().map(|(_, prediction)| prediction).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use frameyard::policy::ZonePolicy;
+
+    use super::*;
+    use crate::page_fault::Mode;
+
+    #[derive(Clone)]
+    struct Squares;
+
+    impl Predictor for Squares {
+        fn predict(&mut self, _: &Machine, point: &Point) -> Result<f64, SimError> {
+            match point.tasks {
+                0 => Err(SimError::NoMemory),
+                tasks => Ok(f64::from(tasks * tasks)),
+            }
+        }
+    }
+
+    fn squares(tasks: &[u32], threads: usize) -> Result<Vec<f64>, SimError> {
+        let machine = Machine::built_in("broadwell-40").unwrap();
+        let point = |tasks: &u32| Point { policy: ZonePolicy::Vanilla, mode: Mode::Processes, tasks: *tasks };
+        let asked: Vec<_> = tasks.iter().map(|tasks| (&machine, point(tasks))).collect();
+        let told = AtomicUsize::new(0);
+        let tell = || {
+            told.fetch_add(1, Ordering::Relaxed);
+        };
+        let answers = PredictorPool::new(NonZeroUsize::new(threads).unwrap(), Squares).predict(&asked, &tell);
+        assert_eq!(told.into_inner(), tasks.len());
+        answers
+    }
+
+    #[test]
+    fn predictions_come_in_the_order_of_the_questions() {
+        for threads in [1, 2, 5] {
+            assert_eq!(squares(&[3, 1, 2], threads).unwrap(), [9.0, 1.0, 4.0]);
+        }
+    }
+
+    #[test]
+    fn returns_the_first_failure() {
+        assert!(matches!(squares(&[3, 0, 2], 2), Err(SimError::NoMemory)));
+    }
+}

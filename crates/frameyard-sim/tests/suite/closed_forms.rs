@@ -1,0 +1,227 @@
+//! Simulated machines against closed formulas: a single lock, independent work, a full memory channel.
+
+use std::cell::Cell;
+use std::sync::atomic::AtomicU32;
+
+use frameyard::platform::LockId;
+use frameyard::policy::ZonePolicy;
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, NodeId, PageCount, Pfn, Platform, ZoneId};
+use frameyard_sim::{Accessed, Cause, CostId, LockMethod, Machine, Picos, SimConfig, SimYard, Spent};
+
+const LOCK: LockId = LockId::Zone(ZoneId::new(NodeId(0), ZoneKind::Normal));
+const THINKING: CostId = CostId::nth(0);
+const SERVICE: CostId = CostId::nth(1);
+
+/// Forty CPUs at a constant 1 GHz, so that a cycle is a nanosecond; lock hand-overs are free.
+fn plain_machine() -> Machine {
+    let mut machine = Machine::built_in("broadwell-40").unwrap();
+    machine.clock.mhz = vec![1000];
+    machine.clock.smt_slowdown = 1.0;
+    machine.lock.handover_transfers = 0.0;
+    machine
+}
+
+fn yard_on(machine: &Machine) -> SimYard {
+    let config = SimConfig {
+        node_memory: PageCount(1 << 16),
+        policy: ZonePolicy::Vanilla,
+        sizing: PcpSizing::Classic,
+        costs: vec!["thinking", "service"],
+    };
+    SimYard::new(machine, &config).unwrap()
+}
+
+/// Runs `body` on the first CPUs with each CPU's number. Returns the end time.
+fn run_on(yard: &SimYard, cpus: u32, body: impl Fn(u32)) -> Picos {
+    let body = &body;
+    let tasks = (0..cpus).map(|cpu| (CpuId(cpu), Box::new(move || body(cpu)) as Box<dyn FnOnce()>));
+    yard.run(tasks.collect()).unwrap()
+}
+
+/// Random numbers (splitmix64).
+struct Random(Cell<u64>);
+
+impl Random {
+    fn next(&self) -> u64 {
+        self.0.set(self.0.get().wrapping_add(0x9e37_79b9_7f4a_7c15));
+        let mut z = self.0.get();
+        z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ z >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ z >> 31
+    }
+
+    /// Exponentially distributed with this mean.
+    fn exponential(&self, mean: f64) -> u64 {
+        let uniform = (self.next() >> 11) as f64 / (1u64 << 53) as f64;
+        (-mean * (1.0 - uniform).ln()).round() as u64
+    }
+}
+
+/// Visits to a lock per microsecond, with `cpus` CPUs that alternate between thinking and service.
+fn visits(
+    machine: &Machine,
+    cpus: u32,
+    turns: u32,
+    thinking: impl Fn(&Random) -> u64,
+    service: impl Fn(&Random) -> u64,
+) -> f64 {
+    let yard = yard_on(machine);
+    let word = AtomicU32::new(0);
+    let platform = yard.platform();
+    let done = Cell::new(0u64);
+    let end = Cell::new(Picos(0));
+    run_on(&yard, cpus, |cpu| {
+        let random = Random(Cell::new(u64::from(cpu) << 32));
+        for _ in 0..turns {
+            platform.spend(THINKING, thinking(&random));
+            platform.lock(LOCK, &word);
+            platform.spend(SERVICE, service(&random));
+            platform.unlock(LOCK, &word);
+            if end.get() == Picos(0) {
+                done.set(done.get() + 1);
+            }
+        }
+        // After the first CPU has finished, the queue has fewer customers.
+        if end.get() == Picos(0) {
+            end.set(platform.now());
+        }
+    });
+    done.get() as f64 * 1000.0 / end.get().as_ns()
+}
+
+#[test]
+fn a_lock_with_constant_times_serves_in_series_or_at_the_arrival_rate() {
+    let machine = plain_machine();
+    let (thinking, service) = (900, 100);
+    for cpus in [1, 2, 5, 9, 10, 11, 20, 40] {
+        let bound = f64::min(f64::from(cpus) / (thinking + service) as f64, 1.0 / service as f64) * 1000.0;
+        let found = visits(&machine, cpus, 2000, |_| thinking, |_| service);
+        assert!((found / bound - 1.0).abs() < 0.01, "{cpus} CPUs: {found} visits a µs, {bound} are possible");
+    }
+}
+
+#[test]
+fn a_lock_with_random_times_follows_the_machine_repairman() {
+    let machine = plain_machine();
+    let (thinking, service) = (4000.0, 400.0);
+    for cpus in [1u32, 5, 10, 20] {
+        // M/M/1//N: p0 = 1 / Σ N!/(N-k)! (s/z)^k, and the server is busy the rest of the time.
+        let mut term = 1.0;
+        let mut sum = 1.0;
+        for k in 0..cpus {
+            term *= f64::from(cpus - k) * service / thinking;
+            sum += term;
+        }
+        let expected = (1.0 - 1.0 / sum) / service * 1000.0;
+        let found =
+            visits(&machine, cpus, 20_000, |random| random.exponential(thinking), |random| random.exponential(service));
+        assert!((found / expected - 1.0).abs() < 0.02, "{cpus} CPUs: {found} visits a µs, expected {expected}");
+    }
+}
+
+#[test]
+fn hand_overs_add_to_the_service_time_of_a_saturated_lock() {
+    let mut machine = plain_machine();
+    machine.lock.handover_transfers = 2.0;
+    machine.costs.access_cycles = 0.0;
+    // Ten CPUs of one socket: every hand-over is two transfers within the group.
+    let period = 100.0 + 2.0 * machine.costs.same_group_ns;
+    let found = visits(&machine, 10, 2000, |_| 200, |_| 100);
+    assert!((found * period / 1000.0 - 1.0).abs() < 0.01, "{found} visits a µs, one in {period} ns expected");
+}
+
+#[test]
+fn nearest_first_keeps_a_lock_on_a_socket_and_first_come_does_not() {
+    let across = |kind| {
+        let mut machine = plain_machine();
+        machine.lock.kind = kind;
+        machine.lock.handover_transfers = 1.0;
+        visits(&machine, 20, 1000, |random| random.exponential(100.0), |_| 20)
+    };
+    assert!(across(LockMethod::TestAndSet) > 1.2 * across(LockMethod::Queued));
+}
+
+#[test]
+fn independent_work_scales_linearly_and_other_cpus_are_idle() {
+    let mut machine = plain_machine();
+    machine.clock.smt_slowdown = 1.5;
+    for cpus in [1, 7, 20] {
+        let yard = yard_on(&machine);
+        let end = run_on(&yard, cpus, |_| (0..1000).for_each(|_| yard.platform().spend(THINKING, 777)));
+        assert_eq!(end, Picos(777_000_000), "{cpus} CPUs");
+        let account = yard.platform().account();
+        assert_eq!(account.of(Spent::Cost(THINKING)).time.0, u64::from(cpus) * end.0);
+        assert_eq!(account.of(Spent::Idle).time.0, u64::from(40 - cpus) * end.0);
+    }
+    let yard = yard_on(&machine);
+    let end = run_on(&yard, 40, |_| yard.platform().spend(THINKING, 1000));
+    assert_eq!(end, Picos(1_500_000), "both threads of each core are busy");
+}
+
+#[test]
+fn the_clock_falls_with_the_busy_cores_of_a_socket() {
+    let mut machine = plain_machine();
+    machine.clock.mhz = vec![4000, 2000, 1000];
+    for (cpus, ns) in [(1, 250), (2, 500), (3, 1000), (10, 1000)] {
+        let yard = yard_on(&machine);
+        assert_eq!(run_on(&yard, cpus, |_| yard.platform().spend(THINKING, 1000)), Picos::from_ns(ns));
+    }
+}
+
+#[test]
+fn a_full_memory_channel_moves_its_bandwidth() {
+    let mut machine = plain_machine();
+    machine.memory.node_gb_per_s = 10.0;
+    machine.memory.queueing = 0.0;
+    let page = 4096;
+    for (cpus, is_full) in [(1, false), (10, true)] {
+        let yard = yard_on(&machine);
+        let first = yard.frame_range().start;
+        let stream = |_| {
+            for at in 0..2000 {
+                yard.platform().stream(first + PageCount(at), page);
+                yard.platform().spend(THINKING, 1000);
+            }
+        };
+        let end = run_on(&yard, cpus, stream);
+        let rate = (u64::from(cpus) * 2000 * page) as f64 / end.as_ns();
+        let expected = if is_full { 10.0 } else { page as f64 / 1000.0 };
+        assert!((rate / expected - 1.0).abs() < 0.01, "{cpus} CPUs move {rate} bytes a ns, expected {expected}");
+        let waited = yard.platform().account().of(Spent::Access(Accessed::Frames, Cause::Bandwidth)).time;
+        assert_eq!(waited > Picos(0), is_full);
+        assert_eq!(yard.platform().channel_lines(), [u64::from(cpus) * 2000 * 64, 0]);
+    }
+}
+
+/// Pollaczek-Khinchine: with constant service s and utilisation b, the wait is s b / (2 (1 - b)).
+#[test]
+fn a_busy_memory_channel_follows_the_queue_with_constant_service() {
+    let mut machine = plain_machine();
+    machine.memory.node_gb_per_s = 10.0;
+    machine.memory.queueing = 1.0;
+    let yard = yard_on(&machine);
+    let first = yard.frame_range().start;
+    let (thinking, service) = (1000.0, 409.6);
+    let end = run_on(&yard, 1, |_| {
+        for at in 0..20_000 {
+            yard.platform().stream(first + PageCount(at), 4096);
+            yard.platform().spend(THINKING, thinking as u64);
+        }
+    });
+    let round = (0..100).fold(thinking, |round: f64, _| {
+        let busy = service / round;
+        thinking + service * busy / (2.0 * (1.0 - busy))
+    });
+    let found = end.as_ns() / 20_000.0;
+    assert!((found / round - 1.0).abs() < 0.01, "a round takes {found} ns, expected {round}");
+}
+
+#[test]
+fn each_node_has_its_own_channel() {
+    let yard = yard_on(&plain_machine());
+    let Pfn(first) = yard.frame_range().start;
+    run_on(&yard, 1, |_| yard.platform().stream(Pfn(first + (1 << 16)), 4096));
+    assert_eq!(yard.platform().channel_lines(), [0, 64]);
+}

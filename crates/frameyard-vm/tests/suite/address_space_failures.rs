@@ -1,0 +1,171 @@
+//! Address spaces where a step fails, each in turn.
+
+use std::num::NonZeroUsize;
+
+use crate::fixture::{FailAt, HUGE, PAGE, TestMachine, TestSpace, TestVm, Then, anonymous, at, bytes, in_yard, range};
+use crate::fixture::{expect, failed_on_purpose, fill, pattern};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, Gfp, Order};
+use frameyard_vm::{
+    AddressSpace, ExitOutcome, ExitProblem, FaultError, HugeAdvice, MapError, MapRequest, MemoryAccess, PageLevel,
+    VirtRange, VmConfig, VmError,
+};
+
+const SMALL: TestMachine = TestMachine {
+    cpus: 2,
+    nodes: 1,
+    memory: ByteSize::mib(32),
+    phantom: false,
+    cma: ByteSize(0),
+    devices: ByteSize(0),
+    movable: ByteSize(0),
+};
+
+/// Does something that may fail on purpose; then nothing has changed, and it goes well when nothing fails any more.
+fn try_twice<T>(space: &TestSpace<'_>, fail: &FailAt, mut act: impl FnMut() -> Result<T, MapError>) -> T {
+    let before = space.statistics();
+    match act() {
+        Ok(done) => done,
+        failed => {
+            assert!(failed_on_purpose(&failed), "{:?}", failed.err());
+            assert_eq!(space.statistics(), before, "what failed has changed nothing");
+            fail.disarm();
+            act().unwrap_or_else(|problem| panic!("{problem}, though nothing fails any more"))
+        }
+    }
+}
+
+fn write_twice(space: &TestSpace<'_>, fail: &FailAt, range: VirtRange, seed: u64) {
+    for page in 0..range.size().0 / PAGE {
+        let addr = frameyard_vm::VirtAddr(range.start.0 + page * PAGE);
+        let before = space.statistics().resident;
+        if let Err(problem) = space.write(addr, &pattern(seed + page)) {
+            assert_eq!(problem, FaultError::Vm(VmError::Injected));
+            assert_eq!(space.statistics().resident, before);
+            fail.disarm();
+            space.write(addr, &pattern(seed + page)).unwrap();
+        }
+    }
+}
+
+/// All that spaces do, with whatever fails.
+fn live_through(vm: TestVm<'_>, fail: &FailAt) {
+    let vm = vm.with_injector(fail);
+    let space: AddressSpace<'_, _> = match vm.create_space() {
+        Ok(space) => space,
+        Err(problem) => {
+            assert_eq!(problem, VmError::Injected);
+            vm.validate().expect("valid after a space that could not be made");
+            fail.disarm();
+            vm.create_space().unwrap()
+        }
+    };
+    let whole = range(0, 64 * PAGE);
+    try_twice(&space, fail, || space.map(anonymous(whole)));
+    write_twice(&space, fail, range(0, 8 * PAGE), 0);
+    let huge = range(HUGE, 2 * HUGE);
+    try_twice(&space, fail, || space.map(anonymous(huge).advised(HugeAdvice::Huge)));
+    write_twice(&space, fail, range(HUGE, 4 * PAGE), 100);
+    let device = range(1 << 30, 1 << 22);
+    let request = MapRequest::device(PhysAddr(1 << 44), device.size(), PageLevel::Huge).at(device.start);
+    try_twice(&space, fail, || space.map(request));
+    if space.touch(device.start, MemoryAccess::Read) == Err(FaultError::Vm(VmError::Injected)) {
+        fail.disarm();
+        space.touch(device.start, MemoryAccess::Read).unwrap();
+    }
+    vm.validate().expect("valid while spaces are used");
+    let hole = range(4 * PAGE, 30 * PAGE);
+    try_twice(&space, fail, || space.unmap(hole));
+    expect(&space, range(0, 4 * PAGE), 0);
+    try_twice(&space, fail, || space.unmap(range(HUGE + 2 * PAGE, PAGE)));
+    expect(&space, range(HUGE, 2 * PAGE), 100);
+    vm.validate().expect("valid after unmapping");
+    let two = NonZeroUsize::new(2).unwrap();
+    let mut outcome = space.exit(two);
+    if let Err(stalled) = outcome {
+        assert_eq!(stalled.problem, ExitProblem::Visited);
+        vm.validate().expect("valid after an exit that did not come to an end");
+        fail.disarm();
+        outcome = stalled.space.exit(two);
+    }
+    assert!(matches!(outcome, Ok(ExitOutcome::Gone(_))), "{outcome:?}");
+}
+
+/// Visits every step that can fail.
+fn fail_each_in_turn(then: Then) {
+    for step in 0.. {
+        let fail = FailAt::new(step, then);
+        in_yard(SMALL, VmConfig::default(), |vm| live_through(vm, &fail));
+        if !fail.has_failed() {
+            assert!(step > 15, "only {step} steps could fail");
+            return;
+        }
+    }
+}
+
+#[test]
+fn each_step_fails_once_and_nothing_is_lost() {
+    fail_each_in_turn(Then::Succeed);
+}
+
+#[test]
+fn from_each_step_on_all_fail_and_nothing_is_lost() {
+    fail_each_in_turn(Then::Fail);
+}
+
+#[test]
+fn memory_that_is_out_is_an_error_and_all_of_it_comes_back() {
+    in_yard(SMALL, VmConfig::default(), |vm| {
+        let space = vm.create_space().unwrap();
+        let mapped = space.map(MapRequest::anonymous(ByteSize::mib(64))).unwrap();
+        let pages = mapped.size().0 / PAGE;
+        let addr = |page: u64| frameyard_vm::VirtAddr(mapped.start.0 + page * PAGE);
+        let (failed, problem) = (0..pages)
+            .find_map(|page| space.write(addr(page), &pattern(page)).err().map(|problem| (page, problem)))
+            .expect("64 MiB do not fit into 32");
+        assert!(matches!(problem, FaultError::Vm(VmError::OutOfMemory(_))), "{problem}");
+        assert!(failed > pages / 4, "most of the memory was used");
+        expect(&space, VirtRange { start: mapped.start, end: addr(failed) }, 0);
+        vm.validate().unwrap();
+        let half = VirtRange { start: mapped.start, end: addr(failed / 2) };
+        space.unmap(half).unwrap();
+        space.write(addr(failed), &pattern(failed)).unwrap();
+        expect(&space, VirtRange { start: half.end, end: addr(failed + 1) }, failed / 2);
+    });
+}
+
+#[test]
+fn where_no_object_can_be_had_maps_and_cuts_change_nothing() {
+    in_yard(SMALL, VmConfig::default(), |vm| {
+        let space = vm.create_space().unwrap();
+        // Areas apart from each other, until the frame of their objects is full.
+        for slot in 0..32 {
+            space.map(anonymous(range(slot * 8 * PAGE, 3 * PAGE))).unwrap();
+        }
+        fill(&space, range(0, 2 * PAGE), 4);
+        let mut held = Vec::new();
+        while let Ok(pfn) = vm.yard().alloc(Order::ZERO, Gfp::KERNEL) {
+            held.push(pfn);
+        }
+        let before = space.statistics();
+        let out = |problem: MapError| matches!(problem, MapError::Vm(VmError::OutOfMemory(_)));
+        assert!(out(space.map(MapRequest::anonymous(bytes(PAGE))).unwrap_err()));
+        assert!(out(space.unmap(range(PAGE, PAGE)).unwrap_err()), "an area in two needs a further object");
+        expect(&space, range(0, 2 * PAGE), 4);
+        assert_eq!(space.statistics(), before);
+        assert!(matches!(vm.create_space(), Err(VmError::OutOfMemory(_))));
+        assert!(matches!(space.touch(at(2 * PAGE), MemoryAccess::Write), Err(FaultError::Vm(VmError::OutOfMemory(_)))));
+        space.unmap(range(2 * PAGE, PAGE)).expect("an area that shrinks needs none");
+        space.map(anonymous(range(2 * PAGE, PAGE))).expect("nor one that grows");
+        assert_eq!(space.statistics(), before);
+        held.into_iter().for_each(|pfn| vm.yard().free(pfn, Order::ZERO).unwrap());
+        space.unmap(range(PAGE, PAGE)).unwrap();
+    });
+}
+
+#[test]
+fn a_phantom_yard_has_no_address_spaces() {
+    let yard = crate::fixture::TestYard::of(TestMachine { phantom: true, ..SMALL });
+    let problem = frameyard_vm::Vm::create(&yard, &VmConfig::default()).unwrap_err();
+    assert!(matches!(problem, VmError::NoFrameBytes(_)), "{problem}");
+}

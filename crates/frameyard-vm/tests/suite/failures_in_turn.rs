@@ -1,0 +1,356 @@
+//! All that this crate does, with a failure at each step in turn, at random steps, and with less memory each time: nothing
+//! is lost, what was written is there, and the same call again does what remains to be done.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::fmt::{Debug, Display};
+use std::num::NonZeroUsize;
+use std::sync::Mutex;
+
+use crate::fixture::{
+    HUGE, PAGE, TestMachine, TestSpace, TestVm, anonymous, at, expect, in_yard, pattern, range, run_on,
+};
+use crate::page_cache::stores::MemoryStore;
+use frameyard::compaction::CompactRequest;
+use frameyard::units::ZoneKind;
+use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange};
+use frameyard_vm::{
+    AddressSpace, ExitOutcome, FaultInjector, File, HugeAdvice, MapRequest, MemoryAccess, MemoryRegion, Step,
+    VirtRange, VmConfig,
+};
+
+const SMALL: TestMachine = TestMachine {
+    cpus: 2,
+    nodes: 1,
+    memory: ByteSize::mib(32),
+    phantom: false,
+    cma: ByteSize(0),
+    devices: ByteSize(0),
+    movable: ByteSize(0),
+};
+/// Pages of the space that come one by one.
+const PAGES: u64 = 40;
+const TWO: NonZeroUsize = NonZeroUsize::new(2).unwrap();
+
+type TestFile<'y> = File<'y, crate::fixture::TestPlatform>;
+
+/// When steps fail.
+#[derive(Clone, Copy, Debug)]
+enum When {
+    Never,
+    /// The n-th of these, counted from 0, and no other.
+    Once(u64, fn(Step) -> bool),
+    /// The n-th time that this one is asked for.
+    OnceAt(u64, Step),
+    /// One of so many, by a generator that began with this number.
+    AtRandom(u64, u64),
+}
+
+/// Lets steps fail, and remembers which there were.
+struct Failing {
+    when: When,
+    state: Mutex<Seen>,
+}
+
+#[derive(Default)]
+struct Seen {
+    asked: u64,
+    random: u64,
+    has_failed: bool,
+    steps: BTreeSet<String>,
+}
+
+impl Failing {
+    fn new(when: When) -> Self {
+        let random = if let When::AtRandom(_, seed) = when { seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1 } else { 0 };
+        Self { when, state: Mutex::new(Seen { random, ..Seen::default() }) }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.state.lock().unwrap().has_failed
+    }
+}
+
+impl FaultInjector for Failing {
+    fn fails(&self, step: Step) -> bool {
+        let mut seen = self.state.lock().unwrap();
+        seen.steps.insert(format!("{step:?}"));
+        let counts = match self.when {
+            When::Never => false,
+            When::Once(_, of) => of(step),
+            When::OnceAt(_, only) => only == step,
+            When::AtRandom(..) => true,
+        };
+        if !counts {
+            return false;
+        }
+        let number = seen.asked;
+        seen.asked += 1;
+        let fails = match self.when {
+            When::Never => false,
+            When::Once(n, _) | When::OnceAt(n, _) => number == n,
+            When::AtRandom(one_in, _) => {
+                seen.random ^= seen.random << 13;
+                seen.random ^= seen.random >> 7;
+                seen.random ^= seen.random << 17;
+                seen.random.is_multiple_of(one_in)
+            }
+        };
+        seen.has_failed |= fails;
+        fails
+    }
+}
+
+/// What whoever met a failure does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Patience {
+    /// He asks again until it goes well.
+    AsksAgain,
+    /// He gives up: memory will not become more.
+    GivesUp,
+}
+
+/// Somebody gave up.
+#[derive(Debug)]
+struct GaveUp;
+
+/// Whoever does all of it, and how far he got.
+struct Life<'y> {
+    vm: TestVm<'y>,
+    patience: Patience,
+    failures: Cell<u64>,
+}
+
+impl<'y> Life<'y> {
+    /// Does something until it goes well, or gives up. It may fail for what is expected alone.
+    fn must<T, E: Debug + Display>(&self, mut deed: impl FnMut() -> Result<T, E>) -> Result<T, GaveUp> {
+        for _ in 0..1000 {
+            let problem = match deed() {
+                Ok(done) => return Ok(done),
+                Err(problem) => format!("{problem:?}: {problem}"),
+            };
+            self.failures.set(self.failures.get() + 1);
+            let reason = if self.patience == Patience::AsksAgain { "failed on purpose" } else { "OutOfMemory" };
+            assert!(problem.contains(reason), "{problem}");
+            if self.patience == Patience::GivesUp {
+                return Err(GaveUp);
+            }
+        }
+        panic!("it never goes well");
+    }
+
+    fn write(&self, space: &TestSpace<'y>, range: VirtRange, seed: u64) -> Result<(), GaveUp> {
+        for page in 0..range.size().0 / PAGE {
+            let addr = frameyard_vm::VirtAddr(range.start.0 + page * PAGE);
+            self.must(|| space.write(addr, &pattern(seed + page)))?;
+        }
+        Ok(())
+    }
+
+    /// Small pages in turn with pages of files, so that memory is scattered when one of the files is gone.
+    fn fill(&self, space: &TestSpace<'y>, kept: &TestFile<'y>) -> Result<(), GaveUp> {
+        let vm = &self.vm;
+        let gone = self.must(|| vm.create_file(2, ByteSize(PAGES * PAGE)))?;
+        self.must(|| space.map(anonymous(range(0, PAGES * PAGE))))?;
+        for page in 0..PAGES {
+            self.must(|| gone.read(page * PAGE, &mut [0; PAGE as usize]))?;
+            self.write(space, range(page * PAGE, PAGE), page)?;
+            self.must(|| kept.write(page * PAGE, &pattern(1000 + page)))?;
+        }
+        // Far from the others: the tree grows.
+        self.must(|| kept.write(5000 * PAGE + 7, b"far"))?;
+        drop(gone);
+        self.check_file(kept, PAGES)
+    }
+
+    fn check_file(&self, file: &TestFile<'y>, pages: u64) -> Result<(), GaveUp> {
+        let mut bytes = [0; PAGE as usize];
+        for page in 0..pages {
+            assert_eq!(self.must(|| file.read(page * PAGE, &mut bytes))?, bytes.len());
+            assert!(bytes[..] == pattern(1000 + page), "page {page} of the file");
+        }
+        Ok(())
+    }
+
+    /// Huge pages, of which parts are unmapped: one of them while it is pinned.
+    fn split(&self, space: &TestSpace<'y>) -> Result<(), GaveUp> {
+        let huge = range(4 * HUGE, 2 * HUGE);
+        self.must(|| space.map(anonymous(huge).advised(HugeAdvice::Huge)))?;
+        for offset in [0, 100 * PAGE, HUGE, HUGE + 100 * PAGE] {
+            self.write(space, range(4 * HUGE + offset, 2 * PAGE), offset / PAGE)?;
+        }
+        let pin = self.must(|| space.pin(at(5 * HUGE)))?;
+        let head = pin.pfn();
+        let region = self.must(|| MemoryRegion::register(space, range(5 * HUGE, HUGE), MemoryAccess::Write))?;
+        region.deregister().expect("what was pinned is unpinned");
+        for hole in [4 * HUGE + 50 * PAGE, 5 * HUGE + 50 * PAGE] {
+            self.must(|| space.unmap(range(hole, 10 * PAGE)))?;
+        }
+        drop(pin);
+        self.move_away(head);
+        for offset in [0, 100 * PAGE, HUGE, HUGE + 100 * PAGE] {
+            expect(space, range(4 * HUGE + offset, 2 * PAGE), offset / PAGE);
+        }
+        Ok(())
+    }
+
+    /// Takes the pageblock of a frame, if that can be, and gives it back.
+    fn move_away(&self, pfn: Pfn) {
+        let vm = &self.vm;
+        let wanted = PfnRange::new(Pfn(pfn.0 & !511), PageCount(512));
+        if let Ok(range) = vm.yard().request_range(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
+            vm.yard().free_range(range).expect("it was allocated");
+        }
+        vm.validate().expect("valid after pages have moved");
+    }
+
+    /// Moves pages about, and drops what can be dropped.
+    fn press(&self, space: &TestSpace<'y>, file: &TestFile<'y>) -> Result<(), GaveUp> {
+        let vm = &self.vm;
+        let zone = vm.yard().zones().next().unwrap().id;
+        for effort in frameyard::compaction::CompactEffort::ALL {
+            vm.yard().compact_zone(zone, CompactRequest { effort, ..CompactRequest::WHOLE_ZONE }, &vm.owners());
+        }
+        self.move_away(space.translate(at(0)).expect("it was written").pfn);
+        expect(space, range(0, PAGES * PAGE), 0);
+        self.must(|| file.sync())?;
+        vm.reclaim_pages(NodeId(0), ZoneKind::Movable, PageCount(16));
+        file.drop_clean();
+        self.check_file(file, PAGES)
+    }
+
+    /// Cuts a file whose pages are there, and makes it longer again.
+    fn cut(&self, file: &TestFile<'y>) -> Result<(), GaveUp> {
+        self.must(|| file.write((PAGES - 1) * PAGE, &pattern(1000 + PAGES - 1)))?;
+        self.must(|| {
+            let done = file.truncate(ByteSize(20 * PAGE + 100));
+            self.vm.validate().expect("valid after a cut, whether it came to an end or not");
+            done
+        })?;
+        assert_eq!(file.size(), ByteSize(20 * PAGE + 100));
+        self.check_file(file, 20)?;
+        self.must(|| file.truncate(ByteSize(30 * PAGE)))?;
+        let mut bytes = [1; 9 * PAGE as usize];
+        self.must(|| file.read(21 * PAGE, &mut bytes))?;
+        assert!(bytes.iter().all(|byte| *byte == 0), "what was cut away is gone");
+        self.must(|| file.read(20 * PAGE + 100, &mut bytes[..PAGE as usize - 100]))?;
+        assert!(bytes.iter().all(|byte| *byte == 0), "what was cut off the last page is gone");
+        Ok(())
+    }
+
+    /// All of it.
+    fn live(&self) -> Result<(), GaveUp> {
+        let vm = &self.vm;
+        let kept = self.must(|| vm.create_file(1, ByteSize(0)))?;
+        let space: AddressSpace<'_, _> = self.must(|| vm.create_space())?;
+        self.fill(&space, &kept)?;
+        self.split(&space)?;
+        vm.validate().expect("valid while all is in use");
+        self.press(&space, &kept)?;
+        self.cut(&kept)?;
+        self.must(|| space.unmap(range(4 * PAGE, 10 * PAGE)))?;
+        self.must(|| space.map(MapRequest::anonymous(ByteSize(PAGE))))?;
+        expect(&space, range(0, 4 * PAGE), 0);
+        expect(&space, range(14 * PAGE, (PAGES - 14) * PAGE), 14);
+        let mut outcome = space.exit(TWO);
+        while let Err(stalled) = outcome {
+            vm.validate().expect("valid after an exit that came to no end");
+            outcome = stalled.space.exit(TWO);
+        }
+        assert!(matches!(outcome, Ok(ExitOutcome::Gone(_))));
+        Ok(())
+    }
+}
+
+/// All of it in a fresh yard, which is valid afterwards, and has all memory back.
+fn live(failing: &Failing) {
+    run_on(0);
+    let store = MemoryStore::default();
+    in_yard(SMALL, VmConfig { lru_batch: 4, ..VmConfig::default() }, |vm| {
+        let life = Life {
+            vm: vm.with_store(&store).with_injector(failing),
+            patience: Patience::AsksAgain,
+            failures: Cell::new(0),
+        };
+        life.live().expect("who asks again comes to an end");
+        vm.lru_drain_all();
+    });
+}
+
+#[test]
+fn every_step_is_come_by_but_the_wait_for_somebody_who_moves_a_page() {
+    let failing = Failing::new(When::Never);
+    live(&failing);
+    let seen = std::mem::take(&mut failing.state.lock().unwrap().steps);
+    let missing = Step::ALL.into_iter().filter(|step| !seen.contains(&format!("{step:?}")));
+    assert_eq!(missing.collect::<Vec<_>>(), [Step::AwaitMove]);
+}
+
+#[test]
+fn memory_fails_at_each_allocation_in_turn_and_nothing_is_lost() {
+    for n in 0.. {
+        let failing = Failing::new(When::Once(n, Step::allocates));
+        live(&failing);
+        if !failing.has_failed() {
+            assert!(n > 200, "only {n} allocations");
+            return;
+        }
+    }
+}
+
+#[test]
+fn each_step_fails_at_each_time_and_nothing_is_lost() {
+    for step in Step::ALL {
+        // What is done often is alike after a while.
+        let times = std::iter::successors(Some(0), |n| Some(n * 5 / 4 + 1));
+        for n in times {
+            let failing = Failing::new(When::OnceAt(n, step));
+            live(&failing);
+            if !failing.has_failed() {
+                assert!(n > 0 || step == Step::AwaitMove, "{step:?} cannot fail");
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn steps_fail_at_random_and_nothing_is_lost() {
+    for seed in 1..=40 {
+        let failing = Failing::new(When::AtRandom([3, 8, 30, 100][seed as usize % 4], seed));
+        live(&failing);
+        assert!(failing.has_failed());
+    }
+}
+
+#[test]
+fn with_less_memory_each_time_the_end_is_an_error_and_nothing_is_lost() {
+    let (mut gave_up, mut left) = (0, 0);
+    loop {
+        let mut failures = 0;
+        run_on(0);
+        let (store, failing) = (MemoryStore::default(), Failing::new(When::Never));
+        in_yard(SMALL, VmConfig { lru_batch: 4, ..VmConfig::default() }, |vm| {
+            let mut held = Vec::new();
+            while let Ok(pfn) = vm.yard().alloc(Order::ZERO, Gfp::KERNEL) {
+                held.push(pfn);
+            }
+            let few = held.len().saturating_sub(left);
+            held.drain(few..).for_each(|pfn| vm.yard().free(pfn, Order::ZERO).unwrap());
+            let vm = vm.with_store(&store).with_injector(&failing);
+            let life = Life { vm, patience: Patience::GivesUp, failures: Cell::new(0) };
+            let lived = life.live();
+            failures = life.failures.get();
+            assert_eq!(lived.is_err(), failures > 0);
+            vm.lru_drain_all();
+            vm.validate().expect("valid after somebody gave up");
+            held.into_iter().for_each(|pfn| vm.yard().free(pfn, Order::ZERO).unwrap());
+        });
+        if failures == 0 {
+            break;
+        }
+        gave_up += 1;
+        left += if left < 100 { 1 } else { 23 };
+    }
+    assert!(gave_up > 60, "{gave_up} times");
+}

@@ -1,0 +1,19 @@
+//! The integration tests of what owns frames, in one program: one module per subject.
+
+mod address_space;
+mod address_space_failures;
+mod address_space_model;
+mod aged_under_use;
+mod failures_in_turn;
+mod fixture;
+mod memory_in_use;
+mod moved_under_use;
+mod page_cache;
+mod pinned_devices;
+mod pinned_for_long;
+mod pinned_under_use;
+mod pinning;
+mod pinning_model;
+mod protections;
+#[path = "../../src/test_yard.rs"]
+mod test_yard;

@@ -1,0 +1,206 @@
+//! The allocation benchmark: blocks of one order, allocated and freed in three patterns.
+
+use std::num::NonZeroU32;
+use std::time::Instant;
+
+use frameyard::locks::LockUse;
+use frameyard::{Gfp, Order, Pfn, Platform, Yard};
+use frameyard_host::HostTopology;
+
+use crate::measure::nanoseconds_each;
+use crate::tasks::{TaskError, run_tasks};
+
+/// The fewest steps of a `repeat` task.
+const LEAST_STEPS: u64 = 100_000;
+/// Blocks that are allocated, then freed, to find how a pair's time divides.
+const GROUP: usize = 16;
+/// What the workload asks for: memory for user pages.
+const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
+
+/// The access pattern of a task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AccessKind {
+    /// Allocates and frees one block per step, with half the memory allocated.
+    Repeat,
+    /// Allocates its share of half the memory, then frees it.
+    Bulk,
+    /// Like `Bulk`, freed in an order shuffled across all tasks.
+    Random,
+}
+
+impl AccessKind {
+    /// All patterns.
+    pub const ALL: [Self; 3] = [Self::Repeat, Self::Bulk, Self::Random];
+
+    /// The name on command lines and in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Repeat => "repeat",
+            Self::Bulk => "bulk",
+            Self::Random => "random",
+        }
+    }
+}
+
+/// The result of one run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct AllocRun {
+    /// Pairs of an allocation and a free, over all tasks.
+    pub ops: u64,
+    /// Nanoseconds an allocation took, mean over the tasks.
+    pub get_ns: f64,
+    /// Nanoseconds a free took, mean over the tasks.
+    pub put_ns: f64,
+    /// How zone locks were taken, set-up included.
+    pub zone_lock: LockUse,
+    /// Frames that crossed a zone lock.
+    pub pages_moved: u64,
+    /// Frames handed out, set-up included.
+    pub pages_allocated: u64,
+}
+
+impl AllocRun {
+    /// Frames that crossed a zone lock each time.
+    #[must_use]
+    pub fn pages_per_acquisition(&self) -> f64 {
+        self.pages_moved as f64 / self.zone_lock.acquisitions.max(1) as f64
+    }
+}
+
+/// What one task measured.
+struct Timing {
+    ops: u64,
+    get_ns: f64,
+    put_ns: f64,
+}
+
+/// A pattern and its size.
+#[derive(Clone, Copy, Debug)]
+pub struct AllocWorkload {
+    /// The pattern.
+    pub kind: AccessKind,
+    /// The order of all blocks.
+    pub order: Order,
+    /// How many tasks share the work.
+    pub tasks: NonZeroU32,
+    /// Seed of the shuffle.
+    pub seed: u64,
+}
+
+impl AllocWorkload {
+    /// Runs the workload once and leaves the yard as it was.
+    ///
+    /// # Errors
+    ///
+    /// [`TaskError`]; blocks allocated by then stay allocated.
+    pub fn run<P: Platform>(&self, yard: &Yard<P>, host: &HostTopology) -> Result<AllocRun, TaskError> {
+        let before = lock_counts(yard);
+        let timings = match self.kind {
+            AccessKind::Repeat => self.repeat(yard, host)?,
+            AccessKind::Bulk => run_tasks(host, self.tasks, |_| bulk(yard, self.order, self.share(yard)))?,
+            AccessKind::Random => self.random(yard, host)?,
+        };
+        let after = lock_counts(yard);
+        let tasks = timings.len() as f64;
+        Ok(AllocRun {
+            ops: timings.iter().map(|timing| timing.ops).sum(),
+            get_ns: timings.iter().map(|timing| timing.get_ns).sum::<f64>() / tasks,
+            put_ns: timings.iter().map(|timing| timing.put_ns).sum::<f64>() / tasks,
+            zone_lock: after.0.since(before.0),
+            pages_moved: after.1 - before.1,
+            pages_allocated: after.2 - before.2,
+        })
+    }
+
+    /// How many blocks the yard has, free or not.
+    fn blocks<P: Platform>(&self, yard: &Yard<P>) -> u64 {
+        yard.managed_pages().0 >> self.order.0
+    }
+
+    /// A task's share of half the memory, in blocks; at least one.
+    fn share<P: Platform>(&self, yard: &Yard<P>) -> usize {
+        (self.blocks(yard) / 2 / u64::from(self.tasks.get())).max(1) as usize
+    }
+
+    /// Half the memory is allocated; then each step allocates and frees one block.
+    fn repeat<P: Platform>(&self, yard: &Yard<P>, host: &HostTopology) -> Result<Vec<Timing>, TaskError> {
+        let steps = (self.blocks(yard) / u64::from(self.tasks.get())).max(LEAST_STEPS);
+        run_tasks(host, self.tasks, |_| {
+            let mut held = vec![Pfn(1); self.share(yard)];
+            allocate(yard, self.order, &mut held)?;
+            let start = Instant::now();
+            for _ in 0..steps {
+                let block = yard.alloc(self.order, GFP)?;
+                yard.free(block, self.order)?;
+            }
+            let pair = nanoseconds_each(start.elapsed(), steps);
+            let get_part = allocation_part(yard, self.order)?;
+            free(yard, self.order, &held)?;
+            Ok(Timing { ops: steps, get_ns: pair * get_part, put_ns: pair * (1.0 - get_part) })
+        })
+    }
+
+    /// As bulk, but every task frees blocks of all tasks, in an order that is shuffled over all of them.
+    fn random<P: Platform>(&self, yard: &Yard<P>, host: &HostTopology) -> Result<Vec<Timing>, TaskError> {
+        let share = self.share(yard);
+        let allocated = run_tasks(host, self.tasks, |_| {
+            let mut blocks = vec![Pfn(1); share];
+            let get_ns = allocate(yard, self.order, &mut blocks)?;
+            Ok((blocks, get_ns))
+        })?;
+        let get_ns: Vec<f64> = allocated.iter().map(|(_, get_ns)| *get_ns).collect();
+        let mut all: Vec<Pfn> = allocated.into_iter().flat_map(|(blocks, _)| blocks).collect();
+        fastrand::Rng::with_seed(self.seed).shuffle(&mut all);
+        let parts: Vec<&[Pfn]> = all.chunks(share).collect();
+        let put_ns = run_tasks(host, self.tasks, |task| free(yard, self.order, parts[task]))?;
+        let timing = |(get_ns, put_ns)| Timing { ops: share as u64, get_ns, put_ns };
+        Ok(get_ns.into_iter().zip(put_ns).map(timing).collect())
+    }
+}
+
+/// Allocates a task's share, then frees it in the same order.
+fn bulk<P: Platform>(yard: &Yard<P>, order: Order, share: usize) -> Result<Timing, TaskError> {
+    let mut blocks = vec![Pfn(1); share];
+    let get_ns = allocate(yard, order, &mut blocks)?;
+    let put_ns = free(yard, order, &blocks)?;
+    Ok(Timing { ops: share as u64, get_ns, put_ns })
+}
+
+/// Fills `blocks`; nanoseconds an allocation took.
+fn allocate<P: Platform>(yard: &Yard<P>, order: Order, blocks: &mut [Pfn]) -> Result<f64, TaskError> {
+    let start = Instant::now();
+    for block in blocks.iter_mut() {
+        *block = yard.alloc(order, GFP)?;
+    }
+    Ok(nanoseconds_each(start.elapsed(), blocks.len() as u64))
+}
+
+/// Frees blocks; nanoseconds a free took.
+fn free<P: Platform>(yard: &Yard<P>, order: Order, blocks: &[Pfn]) -> Result<f64, TaskError> {
+    let start = Instant::now();
+    for block in blocks {
+        yard.free(*block, order)?;
+    }
+    Ok(nanoseconds_each(start.elapsed(), blocks.len() as u64))
+}
+
+/// The part of a pair's time that the allocation takes.
+///
+/// A clock is too slow for single operations, so small groups are timed; only the ratio is used.
+fn allocation_part<P: Platform>(yard: &Yard<P>, order: Order) -> Result<f64, TaskError> {
+    let mut blocks = [Pfn(0); GROUP];
+    let (mut get, mut put) = (0.0, 0.0);
+    for _ in 0..LEAST_STEPS / 10 / GROUP as u64 {
+        get += allocate(yard, order, &mut blocks)?;
+        put += free(yard, order, &blocks)?;
+    }
+    Ok(get / (get + put))
+}
+
+/// All zone locks together, frames that crossed them, and frames handed out.
+fn lock_counts<P: Platform>(yard: &Yard<P>) -> (LockUse, u64, u64) {
+    yard.zones().fold(Default::default(), |(lock, moved, allocated), zone| {
+        (zone.lock.and(lock), moved + zone.pages_moved, allocated + zone.pages_allocated)
+    })
+}

@@ -1,0 +1,116 @@
+//! The workload `churn`: blocks of mixed specs and types come and go at random, and some stay.
+//!
+//! It is what makes free lists of a yard look used: blocks of several specs on them, pageblocks of several types.
+//! On a platform whose CPU is fixed the same seed leaves the same yard.
+
+use std::fmt;
+
+use fastrand::Rng;
+use frameyard::{AllocError, FreeError, Gfp, NodeId, Order, Pfn, Platform, Yard};
+
+/// How many blocks are allocated or freed.
+const STEPS: u32 = 100_000;
+
+/// At most one part in so many of all memory is allocated at once.
+const LIVE_PART: u64 = 4;
+
+/// Why the workload ended early. Each is a fault of the yard: the workload keeps within its memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ChurnError {
+    /// A request was refused for another reason than a lack of memory.
+    Alloc(AllocError),
+    /// A block was not taken back.
+    Free(FreeError),
+}
+
+impl fmt::Display for ChurnError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alloc(error) => write!(f, "churn: {error}"),
+            Self::Free(error) => write!(f, "churn: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for ChurnError {}
+
+/// Runs the workload on the calling thread. What it leaves allocated stays so.
+pub fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnError> {
+    let mut random = Rng::with_seed(seed);
+    let most = yard.managed_pages().0 / LIVE_PART;
+    let mut live: Vec<(Pfn, Order)> = Vec::new();
+    let mut pages = 0;
+    for _ in 0..STEPS {
+        let order = random_order(&mut random, yard.geometry().max_order());
+        if pages + order.pages().0 <= most && random.u8(..5) < 3 {
+            match allocate(yard, &mut random, order) {
+                Ok(pfn) => {
+                    live.push((pfn, order));
+                    pages += order.pages().0;
+                }
+                // One of the zones, or the larger blocks, may be used up long before memory is.
+                Err(AllocError::OutOfMemory { .. }) => {}
+                Err(error) => return Err(ChurnError::Alloc(error)),
+            }
+        } else if !live.is_empty() {
+            let (pfn, order) = live.swap_remove(random.usize(..live.len()));
+            yard.free(pfn, order).map_err(ChurnError::Free)?;
+            pages -= order.pages().0;
+        }
+    }
+    Ok(())
+}
+
+/// Most requests prefer the caller's node, one in four any.
+fn allocate<P: Platform>(yard: &Yard<P>, random: &mut Rng, order: Order) -> Result<Pfn, AllocError> {
+    let kinds = [Gfp::KERNEL, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE];
+    let gfp = kinds[random.usize(..kinds.len())] | Gfp::NOWARN;
+    if random.u8(..4) == 0 {
+        return yard.request(order, gfp).node(NodeId(random.u16(..yard.nodes()))).frame();
+    }
+    yard.alloc(order, gfp)
+}
+
+/// Order 0 in one of two cases, each further order half as often.
+fn random_order(random: &mut Rng, most: Order) -> Order {
+    Order((random.u64(..).trailing_zeros() as u8).min(most.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use frameyard::{MemoryTable, PageCount, PfnRange, YardConfig};
+    use frameyard_host::{Backing, CpuIdentity, HostTopology, HostYard};
+
+    /// 512 MiB on each of two nodes, one CPU.
+    fn small() -> HostYard {
+        let node = |start, node| (PfnRange::new(Pfn(start), PageCount(1 << 17)), NodeId(node));
+        let memory = [node(0x10_0000, 0), node(0x12_0000, 1)];
+        let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+        let builder = HostYard::builder().backing(Backing::Phantom).identity(CpuIdentity::Fixed(frameyard::CpuId(0)));
+        builder.build(&table, &YardConfig::new(&[NodeId(0), NodeId(1)]), &HostTopology::current().unwrap()).unwrap()
+    }
+
+    #[test]
+    fn some_memory_stays_allocated_and_the_yard_is_consistent() {
+        let yard = small();
+        let before = yard.free_pages();
+        churn(&yard, 7).unwrap();
+        yard.validate().unwrap();
+        assert!(yard.free_pages() < before);
+        let zones: Vec<_> = yard.zones().collect();
+        assert!(zones.iter().any(|zone| zone.frees > 0));
+        assert!(zones.iter().all(|zone| zone.allocations >= zone.frees));
+    }
+
+    #[test]
+    fn the_same_seed_leaves_the_same_yard() {
+        let [first, again, other] = [1, 1, 2].map(|seed| {
+            let yard = small();
+            churn(&yard, seed).unwrap();
+            yard.zones().collect::<Vec<_>>()
+        });
+        assert_eq!(first, again);
+        assert_ne!(first, other);
+    }
+}

@@ -1,0 +1,272 @@
+//! `contig`: contiguous ranges out of a Movable zone that tasks use all the time.
+//!
+//! Tenants fill a part of the zone with pages of address spaces and files, and go on faulting, writing, reading and
+//! unmapping while the leader asks for ranges. Then it pins a page and asks for the range around it, which must be refused
+//! with the name of that very frame; and once more when the pin is gone, that time with the range set to zero, which would
+//! show if anybody still had a page there. In the end occupants check all that they have.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Instant;
+
+use frameyard::AllocError;
+use frameyard::contig::BlockedBy;
+use frameyard::stats::ZoneStatistics;
+use frameyard::{ByteSize, Gfp, NodeId, Order, PageCount, Pfn, PfnRange, ZoneId};
+use frameyard_host::{HostPlatform, LockTiming};
+use frameyard_vm::{HugeAdvice, MapRequest, PinnedPage, Vm, VmCounter};
+
+use crate::compaction::movable_zone;
+use crate::error::WorkloadError;
+use crate::fixture::Fixture;
+use crate::measure::nanoseconds;
+use crate::task::task_seed;
+
+mod occupant;
+
+use occupant::Occupant;
+
+/// What contiguous ranges are for: huge pages of users.
+const GFP: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
+/// How many pages are faulted until one lies in the Movable zone.
+const PIN_TRIES: u64 = 64;
+
+/// How the workload is run.
+#[derive(Clone, Copy, Debug)]
+pub struct ContigPlan {
+    /// How long the ranges are.
+    pub size: ByteSize,
+    /// How much of the zone occupants use.
+    pub fill: ByteSize,
+    /// How much they use for a moment, before they give pages all over it back.
+    pub most: ByteSize,
+    /// How many occupants there are.
+    pub tasks: u32,
+    /// Seed of the random choices.
+    pub seed: u64,
+}
+
+/// What kind of range is asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AskedFor {
+    /// One anywhere.
+    Anywhere,
+    /// A certain one, with a pinned page in it.
+    Pinned,
+    /// The same when the pin is gone, set to zero.
+    Unpinned,
+}
+
+impl AskedFor {
+    /// The name in rows.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Anywhere => "busy",
+            Self::Pinned => "pinned",
+            Self::Unpinned => "unpinned",
+        }
+    }
+}
+
+/// A range that was asked for.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Attempt {
+    /// What for.
+    pub asked: AskedFor,
+    /// The range, or what was in the way.
+    pub outcome: Result<PfnRange, AllocError>,
+    /// The frame that was pinned.
+    pub pinned: Option<Pfn>,
+    /// How long it took.
+    pub contig_ns: u64,
+    /// Pages that were moved.
+    pub pages_moved: u64,
+    /// Pages of the zone in use before.
+    pub used_before: PageCount,
+    /// What occupants did meanwhile: pages written, read, mapped or unmapped.
+    pub occupant_steps: u64,
+}
+
+/// What came of a run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ContigRun {
+    /// Frames of the Movable zone.
+    pub zone: PageCount,
+    /// In their order.
+    pub attempts: Vec<Attempt>,
+    /// Pages whose contents occupants checked in the end.
+    pub checked: u64,
+}
+
+/// What leader and occupants share.
+#[derive(Default)]
+struct Shared {
+    over: AtomicBool,
+    steps: AtomicU64,
+}
+
+/// Ends the occupants in any case.
+struct OverOnDrop<'a>(&'a Shared);
+
+impl Drop for OverOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// One run of the workload: a range of each kind is asked for once.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] for contents that are not what was written, and where a pinned page does not keep a range.
+pub fn run(fixture: &Fixture<'_>, plan: &ContigPlan) -> Result<ContigRun, WorkloadError> {
+    let vm = fixture.vm;
+    vm.yard().platform().time_locks(LockTiming::Off);
+    let zone = movable_zone(vm.yard()).ok_or_else(|| WorkloadError::input("there is no Movable zone"))?;
+    let shared = Shared::default();
+    let (prepared, preparations) = mpsc::channel();
+    thread::scope(|scope| {
+        let over = OverOnDrop(&shared);
+        let mut occupants = Vec::new();
+        for number in 0..plan.tasks {
+            let (shared, prepared) = (&shared, prepared.clone());
+            let body = move || {
+                let share = |bytes: ByteSize| ByteSize(bytes.0 / u64::from(plan.tasks));
+                let amounts = (share(plan.fill), share(plan.most));
+                let occupant = Occupant::fill(vm, number, task_seed(plan.seed, number), amounts);
+                let _ = prepared.send(occupant.is_ok());
+                occupant?.work(&shared.over, &shared.steps)
+            };
+            occupants.push(thread::Builder::new().spawn_scoped(scope, body).map_err(WorkloadError::run_time)?);
+        }
+        drop(prepared);
+        let attempts = if preparations.iter().take(occupants.len()).all(|well| well) {
+            ask(vm, &zone, plan, &shared)
+        } else {
+            Ok(Vec::new())
+        };
+        drop(over);
+        let mut checked = 0;
+        for occupant in occupants {
+            checked += occupant
+                .join()
+                .map_err(|_| WorkloadError::run_time("a occupant panicked"))?
+                .map_err(WorkloadError::run_time)?;
+        }
+        Ok(ContigRun { zone: zone.managed, attempts: attempts?, checked })
+    })
+}
+
+/// All requests, in their order.
+fn ask(
+    vm: Vm<'_, HostPlatform>,
+    zone: &ZoneStatistics,
+    plan: &ContigPlan,
+    shared: &Shared,
+) -> Result<Vec<Attempt>, WorkloadError> {
+    let asker = Asker { vm, zone: zone.id, count: vm.yard().geometry().pages_in(plan.size), shared };
+    let align = Order(plan.size.0.trailing_zeros() as u8 - vm.yard().geometry().page_shift());
+    let anywhere =
+        || vm.yard().request_pages(asker.count, GFP).aligned(align).node(NodeId(0)).owners(&vm.owners()).range();
+    let mut attempts = vec![asker.ask(AskedFor::Anywhere, None, anywhere)?];
+    let page = asker.pinned_page()?;
+    let (pfn, range) = (page.pfn(), around(page.pfn(), asker.count, zone.span, vm.yard().geometry().pageblock_order()));
+    let this = |gfp| vm.yard().request_range(range, gfp).owners(&vm.owners()).range();
+    let pinned = asker.ask(AskedFor::Pinned, Some(pfn), || this(GFP))?;
+    match &pinned.outcome {
+        Err(AllocError::Blocked(blocker)) if blocker.pfn == pfn && blocker.why == BlockedBy::Pinned => {}
+        Err(AllocError::Blocked(blocker)) => {
+            return Err(WorkloadError::run_time(format!("{pfn} is pinned in {range}, but {blocker}")));
+        }
+        _ => return Err(WorkloadError::run_time(format!("{pfn} is pinned, but {range} was taken with it"))),
+    }
+    attempts.push(pinned);
+    drop(page);
+    attempts.push(asker.ask(AskedFor::Unpinned, None, || this(GFP | Gfp::ZERO))?);
+    Ok(attempts)
+}
+
+/// So many frames of a zone around a frame, in whole pageblocks.
+fn around(pfn: Pfn, count: PageCount, zone: PfnRange, pageblock: Order) -> PfnRange {
+    let middle = Pfn(pfn.0.saturating_sub(count.0 / 2)).align_down(pageblock);
+    let last = Pfn(zone.end.0.saturating_sub(count.0)).align_down(pageblock);
+    PfnRange::new(middle.min(last).max(zone.start), count)
+}
+
+struct Asker<'a, 'y> {
+    vm: Vm<'y, HostPlatform>,
+    zone: ZoneId,
+    count: PageCount,
+    shared: &'a Shared,
+}
+
+impl<'y> Asker<'_, 'y> {
+    /// Asks once, and gives back what was had.
+    fn ask(
+        &self,
+        asked: AskedFor,
+        pinned: Option<Pfn>,
+        request: impl FnOnce() -> Result<PfnRange, AllocError>,
+    ) -> Result<Attempt, WorkloadError> {
+        let yard = self.vm.yard();
+        let moved = || self.vm.counted(VmCounter::PgmigrateSuccess);
+        let steps = || self.shared.steps.load(Ordering::Relaxed);
+        let zone = yard.zone_statistics(self.zone);
+        let used_before = PageCount(zone.managed.0.saturating_sub(zone.free.0 + zone.per_cpu.0));
+        let before = (moved(), steps());
+        let begin = Instant::now();
+        let outcome = request();
+        let contig_ns = nanoseconds(begin.elapsed());
+        let (pages_moved, occupant_steps) = (moved() - before.0, steps() - before.1);
+        match &outcome {
+            Ok(range) => yard.free_range(*range).map_err(WorkloadError::run_time)?,
+            Err(AllocError::Blocked(_) | AllocError::NoPlace { .. }) => {}
+            Err(error) => return Err(WorkloadError::run_time(*error)),
+        }
+        Ok(Attempt { asked, outcome, pinned, contig_ns, pages_moved, used_before, occupant_steps })
+    }
+
+    /// A page of the zone, pinned. Its space goes when it is unpinned.
+    fn pinned_page(&self) -> Result<Pinned<'y>, WorkloadError> {
+        let page = self.vm.yard().geometry().page_size().0;
+        let space = self.vm.create_space().map_err(WorkloadError::run_time)?;
+        let request = MapRequest::anonymous(ByteSize(PIN_TRIES * page)).advised(HugeAdvice::Never);
+        let range = space.map(request).map_err(WorkloadError::run_time)?;
+        for addr in (range.start.0..range.end.0).step_by(page as usize).map(frameyard_vm::VirtAddr) {
+            space.write(addr, &[1]).map_err(WorkloadError::run_time)?;
+            let pin = space.pin(addr).map_err(WorkloadError::run_time)?;
+            if self.vm.yard().zone_of(pin.pfn()) == Some(self.zone) {
+                return Ok(Pinned { pin, _space: space });
+            }
+        }
+        Err(WorkloadError::run_time("no page that was faulted in lies in the Movable zone: use less of it with --fill"))
+    }
+}
+
+/// A pinned page and the space that it is of.
+struct Pinned<'y> {
+    pin: PinnedPage<'y, HostPlatform>,
+    _space: frameyard_vm::AddressSpace<'y, HostPlatform>,
+}
+
+impl Pinned<'_> {
+    fn pfn(&self) -> Pfn {
+        self.pin.pfn()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_around_a_frame_stays_in_the_zone() {
+        let zone = PfnRange { start: Pfn(4096), end: Pfn(4096 + 8192) };
+        let range = |pfn| around(Pfn(pfn), PageCount(2048), zone, Order(9));
+        for pfn in [4096, 5000, 8000, 12287] {
+            assert!(range(pfn).contains(Pfn(pfn)) && range(pfn).intersection(zone) == range(pfn), "{pfn}");
+        }
+        assert_eq!(range(8000), PfnRange::new(Pfn(6656), PageCount(2048)));
+    }
+}

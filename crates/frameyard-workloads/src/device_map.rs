@@ -1,0 +1,261 @@
+//! `device-map`: page structures for device memory are written, measured and taken away again.
+//!
+//! Nothing is behind the devices' frames, so that they may be larger than the host; their page structures are real. Beside each
+//! run stands what the host takes to provide the same memory when nothing but a byte of each page is written.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Instant;
+
+use frameyard::boot::BootError;
+use frameyard::devices::{DeviceInfo, DeviceRequest, MapLayout, MapPlacement, Removal};
+use frameyard::{ByteSize, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
+use frameyard_host::{
+    Backing, DeviceMapProblem, HostDeviceError, HostTopology, HostYard, HostYardError, HugePages, Region, SharedFrames,
+    SharedMemoryFile, page_table_bytes,
+};
+
+use crate::error::WorkloadError;
+use crate::measure::nanoseconds;
+
+/// A little memory beside the device, from 4 GiB on.
+const MEMORY: PfnRange = PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_4000) };
+/// Where devices begin: at a multiple of the largest pages.
+const FIRST: Pfn = Pfn(0x20_0000);
+/// The size of a page structure.
+const PAGE_STRUCTURE: u64 = 64;
+/// The size of a page of the host, and of a frame.
+const PAGE: u64 = 4096;
+
+/// Whether the yard is private to the process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum YardSharing {
+    /// A yard of this process alone.
+    Private,
+    /// A yard in a memory file, which other processes may attach to.
+    Shared,
+}
+
+impl YardSharing {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::Private, Self::Shared];
+
+    /// The name on command lines and in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Private => "private",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// What a device has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DeviceShape {
+    /// Its size.
+    pub size: ByteSize,
+    /// The order of its pages.
+    pub order: Order,
+    /// Which page structures are written.
+    pub layout: MapLayout,
+}
+
+impl DeviceShape {
+    fn frames(self) -> PageCount {
+        PageCount(self.size.0 / PAGE)
+    }
+
+    /// How many compound pages (or base pages) there are.
+    pub fn pages(self) -> u64 {
+        self.frames().0 >> self.order.0
+    }
+
+    /// From head to head in the memory map, where there is a structure for each frame.
+    fn stride(self) -> u64 {
+        PAGE_STRUCTURE << self.order.0
+    }
+
+    /// Whether only heads are written, each in a page of its own.
+    fn is_sparse(self) -> bool {
+        self.layout == MapLayout::SharedTails && self.stride() > PAGE
+    }
+
+    /// About as much memory as a run needs: what is written, and page tables for all that is read.
+    pub fn needs(self) -> ByteSize {
+        let addresses = if self.layout == MapLayout::Folded { 0 } else { self.frames().0 * PAGE_STRUCTURE };
+        ByteSize(self.map_bytes().0 + addresses / (PAGE / 8))
+    }
+
+    /// The memory that page structures take, by counting them.
+    pub fn map_bytes(self) -> ByteSize {
+        ByteSize(match self.layout {
+            MapLayout::Folded => (self.pages() * PAGE_STRUCTURE).next_multiple_of(PAGE),
+            _ if self.is_sparse() => self.pages() * PAGE,
+            _ => self.frames().0 * PAGE_STRUCTURE,
+        })
+    }
+}
+
+/// One run: what the page structures took, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub struct DeviceMapRun {
+    /// What the yard says of the device.
+    pub device: DeviceInfo,
+    /// Proportional size of the map's addresses, after every tail was read.
+    pub resident: ByteSize,
+    /// How much larger the page tables of the process became.
+    pub page_tables: ByteSize,
+    /// Mappings of the map's addresses.
+    pub mappings: u64,
+    /// Time to write the page structures.
+    pub bring_up_ns: u64,
+    /// Time to remove the device.
+    pub remove_ns: u64,
+    /// The time in which the host provides the same pages, with nothing else written.
+    pub host_fault_ns: u64,
+}
+
+/// A yard with room for one device of up to a size.
+#[derive(Debug)]
+pub struct DeviceMapFixture {
+    yard: HostYard,
+    /// What a shared yard is in.
+    _file: Option<SharedMemoryFile>,
+    threads: NonZeroUsize,
+}
+
+impl DeviceMapFixture {
+    /// A yard on this host, with a CPU for each that this process may use.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkloadError::Input`] where no yard can have so large a device.
+    pub fn new(size: ByteSize, sharing: YardSharing, host: &HostTopology) -> Result<Self, WorkloadError> {
+        let threads = NonZeroUsize::new(host.allowed().as_slice().len()).unwrap_or(NonZeroUsize::MIN);
+        let cpus = vec![NodeId(0); threads.get()];
+        let space = PfnRange::new(FIRST, PageCount(size.0.div_ceil(PAGE)));
+        let config = YardConfig { device_space: Some(space), ..YardConfig::new(&cpus) };
+        let memory = MemoryTable { memory: &[(MEMORY, NodeId(0))], ..MemoryTable::default() };
+        let builder = HostYard::builder().backing(Backing::Phantom);
+        let made = match sharing {
+            YardSharing::Private => builder.build(&memory, &config, host).map(|yard| (yard, None)),
+            YardSharing::Shared => builder
+                .build_shared(&memory, &config, SharedFrames::Phantom, host)
+                .map(|(yard, file)| (yard, Some(file))),
+        };
+        let (yard, file) = made.map_err(|error| match error {
+            HostYardError::Boot(error) if !BootError::is_at_run_time(&error) => WorkloadError::input(error),
+            other => WorkloadError::run_time(other),
+        })?;
+        Ok(Self { yard, _file: file, threads })
+    }
+
+    /// How many threads write page structures at most.
+    pub fn threads(&self) -> usize {
+        self.threads.get()
+    }
+
+    /// Maps a device, reads all of its page structures, and removes it; or says why it would take more mappings than a process
+    /// may have.
+    pub fn run(&self, shape: DeviceShape) -> Result<Result<DeviceMapRun, String>, WorkloadError> {
+        let tables_before = page_table_bytes().map_err(WorkloadError::run_time)?;
+        let range = PfnRange::new(FIRST, shape.frames());
+        let DeviceShape { order, layout, .. } = shape;
+        let request = DeviceRequest { range, node: NodeId(0), order, layout, placement: MapPlacement::Memory };
+        let begin = Instant::now();
+        let id = match self.yard.map_device(request) {
+            Err(HostDeviceError::Map { problem: problem @ DeviceMapProblem::Mappings { .. }, .. }) => {
+                return Ok(Err(problem.to_string()));
+            }
+            mapped => mapped.map_err(WorkloadError::run_time)?,
+        };
+        let bring_up_ns = nanoseconds(begin.elapsed());
+        let device = self.yard.device_at(FIRST).ok_or_else(|| WorkloadError::run_time(format!("{id} has gone")))?;
+        self.read_structures(&device)?;
+        let offset = ByteSize((FIRST - self.yard.frame_range().start).0 * PAGE_STRUCTURE);
+        let addresses = ByteSize(shape.frames().0 * PAGE_STRUCTURE);
+        let used = self.yard.map_region().memory_use(offset, addresses).map_err(WorkloadError::run_time)?;
+        let tables = page_table_bytes().map_err(WorkloadError::run_time)?;
+        let begin = Instant::now();
+        self.yard.unmap_device(id, Removal::Refuse).map_err(WorkloadError::run_time)?;
+        let remove_ns = nanoseconds(begin.elapsed());
+        Ok(Ok(DeviceMapRun {
+            device,
+            resident: used.proportional,
+            page_tables: ByteSize(tables.0.saturating_sub(tables_before.0)),
+            mappings: used.mappings,
+            bring_up_ns,
+            remove_ns,
+            host_fault_ns: self.host_faults(shape)?,
+        }))
+    }
+
+    /// Reads the first word of every page structure, tails too, and checks that as many hold something as there are
+    /// heads. Folded ones have no tails: there every frame is looked up.
+    fn read_structures(&self, device: &DeviceInfo) -> Result<(), WorkloadError> {
+        let written = if device.layout == MapLayout::Folded {
+            let frames = (device.range.start.0..device.range.end.0).map(Pfn);
+            let heads = frames.filter(|pfn| self.yard.device_page(*pfn).is_some_and(|page| page.head() == *pfn));
+            heads.count() as u64
+        } else {
+            let first = (FIRST - self.yard.frame_range().start).0 as usize * 8;
+            // SAFETY: they are only read, as the yard reads them, and this thread alone maps and removes devices here.
+            let words = unsafe { self.yard.map_region().words() };
+            let words = &words[first..first + device.range.count().0 as usize * 8];
+            words.iter().step_by(8).filter(|word| word.load(Ordering::Relaxed) != 0).count() as u64
+        };
+        let (expected, layout) = (device.pages().0, device.layout);
+        if written == expected {
+            return Ok(());
+        }
+        Err(WorkloadError::run_time(format!(
+            "{written} page structures hold something, where {layout} has {expected} heads"
+        )))
+    }
+
+    /// How long the host takes to provide the pages that structures of that shape lie in, by as many threads.
+    fn host_faults(&self, shape: DeviceShape) -> Result<u64, WorkloadError> {
+        if !shape.is_sparse() {
+            let region = Region::zeroed(shape.map_bytes(), HugePages::Advise).map_err(WorkloadError::run_time)?;
+            let begin = Instant::now();
+            region.prefault(self.threads, &mut |_| {}).map_err(WorkloadError::run_time)?;
+            return Ok(nanoseconds(begin.elapsed()));
+        }
+        let (stride, pages) = (shape.stride() as usize, shape.pages() as usize);
+        let mut region = Region::zeroed(ByteSize(stride as u64 * pages as u64), HugePages::Never)
+            .map_err(WorkloadError::run_time)?;
+        let bytes = region.bytes_mut().ok_or_else(|| WorkloadError::run_time("new memory is shared"))?;
+        let share = pages.div_ceil(self.threads.get()) * stride;
+        let begin = Instant::now();
+        thread::scope(|scope| {
+            for part in bytes.chunks_mut(share) {
+                scope.spawn(|| part.iter_mut().step_by(stride).for_each(|byte| *byte = 1));
+            }
+        });
+        Ok(nanoseconds(begin.elapsed()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_of_page_structures_is_counted_as_the_yard_counts_it() {
+        let host = HostTopology::current().unwrap();
+        let size = ByteSize::gib(2);
+        let fixture = DeviceMapFixture::new(size, YardSharing::Private, &host).unwrap();
+        for order in [Order(0), Order(9), Order(18)] {
+            for layout in MapLayout::ALL {
+                let shape = DeviceShape { size, order, layout };
+                let run = fixture.run(shape).unwrap().unwrap();
+                assert_eq!(run.device.map_bytes, shape.map_bytes(), "{shape:?}");
+                let least = ByteSize(run.device.structures * 64);
+                assert!(run.resident >= least && run.resident <= shape.map_bytes(), "{shape:?}: {}", run.resident);
+            }
+        }
+        fixture.yard.validate().unwrap();
+    }
+}

@@ -1,0 +1,271 @@
+//! `highalloc`: nearly all memory is page cache with unmovable frames among it. How many blocks of order 9 can be had?
+//!
+//! Builders act like those of a kernel build: they read files until memory is full, and hold and replace unmovable frames.
+//! They continue while a requester allocates one huge block after another and holds them. Between two requests lies a
+//! delay, in which the background reclaimer and the background compactor of each node work: in real time, or, if the delay
+//! is virtual, for that time or until they have no more work.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use frameyard::{AllocError, Gfp, NodeId, Order, Pfn, Platform};
+use frameyard_host::HostPlatform;
+use frameyard_vm::{ReclaimStep, Vm};
+
+use crate::counts::{Counts, unusable_thousandths};
+use crate::error::WorkloadError;
+use crate::fixture::Fixture;
+use crate::measure::nanoseconds;
+use crate::report::TaskReport;
+use crate::setting::Setting;
+use crate::task::build::Build;
+use crate::task::{TaskSpec, Work};
+use crate::workers::Workers;
+
+/// The order of the requested blocks: 2 MiB.
+pub const HUGE: Order = Order(9);
+/// Percentage of the yard that is requested.
+const WANTED_PERCENT: u64 = 80;
+/// How long a background thread sleeps when it has no work.
+pub(crate) const NAP: Duration = Duration::from_millis(1);
+
+/// What a delay between requests is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum DelayKind {
+    /// The background work of that time; no time passes without work.
+    #[default]
+    Virtual,
+    /// Time that passes.
+    Real,
+}
+
+impl DelayKind {
+    /// The name in results.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Virtual => "virtual",
+            Self::Real => "real",
+        }
+    }
+}
+
+/// The parameters of a run.
+#[derive(Clone, Copy, Debug)]
+pub struct HighallocPlan {
+    /// The delay between two requests.
+    pub delay: Duration,
+    /// The kind of that delay.
+    pub kind: DelayKind,
+    /// Time between the filling of memory and the first request.
+    pub settle: Duration,
+    /// Percentage of memory that builders hold in unmovable frames.
+    pub unmovable_percent: u8,
+}
+
+/// The result of a run.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct HighallocRun {
+    /// Requested blocks.
+    pub attempts: u64,
+    /// Allocated blocks.
+    pub successes: u64,
+    /// Time of all requests together.
+    pub total_ns: u64,
+    /// Time of the longest request.
+    pub longest_ns: u64,
+    /// From the first request to the end of the last, delays included.
+    pub elapsed_ns: u64,
+    /// Background work between requests, if the delay was virtual.
+    pub background_ns: Option<u64>,
+    /// Thousandths of free memory in smaller blocks before the first request.
+    pub unusable_before: Option<u64>,
+    /// Pages per second that builders read while blocks were requested.
+    pub builders_rate: f64,
+    /// Pages and frames whose contents builders checked at the end.
+    pub checked: u64,
+    /// Counter changes from the first request to the last.
+    pub counts: Counts,
+}
+
+/// Runs the workload once.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if a builder or a request fails.
+pub fn run(
+    fixture: &Fixture<'_>,
+    setting: &Setting,
+    seed: u64,
+    plan: &HighallocPlan,
+) -> Result<HighallocRun, WorkloadError> {
+    let tasks = setting.tasks.get();
+    let build = Build::share_of(&fixture.vm, tasks, plan.unmovable_percent);
+    let specs = TaskSpec::alike(tasks, seed, &Work::Build(build));
+    fixture.drive(&specs, |workers| {
+        let vm = fixture.vm;
+        let go_on = AtomicBool::new(true);
+        let run = thread::scope(|scope| {
+            let _stop = StopOnDrop(&go_on);
+            let mut threads = Vec::new();
+            for node in (0..vm.yard().nodes()).map(NodeId) {
+                for step in background() {
+                    let (vm, go_on) = (&vm, &go_on);
+                    let body = move || work_in_background(vm, node, step, go_on);
+                    let thread = thread::Builder::new().spawn_scoped(scope, body);
+                    threads.push(thread.map_err(WorkloadError::run_time)?);
+                }
+            }
+            Ok::<_, WorkloadError>(settle_and_request(&vm, workers, plan, || {
+                go_on.store(false, Ordering::Relaxed);
+                threads.drain(..).for_each(|thread| drop(thread.join()));
+            }))
+        })??;
+        workers.end();
+        let reports = workers.reports().map_err(WorkloadError::run_time)?;
+        Ok(with_reports(run, &reports))
+    })
+}
+
+struct StopOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for StopOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
+}
+
+pub(crate) fn with_reports(run: HighallocRun, reports: &[TaskReport]) -> HighallocRun {
+    let checked = reports.iter().map(|report| report.checked).sum();
+    HighallocRun { builders_rate: reports.iter().map(TaskReport::rate).sum(), checked, ..run }
+}
+
+/// Waits until memory is full and has settled, then requests blocks. `stop_threads` ends the background threads.
+fn settle_and_request(
+    vm: &Vm<'_, HostPlatform>,
+    workers: &mut Workers<'_>,
+    plan: &HighallocPlan,
+    stop_threads: impl FnOnce(),
+) -> Result<HighallocRun, WorkloadError> {
+    workers.wait_prepared().map_err(WorkloadError::run_time)?;
+    workers.begin().map_err(WorkloadError::run_time)?;
+    workers.watch(plan.settle).map_err(WorkloadError::run_time)?;
+    let begin = Instant::now();
+    let now_ns = || nanoseconds(begin.elapsed());
+    match plan.kind {
+        DelayKind::Real => request(vm, now_ns, || {
+            workers.watch(plan.delay).map_err(WorkloadError::run_time)?;
+            Ok(None)
+        }),
+        DelayKind::Virtual => {
+            stop_threads();
+            request(vm, now_ns, || {
+                workers.poll().map_err(WorkloadError::run_time)?;
+                Ok(Some(work_for(vm, plan.delay)))
+            })
+        }
+    }
+}
+
+/// Requests blocks, holds them until the last request, and frees them. `delay` returns the nanoseconds of background work.
+pub(crate) fn request<P: Platform>(
+    vm: &Vm<'_, P>,
+    now_ns: impl Fn() -> u64,
+    mut delay: impl FnMut() -> Result<Option<u64>, WorkloadError>,
+) -> Result<HighallocRun, WorkloadError> {
+    let attempts = blocks_wanted(vm);
+    let (before, begin) = (Counts::of(vm), now_ns());
+    let mut run = HighallocRun {
+        attempts,
+        successes: 0,
+        total_ns: 0,
+        longest_ns: 0,
+        elapsed_ns: 0,
+        background_ns: None,
+        unusable_before: unusable_thousandths(vm.yard(), HUGE),
+        builders_rate: 0.0,
+        checked: 0,
+        counts: Counts::default(),
+    };
+    let mut blocks = HeldBlocks { vm, blocks: Vec::new() };
+    for _ in 0..attempts {
+        let started = now_ns();
+        let found = vm.yard().request(HUGE, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN).owners(&vm.owners()).frame();
+        let took = now_ns() - started;
+        run.total_ns += took;
+        run.longest_ns = run.longest_ns.max(took);
+        match found {
+            Ok(block) => blocks.blocks.push(block),
+            Err(AllocError::OutOfMemory { .. }) => {}
+            Err(error) => return Err(WorkloadError::run_time(error)),
+        }
+        if let Some(worked) = delay()? {
+            *run.background_ns.get_or_insert(0) += worked;
+        }
+    }
+    run.elapsed_ns = now_ns() - begin;
+    run.counts = Counts::of(vm).since(&before);
+    run.successes = blocks.blocks.len() as u64;
+    Ok(run)
+}
+
+/// Number of blocks that a run requests.
+#[must_use]
+pub fn blocks_wanted<P: Platform>(vm: &Vm<'_, P>) -> u64 {
+    (vm.yard().managed_pages().0 >> HUGE.0) * WANTED_PERCENT / 100
+}
+
+/// Blocks of the requester, freed on drop.
+struct HeldBlocks<'a, 'y, P: Platform> {
+    vm: &'a Vm<'y, P>,
+    blocks: Vec<Pfn>,
+}
+
+impl<P: Platform> Drop for HeldBlocks<'_, '_, P> {
+    fn drop(&mut self) {
+        for block in &self.blocks {
+            // The check at the end of the run finds blocks that were not freed.
+            let _ = self.vm.yard().free(*block, HUGE);
+        }
+    }
+}
+
+/// One step of a background worker. Returns whether it had work.
+pub(crate) type Step<P> = fn(&Vm<'_, P>, NodeId) -> bool;
+
+/// The background workers of a node.
+pub(crate) const fn background<P: Platform>() -> [Step<P>; 2] {
+    [reclaim::<P>, compact::<P>]
+}
+
+fn reclaim<P: Platform>(vm: &Vm<'_, P>, node: NodeId) -> bool {
+    matches!(vm.reclaim_step(node), ReclaimStep::Progress(_))
+}
+
+fn compact<P: Platform>(vm: &Vm<'_, P>, node: NodeId) -> bool {
+    vm.compact_step(node).is_some()
+}
+
+fn work_in_background(vm: &Vm<'_, HostPlatform>, node: NodeId, step: Step<HostPlatform>, go_on: &AtomicBool) {
+    while go_on.load(Ordering::Relaxed) {
+        if !step(vm, node) {
+            thread::sleep(NAP);
+        }
+    }
+}
+
+/// Does the background work of all nodes for `delay`, or until none is left. Returns its nanoseconds.
+///
+/// Each node has its own reclaimer and compactor, which would have run side by side, so each gets the whole delay.
+fn work_for(vm: &Vm<'_, HostPlatform>, delay: Duration) -> u64 {
+    let mut worked = Duration::ZERO;
+    for node in (0..vm.yard().nodes()).map(NodeId) {
+        for step in background() {
+            let begin = Instant::now();
+            while begin.elapsed() < delay && step(vm, node) {}
+            worked += begin.elapsed();
+        }
+    }
+    nanoseconds(worked)
+}

@@ -1,0 +1,63 @@
+#![doc = include_str!("../README.md")]
+//!
+//! # Modules
+//!
+//! Bottom-up; a module uses only those above it in this list.
+//!
+//! | modules | hold |
+//! |---|---|
+//! | [`error`], [`setting`], [`measure`], [`counts`], [`report`] | plain values |
+//! | `stage`, `exchange`, `cpu_work`, `runtime`, `host_runtime`, `site` | what a task runs on: the stages of a run, the clock, an address space |
+//! | `mapping`, `stamp`, `retry` | steps that several loops share |
+//! | `task` | the loops of tasks, one file each |
+//! | [`workers`], [`fixture`], [`timed_run`] | starting tasks as threads or processes, driving them, checking the yard afterwards |
+//! | [`page_fault`], [`order0_thp`], [`purge`], [`parallel_free`], [`highalloc`], [`kernbench`], [`stress`] | workloads of several tasks on a [`Fixture`](fixture::Fixture) |
+//! | [`alloc`], [`churn`], [`compaction`], [`contig`], [`copy_speed`], [`device_map`], [`fault_cost`], [`held`], [`memory_region`], [`pin`], [`report_free`], [`transfer`] | measurements with loops of their own |
+//! | [`simulated`] | the workloads of several tasks, on virtual CPUs in virtual time |
+
+pub mod alloc;
+pub mod churn;
+pub mod compaction;
+pub mod contig;
+pub mod copy_speed;
+pub mod counts;
+mod cpu_work;
+pub mod device_map;
+pub mod error;
+mod exchange;
+pub mod fault_cost;
+pub mod fixture;
+pub mod held;
+pub mod highalloc;
+mod host_runtime;
+mod host_time;
+pub mod kernbench;
+mod mapping;
+pub mod measure;
+pub mod memory_region;
+pub mod order0_thp;
+pub mod page_fault;
+pub mod parallel_free;
+pub mod pin;
+pub mod purge;
+pub mod report;
+pub mod report_free;
+mod retry;
+mod runtime;
+pub mod setting;
+pub mod simulated;
+mod site;
+mod stage;
+mod stamp;
+pub mod stress;
+mod task;
+mod tasks;
+pub mod timed_run;
+pub mod transfer;
+pub mod workers;
+
+pub use error::WorkloadError;
+pub use mapping::{MAP_SIZE, Pages};
+pub use setting::{Setting, TaskMode};
+pub use task::task_seed;
+pub use tasks::{TaskError, run_tasks};

@@ -1,0 +1,87 @@
+//! `parallel-free`: the exit of address spaces that hold most of memory. As threads, the tasks share the exit of one
+//! space; as processes, each exits its own.
+
+use std::num::NonZeroUsize;
+use std::time::Instant;
+
+use frameyard::{ByteSize, PageCount, Platform};
+use frameyard_vm::Vm;
+
+use crate::counts::Counts;
+use crate::error::WorkloadError;
+use crate::fixture::{Fixture, share_of_free};
+use crate::mapping::check_gone;
+use crate::measure::nanoseconds;
+use crate::report::TaskReport;
+use crate::setting::{Setting, TaskMode};
+use crate::task::fill::Fill;
+use crate::task::{TaskSpec, Work};
+use crate::workers::drive_threads;
+
+/// Percentage of free memory that is filled. Page tables and reserves need some of the rest.
+const FILLED_PERCENT: u64 = 85;
+
+/// The result of one exit.
+#[derive(Clone, PartialEq, Debug)]
+pub struct FreeRun {
+    /// Pages that were mapped.
+    pub pages: PageCount,
+    /// Nanoseconds until all were free.
+    pub exit_ns: u64,
+    /// Counter changes during the exit.
+    pub counts: Counts,
+}
+
+/// Runs the workload once.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if a task or an exit fails.
+pub fn run(fixture: &Fixture<'_>, setting: &Setting, seed: u64) -> Result<FreeRun, WorkloadError> {
+    let specs = specs(setting, seed, &fixture.vm);
+    match setting.mode {
+        TaskMode::Threads => one_space(fixture, &specs),
+        TaskMode::Processes => many_spaces(fixture, &specs),
+    }
+}
+
+/// The tasks of a run.
+pub(crate) fn specs<P: Platform>(setting: &Setting, seed: u64, vm: &Vm<'_, P>) -> Vec<TaskSpec> {
+    let tasks = setting.tasks.get();
+    let share = share_of_free(vm.yard(), FILLED_PERCENT, tasks).0;
+    TaskSpec::alike(tasks, seed, &Work::Fill(Fill { bytes: share }))
+}
+
+fn one_space(fixture: &Fixture<'_>, specs: &[TaskSpec]) -> Result<FreeRun, WorkloadError> {
+    let space = fixture.vm.create_space().map_err(WorkloadError::run_time)?;
+    let reports =
+        drive_threads(fixture.vm, &space, specs, |workers| workers.reports().map_err(WorkloadError::run_time))?;
+    let threads = NonZeroUsize::new(specs.len()).unwrap_or(NonZeroUsize::MIN);
+    let (before, begin) = (Counts::of(&fixture.vm), Instant::now());
+    let outcome = space.exit(threads);
+    let exit_ns = nanoseconds(begin.elapsed());
+    check_gone(outcome).map_err(WorkloadError::run_time)?;
+    Ok(FreeRun { pages: touched(&reports), exit_ns, counts: Counts::of(&fixture.vm).since(&before) })
+}
+
+fn many_spaces(fixture: &Fixture<'_>, specs: &[TaskSpec]) -> Result<FreeRun, WorkloadError> {
+    fixture.drive(specs, |workers| {
+        workers.wait_prepared().map_err(WorkloadError::run_time)?;
+        let before = Counts::of(&fixture.vm);
+        workers.begin().map_err(WorkloadError::run_time)?;
+        let reports = workers.reports().map_err(WorkloadError::run_time)?;
+        let exit_ns = reports.iter().map(|report| report.elapsed_ns).max().unwrap_or(0);
+        Ok(FreeRun { pages: touched(&reports), exit_ns, counts: Counts::of(&fixture.vm).since(&before) })
+    })
+}
+
+/// Free memory that `tasks` tasks need: some pages for each, and page tables for them.
+#[must_use]
+pub fn memory_needed(tasks: u32) -> ByteSize {
+    ByteSize(ByteSize::mib(16).0.saturating_mul(1 + u64::from(tasks)))
+}
+
+/// Pages that all tasks touched.
+pub(crate) fn touched(reports: &[TaskReport]) -> PageCount {
+    PageCount(reports.iter().map(|report| report.iterations).sum())
+}

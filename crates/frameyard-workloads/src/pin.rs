@@ -1,0 +1,382 @@
+//! `pin`: pages of an address space are got or pinned, and given back, over mappings and page maps of every size.
+//!
+//! All kinds of memory that are compared are mapped side by side in one space, so that they can be taken by turns. Nothing is
+//! behind the frames of devices: only their page structures are used.
+
+use std::hint::black_box;
+use std::time::Instant;
+
+use frameyard::boot::BootError;
+use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement};
+use frameyard::units::PhysAddr;
+use frameyard::{ByteSize, Geometry, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
+use frameyard_host::{DeviceAlignment, HostPlatform, HostTopology, HostYard, HostYardError};
+use frameyard_vm::{
+    AddressSpace, Dirty, MapRequest, MemoryAccess, PageLevel, PageRun, PinCall, PinRequest, RefHandling, VirtAddr,
+    VirtRange, Vm, VmConfig,
+};
+
+use crate::error::WorkloadError;
+use crate::mapping::{Pages, map};
+use crate::measure::nanoseconds;
+
+/// Where memory begins: behind all zones with a limit.
+const FIRST: Pfn = Pfn(0x10_0000);
+/// Frames of 1 GiB, to which devices are aligned.
+const GIGANTIC: u64 = 1 << 18;
+/// Memory for page tables, lists and whatever the yard keeps to itself.
+const SPARE: ByteSize = ByteSize::mib(96);
+const PAGE: u64 = 4096;
+
+/// Whose memory is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum PinnedMemory {
+    /// Anonymous memory in small pages.
+    Anonymous,
+    /// Anonymous memory in transparent huge pages.
+    Huge,
+    /// A device's.
+    Device,
+}
+
+impl PinnedMemory {
+    /// The name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Anonymous => "anonymous",
+            Self::Huge => "huge",
+            Self::Device => "device",
+        }
+    }
+}
+
+/// A kind of memory, mapped by entries of one size over a page map of the same geometry or another.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PinKind {
+    /// Its memory.
+    pub memory: PinnedMemory,
+    /// What an entry of the page tables maps.
+    pub page: DeviceAlignment,
+    /// What one page structure is the head of.
+    pub map: DeviceAlignment,
+}
+
+impl PinKind {
+    /// All of them: those over a map of base pages are how devices were before there were compound maps.
+    pub const ALL: [Self; 7] = [
+        Self::of(PinnedMemory::Anonymous, DeviceAlignment::Base, DeviceAlignment::Base),
+        Self::of(PinnedMemory::Huge, DeviceAlignment::Huge, DeviceAlignment::Huge),
+        Self::of(PinnedMemory::Device, DeviceAlignment::Base, DeviceAlignment::Base),
+        Self::of(PinnedMemory::Device, DeviceAlignment::Huge, DeviceAlignment::Base),
+        Self::of(PinnedMemory::Device, DeviceAlignment::Gigantic, DeviceAlignment::Base),
+        Self::of(PinnedMemory::Device, DeviceAlignment::Huge, DeviceAlignment::Huge),
+        Self::of(PinnedMemory::Device, DeviceAlignment::Gigantic, DeviceAlignment::Gigantic),
+    ];
+
+    const fn of(memory: PinnedMemory, page: DeviceAlignment, map: DeviceAlignment) -> Self {
+        Self { memory, page, map }
+    }
+
+    /// The real memory that mapping so much of it takes.
+    pub fn memory_needed(self, size: ByteSize) -> ByteSize {
+        match self.memory {
+            PinnedMemory::Anonymous => ByteSize(size.0 + size.0 / 256),
+            PinnedMemory::Huge => ByteSize(size.0 + size.0 / 64),
+            // Its page tables, and its page structures at most.
+            PinnedMemory::Device => ByteSize(size.0 / 512),
+        }
+    }
+
+    fn level(self) -> PageLevel {
+        match self.page {
+            DeviceAlignment::Base => PageLevel::Small,
+            DeviceAlignment::Huge => PageLevel::Huge,
+            DeviceAlignment::Gigantic => PageLevel::Gigantic,
+        }
+    }
+}
+
+/// What the caller is given.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum PinInterface {
+    /// The frame of each page.
+    Array,
+    /// Runs of frames.
+    Runs,
+}
+
+impl PinInterface {
+    /// The name in results.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Array => "array",
+            Self::Runs => "runs",
+        }
+    }
+}
+
+/// Whether pages are there before they are taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Touched {
+    /// The program has used them.
+    Before,
+    /// The calls have to fault them in, each run anew.
+    ByTheCall,
+}
+
+/// One run: nanoseconds for the whole size.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct PinRun {
+    /// Time of the calls that take pages.
+    pub take_ns: u64,
+    /// Time of the calls that release them.
+    pub release_ns: u64,
+    /// To write as many frame numbers into the same array, and nothing else; `None` for runs.
+    pub array_write_ns: Option<u64>,
+    /// How many runs there were; `None` for arrays.
+    pub runs: Option<usize>,
+}
+
+/// How memory is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct PinCase {
+    /// What is requested.
+    pub request: PinRequest,
+    /// What the caller receives.
+    pub interface: PinInterface,
+    /// Pages that one call takes at most.
+    pub batch: usize,
+}
+
+/// A yard in which all kinds that are compared can be mapped.
+#[derive(Debug)]
+pub struct PinYard {
+    yard: HostYard,
+    size: ByteSize,
+    kinds: Vec<PinKind>,
+    /// Where devices of each geometry lie.
+    devices: Vec<(DeviceAlignment, PfnRange)>,
+}
+
+impl PinYard {
+    /// A yard with as much memory as the kinds need, and devices whose page structures have that layout.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkloadError::Input`] where there is no such yard; [`WorkloadError::RunTime`] where the host refuses.
+    pub fn new(
+        size: ByteSize,
+        kinds: &[PinKind],
+        layout: MapLayout,
+        host: &HostTopology,
+    ) -> Result<Self, WorkloadError> {
+        let needed = kinds.iter().map(|kind| kind.memory_needed(size).0).sum::<u64>() + SPARE.0;
+        let frames = needed.div_ceil(PAGE).next_multiple_of(1 << 15);
+        let memory = [(PfnRange::new(FIRST, PageCount(frames)), NodeId(0))];
+        let mut next = (FIRST.0 + frames).next_multiple_of(GIGANTIC);
+        let begin = next;
+        let mut devices: Vec<(DeviceAlignment, PfnRange)> = Vec::new();
+        for kind in kinds.iter().filter(|kind| kind.memory == PinnedMemory::Device) {
+            if devices.iter().all(|(map, _)| *map != kind.map) {
+                devices.push((kind.map, PfnRange::new(Pfn(next), PageCount(size.0 / PAGE))));
+                next = (next + size.0 / PAGE).next_multiple_of(GIGANTIC);
+            }
+        }
+        let cpus = vec![NodeId(0); host.allowed().as_slice().len().max(1)];
+        let space = PfnRange { start: Pfn(begin), end: Pfn(next) };
+        let device_space = (!devices.is_empty()).then_some(space);
+        let config = YardConfig { device_space, ..YardConfig::new(&cpus) };
+        let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+        let yard = HostYard::builder().build(&table, &config, host).map_err(|error| match error {
+            HostYardError::Boot(error) if !BootError::is_at_run_time(&error) => WorkloadError::input(error),
+            other => WorkloadError::run_time(other),
+        })?;
+        for &(map, range) in &devices {
+            let order = map.order(Geometry::X86_64);
+            // Base pages have one layout.
+            let layout = if order == Order::ZERO { MapLayout::Full } else { layout };
+            let request = DeviceRequest { range, node: NodeId(0), order, layout, placement: MapPlacement::Memory };
+            yard.map_device(request).map_err(WorkloadError::run_time)?;
+        }
+        Ok(Self { yard, size, kinds: kinds.to_vec(), devices })
+    }
+
+    /// Maps all kinds in one space, lets `run` take them, and checks that nothing is wrong behind it.
+    pub fn with_fixture<R, E: From<WorkloadError>>(
+        &self,
+        run: impl FnOnce(&PinFixture<'_>) -> Result<R, E>,
+    ) -> Result<R, E> {
+        let vm = Vm::create(&*self.yard, &VmConfig::default()).map_err(WorkloadError::run_time)?;
+        let space = vm.create_space().map_err(WorkloadError::run_time)?;
+        let fixture = PinFixture { vm, space, yard: self };
+        let result = run(&fixture)?;
+        drop(fixture);
+        vm.lru_drain_all();
+        vm.validate().map_err(WorkloadError::run_time)?;
+        vm.destroy().map_err(WorkloadError::run_time)?;
+        self.yard.validate().map_err(WorkloadError::run_time)?;
+        Ok(result)
+    }
+}
+
+/// A space with memory of all kinds.
+#[derive(Debug)]
+pub struct PinFixture<'y> {
+    /// The owners.
+    pub vm: Vm<'y, HostPlatform>,
+    /// The address space.
+    pub space: AddressSpace<'y, HostPlatform>,
+    yard: &'y PinYard,
+}
+
+impl PinFixture<'_> {
+    /// The kinds of memory that can be mapped.
+    #[must_use]
+    pub fn kinds(&self) -> &[PinKind] {
+        &self.yard.kinds
+    }
+
+    /// 4 KiB pages of a mapping.
+    #[must_use]
+    pub fn pages(&self) -> usize {
+        (self.yard.size.0 / PAGE) as usize
+    }
+
+    /// Maps memory of a kind; no page of it is there yet.
+    pub fn map(&self, kind: PinKind) -> Result<VirtRange, WorkloadError> {
+        let size = self.yard.size;
+        let mapped = match kind.memory {
+            PinnedMemory::Anonymous => map(&self.space, size, Pages::Small),
+            PinnedMemory::Huge => map(&self.space, size, Pages::Huge),
+            PinnedMemory::Device => {
+                let device = self.yard.devices.iter().find(|(map, _)| *map == kind.map);
+                let (_, range) = device.ok_or_else(|| WorkloadError::run_time("no device of that geometry"))?;
+                self.space.map(MapRequest::device(PhysAddr(range.start.0 * PAGE), size, kind.level()))
+            }
+        };
+        mapped.map_err(WorkloadError::run_time)
+    }
+
+    /// Makes all pages of a mapping present.
+    pub fn touch(&self, kind: PinKind, range: VirtRange) -> Result<(), WorkloadError> {
+        for addr in (range.start.0..range.end.0).step_by(kind.page.size().0 as usize).map(VirtAddr) {
+            self.space.touch(addr, MemoryAccess::Write).map_err(WorkloadError::run_time)?;
+        }
+        Ok(())
+    }
+
+    /// Takes a range and gives it back, once.
+    pub fn run(&self, range: VirtRange, case: PinCase, buffers: &mut PinBuffers) -> Result<PinRun, WorkloadError> {
+        match case.interface {
+            PinInterface::Array => self.by_array(range, case, &mut buffers.frames),
+            PinInterface::Runs => self.by_runs(range, case, &mut buffers.runs),
+        }
+    }
+
+    fn by_array(&self, range: VirtRange, case: PinCase, frames: &mut [Pfn]) -> Result<PinRun, WorkloadError> {
+        let array_write_ns = write_alone(frames);
+        let mut done = 0;
+        let begin = Instant::now();
+        while done < frames.len() {
+            let end = done.saturating_add(case.batch).min(frames.len());
+            let at = VirtAddr(range.start.0 + done as u64 * PAGE);
+            done += self.space.take_pages(at, case.request, &mut frames[done..end]).map_err(WorkloadError::run_time)?.0
+                as usize;
+        }
+        let take_ns = nanoseconds(begin.elapsed());
+        let begin = Instant::now();
+        for part in frames.chunks(case.batch) {
+            self.release_pages(part, case.request).map_err(WorkloadError::run_time)?;
+        }
+        Ok(PinRun {
+            take_ns,
+            release_ns: nanoseconds(begin.elapsed()),
+            array_write_ns: Some(array_write_ns),
+            runs: None,
+        })
+    }
+
+    fn release_pages(&self, frames: &[Pfn], request: PinRequest) -> Result<(), frameyard_vm::ReleaseError> {
+        match request.call {
+            PinCall::Get => self.vm.put_pages(frames, request.refs),
+            PinCall::Pin => self.vm.unpin_pages(frames, request.refs, Dirty::Keep),
+        }
+    }
+
+    fn by_runs(&self, range: VirtRange, case: PinCase, runs: &mut [PageRun]) -> Result<PinRun, WorkloadError> {
+        let begin = Instant::now();
+        let used = self.take_runs(range, case, runs)?;
+        let take_ns = nanoseconds(begin.elapsed());
+        let begin = Instant::now();
+        self.release_runs(&runs[..used], case.request.call, case.request.refs, Dirty::Keep)?;
+        Ok(PinRun { take_ns, release_ns: nanoseconds(begin.elapsed()), array_write_ns: None, runs: Some(used) })
+    }
+
+    /// Takes a range as runs; how many.
+    pub fn take_runs(&self, range: VirtRange, case: PinCase, runs: &mut [PageRun]) -> Result<usize, WorkloadError> {
+        let (mut used, mut at) = (0, range.start);
+        while at < range.end {
+            let bytes = (case.batch as u64).saturating_mul(PAGE);
+            let end = VirtAddr(at.0.saturating_add(bytes).min(range.end.0));
+            let part = VirtRange { start: at, end };
+            let taken = self.space.take_runs(part, case.request, &mut runs[used..]).map_err(WorkloadError::run_time)?;
+            used += taken.runs;
+            at.0 += taken.pages.0 * PAGE;
+        }
+        Ok(used)
+    }
+
+    /// Releases runs.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkloadError::RunTime`] if the yard refuses.
+    pub fn release_runs(
+        &self,
+        runs: &[PageRun],
+        call: PinCall,
+        refs: RefHandling,
+        dirty: Dirty,
+    ) -> Result<(), WorkloadError> {
+        let released = match call {
+            PinCall::Get => self.vm.put_runs(runs, refs),
+            PinCall::Pin => self.vm.unpin_runs(runs, refs, dirty),
+        };
+        released.map_err(WorkloadError::run_time)
+    }
+}
+
+/// Where frames and runs are written to; used again by every run.
+#[derive(Debug)]
+pub struct PinBuffers {
+    frames: Vec<Pfn>,
+    /// Runs of the last call.
+    pub runs: Vec<PageRun>,
+}
+
+impl PinBuffers {
+    /// Room for so many pages, however they lie.
+    pub fn new(pages: usize) -> Self {
+        // Not zero, so that their memory is there.
+        let run = PageRun { first: Pfn(1), pages: PageCount(1) };
+        Self { frames: vec![Pfn(1); pages], runs: vec![run; pages] }
+    }
+}
+
+/// How long it takes to write consecutive frame numbers into an array that was written a moment before, as it was when pages
+/// are taken.
+fn write_alone(frames: &mut [Pfn]) -> u64 {
+    let mut elapsed = 0;
+    for _ in 0..2 {
+        let first = black_box(FIRST.0);
+        let begin = Instant::now();
+        for (index, frame) in frames.iter_mut().enumerate() {
+            *frame = Pfn(first + index as u64);
+        }
+        black_box(&mut *frames);
+        elapsed = nanoseconds(begin.elapsed());
+    }
+    elapsed
+}

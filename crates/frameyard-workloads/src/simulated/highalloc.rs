@@ -1,0 +1,92 @@
+//! `highalloc` in virtual time. The requester and the background threads of each node have CPUs of their own, and delays
+//! pass in virtual time.
+
+use std::cell::RefCell;
+
+use frameyard::{CpuId, NodeId};
+use frameyard_sim::{Picos, SimPlatform};
+
+use super::driver::{Driver, Plan};
+use super::fixture::SimFixture;
+use super::time_spent::{TimeSpent, whole_ns};
+use super::virtual_time::{SimRun, picoseconds};
+use super::workers::{Companion, SimWorkers, Spaces};
+use crate::error::WorkloadError;
+use crate::highalloc::{self, HighallocPlan, HighallocRun};
+use crate::setting::Setting;
+use crate::task::build::Build;
+use crate::task::{TaskSpec, Work};
+
+/// Time between two checks whether memory is full.
+const INTERVAL: Picos = Picos::from_ns(100_000);
+
+/// CPUs that a run takes besides those of its builders: the requester's, and one per background thread.
+#[must_use]
+pub fn other_cpus(nodes: u64) -> u64 {
+    1 + nodes * highalloc::background::<SimPlatform>().len() as u64
+}
+
+/// Runs `highalloc`. The measurement covers the first request to the last.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if a builder or a request fails.
+pub fn highalloc(
+    fixture: &SimFixture<'_>,
+    setting: &Setting,
+    seed: u64,
+    plan: &HighallocPlan,
+) -> Result<SimRun<HighallocRun>, WorkloadError> {
+    let builders = setting.tasks.get();
+    let build = Build::share_of(&fixture.vm, builders, plan.unmovable_percent);
+    let workers = SimWorkers::new(TaskSpec::alike(builders, seed, &Work::Build(build)), Spaces::Own);
+    let driver = Driver::new(fixture, workers.tasks(), Plan::Once);
+    let begun = fixture.now();
+    let requested = RefCell::new(None);
+    let requester = || {
+        let result = request(fixture, &driver, plan);
+        driver.end();
+        requested.replace(Some(result));
+    };
+    let mut companions: Vec<Companion<'_>> = vec![(CpuId(builders), Box::new(requester))];
+    for node in (0..fixture.vm.yard().nodes()).map(NodeId) {
+        for step in highalloc::background() {
+            let driver = &driver;
+            let work = move || {
+                while !driver.is_over() {
+                    if !step(&fixture.vm, node) {
+                        fixture.platform().idle_for(picoseconds(highalloc::NAP));
+                    }
+                }
+            };
+            let cpu = CpuId(builders + companions.len() as u32);
+            companions.push((cpu, Box::new(work)));
+        }
+    }
+    let reports = workers.run_beside(fixture, &driver, &[], companions)?;
+    let requested =
+        requested.into_inner().ok_or_else(|| WorkloadError::run_time("the requester did not come to its end"))?;
+    let (run, spent) = requested?;
+    Ok(SimRun { run: highalloc::with_reports(run, &reports), simulated: fixture.now() - begun, spent })
+}
+
+/// Waits until memory is full and has settled, then requests blocks.
+fn request(
+    fixture: &SimFixture<'_>,
+    driver: &Driver<'_, '_>,
+    plan: &HighallocPlan,
+) -> Result<(HighallocRun, TimeSpent), WorkloadError> {
+    let platform = fixture.platform();
+    let rest = |time| {
+        platform.idle_for(time);
+        if driver.is_over() { Err(WorkloadError::run_time("a builder ended before it was told to")) } else { Ok(None) }
+    };
+    while !driver.is_working() {
+        rest(INTERVAL)?;
+    }
+    rest(picoseconds(plan.settle))?;
+    let (before, begin) = (fixture.profile(), fixture.now());
+    let run = highalloc::request(&fixture.vm, || whole_ns(fixture.now()), || rest(picoseconds(plan.delay)))?;
+    let spent = TimeSpent::of(fixture, &fixture.profile().since(&before), fixture.now() - begin);
+    Ok((run, spent))
+}

@@ -1,0 +1,145 @@
+//! The runtime of a task on a virtual CPU.
+
+use std::cell::Cell;
+
+use frameyard::{CpuId, Platform};
+use frameyard_sim::{CostId, Picos};
+
+use super::driver::Driver;
+use super::time_spent::whole_ns;
+use crate::cpu_work::CpuWork;
+use crate::exchange::{Exchange, Piece, Refusal};
+use crate::report::{Abandoned, TaskReport};
+use crate::runtime::Runtime;
+
+/// The measurement of one task.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Measurement {
+    /// The task is in its first round, or the measurement of the run has not begun.
+    NotYet,
+    /// Began at a moment, after this number of steps.
+    Since(Picos, u64),
+    /// Complete: duration and steps.
+    Done(Picos, u64),
+}
+
+/// The runtime of one task.
+pub(super) struct SimRuntime<'d, 'f, 'y> {
+    driver: &'d Driver<'f, 'y>,
+    exchange: &'d Exchange,
+    /// Decides the length of the task's first round.
+    seed: u64,
+    is_measured: bool,
+    has_ended_a_round: Cell<bool>,
+    measurement: Cell<Measurement>,
+    /// The cost that each kind of work is charged to, if the machine has one.
+    costs: [Option<CostId>; CpuWork::COSTS.len()],
+}
+
+impl<'d, 'f, 'y> SimRuntime<'d, 'f, 'y> {
+    pub(super) fn new(driver: &'d Driver<'f, 'y>, exchange: &'d Exchange, task: usize, seed: u64) -> Self {
+        let is_measured = driver.measures(task);
+        let (has_ended_a_round, measurement) = (Cell::new(false), Cell::new(Measurement::NotYet));
+        let costs = std::array::from_fn(|at| driver.fixture().platform().cost(CpuWork::COSTS[at]));
+        Self { driver, exchange, seed, is_measured, has_ended_a_round, measurement, costs }
+    }
+
+    fn now(&self) -> Picos {
+        self.driver.fixture().now()
+    }
+
+    /// Waits in virtual time until `answer` returns a value or the run is over.
+    fn wait_for<T>(&self, mut answer: impl FnMut() -> Option<T>) -> Option<T> {
+        let platform = self.driver.fixture().platform();
+        for round in 0u32.. {
+            if let Some(answer) = answer() {
+                return Some(answer);
+            }
+            if self.is_over() {
+                break;
+            }
+            platform.relax(round);
+        }
+        None
+    }
+}
+
+impl Runtime for SimRuntime<'_, '_, '_> {
+    type Moment = Picos;
+
+    fn begin(&self) -> Result<Picos, Abandoned> {
+        self.driver.prepared();
+        self.wait_for(|| self.driver.is_working().then_some(())).ok_or(Abandoned)?;
+        Ok(self.now())
+    }
+
+    fn elapsed_ns(&self, since: Picos) -> u64 {
+        whole_ns(self.now() - since)
+    }
+
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.driver.is_over()
+    }
+
+    /// Takes no time on a machine without a cost for this kind.
+    fn spend(&self, kind: CpuWork, cycles: u64) {
+        if let Some(cost) = self.costs[kind as usize] {
+            self.driver.fixture().platform().spend(cost, cycles);
+        }
+    }
+
+    /// A random part of it, in whole 4 KiB pages, so that tasks are out of step from the second round on.
+    fn first_round(&self, bytes: u64) -> u64 {
+        let pages = bytes >> 12;
+        if pages == 0 { bytes } else { (fastrand::Rng::with_seed(self.seed).u64(..pages) + 1) << 12 }
+    }
+
+    fn round_ends(&self, iterations: u64) {
+        if !self.is_measured || self.is_over() {
+            return;
+        }
+        if !self.has_ended_a_round.replace(true) {
+            self.driver.first_round_ended();
+        }
+        let now = self.now();
+        match self.measurement.get() {
+            Measurement::NotYet if self.driver.is_measuring() => {
+                self.measurement.set(Measurement::Since(now, iterations));
+            }
+            Measurement::Since(since, before) if self.driver.is_long_enough(now) => {
+                self.measurement.set(Measurement::Done(now - since, iterations - before));
+                self.driver.measured();
+            }
+            _ => {}
+        }
+    }
+
+    fn report(&self, begin: Picos, iterations: u64) -> TaskReport {
+        let (iterations, elapsed_ns) = match self.measurement.get() {
+            Measurement::Done(time, iterations) => (iterations, whole_ns(time)),
+            _ => (iterations, self.elapsed_ns(begin)),
+        };
+        TaskReport { iterations, elapsed_ns, ..TaskReport::default() }
+    }
+
+    fn put(&self, piece: Piece, bound: usize) -> Result<(), Piece> {
+        // After the end no task may take it.
+        if self.is_over() {
+            return Err(piece);
+        }
+        let put = self.wait_for(|| match self.exchange.try_put(piece, bound) {
+            Ok(()) => Some(Ok(())),
+            Err(Refusal::Closed) => Some(Err(piece)),
+            Err(Refusal::Full) => None,
+        });
+        put.unwrap_or(Err(piece))
+    }
+
+    fn take(&self) -> Option<Piece> {
+        self.wait_for(|| self.exchange.try_take())
+    }
+
+    /// Does nothing: a task of a simulated machine stays on its CPU.
+    fn keep_to(&self, _some: impl FnOnce(&[CpuId]) -> &[CpuId]) {}
+}

@@ -1,0 +1,214 @@
+//! A page of a device that was found by the number of one of its frames.
+
+use core::fmt;
+
+use super::build::OWN;
+use super::section::{DeviceSection, Entry};
+use crate::memmap::MemMap;
+use crate::page::{CountedPage, Counts, FrameState, PageRef, ReferenceUnderflow, Tag};
+use crate::platform::{GetMark, Platform};
+use crate::units::{Order, Pfn};
+
+/// The page that counts the users of a frame of a device: the head of its compound page, or the frame's own page where the
+/// device has base pages or the compound page is split. Copyable; as long as the yard's view.
+///
+/// What was found may change at once, and the device may be removed, unless the caller has a reference
+/// ([`try_get`](Self::try_get)).
+pub struct DevicePage<'a, P> {
+    page: PageRef<'a, P>,
+    /// The head, where there is more to a get than references on `page`: `page` is a part of a split compound page, and not
+    /// its head, or the platform is told of gets. So who looks for neither finds one thing to ask.
+    head: Option<PageRef<'a, P>>,
+    order: Order,
+    section: &'a DeviceSection,
+    entry: Entry,
+    part: u64,
+    no_users: u64,
+}
+
+impl<P> Clone for DevicePage<'_, P> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<P> Copy for DevicePage<'_, P> {}
+
+impl<P: Platform> fmt::Debug for DevicePage<'_, P> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DevicePage").field("head", &self.head()).field("order", &self.order).finish_non_exhaustive()
+    }
+}
+
+impl<'a, P: Platform> DevicePage<'a, P> {
+    /// The page for `pfn`, where `page` is that of the head that the section's entry leads to.
+    #[inline(always)]
+    pub(super) fn found(
+        page: PageRef<'a, P>,
+        pfn: Pfn,
+        (section, entry, part): (&'a DeviceSection, Entry, u64),
+        map: MemMap,
+    ) -> Option<Self> {
+        let tag = page.tag();
+        if !tag.is(FrameState::Device) {
+            return None;
+        }
+        let no_users = map.content().no_users();
+        let found = Self { page, head: None, order: tag.order(), section, entry, part, no_users };
+        if entry.is_unmarked_of(tag.order()) {
+            return Some(found);
+        }
+        let counts_itself = tag.order() == entry.order() || pfn == page.pfn() || entry.is_folded();
+        Some(match counts_itself {
+            true if entry.is_marked() => Self { head: Some(page), ..found },
+            true => found,
+            // Split: the frame's own page counts. It is not looked at before there is a reference on the head.
+            false => Self { page: map.page(pfn, page.platform()), head: Some(page), ..found },
+        })
+    }
+
+    /// The first frame that the page stands for.
+    #[inline(always)]
+    #[must_use]
+    pub fn head(&self) -> Pfn {
+        self.page.pfn()
+    }
+
+    /// How many frames it stands for, as an order.
+    #[inline(always)]
+    #[must_use]
+    pub fn order(&self) -> Order {
+        self.order
+    }
+
+    /// Its users, a moment ago; one reference is the device's own.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.counted().counts()
+    }
+
+    /// State, order and zone, a moment ago.
+    #[must_use]
+    pub fn tag(&self) -> Tag {
+        self.page.tag()
+    }
+
+    #[inline(always)]
+    fn counted(&self) -> CountedPage<'a, P> {
+        CountedPage::new(self.page, self.no_users)
+    }
+
+    /// The page structure, to count users and to keep an owner's words in.
+    ///
+    /// # Safety
+    ///
+    /// The caller has a reference on this page ([`try_get`](Self::try_get)) as long as he changes anything by it, and changes
+    /// counts only by getting and putting references, pins and mappings of his own. Words are an owner's, who zeroes them
+    /// before he gives his last reference back. Without a reference it may be a tail or another device's page by now, and
+    /// writing to those breaks what others rely on.
+    #[inline(always)]
+    #[must_use]
+    pub unsafe fn page(&self) -> CountedPage<'a, P> {
+        self.counted()
+    }
+
+    /// Gets `count` references, where the page is still what it was when it was found.
+    ///
+    /// `false`: it is not (look it up again), somebody changes it just now, or it has as many references as it can have. Then
+    /// nothing has changed. Where it is true, [`put`](Self::put) gives them back, one by one or together.
+    ///
+    /// Never writes to a tail of a compound page. Cost: an exchange on the page's line, a look at the section's; where the
+    /// compound page is split, an exchange and a subtraction more on the head's line. A platform that wants to know of gets
+    /// ([`MapBacking::speculative_gets`]) is told of this one.
+    #[inline]
+    #[must_use]
+    pub fn try_get(&self, count: u32) -> bool {
+        let Some(head) = self.head else { return self.try_get_on(self.page, count) };
+        let _marked = self.entry.is_marked().then(|| Marked(self.page.platform().begin_get()));
+        if head.pfn() == self.page.pfn() { self.try_get_on(self.page, count) } else { self.try_get_part(head, count) }
+    }
+
+    /// Gets references on a part of a split compound page.
+    #[inline(always)]
+    fn try_get_part(&self, head: PageRef<'a, P>, count: u32) -> bool {
+        if parts_are_got_alone() {
+            return self.try_get_on(self.page, count);
+        }
+        if !self.try_get_on(head, 1) {
+            return false;
+        }
+        // Nobody joins the page now: its head is not to be frozen.
+        let got = self.try_get_on(self.page, count);
+        self.give_back(head, 1);
+        got
+    }
+
+    #[inline(always)]
+    fn try_get_on(&self, page: PageRef<'a, P>, count: u32) -> bool {
+        if !CountedPage::new(page, self.no_users).try_get_many(count) {
+            return false;
+        }
+        let still =
+            page.tag().is_block(FrameState::Device, self.order) && self.section.still_leads(self.entry, self.part);
+        if still || is_not_asked_again() {
+            return true;
+        }
+        self.give_back(page, count);
+        false
+    }
+
+    /// Gives references back that were just got.
+    #[inline(always)]
+    fn give_back(&self, page: PageRef<'a, P>, count: u32) {
+        let left = CountedPage::new(page, self.no_users).put_many(count);
+        debug_assert!(left.is_ok_and(|left| left > 0), "the device has a reference of its own: {left:?}");
+    }
+
+    /// Gives `count` references back that were got by [`try_get`](Self::try_get) of this page; how many are left, of which
+    /// one is the device's own.
+    ///
+    /// # Errors
+    ///
+    /// [`ReferenceUnderflow`] where there are not so many beside the device's own; nothing has changed then.
+    ///
+    /// # Safety
+    ///
+    /// The references are the caller's own.
+    pub unsafe fn put(&self, count: u32) -> Result<u32, ReferenceUnderflow> {
+        self.counted().put_unmapped(count, OWN.references)
+    }
+}
+
+/// Takes the mark of a get back, if it has one.
+struct Marked<'a>(Option<&'a GetMark>);
+
+impl Drop for Marked<'_> {
+    #[inline(always)]
+    fn drop(&mut self) {
+        if let Some(mark) = self.0 {
+            mark.end();
+        }
+    }
+}
+
+/// Whether references on parts of split pages are got without one on the head: in a broken model alone.
+#[cfg(not(loom))]
+const fn parts_are_got_alone() -> bool {
+    false
+}
+
+/// Whether nobody asks again, once he has references, whether the page is what he looked for: in a broken model alone.
+#[cfg(not(loom))]
+const fn is_not_asked_again() -> bool {
+    false
+}
+
+#[cfg(loom)]
+fn parts_are_got_alone() -> bool {
+    crate::sync::is_weakened(crate::sync::Weakness::PartsGotAlone)
+}
+
+#[cfg(loom)]
+fn is_not_asked_again() -> bool {
+    crate::sync::is_weakened(crate::sync::Weakness::PageNotAskedAgain)
+}

@@ -1,0 +1,154 @@
+//! Marks of threads that get references speculatively, and waiting for them: a grace period for platforms that make pages of
+//! the memory map read-only.
+//!
+//! # Hazard
+//!
+//! A lock-free get on a device page reads the page's count and, if it is not 0, tries to exchange it. In between, the device
+//! may be removed and its page structures zeroed. The exchange then finds another count and changes nothing. But the
+//! processor treats a failed exchange as a write, which faults if the page has become read-only.
+//!
+//! # Protocol
+//!
+//! 1. The reader sets its mark, reads the count, exchanges it, and clears its mark.
+//! 2. The updater sees the structures zeroed, makes all threads pass a full barrier, waits until each mark that it finds set
+//!    has changed, and only then makes the pages read-only.
+//!
+//! With a full barrier on both sides there are two cases:
+//!
+//! - The reader's barrier is first. The updater finds the mark set and waits, or the reader has cleared it with Release after
+//!   the exchange.
+//! - The updater's barrier is first. The reader finds the count zeroed and does not exchange.
+//!
+//! # Barrier of the reader
+//!
+//! [`GetMark::begin`] contains no barrier: the updater imposes one on all threads (`membarrier` of Linux, or an interrupt to
+//! each processor). It takes effect somewhere among the reader's instructions. Before the store of the mark, it gives the second
+//! case, because the count is read later; after the store, the first. A fence right after the store therefore allows the
+//! same outcomes ([`GetMark::begin_fenced`], and all marks in models).
+//!
+//! In the kernel RCU does this: `page_ref_add_unless` is a read-side section, and `hugetlb_vmemmap` calls `synchronize_rcu`
+//! before it remaps tails.
+
+#[cfg(not(loom))]
+use crate::sync::compiler_fence;
+use crate::sync::{AtomicU64, Ordering, fence};
+
+/// The mark of a thread: odd while the thread gets references speculatively. On its own cache line.
+///
+/// Only the owner stores; any thread may read. Sections of one mark do not nest.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub struct GetMark(AtomicU64);
+
+impl GetMark {
+    /// The mark of a thread outside a get.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets the mark, with two plain accesses and no fence. The updater must impose a barrier on this thread.
+    #[inline(always)]
+    pub fn begin(&self) {
+        self.step(Ordering::Relaxed);
+        // SeqCst, for the compiler only: pairs with the barrier that the caller of `GetMark::wait` imposes on this thread.
+        #[cfg(not(loom))]
+        compiler_fence(Ordering::SeqCst);
+        #[cfg(loom)]
+        modelled_barrier();
+    }
+
+    /// Sets the mark, with a fence, for updaters that cannot impose a barrier.
+    #[inline]
+    pub fn begin_fenced(&self) {
+        self.step(Ordering::Relaxed);
+        // SeqCst: pairs with the fence that the caller of `GetMark::wait` executes.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Clears the mark.
+    #[inline(always)]
+    pub fn end(&self) {
+        // Release: pairs with the Acquire in `GetMark::wait`. The exchange is over.
+        self.step(Ordering::Release);
+    }
+
+    /// Stores the next number. Only the owner stores, so load and store need not be one operation.
+    #[inline(always)]
+    fn step(&self, ordering: Ordering) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(1), ordering);
+    }
+
+    /// Waits until the thread has left the section it is in, if any. Does not wait for sections that begin later.
+    ///
+    /// Before the call, the caller has seen the page structures zeroed, and then made the thread pass a barrier, or executed
+    /// a sequentially consistent fence if threads [fence](Self::begin_fenced). `wait_round` is called between two reads of the
+    /// mark, with a number that counts from 0, and returns whether to go on.
+    ///
+    /// # Errors
+    ///
+    /// [`StillGetting`] if `wait_round` returns false.
+    pub fn wait(&self, mut wait_round: impl FnMut(u32) -> bool) -> Result<(), StillGetting> {
+        // Acquire: pairs with the Release in `GetMark::end`.
+        let seen = self.0.load(Ordering::Acquire);
+        if seen.is_multiple_of(2) {
+            return Ok(());
+        }
+        let mut round = 0;
+        // Acquire: pairs with the Release in `GetMark::end`.
+        while self.0.load(Ordering::Acquire) == seen {
+            if !wait_round(round) {
+                return Err(StillGetting);
+            }
+            round = round.saturating_add(1);
+        }
+        Ok(())
+    }
+}
+
+/// The barrier that the updater imposes, at one of the places where it can take effect.
+#[cfg(loom)]
+fn modelled_barrier() {
+    if !crate::sync::is_weakened(crate::sync::Weakness::MarksUnordered) {
+        // SeqCst: pairs with the fence that the caller of `GetMark::wait` executes.
+        fence(Ordering::SeqCst);
+    }
+}
+
+/// A thread is still in the section that [`GetMark::wait`] waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StillGetting;
+
+impl core::fmt::Display for StillGetting {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("a thread was stopped while it was getting a page reference: let it run")
+    }
+}
+
+impl core::error::Error for StillGetting {}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_only_for_the_section_that_has_begun() {
+        let mark = GetMark::new();
+        assert_eq!(mark.wait(|_| panic!("no section has begun")), Ok(()));
+        mark.begin();
+        assert_eq!(mark.wait(|round| round < 3), Err(StillGetting));
+        let mut rounds = 0;
+        let next_begins = |round| {
+            assert_eq!(round, rounds);
+            rounds += 1;
+            if round == 2 {
+                mark.end();
+                mark.begin_fenced();
+            }
+            true
+        };
+        assert_eq!(mark.wait(next_begins), Ok(()));
+        mark.end();
+        assert_eq!(rounds, 3);
+    }
+}

@@ -1,0 +1,193 @@
+//! Memory behind the map and behind frames: what a platform can provide, share and give back.
+
+use core::ptr::NonNull;
+
+use super::GetMark;
+use crate::units::{ByteSize, Order, Pfn, PfnRange};
+
+/// Provides, shares and returns the memory behind the map and behind frames.
+///
+/// A kernel whose memory map is mapped in full before `Yard::create` leaves all methods at their defaults:
+/// `impl MapBacking for Kernel {}`. The defaults suit a map of ordinary memory, frames that cannot be returned, and frames whose
+/// bytes the core writes itself.
+pub trait MapBacking {
+    /// Provides memory for a part of the memory map that is about to be written: `bytes` from `address`, the page
+    /// structures of `frames`. Called once per part. By default the map has memory already.
+    ///
+    /// # Errors
+    ///
+    /// [`MapNotBacked`] if there is no memory. Those frames stay out of use until a caller tries again.
+    fn back_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
+        let _ = (frames, address, bytes);
+        Ok(())
+    }
+
+    /// Announces that few places in a part of the memory map will be written: the structures of the heads of compound
+    /// pages of that order, and the map page that each head begins. `bytes` from `address` are the page structures of
+    /// `frames`. By default does nothing, which suits a map of untouched memory.
+    ///
+    /// A head comes to [`back_map`](Self::back_map) or [`place_map`](Self::place_map) before it is written. All other
+    /// structures must read as zero from now on, in every view of the yard, and may share one page of memory. They are
+    /// not written unless they come to `back_map` when a compound page is split. [`return_map`](Self::return_map) undoes
+    /// this call.
+    ///
+    /// The part reads as zero when this is called. A thread that looked up a page of an earlier device there may still try
+    /// an exchange, which fails but is a write to the processor. A platform that makes tails read-only first waits for such
+    /// threads ([`speculative_gets`](Self::speculative_gets)).
+    ///
+    /// # Errors
+    ///
+    /// [`MapNotBacked`] if this is not possible. The device is not mapped then.
+    fn share_tails(
+        &self,
+        frames: PfnRange,
+        order: Order,
+        address: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<(), MapNotBacked> {
+        let _ = (frames, order, address, bytes);
+        Ok(())
+    }
+
+    /// Allows the platform to take back the memory of a part of the map that holds only zeroes and is no longer written.
+    /// The part must still read as zero. By default does nothing.
+    ///
+    /// `bytes` from `address` are the page structures of `frames`: all of a removed device, or the tails behind the first
+    /// map page of a joined compound page. The part of a removed device must stay writable: a thread that looked up a page
+    /// earlier may try an exchange, which fails, before it finds the device removed.
+    fn return_map(&self, frames: PfnRange, address: NonNull<u8>, bytes: usize) {
+        let _ = (frames, address, bytes);
+    }
+
+    /// As [`back_map`](Self::back_map), with `holding`, frames of a device, as the memory of that part of the map. By
+    /// default not possible.
+    ///
+    /// # Errors
+    ///
+    /// [`MapNotBacked`] if this is not possible.
+    fn place_map(&self, holding: PfnRange, address: NonNull<u8>, bytes: usize) -> Result<(), MapNotBacked> {
+        let _ = (holding, address, bytes);
+        Err(MapNotBacked)
+    }
+
+    /// Returns the memory behind free frames to the host. Their bytes are lost: until the next write they read as any
+    /// bytes. Called without a lock held. By default not possible.
+    ///
+    /// # Errors
+    ///
+    /// [`FramesNotReturned`]: the frames keep their memory, or part of it.
+    fn return_frames(&self, frames: &FreeFrames) -> Result<(), FramesNotReturned> {
+        let _ = frames;
+        Err(FramesNotReturned::NotPossible)
+    }
+
+    /// Zeroes the bytes of a block, which the caller owns. By default the core does it through
+    /// [`frame_bytes`](super::Platform::frame_bytes).
+    ///
+    /// For platforms with a better way, such as a copy engine, and for platforms whose frames have no memory.
+    #[inline(always)]
+    fn zero_frames(&self, frames: PfnRange) -> Offload {
+        let _ = frames;
+        Offload::Declined
+    }
+
+    /// Copies the bytes of a block to a block of the same size. The caller keeps others from both. By default the core does
+    /// it through [`frame_bytes`](super::Platform::frame_bytes).
+    #[inline(always)]
+    fn copy_frames(&self, from: PfnRange, to: Pfn) -> Offload {
+        let _ = (from, to);
+        Offload::Declined
+    }
+
+    /// Whether the platform needs [marks](GetMark) of speculative gets on pages of devices. Asked once per device, when it
+    /// is mapped. By default it does not.
+    ///
+    /// A platform needs them if [`share_tails`](Self::share_tails) or [`return_map`](Self::return_map) makes map pages
+    /// read-only: it must first wait until every get that began before has ended.
+    fn speculative_gets(&self) -> SpeculativeGets {
+        SpeculativeGets::Unmarked
+    }
+
+    /// Sets the calling thread's mark. The caller is about to read a page's count and may exchange it. It
+    /// [ends](GetMark::end) the mark after the exchange, and after it has released a reference that it got on the wrong page.
+    ///
+    /// Called for [marked](SpeculativeGets::Marked) devices only. Calls do not nest.
+    #[inline(always)]
+    fn begin_get(&self) -> Option<&GetMark> {
+        None
+    }
+}
+
+/// Whether the platform did work that was offered to it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Offload {
+    /// The platform did nothing; the caller does the work.
+    Declined,
+    /// The platform did the work, or the frames have no bytes that could be read.
+    Done,
+}
+
+/// Whether [`MapBacking::begin_get`] is called for a device.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum SpeculativeGets {
+    /// It is not called.
+    #[default]
+    Unmarked,
+    /// It is called before each get.
+    Marked,
+}
+
+/// There is no memory for a part of the memory map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct MapNotBacked;
+
+impl core::fmt::Display for MapNotBacked {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("no memory for a part of the memory map")
+    }
+}
+
+impl core::error::Error for MapNotBacked {}
+
+/// Free frames, isolated from allocation: the argument of [`MapBacking::return_frames`].
+///
+/// Only a yard creates this, for its own frames: while it exists no code reads or writes their bytes.
+#[derive(Debug)]
+pub struct FreeFrames(PfnRange);
+
+impl FreeFrames {
+    /// The caller has isolated the frames.
+    pub(crate) fn new(range: PfnRange) -> Self {
+        Self(range)
+    }
+
+    /// The frames.
+    #[must_use]
+    pub fn range(&self) -> PfnRange {
+        self.0
+    }
+}
+
+/// Why frames kept the memory behind them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[non_exhaustive]
+pub enum FramesNotReturned {
+    /// The frames have no memory, or memory that cannot be returned.
+    NotPossible,
+    /// The host takes memory back in pieces of this size only.
+    Granule(ByteSize),
+    /// The host refused, with this error number.
+    Refused(i32),
+}
+
+impl core::fmt::Display for FramesNotReturned {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        match self {
+            Self::NotPossible => f.write_str("the frames have no memory that can be returned to the host"),
+            Self::Granule(size) => write!(f, "the host takes memory back in pieces of {size}"),
+            Self::Refused(error) => write!(f, "the host took no memory back: error {error}"),
+        }
+    }
+}
+
+impl core::error::Error for FramesNotReturned {}

@@ -1,0 +1,147 @@
+//! Instrumentation: what the core reports of its work to simulators, counters and progress displays.
+
+use super::SharedLine;
+use crate::units::{NodeId, PageCount, Pfn, PfnRange, named};
+
+/// Receives events. Every method does nothing by default, and the core's behaviour depends on none of them.
+pub trait Probe {
+    /// The caller is about to access the page structure of `pfn`.
+    #[inline(always)]
+    fn touch_page(&self, pfn: Pfn, access: Access) {
+        let _ = (pfn, access);
+    }
+
+    /// The caller is about to access a line of shared state that is neither a page structure nor a lock.
+    ///
+    /// Called before the access, and before each attempt of an exchange. Not called for data that is written once, when a yard
+    /// is created, or for counters that change once in very many operations.
+    #[inline(always)]
+    fn touch_line(&self, line: SharedLine, access: Access) {
+        let _ = (line, access);
+    }
+
+    /// The caller begins an activity.
+    ///
+    /// Activities nest: the inner one ends before the outer one. [`Activity::Refill`] and [`Activity::Drain`] do not contain
+    /// each other; both begin with the lock of the CPU's lists held and the zone lock free.
+    #[inline(always)]
+    fn begin_activity(&self, activity: Activity) {
+        let _ = activity;
+    }
+
+    /// The caller ends an activity that covered so many pages.
+    #[inline(always)]
+    fn end_activity(&self, activity: Activity, pages: PageCount) {
+        let _ = (activity, pages);
+    }
+
+    /// All page structures of `frames`, holes included, were written while the map was initialised. Called once per pass
+    /// over them, before other code reads them, without a lock held.
+    #[inline(always)]
+    fn map_written(&self, frames: PfnRange, how: MapWrite) {
+        let _ = (frames, how);
+    }
+
+    /// Initialisation of the memory map made progress. Called by the worker that did the work, without a lock held.
+    fn init_progress(&self, progress: InitProgress) {
+        let _ = progress;
+    }
+
+    /// A monotonic clock in ns, for the times that [`NodeInit`] reports; `None` without a clock.
+    fn clock_ns(&self) -> Option<u64> {
+        None
+    }
+
+    /// The clock that times locks, in ns; `None` (the default) while locks are not timed.
+    ///
+    /// Read three times per acquisition of a lock that has counters: before the wait, after it, and before the unlock.
+    #[inline(always)]
+    fn lock_clock_ns(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// How the caller is about to use a cache line.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Access {
+    /// Plain load.
+    Read,
+    /// Plain store.
+    Write,
+    /// Atomic read-modify-write.
+    ReadModifyWrite,
+    /// One of several plain loads whose values are used only after the last of them, so that their misses overlap.
+    ReadAhead,
+    /// A prefetch of a line that will be written.
+    Prefetch,
+}
+
+/// How a part of the memory map was written.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum MapWrite {
+    /// Through the caches: the processor fetches each line and later writes it back.
+    Cached,
+    /// With non-temporal stores of whole lines.
+    Streamed,
+}
+
+/// A section of work whose time and accesses a [`Probe`] can attribute.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Activity {
+    /// Frames move from a zone to a CPU's list.
+    Refill,
+    /// Frames move from a CPU's lists to the zone.
+    Drain,
+    /// An address is accessed. Pages: the faults that this took, 0 or 1.
+    Fault,
+    /// One call that maps or unmaps addresses. Pages: those unmapped.
+    Map,
+    /// Page-table entries are cleared. Pages: the number of entries, whatever each mapped.
+    Zap,
+    /// An address space is torn down. Pages: those it had.
+    Exit,
+    /// An allocation, successful or not. Pages: 0.
+    Alloc,
+    /// A free, successful or not. Pages: 0.
+    Free,
+    /// Under the zone lock: a block is removed from the free lists, and the unused part put back. Pages: those removed.
+    Split,
+    /// Under the zone lock: a block is put on the free lists and merged with its buddies. Pages: those of the block.
+    Merge,
+    /// Frames between per-CPU lists and free lists move to the free lists. Pages: 0.
+    Collect,
+    /// A part of the memory map is initialised. Pages: those that became free.
+    BringUp,
+    /// Under the lock of an LRU shard: blocks are added, removed or moved. Pages: the number of blocks.
+    Relist,
+}
+
+named!(Activity: Refill => "refill", Drain => "drain", Fault => "fault", Map => "map", Zap => "zap", Exit => "exit",
+    Alloc => "alloc", Free => "free", Split => "split", Merge => "merge", Collect => "collect", BringUp => "bring-up",
+    Relist => "relist");
+
+/// What [`Probe::init_progress`] reports.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum InitProgress {
+    /// The page structures of these frames, holes included, are written, and their free frames can be allocated.
+    Written(PfnRange),
+    /// A pass over the rest of a node's memory map is done.
+    NodeDone(NodeInit),
+}
+
+/// One pass over a node's memory map.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct NodeInit {
+    /// The node.
+    pub node: NodeId,
+    /// Threads of the largest job.
+    pub threads: usize,
+    /// Jobs.
+    pub jobs: u64,
+    /// Page structures written, or adopted because they were zero already; holes included.
+    pub pages: PageCount,
+    /// Frames that became free.
+    pub freed: PageCount,
+    /// Duration, if the platform has a clock.
+    pub elapsed_ns: Option<u64>,
+}

@@ -1,0 +1,532 @@
+//! What a yard does for one caller: allocation, freeing, refusal of bad frees, exact sizes, ranges, reserves.
+
+use std::collections::BTreeSet;
+
+use crate::fixture::{Fixture, Frames, order};
+use frameyard::alloc::FreeProblem;
+use frameyard::boot::{MovableMemory, Poisoning, ZoneLimits};
+use frameyard::page::FrameState;
+use frameyard::policy::ZonePolicy;
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{
+    AllocError, ByteSize, CpuId, Geometry, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange,
+    YardConfig, ZoneId,
+};
+
+const MIB: u64 = 256;
+
+#[test]
+fn blocks_of_every_order_are_aligned_disjoint_and_come_back() {
+    let yard = Fixture::small(2, 64 * MIB);
+    let mut blocks = Vec::new();
+    let mut frames = BTreeSet::new();
+    for _ in 0..3 {
+        for order in (0..=10).map(Order) {
+            let pfn = yard.alloc(order, Gfp::KERNEL).unwrap();
+            assert!(pfn.is_aligned(order));
+            for offset in 0..order.pages().0 {
+                assert!(frames.insert(pfn + PageCount(offset)), "{pfn} was handed out twice");
+            }
+            blocks.push((pfn, order));
+        }
+    }
+    yard.validate().unwrap();
+    for (pfn, order) in blocks {
+        yard.free(pfn, order).unwrap();
+    }
+}
+
+#[test]
+fn frames_of_a_fresh_yard_come_in_ascending_order() {
+    let yard = Fixture::small(1, 64 * MIB);
+    let frames: Vec<Pfn> = (0..2000).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
+    assert!(frames.windows(2).filter(|pair| pair[1].0 == pair[0].0 + 1).count() > 1900);
+    for pfn in frames {
+        yard.free(pfn, Order::ZERO).unwrap();
+    }
+}
+
+#[test]
+fn memory_runs_out_with_an_error_and_comes_back() {
+    let yard = Fixture::small(1, 16 * MIB);
+    for order in [0, 3, 9, 10].map(Order) {
+        let mut blocks = Vec::new();
+        let problem = loop {
+            match yard.alloc(order, Gfp::KERNEL) {
+                Ok(pfn) => blocks.push(pfn),
+                Err(problem) => break problem,
+            }
+        };
+        let AllocError::OutOfMemory { order: failed, gfp: Gfp::KERNEL, node: NodeId(0), zone } = problem else {
+            panic!("{problem}")
+        };
+        assert_eq!((failed, zone.free), (order, yard.free_pages()));
+        assert!(!blocks.is_empty());
+        yard.validate().unwrap();
+        for pfn in blocks {
+            yard.free(pfn, order).unwrap();
+        }
+        yard.drain_all();
+    }
+    assert_eq!(yard.failures(), 4);
+}
+
+#[test]
+fn what_other_cpus_hold_is_collected_before_out_of_memory() {
+    let yard = Fixture::small(4, 16 * MIB);
+    // Lists that keep what they hold to themselves.
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
+    yard.set_pcp_sizing(PcpSizing::Fixed(100_000));
+    let all = |gfp: Gfp| {
+        let mut frames = Vec::new();
+        while let Ok(pfn) = yard.alloc(Order::ZERO, gfp) {
+            frames.push(pfn);
+        }
+        frames
+    };
+    let first = all(Gfp::KERNEL);
+    crate::fixture::run_on(3);
+    for pfn in &first {
+        yard.free(*pfn, Order::ZERO).unwrap();
+    }
+    crate::fixture::run_on(0);
+    assert!(all(Gfp::KERNEL | Gfp::NORETRY | Gfp::NOWARN).is_empty());
+    assert_eq!(yard.drains_for_allocation(), 1);
+    let second = all(Gfp::KERNEL);
+    assert_eq!(second.len(), first.len());
+    for pfn in second {
+        yard.free(pfn, Order::ZERO).unwrap();
+    }
+}
+
+#[test]
+fn bad_frees_name_the_state_and_change_nothing() {
+    let reserved = [PfnRange::new(Pfn(0x1000), PageCount(4))];
+    let memory = [(PfnRange::new(Pfn(0x1000), PageCount(16 * MIB)), NodeId(0))];
+    let cpus = [NodeId(0)];
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
+    let table = MemoryTable { memory: &memory, reserved: &reserved, cma: &[] };
+    let yard = Fixture::new(&table, &config, Frames::Phantom);
+    let problem = |pfn: Pfn, order: Order| yard.free(pfn, order).unwrap_err().problem;
+
+    let single = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+    let block = yard.alloc(order(5), Gfp::KERNEL).unwrap();
+    assert_eq!(problem(Pfn(0x9000), Order::ZERO), FreeProblem::OutOfRange);
+    assert_eq!(problem(Pfn(0), Order::ZERO), FreeProblem::Hole);
+    assert_eq!(problem(Pfn(u64::MAX), Order::ZERO), FreeProblem::OutOfRange);
+    assert_eq!(problem(Pfn(0x1000 + 20 * MIB), Order::ZERO), FreeProblem::Hole);
+    assert_eq!(problem(Pfn(0x1000), order(2)), FreeProblem::NotAllocated(FrameState::Reserved));
+    assert_eq!(problem(block, order(4)), FreeProblem::OtherOrder { allocated: order(5) });
+    assert_eq!(problem(block, order(200)), FreeProblem::OtherOrder { allocated: order(5) });
+    let inside = FreeProblem::InsideBlock { head: block, order: order(5), state: FrameState::Allocated };
+    assert_eq!(problem(block + PageCount(3), Order::ZERO), inside);
+    if !single.is_aligned(order(3)) {
+        assert_eq!(problem(single, order(3)), FreeProblem::Misaligned);
+    }
+    let odd = (0..).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).find(|pfn| !pfn.is_aligned(order(1)));
+    let odd = odd.unwrap();
+    assert_eq!(problem(odd, order(1)), FreeProblem::Misaligned);
+    let last = Pfn(0x1000 + 16 * MIB - 1);
+    assert_eq!(problem(last, Order::ZERO), FreeProblem::AlreadyFree(FrameState::BuddyFree));
+
+    yard.free(odd, Order::ZERO).unwrap();
+    assert_eq!(problem(odd, Order::ZERO), FreeProblem::AlreadyFree(FrameState::PerCpu));
+    yard.drain_all();
+    assert!(matches!(problem(odd, Order::ZERO), FreeProblem::AlreadyFree(_)));
+    yard.validate().unwrap();
+    yard.free(block, order(5)).unwrap();
+    for pfn in (0x1000..0x1000 + 16 * MIB).map(Pfn) {
+        let _ = yard.free(pfn, Order::ZERO);
+    }
+}
+
+#[test]
+fn an_order_above_the_maximum_and_contradictory_flags_are_refused() {
+    let yard = Fixture::small(1, 16 * MIB);
+    let too_large = AllocError::OrderTooLarge { order: order(11), max: order(10) };
+    assert_eq!(yard.alloc(order(11), Gfp::KERNEL), Err(too_large));
+    assert!(yard.alloc(order(255), Gfp::KERNEL).is_err());
+    let both = Gfp::MOVABLE | Gfp::RECLAIMABLE;
+    assert_eq!(yard.alloc(Order::ZERO, both), Err(AllocError::BadFlags(both)));
+    assert_eq!(yard.request(Order::ZERO, Gfp::KERNEL).node(NodeId(9)).frame(), Err(AllocError::NoSuchNode(NodeId(9))));
+}
+
+#[test]
+fn exact_sizes_keep_only_what_was_asked_for() {
+    let yard = Fixture::small(1, 16 * MIB);
+    for count in [1, 3, 7, 100, 513, 1000, 1024].map(PageCount) {
+        let before = yard.free_pages();
+        let range = yard.request_pages(count, Gfp::KERNEL).range().unwrap();
+        assert_eq!(range.count(), count);
+        assert_eq!(before - yard.free_pages(), count);
+        yard.validate().unwrap();
+        yard.free_range(range).unwrap();
+    }
+    assert!(matches!(yard.request_pages(PageCount(0), Gfp::KERNEL).range(), Err(AllocError::Empty)));
+    assert!(matches!(yard.request_pages(PageCount(1025), Gfp::KERNEL).range(), Err(AllocError::CountTooLarge { .. })));
+    assert!(matches!(
+        yard.request_pages(PageCount(u64::MAX), Gfp::KERNEL).range(),
+        Err(AllocError::CountTooLarge { .. })
+    ));
+}
+
+#[test]
+fn a_split_block_is_freed_frame_by_frame() {
+    let yard = Fixture::small(1, 16 * MIB);
+    let block = yard.alloc(order(4), Gfp::KERNEL).unwrap();
+    yard.split(block, order(4)).unwrap();
+    assert!(yard.free(block, order(4)).is_err());
+    assert!(yard.split(block, order(4)).is_err());
+    for offset in (0..16).rev() {
+        yard.free(block + PageCount(offset), Order::ZERO).unwrap();
+    }
+}
+
+#[test]
+fn owners_free_their_frames_when_dropped() {
+    let yard = Fixture::small(1, 16 * MIB);
+    let before = yard.free_pages();
+    {
+        let _block = yard.frames(order(3), Gfp::KERNEL).unwrap();
+        let exact = yard.request_pages(PageCount(11), Gfp::KERNEL).guard().unwrap();
+        let mut singles = exact.into_single_frames();
+        let kept: Vec<_> = singles.by_ref().take(4).collect();
+        assert_eq!(kept.iter().map(frameyard::Frames::count).sum::<PageCount>(), PageCount(4));
+        assert_eq!(before - yard.free_pages(), PageCount(8 + 11));
+    }
+    assert_eq!(yard.free_pages(), before);
+}
+
+#[test]
+fn a_particular_range_is_taken_only_when_all_of_it_is_free() {
+    let yard = Fixture::small(2, 16 * MIB);
+    let range = PfnRange { start: Pfn(0x1003), end: Pfn(0x1003 + 700) };
+    let taken = yard.request_range(range, Gfp::KERNEL).range().unwrap();
+    assert_eq!(taken, range);
+    yard.validate().unwrap();
+    let overlapping = PfnRange { start: Pfn(0x1000), end: Pfn(0x1004) };
+    let in_use = AllocError::InUse { head: Pfn(0x1003), order: Order::ZERO, state: FrameState::Allocated };
+    assert_eq!(yard.request_range(overlapping, Gfp::KERNEL).range(), Err(in_use));
+    yard.validate().unwrap();
+    yard.free_range(taken).unwrap();
+    // What lies on per-CPU lists now is collected.
+    let again = yard.request_range(range, Gfp::KERNEL).range().unwrap();
+    yard.free_range(again).unwrap();
+
+    let beyond = PfnRange { start: Pfn(0x1000), end: Pfn(0x1000 + 17 * MIB) };
+    assert_eq!(yard.request_range(beyond, Gfp::KERNEL).range(), Err(AllocError::NotOneZone(beyond)));
+    assert_eq!(yard.request_range(PfnRange::default(), Gfp::KERNEL).range(), Err(AllocError::Empty));
+}
+
+#[test]
+fn a_range_kept_for_atomic_requests_is_not_taken() {
+    let memory = [(PfnRange::new(Pfn(0x1000), PageCount(16 * MIB)), NodeId(0))];
+    let cpus = [NodeId(0)];
+    let geometry = Geometry::new(ByteSize::kib(4), ByteSize::mib(2), order(3), order(8)).unwrap();
+    let config = YardConfig { geometry, zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
+    let yard = Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom);
+    let blocks: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(order(4), Gfp::KERNEL | Gfp::NORETRY).ok()).collect();
+    let atomic = yard.alloc(order(4), Gfp::ATOMIC).unwrap();
+    yard.free(atomic, order(4)).unwrap();
+    let reserved = yard.frame_info(atomic).unwrap();
+    assert_eq!((reserved.state, reserved.migrate_type), (FrameState::BuddyFree, MigrateType::HighAtomic));
+    let kept = AllocError::InUse { head: reserved.head, order: reserved.order, state: FrameState::BuddyFree };
+    assert_eq!(yard.request_range(PfnRange::new(atomic, PageCount(2)), Gfp::KERNEL).range(), Err(kept));
+    for pfn in blocks {
+        yard.free(pfn, order(4)).unwrap();
+    }
+}
+
+#[test]
+fn freeing_a_range_that_cuts_a_block_changes_nothing() {
+    let yard = Fixture::small(1, 16 * MIB);
+    let block = yard.alloc(order(3), Gfp::KERNEL).unwrap();
+    let before = yard.free_pages();
+    let part = PfnRange::new(block, PageCount(5));
+    assert_eq!(yard.free_range(part).unwrap_err().problem, FreeProblem::PartOfBlock { order: order(3) });
+    assert_eq!(yard.free_pages(), before);
+    yard.free(block, order(3)).unwrap();
+}
+
+#[test]
+fn bulk_allocation_fills_what_it_can() {
+    let yard = Fixture::small(1, 16 * MIB);
+    let mut frames = vec![Pfn(0); 1000];
+    assert_eq!(yard.alloc_bulk(Gfp::KERNEL, &mut frames).unwrap(), 1000);
+    assert_eq!(frames.iter().collect::<BTreeSet<_>>().len(), 1000);
+    let mut rest = vec![Pfn(0); 10_000];
+    let got = yard.alloc_bulk(Gfp::KERNEL, &mut rest).unwrap();
+    assert!(got < rest.len());
+    assert!(yard.alloc_bulk(Gfp::KERNEL, &mut [Pfn(0)]).is_err());
+    for pfn in frames.iter().chain(&rest[..got]) {
+        yard.free(*pfn, Order::ZERO).unwrap();
+    }
+}
+
+#[test]
+fn per_cpu_lists_keep_to_their_limits() {
+    let yard = Fixture::small(1, 64 * MIB);
+    let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
+    for (high, batch) in [(0, 1), (10, 2), (200, 50), (1000, 96)] {
+        yard.set_pcp_sizing(PcpSizing::Fixed(high));
+        let mut frames = vec![Pfn(0); 3000];
+        yard.alloc_bulk(Gfp::KERNEL, &mut frames).unwrap();
+        for pfn in frames {
+            yard.free(pfn, Order::ZERO).unwrap();
+            let statistics = yard.pcp_statistics(zone, CpuId(0)).unwrap();
+            assert!(statistics.count.0 <= u64::from(high));
+            assert_eq!((statistics.high.0, statistics.batch.0), (u64::from(high), batch));
+        }
+        yard.validate().unwrap();
+    }
+}
+
+#[test]
+fn huge_blocks_do_not_push_small_frames_out() {
+    let yard = Fixture::small(1, 256 * MIB);
+    let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
+    let frames: Vec<Pfn> = (0..50).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
+    for pfn in frames {
+        yard.free(pfn, Order::ZERO).unwrap();
+    }
+    let before = yard.pcp_statistics(zone, CpuId(0)).unwrap().count;
+    let huge: Vec<Pfn> = (0..40).map(|_| yard.alloc(order(9), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+    for pfn in huge {
+        yard.free(pfn, order(9)).unwrap();
+    }
+    assert_eq!(yard.pcp_statistics(zone, CpuId(0)).unwrap().count, before);
+    let held = yard.zone_statistics(zone).per_cpu - before;
+    assert!(held.0 <= 8 * 512, "at most eight huge blocks are kept, not {held}");
+    assert!(held.0 > 0);
+}
+
+#[test]
+fn zeroed_frames_are_zero_and_poison_finds_who_wrote_to_free_memory() {
+    let memory = [(PfnRange::new(Pfn(0x1000), PageCount(16 * MIB)), NodeId(0))];
+    let cpus = [NodeId(0)];
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, poisoning: Poisoning::On, ..YardConfig::new(&cpus) };
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let mut yard = Fixture::new(&table, &config, Frames::Real);
+
+    let mut dirty = yard.frames(order(2), Gfp::KERNEL).unwrap();
+    assert!(dirty.bytes().unwrap().iter().all(|byte| *byte == 0xaa), "free memory holds the pattern");
+    dirty.bytes_mut().unwrap().fill(7);
+    let pfn = dirty.pfn();
+    drop(dirty);
+    let clean = yard.frames(order(2), Gfp::KERNEL | Gfp::ZERO).unwrap();
+    assert_eq!(clean.pfn(), pfn);
+    assert_eq!(clean.size(), ByteSize::kib(16));
+    assert!(clean.bytes().unwrap().iter().all(|byte| *byte == 0));
+    let behind = clean.as_ptr().unwrap();
+    drop(clean);
+
+    // SAFETY: the memory is the fixture's; nobody holds the frame, which is the point.
+    unsafe { behind.add(4096 * 2 + 5).write(1) };
+    let damaged = AllocError::Poisoned { pfn: pfn + PageCount(2), block: pfn, order: order(2) };
+    assert_eq!(yard.alloc(order(2), Gfp::KERNEL), Err(damaged));
+    assert_eq!(yard.poison_hits(), 1);
+    assert_eq!(yard.frame_info(pfn).unwrap().state, FrameState::Poisoned);
+    let next = yard.alloc(order(2), Gfp::KERNEL).unwrap();
+    yard.free(next, order(2)).unwrap();
+    assert!(yard.free(pfn, order(2)).is_err());
+    yard.keep(PageCount(4));
+}
+
+#[test]
+fn a_range_with_a_damaged_frame_is_refused_and_the_frame_put_aside() {
+    let memory = [(PfnRange::new(Pfn(0x1000), PageCount(16 * MIB)), NodeId(0))];
+    let cpus = [NodeId(0)];
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, poisoning: Poisoning::On, ..YardConfig::new(&cpus) };
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let mut yard = Fixture::new(&table, &config, Frames::Real);
+    let range = PfnRange { start: Pfn(0x1008), end: Pfn(0x101c) };
+    let whole = yard.request_range(range, Gfp::KERNEL).guard().unwrap();
+    let behind = whole.as_ptr().unwrap();
+    drop(whole);
+    // SAFETY: the memory is the fixture's; nobody holds the frames, which is the point.
+    unsafe { behind.add(4096 * 9).write(1) };
+    let damaged = AllocError::Poisoned { pfn: Pfn(0x1011), block: Pfn(0x1010), order: order(3) };
+    assert_eq!(yard.request_range(range, Gfp::KERNEL).range(), Err(damaged));
+    assert_eq!(yard.poison_hits(), 1);
+    assert_eq!(yard.frame_info(Pfn(0x1011)).unwrap().state, FrameState::Poisoned);
+    let rest = yard.request_range(PfnRange { start: Pfn(0x1008), end: Pfn(0x1010) }, Gfp::KERNEL).range().unwrap();
+    yard.free_range(rest).unwrap();
+    yard.keep(PageCount(8));
+}
+
+#[test]
+fn zeroing_phantom_frames_is_an_error_that_loses_nothing() {
+    let yard = Fixture::small(1, 16 * MIB);
+    let before = yard.free_pages();
+    assert!(matches!(yard.alloc(order(1), Gfp::KERNEL | Gfp::ZERO), Err(AllocError::NoFrameBytes(_))));
+    assert_eq!(yard.free_pages(), before);
+}
+
+#[test]
+fn zones_serve_what_they_may_and_keep_their_reserves() {
+    let gib = 1u64 << 18;
+    let memory = [(PfnRange { start: Pfn(1), end: Pfn(5 * gib) }, NodeId(0))];
+    let cpus = [NodeId(0); 2];
+    let config = YardConfig { movable: MovableMemory::Percent(10), ..YardConfig::new(&cpus) };
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let yard = Fixture::new(&table, &config, Frames::Phantom);
+    let kind = |pfn: Pfn| yard.zone_of(pfn).unwrap().kind();
+    let mut blocks = Vec::new();
+    for (gfp, expected) in [
+        (Gfp::KERNEL, ZoneKind::Normal),
+        (Gfp::KERNEL | Gfp::DMA32, ZoneKind::Dma32),
+        (Gfp::KERNEL | Gfp::DMA, ZoneKind::Dma),
+        (Gfp::HIGHUSER_MOVABLE, ZoneKind::Movable),
+    ] {
+        let pfn = yard.alloc(Order::ZERO, gfp).unwrap();
+        assert_eq!(kind(pfn), expected, "{gfp}");
+        blocks.push((pfn, Order::ZERO));
+    }
+    let movable: u64 = yard.zones().filter(|zone| zone.id.kind() == ZoneKind::Movable).map(|zone| zone.managed.0).sum();
+    assert!((movable as f64 / (5.0 * gib as f64) - 0.1).abs() < 0.01);
+    while let Ok(pfn) = yard.alloc(order(10), Gfp::KERNEL | Gfp::NOWARN) {
+        blocks.push((pfn, order(10)));
+    }
+    // Ordinary requests fall back to lower zones but leave those their reserve.
+    let dma32 = yard.zone_statistics(ZoneId::new(NodeId(0), ZoneKind::Dma32));
+    assert!(blocks.iter().any(|(pfn, _)| kind(*pfn) == ZoneKind::Dma32));
+    assert!(blocks.iter().all(|(pfn, order)| *order == Order::ZERO || kind(*pfn) != ZoneKind::Movable));
+    assert!(dma32.free >= dma32.protection[ZoneKind::Normal as usize]);
+    assert!(yard.alloc(Order::ZERO, Gfp::KERNEL | Gfp::DMA).is_ok_and(|pfn| {
+        blocks.push((pfn, Order::ZERO));
+        true
+    }));
+    for (pfn, order) in blocks {
+        yard.free(pfn, order).unwrap();
+    }
+}
+
+#[test]
+fn nodes_fall_back_by_distance_unless_told_not_to() {
+    let pages = 64 * MIB;
+    let memory: Vec<_> = (0..3u16)
+        .map(|node| (PfnRange::new(Pfn(0x10000 + u64::from(node) * pages), PageCount(pages)), NodeId(node)))
+        .collect();
+    let cpus = [NodeId(0), NodeId(1), NodeId(2)];
+    let distances = [10, 30, 20, 30, 10, 20, 20, 20, 10];
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, distances: Some(&distances), ..YardConfig::new(&cpus) };
+    let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
+    let yard = Fixture::new(&table, &config, Frames::Phantom);
+    crate::fixture::run_on(0);
+    let mut blocks = Vec::new();
+    let mut nodes = Vec::new();
+    while let Ok(pfn) = yard.alloc(order(10), Gfp::KERNEL | Gfp::THISNODE) {
+        assert_eq!(yard.zone_of(pfn).unwrap().node(), NodeId(0));
+        blocks.push(pfn);
+    }
+    while let Ok(pfn) = yard.alloc(order(10), Gfp::KERNEL) {
+        nodes.push(yard.zone_of(pfn).unwrap().node().0);
+        blocks.push(pfn);
+    }
+    nodes.dedup();
+    assert!(nodes.starts_with(&[2, 1]), "node 2 is nearer to node 0 than node 1: {nodes:?}");
+    let on_one = yard.request(Order::ZERO, Gfp::KERNEL).node(NodeId(1)).frame().unwrap();
+    assert_eq!(yard.zone_of(on_one).unwrap().node(), NodeId(1));
+    yard.free(on_one, Order::ZERO).unwrap();
+    let remote = yard.zone_statistics(ZoneId::new(NodeId(2), ZoneKind::Normal));
+    assert!(remote.numa_miss > 0);
+    for pfn in blocks {
+        yard.free(pfn, order(10)).unwrap();
+    }
+}
+
+#[test]
+fn types_are_kept_apart_until_one_runs_out() {
+    let yard = Fixture::small(1, 64 * MIB);
+    yard.set_pcp_sizing(PcpSizing::Fixed(0));
+    let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
+    let unmovable = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
+    assert_eq!(yard.zone_statistics(zone).fallbacks, 1, "all pageblocks begin as movable");
+    assert!(yard.zone_statistics(zone).conversions > 0);
+    let movable = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
+    assert_ne!(unmovable.align_down(order(9)), movable.align_down(order(9)), "another pageblock");
+    assert_eq!(yard.frame_info(unmovable).unwrap().migrate_type, MigrateType::Unmovable);
+    let blocks = yard.pageblocks_of(zone, MigrateType::Unmovable);
+    assert!((1..=2).contains(&blocks), "a block of maximum order was turned over: {blocks}");
+    let more: Vec<Pfn> = (0..400).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
+    assert_eq!(yard.pageblocks_of(zone, MigrateType::Unmovable), blocks);
+    for pfn in more.into_iter().chain([unmovable, movable]) {
+        yard.free(pfn, Order::ZERO).unwrap();
+    }
+}
+
+#[test]
+fn atomic_high_order_requests_find_a_reserve_that_others_cannot_use() {
+    let yard = Fixture::small(1, 1024 * MIB);
+    let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
+    let first = yard.alloc(order(4), Gfp::ATOMIC).unwrap();
+    assert_eq!(yard.zone_statistics(zone).reserved_highatomic, PageCount(0), "taken above the low watermark");
+    let mut blocks = Vec::new();
+    while let Ok(pfn) = yard.alloc(order(4), Gfp::KERNEL | Gfp::NORETRY) {
+        blocks.push((pfn, order(4)));
+    }
+    while let Ok(pfn) = yard.alloc(order(4), Gfp::ATOMIC) {
+        blocks.push((pfn, order(4)));
+        if blocks.len() > 100_000 {
+            break;
+        }
+    }
+    let reserved = yard.zone_statistics(zone).reserved_highatomic;
+    assert!(reserved.0 > 0 && reserved.0 <= (1024 * MIB / 100).next_multiple_of(512));
+    yard.validate().unwrap();
+    for (pfn, order) in blocks.into_iter().chain([(first, order(4))]) {
+        yard.free(pfn, order).unwrap();
+    }
+    // Whoever may wait gets the reserve back before running out of memory.
+    let mut all = Vec::new();
+    while let Ok(pfn) = yard.alloc(order(9), Gfp::KERNEL) {
+        all.push(pfn);
+    }
+    assert!(yard.zone_statistics(zone).reserved_highatomic.0 < reserved.0);
+    for pfn in all {
+        yard.free(pfn, order(9)).unwrap();
+    }
+}
+
+#[test]
+fn contiguous_areas_serve_movable_requests_alone() {
+    let memory = [(PfnRange::new(Pfn(0x1000), PageCount(64 * MIB)), NodeId(0))];
+    let cma = [PfnRange::new(Pfn(0x2000), PageCount(16 * MIB))];
+    let cpus = [NodeId(0)];
+    let config = YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&cpus) };
+    let table = MemoryTable { memory: &memory, reserved: &[], cma: &cma };
+    let yard = Fixture::new(&table, &config, Frames::Phantom);
+    let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
+    assert_eq!(yard.zone_statistics(zone).free_cma, PageCount(16 * MIB));
+    let particular = PfnRange::new(Pfn(0x2005), PageCount(7));
+    assert!(matches!(yard.request_range(particular, Gfp::KERNEL).range(), Err(AllocError::InUse { .. })));
+    yard.free_range(yard.request_range(particular, Gfp::HIGHUSER_MOVABLE).range().unwrap()).unwrap();
+    let mut unmovable = Vec::new();
+    while let Ok(pfn) = yard.alloc(order(3), Gfp::KERNEL) {
+        assert!(!cma[0].contains(pfn));
+        unmovable.push(pfn);
+    }
+    let mut movable = Vec::new();
+    while let Ok(pfn) = yard.alloc(order(3), Gfp::HIGHUSER_MOVABLE) {
+        movable.push(pfn);
+    }
+    assert!(movable.iter().filter(|pfn| cma[0].contains(**pfn)).count() as u64 > 14 * MIB / 8);
+    yard.validate().unwrap();
+    for pfn in unmovable.into_iter().chain(movable) {
+        yard.free(pfn, order(3)).unwrap();
+    }
+}
+
+#[test]
+fn nobody_can_free_what_an_owner_holds() {
+    let yard = Fixture::small(1, 16 * MIB);
+    let owned = yard.frames(order(2), Gfp::KERNEL).unwrap();
+    let refused = yard.free(owned.pfn(), order(2)).unwrap_err();
+    assert_eq!(refused.problem, FreeProblem::NotAllocated(FrameState::Owned));
+    assert!(yard.free_range(owned.range()).is_err());
+    assert!(yard.split(owned.pfn(), order(2)).is_err());
+    yard.validate().unwrap();
+    let range = owned.into_range();
+    yard.free_range(range).unwrap();
+}

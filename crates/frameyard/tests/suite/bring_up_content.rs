@@ -1,0 +1,140 @@
+//! The memory map is the same, bit for bit, in whichever way it comes up.
+
+use crate::fixture::{DIRT, Fixture, run_on};
+use crate::maps::{Machine, give_back, machine, pages_at_rest, reference, take_everything, ways};
+use frameyard::boot::{InitMode, Initialiser, MapInit};
+use frameyard::page::{FrameState, MapContent};
+use frameyard::{NodeId, PageCount, Pfn, PfnRange};
+
+/// Compares the whole map with that of the reference: sections with memory bit for bit, others untouched.
+fn assert_same_map(machine: &Machine, init: MapInit, fixture: &Fixture, expected: &Fixture) {
+    let sections = machine.sections();
+    let dirt = if init.initialiser == Initialiser::None { 0 } else { DIRT };
+    let untouched = [u64::from_ne_bytes([dirt; 8]); 8];
+    let mut at = fixture.frame_range().start;
+    let pages = machine.geometry.section_pages();
+    while at < fixture.frame_range().end {
+        let section = PfnRange::new(at, pages);
+        if sections.contains(&section) {
+            let found = pages_at_rest(fixture, section);
+            for (found, expected) in found.iter().zip(pages_at_rest(expected, section)) {
+                assert_eq!(*found, expected, "{}, {init:?}", machine.name);
+            }
+        } else {
+            for pfn in (section.start.0..section.end.0).map(Pfn) {
+                assert_eq!(fixture.page_words(pfn), untouched, "{pfn} of an absent section, {}", machine.name);
+            }
+        }
+        at = section.end;
+    }
+}
+
+/// Every page structure of a section with memory is written once, and no other.
+fn assert_written_once(machine: &Machine, init: MapInit, fixture: &Fixture) {
+    let mut written = fixture.watch().written();
+    written.sort_by_key(|range| range.start);
+    assert!(written.windows(2).all(|pair| pair[0].end <= pair[1].start), "{}, {init:?}: twice", machine.name);
+    let sections = machine.sections();
+    let inside = |range: &PfnRange| -> PageCount {
+        sections.iter().map(|section| section.intersection(*range)).map(PfnRange::count).sum()
+    };
+    assert!(written.iter().all(|range| inside(range) == range.count()), "{}, {init:?}: outside", machine.name);
+    let pages = sections.len() as u64 * machine.geometry.section_pages().0;
+    assert_eq!(fixture.watch().pages(), pages, "{}, {init:?}", machine.name);
+}
+
+fn comes_up_the_same(name: &str) {
+    run_on(0);
+    let machine = machine(name);
+    for content in MapContent::ALL {
+        let expected = machine.bring_up(reference(content));
+        for init in ways(content) {
+            let yard = machine.bring_up(init);
+            if init.mode != InitMode::Eager {
+                for node in (0..yard.nodes()).map(NodeId) {
+                    yard.initialise_next(node).unwrap();
+                }
+                yard.validate().unwrap_or_else(|problem| panic!("{name}, {init:?}, half-way: {problem}"));
+                yard.finish_init().unwrap();
+            }
+            assert_eq!(yard.uninitialised_pages(), PageCount(0));
+            yard.validate().unwrap_or_else(|problem| panic!("{name}, {init:?}: {problem}"));
+            assert_same_map(&machine, init, &yard, &expected);
+            assert_written_once(&machine, init, &yard);
+        }
+    }
+}
+
+fn grows_into_the_same(name: &str) {
+    run_on(0);
+    let machine = machine(name);
+    for content in MapContent::ALL {
+        let expected = machine.bring_up(reference(content));
+        for init in ways(content).into_iter().filter(|way| way.mode != InitMode::Eager && way.jobs.threads.is_none()) {
+            let yard = machine.bring_up(init);
+            let mut taken = Vec::new();
+            take_everything(&yard, |pfn| taken.push(pfn));
+            assert_eq!(taken.len() as u64, expected.managed_pages().0, "{name}, {init:?}: every frame can be had");
+            assert_eq!(yard.uninitialised_pages(), PageCount(0));
+            yard.validate().unwrap_or_else(|problem| panic!("{name}, {init:?}, half-way: {problem}"));
+            give_back(&yard, &taken);
+            yard.validate().unwrap_or_else(|problem| panic!("{name}, {init:?}: {problem}"));
+            for range in yard.watch().written() {
+                let same = pages_at_rest(&yard, range) == pages_at_rest(&expected, range);
+                assert!(same, "{name}, {init:?}: {range} differs");
+            }
+            // Sections that are reserved throughout are needed by no allocation.
+            yard.finish_init().unwrap();
+            assert_same_map(&machine, init, &yard, &expected);
+            assert_written_once(&machine, init, &yard);
+        }
+    }
+}
+
+macro_rules! on_machines {
+    ($($test:ident, $grown:ident, $name:literal);* $(;)?) => {
+        $(
+            #[test]
+            fn $test() {
+                comes_up_the_same($name);
+            }
+
+            #[test]
+            fn $grown() {
+                grows_into_the_same($name);
+            }
+        )*
+    };
+}
+
+on_machines! {
+    holes_come_up_the_same, holes_grow_into_the_same, "holes";
+    zones_in_one_section_come_up_the_same, zones_in_one_section_grow_into_the_same, "zones";
+    nodes_in_one_section_come_up_the_same, nodes_in_one_section_grow_into_the_same, "nodes";
+    fragments_come_up_the_same, fragments_grow_into_the_same, "fragmented";
+    large_pageblocks_come_up_the_same, large_pageblocks_grow_into_the_same, "large pageblocks";
+    tiny_blocks_come_up_the_same, tiny_blocks_grow_into_the_same, "tiny blocks";
+    large_blocks_come_up_the_same, large_blocks_grow_into_the_same, "large blocks";
+}
+
+#[test]
+fn the_reference_map_holds_what_the_machine_has() {
+    run_on(0);
+    for machine in crate::maps::machines() {
+        let yard = machine.bring_up(reference(MapContent::Zero));
+        for (memory, _) in &machine.memory {
+            for pfn in (memory.start.0..memory.end.0).map(Pfn) {
+                let reserved = machine.reserved.iter().any(|range| range.contains(pfn));
+                let expected = if reserved { FrameState::Reserved } else { FrameState::BuddyFree };
+                assert_eq!(yard.frame_info(pfn).map(|info| info.state), Some(expected), "{pfn} of {}", machine.name);
+            }
+        }
+        for section in machine.sections() {
+            for pfn in (section.start.0..section.end.0).map(Pfn) {
+                if yard.zone_of(pfn).is_none() {
+                    assert_eq!(yard.page_words(pfn), [0; 8], "the hole at {pfn} of {}", machine.name);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What a yard says about memory that is not initialised, and what it says when all of it is.
+
+use std::collections::BTreeSet;
+
+use crate::fixture::{DIRT, Fixture, run_on};
+use crate::maps::{Machine, frames, give_back, machine, machines, reference, take_everything, way};
+use frameyard::boot::{InitMode, Initialiser, MapInit, PcpReset};
+use frameyard::page::{FrameState, MapContent};
+use frameyard::stats::PcpStatistics;
+use frameyard::units::ZoneKind;
+use frameyard::watermarks::{PcpSizing, Watermarks};
+use frameyard::{
+    ByteSize, CpuId, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig, ZoneId,
+};
+
+/// All that is counted of a zone, but for what happened to it.
+#[derive(PartialEq, Eq, Debug)]
+struct ZoneCounts {
+    id: ZoneId,
+    span: PfnRange,
+    present: PageCount,
+    managed: PageCount,
+    free: PageCount,
+    cma: PageCount,
+    free_cma: PageCount,
+    watermarks: Watermarks,
+    protection: [PageCount; ZoneKind::COUNT],
+    blocks: Vec<Vec<u64>>,
+    pageblocks: Vec<u64>,
+    lists: Vec<Option<PcpStatistics>>,
+}
+
+fn counts<P: Platform>(yard: &Yard<P>) -> Vec<ZoneCounts> {
+    let orders = || (0..=yard.geometry().max_order().0).map(Order);
+    yard.zones()
+        .map(|zone| ZoneCounts {
+            id: zone.id,
+            span: zone.span,
+            present: zone.present,
+            managed: zone.managed,
+            free: zone.free,
+            cma: zone.cma,
+            free_cma: zone.free_cma,
+            watermarks: zone.watermarks,
+            protection: zone.protection,
+            blocks: MigrateType::ALL
+                .map(|kind| orders().map(|order| yard.free_blocks(zone.id, order, kind)).collect())
+                .to_vec(),
+            pageblocks: MigrateType::ALL.map(|kind| yard.pageblocks_of(zone.id, kind)).to_vec(),
+            lists: (0..yard.cpus()).map(|cpu| yard.pcp_statistics(zone.id, CpuId(cpu))).collect(),
+        })
+        .collect()
+}
+
+fn assert_same_counts(found: &Fixture, expected: &Fixture, what: &str) {
+    assert_eq!(found.managed_pages(), expected.managed_pages(), "{what}");
+    assert_eq!(found.free_pages(), expected.free_pages(), "{what}");
+    assert_eq!(counts(found.yard()), counts(expected.yard()), "{what}");
+}
+
+#[test]
+fn a_lazy_yard_counts_all_its_memory_and_touches_none() {
+    run_on(0);
+    for machine in machines() {
+        let expected = machine.bring_up(reference(MapContent::Kernel));
+        for initialiser in [Initialiser::None, Initialiser::Stream] {
+            let yard = machine.bring_up(MapInit { mode: InitMode::Lazy, initialiser, ..MapInit::default() });
+            assert_same_counts(&yard, &expected, machine.name);
+            let dirt = if initialiser == Initialiser::None { 0 } else { DIRT };
+            let cma = |pfn: Pfn| machine.cma.iter().any(|area| area.contains(pfn));
+            for pfn in (yard.frame_range().start.0..yard.frame_range().end.0).map(Pfn) {
+                let untouched = yard.page_words(pfn) == [u64::from_ne_bytes([dirt; 8]); 8];
+                assert!(untouched || cma(pfn), "{pfn} of {} was touched", machine.name);
+            }
+            let areas: u64 = machine.cma.iter().map(|area| area.count().0).sum();
+            assert_eq!(yard.watch().pages(), areas, "contiguous areas alone come up at once");
+            assert_eq!(yard.uninitialised_pages(), expected.managed_pages() - PageCount(areas));
+        }
+    }
+}
+
+#[test]
+fn a_lazy_yard_counts_the_same_however_much_of_it_is_up() {
+    run_on(0);
+    for machine in machines() {
+        let expected = machine.bring_up(reference(MapContent::Zero));
+        let yard = machine.bring_up(MapInit { mode: InitMode::Lazy, ..way(InitMode::Lazy) });
+        for node in (0..yard.nodes()).map(NodeId) {
+            while let Some(left) = yard.initialise_next(node).unwrap() {
+                assert_same_counts(&yard, &expected, machine.name);
+                yard.validate().unwrap();
+                let zones = yard.zones().filter(|zone| zone.id.node() == node);
+                assert!(left <= zones.map(|zone| zone.managed).sum());
+            }
+        }
+        assert_eq!(yard.uninitialised_pages(), PageCount(0), "{}", machine.name);
+    }
+}
+
+#[test]
+fn a_deferred_yard_counts_what_is_up_and_in_the_end_everything() {
+    run_on(0);
+    for machine in machines() {
+        let expected = machine.bring_up(reference(MapContent::Kernel));
+        let yard = machine.bring_up(way(InitMode::Deferred));
+        assert_eq!(yard.managed_pages() + yard.uninitialised_pages(), expected.managed_pages(), "{}", machine.name);
+        let up = |pfn: Pfn| yard.frame_info(pfn).is_some_and(|info| info.state == FrameState::BuddyFree);
+        for zone in yard.zones() {
+            let frames = (zone.span.start.0..zone.span.end.0).map(Pfn);
+            let free = frames.filter(|pfn| yard.zone_of(*pfn) == Some(zone.id) && up(*pfn)).count() as u64;
+            assert_eq!((zone.managed.0, zone.free.0), (free, free), "{} of {}", zone.id, machine.name);
+        }
+        yard.finish_init().unwrap();
+        assert_same_counts(&yard, &expected, machine.name);
+        yard.finish_init().unwrap();
+        assert_same_counts(&yard, &expected, machine.name);
+    }
+}
+
+#[test]
+fn memory_that_was_taken_and_given_back_counts_as_if_it_had_been_up_from_the_start() {
+    run_on(0);
+    for machine in machines() {
+        let expected = machine.bring_up(reference(MapContent::Zero));
+        for mode in [InitMode::Deferred, InitMode::Lazy] {
+            let yard = machine.bring_up(MapInit { content: MapContent::Zero, ..way(mode) });
+            let mut taken = Vec::new();
+            take_everything(&yard, |pfn| taken.push(pfn));
+            give_back(&yard, &taken);
+            yard.finish_init().unwrap();
+            assert_eq!(yard.managed_pages(), expected.managed_pages());
+            for (found, expected) in counts(yard.yard()).iter().zip(counts(expected.yard())) {
+                assert_eq!(*found, expected, "{}, {mode}", machine.name);
+            }
+        }
+    }
+}
+
+/// A machine large enough for lists to have sizes worth looking at: two sections of the real size and a bit.
+fn large(sizing: PcpSizing, map_init: MapInit) -> Fixture {
+    let memory = [(frames(0x1_0000, 0x4_1234), NodeId(0))];
+    let cpus = [NodeId(0); 4];
+    let table = frameyard::MemoryTable { memory: &memory, ..frameyard::MemoryTable::default() };
+    let zone_limits = frameyard::boot::ZoneLimits::NONE;
+    let config = YardConfig { pcp_sizing: sizing, map_init, zone_limits, ..YardConfig::new(&cpus) };
+    Fixture::new(&table, &config, crate::fixture::Frames::Phantom)
+}
+
+#[test]
+fn lists_are_sized_anew_by_the_last_page_unless_told_otherwise() {
+    run_on(0);
+    for sizing in [PcpSizing::Classic, PcpSizing::Scaled] {
+        let init = |mode, pcp_reset| MapInit { mode, pcp_reset, ..MapInit::default() };
+        let lists = |yard: &Fixture| {
+            let id = yard.zones().next().unwrap().id;
+            (0..4).map(|cpu| yard.pcp_statistics(id, CpuId(cpu)).unwrap()).collect::<Vec<_>>()
+        };
+        let marks = |yard: &Fixture| yard.zones().map(|zone| zone.watermarks).collect::<Vec<_>>();
+        let eager = large(sizing, init(InitMode::Eager, PcpReset::On));
+        let on = large(sizing, init(InitMode::Deferred, PcpReset::On));
+        let off = large(sizing, init(InitMode::Deferred, PcpReset::Off));
+        let early = lists(&off);
+        assert!(early.iter().zip(lists(&eager)).all(|(early, eager)| early.high < eager.high), "{early:?}");
+        assert_eq!(lists(&on), early);
+        on.finish_init().unwrap();
+        off.finish_init().unwrap();
+        assert_eq!(lists(&on), lists(&eager));
+        assert_eq!(lists(&off), early, "as the memory known early made them");
+        assert_eq!((marks(&on), marks(&off)), (marks(&eager), marks(&eager)));
+        assert_eq!(counts(on.yard()), counts(eager.yard()));
+    }
+}
+
+/// The frames that the kernel's `defer_init` lets through, page by page.
+fn early_frames(machine: &Machine, yard: &Fixture) -> BTreeSet<u64> {
+    let section = machine.geometry.section_pages().0;
+    let mut early = BTreeSet::new();
+    for node in (0..yard.nodes()).map(NodeId) {
+        let node_end = yard.zones().filter(|zone| zone.id.node() == node).map(|zone| zone.span.end).max();
+        let Some(node_end) = node_end else { continue };
+        for zone in yard.zones().filter(|zone| zone.id.node() == node) {
+            let mut initialised = 0;
+            let frames = (zone.span.start.0..zone.span.end.0).filter(|pfn| yard.zone_of(Pfn(*pfn)) == Some(zone.id));
+            for pfn in frames {
+                if zone.span.end == node_end {
+                    initialised += 1;
+                    if initialised > section && pfn % section == 0 {
+                        break;
+                    }
+                }
+                early.insert(pfn);
+            }
+        }
+    }
+    early
+}
+
+#[test]
+fn deferred_yards_begin_with_the_frames_that_the_kernel_would_initialise() {
+    run_on(0);
+    let mut awkward = machines().to_vec();
+    // Memory that begins right before a section, ends within the first, and one without room for holes.
+    for (start, end) in [(0x1ff, 0x700), (0x200, 0x280), (0x200, 0x300), (0x200, 0x301), (0x101, 0x202)] {
+        awkward.push(Machine { memory: vec![(frames(start, end), NodeId(0))], cma: Vec::new(), ..machine("holes") });
+    }
+    for machine in awkward {
+        let yard = machine.bring_up(way(InitMode::Deferred));
+        let block = machine.geometry.max_order();
+        let mut blocks: BTreeSet<Pfn> =
+            early_frames(&machine, &yard).into_iter().map(|pfn| Pfn(pfn).align_down(block)).collect();
+        for area in &machine.cma {
+            blocks.extend((area.start.0..area.end.0).map(|pfn| Pfn(pfn).align_down(block)));
+        }
+        let mut written = BTreeSet::new();
+        for range in yard.watch().written() {
+            written.extend((range.start.0..range.end.0).map(|pfn| Pfn(pfn).align_down(block)));
+        }
+        assert_eq!(written, blocks, "{}", machine.name);
+        for (memory, _) in yard.memory_ranges() {
+            for pfn in (memory.start.0..memory.end.0).map(Pfn) {
+                let up = yard.frame_info(pfn).unwrap().state != FrameState::Uninitialised;
+                assert_eq!(up, blocks.contains(&pfn.align_down(block)), "{pfn} of {}", machine.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_first_section_of_the_highest_zone_is_enough_where_it_begins_on_a_border() {
+    run_on(0);
+    let memory = vec![(frames(0x100, 0x900), NodeId(0))];
+    let machine = Machine { memory, reserved: Vec::new(), cma: Vec::new(), ..machine("zones") };
+    let machine = Machine { movable: frameyard::boot::MovableMemory::None, ..machine };
+    let limits = frameyard::units::PhysAddr(ByteSize::kib(4 * 0x300).0);
+    let zone_limits = frameyard::boot::ZoneLimits { dma: frameyard::units::PhysAddr(0), dma32: limits };
+    let yard = Machine { zone_limits, ..machine }.bring_up(way(InitMode::Deferred));
+    assert_eq!(yard.managed_pages(), PageCount(0x200 + 0x100));
+    let normal = yard.zone_statistics(ZoneId::new(NodeId(0), ZoneKind::Normal));
+    assert_eq!((normal.present, normal.managed), (PageCount(0x600), PageCount(0x100)));
+}

@@ -1,0 +1,137 @@
+//! Contiguous memory areas: used by movable memory, emptied when they are asked, and given back what they gave out.
+
+use crate::busy_yard::{FIRST, Made, ZONE, at, fill, made};
+use crate::fixture::Frames;
+use crate::fixture::random::Random;
+use crate::movers::{KIND, Movers};
+use frameyard::AllocError;
+use frameyard::boot::{InitMode, MapInit};
+use frameyard::contig::{BlockedBy, CmaReleaseError};
+use frameyard::owners::Owners;
+use frameyard::page::FrameState;
+use frameyard::{Gfp, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange};
+
+/// An area of two maximum-order blocks, and one of one.
+const AREAS: [PfnRange; 2] = [
+    PfnRange { start: Pfn(FIRST.0 + 1024), end: Pfn(FIRST.0 + 1024 + 512) },
+    PfnRange { start: Pfn(FIRST.0 + 2048), end: Pfn(FIRST.0 + 2048 + 256) },
+];
+
+#[test]
+fn an_area_serves_movable_memory_until_it_is_asked() {
+    for mode in InitMode::ALL {
+        let map_init = MapInit { mode, ..MapInit::default() };
+        let yard = made(&Made { cma: &AREAS, map_init, ..Made::default() });
+        yard.finish_init().unwrap();
+        assert!(yard.cma_areas().eq(AREAS));
+        let movers = Movers::new(&yard);
+        let owners = Owners::NONE.with(KIND, &movers);
+        // Everything is in use, the areas by movable blocks.
+        fill(&yard, &movers, &mut Random::new(6), 100);
+        assert!(yard.zone_statistics(ZONE).free_cma < PageCount(100), "watermarks keep the rest free");
+        let full = yard
+            .request_pages(PageCount(300), Gfp::KERNEL)
+            .from_area(AREAS[0])
+            .aligned(Order(3))
+            .owners(&owners)
+            .range()
+            .unwrap_err();
+        assert!(matches!(full, AllocError::Blocked(blocker) if blocker.why == BlockedBy::OutOfMemory), "{full}");
+        movers.give_all_back();
+        fill(&yard, &movers, &mut Random::new(6), 40);
+        let first = yard
+            .request_pages(PageCount(300), Gfp::KERNEL)
+            .from_area(AREAS[0])
+            .aligned(Order(3))
+            .owners(&owners)
+            .range()
+            .unwrap();
+        assert_eq!(first, PfnRange::new(AREAS[0].start, PageCount(300)));
+        let second = yard
+            .request_pages(PageCount(200), Gfp::KERNEL)
+            .from_any_area()
+            .aligned(Order(6))
+            .owners(&owners)
+            .range()
+            .unwrap();
+        assert_eq!(second, AREAS[1].intersection(PfnRange::new(AREAS[1].start, PageCount(200))), "320 + 200 > 512");
+        let third = yard
+            .request_pages(PageCount(212), Gfp::KERNEL)
+            .from_any_area()
+            .aligned(Order::ZERO)
+            .owners(&owners)
+            .range()
+            .unwrap();
+        assert_eq!(third, PfnRange { start: first.end, end: AREAS[0].end });
+        let left = yard
+            .request_pages(PageCount(1), Gfp::KERNEL)
+            .from_area(AREAS[0])
+            .aligned(Order::ZERO)
+            .owners(&owners)
+            .range()
+            .unwrap_err();
+        assert!(matches!(left, AllocError::Blocked(blocker) if blocker.why == BlockedBy::Unmovable), "{left}");
+        movers.check_all();
+        yard.validate().unwrap();
+        for range in [first, second, third] {
+            yard.cma_release(range).unwrap();
+            let twice = yard.cma_release(range).unwrap_err();
+            assert!(matches!(twice, CmaReleaseError::NotFromAnArea { pfn, .. } if pfn == range.start), "{twice}");
+        }
+        yard.validate().unwrap();
+        assert_eq!(yard.pageblocks_of(ZONE, MigrateType::Cma), 12, "areas stay areas");
+        movers.give_all_back();
+        yard.drain_all();
+        assert_eq!(yard.zone_statistics(ZONE).free_cma, PageCount(768));
+    }
+}
+
+#[test]
+fn an_area_takes_back_what_it_gave_out_and_nothing_else() {
+    let yard = made(&Made { cma: &AREAS, frames: Frames::Phantom, ..Made::default() });
+    let none = Owners::NONE;
+    let foreign = AREAS[1].start;
+    yard.request_range(PfnRange::new(foreign, PageCount(1)), Gfp::HIGHUSER_MOVABLE).range().unwrap();
+    let refused = yard.cma_release(PfnRange::new(foreign, PageCount(1)));
+    assert_eq!(refused, Err(CmaReleaseError::NotFromAnArea { pfn: foreign, state: FrameState::Allocated }));
+    yard.free(foreign, Order::ZERO).unwrap();
+    for range in [at(0, 1), at(1024, 513), at(1024, 0)] {
+        assert_eq!(yard.cma_release(range), Err(CmaReleaseError::NotInAnArea(range)));
+    }
+    let taken = yard
+        .request_pages(PageCount(5), Gfp::KERNEL)
+        .from_any_area()
+        .aligned(Order::ZERO)
+        .owners(&none)
+        .range()
+        .unwrap();
+    assert_eq!(taken, at(1024, 5));
+    let part = yard.cma_release(at(1024, 3)).unwrap_err();
+    assert!(matches!(part, CmaReleaseError::Free(_)), "{part}");
+    yard.cma_release(at(1024, 4)).unwrap();
+    yard.cma_release(at(1028, 1)).unwrap();
+    let strange = at(0, 256);
+    assert_eq!(
+        yard.request_pages(PageCount(5), Gfp::KERNEL).from_area(strange).aligned(Order::ZERO).owners(&none).range(),
+        Err(AllocError::NoSuchArea(strange))
+    );
+    let (count, align) = (PageCount(513), Order::ZERO);
+    assert_eq!(
+        yard.request_pages(count, Gfp::KERNEL).from_any_area().aligned(align).owners(&none).range(),
+        Err(AllocError::NoPlace { count, align })
+    );
+    let zone = yard.zone_statistics(ZONE);
+    assert_eq!((zone.cma_served, zone.cma_failed), (1, 2));
+    // Others pass areas over.
+    let blocked = yard.request_range(at(1000, 30), Gfp::KERNEL).owners(&none).range().unwrap_err();
+    assert!(matches!(blocked, AllocError::Blocked(blocker) if blocker.why == BlockedBy::Area), "{blocked}");
+    let behind = yard
+        .request_pages(PageCount(1025), Gfp::KERNEL)
+        .aligned(Order::ZERO)
+        .node(NodeId(0))
+        .owners(&none)
+        .range()
+        .unwrap();
+    assert_eq!(behind.start, AREAS[1].end);
+    yard.free_range(behind).unwrap();
+}

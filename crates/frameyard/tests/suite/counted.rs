@@ -1,0 +1,215 @@
+//! Blocks whose owner counts their users: adoption, references, freezing, and what is refused.
+
+use crate::fixture::{Fixture, Frames};
+use frameyard::alloc::FreeProblem;
+use frameyard::boot::{MapInit, ZoneLimits};
+use frameyard::owners::Adoption;
+use frameyard::page::{Counts, FrameState, MapContent, PIN_BIAS, ReferenceUnderflow, references_of_pins};
+use frameyard::{Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
+
+const USERS: Counts = Counts { references: 2, mappings: 1 };
+const NOBODY: Counts = Counts { references: 0, mappings: 0 };
+
+fn yards() -> [Fixture; 2] {
+    [MapContent::Zero, MapContent::Kernel].map(|content| {
+        let memory = [(PfnRange::new(Pfn(0x1000), PageCount(4096)), NodeId(0))];
+        let map_init = MapInit { content, ..MapInit::default() };
+        let map_init = match content {
+            MapContent::Zero => map_init,
+            MapContent::Kernel => MapInit { initialiser: frameyard::boot::Initialiser::Stream, ..map_init },
+        };
+        let config = YardConfig { zone_limits: ZoneLimits::NONE, map_init, ..YardConfig::new(&[NodeId(0)]) };
+        Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, Frames::Phantom)
+    })
+}
+
+fn counted(yard: &Fixture, order: Order) -> Pfn {
+    let pfn = yard.alloc(order, Gfp::HIGHUSER_MOVABLE).unwrap();
+    yard.adopt(pfn, order, Adoption { counts: USERS, owner: 0xabcd_0009, index: 42 }).unwrap();
+    pfn
+}
+
+fn page(yard: &Fixture, pfn: Pfn) -> frameyard::page::CountedPage<'_, crate::fixture::TestPlatform> {
+    // SAFETY: each test changes the pages of its own blocks alone.
+    unsafe { yard.counted_page(pfn) }.expect("the frame has a page")
+}
+
+#[test]
+fn a_counted_block_says_what_its_owner_wrote_and_leaves_nothing_behind() {
+    for yard in yards() {
+        for order in [0, 3, 9].map(Order) {
+            let pfn = counted(&yard, order);
+            let page = page(&yard, pfn);
+            assert!(page.is_counted());
+            assert_eq!((page.counts(), page.owner(), page.index()), (USERS, 0xabcd_0009, 42));
+            page.set_spare(1, 5);
+            page.set_next(yard.link(pfn));
+            assert_eq!(yard.linked(page.next()), Some(pfn));
+            assert_eq!(yard.frame_info(pfn).unwrap().state, FrameState::Counted);
+            yard.validate().unwrap();
+            assert_eq!(page.unmap(), Ok(1));
+            assert_eq!(page.put(), Ok(0));
+            yard.free_counted(pfn, order).unwrap();
+            yard.validate().unwrap();
+        }
+    }
+}
+
+#[test]
+fn what_has_users_is_neither_freed_nor_disowned() {
+    for yard in yards() {
+        let pfn = counted(&yard, Order::ZERO);
+        let refused = |problem| assert_eq!(problem, FreeProblem::NotAllocated(FrameState::Counted));
+        refused(yard.free(pfn, Order::ZERO).unwrap_err().problem);
+        refused(yard.free_counted(pfn, Order::ZERO).unwrap_err().problem);
+        refused(yard.disown(pfn, Order::ZERO).unwrap_err().problem);
+        refused(yard.free_counted_bulk(&[pfn]).unwrap_err().problem);
+        assert_eq!(page(&yard, pfn).counts(), USERS);
+        assert!(page(&yard, pfn).freeze(USERS));
+        yard.free_counted_bulk(&[pfn]).unwrap();
+        assert!(yard.free_counted(pfn, Order::ZERO).is_err(), "a second free");
+    }
+}
+
+#[test]
+fn a_free_or_foreign_frame_is_not_adopted() {
+    for yard in yards() {
+        let adoption = Adoption { counts: USERS, owner: 1, index: 0 };
+        let pfn = yard.alloc(Order(1), Gfp::KERNEL).unwrap();
+        assert!(yard.adopt(pfn, Order::ZERO, adoption).is_err(), "another order");
+        assert!(yard.adopt(pfn + PageCount(1), Order::ZERO, adoption).is_err(), "inside a block");
+        yard.free(pfn, Order(1)).unwrap();
+        assert!(yard.adopt(pfn, Order(1), adoption).is_err(), "free");
+        assert!(yard.adopt(Pfn(5), Order::ZERO, adoption).is_err(), "no memory");
+        yard.validate().unwrap();
+    }
+}
+
+#[test]
+fn more_references_than_there_were_cannot_be_put() {
+    for yard in yards() {
+        let pfn = counted(&yard, Order::ZERO);
+        let page = page(&yard, pfn);
+        assert_eq!(page.unmap(), Ok(1));
+        let left = Counts { references: 1, mappings: 0 };
+        assert_eq!(page.unmap(), Err(ReferenceUnderflow { pfn, counts: left }));
+        assert_eq!(page.put(), Ok(0));
+        assert_eq!(page.put(), Err(ReferenceUnderflow { pfn, counts: NOBODY }));
+        assert_eq!(page.counts(), NOBODY);
+        yard.free_counted(pfn, Order::ZERO).unwrap();
+    }
+}
+
+#[test]
+fn nobody_gets_a_reference_where_there_is_none() {
+    for yard in yards() {
+        let pfn = counted(&yard, Order::ZERO);
+        let page = page(&yard, pfn);
+        assert!(page.try_get());
+        assert_eq!(page.counts().references, 3);
+        assert!(!page.freeze(USERS), "there is a user more");
+        assert_eq!(page.put(), Ok(2));
+        assert!(page.freeze(USERS));
+        assert!(!page.try_get(), "frozen");
+        page.thaw(USERS);
+        assert!(page.freeze(USERS));
+        yard.free_counted(pfn, Order::ZERO).unwrap();
+        assert!(!page.try_get(), "free");
+        // Whatever else becomes of the frame: packed batches of per-CPU lists among it.
+        let blocks: Vec<Pfn> = (0..600).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+        assert!(blocks.iter().all(|pfn| !self::page(&yard, *pfn).try_get()), "allocated");
+        for pfn in &blocks {
+            yard.free(*pfn, Order::ZERO).unwrap();
+        }
+        assert!(blocks.iter().all(|pfn| !self::page(&yard, *pfn).try_get()), "on lists");
+        yard.validate().unwrap();
+    }
+}
+
+#[test]
+fn a_counted_block_can_be_split_and_its_frames_freed_one_by_one() {
+    for yard in yards() {
+        let pfn = counted(&yard, Order(4));
+        assert!(yard.disown_and_split(pfn, Order(4)).is_err(), "it has users");
+        assert!(page(&yard, pfn).freeze(USERS));
+        yard.disown_and_split(pfn, Order(4)).unwrap();
+        for frame in 0..16 {
+            yard.free(pfn + PageCount(frame), Order::ZERO).unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_bulk_free_names_the_first_frame_that_it_refuses_and_frees_the_others() {
+    for yard in yards() {
+        let frames: Vec<Pfn> = (0..200).map(|_| counted(&yard, Order::ZERO)).collect();
+        for pfn in frames.iter().filter(|pfn| **pfn != frames[70]) {
+            assert!(page(&yard, *pfn).freeze(USERS));
+        }
+        assert_eq!(yard.free_counted_bulk(&frames).unwrap_err().pfn, frames[70]);
+        yard.validate().unwrap();
+        assert_eq!(yard.free_pages() + PageCount(1), yard.managed_pages());
+        assert!(page(&yard, frames[70]).freeze(USERS));
+        yard.free_counted_bulk(&frames[70..=70]).unwrap();
+    }
+}
+
+#[test]
+fn the_anchor_is_set_once_and_seen_by_other_views() {
+    let [yard, _] = yards();
+    assert_eq!(yard.anchor(), None);
+    yard.set_anchor(None, Some(Pfn(0))).unwrap();
+    assert_eq!(yard.attach().anchor(), Some(Pfn(0)));
+    assert_eq!(yard.set_anchor(None, Some(Pfn(1))), Err(Some(Pfn(0))));
+    yard.set_anchor(Some(Pfn(0)), None).unwrap();
+    assert_eq!(yard.anchor(), None);
+}
+
+#[test]
+fn pins_of_single_pages_are_biased_references_and_those_of_blocks_have_a_counter() {
+    for yard in yards() {
+        for (order, bias) in [(Order::ZERO, PIN_BIAS), (Order(9), 1)] {
+            let pfn = counted(&yard, order);
+            let page = page(&yard, pfn);
+            assert!(!page.maybe_pinned());
+            page.get_many(7).unwrap();
+            page.try_pin_many(512).unwrap();
+            assert_eq!(page.counts(), Counts { references: 2 + 7 + 512 * bias, mappings: 1 });
+            assert_eq!((page.pins(), page.maybe_pinned()), (512, true));
+            assert_eq!(page.unpin_many(511), Ok(2 + 7 + bias));
+            let before = page.counts();
+            assert!(page.unpin_many(2).is_err(), "one is left");
+            assert!(page.put_many(before.references + 1).is_err());
+            assert!(page.put_unmapped(before.references - 1, 1).is_err(), "one has to stay besides the mapping's");
+            assert_eq!((page.counts(), page.pins()), (before, 1), "nothing has changed");
+            assert_eq!(page.unpin_and_put(1, 7), Ok(2));
+            assert_eq!((page.unmap(), page.put()), (Ok(1), Ok(0)));
+            assert!(!page.try_get_many(3) && page.counts() == NOBODY, "what nobody uses is not written to");
+            yard.free_counted(pfn, order).unwrap();
+        }
+    }
+}
+
+#[test]
+fn references_and_pins_beyond_what_is_counted_are_refused() {
+    for yard in yards() {
+        for order in [0, 9].map(Order) {
+            let pfn = counted(&yard, order);
+            let page = page(&yard, pfn);
+            let most = i32::MAX as u32;
+            let pins = references_of_pins(order, 1).map(|bias| (most - 2) / bias).unwrap();
+            page.try_pin_many(pins).unwrap();
+            let before = page.counts();
+            for more in [PIN_BIAS, most, u32::MAX] {
+                assert!(!page.try_get_many(more));
+                let refused = page.get_many(more).unwrap_err();
+                assert_eq!((refused.pfn, refused.counts), (pfn, before));
+                assert!(page.try_pin_many(more).is_err());
+                assert_eq!((page.counts(), page.pins()), (before, u64::from(pins)), "nothing has changed");
+            }
+            assert_eq!(page.unpin_many(pins), Ok(2));
+            assert_eq!((page.unmap(), page.put()), (Ok(1), Ok(0)));
+            yard.free_counted(pfn, order).unwrap();
+        }
+    }
+}

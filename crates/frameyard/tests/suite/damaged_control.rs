@@ -1,0 +1,201 @@
+//! Attaching to control regions whose tables say something else than what yards write there.
+
+use std::ptr::NonNull;
+
+use crate::fixture::{Fixture, run_on};
+use crate::maps::{machine, machines, way};
+use frameyard::Yard;
+use frameyard::boot::{AttachError, InitMode};
+
+/// The place of the first table's span in the header, and the tables, in the order of the header.
+const FIRST_SPAN: u64 = 16;
+const ZONES: u64 = 4;
+const SECTIONS: u64 = 6;
+const RANGE_STARTS: u64 = 8;
+const RANGE_ENDS: u64 = 9;
+const FREE_STARTS: u64 = 11;
+const FREE_ENDS: u64 = 12;
+const CLAIMS: u64 = 13;
+const HANDED_OUT: u64 = 17;
+const DEVICE_SECTIONS: u64 = 24;
+const DEVICES: u64 = 25;
+/// The places of the first and the end of the frames for devices in the header.
+const DEVICE_SPACE: [u64; 2] = [14, 15];
+/// Words of the table of devices: before the first row, and of a row: users, start, end, shape.
+const FIRST_ROW: u64 = 16;
+
+/// A word of the control region of a yard at rest.
+fn word(yard: &Fixture, place: u64) -> NonNull<u64> {
+    assert!((place + 1) * 8 <= yard.control.raw().size.0);
+    // SAFETY: inside the region, as checked.
+    unsafe { yard.control.raw().base.cast::<u64>().add(place as usize) }
+}
+
+fn read(yard: &Fixture, place: u64) -> u64 {
+    // SAFETY: a word of the region; nobody works on the yard.
+    unsafe { word(yard, place).read() }
+}
+
+/// What attaching says while a word holds another value.
+fn attached_with(yard: &Fixture, place: u64, value: u64) -> Result<(), AttachError> {
+    let good = read(yard, place);
+    // SAFETY: a word of the region; nobody works on the yard.
+    unsafe { word(yard, place).write(value) };
+    // SAFETY: the regions are the yard's; the view is dropped unused.
+    let attached = unsafe { Yard::attach(yard.map.raw(), yard.control.raw(), yard.platform().clone()) }.map(|_| ());
+    // SAFETY: as above.
+    unsafe { word(yard, place).write(good) };
+    attached
+}
+
+/// Where a table's first word is, and how many entries it has.
+fn table(yard: &Fixture, id: u64) -> (u64, u64) {
+    (read(yard, FIRST_SPAN + 2 * id) / 8, read(yard, FIRST_SPAN + 2 * id + 1))
+}
+
+#[test]
+fn ranges_out_of_order_or_out_of_place_are_damage() {
+    run_on(0);
+    for machine in machines() {
+        let yard = machine.bring_up(way(InitMode::Lazy));
+        let map = yard.frame_range();
+        let damaged = Err(AttachError::Damaged);
+        for id in [RANGE_STARTS, RANGE_ENDS, FREE_STARTS, FREE_ENDS] {
+            let (first, count) = table(&yard, id);
+            assert!(count > 1, "{}", machine.name);
+            for place in first..first + count {
+                for value in [map.start.0.wrapping_sub(1), map.end.0 + 1, u64::MAX, u64::MAX - 1] {
+                    assert_eq!(attached_with(&yard, place, value), damaged, "{}, table {id}: {value:#x}", machine.name);
+                }
+            }
+            for place in first + 1..first + count {
+                let before = read(&yard, place - 1);
+                assert_eq!(attached_with(&yard, place, before), damaged, "{}, table {id}", machine.name);
+            }
+        }
+        assert_eq!(attached_with(&yard, 0, read(&yard, 0)), Ok(()));
+    }
+}
+
+#[test]
+fn free_memory_that_reaches_out_of_memory_is_damage() {
+    run_on(0);
+    let yard = machine("holes").bring_up(way(InitMode::Lazy));
+    let (ends, count) = table(&yard, FREE_ENDS);
+    let (starts, _) = table(&yard, FREE_STARTS);
+    let mut checked = 0;
+    for place in 0..count {
+        let end = read(&yard, ends + place);
+        let next = if place + 1 < count { read(&yard, starts + place + 1) } else { yard.frame_range().end.0 };
+        let in_hole = yard.zone_of(frameyard::Pfn(end)).is_none() && end < next;
+        if in_hole {
+            assert_eq!(attached_with(&yard, ends + place, end + 1), Err(AttachError::Damaged), "{end:#x}");
+            checked += 1;
+        }
+    }
+    assert!(checked >= 2, "{checked} ranges end where memory does");
+}
+
+#[test]
+fn sections_that_have_no_memory_or_hide_it_are_damage() {
+    run_on(0);
+    for machine in machines() {
+        let yard = machine.bring_up(way(InitMode::Lazy));
+        let (first, count) = table(&yard, SECTIONS);
+        for section in 0..count {
+            let place = first + section / 2;
+            let present = 1 << (16 + 32 * (section % 2));
+            let flipped = read(&yard, place) ^ present;
+            assert_eq!(attached_with(&yard, place, flipped), Err(AttachError::Damaged), "{} {section}", machine.name);
+        }
+    }
+}
+
+#[test]
+fn zones_that_span_more_than_the_map_are_damage() {
+    run_on(0);
+    let yard = machine("zones").bring_up(way(InitMode::Lazy));
+    let (zones, _) = table(&yard, ZONES);
+    for value in [u64::MAX, yard.frame_range().end.0 + 1] {
+        assert_eq!(attached_with(&yard, zones + 1, value), Err(AttachError::Damaged));
+    }
+}
+
+#[test]
+fn tables_of_the_wrong_length_are_damage() {
+    run_on(0);
+    let yard = machine("nodes").bring_up(way(InitMode::Lazy));
+    for id in (0..=CLAIMS).chain([HANDED_OUT]) {
+        let place = FIRST_SPAN + 2 * id + 1;
+        let count = read(&yard, place);
+        for value in [count - 1, count + 1, u64::MAX] {
+            assert_eq!(attached_with(&yard, place, value), Err(AttachError::Damaged), "table {id}: {value}");
+        }
+    }
+}
+
+#[test]
+fn frames_for_devices_that_reach_out_of_the_map_are_damage() {
+    let with_room = crate::devices::yard();
+    let map = with_room.frame_range();
+    let damaged = Err(AttachError::Damaged);
+    for (place, values) in DEVICE_SPACE.into_iter().zip([[0, map.start.0.wrapping_sub(1)], [map.end.0 + 1, u64::MAX]]) {
+        assert_eq!(attached_with(&with_room, place, values[1]), damaged, "{values:?}");
+        assert_eq!(attached_with(&with_room, place, if place == 14 { u64::MAX } else { 0 }), damaged);
+    }
+    for id in [DEVICE_SECTIONS, DEVICES] {
+        let place = FIRST_SPAN + 2 * id + 1;
+        let count = read(&with_room, place);
+        for value in [0, count - 1, count + 1, u64::MAX] {
+            assert_eq!(attached_with(&with_room, place, value), damaged, "table {id}: {value}");
+        }
+    }
+    let without = crate::devices::yard_with(frameyard::boot::MapInit::default(), None);
+    assert_eq!(attached_with(&without, DEVICE_SPACE[1], 1), damaged);
+}
+
+#[test]
+fn devices_and_sections_that_lead_elsewhere_are_damage() {
+    use crate::devices::{HUGE, MEMORY, SECTION, SPACE, frames, request};
+    use frameyard::devices::{MapLayout, Removal};
+    let yard = crate::devices::yard();
+    let damaged = Err(AttachError::Damaged);
+    for layout in MapLayout::ALL {
+        let range = frames(512, 2 * SECTION);
+        let device = yard.map_device(request(range, HUGE, layout)).unwrap();
+        let row = table(&yard, DEVICES).0 + FIRST_ROW;
+        let [start, end, shape] = [row + 1, row + 2, row + 3];
+        assert_eq!((read(&yard, start), read(&yard, end)), (range.start.0, range.end.0), "the row is where it is");
+        for value in [0, 512, range.start.0 + 1, range.start.0 + 512, range.end.0, MEMORY[0].0.start.0, !511] {
+            assert_eq!(attached_with(&yard, start, value), damaged, "{layout}: {value:#x}");
+        }
+        for value in [0, range.start.0, range.end.0 - 1, SPACE.end.0, SPACE.end.0 + 512, !511] {
+            assert_eq!(attached_with(&yard, end, value), damaged, "{layout}: {value:#x}");
+        }
+        let good = read(&yard, shape);
+        // No device, other orders, and layouts, placements and nodes that do not exist.
+        for value in
+            [0, good & !0xff | 1, good & !0xff | 12, good | 0xff, good | 0xff00, good | 0xff_0000, good | 0xffff << 24]
+        {
+            assert_eq!(attached_with(&yard, shape, value), damaged, "{layout}: {value:#x}");
+        }
+        let (sections, count) = table(&yard, DEVICE_SECTIONS);
+        assert_eq!(count, yard.frame_range().count().0 / SECTION);
+        for section in 1..4 {
+            let [entry, parts] = [sections + 2 * section, sections + 2 * section + 1];
+            let (led, bits) = (read(&yard, entry), read(&yard, parts));
+            assert_ne!(bits, 0, "section {section} has a part of the device");
+            for value in [led + 1, led ^ 1 << 8, led ^ 1 << 32, led ^ 1 << 63, !led] {
+                assert_eq!(attached_with(&yard, entry, value), damaged, "{layout}: {value:#x}");
+            }
+            if bits != u64::MAX {
+                assert_eq!(attached_with(&yard, parts, u64::MAX), damaged, "{layout}");
+            }
+            assert_eq!(attached_with(&yard, parts, bits), Ok(()));
+        }
+        for section in [0, 5, count - 1] {
+            assert_eq!(attached_with(&yard, sections + 2 * section + 1, 1), damaged, "{layout}");
+        }
+        yard.unmap_device(device, Removal::Refuse).unwrap();
+    }
+}

@@ -1,0 +1,579 @@
+//! The policy `depot`: batches move between CPUs without the zone lock, and everybody who needs their frames gets at them.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+
+use crate::busy_yard::{FIRST, PAGES, ZONE, at, geometry};
+use crate::fixture::random::Random;
+use crate::fixture::{Fixture, Frames, Moment, order, run_on};
+use crate::movers::{KIND, Movers};
+use frameyard::boot::{Poisoning, ZoneLimits};
+use frameyard::compaction::CompactRequest;
+use frameyard::owners::Owners;
+use frameyard::page::FrameState;
+use frameyard::platform::{Access, LockId};
+use frameyard::policy::{PolicyError, ZonePolicy};
+use frameyard::stats::DepotStatistics;
+use frameyard::watermarks::PcpSizing;
+use frameyard::{CpuId, Gfp, MemoryTable, MigrateType, NodeId, Order, PageCount, Pfn, PfnRange, YardConfig};
+
+/// How many frames a batch has.
+const BATCH: u64 = 64;
+
+/// A yard of four CPUs, in groups, whose lists hold no more than two batches each.
+fn depot_yard(groups: &[u16], poisoning: Poisoning) -> Fixture {
+    depot_yard_of(PAGES, groups, poisoning)
+}
+
+/// As [`depot_yard`], with so many frames.
+fn depot_yard_of(pages: u64, groups: &[u16], poisoning: Poisoning) -> Fixture {
+    let cpus = [NodeId(0); 4];
+    let config = YardConfig {
+        geometry: geometry(),
+        zone_limits: ZoneLimits::NONE,
+        pcp_sizing: PcpSizing::Fixed(128),
+        policy: ZonePolicy::Depot,
+        cache_groups: Some(groups),
+        poisoning,
+        ..YardConfig::new(&cpus)
+    };
+    let memory = [(PfnRange::new(FIRST, PageCount(pages)), NodeId(0))];
+    let frames = if poisoning == Poisoning::On { Frames::Real } else { Frames::Phantom };
+    Fixture::new(&MemoryTable { memory: &memory, ..MemoryTable::default() }, &config, frames)
+}
+
+fn one_group() -> Fixture {
+    depot_yard(&[0; 4], Poisoning::Off)
+}
+
+fn take(yard: &Fixture, gfp: Gfp, count: u64) -> Vec<Pfn> {
+    (0..count).map(|_| yard.alloc(Order::ZERO, gfp).expect("a frame")).collect()
+}
+
+fn take_all(yard: &Fixture, gfp: Gfp) -> Vec<Pfn> {
+    std::iter::from_fn(|| yard.alloc(Order::ZERO, gfp | Gfp::NOWARN).ok()).collect()
+}
+
+fn give(yard: &Fixture, frames: impl IntoIterator<Item = Pfn>) {
+    frames.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
+}
+
+fn depot(yard: &Fixture) -> DepotStatistics {
+    yard.depot_statistics(ZONE)
+}
+
+fn locks(yard: &Fixture) -> u64 {
+    yard.zone_statistics(ZONE).lock.acquisitions
+}
+
+/// Frees on CPU 0 so many frames that about as many batches stand in the depot.
+fn stock(yard: &Fixture, gfp: Gfp, batches: u64) {
+    run_on(0);
+    give(yard, take(yard, gfp, (batches + 2) * BATCH));
+    assert!(depot(yard).batches >= batches, "{:?}", depot(yard));
+}
+
+#[test]
+fn frames_freed_on_one_cpu_are_allocated_on_another_without_the_zone_lock() {
+    let yard = one_group();
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
+    let (before, free) = (locks(&yard), yard.free_pages());
+    for round in 0..20 {
+        run_on(round % 4);
+        let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 10 * BATCH);
+        assert_eq!(yard.free_pages() + PageCount(10 * BATCH), free, "what is in the depot is free");
+        run_on((round + 1) % 4);
+        give(&yard, frames);
+    }
+    assert_eq!(locks(&yard), before);
+    yard.validate().unwrap();
+}
+
+#[test]
+fn pages_are_not_touched_under_the_zone_lock_when_batches_move() {
+    let yard = one_group();
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
+    let touched = std::sync::Arc::new(AtomicU64::new(0));
+    let counter = touched.clone();
+    yard.watch().spy_with(move |moment| match moment {
+        Moment::Lock(LockId::Zone(_)) => panic!("the zone lock is taken"),
+        Moment::Touch(..) => _ = counter.fetch_add(1, Ordering::Relaxed),
+        _ => {}
+    });
+    let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 8 * BATCH);
+    run_on(1);
+    give(&yard, frames);
+    yard.watch().calm();
+    assert!(touched.load(Ordering::Relaxed) > 0);
+}
+
+#[test]
+fn a_block_cut_up_gives_several_batches_under_one_hold_of_the_lock() {
+    let yard = one_group();
+    run_on(0);
+    let before = locks(&yard);
+    let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 512);
+    assert_eq!(locks(&yard), before + 1);
+    assert!(frames.chunks(256).all(|block| block.is_sorted()), "frames of a block come in ascending order");
+    assert_eq!(depot(&yard).pushed, 7, "the first of eight batches was not for the depot");
+    give(&yard, frames);
+}
+
+#[test]
+fn a_large_block_is_made_of_what_is_in_the_depot() {
+    for gfp in [Gfp::ATOMIC | Gfp::NOWARN, Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE | Gfp::NORETRY] {
+        let yard = one_group();
+        run_on(0);
+        // All that can be had by single frames, so that no large block is left anywhere else.
+        give(&yard, take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH));
+        let kept = depot(&yard).batches;
+        assert!(kept > 0);
+        run_on(1);
+        let large: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(order(8), gfp).ok()).collect();
+        assert!(large.len() as u64 >= PAGES / 256 / 2, "{gfp}: {} of {kept} batches", large.len());
+        large.into_iter().for_each(|pfn| yard.free(pfn, order(8)).unwrap());
+        yard.validate().unwrap();
+    }
+}
+
+#[test]
+fn another_type_gets_what_is_in_the_depot_before_it_fails() {
+    let yard = one_group();
+    run_on(0);
+    let frames = take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH);
+    let count = frames.len() as u64;
+    give(&yard, frames);
+    let kept = depot(&yard).batches * BATCH;
+    run_on(1);
+    let got = take_all(&yard, Gfp::NOWAIT | Gfp::HIGH);
+    assert!(got.len() as u64 + 2 * BATCH >= kept.min(count), "{} of {kept}", got.len());
+    assert_eq!(depot(&yard).batches, 0);
+    give(&yard, got);
+}
+
+#[test]
+fn large_blocks_are_made_of_what_is_in_the_depot_before_those_of_another_type_are_taken() {
+    let yard = one_group();
+    run_on(0);
+    // Pageblocks of another type, nearly all of them free.
+    let unmovable = take(&yard, Gfp::KERNEL, 1);
+    let movable_blocks = |yard: &Fixture, least| -> u64 {
+        (least..=geometry().max_order().0).map(|of| yard.free_blocks(ZONE, order(of), MigrateType::Movable)).sum()
+    };
+    let taken = std::iter::from_fn(|| {
+        (movable_blocks(&yard, 0) > 0).then(|| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH).unwrap())
+    });
+    let taken: Vec<Pfn> = taken.collect();
+    give(&yard, taken);
+    let (kept, fallbacks) = (depot(&yard).batches, yard.zone_statistics(ZONE).fallbacks);
+    run_on(1);
+    let large = std::iter::from_fn(|| (movable_blocks(&yard, 6) > 0).then_some(()));
+    let mut large: Vec<Pfn> = large.map(|()| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
+    assert_eq!(depot(&yard).batches, kept, "free lists come first");
+    large.extend((0..4).map(|_| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap()));
+    assert!(depot(&yard).batches < kept, "the depot comes next: {kept}");
+    assert_eq!(yard.zone_statistics(ZONE).fallbacks, fallbacks, "and other types last");
+    large.into_iter().for_each(|pfn| yard.free(pfn, order(6)).unwrap());
+    give(&yard, unmovable);
+}
+
+#[test]
+fn a_group_steals_from_another_before_it_goes_to_the_zone() {
+    let yard = depot_yard(&[0, 0, 1, 1], Poisoning::Off);
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 4);
+    let (before, batches) = (locks(&yard), depot(&yard).batches);
+    run_on(2);
+    let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, batches * BATCH);
+    assert_eq!((locks(&yard), depot(&yard).stolen), (before, batches));
+    give(&yard, frames);
+}
+
+#[test]
+fn batches_are_merged_several_at_once_as_long_as_whole_pageblocks_are_few() {
+    let yard = depot_yard(&[0, 0, 1, 1], Poisoning::Off);
+    run_on(0);
+    let frames = take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH);
+    let (before, drained) = (locks(&yard), frames.len() as u64 / BATCH);
+    give(&yard, frames);
+    let found = depot(&yard);
+    let merged = drained - found.batches;
+    assert!(found.collected > 0, "all of memory was taken: {found:?}");
+    assert!(locks(&yard) - before <= merged.div_ceil(4), "{} locks for {merged} batches", locks(&yard) - before);
+    let pageblock = geometry().pageblock_order();
+    let whole: u64 = (pageblock.0..=geometry().max_order().0)
+        .map(|of| yard.free_blocks(ZONE, order(of), MigrateType::Movable) << of)
+        .sum();
+    assert!(whole >= PAGES / 8, "as much as is to be there whole: {whole} frames");
+    yard.validate().unwrap();
+}
+
+#[test]
+fn a_full_group_overflows_to_the_stack_of_the_whole_zone() {
+    let yard = depot_yard_of(0x10000, &[0, 0, 1, 1], Poisoning::Off);
+    run_on(0);
+    let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 0x6000);
+    let before = locks(&yard);
+    give(&yard, frames);
+    let found = depot(&yard);
+    assert_eq!((locks(&yard), found.collected), (before, 0), "{found:?}");
+    assert!(found.overflowed > 0 && found.batches - found.overflowed >= 0x4000 / BATCH, "{found:?}");
+    // Another group finds what overflowed before it steals.
+    run_on(2);
+    let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, found.overflowed * BATCH);
+    assert_eq!(depot(&yard).stolen, 0);
+    give(&yard, frames);
+}
+
+#[test]
+fn draining_and_another_policy_leave_nothing_in_the_depot() {
+    let yard = one_group();
+    for end in [|yard: &Fixture| yard.drain_all(), |yard: &Fixture| yard.set_policy(ZonePolicy::Vanilla).unwrap()] {
+        stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
+        stock(&yard, Gfp::KERNEL, 2);
+        end(&yard);
+        assert_eq!(depot(&yard).batches, 0);
+        let zone = yard.zone_statistics(ZONE);
+        assert_eq!((zone.free, zone.per_cpu), (zone.managed, PageCount(0)));
+        let whole: u64 = MigrateType::ALL.map(|of| yard.free_blocks(ZONE, order(8), of)).iter().sum();
+        assert_eq!(whole, PAGES / 256, "all has merged");
+    }
+    let pushed = depot(&yard).pushed;
+    run_on(0);
+    give(&yard, take(&yard, Gfp::HIGHUSER_MOVABLE, 16 * BATCH));
+    assert_eq!(depot(&yard).pushed, pushed, "nothing is kept under another policy");
+}
+
+#[test]
+fn the_background_compactor_brings_batches_back_where_whole_pageblocks_are_few() {
+    let yard = one_group();
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
+    let kept = depot(&yard).batches;
+    yard.compact_background(NodeId(0), &Owners::NONE);
+    assert_eq!(depot(&yard).batches, kept, "most of the zone is free and whole");
+    run_on(0);
+    let frames = take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH);
+    give(&yard, frames);
+    assert!(depot(&yard).batches * BATCH > PAGES / 16 * 2);
+    run_on(1);
+    // All whole pageblocks but a few.
+    let large: Vec<Pfn> = std::iter::from_fn(|| {
+        let whole: u64 = [6, 7, 8].map(|of| yard.free_blocks(ZONE, order(of), MigrateType::Movable) << of).iter().sum();
+        (whole >= PAGES / 16).then(|| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap())
+    })
+    .collect();
+    let kept = depot(&yard).batches;
+    assert!(kept * BATCH > PAGES / 16);
+    yard.compact_background(NodeId(0), &Owners::NONE);
+    assert!(depot(&yard).batches < kept);
+    large.into_iter().for_each(|pfn| yard.free(pfn, order(6)).unwrap());
+}
+
+#[test]
+fn a_cpu_whose_lists_are_in_use_takes_a_neighbours_rather_than_the_zone_lock() {
+    let yard = one_group();
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 4);
+    let before = locks(&yard);
+    // A thread of CPU 3 stands in a pop, under the lock of its lists.
+    let gates = std::sync::Arc::new((Barrier::new(2), Barrier::new(2)));
+    let at_gate = gates.clone();
+    yard.watch().spy_with(move |moment| {
+        if matches!(moment, Moment::Touch(_, Access::Read)) && STOPS.replace(false) {
+            at_gate.0.wait();
+            at_gate.1.wait();
+        }
+    });
+    thread::scope(|scope| {
+        let stopped = scope.spawn(|| {
+            run_on(3);
+            STOPS.set(true);
+            yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()
+        });
+        gates.0.wait();
+        run_on(3);
+        give(&yard, take(&yard, Gfp::HIGHUSER_MOVABLE, 10));
+        assert_eq!(locks(&yard), before);
+        gates.1.wait();
+        give(&yard, [stopped.join().unwrap()]);
+    });
+    yard.watch().calm();
+}
+
+#[test]
+fn compaction_merges_what_is_in_the_depot() {
+    let yard = one_group();
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
+    yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
+    assert_eq!(depot(&yard).batches, 0);
+}
+
+#[test]
+fn a_contiguous_range_is_made_of_what_is_in_the_depot() {
+    let yard = one_group();
+    run_on(0);
+    give(&yard, take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH));
+    assert!(depot(&yard).batches > 0);
+    let range = at(1, PAGES - 2);
+    assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range(), Ok(range));
+    yard.free_range(range).unwrap();
+}
+
+#[test]
+fn frames_go_back_to_the_type_that_their_pageblock_has_when_they_leave() {
+    let yard = one_group();
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
+    // Unmovable requests turn pageblocks over meanwhile.
+    run_on(1);
+    let unmovable = take(&yard, Gfp::KERNEL, 900);
+    yard.drain_all();
+    yard.validate().unwrap();
+    give(&yard, unmovable);
+}
+
+#[test]
+fn lists_that_may_hold_next_to_nothing_have_no_stock() {
+    let yard = one_group();
+    yard.set_pcp_sizing(PcpSizing::Fixed(100));
+    run_on(0);
+    give(&yard, take(&yard, Gfp::HIGHUSER_MOVABLE, 1000));
+    assert_eq!(depot(&yard), DepotStatistics::default());
+}
+
+thread_local! {
+    /// Whether this thread is to stop when it next reads a page.
+    static STOPS: Cell<bool> = const { Cell::new(false) };
+}
+
+#[test]
+fn a_thread_that_stands_in_the_middle_of_a_pop_disturbs_nobody_and_loses_nothing() {
+    const ROUNDS: u64 = 200;
+    let yard = one_group();
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 6);
+    // CPU 3 has nothing: its next allocation pops, and its first look at a page is at the leader on top.
+    let gates = std::sync::Arc::new((Barrier::new(2), Barrier::new(2), Mutex::new(None)));
+    let at_gate = gates.clone();
+    yard.watch().spy_with(move |moment| {
+        if let Moment::Touch(leader, Access::Read) = moment
+            && STOPS.replace(false)
+        {
+            *at_gate.2.lock().unwrap() = Some(leader);
+            at_gate.0.wait();
+            at_gate.1.wait();
+        }
+    });
+    thread::scope(|scope| {
+        let stopped = scope.spawn(|| {
+            run_on(3);
+            STOPS.set(true);
+            yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()
+        });
+        gates.0.wait();
+        let leader = gates.2.lock().unwrap().expect("it stands at a leader");
+        let mut random = Random::new(1);
+        run_on(1);
+        for _ in 0..ROUNDS {
+            let mut frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 6 * BATCH);
+            for at in (1..frames.len()).rev() {
+                frames.swap(at, random.below(at as u64 + 1) as usize);
+            }
+            // The leader begins the batch that is pushed last, so it is on top again, on others than before.
+            let place = frames.iter().position(|pfn| *pfn == leader).expect("the leader was popped");
+            frames.swap(place, 3 * BATCH as usize);
+            give(&yard, frames);
+        }
+        gates.1.wait();
+        let pfn = stopped.join().unwrap();
+        give(&yard, [pfn]);
+    });
+    yard.watch().calm();
+    assert!(depot(&yard).retries > 0, "the pop found another tag: {:?}", depot(&yard));
+    yard.validate().unwrap();
+}
+
+/// Takes and gives single frames and blocks, on a CPU that changes; checks that nobody else has what it has.
+fn work(yard: &Fixture, owners: &[AtomicU64], seed: u64, steps: u64) {
+    let mut random = Random::new(seed);
+    let mut held: Vec<(Pfn, Order)> = Vec::new();
+    let kinds =
+        [Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE, Gfp::KERNEL, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::ATOMIC];
+    let owner = |pfn: Pfn| &owners[(pfn.0 - FIRST.0) as usize];
+    let give_one = |(pfn, order): (Pfn, Order)| {
+        for frame in 0..order.pages().0 {
+            assert_eq!(owner(pfn + PageCount(frame)).swap(0, Ordering::Relaxed), seed);
+        }
+        yard.free(pfn, order).unwrap();
+    };
+    for step in 0..steps {
+        if step % 256 == 0 {
+            run_on(random.below(4) as u32);
+        }
+        // A tide, so that whole batches come and go.
+        if step / 600 % 2 == 0 {
+            let order = order(random.pick(&[0, 0, 0, 0, 0, 0, 0, 1, 3, 6]));
+            if let Ok(pfn) = yard.alloc(order, random.pick(&kinds) | Gfp::NOWARN) {
+                for frame in 0..order.pages().0 {
+                    let before = owner(pfn + PageCount(frame)).swap(seed, Ordering::Relaxed);
+                    assert_eq!(before, 0, "{pfn} is held by {before}, too");
+                }
+                held.push((pfn, order));
+            }
+        } else if !held.is_empty() {
+            give_one(held.swap_remove(random.below(held.len() as u64) as usize));
+        }
+    }
+    held.into_iter().for_each(give_one);
+}
+
+fn live(groups: &[u16], poisoning: Poisoning, steps: u64) {
+    const ROUNDS: u64 = 20;
+    let yard = depot_yard(groups, poisoning);
+    // Where threads have to wait for a CPU, another policy may be in force for most of a round.
+    let both_ways = |found: DepotStatistics| found.pushed > 0 && found.collected > 0;
+    let crossed = (0..ROUNDS).any(|round| {
+        live_a_while(&yard, round, steps);
+        both_ways(depot(&yard))
+    });
+    assert!(crossed, "{:?}", depot(&yard));
+    yard.validate().unwrap();
+}
+
+fn live_a_while(yard: &Fixture, round: u64, steps: u64) {
+    const WORKERS: u64 = 5;
+    let owners: Vec<AtomicU64> = (0..PAGES).map(|_| AtomicU64::new(0)).collect();
+    let over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (owners, over) = (&owners[..], &over);
+        scope.spawn(move || {
+            let mut random = Random::new(100 * round + 50);
+            let policies = [ZonePolicy::Depot, ZonePolicy::Vanilla, ZonePolicy::Depot];
+            while !over.load(Ordering::Relaxed) {
+                match random.below(6) {
+                    0 => yard.drain_all(),
+                    1 => _ = yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE),
+                    2 => _ = yard.set_policy(random.pick(&policies)),
+                    3 => yard.drain(ZONE, CpuId(random.below(4) as u32)),
+                    4 => yard.set_pcp_sizing(PcpSizing::Fixed(random.pick(&[100, 128, 500, 2000]))),
+                    _ => {
+                        _ = yard
+                            .request_range(at(random.below(PAGES - 64), 64), Gfp::KERNEL)
+                            .range()
+                            .map(|range| yard.free_range(range).unwrap());
+                    }
+                }
+                thread::yield_now();
+            }
+        });
+        scope.spawn(move || {
+            let mut random = Random::new(100 * round + 51);
+            while !over.load(Ordering::Relaxed) {
+                let range = at(random.below(PAGES / 64) * 64, 64 * (1 + random.below(2)));
+                if let Ok(range) =
+                    yard.request_range(range.intersection(at(0, PAGES)), Gfp::KERNEL).owners(&Owners::NONE).range()
+                {
+                    range_is_ours(owners, range);
+                    yard.free_range(range).unwrap();
+                }
+                thread::yield_now();
+            }
+        });
+        let workers: Vec<_> =
+            (1..=WORKERS).map(|worker| scope.spawn(move || work(yard, owners, 100 * round + worker, steps))).collect();
+        let ended: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+        over.store(true, Ordering::Relaxed);
+        assert!(ended.iter().all(Result::is_ok));
+    });
+}
+
+/// Runs `meanwhile` while a thread is stopped that has taken the batches of the depot to bring them back to the zone.
+fn with_a_collector_stopped(yard: &Fixture, meanwhile: impl FnOnce()) {
+    thread_local! {
+        static COLLECTS: Cell<bool> = const { Cell::new(false) };
+        static HAS_DRAINED: Cell<bool> = const { Cell::new(false) };
+    }
+    let (stopped, goes_on) = (Arc::new(Barrier::new(2)), Arc::new(Barrier::new(2)));
+    yard.watch().spy_with({
+        let (stopped, goes_on) = (Arc::clone(&stopped), Arc::clone(&goes_on));
+        move |moment| match moment {
+            // The last lists, which are empty: whatever is touched next is of the depot.
+            Moment::Lock(LockId::PerCpu(_, CpuId(3))) => HAS_DRAINED.set(COLLECTS.get()),
+            Moment::Touch(..) if HAS_DRAINED.take() => {
+                stopped.wait();
+                goes_on.wait();
+            }
+            _ => {}
+        }
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            COLLECTS.set(true);
+            yard.drain_zone(ZONE);
+        });
+        stopped.wait();
+        meanwhile();
+        goes_on.wait();
+    });
+    yard.watch().calm();
+    yard.validate().unwrap();
+}
+
+#[test]
+fn whoever_waits_for_a_collector_that_is_stopped_gives_up_and_is_counted() {
+    let yard = one_group();
+    stock(&yard, Gfp::HIGHUSER_MOVABLE, 8);
+    let counted = || yard.cluster_statistics(ZONE);
+    with_a_collector_stopped(&yard, || {
+        assert_eq!(counted().waits, 0);
+        assert_eq!(yard.set_policy(ZonePolicy::Vanilla), Err(PolicyError::Stalled(ZONE)));
+        assert_eq!((counted().waits, counted().stalls), (1, 1));
+        assert!(counted().wait_rounds > 1);
+    });
+    yard.set_policy(ZonePolicy::Vanilla).unwrap();
+    assert_eq!((counted().stalls, depot(&yard).batches), (1, 0));
+}
+
+fn range_is_ours(owners: &[AtomicU64], range: PfnRange) {
+    for frame in 0..range.count().0 {
+        let pfn = range.start + PageCount(frame);
+        assert_eq!(owners[(pfn.0 - FIRST.0) as usize].load(Ordering::Relaxed), 0, "{pfn} is somebody's");
+    }
+}
+
+#[test]
+fn nothing_is_lost_while_threads_collect_compact_isolate_and_switch() {
+    live(&[0; 4], Poisoning::Off, 60_000);
+    live(&[0, 0, 1, 2], Poisoning::Off, 60_000);
+}
+
+#[test]
+fn free_frames_keep_their_poison_in_the_depot() {
+    live(&[0, 1, 0, 1], Poisoning::On, 10_000);
+}
+
+#[test]
+fn frames_in_the_depot_are_refused_to_whoever_frees_them_again() {
+    let yard = one_group();
+    run_on(0);
+    let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 8 * BATCH);
+    give(&yard, frames.iter().copied());
+    let before = depot(&yard);
+    for pfn in frames {
+        let problem = yard.free(pfn, Order::ZERO).unwrap_err().problem;
+        assert_eq!(problem, frameyard::alloc::FreeProblem::AlreadyFree(FrameState::PerCpu));
+    }
+    assert_eq!(depot(&yard), before);
+}
+
+#[test]
+fn movable_blocks_move_and_the_depot_keeps_its_books() {
+    let yard = one_group();
+    let movers = Movers::new(&yard);
+    let owners = Owners::NONE.with(KIND, &movers);
+    crate::busy_yard::fill(&yard, &movers, &mut Random::new(3), 50);
+    yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &owners);
+    let range = at(1024, 1024);
+    assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&owners).range(), Ok(range));
+    movers.check_all();
+    yard.free_range(range).unwrap();
+    movers.give_all_back();
+}

@@ -1,0 +1,193 @@
+//! What a memory source says: many ranges, ranges over ranges, and something else each time.
+
+use std::cell::Cell;
+
+use crate::fixture::random::Random;
+use crate::fixture::{HeapRegion, run_on};
+use crate::maps::{Machine, frames, machine, machines, small, way};
+use frameyard::boot::{BootError, InitMode, MapInit, MemorySource};
+use frameyard::page::{FrameState, MapContent};
+use frameyard::platform::{MapBacking, MapNotBacked, Probe};
+use frameyard::{CpuId, Layout, NodeId, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig};
+
+#[test]
+fn what_is_free_is_memory_without_the_reserved_ranges_however_they_lie() {
+    run_on(0);
+    for seed in 1..60 {
+        let mut random = Random::new(seed);
+        let (mut memory, mut at) = (Vec::new(), 0x100);
+        for _ in 0..1 + random.below(12) {
+            let start = at + random.below(3) * random.below(70);
+            at = start + 1 + random.below(90);
+            memory.push((frames(start, at), NodeId(random.below(2) as u16)));
+        }
+        let mut reserved: Vec<PfnRange> = (0..random.below(20))
+            .map(|_| {
+                let start = 0x80 + random.below(at);
+                frames(start, start + random.below(50))
+            })
+            .collect();
+        reserved.sort_by_key(|range| range.start);
+        let machine = Machine { memory, reserved, cma: Vec::new(), ..machine("holes") };
+        let is_free = |pfn: &u64| {
+            let pfn = Pfn(*pfn);
+            machine.memory.iter().any(|(range, _)| range.contains(pfn))
+                && !machine.reserved.iter().any(|range| range.contains(pfn))
+        };
+        let expected = (0..at).filter(is_free).count() as u64;
+        for mode in [InitMode::Eager, InitMode::Lazy] {
+            let yard = machine.bring_up(way(mode));
+            assert_eq!(yard.managed_pages(), PageCount(expected), "seed {seed}, {mode}");
+            yard.finish_init().unwrap();
+            let other = yard.attach();
+            other.validate().unwrap();
+            for pfn in (0..at).filter(|pfn| yard.zone_of(Pfn(*pfn)).is_some()) {
+                let state = other.frame_info(Pfn(pfn)).unwrap().state;
+                assert_eq!(state == FrameState::BuddyFree, is_free(&pfn), "{pfn:#x}, seed {seed}, {mode}");
+            }
+        }
+    }
+}
+
+/// Says what a machine has, and counts how often it is asked; from some question on, says what another one has.
+struct Fickle<'a> {
+    machines: [&'a Machine; 2],
+    /// How many answers are the first machine's.
+    honest: u64,
+    asked: Cell<u64>,
+}
+
+impl<'a> Fickle<'a> {
+    fn new(machines: [&'a Machine; 2], honest: u64) -> Self {
+        Self { machines, honest, asked: Cell::new(0) }
+    }
+
+    fn now(&self) -> &'a Machine {
+        let asked = self.asked.get();
+        self.asked.set(asked + 1);
+        self.machines[usize::from(asked >= self.honest)]
+    }
+}
+
+impl MemorySource for Fickle<'_> {
+    fn for_each_memory(&self, visit: &mut dyn FnMut(PfnRange, NodeId)) {
+        self.now().memory.iter().for_each(|(range, node)| visit(*range, *node));
+    }
+
+    fn for_each_reserved(&self, visit: &mut dyn FnMut(PfnRange)) {
+        self.now().reserved.iter().for_each(|range| visit(*range));
+    }
+
+    fn for_each_cma(&self, visit: &mut dyn FnMut(PfnRange)) {
+        self.now().cma.iter().for_each(|range| visit(*range));
+    }
+}
+
+struct Plain;
+
+impl Platform for Plain {
+    type Guard = ();
+    fn guard(&self) {}
+    fn current_cpu(&self) -> CpuId {
+        CpuId(0)
+    }
+    fn relax(&self, _round: u32) {}
+    fn frame_bytes(&self, _pfn: Pfn) -> Option<std::ptr::NonNull<u8>> {
+        None
+    }
+}
+
+impl MapBacking for Plain {
+    fn back_map(&self, frames: PfnRange, _: std::ptr::NonNull<u8>, _: usize) -> Result<(), MapNotBacked> {
+        assert!(!frames.is_empty());
+        Ok(())
+    }
+}
+
+impl Probe for Plain {}
+
+/// Creates a yard from such a source and lets `look` at it.
+fn create(source: &Fickle<'_>, config: &YardConfig<'_>, look: impl FnOnce(&Yard<Plain>)) -> Result<(), BootError> {
+    let layout = Layout::plan(&source.machines[0].table(), config)?;
+    let (map, control) = (HeapRegion::new(layout.map_bytes()), HeapRegion::new(layout.control_bytes()));
+    map.fill(crate::fixture::DIRT);
+    // SAFETY: the regions are as large as planned, the control region is zeroed, and both outlive the yard.
+    let yard = unsafe { Yard::create(source, config, &layout, map.raw(), control.raw(), Plain) }?;
+    look(&yard);
+    Ok(())
+}
+
+#[test]
+fn a_source_that_contradicts_itself_makes_a_sound_yard_or_none() {
+    run_on(0);
+    let mut liars: Vec<Machine> = machines().to_vec();
+    for liar in machines() {
+        let grown = |(range, node): &(PfnRange, NodeId)| (frames(range.start.0, range.end.0 + 0x1000), *node);
+        liars.push(Machine { memory: liar.memory.iter().map(grown).collect(), ..liar.clone() });
+        let low = std::iter::once((frames(0, 2), NodeId(0))).chain(liar.memory.clone());
+        liars.push(Machine { memory: low.collect(), ..liar.clone() });
+        liars.push(Machine { memory: liar.memory.iter().rev().copied().collect(), ..liar.clone() });
+        let far = |(range, _): &(PfnRange, NodeId)| (*range, NodeId(u16::MAX));
+        liars.push(Machine { memory: liar.memory.iter().map(far).collect(), ..liar.clone() });
+        liars.push(Machine { reserved: Vec::new(), ..liar.clone() });
+        liars.push(Machine { reserved: liar.reserved.iter().rev().copied().collect(), ..liar.clone() });
+        let moved = |range: &PfnRange| frames(range.start.0 + 0x40, range.end.0 + 0x40);
+        liars.push(Machine { reserved: liar.reserved.iter().map(moved).collect(), ..liar.clone() });
+        for cma in [frames(0, 0x20), frames(0x4000, 0x4020), frames(0x200, 0x220), frames(0x220, 0x200)] {
+            liars.push(Machine { cma: vec![cma], ..liar.clone() });
+        }
+    }
+    let (mut refused, mut made) = (0, 0);
+    for honest in machines() {
+        for liar in liars.iter().filter(|liar| liar.geometry == honest.geometry) {
+            for (mode, answers) in InitMode::ALL.iter().flat_map(|mode| (0..8).map(move |answers| (*mode, answers))) {
+                let source = Fickle::new([&honest, liar], answers);
+                let config = honest.config(MapInit { content: MapContent::Kernel, ..way(mode) });
+                let created = create(&source, &config, |yard| {
+                    yard.validate().unwrap();
+                    yard.finish_init().unwrap();
+                    yard.validate().unwrap();
+                });
+                *if created.is_ok() { &mut made } else { &mut refused } += 1;
+            }
+        }
+    }
+    assert!(made > 100 && refused > 100, "{made} made, {refused} refused");
+}
+
+#[test]
+fn how_often_a_source_is_asked_does_not_depend_on_how_much_it_says() {
+    run_on(0);
+    let asked = |count: u64| {
+        let memory = (0..count).map(|at| (frames(0x100 + at * 8, 0x106 + at * 8), NodeId(0))).collect();
+        let reserved = (0..count).map(|at| frames(0x102 + at * 8, 0x103 + at * 8)).collect();
+        let machine =
+            Machine { memory, reserved, ..Machine { cma: Vec::new(), geometry: small(), ..machine("holes") } };
+        let source = Fickle::new([&machine, &machine], 0);
+        create(&source, &machine.config(way(InitMode::Lazy)), |yard| {
+            assert_eq!(yard.managed_pages(), PageCount(count * 5));
+        })
+        .unwrap();
+        let created = source.asked.get();
+        Layout::plan(&source, &machine.config(way(InitMode::Lazy))).unwrap();
+        [created, source.asked.get()]
+    };
+    assert_eq!(asked(2), asked(500));
+}
+
+#[test]
+fn frame_numbers_may_be_as_large_as_machines_have_them() {
+    run_on(0);
+    for top in [1 << 40, 1 << 52, 1 << 63, !0xffff] {
+        let memory = vec![(frames(top - 0x305, top - 0x80), NodeId(0)), (frames(top - 0x7e, top), NodeId(1))];
+        let machine =
+            Machine { memory, reserved: vec![frames(top - 0x90, top - 0x70)], cma: Vec::new(), ..machine("holes") };
+        for mode in InitMode::ALL {
+            for content in MapContent::ALL {
+                let yard = machine.bring_up(MapInit { content, ..way(mode) });
+                yard.finish_init().unwrap();
+                assert_eq!(yard.managed_pages(), PageCount(0x305 - 0x20), "{top:#x}, {mode}, {content}");
+            }
+        }
+    }
+}

@@ -8,10 +8,10 @@
 //! | submodule | holds |
 //! |---|---|
 //! | [`policy`], [`watermark`], [`pcp_sizing`], [`request`] | values: policies, watermarks, list sizes, requests |
-//! | [`fixed_vec`], [`batch`] | batches of blocks, packed batches |
+//! | [`exclusive`], [`fixed_vec`], [`batch`] | counters under a lock, batches of blocks, packed batches |
 //! | [`pageblock`], [`allocation_map`], [`deferred`], [`compact_state`], [`counters`] | state of pageblocks, frames and the zone |
-//! | [`state`], [`view`] | the zone, and its lock |
-//! | [`block_list`], [`free_area`], [`buddy`] | free lists; splitting and merging |
+//! | [`block_list`], [`state`], [`view`] | lists of blocks, the zone, and its lock |
+//! | [`free_area`], [`buddy`] | free lists; splitting and merging |
 //! | [`range`], [`fallback`], [`isolate`], [`highatomic`], [`boost`], [`growth`], [`compacting`], [`reporting`] | operations on free blocks |
 //! | [`transfer`] | the mechanisms between per-CPU lists and free lists |
 //! | [`pcp`] | per-CPU lists |
@@ -29,6 +29,7 @@ mod compact_state;
 mod compacting;
 mod counters;
 mod deferred;
+mod exclusive;
 mod fallback;
 mod fixed_vec;
 mod free_area;

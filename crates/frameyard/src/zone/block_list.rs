@@ -6,7 +6,7 @@ use crate::platform::Platform;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::Pfn;
 
-use super::state::{add_exclusive, sub_exclusive};
+use super::exclusive::{add_exclusive, sub_exclusive};
 
 /// A list; the holder of its lock changes it. `first` and `last` are 0 if it is empty.
 #[derive(Default)]
@@ -87,6 +87,7 @@ impl BlockList {
     }
 
     /// Unlinks all blocks before `next`. Their pages stay as they are. The caller counts them.
+    #[cfg(feature = "policy-clusters")]
     #[inline(always)]
     pub(crate) fn detach_front<P: Platform>(&self, map: MemMap, platform: &P, next: Link) {
         self.first.store(next.0, Ordering::Relaxed);
@@ -97,6 +98,7 @@ impl BlockList {
     }
 
     /// Links a chain of blocks to the head of the list. The caller counts them.
+    #[cfg(feature = "policy-clusters")]
     pub(crate) fn splice_front<P: Platform>(&self, map: MemMap, platform: &P, first: Pfn, tail: Pfn) {
         let old = self.first_racy();
         map.page(tail, platform).set_next(old);

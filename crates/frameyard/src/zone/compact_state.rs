@@ -38,7 +38,7 @@ impl CompactEvent {
 #[repr(C, align(64))]
 #[derive(Default)]
 pub(crate) struct CompactState {
-    /// Where the migrate scanner continues, for asynchronous runs and for others; outside the zone: at its bottom.
+    /// Where the migrate scanner continues, for asynchronous runs and for all other runs; outside the zone: at its bottom.
     cached_migrate: [AtomicU64; 2],
     /// Where the free scanner continues downwards: the end of the pageblock; outside the zone: at its top.
     cached_free: AtomicU64,

@@ -3,10 +3,10 @@
 //! A zone has one [`TransferCounters`] for each CPU, and one of its own for everything that does not come from a CPU's lists. A
 //! CPU's counters change under the lock of that CPU's lists, its [`lock`](TransferCounters::lock) part under the zone lock; the
 //! zone's own change under the zone lock. So all of them use plain loads and stores
-//! ([`add_exclusive`](super::state::add_exclusive)).
+//! ([`add_exclusive`](super::exclusive::add_exclusive)).
 
+use super::exclusive::add_exclusive;
 use super::mechanisms::MechanismCounts;
-use super::state::add_exclusive;
 use crate::locks::{HistogramCounts, LockCounters, LockHold, LockUse, PageHistogram, TimeHistogram};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 
@@ -27,7 +27,8 @@ all_atomic!(TransferCounters { in_progress, lock, mechanisms });
 
 impl TransferCounters {
     /// Announces pages that look free and are on no list. The caller holds the lock of the CPU's lists and has announced no
-    /// others; to take pages off a list it calls this under the zone lock.
+    /// other pages; to take pages off a list it calls this under the zone lock.
+    #[cfg(feature = "policy-clusters")]
     #[inline(always)]
     pub(crate) fn begin_detachment(&self) {
         debug_assert_eq!(self.in_progress.load(Ordering::Relaxed), 0, "one detachment at a time");
@@ -35,6 +36,7 @@ impl TransferCounters {
     }
 
     /// Ends the detachment: its pages are cleared or on a list.
+    #[cfg(feature = "policy-clusters")]
     #[inline(always)]
     pub(crate) fn end_detachment(&self) {
         // Release: pairs with the Acquire in `TransferCounters::is_detaching`.

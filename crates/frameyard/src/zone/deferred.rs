@@ -8,7 +8,7 @@
 //! last: a reader that no longer finds frames deferred finds them free, so no request fails between the two. `cursor` is a hint
 //! where to look next and may hold any value. `stalled` makes later requests skip a wait that an earlier request gave up.
 
-use super::state::add_exclusive;
+use super::exclusive::add_exclusive;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
 

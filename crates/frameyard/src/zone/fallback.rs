@@ -1,7 +1,7 @@
 //! Serving a request from blocks of another type, and converting pageblocks when enough of them changes hands.
 
+use super::exclusive::add_exclusive;
 use super::request::{BlockRequest, Fallback};
-use super::state::add_exclusive;
 use super::view::LockedZone;
 use crate::page::{FrameState, Residence};
 use crate::platform::Platform;

@@ -4,12 +4,16 @@
 //! and tell the transfer mechanisms of each block ([`BlockHooks`]).
 
 use super::block_list::{BlockList, Place};
-use super::state::{add_exclusive, sub_exclusive};
-use super::view::{HoldProof, LockedZone, ZoneView};
+use super::exclusive::{add_exclusive, sub_exclusive};
+#[cfg(feature = "policy-clusters")]
+use super::view::HoldProof;
+use super::view::{LockedZone, ZoneView};
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, Ordering};
-use crate::units::{MigrateType, Order, PageCount, Pfn};
+#[cfg(feature = "policy-clusters")]
+use crate::units::PageCount;
+use crate::units::{MigrateType, Order, Pfn};
 
 /// What transfer mechanisms do about blocks that join and leave free lists. Implemented by [`transfer`](super::transfer).
 pub(crate) trait BlockHooks {
@@ -50,6 +54,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 
     /// Takes `count` single pages, all before `next`, off the head of their list under the zone lock. Their pages stay as they
     /// are; the caller keeps the clusters and the zone's frame counts.
+    #[cfg(feature = "policy-clusters")]
     #[inline(always)]
     pub(super) fn detach_front_locked(&self, _: HoldProof<'_>, migrate_type: MigrateType, next: Link, count: u64) {
         let list = self.list_for(Order::ZERO, migrate_type, Access::Write);

@@ -1,8 +1,8 @@
 //! Growth: deferred memory becomes free when its page structures are initialised.
 
 use super::deferred::for_each_size;
+use super::exclusive::add_exclusive;
 use super::range::pieces;
-use super::state::add_exclusive;
 use super::view::LockedZone;
 use crate::page::Residence;
 use crate::platform::Platform;

@@ -1,6 +1,6 @@
 //! Pageblocks reserved for high-order allocations that must not wait.
 
-use super::state::{add_exclusive, sub_exclusive};
+use super::exclusive::{add_exclusive, sub_exclusive};
 use super::view::LockedZone;
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, Pfn};

@@ -14,7 +14,7 @@
 //! Only the isolator of a pageblock restores it: a second isolation is refused. A pageblock keeps its old type in its own byte, so
 //! isolators store nothing.
 
-use super::state::{add_exclusive, sub_exclusive};
+use super::exclusive::{add_exclusive, sub_exclusive};
 use super::view::LockedZone;
 use crate::page::{FrameState, Residence, Tag};
 use crate::platform::Platform;

@@ -29,8 +29,8 @@ use crate::platform::{Access, Contention, LineKind, LockId, Platform, SharedLine
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, ZoneId};
 use crate::zone::batch::BATCH;
+use crate::zone::exclusive::add_exclusive;
 use crate::zone::policy::ZonePolicy;
-use crate::zone::state::add_exclusive;
 use crate::zone::transfer::{ListLimits, list_limits};
 
 mod traffic;

@@ -16,6 +16,7 @@ use super::block_list::BlockList;
 use super::compact_state::CompactState;
 use super::counters::TransferCounters;
 use super::deferred::DeferredFrames;
+use super::exclusive::add_exclusive;
 use super::mechanisms::MechanismState;
 use super::policy::ZonePolicy;
 use super::watermark::WatermarkLevel;
@@ -192,18 +193,6 @@ all_atomic!(Zone {
     mechanisms,
     areas
 });
-
-/// Adds to a counter that only the holder of a lock changes.
-#[inline(always)]
-pub(crate) fn add_exclusive(counter: &AtomicU64, amount: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
-}
-
-/// Subtracts from a counter that only the holder of a lock changes.
-#[inline(always)]
-pub(crate) fn sub_exclusive(counter: &AtomicU64, amount: u64) {
-    counter.store(counter.load(Ordering::Relaxed).wrapping_sub(amount), Ordering::Relaxed);
-}
 
 impl Zone {
     /// The frames between the first and the last frame of the zone, holes included.

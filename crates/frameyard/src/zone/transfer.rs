@@ -38,13 +38,14 @@ use super::counters::TransferCounters;
 use super::free_area::BlockHooks;
 use super::mechanisms::{MechanismTypes, Mechanisms};
 use super::policy::ZonePolicy;
-use super::request::BlockRequest;
 use super::state::{Reserves, Zone};
 use super::view::{LockedZone, ZoneView};
 use super::watermark::WatermarkLevel;
 use crate::page::{Link, Residence, Tag};
 use crate::platform::{Access, Activity, LineKind, Platform, SharedLine};
-use crate::sync::{Ordering, all_atomic};
+#[cfg(feature = "policy-deferred-merge")]
+use crate::sync::Ordering;
+use crate::sync::all_atomic;
 use crate::units::{CpuId, MigrateType, Order, PageCount, Pfn, PfnRange, ZoneKind};
 
 mod clusters;
@@ -52,9 +53,11 @@ mod cpu_owned;
 #[cfg(feature = "policy-deferred-merge")]
 mod deferred_merge;
 mod depot;
+mod exchange;
 mod pagewise;
 mod quiescence;
 mod statistics;
+mod table_sizes;
 mod tables;
 mod validate;
 
@@ -63,11 +66,13 @@ pub(crate) use clusters::HELD_RECORD;
 pub use clusters::{ClusterDrains, ClusterStatistics};
 pub use cpu_owned::CpuOwnedStatistics;
 pub use depot::DepotStatistics;
+pub(crate) use exchange::{DrainReason, DrainSource, RefillRequest};
 pub(crate) use pagewise::ListLimits;
 pub(crate) use quiescence::{Quiescence, TransferStalled};
 pub(crate) use statistics::MechanismStatistics;
 pub use statistics::TransferStatistics;
-pub(crate) use tables::{TRANSFER_TABLES, TableSizes, TransferTables, plan};
+pub(crate) use table_sizes::TableSizes;
+pub(crate) use tables::{TRANSFER_TABLES, TransferTables, plan};
 pub(crate) use validate::{Found, Unsound};
 
 /// The state of all mechanisms in one zone.
@@ -186,6 +191,17 @@ impl Mechanism {
         }
     }
 
+    /// How the mechanism treats single pages that a drain frees.
+    #[cfg(feature = "policy-deferred-merge")]
+    pub(in crate::zone::transfer) fn merging(self) -> deferred_merge::Merging {
+        match self {
+            Self::DeferredMerge => deferred_merge::Merging::Deferred,
+            #[cfg(feature = "policy-clusters")]
+            Self::Clusters(_) => deferred_merge::Merging::Clustered,
+            _ => deferred_merge::Merging::AtOnce,
+        }
+    }
+
     /// The mechanism in force in a zone.
     fn in_force(zone: &Zone) -> Self {
         Self::of(zone.policy()).unwrap_or(Self::Pagewise(pagewise::Knobs::Batched))
@@ -201,20 +217,6 @@ pub(crate) const COMPILED_IN: u64 = (cfg!(feature = "policy-pagewise-variants") 
 /// The limits that a policy gives the per-CPU lists; `None` if they are as the yard sizes them.
 pub(crate) fn list_limits(policy: ZonePolicy) -> Option<ListLimits> {
     (policy == ZonePolicy::BigPcp).then_some(pagewise::BIG_LISTS)
-}
-
-/// What a refill asks for.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct RefillRequest {
-    pub(crate) blocks: BlockRequest,
-    /// The CPU for whose list it is. The caller holds the lock of that CPU's lists.
-    pub(crate) cpu: CpuId,
-    /// How many blocks: a batch.
-    pub(crate) wanted: usize,
-    /// How many blocks the list may get before it is at its limit.
-    pub(crate) room: usize,
-    /// The type of the list, if it holds single frames and has room for whole batches.
-    pub(crate) batch_type: Option<MigrateType>,
 }
 
 /// Fetches blocks for a per-CPU list, tags them as blocks of such lists, and gives them to `deliver` a batch at a time, in the
@@ -245,31 +247,6 @@ pub(crate) fn fetch<P: Platform>(view: ZoneView<'_, P>, refill: RefillRequest, d
     };
     view.platform.end_activity(Activity::Refill, PageCount((got as u64) << refill.blocks.order.0));
     got
-}
-
-/// Why blocks leave a CPU's lists.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum DrainReason {
-    /// The lists are over their limit.
-    Overflow,
-    /// A list's array is full, though the lists are below their limit: a mechanism may take a batch that it can move cheaply.
-    ArrayFull,
-    /// The lists are emptied: their blocks are wanted on the free lists, merged.
-    Emptying,
-}
-
-/// A per-CPU list that gives up blocks.
-pub(crate) trait DrainSource {
-    /// The type of the list, if it holds single frames and has room for whole batches.
-    fn batch_type(&self) -> Option<MigrateType>;
-    /// The frames that the CPU's small lists hold.
-    fn held(&self) -> PageCount;
-    /// Announces a use of the list's entries.
-    fn announce(&self);
-    /// Takes up to `most` blocks, at most a batch, oldest first.
-    fn take(&mut self, most: usize) -> Batch;
-    /// Takes a full packed batch, if the list has one or can pack one; the link to its head.
-    fn take_packed(&mut self) -> Option<Link>;
 }
 
 /// A drain of one CPU's lists. Drops the zone lock, if it holds it, when dropped.
@@ -437,7 +414,7 @@ fn collect_all<P: Platform>(view: ZoneView<'_, P>) -> Result<(), TransferStalled
     view.platform.begin_activity(Activity::Collect);
     let mechanism = Mechanism::in_force(view.zone);
     #[cfg(feature = "policy-clusters")]
-    clusters::collect(view, mechanism);
+    clusters::collect(view, mechanism.merging());
     #[cfg(all(feature = "policy-deferred-merge", not(feature = "policy-clusters")))]
     {
         use deferred_merge::Rest;
@@ -483,7 +460,7 @@ pub(crate) fn spares_zone_lock<P: Platform>(view: ZoneView<'_, P>) -> bool {
 
 impl<P: Platform> ZoneView<'_, P> {
     /// Whether the zone would stay above a watermark if a block of `order` were taken (`__zone_watermark_ok`). Frames that mechanisms
-    /// hold count as free; they are read only if the others are not enough.
+    /// hold count as free; they are read only if the free lists are not enough.
     pub(crate) fn watermark_ok_racy(
         &self,
         order: Order,
@@ -616,7 +593,10 @@ pub(crate) fn counted(counters: &TransferCounters) -> TransferStatistics {
         sum.later_merges = counts.deferred_merge.later_merges.load(Ordering::Relaxed);
     }
     #[cfg(feature = "policy-clusters")]
-    counts.clusters.add_to(&mut sum);
+    {
+        (sum.detachments, sum.detached_pages) = counts.clusters.detached();
+        sum.drains = counts.clusters.drains();
+    }
     let _ = (counts, &mut sum);
     sum
 }

@@ -11,11 +11,12 @@
 
 use super::allocation_map::AllocationMap;
 use super::counters::TransferCounters;
+use super::exclusive::add_exclusive;
+#[cfg(feature = "policy-clusters")]
+use super::exclusive::sub_exclusive;
 use super::mechanisms::MechanismTables;
 use super::pageblock::PageblockMap;
-#[cfg(feature = "policy-clusters")]
-use super::state::sub_exclusive;
-use super::state::{Zone, add_exclusive};
+use super::state::Zone;
 use crate::locks::LockHold;
 use crate::memmap::MemMap;
 use crate::page::{PageRef, Tag};
@@ -87,6 +88,7 @@ impl<'a, P: Platform> ZoneView<'a, P> {
 }
 
 /// Proves that the caller holds a zone lock.
+#[cfg(feature = "policy-clusters")]
 #[derive(Clone, Copy)]
 pub(super) struct HoldProof<'h>(#[expect(dead_code, reason = "a proof has no use but to exist")] &'h LockHold);
 
@@ -112,6 +114,7 @@ impl<'a, P: Platform> ZoneHold<'a, P> {
         Self { id, zone, platform, counters, moved: 0, hold, _guard: guard }
     }
 
+    #[cfg(feature = "policy-clusters")]
     pub(super) fn proof(&self) -> HoldProof<'_> {
         HoldProof(&self.hold)
     }

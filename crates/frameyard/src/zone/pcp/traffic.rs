@@ -8,8 +8,8 @@ use crate::platform::{Access, Platform};
 use crate::sync::Ordering;
 use crate::units::{MigrateType, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch, packed};
+use crate::zone::exclusive::add_exclusive;
 use crate::zone::request::BlockRequest;
-use crate::zone::state::add_exclusive;
 use crate::zone::transfer::{self, Drain, DrainReason, DrainSource, RefillRequest};
 use crate::zone::view::ZoneView;
 
@@ -33,7 +33,7 @@ impl PcpList {
         self.len() == 0 && self.chain() == Link::NONE
     }
 
-    /// Takes the oldest entries of the array, and moves the others down.
+    /// Takes the oldest entries of the array, and moves the rest down.
     fn take_oldest(&self, count: usize) -> Batch {
         let mut batch = Batch::new();
         let len = self.len();

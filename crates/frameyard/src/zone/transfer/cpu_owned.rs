@@ -43,6 +43,8 @@
 //! An owner's lock is taken after the lock of a CPU's lists (of any CPU) and before the zone lock. No CPU holds two owners' locks.
 
 #[cfg(feature = "policy-cpu-owned")]
+mod counts;
+#[cfg(feature = "policy-cpu-owned")]
 mod lists;
 mod statistics;
 #[cfg(feature = "policy-cpu-owned")]

@@ -22,8 +22,8 @@ use crate::sync::{AtomicU64, Ordering, all_atomic};
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::batch::Batch;
 use crate::zone::block_list::Place;
+use crate::zone::exclusive::{add_exclusive, sub_exclusive};
 use crate::zone::fixed_vec::FixedVec;
-use crate::zone::state::{add_exclusive, sub_exclusive};
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// The most pages treated under one hold of the lock.
@@ -60,6 +60,18 @@ pub(super) struct Counts {
 }
 
 all_atomic!(Counts { skipped_merges, later_merges });
+
+/// How a mechanism treats single pages that a drain frees.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Merging {
+    /// It merges them.
+    AtOnce,
+    /// It defers their merges.
+    Deferred,
+    /// It defers their merges and puts them into clusters.
+    #[cfg(feature = "policy-clusters")]
+    Clustered,
+}
 
 /// What happens to marked pages whose buddies are not free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -131,7 +143,7 @@ pub(super) fn merge_range<P: Platform>(view: ZoneView<'_, P>, frames: PfnRange) 
     settle(view, frames, Rest::Stays)
 }
 
-/// Merges the marked pages of the whole zone, and treats the others as `rest` says. Goes on while pages are marked or `left`.
+/// Merges the marked pages of the whole zone, and treats the rest as `rest` says. Continues while pages are marked or `left`.
 pub(super) fn collect<P: Platform>(view: ZoneView<'_, P>, rest: Rest, left: impl Fn() -> bool) {
     let mut at = view.blocks.start_of(view.zone.span().start);
     while at < view.zone.span().end && (view.has_unmerged_racy() || left()) {

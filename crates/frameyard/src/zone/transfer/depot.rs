@@ -36,14 +36,14 @@
 //! [`State`] first. An allocator that finds the depot empty while a collector is registered waits, with a bound, before it reports
 //! out-of-memory.
 
-use super::{DrainReason, DrainSource, RefillRequest};
+use super::exchange::{DrainReason, DrainSource, RefillRequest};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::page::Link;
 use crate::platform::{Access, Activity, Platform};
 use crate::sync::{AtomicU16, AtomicU32, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, Order, PageCount, ZoneId};
 use crate::zone::batch::{BATCH, Batch, packed};
-use crate::zone::transfer::tables::TableSizes;
+use crate::zone::transfer::table_sizes::TableSizes;
 use crate::zone::view::ZoneView;
 use stack::BatchStack;
 
@@ -225,7 +225,7 @@ impl<'a, P: Platform> ListAccess<'a, P> {
     }
 
     /// Pushes a batch on the group's stack, or on the common one if that is full. While few whole pageblocks are free and the
-    /// group's stack has a few batches, merges it, and others with it, into the free lists.
+    /// group's stack has a few batches, merges it, and batches of the stack with it, into the free lists.
     fn push(&self, head: Link) {
         let ZoneView { map, platform, mechanisms, .. } = self.view;
         self.own_stack.touch(platform, Access::Read);

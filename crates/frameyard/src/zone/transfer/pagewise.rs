@@ -7,7 +7,7 @@
 //! the lock, without a look at their pages, and reads the pages of their buddies. So merging under the lock finds its cache lines
 //! (the kernel from 4.17 on: `free_pcppages_bulk`, `rmqueue_bulk`).
 
-use super::RefillRequest;
+use super::exchange::RefillRequest;
 use crate::page::{FrameState, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, PageCount, Pfn, PfnRange};

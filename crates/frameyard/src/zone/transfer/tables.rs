@@ -7,6 +7,7 @@ use super::clusters;
 #[cfg(feature = "policy-cpu-owned")]
 use super::cpu_owned;
 use super::depot;
+use super::table_sizes::TableSizes;
 use super::{Mechanism, ZoneTables};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::sync::AtomicU16;
@@ -18,19 +19,6 @@ pub(crate) const TRANSFER_TABLES: usize = 5;
 
 /// Where the mechanisms' tables lie.
 pub(crate) type TransferSpans = [TableSpan; TRANSFER_TABLES];
-
-/// The sizes that mechanisms plan their tables by.
-pub(crate) struct TableSizes<'s> {
-    pub(crate) cpus: usize,
-    /// Cache groups of CPUs.
-    pub(crate) groups: usize,
-    /// Pageblocks of the memory map.
-    pub(crate) pageblocks: usize,
-    /// Frames of memory of each zone.
-    pub(crate) present: &'s [u64],
-    /// The batch size of a zone with that much memory.
-    pub(crate) batch: &'s dyn Fn(PageCount) -> PageCount,
-}
 
 /// The tables of all mechanisms.
 #[derive(Clone, Copy)]
@@ -86,7 +74,7 @@ impl TransferTables {
         batch: &dyn Fn(PageCount) -> PageCount,
     ) -> Option<()> {
         #[cfg(feature = "policy-clusters")]
-        clusters::assign(self.clusters, zones, mechanism, batch)?;
+        clusters::assign(self.clusters, zones, mechanism.merging(), batch)?;
         let _ = (zones, mechanism, batch);
         Some(())
     }

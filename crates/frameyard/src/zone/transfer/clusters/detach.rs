@@ -5,8 +5,8 @@
 //! 1. Under the lock the refill takes clusters off the head of the list. It reads the first and last page of each, and the first
 //!    page behind it. It holds the record from then on, so the pages are free to no one, whatever their tags say
 //!    ([`clusters`](super)). Larger blocks are taken off whole; their pages are inside no block then, and only the head needs a
-//!    tag that keeps others from taking it for free.
-//! 2. The refill announces the detachment in the CPU's counters ([`Quiescence`](crate::zone::transfer::Quiescence) waits for it)
+//!    tag that says it is not free.
+//! 2. The refill announces the detachment in the CPU's counters ([`Quiescence`](crate::zone::transfer::quiescence::Quiescence) waits for it)
 //!    and drops the lock.
 //! 3. It tags the pages as pages of a per-CPU list and clears them, each tag first, and releases the records.
 //! 4. It ends the detachment.
@@ -16,22 +16,23 @@
 
 use super::Knobs;
 use super::list::ClusterId;
-use super::plan::Plan;
+use super::plan::{Plan, Planned};
 use super::record::Record;
 use crate::page::{CLUSTER, FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::units::{MigrateType, Order, PageCount, Pfn, PfnRange};
 use crate::zone::batch::{BATCH, Batch};
 use crate::zone::counters::TransferCounters;
+use crate::zone::exclusive::add_exclusive;
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::request::BlockRequest;
-use crate::zone::state::add_exclusive;
-use crate::zone::transfer::{RefillRequest, pagewise};
+use crate::zone::transfer::exchange::RefillRequest;
+use crate::zone::transfer::pagewise;
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// Pages that were taken off a list together.
 #[derive(Clone, Copy)]
-pub(super) enum Piece {
+enum Piece {
     /// A cluster: its first page and its size. The pages are linked.
     Cluster(Pfn, usize, ClusterId),
     /// Neighbouring pages of a block.
@@ -45,6 +46,11 @@ impl Default for Piece {
 }
 
 impl Piece {
+    fn of(planned: &Planned) -> Self {
+        let (first, pages, id) = planned.parts();
+        Self::Cluster(first, pages, id)
+    }
+
     fn pages(&self) -> usize {
         let (Self::Cluster(_, pages, _) | Self::Run(_, pages)) = *self;
         pages
@@ -117,12 +123,12 @@ fn detach_planned<P: Platform>(
     }
     for cluster in plan.clusters() {
         let mut batch = Batch::new();
-        clear(view, cluster.piece(), refill.blocks.migrate_type, &mut batch);
+        clear(view, Piece::of(cluster), refill.blocks.migrate_type, &mut batch);
         deliver(&batch);
     }
     counters.end_detachment();
     for cluster in plan.clusters() {
-        count(counters, &cluster.piece());
+        count(counters, &Piece::of(cluster));
     }
     plan.pages()
 }

@@ -1,15 +1,13 @@
 //! Clusters on free lists: acquiring and releasing records, and the pages that join and leave clusters one by one.
 
 use super::record::{Record, RecordState};
-use super::tables::words_for;
 use crate::page::{CLUSTER, Link, Tag};
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{PageCount, Pfn};
 use crate::zone::batch::BATCH;
 use crate::zone::block_list::Place;
-use crate::zone::transfer::Mechanism;
-use crate::zone::transfer::deferred_merge::{self, Rest, SkipHooks};
+use crate::zone::transfer::deferred_merge::{self, Merging, Rest, SkipHooks};
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// The word of a held record, for models that lose it.
@@ -53,6 +51,11 @@ impl ClusterId {
     }
 }
 
+/// How many words of the table that many records need.
+pub(super) fn words_for(records: u32) -> usize {
+    records as usize + (records as usize).div_ceil(64)
+}
+
 /// The most pages in a cluster for a batch size.
 ///
 /// One more than the kernel's batch, which is one less than a power of two: a batch in transit has up to 64 pages here, and a
@@ -63,11 +66,11 @@ fn limit_for(batch: PageCount) -> u32 {
 
 impl State {
     /// Records where the zone's words are, once, when the yard is created.
-    pub(super) fn assign(&self, first: usize, count: u32, batch: PageCount, mechanism: Mechanism) {
+    pub(super) fn assign(&self, first: usize, count: u32, batch: PageCount, merging: Merging) {
         self.first.store(first as u64, Ordering::Relaxed);
         self.count.store(count, Ordering::Relaxed);
         self.limit.store(if count == 0 { 0 } else { limit_for(batch) }, Ordering::Relaxed);
-        self.joining.store(u32::from(self.would_join(mechanism)), Ordering::Relaxed);
+        self.joining.store(u32::from(self.would_join(merging)), Ordering::Relaxed);
     }
 
     pub(super) fn count(&self) -> u32 {
@@ -93,8 +96,8 @@ impl State {
     }
 
     /// Whether single pages that join a list would join clusters.
-    fn would_join(&self, mechanism: Mechanism) -> bool {
-        matches!(mechanism, Mechanism::Clusters(_)) && self.count() > 0
+    fn would_join(&self, merging: Merging) -> bool {
+        merging == Merging::Clustered && self.count() > 0
     }
 
     /// Whether single pages that join a list join clusters.
@@ -297,23 +300,23 @@ impl<P: Platform> SkipHooks for LockedZone<'_, P> {
     }
 }
 
-/// Merges the zone's deferred merges. Under a mechanism that defers none, no marks are left; under one without clusters, no
+/// Merges the zone's deferred merges. If the mechanism in force defers none, no marks are left; if it has no clusters, no
 /// clusters.
-pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>, mechanism: Mechanism) {
+pub(in crate::zone::transfer) fn collect<P: Platform>(view: ZoneView<'_, P>, merging: Merging) {
     let clusters = view.clusters();
-    let has_clusters = matches!(mechanism, Mechanism::Clusters(_));
-    if clusters.is_joining() == clusters.would_join(mechanism)
+    let has_clusters = merging == Merging::Clustered;
+    if clusters.is_joining() == clusters.would_join(merging)
         && !view.has_unmerged_racy()
         && (has_clusters || clusters.used_racy() == 0)
     {
         return;
     }
     let locked = view.lock();
-    clusters.joining.store(u32::from(clusters.would_join(mechanism)), Ordering::Relaxed);
+    clusters.joining.store(u32::from(clusters.would_join(merging)), Ordering::Relaxed);
     drop(locked);
-    let rest = match mechanism {
-        Mechanism::DeferredMerge if clusters.used_racy() == 0 => Rest::Stays,
-        Mechanism::Clusters(_) => Rest::Stays,
+    let rest = match merging {
+        Merging::Deferred if clusters.used_racy() == 0 => Rest::Stays,
+        Merging::Clustered => Rest::Stays,
         _ if clusters.used_racy() > 0 => Rest::Alone,
         _ => Rest::Unmarked,
     };

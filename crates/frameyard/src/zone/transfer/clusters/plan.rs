@@ -11,7 +11,6 @@
 //! The repeated reads do not depend on each other, unlike those of a walk, and their cache lines are near: that is what the plan
 //! saves under the lock. For the same reason it reads beforehand the zone's words that the detachment changes.
 
-use super::detach::Piece;
 use crate::page::{CLUSTER, Link};
 use crate::platform::{Access, Platform};
 use crate::units::{MigrateType, Order, Pfn};
@@ -34,8 +33,9 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    pub(super) fn piece(&self) -> Piece {
-        Piece::Cluster(self.first, self.pages(), self.id)
+    /// The cluster's first page, its size and its record.
+    pub(super) fn parts(&self) -> (Pfn, usize, ClusterId) {
+        (self.first, self.pages(), self.id)
     }
 
     fn pages(&self) -> usize {

@@ -22,7 +22,7 @@ use crate::page::{CLUSTER, FrameState, Link, Tag};
 use crate::platform::Platform;
 use crate::units::{CpuId, MigrateType, Order, PageCount};
 use crate::zone::batch::Batch;
-use crate::zone::state::add_exclusive;
+use crate::zone::exclusive::add_exclusive;
 use crate::zone::transfer::deferred_merge;
 use crate::zone::view::{LockedZone, ZoneView};
 

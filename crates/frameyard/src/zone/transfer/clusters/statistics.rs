@@ -64,7 +64,6 @@ mod counts {
     use super::{ClusterDrains, ClusterStatistics};
     use crate::sync::{AtomicU64, Ordering, all_atomic};
     use crate::units::MigrateType;
-    use crate::zone::transfer::TransferStatistics;
     use crate::zone::transfer::clusters::list::State;
 
     /// What clusters count for one CPU.
@@ -93,16 +92,17 @@ mod counts {
     }
 
     impl Counts {
-        pub(in crate::zone::transfer) fn add_to(&self, sum: &mut TransferStatistics) {
-            sum.detachments += read(&self.detachments);
-            sum.detached_pages += read(&self.detached_pages);
-            for (sum, counts) in sum.drains.iter_mut().zip(&self.drains) {
-                *sum = sum.and(&ClusterDrains {
-                    drains: read(&counts.drains),
-                    ideal: read(&counts.ideal),
-                    whole: read(&counts.whole),
-                });
-            }
+        /// Detached clusters and their pages.
+        pub(in crate::zone::transfer) fn detached(&self) -> (u64, u64) {
+            (read(&self.detachments), read(&self.detached_pages))
+        }
+
+        pub(in crate::zone::transfer) fn drains(&self) -> [ClusterDrains; MigrateType::PER_CPU + 1] {
+            self.drains.each_ref().map(|counts| ClusterDrains {
+                drains: read(&counts.drains),
+                ideal: read(&counts.ideal),
+                whole: read(&counts.whole),
+            })
         }
     }
 

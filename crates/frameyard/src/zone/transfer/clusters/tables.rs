@@ -4,13 +4,13 @@
 //! memory is not known when tables are planned; the difference is reserved memory. A zone's part holds the bits first, then the
 //! records.
 
-use super::list::State;
+use super::list::{State, words_for};
 use crate::control::{TablePlanner, TableSpan};
 use crate::sync::AtomicU64;
 use crate::units::PageCount;
 use crate::zone::state::Zone;
-use crate::zone::transfer::Mechanism;
-use crate::zone::transfer::tables::TableSizes;
+use crate::zone::transfer::deferred_merge::Merging;
+use crate::zone::transfer::table_sizes::TableSizes;
 
 /// The words of all zones.
 pub(in crate::zone::transfer) type Table = &'static [AtomicU64];
@@ -18,11 +18,6 @@ pub(in crate::zone::transfer) type Table = &'static [AtomicU64];
 /// How many records a zone of that size gets; none if a batch is a single page.
 fn records_for(pages: PageCount, batch: PageCount) -> u32 {
     if batch.0 < 2 { 0 } else { u32::try_from(pages.0 / batch.0).unwrap_or(u32::MAX) }
-}
-
-/// How many words of the table that many records need.
-pub(super) fn words_for(records: u32) -> usize {
-    records as usize + (records as usize).div_ceil(64)
 }
 
 /// Plans the table.
@@ -35,7 +30,7 @@ pub(in crate::zone::transfer) fn plan(planner: &mut TablePlanner, sizes: &TableS
 pub(in crate::zone::transfer) fn assign(
     table: Table,
     zones: &[Zone],
-    mechanism: Mechanism,
+    merging: Merging,
     batch: &dyn Fn(PageCount) -> PageCount,
 ) -> Option<()> {
     let mut first = 0;
@@ -43,7 +38,7 @@ pub(in crate::zone::transfer) fn assign(
         let present = zone.present();
         let batch = batch(present);
         let state: &State = &zone.mechanisms.lists.clusters;
-        state.assign(first, records_for(present, batch), batch, mechanism);
+        state.assign(first, records_for(present, batch), batch, merging);
         first = state.words().end;
     }
     (first == table.len()).then_some(())

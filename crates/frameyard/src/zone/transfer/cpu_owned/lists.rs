@@ -8,8 +8,7 @@
 //! - Each block on a list has a [`FrameState::HeldFree`] tag with the list's order and type, which is that of its pageblock, and
 //!   lies in a pageblock of this CPU. No two buddies below pageblock order are both on lists.
 
-use super::statistics::Counts;
-use super::transfers::{KEPT_WHOLE, MostHeld};
+use super::counts::Counts;
 use crate::locks::{LockCounters, LockHold, LockLine, LockUse};
 use crate::page::{FrameState, Link, Residence, Tag};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
@@ -17,13 +16,31 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, all_atomic};
 use crate::units::{CpuId, MigrateType, ORDER_SLOTS, Order, PageCount, Pfn, PfnRange};
 use crate::zone::block_list::{BlockList, Place};
 use crate::zone::buddy::{BlockLists, merge, take_pieces};
+use crate::zone::exclusive::{add_exclusive, sub_exclusive};
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::range::pieces;
-use crate::zone::state::{add_exclusive, sub_exclusive};
 use crate::zone::view::{LockedZone, ZoneView};
+
+/// How many free pageblocks of a type a CPU keeps.
+const KEPT_WHOLE: u64 = if cfg!(loom) { 0 } else { 1 };
+/// All CPUs together keep at most `1 / 2^HELD_SHIFT` of a zone.
+const HELD_SHIFT: u32 = 3;
+/// But each CPU may keep this many pageblocks.
+const HELD_PAGEBLOCKS: u64 = 4;
 
 /// The most free blocks that go to the zone under one hold of its lock when a pageblock is given up.
 const GIVEN_AT_ONCE: usize = if cfg!(loom) { 2 } else { 64 };
+
+/// The most frames that one CPU keeps on its lists in a zone.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct MostHeld(PageCount);
+
+impl MostHeld {
+    pub(super) fn of<P: Platform>(view: ZoneView<'_, P>) -> Self {
+        let share = (view.zone.managed().0 >> HELD_SHIFT) / u64::from(view.mechanisms.cpu_owned.cpus().max(1));
+        Self(PageCount(share.max(HELD_PAGEBLOCKS << view.geometry.pageblock_order().0)))
+    }
+}
 
 /// The free memory of the pageblocks that one CPU owns in one zone.
 #[repr(C, align(128))]

@@ -33,41 +33,12 @@ pub struct CpuOwnedStatistics {
 }
 
 #[cfg(feature = "policy-cpu-owned")]
-pub(super) use counts::Counts;
-
-#[cfg(feature = "policy-cpu-owned")]
-mod counts {
+mod reading {
     use super::CpuOwnedStatistics;
-    use crate::sync::{AtomicU64, Ordering, all_atomic};
+    use crate::sync::{AtomicU64, Ordering};
     use crate::units::{CpuId, PageCount, ZoneId};
     use crate::zone::transfer::cpu_owned::lists::CpuOwnedLists;
     use crate::zone::transfer::cpu_owned::table::CpuOwnedTables;
-
-    /// [`CpuOwnedStatistics`] of one CPU in one zone, being counted. Changes under the lock of the CPU's owned lists.
-    #[derive(Default)]
-    pub(in crate::zone::transfer::cpu_owned) struct Counts {
-        pub(in crate::zone::transfer::cpu_owned) claims: AtomicU64,
-        pub(in crate::zone::transfer::cpu_owned) returns: AtomicU64,
-        pub(in crate::zone::transfer::cpu_owned) given_up: AtomicU64,
-        pub(in crate::zone::transfer::cpu_owned) pages_taken: AtomicU64,
-        pub(in crate::zone::transfer::cpu_owned) local_pages_freed: AtomicU64,
-        pub(in crate::zone::transfer::cpu_owned) remote_pages_freed: AtomicU64,
-        pub(in crate::zone::transfer::cpu_owned) merges: AtomicU64,
-        pub(in crate::zone::transfer::cpu_owned) direct_frees: AtomicU64,
-        pub(in crate::zone::transfer::cpu_owned) direct_pages_freed: AtomicU64,
-    }
-
-    all_atomic!(Counts {
-        claims,
-        returns,
-        given_up,
-        pages_taken,
-        local_pages_freed,
-        remote_pages_freed,
-        merges,
-        direct_frees,
-        direct_pages_freed
-    });
 
     fn read(counter: &AtomicU64) -> u64 {
         counter.load(Ordering::Relaxed)

@@ -4,7 +4,7 @@ use super::lists::CpuOwnedLists;
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::sync::{AtomicU32, Ordering};
 use crate::units::{CpuId, Geometry, Order, PageCount, Pfn, PfnRange, ZoneId};
-use crate::zone::transfer::tables::TableSizes;
+use crate::zone::transfer::table_sizes::TableSizes;
 
 /// Both tables of a yard.
 #[derive(Clone, Copy)]

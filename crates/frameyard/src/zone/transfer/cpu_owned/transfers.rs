@@ -1,22 +1,16 @@
 //! Refills from, drains to, and collections of CPU-owned pageblocks.
 
-use super::lists::{CpuOwnedLists, LockedCpuOwned};
+use super::lists::{CpuOwnedLists, LockedCpuOwned, MostHeld};
 use crate::page::FrameState;
 use crate::platform::{Access, LineKind, Platform, SharedLine};
 use crate::sync::{AtomicU32, Ordering, all_atomic};
 use crate::units::{CpuId, Order, PageCount, Pfn};
 use crate::zone::batch::{BATCH, Batch};
 use crate::zone::request::{BlockRequest, CmaUse};
-use crate::zone::transfer::{DrainReason, RefillRequest, pagewise};
+use crate::zone::transfer::exchange::{DrainReason, RefillRequest};
+use crate::zone::transfer::pagewise;
 use crate::zone::view::{LockedZone, ZoneView};
 use crate::zone::watermark::WatermarkLevel;
-
-/// How many free pageblocks of a type a CPU keeps.
-pub(super) const KEPT_WHOLE: u64 = if cfg!(loom) { 0 } else { 1 };
-/// All CPUs together keep at most `1 / 2^HELD_SHIFT` of a zone.
-const HELD_SHIFT: u32 = 3;
-/// But each CPU may keep this many pageblocks.
-const HELD_PAGEBLOCKS: u64 = 4;
 
 /// CPU-owned pageblocks of one zone.
 #[derive(Default)]
@@ -26,17 +20,6 @@ pub(in crate::zone::transfer) struct State {
 }
 
 all_atomic!(State { pageblocks });
-
-/// The most frames that one CPU keeps on its lists in a zone.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct MostHeld(pub(super) PageCount);
-
-impl MostHeld {
-    fn of<P: Platform>(view: ZoneView<'_, P>) -> Self {
-        let share = (view.zone.managed().0 >> HELD_SHIFT) / u64::from(view.mechanisms.cpu_owned.cpus().max(1));
-        Self(PageCount(share.max(HELD_PAGEBLOCKS << view.geometry.pageblock_order().0)))
-    }
-}
 
 impl<'a, P: Platform> ZoneView<'a, P> {
     /// The lists of a CPU's owned pageblocks; `None` if there is no such CPU.
@@ -198,7 +181,7 @@ fn finish_from_zone<P: Platform, F: FnMut(&Batch)>(
     locked.count_moved(PageCount((fetched as u64) << order.0));
 }
 
-/// Gives blocks back to the owners of their pageblocks, and the others to the zone page by page.
+/// Gives blocks back to the owners of their pageblocks; blocks without an owner go to the zone page by page.
 ///
 /// If lists are emptied, the pageblocks are given up instead, and all blocks go to the zone.
 pub(in crate::zone::transfer) fn give_back<'a, P: Platform>(

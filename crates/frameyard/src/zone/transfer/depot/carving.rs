@@ -2,7 +2,7 @@
 //!
 //! Under one hold of the zone lock the refill takes a few blocks, smallest first like any allocation, until they have frames for
 //! several batches; it touches only their heads. After it drops the lock it tags every frame, gives the list one batch and the
-//! stack the others. In between the frames are in blocks in transit: the depot counts them already, so that no sum of free memory
+//! stack the rest. In between the frames are in blocks in transit: the depot counts them already, so that no sum of free memory
 //! misses them.
 
 use core::ops::Range;
@@ -15,7 +15,7 @@ use crate::zone::batch::{BATCH, Batch, packed};
 use crate::zone::fixed_vec::FixedVec;
 use crate::zone::range::pieces;
 use crate::zone::request::BlockRequest;
-use crate::zone::transfer::RefillRequest;
+use crate::zone::transfer::exchange::RefillRequest;
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// The frames that one hold of the lock takes.
@@ -74,7 +74,7 @@ impl Frames<'_> {
     }
 }
 
-/// Carves batches from large blocks: delivers one, with a rest that does not fill a batch, and pushes the others on `stack`.
+/// Carves batches from large blocks: delivers one, with a rest that does not fill a batch, and pushes all further ones on `stack`.
 /// Returns the number of delivered frames.
 pub(super) fn fetch<P: Platform>(
     view: ZoneView<'_, P>,

@@ -1,6 +1,6 @@
 //! A lock-free stack of packed batches: one word names its top, the batches' heads link the rest.
 //!
-//! The top word holds the link to the topmost head in as many bits as the map's frames need, and a tag in all others (at least
+//! The top word holds the link to the topmost head in as many bits as the map's frames need, and a tag in all further bits (at least
 //! 32). A head's `next` names the batch below; no other word of a batch is touched here.
 //!
 //! # Protocol

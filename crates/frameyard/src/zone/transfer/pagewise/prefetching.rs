@@ -1,11 +1,12 @@
 //! Refills that prefetch pages of the free lists: the next one while one is taken, or all before the lock is taken.
 
-use super::{RefillRequest, fetch_locked};
+use super::fetch_locked;
 use crate::page::Link;
 use crate::platform::Platform;
 use crate::units::{Order, PageCount};
 use crate::zone::batch::Batch;
 use crate::zone::request::BlockRequest;
+use crate::zone::transfer::exchange::RefillRequest;
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// Fetches blocks under one hold of the zone lock. After each block, prefetches the block behind the list's next one: taking

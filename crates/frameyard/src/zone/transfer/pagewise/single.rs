@@ -1,10 +1,11 @@
 //! Page by page without read-ahead: each block is freed by itself, under one hold of the zone lock or one hold each.
 
-use super::{RefillRequest, read_ahead};
+use super::read_ahead;
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{CpuId, Order, PageCount};
 use crate::zone::batch::{BATCH, Batch};
+use crate::zone::transfer::exchange::RefillRequest;
 use crate::zone::view::{LockedZone, ZoneView};
 
 /// Fetches blocks, one hold of the lock each.

@@ -30,6 +30,7 @@ const ORDERS: &[Order] = &[Order {
         "reporting",
         "stats",
         "validate",
+        "views",
         "watermarks",
     ],
 }];

@@ -130,20 +130,19 @@ impl<P: Platform> MetricsSource for Yard<P> {
     }
 
     fn for_each_row(&self, visit: &mut dyn FnMut(&MetricsRow) -> fmt::Result) -> fmt::Result {
-        for zone in self.zones().map(|zone| zone.id).filter(|zone| zone.kind() != ZoneKind::Device) {
+        for zone in self.stats().zones().map(|zone| zone.id).filter(|zone| zone.kind() != ZoneKind::Device) {
             let own = core::iter::once(None);
             for cpu in own.chain((0..self.cpus()).map(|cpu| Some(CpuId(cpu)))) {
-                let lock = self.zone_lock_telemetry_of(zone, cpu).unwrap_or_default();
-                let transfer = self.transfer_statistics_of(zone, cpu).unwrap_or_default();
+                let lock = self.zone(zone).lock_telemetry_of(cpu).unwrap_or_default();
+                let transfer = self.zone(zone).transfers_of(cpu).unwrap_or_default();
                 let lists = cpu.and_then(|cpu| {
-                    let traffic = self.pcp_traffic(zone, cpu)?;
-                    Some(ListMetrics { pages: self.pcp_pages(zone, cpu)?, traffic })
+                    let traffic = self.zone(zone).pcp_traffic(cpu)?;
+                    Some(ListMetrics { pages: self.zone(zone).pcp_pages(cpu)?, traffic })
                 });
-                let owned = cpu.and_then(|cpu| self.cpu_owned_statistics_of(zone, cpu));
-                let shared = cpu.is_none().then(|| ZoneMetrics {
-                    clusters: self.cluster_statistics(zone),
-                    depot: self.depot_statistics(zone),
-                });
+                let owned = cpu.and_then(|cpu| self.zone(zone).cpu_owned_of(cpu));
+                let shared = cpu
+                    .is_none()
+                    .then(|| ZoneMetrics { clusters: self.zone(zone).clusters(), depot: self.zone(zone).depot() });
                 visit(&MetricsRow { zone, cpu, lock, transfer, lists, owned, shared })?;
             }
         }

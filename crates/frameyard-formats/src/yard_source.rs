@@ -35,11 +35,11 @@ impl<P: Platform> ReportSource for Yard<P> {
     }
 
     fn has_cma(&self) -> bool {
-        self.zones().any(|zone| zone.cma.0 > 0)
+        self.stats().zones().any(|zone| zone.cma.0 > 0)
     }
 
     fn zone(&self, id: ZoneId) -> ZoneSnapshot {
-        let zone = self.zone_statistics(id);
+        let zone = self.zone(id).statistics();
         ZoneSnapshot {
             start: zone.span.start,
             spanned: zone.span.count(),
@@ -54,31 +54,31 @@ impl<P: Platform> ReportSource for Yard<P> {
     }
 
     fn per_cpu(&self, id: ZoneId, cpu: CpuId) -> PcpSnapshot {
-        let Some(lists) = self.pcp_statistics(id, cpu) else { return PcpSnapshot::default() };
+        let Some(lists) = self.zone(id).pcp(cpu) else { return PcpSnapshot::default() };
         PcpSnapshot {
             count: lists.count,
             high: lists.high,
             batch: lists.batch,
-            stat_threshold: stat_threshold(Yard::geometry(self), self.zone_statistics(id).managed, Yard::cpus(self)),
+            stat_threshold: stat_threshold(Yard::geometry(self), self.zone(id).statistics().managed, Yard::cpus(self)),
         }
     }
 
     fn free_blocks(&self, id: ZoneId, migrate_type: MigrateType, order: Order) -> u64 {
         // Frames in the depot are free frames of order 0. Without them buddyinfo would disagree with zoneinfo.
-        let depot = if order == Order::ZERO { self.depot_pages(id, migrate_type).0 } else { 0 };
-        Yard::free_blocks(self, id, order, migrate_type) + depot
+        let depot = if order == Order::ZERO { self.zone(id).depot_pages(migrate_type).0 } else { 0 };
+        self.zone(id).free_blocks(order, migrate_type) + depot
     }
 
     fn pageblocks(&self, id: ZoneId, migrate_type: MigrateType) -> u64 {
-        self.pageblocks_of(id, migrate_type)
+        self.zone(id).pageblocks(migrate_type)
     }
 
     fn reported(&self, id: ZoneId) -> PageCount {
-        self.zone_statistics(id).reported
+        self.zone(id).statistics().reported
     }
 
     fn numa_event(&self, id: ZoneId, event: NumaEvent) -> u64 {
-        let zone = self.zone_statistics(id);
+        let zone = self.zone(id).statistics();
         match event {
             NumaEvent::NumaHit => zone.allocations.saturating_sub(zone.numa_miss),
             NumaEvent::NumaMiss => zone.numa_miss,
@@ -106,11 +106,11 @@ impl<P: Platform> ReportSource for Yard<P> {
             VmEvent::PgallocMovable => allocated(ZoneKind::Movable),
             VmEvent::PgallocDevice => allocated(ZoneKind::Device),
             VmEvent::Pgfree => sum(self, |zone| zone.pages_freed),
-            VmEvent::AllocstallDma => self.reclaim_stalls(ZoneKind::Dma),
-            VmEvent::AllocstallDma32 => self.reclaim_stalls(ZoneKind::Dma32),
-            VmEvent::AllocstallNormal => self.reclaim_stalls(ZoneKind::Normal),
-            VmEvent::AllocstallMovable => self.reclaim_stalls(ZoneKind::Movable),
-            VmEvent::AllocstallDevice => self.reclaim_stalls(ZoneKind::Device),
+            VmEvent::AllocstallDma => self.stats().reclaim_stalls(ZoneKind::Dma),
+            VmEvent::AllocstallDma32 => self.stats().reclaim_stalls(ZoneKind::Dma32),
+            VmEvent::AllocstallNormal => self.stats().reclaim_stalls(ZoneKind::Normal),
+            VmEvent::AllocstallMovable => self.stats().reclaim_stalls(ZoneKind::Movable),
+            VmEvent::AllocstallDevice => self.stats().reclaim_stalls(ZoneKind::Device),
             VmEvent::PgmigrateSuccess => compacted(self, |zone| zone.migrated),
             VmEvent::PgmigrateFail => compacted(self, |zone| zone.migrate_failed),
             VmEvent::CompactMigrateScanned => compacted(self, |zone| zone.migrate_scanned),
@@ -131,17 +131,17 @@ impl<P: Platform> ReportSource for Yard<P> {
 
 /// The sum of a value over all zones.
 fn sum<P: Platform>(yard: &Yard<P>, of: impl Fn(&ZoneStatistics) -> u64) -> u64 {
-    yard.zones().map(|zone| of(&zone)).fold(0, u64::wrapping_add)
+    yard.stats().zones().map(|zone| of(&zone)).fold(0, u64::wrapping_add)
 }
 
 /// The sum of a compaction counter over all zones.
 fn compacted<P: Platform>(yard: &Yard<P>, of: impl Fn(&CompactStatistics) -> u64) -> u64 {
-    yard.zones().map(|zone| of(&yard.compact_statistics(zone.id))).fold(0, u64::wrapping_add)
+    yard.stats().zones().map(|zone| of(&yard.zone(zone.id).compaction())).fold(0, u64::wrapping_add)
 }
 
 /// The pages of the memory map of all present sections.
 fn map_pages<P: Platform>(yard: &Yard<P>) -> PageCount {
     let geometry = Yard::geometry(yard);
-    let pages = geometry.section_pages().0 * yard.present_sections() as u64;
+    let pages = geometry.section_pages().0 * yard.stats().present_sections() as u64;
     PageCount((pages * size_of::<frameyard::page::Page>() as u64) >> geometry.page_shift())
 }

@@ -42,5 +42,5 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let host = HostTopology::current()?;
     let yard =
         HostYard::builder().backing(Backing::Phantom).huge_pages(HugePages::Never).build(&table, &config, &host)?;
-    if yard.free_pages() == PageCount(frames) { Ok(()) } else { Err("frames are missing".into()) }
+    if yard.stats().free_pages() == PageCount(frames) { Ok(()) } else { Err("frames are missing".into()) }
 }

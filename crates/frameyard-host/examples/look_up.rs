@@ -6,7 +6,7 @@
 //! ```console
 //! cargo build --release -p frameyard-host --example look_up
 //! for steps in 100000 300000; do
-//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/look_up $steps shared-tails look private
+//!     valgrind --tool=callgrind --callgrind-out-file=/dev/null target/release/examples/look_up $steps deduplicated look private
 //! done
 //! ```
 //!
@@ -53,7 +53,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn look_up(yard: &Yard<HostPlatform>, range: PfnRange, steps: u64) -> u64 {
     let frames = range.count().0;
     let at = |step: u64| range.start + PageCount(step * 77 % frames);
-    (0..steps).filter(|step| yard.device_page(at(*step)).is_some_and(|page| page.order() == HUGE)).count() as u64
+    (0..steps).filter(|step| yard.devices().page(at(*step)).is_some_and(|page| page.order() == HUGE)).count() as u64
 }
 
 /// The same, taking and returning a reference.
@@ -62,7 +62,7 @@ fn get(yard: &Yard<HostPlatform>, range: PfnRange, steps: u64) -> u64 {
     let frames = range.count().0;
     let at = |step: u64| range.start + PageCount(step * 77 % frames);
     let take_and_give = |step: &u64| {
-        let Some(page) = yard.device_page(at(*step)).filter(|page| page.try_get(1)) else { return false };
+        let Some(page) = yard.devices().page(at(*step)).filter(|page| page.try_get(1)) else { return false };
         // SAFETY: `try_get` has taken the reference just now.
         unsafe { page.put(1) }.is_ok()
     };

@@ -35,7 +35,7 @@ const ATTEMPTS: u32 = 8;
 /// // Usually in another process:
 /// let other = SharedYard::open(&name)?;
 /// let block = other.frames(Order(9), Gfp::HIGHUSER_MOVABLE)?;
-/// assert_eq!(yard.free_pages().0, 16384 - 512);
+/// assert_eq!(yard.stats().free_pages().0, 16384 - 512);
 /// drop(block);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```

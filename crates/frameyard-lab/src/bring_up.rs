@@ -1,7 +1,6 @@
-//! From a machine to a yard that allocates: the early memory map is filled, the yard planned and created.
+//! Boots a yard on a machine: fills the early memory map, plans the yard and creates it.
 //!
-//! [`bring_up`] is what every command does that needs a yard. What it should be like is in [`BringUp`]; what came
-//! out, in [`BroughtUp`].
+//! Every command that needs a yard calls [`bring_up`] with a [`BringUp`] and gets a [`BroughtUp`].
 
 mod early_map;
 mod error;
@@ -31,49 +30,49 @@ pub use error::BringUpError;
 pub use map_room::MapLimit;
 pub(crate) use watch::Watch;
 
-/// What stands behind the frames of a yard.
+/// The memory behind the frames of a yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum FrameBacking {
-    /// Memory of the host, taken when it is touched; a machine larger than the host is refused.
+    /// Memory of the host, provided on first touch. A machine larger than the host is refused.
     #[default]
     Real,
-    /// Nothing.
+    /// No memory.
     Phantom,
-    /// Memory of the host where that has as much, else nothing, with a note: for the host's own machine, all of
-    /// which no process may use.
+    /// Memory of the host if it has enough, else none, with a note. For the host's own machine, all of whose memory no process
+    /// may use.
     RealIfItFits,
 }
 
-/// Whether the memory of the map is there before it is initialised.
+/// Whether the memory of the map is present before its initialisation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MapMemory {
-    /// No: the host provides it as it is touched.
+    /// No: the host provides it on first touch.
     #[default]
     AsTouched,
     /// Yes, all of it.
     Present,
 }
 
-/// Who is to use a yard.
+/// Which processes use a yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Sharing {
-    /// This process alone.
+    /// Only this process.
     #[default]
     Private,
-    /// This process and those that it starts, which inherit the yard's memory file.
+    /// This process and its children, which inherit the memory file of the yard.
     Processes,
 }
 
-/// How a machine is brought up. The default is a yard as the kernel would set it up, on real memory.
+/// Options of a boot. The default is a yard as the kernel would set it up, on real memory.
 #[derive(Clone, Copy, Debug)]
 pub struct BringUp {
-    /// What stands behind the frames.
+    /// The memory behind the frames.
     pub backing: FrameBacking,
-    /// Whether transparent huge pages are advised for frames and memory map. With them a workload runs faster;
-    /// without, bring-up touches only one host page of the map for each maximum-order block. A map that is written
-    /// from end to end gets them in any case.
+    /// Whether transparent huge pages are advised for frames and memory map. With them a workload runs faster. Without them,
+    /// boot touches only one host page of the map for each maximum-order block. A map that is written from end to end
+    /// always gets them.
     pub huge_pages: HugePages,
-    /// How threads know their CPU; `None` for the fastest way there is.
+    /// How threads identify their CPU; `None` for the fastest way.
     pub identity: Option<CpuIdentity>,
     /// Memory of the Movable zones.
     pub movable: Option<Amount>,
@@ -81,18 +80,18 @@ pub struct BringUp {
     pub pcp_sizing: PcpSizing,
     /// How watermarks and reserves are set.
     pub watermarks: WatermarkOptions,
-    /// How frames cross between per-CPU lists and zones.
+    /// The policy of transfers between per-CPU lists and zones.
     pub policy: ZonePolicy,
     /// Whether freed frames are poisoned.
     pub poisoning: Poisoning,
-    /// When and how the memory map comes up.
+    /// When and how the memory map is initialised.
     pub map_init: MapInit,
     /// How much of the memory map may be written.
     pub map_limit: MapLimit,
-    /// Whether the memory of the map is there before it is initialised. What that takes is no part of `boot_ns`.
+    /// Whether the memory of the map is present before its initialisation. What that takes is no part of `boot_ns`.
     pub map_memory: MapMemory,
-    /// Who is to use the yard. Where that is several processes, frames are real and backing, huge pages and the memory
-    /// of the map are not looked at.
+    /// Which processes use the yard. A yard of several processes has real frames and ignores backing, huge pages and the memory
+    /// of the map.
     pub sharing: Sharing,
 }
 
@@ -116,9 +115,9 @@ impl Default for BringUp {
 }
 
 impl BringUp {
-    /// What a command line asks for; the memory map is left at its default.
+    /// The options of a command line, with the default memory map.
     ///
-    /// The host's own machine, unless scaled, is phantom where this process may not use as much memory.
+    /// The host's own machine boots in phantom mode because no process can use all of its memory, unless it is scaled.
     #[must_use]
     pub fn of(machine: &MachineArgs, yard: &YardArgs) -> Self {
         let is_whole_host = machine.machine.is_none() && machine.memory.is_none();
@@ -135,40 +134,40 @@ impl BringUp {
     }
 }
 
-/// A yard on its machine, and how it came about.
+/// A booted yard, its machine, and the cost of the boot.
 #[derive(Debug)]
 pub struct BroughtUp {
     /// The yard.
     pub yard: HostYard,
-    /// The memory file that the yard is in, where it is shared.
+    /// The memory file of a shared yard.
     pub file: Option<SharedMemoryFile>,
     /// The machine.
     pub machine: Machine,
-    /// How long it took from the machine's description to a yard that allocates.
+    /// Time from the machine's description to a yard that allocates.
     pub boot_ns: u64,
-    /// Processor time and page faults of that.
+    /// Processor time and page faults of the boot.
     pub used: ProcessorUse,
-    /// How the memory map came up.
+    /// How the memory map was initialised.
     pub map_init: MapInit,
-    /// How long it took to make the memory of the map present, where that was done before.
+    /// Time to make the memory of the map present, where that was done first.
     pub map_fault_ns: Option<u64>,
-    /// How long the making of the yard took: in deferred mode, until the early part of the map was up.
+    /// Time to create the yard: in deferred mode, until the early part of the map was initialised.
     pub create_ns: u64,
-    /// How long the rest of the map took; `None` where nothing was deferred.
+    /// Time to initialise the rest of the map; `None` where nothing was deferred.
     pub finish_ns: Option<u64>,
-    /// What each pass over a node's map did.
+    /// The result of each pass over the map of a node.
     pub nodes_initialised: Vec<NodeInit>,
     /// Addresses of the memory map, holes included.
     pub map_bytes: ByteSize,
     /// Size of the control region.
     pub control_bytes: ByteSize,
-    /// Memory as the early memory map had it.
+    /// Memory in the early memory map.
     pub early_memory: Vec<Region>,
-    /// What is not quite what was asked for, a sentence each.
+    /// Where the yard differs from the options, a sentence each.
     pub notes: Vec<String>,
 }
 
-/// How much of a yard's memory is in the host's memory.
+/// How much of a yard is resident in the host's memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResidentParts {
     /// Of the memory map.
@@ -180,11 +179,11 @@ pub struct ResidentParts {
 }
 
 impl BroughtUp {
-    /// How much of map, control region and frames is in memory now. Walks the host's page tables.
+    /// How much of map, control region and frames is resident now. Walks the host's page tables.
     ///
     /// # Errors
     ///
-    /// [`Failure::RunTime`] where the kernel does not say.
+    /// [`Failure::RunTime`] where the kernel does not report it.
     pub fn resident(&self) -> Result<ResidentParts, Failure> {
         let map = self.yard.map_region().resident().map_err(Failure::run_time)?;
         let control = self.yard.control_region().resident().map_err(Failure::run_time)?;
@@ -193,12 +192,12 @@ impl BroughtUp {
     }
 }
 
-/// Brings up a yard for a machine, at the size that the machine has.
+/// Boots a yard of the machine's size.
 ///
 /// # Errors
 ///
-/// [`Failure::Input`] where machine and options make no yard, or this host cannot hold it: says what it would
-/// need. [`Failure::RunTime`] where the system refuses.
+/// [`Failure::Input`] where machine and options make no yard, or this host lacks the memory, which it names.
+/// [`Failure::RunTime`] where the system refuses.
 pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failure> {
     let host = HostTopology::current().map_err(Failure::run_time)?;
     let cpus: Vec<NodeId> = machine.cpus.iter().map(|cpu| cpu.node).collect();
@@ -244,7 +243,7 @@ pub fn bring_up(machine: &Machine, options: &BringUp) -> Result<BroughtUp, Failu
     })
 }
 
-/// Where no number of threads is asked for: one for each CPU of a node, but no more than the host can run at once.
+/// The usual number of threads: one for each CPU of a node, but no more than the host can run at once.
 fn threads_that_can_be(mut init: MapInit, cpus: usize, host: &HostTopology) -> MapInit {
     if init.mode == InitMode::Deferred {
         let most = host.allowed().as_slice().len().clamp(1, cpus.max(1));
@@ -253,12 +252,12 @@ fn threads_that_can_be(mut init: MapInit, cpus: usize, host: &HostTopology) -> M
     init
 }
 
-/// Nanoseconds since then.
+/// Nanoseconds since `begin`.
 pub(crate) fn nanoseconds(begin: Instant) -> u64 {
     u64::try_from(begin.elapsed().as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// All that a yard is made of.
+/// Everything that a yard is made of.
 struct Plan<'a> {
     early: &'a EarlyMap,
     config: &'a YardConfig<'a>,
@@ -268,14 +267,14 @@ struct Plan<'a> {
     options: &'a BringUp,
 }
 
-/// Memory of a map that is all there, and how long that took.
+/// Present memory of a map, and the time to provide it.
 struct PresentMap {
     region: frameyard_host::Region,
     fault_ns: u64,
     fault_use: ProcessorUse,
 }
 
-/// A yard whose map is up as far as its mode says, and the times that took.
+/// A yard whose map is initialised as far as its mode requires, and the times of that.
 struct Made {
     yard: HostYard,
     file: Option<SharedMemoryFile>,
@@ -294,7 +293,7 @@ impl Plan<'_> {
         map_room::check_limit(self.wholly_written(), self.options.map_limit)
     }
 
-    /// Makes the yard and, where the map is deferred, brings up the rest of it as when all CPUs are there.
+    /// Creates the yard. In deferred mode, all CPUs initialise the rest of the map.
     fn make(&self, notes: &mut Vec<String>) -> Result<Made, BringUpError> {
         let map = match self.options.sharing {
             Sharing::Private => self.map()?,
@@ -312,11 +311,11 @@ impl Plan<'_> {
             return Ok(Made { yard, file, map_fault_ns, map_fault_use, create_ns, finish_ns: None });
         }
         let begin = Instant::now();
-        yard.finish_init().map_err(BringUpError::Init)?;
+        yard.init().finish().map_err(BringUpError::Init)?;
         Ok(Made { yard, file, map_fault_ns, map_fault_use, create_ns, finish_ns: Some(nanoseconds(begin)) })
     }
 
-    /// Memory for the map, where it is to be there before.
+    /// Memory for the map, if it is made present first.
     fn map(&self) -> Result<Option<PresentMap>, BringUpError> {
         if self.options.map_memory == MapMemory::AsTouched {
             return Ok(None);
@@ -339,7 +338,7 @@ impl Plan<'_> {
             FrameBacking::Real => self.build(Backing::Anonymous, map),
             FrameBacking::RealIfItFits => match self.build(Backing::Anonymous, map) {
                 Err(error) if error.is_about_frames() => {
-                    notes.push("frames are phantom: this process may not use all of the host's memory".to_owned());
+                    notes.push("frames are phantom: no process can use all of the host's memory".to_owned());
                     self.phantom(self.map()?)
                 }
                 other => other,
@@ -354,7 +353,7 @@ impl Plan<'_> {
     }
 
     fn phantom(&self, map: Option<PresentMap>) -> Result<HostYard, BringUpError> {
-        // What is there already need not be available.
+        // Memory that is already present need not be available.
         if map.is_none() {
             let (geometry, mode) = (self.config.geometry, self.config.map_init.mode);
             let page = self.host.page_size();
@@ -385,7 +384,7 @@ fn builder(options: &BringUp, backing: Backing) -> HostYardBuilder {
     }
 }
 
-/// Distances of the nodes that a yard has: it has none behind the last with memory or a CPU.
+/// Distances of the nodes up to the last with memory or a CPU.
 fn distances(machine: &Machine) -> Vec<u8> {
     let memory = machine.memory_ranges().filter(|(_, range)| !range.whole_frames(machine.geometry).is_empty());
     let used = memory.map(|(node, _)| node).chain(machine.cpus.iter().map(|cpu| cpu.node));
@@ -393,7 +392,7 @@ fn distances(machine: &Machine) -> Vec<u8> {
     machine.distances.iter().take(nodes).flat_map(|row| row.iter().take(nodes)).copied().collect()
 }
 
-/// A zone that the machine does not have ends at 0.
+/// Limits of the zones; a zone that the machine lacks ends at 0.
 fn zone_limits(machine: &Machine) -> ZoneLimits {
     ZoneLimits { dma: machine.zones.dma.unwrap_or_default(), dma32: machine.zones.dma32.unwrap_or_default() }
 }

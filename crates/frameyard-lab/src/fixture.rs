@@ -1,4 +1,4 @@
-//! Fixtures of workloads: a machine is brought up on this host, or simulated, for one run.
+//! Fixtures of workloads: boots a machine on this host, or simulates it, for one run.
 
 use frameyard_host::HostTopology;
 use frameyard_vm::LruPolicy;

@@ -1,4 +1,4 @@
-//! Where contiguous memory areas go that are described by their size alone.
+//! Placement of contiguous memory areas that are described by their size alone.
 
 use frameyard_units::{ByteSize, NodeId, PhysAddr};
 
@@ -12,8 +12,8 @@ impl MachineNode {
 }
 
 impl Machine {
-    /// The highest place for a contiguous area on a node, or on the first node that has one: as long as that, rounded up to
-    /// whole maximum-order blocks, in one zone, and free of reserved memory and other areas. (The kernel's
+    /// The highest place for a contiguous area on a node, or on the first node with room: rounded up to whole
+    /// maximum-order blocks, in one zone, and free of reserved memory and other areas. (The kernel's
     /// `cma_declare_contiguous` takes the top of memory, too.)
     pub(super) fn room_for_area(&self, size: ByteSize, node: Option<NodeId>) -> Option<AddressRange> {
         let block = self.geometry.size_of(self.geometry.max_order().pages()).0;
@@ -25,7 +25,7 @@ impl Machine {
     fn room_on(&self, node: &MachineNode, size: u64, block: u64) -> Option<AddressRange> {
         let mut free = node.memory.clone();
         let limits = [self.zones.dma, self.zones.dma32].into_iter().flatten();
-        // A border between zones is cut out as a range without bytes.
+        // A zone limit is cut out as an empty range.
         let borders = limits.map(|limit| AddressRange::new(limit, limit));
         for cut in self.reserved.iter().chain(&self.cma).copied().chain(borders) {
             free = free.into_iter().flat_map(|range| split_at(range, cut)).collect();
@@ -38,7 +38,7 @@ impl Machine {
     }
 }
 
-/// What lies in front of `cut` and behind it, where that is anything.
+/// The parts of the range before and after `cut` that are not empty.
 fn split_at(range: AddressRange, cut: AddressRange) -> impl Iterator<Item = AddressRange> {
     let front = AddressRange::new(range.start, range.end.min(cut.start));
     let behind = AddressRange::new(range.start.max(cut.end), range.end);
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn areas_go_to_the_top_in_whole_blocks_and_keep_clear_of_others() {
+    fn areas_take_the_top_in_whole_blocks_without_overlap() {
         let mut machine = machine();
         for expected in [mib(56, 64), mib(40, 48), mib(32, 40), mib(24, 32), mib(16, 24)] {
             let area = machine.room_for_area(ByteSize::mib(7), Some(NodeId(0))).unwrap();

@@ -46,18 +46,18 @@ pub fn from_boot_log(file: &str, text: &str) -> Result<Machine, MachineError> {
     log.machine(file)
 }
 
-/// Whether the text has a message that speaks of memory as the kernel booted.
+/// Whether the text has a message about memory at boot.
 pub(super) fn looks_like_boot_log(text: &str) -> bool {
     ["BIOS-e820: ", "Early memory node ranges", "Linux version "].iter().any(|marker| text.contains(marker))
 }
 
-/// What the log has said so far.
+/// The contents of the log so far.
 #[derive(Default)]
 struct Log {
     memory: memory::Map,
     present: Option<u64>,
     brought_up: Option<u64>,
-    /// The node of each CPU that was listed, by CPU.
+    /// The node of each listed CPU, by CPU.
     cpu_nodes: Vec<Option<NodeId>>,
     boot_cpu_node: Option<NodeId>,
     packages: u16,
@@ -153,7 +153,7 @@ impl Log {
         let node_of = |cpu: usize| match self.cpu_nodes.get(cpu).copied().flatten() {
             Some(node) => node,
             None if cpu == 0 => boot,
-            // The log ends before the kernel told: neighbours together, as many on each node.
+            // The log ends before the kernel lists CPUs: neighbours share a node, with equal numbers on each node.
             None if listed == 0 => NodeId((cpu * nodes / count) as u16),
             None => NodeId(0),
         };

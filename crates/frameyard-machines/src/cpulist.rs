@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_read_and_print_as_the_kernel_writes_them() {
+    fn lists_round_trip_in_the_kernels_format() {
         for (text, cpus) in [("", vec![]), ("0", vec![0]), ("0-3,8", vec![0, 1, 2, 3, 8]), ("1,3", vec![1, 3])] {
             assert_eq!(parse_cpu_list(text).unwrap(), cpus);
             assert_eq!(format_cpu_list(&cpus), text);
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_list_is_named() {
+    fn malformed_lists_are_refused_with_the_part() {
         assert_eq!(parse_cpu_list("0,x"), Err(CpuListError::Malformed("x".to_owned())));
         assert_eq!(parse_cpu_list("1-"), Err(CpuListError::Malformed("1-".to_owned())));
         assert_eq!(parse_cpu_list("5-2"), Err(CpuListError::Backwards(5, 2)));

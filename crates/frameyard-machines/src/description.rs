@@ -212,13 +212,13 @@ impl Reader<'_> {
         Ok(AddressRange::new(start, PhysAddr(end)))
     }
 
-    /// The range of an area that says where it starts.
+    /// The range of an area with a start.
     fn area(&self, table: &Spanned<AreaTable>) -> Option<Result<AddressRange, MachineError>> {
         let AreaTable { start, end, size, .. } = table.get_ref();
         start.map(|start| self.range_of(table.span().start, PhysAddr(start), *end, size.as_ref()))
     }
 
-    /// Gives the machine its contiguous areas: first those that say where they are, then the others, where there is room.
+    /// Gives the machine its contiguous areas: first those with a start, then the remaining ones where there is room.
     fn place_areas(&self, document: &Document, machine: &mut Machine) -> Result<(), MachineError> {
         let nodes = machine.nodes.len();
         for table in &document.cma {
@@ -305,7 +305,7 @@ impl Reader<'_> {
         Ok(cpus)
     }
 
-    /// The CPU list of each node, with where it stands.
+    /// The CPU list of each node, with its offset in the text.
     fn cpu_lists(&self, document: &Document) -> Result<Vec<(usize, Vec<u32>)>, MachineError> {
         let lists = document.node.iter().map(|node| match &node.get_ref().cpus {
             None => Ok((node.span().start, Vec::new())),
@@ -339,7 +339,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Puts each socket's CPUs on a node where no node lists any.
+    /// Puts each socket's CPUs on a node, where no node lists CPUs.
     fn spread(&self, document: &Document, cpus: &mut [Cpu]) -> Result<(), MachineError> {
         let nodes = document.node.len().max(1);
         let sockets = cpus.iter().map(|cpu| usize::from(cpu.socket) + 1).max().unwrap_or(1);
@@ -353,7 +353,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Where the text says what the problem is about; the beginning where that is all of it.
+    /// The offset of the text that a problem is about; 0 for the whole text.
     fn locate(&self, document: &Document, problem: &Problem) -> usize {
         let node = |node: usize| document.node.get(node).map(Spanned::get_ref);
         let row = |row: usize| node(row)?.distances.as_ref().map(|row| row.span().start);
@@ -416,7 +416,7 @@ impl CpuTable {
     }
 }
 
-/// A machine of which only the nodes' CPU lists are known: a socket for each node, each CPU a core.
+/// A machine with known CPU lists only: a socket for each node, each CPU a core.
 fn cores_of_lists(lists: &[(usize, Vec<u32>)]) -> Vec<Cpu> {
     let count = lists.iter().flat_map(|(_, cpus)| cpus).max().map_or(0, |last| *last as usize + 1);
     let mut cpus: Vec<_> = (0..count).map(|id| Cpu { core: id as u16, ..Cpu::default() }).collect();

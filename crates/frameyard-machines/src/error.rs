@@ -1,4 +1,4 @@
-//! What can be wrong with a machine, and where it was said.
+//! Errors of machine descriptions, with their places.
 
 use core::fmt;
 
@@ -21,52 +21,52 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why there is no such machine. Each is bad input: one line, with the file and line where there is one.
+/// Why there is no such machine. Each is bad input: one line, with file and line where there is one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MachineError {
     /// Neither a built-in machine nor a file.
     Unknown {
-        /// What was asked for.
+        /// The argument.
         name: String,
-        /// The built-in name that looks most like it.
+        /// The most similar built-in name.
         nearest: Option<String>,
     },
     /// The file cannot be read.
     Unreadable {
         /// The file as it was named.
         file: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A line does not read as what it should be.
+    /// A line cannot be read.
     Malformed {
-        /// Where.
+        /// The place.
         place: Place,
-        /// What is wrong and what would be right.
+        /// The error and the expected form.
         message: String,
     },
-    /// What the text says cannot be.
+    /// The text describes an impossible machine.
     Invalid {
-        /// Where it was said; `None` for a machine that was not read from a file.
+        /// The place; `None` for a machine that was not read from a file.
         place: Option<Place>,
-        /// What is wrong.
+        /// The problem.
         problem: Problem,
     },
     /// The text says nothing about memory.
     NoMemoryMap {
         /// The file as it was named.
         file: String,
-        /// What lines were expected.
+        /// The expected lines.
         expected: &'static str,
     },
-    /// All addresses of the iomem text are zero: it was read without the privilege to see them.
+    /// All addresses of the iomem text are zero: it was read without privilege.
     HiddenAddresses {
         /// The file as it was named.
         file: String,
     },
 }
 
-/// What is wrong with a machine's figures.
+/// An inconsistency of a machine's figures.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Problem {
     /// There is no CPU.
@@ -109,7 +109,7 @@ pub enum Problem {
     CmaUnknownNode {
         /// The node.
         node: NodeId,
-        /// How many nodes there are.
+        /// The number of nodes.
         nodes: usize,
     },
     /// There is no place for a contiguous memory area that is described by its size.
@@ -123,9 +123,9 @@ pub enum Problem {
     UnknownNode {
         /// The CPU.
         cpu: CpuId,
-        /// The node it is said to be on.
+        /// The node in the description.
         node: NodeId,
-        /// How many nodes there are.
+        /// The number of nodes.
         nodes: usize,
     },
     /// A node lists a CPU that the machine does not have.
@@ -134,7 +134,7 @@ pub enum Problem {
         node: NodeId,
         /// The CPU it lists.
         cpu: CpuId,
-        /// How many CPUs there are.
+        /// The number of CPUs.
         cpus: usize,
     },
     /// A CPU is listed by two nodes.
@@ -150,13 +150,13 @@ pub enum Problem {
     CpuInNoNode(CpuId),
     /// Two CPUs are the same thread of the same core.
     SameThread(CpuId, CpuId),
-    /// The distances are no square table of the nodes.
+    /// The distances are not a square table of the nodes.
     DistanceShape {
-        /// Which row, or which number of rows, does not fit.
+        /// The row, or the number of rows, that does not fit.
         row: usize,
-        /// How many entries it has.
+        /// The number of entries.
         entries: usize,
-        /// How many nodes there are.
+        /// The number of nodes.
         nodes: usize,
     },
     /// The distance of a node to itself is not [`LOCAL_DISTANCE`].
@@ -165,9 +165,9 @@ pub enum Problem {
     ShortDistance(NodeId, NodeId, u8),
     /// A cost or the topology of a simulated machine is impossible; the text is the violated rule.
     Simulation(&'static str),
-    /// A zone limit is no multiple of the page size, or DMA does not end below DMA32.
+    /// A zone limit is not a multiple of the page size, or DMA does not end below DMA32.
     ZoneLimits,
-    /// The geometry's numbers do not fit together.
+    /// The numbers of the geometry are inconsistent.
     Geometry(GeometryError),
     /// A scaled machine would have less memory than its nodes need.
     TooSmall {
@@ -179,12 +179,12 @@ pub enum Problem {
 }
 
 impl MachineError {
-    /// A machine's own problem, said at no place.
+    /// A problem without a place.
     pub(super) const fn nowhere(problem: Problem) -> Self {
         Self::Invalid { place: None, problem }
     }
 
-    /// The same error, with a place where it had none.
+    /// The same error, with a place if it had none.
     pub(super) fn at(self, at: Place) -> Self {
         match self {
             Self::Invalid { place: None, problem } => Self::Invalid { place: Some(at), problem },
@@ -242,7 +242,7 @@ impl fmt::Display for Problem {
             Self::TooManyCpus(cpus) => write!(f, "{cpus} CPUs: a machine has at most {MAX_CPUS}"),
             Self::NoNodes => write!(f, "the machine has no node: it needs at least one [[node]]"),
             Self::TooManyNodes(nodes) => write!(f, "{nodes} nodes: a machine has at most {MAX_NODES}"),
-            Self::NoMemory => write!(f, "the machine has zero memory: some node needs at least a whole page"),
+            Self::NoMemory => write!(f, "the machine has no memory: a node needs at least a whole page"),
             Self::EmptyRange(range) => {
                 write!(f, "the range from {} to {} is empty: its end must be behind its start", range.start, range.end)
             }
@@ -316,7 +316,7 @@ impl Problem {
                 };
                 write!(f, "{size} of memory is too little for this machine: it needs at least {minimum}")
             }
-            // Written by `Display::fmt`; listed so that no new problem goes without words.
+            // `Display::fmt` writes these; the list makes a new problem without a text a compile error.
             Self::NoCpus
             | Self::TooManyCpus(_)
             | Self::NoNodes
@@ -334,7 +334,7 @@ impl Problem {
     }
 }
 
-/// Text of a user, kept to one line.
+/// A user's text on one line.
 struct OneLine<'a>(&'a str);
 
 impl fmt::Display for OneLine<'_> {

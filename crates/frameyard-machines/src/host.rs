@@ -1,6 +1,6 @@
 //! The machine that the program runs on.
 //!
-//! [`files`] reads what the kernel shows; [`cpus`] makes CPUs of it; here they and memory become a machine.
+//! [`files`] reads the kernel's files; [`cpus`] makes CPUs of them; this module adds memory and builds the machine.
 
 use core::fmt;
 use std::path::Path;
@@ -19,26 +19,26 @@ mod files;
 
 use files::Files;
 
-/// The host as a machine, and how it was found out.
+/// The host as a machine, with its sources.
 #[derive(Clone, PartialEq, Debug)]
 pub struct HostMachine {
     /// The machine; it has passed [`Machine::validate`].
     pub machine: Machine,
-    /// Where its memory comes from.
+    /// The source of its memory.
     pub memory_source: MemorySource,
-    /// What else is not as the host has it, a sentence each, for the user to read.
+    /// Other deviations from the host, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Where the memory of the host was read.
+/// The source of the host's memory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MemorySource {
     /// `/proc/iomem`: the real addresses.
     ResourceMap,
-    /// `MemTotal` of `/proc/meminfo`: the size is real (less what the kernel keeps), the addresses are those
-    /// of a usual PC.
+    /// `MemTotal` of `/proc/meminfo`: the size is real (without the kernel's own memory), the addresses are those of
+    /// a usual PC.
     MemTotal {
-        /// Why not the real addresses.
+        /// The reason that the real addresses are unknown.
         why: String,
     },
 }
@@ -54,16 +54,15 @@ impl fmt::Display for MemorySource {
     }
 }
 
-/// The machine whose kernel shows itself under `root`: `/` for the one the program runs on.
+/// The machine of the kernel whose files are under `root`: `/` for the machine of the program.
 ///
-/// Memory comes from `/proc/iomem` where its addresses can be seen, else from `/proc/meminfo`; CPUs, nodes and
-/// distances from `/sys/devices/system`. What is missing there is replaced by the simplest that works (one node,
-/// a core for each CPU), with a note. CPUs and nodes whose numbers have gaps are renumbered without, with a note.
+/// Memory comes from `/proc/iomem` where its addresses are visible, else from `/proc/meminfo`; CPUs, nodes and
+/// distances come from `/sys/devices/system`. The simplest value replaces missing files (one node, a core for each
+/// CPU), with a note. CPUs and nodes whose numbers have gaps are renumbered, with a note.
 ///
 /// # Errors
 ///
-/// [`MachineError::NoMemoryMap`] where neither file says how much memory there is, and what
-/// [`Machine::validate`] finds.
+/// [`MachineError::NoMemoryMap`] where neither file states the memory, and the errors of [`Machine::validate`].
 pub fn host(root: &Path) -> Result<HostMachine, MachineError> {
     let mut host = Host { files: Files::new(root), nodes: Vec::new(), notes: Vec::new() };
     host.nodes = host.node_numbers();
@@ -140,7 +139,8 @@ impl Host {
         Ok((pc_nodes(&installed), MemorySource::MemTotal { why }))
     }
 
-    /// The ranges by node: as the memory blocks under `/sys` say, else by each node's size from the lowest on.
+    /// The ranges by node: as the memory blocks under `/sys` assign them, else by each node's size from the lowest
+    /// address on.
     fn divided(&mut self, ranges: &[AddressRange]) -> Vec<MachineNode> {
         if self.nodes.len() == 1 {
             return vec![MachineNode { memory: ranges.to_vec() }];

@@ -6,15 +6,14 @@ use super::description::stem;
 use super::validate::{check_disjoint, check_range};
 use super::{AddressRange, Cpu, Machine, MachineError, MachineNode, Place, Problem, ZoneLimits, default_distances};
 
-/// A machine with the memory of an `/proc/iomem` text, on one node with one CPU: the text knows no more.
+/// A machine with the memory of an `/proc/iomem` text, on one node with one CPU.
 ///
-/// Memory is what the text calls "System RAM" at the outermost level; what lies nested in it (the kernel's own
-/// code and data) counts as memory, and "Persistent Memory" and RAM made of it do not. `file` is what errors
-/// call the text.
+/// Memory is "System RAM" at the outermost level. Ranges nested in it (the kernel's own code and data) count as
+/// memory; "Persistent Memory" and RAM made of it do not. `file` names the text in errors.
 ///
 /// # Errors
 ///
-/// [`MachineError::Malformed`] for a line that is no resource, [`MachineError::HiddenAddresses`] where the text
+/// [`MachineError::Malformed`] for a line that is not a resource, [`MachineError::HiddenAddresses`] where the text
 /// was read without privilege, [`MachineError::NoMemoryMap`] where it has no "System RAM", and
 /// [`MachineError::Invalid`] for overlapping, empty or too large ranges; with file and line where there is one.
 pub fn from_iomem(file: &str, text: &str) -> Result<Machine, MachineError> {
@@ -55,7 +54,7 @@ pub(super) fn system_ram(file: &str, text: &str) -> Result<Vec<AddressRange>, Ma
             hidden = true;
             continue;
         }
-        // The last address is inclusive; one below it would overflow is caught as beyond all addresses.
+        // The last address is inclusive. A saturated end is refused as beyond all addresses.
         let range = AddressRange::new(PhysAddr(resource.first), PhysAddr(resource.last.saturating_add(1)));
         check_range(range).map_err(|problem| MachineError::from(problem).at(place(index + 1)))?;
         ranges.push((index + 1, range));
@@ -130,7 +129,7 @@ c0001000-eebfffff : PCI Bus 0000:00
     }
 
     #[test]
-    fn addresses_hidden_from_the_unprivileged_are_told_apart() {
+    fn hidden_addresses_are_reported() {
         let hidden: String = TEXT
             .lines()
             .map(|line| {
@@ -144,7 +143,7 @@ c0001000-eebfffff : PCI Bus 0000:00
     }
 
     #[test]
-    fn malformed_and_overlapping_lines_are_named() {
+    fn malformed_and_overlapping_lines_are_reported() {
         let error = |text: &str| from_iomem("map", text).unwrap_err().to_string();
         assert!(error("00000000-00000fff : Reserved\nzzz : System RAM\n").starts_with("map:2: no resource"));
         let text = "00100000-bfffffff : System RAM\n100000000-1ffffffff : System RAM\nb0000000-b0ffffff : System RAM\n";

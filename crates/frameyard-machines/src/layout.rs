@@ -1,4 +1,4 @@
-//! Laying memory out: the usual map of a PC, and dividing ranges between nodes.
+//! Memory layouts: the usual map of a PC, and the division of ranges between nodes.
 
 use frameyard_units::{NodeId, PhysAddr};
 
@@ -6,22 +6,22 @@ use super::{AddressRange, MachineNode};
 
 /// The first page of a PC belongs to its firmware.
 const LOW_START: u64 = 0x1000;
-/// Where the extended BIOS data area begins, below the 640 KiB line.
+/// The start of the extended BIOS data area, below the 640 KiB line.
 const LOW_END: u64 = 0x9fc00;
-/// Where memory goes on behind the video and firmware window.
+/// The end of the video and firmware window.
 const EXTENDED: u64 = 1 << 20;
-/// Where the window of 32-bit PCI devices begins; memory it hides appears above 4 GiB.
+/// The start of the window of 32-bit PCI devices; memory behind it appears above 4 GiB.
 const PCI_HOLE: u64 = 3 << 30;
-/// Where memory goes on behind that window.
+/// The end of that window.
 const ABOVE_PCI: u64 = 4 << 30;
 
-/// The usual map of a PC with so many bytes installed on each node, lowest node first.
+/// The usual map of a PC with these installed bytes on each node, lowest node first.
 ///
-/// What the window of 32-bit PCI devices would hide is placed above 4 GiB, so that only the first page and
-/// what lies between 639 KiB and 1 MiB are lost.
+/// Memory behind the window of 32-bit PCI devices is placed above 4 GiB. Only the first page and the range from 639
+/// KiB to 1 MiB are lost.
 pub(super) fn pc_nodes(installed: &[u64]) -> Vec<MachineNode> {
     let windows = [(LOW_START, LOW_END), (EXTENDED, PCI_HOLE), (ABOVE_PCI, u64::MAX)];
-    // Installed bytes fill [0, PCI_HOLE) and then go on at ABOVE_PCI.
+    // Installed bytes fill [0, PCI_HOLE) and continue at ABOVE_PCI.
     let address = |offset: u64| if offset < PCI_HOLE { offset } else { offset.saturating_add(ABOVE_PCI - PCI_HOLE) };
     let mut offset = 0u64;
     installed
@@ -37,9 +37,9 @@ pub(super) fn pc_nodes(installed: &[u64]) -> Vec<MachineNode> {
         .collect()
 }
 
-/// Divides `memory` between `nodes` nodes by `claims`, which say what addresses belong to which node.
+/// Divides `memory` between `nodes` nodes by `claims` of addresses.
 ///
-/// What nobody claims goes to the node of the memory below it, or to node 0. Earlier claims win over later ones.
+/// Unclaimed memory goes to the node of the memory below it, or to node 0. Earlier claims win over later ones.
 pub(super) fn divide(memory: &[AddressRange], claims: &[(NodeId, AddressRange)], nodes: usize) -> Vec<MachineNode> {
     let mut sorted: Vec<_> = claims.to_vec();
     sorted.sort_by_key(|(_, claim)| *claim);
@@ -79,9 +79,10 @@ fn push(nodes: &mut [MachineNode], node: NodeId, range: AddressRange) {
     }
 }
 
-/// `total` divided in the ratio of `weights`, each share but the last a multiple of `unit`; their sum is `total`.
+/// `total` divided in the ratio of `weights`. Each share but the last is a multiple of `unit`; the shares add up to
+/// `total`.
 ///
-/// All goes to the first where all weights are zero.
+/// The first share gets everything where all weights are zero.
 pub(super) fn shares(total: u64, weights: &[u64], unit: u64) -> Vec<u64> {
     let sum: u128 = weights.iter().map(|&weight| u128::from(weight)).sum();
     if sum == 0 {

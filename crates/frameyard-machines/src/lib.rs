@@ -39,7 +39,7 @@ pub const MAX_NODES: usize = 1024;
 /// The largest number of CPUs of a machine, as in the kernel's largest x86-64 configuration.
 pub const MAX_CPUS: usize = 8192;
 
-/// Physical addresses have at most 52 bits, as on x86-64: no range ends behind this address.
+/// Physical addresses have at most 52 bits, as on x86-64. No range ends behind this address.
 pub const ADDRESS_LIMIT: PhysAddr = PhysAddr(1 << 52);
 
 /// The distance of a node to itself (the kernel's `LOCAL_DISTANCE`).
@@ -50,19 +50,18 @@ pub const REMOTE_DISTANCE: u8 = 20;
 
 /// A machine: its memory, nodes and CPUs.
 ///
-/// The fields are open so that a caller can build one; what must hold between them is checked by
-/// [`Machine::validate`].
+/// A caller may build one from the public fields; [`Machine::validate`] checks their consistency.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Machine {
     /// A short name: that of the built-in machine, or the file's.
     pub name: String,
-    /// What the machine is, in a sentence.
+    /// A sentence about the machine.
     pub description: String,
-    /// Where the figures come from, and which of them are assumptions.
+    /// The sources of the figures, and the assumptions among them.
     pub source: String,
     /// Page size, section size and orders.
     pub geometry: Geometry,
-    /// Where the address-limited zones end.
+    /// The ends of the address-limited zones.
     pub zones: ZoneLimits,
     /// The CPUs; the index is the [`CpuId`].
     pub cpus: Vec<Cpu>,
@@ -70,7 +69,7 @@ pub struct Machine {
     pub nodes: Vec<MachineNode>,
     /// Distances between nodes as in the firmware's SLIT, a row for each node: 10 is local.
     pub distances: Vec<Vec<u8>>,
-    /// Memory that is in use before the allocator starts.
+    /// Memory in use before the allocator starts.
     pub reserved: Vec<AddressRange>,
     /// Contiguous memory areas.
     pub cma: Vec<AddressRange>,
@@ -80,7 +79,7 @@ pub struct Machine {
     pub simulation: Option<Simulation>,
 }
 
-/// A CPU: a hardware thread, and where it sits.
+/// A CPU: a hardware thread and its place.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Cpu {
     /// The node its memory is local to.
@@ -102,7 +101,7 @@ pub struct MachineNode {
     pub memory: Vec<AddressRange>,
 }
 
-/// Where the address-limited zones end; a machine need not have them.
+/// The ends of the address-limited zones; a machine need not have them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ZoneLimits {
     /// The first address behind the DMA zone.
@@ -119,8 +118,8 @@ impl ZoneLimits {
 impl Machine {
     /// The usable memory of all nodes.
     ///
-    /// On a PC this is less than what is installed: see [`Machine::installed_bytes`]. Saturates at `u64::MAX`
-    /// bytes on a machine that does not pass [`Machine::validate`].
+    /// On a PC this is less than [`Machine::installed_bytes`]. Saturates at `u64::MAX` bytes on a machine that does
+    /// not pass [`Machine::validate`].
     #[must_use]
     pub fn memory_bytes(&self) -> ByteSize {
         sum(self.memory_ranges().map(|(_, range)| range))
@@ -132,12 +131,12 @@ impl Machine {
         sum(self.nodes.get(node.index()).into_iter().flat_map(|node| node.memory.iter().copied()))
     }
 
-    /// The memory that is installed: usable memory and the holes in the first MiB, where a PC has memory that
-    /// its firmware and video window hide.
+    /// The installed memory: usable memory, and the holes in the first MiB, which hide memory behind a PC's firmware
+    /// and video window.
     ///
-    /// This is the size that a machine is sold with and that [`Machine::scaled`] takes. On a machine without
-    /// memory in the first MiB it equals [`Machine::memory_bytes`]. Memory that firmware takes elsewhere counts
-    /// as not installed: its amount cannot be told from a map.
+    /// A machine is sold with this size, and [`Machine::scaled`] takes it. On a machine without memory in the first
+    /// MiB it equals [`Machine::memory_bytes`]. Memory that firmware takes elsewhere counts as not installed: a map
+    /// does not tell its amount.
     #[must_use]
     pub fn installed_bytes(&self) -> ByteSize {
         ByteSize(self.memory_bytes().0.saturating_add(self.low_holes().0))
@@ -162,7 +161,7 @@ impl Machine {
         self.memory_ranges().map(|(_, range)| range.end).max().unwrap_or_default()
     }
 
-    /// What of the first MiB is not usable, on a machine that has memory there.
+    /// The unusable part of the first MiB, on a machine with memory there.
     fn low_holes(&self) -> ByteSize {
         let low = AddressRange::new(PhysAddr(0), PhysAddr(FIRST_MIB));
         let usable = sum(self.memory_ranges().map(|(_, range)| range.intersection(low)));
@@ -170,14 +169,14 @@ impl Machine {
     }
 }
 
-/// Where the classic PC memory hole ends.
+/// The end of the classic PC memory hole.
 const FIRST_MIB: u64 = 1 << 20;
 
 fn sum(ranges: impl Iterator<Item = AddressRange>) -> ByteSize {
     ByteSize(ranges.fold(0u64, |bytes, range| bytes.saturating_add(range.bytes().0)))
 }
 
-/// The distances where nothing is known: [`LOCAL_DISTANCE`] to itself, [`REMOTE_DISTANCE`] to every other.
+/// The default distances: [`LOCAL_DISTANCE`] to itself, [`REMOTE_DISTANCE`] to every other node.
 fn default_distances(nodes: usize) -> Vec<Vec<u8>> {
     (0..nodes)
         .map(|from| (0..nodes).map(|to| if from == to { LOCAL_DISTANCE } else { REMOTE_DISTANCE }).collect())

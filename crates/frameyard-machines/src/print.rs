@@ -9,8 +9,8 @@ use super::topology::{Numbering, Topology, cpu_list_of};
 use super::{AddressRange, Machine, Simulation, ZoneLimits};
 
 impl Machine {
-    /// The description of the machine in TOML; [`super::from_toml`] reads the same machine from it, provided
-    /// that it passes [`Machine::validate`] and the ranges of each kind are sorted.
+    /// The description of the machine in TOML. [`super::from_toml`] reads the same machine from it, provided that it
+    /// passes [`Machine::validate`] and the ranges of each kind are sorted.
     #[must_use]
     pub fn to_toml(&self) -> String {
         let mut text = String::new();

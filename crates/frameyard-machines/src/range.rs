@@ -20,19 +20,19 @@ impl AddressRange {
         Self { start, end }
     }
 
-    /// How many bytes the range has; 0 where the end is not behind the start.
+    /// The number of bytes; 0 where the end is not behind the start.
     #[must_use]
     pub const fn bytes(self) -> ByteSize {
         ByteSize(self.end.0.saturating_sub(self.start.0))
     }
 
-    /// Whether the range has no byte.
+    /// Whether the range has no bytes.
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.end.0 <= self.start.0
     }
 
-    /// What both ranges cover; empty where they share nothing.
+    /// The common part of both ranges; empty where they share nothing.
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self { start: self.start.max(other.start), end: self.end.min(other.end) }
@@ -44,13 +44,13 @@ impl AddressRange {
         !self.intersection(other).is_empty()
     }
 
-    /// The frames that lie wholly in the range: a frame cut by either end is not usable.
+    /// The frames that lie entirely in the range.
     #[must_use]
     pub fn whole_frames(self, geometry: Geometry) -> PfnRange {
         PfnRange { start: geometry.frame_at_or_above(self.start), end: geometry.frame_of(self.end) }
     }
 
-    /// What is left of the range in front of `cut` and behind it; either may be empty.
+    /// The parts before and after `cut`; either may be empty.
     pub(super) fn without(self, cut: Self) -> [Self; 2] {
         if !self.overlaps(cut) {
             return [self, Self::default()];
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn cutting_a_range_leaves_what_lies_on_either_side() {
+    fn cutting_a_range_leaves_both_sides() {
         let pieces = range(0x1000, 0x9000).without(range(0x2000, 0x3000));
         assert_eq!(pieces, [range(0x1000, 0x2000), range(0x3000, 0x9000)]);
         assert!(range(0x1000, 0x2000).without(range(0, u64::MAX)).iter().all(|piece| piece.is_empty()));
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_cut_by_an_end_are_left_out() {
+    fn frames_cut_by_an_end_are_excluded() {
         let frames = range(0x800, 0x9fc00).whole_frames(Geometry::X86_64);
         assert_eq!((frames.start.0, frames.end.0), (1, 0x9f));
         assert!(range(0x1800, 0x1900).whole_frames(Geometry::X86_64).is_empty());

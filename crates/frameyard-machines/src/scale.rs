@@ -5,25 +5,25 @@ use frameyard_units::{ByteSize, PageCount, PhysAddr};
 use super::layout::shares;
 use super::{ADDRESS_LIMIT, AddressRange, FIRST_MIB, Machine, MachineError, MachineNode, Problem};
 
-/// A node that has memory keeps at least this much: as much as the DMA zone reaches.
+/// A node with memory keeps at least this much: the reach of the DMA zone.
 const NODE_MINIMUM: u64 = 16 << 20;
 
-/// A share is rounded to a unit only where it has at least this many.
+/// A share is rounded to a unit only if it has at least this many units.
 const FAIR_UNITS: u64 = 8;
 
 impl Machine {
-    /// The same machine with `memory` installed, counted as [`Machine::installed_bytes`] counts and rounded
-    /// down to whole pages.
+    /// The same machine with `memory` installed, counted as by [`Machine::installed_bytes`] and rounded down to whole
+    /// pages.
     ///
-    /// Each node keeps its share, to a section where it has at least eight, else to a maximum-order block or
-    /// a page. Memory below 4 GiB (below 1 MiB on a machine without a DMA32 zone) stays where it is and is cut
-    /// at its end; the rest of each node is one range, laid node behind node from where such memory began,
-    /// each beginning on a section. Reserved ranges and contiguous areas that no longer lie in memory go.
+    /// Each node keeps its share, rounded to sections where it has at least eight, else to maximum-order blocks or
+    /// pages. Memory below 4 GiB (below 1 MiB on a machine without a DMA32 zone) keeps its place and is cut at its
+    /// end. The rest of each node is one range, node after node from where such memory began, each beginning on a
+    /// section. Reserved ranges and contiguous areas that are no longer in memory are dropped.
     ///
     /// # Errors
     ///
-    /// [`Problem::TooSmall`] names the smallest size that works, which leaves each node that has memory
-    /// 16 MiB; [`Problem::SizeOverflow`] where addresses do not suffice; and what [`Machine::validate`] finds.
+    /// [`Problem::TooSmall`] names the smallest size, which leaves 16 MiB to each node with memory;
+    /// [`Problem::SizeOverflow`] where addresses do not suffice; and the errors of [`Machine::validate`].
     pub fn scaled(&self, memory: ByteSize) -> Result<Self, MachineError> {
         self.validate()?;
         let total = self.geometry.size_of(self.geometry.pages_in(memory));
@@ -71,7 +71,7 @@ impl Machine {
         ByteSize(u64::try_from(rounded).unwrap_or(u64::MAX))
     }
 
-    /// Shares by the coarsest unit of which each has several, so that rounding leaves the shares fair.
+    /// Shares in the coarsest unit of which each has several, so that rounding leaves the shares fair.
     fn aligned_shares(&self, total: u64, weights: &[u64]) -> Vec<u64> {
         let block = self.geometry.size_of(self.geometry.max_order().pages());
         let page = self.geometry.size_of(PageCount(1));
@@ -90,7 +90,7 @@ impl Machine {
         nodes
     }
 
-    /// What is installed on a node: its memory, and the holes of the first MiB for the node of the lowest memory.
+    /// The installed memory of a node: its memory, and the holes of the first MiB for the lowest node.
     fn installed_on(&self, node: usize) -> u64 {
         let memory: u64 = self.nodes[node].memory.iter().map(|range| range.bytes().0).sum();
         memory + self.low_holes_on(node)
@@ -100,19 +100,19 @@ impl Machine {
         if self.nodes_by_address().first() == Some(&node) { self.low_holes().0 } else { 0 }
     }
 
-    /// Below this address memory keeps its place.
+    /// Memory below this address keeps its place.
     fn fixed_below(&self) -> PhysAddr {
         if self.zones.dma32.is_some() { PhysAddr(4 << 30) } else { PhysAddr(FIRST_MIB) }
     }
 
-    /// Where memory that does not keep its place begins.
+    /// The start of memory that moves.
     fn high_start(&self) -> u64 {
         let fixed = self.fixed_below();
         let above = self.memory_ranges().filter(|(_, range)| range.end > fixed);
         above.map(|(_, range)| range.start.max(fixed)).min().unwrap_or(fixed).0
     }
 
-    /// The memory of a node that keeps its place, as much of it as fits its share.
+    /// The memory of a node that keeps its place, limited to its share.
     fn low_part(&self, node: usize, share: u64) -> Vec<AddressRange> {
         let fixed = AddressRange::new(PhysAddr(0), self.fixed_below());
         let mut left = share.saturating_sub(self.low_holes_on(node));

@@ -1,36 +1,36 @@
-//! Regular topologies: so many sockets of so many cores of so many threads, and how CPUs are numbered in them.
+//! Regular topologies: equal sockets of equal cores, and the numbering of CPUs.
 
 use super::{Cpu, Problem};
 use super::{MAX_CPUS, cpulist};
 
-/// In which order the CPUs of a machine are numbered.
+/// The order of CPU numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Numbering {
-    /// The first threads of all cores, socket by socket, then the second threads: as Linux finds them on most
-    /// x86 servers, where firmware lists the first threads first.
+    /// The first threads of all cores, socket by socket, then the second threads. Linux finds them so on most x86
+    /// servers, where firmware lists the first threads first.
     #[default]
     CoresFirst,
-    /// All threads of a core, then the next core: as most hypervisors number the CPUs of a guest.
+    /// All threads of a core, then the next core. Most hypervisors number the CPUs of a guest so.
     ThreadsFirst,
 }
 
-/// A topology in which all sockets and all cores are alike.
+/// A topology with equal sockets and equal cores.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Topology {
-    /// How many sockets there are.
+    /// The number of sockets.
     pub sockets: u16,
-    /// How many cores a socket has.
+    /// Cores of a socket.
     pub cores_per_socket: u16,
-    /// How many threads a core has.
+    /// Threads of a core.
     pub threads_per_core: u8,
-    /// How many cores share a last-level cache.
+    /// Cores that share a last-level cache.
     pub cores_per_cache: u16,
-    /// How the CPUs are numbered.
+    /// The numbering of CPUs.
     pub numbering: Numbering,
 }
 
 impl Topology {
-    /// How many CPUs the topology has.
+    /// The number of CPUs.
     #[must_use]
     pub fn cpu_count(self) -> u64 {
         u64::from(self.sockets) * u64::from(self.cores_per_socket) * u64::from(self.threads_per_core)
@@ -70,7 +70,7 @@ impl Topology {
         }
     }
 
-    /// The topology that gives these CPUs, if there is one.
+    /// The topology of these CPUs, if it is regular.
     #[must_use]
     pub fn of(cpus: &[Cpu]) -> Option<Self> {
         let sockets = cpus.iter().map(|cpu| cpu.socket).max()?.checked_add(1)?;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guests_threads_are_neighbours() {
+    fn threads_first_numbering_makes_threads_neighbours() {
         let cpus = Topology { numbering: Numbering::ThreadsFirst, ..TWO_SOCKETS }.cpus().unwrap();
         assert_eq!((cpus[1].core, cpus[1].thread), (0, 1));
         assert_eq!((cpus[52].socket, cpus[52].core), (1, 0));

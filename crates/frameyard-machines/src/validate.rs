@@ -1,4 +1,4 @@
-//! What must hold between the figures of a machine.
+//! Consistency of a machine's figures.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,9 @@ use super::{
 };
 
 impl Machine {
-    /// Checks that the figures fit together: nodes, CPUs and memory exist and are not too many, memory ranges
-    /// are disjoint and within the address space, each CPU is on a node and is a thread of its own, distances
-    /// are a square table with 10 on its diagonal, and contiguous areas lie in memory.
+    /// Checks that the figures are consistent: nodes, CPUs and memory exist in allowed numbers; memory ranges are
+    /// disjoint and within the address space; each CPU is on a node and is a thread of its own; distances are a
+    /// square table with 10 on its diagonal; contiguous areas lie in memory; costs are possible.
     ///
     /// # Errors
     ///
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn less_than_a_page_is_zero_memory() {
+    fn less_than_a_page_is_no_memory() {
         let sliver = AddressRange::new(PhysAddr(0x1800), PhysAddr(0x2800));
         let problem = broken(|machine| {
             machine.nodes[0].memory = vec![sliver];

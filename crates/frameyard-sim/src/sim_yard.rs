@@ -125,7 +125,7 @@ impl SimYard {
         let jobs = InitJobs { threads: Some(1), ..InitJobs::default() };
         let map_init = MapInit { mode: InitMode::Deferred, jobs, pcp_reset, ..MapInit::default() };
         let yard = Self::configured(machine, config, map_init)?;
-        yard.finish_init().expect("the whole map is present");
+        yard.init().finish().expect("the whole map is present");
         Ok(yard)
     }
 

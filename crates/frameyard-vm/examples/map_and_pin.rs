@@ -102,7 +102,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     vm.validate()?;
     vm.destroy()?;
     yard.validate()?;
-    assert_eq!(yard.free_pages(), yard.managed_pages());
-    println!("mapped {range}, pinned and unmapped it: all {} are free again", yard.free_pages());
+    assert_eq!(yard.stats().free_pages(), yard.stats().managed_pages());
+    println!("mapped {range}, pinned and unmapped it: all {} are free again", yard.stats().free_pages());
     Ok(())
 }

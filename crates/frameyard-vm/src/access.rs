@@ -1,10 +1,10 @@
-//! Using addresses: as a processor would, and by bytes.
+//! Accesses to addresses: touches, as a processor would make them, and reads and writes of bytes.
 //!
 //! # Protocol
 //!
-//! Bytes are read and written while the lock of the table is held whose entry maps them. So whoever takes an entry away
-//! under that lock ([migration](crate::anonymous)) knows that nobody is at the bytes from then on, but for
-//! [pins](crate::pin): they are references, so a pinned page cannot be frozen.
+//! Bytes are accessed under the lock of the table whose entry maps them. A CPU that changes an entry under that lock
+//! ([migration](crate::anonymous)) therefore excludes all accesses except those through [pins](crate::pin). Pins are
+//! references, so a pinned page cannot be frozen.
 
 use frameyard::platform::Activity;
 use frameyard::{PageCount, Pfn, Platform};
@@ -16,39 +16,39 @@ use crate::space::{AddressSpace, FaultError, MemoryAccess, SpaceRef};
 use crate::table::{Entry, Level, LockedTable, Spot};
 use crate::words;
 
-/// How long the map lock is held for one access to bytes: to the next multiple of this many bytes.
+/// An access holds the map lock up to the next multiple of this many bytes.
 const STRETCH: u64 = PageLevel::Huge.size().0;
 
-/// Who is at the bytes of a frame while the lock of the table that maps it is held.
+/// Whether a frame has other users while the lock of its table is held.
 #[derive(Clone, Copy)]
 enum Sharing {
-    /// Nobody else: nothing else maps it.
+    /// Exclusive: one entry maps it.
     Alone,
-    /// Others, by other entries: it is of a device.
+    /// Shared: a device's frame, which other entries may map.
     Shared,
 }
 
-/// How an address was used.
+/// The outcome of a touch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Touched {
-    /// It was mapped.
+    /// The address was mapped.
     There,
-    /// By a fault.
+    /// A fault mapped it.
     Faulted,
 }
 
-/// What an address leads to.
+/// The translation of an address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Translation {
-    /// The frame that the address is in.
+    /// The frame of the address.
     pub pfn: Pfn,
-    /// What the entry maps.
+    /// The size of the mapping.
     pub level: PageLevel,
-    /// What the entry says beside that.
+    /// The flags of the entry.
     pub flags: EntryFlags,
 }
 
-/// What an entry of page tables says of a page, in the bits of x86-64.
+/// The flags of a page-table entry, in x86-64 bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct EntryFlags(u64);
 
@@ -63,19 +63,19 @@ impl EntryFlags {
         self.entry().is_writable()
     }
 
-    /// Whether it was used.
+    /// Whether the page was accessed.
     #[must_use]
     pub const fn is_accessed(self) -> bool {
         self.entry().is_accessed()
     }
 
-    /// Whether it was written.
+    /// Whether the page was written.
     #[must_use]
     pub const fn is_dirty(self) -> bool {
         self.entry().is_dirty()
     }
 
-    /// Whether it is a page of a device.
+    /// Whether the page belongs to a device.
     #[must_use]
     pub const fn is_device(self) -> bool {
         self.entry().is_device()
@@ -83,11 +83,10 @@ impl EntryFlags {
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
-    /// The entry that maps an address, present; the address is mapped first where it is not. `Err` with what else happened.
+    /// The present entry of an address. Faults the page in first if necessary.
     #[inline(always)]
     pub(crate) fn present(&self, addr: VirtAddr, access: MemoryAccess) -> Result<Spot<'y>, FaultError> {
-        // Each time round the page has come, or has come and gone: somebody else gets on. The wait for one that is being
-        // moved is bounded.
+        // Each round means that another CPU mapped or unmapped the page. The wait for a migration has a bound.
         loop {
             let spot = self.walk(addr.0);
             if spot.entry.is_present() {
@@ -130,7 +129,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
     }
 
-    /// Does something under the lock of a table while a page is present there, and notes the use; `None` where it is not
+    /// Runs `work` under the lock of a table while the page is present, and notes the access; `None` if the page is not
     /// present any more.
     #[inline(always)]
     fn locked<R>(
@@ -152,8 +151,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(Some(done))
     }
 
-    /// Does something with bytes, page by page: `copy` is told how many were done before, and the frame, the offset in it
-    /// the number of bytes to do now, and who else may be there; `false` where there are none behind the frame.
+    /// Runs `copy` for each page of a range. Its arguments are the sharing, the bytes already done, the frame, the
+    /// offset in it and the number of bytes. It returns `false` if the frame has no bytes.
     fn access(
         &self,
         addr: VirtAddr,
@@ -214,12 +213,16 @@ fn check(addr: VirtAddr) -> Result<(), FaultError> {
 }
 
 impl<'y, P: Platform> AddressSpace<'y, P> {
-    /// Uses an address as a processor would: maps it if it is not, and notes the use in its entry.
+    /// Accesses an address as a processor would: faults the page in if necessary and notes the access in its entry.
     ///
     /// # Errors
     ///
-    /// [`FaultError`]. Cost: where the page is there and was used so before, the map lock and a walk of two loads; else the
-    /// lock of its table, and for a fault a frame, zeroed, and the lock of the CPU's batch.
+    /// [`FaultError`].
+    ///
+    /// # Cost
+    ///
+    /// If the page is present and the entry already notes the access: the map lock and a walk of two loads. Otherwise also
+    /// the lock of its table, and for a fault a zeroed frame and the lock of the CPU's batch.
     #[inline]
     pub fn touch(&self, addr: VirtAddr, access: MemoryAccess) -> Result<(), FaultError> {
         self.space().touch(addr, access)
@@ -227,12 +230,12 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
 
     /// Reads bytes.
     ///
-    /// Each page is read at once: nobody writes to it, or moves it, meanwhile. Different pages are read one after the other.
-    /// Devices are read byte by byte, where the yard knows the device and the platform reaches its bytes.
+    /// Reads each page atomically with respect to writes and migration. Different pages are read one after the other.
+    /// Devices are read byte by byte, if the yard knows the device and the platform maps its bytes.
     ///
     /// # Errors
     ///
-    /// [`FaultError`] names the first address that cannot be read; what comes before it is read.
+    /// [`FaultError`] names the first address that cannot be read. The bytes before it are read.
     pub fn read(&self, addr: VirtAddr, bytes: &mut [u8]) -> Result<(), FaultError> {
         let yard = self.space().vm().yard();
         self.space().access(addr, bytes.len(), MemoryAccess::Read, |sharing, done, pfn, offset, count| {
@@ -246,17 +249,17 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
         })
     }
 
-    /// Writes bytes. As [`read`](Self::read).
+    /// Writes bytes, like [`read`](Self::read).
     ///
     /// # Errors
     ///
-    /// [`FaultError`] names the first address that cannot be written; what comes before it is written.
+    /// [`FaultError`] names the first address that cannot be written. The bytes before it are written.
     pub fn write(&self, addr: VirtAddr, bytes: &[u8]) -> Result<(), FaultError> {
         let yard = self.space().vm().yard();
         self.space().access(addr, bytes.len(), MemoryAccess::Write, |sharing, done, pfn, offset, count| {
             let bytes = &bytes[done..done + count];
             match sharing {
-                // SAFETY: `access` keeps all others from the page.
+                // SAFETY: `access` excludes all other accesses to the page.
                 Sharing::Alone => unsafe { words::write_bytes(yard, pfn, offset, bytes) },
                 // SAFETY: only frames of devices are shared.
                 Sharing::Shared => unsafe { words::write_shared(yard, pfn, offset, bytes) },
@@ -264,7 +267,7 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
         })
     }
 
-    /// What an address leads to, a moment ago; `None` where nothing is mapped there yet, or its page is just being moved.
+    /// The translation of an address; may be stale. `None` if nothing is mapped there or its page is in migration.
     #[must_use]
     pub fn translate(&self, addr: VirtAddr) -> Option<Translation> {
         self.space().translate(addr)

@@ -5,18 +5,18 @@ use core::fmt;
 use frameyard::units::named;
 use frameyard::{ByteSize, Order};
 
-/// How many bits of an address each level of page tables translates. In models there are few, so that a huge page fits.
+/// Address bits that each level of page tables translates. Models use 2, so that a huge page fits.
 pub(crate) const LEVEL_BITS: u32 = if cfg!(loom) { 2 } else { 9 };
 
-/// An address of an address space, in bytes. Those of the user half are below 2⁴⁷.
+/// An address of an address space, in bytes. The user half is below 2⁴⁷.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct VirtAddr(pub u64);
 
 impl VirtAddr {
-    /// The lowest address that can be mapped: 64 KiB (the kernel's default `mmap_min_addr`), so that no small number is
-    /// a valid address.
+    /// The lowest mappable address: 64 KiB (the kernel's default `mmap_min_addr`), so that no small number is a valid
+    /// address.
     pub const LOWEST: Self = Self(1 << 16);
-    /// Where the addresses that can be mapped end: 2⁴⁷, the lower half of what four levels of page tables reach.
+    /// The end of the mappable addresses: 2⁴⁷, the lower half of the reach of four levels of page tables.
     pub const END: Self = Self(1 << (11 + 4 * LEVEL_BITS));
 
     /// The nearest multiple of `size`, a power of two, at or below.
@@ -43,7 +43,7 @@ impl VirtAddr {
         self.0 & (size.0 - 1) == 0
     }
 
-    /// The address so many bytes on; `None` past the end of `u64`.
+    /// The address `size` bytes above; `None` past the end of `u64`.
     #[inline]
     #[must_use]
     pub const fn checked_add(self, size: ByteSize) -> Option<Self> {
@@ -66,17 +66,17 @@ impl fmt::Display for VirtAddr {
     }
 }
 
-/// Addresses from `start` up to, not including, `end`.
+/// The half-open range of addresses from `start` to `end`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct VirtRange {
     /// The first address.
     pub start: VirtAddr,
-    /// The first address behind it.
+    /// One past the last address.
     pub end: VirtAddr,
 }
 
 impl VirtRange {
-    /// The range of that many bytes; `None` past the end of `u64`.
+    /// The range of `size` bytes at `start`; `None` past the end of `u64`.
     #[inline]
     #[must_use]
     pub const fn new(start: VirtAddr, size: ByteSize) -> Option<Self> {
@@ -86,42 +86,42 @@ impl VirtRange {
         }
     }
 
-    /// How many bytes it has; none where it ends before it begins.
+    /// The size; 0 if the end is below the start.
     #[inline(always)]
     #[must_use]
     pub const fn size(self) -> ByteSize {
         ByteSize(self.end.0.saturating_sub(self.start.0))
     }
 
-    /// Whether there is no address in it.
+    /// Whether the range is empty.
     #[inline(always)]
     #[must_use]
     pub const fn is_empty(self) -> bool {
         self.end.0 <= self.start.0
     }
 
-    /// Whether the address is in it.
+    /// Whether the range contains the address.
     #[inline(always)]
     #[must_use]
     pub const fn contains(self, addr: VirtAddr) -> bool {
         self.start.0 <= addr.0 && addr.0 < self.end.0
     }
 
-    /// Whether all of the other, which is not empty, is in it.
+    /// Whether the range contains all of `other`, which is not empty.
     #[inline(always)]
     #[must_use]
     pub const fn covers(self, other: Self) -> bool {
         self.start.0 <= other.start.0 && other.end.0 <= self.end.0
     }
 
-    /// What both cover.
+    /// The common part.
     #[inline]
     #[must_use]
     pub fn intersection(self, other: Self) -> Self {
         Self { start: self.start.max(other.start), end: self.end.min(other.end) }
     }
 
-    /// Whether it begins and ends at multiples of `size`, a power of two.
+    /// Whether both ends are multiples of `size`, a power of two.
     #[inline(always)]
     #[must_use]
     pub const fn is_aligned(self, size: ByteSize) -> bool {
@@ -141,7 +141,7 @@ impl fmt::Display for VirtRange {
     }
 }
 
-/// What an entry of page tables maps, by the level that it stands at.
+/// The size that a page-table entry maps, by the level of its table.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum PageLevel {
@@ -177,7 +177,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_rounded_both_ways_and_do_not_wrap() {
+    fn rounds_addresses_without_wrapping() {
         let huge = PageLevel::Huge.size();
         assert_eq!(VirtAddr(0x20_1000).align_down(huge), VirtAddr(0x20_0000));
         assert_eq!(VirtAddr(0x20_1000).align_up(huge), Some(VirtAddr(0x40_0000)));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_level_maps_as_many_bytes_as_a_block_of_its_order_has() {
+    fn level_size_equals_block_size_of_its_order() {
         for level in PageLevel::ALL {
             assert_eq!(level.size().0, level.order().pages().0 << 12, "{level}");
         }

@@ -1,40 +1,44 @@
-//! Moving pages of address spaces to other frames.
+//! Migration of pages of address spaces.
 //!
 //! # Reverse mapping
 //!
-//! The page of an anonymous block names its space (owner's word) and its address (index). It has exactly one mapping, unless
-//! its huge mapping was split while it was pinned. So there is one entry to find, by a walk from the top of that space. A
-//! block with more of them is split into single pages instead of being moved; they can be moved then.
+//! The page of an anonymous block names its space (owner's word) and its address (index). It has exactly one mapping,
+//! unless its huge mapping was split while it was pinned. A walk from the root of that space therefore finds the entry.
+//! A block with more mappings is split into single pages instead of moved; a later attempt can move those.
 //!
 //! # Protocol
 //!
-//! The caller has isolated the block: he has a reference, and it is on no list. Then, in this order:
+//! The caller has isolated the block: it holds a reference, and the block is on no list. The migration does, in this
+//! order:
 //!
-//! 1. *Visit* the space. A dead one is being taken down, and the page with it.
-//! 2. Take the map lock for reading, by trying: who allocates holds one already, and a writer may wait.
-//! 3. Under the lock of the table: if the entry maps this block, exchange it for one that is *moving*.
+//! 1. *Visit* the space. A dead space is being torn down, and the page with it.
+//! 2. Try to take the map lock for reading. It only tries, because an allocating caller may hold a map lock already,
+//!    and a writer may wait.
+//! 3. Under the lock of the table: if the entry maps this block, replace it by a *moving* entry.
 //! 4. *Freeze* the block's counts, if they are exactly the mapping's and the isolator's reference.
 //! 5. Copy the bytes.
-//! 6. Make `to` a counted block of the same owner and place, with the references of a mapping and of a batch.
-//! 7. Under the lock of the table: exchange the moving entry for one of `to`, with the flags that it had.
-//! 8. `from` is the caller's, allocated; the reference for a batch is his, too, and takes `to` to a list.
+//! 6. Make `to` a counted block of the same owner and place, with a reference of the mapping and one for a batch.
+//! 7. Under the lock of the table: replace the moving entry by one for `to` with the old flags.
+//! 8. Return `from` to the caller as an allocated block. The caller adds `to` to a list with the reference for a batch.
 //!
-//! Whatever fails up to 6 is undone in reverse order; 7 and 8 cannot fail.
+//! A failure before step 7 undoes the earlier steps in reverse order. Steps 7 and 8 cannot fail.
 //!
-//! # Who sees what
+//! # Races
 //!
-//! - **Access** to bytes holds the table's lock and looks at the entry under it. After 3 nobody is at the bytes of `from`, and
-//!   nobody comes to them any more; before 7 nobody is at those of `to`. What was written before 3 is copied, by that lock;
-//!   what is written after 7 goes to `to`. So no write is lost.
-//! - **Pins** are references. Those taken under the table's lock come before 3, and make 4 fail, or after 7. Those taken
-//!   without it ([pins](crate::pin)) come before 4, and make it fail, or find the entry changed and are given back.
-//! - **Faults** that find the moving entry wait without the table's lock, for a bounded time. They hold the map lock for
+//! - **Accesses** to bytes hold the table's lock and check the entry under it. After step 3 no CPU accesses the bytes
+//!   of `from`; before step 7 no CPU accesses those of `to`. The lock orders writes before step 3 before the copy, and
+//!   writes after step 7 go to `to`. No write is lost.
+//! - **Pins** are references. Pins taken under the table's lock come before step 3 and make step 4 fail, or come after
+//!   step 7. Pins taken without it ([pins](crate::pin)) come before step 4 and make it fail, or see the changed entry
+//!   and release their references.
+//! - **Faults** that find the moving entry wait without the table's lock, with a bound. They hold the map lock for
 //!   reading, which step 7 does not need to take again.
-//! - **Whoever finds the block by number** (a scanner, a list) tries to get a reference: before 4 that makes the freeze fail,
-//!   and it is tried again or given up; after 4 he gets none, of `from` as of a block that is being freed.
-//! - **Unmapping and splitting** hold the map lock for writing, so they come before 2 or after 8, and never meet a moving entry.
-//! - **Exit** of the space: visits are waited for. A space that died before 1 cannot be visited.
-//! - **Another move** of the same block: isolated once only.
+//! - **Look-ups by frame number** (a scanner, a list) try to take a reference. Before step 4 it makes the freeze fail,
+//!   and the migration retries or stops. After step 4 they get none, like for a block that is being freed.
+//! - **Unmap and split** hold the map lock for writing, so they come before step 2 or after step 8 and never see a
+//!   moving entry.
+//! - **Exit** of the space waits for visits. A space that died before step 1 cannot be visited.
+//! - **Another migration** of the same block: a block has only one isolator.
 
 use frameyard::owners::{Adoption, Block, MigrateMode, MigrateProblem};
 use frameyard::page::{CountedPage, Counts};
@@ -48,25 +52,25 @@ use crate::table::{Entry, HUGE, Level, Spot};
 use crate::vm::Vm;
 use crate::words;
 
-/// How often a move that may wait tries to get in. As many rounds as pause or yield: it must not sleep, for others wait for
-/// the memory that it makes.
+/// Attempts of a migration that may wait: all rounds pause or yield. It must not sleep, because allocations wait for
+/// the memory it frees.
 const SYNC_TRIES: u32 = if cfg!(loom) { 2 } else { 32 };
 
-/// The users of a block that is moved: its mapping, and who has isolated it.
+/// The counts of an isolated block: its mapping, and the isolator.
 const EXPECTED: Counts = Counts { references: 2, mappings: 1 };
 
-/// A page that is being moved: its entry says so, and its users are frozen or not yet.
+/// A migration with the entry marked and the counts frozen or about to be.
 struct Moving<'a, 'y, P: Platform> {
     space: &'a SpaceRef<'y, P>,
     spot: Spot<'y>,
-    /// The entry as it was.
+    /// The entry before the mark.
     before: Entry,
     from: CountedPage<'y, P>,
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Moves an isolated block of an address space to the block at `to`: see the module's protocol. On success `from` is the
-    /// caller's as if just allocated, and `to` is the space's.
+    /// Moves an isolated block of an address space to the block at `to`, as the module describes. On success `from`
+    /// belongs to the caller as if just allocated, and `to` to the space.
     ///
     /// # Errors
     ///
@@ -120,8 +124,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         match self.fill_frozen(moving.from, to, order) {
             Ok(()) => {
                 moving.end(to);
-                let disowned = self.yard().disown(moving.from.pfn(), order);
-                debug_assert!(disowned.is_ok(), "who has frozen a block has it alone: {disowned:?}");
+                let disowned = self.yard().counted().disown(moving.from.pfn(), order);
+                debug_assert!(disowned.is_ok(), "the freezer owns a frozen block: {disowned:?}");
                 Ok(())
             }
             Err(problem) => {
@@ -149,7 +153,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         Err(MigrateProblem::Busy)
     }
 
-    /// Makes `to` what the frozen block is.
+    /// Gives `to` the state of the frozen block.
     fn fill_frozen(&self, from: CountedPage<'y, P>, to: Pfn, order: Order) -> Result<(), MigrateProblem> {
         self.may_fail(Step::Copy).map_err(|_| MigrateProblem::Failed)?;
         // SAFETY: the block is frozen and not mapped, so nothing writes to it; `to` is a fresh block of this thread.
@@ -160,15 +164,15 @@ impl<'y, P: Platform> Vm<'y, P> {
         let word = from.owner();
         let kept = word & (Flags::ACTIVE | Flags::REFERENCED | Flags::DIRTY);
         let owner = owner_word(PageKind::Anonymous, object_of(word), kept);
-        // One reference is the mapping's, one is for the batch that puts it on a list.
+        // One reference of the mapping, one for a batch.
         let counts = Counts { references: 2, mappings: 1 };
-        let adopted = self.yard().adopt(to, order, Adoption { counts, owner, index: from.index() });
+        let adopted = self.yard().counted().adopt(to, order, Adoption { counts, owner, index: from.index() });
         adopted.map_err(|_| MigrateProblem::Failed)
     }
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
-    /// Marks the entry of a page as moving. The caller has the map lock for reading.
+    /// Marks the entry of a page. The caller holds the map lock for reading.
     fn begin_move(&self, from: CountedPage<'y, P>, level: Level) -> Result<Moving<'_, 'y, P>, MigrateProblem> {
         self.vm().may_fail(Step::Mark).map_err(|_| MigrateProblem::Failed)?;
         let spot = self.walk(from.index());
@@ -181,7 +185,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             && !before.is_part();
         if !is_its {
             drop(table);
-            // Mapped by parts of its block, or not at all any more. The parts can be moved by themselves, the next time.
+            // Parts of the block map it, or nothing does. The parts can be moved one by one in a later attempt.
             if level == Level::HUGE && spot.level == Level::SMALL && self.split_parts(from, spot.table) {
                 return Err(MigrateProblem::Busy);
             }
@@ -195,10 +199,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 }
 
 impl<P: Platform> Moving<'_, '_, P> {
-    /// Lets everybody at the page again, in the frame where it is now.
+    /// Ends the migration: the entry maps the page in frame `at`.
     fn end(&self, at: Pfn) {
         let table = self.space.lock_table(self.spot.table);
-        debug_assert_eq!(table.entry(self.spot.index), self.before.moving(), "nobody touches a moving entry");
+        debug_assert_eq!(table.entry(self.spot.index), self.before.moving(), "a moving entry stays unchanged");
         table.set(self.spot.index, self.before.moved(at));
     }
 }

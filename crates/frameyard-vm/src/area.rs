@@ -1,7 +1,8 @@
-//! Areas: ranges of addresses of a space that are mapped alike, as objects in a tree (the kernel's `vm_area_struct`).
+//! Areas: ranges of addresses of a space with one kind of mapping, as objects in a tree (the kernel's
+//! `vm_area_struct`).
 //!
-//! Anonymous areas that touch and have the same advice and protection are one (`vma_merge`); an area that is unmapped in part is cut, and
-//! where both its ends stay, it becomes two.
+//! Adjacent anonymous areas with equal advice and protection are merged (`vma_merge`). A partial unmap shrinks an area,
+//! or splits it if both ends remain.
 
 use frameyard::platform::Access;
 use frameyard::sync::Ordering;
@@ -21,54 +22,54 @@ mod model_tests;
 mod tree;
 mod validate;
 
-/// Whether a range of anonymous memory is to have huge pages (the kernel's `madvise`).
+/// Advice on huge pages for a range of anonymous memory (the kernel's `madvise`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum HugeAdvice {
-    /// Nothing was said: huge pages only where everybody gets them ([`ThpMode::Always`](crate::ThpMode::Always)).
+    /// No advice: huge pages only with [`ThpMode::Always`](crate::ThpMode::Always).
     #[default]
     Default = 0,
-    /// Yes, where that is allowed at all (`MADV_HUGEPAGE`).
+    /// Huge pages unless the mode is [`ThpMode::Never`](crate::ThpMode::Never) (`MADV_HUGEPAGE`).
     Huge = 1,
-    /// No (`MADV_NOHUGEPAGE`).
+    /// No huge pages (`MADV_NOHUGEPAGE`).
     Never = 2,
 }
 
 named!(HugeAdvice: Default => "default", Huge => "huge", Never => "never");
 
-/// What may be done with the addresses of an area.
+/// The allowed accesses to an area.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum Protection {
-    /// They may be read and written.
+    /// Read and write.
     #[default]
     ReadWrite = 0,
-    /// They may be read (an area without the kernel's `VM_WRITE`). Anonymous memory may yet be pinned to be written by force
-    /// ([`PinFlags::FORCE`](crate::PinFlags::FORCE)), as it is nobody else's (`VM_MAYWRITE` and not `VM_SHARED`).
+    /// Read only (an area without the kernel's `VM_WRITE`). Anonymous memory can still be pinned for writing by force
+    /// ([`PinFlags::FORCE`](crate::PinFlags::FORCE)), because it is private (`VM_MAYWRITE` without `VM_SHARED`).
     ReadOnly = 1,
 }
 
 named!(Protection: ReadWrite => "read-write", ReadOnly => "read-only");
 
-/// What a range of addresses shows.
+/// The kind of memory that a range maps.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MapKind {
-    /// Memory that is zero at first, allocated when it is touched.
+    /// Zeroed memory, allocated on first access.
     Anonymous {
-        /// Whether in huge pages.
+        /// Advice on huge pages.
         huge: HugeAdvice,
     },
-    /// Physical addresses that belong to no page of the yard, one after the other.
+    /// Consecutive physical addresses outside the yard's memory.
     Device {
-        /// What the first address shows; a multiple of the size of a page.
+        /// The physical address that the first address maps; a multiple of the page size.
         first: PhysAddr,
-        /// What each entry of the page tables maps.
+        /// The size that each page-table entry maps.
         page: PageLevel,
     },
 }
 
 impl MapKind {
-    /// What the borders of such an area are multiples of.
+    /// The alignment of the area's ends.
     #[inline]
     #[must_use]
     pub const fn page_size(self) -> ByteSize {
@@ -78,7 +79,7 @@ impl MapKind {
         }
     }
 
-    /// What such an area shows from so many bytes on.
+    /// The kind `by` bytes further into the area.
     #[inline]
     #[must_use]
     pub const fn advanced(self, by: ByteSize) -> Self {
@@ -89,8 +90,7 @@ impl MapKind {
     }
 }
 
-/// A range of addresses of a space that are mapped alike: as its words said when the caller, who holds the space's map
-/// lock, looked.
+/// A snapshot of an area, taken under the space's map lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Area {
     pub(crate) id: ObjectId,
@@ -99,33 +99,33 @@ pub(crate) struct Area {
     pub(crate) protection: Protection,
 }
 
-/// Words of an area. The first line is what whoever looks for an address reads.
+/// Words of an area. Look-ups read only the first cache line.
 struct AreaWord;
 
 impl AreaWord {
     const START: usize = 0;
     const END: usize = 1;
-    /// [`MapKind`]: which in bits 0–7, advice or level in bits 8–15. [`Protection`] in bit 16.
+    /// [`MapKind`]: variant in bits 0–7, advice or level in bits 8–15. [`Protection`] in bit 16.
     const KIND: usize = 2;
-    /// The physical address that a device's area begins with.
+    /// The first physical address of a device's area.
     const DEVICE: usize = 3;
-    /// The areas below, in the tree.
+    /// Left child: lower addresses.
     const LEFT: usize = 4;
-    /// The areas above, in the tree.
+    /// Right child: higher addresses.
     const RIGHT: usize = 5;
 
-    /// Of the subtree: how many levels.
+    /// Levels of the subtree.
     const HEIGHT: usize = 8;
-    /// Of the subtree: where its first area begins.
+    /// Start of the subtree's first area.
     const FIRST: usize = 9;
-    /// Of the subtree: where its last area ends.
+    /// End of the subtree's last area.
     const LAST: usize = 10;
-    /// Of the subtree: bytes of the largest gap between two of its areas.
+    /// Bytes of the largest gap between areas of the subtree.
     const GAP: usize = 11;
 }
 
-/// An area that was found is remembered instead of another one when the page in it is a multiple of this: the first, and one in
-/// 2 MiB.
+/// A found area replaces the cached one only if the page's number in it is a multiple of this: the first page, and one
+/// page in 2 MiB.
 const FOUND_STAYS: u64 = 512;
 
 const ANONYMOUS: u64 = 1;
@@ -150,7 +150,7 @@ impl MapKind {
     }
 }
 
-/// An area where it lies in the tree. Its words are read and written under the space's map lock.
+/// An area as a node of the tree. Its words are accessed under the space's map lock.
 #[derive(Clone, Copy)]
 struct Node<'y> {
     id: ObjectId,
@@ -185,7 +185,7 @@ impl<'y> Node<'y> {
         Area { id: self.id, range: self.range(), kind: self.kind(), protection: self.protection() }
     }
 
-    /// Writes what it covers and shows; the tree has to be told of new borders.
+    /// Writes its range, kind and protection. The caller updates the tree.
     fn write(self, range: VirtRange, kind: MapKind, protection: Protection) {
         let (kind, device) = kind.words();
         let protection = if protection == Protection::ReadOnly { READ_ONLY } else { 0 };
@@ -196,18 +196,18 @@ impl<'y> Node<'y> {
     }
 }
 
-/// An area's object that is there before anything changes, for a change that must not fail.
+/// A preallocated area object, for a change that must not fail.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SpareArea(ObjectId);
 
-/// All of these need the map lock: those that look, at least for reading, those that change, for writing.
+/// Methods that read need the map lock at least for reading; methods that change need it for writing.
 impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     fn areas(&self) -> AreaTree<'y, P> {
         AreaTree { vm: *self.vm(), root: self.word(SpaceWord::AREAS) }
     }
 
-    /// The area that covers an address. The one found last is looked at first.
+    /// The area that contains an address. Checks the cached area first.
     #[inline]
     pub(crate) fn find_area(&self, addr: VirtAddr) -> Option<Area> {
         let last_found = self.word(SpaceWord::LAST_FOUND);
@@ -219,7 +219,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
         let node = self.areas().first_ending_after(addr).filter(|node| node.range().contains(addr))?;
         let area = node.area();
-        // What others may be using goes only now and then, as with the tables found lately.
+        // Replace the cached area rarely: tasks that share a space would otherwise transfer its cache line on each
+        // fault.
         let page = (addr.0 - area.range.start.0) / PageLevel::Small.size().0;
         if known.is_none() || page.is_multiple_of(FOUND_STAYS) {
             self.tell(last_found, Access::Write);
@@ -228,17 +229,17 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Some(area)
     }
 
-    /// The lowest area that ends behind an address: the one that covers it, or the next.
+    /// The lowest area that ends above an address: the one that contains it, or the next.
     pub(crate) fn first_area_ending_after(&self, addr: VirtAddr) -> Option<Area> {
         self.areas().first_ending_after(addr).map(Node::area)
     }
 
-    /// The highest area that begins before an address.
+    /// The highest area that starts below an address.
     pub(crate) fn last_area_starting_before(&self, addr: VirtAddr) -> Option<Area> {
         self.areas().last_starting_before(addr).map(Node::area)
     }
 
-    /// The areas that have addresses in common with a range, lowest first. One way down the tree for each.
+    /// The areas that intersect a range, lowest first. Descends the tree once per area.
     pub(crate) fn areas_in(&self, range: VirtRange) -> impl Iterator<Item = Area> + use<'y, P> {
         let areas = self.areas();
         let mut at = range.start;
@@ -261,15 +262,15 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         (at < range.end).then_some(VirtRange { start: at, end: range.end })
     }
 
-    /// The highest range of `bytes` that is not mapped and begins at a multiple of `align`, at least a page.
+    /// The highest unmapped range of `bytes` that starts at a multiple of `align`, at least a page.
     pub(crate) fn find_gap(&self, bytes: ByteSize, align: ByteSize) -> Option<VirtRange> {
         self.areas().find_gap(bytes, align)
     }
 
-    /// Makes a range that no area covers part of the map: of an area beside it that is alike, or as a new one. Returns the
-    /// area that has the range now.
+    /// Adds an unmapped range: extends an equal adjacent area, or creates a new one. Returns the area that contains the
+    /// range.
     ///
-    /// Where there is no memory, nothing has changed.
+    /// On error nothing has changed.
     pub(crate) fn insert_area(&self, range: VirtRange, kind: MapKind, protection: Protection) -> Result<Area, VmError> {
         let asked = (kind, protection);
         let areas = self.areas();
@@ -300,26 +301,26 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(node.area())
     }
 
-    /// What [`remove_areas`](Self::remove_areas) needs for that range: a further area, if one area covers it and has more
-    /// on both sides.
+    /// The spare area that [`remove_areas`](Self::remove_areas) needs for that range: one if an area extends beyond
+    /// both ends of it.
     pub(crate) fn spare_for_removal(&self, range: VirtRange) -> Result<Option<SpareArea>, VmError> {
         let covering = self.first_area_ending_after(range.start);
         let is_cut_in_two = covering.is_some_and(|area| area.range.start < range.start && range.end < area.range.end);
         if is_cut_in_two { self.spare_area().map(Some) } else { Ok(None) }
     }
 
-    /// Gives back what [`spare_for_removal`](Self::spare_for_removal) gave, unused.
+    /// Frees an unused spare from [`spare_for_removal`](Self::spare_for_removal).
     pub(crate) fn give_back_spare(&self, spare: Option<SpareArea>) {
         if let Some(SpareArea(id)) = spare {
             self.vm().delete_object(ObjectKind::Area, id);
         }
     }
 
-    /// Takes a range that areas cover wholly out of the map.
+    /// Removes a range that areas cover completely.
     ///
     /// # Panics
     ///
-    /// Where an area becomes two and `spare` is not what [`spare_for_removal`](Self::spare_for_removal) gave.
+    /// If an area is split and `spare` is not the result of [`spare_for_removal`](Self::spare_for_removal).
     pub(crate) fn remove_areas(&self, range: VirtRange, spare: Option<SpareArea>) {
         let areas = self.areas();
         while let Some(node) = areas.first_ending_after(range.start).filter(|node| node.range().start < range.end) {
@@ -344,7 +345,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
     }
 
-    /// Takes all areas out of the map.
+    /// Removes all areas.
     pub(crate) fn clear_areas(&self) {
         self.word(SpaceWord::LAST_FOUND).store(0, Ordering::Relaxed);
         self.areas().clear(|node| self.vm().delete_object(ObjectKind::Area, node.id));
@@ -380,7 +381,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 }
 
-/// Whether two areas that touch are one.
+/// Whether two adjacent areas can be merged.
 fn merge(below: (MapKind, Protection), above: (MapKind, Protection)) -> bool {
     matches!(below.0, MapKind::Anonymous { .. }) && below == above
 }

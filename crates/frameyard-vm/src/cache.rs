@@ -1,42 +1,45 @@
-//! The page cache: files, whose pages are found by number in a tree, filled from a store, and dropped or moved at any time.
+//! The page cache: files whose pages are found by number in a tree, filled from a store, and dropped or moved at any
+//! time.
 //!
-//! A [`File`] is a handle to an object in frames of the yard; any process that shares the yard opens the same file by its
-//! [`FileId`]. A file lives as long as it has users, which are its handles, and for a moment whoever moves or drops one of
-//! its pages. Parts: the object ([`file`]), its tree ([`tree`]), how pages come in ([`bring`]) and ahead of their use
-//! ([`readahead`]), are read and written ([`transfer`]), written back ([`writeback`]), leave ([`evict`]) and move
-//! ([`migrate`]).
+//! A [`File`] is a handle to an object in frames of the yard. Any process that shares the yard can open a file by its
+//! [`FileId`]. A file lives while it has users: its handles, and briefly a migration or a drop of one of its pages.
 //!
-//! # Protocol
+//! | module | contents |
+//! |---|---|
+//! | [`file`], [`tree`] | the object, and the tree of its pages |
+//! | [`bring`], [`readahead`] | pages enter the file, on demand and ahead of use |
+//! | [`transfer`], [`writeback`] | reads, writes, and write-back |
+//! | [`evict`], [`migrate`] | pages leave the file, or move |
 //!
-//! - **The file's lock** (spinning) guards the tree, the counts of pages, and changes of the size. A page in the tree has
-//!   one reference for that. Nothing is allocated while it is held.
-//! - **A page's lock** ([`Flags::LOCKED`](crate::page::Flags::LOCKED), taken before the file's, waited for a bounded time)
-//!   guards its bytes, whether they are up to date, and its place: only who has it takes the page out of the tree, or puts
-//!   another frame in its place. A thread has one page's lock at a time, and a reference to that page.
-//! - **The size's lock** (bounded wait, before a page's) is held by who cuts the file and by who writes behind its end.
+//! # Locks
 //!
-//! *Lookup versus drop*: a lookup gets its reference under the file's lock. Who drops a page freezes its count, under the
-//! same lock, at exactly the tree's reference and his own; so either the lookup came first and the page stays, or it finds
-//! nothing. A page in the tree is never seen frozen.
+//! - **File lock** (spinning): guards the tree, the page counts and changes of the size. The tree holds one reference
+//!   of each page. No allocation happens under this lock.
+//! - **Page lock** ([`Flags::LOCKED`](crate::page::Flags::LOCKED), bounded wait, before the file lock): guards a page's
+//!   bytes, its up-to-date flag and its place. Only its holder removes the page from the tree or replaces its frame. A
+//!   thread holds at most one page lock, together with a reference of that page.
+//! - **Size lock** (bounded wait, before a page lock): held by a truncation, and by a write past the end.
 //!
-//! *Two who miss the same page*: the page goes into the tree locked and empty, and is filled there. The loser finds it, and
-//! waits for its lock. So what was written meanwhile is never overwritten by an older fill. Who locks a page that is not up
-//! to date (its filler panicked) fills it.
+//! # Races
 //!
-//! *Migrate versus read and write*: bytes are touched under the page's lock alone. Who moves the page has that lock, copies,
-//! then freezes the count at the tree's and the isolator's references under the file's lock, and puts the new frame in the
-//! same slot. Who waits for the page's lock has a reference: the freeze fails, and the page stays. The old frame is nobody's.
-//!
-//! *Truncate versus everything*: nothing behind the file's end is put into the tree, but by who has the size's lock. Who
-//! cuts the file takes its last page each time: locks it (so reads, writes and writing back of it have ended), moves the
-//! end before it and takes it out in one hold of the file's lock, and marks it
-//! [`TRUNCATED`](crate::page::Flags::TRUNCATED): who waited for its lock sees that and looks again. Who reads or writes
-//! looks at the size again once he has the page. Where a page cannot be had in time, the file ends with it. Bytes of a page
-//! behind the end of the file are always those of the store, but between a cut that failed and the one that ends it.
-//!
-//! *Death of a file*: the last user takes all pages out. Nobody else has a user then, so nobody has a page's lock; who has
-//! isolated a page has a reference, and frees it when he puts it back. Who finds a page by number gets a user first, and
-//! fails where there is none any more.
+//! - **Lookup against drop.** A lookup takes its reference under the file lock. A drop freezes the count under the same
+//!   lock, at exactly two references: the tree's and its own. Either the lookup came first and the page stays, or the
+//!   lookup finds nothing. No lookup sees a frozen page in the tree.
+//! - **Two misses of one page.** The page enters the tree locked and empty, and is filled there. The second CPU finds
+//!   it and waits for its lock, so an older fill never overwrites a later write. A CPU that locks a page that is not up
+//!   to date (its filler panicked) fills it.
+//! - **Migration against access.** Bytes are accessed only under the page lock. A migration holds that lock, copies,
+//!   freezes the count under the file lock at the tree's and its own reference, and puts the new frame in the slot. A
+//!   CPU that waits for the page lock has a reference, so the freeze fails and the page stays.
+//! - **Truncation.** Only the holder of the size lock adds pages behind the end. A truncation repeatedly takes the last
+//!   page: it locks the page (which ends reads, writes and write-back), moves the end before it and removes it in one
+//!   hold of the file lock, and marks it [`TRUNCATED`](crate::page::Flags::TRUNCATED). A CPU that waited for its lock
+//!   sees the mark and retries. A read or write checks the size again once it has the page. If a page lock times out,
+//!   the file ends with that page. Bytes of the last page behind the end are the store's, except between a failed
+//!   truncation and its completion.
+//! - **End of a file.** The last user removes all pages. There is no other user then, so no page is locked. An isolated
+//!   page has a reference of its isolator, which frees the page when it returns it. A CPU that finds a page by number
+//!   first becomes a user of the file, which fails for a dead file.
 
 use core::fmt;
 
@@ -67,10 +70,10 @@ pub use error::{DropProblem, FileError};
 use file::{FileRef, FileWord};
 use readahead::Stream;
 
-/// How long who needs what another has locked looks again, before giving up: rounds of [`Platform::relax`].
+/// Bound of waits for a lock, in rounds of [`Platform::relax`].
 const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 1 << 15 };
 
-/// The name of a file, the same in every process; never another file's while there are fewer than 2²⁴ in between.
+/// The name of a file, equal in every process. Reused only after 2²⁴ further files.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FileId(u64);
 
@@ -86,13 +89,13 @@ impl FileId {
         ObjectId::from_bits(self.0 & ((1 << Self::OBJECT_BITS) - 1))
     }
 
-    /// The name as a number, to tell another process.
+    /// The name as a number, for another process.
     #[must_use]
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// The name that [`bits`](Self::bits) gave.
+    /// The name from [`bits`](Self::bits).
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -105,10 +108,10 @@ impl fmt::Display for FileId {
     }
 }
 
-/// A handle to a file of the page cache, with a state of readahead of its own. Any number of threads may use it.
+/// A handle to a file of the page cache, with its own readahead state. Usable by any number of threads.
 ///
-/// The file goes away, with all its pages, when its last handle is dropped; dirty pages are not written back then
-/// ([`sync`](Self::sync) does that).
+/// Dropping the last handle deletes the file and all its pages, without writing dirty pages back ([`sync`](Self::sync)
+/// does that).
 pub struct File<'y, P: Platform> {
     file: FileRef<'y, P>,
     stream: Stream,
@@ -133,25 +136,25 @@ impl<P: Platform> File<'_, P> {
         self.file.file_id()
     }
 
-    /// What the store knows the file by.
+    /// The key of the file in the store.
     #[must_use]
     pub fn key(&self) -> u64 {
         self.file.key()
     }
 
-    /// How large the file is, a moment ago.
+    /// The size; may be stale.
     #[must_use]
     pub fn size(&self) -> ByteSize {
         ByteSize(self.file.size())
     }
 
-    /// How many of its pages are in memory, a moment ago.
+    /// The number of pages in memory; may be stale.
     #[must_use]
     pub fn pages(&self) -> PageCount {
         PageCount(self.file.word(FileWord::Pages).load(Ordering::Relaxed))
     }
 
-    /// How many of those have to be written back, a moment ago.
+    /// The number of dirty pages; may be stale.
     #[must_use]
     pub fn dirty_pages(&self) -> PageCount {
         PageCount(self.file.word(FileWord::DirtyPages).load(Ordering::Relaxed))
@@ -159,8 +162,8 @@ impl<P: Platform> File<'_, P> {
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Makes a file of the size, none of whose pages is in memory. `key` is what the store knows it by; two files with the
-    /// same key know nothing of each other.
+    /// Creates a file of that size without pages in memory. `key` identifies it in the store. Two files with the same
+    /// key are independent.
     ///
     /// # Errors
     ///
@@ -173,11 +176,11 @@ impl<'y, P: Platform> Vm<'y, P> {
         Ok(File { file, stream: Stream::default() })
     }
 
-    /// A further handle to a file, in this process or another; `None` where it is gone.
+    /// Another handle to a file, in this process or another; `None` if it is gone.
     #[must_use]
     pub fn file(&self, id: FileId) -> Option<File<'y, P>> {
         let object = id.object();
-        // Anybody can make up a number.
+        // The number may be arbitrary.
         let known = self.stable_objects(ObjectKind::File).any(|file| file == object);
         let file = FileRef::new(*self, object.some().filter(|_| known)?);
         if !file.try_get_user() {
@@ -187,7 +190,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         (handle.id() == id).then_some(handle)
     }
 
-    /// How many pages of files are in memory, a moment ago. Looks at every file.
+    /// The number of cached pages of all files; may be stale. Visits every file.
     #[must_use]
     pub fn cached_pages(&self) -> PageCount {
         let of = |id| FileRef::new(*self, id).word(FileWord::Pages).load(Ordering::Relaxed);

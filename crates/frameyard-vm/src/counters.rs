@@ -1,6 +1,6 @@
-//! Counts of what happened, one row for each CPU, by the names of /proc/vmstat.
+//! Event counters per CPU, under the names of /proc/vmstat.
 
-/// What is counted.
+/// An event counter.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 #[non_exhaustive]
@@ -11,37 +11,37 @@ pub enum VmCounter {
     Pgactivate,
     /// Pages moved to an inactive list.
     Pgdeactivate,
-    /// Pages that active lists were aged by.
+    /// Pages that ageing took from active lists.
     Pgrefill,
-    /// Pages looked at by background reclaim.
+    /// Pages scanned by background reclaim.
     PgscanKswapd,
-    /// Pages looked at by direct reclaim.
+    /// Pages scanned by direct reclaim.
     PgscanDirect,
-    /// Pages of spaces looked at by either: they are aged, and stay.
+    /// Pages of spaces scanned by either: reclaim ages them and keeps them.
     PgscanAnon,
-    /// Pages of files looked at by either.
+    /// Pages of files scanned by either.
     PgscanFile,
     /// Pages dropped by background reclaim.
     PgstealKswapd,
     /// Pages dropped by direct reclaim.
     PgstealDirect,
-    /// Times direct reclaim began.
+    /// Starts of direct reclaim.
     Allocstall,
-    /// Times a background reclaimer began to balance its node.
+    /// Starts of background reclaim of a node.
     Pageoutrun,
-    /// Pages that reclaim came upon and could not drop: dirty.
+    /// Pages that reclaim kept because they were dirty.
     ReclaimDirty,
-    /// Pages that reclaim came upon and could not drop: anonymous, with nowhere to go.
+    /// Pages that reclaim kept because they were anonymous and have no backing store.
     ReclaimAnonymous,
-    /// Pages that reclaim came upon and could not drop: in use by somebody just now, or pinned.
+    /// Pages that reclaim kept because they were in use or pinned.
     ReclaimBusy,
-    /// Pages moved.
+    /// Migrated pages.
     PgmigrateSuccess,
-    /// Pages that could not be moved.
+    /// Failed migrations of a page.
     PgmigrateFail,
     /// Huge pages mapped by a fault.
     ThpFaultAlloc,
-    /// Faults that wanted a huge page and got a small one.
+    /// Faults that wanted a huge page and mapped a small one.
     ThpFaultFallback,
     /// Huge mappings split into small ones.
     ThpSplitPmd,
@@ -51,20 +51,20 @@ pub enum VmCounter {
     ThpSplitPageFailed,
     /// Pages added to the page cache.
     PgcacheAdd,
-    /// Pages of the page cache found where they were asked for.
+    /// Page cache hits.
     PgcacheHit,
-    /// Pages of the page cache that were not there.
+    /// Page cache misses.
     PgcacheMiss,
-    /// Pages that readahead brought.
+    /// Pages read ahead.
     PgcacheReadahead,
     /// Pages written back.
     Pgwriteback,
-    /// Times a fault waited for a page that was being moved.
+    /// Waits of faults for a migration.
     MigrationWait,
 }
 
 impl VmCounter {
-    /// How many counters there are.
+    /// The number of counters.
     pub const COUNT: usize = Self::ALL.len();
 
     /// All counters, by number.

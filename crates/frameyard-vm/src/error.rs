@@ -1,4 +1,4 @@
-//! What can go wrong, whoever asks.
+//! Errors that all parts of the crate share, and those of the validator.
 
 use core::fmt;
 
@@ -6,31 +6,31 @@ use frameyard::devices::DeviceError;
 use frameyard::page::{ReferenceOverflow, ReferenceUnderflow};
 use frameyard::{AllocError, FreeError, Pfn};
 
-/// Why something cannot be done. Nothing has changed then, unless it says so.
+/// Error of an operation. Nothing has changed, except as stated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum VmError {
-    /// There is no memory for it.
+    /// Out of memory.
     OutOfMemory(AllocError),
-    /// A frame has no bytes behind it: the yard is phantom.
+    /// A frame has no bytes: the yard is phantom.
     NoFrameBytes(Pfn),
     /// A frame was freed or counted wrongly.
     Free(FreeError),
-    /// More references were given back than there were.
+    /// More references were released than held.
     Underflow(ReferenceUnderflow),
     /// A device cannot be mapped.
     Device(DeviceError),
-    /// More references were asked for than a page can count.
+    /// A page's reference count would overflow.
     Overflow(ReferenceOverflow),
-    /// The yard has owners' state already.
+    /// The yard already has a root.
     AlreadyThere(Pfn),
-    /// The yard has no owners' state, or that of another version.
+    /// The yard has no root, or one of another version.
     NotThere,
-    /// The configuration asks for something that cannot be: what it is, and what would be right.
+    /// The configuration is invalid. The text names the value and the accepted ones.
     BadConfig(&'static str),
-    /// It failed on purpose.
+    /// Injected failure.
     Injected,
-    /// What somebody else is at work on was not finished in time.
+    /// The wait for another CPU's work timed out.
     Stalled,
 }
 
@@ -44,14 +44,14 @@ impl fmt::Display for VmError {
             Self::Overflow(error) => error.fmt(f),
             Self::Device(error) => error.fmt(f),
             Self::AlreadyThere(pfn) => {
-                write!(f, "the yard has address spaces and files already, at {pfn}: attach to them")
+                write!(f, "the yard already has address spaces and files, at {pfn}: attach to them")
             }
             Self::NotThere => {
                 f.write_str("the yard has no address spaces and files of this version: create them first")
             }
             Self::BadConfig(what) => f.write_str(what),
-            Self::Injected => f.write_str("failed on purpose"),
-            Self::Stalled => f.write_str("somebody else is at work on it and does not come to an end"),
+            Self::Injected => f.write_str("injected failure"),
+            Self::Stalled => f.write_str("another CPU's work on it did not end in time: try again"),
         }
     }
 }
@@ -76,33 +76,33 @@ impl From<ReferenceUnderflow> for VmError {
     }
 }
 
-/// An equation that does not hold, found while nobody was at work.
+/// An equation that does not hold in a quiet yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum VmValidateError {
-    /// A count kept differs from the recount.
+    /// A kept count differs from the recount.
     Count {
-        /// What is counted.
+        /// The counted thing.
         what: &'static str,
-        /// The count kept.
+        /// The kept count.
         kept: u64,
         /// The recount.
         found: u64,
     },
-    /// A frame is not what leads to it says.
+    /// A frame differs from the reference that leads to it.
     Frame {
         /// The frame.
         pfn: Pfn,
-        /// What is wrong.
+        /// The difference.
         what: &'static str,
     },
-    /// Addresses of a space are not mapped as its words say.
+    /// The mapping of addresses differs from the space's words.
     Addresses {
         /// The first address.
         start: u64,
-        /// The first address behind them.
+        /// One past the last address.
         end: u64,
-        /// What is wrong.
+        /// The difference.
         what: &'static str,
     },
 }

@@ -1,22 +1,22 @@
-//! Faults: an address that is used and maps nothing gets what its area says.
+//! Page faults: map what the area of an unmapped address specifies.
 //!
-//! After the kernel's `handle_mm_fault`: anonymous memory gets a zeroed page, 4 KiB or, where the mode and the area allow it
-//! and the aligned 2 MiB are all in the area, a huge one (`do_anonymous_page`, `do_huge_pmd_anonymous_page`). There is no page
-//! of zeros for those who only read. Device areas get an entry of their size. An address whose page is just being moved waits.
-//! Entries of read-only areas are not writable; who wants to write there is refused before anything is allocated.
+//! After the kernel's `handle_mm_fault`. Anonymous memory gets a zeroed page: 4 KiB, or a huge one if the mode and the
+//! area allow it and the area contains the aligned 2 MiB (`do_anonymous_page`, `do_huge_pmd_anonymous_page`). There is
+//! no shared zero page for reads. Device areas get an entry of their size. A fault on a page in migration waits.
+//! Entries of read-only areas are not writable: a write is rejected before anything is allocated.
 //!
 //! # Protocol
 //!
-//! Under the map lock for reading. The page is allocated, zeroed and made a counted one before the lock of the table is
-//! taken; under it the entry is looked at again, and whoever finds it taken gives his page back and looks again. A page
-//! begins with two references, one of its mapping and one of the batch that puts it on a list.
+//! A fault holds the map lock for reading. It allocates, zeroes and adopts the page before it takes the lock of the
+//! table. Under that lock it reads the entry again. If another fault has filled the entry, this fault frees its page
+//! and retries. A new page has two references: one of its mapping, and one of the batch that puts it on an LRU list.
 //!
 //! # Cost
 //!
-//! A small fault: the map lock (two exchanges), a walk of two loads, the area found last, one frame off the caller's per-CPU
-//! list (one exchange), zeroing, one exchange on the page's tag, the table's lock (one exchange), the lock of the CPU's batch
-//! (one exchange), one count. Three lines are written beside the page's own bytes: those of its page structure, of the
-//! table's, and the entry's.
+//! A small fault: the map lock (two exchanges), a walk of two loads, the cached area, one frame from the caller's
+//! per-CPU list (one exchange), zeroing, one exchange on the page's tag, the table's lock (one exchange), the lock of
+//! the CPU's batch (one exchange), one counter. Besides the page's bytes it writes three cache lines: the page
+//! structure, the table's page structure, and the entry.
 
 use frameyard::devices::DeviceError;
 use frameyard::owners::Adoption;
@@ -34,21 +34,21 @@ use crate::space::{FaultError, MemoryAccess, SpaceRef};
 use crate::table::{Entry, HUGE, Level, Spot};
 use crate::words;
 
-/// How often who meets a page that is being moved looks again, before he gives up. Each look is a round of
-/// [`Platform::relax`]; moving a huge page takes well under a millisecond.
+/// Bound of the wait for a migration, in rounds of [`Platform::relax`]. Moving a huge page takes well below a
+/// millisecond.
 const WAIT_ROUNDS: u32 = 4096;
 
-/// How a fault ended, when nothing failed.
+/// The outcome of a successful fault.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Faulted {
-    /// The address is mapped, and used as asked for.
+    /// The address is mapped for the access.
     Mapped,
-    /// Somebody else was faster, or what was waited for has come.
+    /// Another CPU was faster, or the migration ended: walk again.
     LookAgain,
 }
 
 impl Entry {
-    /// The same page, used so.
+    /// The entry with the access noted.
     #[inline(always)]
     pub(crate) const fn used(self, access: MemoryAccess) -> Self {
         match access {
@@ -59,8 +59,8 @@ impl Entry {
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
-    /// Maps what is to be at an address. The walk ended at `spot`, where nothing is present. The caller has the map lock for
-    /// reading, and no other.
+    /// Maps an address. The walk ended at `spot`, where nothing is present. The caller holds the map lock for reading
+    /// and no other lock.
     #[inline]
     pub(crate) fn fault(&self, spot: Spot<'y>, addr: VirtAddr, access: MemoryAccess) -> Result<Faulted, FaultError> {
         if spot.entry.is_moving() {
@@ -85,7 +85,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
     }
 
-    /// Waits until a page is there again. No lock but the map's is held, so that whoever moves it comes to an end.
+    /// Waits for a migration to end. Holds only the map lock, so that the migration can finish.
     #[cold]
     fn wait_until_moved(&self, spot: Spot<'y>, addr: VirtAddr) -> Result<Faulted, FaultError> {
         self.vm().count(VmCounter::MigrationWait, 1);
@@ -127,7 +127,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(Faulted::Mapped)
     }
 
-    /// Makes a fresh block the space's, with zeroed bytes, one mapping and a reference for a batch.
+    /// Adopts a fresh block for the space: zeroed bytes, one mapping, one reference for a batch.
     #[inline(always)]
     fn prepare(&self, pfn: Pfn, order: Order, addr: u64) -> Result<(), VmError> {
         let yard = self.vm().yard();
@@ -138,10 +138,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
         let owner = owner_word(PageKind::Anonymous, self.object(), 0);
         let counts = Counts { references: 2, mappings: 1 };
-        Ok(yard.adopt(pfn, order, Adoption { counts, owner, index: addr })?)
+        Ok(yard.counted().adopt(pfn, order, Adoption { counts, owner, index: addr })?)
     }
 
-    /// Gives a block back that was [prepared](Self::prepare) in vain. Somebody who found it by number may still look at it.
+    /// Frees an unused block from [`prepare`](Self::prepare). A CPU that found it by number may still hold a reference.
     #[cold]
     fn give_up(&self, pfn: Pfn) {
         let page = self.vm().page(pfn);
@@ -160,8 +160,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         allowed && VirtRange::new(addr.align_down(size), size).is_some_and(|huge| area.range.covers(huge))
     }
 
-    /// Maps a huge page; `None` where it is to be a small one after all: because there is no such block, or a table of
-    /// small pages stands there already.
+    /// Maps a huge page. `None` if the fault must map a small page: no block is free, or a table of small pages exists
+    /// there.
     fn fault_huge(
         &self,
         area: &Area,
@@ -187,17 +187,17 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
         let entry = Entry::page(pfn, Level::HUGE).protected(area.protection);
         table.fill(spot.index, entry.used(access), Level::HUGE);
-        table.set_aside(self.vm().yard().link(aside), self.vm().page(aside));
+        table.deposit(self.vm().yard().counted().link(aside), self.vm().page(aside));
         drop(table);
         self.vm().lru_add(self.vm().page(pfn));
         self.vm().count(VmCounter::ThpFaultAlloc, 1);
         Ok(Some(Faulted::Mapped))
     }
 
-    /// A zeroed block for a huge mapping, and a table for when it is split; `None` where either cannot be had.
+    /// A zeroed block for a huge mapping, and a table for splitting it later; `None` if either cannot be allocated.
     ///
-    /// Memory is compacted for those alone who asked for huge pages, as the kernel does by default
-    /// (`vma_thp_gfp_mask` with `defrag` at `madvise`).
+    /// Compacts memory only for areas that requested huge pages, the kernel's default (`vma_thp_gfp_mask` with `defrag`
+    /// at `madvise`).
     fn huge_block(&self, addr: VirtAddr, advice: HugeAdvice) -> Option<(Pfn, Pfn)> {
         const TRY: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::COMP).union(Gfp::NOWARN).union(Gfp::NORETRY);
         let gfp = if advice == HugeAdvice::Huge { TRY } else { TRY.without(Gfp::DIRECT_RECLAIM) };
@@ -213,7 +213,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
     }
 
-    /// Maps a page of a device, of the area's size, or smaller where a table stands in the way.
+    /// Maps a page of a device: of the area's size, or smaller if a table exists there.
     fn fault_device(
         &self,
         area: &Area,
@@ -235,13 +235,13 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             return Ok(Faulted::LookAgain);
         }
         let entry = Entry::device(pfn, level).protected(area.protection).used(access);
-        // Counted before it is there, and until it is gone: so long the device is not removed.
+        // Count the entry before it exists and until it is gone: the device cannot be removed meanwhile.
         let yard = self.vm().yard();
-        let entry = match yard.add_device_mapping(pfn) {
+        let entry = match yard.devices().add_mapping(pfn) {
             Ok(()) if self.level_of_device(level, |_| pfn) == level => entry.counted(),
-            // Another device, since it was looked at first.
+            // Another device is there since the first look.
             Ok(()) => {
-                let uncounted = yard.remove_device_mapping(pfn);
+                let uncounted = yard.devices().remove_mapping(pfn);
                 debug_assert!(uncounted.is_ok(), "it was counted: {uncounted:?}");
                 return Ok(Faulted::LookAgain);
             }
@@ -252,15 +252,15 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(Faulted::Mapped)
     }
 
-    /// The highest level, from one on downwards, whose entry has frames of one device of the yard behind it, or of none.
+    /// The highest level, starting at one, whose entry covers frames of one device of the yard, or of none.
     fn level_of_device(&self, mut level: Level, first: impl Fn(Level) -> Pfn) -> Level {
         let yard = self.vm().yard();
         let behind = |level: Level| PfnRange::new(first(level), PageCount(level.pages()));
-        let is_of_one = |frames: PfnRange| match yard.device_at(frames.start) {
+        let is_of_one = |frames: PfnRange| match yard.devices().at(frames.start) {
             Some(device) => device.data.intersection(frames) == frames,
-            None => yard.devices().all(|device| device.data.intersection(frames).is_empty()),
+            None => yard.devices().list().all(|device| device.data.intersection(frames).is_empty()),
         };
-        let space = yard.device_space();
+        let space = yard.devices().space();
         while level > Level::SMALL && !space.intersection(behind(level)).is_empty() && !is_of_one(behind(level)) {
             level = level.below();
         }

@@ -1,4 +1,4 @@
-//! Frames for this crate: allocated, zeroed, and found again.
+//! Frames of this crate: allocation, zeroing, and look-up.
 
 use frameyard::page::CountedPage;
 use frameyard::{Gfp, Order, Pfn, Platform};
@@ -9,33 +9,33 @@ use crate::vm::Vm;
 use crate::words::{self, Words};
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// The page of a frame that this crate has allocated. A number from anywhere else is for [`try_page`](Self::try_page).
+    /// The page of a frame that this crate has allocated. For other frame numbers use [`try_page`](Self::try_page).
     #[inline(always)]
     pub(crate) fn page(&self, pfn: Pfn) -> CountedPage<'y, P> {
-        // SAFETY: the caller has found the frame in this crate's own state, so it has been allocated; words are changed as
-        // in `try_page`.
-        unsafe { self.yard().allocated_page(pfn) }
+        // SAFETY: the caller found the frame in this crate's own state, so it is allocated. Words change as in
+        // `try_page`.
+        unsafe { self.yard().counted().allocated_page(pfn) }
     }
 
-    /// The page of any frame; whatever begins there.
+    /// The page of any frame, whatever starts there.
     #[inline(always)]
     pub(crate) fn try_page(&self, pfn: Pfn) -> Option<CountedPage<'y, P>> {
-        // SAFETY: this crate changes the words of pages that it has alone or by the protocols of its modules, and those of
-        // pages found by number only after it got a reference and saw them to be its own.
-        unsafe { self.yard().counted_page(pfn) }
+        // SAFETY: this crate changes the words of a page under exclusive access or by the protocols of its modules. It
+        // changes those of a page found by number only after it got a reference and verified the owner.
+        unsafe { self.yard().counted().page(pfn) }
     }
 
-    /// The words of one frame that holds this crate's own state.
+    /// The words of one frame with state of this crate.
     #[inline(always)]
     pub(crate) fn words(&self, pfn: Pfn) -> Words<'y> {
         // SAFETY: the frame holds this crate's state, so it is allocated and accessed as words.
         unsafe { Words::of(self.yard(), pfn, Order::ZERO) }.expect("a frame of this crate has bytes")
     }
 
-    /// Allocates a block. Where there is none, the owners that this view knows are asked to make room first.
+    /// Allocates a block. If none is free, the owners known to this view make room first.
     pub(crate) fn alloc_frames(&self, order: Order, gfp: Gfp, step: Step) -> Result<Pfn, VmError> {
         self.may_fail(step)?;
-        // What is asked for twice is counted as a failure once.
+        // NOWARN on the first attempt, so that a failure counts once.
         match self.yard().alloc(order, gfp.without(Gfp::DIRECT_RECLAIM) | Gfp::NOWARN | Gfp::NOFRAGMENT) {
             Ok(pfn) => Ok(pfn),
             Err(_) => self.alloc_with_owners(order, gfp),

@@ -1,11 +1,12 @@
-//! Splitting huge mappings: into 512 small ones, and their block into single pages where nobody else uses it.
+//! Splitting of huge mappings into 512 small ones, and of their block into single pages if it has no other users.
 //!
-//! After the kernel's `__split_huge_pmd` and `split_huge_page`. The table of small entries was set aside when the huge page
-//! was mapped, so a split never fails for lack of memory. The caller has the map lock for writing.
+//! After the kernel's `__split_huge_pmd` and `split_huge_page`. The page table was deposited when the huge page was
+//! mapped, so a split never fails for lack of memory. The caller holds the map lock for writing.
 //!
-//! The block is split into single pages if its users are known: its one mapping and who splits it. Else (it is pinned, say)
-//! it stays whole: each small entry says that it is a part of it and is one of its mappings, and the last one that goes,
-//! or the last other user, frees all of it. Who wants to move such a block later, when the others are gone, splits it first.
+//! The block is split into single pages if its only users are its mapping and the splitting CPU. Otherwise (it is
+//! pinned, for example) it stays whole: each small entry is marked as a part and counts as one mapping. The last part
+//! or the last other user frees the whole block. A later migration splits such a block first, once the other users are
+//! gone.
 
 use frameyard::owners::Adoption;
 use frameyard::page::{CountedPage, Counts};
@@ -19,19 +20,19 @@ use crate::page::{Flags, PageKind, owner_word};
 use crate::space::SpaceRef;
 use crate::table::{ENTRIES, Entry, HUGE, Level, Table, TableUse, table_index};
 
-/// What the pages of a block take over from it: how lately they were used. (The entries keep their bits of use.)
+/// Flags that the single pages inherit from the block. (The entries keep their accessed bits.)
 const KEPT: u64 = Flags::ACTIVE | Flags::REFERENCED;
 
-/// What became of a block whose mapping is split.
+/// The state of a block after its mapping was split.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Split {
-    /// Single pages, each with a mapping of its own.
+    /// Single pages with one mapping each.
     Pages,
     /// One block, with a mapping for each page of it.
     Block,
 }
 
-/// Whether entries of huge pages are left as they are while their block is split: in models of what happens then.
+/// Whether a broken model skips the mark on huge entries during the split.
 fn is_unmarked() -> bool {
     #[cfg(loom)]
     return is_weakened(Weakness::SplitUnmarked);
@@ -39,7 +40,7 @@ fn is_unmarked() -> bool {
     false
 }
 
-/// Whether entries of parts are changed after their pages have got users: as above.
+/// Whether a broken model changes the entries of parts after their pages have users.
 fn is_late() -> bool {
     #[cfg(loom)]
     return is_weakened(Weakness::PartsChangedLate);
@@ -48,20 +49,20 @@ fn is_late() -> bool {
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
-    /// Splits the huge mapping of an entry of level 1; the table of small entries that stands there now. `addr` is the first
-    /// address behind the entry.
+    /// Splits the huge mapping of an entry of level 1; returns the new table of small entries. `addr` is the first
+    /// address of the entry.
     pub(crate) fn split_huge(&self, table: Table<'y>, index: usize, addr: u64) -> Table<'y> {
         let vm = self.vm();
         let entry = table.entry(index);
-        // Before the block changes: who takes it without a lock meanwhile finds its entry changed, and gives it back.
+        // Mark before the block changes: an unlocked pin of it then finds a changed entry and releases its references.
         if !is_unmarked() {
             self.lock_table(table).set(index, entry.moving());
         }
         let split = self.split_block(vm.page(entry.pfn()), addr);
         let locked = self.lock_table(table);
-        let small = locked.take_aside(self).expect("a table is set aside for each huge mapping");
+        let small = locked.withdraw(self).expect("a table is deposited for each huge mapping");
         let filled = self.lock_table(small);
-        // It was set aside for whichever huge mapping would be split.
+        // The table was deposited for any huge mapping of its parent.
         filled.page.set_index(table_index(Level::SMALL, addr));
         for part in 0..ENTRIES {
             let own = entry.split(part as u64);
@@ -73,7 +74,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         locked.change_use(|at| TableUse { anonymous: at.anonymous - 1, ..at });
         drop(locked);
         if split == Split::Pages {
-            // Each has a reference for a batch.
+            // Each page has a reference for a batch.
             (0..HUGE.pages().0).for_each(|part| vm.lru_add(vm.page(entry.pfn() + PageCount(part))));
         }
         vm.count(VmCounter::ThpSplitPmd, 1);
@@ -84,7 +85,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         const EXPECTED: Counts = Counts { references: 2, mappings: 1 };
         let vm = self.vm();
         page.get();
-        // It may still be on its way to a list, on this CPU or on another.
+        // It may still be in a batch of this or another CPU.
         let drained = || {
             vm.lru_drain_all();
             vm.lru_isolate(page)
@@ -98,18 +99,18 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if isolated {
             vm.lru_put_back(page);
         }
-        // One mapping and its reference are there.
+        // One mapping and its reference already exist.
         (1..ENTRIES).for_each(|_| page.map());
         vm.put_page(page);
         vm.count(VmCounter::ThpSplitPageFailed, 1);
         Split::Block
     }
 
-    /// Splits a block into single pages that small entries of `table` map, if nobody uses it but those and the caller, who
-    /// has isolated it; whether it was split. Frames that no entry maps any more are freed. The first one stays isolated,
-    /// with the caller's reference. The caller has the map lock, for reading at least.
+    /// Splits a block into single pages that small entries of `table` map, if its only users are those entries and the
+    /// caller, which has isolated it. Returns whether it was split. Frees frames without an entry. The first page stays
+    /// isolated with the caller's reference. The caller holds the map lock, at least for reading.
     ///
-    /// Bytes are used under the table's lock alone, so nobody is at them meanwhile, and all pages stay where they are.
+    /// Bytes are accessed only under the table's lock, so there are no accesses meanwhile. All pages keep their frames.
     pub(crate) fn split_parts(&self, head: CountedPage<'y, P>, table: Table<'y>) -> bool {
         let (vm, addr) = (self.vm(), head.index());
         if vm.may_fail(Step::SplitHuge).is_err() {
@@ -122,7 +123,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         if mappings == 0 || !head.freeze(Counts { references: mappings + 1, mappings }) {
             return false;
         }
-        // Before the pages have users: who gets references of one, without a lock, sees that it is no part any more.
+        // Change the entries before the pages have users: an unlocked pin of a page then sees that it is no longer a
+        // part.
         let change_entries = || {
             let parts = mapped.iter().enumerate();
             parts.for_each(|(index, part)| part.iter().for_each(|entry| locked.set(index, entry.alone())));
@@ -131,7 +133,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             change_entries();
         }
         let kept = head.owner() & KEPT;
-        let split = vm.yard().disown_and_split(head.pfn(), HUGE);
+        let split = vm.yard().counted().disown_and_split(head.pfn(), HUGE);
         debug_assert!(split.is_ok(), "who has a block alone can split it: {split:?}");
         for (index, part) in mapped.iter().enumerate() {
             let pfn = head.pfn() + PageCount(index as u64);
@@ -141,12 +143,12 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
                 continue;
             }
             let mappings = u32::from(part.is_some());
-            // One reference is for a batch; for the first page, he who has isolated it has it.
+            // One reference is for a batch, or for the first page the isolator's.
             let counts = Counts { references: mappings + 1, mappings };
             let isolated = if index == 0 { Flags::ISOLATED } else { 0 };
             let owner = owner_word(PageKind::Anonymous, self.object(), kept | isolated);
             let adoption = Adoption { counts, owner, index: addr + ((index as u64) << Level::SMALL.shift()) };
-            let adopted = vm.yard().adopt(pfn, Order::ZERO, adoption);
+            let adopted = vm.yard().counted().adopt(pfn, Order::ZERO, adoption);
             debug_assert!(adopted.is_ok(), "a frame just split off is allocated: {adopted:?}");
         }
         if is_late() {
@@ -159,16 +161,17 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         true
     }
 
-    /// Makes single pages of a block that the caller has alone, each with a mapping and a reference for a batch.
+    /// Makes single pages of a block under exclusive access, each with a mapping and a reference for a batch.
     fn make_single(&self, head: CountedPage<'y, P>, addr: u64) {
         let yard = self.vm().yard();
         let owner = owner_word(PageKind::Anonymous, self.object(), head.owner() & KEPT);
-        let split = yard.disown_and_split(head.pfn(), HUGE);
+        let split = yard.counted().disown_and_split(head.pfn(), HUGE);
         debug_assert!(split.is_ok(), "who has a block alone can split it: {split:?}");
         let counts = Counts { references: 2, mappings: 1 };
         for part in 0..HUGE.pages().0 {
             let index = addr + (part << Level::SMALL.shift());
-            let adopted = yard.adopt(head.pfn() + PageCount(part), Order::ZERO, Adoption { counts, owner, index });
+            let adopted =
+                yard.counted().adopt(head.pfn() + PageCount(part), Order::ZERO, Adoption { counts, owner, index });
             debug_assert!(adopted.is_ok(), "a frame just split off is allocated: {adopted:?}");
         }
     }

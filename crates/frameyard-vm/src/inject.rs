@@ -1,4 +1,4 @@
-//! Failures on purpose: every step that can fail asks here first.
+//! Fault injection: each step that can fail asks the injector first.
 
 use core::fmt;
 
@@ -24,37 +24,37 @@ pub enum Step {
     MakeFile,
     /// Making a node of the tree of a file's pages.
     MakeCacheNode,
-    /// Putting a page in its CPU's batch: without it, the page goes to its list alone.
+    /// Adding a page to its CPU's batch. On failure the page goes to its list on its own.
     AddToBatch,
-    /// Splitting a huge page into single ones: without it, it stays one block that small entries map.
+    /// Splitting a huge page into single pages. On failure it stays one block that small entries map.
     SplitHuge,
     /// Getting a page's own lock in time.
     LockPage,
     /// Getting the lock of a file's size in time.
     LockSize,
-    /// Taking a clean page out of its file: without it, the page is busy.
+    /// Removing a clean page from its file. On failure the page counts as busy.
     DropPage,
-    /// Waiting until a page that is being moved is there again.
+    /// Waiting for a migration to end.
     AwaitMove,
-    /// Waiting, with the last handle of a space, until nobody looks in.
+    /// Waiting for visits to end after the last handle of a space was dropped.
     AwaitVisits,
     /// Isolating a page for migration.
     Isolate,
-    /// Finding the space or the file that a page is of.
+    /// Finding the space or file of a page.
     Visit,
-    /// Getting the map lock of the space whose page is moved.
+    /// Taking the map lock of the space of a page in migration.
     ReadMap,
-    /// Marking the entry of a page as moving.
+    /// Marking the entry of a page as in migration.
     Mark,
-    /// Freezing the users of a page.
+    /// Freezing the counts of a page.
     Freeze,
     /// Copying a page.
     Copy,
-    /// Letting others at the page's new frame.
+    /// Publishing the page's new frame.
     Thaw,
-    /// Putting a page that was not moved back in a batch: without it, the page goes to its list alone.
+    /// Returning an unmoved page to a batch. On failure the page goes to its list on its own.
     PutBack,
-    /// Looking at a page table without a lock: without it, the map lock is taken, or what was asked for is not to be had.
+    /// Reading a page table without a lock. On failure the caller takes the map lock, or the pin fails.
     WalkUnlocked,
 }
 
@@ -106,9 +106,9 @@ impl Step {
     }
 }
 
-/// Decides which steps fail, in tests of what happens then.
+/// Decides which steps fail, for tests of the failure paths.
 pub trait FaultInjector: Sync {
-    /// Whether this step, now, is to fail.
+    /// Whether this step fails now.
     fn fails(&self, step: Step) -> bool;
 }
 

@@ -1,17 +1,20 @@
-//! Locks in words: spinning ones, given back when dropped, and the readers-writer lock of an address space's map.
+//! Locks in words of frames: spinning locks, and the readers-writer lock of an address space's map. Guards release on
+//! drop.
 //!
 //! # Lock order
 //!
-//! Map of a space (read or write) → file → page table (two of them only parent before child) → objects → batch of a CPU →
-//! list of used pages → the yard's own (per-CPU list → zone). A page's own lock bit is taken before all of them but the
-//! map, waited for only while no spinning lock is held. Whoever holds a map and needs that of another space only *tries*.
+//! Map of a space (read or write) → file → page table (two only as parent before child) → objects → batch of a CPU →
+//! LRU list → the yard's locks (per-CPU list → zone).
+//!
+//! A page's own lock bit precedes all of them except the map lock, and a CPU waits for it only without a spinning lock
+//! held. A CPU that holds one map lock only *tries* the map lock of another space.
 //!
 //! # Waiting
 //!
-//! These locks are waited for without a count of rounds: with pauses, then yielding, then sleeping, as the platform has
-//! it. That ends, for whoever holds one comes to an end without anybody who holds none: under a spinning lock nobody waits
-//! but for spinning locks further down; under a map's also for a page's own lock, for a page that is being moved, and for
-//! memory, each for a bounded time and with a typed way out. Locks are not fair: who waits may see others come first.
+//! A CPU waits for these locks without a bound: with pauses, then yielding, then sleeping, as the platform implements
+//! it. The wait ends because a holder never depends on a CPU without a lock. Under a spinning lock, a holder waits only
+//! for spinning locks later in the order. Under a map lock, a holder also waits for a page's own lock, for a migration
+//! and for memory, each with a bound and a typed error. The locks are not fair.
 
 use core::fmt;
 
@@ -19,7 +22,7 @@ use frameyard::Platform;
 use frameyard::platform::{Access, LineKind, LockId, SharedLine};
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 
-/// A spinning lock that is held; given back when dropped.
+/// A held spinning lock. Releases it on drop.
 pub(crate) struct Held<'a, P: Platform> {
     platform: &'a P,
     id: LockId,
@@ -28,7 +31,7 @@ pub(crate) struct Held<'a, P: Platform> {
 }
 
 impl<'a, P: Platform> Held<'a, P> {
-    /// Takes a lock, waiting for it.
+    /// Takes a lock; spins until acquired.
     #[inline(always)]
     pub(crate) fn lock(platform: &'a P, id: LockId, word: &'a AtomicU32) -> Self {
         let guard = platform.guard();
@@ -48,7 +51,7 @@ impl<'a, P: Platform> Held<'a, P> {
 }
 
 impl<'a, P: Platform> Held<'a, P> {
-    /// What is told of what is done under the lock.
+    /// The platform that observes the work under the lock.
     #[inline(always)]
     pub(crate) fn platform(&self) -> &'a P {
         self.platform
@@ -71,20 +74,21 @@ impl<P: Platform> fmt::Debug for Held<'_, P> {
 const WRITER: u64 = 1 << 63;
 const WRITER_WAITS: u64 = 1 << 62;
 
-/// A readers-writer lock in one word: bit 63 a writer has it, bit 62 one waits (and new readers stay out), the rest counts
-/// readers. A thread must not take it for reading twice: a writer that waits between would stop it for ever.
+/// A readers-writer lock in one word: bit 63 set while a writer holds it, bit 62 while a writer waits (which keeps new
+/// readers out), the other bits count readers. A thread must not take it for reading twice: a writer that waits between
+/// the two would block it forever.
 pub(crate) struct MapLock<'a, P> {
     platform: &'a P,
     id: LockId,
     word: &'a AtomicU64,
 }
 
-/// Somebody reads what the lock guards.
+/// Guard of a reader.
 pub(crate) struct Reading<'a, P: Platform> {
     lock: MapLock<'a, P>,
 }
 
-/// Somebody alone writes what the lock guards.
+/// Guard of the writer.
 pub(crate) struct Writing<'a, P: Platform> {
     lock: MapLock<'a, P>,
 }
@@ -103,19 +107,19 @@ impl<'a, P: Platform> MapLock<'a, P> {
         Self { platform, id, word }
     }
 
-    /// Tells the platform that the word is about to be exchanged.
+    /// Reports an access to the word to the platform.
     #[inline(always)]
     fn touch(&self) {
         self.platform.touch_line(SharedLine::of(LineKind::MapLock, self.word), Access::ReadModifyWrite);
     }
 
-    /// Gets in as a reader if no writer has it or waits for it.
+    /// Takes the lock for reading unless a writer holds it or waits for it.
     #[inline(always)]
     pub(crate) fn try_read(&self) -> Option<Reading<'a, P>> {
         self.get_in().ok()
     }
 
-    /// Gets in as a reader; `Err` with the word that says why not.
+    /// Takes the lock for reading; `Err` with the word that shows the writer.
     #[inline(always)]
     fn get_in(&self) -> Result<Reading<'a, P>, u64> {
         self.touch();
@@ -131,7 +135,7 @@ impl<'a, P: Platform> MapLock<'a, P> {
         Err(found)
     }
 
-    /// Gets in as a reader, waiting for writers.
+    /// Takes the lock for reading; waits for writers.
     #[inline(always)]
     pub(crate) fn read(&self) -> Reading<'a, P> {
         let mut round = 0;
@@ -144,7 +148,7 @@ impl<'a, P: Platform> MapLock<'a, P> {
         }
     }
 
-    /// Gets in as a writer, waiting for all others.
+    /// Takes the lock for writing; waits for readers and writers.
     #[inline]
     pub(crate) fn write(&self) -> Writing<'a, P> {
         let mut round = 0;
@@ -159,7 +163,7 @@ impl<'a, P: Platform> MapLock<'a, P> {
             if nobody && done {
                 return Writing { lock: *self };
             }
-            // Where the exchange failed the word is another by now, which ends the wait.
+            // A failed exchange means that the word changed, which ends the wait.
             self.platform.wait_for_change(self.id, self.word, wanted, round);
             round = round.saturating_add(1);
         }
@@ -173,7 +177,7 @@ impl<P: Platform> Drop for Reading<'_, P> {
         self.lock.touch();
         // Release: pairs with the Acquire in `write`.
         let before = word.fetch_sub(1, Ordering::Release);
-        // Nobody waits for readers but a writer.
+        // Only a writer waits for readers.
         if before == WRITER_WAITS | 1 {
             platform.wake_waiters(id, word);
         }
@@ -185,7 +189,7 @@ impl<P: Platform> Drop for Writing<'_, P> {
     fn drop(&mut self) {
         let MapLock { platform, id, word } = self.lock;
         self.lock.touch();
-        // Release: pairs with the Acquire in `get_in` and `write`. Another writer that waits says so again.
+        // Release: pairs with the Acquire in `get_in` and `write`. Another waiting writer sets its bit again.
         word.store(0, Ordering::Release);
         platform.wake_waiters(id, word);
     }

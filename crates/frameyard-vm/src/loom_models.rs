@@ -1,7 +1,7 @@
 //! Loom models of this crate's protocols: every interleaving of a few threads, up to a bound of preemptions.
 //!
-//! They run the production code on a whole small yard whose frames' words are modelled. Each protocol has a model that
-//! holds, and the same model with one thing broken, which must fail.
+//! They run the production code on a small yard whose frame words are modelled. Each protocol has a model that passes,
+//! and the same model with one defect, which must fail.
 
 mod ageing;
 mod batches;
@@ -27,23 +27,23 @@ use crate::words::learn_all;
 use crate::{VmConfig, VmError};
 use machine::{Broken, Machine, ModelPlatform};
 
-/// How many involuntary thread switches an execution has at most.
+/// The bound of involuntary thread switches in an execution.
 const PREEMPTIONS: usize = 3;
 
-/// Explores a model; panics where an execution breaks it.
+/// Explores a model; panics if an execution fails.
 #[track_caller]
 fn explore(model: impl Fn() + Send + Sync + 'static) {
     explore_to(PREEMPTIONS, model);
 }
 
-/// As [`explore`], up to another bound of preemptions: some models are large.
+/// Like [`explore`], with a smaller bound of preemptions for large models.
 #[track_caller]
 fn explore_to(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let model = Arc::new(model);
     let mut known = learn_all();
     while let Err(panic) = explore_once(preemptions, &model) {
         let learnt = learn_all();
-        // A word was made by a thread while another was about to use it. The next exploration begins with it.
+        // A thread created a word while another was about to use it. The next exploration starts with the word.
         if learnt == known || !message_of(&panic).contains("and mut accesses") {
             std::panic::resume_unwind(panic);
         }
@@ -54,7 +54,7 @@ fn explore_to(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
 fn explore_once(preemptions: usize, model: &Arc<impl Fn() + Send + Sync + 'static>) -> std::thread::Result<()> {
     let mut builder = Builder::new();
     builder.preemption_bound = Some(preemptions);
-    // An execution has many thousands of accesses, most of them while the yard is brought up by one thread.
+    // An execution has many thousands of accesses, most of them while one thread creates the yard.
     builder.max_branches = 1_000_000;
     let model = Arc::clone(model);
     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| builder.check(move || model())))
@@ -67,13 +67,13 @@ fn message_of(panic: &Box<dyn Any + Send>) -> &str {
     }
 }
 
-/// Demands that a broken protocol fails its model with one of these messages.
+/// Asserts that a broken protocol fails its model with one of these messages.
 #[track_caller]
 fn assert_fails(model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
     assert_fails_to(PREEMPTIONS, model, expected);
 }
 
-/// As [`assert_fails`], up to another bound of preemptions.
+/// Like [`assert_fails`], with another bound of preemptions.
 #[track_caller]
 fn assert_fails_to(preemptions: usize, model: impl Fn() + Send + Sync + 'static, expected: &[&str]) {
     let explored = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| explore_to(preemptions, model)));
@@ -82,19 +82,19 @@ fn assert_fails_to(preemptions: usize, model: impl Fn() + Send + Sync + 'static,
     assert!(expected.iter().any(|part| message.contains(part)), "failed for another reason: {message}");
 }
 
-/// The thread that made the machine, its yard, and what owns frames.
+/// The main thread of a model: the machine, its yard and its root.
 struct Scene {
     machine: Arc<Machine>,
     yard: Yard<ModelPlatform>,
 }
 
 impl Scene {
-    /// A machine of so many sections of four frames, with a root.
+    /// A machine of `sections` sections of four frames, with a root.
     fn new(sections: u64, config: &VmConfig, broken: Broken) -> Self {
         Self::of(Machine::bare(sections, broken), config)
     }
 
-    /// As [`new`](Self::new), with a section for devices behind the memory.
+    /// Like [`new`](Self::new), with a device section above the memory.
     fn with_device(sections: u64, config: &VmConfig) -> Self {
         Self::of(Machine::with_device(sections), config)
     }
@@ -105,12 +105,12 @@ impl Scene {
         Self { machine, yard }
     }
 
-    /// This thread's view.
+    /// The view of this thread.
     fn vm(&self) -> Vm<'_, ModelPlatform> {
         Vm::attach(&self.yard).expect("a root that was created")
     }
 
-    /// Runs `body` in a thread of its own on a CPU.
+    /// Runs `body` in a new thread on a CPU.
     fn start(&self, cpu: u32, body: impl FnOnce(Vm<'_, ModelPlatform>) + 'static) -> JoinHandle<()> {
         let machine = Arc::clone(&self.machine);
         thread::spawn(move || {
@@ -119,13 +119,13 @@ impl Scene {
         })
     }
 
-    /// Demands, when all other threads are done and have given back what they had, that nothing is lost.
+    /// Asserts that nothing is lost, once all other threads have finished and released what they held.
     fn finish(&self) {
         let vm = self.vm();
         vm.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
         vm.destroy().unwrap_or_else(|problem: VmError| panic!("the validator objects: {problem}"));
         self.yard.drain_all();
         self.yard.validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
-        assert_eq!(self.yard.free_pages(), self.yard.managed_pages(), "frames were lost");
+        assert_eq!(self.yard.stats().free_pages(), self.yard.stats().managed_pages(), "frames were lost");
     }
 }

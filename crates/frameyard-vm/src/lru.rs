@@ -1,42 +1,49 @@
-//! Lists of used pages: which of them are in use, and which were not used for longest.
+//! LRU lists: which pages are in use, and which were unused for longest.
 //!
-//! Each node has lists of inactive and active pages, of spaces (anonymous) and of files, as the kernel's `lruvec`. A
-//! shard is one set of these lists with a lock. Under [`LruPolicy::Vanilla`] a node uses one shard; under
-//! [`LruPolicy::Sharded`] each group of CPUs puts pages on a shard of its own. A page stays on its shard until it is moved,
-//! whatever the policy is by then, and reclaim looks at all shards: so the policy can change at any time.
+//! Each node has inactive and active lists, for pages of spaces (anonymous) and of files, like the kernel's `lruvec`. A
+//! *shard* is one set of these lists with a lock. With [`LruPolicy::Vanilla`] a node uses one shard. With
+//! [`LruPolicy::Sharded`] each group of CPUs adds pages to its own shard. A page stays on its shard until it is moved,
+//! whatever the current policy, and reclaim scans all shards. The policy can therefore change at any time.
 //!
-//! - `shard`: the record of a shard, its lock, and what is done under it;
-//! - `batch`: what the CPUs collect before they take such a lock;
-//! - `release`: pages that nobody uses any more;
-//! - `check`: the recount.
+//! - `shard`: the record of a shard, its lock, and the operations under it
+//! - `batch`: per-CPU batches collected before a shard's lock is taken
+//! - `release`: freeing of pages without references
+//! - `check`: validation
 //!
-//! # Protocol
+//! # Flags
 //!
-//! A page is *linked* from when it is put on a list until it is taken off. Its links, and its [`ACTIVE`](Flags::ACTIVE)
-//! flag while it is linked, change under the lock of its shard alone; so does the shard that its owner's word names.
-//! While it is not linked, that flag is for whoever has the page isolated to change.
-//! [`LRU`](Flags::LRU) is set under that lock, together with the shard, when a page is linked. It is cleared by whoever wants
-//! the page off, with a reference and without a lock: who clears it, by exchange, takes the lock of the shard he found
-//! beside it, and unlinks. So:
+//! A page is *linked* while it is on a list. Its links, its [`ACTIVE`](Flags::ACTIVE) flag and the shard in its owner's
+//! word change only under the lock of its shard. While it is not linked, the CPU that isolated it may change the flag.
 //!
-//! - A page with `LRU` set and references above 0 belongs to its list. One that is linked with `LRU` cleared belongs to
-//!   who cleared it, who waits for the lock. One that is linked without references belongs to who put the last one.
-//! - **Isolating against freeing.** Isolating takes a reference first, and one that is being freed has none to give; so
-//!   only one of the two goes on. Of two who isolate, one finds `LRU` set. Who frees has the page alone: nobody can clear
-//!   its flag any more, and he reads it without an exchange.
-//! - **Reclaim** looks at linked pages under the lock, without references: none can vanish before it is unlinked, under
-//!   that lock. To take one off it tries to get a reference (which fails on one that is being freed), then clears `LRU`
-//!   (which fails on one that somebody else isolates; he has a reference, so the one given back is not the last).
-//! - **Batches against reclaim.** A page that is in a batch of pages to add is not linked and has no `LRU`, so it cannot be
-//!   isolated: who wants it drains the batches first. The batch has a reference. A page in a batch of pages to be
-//!   activated or deactivated is on its list as before, and the batch has a further reference; if the page was isolated
-//!   when the batch is drained, it is left alone.
-//! - **Release.** A batch is emptied under its lock, and worked off without it, so that list locks are not waited for
-//!   under it. A page of which the batch has the only reference is freed instead of being put on a list. Pages without
-//!   references are unlinked, all of one shard under one acquisition, and given to the yard.
+//! [`LRU`](Flags::LRU) is set together with the shard, under that lock, when the page is linked. A CPU that wants to
+//! remove the page needs a reference and clears `LRU` with an exchange, without a lock. The CPU whose exchange clears
+//! it then takes the lock of the shard named in the same word and unlinks the page.
 //!
-//! Lock order: batch → shard → the yard's own; the first two are never held together but for the counting of batches. No
-//! other lock is taken and no owner is called under a shard's lock.
+//! | page | belongs to |
+//! |---|---|
+//! | `LRU` set, references above 0 | its list |
+//! | linked, `LRU` clear | the CPU that cleared it |
+//! | linked, no references | the CPU that released the last reference |
+//!
+//! # Races
+//!
+//! - **Isolate against free.** Isolating first takes a reference, which fails on a page that is being freed. Of two
+//!   CPUs that isolate a page, one finds `LRU` set. A CPU that frees a page has exclusive access, so it reads the flag
+//!   without an exchange.
+//! - **Reclaim** reads linked pages under the lock without references: a page cannot be freed before it is unlinked
+//!   under that lock. To remove a page, reclaim tries to take a reference (which fails if the page is being freed) and
+//!   then clears `LRU` (which fails if another CPU isolates it; that CPU has a reference, so the one released is not
+//!   the last).
+//! - **Batches against reclaim.** A page in an add batch is not linked and has `LRU` clear, so it cannot be isolated
+//!   without draining the batches first. The batch holds a reference. A page in an activate or deactivate batch stays
+//!   on its list, and the batch holds another reference. If the page is isolated when the batch is drained, the drain
+//!   skips it.
+//! - **Release.** A batch is emptied under its lock and processed without it, so that no CPU waits for a shard's lock
+//!   under a batch's lock. A page whose only reference is the batch's is freed instead of linked. Pages without
+//!   references are unlinked, all of one shard per acquisition, and freed to the yard.
+//!
+//! Lock order: batch → shard → the yard's locks. A batch's and a shard's lock are held together only while batches are
+//! counted. Under a shard's lock no other lock is taken and no owner is called.
 
 use frameyard::locks::LockUse;
 use frameyard::page::CountedPage;
@@ -59,17 +66,17 @@ use batch::BatchKind;
 pub(crate) use batch::Gathered;
 pub(crate) use shard::{BackgroundWord, End, LockedShard, ShardKey};
 
-/// A list of used pages.
+/// An LRU list.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum LruList {
-    /// Pages of spaces that were not used lately.
+    /// Pages of spaces not used recently.
     InactiveAnon = 0,
-    /// Pages of spaces that are in use.
+    /// Pages of spaces in use.
     ActiveAnon = 1,
-    /// Pages of files that were not used lately.
+    /// Pages of files not used recently.
     InactiveFile = 2,
-    /// Pages of files that are in use.
+    /// Pages of files in use.
     ActiveFile = 3,
 }
 
@@ -77,7 +84,7 @@ named!(LruList: InactiveAnon => "inactive-anon", ActiveAnon => "active-anon", In
     ActiveFile => "active-file");
 
 impl LruList {
-    /// The list for a page with that owner's word.
+    /// The list for an owner's word.
     #[inline(always)]
     pub(crate) const fn of_word(word: u64) -> Self {
         let is_active = word & Flags::ACTIVE != 0;
@@ -89,7 +96,7 @@ impl LruList {
         }
     }
 
-    /// This list as an index into a table by list.
+    /// Index of this list in a table with one entry per list.
     #[inline(always)]
     #[must_use]
     pub const fn index(self) -> usize {
@@ -97,21 +104,21 @@ impl LruList {
     }
 }
 
-/// What is on a node's lists of used pages, and what their locks have seen.
+/// The contents of a node's LRU lists, and counters of their locks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LruStatistics {
-    /// Pages on each list, by [`LruList`], of all shards.
+    /// Pages on each list, indexed by [`LruList`], over all shards.
     pub pages: [PageCount; LruList::ALL.len()],
-    /// How the locks were taken, all shards together.
+    /// Acquisitions of the locks, over all shards.
     pub lock: LockUse,
-    /// Blocks that were put on a list, taken off or moved under those locks.
+    /// Blocks linked, unlinked or moved under these locks.
     pub moved: u64,
-    /// How many shards have been used.
+    /// Shards in use.
     pub shards: u16,
 }
 
 impl LruStatistics {
-    /// Pages on one list.
+    /// Pages on a list.
     #[must_use]
     pub fn on(&self, list: LruList) -> PageCount {
         self.pages[list.index()]
@@ -119,7 +126,7 @@ impl LruStatistics {
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// The shard that pages added by a CPU go to.
+    /// The shard for pages that a CPU adds.
     #[inline(always)]
     fn shard_of_cpu(&self, cpu: CpuId) -> u16 {
         match self.lru_policy() {
@@ -128,9 +135,9 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Gives each CPU a shard, of those that each node has. The groups of CPUs of a node that share a cache divide its shards,
-    /// and deal theirs out in turn; where there are fewer shards than groups, neighbours have one together. Where groups are
-    /// not numbered node by node, some shards are not used.
+    /// Assigns each CPU a shard per node. The cache groups of a node divide its shards, and each group distributes its
+    /// shards round-robin. If there are fewer shards than groups, neighbouring groups share one. If groups are not
+    /// numbered node by node, some shards stay unused.
     pub(crate) fn assign_shards(&self) {
         let (yard, shards) = (self.yard(), usize::from(self.root().shards()));
         let place = |cpu| (yard.node_of_cpu(cpu), usize::from(yard.cache_group_of_cpu(cpu)));
@@ -146,19 +153,21 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Puts a page in the batch of the caller's CPU, and so on a list: an active one if its flag says so. Takes over one
-    /// reference of the caller's.
+    /// Adds a page to the batch of the caller's CPU, and so to a list: an active one if its flag is set. Takes over one
+    /// reference of the caller.
     ///
-    /// After the kernel's `folio_add_lru`. Cost: the lock of the CPU's batch (a try); the lock of a shard once a batch.
+    /// After the kernel's `folio_add_lru`. Cost: a try of the lock of the CPU's batch; the lock of a shard once per
+    /// batch.
     #[inline]
     pub(crate) fn lru_add(&self, page: CountedPage<'y, P>) {
         debug_assert!(page.owner() & Flags::LRU == 0, "{:?} is on a list", page.pfn());
         self.batch_push(BatchKind::Add, page);
     }
 
-    /// Notes a use of a page: at first it is referenced, then, used again, activated through a batch.
+    /// Notes an access: the first sets the referenced flag, the second activates the page through a batch.
     ///
-    /// After the kernel's `folio_mark_accessed`. A page that is on no list yet stays referenced. The caller has a reference.
+    /// After the kernel's `folio_mark_accessed`. A page that is on no list yet stays referenced. The caller holds a
+    /// reference.
     #[inline]
     pub(crate) fn lru_mark_accessed(&self, page: CountedPage<'y, P>) {
         let word = page.owner();
@@ -171,7 +180,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Moves a page to the end of its inactive list, to be dropped next, through a batch. The caller has a reference.
+    /// Moves a page to the end of its inactive list, to be dropped next, through a batch. The caller holds a reference.
     ///
     /// After the kernel's `deactivate_file_folio`.
     pub(crate) fn lru_deactivate(&self, page: CountedPage<'y, P>) {
@@ -181,12 +190,13 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Takes a page off its list; the caller has a reference. `false`: it is on none (in a batch, or isolated).
+    /// Isolates a page from its list. The caller holds a reference. `false` if it is on no list (in a batch, or
+    /// isolated).
     ///
     /// After the kernel's `folio_isolate_lru`. Cost: the lock of the page's shard.
     #[must_use]
     pub(crate) fn lru_isolate(&self, page: CountedPage<'y, P>) -> bool {
-        debug_assert!(page.counts().references > 0, "who isolates has a reference");
+        debug_assert!(page.counts().references > 0, "an isolator has a reference");
         let word = page.clear_owner_bits(Flags::LRU);
         if word & Flags::LRU == 0 {
             return false;
@@ -195,7 +205,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         true
     }
 
-    /// Puts an isolated page straight back on a list; takes over no reference.
+    /// Returns an isolated page directly to a list. Takes over no reference.
     ///
     /// After the kernel's `folio_putback_lru`. Cost: the lock of the shard of the caller's CPU.
     pub(crate) fn lru_put_back(&self, page: CountedPage<'y, P>) {
@@ -203,8 +213,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.lock_shard(key).link(page);
     }
 
-    /// Puts isolated pages straight back, those of a shard under one acquisition of its lock, and puts a reference of each.
-    /// Under [`LruPolicy::Sharded`] they go back to their shards. At most 32 pages.
+    /// Returns isolated pages directly to lists, with one acquisition per shard, and releases a reference of each. With
+    /// [`LruPolicy::Sharded`] each page returns to its shard. At most 32 pages.
     pub(crate) fn put_back_all(&self, frames: &[Pfn]) {
         let policy = self.lru_policy();
         let key = |pfn| {
@@ -218,18 +228,18 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.free_unused(unused.frames());
     }
 
-    /// The shard that pages added by the caller's CPU go to.
+    /// The shard for pages that the caller's CPU adds.
     pub(crate) fn shard_of_caller(&self) -> u16 {
         self.shard_of_cpu(self.cpu())
     }
 
-    /// The shard that a page goes on when the caller's CPU adds it.
+    /// The shard for a page that the caller's CPU adds.
     #[inline(always)]
     fn shard_for(&self, page: CountedPage<'y, P>) -> ShardKey {
         ShardKey { node: page.tag().zone().node(), shard: self.shard_of_caller() }
     }
 
-    /// Puts one reference of a page; frees it if that was the last.
+    /// Releases a reference of a page; frees the page if it was the last.
     #[inline]
     pub(crate) fn put_page(&self, page: CountedPage<'y, P>) {
         match page.put() {
@@ -239,18 +249,18 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Empties the batches of the caller's CPU (the kernel's `lru_add_drain`).
+    /// Drains the batches of the caller's CPU (the kernel's `lru_add_drain`).
     pub fn lru_drain(&self) {
         self.drain_batches(self.cpu());
     }
 
-    /// Empties the batches of all CPUs (the kernel's `lru_add_drain_all`). What another thread is putting on a list just
-    /// now may not be there yet.
+    /// Drains the batches of all CPUs (the kernel's `lru_add_drain_all`). A page that another CPU adds at this moment
+    /// may not be on its list yet.
     pub fn lru_drain_all(&self) {
         (0..self.yard().cpus()).for_each(|cpu| self.drain_batches(CpuId(cpu)));
     }
 
-    /// What is on a node's lists, a moment ago; nothing where there is no such node. Takes no lock.
+    /// The contents of a node's lists; may be stale. Empty for an unknown node. Takes no lock.
     #[must_use]
     pub fn lru_statistics(&self, node: NodeId) -> LruStatistics {
         let mut sum = LruStatistics::default();
@@ -275,7 +285,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// The page of a frame that is on a list, in a batch, or named by a neighbour on a list.
+    /// The page of a frame on a list, in a batch, or linked from a list.
     #[inline(always)]
     fn listed_page(&self, pfn: Pfn) -> CountedPage<'y, P> {
         self.page(pfn)

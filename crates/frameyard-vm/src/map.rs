@@ -1,4 +1,4 @@
-//! Mapping and unmapping ranges of addresses.
+//! Mapping and unmapping of address ranges.
 
 use frameyard::platform::Activity;
 use frameyard::units::PhysAddr;
@@ -8,27 +8,27 @@ use crate::address::{PageLevel, VirtAddr, VirtRange};
 use crate::area::{Area, HugeAdvice, MapKind, Protection};
 use crate::space::{AddressSpace, MapError, SpaceRef, Unmapped};
 
-/// What is to be mapped, and where.
+/// A request to map memory.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct MapRequest {
-    /// Where exactly; `None` where the space is to choose, from the highest addresses down.
+    /// The first address; `None` to let the space choose, from the highest addresses down.
     pub at: Option<VirtAddr>,
-    /// How many bytes: a multiple of the page size of the kind.
+    /// The size in bytes: a multiple of the page size of the kind.
     pub bytes: ByteSize,
-    /// What the addresses show.
+    /// The kind of memory.
     pub kind: MapKind,
-    /// What may be done with them.
+    /// The allowed accesses.
     pub protection: Protection,
 }
 
 impl MapRequest {
-    /// Anonymous memory, wherever there is room, in huge pages where everybody gets them.
+    /// Anonymous memory at an address that the space chooses, with default advice on huge pages.
     #[must_use]
     pub const fn anonymous(bytes: ByteSize) -> Self {
         Self::of(bytes, MapKind::Anonymous { huge: HugeAdvice::Default })
     }
 
-    /// Physical addresses of a device, wherever there is room, by entries of that size.
+    /// Physical addresses of a device at an address that the space chooses, with entries of size `page`.
     #[must_use]
     pub const fn device(first: PhysAddr, bytes: ByteSize, page: PageLevel) -> Self {
         Self::of(bytes, MapKind::Device { first, page })
@@ -38,13 +38,13 @@ impl MapRequest {
         Self { at: None, bytes, kind, protection: Protection::ReadWrite }
     }
 
-    /// The same, there and nowhere else.
+    /// Maps at exactly `addr`.
     #[must_use]
     pub const fn at(self, addr: VirtAddr) -> Self {
         Self { at: Some(addr), ..self }
     }
 
-    /// The same, with advice on huge pages, where it is for anonymous memory.
+    /// Sets the advice on huge pages. No effect on devices.
     #[must_use]
     pub const fn advised(self, huge: HugeAdvice) -> Self {
         match self.kind {
@@ -53,14 +53,14 @@ impl MapRequest {
         }
     }
 
-    /// The same, with that protection; they may be read and written unless it says otherwise.
+    /// Sets the protection. The default is [`Protection::ReadWrite`].
     #[must_use]
     pub const fn protected(self, protection: Protection) -> Self {
         Self { protection, ..self }
     }
 
-    /// What the first address must be a multiple of where the space chooses: what one entry maps, or could map if the
-    /// memory comes in huge pages (the kernel's `thp_get_unmapped_area`).
+    /// The alignment of a chosen address: the size of an entry, or 2 MiB if the memory can get huge pages (the kernel's
+    /// `thp_get_unmapped_area`).
     fn alignment(&self) -> ByteSize {
         match self.kind {
             MapKind::Anonymous { huge } if huge != HugeAdvice::Never && self.bytes >= PageLevel::Huge.size() => {
@@ -70,7 +70,7 @@ impl MapRequest {
         }
     }
 
-    /// The range asked for, where it is said where; or that the numbers cannot be.
+    /// Checks the request; returns the requested range if it names an address.
     fn checked(&self) -> Result<Option<VirtRange>, MapError> {
         let align = self.kind.page_size();
         if self.bytes.0 == 0 {
@@ -89,7 +89,7 @@ impl MapRequest {
     }
 }
 
-/// Where physical addresses end that an entry of page tables has room for.
+/// The end of the physical addresses that fit in a page-table entry.
 const PHYSICAL_END: u64 = 1 << 52;
 
 fn aligned(what: &'static str, value: u64, align: ByteSize) -> Result<(), MapError> {
@@ -103,15 +103,14 @@ fn within(start: VirtAddr, bytes: ByteSize) -> Result<VirtRange, MapError> {
 }
 
 impl<P: Platform> AddressSpace<'_, P> {
-    /// Maps a range of addresses. Anonymous memory is allocated when it is touched; entries of the page tables are made
-    /// then, too, those of devices as well.
+    /// Maps a range of addresses. Faults allocate anonymous memory and fill entries on first access, also for devices.
     ///
-    /// A range of anonymous memory that touches another with the same advice and protection becomes one area with it. Where the space
-    /// chooses, it takes the highest gap that is large enough, and aligns what can have huge pages to 2 MiB.
+    /// Adjacent anonymous ranges with equal advice and protection are merged into one area. Without an address the
+    /// space takes the highest gap that fits, aligned to 2 MiB if huge pages are possible.
     ///
     /// # Errors
     ///
-    /// [`MapError`]; nothing has changed then.
+    /// [`MapError`]. Nothing has changed then.
     ///
     /// # Cost
     ///
@@ -140,19 +139,19 @@ impl<P: Platform> AddressSpace<'_, P> {
         Ok(range)
     }
 
-    /// Unmaps a range of addresses, all of which must be mapped, by however many areas. Its pages and the page tables that
-    /// map nothing any more are freed in batches.
+    /// Unmaps a range of addresses. Areas must cover all of it. Frees its pages, and the page tables that become empty,
+    /// in batches.
     ///
-    /// Huge mappings of anonymous memory are split where a border lies inside of them; those of devices cannot be.
+    /// Splits huge mappings of anonymous memory at the ends of the range. Mappings of devices cannot be split.
     ///
     /// # Errors
     ///
-    /// [`MapError::NotMapped`] names the first hole, [`MapError::Misaligned`] a border inside a page. Nothing has changed
-    /// then, but for [`MapError::Moving`].
+    /// [`MapError::NotMapped`] names the first hole, [`MapError::Misaligned`] an end inside a page. Nothing has changed
+    /// then, except with [`MapError::Moving`].
     ///
     /// # Cost
     ///
-    /// The map lock for writing; O(log n) for each of the areas, O(1) for each page.
+    /// The map lock for writing; O(log n) per area, O(1) per page.
     pub fn unmap(&self, range: VirtRange) -> Result<Unmapped, MapError> {
         let platform = self.space().vm().yard().platform();
         platform.begin_activity(Activity::Map);
@@ -188,7 +187,7 @@ impl<P: Platform> AddressSpace<'_, P> {
     }
 }
 
-/// Whether a range of mapped addresses begins and ends between two entries of devices.
+/// Checks that the ends of a mapped range are between two entries of devices.
 fn borders_between_pages<P: Platform>(space: SpaceRef<'_, P>, range: VirtRange) -> Result<(), MapError> {
     let at = |area: Area| area.kind.page_size();
     if let Some(first) = space.first_area_ending_after(range.start) {
@@ -200,7 +199,7 @@ fn borders_between_pages<P: Platform>(space: SpaceRef<'_, P>, range: VirtRange) 
     Ok(())
 }
 
-/// Frees the page tables of a range that maps nothing any more, though its areas still stand.
+/// Frees the page tables of an unmapped range whose areas still exist.
 fn free_tables_of<P: Platform>(space: SpaceRef<'_, P>, range: VirtRange) -> u64 {
     let below =
         space.last_area_starting_before(range.start).map_or(VirtAddr(0), |area| area.range.end.min(range.start));

@@ -1,16 +1,16 @@
-//! Small objects of a few words, in frames of the yard: spaces, areas, files and the nodes of their trees.
+//! Small objects of a few words, in frames of the yard: spaces, areas, files and nodes of file trees.
 //!
-//! Each kind has frames of its own, cut into slots. A frame's page says which slots are free (a bit each) and links the
-//! frames that have some. An object is named by the link of its frame and its slot, the same in every view.
+//! Each kind has its own frames, divided into slots. The page of a frame has a bit per free slot and links to the other
+//! frames with free slots. An [`ObjectId`] is the link of the frame and the slot, equal in every view.
 //!
-//! Frames of kinds that are [stable](ObjectKind::is_stable) are never given back while the root lives, so a stale
-//! [`ObjectId`] of such a kind leads to an object of that kind, perhaps another or a dead one; the kind's own words tell.
-//! Who uses an id of another kind must know that the object lives.
+//! Frames of [stable](ObjectKind::is_stable) kinds are never freed while the root exists. A stale [`ObjectId`] of a
+//! stable kind therefore leads to an object of that kind, possibly a different or dead one, and the object's own words
+//! tell which. A user of an id of another kind must know that the object is alive.
 //!
 //! # Protocol
 //!
-//! The record of a kind, the bits and the links of its frames are guarded by the kind's lock. The words of an object are its
-//! owner's. They are zero when it is made: who deletes it has it alone.
+//! The lock of a kind guards its record and the bits and links of its frames. The owner of an object guards the
+//! object's words. They are zero when the object is created. Only a caller with exclusive access may delete an object.
 
 use frameyard::owners::Adoption;
 use frameyard::page::{CountedPage, Counts, FrameLink};
@@ -28,7 +28,7 @@ use crate::words::Words;
 
 /// Words of a kind's record.
 const LOCK: usize = 0;
-/// First of the frames with a free slot; of all frames where the kind is stable.
+/// First frame with a free slot, or first of all frames for a stable kind.
 const FIRST: usize = 8;
 const FRAMES: usize = 9;
 const LIVE: usize = 10;
@@ -43,7 +43,7 @@ const fn step_of(kind: ObjectKind) -> Step {
     }
 }
 
-/// The spare word of a frame's page with a bit for each free slot.
+/// Spare word of a frame's page with one bit per free slot.
 const FREE_SLOTS: usize = 0;
 
 impl<'y, P: Platform> Vm<'y, P> {
@@ -57,7 +57,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         Held::lock(self.yard().platform(), LockId::ObjectTable(kind as u32), record.lock_word(LOCK))
     }
 
-    /// Makes an object, all zero.
+    /// Creates an object with all words zero.
     pub(crate) fn new_object(&self, kind: ObjectKind) -> Result<ObjectId, VmError> {
         self.may_fail(step_of(kind))?;
         if let Some(id) = self.take_slot(kind) {
@@ -66,10 +66,10 @@ impl<'y, P: Platform> Vm<'y, P> {
         let pfn = self.alloc_zeroed(Order::ZERO, Gfp::KERNEL, Step::AllocateObjects)?;
         let owner = owner_word(PageKind::Objects, ObjectId::NONE, 0);
         let adoption = Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: kind as u64 };
-        self.yard().adopt(pfn, Order::ZERO, adoption)?;
+        self.yard().counted().adopt(pfn, Order::ZERO, adoption)?;
         let page = self.page(pfn);
         let all = u64::MAX >> (64 - self.slots(kind));
-        // The first slot is the caller's before anybody else sees the frame.
+        // Take the first slot before the frame becomes visible to other CPUs.
         page.set_spare(FREE_SLOTS, all & !1);
         let held = self.lock_objects(kind);
         let record = self.root().objects(kind as usize);
@@ -79,13 +79,14 @@ impl<'y, P: Platform> Vm<'y, P> {
             self.link_frame(kind, page);
         }
         drop(held);
-        Ok(ObjectId::new(self.yard().link(pfn), 0))
+        Ok(ObjectId::new(self.yard().counted().link(pfn), 0))
     }
 
     fn take_slot(&self, kind: ObjectKind) -> Option<ObjectId> {
         let _held = self.lock_objects(kind);
         let record = self.root().objects(kind as usize);
-        let mut at = self.yard().linked(FrameLink::from_bits(record.at(FIRST).load(Ordering::Relaxed) as u32));
+        let mut at =
+            self.yard().counted().linked(FrameLink::from_bits(record.at(FIRST).load(Ordering::Relaxed) as u32));
         while let Some(pfn) = at {
             let page = self.page(pfn);
             let free = page.spare(FREE_SLOTS);
@@ -96,9 +97,9 @@ impl<'y, P: Platform> Vm<'y, P> {
                     self.unlink_frame(kind, page);
                 }
                 record.at(LIVE).fetch_add(1, Ordering::Relaxed);
-                return Some(ObjectId::new(self.yard().link(pfn), u64::from(slot)));
+                return Some(ObjectId::new(self.yard().counted().link(pfn), u64::from(slot)));
             }
-            at = self.yard().linked(page.next());
+            at = self.yard().counted().linked(page.next());
         }
         None
     }
@@ -106,26 +107,26 @@ impl<'y, P: Platform> Vm<'y, P> {
     fn link_frame(&self, kind: ObjectKind, page: CountedPage<'y, P>) {
         let first = self.root().objects(kind as usize).at(FIRST);
         let old = FrameLink::from_bits(first.load(Ordering::Relaxed) as u32);
-        let link = self.yard().link(page.pfn());
+        let link = self.yard().counted().link(page.pfn());
         page.set_next(old);
         page.set_prev(FrameLink::NONE);
-        if let Some(next) = self.yard().linked(old) {
+        if let Some(next) = self.yard().counted().linked(old) {
             self.page(next).set_prev(link);
         }
-        // Release: pairs with the Acquire in `listed_frames`, for who looks without the kind's lock.
+        // Release: pairs with the Acquire in `listed_frames`, which runs without the kind's lock.
         first.store(u64::from(link.bits()), Ordering::Release);
     }
 
     fn unlink_frame(&self, kind: ObjectKind, page: CountedPage<'y, P>) {
         let (next, prev) = (page.next(), page.prev());
-        match self.yard().linked(prev) {
+        match self.yard().counted().linked(prev) {
             Some(prev) => self.page(prev).set_next(next),
             None => {
                 let first = self.root().objects(kind as usize).at(FIRST);
                 first.store(u64::from(next.bits()), Ordering::Relaxed);
             }
         }
-        if let Some(next) = self.yard().linked(next) {
+        if let Some(next) = self.yard().counted().linked(next) {
             self.page(next).set_prev(prev);
         }
         page.set_next(FrameLink::NONE);
@@ -136,19 +137,19 @@ impl<'y, P: Platform> Vm<'y, P> {
     ///
     /// # Panics
     ///
-    /// Where the id was never one of that kind.
+    /// If the id was never one of that kind.
     #[inline]
     pub(crate) fn object(&self, kind: ObjectKind, id: ObjectId) -> Words<'y> {
-        let pfn = self.yard().linked(id.frame()).expect("an object's id");
+        let pfn = self.yard().counted().linked(id.frame()).expect("an object's id");
         let words = self.words(pfn);
         words.part(id.slot() * kind.words(), kind.words())
     }
 
-    /// Deletes an object that the caller has alone.
+    /// Deletes an object. The caller has exclusive access.
     pub(crate) fn delete_object(&self, kind: ObjectKind, id: ObjectId) {
         let words = self.object(kind, id);
         (0..words.len()).for_each(|word| words.at(word).store(0, Ordering::Relaxed));
-        let Some(pfn) = self.yard().linked(id.frame()) else { return };
+        let Some(pfn) = self.yard().counted().linked(id.frame()) else { return };
         let page = self.page(pfn);
         let held = self.lock_objects(kind);
         let record = self.root().objects(kind as usize);
@@ -175,13 +176,13 @@ impl<'y, P: Platform> Vm<'y, P> {
 
     fn free_objects_frame(&self, page: CountedPage<'y, P>) {
         let freed = page.put().map_err(VmError::from).and_then(|left| match left {
-            0 => self.yard().free_counted(page.pfn(), Order::ZERO).map_err(VmError::from),
+            0 => self.yard().counted().free(page.pfn(), Order::ZERO).map_err(VmError::from),
             _ => Ok(()),
         });
         debug_assert!(freed.is_ok(), "{freed:?}");
     }
 
-    /// How many objects of a kind there are.
+    /// The number of live objects of a kind.
     pub(crate) fn live_objects(&self, kind: ObjectKind) -> u64 {
         self.root().objects(kind as usize).at(LIVE).load(Ordering::Relaxed)
     }
@@ -190,22 +191,22 @@ impl<'y, P: Platform> Vm<'y, P> {
     pub(crate) fn stable_objects(&self, kind: ObjectKind) -> impl Iterator<Item = ObjectId> {
         debug_assert!(kind.is_stable());
         self.listed_frames(kind).flat_map(move |page| {
-            let link = self.yard().link(page.pfn());
+            let link = self.yard().counted().link(page.pfn());
             (0..self.slots(kind) as u64).map(move |slot| ObjectId::new(link, slot))
         })
     }
 
     fn listed_frames(&self, kind: ObjectKind) -> impl Iterator<Item = CountedPage<'y, P>> {
-        // Acquire: pairs with the Release in `link_frame`. A frame found is zeroed, and linked to those before it.
+        // Acquire: pairs with the Release in `link_frame`. A frame found is zeroed and linked to the earlier ones.
         let mut at = FrameLink::from_bits(self.root().objects(kind as usize).at(FIRST).load(Ordering::Acquire) as u32);
         core::iter::from_fn(move || {
-            let page = self.page(self.yard().linked(at)?);
+            let page = self.page(self.yard().counted().linked(at)?);
             at = page.next();
             Some(page)
         })
     }
 
-    /// Frees the frames of stable kinds, when none of their objects lives.
+    /// Frees the frames of stable kinds once all their objects are dead.
     pub(crate) fn free_stable_frames(&self) {
         for kind in ObjectKind::ALL.into_iter().filter(|kind| kind.is_stable()) {
             let record = self.root().objects(kind as usize);
@@ -217,13 +218,16 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Recounts the objects of all kinds whose frames are listed completely, while nobody is at work.
+    /// Recounts the objects of the kinds whose frames are all listed. Requires quiescence.
     pub(crate) fn validate_objects(&self) -> Result<(), VmValidateError> {
         for kind in ObjectKind::ALL {
             let mut used = 0;
             for page in self.listed_frames(kind) {
                 if PageKind::of_word(page.owner()) != Some(PageKind::Objects) || page.index() != kind as u64 {
-                    return Err(VmValidateError::Frame { pfn: page.pfn(), what: "is listed as a frame of objects" });
+                    return Err(VmValidateError::Frame {
+                        pfn: page.pfn(),
+                        what: "is listed as a frame of objects and has another kind or owner",
+                    });
                 }
                 used += self.slots(kind) as u64 - u64::from(page.spare(FREE_SLOTS).count_ones());
             }
@@ -237,16 +241,16 @@ impl<'y, P: Platform> Vm<'y, P> {
     }
 }
 
-/// Frames that hold objects; for the record of what a space or file costs.
+/// Frames of small objects, for cost accounting.
 impl<P: Platform> Vm<'_, P> {
-    /// How many frames hold small objects.
+    /// The number of frames with small objects.
     #[must_use]
     pub fn object_frames(&self) -> frameyard::PageCount {
         let frames = |kind: ObjectKind| self.root().objects(kind as usize).at(FRAMES).load(Ordering::Relaxed);
         frameyard::PageCount(ObjectKind::ALL.into_iter().map(frames).sum())
     }
 
-    /// Whether a frame holds small objects, page tables or the root: what never moves.
+    /// Whether a frame never moves: small objects, page tables or the root.
     #[must_use]
     pub fn is_fixed(&self, pfn: Pfn) -> bool {
         self.try_page(pfn).is_some_and(|page| {

@@ -1,49 +1,58 @@
-//! Getting and pinning pages of address spaces: references and pins by range, without locks where that goes.
+//! Getting and pinning pages of address spaces: references and pins by range, without locks if possible.
 //!
-//! After the kernel's `gup_fast_pgd_range` and `__get_user_pages`, and the series that made device memory as fast as huge pages.
+//! After the kernel's `gup_fast_pgd_range` and `__get_user_pages`, and the series that made pinning device memory as
+//! fast as pinning huge pages.
 //!
-//! - `request`: what is asked for; `error`: why it is not had; `sink`: where the frames go;
-//! - `part`: the pages of a run that have one head, which counts the references of all of them;
-//! - `fast`: the walk without locks; `slow`: the walk under the map lock, which maps what is missing; `ahead`: page
-//!   structures that both fetch before they come to them;
-//! - `longterm`: moving pages out of where they must not stay; `release`: giving back; `page`: one pin at a time.
+//! | module | contents |
+//! |---|---|
+//! | `request`, `error`, `sink` | requests, errors, and where the frames go |
+//! | `part` | the pages of a run with one head, which counts their references |
+//! | `fast` | the walk without locks |
+//! | `slow` | the walk under the map lock, which faults missing pages in |
+//! | `ahead` | prefetch of page structures for both walks |
+//! | `longterm` | migration of pages out of memory that must stay movable |
+//! | `release` | release of references and pins |
+//! | `page` | one pin at a time |
 //!
-//! # Protocol of the fast path
+//! # Fast path
 //!
-//! The caller has a handle, so the space and its topmost table stay. He takes no lock, so anything below may go at any time:
-//! an entry may be cleared, moved or split while he looks at it, and a table be freed and be another's frame. In this order:
+//! The caller has a handle, so the space and its root table stay. It takes no lock, so everything below can change at
+//! any time: an entry can be cleared, marked or split, and a table can be freed and its frame reused. The walk does, in
+//! this order:
 //!
-//! 1. Read the word that counts when tables of this space went ([`SpaceWord::TABLES_GONE`], Acquire).
-//! 2. Walk down. Frames that entries name are looked at as tables only where they are memory of the yard, and with atomic
-//!    loads, so whatever stands there is at most a wrong number.
-//! 3. For a present entry: look whether its frame's head is a page of a space, and try to get all references at once
-//!    (Acquire). That writes nothing where there are no references, which is all pages that are free, being freed, or frozen.
-//! 4. Look at the entry again, and at the word of 1. Where either differs, put what was got, and leave the rest to the slow
-//!    path. Else the references are to what is mapped there.
+//! 1. Read the space's count of removed tables ([`SpaceWord::TABLES_GONE`], Acquire).
+//! 2. Walk down. Read frames named by entries as tables only if they are memory of the yard, and only with atomic
+//!    loads. A reused frame yields at most a wrong number.
+//! 3. For a present entry: check that the head of its frame is a page of a space, and try to take all references at
+//!    once (Acquire). This writes nothing to a page without references, that is, to a page that is free, being freed or
+//!    frozen.
+//! 4. Read the entry and the count of step 1 again. If either differs, release the references and leave the rest to the
+//!    slow path. Otherwise the references belong to the mapped page.
 //!
-//! # Who sees what
+//! # Races
 //!
-//! - **Unmapping** clears the entry, then puts its mapping's reference (Release). Who gets his in 3 after that has read that
-//!   count or a later one, also if the frame is another page by then: so he sees in 4 that the entry was cleared. Who got it
-//!   before keeps the page: it was taken before it was unmapped.
-//! - **Moving** marks the entry, then freezes the counts. References got before make the freeze fail; after it there are none
-//!   to get until the frame is somebody's again, and then the mark is seen in 4. The same holds for **splitting**: a huge
-//!   mapping is marked before its block is frozen ([`split_huge`](SpaceRef::split_huge)), and parts of a block that is frozen
-//!   get their new entries before their pages get users ([`split_parts`](SpaceRef::split_parts)). So nobody gets
-//!   references of a block and finds them to be of its first page, or the other way round.
-//! - **Tables that go**: the entry that led there is cleared, the word of 1 is raised, and only then the frame is freed, with
-//!   a fence between. Who reads the raised word in 1 does not come to the table any more. Who read the word before and reads
-//!   in 2 or 3 what a later owner of the frame wrote, reads the raised word in 4.
-//! - **Devices** are removed when no entry counts as theirs any more, and entries are cleared before they are uncounted. Pages
-//!   that are removed have no references to get; those of another device in the same place have, and then 4 shows that the
-//!   entry was cleared.
-//! - **Pins** of larger blocks are counted in a word that only a page of a space has, so they are counted after 4. Between,
-//!   such a block is merely in use.
+//! - **Unmap** clears the entry and then releases the mapping's reference (Release). A walk that takes its references
+//!   afterwards has read that count or a later one, even if the frame is a different page by then, so step 4 sees the
+//!   cleared entry. A walk that took its references earlier keeps the page: it got the page before the unmap.
+//! - **Migration** marks the entry and then freezes the counts. Earlier references make the freeze fail. After the
+//!   freeze no references can be taken until the frame has a new owner, and by then step 4 sees the mark. **Splitting**
+//!   works the same way: a huge mapping is marked before its block is frozen ([`split_huge`](SpaceRef::split_huge)),
+//!   and the parts of a frozen block get new entries before their pages get users
+//!   ([`split_parts`](SpaceRef::split_parts)). A walk therefore never takes references of a block for its first page or
+//!   the reverse.
+//! - **Removal of tables** clears the entry that leads to the table, raises the count of step 1, executes a fence, and
+//!   frees the frame. A walk that reads the raised count in step 1 does not reach the table. A walk that read the old
+//!   count, and in step 2 or 3 reads a later owner's write to the frame, reads the raised count in step 4.
+//! - **Devices** are removed only when no entry counts as theirs, and entries are cleared before they are uncounted. A
+//!   removed page has no references to take. A page of another device in the same place has, and then step 4 sees the
+//!   cleared entry.
+//! - **Pins** of larger blocks are counted in a word that only a page of a space has, so they are counted after step 4.
+//!   Until then such a block is merely in use.
 //!
-//! As in every such protocol, 2 and 3 may read a word while a later owner of the frame writes bytes there by plain writes. The
-//! language has no name for that; a processor hands out some value, and 4 throws it away.
+//! Steps 2 and 3 can read a word while a later owner of the frame writes there with plain stores. The language does not
+//! define this case. A processor returns some value, and step 4 discards it.
 //!
-//! What the fast path does not do: it does not mark an entry as used or written. Who writes says so when he unpins.
+//! The fast path does not set accessed or dirty bits. A caller that writes reports this when it unpins.
 
 use core::fmt;
 
@@ -72,30 +81,30 @@ pub use sink::PageRun;
 pub(crate) use sink::PageSink;
 use sink::{FrameArray, RunArray};
 
-/// How much was taken.
+/// The result of taking runs.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct TakenRuns {
-    /// How many runs were filled.
+    /// Runs filled in.
     pub runs: usize,
-    /// How many pages those have.
+    /// Pages in those runs.
     pub pages: PageCount,
 }
 
-/// A walk that takes pages.
+/// The state of a walk.
 struct Taking<'a, 'y, P: Platform, S> {
     space: SpaceRef<'y, P>,
     request: PinRequest,
-    /// Where the walk is.
+    /// The current address.
     at: u64,
     end: u64,
     sink: &'a mut S,
-    /// What was taken last and not handed to the sink: pages one after the other, as one run.
+    /// The last run taken, not yet passed to the sink.
     open: PageRun,
-    /// A pageblock that was found to lie in no contiguous memory area.
+    /// A pageblock known to be outside contiguous memory areas.
     settled: Option<Pfn>,
 }
 
-/// Runs of so many pages are handed on, though they may go on.
+/// A run of this length goes to the sink even if it could grow.
 const LONG_RUN: PageCount = HUGE.pages();
 
 impl<P: Platform, S> fmt::Debug for Taking<'_, '_, P, S> {
@@ -105,7 +114,7 @@ impl<P: Platform, S> fmt::Debug for Taking<'_, '_, P, S> {
 }
 
 impl<P: Platform, S: PageSink> Taking<'_, '_, P, S> {
-    /// The frames behind an entry from where the walk is, as far as there is room for them.
+    /// The frames of an entry from the current address on, limited by the remaining room.
     #[inline(always)]
     fn run(&mut self, entry: Entry, level: Level) -> PageRun {
         let behind = (level.align_down(self.at) + level.span()).min(self.end);
@@ -118,7 +127,7 @@ impl<P: Platform, S: PageSink> Taking<'_, '_, P, S> {
         PageRun { pages: PageCount(self.sink.room(run)), ..run }
     }
 
-    /// Notes a run that was taken, for which there is room.
+    /// Notes a taken run. There is room for it.
     #[inline(always)]
     fn note(&mut self, run: PageRun) {
         if self.goes_on(run) {
@@ -132,13 +141,13 @@ impl<P: Platform, S: PageSink> Taking<'_, '_, P, S> {
         self.at += run.pages.0 << Level::SMALL.shift();
     }
 
-    /// Whether a run goes on where the open one ends.
+    /// Whether a run continues the open one.
     #[inline(always)]
     fn goes_on(&self, run: PageRun) -> bool {
         self.open.pages > PageCount(0) && self.open.end() == run.first
     }
 
-    /// Hands the open run to the sink.
+    /// Passes the open run to the sink.
     #[inline(always)]
     fn hand_on(&mut self) {
         if self.open.pages > PageCount(0) {
@@ -146,14 +155,14 @@ impl<P: Platform, S: PageSink> Taking<'_, '_, P, S> {
         }
     }
 
-    /// Where the walk leaves a table of that level.
+    /// The address at which the walk leaves a table of that level.
     #[inline(always)]
     fn end_of_table(&self, level: Level) -> u64 {
         let table = Level(level.0 + 1);
         (table.align_down(self.at) + table.span()).min(self.end)
     }
 
-    /// Takes what the request says; how many pages.
+    /// Takes the requested pages; returns their number.
     #[inline]
     fn take(&mut self) -> Result<PageCount, PinError> {
         let start = self.at;
@@ -176,22 +185,22 @@ impl<P: Platform, S: PageSink> Taking<'_, '_, P, S> {
     }
 }
 
-/// The frame of an address behind an entry.
+/// The frame of an address that the entry maps.
 #[inline(always)]
 pub(crate) fn frame_at(entry: Entry, level: Level, addr: u64) -> Pfn {
     Pfn(entry.pfn().0 + ((addr - level.align_down(addr)) >> Level::SMALL.shift()))
 }
 
 impl<P: Platform> SpaceRef<'_, P> {
-    /// How often tables of this space have gone.
+    /// The count of removed tables of this space.
     #[inline(always)]
     fn tables_gone(&self) -> u64 {
         // Acquire: pairs with the Release in `tables_go`.
         self.word(SpaceWord::TABLES_GONE).load(Ordering::Acquire)
     }
 
-    /// Says that tables go, to whom nothing leads any more; they may be freed afterwards. The caller has the map lock for
-    /// writing.
+    /// Announces the removal of tables that are no longer linked; the caller may free them afterwards. The caller holds
+    /// the map lock for writing.
     pub(crate) fn tables_go(&self) {
         #[cfg(loom)]
         if frameyard::sync::is_weakened(frameyard::sync::Weakness::TablesGoSilently) {
@@ -207,35 +216,35 @@ impl<P: Platform> SpaceRef<'_, P> {
 }
 
 impl<P: Platform> AddressSpace<'_, P> {
-    /// Takes the pages of as many addresses as `frames` has places, from `start` on, and fills in their frames, from the first
-    /// place on; how many were taken, at least one.
+    /// Takes one page for each element of `frames`, from `start` on, and writes the frame numbers there. Returns the
+    /// number of pages taken, at least one.
     ///
-    /// Like the kernel's, it takes fewer pages rather than none: what stopped it shows in the next call. Give the pages back
-    /// with [`put_pages`](crate::Vm::put_pages) or [`unpin_pages`](crate::Vm::unpin_pages), after the call that took them.
+    /// Like the kernel, it takes fewer pages rather than failing. The next call returns the reason. Release the pages
+    /// with [`put_pages`](crate::Vm::put_pages) or [`unpin_pages`](crate::Vm::unpin_pages), according to the request.
     ///
     /// # Errors
     ///
-    /// [`PinError`] says why the first page was not taken.
+    /// [`PinError`] is the reason for the first page.
     ///
     /// # Cost
     ///
-    /// By the fast path, for each entry of page tables: three loads, one atomic operation on the head's page structure (two
-    /// to pin a larger block), and 8 bytes written a page. For each 2 MiB of small entries, a walk of four loads. The slow path
-    /// takes the map lock for reading and the lock of a table for all its entries.
+    /// On the fast path, per page-table entry: three loads, one atomic operation on the head's page structure (two to
+    /// pin a larger block), and 8 bytes written per page. Per 2 MiB of small entries: a walk of four loads. The slow
+    /// path takes the map lock for reading, and the lock of each table once for all its entries.
     pub fn take_pages(&self, start: VirtAddr, request: PinRequest, frames: &mut [Pfn]) -> Result<PageCount, PinError> {
         let bytes = (frames.len() as u64).checked_mul(PageLevel::Small.size().0);
         let end = bytes.and_then(|bytes| start.0.checked_add(bytes)).unwrap_or(u64::MAX);
         self.take(VirtRange { start, end: VirtAddr(end) }, request, &mut FrameArray::new(frames))
     }
 
-    /// Takes the pages of a range and fills in runs of frames, from the first place on. Runs that touch are one, whatever
-    /// heads they have. Ends where there is no place for a further run. At least one page is taken.
+    /// Takes the pages of a range and fills in runs of frames. Adjacent runs are merged, whatever their heads. Stops
+    /// when `runs` is full. Takes at least one page.
     ///
-    /// Give them back with [`put_runs`](crate::Vm::put_runs) or [`unpin_runs`](crate::Vm::unpin_runs).
+    /// Release them with [`put_runs`](crate::Vm::put_runs) or [`unpin_runs`](crate::Vm::unpin_runs).
     ///
     /// # Errors
     ///
-    /// As [`take_pages`](Self::take_pages). Cost: as there, but 16 bytes written a run.
+    /// As for [`take_pages`](Self::take_pages). Cost: as there, but 16 bytes written per run.
     pub fn take_runs(
         &self,
         range: VirtRange,
@@ -247,7 +256,7 @@ impl<P: Platform> AddressSpace<'_, P> {
         Ok(TakenRuns { runs: sink.len, pages })
     }
 
-    /// Takes the pages of a range, as far as `sink` has room.
+    /// Takes the pages of a range until `sink` is full.
     pub(crate) fn take<S: PageSink>(
         &self,
         range: VirtRange,

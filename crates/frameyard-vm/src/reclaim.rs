@@ -1,21 +1,21 @@
-//! Reclaim: giving up clean pages of files, the ones not used for longest first.
+//! Reclaim: drops clean pages of files, the least recently used first.
 //!
-//! Inactive lists of files are scanned from their ends, up to 32 pages under one acquisition of their lock. A page that was
-//! used since it was last looked at gets a second chance; dirty ones become active, as the kernel's do when reclaim may
-//! not write; what is in use just now stays. The rest is taken off and dropped. When a node has too few inactive pages,
-//! active lists are aged. All shards of a node are scanned, each in proportion to what it has, whatever the policy.
+//! Reclaim scans inactive file lists from their ends, up to 32 pages per acquisition of their lock. A page used since
+//! its last scan gets a second chance. Dirty pages become active, as in the kernel when reclaim may not write. Pages in
+//! use stay. All other pages are isolated and dropped. If a node has too few inactive pages, active lists are aged.
+//! Reclaim scans all shards of a node in proportion to their sizes, whatever the policy.
 //!
-//! Pages of spaces have nowhere to go. The background reclaimer ages them in passing, so that their lists tell which are in
-//! use; who reclaims for an allocation leaves them alone. They are counted, as all that reclaim comes upon and cannot drop.
+//! Pages of spaces have no backing store. Background reclaim ages them, so that their lists show which are in use.
+//! Direct reclaim skips them. Both count all pages that they cannot drop.
 //!
-//! - `scan`: one pass over a node's lists;
-//! - `ageing`: pages of spaces, by the bits of use in their entries;
-//! - `background`: the background reclaimer's steps.
+//! - `scan`: one pass over a node's lists
+//! - `ageing`: pages of spaces, by the accessed bits of their entries
+//! - `background`: the steps of the background reclaimer
 //!
 //! # Bounds
 //!
-//! A pass with priority *p* looks at the `2^-p`th part of the lists, and *p* falls from 12 to 0 (the kernel's
-//! `do_try_to_free_pages`): so a caller looks at each list about twice, and then hears that there is nothing to be had.
+//! A pass with priority *p* scans the `2^-p`th part of the lists, and *p* falls from 12 to 0 (the kernel's
+//! `do_try_to_free_pages`). A caller therefore scans each list about twice before it gets an error.
 
 use frameyard::owners::{ReclaimRequest, Reclaimer};
 use frameyard::units::ZoneKind;
@@ -33,15 +33,15 @@ mod tests;
 pub use background::ReclaimStep;
 use scan::Scan;
 
-/// The priority that a pass begins with (`DEF_PRIORITY`).
+/// The priority of the first pass (`DEF_PRIORITY`).
 const FIRST_PRIORITY: u32 = 12;
-/// How many pages are wanted at least, and are worked on at once (`SWAP_CLUSTER_MAX`).
+/// The smallest target, and the number of pages processed at once (`SWAP_CLUSTER_MAX`).
 const CLUSTER: u64 = 32;
 
-/// On whose behalf pages are reclaimed.
+/// The caller of reclaim.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Caller {
-    /// An allocation that found nothing.
+    /// An allocation that found no memory.
     Direct,
     /// A node's background reclaimer.
     Background,
@@ -70,17 +70,17 @@ impl<P: Platform> Vm<'_, P> {
         (0..nodes).map(move |n| NodeId((first.0 % nodes + n) % nodes))
     }
 
-    /// Drops clean pages of files until as many as wanted are free, or nothing is left to look at; how many were freed.
+    /// Drops clean file pages until `wanted` pages are free or all lists are scanned; returns the number freed.
     ///
-    /// After the kernel's `try_to_free_pages`. Looks at each list about twice at the most. Takes no lock that it waits for
-    /// but those of lists, briefly; files that are locked are passed over.
+    /// After the kernel's `try_to_free_pages`. Scans each list about twice at most. Waits only for list locks, briefly;
+    /// skips locked files.
     pub fn reclaim_pages(&self, node: NodeId, highest_zone: ZoneKind, wanted: PageCount) -> PageCount {
         self.count(VmCounter::Allocstall, 1);
         self.lru_drain();
         let mut freed = PageCount(0);
         for priority in (0..=FIRST_PRIORITY).rev() {
             if priority == 0 {
-                // What others have just brought is not on any list yet.
+                // Drain first: pages just read in are on no list yet.
                 self.lru_drain_all();
             }
             for node in self.nodes_from(node) {

@@ -1,8 +1,8 @@
-//! Memory regions: ranges of a space that stay where they are for long, as a list of runs of frames.
+//! Memory regions: ranges of a space pinned for long, as a list of runs of frames.
 //!
-//! What RDMA and io_uring do to register memory (`ib_umem_get`, `io_sqe_buffers_register`): all pages are pinned for long,
-//! and physically contiguous ones are joined to runs, so that a device needs few entries. The list lies in frames of the yard,
-//! linked by frame number: each begins with the link of the next one, then come runs of two words, first frame and length.
+//! This is how RDMA and io_uring register memory (`ib_umem_get`, `io_sqe_buffers_register`): all pages get a long-term
+//! pin, and contiguous pages are merged into runs, so that a device needs few entries. The list is in frames of the
+//! yard. Each frame starts with the link of the next one, followed by runs of two words: first frame and length.
 
 use core::fmt;
 
@@ -18,21 +18,21 @@ use crate::space::{AddressSpace, MemoryAccess};
 use crate::vm::Vm;
 use crate::words::Words;
 
-/// The word with the link of the next frame of runs.
+/// The word with the link of the next frame of the list.
 const NEXT: usize = 0;
-/// Where runs begin, and how many words each has.
+/// The first word of runs, and the words per run.
 const FIRST_RUN: usize = 2;
 const RUN: usize = 2;
 
-/// Runs of frames, in frames of the yard.
+/// A list of runs in frames of the yard.
 struct RunList<'y, P: Platform> {
     vm: Vm<'y, P>,
     first: Option<Pfn>,
-    /// Where the last run is.
+    /// The place of the last run.
     last: Option<Words<'y>>,
     in_last: usize,
     runs: u64,
-    /// The last run, which may still grow.
+    /// The last run, which can still grow.
     open: PageRun,
     problem: Option<VmError>,
 }
@@ -43,7 +43,7 @@ impl<'y, P: Platform> RunList<'y, P> {
         Self { vm, first: None, last: None, in_last: 0, runs: 0, open, problem: None }
     }
 
-    /// Whether there is a frame for a further run; gets one where there is none.
+    /// Whether there is room for another run; allocates a frame if necessary.
     #[cold]
     fn grow(&mut self) -> bool {
         match self.vm.alloc_frames(Order::ZERO, Gfp::KERNEL, Step::AllocateObjects) {
@@ -52,7 +52,9 @@ impl<'y, P: Platform> RunList<'y, P> {
                 words.at(NEXT).store(u64::from(FrameLink::NONE.bits()), Ordering::Relaxed);
                 match self.last {
                     None => self.first = Some(pfn),
-                    Some(last) => last.at(NEXT).store(u64::from(self.vm.yard().link(pfn).bits()), Ordering::Relaxed),
+                    Some(last) => {
+                        last.at(NEXT).store(u64::from(self.vm.yard().counted().link(pfn).bits()), Ordering::Relaxed)
+                    }
                 }
                 (self.last, self.in_last) = (Some(words), 0);
                 true
@@ -82,7 +84,7 @@ impl<'y, P: Platform> RunList<'y, P> {
         let mut next = self.first;
         while let Some(pfn) = next {
             let link = FrameLink::from_bits(self.vm.words(pfn).at(NEXT).load(Ordering::Relaxed) as u32);
-            next = self.vm.yard().linked(link);
+            next = self.vm.yard().counted().linked(link);
             let freed = self.vm.yard().free(pfn, Order::ZERO);
             debug_assert!(freed.is_ok(), "a frame of runs is the region's: {freed:?}");
         }
@@ -137,7 +139,7 @@ impl<P: Platform> Iterator for Runs<'_, P> {
         let mut words = self.words.filter(|_| self.left > 0)?;
         if FIRST_RUN + (self.index + 1) * RUN > words.len() {
             let link = FrameLink::from_bits(words.at(NEXT).load(Ordering::Relaxed) as u32);
-            words = self.vm.words(self.vm.yard().linked(link)?);
+            words = self.vm.words(self.vm.yard().counted().linked(link)?);
             (self.words, self.index) = (Some(words), 0);
         }
         let at = FIRST_RUN + self.index * RUN;
@@ -147,10 +149,10 @@ impl<P: Platform> Iterator for Runs<'_, P> {
     }
 }
 
-/// A range of addresses whose pages stay where they are, as physically contiguous runs of frames, to be handed to a device.
+/// A pinned range of addresses, as physically contiguous runs of frames for a device.
 ///
-/// The pages stay also when they are unmapped or their space ends. Given back on drop, or by
-/// [`deregister`](Self::deregister), which says whether that went well.
+/// The pages stay even after an unmap or the end of the space. Dropping the region unpins them;
+/// [`deregister`](Self::deregister) also returns errors.
 pub struct MemoryRegion<'y, P: Platform> {
     list: RunList<'y, P>,
     range: VirtRange,
@@ -158,26 +160,27 @@ pub struct MemoryRegion<'y, P: Platform> {
 }
 
 impl<'y, P: Platform> MemoryRegion<'y, P> {
-    /// Pins a range of whole pages for long, and lists its runs.
+    /// Pins a range of whole pages for long and lists its runs.
     ///
     /// # Errors
     ///
-    /// [`PinError`] says why a page could not be pinned, or that there is no memory for the list. No page is pinned then.
+    /// [`PinError`] is the reason why a page was not pinned, or an allocation failure of the list. No page is pinned
+    /// then.
     ///
     /// # Cost
     ///
-    /// That of [`take_runs`](AddressSpace::take_runs), and a frame for each 255 runs.
+    /// That of [`take_runs`](AddressSpace::take_runs), plus one frame per 255 runs.
     pub fn register(space: &AddressSpace<'y, P>, range: VirtRange, access: MemoryAccess) -> Result<Self, PinError> {
         let written = if access == MemoryAccess::Write { PinFlags::WRITE } else { PinFlags::NONE };
         let request = PinRequest::PIN.with(PinFlags::LONGTERM | written);
         let mut region = Self { list: RunList::new(*space.space().vm()), range, access: MemoryAccess::Read };
         let mut rest = range;
-        // The first call that takes no page says why.
+        // The first call that takes no page returns the reason.
         while !rest.is_empty() || range.is_empty() {
             let taken = match space.take(rest, request, &mut region.list) {
                 Ok(taken) => taken,
                 Err(PinError::NoRoom) => return Err(region.list.problem.map_or(PinError::NoRoom, PinError::Vm)),
-                // What was pinned is given back by the drop of `region`.
+                // Dropping `region` unpins what was pinned.
                 Err(problem) => return Err(problem),
             };
             rest.start.0 += taken.0 * crate::PageLevel::Small.size().0;
@@ -192,7 +195,7 @@ impl<'y, P: Platform> MemoryRegion<'y, P> {
         self.range
     }
 
-    /// How many runs there are.
+    /// The number of runs.
     #[must_use]
     pub fn run_count(&self) -> u64 {
         self.list.runs
@@ -204,11 +207,11 @@ impl<'y, P: Platform> MemoryRegion<'y, P> {
         self.list.runs()
     }
 
-    /// Unpins the pages; those of a region registered for writing are noted as written.
+    /// Unpins the pages. Pages of a region registered for writing are marked dirty.
     ///
     /// # Errors
     ///
-    /// [`ReleaseError`] where somebody else has given back pins of these pages. The region is no more all the same.
+    /// [`ReleaseError`] if another caller has released pins of these pages. The region is gone in any case.
     pub fn deregister(self) -> Result<(), ReleaseError> {
         let region = core::mem::ManuallyDrop::new(self);
         region.give_back()

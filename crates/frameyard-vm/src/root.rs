@@ -1,7 +1,7 @@
-//! The root: a block of frames that every view begins at, found by the yard's anchor.
+//! The root: the block of frames that each view starts from, found through the yard's anchor.
 //!
-//! Laid out in words: a header, a record for each kind of small object, the lists of used pages by node and shard, the
-//! batches of the CPUs, and the counters of the CPUs. What each record holds is said where it is used.
+//! Layout in words: a header, a record per kind of small object, the LRU lists by node and shard, the batches of the
+//! CPUs, and the counters of the CPUs. The module that uses a record describes it.
 
 use frameyard::sync::Ordering;
 use frameyard::units::named;
@@ -11,52 +11,53 @@ use crate::error::VmError;
 use crate::page::MAX_SHARDS;
 use crate::words::Words;
 
-/// How the lists of used pages are locked.
+/// The locking of the LRU lists.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum LruPolicy {
-    /// One lock and one set of lists for each node, as in the kernel.
+    /// One lock and one set of lists per node, as in the kernel.
     #[default]
     Vanilla = 0,
-    /// Each group of CPUs has lists and a lock of its own on each node; ageing works across them.
+    /// One lock and one set of lists per group of CPUs and node. Reclaim and ageing work across groups.
     Sharded = 1,
 }
 
 named!(LruPolicy: Vanilla => "vanilla", Sharded => "sharded");
 
-/// Who gets huge pages (the kernel's `transparent_hugepage/enabled`).
+/// The areas that get huge pages (the kernel's `transparent_hugepage/enabled`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 #[repr(u8)]
 pub enum ThpMode {
-    /// Whoever maps as much.
+    /// Every area that is large enough.
     Always = 0,
-    /// Who asks for them.
+    /// Areas with [`HugeAdvice::Huge`](crate::HugeAdvice::Huge).
     #[default]
     Madvise = 1,
-    /// Nobody.
+    /// No area.
     Never = 2,
 }
 
 named!(ThpMode: Always => "always", Madvise => "madvise", Never => "never");
 
-/// What address spaces, files and lists are to be like.
+/// The configuration of address spaces, files and LRU lists.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct VmConfig {
-    /// How the lists of used pages are locked. Can be changed at any time.
+    /// The locking of the LRU lists.
     pub lru: LruPolicy,
-    /// How many pages a CPU collects before it takes the lock of such a list: 1 to [`MAX_BATCH`](Self::MAX_BATCH), 15 in the kernel.
+    /// Pages that a CPU collects before it takes the lock of an LRU list: 1 to [`MAX_BATCH`](Self::MAX_BATCH). The
+    /// kernel uses 15.
     pub lru_batch: u8,
-    /// How many shards a node has where lists are sharded, 1 to [`MAX_SHARDS`](Self::MAX_SHARDS); no more than the largest node
-    /// has CPUs are used. The more there are, the less their locks are waited for, and the more reclaim has to look at.
+    /// Shards per node with [`LruPolicy::Sharded`]: 1 to [`MAX_SHARDS`](Self::MAX_SHARDS), at most the number of CPUs
+    /// of the largest node. More shards mean less contention and more lists for reclaim to scan.
     pub shards: u16,
-    /// Who gets huge pages. Can be changed at any time.
+    /// The areas that get huge pages. Can be changed at any time.
     pub thp: ThpMode,
 }
 
 impl VmConfig {
-    /// The most pages a batch can have.
+    /// The largest batch.
     pub const MAX_BATCH: u8 = 31;
-    /// The most shards a node can have.
+    /// The largest number of shards per node.
     pub const MAX_SHARDS: u16 = MAX_SHARDS;
 }
 
@@ -81,17 +82,17 @@ pub(crate) enum HeaderWord {
     Thp,
     /// Order of the root's own block.
     Order,
-    /// How many address spaces there ever were.
+    /// Address spaces ever created.
     Spaces,
-    /// How many files there have been.
+    /// Files ever created.
     Files,
 }
 
 const HEADER: usize = 64;
 const OBJECT_KINDS: usize = 8;
-/// Words of a record of small objects: two lines.
+/// Words of a record of small objects: two cache lines.
 pub(crate) const OBJECT_RECORD: usize = 16;
-/// Words of a record of lists of used pages.
+/// Words of a record of LRU lists.
 pub(crate) const LRU_RECORD: usize = 64;
 /// Words of a CPU's batches.
 pub(crate) const BATCH_RECORD: usize = 128;
@@ -125,13 +126,13 @@ impl<'y> Root<'y> {
         self.first_counters() + self.cpus * COUNTER_RECORD
     }
 
-    /// The order of a block that holds the root of such a yard.
+    /// The order of a block that fits the root of such a yard.
     pub(crate) fn order_for<P: Platform>(yard: &Yard<P>, config: &VmConfig) -> Result<(Order, u16), VmError> {
         if config.lru_batch == 0 || config.lru_batch > VmConfig::MAX_BATCH {
-            return Err(VmError::BadConfig("a batch of used pages has 1 to 31 pages"));
+            return Err(VmError::BadConfig("an LRU batch has 1 to 31 pages"));
         }
         if config.shards == 0 || config.shards > MAX_SHARDS {
-            return Err(VmError::BadConfig("a node has 1 to 128 shards of used pages"));
+            return Err(VmError::BadConfig("a node has 1 to 128 LRU shards"));
         }
         let on_node = |node| (0..yard.cpus()).filter(|cpu| yard.node_of_cpu(CpuId(*cpu)) == node).count();
         let most = (0..yard.nodes()).map(|node| on_node(NodeId(node))).max().unwrap_or(1);
@@ -185,7 +186,7 @@ impl<'y> Root<'y> {
         if root.len() <= words.len() { Ok(root) } else { Err(VmError::NotThere) }
     }
 
-    /// The block that the root lies in.
+    /// The block of the root.
     pub(crate) fn block(&self) -> (Pfn, Order) {
         (self.pfn, Order(self.header(HeaderWord::Order) as u8))
     }
@@ -198,13 +199,13 @@ impl<'y> Root<'y> {
         self.words.at(word as usize).store(value, Ordering::Relaxed);
     }
 
-    /// How many shards each node has.
+    /// Shards per node.
     #[inline(always)]
     pub(crate) fn shards(&self) -> u16 {
         self.shards as u16
     }
 
-    /// Adds one to a word of the header; what stands there now.
+    /// Increments a word of the header and returns the new value.
     pub(crate) fn next(&self, word: HeaderWord) -> u64 {
         self.words.at(word as usize).fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -214,7 +215,7 @@ impl<'y> Root<'y> {
         self.words.part(HEADER + kind * OBJECT_RECORD, OBJECT_RECORD)
     }
 
-    /// The record of a shard of a node's lists of used pages.
+    /// The record of a shard of a node's LRU lists.
     #[inline(always)]
     pub(crate) fn lru(&self, node: NodeId, shard: u16) -> Words<'y> {
         debug_assert!(node.index() < self.nodes && usize::from(shard) < self.shards, "shard {shard} of {node}");

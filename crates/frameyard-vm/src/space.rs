@@ -1,16 +1,21 @@
-//! Address spaces: [`AddressSpace`], a handle that keeps one in being, and [`SpaceRef`], which does not.
+//! Address spaces: [`AddressSpace`], a handle that keeps a space alive, and [`SpaceRef`], which does not.
 //!
-//! # Who may do what
+//! # Handles and visits
 //!
-//! The word of users has two counts. *Handles* keep a space in being: who puts the last one takes the space down. *Visits*
-//! are for whoever finds a space by a page of it (migration, reclaim): they are to be had only while there are handles, are
-//! short, and the last handle's owner waits for them, though not without a bound. A visitor never waits for a handle to go.
+//! The users word of a space has two counts.
 //!
-//! Where visits do not come to an end in time, who exits hears of it and has his handle again; a handle that is dropped
-//! *leaves* the space instead: the last visitor takes it down. So whoever ends a visit holds no spinning lock.
+//! - *Handles* keep the space alive. Dropping the last handle tears the space down.
+//! - *Visits* let migration and reclaim use a space that they found through a page of it. A visit succeeds only while
+//!   handles exist, is short, and never waits for a handle to be dropped. The owner of the last handle waits for
+//!   visits, with a bound.
 //!
-//! Under the map lock: areas and page tables above the leaves' entries change while it is held for writing, and stay as they
-//! are while it is held for reading. Who has it for reading may add page tables, each under the lock of its parent.
+//! If visits do not end in time, an exit returns an error with the handle. A dropped handle instead *abandons* the
+//! space, and the last visitor tears it down. A visitor therefore holds no spinning lock when its visit ends.
+//!
+//! # Map lock
+//!
+//! Areas and page tables above the lowest entries change only while the map lock is held for writing. A reader may add
+//! page tables, each under the lock of its parent table.
 
 use core::fmt;
 
@@ -35,43 +40,43 @@ pub use error::{FaultError, MapError};
 pub use lifecycle::{AddressSpace, ExitOutcome, ExitProblem, ExitStalled, SpaceId, SpaceStatistics};
 pub use unmapped::Unmapped;
 
-/// Words of a space. Those of a line are changed by the same people: the lock, what seldom changes, the counts that writers
-/// of the map change, those that faults change.
+/// Words of a space, grouped by cache line: the lock; rarely written words; counters written by map writers; counters
+/// written by faults.
 pub(crate) struct SpaceWord;
 
 impl SpaceWord {
     /// The map lock.
     pub(crate) const MAP_LOCK: usize = 0;
 
-    /// Handles in bits 0–30, visits in bits 32–63. No handles: the space is dead, or not there yet. Bit 31: the last
-    /// handle was dropped while there were visits, and the last of those takes the space down.
+    /// Handles in bits 0–30, visits in bits 32–63. Without handles the space is dead or not created yet. Bit 31: the
+    /// last handle was dropped during visits, and the last visitor tears the space down.
     pub(crate) const USERS: usize = 8;
     /// Link of the frame of the topmost page table. Fixed while there are users.
     pub(crate) const ROOT_TABLE: usize = 9;
-    /// Which of all spaces that ever were it is, from 1. Fixed while there are users.
+    /// Serial number among all spaces ever created, from 1. Fixed while there are users.
     pub(crate) const SERIAL: usize = 10;
     /// Root of the tree of areas. Map lock.
     pub(crate) const AREAS: usize = 11;
-    /// How often page tables went that entries had led to. Changes under the map lock; read by who walks without it.
+    /// Counts removals of reachable page tables. Changes under the map lock; unlocked walks read it.
     pub(crate) const TABLES_GONE: usize = 12;
 
-    /// How many areas there are. Map lock.
+    /// Number of areas. Map lock.
     pub(crate) const AREA_COUNT: usize = 16;
-    /// How many bytes are mapped. Map lock.
+    /// Mapped bytes. Map lock.
     pub(crate) const MAPPED_BYTES: usize = 17;
 
-    /// How many frames hold page tables, the topmost included. Atomic.
+    /// Frames of page tables, including the root. Atomic.
     pub(crate) const PAGE_TABLES: usize = 26;
-    /// The area found last; of this space, or none. Who removes an area under the map lock clears it.
+    /// The cached area: of this space, or none. A CPU that removes an area under the map lock clears it.
     pub(crate) const LAST_FOUND: usize = 27;
 
-    /// The page tables of level 0 found lately, each at the word that its address says. Forgotten before tables go.
+    /// Cache of page tables of level 0, indexed by address. Cleared before tables are removed.
     pub(crate) const LEAVES: usize = 32;
-    /// How many of them.
+    /// Number of cached tables.
     pub(crate) const LEAF_COUNT: usize = 32;
 }
 
-/// A space, as found in its words. Copyable; says nothing of whether the space lives, which whoever holds it has to know.
+/// A reference to a space's words. Copyable. It does not keep the space alive; the holder must ensure that.
 pub(crate) struct SpaceRef<'y, P: Platform> {
     vm: Vm<'y, P>,
     id: ObjectId,
@@ -96,23 +101,22 @@ const HANDLES: u64 = i32::MAX as u64;
 const LEFT: u64 = 1 << 31;
 const VISIT: u64 = 1 << 32;
 
-/// How often the owner of a space's last handle looks whether all visitors have gone, before he gives up: rounds of
-/// [`Platform::relax`]. A visitor moves one page.
+/// Bound of the wait for visits, in rounds of [`Platform::relax`]. A visitor moves one page.
 const WAIT_ROUNDS: u32 = if cfg!(loom) { 1 } else { 4096 };
 
-/// How a handle of a space went.
+/// The result of dropping a handle.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Put {
-    /// Others have handles.
+    /// Other handles exist.
     StillUsed,
-    /// It was the last one. Nobody can visit any more, nobody does, and the caller has the space alone.
+    /// It was the last handle, and no visits remain. The caller has exclusive access.
     Last,
-    /// It was the last one, and visitors do not come to an end. Nobody else can visit.
+    /// It was the last handle, and the wait for visits timed out. No new visit can start.
     Visited,
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
-    /// The space of an id that once was a space's.
+    /// The space of an id that once named a space.
     pub(crate) fn new(vm: Vm<'y, P>, id: ObjectId) -> Self {
         Self { vm, id, words: vm.object(ObjectKind::Space, id) }
     }
@@ -122,7 +126,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         &self.vm
     }
 
-    /// The id by which pages name the space they are of.
+    /// The id in the owner's words of the space's pages.
     #[inline(always)]
     pub(crate) fn object(&self) -> ObjectId {
         self.id
@@ -133,7 +137,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         self.words.at(word)
     }
 
-    /// Tells the platform that a word of the space's state is used.
+    /// Reports an access to a word of the space to the platform.
     #[inline(always)]
     pub(crate) fn tell(&self, word: &AtomicU64, access: Access) {
         self.vm.yard().platform().touch_line(SharedLine::of(LineKind::SpaceState, word), access);
@@ -150,17 +154,17 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     #[inline(always)]
     pub(crate) fn root_table(&self) -> Option<Pfn> {
         let link = self.word(SpaceWord::ROOT_TABLE).load(Ordering::Relaxed);
-        self.vm.yard().linked(FrameLink::from_bits(link as u32))
+        self.vm.yard().counted().linked(FrameLink::from_bits(link as u32))
     }
 
-    /// Counts in the space: `PAGE_TABLES` goes up.
+    /// Adds to a counter of the space.
     #[inline(always)]
     pub(crate) fn add(&self, word: usize, amount: u64) {
         self.tell(self.word(word), Access::ReadModifyWrite);
         self.word(word).fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// Counts in the space: `PAGE_TABLES` goes down.
+    /// Subtracts from a counter of the space.
     #[inline(always)]
     pub(crate) fn subtract(&self, word: usize, amount: u64) {
         self.tell(self.word(word), Access::ReadModifyWrite);
@@ -168,17 +172,17 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         debug_assert!(before >= amount, "word {word} of a space: {before} less {amount}");
     }
 
-    /// Looks in, as whoever came by a page of it; `None` where the space is dead.
+    /// Starts a visit; `None` if the space is dead.
     pub(crate) fn visit(self) -> Option<Visit<'y, P>> {
         self.change_users(|users| (users & HANDLES != 0).then_some(users + VISIT)).then(|| Visit { space: self })
     }
 
-    /// A further handle, where there is one.
+    /// Takes another handle; `false` if the space is dead or the count is full.
     fn get_handle(self) -> bool {
         self.change_users(|users| (users & HANDLES != 0 && users & HANDLES != HANDLES).then_some(users + 1))
     }
 
-    /// Puts a handle, and waits for visitors if it was the last.
+    /// Drops a handle, and waits for visits if it was the last.
     fn put_handle(self) -> Put {
         let users = self.word(SpaceWord::USERS);
         // AcqRel: pairs with `put_handle` of the other handles, so that the last one takes the space down after their last
@@ -199,17 +203,18 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Put::Visited
     }
 
-    /// Takes the last handle back that was put while there were visitors: the space lives on.
+    /// Restores the last handle after visits timed out: the space lives on.
     fn take_handle_back(self) {
         // Release: pairs with the Acquire in `change_users`. No other handle exists, so the count has not changed meanwhile.
         self.word(SpaceWord::USERS).fetch_add(1, Ordering::Release);
     }
 
-    /// Leaves a space whose last handle was put to the last of its visitors; `false` where the last one has gone: the
-    /// caller has the space alone.
+    /// Abandons a space to the last of its visitors; `false` if the last visit has ended: the caller has exclusive
+    /// access.
     fn leave(self) -> bool {
         let leave = |users| (users != 0).then_some(users | LEFT);
-        // Acquire, on failure: pairs with the Release in `Visit::drop`. Release: pairs with the Acquire there.
+        // Acquire, on failure: pairs with the Release in `Visit::drop`. Release, on success: pairs with the Acquire in
+        // `Visit::drop`.
         self.word(SpaceWord::USERS).fetch_update(Ordering::Release, Ordering::Acquire, leave).is_ok()
     }
 
@@ -219,7 +224,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 }
 
-/// Somebody who found a space by a page of it looks in. The space stays until this is dropped, without a spinning lock held.
+/// A visit of a space found through a page. The space stays until the guard is dropped. Drop it without a spinning lock
+/// held.
 pub(crate) struct Visit<'y, P: Platform> {
     space: SpaceRef<'y, P>,
 }
@@ -234,8 +240,8 @@ impl<'y, P: Platform> core::ops::Deref for Visit<'y, P> {
 
 impl<P: Platform> Drop for Visit<'_, P> {
     fn drop(&mut self) {
-        // Release: pairs with the Acquire in `put_handle` and `leave`. Acquire: pairs with the Release in `leave`, and with
-        // that of the visitors before.
+        // Release: pairs with the Acquire in `put_handle` and `leave`. Acquire: pairs with the Release in `leave` and
+        // in earlier `Visit::drop` calls.
         let before = self.space.word(SpaceWord::USERS).fetch_sub(VISIT, Ordering::AcqRel);
         if before == VISIT | LEFT {
             self.space.take_down_left();
@@ -249,11 +255,11 @@ impl<P: Platform> fmt::Debug for Visit<'_, P> {
     }
 }
 
-/// How an address is used.
+/// The kind of an access.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum MemoryAccess {
     /// Read.
     Read,
-    /// Written.
+    /// Write.
     Write,
 }

@@ -1,19 +1,19 @@
-//! What stands behind files: [`BackingStore`], and [`PatternStore`], whose contents anybody can work out.
+//! Backing stores of files: [`BackingStore`], and [`PatternStore`] with computable contents.
 
 use core::fmt;
 
 use frameyard::ByteSize;
 
-/// Why a store did not give or take the bytes of a page.
+/// Error of a store.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The store takes nothing back.
+    /// The store is read-only.
     ReadOnly {
         /// The file's key.
         key: u64,
     },
-    /// Something failed with this page.
+    /// The store failed for this page.
     Failed {
         /// The file's key.
         key: u64,
@@ -25,7 +25,7 @@ pub enum StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::ReadOnly { key } => write!(f, "the store of file {key:#x} takes nothing back: only read from it"),
+            Self::ReadOnly { key } => write!(f, "the store of file {key:#x} is read-only"),
             Self::Failed { key, page } => write!(f, "the store failed with page {page} of file {key:#x}"),
         }
     }
@@ -33,29 +33,28 @@ impl fmt::Display for StoreError {
 
 impl core::error::Error for StoreError {}
 
-/// What pages of files are filled from and written back to. One for all files of a view; they differ by their key.
+/// The source and target of file pages: one store per view for all files, which differ by key.
 ///
-/// A store has contents for every page of every key, whatever was never written included (ordinary ones have zeros
-/// there). Called without any lock but that of the page itself, so a store may take its time, but whoever wants the same
-/// page waits only so long.
+/// A store has contents for each page of each key, including those never written (usually zeros). Calls hold only the
+/// lock of the page. A slow store is allowed, but waits for the same page have a bound.
 pub trait BackingStore: Sync {
-    /// Gives the bytes of a page of the file `key` from byte `offset` of the page on, all of `bytes`. They hold anything
-    /// before.
+    /// Fills `bytes` with the contents of a page of the file `key` from byte `offset`. The previous contents of `bytes`
+    /// are undefined.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; `bytes` may hold anything then.
+    /// [`StoreError`]. The contents of `bytes` are undefined then.
     fn fill(&self, key: u64, page: u64, offset: usize, bytes: &mut [u8]) -> Result<(), StoreError>;
 
-    /// Takes the bytes of a page of the file `key`: the whole page, or as much of it as the file has.
+    /// Stores the bytes of a page of the file `key`: the whole page, or its part inside the file.
     ///
     /// # Errors
     ///
-    /// [`StoreError`]; the page stays dirty.
+    /// [`StoreError`]. The page stays dirty.
     fn write_back(&self, key: u64, page: u64, bytes: &[u8]) -> Result<(), StoreError>;
 
-    /// Is told that the file `key` was cut: what stood behind its first `size` bytes is gone. What [`fill`](Self::fill)
-    /// gives for that part from now on is what a file that grows again shows there.
+    /// Truncates the file `key` to `size` bytes. Later calls of [`fill`](Self::fill) define the contents beyond, in
+    /// case the file grows again.
     ///
     /// # Errors
     ///
@@ -72,21 +71,20 @@ impl fmt::Debug for dyn BackingStore + '_ {
     }
 }
 
-/// A store whose every page follows from its key and number, so that any process can tell whether it has the right one.
-/// Takes nothing back.
+/// A read-only store whose page contents follow from key and page number, so that any process can verify them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PatternStore;
 
 impl PatternStore {
-    /// A word of a page of a file, by its number in the page.
+    /// A word of a page, by its index.
     #[must_use]
     #[inline]
     pub const fn expected_word(key: u64, page: u64, word: u64) -> u64 {
-        // The words of a page are in arithmetic progression: they differ, and filling costs what writing costs.
+        // The words of a page form an arithmetic progression: they differ, and filling costs no more than writing.
         Self::first_word(key, page).wrapping_add(word.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// A byte of a page of a file, by its offset in the page.
+    /// A byte of a page, by its offset.
     #[must_use]
     #[inline]
     pub const fn expected(key: u64, page: u64, offset: u64) -> u8 {
@@ -131,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_of_a_pattern_is_the_same_however_it_is_asked_for() {
+    fn pattern_is_equal_for_any_part() {
         let mut whole = [0; 4096];
         PatternStore.fill(7, 3, 0, &mut whole).unwrap();
         for (from, to) in [(0, 4096), (1, 4096), (5, 6), (8, 16), (3, 29), (4090, 4096), (16, 16)] {
@@ -150,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_takes_nothing_back() {
+    fn pattern_store_is_read_only() {
         assert_eq!(PatternStore.write_back(9, 0, &[0; 8]), Err(StoreError::ReadOnly { key: 9 }));
     }
 }

@@ -1,25 +1,25 @@
-//! Page tables: four levels in the format of x86-64, in unmovable frames of the yard.
+//! Page tables: four levels in x86-64 format, in unmovable frames of the yard.
 //!
-//! A page of page tables is a counted block of [`PageKind::PageTable`] with one reference, its owner's word names the space,
-//! its index is the first address behind it and, in the low bits, its [`Level`]. It has a lock of its own.
+//! A page table is a counted block of [`PageKind::PageTable`] with one reference. Its owner's word names the space. Its
+//! index is its first address, with its [`Level`] in the low bits. Each table has its own lock.
 //!
-//! # Who may do what
+//! # Locking
 //!
-//! - Under the map lock for reading: anybody looks at entries, without any lock. Entries change under the lock of their
-//!   table: an empty one becomes a table or a page, one of a page gets its bits of use or loses the one that ageing
-//!   clears, or the page is moved. A table that is linked stays, and so does an entry that leads to one.
-//! - Under the map lock for writing: pages go, tables go, huge mappings are split.
+//! - Map lock held for reading: any CPU reads entries without a lock. Entries change under the lock of their table: an
+//!   empty entry becomes a table or a page; an entry of a page gets accessed and dirty bits, or loses the accessed bit
+//!   to ageing, or changes for a migration. A linked table stays, and so does the entry that leads to it.
+//! - Map lock held for writing: pages and tables are removed, and huge mappings are split.
 //!
-//! An entry is written with Release and read with Acquire, so whoever follows one to a table or a page sees it as it was
-//! when it was linked.
+//! Entries are written with Release and read with Acquire, so a CPU that follows an entry sees the table or page as it
+//! was when the entry was written.
 //!
 //! # Counting equations
 //!
-//! - the use of a table (first spare word) = how many of its entries are not empty, and how many of those map anonymous
-//!   memory by themselves;
-//! - the tables set aside in a table of level 1 (second spare word) = its entries that map anonymous memory, one for each,
-//!   so that splitting one needs no memory;
-//! - the page tables of a space = those linked and those set aside.
+//! - The use of a table (first spare word) = the number of its non-empty entries, and the number of those that map
+//!   anonymous memory directly.
+//! - The tables deposited in a table of level 1 (second spare word) = its entries that map anonymous memory: one each,
+//!   so that a split needs no memory.
+//! - The page tables of a space = the linked ones and the deposited ones.
 
 use frameyard::owners::Adoption;
 use frameyard::page::{CountedPage, Counts, FrameLink};
@@ -40,7 +40,7 @@ mod validate;
 
 pub(crate) use entry::{ENTRIES, Entry, HUGE, Level};
 
-/// A page of page tables: its frame and its entries.
+/// A page table: its frame and its entries.
 #[derive(Clone, Copy)]
 pub(crate) struct Table<'y> {
     pub(crate) pfn: Pfn,
@@ -53,7 +53,7 @@ impl<'y> Table<'y> {
         self.words.at(index)
     }
 
-    /// An entry, a moment ago.
+    /// An entry; may be stale.
     #[inline(always)]
     pub(crate) fn entry(self, index: usize) -> Entry {
         // Acquire: pairs with the Release in `set`.
@@ -61,35 +61,35 @@ impl<'y> Table<'y> {
     }
 }
 
-/// Where the walk to an address ended: at an entry that leads to no further table.
+/// The end of the walk to an address: an entry that leads to no further table.
 #[derive(Clone, Copy)]
 pub(crate) struct Spot<'y> {
     pub(crate) table: Table<'y>,
     pub(crate) level: Level,
     pub(crate) index: usize,
-    /// The entry, as it was.
+    /// The entry as read.
     pub(crate) entry: Entry,
 }
 
-/// How many entries of a table are in use.
+/// The used entries of a table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct TableUse {
-    /// Those that are not empty.
+    /// Non-empty entries.
     pub(crate) used: u32,
-    /// Those that map anonymous memory by themselves.
+    /// Entries that map anonymous memory directly.
     pub(crate) anonymous: u32,
 }
 
-/// Anonymous memory that is mapped.
+/// Mapped anonymous memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Mapped {
-    /// Pages of 4 KiB, those of huge mappings among them.
+    /// Pages of 4 KiB, including those of huge mappings.
     pub(crate) pages: u64,
     /// Huge mappings.
     pub(crate) huge: u64,
 }
 
-/// A table that was found is kept instead of another one when the entry's place is a multiple of this.
+/// A found table replaces the cached one only if the entry's index is a multiple of this.
 const LEAF_STAYS: usize = 32;
 
 /// Spare words of a table's page.
@@ -109,7 +109,7 @@ impl TableUse {
     }
 }
 
-/// A table whose lock is held.
+/// A table with its lock held.
 pub(crate) struct LockedTable<'y, P: Platform> {
     pub(crate) page: CountedPage<'y, P>,
     words: Words<'y>,
@@ -117,13 +117,13 @@ pub(crate) struct LockedTable<'y, P: Platform> {
 }
 
 impl<'y, P: Platform> LockedTable<'y, P> {
-    /// An entry. The platform is told of it by who has walked to it, or writes it.
+    /// An entry. The caller reports the access to the platform.
     #[inline(always)]
     pub(crate) fn entry(&self, index: usize) -> Entry {
         Entry::from_bits(self.words.at(index).load(Ordering::Relaxed))
     }
 
-    /// Writes an entry, and leaves the table's use as it is.
+    /// Writes an entry without changing the table's use.
     #[inline(always)]
     pub(crate) fn set(&self, index: usize, entry: Entry) {
         let word = self.words.at(index);
@@ -132,7 +132,7 @@ impl<'y, P: Platform> LockedTable<'y, P> {
         self.words.at(index).store(entry.bits(), Ordering::Release);
     }
 
-    /// Writes an entry that was empty.
+    /// Fills an empty entry.
     #[inline(always)]
     pub(crate) fn fill(&self, index: usize, entry: Entry, level: Level) {
         debug_assert!(self.entry(index).is_empty() && !entry.is_empty());
@@ -146,16 +146,16 @@ impl<'y, P: Platform> LockedTable<'y, P> {
         change(TableUse::of(self.page)).store(self.page);
     }
 
-    /// Sets a table aside, for a huge mapping that may have to be split.
-    pub(crate) fn set_aside(&self, link: FrameLink, table: CountedPage<'y, P>) {
+    /// Deposits a table for splitting a huge mapping later.
+    pub(crate) fn deposit(&self, link: FrameLink, table: CountedPage<'y, P>) {
         table.set_next(FrameLink::from_bits(self.page.spare(SET_ASIDE) as u32));
         self.page.set_spare(SET_ASIDE, u64::from(link.bits()));
     }
 
-    /// Takes one of the tables set aside.
-    pub(crate) fn take_aside(&self, space: &SpaceRef<'y, P>) -> Option<Table<'y>> {
+    /// Withdraws a deposited table.
+    pub(crate) fn withdraw(&self, space: &SpaceRef<'y, P>) -> Option<Table<'y>> {
         let link = FrameLink::from_bits(self.page.spare(SET_ASIDE) as u32);
-        let pfn = space.vm().yard().linked(link)?;
+        let pfn = space.vm().yard().counted().linked(link)?;
         let page = space.vm().page(pfn);
         self.page.set_spare(SET_ASIDE, u64::from(page.next().bits()));
         page.set_next(FrameLink::NONE);
@@ -163,8 +163,8 @@ impl<'y, P: Platform> LockedTable<'y, P> {
     }
 }
 
-/// The tables set aside in a table of level 1, by the link of the first.
-pub(crate) fn set_aside_in<P: Platform>(page: CountedPage<'_, P>) -> FrameLink {
+/// The first of the tables deposited in a table of level 1.
+pub(crate) fn deposited_in<P: Platform>(page: CountedPage<'_, P>) -> FrameLink {
     FrameLink::from_bits(page.spare(SET_ASIDE) as u32)
 }
 
@@ -175,8 +175,8 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Table { pfn, words: self.vm().words(pfn) }
     }
 
-    /// What stands in a frame as if it were a table; `None` where there is no memory. The frame may be anything by now, for
-    /// who walks without a lock: what is read of it proves nothing.
+    /// A frame read as a table; `None` if it has no memory. For unlocked walks: the frame may have another use by now,
+    /// so its contents prove nothing.
     #[inline(always)]
     pub(crate) fn try_table(&self, pfn: Pfn) -> Option<Table<'y>> {
         self.vm().try_page(pfn)?;
@@ -186,14 +186,14 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Some(Table { pfn, words: unsafe { Words::of(self.vm().yard(), pfn, Order::ZERO) }? })
     }
 
-    /// The topmost table.
+    /// The root table.
     ///
     /// # Panics
     ///
-    /// Where the space has none yet.
+    /// If the space has none yet.
     #[inline(always)]
-    pub(crate) fn topmost(&self) -> Table<'y> {
-        self.table(self.root_table().expect("a space that is used has a topmost table"))
+    pub(crate) fn root_of_tables(&self) -> Table<'y> {
+        self.table(self.root_table().expect("a space in use has a root table"))
     }
 
     #[inline(always)]
@@ -203,46 +203,46 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         LockedTable { page, words: table.words, held }
     }
 
-    /// As [`lock_table`](Self::lock_table), if nobody has the lock.
+    /// Like [`lock_table`](Self::lock_table), if the lock is free.
     pub(crate) fn try_lock_table(&self, table: Table<'y>) -> Option<LockedTable<'y, P>> {
         let page = self.vm().page(table.pfn);
         let held = Held::try_lock(self.vm().yard().platform(), LockId::PageTable(table.pfn), page.lock_word())?;
         Some(LockedTable { page, words: table.words, held })
     }
 
-    /// Makes the topmost table of a space that has none; it is the caller's to link.
+    /// Allocates a root table; the caller links it.
     pub(crate) fn new_root_table(&self) -> Result<FrameLink, VmError> {
         if self.vm().yard().geometry().page_shift() != 12 {
             return Err(VmError::BadConfig("address spaces need pages of 4K"));
         }
-        Ok(self.vm().yard().link(self.new_table(Level::ROOT, 0)?.pfn))
+        Ok(self.vm().yard().counted().link(self.new_table(Level::ROOT, 0)?.pfn))
     }
 
-    /// Makes a table, all empty, for the addresses around `addr`.
+    /// Allocates an empty table for the addresses around `addr`.
     pub(crate) fn new_table(&self, level: Level, addr: u64) -> Result<Table<'y>, VmError> {
         let vm = self.vm();
         let pfn = vm.alloc_zeroed(Order::ZERO, Gfp::KERNEL, Step::AllocatePageTable)?;
         let owner = owner_word(PageKind::PageTable, self.object(), 0);
         let adoption =
             Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: table_index(level, addr) };
-        vm.yard().adopt(pfn, Order::ZERO, adoption)?;
+        vm.yard().counted().adopt(pfn, Order::ZERO, adoption)?;
         self.add(SpaceWord::PAGE_TABLES, 1);
         Ok(self.table(pfn))
     }
 
-    /// Frees tables that nothing leads to any more. Whoever took one for another page and got a reference frees it instead.
+    /// Frees unreachable tables. A CPU that took one for another page and got a reference frees it instead.
     pub(crate) fn free_table_frames(&self, tables: &[Pfn]) {
         for some in tables.chunks(Gathered::MOST) {
             let mut unused = Gathered::new();
             for pfn in some.iter().copied() {
                 match self.vm().page(pfn).put() {
                     Ok(0) => unused.push(pfn),
-                    // Somebody has found the frame by number and looks what it is; he frees it.
+                    // A CPU that found the frame by number holds a reference. It frees the frame.
                     Ok(_) => {}
                     Err(underflow) => debug_assert!(false, "a table has a user: {underflow}"),
                 }
             }
-            let freed = self.vm().yard().free_counted_bulk(unused.frames());
+            let freed = self.vm().yard().counted().free_bulk(unused.frames());
             debug_assert!(freed.is_ok(), "{freed:?}");
         }
         if !tables.is_empty() {
@@ -250,7 +250,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
     }
 
-    /// An entry, on the way to an address.
+    /// Reads an entry on the way to an address.
     #[inline(always)]
     fn look(&self, table: Table<'y>, level: Level, index: usize) -> Entry {
         let kind = if level == Level::SMALL { LineKind::PageTable } else { LineKind::PageDirectory };
@@ -259,16 +259,17 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         table.entry(index)
     }
 
-    /// Goes down to the entry for an address. The caller has the map lock, for reading at least.
+    /// Walks to the entry of an address. The caller holds the map lock, at least for reading.
     ///
-    /// Cost: a load for each level; two where the table was found lately ([`SpaceWord::LEAVES`]).
+    /// Cost: one load per level; two if the table is cached ([`SpaceWord::LEAVES`]).
     #[inline(always)]
     pub(crate) fn walk(&self, addr: u64) -> Spot<'y> {
-        // Acquire: pairs with the Release in `walk_from_top`. The table may have been linked since the map lock was taken.
+        // Acquire: pairs with the Release in `walk_from_top`. The table may have been linked after this CPU took the
+        // map lock.
         self.tell(self.leaf_word(addr), Access::Read);
         let leaf = self.leaf_word(addr).load(Ordering::Acquire);
         if leaf >> 32 == addr >> Level::HUGE.shift()
-            && let Some(pfn) = self.vm().yard().linked(FrameLink::from_bits(leaf as u32))
+            && let Some(pfn) = self.vm().yard().counted().linked(FrameLink::from_bits(leaf as u32))
         {
             let (table, index) = (self.table(pfn), Level::SMALL.index(addr));
             return Spot { table, level: Level::SMALL, index, entry: self.look(table, Level::SMALL, index) };
@@ -278,7 +279,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
 
     #[inline(never)]
     fn walk_from_top(&self, addr: u64) -> Spot<'y> {
-        let (mut table, mut level) = (self.topmost(), Level::ROOT);
+        let (mut table, mut level) = (self.root_of_tables(), Level::ROOT);
         loop {
             let index = level.index(addr);
             let entry = self.look(table, level, index);
@@ -288,11 +289,11 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
             level = level.below();
             table = self.table(entry.pfn());
             let leaf = self.leaf_word(addr);
-            // What others may be using goes only now and then: tasks that share a space and a word would else take its line from
-            // each other all the time. Who goes through a table from its first entry on has the word at once.
+            // Replace a cached table rarely: tasks that share a space and a word would otherwise transfer its cache
+            // line on each fault. A walk that starts at a table's first entry caches it at once.
             let is_due = Level::SMALL.index(addr).is_multiple_of(LEAF_STAYS) || leaf.load(Ordering::Relaxed) == 0;
             if level == Level::SMALL && is_due {
-                let link = u64::from(self.vm().yard().link(table.pfn).bits());
+                let link = u64::from(self.vm().yard().counted().link(table.pfn).bits());
                 self.tell(leaf, Access::Write);
                 // Release: pairs with the Acquire in `walk`. A walk that finds the table here sees its initial contents.
                 leaf.store(addr >> Level::HUGE.shift() << 32 | link, Ordering::Release);
@@ -300,22 +301,22 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
     }
 
-    /// The word that may know the table of level 0 for an address: number of the 2 MiB in the upper half, link of the
-    /// table in the lower.
+    /// The cache word for an address: the number of the 2 MiB range in the upper half, the link of the table of level 0
+    /// in the lower.
     #[inline(always)]
     fn leaf_word(&self, addr: u64) -> &'y AtomicU64 {
         self.word(SpaceWord::LEAVES + (addr >> Level::HUGE.shift()) as usize % SpaceWord::LEAF_COUNT)
     }
 
-    /// Forgets the tables found lately, before tables go. The caller has the map lock for writing.
+    /// Clears the table cache before tables are removed. The caller holds the map lock for writing.
     pub(crate) fn forget_leaves(&self) {
         for at in 0..SpaceWord::LEAF_COUNT {
             self.word(SpaceWord::LEAVES + at).store(0, Ordering::Relaxed);
         }
     }
 
-    /// Goes on from an empty entry down to a level, making the tables that are missing. Ends above it where somebody else
-    /// has mapped a large page meanwhile.
+    /// Descends from an empty entry to a level and allocates missing tables. Stops above it if another CPU has mapped a
+    /// large page meanwhile.
     pub(crate) fn descend(&self, mut spot: Spot<'y>, addr: u64, to: Level) -> Result<Spot<'y>, VmError> {
         while spot.level > to && spot.entry.is_empty() {
             let below = spot.level.below();
@@ -335,10 +336,10 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         Ok(spot)
     }
 
-    /// What is mapped of anonymous memory, a moment ago. The caller has the map lock, for reading at least.
+    /// The mapped anonymous memory; may be stale. The caller holds the map lock, at least for reading.
     pub(crate) fn count_mapped(&self) -> Mapped {
         let mut mapped = Mapped::default();
-        self.count_below(self.topmost(), Level::ROOT, &mut mapped);
+        self.count_below(self.root_of_tables(), Level::ROOT, &mut mapped);
         mapped
     }
 
@@ -357,7 +358,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
     }
 
-    /// Follows an entry further down, if it leads to a table.
+    /// Follows an entry down while it leads to a table.
     fn follow(&self, mut spot: Spot<'y>, addr: u64) -> Spot<'y> {
         while spot.entry.is_table(spot.level) {
             let (level, table) = (spot.level.below(), self.table(spot.entry.pfn()));
@@ -368,7 +369,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     }
 }
 
-/// What the index of a table's page says: the first address behind it, and its level.
+/// The index of a table's page: its first address and its level.
 pub(crate) const fn table_index(level: Level, addr: u64) -> u64 {
     if level.0 == Level::ROOT.0 { level.0 as u64 } else { Level(level.0 + 1).align_down(addr) | level.0 as u64 }
 }

@@ -1,5 +1,5 @@
-//! For tests: a yard on heap memory whose frames have bytes, with a platform whose CPU each thread chooses; checked by the
-//! validator when dropped, and every frame is demanded back.
+//! A yard on heap memory whose frames have bytes. Each thread chooses its CPU. Drop validates the yard and requires
+//! every frame back.
 #![allow(dead_code, unreachable_pub, reason = "each test crate uses a part of it")]
 
 use std::alloc::{Layout as HeapLayout, alloc_zeroed, dealloc};
@@ -23,13 +23,12 @@ thread_local! {
     static CPU: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Makes this thread run on a CPU.
+/// Sets the CPU of this thread.
 pub fn run_on(cpu: u32) {
     CPU.set(cpu);
 }
 
-/// Zeroed heap memory, aligned to a page. Untouched parts cost nothing: what is asked for is less aligned, as only that is
-/// zeroed by the host.
+/// Zeroed heap memory, aligned to a page. Requests little alignment, because the host zeroes such memory lazily.
 #[derive(Debug)]
 struct HeapRegion {
     whole: NonNull<u8>,
@@ -38,7 +37,7 @@ struct HeapRegion {
     size: ByteSize,
 }
 
-// SAFETY: plain memory, used through atomics or by whoever owns a frame.
+// SAFETY: plain memory, accessed through atomics or by the owner of a frame.
 unsafe impl Send for HeapRegion {}
 // SAFETY: as above.
 unsafe impl Sync for HeapRegion {}
@@ -48,7 +47,7 @@ impl HeapRegion {
         let layout = HeapLayout::from_size_align(size.0 as usize + PAGE, 16).unwrap();
         // SAFETY: the layout has a size.
         let whole = NonNull::new(unsafe { alloc_zeroed(layout) }).expect("memory for a test");
-        // SAFETY: less than a page, which is asked for besides.
+        // SAFETY: the offset is below a page, and the region has a spare page.
         let base = unsafe { whole.add(whole.align_offset(PAGE)) };
         Self { whole, layout, base, size }
     }
@@ -65,7 +64,7 @@ impl Drop for HeapRegion {
     }
 }
 
-/// Threads say which CPU they are; every frame has memory.
+/// Threads choose their CPU; every frame has memory.
 #[derive(Clone, Debug)]
 pub struct TestPlatform {
     first: Pfn,
@@ -84,7 +83,7 @@ impl Platform for TestPlatform {
     }
 
     fn relax(&self, round: u32) {
-        // As the hosted platform does: who waits for long leaves the CPU to others.
+        // Back off like the hosted platform: spin, yield, sleep.
         match round {
             0..64 => std::hint::spin_loop(),
             64..256 => thread::yield_now(),
@@ -125,22 +124,22 @@ impl MapBacking for TestPlatform {}
 
 impl Probe for TestPlatform {}
 
-/// What a test's yard is to be like.
+/// The configuration of a test's yard.
 #[derive(Clone, Copy, Debug)]
 pub struct TestMachine {
-    /// CPUs, dealt out to the nodes in turn.
+    /// CPUs, distributed round-robin over the nodes.
     pub cpus: usize,
-    /// Nodes, with an equal part of the memory each.
+    /// Nodes, with equal parts of the memory.
     pub nodes: u16,
     /// All memory.
     pub memory: ByteSize,
     /// Whether frames have bytes.
     pub phantom: bool,
-    /// How much of it is a contiguous memory area, at the end of the last node's.
+    /// Size of the contiguous memory area at the end of the last node.
     pub cma: ByteSize,
-    /// How much room there is for devices, behind the memory; it has bytes, too.
+    /// Size of the device space above the memory; it has bytes.
     pub devices: ByteSize,
-    /// How much of it is in Movable zones.
+    /// Size of the Movable zones.
     pub movable: ByteSize,
 }
 
@@ -152,14 +151,14 @@ impl Default for TestMachine {
 }
 
 impl TestMachine {
-    /// Where the device space begins: the first GiB boundary behind the memory, so that pages of any size can lie there.
+    /// The start of the device space: the first GiB boundary above the memory, so that pages of any size fit.
     pub fn first_device(&self) -> Pfn {
         let pages = self.memory.0 >> Geometry::X86_64.page_shift();
         Pfn((0x1_0000 + pages).next_multiple_of(1 << 18))
     }
 }
 
-/// A yard and the memory that it lives in.
+/// A yard and its memory.
 pub struct TestYard {
     yard: Option<Yard<TestPlatform>>,
     map: HeapRegion,
@@ -172,7 +171,7 @@ impl TestYard {
         Self::of(TestMachine::default())
     }
 
-    /// As the machine says. Memory begins at frame 0x10000 and has no holes.
+    /// A yard of that machine. Memory starts at frame 0x10000 and has no holes.
     pub fn of(machine: TestMachine) -> Self {
         let pages = machine.memory.0 >> Geometry::X86_64.page_shift();
         let share = pages / u64::from(machine.nodes);
@@ -217,6 +216,6 @@ impl Drop for TestYard {
             return;
         }
         yard.validate().expect("the yard is valid at the end");
-        assert_eq!(yard.free_pages(), yard.managed_pages(), "every frame is back");
+        assert_eq!(yard.stats().free_pages(), yard.stats().managed_pages(), "every frame is back");
     }
 }

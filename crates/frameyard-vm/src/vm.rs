@@ -1,4 +1,4 @@
-//! [`Vm`]: a view of all that owns frames of a yard.
+//! [`Vm`]: the view of all owners of frames in a yard.
 
 use core::fmt;
 
@@ -16,8 +16,7 @@ use crate::root::{HeaderWord, LruPolicy, Root, ThpMode, VmConfig};
 use crate::store::{BackingStore, PatternStore};
 use crate::words;
 
-/// A view of the address spaces, files and lists of used pages of a yard. Copyable; any number of threads and processes
-/// have one each.
+/// A view of the address spaces, files and LRU lists of a yard. Copyable: each thread and each process can have one.
 pub struct Vm<'y, P: Platform> {
     yard: &'y Yard<P>,
     root: Root<'y>,
@@ -36,13 +35,13 @@ impl<P: Platform> Copy for Vm<'_, P> {}
 impl<'y, P: Platform> Vm<'y, P> {
     /// Creates the root in a yard that has none.
     ///
-    /// Allocates a block of unmovable frames, and makes it the yard's anchor.
+    /// Allocates a block of unmovable frames and makes it the yard's anchor.
     ///
     /// # Errors
     ///
     /// [`VmError::AlreadyThere`], [`VmError::BadConfig`], [`VmError::NoFrameBytes`] in a phantom yard, or no memory.
     pub fn create(yard: &'y Yard<P>, config: &VmConfig) -> Result<Self, VmError> {
-        if let Some(pfn) = yard.anchor() {
+        if let Some(pfn) = yard.counted().anchor() {
             return Err(VmError::AlreadyThere(pfn));
         }
         let (order, shards) = Root::order_for(yard, config)?;
@@ -61,10 +60,14 @@ impl<'y, P: Platform> Vm<'y, P> {
             }
         };
         let owner = owner_word(PageKind::Root, ObjectId::NONE, 0);
-        yard.adopt(pfn, order, Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: 0 })?;
+        yard.counted().adopt(
+            pfn,
+            order,
+            Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: 0 },
+        )?;
         let vm = Self { yard, root, injector: None, store: &PatternStore };
         vm.assign_shards();
-        match yard.set_anchor(None, Some(pfn)) {
+        match yard.counted().set_anchor(None, Some(pfn)) {
             Ok(()) => Ok(vm),
             Err(found) => {
                 vm.free_root()?;
@@ -73,25 +76,25 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// A view of what [`create`](Self::create) made, in this process or another.
+    /// Attaches to the root that [`create`](Self::create) made, in this process or another.
     ///
     /// # Errors
     ///
     /// [`VmError::NotThere`].
     pub fn attach(yard: &'y Yard<P>) -> Result<Self, VmError> {
-        let pfn = yard.anchor().ok_or(VmError::NotThere)?;
+        let pfn = yard.counted().anchor().ok_or(VmError::NotThere)?;
         Ok(Self { yard, root: Root::find(yard, pfn)?, injector: None, store: &PatternStore })
     }
 
-    /// The same view, in which steps fail as `injector` says.
+    /// The same view, with steps failing as `injector` decides.
     #[must_use]
     pub fn with_injector(self, injector: &'y dyn FaultInjector) -> Self {
         Self { injector: Some(injector), ..self }
     }
 
-    /// The same view, in which files are filled from `store` and written back to it; [`PatternStore`] at first.
+    /// The same view, with `store` as the source and target of file contents. The default is [`PatternStore`].
     ///
-    /// All who use the same files need stores with the same contents.
+    /// All users of a file need stores with the same contents.
     #[must_use]
     pub fn with_store(self, store: &'y dyn BackingStore) -> Self {
         Self { store, ..self }
@@ -102,31 +105,31 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.store
     }
 
-    /// Gives the root and all that belongs to no space and no file back to the yard. Nobody else may have a view.
+    /// Frees the root and all state that belongs to no space or file. The caller must have the only view.
     ///
     /// # Errors
     ///
-    /// [`VmError::BadConfig`] where there still are address spaces, files or pinned pages; nothing has changed then.
+    /// [`VmError::BadConfig`] if address spaces, files or pinned pages remain. Nothing has changed then.
     pub fn destroy(self) -> Result<(), VmError> {
         if ObjectKind::ALL.into_iter().any(|kind| self.live_objects(kind) > 0) {
-            return Err(VmError::BadConfig("there still are address spaces or files: drop them first"));
+            return Err(VmError::BadConfig("address spaces or files remain: drop them first"));
         }
         self.lru_drain_all();
-        // Their lists lie in the root.
+        // The LRU lists of pinned pages are in the root.
         if (0..self.yard.nodes()).any(|node| self.lru_statistics(NodeId(node)).pages.iter().any(|pages| pages.0 > 0)) {
-            return Err(VmError::BadConfig("there still are pinned pages: unpin them first"));
+            return Err(VmError::BadConfig("pinned pages remain: unpin them first"));
         }
         self.free_stable_frames();
         let (pfn, _) = self.root.block();
-        // Fails only where somebody else has put another root there, which nobody may.
-        let _ = self.yard.set_anchor(Some(pfn), None);
+        // Fails only if another root was installed meanwhile, which the contract excludes.
+        let _ = self.yard.counted().set_anchor(Some(pfn), None);
         self.free_root()
     }
 
     fn free_root(&self) -> Result<(), VmError> {
         let (pfn, order) = self.root.block();
         self.page(pfn).put()?;
-        Ok(self.yard.free_counted(pfn, order)?)
+        Ok(self.yard.counted().free(pfn, order)?)
     }
 
     /// The yard.
@@ -141,15 +144,15 @@ impl<'y, P: Platform> Vm<'y, P> {
         &self.root
     }
 
-    /// The CPU that runs the caller, folded into the yard's.
+    /// The caller's CPU, folded into the yard's CPUs.
     #[inline(always)]
     pub(crate) fn cpu(&self) -> CpuId {
         let (cpu, cpus) = (self.yard.platform().current_cpu(), self.yard.cpus());
-        // Nearly always known: a division would cost more than the count that it is asked for.
+        // The comparison nearly always suffices and avoids a division on a hot path.
         if cpu.0 < cpus { cpu } else { CpuId(cpu.0 % cpus) }
     }
 
-    /// Fails where this step is to fail on purpose.
+    /// Fails if the injector makes this step fail.
     #[inline(always)]
     pub(crate) fn may_fail(&self, step: Step) -> Result<(), VmError> {
         match self.injector {
@@ -158,7 +161,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// How the lists of used pages are locked.
+    /// The locking of the LRU lists.
     #[must_use]
     pub fn lru_policy(&self) -> LruPolicy {
         match self.root.header(HeaderWord::Lru) {
@@ -167,12 +170,12 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Changes how the lists of used pages are locked; pages that are on lists stay there until they are moved.
+    /// Changes the locking of the LRU lists. Pages stay on their lists until they are moved.
     pub fn set_lru_policy(&self, policy: LruPolicy) {
         self.root.set_header(HeaderWord::Lru, policy as u64);
     }
 
-    /// Who gets huge pages.
+    /// The areas that get huge pages.
     #[must_use]
     pub fn thp_mode(&self) -> ThpMode {
         match self.root.header(HeaderWord::Thp) {
@@ -182,12 +185,12 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Changes who gets huge pages from now on.
+    /// Changes the areas that get huge pages from now on.
     pub fn set_thp_mode(&self, mode: ThpMode) {
         self.root.set_header(HeaderWord::Thp, mode as u64);
     }
 
-    /// How many pages a CPU collects before it takes the lock of a list of used pages.
+    /// The number of pages that a CPU collects before it takes the lock of an LRU list.
     #[inline(always)]
     pub(crate) fn lru_batch(&self) -> usize {
         self.root.header(HeaderWord::Batch) as usize
@@ -199,14 +202,14 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.root.counters(self.cpu()).at(counter as usize).fetch_add(amount, Ordering::Relaxed);
     }
 
-    /// How often something has happened, a moment ago.
+    /// The count of an event over all CPUs; may be stale.
     #[must_use]
     pub fn counted(&self, counter: VmCounter) -> u64 {
         let of = |cpu| self.root.counters(CpuId(cpu)).at(counter as usize).load(Ordering::Relaxed);
         (0..self.yard.cpus()).map(of).sum()
     }
 
-    /// Recounts all that is kept in the yard. For a yard at rest, like [`Yard::validate`], which it does not call.
+    /// Recounts all state. Requires a quiet yard, like [`Yard::validate`], which it does not call.
     ///
     /// # Errors
     ///

@@ -1,4 +1,4 @@
-//! The only door to the bytes of frames: as words that are atomics, or copied and zeroed by whoever may.
+//! The only access to the bytes of frames: as atomic words, or copied and zeroed under exclusive access.
 
 #[cfg(not(loom))]
 mod mapped;

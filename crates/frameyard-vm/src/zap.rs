@@ -1,15 +1,16 @@
-//! Taking mappings away: pages are gathered and freed in batches, and page tables after them.
+//! Unmapping: gathers pages and frees them in batches, then frees page tables.
 //!
-//! After the kernel's `unmap_page_range`, `tlb_batch_pages_flush` and `free_pgtables`. The caller has the map lock for
-//! writing, or the space alone: nobody walks, faults or begins to move a page meanwhile. Others may still have references to
-//! pages (pins, batches, whoever looks at a list): the last one frees them.
+//! After the kernel's `unmap_page_range`, `tlb_batch_pages_flush` and `free_pgtables`. The caller holds the map lock
+//! for writing or has exclusive access to the space: no CPU walks, faults or starts a migration meanwhile. Other CPUs
+//! may hold references to pages (pins, batches, scanners). The last reference frees the page.
 //!
-//! Who moves a page holds the map lock for reading until it is there again, so its entry is not met here, unless he never
-//! came to an end (his process was killed). Such an entry is waited for, for a bounded time and once for all of them; then it
-//! stays as it is, for the frame is his, and with it the tables that lead to it. The caller hears of the address.
+//! A migration holds the map lock for reading until the page is back, so unmapping meets its entry only if the
+//! migrating process was killed. Unmapping waits for such entries with a bound, once for all of them. After that the
+//! entry stays, because its frame belongs to the migration, and so do the tables that lead to it. The caller gets the
+//! address.
 //!
-//! Workers that take a space down together work on different addresses, cut at multiples of 2 MiB, and so on different
-//! tables of level 0. What they share above, they change under the lock of the table.
+//! Workers that tear a space down together process different addresses, divided at multiples of 2 MiB, and so different
+//! tables of level 0. They change higher tables under the lock of the table.
 
 use frameyard::platform::Activity;
 use frameyard::{PageCount, Pfn, Platform};
@@ -21,10 +22,10 @@ use crate::vm::Vm;
 
 mod parallel;
 
-/// What was unmapped.
+/// The amount of memory unmapped.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Zapped {
-    /// Pages of anonymous memory, those of huge mappings among them.
+    /// Pages of anonymous memory, including those of huge mappings.
     pub(crate) pages: u64,
     /// Huge mappings of anonymous memory.
     pub(crate) huge: u64,
@@ -32,7 +33,7 @@ pub(crate) struct Zapped {
     pub(crate) device: u64,
     /// Frames of page tables that were freed.
     pub(crate) tables: u64,
-    /// An address whose page is being moved, and that did not come to an end: it is still mapped.
+    /// An address whose page is still in migration after the bounded wait. It is still mapped.
     pub(crate) moving: Option<VirtAddr>,
 }
 
@@ -48,14 +49,14 @@ impl Zapped {
     }
 }
 
-/// How many frames are gathered before they are freed: their page structures stay in the nearest cache meanwhile.
+/// Frames gathered before they are freed. Their page structures stay in the nearest cache meanwhile.
 const GATHER: usize = 256;
-/// How often the entry of a page that is being moved is looked at again: rounds of [`Platform::relax`].
+/// Bound of the wait for a migration, in rounds of [`Platform::relax`].
 const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
-/// How many entries ahead the page structure of an entry is fetched.
+/// Distance of the prefetch of page structures, in entries.
 const AHEAD: usize = 8;
 
-/// Frames that are to be freed together.
+/// Frames to free together.
 struct Gather {
     frames: [Pfn; GATHER],
     len: usize,
@@ -66,7 +67,7 @@ impl Gather {
         Self { frames: [Pfn(0); GATHER], len: 0 }
     }
 
-    /// Adds a frame; full ones are to be emptied at once.
+    /// Adds a frame; `true` if full and to be emptied at once.
     #[inline(always)]
     fn push(&mut self, pfn: Pfn) -> bool {
         self.frames[self.len] = pfn;
@@ -80,7 +81,7 @@ impl Gather {
     }
 }
 
-/// Takes mappings of a space away.
+/// Unmaps ranges of a space.
 struct Zapper<'a, 'y, P: Platform> {
     space: &'a SpaceRef<'y, P>,
     pages: Gather,
@@ -89,22 +90,22 @@ struct Zapper<'a, 'y, P: Platform> {
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
-    /// Takes away all that is mapped in a range, a multiple of 4 KiB; huge mappings at its borders are split. Page tables
-    /// stay. The caller has the map lock for writing.
+    /// Unmaps a range that is a multiple of 4 KiB. Splits huge mappings at its borders. Keeps page tables. The caller
+    /// holds the map lock for writing.
     pub(crate) fn zap(&self, range: VirtRange) -> Zapped {
-        // Pages that are still on their way to a list would only go there to be taken off it.
+        // Drain first: batched pages would go to a list only to be removed again.
         self.vm().lru_drain();
         let mut zapper = Zapper::new(self);
-        zapper.zap(self.topmost(), Level::ROOT, range.start.0, range.end.0);
+        zapper.zap(self.root_of_tables(), Level::ROOT, range.start.0, range.end.0);
         zapper.finish()
     }
 
-    /// Frees the page tables that have addresses of a range behind them, and none outside of `floor` and `ceiling`: the
-    /// areas next to the range need those. All between was zapped. How many were freed.
+    /// Frees the page tables that cover addresses of a range and none outside `floor` and `ceiling`, which the adjacent
+    /// areas need. Everything between is unmapped. Returns the number freed.
     pub(crate) fn free_tables(&self, range: VirtRange, floor: VirtAddr, ceiling: VirtAddr) -> u64 {
         self.forget_leaves();
         let mut zapper = Zapper::new(self);
-        zapper.free_tables(self.topmost(), Level::ROOT, (range.start.0, range.end.0), (floor.0, ceiling.0));
+        zapper.free_tables(self.root_of_tables(), Level::ROOT, (range.start.0, range.end.0), (floor.0, ceiling.0));
         zapper.finish().tables
     }
 }
@@ -118,7 +119,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         self.space.vm()
     }
 
-    /// Frees what is gathered; what was unmapped in all.
+    /// Frees the gathered frames; returns the totals.
     fn finish(mut self) -> Zapped {
         self.vm().free_unused(self.pages.take());
         self.free_gathered_tables();
@@ -140,7 +141,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         }
     }
 
-    /// Puts the reference of a mapping that is no more; whether so many pages are gathered now that they are to be freed.
+    /// Releases the reference of a removed mapping; `true` if the gathered frames must be freed.
     #[inline(always)]
     fn unmap(&mut self, head: Pfn) -> bool {
         let left = self.vm().page(head).unmap();
@@ -153,15 +154,15 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         self.vm().yard().platform()
     }
 
-    /// Takes an entry back that a device has counted. It is there no more.
+    /// Uncounts a removed entry of a device.
     fn unmap_device(&self, entry: Entry) {
         if entry.is_counted_device() {
-            let uncounted = self.vm().yard().remove_device_mapping(entry.pfn());
+            let uncounted = self.vm().yard().devices().remove_mapping(entry.pfn());
             debug_assert!(uncounted.is_ok(), "a device that has mappings is not removed: {uncounted:?}");
         }
     }
 
-    /// Zaps what a table has behind it, from `start` up to `end`.
+    /// Unmaps the addresses from `start` to `end` of a table.
     fn zap(&mut self, table: Table<'y>, level: Level, start: u64, end: u64) {
         if level == Level::SMALL {
             return self.zap_small(table, start, end);
@@ -192,8 +193,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         }
     }
 
-    /// Waits until the page of an entry is there again, whoever moves it; `false` where it is left as it is. No lock of a
-    /// table is held.
+    /// Waits for the migration of an entry's page to end; `false` if the entry stays. Holds no table lock.
     #[cold]
     fn await_move(&mut self, table: Table<'y>, index: usize, addr: u64) -> bool {
         let rounds = if self.zapped.moving.is_none() { WAIT_ROUNDS } else { 1 };
@@ -207,12 +207,12 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         false
     }
 
-    /// Zaps entries of a table of level 0, up to one whose page is being moved: which.
+    /// Unmaps entries of a table of level 0, up to one in migration: its index.
     fn zap_entries(&mut self, table: Table<'y>, first: usize, last: usize) -> Option<usize> {
         let locked = self.space.lock_table(table);
         let before = TableUse::of(locked.page);
         let (mut left, mut moving) = (before, None);
-        // Entries that were used when the span began.
+        // Entries in use when the activity began.
         let mut used = before.used;
         self.platform().begin_activity(Activity::Zap);
         for index in first..last {
@@ -259,7 +259,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         }
     }
 
-    /// Zaps a large page, or that part of it.
+    /// Unmaps a large page or a part of it.
     fn zap_large(&mut self, at: (Table<'y>, Level, usize), entry: Entry, (start, end): (u64, u64)) {
         let (table, level, index) = at;
         let entry = if entry.is_moving() {
@@ -275,7 +275,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             let small = self.space.split_huge(table, index, level.align_down(start));
             return self.zap_small(small, start, end);
         }
-        // A part of a device's page goes with the whole of it: the rest is mapped again when it is used.
+        // A partial unmap removes the whole device entry. The rest is faulted in again on access.
         self.platform().begin_activity(Activity::Zap);
         let locked = self.space.lock_table(table);
         locked.set(index, Entry::EMPTY);
@@ -286,7 +286,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
             self.zapped.device += 1;
             return self.platform().end_activity(Activity::Zap, PageCount(1));
         }
-        let aside = locked.take_aside(self.space);
+        let aside = locked.withdraw(self.space);
         drop(locked);
         debug_assert!(aside.is_some(), "a table is set aside for each huge mapping");
         if let Some(aside) = aside {
@@ -301,7 +301,7 @@ impl<'a, 'y, P: Platform> Zapper<'a, 'y, P> {
         }
     }
 
-    /// Frees tables below one: those that are all inside `limits`.
+    /// Frees the tables below one that are completely inside `limits`.
     fn free_tables(&mut self, table: Table<'y>, level: Level, (start, end): (u64, u64), limits: (u64, u64)) {
         let mut at = start;
         while at < end {

@@ -1,4 +1,4 @@
-//! The allocation benchmark: blocks of one order, allocated and freed in three patterns.
+//! `alloc`: blocks of one order, allocated and freed in three patterns.
 
 use std::num::NonZeroU32;
 use std::time::Instant;
@@ -12,9 +12,9 @@ use crate::tasks::{TaskError, run_tasks};
 
 /// The fewest steps of a `repeat` task.
 const LEAST_STEPS: u64 = 100_000;
-/// Blocks that are allocated, then freed, to find how a pair's time divides.
+/// Blocks allocated, then freed, to divide the time of a pair.
 const GROUP: usize = 16;
-/// What the workload asks for: memory for user pages.
+/// The flags of all requests: memory for user pages.
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
 
 /// The access pattern of a task.
@@ -46,54 +46,54 @@ impl AccessKind {
 /// The result of one run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct AllocRun {
-    /// Pairs of an allocation and a free, over all tasks.
+    /// Pairs of an allocation and a free, of all tasks.
     pub ops: u64,
-    /// Nanoseconds an allocation took, mean over the tasks.
+    /// Nanoseconds per allocation, mean over the tasks.
     pub get_ns: f64,
-    /// Nanoseconds a free took, mean over the tasks.
+    /// Nanoseconds per free, mean over the tasks.
     pub put_ns: f64,
-    /// How zone locks were taken, set-up included.
+    /// Acquisitions of zone locks, set-up included.
     pub zone_lock: LockUse,
-    /// Frames that crossed a zone lock.
+    /// Frames moved under a zone lock.
     pub pages_moved: u64,
-    /// Frames handed out, set-up included.
+    /// Frames allocated, set-up included.
     pub pages_allocated: u64,
 }
 
 impl AllocRun {
-    /// Frames that crossed a zone lock each time.
+    /// Frames moved per acquisition of a zone lock.
     #[must_use]
     pub fn pages_per_acquisition(&self) -> f64 {
         self.pages_moved as f64 / self.zone_lock.acquisitions.max(1) as f64
     }
 }
 
-/// What one task measured.
+/// The measurement of one task.
 struct Timing {
     ops: u64,
     get_ns: f64,
     put_ns: f64,
 }
 
-/// A pattern and its size.
+/// A pattern and its parameters.
 #[derive(Clone, Copy, Debug)]
 pub struct AllocWorkload {
     /// The pattern.
     pub kind: AccessKind,
     /// The order of all blocks.
     pub order: Order,
-    /// How many tasks share the work.
+    /// Number of tasks that share the work.
     pub tasks: NonZeroU32,
     /// Seed of the shuffle.
     pub seed: u64,
 }
 
 impl AllocWorkload {
-    /// Runs the workload once and leaves the yard as it was.
+    /// Runs the workload once. Frees all blocks that it allocated.
     ///
     /// # Errors
     ///
-    /// [`TaskError`]; blocks allocated by then stay allocated.
+    /// [`TaskError`]. Blocks allocated before the error stay allocated.
     pub fn run<P: Platform>(&self, yard: &Yard<P>, host: &HostTopology) -> Result<AllocRun, TaskError> {
         let before = lock_counts(yard);
         let timings = match self.kind {
@@ -113,9 +113,9 @@ impl AllocWorkload {
         })
     }
 
-    /// How many blocks the yard has, free or not.
+    /// Blocks of the yard, free or not.
     fn blocks<P: Platform>(&self, yard: &Yard<P>) -> u64 {
-        yard.managed_pages().0 >> self.order.0
+        yard.stats().managed_pages().0 >> self.order.0
     }
 
     /// A task's share of half the memory, in blocks; at least one.
@@ -123,7 +123,7 @@ impl AllocWorkload {
         (self.blocks(yard) / 2 / u64::from(self.tasks.get())).max(1) as usize
     }
 
-    /// Half the memory is allocated; then each step allocates and frees one block.
+    /// Allocates half the memory. Then each step allocates and frees one block.
     fn repeat<P: Platform>(&self, yard: &Yard<P>, host: &HostTopology) -> Result<Vec<Timing>, TaskError> {
         let steps = (self.blocks(yard) / u64::from(self.tasks.get())).max(LEAST_STEPS);
         run_tasks(host, self.tasks, |_| {
@@ -141,7 +141,7 @@ impl AllocWorkload {
         })
     }
 
-    /// As bulk, but every task frees blocks of all tasks, in an order that is shuffled over all of them.
+    /// Like `bulk`, but every task frees blocks of all tasks, in a shuffled order.
     fn random<P: Platform>(&self, yard: &Yard<P>, host: &HostTopology) -> Result<Vec<Timing>, TaskError> {
         let share = self.share(yard);
         let allocated = run_tasks(host, self.tasks, |_| {
@@ -167,7 +167,7 @@ fn bulk<P: Platform>(yard: &Yard<P>, order: Order, share: usize) -> Result<Timin
     Ok(Timing { ops: share as u64, get_ns, put_ns })
 }
 
-/// Fills `blocks`; nanoseconds an allocation took.
+/// Fills `blocks`. Returns the nanoseconds per allocation.
 fn allocate<P: Platform>(yard: &Yard<P>, order: Order, blocks: &mut [Pfn]) -> Result<f64, TaskError> {
     let start = Instant::now();
     for block in blocks.iter_mut() {
@@ -176,7 +176,7 @@ fn allocate<P: Platform>(yard: &Yard<P>, order: Order, blocks: &mut [Pfn]) -> Re
     Ok(nanoseconds_each(start.elapsed(), blocks.len() as u64))
 }
 
-/// Frees blocks; nanoseconds a free took.
+/// Frees blocks. Returns the nanoseconds per free.
 fn free<P: Platform>(yard: &Yard<P>, order: Order, blocks: &[Pfn]) -> Result<f64, TaskError> {
     let start = Instant::now();
     for block in blocks {
@@ -185,9 +185,9 @@ fn free<P: Platform>(yard: &Yard<P>, order: Order, blocks: &[Pfn]) -> Result<f64
     Ok(nanoseconds_each(start.elapsed(), blocks.len() as u64))
 }
 
-/// The part of a pair's time that the allocation takes.
+/// The share of the allocation in the time of a pair.
 ///
-/// A clock is too slow for single operations, so small groups are timed; only the ratio is used.
+/// Reading the clock takes too long for single operations, so this times small groups and uses only their ratio.
 fn allocation_part<P: Platform>(yard: &Yard<P>, order: Order) -> Result<f64, TaskError> {
     let mut blocks = [Pfn(0); GROUP];
     let (mut get, mut put) = (0.0, 0.0);
@@ -198,9 +198,9 @@ fn allocation_part<P: Platform>(yard: &Yard<P>, order: Order) -> Result<f64, Tas
     Ok(get / (get + put))
 }
 
-/// All zone locks together, frames that crossed them, and frames handed out.
+/// The use of all zone locks, frames moved under them, and frames allocated.
 fn lock_counts<P: Platform>(yard: &Yard<P>) -> (LockUse, u64, u64) {
-    yard.zones().fold(Default::default(), |(lock, moved, allocated), zone| {
+    yard.stats().zones().fold(Default::default(), |(lock, moved, allocated), zone| {
         (zone.lock.and(lock), moved + zone.pages_moved, allocated + zone.pages_allocated)
     })
 }

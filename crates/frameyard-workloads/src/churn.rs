@@ -1,25 +1,25 @@
-//! The workload `churn`: blocks of mixed specs and types come and go at random, and some stay.
+//! `churn`: allocates and frees blocks of mixed orders and types at random, and leaves some allocated.
 //!
-//! It is what makes free lists of a yard look used: blocks of several specs on them, pageblocks of several types.
-//! On a platform whose CPU is fixed the same seed leaves the same yard.
+//! Afterwards the free lists hold blocks of several orders, and pageblocks have several types. On a platform with a fixed
+//! CPU the same seed leaves the same yard.
 
 use std::fmt;
 
 use fastrand::Rng;
 use frameyard::{AllocError, FreeError, Gfp, NodeId, Order, Pfn, Platform, Yard};
 
-/// How many blocks are allocated or freed.
+/// Allocations and frees.
 const STEPS: u32 = 100_000;
 
-/// At most one part in so many of all memory is allocated at once.
+/// At most one part in this number of all memory is allocated at a time.
 const LIVE_PART: u64 = 4;
 
-/// Why the workload ended early. Each is a fault of the yard: the workload keeps within its memory.
+/// Why the workload ended early. Either is a fault of the yard: the workload stays within its memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ChurnError {
-    /// A request was refused for another reason than a lack of memory.
+    /// A request failed for another reason than a lack of memory.
     Alloc(AllocError),
-    /// A block was not taken back.
+    /// A free failed.
     Free(FreeError),
 }
 
@@ -34,10 +34,14 @@ impl fmt::Display for ChurnError {
 
 impl std::error::Error for ChurnError {}
 
-/// Runs the workload on the calling thread. What it leaves allocated stays so.
+/// Runs the workload on the calling thread. Blocks that it still holds at the end stay allocated.
+///
+/// # Errors
+///
+/// [`ChurnError`] for a fault of the yard.
 pub fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnError> {
     let mut random = Rng::with_seed(seed);
-    let most = yard.managed_pages().0 / LIVE_PART;
+    let most = yard.stats().managed_pages().0 / LIVE_PART;
     let mut live: Vec<(Pfn, Order)> = Vec::new();
     let mut pages = 0;
     for _ in 0..STEPS {
@@ -48,7 +52,7 @@ pub fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnError> {
                     live.push((pfn, order));
                     pages += order.pages().0;
                 }
-                // One of the zones, or the larger blocks, may be used up long before memory is.
+                // A zone, or the larger blocks, may run out long before memory does.
                 Err(AllocError::OutOfMemory { .. }) => {}
                 Err(error) => return Err(ChurnError::Alloc(error)),
             }
@@ -61,7 +65,7 @@ pub fn churn<P: Platform>(yard: &Yard<P>, seed: u64) -> Result<(), ChurnError> {
     Ok(())
 }
 
-/// Most requests prefer the caller's node, one in four any.
+/// Three of four requests prefer the caller's node, one a random node.
 fn allocate<P: Platform>(yard: &Yard<P>, random: &mut Rng, order: Order) -> Result<Pfn, AllocError> {
     let kinds = [Gfp::KERNEL, Gfp::KERNEL | Gfp::RECLAIMABLE, Gfp::HIGHUSER_MOVABLE, Gfp::HIGHUSER_MOVABLE];
     let gfp = kinds[random.usize(..kinds.len())] | Gfp::NOWARN;
@@ -71,7 +75,7 @@ fn allocate<P: Platform>(yard: &Yard<P>, random: &mut Rng, order: Order) -> Resu
     yard.alloc(order, gfp)
 }
 
-/// Order 0 in one of two cases, each further order half as often.
+/// Order 0 in half of the cases, each higher order half as often as the one below.
 fn random_order(random: &mut Rng, most: Order) -> Order {
     Order((random.u64(..).trailing_zeros() as u8).min(most.0))
 }
@@ -94,11 +98,11 @@ mod tests {
     #[test]
     fn some_memory_stays_allocated_and_the_yard_is_consistent() {
         let yard = small();
-        let before = yard.free_pages();
+        let before = yard.stats().free_pages();
         churn(&yard, 7).unwrap();
         yard.validate().unwrap();
-        assert!(yard.free_pages() < before);
-        let zones: Vec<_> = yard.zones().collect();
+        assert!(yard.stats().free_pages() < before);
+        let zones: Vec<_> = yard.stats().zones().collect();
         assert!(zones.iter().any(|zone| zone.frees > 0));
         assert!(zones.iter().all(|zone| zone.allocations >= zone.frees));
     }
@@ -108,7 +112,7 @@ mod tests {
         let [first, again, other] = [1, 1, 2].map(|seed| {
             let yard = small();
             churn(&yard, seed).unwrap();
-            yard.zones().collect::<Vec<_>>()
+            yard.stats().zones().collect::<Vec<_>>()
         });
         assert_eq!(first, again);
         assert_ne!(first, other);

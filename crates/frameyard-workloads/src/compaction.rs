@@ -1,7 +1,7 @@
-//! `compaction`: a zone in which every second frame is free is compacted on request.
+//! `compaction`: compacts a zone in which every second frame is free.
 //!
-//! Two address spaces fault pages alternately until the Movable zone is full, and one of them goes. What is free then is in
-//! single frames. The other one's pages have contents, which are checked when all is done.
+//! Two address spaces fault pages alternately until the Movable zone is full. Then one of them exits, which leaves free
+//! memory in single frames. The pages of the other space have contents, which are checked at the end.
 
 use std::num::NonZeroUsize;
 use std::time::Instant;
@@ -18,49 +18,50 @@ use crate::fixture::Fixture;
 use crate::measure::nanoseconds;
 use crate::stamp::{PAGE, check, stamp};
 
-/// The blocks that are counted: of 2 MiB.
+/// The order of the counted blocks: 2 MiB.
 pub const HUGE: Order = Order(9);
-/// Frames that stay free above the low watermark, where allocations go elsewhere: less than a huge block.
+/// Frames left free above the low watermark, below which allocations use other zones. Less than a huge block.
 const LEFT: u64 = 128;
-/// Pages that are faulted by each space between two looks at what is free.
+/// Pages that each space faults between two reads of the free count.
 const BETWEEN_LOOKS: u64 = 16;
-/// What the contents of pages follow from.
+/// The key of the contents.
 const KEY: u64 = 0xc0;
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CompactionRun {
     /// Frames of the zone.
     pub zone: PageCount,
     /// Free frames before.
     pub free: PageCount,
-    /// Free blocks of that order, or such parts of larger ones, before and after.
+    /// Free blocks of that order before, with larger blocks counted as several.
     pub huge_before: u64,
-    /// As many as free memory would make.
+    /// Blocks of that order that free memory could form.
     pub huge_possible: u64,
-    /// After.
+    /// Free blocks of that order after.
     pub huge_after: u64,
-    /// Why a request of that order would have failed, in thousandths.
+    /// The fragmentation index for that order in thousandths: near 1000, a request fails for fragmentation; near 0, for lack
+    /// of memory.
     pub fragmentation_before: Option<i64>,
     /// The same, after.
     pub fragmentation_after: Option<i64>,
-    /// The part of free memory in smaller blocks, in thousandths.
+    /// Thousandths of free memory in smaller blocks.
     pub unusable_before: Option<u64>,
     /// The same, after.
     pub unusable_after: Option<u64>,
-    /// What compaction did.
+    /// The outcome of compaction.
     pub outcome: CompactOutcome,
-    /// How long it took.
+    /// Its duration.
     pub compact_ns: u64,
-    /// Pages whose contents were checked in the end.
+    /// Pages whose contents were checked at the end.
     pub checked: u64,
 }
 
-/// One run of the workload.
+/// Runs the workload once.
 ///
 /// # Errors
 ///
-/// [`WorkloadError::RunTime`] for what a fault, a check of contents or a validator says.
+/// [`WorkloadError::Input`] without a Movable zone; [`WorkloadError::RunTime`] for a failed fault, check or validation.
 pub fn run(fixture: &Fixture<'_>) -> Result<CompactionRun, WorkloadError> {
     let vm = fixture.vm;
     let yard = vm.yard();
@@ -73,9 +74,9 @@ pub fn run(fixture: &Fixture<'_>) -> Result<CompactionRun, WorkloadError> {
     let before = Shape::of(yard, zone.id);
 
     let begin = Instant::now();
-    // As a write to the kernel's `compact_memory` does: pages in batches could not be set aside.
+    // As a write to the kernel's `compact_memory` does: pages in LRU batches cannot be isolated.
     vm.lru_drain_all();
-    let outcome = yard.compact_zone(zone.id, CompactRequest::WHOLE_ZONE, &vm.owners());
+    let outcome = yard.compaction().zone(zone.id, CompactRequest::WHOLE_ZONE, &vm.owners());
     let compact_ns = nanoseconds(begin.elapsed());
 
     vm.lru_drain_all();
@@ -100,12 +101,12 @@ pub fn run(fixture: &Fixture<'_>) -> Result<CompactionRun, WorkloadError> {
     })
 }
 
-/// The Movable zone of the only node, where there is one.
+/// The first Movable zone, if there is one.
 pub fn movable_zone(yard: &Yard<HostPlatform>) -> Option<ZoneStatistics> {
-    yard.zones().find(|zone| zone.id.kind() == ZoneKind::Movable)
+    yard.stats().zones().find(|zone| zone.id.kind() == ZoneKind::Movable)
 }
 
-/// How free memory of a zone is cut.
+/// The free memory of a zone, by block size.
 struct Shape {
     free: PageCount,
     huge: u64,
@@ -116,18 +117,19 @@ struct Shape {
 impl Shape {
     fn of(yard: &Yard<HostPlatform>, zone: ZoneId) -> Self {
         let of_order = |order: Order| -> u64 {
-            MigrateType::ALL.into_iter().map(|of| yard.free_blocks(zone, order, of)).sum::<u64>() << (order.0 - HUGE.0)
+            MigrateType::ALL.into_iter().map(|of| yard.zone(zone).free_blocks(order, of)).sum::<u64>()
+                << (order.0 - HUGE.0)
         };
         Self {
-            free: yard.zone_statistics(zone).free,
+            free: yard.zone(zone).statistics().free,
             huge: (HUGE.0..=yard.geometry().max_order().0).map(|order| of_order(Order(order))).sum(),
-            fragmentation: yard.fragmentation_index(zone, HUGE),
-            unusable: yard.unusable_index(zone, HUGE),
+            fragmentation: yard.zone(zone).fragmentation_index(HUGE),
+            unusable: yard.zone(zone).unusable_index(HUGE),
         }
     }
 }
 
-/// A space with one area.
+/// An address space with one area.
 struct Area<'y> {
     space: AddressSpace<'y, HostPlatform>,
     start: VirtAddr,
@@ -156,18 +158,18 @@ impl<'y> Area<'y> {
     }
 }
 
-/// Faults pages of both spaces alternately until the zone is full; how many of each.
+/// Faults pages of both spaces alternately until the zone is full. Returns the pages per space.
 fn fill(fixture: &Fixture<'_>, zone: ZoneId, going: &Area<'_>, staying: &Area<'_>) -> Result<u64, WorkloadError> {
     let yard = fixture.vm.yard();
     let mut bytes = vec![0; PAGE];
     let mut pages = 0;
     loop {
-        let look = yard.zone_statistics(zone);
+        let look = yard.zone(zone).statistics();
         let enough = look.watermarks.low.0 + LEFT;
         if look.free.0 <= enough {
-            // What per-CPU lists hold is free as well.
+            // Frames on per-CPU lists are free too.
             yard.drain_all();
-            if yard.zone_statistics(zone).free.0 <= enough {
+            if yard.zone(zone).statistics().free.0 <= enough {
                 return Ok(pages);
             }
         }

@@ -1,9 +1,9 @@
-//! `contig`: contiguous ranges out of a Movable zone that tasks use all the time.
+//! `contig`: allocates contiguous ranges in a Movable zone whose memory is in constant use.
 //!
-//! Tenants fill a part of the zone with pages of address spaces and files, and go on faulting, writing, reading and
-//! unmapping while the leader asks for ranges. Then it pins a page and asks for the range around it, which must be refused
-//! with the name of that very frame; and once more when the pin is gone, that time with the range set to zero, which would
-//! show if anybody still had a page there. In the end occupants check all that they have.
+//! Occupants fill part of the zone with pages of address spaces and files, and fault, write, read and unmap them while the
+//! leader requests ranges. Then the leader pins a page and requests the range around it, which must fail with that frame as
+//! the reason. After the unpin it requests the range again, zeroed, which would show if an occupant still had a page there.
+//! At the end the occupants check all their contents.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
@@ -27,39 +27,40 @@ mod occupant;
 
 use occupant::Occupant;
 
-/// What contiguous ranges are for: huge pages of users.
+/// The flags of the ranges: memory for user pages.
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE.union(Gfp::NOWARN);
-/// How many pages are faulted until one lies in the Movable zone.
+/// Pages faulted at most to find one in the Movable zone.
 const PIN_TRIES: u64 = 64;
 
-/// How the workload is run.
+/// The parameters of a run.
 #[derive(Clone, Copy, Debug)]
 pub struct ContigPlan {
-    /// How long the ranges are.
+    /// The size of the ranges.
     pub size: ByteSize,
-    /// How much of the zone occupants use.
+    /// Memory of the zone that occupants use.
     pub fill: ByteSize,
-    /// How much they use for a moment, before they give pages all over it back.
+    /// Memory that they use at first, before they free pages all over it.
     pub most: ByteSize,
-    /// How many occupants there are.
+    /// Number of occupants.
     pub tasks: u32,
     /// Seed of the random choices.
     pub seed: u64,
 }
 
-/// What kind of range is asked for.
+/// The kind of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AskedFor {
-    /// One anywhere.
+    /// A range anywhere.
     Anywhere,
-    /// A certain one, with a pinned page in it.
+    /// A given range that contains a pinned page.
     Pinned,
-    /// The same when the pin is gone, set to zero.
+    /// The same range after the unpin, zeroed.
     Unpinned,
 }
 
 impl AskedFor {
-    /// The name in rows.
+    /// The name in results.
+    #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Anywhere => "busy",
@@ -69,44 +70,44 @@ impl AskedFor {
     }
 }
 
-/// A range that was asked for.
+/// One request.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Attempt {
-    /// What for.
+    /// Its kind.
     pub asked: AskedFor,
-    /// The range, or what was in the way.
+    /// The range, or why it could not be had.
     pub outcome: Result<PfnRange, AllocError>,
-    /// The frame that was pinned.
+    /// The pinned frame.
     pub pinned: Option<Pfn>,
-    /// How long it took.
+    /// Its duration.
     pub contig_ns: u64,
-    /// Pages that were moved.
+    /// Pages that were migrated.
     pub pages_moved: u64,
     /// Pages of the zone in use before.
     pub used_before: PageCount,
-    /// What occupants did meanwhile: pages written, read, mapped or unmapped.
+    /// Pages that occupants wrote, read, mapped or unmapped meanwhile.
     pub occupant_steps: u64,
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ContigRun {
     /// Frames of the Movable zone.
     pub zone: PageCount,
-    /// In their order.
+    /// The requests, in order.
     pub attempts: Vec<Attempt>,
-    /// Pages whose contents occupants checked in the end.
+    /// Pages whose contents occupants checked at the end.
     pub checked: u64,
 }
 
-/// What leader and occupants share.
+/// State shared by the leader and the occupants.
 #[derive(Default)]
 struct Shared {
     over: AtomicBool,
     steps: AtomicU64,
 }
 
-/// Ends the occupants in any case.
+/// Ends the occupants on drop.
 struct OverOnDrop<'a>(&'a Shared);
 
 impl Drop for OverOnDrop<'_> {
@@ -115,11 +116,12 @@ impl Drop for OverOnDrop<'_> {
     }
 }
 
-/// One run of the workload: a range of each kind is asked for once.
+/// Runs the workload once, with one request of each kind.
 ///
 /// # Errors
 ///
-/// [`WorkloadError::RunTime`] for contents that are not what was written, and where a pinned page does not keep a range.
+/// [`WorkloadError::Input`] without a Movable zone; [`WorkloadError::RunTime`] for wrong contents, and for a range that was
+/// allocated in spite of a pinned page.
 pub fn run(fixture: &Fixture<'_>, plan: &ContigPlan) -> Result<ContigRun, WorkloadError> {
     let vm = fixture.vm;
     vm.yard().platform().time_locks(LockTiming::Off);
@@ -158,7 +160,7 @@ pub fn run(fixture: &Fixture<'_>, plan: &ContigPlan) -> Result<ContigRun, Worklo
     })
 }
 
-/// All requests, in their order.
+/// Makes all requests, in order.
 fn ask(
     vm: Vm<'_, HostPlatform>,
     zone: &ZoneStatistics,
@@ -187,7 +189,7 @@ fn ask(
     Ok(attempts)
 }
 
-/// So many frames of a zone around a frame, in whole pageblocks.
+/// A range of `count` frames of a zone around a frame, aligned to a pageblock.
 fn around(pfn: Pfn, count: PageCount, zone: PfnRange, pageblock: Order) -> PfnRange {
     let middle = Pfn(pfn.0.saturating_sub(count.0 / 2)).align_down(pageblock);
     let last = Pfn(zone.end.0.saturating_sub(count.0)).align_down(pageblock);
@@ -202,7 +204,7 @@ struct Asker<'a, 'y> {
 }
 
 impl<'y> Asker<'_, 'y> {
-    /// Asks once, and gives back what was had.
+    /// Makes one request and frees the range.
     fn ask(
         &self,
         asked: AskedFor,
@@ -212,7 +214,7 @@ impl<'y> Asker<'_, 'y> {
         let yard = self.vm.yard();
         let moved = || self.vm.counted(VmCounter::PgmigrateSuccess);
         let steps = || self.shared.steps.load(Ordering::Relaxed);
-        let zone = yard.zone_statistics(self.zone);
+        let zone = yard.zone(self.zone).statistics();
         let used_before = PageCount(zone.managed.0.saturating_sub(zone.free.0 + zone.per_cpu.0));
         let before = (moved(), steps());
         let begin = Instant::now();
@@ -227,7 +229,7 @@ impl<'y> Asker<'_, 'y> {
         Ok(Attempt { asked, outcome, pinned, contig_ns, pages_moved, used_before, occupant_steps })
     }
 
-    /// A page of the zone, pinned. Its space goes when it is unpinned.
+    /// Pins a page of the zone, in an address space of its own.
     fn pinned_page(&self) -> Result<Pinned<'y>, WorkloadError> {
         let page = self.vm.yard().geometry().page_size().0;
         let space = self.vm.create_space().map_err(WorkloadError::run_time)?;
@@ -240,11 +242,11 @@ impl<'y> Asker<'_, 'y> {
                 return Ok(Pinned { pin, _space: space });
             }
         }
-        Err(WorkloadError::run_time("no page that was faulted in lies in the Movable zone: use less of it with --fill"))
+        Err(WorkloadError::run_time("no page that was faulted in lies in the Movable zone: fill less of it"))
     }
 }
 
-/// A pinned page and the space that it is of.
+/// A pinned page and its address space.
 struct Pinned<'y> {
     pin: PinnedPage<'y, HostPlatform>,
     _space: frameyard_vm::AddressSpace<'y, HostPlatform>,

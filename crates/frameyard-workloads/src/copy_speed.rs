@@ -1,26 +1,26 @@
-//! How fast this host zeroes and copies pages: what moving pages is measured against.
+//! How fast this host zeroes and copies pages, as a reference for migration.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 use crate::stamp::PAGE;
 
-/// More than caches hold.
+/// Larger than the caches.
 const BYTES: usize = 128 << 20;
-/// Passes, of which the best counts: others may have had the processor.
+/// Passes. The fastest counts: other processes may have used the CPU during the rest.
 const PASSES: usize = 3;
 
-/// Bytes in a second, by one thread, a page after the other.
+/// Bytes per second of one thread, page by page.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct CopySpeed {
-    /// Set to zero.
+    /// Zeroed.
     pub zeroed: f64,
     /// Copied.
     pub copied: f64,
 }
 
 impl CopySpeed {
-    /// Measures it.
+    /// Measures both.
     #[must_use]
     pub fn measure() -> Self {
         let (from, mut to) = (vec![1_u8; BYTES], vec![2_u8; BYTES]);

@@ -1,47 +1,47 @@
-//! What a yard and its owners have counted, and what of it happened during a run.
+//! Counters of a yard and its owners, and their changes during a run.
 
 use frameyard::locks::LockUse;
 use frameyard::stats::{ClusterDrains, CompactStatistics};
 use frameyard::{MigrateType, NodeId, Order, Platform, Yard};
 use frameyard_vm::{Vm, VmCounter};
 
-/// Counters of all zones, all nodes and all CPUs together, a moment ago.
+/// Counters of all zones, nodes and CPUs together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counts {
     /// The locks of zones.
     pub zone_lock: LockUse,
-    /// The locks of the lists of used pages.
+    /// The locks of LRU lists.
     pub lru_lock: LockUse,
-    /// Frames that crossed a zone lock.
+    /// Frames moved under a zone lock.
     pub pages_moved: u64,
-    /// Frames handed out.
+    /// Frames allocated.
     pub pages_allocated: u64,
-    /// Frames taken back.
+    /// Frames freed.
     pub pages_freed: u64,
-    /// Requests served from blocks of another type.
+    /// Requests served from pageblocks of another type.
     pub extfrag_fallbacks: u64,
-    /// Those of them that were not for movable frames and took movable ones.
+    /// Fallbacks of unmovable and reclaimable requests into movable pageblocks.
     pub extfrag_into_movable: u64,
-    /// Pageblocks that changed their type for it.
+    /// Pageblocks converted by fallbacks.
     pub extfrag_conversions: u64,
-    /// Allocations that compacted for themselves.
+    /// Allocations that ran compaction themselves.
     pub compact_stall: u64,
-    /// Those of them that got a block.
+    /// Direct compactions after which the allocation succeeded.
     pub compact_success: u64,
-    /// Those of them that did not.
+    /// Direct compactions after which it failed.
     pub compact_fail: u64,
-    /// Frames that compaction moved.
+    /// Frames that compaction migrated.
     pub compact_migrated: u64,
-    /// Frames that it could not move.
+    /// Frames that it failed to migrate.
     pub compact_migrate_failed: u64,
-    /// Drains under a policy that lets them enter a zone as one cluster; under others there are none.
+    /// Drains as one cluster, under the policies that allow it.
     pub drains: Drains,
-    /// Whether the times at locks were measured.
+    /// Whether locks were timed.
     pub locks_are_timed: bool,
     vm: [u64; VmCounter::COUNT],
 }
 
-/// Drains of all types together, and how many of them were of movable frames.
+/// Drains as one cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Drains {
     /// Drains of all types.
@@ -51,17 +51,17 @@ pub struct Drains {
 }
 
 impl Drains {
-    /// The counters of a yard as they stand.
+    /// The present counters of a yard.
     #[must_use]
     pub fn of<P: Platform>(yard: &Yard<P>) -> Self {
-        yard.zones().fold(Self::default(), |sum, zone| {
-            let drains = yard.transfer_statistics(zone.id).drains;
+        yard.stats().zones().fold(Self::default(), |sum, zone| {
+            let drains = yard.zone(zone.id).transfers().drains;
             let all = drains.iter().fold(sum.all, |all, drains| all.and(drains));
             Self { all, movable: sum.movable + drains[MigrateType::Movable.index()].drains }
         })
     }
 
-    /// What happened since an earlier look.
+    /// The changes since an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let (now, then) = (self.all, earlier.all);
@@ -75,7 +75,7 @@ impl Drains {
 }
 
 impl Counts {
-    /// The counters as they stand.
+    /// The present counters.
     #[must_use]
     pub fn of<P: Platform>(vm: &Vm<'_, P>) -> Self {
         let yard = vm.yard();
@@ -85,19 +85,19 @@ impl Counts {
             vm: VmCounter::ALL.map(|counter| vm.counted(counter)),
             ..Self::default()
         };
-        for zone in yard.zones() {
+        for zone in yard.stats().zones() {
             counts.zone_lock = counts.zone_lock.and(zone.lock);
             counts.pages_moved += zone.pages_moved;
             counts.pages_allocated += zone.pages_allocated;
             counts.pages_freed += zone.pages_freed;
             counts.extfrag_fallbacks += zone.fallbacks;
             counts.extfrag_conversions += zone.conversions;
-            let events = yard.extfrag_events(zone.id);
+            let events = yard.zone(zone.id).extfrag_events();
             counts.extfrag_into_movable += [MigrateType::Unmovable, MigrateType::Reclaimable]
                 .map(|asked| events.fallbacks(asked, MigrateType::Movable))
                 .iter()
                 .sum::<u64>();
-            counts.add_compaction(&yard.compact_statistics(zone.id));
+            counts.add_compaction(&yard.zone(zone.id).compaction());
         }
         for node in (0..yard.nodes()).map(NodeId) {
             counts.lru_lock = counts.lru_lock.and(vm.lru_statistics(node).lock);
@@ -113,20 +113,19 @@ impl Counts {
         self.compact_migrate_failed += zone.migrate_failed;
     }
 
-    /// A counter of what owns frames.
+    /// A counter of the owners.
     #[must_use]
     pub fn vm(&self, counter: VmCounter) -> u64 {
         self.vm[counter as usize]
     }
 
-    /// Frames that came and went: handed out or taken back, whichever were more. A workload that does both does so with the
-    /// same frames.
+    /// Frames allocated or frames freed, whichever is more. A workload that does both does so with the same frames.
     #[must_use]
     pub fn pages(&self) -> u64 {
         self.pages_allocated.max(self.pages_freed)
     }
 
-    /// What happened since an earlier look.
+    /// The changes since an earlier snapshot.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let mut vm = self.vm;
@@ -152,14 +151,14 @@ impl Counts {
     }
 }
 
-/// How scattered free memory is, in thousandths: the part of it that is in blocks too small for an order.
+/// The unusable free space index for an order: thousandths of free memory in smaller blocks.
 ///
-/// Of all zones together, each by its share of free memory; `None` where nothing is free.
+/// Averaged over all zones, weighted by their free memory. `None` if nothing is free.
 #[must_use]
 pub fn unusable_thousandths<P: Platform>(yard: &Yard<P>, order: Order) -> Option<u64> {
     let (mut unusable, mut free) = (0, 0);
-    for zone in yard.zones() {
-        let Some(index) = yard.unusable_index(zone.id, order) else { continue };
+    for zone in yard.stats().zones() {
+        let Some(index) = yard.zone(zone.id).unusable_index(order) else { continue };
         unusable += index * zone.free.0;
         free += zone.free.0;
     }

@@ -1,7 +1,7 @@
-//! `device-map`: page structures for device memory are written, measured and taken away again.
+//! `device-map`: writes page structures for device memory, measures them and removes them.
 //!
-//! Nothing is behind the devices' frames, so that they may be larger than the host; their page structures are real. Beside each
-//! run stands what the host takes to provide the same memory when nothing but a byte of each page is written.
+//! Device frames have no memory behind them, so a device may be larger than the host. Its page structures are real. Each run
+//! also measures how long the host takes to provide the same memory when one byte of each page is written.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::Ordering;
@@ -19,9 +19,9 @@ use frameyard_host::{
 use crate::error::WorkloadError;
 use crate::measure::nanoseconds;
 
-/// A little memory beside the device, from 4 GiB on.
+/// Memory of the yard besides the device: 64 MiB from 4 GiB on.
 const MEMORY: PfnRange = PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_4000) };
-/// Where devices begin: at a multiple of the largest pages.
+/// The first device frame, a multiple of the largest pages.
 const FIRST: Pfn = Pfn(0x20_0000);
 /// The size of a page structure.
 const PAGE_STRUCTURE: u64 = 64;
@@ -51,7 +51,7 @@ impl YardSharing {
     }
 }
 
-/// What a device has.
+/// A device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceShape {
     /// Its size.
@@ -67,28 +67,28 @@ impl DeviceShape {
         PageCount(self.size.0 / PAGE)
     }
 
-    /// How many compound pages (or base pages) there are.
+    /// Number of compound pages, or of base pages for order 0.
     pub fn pages(self) -> u64 {
         self.frames().0 >> self.order.0
     }
 
-    /// From head to head in the memory map, where there is a structure for each frame.
+    /// Bytes from head to head in a memory map with a structure for each frame.
     fn stride(self) -> u64 {
         PAGE_STRUCTURE << self.order.0
     }
 
-    /// Whether only heads are written, each in a page of its own.
+    /// Whether only heads are written, each in its own page.
     fn is_sparse(self) -> bool {
-        self.layout == MapLayout::SharedTails && self.stride() > PAGE
+        self.layout == MapLayout::Deduplicated && self.stride() > PAGE
     }
 
-    /// About as much memory as a run needs: what is written, and page tables for all that is read.
+    /// Host memory that a run needs, roughly: the page structures written, and page tables for those read.
     pub fn needs(self) -> ByteSize {
         let addresses = if self.layout == MapLayout::Folded { 0 } else { self.frames().0 * PAGE_STRUCTURE };
         ByteSize(self.map_bytes().0 + addresses / (PAGE / 8))
     }
 
-    /// The memory that page structures take, by counting them.
+    /// Memory of the page structures, computed from their number.
     pub fn map_bytes(self) -> ByteSize {
         ByteSize(match self.layout {
             MapLayout::Folded => (self.pages() * PAGE_STRUCTURE).next_multiple_of(PAGE),
@@ -98,40 +98,40 @@ impl DeviceShape {
     }
 }
 
-/// One run: what the page structures took, and for how long.
+/// The result of a run: memory and time of the page structures.
 #[derive(Clone, Copy, Debug)]
 pub struct DeviceMapRun {
-    /// What the yard says of the device.
+    /// The device as the yard reports it.
     pub device: DeviceInfo,
-    /// Proportional size of the map's addresses, after every tail was read.
+    /// Proportional set size of the map after every tail was read.
     pub resident: ByteSize,
-    /// How much larger the page tables of the process became.
+    /// Growth of the process's page tables.
     pub page_tables: ByteSize,
-    /// Mappings of the map's addresses.
+    /// Mappings (VMAs) of the map.
     pub mappings: u64,
     /// Time to write the page structures.
     pub bring_up_ns: u64,
     /// Time to remove the device.
     pub remove_ns: u64,
-    /// The time in which the host provides the same pages, with nothing else written.
+    /// Time in which the host provides the same pages, when only one byte of each is written.
     pub host_fault_ns: u64,
 }
 
-/// A yard with room for one device of up to a size.
+/// A yard with space for one device.
 #[derive(Debug)]
 pub struct DeviceMapFixture {
     yard: HostYard,
-    /// What a shared yard is in.
+    /// The memory file of a shared yard.
     _file: Option<SharedMemoryFile>,
     threads: NonZeroUsize,
 }
 
 impl DeviceMapFixture {
-    /// A yard on this host, with a CPU for each that this process may use.
+    /// Creates a yard with space for a device of `size`, and with one CPU for each that this process may use.
     ///
     /// # Errors
     ///
-    /// [`WorkloadError::Input`] where no yard can have so large a device.
+    /// [`WorkloadError::Input`] if no yard can have a device of this size.
     pub fn new(size: ByteSize, sharing: YardSharing, host: &HostTopology) -> Result<Self, WorkloadError> {
         let threads = NonZeroUsize::new(host.allowed().as_slice().len()).unwrap_or(NonZeroUsize::MIN);
         let cpus = vec![NodeId(0); threads.get()];
@@ -152,13 +152,18 @@ impl DeviceMapFixture {
         Ok(Self { yard, _file: file, threads })
     }
 
-    /// How many threads write page structures at most.
+    /// The most threads that write page structures.
+    #[must_use]
     pub fn threads(&self) -> usize {
         self.threads.get()
     }
 
-    /// Maps a device, reads all of its page structures, and removes it; or says why it would take more mappings than a process
-    /// may have.
+    /// Maps a device, reads all of its page structures, and removes it. The inner error is the reason why the device would need
+    /// more mappings than a process may have.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkloadError::RunTime`] if the host refuses, or if the page structures are wrong.
     pub fn run(&self, shape: DeviceShape) -> Result<Result<DeviceMapRun, String>, WorkloadError> {
         let tables_before = page_table_bytes().map_err(WorkloadError::run_time)?;
         let range = PfnRange::new(FIRST, shape.frames());
@@ -172,14 +177,14 @@ impl DeviceMapFixture {
             mapped => mapped.map_err(WorkloadError::run_time)?,
         };
         let bring_up_ns = nanoseconds(begin.elapsed());
-        let device = self.yard.device_at(FIRST).ok_or_else(|| WorkloadError::run_time(format!("{id} has gone")))?;
+        let device = self.yard.devices().at(FIRST).ok_or_else(|| WorkloadError::run_time(format!("{id} has gone")))?;
         self.read_structures(&device)?;
         let offset = ByteSize((FIRST - self.yard.frame_range().start).0 * PAGE_STRUCTURE);
         let addresses = ByteSize(shape.frames().0 * PAGE_STRUCTURE);
         let used = self.yard.map_region().memory_use(offset, addresses).map_err(WorkloadError::run_time)?;
         let tables = page_table_bytes().map_err(WorkloadError::run_time)?;
         let begin = Instant::now();
-        self.yard.unmap_device(id, Removal::Refuse).map_err(WorkloadError::run_time)?;
+        self.yard.devices().unmap(id, Removal::Refuse).map_err(WorkloadError::run_time)?;
         let remove_ns = nanoseconds(begin.elapsed());
         Ok(Ok(DeviceMapRun {
             device,
@@ -192,16 +197,16 @@ impl DeviceMapFixture {
         }))
     }
 
-    /// Reads the first word of every page structure, tails too, and checks that as many hold something as there are
-    /// heads. Folded ones have no tails: there every frame is looked up.
+    /// Reads the first word of every page structure, tails included, and checks that exactly the heads are not zero. A folded
+    /// map has no tails, so there it looks up every frame.
     fn read_structures(&self, device: &DeviceInfo) -> Result<(), WorkloadError> {
         let written = if device.layout == MapLayout::Folded {
             let frames = (device.range.start.0..device.range.end.0).map(Pfn);
-            let heads = frames.filter(|pfn| self.yard.device_page(*pfn).is_some_and(|page| page.head() == *pfn));
+            let heads = frames.filter(|pfn| self.yard.devices().page(*pfn).is_some_and(|page| page.head() == *pfn));
             heads.count() as u64
         } else {
             let first = (FIRST - self.yard.frame_range().start).0 as usize * 8;
-            // SAFETY: they are only read, as the yard reads them, and this thread alone maps and removes devices here.
+            // SAFETY: the words are only read, as atomics like the yard's own reads, and only this thread maps and removes devices.
             let words = unsafe { self.yard.map_region().words() };
             let words = &words[first..first + device.range.count().0 as usize * 8];
             words.iter().step_by(8).filter(|word| word.load(Ordering::Relaxed) != 0).count() as u64
@@ -211,11 +216,11 @@ impl DeviceMapFixture {
             return Ok(());
         }
         Err(WorkloadError::run_time(format!(
-            "{written} page structures hold something, where {layout} has {expected} heads"
+            "{written} page structures are not zero, where {layout} has {expected} heads"
         )))
     }
 
-    /// How long the host takes to provide the pages that structures of that shape lie in, by as many threads.
+    /// Time in which the host provides the pages of such page structures, on the same number of threads.
     fn host_faults(&self, shape: DeviceShape) -> Result<u64, WorkloadError> {
         if !shape.is_sparse() {
             let region = Region::zeroed(shape.map_bytes(), HugePages::Advise).map_err(WorkloadError::run_time)?;
@@ -243,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_of_page_structures_is_counted_as_the_yard_counts_it() {
+    fn the_computed_size_of_a_map_is_that_of_the_yard() {
         let host = HostTopology::current().unwrap();
         let size = ByteSize::gib(2);
         let fixture = DeviceMapFixture::new(size, YardSharing::Private, &host).unwrap();

@@ -1,4 +1,4 @@
-//! What tasks of one process hand each other: ranges of addresses that somebody is to free.
+//! A bounded queue through which tasks of one process hand each other address ranges to free.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -6,19 +6,19 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use frameyard::CpuId;
 use frameyard_vm::VirtRange;
 
-/// A range of addresses, and the CPU that its pages were allocated on.
+/// A range of addresses, and the CPU that allocated its pages.
 pub(crate) type Piece = (VirtRange, CpuId);
 
-/// Why a piece does not go in.
+/// Why the queue refuses a piece.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Refusal {
-    /// As many are there as may be.
+    /// The queue is full.
     Full,
-    /// The exchange is closed.
+    /// The queue is closed.
     Closed,
 }
 
-/// A queue with a bound. Once it is closed nothing goes in, and it runs empty.
+/// The queue. Once closed it accepts nothing more; pieces in it can still be taken.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     queue: Mutex<Queue>,
@@ -36,7 +36,11 @@ impl Exchange {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts a piece in, when fewer than `bound` are there; gives it back where the exchange is closed.
+    /// Adds a piece. Waits while `bound` pieces or more are queued.
+    ///
+    /// # Errors
+    ///
+    /// The piece, if the queue is closed.
     pub(crate) fn put(&self, piece: Piece, bound: usize) -> Result<(), Piece> {
         let mut queue = self.queue();
         while queue.pieces.len() >= bound && !queue.is_closed {
@@ -51,11 +55,11 @@ impl Exchange {
         Ok(())
     }
 
-    /// Puts a piece in where there is room, without waiting.
+    /// Adds a piece if fewer than `bound` are queued. Does not wait.
     ///
     /// # Errors
     ///
-    /// [`Refusal`], and the piece stays where it is.
+    /// [`Refusal`].
     pub(crate) fn try_put(&self, piece: Piece, bound: usize) -> Result<(), Refusal> {
         let mut queue = self.queue();
         if queue.is_closed {
@@ -68,12 +72,12 @@ impl Exchange {
         Ok(())
     }
 
-    /// Takes the oldest piece, if there is one, without waiting.
+    /// Takes the oldest piece, if any. Does not wait.
     pub(crate) fn try_take(&self) -> Option<Piece> {
         self.queue().pieces.pop_front()
     }
 
-    /// Takes the oldest piece, when there is one; `None` when the exchange is closed and empty.
+    /// Takes the oldest piece. Waits for one; `None` when the queue is closed and empty.
     pub(crate) fn take(&self) -> Option<Piece> {
         let mut queue = self.queue();
         loop {
@@ -89,7 +93,7 @@ impl Exchange {
         }
     }
 
-    /// Lets nothing in any more.
+    /// Closes the queue.
     pub(crate) fn close(&self) {
         self.queue().is_closed = true;
         self.changed.notify_all();
@@ -106,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn who_puts_waits_for_room_and_who_takes_for_something_to_take() {
+    fn put_waits_for_room_and_take_waits_for_a_piece() {
         let exchange = Exchange::default();
         std::thread::scope(|scope| {
             let taker = scope.spawn(|| std::iter::from_fn(|| exchange.take()).count());
@@ -119,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_exchange_takes_nothing_and_gives_what_it_has() {
+    fn a_closed_queue_refuses_pieces_and_runs_empty() {
         let exchange = Exchange::default();
         exchange.put(piece(1), 1).unwrap();
         exchange.close();

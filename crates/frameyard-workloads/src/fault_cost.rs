@@ -1,8 +1,8 @@
-//! `fault-cost`: what a fault and its later unmap cost beyond the zeroing of the page.
+//! `fault-cost`: the cost of a fault and its later unmap beyond the zeroing of the page.
 //!
-//! Rounds of three kinds alternate, each over the same number of pages: a mapping is touched page by page and unmapped; as
-//! many frames are zeroed, one by one, in the order in which the allocator gives them; and the frames are only allocated and
-//! freed. So all see the same state of the machine, of its caches and of the free lists.
+//! Three kinds of measurement alternate over the same number of pages: touching a mapping page by page and unmapping it;
+//! zeroing frames one by one in the order in which the allocator returns them; and allocating and freeing them. So all see
+//! the same state of the machine, its caches and the free lists.
 
 use std::time::Instant;
 
@@ -15,22 +15,26 @@ use crate::fixture::Fixture;
 use crate::mapping::{Pages, map, pages_of};
 use crate::measure::nanoseconds;
 
-/// One round of each kind: nanoseconds a page.
+/// One round: nanoseconds per page.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct FaultCostRound {
-    /// A fault and its part of the unmapping.
+    /// A fault and its share of the unmap.
     pub fault_and_unmap_ns: f64,
     /// The faults alone.
     pub fault_ns: f64,
-    /// The unmapping alone.
+    /// The unmap alone.
     pub unmap_ns: f64,
     /// Zeroing a page.
     pub zero_ns: f64,
-    /// Allocating and freeing a frame, all of them allocated before the first is freed.
+    /// Allocating and freeing a frame. All are allocated before the first is freed.
     pub allocate_and_free_ns: f64,
 }
 
-/// Runs rounds over mappings of that size; the first, which warms up, is left out.
+/// Runs `rounds` rounds over mappings of `bytes`, after one round to warm up.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if an access or an allocation fails.
 pub fn run(fixture: &Fixture<'_>, bytes: ByteSize, rounds: u32) -> Result<Vec<FaultCostRound>, WorkloadError> {
     let space = fixture.vm.create_space().map_err(WorkloadError::run_time)?;
     let pages = bytes.0 / fixture.vm.yard().geometry().page_size().0;
@@ -51,7 +55,7 @@ pub fn run(fixture: &Fixture<'_>, bytes: ByteSize, rounds: u32) -> Result<Vec<Fa
     Ok(done)
 }
 
-/// Maps, touches every page, and unmaps; how long touching and unmapping took.
+/// Maps, touches every page, and unmaps. Returns the nanoseconds of touching and of unmapping.
 fn fault_and_unmap(space: &AddressSpace<'_, HostPlatform>, bytes: ByteSize) -> Result<(u64, u64), WorkloadError> {
     let range = map(space, bytes, Pages::Small).map_err(WorkloadError::run_time)?;
     let begin = Instant::now();
@@ -64,7 +68,7 @@ fn fault_and_unmap(space: &AddressSpace<'_, HostPlatform>, bytes: ByteSize) -> R
     Ok((fault_ns, nanoseconds(begin.elapsed())))
 }
 
-/// Allocates frames, zeroes and frees them; how long zeroing took, and the rest.
+/// Allocates, zeroes and frees frames. Returns the nanoseconds of zeroing and of the rest.
 fn zero(fixture: &Fixture<'_>, pages: u64) -> Result<(u64, u64), WorkloadError> {
     let yard = fixture.vm.yard();
     let begin = Instant::now();

@@ -52,7 +52,7 @@ pub fn with_fixture<R, E: From<WorkloadError>>(
     run: impl FnOnce(&Fixture<'_>) -> Result<R, E>,
 ) -> Result<R, E> {
     yard.platform().time_locks(LockTiming::On);
-    let before = yard.free_pages();
+    let before = yard.stats().free_pages();
     let vm = Vm::create(&**yard, &VmConfig { lru, ..VmConfig::default() }).map_err(refused)?;
     let result = run(&Fixture { vm, yard, file })?;
     destroy(vm, before)?;
@@ -84,7 +84,7 @@ fn check_all_is_back<P: Platform>(
     yard.drain_all();
     let check: Result<(), ValidateError> = yard.validate();
     check?;
-    let after = yard.free_pages();
+    let after = yard.stats().free_pages();
     if after == before { Ok(()) } else { Err(LostFrames { before, after }.into()) }
 }
 
@@ -122,7 +122,7 @@ impl Fixture<'_> {
 
 /// Free memory of a yard.
 pub(crate) fn free_memory<P: Platform>(yard: &Yard<P>) -> ByteSize {
-    yard.geometry().size_of(yard.free_pages())
+    yard.geometry().size_of(yard.stats().free_pages())
 }
 
 /// One task's share of `percent` of a yard's free memory, in whole pages.

@@ -1,4 +1,4 @@
-//! How many frames CPUs keep to themselves while a workload runs: looked at now and then, from a thread of its own.
+//! Frames on per-CPU lists during a workload, sampled by a thread of its own.
 
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
@@ -6,27 +6,27 @@ use std::time::Duration;
 
 use frameyard::{PageCount, Platform, Yard};
 
-/// Between two looks: seldom enough to take no time from the tasks.
+/// Time between two samples, long enough to take no CPU time from the tasks.
 const PAUSE: Duration = Duration::from_millis(2);
 
-/// Frames on per-CPU lists, over some looks.
+/// Frames on per-CPU lists, over all samples.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct HeldPages {
-    /// At most.
+    /// The maximum.
     pub most: PageCount,
-    /// On average.
+    /// The mean.
     pub mean: f64,
 }
 
-/// Does `work`, and says what CPUs held meanwhile; the last look comes when it is done.
-pub fn while_looking<P: Platform, R>(yard: &Yard<P>, work: impl FnOnce() -> R) -> (R, HeldPages) {
+/// Does `work` and samples the frames on per-CPU lists meanwhile. The last sample follows the end of the work.
+pub fn while_sampling<P: Platform, R>(yard: &Yard<P>, work: impl FnOnce() -> R) -> (R, HeldPages) {
     let (done, over) = mpsc::channel::<()>();
     thread::scope(|scope| {
-        let looks = scope.spawn(move || {
+        let sampler = scope.spawn(move || {
             let (mut most, mut sum, mut count) = (PageCount(0), 0, 0u64);
             loop {
                 let ended = over.recv_timeout(PAUSE) != Err(RecvTimeoutError::Timeout);
-                let held: PageCount = yard.zones().map(|zone| zone.per_cpu).sum();
+                let held: PageCount = yard.stats().zones().map(|zone| zone.per_cpu).sum();
                 (most, sum, count) = (most.max(held), sum + held.0, count + 1);
                 if ended {
                     return HeldPages { most, mean: sum as f64 / count as f64 };
@@ -35,7 +35,7 @@ pub fn while_looking<P: Platform, R>(yard: &Yard<P>, work: impl FnOnce() -> R) -
         });
         let result = work();
         drop(done);
-        let held = looks.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let held = sampler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         (result, held)
     })
 }

@@ -1,4 +1,4 @@
-//! How much of the host's processor time nobody used.
+//! Idle processor time of the host.
 
 use std::fs;
 
@@ -10,12 +10,12 @@ pub(crate) struct HostTime {
 }
 
 impl HostTime {
-    /// As it stands, where the kernel says it.
+    /// The present values, if the kernel reports them.
     pub(crate) fn now() -> Option<Self> {
         Self::parse(&fs::read_to_string("/proc/stat").ok()?)
     }
 
-    /// Of the first line of /proc/stat: user, nice, system, idle, waiting for devices, and more.
+    /// Parses the first line of /proc/stat: user, nice, system, idle, iowait, and more.
     fn parse(text: &str) -> Option<Self> {
         let numbers = text.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
         let ticks: Vec<u64> = numbers.map(str::parse).collect::<Result<_, _>>().ok()?;
@@ -23,7 +23,7 @@ impl HostTime {
     }
 }
 
-/// The part of the time between two looks in which nobody ran; `None` where there was none.
+/// The idle share of the processor time between two readings; `None` if no time passed.
 pub(crate) fn idle_share(before: Option<HostTime>, after: Option<HostTime>) -> Option<f64> {
     let (before, after) = (before?, after?);
     let all = after.all.checked_sub(before.all).filter(|all| *all > 0)?;
@@ -35,7 +35,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_idle_part_is_idle_and_waiting_time_of_all_time_between() {
+    fn idle_time_includes_iowait() {
         let before = HostTime::parse("cpu  100 0 100 700 100 0 0 0 0 0\ncpu0 1\n");
         let after = HostTime::parse("cpu  150 0 100 720 130 0 0 0 0 0\n");
         assert_eq!(idle_share(before, after), Some(0.5));

@@ -1,4 +1,4 @@
-//! `memory-region`: memory is registered and deregistered in a loop, in a yard and by the host's kernel.
+//! `memory-region`: registers and deregisters memory in a loop, in a yard and with the host's kernel.
 
 use std::time::{Duration, Instant};
 
@@ -13,7 +13,7 @@ use crate::error::WorkloadError;
 use crate::measure::nanoseconds;
 use crate::pin::{PinBuffers, PinCase, PinFixture, PinInterface};
 
-/// How references are counted when memory is registered, and when it is deregistered.
+/// How registration and deregistration count references.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RegionRefs {
     /// On registration.
@@ -23,8 +23,8 @@ pub struct RegionRefs {
 }
 
 impl RegionRefs {
-    /// As devices were before the series, as huge pages were before it (all of a head at once when taken, one by one when
-    /// given back), and after it.
+    /// Before the kernel series: devices page by page; huge pages in a batch per head when taken, one by one when released.
+    /// After it: batches both ways.
     pub const ALL: [Self; 3] = [
         Self { take: RefHandling::PerPage, release: RefHandling::PerPage },
         Self { take: RefHandling::Batched, release: RefHandling::PerPage },
@@ -32,20 +32,20 @@ impl RegionRefs {
     ];
 }
 
-/// Rounds of registering and deregistering.
+/// Rounds of registration and deregistration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Rounds {
     /// Number of rounds.
     pub rounds: u64,
     /// Time of all rounds.
     pub elapsed_ns: u64,
-    /// Of that, in the registering.
+    /// Time of the registrations alone.
     pub register_ns: u64,
-    /// Runs that a region has; buffers, where the host's kernel has it.
+    /// Runs of a region; with the host's kernel, buffers.
     pub runs: u64,
 }
 
-/// Registers and deregisters until a time is over, at least once.
+/// Repeats `round` until `duration` is over, at least once. It returns the nanoseconds of the registration, and the runs.
 fn rounds(
     duration: Duration,
     mut round: impl FnMut() -> Result<(u64, u64), WorkloadError>,
@@ -62,10 +62,14 @@ fn rounds(
     Ok(done)
 }
 
-/// Registers a range of a yard's space, for writing, for a time.
+/// Registers a range of an address space for writing, repeatedly for `duration`.
 ///
-/// What is counted in batches on both sides is a [`MemoryRegion`]. The others take and give back the same pages by the calls
-/// that a region is made of, with their runs in an array.
+/// With batches both ways this is a [`MemoryRegion`]. The other ways use the calls that a region consists of, with the runs
+/// in an array.
+///
+/// # Errors
+///
+/// [`WorkloadError::RunTime`] if the yard refuses.
 pub fn in_yard(
     fixture: &PinFixture<'_>,
     range: VirtRange,
@@ -94,14 +98,14 @@ pub fn in_yard(
     })
 }
 
-/// Memory of this process that the host's kernel registers.
+/// Memory that the host's kernel registers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum HostKind {
-    /// Pages of 4 KiB.
+    /// 4 KiB pages.
     Small,
     /// Transparent huge pages.
     Transparent,
-    /// Pages of 2 MiB from the host's pool.
+    /// 2 MiB pages of the host's hugetlb pool.
     Hugetlb,
 }
 
@@ -129,14 +133,14 @@ impl HostKind {
     }
 }
 
-/// What the host's kernel does, or why it does not.
+/// The rounds of the host's kernel, or why it refuses.
 pub type HostRounds = Result<Rounds, String>;
 
-/// Has the host's kernel register memory as buffers of an `io_uring`, for a time.
+/// Registers memory with the host's kernel as `io_uring` buffers, repeatedly for `duration`.
 ///
 /// # Errors
 ///
-/// [`WorkloadError::RunTime`] where something fails that is neither missing nor forbidden.
+/// [`WorkloadError::RunTime`] for failures other than a missing or forbidden facility.
 pub fn on_host(
     kind: HostKind,
     size: ByteSize,
@@ -177,7 +181,7 @@ pub fn on_host(
 }
 
 fn register(ring: &mut IoRing, buffer: IoBuffer, duration: Duration) -> Result<HostRounds, WorkloadError> {
-    // Whether it is allowed at all shows at once.
+    // The first registration shows whether the kernel allows it.
     match ring.register(&[buffer]) {
         Ok(buffers) => drop(buffers),
         Err(error @ (IoRingError::LockedMemory { .. } | IoRingError::NotAllowed(_))) => {

@@ -1,7 +1,7 @@
-//! `pin`: pages of an address space are got or pinned, and given back, over mappings and page maps of every size.
+//! `pin`: gets or pins pages of an address space and releases them, over mappings and page maps of every size.
 //!
-//! All kinds of memory that are compared are mapped side by side in one space, so that they can be taken by turns. Nothing is
-//! behind the frames of devices: only their page structures are used.
+//! All compared kinds of memory are mapped side by side in one address space, so that runs can alternate. Device frames have
+//! no memory behind them; only their page structures are used.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -20,22 +20,22 @@ use crate::error::WorkloadError;
 use crate::mapping::{Pages, map};
 use crate::measure::nanoseconds;
 
-/// Where memory begins: behind all zones with a limit.
+/// The first frame, above all zones with an upper limit.
 const FIRST: Pfn = Pfn(0x10_0000);
-/// Frames of 1 GiB, to which devices are aligned.
+/// Frames of 1 GiB, the alignment of devices.
 const GIGANTIC: u64 = 1 << 18;
-/// Memory for page tables, lists and whatever the yard keeps to itself.
+/// Memory for page tables, per-CPU lists and reserves.
 const SPARE: ByteSize = ByteSize::mib(96);
 const PAGE: u64 = 4096;
 
-/// Whose memory is taken.
+/// The memory whose pages are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PinnedMemory {
     /// Anonymous memory in small pages.
     Anonymous,
     /// Anonymous memory in transparent huge pages.
     Huge,
-    /// A device's.
+    /// Device memory.
     Device,
 }
 
@@ -51,19 +51,19 @@ impl PinnedMemory {
     }
 }
 
-/// A kind of memory, mapped by entries of one size over a page map of the same geometry or another.
+/// A kind of memory: its page table entries have one size, its page map the same or another.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PinKind {
     /// Its memory.
     pub memory: PinnedMemory,
-    /// What an entry of the page tables maps.
+    /// The memory that a page table entry maps.
     pub page: DeviceAlignment,
-    /// What one page structure is the head of.
+    /// The memory that one head page represents.
     pub map: DeviceAlignment,
 }
 
 impl PinKind {
-    /// All of them: those over a map of base pages are how devices were before there were compound maps.
+    /// All kinds. Devices with a map of base pages are as they were before compound maps existed.
     pub const ALL: [Self; 7] = [
         Self::of(PinnedMemory::Anonymous, DeviceAlignment::Base, DeviceAlignment::Base),
         Self::of(PinnedMemory::Huge, DeviceAlignment::Huge, DeviceAlignment::Huge),
@@ -78,12 +78,13 @@ impl PinKind {
         Self { memory, page, map }
     }
 
-    /// The real memory that mapping so much of it takes.
+    /// Real memory that a mapping of `size` needs.
+    #[must_use]
     pub fn memory_needed(self, size: ByteSize) -> ByteSize {
         match self.memory {
             PinnedMemory::Anonymous => ByteSize(size.0 + size.0 / 256),
             PinnedMemory::Huge => ByteSize(size.0 + size.0 / 64),
-            // Its page tables, and its page structures at most.
+            // Page tables, and at most the page structures.
             PinnedMemory::Device => ByteSize(size.0 / 512),
         }
     }
@@ -97,10 +98,10 @@ impl PinKind {
     }
 }
 
-/// What the caller is given.
+/// What the caller receives.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum PinInterface {
-    /// The frame of each page.
+    /// The frame number of each page.
     Array,
     /// Runs of frames.
     Runs,
@@ -117,55 +118,55 @@ impl PinInterface {
     }
 }
 
-/// Whether pages are there before they are taken.
+/// Whether pages are present before they are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Touched {
-    /// The program has used them.
+    /// They are.
     Before,
-    /// The calls have to fault them in, each run anew.
+    /// The calls fault them in, in every run.
     ByTheCall,
 }
 
-/// One run: nanoseconds for the whole size.
+/// The result of one run: nanoseconds for the whole size.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct PinRun {
     /// Time of the calls that take pages.
     pub take_ns: u64,
     /// Time of the calls that release them.
     pub release_ns: u64,
-    /// To write as many frame numbers into the same array, and nothing else; `None` for runs.
+    /// Time to write the same number of frame numbers into the same array; `None` for runs.
     pub array_write_ns: Option<u64>,
-    /// How many runs there were; `None` for arrays.
+    /// Number of runs; `None` for arrays.
     pub runs: Option<usize>,
 }
 
-/// How memory is taken.
+/// How pages are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PinCase {
     /// What is requested.
     pub request: PinRequest,
     /// What the caller receives.
     pub interface: PinInterface,
-    /// Pages that one call takes at most.
+    /// The most pages that one call takes.
     pub batch: usize,
 }
 
-/// A yard in which all kinds that are compared can be mapped.
+/// A yard in which all compared kinds can be mapped.
 #[derive(Debug)]
 pub struct PinYard {
     yard: HostYard,
     size: ByteSize,
     kinds: Vec<PinKind>,
-    /// Where devices of each geometry lie.
+    /// The device of each page size of the map.
     devices: Vec<(DeviceAlignment, PfnRange)>,
 }
 
 impl PinYard {
-    /// A yard with as much memory as the kinds need, and devices whose page structures have that layout.
+    /// Creates a yard with the memory that the kinds need, and devices whose page structures have the given layout.
     ///
     /// # Errors
     ///
-    /// [`WorkloadError::Input`] where there is no such yard; [`WorkloadError::RunTime`] where the host refuses.
+    /// [`WorkloadError::Input`] if there is no such yard; [`WorkloadError::RunTime`] if the host refuses.
     pub fn new(
         size: ByteSize,
         kinds: &[PinKind],
@@ -195,7 +196,7 @@ impl PinYard {
         })?;
         for &(map, range) in &devices {
             let order = map.order(Geometry::X86_64);
-            // Base pages have one layout.
+            // Base pages have only one layout.
             let layout = if order == Order::ZERO { MapLayout::Full } else { layout };
             let request = DeviceRequest { range, node: NodeId(0), order, layout, placement: MapPlacement::Memory };
             yard.map_device(request).map_err(WorkloadError::run_time)?;
@@ -203,7 +204,11 @@ impl PinYard {
         Ok(Self { yard, size, kinds: kinds.to_vec(), devices })
     }
 
-    /// Maps all kinds in one space, lets `run` take them, and checks that nothing is wrong behind it.
+    /// Creates an address space, calls `run` with it, and checks the yard afterwards.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkloadError::RunTime`] for a failed check, and the errors of `run`.
     pub fn with_fixture<R, E: From<WorkloadError>>(
         &self,
         run: impl FnOnce(&PinFixture<'_>) -> Result<R, E>,
@@ -221,7 +226,7 @@ impl PinYard {
     }
 }
 
-/// A space with memory of all kinds.
+/// An address space in which all kinds can be mapped.
 #[derive(Debug)]
 pub struct PinFixture<'y> {
     /// The owners.
@@ -244,7 +249,11 @@ impl PinFixture<'_> {
         (self.yard.size.0 / PAGE) as usize
     }
 
-    /// Maps memory of a kind; no page of it is there yet.
+    /// Maps memory of a kind. No page of it is present yet.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkloadError::RunTime`] if the address space refuses.
     pub fn map(&self, kind: PinKind) -> Result<VirtRange, WorkloadError> {
         let size = self.yard.size;
         let mapped = match kind.memory {
@@ -260,6 +269,10 @@ impl PinFixture<'_> {
     }
 
     /// Makes all pages of a mapping present.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkloadError::RunTime`] if a fault fails.
     pub fn touch(&self, kind: PinKind, range: VirtRange) -> Result<(), WorkloadError> {
         for addr in (range.start.0..range.end.0).step_by(kind.page.size().0 as usize).map(VirtAddr) {
             self.space.touch(addr, MemoryAccess::Write).map_err(WorkloadError::run_time)?;
@@ -267,7 +280,11 @@ impl PinFixture<'_> {
         Ok(())
     }
 
-    /// Takes a range and gives it back, once.
+    /// Takes a range and releases it, once.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkloadError::RunTime`] if the address space refuses.
     pub fn run(&self, range: VirtRange, case: PinCase, buffers: &mut PinBuffers) -> Result<PinRun, WorkloadError> {
         match case.interface {
             PinInterface::Array => self.by_array(range, case, &mut buffers.frames),
@@ -314,7 +331,11 @@ impl PinFixture<'_> {
         Ok(PinRun { take_ns, release_ns: nanoseconds(begin.elapsed()), array_write_ns: None, runs: Some(used) })
     }
 
-    /// Takes a range as runs; how many.
+    /// Takes a range as runs. Returns their number.
+    ///
+    /// # Errors
+    ///
+    /// [`WorkloadError::RunTime`] if the address space refuses.
     pub fn take_runs(&self, range: VirtRange, case: PinCase, runs: &mut [PageRun]) -> Result<usize, WorkloadError> {
         let (mut used, mut at) = (0, range.start);
         while at < range.end {
@@ -348,7 +369,7 @@ impl PinFixture<'_> {
     }
 }
 
-/// Where frames and runs are written to; used again by every run.
+/// The arrays for frame numbers and runs, reused by every run.
 #[derive(Debug)]
 pub struct PinBuffers {
     frames: Vec<Pfn>,
@@ -357,16 +378,16 @@ pub struct PinBuffers {
 }
 
 impl PinBuffers {
-    /// Room for so many pages, however they lie.
+    /// Creates arrays for `pages` pages, in runs of any length.
+    #[must_use]
     pub fn new(pages: usize) -> Self {
-        // Not zero, so that their memory is there.
+        // Not zero, so that the host provides the memory now.
         let run = PageRun { first: Pfn(1), pages: PageCount(1) };
         Self { frames: vec![Pfn(1); pages], runs: vec![run; pages] }
     }
 }
 
-/// How long it takes to write consecutive frame numbers into an array that was written a moment before, as it was when pages
-/// are taken.
+/// Nanoseconds to write consecutive frame numbers into an array that was just written, as it was when pages are taken.
 fn write_alone(frames: &mut [Pfn]) -> u64 {
     let mut elapsed = 0;
     for _ in 0..2 {

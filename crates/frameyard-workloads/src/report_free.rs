@@ -1,7 +1,7 @@
-//! `report-free`: all memory is used, nearly all of it is freed, and what is free is given back to the host, off the path of
-//! allocation. Then it is all used again.
+//! `report-free`: uses all memory, frees nearly all of it, and returns free memory to the host, off the allocation path. Then
+//! uses all memory again.
 //!
-//! Frames that are held, one in so many at random, keep free memory from being one piece. They have contents.
+//! Frames held at random, one in [`HELD_EACH`], keep free memory in pieces. Their contents are checked at the end.
 
 use std::time::Instant;
 
@@ -16,41 +16,42 @@ use crate::fixture::Fixture;
 use crate::measure::nanoseconds;
 use crate::stamp::{check, stamp};
 
-/// One frame in so many is held: most pageblocks are free as a whole, and many are not.
+/// One frame in this number is held, so that most pageblocks are wholly free and many are not.
 pub const HELD_EACH: usize = 1024;
-/// What the contents of held frames follow from.
+/// The key of the contents of held frames.
 const KEY: u64 = 0xf4ee;
 
-/// What came of it.
+/// The result of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct ReportRun {
-    /// Frames that were free before any were given back.
+    /// Free frames before any were returned.
     pub free: PageCount,
-    /// What was given back.
+    /// What was returned.
     pub reported: ReportOutcome,
-    /// How long it took.
+    /// Time of the return.
     pub report_ns: u64,
-    /// How much of the frames was in the host's memory before.
+    /// Resident memory of the frames before the return.
     pub resident_before: ByteSize,
-    /// After.
+    /// Resident memory after the return.
     pub resident_after: ByteSize,
-    /// When all of it was used again.
+    /// Resident memory when all of it was used again.
     pub resident_again: ByteSize,
-    /// Frames that stood as given back then.
+    /// Frames still marked as returned at that time.
     pub reported_after_use: PageCount,
-    /// How long it took to use a frame the first time, and again.
+    /// Time to allocate and write a frame the first time.
     pub first_use_page_ns: f64,
-    /// The same, of memory that has to come from the host again.
+    /// The same when the host has to provide the memory again.
     pub use_again_page_ns: f64,
     /// Held frames whose contents were checked.
     pub checked: u64,
 }
 
-/// One run of the workload.
+/// Runs the workload once.
 ///
 /// # Errors
 ///
-/// [`WorkloadError::Input`] where the yard gives nothing back, [`WorkloadError::RunTime`] for what the host or a check says.
+/// [`WorkloadError::Input`] if the yard cannot return memory; [`WorkloadError::RunTime`] for a refusal of the host or a failed
+/// check.
 pub fn run(fixture: &Fixture<'_>, min_order: Order, budget: PageCount, seed: u64) -> Result<ReportRun, WorkloadError> {
     let yard = fixture.vm.yard();
     yard.platform().time_locks(LockTiming::Off);
@@ -58,7 +59,7 @@ pub fn run(fixture: &Fixture<'_>, min_order: Order, budget: PageCount, seed: u64
     let (frames, first_use_page_ns) = use_all(yard)?;
     held.choose(frames, seed)?;
     yard.drain_all();
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     let resident_before = resident(yard)?;
     let begin = Instant::now();
     let reported = yard.report_free_pages(min_order, budget).map_err(refused)?;
@@ -67,7 +68,7 @@ pub fn run(fixture: &Fixture<'_>, min_order: Order, budget: PageCount, seed: u64
     let resident_after = resident(yard)?;
     let (frames, use_again_page_ns) = use_all(yard)?;
     let resident_again = resident(yard)?;
-    let reported_after_use = PageCount(yard.zones().map(|zone| zone.reported.0).sum());
+    let reported_after_use = PageCount(yard.stats().zones().map(|zone| zone.reported.0).sum());
     drop(frames);
     Ok(ReportRun {
         free,
@@ -94,10 +95,10 @@ fn resident(yard: &Yard<HostPlatform>) -> Result<ByteSize, WorkloadError> {
     yard.platform().memory().resident().map_err(WorkloadError::run_time)
 }
 
-/// Allocates frames one by one until there are none, and writes to each; how long one took in nanoseconds. What watermarks
-/// keep back is taken as well, frame by frame, and is not in the time.
+/// Allocates frames one by one until memory is exhausted, and writes to each. Also returns the nanoseconds per frame. Frames
+/// below the watermarks are allocated by number afterwards, without being timed.
 fn use_all<'y>(yard: &'y Yard<HostPlatform>) -> Result<(Vec<Frames<'y, HostPlatform>>, f64), WorkloadError> {
-    let mut all = Vec::with_capacity(yard.managed_pages().0 as usize);
+    let mut all = Vec::with_capacity(yard.stats().managed_pages().0 as usize);
     let begin = Instant::now();
     loop {
         match yard.frames(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN) {
@@ -109,7 +110,7 @@ fn use_all<'y>(yard: &'y Yard<HostPlatform>) -> Result<(Vec<Frames<'y, HostPlatf
     let page_ns = begin.elapsed().as_nanos() as f64 / all.len().max(1) as f64;
     yard.drain_all();
     for pfn in yard.memory_ranges().flat_map(|(range, _)| range.start.0..range.end.0).map(Pfn) {
-        if yard.frame_info(pfn).is_some_and(|frame| frame.state == FrameState::BuddyFree)
+        if yard.stats().frame(pfn).is_some_and(|frame| frame.state == FrameState::BuddyFree)
             && let Ok(frame) = yard.request_range(PfnRange::new(pfn, PageCount(1)), Gfp::HIGHUSER_MOVABLE).guard()
         {
             all.push(written(frame)?);
@@ -118,36 +119,36 @@ fn use_all<'y>(yard: &'y Yard<HostPlatform>) -> Result<(Vec<Frames<'y, HostPlatf
     Ok((all, page_ns))
 }
 
-/// A frame that memory of the host stands behind.
+/// Writes to a frame, so that the host provides its memory.
 fn written(mut frame: Frames<'_, HostPlatform>) -> Result<Frames<'_, HostPlatform>, WorkloadError> {
-    let bytes = frame.bytes_mut().ok_or_else(|| WorkloadError::input("the frames have no bytes"))?;
+    let bytes = frame.bytes_mut().ok_or_else(|| WorkloadError::input("the frames have no memory"))?;
     bytes[..8].copy_from_slice(&KEY.to_le_bytes());
     Ok(frame)
 }
 
-/// Frames that are held.
+/// The held frames.
 struct Held<'y> {
     frames: Vec<Frames<'y, HostPlatform>>,
 }
 
 impl<'y> Held<'y> {
-    /// Keeps some of all frames and frees the others.
+    /// Keeps one frame in [`HELD_EACH`] and frees the rest.
     fn choose(&mut self, frames: Vec<Frames<'y, HostPlatform>>, seed: u64) -> Result<(), WorkloadError> {
         let mut random = Rng::with_seed(seed);
         for mut frame in frames {
             if random.usize(..HELD_EACH) == 0 {
                 let number = frame.pfn().0;
-                stamp(frame.bytes_mut().ok_or_else(|| WorkloadError::input("the frames have no bytes"))?, KEY, number);
+                stamp(frame.bytes_mut().ok_or_else(|| WorkloadError::input("the frames have no memory"))?, KEY, number);
                 self.frames.push(frame);
             }
         }
         Ok(())
     }
 
-    /// Checks their contents; how many.
+    /// Checks their contents. Returns their number.
     fn check(&self) -> Result<u64, WorkloadError> {
         for frame in &self.frames {
-            let bytes = frame.bytes().ok_or_else(|| WorkloadError::input("the frames have no bytes"))?;
+            let bytes = frame.bytes().ok_or_else(|| WorkloadError::input("the frames have no memory"))?;
             check(bytes, KEY, frame.pfn().0, "the frames that were held").map_err(WorkloadError::run_time)?;
         }
         Ok(self.frames.len() as u64)

@@ -14,7 +14,7 @@ pub(crate) trait Runtime {
     /// A reading of the clock.
     type Moment: Copy;
 
-    /// Announces that the task is prepared and waits for all others. Returns the start of the work.
+    /// Announces that the task is prepared and waits for all tasks to be. Returns the start of the work.
     ///
     /// # Errors
     ///

@@ -63,7 +63,7 @@ impl<'a, 'y, P: Platform, R: Runtime> Site<'a, 'y, P, R> {
         }
     }
 
-    /// Announces that the task is prepared and waits for all others. Returns the start of the work.
+    /// Announces that the task is prepared and waits for all tasks to be. Returns the start of the work.
     pub(crate) fn begin(&self) -> Result<R::Moment, Abandoned> {
         self.runtime.begin()
     }

@@ -1,4 +1,4 @@
-//! Contents of pages that follow from a key and a number, so that they can be checked.
+//! Page contents computed from a key and a page number, so that they can be checked.
 
 use std::error::Error;
 use std::fmt;
@@ -25,18 +25,18 @@ impl Error for WrongContents {}
 /// The bytes of a page.
 pub(crate) const PAGE: usize = 4096;
 
-/// Fills a page with words that follow from its key and number.
+/// Fills a page with words computed from a key and a page number.
 pub(crate) fn stamp(bytes: &mut [u8], key: u64, page: u64) {
     for (word, bytes) in (0..).zip(bytes.chunks_exact_mut(8)) {
         bytes.copy_from_slice(&PatternStore::expected_word(key, page, word).to_le_bytes());
     }
 }
 
-/// Checks what [`stamp`] wrote.
+/// Checks the contents that [`stamp`] wrote.
 ///
 /// # Errors
 ///
-/// [`WrongContents`] names the page, of `what`.
+/// [`WrongContents`] with the page of `what`.
 pub(crate) fn check(bytes: &[u8], key: u64, page: u64, what: &'static str) -> Result<(), WrongContents> {
     let mut words = (0..).zip(bytes.chunks_exact(8));
     if words.all(|(word, bytes)| bytes == PatternStore::expected_word(key, page, word).to_le_bytes()) {
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_of_another_number_or_key_or_with_a_changed_byte_is_wrong() {
+    fn detects_another_number_another_key_and_a_changed_byte() {
         let mut bytes = vec![0; PAGE];
         stamp(&mut bytes, 7, 3);
         assert!(check(&bytes, 7, 3, "it").is_ok());

@@ -5,11 +5,8 @@
 //! end everything is freed, and the free blocks must be those of the beginning.
 
 mod controller;
-pub(crate) mod holdings;
 mod inspector;
-pub(crate) mod mapped;
 mod shape;
-pub(crate) mod shared_state;
 mod watchdog;
 
 use std::sync::atomic::AtomicU64;
@@ -24,14 +21,16 @@ use crate::error::WorkloadError;
 use crate::fixture::Fixture;
 use crate::measure::nanoseconds;
 use crate::task::stress::Stress;
+use crate::task::stress::mapped::warm_up;
+use crate::task::stress::shared_state::SharedState;
 use crate::task::{TaskSpec, Work};
 
 pub use controller::Disturbances;
 use controller::{Controller, Switching};
 use inspector::Inspector;
 use shape::Shape;
-use shared_state::SharedState;
-pub use shared_state::{MOST_TASKS, Tally};
+
+pub use crate::task::stress::shared_state::{MOST_TASKS, Tally};
 pub use watchdog::Hang;
 
 /// Frames per task that owners may keep for their tables while nothing is mapped.
@@ -84,11 +83,11 @@ pub fn run(
         controller::settle(yard, policy)?;
     }
     // Owners keep a few frames after their first use. Those must not count as free at the beginning.
-    mapped::warm_up(fixture.vm).map_err(WorkloadError::run_time)?;
+    warm_up(fixture.vm).map_err(WorkloadError::run_time)?;
     yard.drain_all();
-    let (before, free) = (Shape::of(yard), yard.free_pages());
+    let (before, free) = (Shape::of(yard), yard.stats().free_pages());
     let state = SharedState::create(yard.frame_range(), plan.tasks).map_err(WorkloadError::run_time)?;
-    let share = yard.managed_pages().0 / u64::from(plan.tasks);
+    let share = yard.stats().managed_pages().0 / u64::from(plan.tasks);
     let work = Work::Stress(Stress { state: state.place(), ops: plan.ops, share });
     let specs = TaskSpec::alike(plan.tasks, plan.seed, &work);
     let controller_steps = AtomicU64::new(0);
@@ -148,7 +147,7 @@ fn close(fixture: &Fixture<'_>, plan: &StressPlan, state: &SharedState, before: 
         return Err(WorkloadError::run_time(format!("{held} frames are marked as held when all was freed")));
     }
     fixture.vm.lru_drain_all();
-    yard.set_pcp_sizing(plan.pcp_sizing);
+    yard.lists().resize(plan.pcp_sizing);
     yard.drain_all();
     yard.validate().map_err(WorkloadError::run_time)?;
     // Policies that skip or defer merges leave the merging to a change of the policy.
@@ -158,8 +157,8 @@ fn close(fixture: &Fixture<'_>, plan: &StressPlan, state: &SharedState, before: 
         yard.validate().map_err(WorkloadError::run_time)?;
         Shape::of(yard).check_against(before).map_err(WorkloadError::run_time)?;
     }
-    if yard.poison_hits() > 0 {
-        let hits = yard.poison_hits();
+    if yard.stats().poison_hits() > 0 {
+        let hits = yard.stats().poison_hits();
         return Err(WorkloadError::run_time(format!("{hits} frames were written to while they were free")));
     }
     Ok(3)

@@ -1,4 +1,4 @@
-//! Running the tasks of a workload side by side, each on a CPU of its own where there are as many.
+//! Closures that run side by side, each pinned to a CPU.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -9,14 +9,14 @@ use std::thread;
 use frameyard::AllocError;
 use frameyard_host::{CpuList, HostTopology};
 
-/// Why a workload did not come to its end.
+/// Why a task failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum TaskError {
-    /// The yard had no memory left for it.
+    /// An allocation failed.
     Alloc(AllocError),
-    /// The yard refused to take a block back.
+    /// A free failed.
     Free(frameyard::FreeError),
-    /// A task panicked.
+    /// The task panicked.
     Panicked,
 }
 
@@ -44,13 +44,13 @@ impl From<frameyard::FreeError> for TaskError {
     }
 }
 
-/// Runs one closure per task on threads of their own, started together; what they return, by task.
+/// Runs `task` once per task number, each on its own thread, started together. Returns the results in the order of the tasks.
 ///
-/// Task `n` is pinned to the `n`-th CPU that this process may use, beginning anew when they are used up.
+/// Task `n` is pinned to the `n`-th CPU that this process may use, modulo their number.
 ///
 /// # Errors
 ///
-/// The first task's error, once all have ended.
+/// The error of the first task that failed, after all have ended.
 pub fn run_tasks<T: Send>(
     host: &HostTopology,
     tasks: NonZeroU32,
@@ -62,7 +62,7 @@ pub fn run_tasks<T: Send>(
     thread::scope(|scope| {
         let body = |number: usize| {
             move || {
-                // Where pinning is refused the task runs as well, only less steadily.
+                // If the host refuses, the task runs on any CPU.
                 let _ = CpuList::from_iter([cpus[number % cpus.len()]]).pin_this_thread();
                 start.wait();
                 panic::catch_unwind(AssertUnwindSafe(|| task(number))).unwrap_or(Err(TaskError::Panicked))

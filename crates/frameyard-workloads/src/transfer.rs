@@ -1,8 +1,7 @@
-//! What a workload does to the border between per-CPU lists and zones, one direction at a time.
+//! Transfers between per-CPU lists and zones, counted for each direction.
 //!
-//! While tasks run side by side, refills and drains mix. Here one thread does what the tasks do, a round after the other:
-//! it faults a mapping in, which only takes frames, and lets it go, which only gives them back. So each direction has figures
-//! of its own, and they are the same whenever they are counted.
+//! While tasks run side by side, refills and drains mix. Here one thread does their work in rounds: it faults a mapping in,
+//! which only allocates, and unmaps it, which only frees. So each direction has its own counts, and they are reproducible.
 
 use std::num::NonZeroUsize;
 use std::thread;
@@ -18,46 +17,46 @@ use crate::fixture::Fixture;
 use crate::mapping::{Pages, map, pages_of};
 use crate::report::TaskProblem;
 
-/// Rounds that are not counted, after which lists and caches are as they will stay.
+/// Rounds before the count, after which lists and caches are in steady state.
 const ROUNDS_BEFORE: usize = 2;
-/// Rounds that are counted.
+/// Counted rounds.
 const ROUNDS: usize = 5;
 
-/// Lines that are told apart in one hold of a zone lock, and a third more: enough for the largest batch there is.
+/// Capacity of the table of lines touched during one hold of a zone lock: a third more than the largest batch.
 const LINES_REMEMBERED: usize = 1 << 16;
 
-/// How frames come back.
+/// How frames are freed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Return {
-    /// On the CPU that took them, as `page-fault` unmaps.
+    /// On the CPU that allocated them, like `page-fault`.
     SameCpu,
-    /// On another CPU, where there are two, as `purge` frees.
+    /// On another CPU, if there are two, like `purge`.
     OtherCpu,
-    /// With the space that had them, as in `parallel-free`.
+    /// By the exit of their address space, like `parallel-free`.
     Exit,
 }
 
-/// What was done and counted in one direction.
+/// The counts of one direction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Direction {
-    /// Frames handed out, or taken back.
+    /// Frames allocated, or freed.
     pub pages: u64,
-    /// How zone locks were taken.
+    /// Acquisitions of zone locks.
     pub zone_lock: LockUse,
-    /// Page structures touched while one was held, each once a hold, where that is counted.
+    /// Page structures touched under a zone lock, each counted once per hold; `None` if not counted.
     pub lines_under_lock: Option<u64>,
 }
 
-/// Both directions.
+/// The counts of both directions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct TransferCounts {
-    /// Frames are taken.
+    /// While frames are allocated.
     pub refill: Direction,
-    /// Frames are given back.
+    /// While frames are freed.
     pub drain: Direction,
 }
 
-/// Counters of a yard at a moment.
+/// The counters of a yard at a moment.
 struct Snapshot {
     allocated: u64,
     freed: u64,
@@ -68,7 +67,7 @@ struct Snapshot {
 impl Snapshot {
     fn at<P: Platform>(yard: &Yard<P>, counted: Option<Counted>) -> Self {
         let nothing = Self { allocated: 0, freed: 0, zone_lock: LockUse::default(), counted };
-        yard.zones().fold(nothing, |look, zone| Self {
+        yard.stats().zones().fold(nothing, |look, zone| Self {
             allocated: look.allocated + zone.pages_allocated,
             freed: look.freed + zone.pages_freed,
             zone_lock: look.zone_lock.and(zone.lock),
@@ -78,7 +77,7 @@ impl Snapshot {
 
     fn since(&self, earlier: &Self, pages: fn(&Self) -> u64) -> Direction {
         let counted = self.counted.zip(earlier.counted).map(|(now, then)| now.since(&then));
-        // Rows that were too small leave lines out.
+        // Tables that were too small miss lines.
         let whole = counted.filter(|counted| counted.forgotten + counted.lost == 0);
         Direction {
             pages: pages(self) - pages(earlier),
@@ -89,12 +88,12 @@ impl Snapshot {
     }
 }
 
-/// Rounds on a fixture, with the times at locks where these are timed, and with the lines of page structures from as many
-/// rounds more through a view that counts them.
+/// Counts rounds on a fixture. Lock times are those of the first rounds, if locks are timed; the lines under the lock come
+/// from further rounds through a counting view.
 ///
 /// # Errors
 ///
-/// [`WorkloadError::RunTime`]: no memory, or the view cannot be had.
+/// [`WorkloadError::RunTime`] if memory is exhausted, or the view cannot be created.
 pub fn timed_and_counted(
     fixture: &Fixture<'_>,
     cpus: &CpuList,
@@ -118,8 +117,7 @@ pub fn timed_and_counted(
         .collect())
 }
 
-/// Takes so much memory and gives it back, some rounds, on a thread of its own. `cpus` are those that it may use, and `counted`
-/// says what was counted so far, where it is.
+/// Allocates and frees memory in rounds, on a new thread that uses `cpus`. `counted` returns the counts so far, if any.
 fn run<P: Platform>(
     vm: &Vm<'_, P>,
     cpus: &CpuList,
@@ -132,7 +130,7 @@ fn run<P: Platform>(
         let mut all = all.collect::<Result<Vec<TransferCounts>, TaskProblem>>()?;
         Ok(all.split_off(ROUNDS_BEFORE))
     };
-    // A thread of its own: it stays on the CPU that it was put on last.
+    // A new thread, because it stays pinned to the last CPU.
     let result = thread::scope(|scope| scope.spawn(rounds).join());
     result
         .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -146,15 +144,15 @@ fn one_round<P: Platform>(
     bytes: ByteSize,
     counted: &dyn Fn() -> Option<Counted>,
 ) -> Result<TransferCounts, TaskProblem> {
-    let look = || Snapshot::at(vm.yard(), counted());
+    let snapshot = || Snapshot::at(vm.yard(), counted());
     let space = vm.create_space()?;
     settle(cpus, 0);
-    let before = look();
+    let before = snapshot();
     let range = map(&space, bytes, Pages::Small)?;
     for addr in pages_of(range) {
         space.touch(addr, MemoryAccess::Write)?;
     }
-    let between = look();
+    let between = snapshot();
     match way {
         Return::SameCpu => {
             space.unmap(range)?;
@@ -165,19 +163,19 @@ fn one_round<P: Platform>(
         }
         Return::Exit => {
             if !matches!(space.exit(NonZeroUsize::MIN), Ok(ExitOutcome::Gone(_))) {
-                return Err("the space did not go".into());
+                return Err("the address space is still there".into());
             }
         }
     }
-    let after = look();
+    let after = snapshot();
     Ok(TransferCounts {
         refill: between.since(&before, |look| look.allocated),
         drain: after.since(&between, |look| look.freed),
     })
 }
 
-/// Goes to the n-th CPU. Where that is refused, or there is one alone, stays: figures of a return to another CPU are then
-/// those of a return to the same.
+/// Moves to the n-th CPU. If the host refuses, or there is only one, stays; then [`Return::OtherCpu`] equals
+/// [`Return::SameCpu`].
 fn settle(cpus: &CpuList, number: usize) {
     if let Some(&cpu) = cpus.as_slice().get(number) {
         let _ = CpuList::from_iter([cpu]).pin_this_thread();

@@ -16,6 +16,7 @@ use crate::zone::{PcpSizing, WatermarkOptions, ZonePolicy};
 mod attach;
 mod bring_up;
 mod cache_groups;
+mod claims;
 mod error;
 mod init;
 mod layout;
@@ -26,15 +27,17 @@ mod tables;
 mod tuning;
 
 pub(crate) use attach::attach;
-#[cfg(all(test, loom))]
-pub(crate) use bring_up::Claims;
 pub(crate) use bring_up::{BringUp, Grain, Growth, PassError};
+#[cfg(all(test, loom))]
+pub(crate) use claims::Claims;
 pub use error::{AttachError, BootError, InitError};
 pub(crate) use init::init;
 pub use layout::Layout;
-pub(crate) use layout::MAX_NODES;
-pub use map_init::{Cutting, InitJobs, InitMode, MapInit, PcpReset};
+pub use map_init::{InitJobs, InitMode, JobGranularity, MapInit, PcpReset};
 pub(crate) use tables::{SectionEntry, Tables, YardEvent};
+
+/// How many nodes a yard can have. (Fewer in models, whose threads have small stacks.)
+pub(crate) const MAX_NODES: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// Where a yard's memory is. Ranges come in ascending order and do not overlap; reserved ones may.
 ///
@@ -158,7 +161,7 @@ pub struct YardConfig<'a> {
     /// When and how the memory map comes up.
     pub map_init: MapInit,
     /// Frames beside memory (or over holes of it) where devices may be mapped
-    /// ([`Yard::map_device`](crate::Yard::map_device)). The memory map covers them too, in whole sections; nothing else
+    /// ([`YardDevices::map`](crate::views::YardDevices::map)). The memory map covers them too, in whole sections; nothing else
     /// changes. Their page structures must be mapped, readable and zero from the start.
     pub device_space: Option<PfnRange>,
 }

@@ -16,6 +16,7 @@
 //! | module | for |
 //! |---|---|
 //! | [`alloc`] | requests for frames, and what their errors say |
+//! | [`views`] | a yard by subject: zones, devices, compaction, statistics, initialisation |
 //! | [`boot`] | creating, attaching to and initialising a yard |
 //! | [`memblock`] | the early map of memory and reservations |
 //! | [`platform`] | what a yard needs from its environment |
@@ -27,7 +28,7 @@
 //! | [`devices`] | page maps of device memory |
 //! | [`reporting`] | giving free memory back to the host |
 //! | [`stats`], [`locks`], [`validate`] | counters, lock use, and the check of every equation |
-//! | [`units`], [`sync`], [`job`] | what the others are made of |
+//! | [`units`], [`sync`], [`job`] | the building blocks of the other modules |
 #![cfg_attr(not(any(test, loom, shuttle)), no_std)]
 
 pub mod alloc;
@@ -52,6 +53,7 @@ mod shuttle_tests;
 pub mod stats;
 pub mod sync;
 pub mod validate;
+pub mod views;
 pub mod watermarks;
 mod yard;
 #[cfg_attr(

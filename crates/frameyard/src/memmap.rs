@@ -1,7 +1,19 @@
 //! The memory map: one virtually contiguous array of page structures over a range of frame numbers.
 //!
-//! Frame number to page is an add and a shift. Holes between sections have addresses but need no memory;
-//! nothing here touches a page of a section that is not present.
+//! Frame number to page structure is a subtraction and a shift. Holes between sections have addresses but need no memory;
+//! nothing here touches a page structure of a section that is not present.
+//!
+//! # Checked frame numbers
+//!
+//! A page look-up takes a [`MapPfn`], a frame number known to lie in the map, or a [`Pfn`], which it compares with the map
+//! first. There are two sources of `MapPfn`:
+//!
+//! - [`MemMap::check`] compares a frame number with the map's range.
+//! - [`MemMap::next`] and [`MemMap::listed`] translate what the yard's own memory holds: links and entries of lists. Only the
+//!   core writes these, and it writes frames of the map (contract of [`MemMap::new`]).
+//!
+//! Derived numbers (buddies, other frames of a block) are plain `Pfn`s again. A check costs two instructions; the paths of
+//! per-CPU lists and the depot have none.
 
 use core::ptr::NonNull;
 
@@ -14,6 +26,54 @@ mod writer;
 
 pub use initialiser::Initialiser;
 pub(crate) use writer::MapWriter;
+
+/// A frame number that lies in the memory map.
+///
+/// Made by [`MemMap`] alone. A yard has one map, so there is no other map that it could be mistaken for.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct MapPfn(Pfn);
+
+impl core::ops::Deref for MapPfn {
+    type Target = Pfn;
+
+    #[inline(always)]
+    fn deref(&self) -> &Pfn {
+        &self.0
+    }
+}
+
+/// What a page structure can be looked up by.
+pub(crate) trait Located: Copy {
+    /// The frame, known to lie in `map`.
+    ///
+    /// # Panics
+    ///
+    /// If the frame is outside the map.
+    fn locate(self, map: &MemMap) -> MapPfn;
+}
+
+impl Located for MapPfn {
+    #[inline(always)]
+    fn locate(self, _map: &MemMap) -> MapPfn {
+        self
+    }
+}
+
+impl Located for Pfn {
+    #[inline(always)]
+    fn locate(self, map: &MemMap) -> MapPfn {
+        match map.check(self) {
+            Some(pfn) => pfn,
+            None => outside(self, map.range),
+        }
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn outside(pfn: Pfn, range: PfnRange) -> ! {
+    panic!("{pfn} is not in the memory map {range}")
+}
 
 /// The base of the memory map and the frames it covers.
 #[derive(Clone, Copy, Debug)]
@@ -33,30 +93,38 @@ unsafe impl Sync for MemMap {}
 impl MemMap {
     /// # Safety
     ///
-    /// `base` points to room for the page structures of all of `range`, aligned to 64 bytes, which stays mapped
-    /// (sections without memory apart) as long as any copy of the result is used. What it holds is looked at where it was
-    /// brought up alone.
+    /// `base` points to room for the page structures of all of `range`, aligned to 64 bytes, which stays mapped as long as
+    /// any copy of the result is used. Sections without memory need not be mapped; the caller looks up no page there. Links
+    /// and list entries in the yard's memory name frames of `range`: only yards with this range have written there.
     pub(crate) unsafe fn new(base: NonNull<Page>, range: PfnRange, content: MapContent, geometry: Geometry) -> Self {
         debug_assert!(range.count().0 < u64::from(u32::MAX));
         Self { base, range, content, section_shift: geometry.section_pages_shift() }
     }
 
-    /// What pages hold before anything begins there.
+    /// The content of a fresh page structure.
     #[inline(always)]
     pub(crate) fn content(&self) -> MapContent {
         self.content
     }
 
-    /// What the page of a frame holds before anything begins there.
+    /// The fresh page structure of a frame.
     #[inline]
     pub(crate) fn template(&self, pfn: Pfn, zone: Option<ZoneId>) -> PageTemplate {
         PageTemplate::of(self.content, pfn.0 >> self.section_shift, zone)
     }
 
-    /// Where the page structure of a frame is. Whoever writes there directly has it to himself.
-    pub(crate) fn address(&self, pfn: Pfn) -> NonNull<Page> {
-        debug_assert!(self.range.contains(pfn), "{pfn} is not in the memory map {}", self.range);
-        // SAFETY: the frame is in the map's range, so its page is in the map.
+    /// The frame, if it lies in the map.
+    #[inline(always)]
+    pub(crate) fn check(&self, pfn: Pfn) -> Option<MapPfn> {
+        let pages = self.range.end.0 - self.range.start.0;
+        (pfn.0.wrapping_sub(self.range.start.0) < pages).then_some(MapPfn(pfn))
+    }
+
+    /// The address of a frame's page structure.
+    #[inline(always)]
+    pub(crate) fn address(&self, frame: impl Located) -> NonNull<Page> {
+        let MapPfn(pfn) = frame.locate(self);
+        // SAFETY: the frame is in the map's range, so its page structure is in the map.
         unsafe { self.base.add((pfn.0 - self.range.start.0) as usize) }
     }
 
@@ -67,20 +135,28 @@ impl MemMap {
     }
 
     /// The page structure of a frame of a present section.
+    ///
+    /// # Panics
+    ///
+    /// If the frame is outside the map.
     #[inline(always)]
-    pub(crate) fn page<'a, P: Platform>(&self, pfn: Pfn, platform: &'a P) -> PageRef<'a, P> {
-        debug_assert!(self.range.contains(pfn), "{pfn} is not in the memory map {}", self.range);
-        // SAFETY: callers pass frames that they found on a list, in a tag, or that a public entry point has
-        // compared with the range and the section table; all of these lie in the map.
-        unsafe { PageRef::new(self.base.add((pfn.0 - self.range.start.0) as usize), pfn, platform) }
+    pub(crate) fn page<'a, P: Platform>(&self, frame: impl Located, platform: &'a P) -> PageRef<'a, P> {
+        let frame = frame.locate(self);
+        // SAFETY: the address is in the map, and the section has memory: frames without memory are on no list, and public
+        // entry points refuse them (`PageblockMap::has_memory`).
+        unsafe { PageRef::new(self.address(frame), *frame, platform) }
     }
 
-    /// The page structure at a place of the map, of whichever frame it is that begins there.
+    /// The page structure at a place of the map, as that of `pfn`. A device whose compound pages share a layout keeps the
+    /// structures of heads elsewhere than at their frames.
+    ///
+    /// # Safety
+    ///
+    /// The place lies in the map, and in memory.
     #[inline(always)]
-    pub(crate) fn page_at<'a, P: Platform>(&self, place: u32, pfn: Pfn, platform: &'a P) -> PageRef<'a, P> {
+    pub(crate) unsafe fn page_at<'a, P: Platform>(&self, place: u32, pfn: Pfn, platform: &'a P) -> PageRef<'a, P> {
         debug_assert!(u64::from(place) < self.range.count().0, "place {place} is not in the memory map {}", self.range);
-        // SAFETY: places come from entries of sections, which whoever mapped a device has computed, or `attach` has
-        // checked, to lie in the map.
+        // SAFETY: as the caller promises.
         unsafe { PageRef::new(self.base.add(place as usize), pfn, platform) }
     }
 
@@ -90,14 +166,14 @@ impl MemMap {
         (pfn.0 - self.range.start.0) as u32
     }
 
-    /// The place in the map that a frame would have. Any frame number may be asked for: those outside the map have places
-    /// behind its end.
+    /// The place in the map that a frame would have. Accepts any frame number: frames outside the map have places behind its
+    /// end.
     #[inline(always)]
     pub(crate) fn place(&self, pfn: Pfn) -> usize {
         pfn.0.wrapping_sub(self.range.start.0) as usize
     }
 
-    /// The number, counted from the map's first, of the section that a place of the map lies in.
+    /// The section of a place, counted from the map's first section.
     #[inline(always)]
     pub(crate) fn section_number(&self, place: usize) -> usize {
         place >> self.section_shift
@@ -105,11 +181,18 @@ impl MemMap {
 
     /// The frame at a place of the map.
     #[inline(always)]
-    pub(crate) fn pfn(&self, index: u32) -> Pfn {
-        self.range.start + PageCount(u64::from(index))
+    pub(crate) fn pfn(&self, place: u32) -> Pfn {
+        self.range.start + PageCount(u64::from(place))
     }
 
-    /// The link that names a frame.
+    /// The frame at a place that a list of the yard holds: nothing to check.
+    #[inline(always)]
+    pub(crate) fn listed(&self, place: u32) -> MapPfn {
+        debug_assert!(u64::from(place) < self.range.count().0, "place {place} is not in the memory map {}", self.range);
+        MapPfn(self.pfn(place))
+    }
+
+    /// The link to a frame.
     #[inline(always)]
     pub(crate) fn link(&self, pfn: Pfn) -> Link {
         Link(self.index(pfn) + 1)
@@ -119,5 +202,11 @@ impl MemMap {
     #[inline(always)]
     pub(crate) fn linked(&self, link: Link) -> Option<Pfn> {
         if link == Link::NONE { None } else { Some(self.pfn(link.0 - 1)) }
+    }
+
+    /// The frame of a link that the yard's memory holds: nothing to check.
+    #[inline(always)]
+    pub(crate) fn next(&self, link: Link) -> Option<MapPfn> {
+        if link == Link::NONE { None } else { Some(self.listed(link.0 - 1)) }
     }
 }

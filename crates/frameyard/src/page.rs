@@ -132,7 +132,7 @@ impl fmt::Display for FrameState {
 /// A block goes from a per-CPU list to who allocates it and back without a write to its page. So the states
 /// [`Allocated`](FrameState::Allocated) and [`PerCpu`](FrameState::PerCpu) say the same here: the block has left its zone.
 /// Which of both it is, and the type that it is allocated as, is said by the byte of its head in the table of what is
-/// handed out. [`Yard::frame_info`](crate::Yard::frame_info) puts both together.
+/// handed out. [`YardStats::frame`](crate::views::YardStats::frame) puts both together.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Tag(u64);
 
@@ -342,7 +342,7 @@ impl fmt::Debug for Page {
 
 /// A frame's place in the memory map plus one, so that 0 can mean "none"; what links and lists hold.
 ///
-/// The same in every view of a yard: [`Yard::link`](crate::Yard::link) and [`Yard::linked`](crate::Yard::linked) translate.
+/// The same in every view of a yard: [`CountedBlocks::link`](crate::views::CountedBlocks::link) and [`CountedBlocks::linked`](crate::views::CountedBlocks::linked) translate.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct FrameLink(pub(crate) u32);
 

@@ -126,8 +126,8 @@ fn disturb(runner: &Runner, policy: ZonePolicy) {
     for _ in 0..STEPS {
         match below(5) {
             0 => take_range(runner, &mover),
-            1 => _ = runner.yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners()),
-            2 => runner.yard.drain_zone(ZONE),
+            1 => _ = runner.yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners()),
+            2 => runner.yard.zone(ZONE).drain(),
             3 => {
                 for policy in [pick(&ZonePolicy::ALL), policy] {
                     // Somebody who collects may have been waited for in vain: what he has he brings back.
@@ -174,7 +174,7 @@ fn stopped_in_a_pop() {
     live(ZonePolicy::Depot, |main| {
         let frames: Vec<Pfn> = (0..8 * BATCH).map_while(|_| main.take(Order::ZERO, Gfp::HIGHUSER_MOVABLE)).collect();
         frames.into_iter().for_each(|pfn| main.give(pfn, Order::ZERO));
-        assert!(main.yard.depot_statistics(ZONE).batches >= 4, "there is something to pop");
+        assert!(main.yard.zone(ZONE).depot().batches >= 4, "there is something to pop");
         // CPU 3 and its group have nothing: its next allocation pops from the others' stack, and what it reads first of
         // a page is what stands below the leader on top there.
         let stopped = main.start(3, |runner| {
@@ -187,7 +187,7 @@ fn stopped_in_a_pop() {
         threads.into_iter().for_each(|thread| thread.join().unwrap());
         main.open_gate();
         stopped.join().unwrap();
-        let retries = main.yard.depot_statistics(ZONE).retries;
+        let retries = main.yard.zone(ZONE).depot().retries;
         assert!(is_weakened(Weakness::IdleTags) || retries > 0, "the pop found another tag");
     });
 }
@@ -223,8 +223,8 @@ fn changed(from: ZonePolicy) {
         });
         let changer = main.start(2, |runner| runner.yard.set_policy(ZonePolicy::Vanilla).expect("nobody stands still"));
         workers.into_iter().chain([changer]).for_each(|thread| thread.join().unwrap());
-        assert_eq!(main.yard.depot_statistics(ZONE).batches, 0, "a batch {LEFT_OVER}");
-        assert_eq!(main.yard.cpu_owned_statistics(ZONE).pageblocks, 0, "an owned pageblock {LEFT_OVER}");
+        assert_eq!(main.yard.zone(ZONE).depot().batches, 0, "a batch {LEFT_OVER}");
+        assert_eq!(main.yard.zone(ZONE).cpu_owned().pageblocks, 0, "an owned pageblock {LEFT_OVER}");
     });
 }
 

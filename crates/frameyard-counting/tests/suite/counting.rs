@@ -102,13 +102,13 @@ fn counts_agree_with_the_yards_statistics() {
     TASK.set(0);
     let rows = rows::<1024>(1);
     let counting = counting(&yard, &rows);
-    let before = counting.zone_statistics(NORMAL);
+    let before = counting.zone(NORMAL).statistics();
     let held: Vec<Pfn> = (0..3000).map(|_| counting.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
     let large = counting.alloc(Order(7), Gfp::KERNEL).unwrap();
     held.into_iter().for_each(|pfn| counting.free(pfn, Order::ZERO).unwrap());
     counting.free(large, Order(7)).unwrap();
     counting.drain_all();
-    let after = counting.zone_statistics(NORMAL);
+    let after = counting.zone(NORMAL).statistics();
     let counted = counting.platform().counted();
     let holds = after.lock.since(before.lock).acquisitions;
     assert_eq!(counted.locks(LockKind::Zone).acquisitions, holds);
@@ -194,7 +194,7 @@ fn tasks_without_counters_count_as_lost() {
     let counted = counting.platform().counted();
     assert_eq!(counted.lost, 0);
     // What a CPU did past its lists is direct; the rest of the zone's holds were refills and drains.
-    let statistics = counting.zone_statistics(NORMAL);
+    let statistics = counting.zone(NORMAL).statistics();
     assert_eq!(counted.refill.spans, statistics.refills);
     assert_eq!(counted.drain.spans, statistics.drains);
     std::thread::scope(|scope| {

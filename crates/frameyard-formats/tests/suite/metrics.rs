@@ -262,24 +262,24 @@ fn counts_belong_to_the_cpu_that_refills() {
     fixture.set_policy(ZonePolicy::Vanilla).unwrap();
     run_on(0);
     let yard = timed(&fixture);
-    let direct = yard.zone_lock_telemetry_of(NORMAL, None).unwrap();
+    let direct = yard.zone(NORMAL).lock_telemetry_of(None).unwrap();
     churn(&yard, 500);
-    let of_cpu = |cpu| yard.zone_lock_telemetry_of(NORMAL, Some(CpuId(cpu))).unwrap();
+    let of_cpu = |cpu| yard.zone(NORMAL).lock_telemetry_of(Some(CpuId(cpu))).unwrap();
     assert_eq!(of_cpu(0), ZoneLockTelemetry::default());
-    assert_eq!(yard.zone_lock_telemetry_of(NORMAL, None), Some(direct), "nothing went past the lists");
-    let traffic = yard.pcp_traffic(NORMAL, CpuId(1)).unwrap();
+    assert_eq!(yard.zone(NORMAL).lock_telemetry_of(None), Some(direct), "nothing went past the lists");
+    let traffic = yard.zone(NORMAL).pcp_traffic(CpuId(1)).unwrap();
     assert_eq!(of_cpu(1).uses.acquisitions, traffic.refills + traffic.drains);
     assert!(of_cpu(1).pages_moved >= 500);
     let block = yard.alloc(Order(7), Gfp::KERNEL).unwrap();
     yard.free(block, Order(7)).unwrap();
-    let later = yard.zone_lock_telemetry_of(NORMAL, None).unwrap().since(&direct);
+    let later = yard.zone(NORMAL).lock_telemetry_of(None).unwrap().since(&direct);
     assert_eq!((later.uses.acquisitions, later.pages_moved), (2, 256));
-    let whole = yard.zone_lock_telemetry(NORMAL);
-    assert_eq!(whole.uses, yard.zone_statistics(NORMAL).lock);
-    assert_eq!(whole.pages_moved, yard.zone_statistics(NORMAL).pages_moved);
-    assert_eq!(yard.zone_lock_telemetry_of(NORMAL, Some(CpuId(2))), None);
-    assert_eq!(yard.transfer_statistics(NORMAL), TransferStatistics::default());
-    assert_eq!(yard.transfer_statistics_of(NORMAL, Some(CpuId(2))), None);
+    let whole = yard.zone(NORMAL).lock_telemetry();
+    assert_eq!(whole.uses, yard.zone(NORMAL).statistics().lock);
+    assert_eq!(whole.pages_moved, yard.zone(NORMAL).statistics().pages_moved);
+    assert_eq!(yard.zone(NORMAL).lock_telemetry_of(Some(CpuId(2))), None);
+    assert_eq!(yard.zone(NORMAL).transfers(), TransferStatistics::default());
+    assert_eq!(yard.zone(NORMAL).transfers_of(Some(CpuId(2))), None);
 }
 
 #[test]
@@ -289,13 +289,13 @@ fn histograms_count_only_while_locks_are_timed() {
     let yard = timed(&fixture);
     churn(&yard, 500);
     yard.drain_all();
-    let untimed = yard.zone_lock_telemetry(NORMAL);
+    let untimed = yard.zone(NORMAL).lock_telemetry();
     assert!(untimed.uses.acquisitions > 0);
     assert_eq!((untimed.hold_ns.count(), untimed.pages.count(), untimed.wait_ns.count()), (0, 0, 0));
     yard.platform().on.store(true, Ordering::Relaxed);
     churn(&yard, 500);
     yard.drain_all();
-    let free = yard.zone_lock_telemetry(NORMAL).since(&untimed);
+    let free = yard.zone(NORMAL).lock_telemetry().since(&untimed);
     // One look at the clock when the lock was got and one before it is given back: 10 ns.
     assert_eq!(free.hold_ns.count(), free.uses.acquisitions);
     assert_eq!(free.hold_ns.buckets().next(), Some((Some(32), free.uses.acquisitions)));
@@ -304,12 +304,12 @@ fn histograms_count_only_while_locks_are_timed() {
     yard.platform().contended.store(true, Ordering::Relaxed);
     churn(&yard, 500);
     yard.drain_all();
-    let all = yard.zone_lock_telemetry(NORMAL).since(&untimed);
+    let all = yard.zone(NORMAL).lock_telemetry().since(&untimed);
     assert_eq!(all.wait_ns.count(), all.uses.contended);
     assert!(all.uses.contended > 0 && all.uses.wait_ns == 10 * all.uses.contended);
     yard.platform().on.store(false, Ordering::Relaxed);
     churn(&yard, 500);
-    let later = yard.zone_lock_telemetry(NORMAL).since(&untimed);
+    let later = yard.zone(NORMAL).lock_telemetry().since(&untimed);
     assert_eq!((later.hold_ns, later.pages), (all.hold_ns, all.pages));
 }
 
@@ -328,7 +328,7 @@ fn exposition_of_a_yard_is_valid_and_sums_to_its_statistics() {
         let lines = text.lines().filter(|line| line.starts_with(&format!("{name}{{")));
         lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
     };
-    let zone = yard.zone_statistics(NORMAL);
+    let zone = yard.zone(NORMAL).statistics();
     assert_eq!(sum("frameyard_zone_lock_acquisitions_total"), zone.lock.acquisitions);
     assert_eq!(sum("frameyard_zone_lock_pages_moved_total"), zone.pages_moved);
     assert_eq!(sum("frameyard_pcp_pages"), zone.per_cpu.0);
@@ -370,7 +370,7 @@ fn cross(policy: ZonePolicy) -> HashMap<&'static str, u64> {
     let before = sums(&yard);
     check_exposition(&exposition(yard.yard()));
     held.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
-    yard.compact_zone(NORMAL, CompactRequest::WHOLE_ZONE, &Owners::NONE);
+    yard.compaction().zone(NORMAL, CompactRequest::WHOLE_ZONE, &Owners::NONE);
     let mut after = sums(&yard);
     // Of what rises and falls, both looks are wanted.
     for (name, value) in before {
@@ -439,12 +439,12 @@ fn policy_work_counts_for_the_acting_cpu() {
     run_on(1);
     let held: Vec<Pfn> = (0..4096).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
     held.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
-    let of = |cpu| yard.transfer_statistics_of(NORMAL, cpu).unwrap();
+    let of = |cpu| yard.zone(NORMAL).transfers_of(cpu).unwrap();
     assert_eq!((of(None), of(Some(CpuId(0)))), Default::default());
     let movable = of(Some(CpuId(1))).drains[1];
     assert!(movable.ideal > 0 && movable.ideal <= movable.whole && movable.whole <= movable.drains, "{movable:?}");
-    assert_eq!(of(Some(CpuId(1))), yard.transfer_statistics(NORMAL));
-    let whole = yard.cluster_statistics(NORMAL);
+    assert_eq!(of(Some(CpuId(1))), yard.zone(NORMAL).transfers());
+    let whole = yard.zone(NORMAL).clusters();
     assert_eq!((whole.drains, whole.skipped_merges), (of(Some(CpuId(1))).drains, of(Some(CpuId(1))).skipped_merges));
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
     assert!(of(None).later_merges > 0, "who changes the policy merges, past the lists of CPUs");

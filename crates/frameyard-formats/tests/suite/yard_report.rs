@@ -83,7 +83,7 @@ fn texts_agree_with_statistics() {
         let counts = line.split_whitespace().skip(4).map(|count| count.parse::<u64>().unwrap());
         counts.enumerate().map(|(order, count)| count << order).sum()
     };
-    for (line, zone) in text.lines().zip(yard.zones()) {
+    for (line, zone) in text.lines().zip(yard.stats().zones()) {
         assert_eq!(pages(line), zone.free.0, "{line}");
     }
     let mut text = String::new();
@@ -119,11 +119,11 @@ fn events_come_from_the_statistics_of_compaction_and_reclaim() {
     let yard = two_nodes();
     run_on(0);
     for zone in NORMAL {
-        yard.compact_zone(zone, CompactRequest::WHOLE_ZONE, &Owners::NONE);
+        yard.compaction().zone(zone, CompactRequest::WHOLE_ZONE, &Owners::NONE);
     }
-    let statistics = NORMAL.map(|zone| yard.compact_statistics(zone));
+    let statistics = NORMAL.map(|zone| yard.zone(zone).compaction());
     let event = |event| yard.yard().event(event);
     assert_eq!(event(VmEvent::CompactFreeScanned), statistics.iter().map(|zone| zone.free_scanned).sum::<u64>());
     assert_eq!(event(VmEvent::CompactMigrateScanned), statistics.iter().map(|zone| zone.migrate_scanned).sum::<u64>());
-    assert_eq!(event(VmEvent::AllocstallNormal), yard.reclaim_stalls(ZoneKind::Normal));
+    assert_eq!(event(VmEvent::AllocstallNormal), yard.stats().reclaim_stalls(ZoneKind::Normal));
 }

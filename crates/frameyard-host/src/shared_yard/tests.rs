@@ -13,7 +13,7 @@ fn name() -> String {
     format!("frameyard-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-fn is_unknown(opened: Result<SharedYard, HostYardError>) -> bool {
+fn is_unknown(opened: &Result<SharedYard, HostYardError>) -> bool {
     matches!(opened, Err(HostYardError::File(SharedFileError::NoSuchName(_))))
 }
 
@@ -24,10 +24,10 @@ fn both_sides_of_a_name_see_the_same_frames() {
     let other = SharedYard::open(&name).unwrap();
     assert_eq!(yard.path(), Path::new("/dev/shm").join(&name));
     assert_eq!(fs::metadata(yard.path()).unwrap().mode() & 0o777, 0o600);
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     let mut block = other.frames(Order(3), Gfp::KERNEL).unwrap();
     block.bytes_mut().fill(7);
-    assert_eq!(yard.free_pages(), free - Order(3).pages());
+    assert_eq!(yard.stats().free_pages(), free - Order(3).pages());
     let seen = yard.memory().bytes(block.pfn(), block.count()).unwrap();
     // SAFETY: `other` has the frames and nothing writes to them meanwhile.
     #[expect(unsafe_code, reason = "the test reads through a second mapping of the frames")]
@@ -35,7 +35,7 @@ fn both_sides_of_a_name_see_the_same_frames() {
     assert!(seen.iter().all(|byte| *byte == 7));
     drop(block);
     yard.validate().unwrap();
-    assert_eq!(other.free_pages(), free);
+    assert_eq!(other.stats().free_pages(), free);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn the_last_user_removes_the_name() {
     let path = other.path().to_owned();
     drop(other);
     assert!(!path.exists());
-    assert!(is_unknown(SharedYard::open(&name)));
+    assert!(is_unknown(&SharedYard::open(&name)));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn a_leftover_name_is_unknown_and_can_be_created_again() {
         if recreate {
             SharedYard::create(&leftover, ByteSize::mib(4)).unwrap().validate().unwrap();
         } else {
-            assert!(is_unknown(SharedYard::open(&leftover)));
+            assert!(is_unknown(&SharedYard::open(&leftover)));
         }
         assert!(!path.exists());
     }
@@ -87,7 +87,7 @@ fn a_killed_process_leaves_a_name_that_nobody_can_open() {
     assert_eq!(status.signal(), Some(6));
     let path = Path::new(DIRECTORY).join(&name);
     assert!(path.exists());
-    assert!(is_unknown(SharedYard::open(&name)));
+    assert!(is_unknown(&SharedYard::open(&name)));
     assert!(!path.exists());
 }
 
@@ -115,7 +115,7 @@ fn other_files_are_neither_opened_nor_removed() {
 fn impossible_names_and_sizes_are_refused() {
     let error = SharedYard::create("/nowhere/name", ByteSize::mib(4)).unwrap_err();
     assert!(error.to_string().starts_with("/nowhere/name: cannot open the file for frames: No such file"), "{error}");
-    assert!(is_unknown(SharedYard::open("/nowhere/name")));
+    assert!(is_unknown(&SharedYard::open("/nowhere/name")));
     let error = SharedYard::create(name(), ByteSize(1)).unwrap_err();
     assert!(matches!(error, HostYardError::TooSmall { .. }), "{error}");
 }
@@ -128,5 +128,5 @@ fn an_owning_guard_keeps_the_yard_and_its_name() {
     drop(yard);
     drop(SharedYard::open(&name).unwrap());
     drop(block);
-    assert!(is_unknown(SharedYard::open(&name)));
+    assert!(is_unknown(&SharedYard::open(&name)));
 }

@@ -11,7 +11,8 @@ use crate::device_problem::HostDeviceError;
 use crate::platform::HostPlatform;
 
 impl HostYard {
-    /// Maps a device as [`Yard::map_device`] does. Its error says why the host had no memory for the page structures.
+    /// Maps a device as [`YardDevices::map`](frameyard::views::YardDevices::map) does. Its error says why the host had
+    /// no memory for the page structures.
     ///
     /// The range needs no bytes. [`HostPlatform::add_device`] gives it some.
     ///
@@ -19,17 +20,17 @@ impl HostYard {
     ///
     /// [`HostDeviceError`]; nothing has changed then.
     pub fn map_device(&self, request: DeviceRequest) -> Result<DeviceId, HostDeviceError> {
-        self.explained(|yard| yard.map_device(request))
+        self.explained(|yard| yard.devices().map(request))
     }
 
-    /// Splits a compound page of a device as [`Yard::split_device_page`] does. Its error says why the host had no
-    /// memory for the page structures of the parts.
+    /// Splits a compound page of a device as [`YardDevices::split`](frameyard::views::YardDevices::split) does. Its
+    /// error says why the host had no memory for the page structures of the parts.
     ///
     /// # Errors
     ///
     /// [`HostDeviceError`]; nothing has changed then.
     pub fn split_device_page(&self, head: Pfn) -> Result<(), HostDeviceError> {
-        self.explained(|yard| yard.split_device_page(head))
+        self.explained(|yard| yard.devices().split(head))
     }
 
     /// Calls `act` and adds the platform's reason to an error about missing memory for page structures.
@@ -60,7 +61,7 @@ impl HostYard {
     pub fn remove_device(&self, range: PfnRange) -> Result<Arc<DeviceMemory>, AddDeviceError> {
         // Removes first and checks afterwards: a thread that maps the device meanwhile finds no bytes.
         let memory = self.platform().remove_device(range)?;
-        let mapped = self.devices().find(|device| !device.range.intersection(range).is_empty());
+        let mapped = self.devices().list().find(|device| !device.range.intersection(range).is_empty());
         match mapped {
             Some(device) => {
                 self.platform().add_device(range, memory)?;

@@ -14,9 +14,9 @@ fn a_counting_view_works_on_the_same_yard() {
     let yard = CheckedYard::new(HostYard::builder().backing(Backing::Phantom), &memory, &config);
     let rows: Vec<TaskCounters> = std::iter::repeat_with(TaskCounters::default).take(1).collect();
     let counting = yard.counting(&rows, || 0).unwrap();
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     let held: Vec<Pfn> = (0..1000).map(|_| counting.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
-    assert_eq!(yard.free_pages(), free - PageCount(1000));
+    assert_eq!(yard.stats().free_pages(), free - PageCount(1000));
     held.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
     let counted = counting.platform().counted();
     assert_eq!(counted.drain.spans, 0, "what is not done through the view is not counted");

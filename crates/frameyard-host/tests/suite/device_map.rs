@@ -35,7 +35,7 @@ fn map_use(yard: &HostYard, range: PfnRange) -> MemoryUse {
 /// Looks up frames of a range in steps.
 fn read_all(yard: &HostYard, range: PfnRange, step: usize) {
     for pfn in (range.start.0..range.end.0).step_by(step).map(Pfn) {
-        assert!(yard.device_page(pfn).is_some(), "{pfn} is a device's");
+        assert!(yard.devices().page(pfn).is_some(), "{pfn} is a device's");
     }
 }
 
@@ -43,7 +43,7 @@ fn read_all(yard: &HostYard, range: PfnRange, step: usize) {
 fn a_tebibyte_in_gigantic_pages_takes_a_page_each_or_a_few_in_all() {
     let yard = yard(Backing::Anonymous);
     for (layout, most) in
-        [(MapLayout::SharedTails, ByteSize::kib(4 << 10 | 200)), (MapLayout::Folded, ByteSize::kib(65))]
+        [(MapLayout::Deduplicated, ByteSize::kib(4 << 10 | 200)), (MapLayout::Folded, ByteSize::kib(65))]
     {
         let asked = request(1024, Order(18), layout);
         let id = yard.map_device(asked).unwrap();
@@ -51,7 +51,7 @@ fn a_tebibyte_in_gigantic_pages_takes_a_page_each_or_a_few_in_all() {
         let found = map_use(&yard, asked.range);
         assert!(found.proportional > ByteSize(0) && found.proportional <= most, "{layout}: {found:?}");
         assert!(found.mappings <= 3, "{layout}: {found:?}");
-        yard.unmap_device(id, Removal::Refuse).unwrap();
+        yard.devices().unmap(id, Removal::Refuse).unwrap();
         assert_eq!(map_use(&yard, asked.range).proportional, ByteSize(0), "{layout}");
     }
     yard.validate().unwrap();
@@ -63,7 +63,7 @@ fn reading_every_tail_takes_page_tables_and_no_memory() {
         return;
     }
     let yard = yard(Backing::Phantom);
-    let asked = request(64, Order(18), MapLayout::SharedTails);
+    let asked = request(64, Order(18), MapLayout::Deduplicated);
     yard.map_device(asked).unwrap();
     let before = page_table_bytes().unwrap();
     let words = (asked.range.start - MEMORY[0].0.start).0 as usize * 8..;
@@ -79,20 +79,20 @@ fn reading_every_tail_takes_page_tables_and_no_memory() {
 #[test]
 fn splitting_a_page_allocates_its_tails_and_joining_frees_them() {
     let yard = yard(Backing::Phantom);
-    let asked = request(4, Order(18), MapLayout::SharedTails);
+    let asked = request(4, Order(18), MapLayout::Deduplicated);
     let id = yard.map_device(asked).unwrap();
     let second = SPACE.start + PageCount(1 << 18);
     let page = |count: u64| ByteSize(count * 4096);
     assert_eq!(map_use(&yard, asked.range).proportional, page(4));
     yard.split_device_page(second).unwrap();
     assert_eq!(map_use(&yard, asked.range).proportional, page(3 + 4096));
-    assert_eq!(yard.device_page(second + PageCount(77)).unwrap().head(), second + PageCount(77));
-    yard.join_device_page(second).unwrap();
+    assert_eq!(yard.devices().page(second + PageCount(77)).unwrap().head(), second + PageCount(77));
+    yard.devices().join(second).unwrap();
     assert_eq!(map_use(&yard, asked.range).proportional, page(4));
     let error = yard.split_device_page(second + PageCount(1)).unwrap_err();
     assert!(matches!(error, HostDeviceError::Yard(DeviceError::NotHead { .. })), "{error}");
     yard.validate().unwrap();
-    yard.unmap_device(id, Removal::Refuse).unwrap();
+    yard.devices().unmap(id, Removal::Refuse).unwrap();
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_device_can_be_removed_only_while_it_is_not_mapped() {
     let refused = yard.remove_device(asked.range).unwrap_err();
     assert_eq!(refused, AddDeviceError::Mapped { range: asked.range });
     assert_eq!(yard.platform().frame_bytes(asked.range.start), device.base());
-    yard.unmap_device(id, Removal::Refuse).unwrap();
+    yard.devices().unmap(id, Removal::Refuse).unwrap();
     yard.remove_device(asked.range).unwrap();
     assert_eq!(yard.platform().frame_bytes(asked.range.start), None);
 }
@@ -141,18 +141,18 @@ fn a_written_map_region_is_zeroed_where_devices_are() {
     region.bytes_mut().unwrap().fill(0xa5);
     let yard = HostYard::builder().map_region(region).build(&memory, &config, &host).unwrap();
     assert_eq!(map_use(&yard, space).proportional, ByteSize(0));
-    let id = yard.map_device(request(1, Order(9), MapLayout::SharedTails)).unwrap();
+    let id = yard.map_device(request(1, Order(9), MapLayout::Deduplicated)).unwrap();
     yard.split_device_page(space.start).unwrap();
     yard.validate().unwrap();
-    yard.join_device_page(space.start).unwrap();
-    yard.unmap_device(id, Removal::Refuse).unwrap();
+    yard.devices().join(space.start).unwrap();
+    yard.devices().unmap(id, Removal::Refuse).unwrap();
 }
 
 #[test]
 fn page_structures_in_the_device_take_no_memory_of_the_yard() {
     let yard = yard(Backing::Anonymous);
     let range = PfnRange::new(SPACE.start, PageCount(8 << 18));
-    for layout in [MapLayout::Full, MapLayout::SharedTails, MapLayout::Folded] {
+    for layout in [MapLayout::Full, MapLayout::Deduplicated, MapLayout::Folded] {
         let asked = DeviceRequest { placement: MapPlacement::Device, ..request(8, Order(9), layout) };
         let none = yard.map_device(asked).unwrap_err();
         assert!(matches!(none, HostDeviceError::Map { problem: DeviceMapProblem::NoDevice, .. }), "{none}");
@@ -160,12 +160,12 @@ fn page_structures_in_the_device_take_no_memory_of_the_yard() {
         let device = Arc::new(device.build(yard.platform().host()).unwrap());
         yard.platform().add_device(range, Arc::clone(&device)).unwrap();
         let id = yard.map_device(asked).unwrap();
-        let info = yard.devices().next().unwrap();
+        let info = yard.devices().list().next().unwrap();
         read_all(&yard, info.data, 512);
         assert!(device.resident().unwrap() >= info.map_bytes, "{layout}: {} {info:?}", device.resident().unwrap());
-        assert_eq!((yard.free_pages(), info.data.start > range.start), (PageCount(0x4000), true));
+        assert_eq!((yard.stats().free_pages(), info.data.start > range.start), (PageCount(0x4000), true));
         yard.validate().unwrap();
-        yard.unmap_device(id, Removal::Refuse).unwrap();
+        yard.devices().unmap(id, Removal::Refuse).unwrap();
         assert_eq!(map_use(&yard, range).proportional, ByteSize(0), "{layout}");
         yard.remove_device(range).unwrap();
     }

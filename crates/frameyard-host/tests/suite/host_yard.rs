@@ -8,7 +8,7 @@ use crate::checked_yard::{CheckedYard, range};
 use frameyard::boot::{BootError, MemorySource, Poisoning, ZoneLimits};
 use frameyard::platform::{InitProgress, MapBacking, Probe};
 use frameyard::{
-    AllocError, ByteSize, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, YardConfig,
+    AllocError, ByteSize, CpuId, Gfp, MemoryTable, NodeId, Order, PageCount, Pfn, PfnRange, Platform, Yard, YardConfig,
 };
 use frameyard_host::{
     Backing, CpuIdentity, CpuList, FileGrowth, HostTopology, HostYard, HostYardBuilder, HostYardError, HugePages,
@@ -84,7 +84,7 @@ fn a_machine_larger_than_the_host_is_refused_but_may_be_phantom() {
     assert_eq!(*needed, ByteSize(memory[0].0.count().0 << 12));
     let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
     let phantom = HostYard::builder().backing(Backing::Phantom).build(&table, &config, &host).unwrap();
-    assert_eq!(phantom.managed_pages(), memory[0].0.count());
+    assert_eq!(phantom.stats().managed_pages(), memory[0].0.count());
 }
 
 #[test]
@@ -121,7 +121,7 @@ fn a_memory_source_is_called_once() {
     let host = HostTopology::current().unwrap();
     let source = Fickle(Cell::new(0));
     let yard = HostYard::builder().build(&source, &YardConfig::new(&ONE_CPU), &host).unwrap();
-    assert_eq!((yard.managed_pages(), yard.memory().frames()), (PageCount(16 * MIB), PageCount(16 * MIB)));
+    assert_eq!((yard.stats().managed_pages(), yard.memory().frames()), (PageCount(16 * MIB), PageCount(16 * MIB)));
     yard.validate().unwrap();
 }
 
@@ -175,7 +175,7 @@ fn a_write_to_a_free_frame_is_detected_at_its_next_allocation() {
             yard.drain_all();
             yard.isolated += order.pages();
         }
-        assert_eq!(yard.poison_hits(), 3);
+        assert_eq!(yard.stats().poison_hits(), 3);
     }
 }
 
@@ -323,8 +323,8 @@ fn an_unknown_cpu_is_folded_into_the_yards_cpus() {
             let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
             yard.free(pfn, Order::ZERO).unwrap();
         }
-        let zone = yard.zones().next().unwrap();
-        let on_lists = |cpu| yard.pcp_statistics(zone.id, CpuId(cpu)).map(|lists| lists.count);
+        let zone = yard.stats().zones().next().unwrap();
+        let on_lists = |cpu| yard.zone(zone.id).pcp(CpuId(cpu)).map(|lists| lists.count);
         assert!(zone.per_cpu > PageCount(0));
         (0..3).map(on_lists).collect::<Vec<_>>()
     };
@@ -354,4 +354,49 @@ fn the_map_is_populated_on_request() {
         let after = map.resident().unwrap();
         assert_eq!(after == map.size(), becomes_resident, "{populate:?}: from {before} to {after}");
     }
+}
+
+#[test]
+fn a_yard_by_size_has_at_least_that_size_and_the_cpus_of_the_host() {
+    let cpus = HostTopology::current().unwrap().online().as_slice().last().unwrap().index() + 1;
+    for bytes in [4 << 20, (4 << 20) + 1, 50_000_000, 64 << 20] {
+        let yard = HostYard::with_memory(ByteSize(bytes)).unwrap();
+        let size = yard.geometry().size_of(yard.stats().free_pages()).0;
+        assert!(size >= bytes && size < bytes + (4 << 20), "{size} bytes for {bytes}");
+        assert_eq!(yard.cpus() as usize, cpus);
+        let mut all: Vec<_> = std::iter::from_fn(|| yard.frames(Order(4), Gfp::KERNEL | Gfp::NOWARN).ok()).collect();
+        assert!(all.len() as u64 * 65536 > size / 2, "{} blocks", all.len());
+        all.iter_mut().for_each(|frames| frames.bytes_mut().fill(1));
+        drop(all);
+        yard.validate().unwrap();
+    }
+}
+
+#[test]
+fn a_yard_by_size_is_refused_if_it_is_too_small_or_larger_than_the_host() {
+    let error = HostYard::with_memory(ByteSize(0)).unwrap_err();
+    assert_eq!(error.to_string(), "0 bytes of memory is too little for a yard: ask for at least 4M");
+    let error = HostYard::with_memory(ByteSize(1 << 43)).unwrap_err();
+    assert!(matches!(error, HostYardError::Memory(MemoryError::LargerThanHost { .. })), "{error}");
+}
+
+#[test]
+fn phantom_frames_have_guards_without_bytes_only() {
+    let yard = HostYard::builder().backing(Backing::Phantom).with_memory(ByteSize::gib(64)).unwrap();
+    let free = yard.stats().free_pages();
+    let error = yard.frames(Order(9), Gfp::KERNEL).unwrap_err();
+    assert!(matches!(error, AllocError::NoFrameBytes(_)), "{error}");
+    assert_eq!(yard.stats().free_pages(), free);
+    let block = Yard::frames(&yard, Order(9), Gfp::KERNEL).unwrap();
+    assert_eq!(block.bytes(), None);
+    assert!(matches!(yard.with_bytes(block), Err(AllocError::NoFrameBytes(_))));
+    assert_eq!(yard.stats().free_pages(), free);
+}
+
+#[test]
+#[should_panic(expected = "frames of this yard")]
+fn a_guard_of_another_yard_is_refused() {
+    let [one, other] = [(); 2].map(|()| HostYard::with_memory(ByteSize::mib(4)).unwrap());
+    let block = Yard::frames(&one, Order(0), Gfp::KERNEL).unwrap();
+    let _ = other.with_bytes(block);
 }

@@ -25,7 +25,7 @@ fn yard(builder: HostYardBuilder) -> CheckedYard {
 }
 
 fn reported(yard: &CheckedYard) -> PageCount {
-    yard.zones().map(|zone| zone.reported).sum()
+    yard.stats().zones().map(|zone| zone.reported).sum()
 }
 
 fn fill_memory(yard: &CheckedYard) {
@@ -46,10 +46,10 @@ fn is_returned_and_reused(yard: &CheckedYard) {
         frames.bytes_mut().fill(name);
     }
     yard.drain_all();
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     let outcome = yard.report_free_pages(Order(1), ALL).unwrap();
     assert!(outcome.pages.0 > PAGES * 9 / 10, "{outcome:?}");
-    assert_eq!((reported(yard), yard.free_pages()), (outcome.pages, free));
+    assert_eq!((reported(yard), yard.stats().free_pages()), (outcome.pages, free));
     let left = yard.memory().resident().unwrap();
     assert_eq!(left, ByteSize(ByteSize::mib(64).0 - (outcome.pages.0 << 12)), "as much is gone as was given back");
     for frames in &kept {
@@ -154,7 +154,7 @@ fn memory_of_a_file_becomes_holes() {
 #[test]
 fn locks_are_timed_while_timing_is_on() {
     let yard = yard(HostYard::builder());
-    let used = || yard.zones().map(|zone| zone.lock).fold(LockUse::default(), LockUse::and);
+    let used = || yard.stats().zones().map(|zone| zone.lock).fold(LockUse::default(), LockUse::and);
     let work = || {
         for _ in 0..100 {
             let pfn = yard.alloc(Order(10), Gfp::KERNEL).unwrap();

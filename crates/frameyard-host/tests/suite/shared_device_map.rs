@@ -106,7 +106,7 @@ fn get_pages(yard: &HostYard, stop: &AtomicU64) {
                 let mut at = thread;
                 while stop.load(Ordering::Relaxed) == 0 {
                     at = (at + 77) % USED.count().0;
-                    let Some(page) = yard.device_page(USED.start + PageCount(at)) else { continue };
+                    let Some(page) = yard.devices().page(USED.start + PageCount(at)) else { continue };
                     // A preemption here is the case under test.
                     for _ in 0..64 {
                         // SAFETY: `try_get` has taken the reference just before.
@@ -143,7 +143,7 @@ fn a_follower_acts_as_its_role_says() {
 fn a_tebibyte_in_gigantic_pages_takes_little_memory_in_each_view() {
     let (yard, file, host) = made();
     let other = attached(&file, &host);
-    let asked = request(1024, GIGANTIC, MapLayout::SharedTails);
+    let asked = request(1024, GIGANTIC, MapLayout::Deduplicated);
     let id = yard.map_device(asked).unwrap();
     for view in [&yard, &other] {
         assert_eq!(read_all(view, asked.range), 1024);
@@ -153,7 +153,7 @@ fn a_tebibyte_in_gigantic_pages_takes_little_memory_in_each_view() {
     let late = attached(&file, &host);
     assert_eq!(read_all(&late, asked.range), 1024);
     assert!(map_use(&late, asked.range).proportional <= ByteSize::kib(4200));
-    yard.unmap_device(id, Removal::Refuse).unwrap();
+    yard.devices().unmap(id, Removal::Refuse).unwrap();
     for view in [&yard, &other, &late] {
         let found = map_use(view, asked.range);
         assert_eq!((found.resident, found.mappings), (ByteSize(0), 1));
@@ -165,31 +165,31 @@ fn a_tebibyte_in_gigantic_pages_takes_little_memory_in_each_view() {
 fn a_split_page_is_writable_in_every_view_until_it_is_joined() {
     let (yard, file, host) = made();
     let other = attached(&file, &host);
-    let asked = request(4, GIGANTIC, MapLayout::SharedTails);
+    let asked = request(4, GIGANTIC, MapLayout::Deduplicated);
     let id = other.map_device(asked).unwrap();
     let second = SPACE.start + PageCount(1 << 18);
     let part = second + PageCount(777);
     yard.split_device_page(second).unwrap();
     let late = attached(&file, &host);
     for view in [&yard, &other, &late] {
-        let page = view.device_page(part).unwrap();
+        let page = view.devices().page(part).unwrap();
         assert_eq!(page.head(), part);
         // Taken through one view, returned through another.
         assert!(page.try_get(1));
     }
-    let error = other.join_device_page(second).unwrap_err();
+    let error = other.devices().join(second).unwrap_err();
     assert!(matches!(error, DeviceError::InUse { references: 3, .. }), "{error}");
     for view in [&other, &late, &yard] {
         // SAFETY: the reference was taken above, and the page is not used any more.
-        unsafe { view.device_page(part).unwrap().put(1).unwrap() };
+        unsafe { view.devices().page(part).unwrap().put(1).unwrap() };
     }
-    other.join_device_page(second).unwrap();
+    other.devices().join(second).unwrap();
     for view in [&yard, &other, &late] {
-        assert_eq!(view.device_page(part).unwrap().head(), second);
+        assert_eq!(view.devices().page(part).unwrap().head(), second);
         assert_eq!(read_all(view, asked.range), 4);
         assert_eq!(map_use(view, asked.range).resident, ByteSize(4 * 4096));
     }
-    yard.unmap_device(id, Removal::Refuse).unwrap();
+    yard.devices().unmap(id, Removal::Refuse).unwrap();
 }
 
 #[test]
@@ -200,10 +200,10 @@ fn other_layouts_need_no_extra_mappings() {
         let asked = request(1, order, layout);
         let id = yard.map_device(asked).unwrap();
         for pfn in [0, 511, 512, 0x3_ffff].map(|at| SPACE.start + PageCount(at)) {
-            assert_eq!(other.device_page(pfn).unwrap().head(), yard.device_page(pfn).unwrap().head());
+            assert_eq!(other.devices().page(pfn).unwrap().head(), yard.devices().page(pfn).unwrap().head());
         }
         assert_eq!(map_use(&other, asked.range).mappings, 1);
-        other.unmap_device(id, Removal::Refuse).unwrap();
+        other.devices().unmap(id, Removal::Refuse).unwrap();
         assert_eq!(map_use(&yard, asked.range).resident, ByteSize(0), "{layout}");
     }
 }
@@ -211,7 +211,7 @@ fn other_layouts_need_no_extra_mappings() {
 #[test]
 fn a_change_above_the_limit_of_mappings_is_refused() {
     let (yard, _file, _host) = made();
-    let asked = request(512, Order(9), MapLayout::SharedTails);
+    let asked = request(512, Order(9), MapLayout::Deduplicated);
     let limit: u64 = std::fs::read_to_string("/proc/sys/vm/max_map_count").unwrap().trim().parse().unwrap();
     let needed = 2 * (512 << 9) + 1;
     if limit > needed {
@@ -219,15 +219,16 @@ fn a_change_above_the_limit_of_mappings_is_refused() {
         return;
     }
     let error = yard.map_device(asked).unwrap_err();
-    let HostDeviceError::Map { problem: DeviceMapProblem::Mappings { limit: said, used, needed: more, .. }, .. } =
-        error
+    let HostDeviceError::Map {
+        problem: DeviceMapProblem::Mappings { limit: limit_in_error, used, needed: more, .. },
+        ..
+    } = error
     else {
         panic!("{error}")
     };
-    assert_eq!((said, more), (limit, needed));
+    assert_eq!((limit_in_error, more), (limit, needed));
     let text = error.to_string();
-    let advice =
-        format!("vm.max_map_count is {limit}: set it to {} at least, or take the folded layout", used + needed);
+    let advice = format!("vm.max_map_count is {limit}: set it to at least {}, or use the folded layout", used + needed);
     assert!(text.contains(&advice), "{text}");
     assert_eq!(map_use(&yard, asked.range).mappings, 1);
     yard.map_device(request(512, Order(9), MapLayout::Folded)).unwrap();
@@ -244,7 +245,7 @@ fn devices_of_a_shared_yard_cannot_hold_their_own_page_structures() {
 #[test]
 fn a_write_to_a_deduplicated_tail_faults() {
     let (yard, file, _host) = made();
-    yard.map_device(request(2, GIGANTIC, MapLayout::SharedTails)).unwrap();
+    yard.map_device(request(2, GIGANTIC, MapLayout::Deduplicated)).unwrap();
     let inherited = file.inherit().unwrap();
     let mut wrote = Follower::start("write to a head", &inherited);
     assert!(wrote.child.wait().unwrap().success());
@@ -258,7 +259,7 @@ fn a_silent_process_is_named_and_an_ended_one_needs_no_answer() {
     let (yard, file, _host) = made();
     let inherited = file.inherit().unwrap();
     let mut follower = Follower::start("sleep", &inherited);
-    let asked = request(2, GIGANTIC, MapLayout::SharedTails);
+    let asked = request(2, GIGANTIC, MapLayout::Deduplicated);
     let id = yard.map_device(asked).unwrap();
     follower.signal("STOP");
     let error = yard.split_device_page(SPACE.start).unwrap_err();
@@ -267,7 +268,7 @@ fn a_silent_process_is_named_and_an_ended_one_needs_no_answer() {
     };
     assert_eq!(process, follower.child.id());
     // Nothing has changed.
-    assert_eq!(yard.device_page(SPACE.start + PageCount(5)).unwrap().head(), SPACE.start);
+    assert_eq!(yard.devices().page(SPACE.start + PageCount(5)).unwrap().head(), SPACE.start);
     assert_eq!(read_all(&yard, asked.range), 2);
     // No other device can be mapped before that process has answered.
     let next = PfnRange::new(asked.range.end, PageCount(1 << 18));
@@ -278,12 +279,12 @@ fn a_silent_process_is_named_and_an_ended_one_needs_no_answer() {
     follower.signal("CONT");
     yard.map_device(next).unwrap();
     yard.split_device_page(SPACE.start).unwrap();
-    yard.join_device_page(SPACE.start).unwrap();
+    yard.devices().join(SPACE.start).unwrap();
     follower.child.kill().unwrap();
     yard.split_device_page(SPACE.start).unwrap();
     follower.child.wait().unwrap();
-    yard.join_device_page(SPACE.start).unwrap();
-    yard.unmap_device(id, Removal::Refuse).unwrap();
+    yard.devices().join(SPACE.start).unwrap();
+    yard.devices().unmap(id, Removal::Refuse).unwrap();
 }
 
 #[test]
@@ -292,13 +293,13 @@ fn speculative_gets_never_write_to_read_only_pages() {
     let inherited = file.inherit().unwrap();
     let mut follower = Follower::start("get pages", &inherited);
     let stop = &follower.words.words()[1];
-    let kinds = [(Order::ZERO, MapLayout::Full), (Order(9), MapLayout::SharedTails)];
+    let kinds = [(Order::ZERO, MapLayout::Full), (Order(9), MapLayout::Deduplicated)];
     for (order, layout) in kinds.into_iter().cycle().take(400) {
         let id = yard.map_device(DeviceRequest { range: USED, ..request(1, order, layout) }).unwrap();
         // Time for the followers to start and to be preempted.
         std::thread::sleep(Duration::from_micros(200));
         // A follower may be preempted while it has a reference.
-        while yard.unmap_device(id, Removal::Wait).is_err() {}
+        while yard.devices().unmap(id, Removal::Wait).is_err() {}
     }
     stop.store(1, Ordering::Relaxed);
     let status = follower.child.wait().unwrap();

@@ -207,13 +207,13 @@ fn drain(yard: &HostYard, exchange: &Exchange<'_>) {
     while exchange.count(Exchange::DONE).load(Ordering::Acquire) < TRADERS as u64 {
         match rounds % 3 {
             0 => yard.drain_all(),
-            1 => yard.drain_cpu(CpuId(rounds as u32 / 3 % 4)),
-            _ => yard.set_pcp_sizing(if rounds % 2 == 0 { PcpSizing::Scaled } else { PcpSizing::Fixed(8) }),
+            1 => yard.lists().drain_cpu(CpuId(rounds as u32 / 3 % 4)),
+            _ => yard.lists().resize(if rounds % 2 == 0 { PcpSizing::Scaled } else { PcpSizing::Fixed(8) }),
         }
         rounds += 1;
         std::thread::yield_now();
     }
-    yard.set_pcp_sizing(PcpSizing::Scaled);
+    yard.lists().resize(PcpSizing::Scaled);
     println!("\ndrained {rounds}");
 }
 
@@ -250,7 +250,7 @@ fn printed(output: &[u8], key: &str) -> Option<Vec<u64>> {
 /// Lets all workers trade, then frees the blocks in the slots and demands every frame back.
 fn processes_trade(poisoning: Poisoning, rounds: u64) {
     let (yard, file, _host) = made(SharedFrames::Memory, poisoning);
-    let free_at_start = yard.free_pages();
+    let free_at_start = yard.stats().free_pages();
     let frame = yard.alloc(EXCHANGE_ORDER, Gfp::KERNEL | Gfp::ZERO).unwrap();
     let exchange = Exchange { yard: &yard, frame };
     let inherited = file.inherit().unwrap();
@@ -279,11 +279,11 @@ fn processes_trade(poisoning: Poisoning, rounds: u64) {
 
     yard.free(frame, EXCHANGE_ORDER).unwrap();
     yard.validate().unwrap();
-    assert_eq!(yard.free_pages(), free_at_start);
+    assert_eq!(yard.stats().free_pages(), free_at_start);
     yard.drain_all();
     yard.validate().unwrap();
-    assert_eq!(yard.zones().map(|zone| zone.free).sum::<PageCount>(), free_at_start);
-    assert_eq!(yard.poison_hits(), 0);
+    assert_eq!(yard.stats().zones().map(|zone| zone.free).sum::<PageCount>(), free_at_start);
+    assert_eq!(yard.stats().poison_hits(), 0);
 }
 
 #[test]
@@ -305,7 +305,7 @@ fn views_at_different_addresses_share_a_phantom_yard() {
     assert_eq!((other.geometry(), other.cpus(), other.nodes()), (yard.geometry(), yard.cpus(), yard.nodes()));
     assert!(other.memory_ranges().eq(yard.memory_ranges()));
 
-    let free_at_start = yard.free_pages();
+    let free_at_start = yard.stats().free_pages();
     let views = [&yard, &other];
     let mut blocks = Vec::new();
     let mut frames = BTreeSet::new();
@@ -321,7 +321,7 @@ fn views_at_different_addresses_share_a_phantom_yard() {
         );
     }
     assert!(frames.len() > 10_000);
-    assert_eq!(other.free_pages() + PageCount(frames.len() as u64), free_at_start);
+    assert_eq!(other.stats().free_pages() + PageCount(frames.len() as u64), free_at_start);
     for (at, (pfn, order)) in blocks.iter().enumerate() {
         views[at / 2 % 2].free(*pfn, *order).unwrap();
         assert!(views[at % 2].free(*pfn, *order).is_err(), "{pfn} is free in both views");
@@ -330,13 +330,13 @@ fn views_at_different_addresses_share_a_phantom_yard() {
     assert!(matches!(refused, AllocError::NoFrameBytes(_)), "{refused}");
     drop(other);
     yard.validate().unwrap();
-    assert_eq!(yard.free_pages(), free_at_start);
+    assert_eq!(yard.stats().free_pages(), free_at_start);
 }
 
 #[test]
 fn a_phantom_yard_is_shared_with_another_process() {
     let (yard, file, _host) = made(SharedFrames::Phantom, Poisoning::Off);
-    let free_at_start = yard.free_pages();
+    let free_at_start = yard.stats().free_pages();
     let given = yard.alloc(Order(3), Gfp::KERNEL).unwrap();
     let inherited = file.inherit().unwrap();
     let workers = spawn_workers(1, |command, _| {
@@ -347,10 +347,10 @@ fn a_phantom_yard_is_shared_with_another_process() {
     .unwrap();
     let taken = printed(&workers.wait_all().unwrap()[0], "allocated").unwrap()[0];
     assert!(yard.free(given, Order(3)).is_err(), "the worker has freed it");
-    assert_eq!(yard.free_pages() + Order(5).pages(), free_at_start);
+    assert_eq!(yard.stats().free_pages() + Order(5).pages(), free_at_start);
     yard.free(Pfn(taken), Order(5)).unwrap();
     yard.validate().unwrap();
-    assert_eq!(yard.free_pages(), free_at_start);
+    assert_eq!(yard.stats().free_pages(), free_at_start);
 }
 
 #[test]

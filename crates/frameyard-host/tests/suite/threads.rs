@@ -121,13 +121,13 @@ impl<'y> Stress<'y> {
             }
             match round % 4 {
                 0 => self.yard.drain_all(),
-                1 => self.yard.drain_cpu(CpuId(round / 4 % 3)),
-                2 => self.yard.set_pcp_sizing(PcpSizing::Fixed(8)),
-                _ => self.yard.set_pcp_sizing(PcpSizing::Scaled),
+                1 => self.yard.lists().drain_cpu(CpuId(round / 4 % 3)),
+                2 => self.yard.lists().resize(PcpSizing::Fixed(8)),
+                _ => self.yard.lists().resize(PcpSizing::Scaled),
             }
             std::thread::yield_now();
         }
-        self.yard.set_pcp_sizing(PcpSizing::Scaled);
+        self.yard.lists().resize(PcpSizing::Scaled);
     }
 }
 
@@ -160,7 +160,7 @@ fn stress(placement: Placement, poisoning: Poisoning, identity: Option<CpuIdenti
     }
     assert!(stress.served.load(Ordering::Relaxed) > steps * THREADS / 2, "most requests were served");
     assert!(stress.foreign.load(Ordering::Relaxed) > stress.slots.len() as u64, "threads freed frames of others");
-    assert_eq!(yard.poison_hits(), 0);
+    assert_eq!(yard.stats().poison_hits(), 0);
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! The early memory map of a machine: its memory, its reservations, and its contiguous areas beside them.
+//! The early memory map of a machine: its memory, its reservations, and its contiguous areas.
 
 use frameyard::boot::MemorySource;
 use frameyard::memblock::{Memblock, NothingMapped, Region, RegionFlags};
@@ -7,17 +7,17 @@ use frameyard::{NodeId, PfnRange};
 use super::BringUpError;
 use crate::machine::{AddressRange, Machine};
 
-/// How many regions each list has room for. The lists cannot grow: no memory is mapped yet.
+/// Regions for which each list has room. The lists cannot grow: no memory is mapped yet.
 const REGIONS: usize = 2048;
 
-/// A filled early memory map, and the contiguous areas, which are no reservations: movable allocations use them.
+/// A filled early memory map, and the contiguous areas. These are no reservations: movable allocations use them.
 pub(super) struct EarlyMap {
     memblock: Box<Memblock<NothingMapped, REGIONS>>,
     cma: Vec<PfnRange>,
 }
 
 impl EarlyMap {
-    /// The map of a machine, and what of the machine it could not take as it is.
+    /// The map of a machine, and notes on what it had to change.
     pub(super) fn of(machine: &Machine) -> Result<(Self, Vec<String>), BringUpError> {
         let mut memblock = Box::new(Memblock::with_geometry(NothingMapped, machine.geometry));
         for (node, range) in machine.memory_ranges() {

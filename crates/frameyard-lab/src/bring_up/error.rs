@@ -1,4 +1,4 @@
-//! Why a machine cannot be brought up here.
+//! Why a machine cannot be booted here.
 
 use std::fmt;
 
@@ -11,10 +11,10 @@ use crate::Failure;
 use crate::machine::Machine;
 use crate::output::RoundedSize;
 
-/// Why a machine cannot be brought up here.
+/// Why a machine cannot be booted here.
 #[derive(Debug)]
 pub enum BringUpError {
-    /// The early memory map does not take the machine's memory.
+    /// The early memory map refuses the machine's memory.
     EarlyMap(MemblockError),
     /// Memory, CPUs or options make no yard.
     Boot(BootError),
@@ -27,29 +27,29 @@ pub enum BringUpError {
         /// The addresses of the memory map.
         map: ByteSize,
     },
-    /// Not even the part of the memory map that bring-up writes would fit.
+    /// The host lacks memory even for the part of the memory map that boot writes.
     MapLargerThanHost {
         /// The addresses of memory map and control region.
         tables: ByteSize,
-        /// What bring-up would write to.
+        /// The part that boot would write to.
         touched: ByteSize,
         /// What the host has available.
         available: ByteSize,
     },
-    /// The memory map is larger than is written without being asked to.
+    /// The memory map is larger than the limit without `--full`.
     NeedsFull {
         /// The part of the map that would be written.
         map: ByteSize,
-        /// How much is without.
+        /// The limit.
         limit: ByteSize,
     },
-    /// What was left of the memory map did not come up.
+    /// Initialising the rest of the memory map failed.
     Init(InitError),
     /// The process has too few addresses left.
     AddressSpace {
-        /// How many are needed in one piece.
+        /// The addresses needed in one piece.
         span: ByteSize,
-        /// How many of the memory map.
+        /// Those of the memory map.
         map: ByteSize,
     },
     /// The host refuses for another reason.
@@ -73,7 +73,7 @@ impl BringUpError {
         }
     }
 
-    /// Whether frames without memory behind them might do.
+    /// Whether phantom frames might help.
     pub(super) fn is_about_frames(&self) -> bool {
         matches!(self, Self::LargerThanHost { .. } | Self::AddressSpace { .. })
     }
@@ -96,14 +96,14 @@ impl fmt::Display for BringUpError {
             Self::Boot(error) => error.fmt(f),
             Self::LargerThanHost { frames, usable, map } => write!(
                 f,
-                "has {} of memory and this host grants {}; its memory map would need {}: scale it with --memory, or bring up the map alone with --phantom",
+                "has {} of memory and this host grants {}; its memory map would need {}: scale it with --memory, or boot the map alone with --phantom",
                 RoundedSize(*frames),
                 RoundedSize(*usable),
                 RoundedSize(*map)
             ),
             Self::MapLargerThanHost { tables, touched, available } => write!(
                 f,
-                "its memory map and tables need {}, of which bring-up writes {}, and this host has {} available: scale the machine with --memory",
+                "its memory map and tables need {}, of which boot writes {}, and this host has {} available: scale the machine with --memory",
                 RoundedSize(*tables),
                 RoundedSize(*touched),
                 RoundedSize(*available)
@@ -117,7 +117,7 @@ impl fmt::Display for BringUpError {
             Self::Init(error) => error.fmt(f),
             Self::AddressSpace { span, map } => write!(
                 f,
-                "needs {} of addresses in one piece, more than this process has left; its memory map needs {}: scale it with --memory, or bring up the map alone with --phantom",
+                "needs {} of addresses in one piece, more than this process has left; its memory map needs {}: scale it with --memory, or boot the map alone with --phantom",
                 RoundedSize(*span),
                 RoundedSize(*map)
             ),

@@ -1,4 +1,4 @@
-//! Whether this host has room for what bring-up writes.
+//! Whether this host has memory for what boot writes.
 
 use frameyard::boot::{InitMode, Initialiser, MapInit, MemorySource};
 use frameyard::{ByteSize, Geometry, Layout};
@@ -6,13 +6,13 @@ use frameyard_host::{HostTopology, MemoryError};
 
 use super::BringUpError;
 
-/// The largest map that is written in full without being asked to.
+/// The largest map that is written in full without `--full`.
 pub(super) const USUAL_LIMIT: ByteSize = ByteSize::gib(4);
 
 /// How much of a memory map may be written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum MapLimit {
-    /// 4 GiB, which is 256 GiB of frames: more takes long and much memory.
+    /// 4 GiB, the map of 256 GiB of frames. A larger map takes long and much memory.
     #[default]
     Usual,
     /// As much as the host has memory for (`--full`).
@@ -27,9 +27,9 @@ pub(super) fn check_limit(map: ByteSize, limit: MapLimit) -> Result<(), BringUpE
     Ok(())
 }
 
-/// Refuses where not even the part of map and control region that bring-up writes would fit.
+/// Refuses a yard if the host lacks memory for the part of map and control region that boot writes.
 ///
-/// Where frames are real, the memory that is asked for the frames is far more than that.
+/// Real frames need far more memory than that.
 pub(super) fn check_host(written: ByteSize, layout: &Layout, host: &HostTopology) -> Result<(), BringUpError> {
     let available = host.available_memory().map_err(|error| BringUpError::Host(MemoryError::from(error).into()))?;
     if written <= available {
@@ -39,7 +39,7 @@ pub(super) fn check_host(written: ByteSize, layout: &Layout, host: &HostTopology
     Err(BringUpError::MapLargerThanHost { tables, touched: written, available })
 }
 
-/// The part of the map that bring-up writes from end to end: all sections with memory, unless nothing does.
+/// The part of the map that boot writes from end to end: all sections with memory, or nothing.
 pub(super) fn wholly_written(
     memory: &dyn MemorySource,
     geometry: Geometry,
@@ -60,10 +60,10 @@ pub(super) fn wholly_written(
     ByteSize(sections.saturating_mul(bytes_of_a_section).min(layout.map_bytes().0))
 }
 
-/// About how much of map and control region bring-up writes, in pages of the host.
+/// An estimate of the part of map and control region that boot writes, in pages of the host.
 ///
-/// `wholly` is what [`wholly_written`] says. Where that is nothing, bring-up writes to a page of the host for each
-/// maximum-order block; in lazy mode not even that.
+/// `wholly` is the result of [`wholly_written`]. Where that is nothing, boot writes to one page of the host for each
+/// maximum-order block, and in lazy mode to none.
 pub(super) fn written_bytes(
     layout: &Layout,
     geometry: Geometry,

@@ -10,30 +10,30 @@ use super::OutputArgs;
 use super::values::{positive_number, positive_size, whole_number};
 use crate::output::OutputFile;
 
-/// A published table that a machine can be fitted to.
+/// A published table for fits.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum FittedTable {
-    /// Page faults a second of 1 to 40 tasks, processes and threads, on three kernels
+    /// Page faults per second of 1 to 40 tasks, processes and threads, on three kernels
     PageFault,
-    /// Page faults a second of all CPUs of two sockets: the stock kernel, and the cluster series
+    /// Page faults per second of all CPUs of two sockets: the stock kernel, and the cluster series
     ZoneLock,
 }
 
-/// A published table that predictions are compared with.
+/// A published table for comparisons.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum CheckedTable {
-    /// Page faults a second of 1 to 40 tasks, processes and threads, on three kernels
+    /// Page faults per second of 1 to 40 tasks, processes and threads, on three kernels
     PageFault,
     /// Shares of time spent waiting for the zone lock and the LRU lock, with all CPUs faulting
     ZoneLock,
-    /// Shares of time spent waiting for the same locks while many workers take one large process down
+    /// Shares of time spent waiting for the same locks while many workers tear down one large process
     ParallelFree,
-    /// User, system and elapsed time of a kernel's build on 256 CPUs, with per-CPU lists sized early and finally
+    /// User, system and elapsed time of a kernel build on 256 CPUs, with early and final sizes of per-CPU lists
     Kernbench,
 }
 
 impl CheckedTable {
-    /// The built-in machine that the table was measured on.
+    /// The built-in machine of the table.
     #[must_use]
     pub fn machine(self) -> &'static str {
         match self {
@@ -44,7 +44,7 @@ impl CheckedTable {
         }
     }
 
-    /// How many pages each of many tasks maps, or the process of a job uses, unless said otherwise.
+    /// The default pages that each of many tasks maps, or that the process of a job uses.
     #[must_use]
     pub fn pages(self) -> NonZeroU32 {
         match self {
@@ -55,13 +55,13 @@ impl CheckedTable {
     }
 }
 
-/// As many as a process of a build is taken to use.
+/// The assumed pages of a process in a build.
 const PROCESS_PAGES: NonZeroU32 = NonZeroU32::new(1024).unwrap();
-/// So many that a table of hundreds of values is done in minutes.
+/// Few enough to predict hundreds of values in minutes.
 const FEW_PAGES: NonZeroU32 = NonZeroU32::new(4096).unwrap();
 /// More than a batch of the largest lists.
 const MORE_PAGES: NonZeroU32 = NonZeroU32::new(8192).unwrap();
-/// As many as the published benchmark maps.
+/// The mapping of the published benchmark.
 const ALL_PAGES: NonZeroU32 = NonZeroU32::new(32768).unwrap();
 
 impl FittedTable {
@@ -74,7 +74,7 @@ impl FittedTable {
         }
     }
 
-    /// The built-in machine that the table was measured on.
+    /// The built-in machine of the table.
     #[must_use]
     pub fn machine(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl FittedTable {
         }
     }
 
-    /// How many pages each of many tasks maps unless said otherwise: while the fit searches, and to see what it found.
+    /// The default pages that each of many tasks maps: during the search, and to evaluate its result.
     #[must_use]
     pub fn pages(self) -> [NonZeroU32; 2] {
         match self {
@@ -93,14 +93,14 @@ impl FittedTable {
     }
 }
 
-/// How much is simulated for a prediction.
+/// The amount of simulated work for a prediction.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct EffortArgs {
-    /// Mappings of each task that are counted; of few, those of threads look faster than they are in the long run
+    /// Counted mappings of each task; with few, threads look faster than in the long run
     #[arg(long, value_name = "N", default_value = "4", value_parser = positive_number)]
     pub mappings: NonZeroU32,
 
-    /// Seed of how far tasks are apart
+    /// Seed of the tasks' phases
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number)]
     pub seed: u64,
 }
@@ -108,7 +108,7 @@ pub struct EffortArgs {
 /// Arguments of `sim calibrate`.
 #[derive(Args, Clone, Debug)]
 pub struct CalibrateArgs {
-    /// A built-in simulated machine, or a file that describes one (TOML) [default: the one that the table was measured on]
+    /// A built-in machine with costs, or a file that describes one (TOML) [default: the machine of the table]
     #[arg(long, value_name = "NAME|FILE", value_hint = ValueHint::AnyPath)]
     pub machine: Option<String>,
 
@@ -121,30 +121,32 @@ pub struct CalibrateArgs {
     #[arg(long, value_name = "ROWS", value_delimiter = ';')]
     pub rows: Vec<Selection>,
 
-    /// Free parameters, as in kernel_overhead.exception_cycles,costs.store_overlap [default: those that the machine names]
+    /// Free parameters, as in kernel_overhead.exception_cycles,costs.store_overlap [default: those in the machine's
+    /// file]
     #[arg(long, value_name = "PATHS", value_delimiter = ',')]
     pub parameters: Vec<String>,
 
-    /// Pages that each of eight and more tasks maps while the fit searches; with few, the batches of big-pcp are larger than what is mapped [default: 4096; zone-lock: 32768]
+    /// Pages that each of eight or more tasks maps during the search; few pages are less than a batch of big-pcp
+    /// [default: 4096; zone-lock: 32768]
     #[arg(long, value_name = "N", value_parser = positive_number)]
     pub pages: Option<NonZeroU32>,
 
-    /// Pages that each of eight and more tasks maps to see what the fit found [default: 8192; zone-lock: 32768]
+    /// Pages that each of eight or more tasks maps to evaluate the result [default: 8192; zone-lock: 32768]
     #[arg(long, value_name = "N", value_parser = positive_number)]
     pub final_pages: Option<NonZeroU32>,
 
-    /// Rounds of each stage of the search, at most
+    /// The most rounds of each stage of the search
     #[arg(long, value_name = "N", default_value = "8", value_parser = positive_number)]
     pub rounds: NonZeroU32,
 
-    /// Write the machine's description with the fitted parameters, and what they were fitted on
+    /// Write the machine's description with the fitted parameters and the rows of the fit
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub write: Option<OutputFile>,
 
-    /// How much is simulated.
+    /// The amount of simulated work.
     #[command(flatten)]
     pub effort: EffortArgs,
-    /// How the result is written.
+    /// Output options.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -152,7 +154,7 @@ pub struct CalibrateArgs {
 /// Arguments of `sim check`.
 #[derive(Args, Clone, Debug)]
 pub struct CheckArgs {
-    /// A built-in simulated machine, or a file that describes one (TOML) [default: the one that the table was measured on]
+    /// A built-in machine with costs, or a file that describes one (TOML) [default: the machine of the table]
     #[arg(long, value_name = "NAME|FILE", value_hint = ValueHint::AnyPath)]
     pub machine: Option<String>,
 
@@ -164,23 +166,23 @@ pub struct CheckArgs {
     #[arg(long, value_name = "ROWS", value_delimiter = ';')]
     pub rows: Vec<Selection>,
 
-    /// Pages that each of eight and more tasks maps; fewer map together as much, each 32768 at most [default: 4096; zone-lock:
-    /// 32768, of which caches hold as little as of those that were published]
+    /// Pages that each of eight or more tasks maps; fewer tasks map as much together, each at most 32768 [default:
+    /// 4096; zone-lock: 32768, so that caches hold as little as in the published runs]
     #[arg(long, value_name = "N", value_parser = positive_number)]
     pub pages: Option<NonZeroU32>,
 
-    /// Memory of the process that exits in parallel-free, of 512G; the machine has half as much again
+    /// Memory of the exiting process in parallel-free (published: 512G); the machine is half as large again
     #[arg(long, value_name = "SIZE", default_value = "32G", value_parser = positive_size)]
     pub exiting: ByteSize,
 
-    /// Workers that take it down
+    /// Workers that tear the process down
     #[arg(long, value_name = "N", default_value = "64", value_parser = positive_number)]
     pub workers: NonZeroU32,
 
-    /// How much is simulated.
+    /// The amount of simulated work.
     #[command(flatten)]
     pub effort: EffortArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }

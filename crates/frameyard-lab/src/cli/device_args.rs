@@ -1,9 +1,9 @@
-//! Arguments of what is about device memory: `device` and `bench device-map`.
+//! Arguments of the commands for device memory: `device` and `bench device-map`.
 
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use clap::builder::{ArgPredicate, TypedValueParser};
+use clap::builder::TypedValueParser;
 use clap::{Args, Subcommand, ValueHint};
 use frameyard::ByteSize;
 use frameyard::devices::{MapLayout, MapPlacement};
@@ -14,7 +14,7 @@ use super::values::{named_with_help, positive_number, positive_size};
 use super::{FullArgs, OutputArgs, QuickArgs};
 use frameyard_workloads::device_map::YardSharing;
 
-/// Reads which page structures there are.
+/// Reads a layout of page structures.
 pub(super) fn layout() -> impl TypedValueParser<Value = MapLayout> {
     named(MapLayout::ALL.iter().map(|layout| layout.name()))
 }
@@ -24,7 +24,7 @@ pub(super) fn alignment(text: &str) -> Result<DeviceAlignment, String> {
     text.parse().map_err(|_| "write 4K, 2M or 1G".to_owned())
 }
 
-/// Reads where page structures lie.
+/// Reads a placement of page structures.
 fn placement() -> impl TypedValueParser<Value = MapPlacement> {
     named(MapPlacement::ALL.iter().map(|placement| placement.name()))
 }
@@ -33,21 +33,21 @@ fn placement() -> impl TypedValueParser<Value = MapPlacement> {
 #[derive(Args, Clone, Debug)]
 #[command(arg_required_else_help = false, disable_help_subcommand = true)]
 pub struct DeviceArgs {
-    /// What to do with devices.
+    /// The action.
     #[command(subcommand)]
     pub command: DeviceCommand,
 }
 
-/// What can be done with the devices of a session: a process in the background with a yard of its own, which the first
-/// `create` starts and which ends with its last device.
+/// Actions on the devices of a session: a process in the background with its own yard. The first `create` starts it, and it
+/// ends with its last device.
 #[derive(Subcommand, Clone, Debug)]
 pub enum DeviceCommand {
-    /// Makes a device, gives it page structures, and prints what they cost. The first one starts a session: a process in the
-    /// background that holds a yard, and ends when its last device is destroyed
+    /// Creates a device with page structures and prints their cost. The first one starts a session: a process in the background
+    /// that ends when its last device is destroyed
     Create(DeviceCreateArgs),
-    /// Prints the devices of a session, and what the page structures of each cost
+    /// Prints the devices of a session, and the cost of their page structures
     List(DeviceListArgs),
-    /// Takes devices away
+    /// Destroys devices; with the last one the session ends
     Destroy(DeviceDestroyArgs),
 }
 
@@ -62,7 +62,7 @@ pub struct SessionArgs {
 /// Arguments of `device create`.
 #[derive(Args, Clone, Debug)]
 pub struct DeviceCreateArgs {
-    /// How large it is, a multiple of its alignment [default: all of --file]
+    /// Its size, a multiple of its alignment [default: all of --file]
     #[arg(long, value_name = "SIZE", value_parser = positive_size, required_unless_present = "file")]
     pub size: Option<ByteSize>,
 
@@ -70,27 +70,26 @@ pub struct DeviceCreateArgs {
     #[arg(long, value_name = "ALIGN", value_parser = alignment, default_value = "2M")]
     pub align: DeviceAlignment,
 
-    /// Where its page structures lie: in ordinary memory (mem) or in the device itself (dev)
+    /// Where its page structures are: in ordinary memory (mem) or in the device itself (dev)
     #[arg(long, value_name = "WHERE", value_parser = placement(), default_value = "mem")]
     pub map: MapPlacement,
 
     /// Which page structures it has
-    #[arg(long, value_name = "LAYOUT", value_parser = layout(), default_value = "shared-tails")]
+    #[arg(long, value_name = "LAYOUT", value_parser = layout(), default_value = "deduplicated")]
     pub layout: MapLayout,
 
-    /// The file or DAX device that has its bytes; a file is made, or made longer, where --size says more than it has
-    /// [default: memory]
+    /// The file or DAX device with its bytes; a file is created or extended to --size [default: memory]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath)]
     pub file: Option<PathBuf>,
 
-    /// Nothing is behind its frames: for devices larger than this machine's memory
+    /// No memory behind its frames: for devices larger than this machine's memory
     #[arg(long, conflicts_with = "file")]
     pub phantom: bool,
 
     /// The session.
     #[command(flatten)]
     pub session: SessionArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -101,7 +100,7 @@ pub struct DeviceListArgs {
     /// The session.
     #[command(flatten)]
     pub session: SessionArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -118,7 +117,7 @@ pub enum DeviceChoice {
 fn device_choice(text: &str) -> Result<DeviceChoice, String> {
     match text {
         "all" => Ok(DeviceChoice::All),
-        number => number.parse().map(DeviceChoice::One).map_err(|_| "write a device's number, or all".to_owned()),
+        number => number.parse().map(DeviceChoice::One).map_err(|_| "write the number of a device, or all".to_owned()),
     }
 }
 
@@ -131,7 +130,7 @@ pub struct DeviceDestroyArgs {
     /// The session.
     #[command(flatten)]
     pub session: SessionArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -146,9 +145,9 @@ pub struct DeviceSessionArgs {
 /// Reads whether a yard is private.
 fn yard_sharing() -> impl TypedValueParser<Value = YardSharing> {
     named_with_help(YardSharing::ALL, YardSharing::name, |sharing| match sharing {
-        YardSharing::Private => "One process's own: tails are the host's zero page",
+        YardSharing::Private => "One process: tails are the host's zero page",
         YardSharing::Shared => {
-            "In a memory file, for several processes: tails are a read-only window that is mapped again and again"
+            "Several processes, in a memory file: tails are one read-only window that is mapped many times"
         }
     })
 }
@@ -157,23 +156,23 @@ fn yard_sharing() -> impl TypedValueParser<Value = YardSharing> {
 #[derive(Args, Clone, Debug)]
 pub struct DeviceMapArgs {
     /// Sizes of the device, multiples of its pages [default: 256G,1T; with 4K pages 16G]
-    #[arg(long = "size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value_if("quick", ArgPredicate::IsPresent, "64G"))]
+    #[arg(long = "size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value_if("quick", "true", "64G"))]
     pub sizes: Vec<ByteSize>,
 
-    /// Sizes of its pages: 4K, 2M, 1G [default: all of them; where sizes are given, 2M,1G]
+    /// Sizes of its pages: 4K, 2M, 1G [default: all; with --size 2M,1G]
     #[arg(long = "geometry", value_name = "SIZES", value_delimiter = ',', value_parser = alignment)]
     pub geometries: Vec<DeviceAlignment>,
 
-    /// Which page structures are written; what would not fit in memory is left out unless asked for
-    #[arg(long = "layout", value_name = "LAYOUTS", value_delimiter = ',', value_parser = layout(), default_value = "full,shared-tails,folded")]
+    /// Which page structures are written; rows without enough memory are left out unless --size names them
+    #[arg(long = "layout", value_name = "LAYOUTS", value_delimiter = ',', value_parser = layout(), default_value = "full,deduplicated,folded")]
     pub layouts: Vec<MapLayout>,
 
-    /// Whose yard it is [default: private; where nothing else is chosen, shared too for 1T in 1G pages]
+    /// Which processes use the yard [default: private; in the bare sweep also shared, for 1T in 1G pages]
     #[arg(long = "yard", value_name = "YARDS", value_delimiter = ',', value_parser = yard_sharing())]
     pub yards: Vec<YardSharing>,
 
     /// Runs of each row, which alternate; the median is reported
-    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", ArgPredicate::IsPresent, "1"), value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", "true", "1"), value_parser = positive_number)]
     pub repeat: NonZeroU32,
 
     /// A short run.
@@ -183,7 +182,7 @@ pub struct DeviceMapArgs {
     #[command(flatten)]
     pub full: FullArgs,
 
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -218,12 +217,12 @@ mod tests {
     }
 
     #[test]
-    fn a_device_is_of_compound_pages_with_shared_tails_unless_asked_for_otherwise() {
+    fn a_device_has_compound_pages_by_default() {
         let Line::Device(args) = read("device create --size 64M").unwrap() else { panic!("no device") };
         let DeviceCommand::Create(args) = args.command else { panic!("no create") };
         assert_eq!(
             (args.align, args.map, args.layout),
-            (DeviceAlignment::Huge, MapPlacement::Memory, MapLayout::SharedTails)
+            (DeviceAlignment::Huge, MapPlacement::Memory, MapLayout::Deduplicated)
         );
         let Line::Device(args) = read("device destroy 3 all").unwrap() else { panic!("no device") };
         let DeviceCommand::Destroy(args) = args.command else { panic!("no destroy") };
@@ -231,16 +230,16 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_refused_with_what_would_be_right() {
+    fn refusals_name_a_correct_value() {
         for (line, says) in [
             ("device create", "--size"),
             ("device create --size 1G --align 3M", "write 4K, 2M or 1G"),
             ("device create --size 1G --map disk", "possible values: mem, dev"),
             ("device create --size 1G --phantom --file x", "cannot be used with"),
             ("device destroy", "<DEVICE>"),
-            ("device destroy first", "a device's number, or all"),
+            ("device destroy first", "the number of a device, or all"),
             ("device-map --geometry 3M", "write 4K, 2M or 1G"),
-            ("device-map --layout sparse", "possible values: full, shared-tails, folded"),
+            ("device-map --layout sparse", "possible values: full, deduplicated, folded"),
             ("device-map --size 0", "more than nothing"),
             ("device-map --repeat 0", "from 1"),
         ] {

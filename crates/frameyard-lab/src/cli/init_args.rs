@@ -1,4 +1,4 @@
-//! Options that say when the memory map comes up, and by which means.
+//! Options for when and how the memory map is initialised.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -7,14 +7,14 @@ use std::str::FromStr;
 use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use frameyard::ByteSize;
-use frameyard::boot::{Cutting, InitJobs, InitMode, Initialiser, MapInit, PcpReset};
+use frameyard::boot::{InitJobs, InitMode, Initialiser, JobGranularity, MapInit, PcpReset};
 use frameyard::page::MapContent;
 
 use super::values::{positive_number, positive_size};
 use crate::Failure;
 use crate::machine::Machine;
 
-/// When the memory map comes up, and by which means.
+/// When and how the memory map is initialised.
 #[derive(Args, Clone, Copy, Debug, Default)]
 #[command(next_help_heading = "Memory map")]
 pub struct InitArgs {
@@ -26,24 +26,24 @@ pub struct InitArgs {
     #[arg(long, value_name = "HOW", value_parser = initialiser())]
     pub initialiser: Option<Initialiser>,
 
-    /// What its pages hold
+    /// Content of its pages
     #[arg(long, value_name = "WHAT", value_parser = content(), default_value_t)]
     pub content: MapContent,
 
-    /// How the work is cut into jobs
-    #[arg(long, value_name = "HOW", value_parser = cutting(), default_value_t)]
-    pub cutting: Cutting,
+    /// How the work is divided into jobs
+    #[arg(long, value_name = "HOW", value_parser = granularity(), default_value_t)]
+    pub granularity: JobGranularity,
 
     /// The most threads for a node [default: one for each of its CPUs]
     #[arg(long, value_name = "N", value_parser = positive_number)]
     pub threads: Option<NonZeroU32>,
 
-    /// Chunks of a job end at multiples of so much memory [default: a section, or with ranges a maximum-order block]
+    /// Chunks of a job end at multiples of this size [default: a section, or with ranges a maximum-order block]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub job_align: Option<ByteSize>,
 }
 
-/// A parser of names that knows them all, for completions and refusals.
+/// A parser of names that lists them all in completions and refusals.
 pub(super) fn named<T>(names: impl IntoIterator<Item = &'static str>) -> impl TypedValueParser<Value = T>
 where
     T: FromStr<Err: fmt::Display + std::error::Error + Send + Sync + 'static> + Clone + Send + Sync + 'static,
@@ -51,7 +51,7 @@ where
     PossibleValuesParser::new(names).try_map(|name| name.parse::<T>())
 }
 
-/// Reads when the map comes up.
+/// Reads when the map is initialised.
 pub(super) fn mode() -> impl TypedValueParser<Value = InitMode> {
     named(InitMode::ALL.iter().map(|mode| mode.name()))
 }
@@ -61,14 +61,14 @@ pub(super) fn initialiser() -> impl TypedValueParser<Value = Initialiser> {
     named(Initialiser::ALL.iter().map(|initialiser| initialiser.name()))
 }
 
-/// Reads what pages hold.
+/// Reads the content of pages.
 pub(super) fn content() -> impl TypedValueParser<Value = MapContent> {
     named(MapContent::ALL.iter().map(|content| content.name()))
 }
 
-/// Reads how the work is cut.
-pub(super) fn cutting() -> impl TypedValueParser<Value = Cutting> {
-    named(Cutting::ALL.iter().map(|cutting| cutting.name()))
+/// Reads a granularity of jobs.
+pub(super) fn granularity() -> impl TypedValueParser<Value = JobGranularity> {
+    named(JobGranularity::ALL.iter().map(|granularity| granularity.name()))
 }
 
 /// Reads whether per-CPU lists are sized again.
@@ -76,7 +76,7 @@ pub(super) fn pcp_reset() -> impl TypedValueParser<Value = PcpReset> {
     named(PcpReset::ALL.iter().map(|reset| reset.name()))
 }
 
-/// What writes a content where nothing else is asked for.
+/// The usual initialiser for a content.
 #[must_use]
 pub fn usual_initialiser(content: MapContent) -> Initialiser {
     match content {
@@ -86,12 +86,12 @@ pub fn usual_initialiser(content: MapContent) -> Initialiser {
 }
 
 impl InitArgs {
-    /// What these options ask for on a machine, where `mode` is used unless they say otherwise.
+    /// The initialisation on a machine. `mode` applies unless the options name another.
     ///
     /// # Errors
     ///
     /// [`Failure::Input`] for an initialiser that cannot write the content, for more threads than the machine has
-    /// CPUs, and for an alignment that is no power of two or less than a maximum-order block.
+    /// CPUs, and for an alignment that is no power of two or smaller than a maximum-order block.
     pub fn map_init(&self, mode: InitMode, machine: &Machine) -> Result<MapInit, Failure> {
         let initialiser = self.initialiser.unwrap_or(usual_initialiser(self.content));
         if !initialiser.can_write(self.content) {
@@ -109,7 +109,7 @@ impl InitArgs {
             mode: self.init.unwrap_or(mode),
             content: self.content,
             initialiser,
-            jobs: InitJobs { cutting: self.cutting, threads, alignment, ..InitJobs::default() },
+            jobs: InitJobs { granularity: self.granularity, threads, alignment, ..InitJobs::default() },
             ..MapInit::default()
         })
     }
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn zero_pages_are_left_alone_and_the_kernels_are_streamed_unless_told_otherwise() {
+    fn zero_pages_need_no_initialiser_and_kernel_pages_are_streamed_by_default() {
         let init = asked("").unwrap();
         assert_eq!(
             (init.mode, init.content, init.initialiser),
@@ -176,18 +176,18 @@ mod tests {
 
     #[test]
     fn jobs_follow_their_options() {
-        let jobs = asked("--cutting ranges --threads 8 --job-align 256M").unwrap().jobs;
-        assert_eq!((jobs.cutting, jobs.threads), (Cutting::Ranges, Some(8)));
+        let jobs = asked("--granularity ranges --threads 8 --job-align 256M").unwrap().jobs;
+        assert_eq!((jobs.granularity, jobs.threads), (JobGranularity::Ranges, Some(8)));
         assert_eq!(jobs.alignment, Some(PageCount(1 << 16)));
     }
 
     #[test]
-    fn what_cannot_be_is_refused_with_what_would_be_right() {
+    fn refusals_name_a_correct_value() {
         for (line, says) in [
             ("--init later", "possible values: eager, deferred, lazy"),
             ("--initialiser fast", "possible values: none, two-pass, memset-per-page, stores-per-page, stream"),
             ("--content one", "possible values: zero, kernel"),
-            ("--cutting nodes", "possible values: ranges, sections"),
+            ("--granularity nodes", "possible values: ranges, sections"),
             (
                 "--initialiser none --content kernel",
                 "choose two-pass, memset-per-page, stores-per-page, stream, or content zero",

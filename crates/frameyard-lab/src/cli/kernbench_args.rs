@@ -16,9 +16,9 @@ use super::{ComparisonArgs, DurationArgs, OutputArgs, PolicyArgs, VirtualDuratio
 /// By which memory per-CPU lists are sized.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ListsSized {
-    /// By what early boot brought up: one section of each zone
+    /// By the memory of early boot: one section of each zone
     Early,
-    /// By all memory, once all of it is up
+    /// By all memory, once all of it is initialised
     Final,
 }
 
@@ -41,15 +41,15 @@ pub struct BuildArgs {
     #[arg(long, value_name = "N", default_value = "1024", value_parser = positive_number)]
     pub pages: NonZeroU32,
 
-    /// Mappings that its pages are in
+    /// Mappings that hold its pages
     #[arg(long, value_name = "N", default_value = "8", value_parser = positive_number)]
     pub mappings: NonZeroU32,
 
-    /// Cycles that it computes for each page
+    /// Cycles of computing for each page
     #[arg(long, value_name = "CYCLES", default_value = "74000", value_parser = whole_number)]
     pub compute: u64,
 
-    /// Cycles that the kernel works for it besides, for each page: making processes, reading and writing files
+    /// Cycles of other kernel work for each page: creating processes, reading and writing files
     #[arg(long, value_name = "CYCLES", default_value_t = Job::KERNEL_WORK, value_parser = whole_number)]
     pub kernel_work: u64,
 }
@@ -86,7 +86,7 @@ pub struct SimKernbenchArgs {
     #[arg(long, value_name = "NAME|FILE", default_value = "epyc2-256", value_hint = ValueHint::AnyPath)]
     pub machine: String,
 
-    /// CPUs of each zone, of both threads of its cores [default: all of a socket of the machine]
+    /// CPUs of each zone, both threads of its cores [default: all CPUs of a socket]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number)]
     pub zone_cpus: Vec<NonZeroU32>,
 
@@ -116,7 +116,7 @@ pub struct SimKernbenchArgs {
     /// How long.
     #[command(flatten)]
     pub duration: VirtualDurationArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }

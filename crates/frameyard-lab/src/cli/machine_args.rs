@@ -7,7 +7,7 @@ use frameyard::{ByteSize, Geometry, Order};
 use super::values::{order, pageblock_order, positive_size};
 use crate::Failure;
 
-/// Which machine, how much of it, and with what behind its frames.
+/// The machine, its size, and the memory behind its frames.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Machine")]
 pub struct MachineArgs {
@@ -28,7 +28,7 @@ pub struct MachineArgs {
     #[arg(long)]
     pub phantom: bool,
 
-    /// The geometry, where it is not the machine's own.
+    /// Changes to the geometry.
     #[command(flatten)]
     pub geometry: GeometryArgs,
 }
@@ -73,7 +73,7 @@ impl GeometryArgs {
     ///
     /// # Errors
     ///
-    /// [`GeometryError`] when the four numbers together are no geometry.
+    /// [`GeometryError`] where the four numbers contradict each other.
     pub fn apply(&self, machine: Geometry) -> Result<Geometry, GeometryError> {
         Geometry::new(
             self.page_size.unwrap_or(machine.page_size()),
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_refused_with_what_would_be_right() {
+    fn refusals_name_a_correct_value() {
         for (line, says) in [
             ("--memory 0", "more than nothing"),
             ("--memory 12Q", "write digits and K, M, G, T or P"),

@@ -10,15 +10,15 @@ use super::{GeometryArgs, OutputArgs};
 #[derive(Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true, disable_help_subcommand = true)]
 pub struct MachinesArgs {
-    /// What else to do than to list them.
+    /// Another action than listing them.
     #[command(subcommand)]
     pub command: Option<MachinesCommand>,
-    /// How the list is written.
+    /// The form of the list.
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// What can be done with machines beside listing them.
+/// Actions on machines other than listing them.
 #[derive(Subcommand, Clone, Debug)]
 pub enum MachinesCommand {
     /// Prints the description of one machine as TOML
@@ -44,7 +44,7 @@ pub struct MachinesShowArgs {
     #[command(flatten)]
     pub geometry: GeometryArgs,
 
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }

@@ -3,19 +3,18 @@
 use std::num::{NonZeroU32, NonZeroU64};
 
 use clap::Args;
-use clap::builder::ArgPredicate;
 use frameyard::ByteSize;
-use frameyard::boot::{Cutting, InitMode, Initialiser};
+use frameyard::boot::{InitMode, Initialiser, JobGranularity};
 use frameyard::page::MapContent;
 
-use super::init_args::{content, cutting, initialiser, mode};
+use super::init_args::{content, granularity, initialiser, mode};
 use super::values::{positive_number, positive_size, whole_number};
 use super::{FullArgs, OutputArgs, QuickArgs};
 
 /// Arguments of `bench memmap`. Lists are empty where the sweep chooses.
 #[derive(Args, Clone, Debug)]
 pub struct MemmapArgs {
-    /// How pages are written; what cannot write a content is left out
+    /// How pages are written; an initialiser that cannot write a content is left out for it
     #[arg(
         long = "initialiser",
         value_name = "HOW",
@@ -25,7 +24,7 @@ pub struct MemmapArgs {
     )]
     pub initialisers: Vec<Initialiser>,
 
-    /// What pages hold
+    /// Content of pages
     #[arg(long = "content", value_name = "WHAT", value_delimiter = ',', value_parser = content(), default_value = "zero,kernel")]
     pub contents: Vec<MapContent>,
 
@@ -33,29 +32,29 @@ pub struct MemmapArgs {
     #[arg(long = "init", value_name = "WHEN", value_delimiter = ',', value_parser = mode(), default_value = "eager,deferred,lazy")]
     pub modes: Vec<InitMode>,
 
-    /// How the work is cut into jobs
-    #[arg(long = "cutting", value_name = "HOW", value_delimiter = ',', value_parser = cutting(), default_value = "sections,ranges")]
-    pub cuttings: Vec<Cutting>,
+    /// How the work is divided into jobs
+    #[arg(long = "granularity", value_name = "HOW", value_delimiter = ',', value_parser = granularity(), default_value = "sections,ranges")]
+    pub granularities: Vec<JobGranularity>,
 
     /// Numbers of threads; lazy rows have one [default: 1,2,4,… up to the CPUs here]
     #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number)]
     pub threads: Vec<NonZeroU32>,
 
     /// Sizes of the map in eager and deferred mode [default: 64M,1G; with --full also 16G]
-    #[arg(long = "map-size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value_if("quick", ArgPredicate::IsPresent, "64M"))]
+    #[arg(long = "map-size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value_if("quick", "true", "64M"))]
     pub map_sizes: Vec<ByteSize>,
 
     /// Frames of memory in lazy mode [default: 2^18, 2^22, 2^25 and 2^28]
-    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = positive_count, default_value_if("quick", ArgPredicate::IsPresent, "2^18,2^22"))]
+    #[arg(long, value_name = "COUNTS", value_delimiter = ',', value_parser = positive_count, default_value_if("quick", "true", "2^18,2^22"))]
     pub frames: Vec<NonZeroU64>,
 
-    /// Punch so many holes of one frame into the memory [default: none; where all ways are swept, 4096 in
-    /// two further rows of each size, which compare the cuttings]
+    /// Holes of one frame in the memory [default: none; the complete sweep has two further rows of each size with 4096
+    /// holes, which compare the granularities]
     #[arg(long, value_name = "N", value_parser = whole_number)]
     pub holes: Option<u64>,
 
     /// Runs of each row, of which the median is reported
-    #[arg(long, value_name = "N", default_value = "5", default_value_if("quick", ArgPredicate::IsPresent, "2"), value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "5", default_value_if("quick", "true", "2"), value_parser = positive_number)]
     pub repeat: NonZeroU32,
 
     /// A short run.
@@ -65,7 +64,7 @@ pub struct MemmapArgs {
     #[command(flatten)]
     pub full: FullArgs,
 
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -73,12 +72,12 @@ pub struct MemmapArgs {
 /// Arguments of `bench pcp-reset`.
 #[derive(Args, Clone, Debug)]
 pub struct PcpResetArgs {
-    /// Memory of each of the two nodes, whose only zone it is
-    #[arg(long = "zone-size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value = "256M,512M,1G,8G,128G", default_value_if("quick", ArgPredicate::IsPresent, "256M,1G"))]
+    /// Memory of each of the two nodes, in one zone
+    #[arg(long = "zone-size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value = "256M,512M,1G,8G,128G", default_value_if("quick", "true", "256M,1G"))]
     pub zone_sizes: Vec<ByteSize>,
 
     /// CPUs of each node
-    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number, default_value = "2,8,32", default_value_if("quick", ArgPredicate::IsPresent, "2,8"))]
+    #[arg(long, value_name = "N", value_delimiter = ',', value_parser = positive_number, default_value = "2,8,32", default_value_if("quick", "true", "2,8"))]
     pub cpus: Vec<NonZeroU32>,
 
     /// Frames that each CPU allocates and frees
@@ -89,7 +88,7 @@ pub struct PcpResetArgs {
     #[command(flatten)]
     pub quick: QuickArgs,
 
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -122,8 +121,8 @@ mod tests {
         assert_eq!(args.initialisers, Initialiser::ALL);
         assert_eq!((args.contents, args.modes), (MapContent::ALL.to_vec(), InitMode::ALL.to_vec()));
         assert_eq!(
-            (args.cuttings, args.repeat.get(), args.full.full),
-            (vec![Cutting::Sections, Cutting::Ranges], 5, false)
+            (args.granularities, args.repeat.get(), args.full.full),
+            (vec![JobGranularity::Sections, JobGranularity::Ranges], 5, false)
         );
         assert!(args.threads.is_empty() && args.map_sizes.is_empty() && args.frames.is_empty());
     }
@@ -140,14 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_refused_with_what_would_be_right() {
+    fn refusals_name_a_correct_value() {
         for (line, says) in [
             ("--initialiser quick", "possible values: none, two-pass"),
             ("--threads 0", "from 1"),
             ("--map-size 0", "more than nothing"),
             ("--frames 2^64", "as in 262144 or 2^18"),
             ("--frames 0", "as in 262144 or 2^18"),
-            ("--cutting nodes", "possible values: ranges, sections"),
+            ("--granularity nodes", "possible values: ranges, sections"),
         ] {
             let error = read(line).unwrap_err();
             assert!(error.contains(says), "{line}: {error}");

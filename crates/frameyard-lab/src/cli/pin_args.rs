@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use clap::builder::{ArgPredicate, TypedValueParser};
+use clap::builder::TypedValueParser;
 use clap::{Args, ValueEnum};
 use frameyard::ByteSize;
 use frameyard::devices::MapLayout;
@@ -15,18 +15,18 @@ use super::init_args::named;
 use super::values::{positive_duration, positive_number, positive_size};
 use super::{OutputArgs, QuickArgs};
 
-/// Whose memory is taken.
+/// A kind of memory.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PinMemory {
     /// Anonymous memory in pages of 4 KiB
     Anonymous,
     /// Anonymous memory in transparent huge pages
     Huge,
-    /// Memory of devices; nothing is behind their frames, only their page structures are used
+    /// Memory of devices without memory behind their frames: only page structures are used
     Device,
 }
 
-/// What a call gives to its caller.
+/// What a call returns.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum PinResult {
     /// The frame of each page
@@ -51,7 +51,7 @@ fn refs() -> impl TypedValueParser<Value = RefHandling> {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Memory")]
 pub struct PinnedArgs {
-    /// Whose memory is taken
+    /// Kinds of memory
     #[arg(
         long = "memory",
         value_name = "KINDS",
@@ -70,50 +70,50 @@ pub struct PinnedArgs {
     pub maps: Vec<DeviceAlignment>,
 
     /// Which page structures devices of compound pages have
-    #[arg(long, value_name = "LAYOUT", value_parser = layout(), default_value = "shared-tails")]
+    #[arg(long, value_name = "LAYOUT", value_parser = layout(), default_value = "deduplicated")]
     pub layout: MapLayout,
 }
 
 /// Arguments of `bench pin`, in the manner of the kernel's gup_test.
 #[derive(Args, Clone, Debug)]
 pub struct PinArgs {
-    /// How much is taken, a multiple of 2M (gup_test -m) [default: 1G,16G; of 16G what fits]
-    #[arg(long = "size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value_if("quick", ArgPredicate::IsPresent, "256M"))]
+    /// Sizes that are taken, multiples of 2M (gup_test -m) [default: 1G,16G; of 16G only kinds that fit]
+    #[arg(long = "size", value_name = "SIZES", value_delimiter = ',', value_parser = positive_size, default_value_if("quick", "true", "256M"))]
     pub sizes: Vec<ByteSize>,
 
-    /// Pages that a call takes at most (gup_test -n) [default: all]
+    /// Most pages of a call (gup_test -n) [default: all]
     #[arg(long, value_name = "PAGES", value_parser = positive_number)]
     pub batch: Option<NonZeroU32>,
 
     /// Runs of each row, which alternate; the median is reported (gup_test -r)
-    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", ArgPredicate::IsPresent, "1"), value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", "true", "1"), value_parser = positive_number)]
     pub repeat: NonZeroU32,
 
     /// References (gup_test -a, -U) or pins (gup_test -b, -B)
     #[arg(long = "call", value_name = "CALLS", value_delimiter = ',', value_parser = call(), default_value = "get,pin")]
     pub calls: Vec<PinCall>,
 
-    /// Without locks as far as that goes, under the map lock, or without locks alone
+    /// fast: without locks where possible; slow: under the map lock; fast-only: without locks, or fail
     #[arg(long = "path", value_name = "PATHS", value_delimiter = ',', value_parser = path(), default_value = "fast,slow")]
     pub paths: Vec<PinPath>,
 
-    /// One reference a page, or all of a head at once
+    /// One reference for each page, or all references of a head at once
     #[arg(long = "refs", value_name = "HOW", value_delimiter = ',', value_parser = refs(), default_value = "per-page,batched")]
     pub refs: Vec<RefHandling>,
 
-    /// What a call gives to its caller
+    /// What a call returns
     #[arg(long = "interface", value_name = "WHAT", value_delimiter = ',', value_enum, default_value = "array,runs")]
     pub interfaces: Vec<PinResult>,
 
-    /// Take pages to be read alone (gup_test -W)
+    /// Take pages for reading only (gup_test -W)
     #[arg(long)]
     pub read_only: bool,
 
-    /// Take pages to keep them for long (gup_test -L)
+    /// Take pages for a long time (gup_test -L)
     #[arg(long)]
     pub longterm: bool,
 
-    /// Do not touch pages before: the calls have to fault them in, in each run anew (gup_test -z)
+    /// Do not touch pages first: the calls fault them in, anew in each run (gup_test -z)
     #[arg(long)]
     pub no_touch: bool,
 
@@ -123,7 +123,7 @@ pub struct PinArgs {
     /// The memory.
     #[command(flatten)]
     pub memory: PinnedArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -131,15 +131,15 @@ pub struct PinArgs {
 /// Arguments of `bench memory-region`.
 #[derive(Args, Clone, Debug)]
 pub struct MemoryRegionArgs {
-    /// How much is registered, a multiple of 2M
+    /// Size that is registered, a multiple of 2M
     #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = positive_size)]
     pub size: ByteSize,
 
-    /// How long each row registers and deregisters
-    #[arg(long, value_name = "TIME", default_value = "5s", default_value_if("quick", ArgPredicate::IsPresent, "200ms"), value_parser = positive_duration)]
+    /// Duration of each row
+    #[arg(long, value_name = "TIME", default_value = "5s", default_value_if("quick", "true", "200ms"), value_parser = positive_duration)]
     pub duration: Duration,
 
-    /// Leave the host kernel's own registration out
+    /// Leave out the registration by the host kernel
     #[arg(long)]
     pub no_host: bool,
 
@@ -149,7 +149,7 @@ pub struct MemoryRegionArgs {
     /// The memory.
     #[command(flatten)]
     pub memory: PinnedArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -175,14 +175,14 @@ mod tests {
         let Line::Pin(args) = read("pin").unwrap() else { panic!("no pin") };
         assert_eq!((args.calls, args.paths), (PinCall::ALL.to_vec(), vec![PinPath::FastThenSlow, PinPath::SlowOnly]));
         assert_eq!((args.refs, args.interfaces.len()), (RefHandling::ALL.to_vec(), 2));
-        assert_eq!((args.memory.memory.len(), args.memory.layout), (3, MapLayout::SharedTails));
+        assert_eq!((args.memory.memory.len(), args.memory.layout), (3, MapLayout::Deduplicated));
         assert!(args.sizes.is_empty() && args.batch.is_none() && args.memory.pages.is_empty());
         let Line::MemoryRegion(args) = read("memory-region").unwrap() else { panic!("no memory-region") };
         assert_eq!((args.size, args.duration, args.no_host), (ByteSize::gib(1), Duration::from_secs(5), false));
     }
 
     #[test]
-    fn wrong_values_are_refused_with_what_would_be_right() {
+    fn refusals_name_a_correct_value() {
         for (line, says) in [
             ("pin --size 0", "more than nothing"),
             ("pin --batch 0", "from 1"),

@@ -2,7 +2,6 @@
 
 use std::num::NonZeroU32;
 
-use clap::builder::ArgPredicate;
 use clap::{Args, Subcommand};
 use frameyard::Order;
 use frameyard::policy::ZonePolicy;
@@ -27,7 +26,7 @@ pub struct BenchArgs {
     pub workload: BenchWorkload,
 }
 
-/// A workload that runs natively.
+/// A workload on this machine.
 #[derive(Subcommand, Clone, Debug)]
 pub enum BenchWorkload {
     /// Allocates and frees blocks
@@ -97,7 +96,7 @@ pub struct AllocArgs {
     pub kinds: Vec<AccessKind>,
 
     /// Orders of the blocks
-    #[arg(long = "order", value_name = "ORDERS", value_delimiter = ',', default_value = "0,3,9", default_value_if("quick", ArgPredicate::IsPresent, "0,9"), value_parser = order)]
+    #[arg(long = "order", value_name = "ORDERS", value_delimiter = ',', default_value = "0,3,9", default_value_if("quick", "true", "0,9"), value_parser = order)]
     pub orders: Vec<Order>,
 
     /// Policies to compare
@@ -113,7 +112,7 @@ pub struct AllocArgs {
     pub mode: TaskMode,
 
     /// Runs of each row, of which the median is reported
-    #[arg(long, value_name = "N", default_value = "5", default_value_if("quick", ArgPredicate::IsPresent, "1"), value_parser = positive_number, help_heading = "Runs")]
+    #[arg(long, value_name = "N", default_value = "5", default_value_if("quick", "true", "1"), value_parser = positive_number, help_heading = "Runs")]
     pub repeat: NonZeroU32,
 
     /// Seed of the random choices
@@ -177,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_refused_with_what_would_be_right() {
+    fn refusals_name_a_correct_value() {
         for (line, says) in [
             ("", "[subcommands: alloc, memmap, "),
             ("alloc --tasks 0", "from 1"),

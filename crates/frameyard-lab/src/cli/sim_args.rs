@@ -17,43 +17,43 @@ use crate::output::OutputFile;
 #[derive(Args, Clone, Debug)]
 #[command(arg_required_else_help = false, disable_help_subcommand = true)]
 pub struct SimArgs {
-    /// What to do on a simulated machine.
+    /// What to simulate.
     #[command(subcommand)]
     pub command: SimCommand,
 }
 
-/// What simulated machines are for.
+/// Commands of `sim`.
 #[derive(Subcommand, Clone, Debug)]
 pub enum SimCommand {
-    /// Maps memory, touches every page, unmaps it, and again
+    /// Maps memory, touches every page, unmaps it, and repeats
     PageFault(SimPageFaultArgs),
-    /// Takes spaces down that hold most of memory
+    /// Tears down address spaces that hold most of memory
     ParallelFree(SimParallelFreeArgs),
-    /// Runs tasks with huge pages beside others without, in memory that was full of small ones
+    /// Runs tasks with huge pages beside tasks without, in memory that was full of small pages
     Order0Thp(SimOrder0ThpArgs),
     /// Frees pages on other CPUs than they were allocated on
     Purge(SimPurgeArgs),
-    /// Runs jobs of a build on every CPU, with per-CPU lists sized before most memory was up, and after it
+    /// Runs jobs of a build on every CPU, with per-CPU lists sized before or after most memory is initialised
     Kernbench(SimKernbenchArgs),
-    /// Brings up the memory maps of machines, beside published times
+    /// Initialises memory maps of machines; prints predicted and published times
     DeferredInit(SimDeferredInitArgs),
-    /// Fits the free parameters of a machine on rows of a published table
+    /// Fits a machine's free parameters to rows of a published table
     Calibrate(CalibrateArgs),
     /// Compares predictions with published measurements, row by row
     Check(CheckArgs),
-    /// Asks for huge blocks while builders fill memory with page cache; its contents take as much of the host's memory
+    /// Asks for huge blocks while builders fill memory with page cache; the host needs as much memory as the machine
     Highalloc(SimHighallocArgs),
 }
 
-/// What is simulated and compared, on which machine.
+/// The simulated machine and the compared policies.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Runs")]
 pub struct SimRunArgs {
-    /// A built-in simulated machine, or a file that describes one (TOML)
+    /// A built-in machine with costs (see `frameyard machines`), or a file that describes one (TOML)
     #[arg(long, value_name = "NAME|FILE", default_value = "broadwell-40", value_hint = ValueHint::AnyPath)]
     pub machine: String,
 
-    /// Memory of the machine, of all its nodes together [default: what the tasks need]
+    /// Memory of the machine, all nodes together [default: enough for the tasks]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub memory: Option<ByteSize>,
 
@@ -61,23 +61,25 @@ pub struct SimRunArgs {
     #[command(flatten)]
     pub compared: ComparedArgs,
 
-    /// Size of the per-CPU lists: scaled, classic, early, fraction:N or fixed:N; classic is what kernels up to 5.13 had, early up to 4.18
+    /// Size of the per-CPU lists: scaled, classic, early, fraction:N or fixed:N; kernels up to 5.13 had classic, up
+    /// to 4.18 early
     #[arg(long, value_name = "SIZING", default_value = "classic")]
     pub pcp_sizing: PcpSizing,
 
-    /// Also write where virtual time went, as folded stacks for flame graphs; with several rows, one file for each, named after it
+    /// Also write a profile of virtual time as folded stacks for flame graphs; several rows get one file each, named
+    /// after the row
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub profile: Option<OutputFile>,
 
-    /// How the result is written.
+    /// Output options.
     #[command(flatten)]
     pub output: OutputArgs,
 }
 
-/// For how long tasks are watched.
+/// The counted virtual time.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct VirtualDurationArgs {
-    /// Virtual time for which tasks are watched, as in 100ms or 1s; whole rounds are counted, so they run on for a while
+    /// Virtual time to count, as in 100ms or 1s; tasks finish their last round, so a run takes longer
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = positive_duration)]
     pub duration: Duration,
 }
@@ -85,10 +87,10 @@ pub struct VirtualDurationArgs {
 /// Arguments of `sim page-fault`.
 #[derive(Args, Clone, Debug)]
 pub struct SimPageFaultArgs {
-    /// How much a task maps at a time
+    /// Size of each mapping of a task
     #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = positive_size)]
     pub map: ByteSize,
-    /// How long.
+    /// The counted time.
     #[command(flatten)]
     pub duration: VirtualDurationArgs,
     /// What is simulated.
@@ -107,13 +109,13 @@ pub struct SimParallelFreeArgs {
 /// Arguments of `sim order0-thp`.
 #[derive(Args, Clone, Debug)]
 pub struct SimOrder0ThpArgs {
-    /// How much a task maps at a time
+    /// Size of each mapping of a task
     #[arg(long, value_name = "SIZE", default_value = "128M", value_parser = positive_size)]
     pub map: ByteSize,
-    /// How long.
+    /// The counted time.
     #[command(flatten)]
     pub duration: VirtualDurationArgs,
-    /// What is simulated; there are as many tasks of each kind as asked for.
+    /// The simulated machine; the number of tasks holds for each kind.
     #[command(flatten)]
     pub runs: SimRunArgs,
 }
@@ -121,11 +123,10 @@ pub struct SimOrder0ThpArgs {
 /// Arguments of `sim purge`.
 #[derive(Args, Clone, Debug)]
 pub struct SimPurgeArgs {
-    /// Threads that free, for all tasks together where those are threads [default: one for four tasks]; a process has one
-    /// of its own
+    /// Freeing threads, in total for threads [default: one for four tasks]; each process has one of its own
     #[arg(long, value_name = "N", value_parser = positive_number)]
     pub purgers: Option<NonZeroU32>,
-    /// How long.
+    /// The counted time.
     #[command(flatten)]
     pub duration: VirtualDurationArgs,
     /// What is simulated.
@@ -136,20 +137,19 @@ pub struct SimPurgeArgs {
 /// Arguments of `sim deferred-init`.
 #[derive(Args, Clone, Debug)]
 pub struct SimDeferredInitArgs {
-    /// Built-in simulated machines, or files that describe them (TOML) [default: those of the published table]
+    /// Built-in machines with costs, or files that describe machines (TOML) [default: those of the published table]
     #[arg(long = "machine", value_name = "NAME|FILE", value_delimiter = ',', value_hint = ValueHint::AnyPath)]
     pub machines: Vec<String>,
 
-    /// Threads for each node, at most one for each of its CPUs, each number or from one to another, as in 1,2,4 or 1..8 [default: one
-    /// alone, and one for each CPU]
+    /// Threads per node, at most its CPUs: numbers and ranges, as in 1,2,4 or 1..8 [default: one, and one per CPU]
     #[arg(long, value_name = "N", value_delimiter = ',')]
     pub threads: Vec<TaskRange>,
 
-    /// By which means page structures are written; none: they are zero already
+    /// How page structures are written; none: they are zero already
     #[arg(long, value_name = "HOW", value_parser = initialiser(), default_value = Initialiser::StoresPerPage.name())]
     pub initialiser: Initialiser,
 
-    /// How the result is written.
+    /// Output options.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -163,7 +163,7 @@ pub struct SimHighallocArgs {
     /// Virtual time between the filling of memory and the first request
     #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = duration)]
     pub settle: Duration,
-    /// The part of memory that builders hold in unmovable frames, up to 50%
+    /// The share of memory that builders hold in unmovable frames, up to 50%
     #[arg(long, value_name = "PERCENT", default_value = "5%", value_parser = percentage)]
     pub unmovable: u8,
     /// What is simulated; a task is a builder.
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_simulation_compares_as_a_bare_benchmark_does() {
+    fn a_simulation_has_the_defaults_of_the_benchmark() {
         let args = read("page-fault").unwrap();
         assert_eq!(args.runs.machine, "broadwell-40");
         assert_eq!(args.runs.compared.policies.lru, LruPolicy::ALL);
@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn numbers_of_tasks_are_single_ones_and_ranges() {
+    fn numbers_of_tasks_are_numbers_and_ranges() {
         let args = read("page-fault --tasks 1..3,8").unwrap();
         let numbers: Vec<u32> = args.runs.compared.tasks().into_iter().map(NonZeroU32::get).collect();
         assert_eq!(numbers, [1, 2, 3, 8]);
     }
 
     #[test]
-    fn wrong_values_are_refused_with_what_would_be_right() {
+    fn wrong_values_are_refused_with_the_expected_form() {
         for (line, says) in [
             ("page-fault --tasks 0", "as in 4 or 1..40"),
             ("page-fault --tasks 3..2", "as in 4 or 1..40"),

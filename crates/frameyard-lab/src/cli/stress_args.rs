@@ -13,14 +13,14 @@ use super::values::{positive_duration, positive_number, task_mode, whole_number}
 use super::{MachineArgs, OutputArgs, YardArgs};
 use frameyard_workloads::TaskMode;
 
-/// Under which policies of zones a yard is put to the test.
+/// The policies of zones of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StressPolicy {
-    /// Under one that does not change.
+    /// One policy.
     One(ZonePolicy),
-    /// Under each, one run after the other.
+    /// Every policy, one run for each.
     All,
-    /// Under one after the other, in one run, changed at random all the time.
+    /// Every policy in one run, switched at random.
     Switching,
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for StressPolicy {
     }
 }
 
-/// Reads a policy, or how they change.
+/// Reads a policy, `all` or `switching`.
 fn stress_policy() -> impl TypedValueParser<Value = StressPolicy> {
     let names = ["switching", "all"].into_iter().chain(ZonePolicy::ALL.iter().map(|policy| policy.name()));
     PossibleValuesParser::new(names).try_map(|name| match name.as_str() {
@@ -44,7 +44,7 @@ fn stress_policy() -> impl TypedValueParser<Value = StressPolicy> {
     })
 }
 
-/// A number of operations: digits, with `k`, `M` or `G` behind them for thousands, millions and thousands of millions.
+/// A number of operations: digits, with `k`, `M` or `G` for 10³, 10⁶ and 10⁹.
 fn operations(text: &str) -> Result<NonZeroU64, String> {
     let (digits, unit) = match text.as_bytes().last() {
         Some(b'k') => (&text[..text.len() - 1], 1_000),
@@ -53,7 +53,7 @@ fn operations(text: &str) -> Result<NonZeroU64, String> {
         _ => (text, 1),
     };
     let number = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(unit)).and_then(NonZeroU64::new);
-    // So many that their count cannot overflow while tasks take the last ones on.
+    // The count cannot overflow while tasks begin the last operations.
     number.filter(|number| number.get() <= 1 << 60).ok_or_else(|| {
         "write a whole number from 1 to 2^60, or one with k, M or G behind it, as in 500k or 1G".to_owned()
     })
@@ -62,15 +62,15 @@ fn operations(text: &str) -> Result<NonZeroU64, String> {
 /// Arguments of `stress`.
 #[derive(Args, Clone, Debug)]
 pub struct StressArgs {
-    /// How many tasks allocate and free [default: the CPUs here]
+    /// Tasks that allocate and free [default: the CPUs here]
     #[arg(long, value_name = "N", value_parser = positive_number, help_heading = "Runs")]
     pub tasks: Option<NonZeroU32>,
 
-    /// How many operations tasks do, all together, under each policy: allocations and frees of blocks; as in 500k or 1G
+    /// Allocations and frees of all tasks together, under each policy; as in 500k or 1G
     #[arg(long, value_name = "N", default_value = "20M", value_parser = operations, help_heading = "Runs")]
     pub ops: NonZeroU64,
 
-    /// A policy of zones, each of them in turn, or changed at random all the time
+    /// A policy of zones, all of them in turn, or switching at random
     #[arg(long, value_name = "POLICY", value_parser = stress_policy(), default_value_t = StressPolicy::Switching, help_heading = "Runs")]
     pub policy: StressPolicy,
 
@@ -78,21 +78,21 @@ pub struct StressArgs {
     #[arg(long, value_parser = task_mode(), default_value = "threads", help_heading = "Runs")]
     pub mode: TaskMode,
 
-    /// Seed of the random choices; what tasks do at the same time differs all the same
+    /// Seed of the random choices; the interleaving of tasks differs in any case
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number, help_heading = "Runs")]
     pub seed: u64,
 
-    /// How long tasks work between two validations of the yard, as in 500ms or 2s
+    /// Time between two validations of the yard, as in 500ms or 2s
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = positive_duration, help_heading = "Runs")]
     pub interval: Duration,
 
-    /// The machine: of 512M, unless something else is asked for.
+    /// The machine: 512M of memory by default.
     #[command(flatten)]
     pub machine: MachineArgs,
     /// The yard.
     #[command(flatten)]
     pub yard: YardArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }

@@ -12,7 +12,7 @@ use frameyard::units::ParseSizeError;
 use frameyard_workloads::TaskMode;
 use frameyard_workloads::alloc::AccessKind;
 
-/// What `show` prints: a file of /proc, or metrics of the yard's own.
+/// What `show` prints: a file of /proc, or the metrics of the yard.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShownFile {
     /// Free blocks of each order, by zone
@@ -23,11 +23,11 @@ pub enum ShownFile {
     Zoneinfo,
     /// Counters of the whole machine
     Vmstat,
-    /// Locks of zones and what crossed them, by zone and CPU
+    /// Zone locks and transfers, by zone and CPU
     Metrics,
 }
 
-/// How a file is written: files of /proc as a version of the kernel does, metrics in a format of their own.
+/// The format of a file: a file of /proc as of a kernel version, metrics as text or for Prometheus.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ShownFormat {
     /// A file of /proc, as in Linux 6.1
@@ -61,7 +61,7 @@ impl From<HugePageMinimum> for frameyard::watermarks::HugePageMinimum {
     }
 }
 
-/// A workload, where one is named as a value.
+/// A workload of `show --after`.
 #[derive(ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Workload {
     /// Blocks of mixed orders and types are allocated and freed at random, and some stay allocated
@@ -71,9 +71,9 @@ pub enum Workload {
 /// An amount of memory: a size, or a share of what there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Amount {
-    /// So many bytes.
+    /// A size.
     Size(ByteSize),
-    /// So many percent, at most 100.
+    /// A percentage, at most 100.
     Percent(u8),
 }
 
@@ -88,7 +88,7 @@ impl Amount {
     }
 }
 
-/// Why a text is no amount of memory.
+/// Why a text is not an amount of memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ParseAmountError {
     /// Not a whole number from 0 to 100 before the `%`.
@@ -122,14 +122,14 @@ impl FromStr for Amount {
     }
 }
 
-/// Numbers of tasks: one, or all from one to another.
+/// Numbers of tasks: one number or a range.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct TaskRange {
     first: NonZeroU32,
     last: NonZeroU32,
 }
 
-/// The text is no number of tasks.
+/// The text is not a number of tasks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ParseTasksError;
 

@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::builder::{ArgPredicate, PossibleValuesParser, TypedValueParser};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueHint};
 use frameyard::ByteSize;
 use frameyard::policy::ZonePolicy;
@@ -72,7 +72,7 @@ impl ComparedArgs {
 #[derive(Args, Clone, Debug)]
 #[command(
     next_help_heading = "Runs",
-    mut_arg("modes", |arg| arg.default_value_if("quick", ArgPredicate::IsPresent, "threads"))
+    mut_arg("modes", |arg| arg.default_value_if("quick", "true", "threads"))
 )]
 pub struct ComparisonArgs {
     /// What is compared.
@@ -80,7 +80,7 @@ pub struct ComparisonArgs {
     pub compared: ComparedArgs,
 
     /// Runs of each row, of which the median is reported [default: 3; highalloc: 1]
-    #[arg(long, value_name = "N", value_parser = positive_number, default_value_if("quick", ArgPredicate::IsPresent, "1"))]
+    #[arg(long, value_name = "N", value_parser = positive_number, default_value_if("quick", "true", "1"))]
     pub repeat: Option<NonZeroU32>,
 
     /// A short run.
@@ -100,11 +100,11 @@ pub struct ComparisonArgs {
     pub output: OutputArgs,
 }
 
-/// How long each run works.
+/// The duration of a run.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct DurationArgs {
-    /// How long each run works, as in 500ms or 2s
-    #[arg(long, value_name = "TIME", default_value = "1s", default_value_if("quick", ArgPredicate::IsPresent, "200ms"), value_parser = positive_duration)]
+    /// Duration of each run, as in 500ms or 2s
+    #[arg(long, value_name = "TIME", default_value = "1s", default_value_if("quick", "true", "200ms"), value_parser = positive_duration)]
     pub duration: Duration,
 }
 
@@ -114,7 +114,7 @@ pub struct PageFaultArgs {
     /// Also write the columns of will-it-scale to a file; with several policies, one file for each pair, named after it
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub will_it_scale: Option<PathBuf>,
-    /// How long.
+    /// The duration.
     #[command(flatten)]
     pub duration: DurationArgs,
     /// What is compared.
@@ -132,7 +132,7 @@ pub struct FaultCostArgs {
     #[arg(long, value_name = "SIZE", default_value = "128M")]
     pub map: ByteSize,
     /// Rounds, of which the median is reported
-    #[arg(long, value_name = "N", default_value = "21", default_value_if("quick", ArgPredicate::IsPresent, "5"), value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "21", default_value_if("quick", "true", "5"), value_parser = positive_number)]
     pub repeat: NonZeroU32,
     /// A short run.
     #[command(flatten)]
@@ -160,7 +160,7 @@ pub struct ParallelFreeArgs {
 #[derive(Args, Clone, Debug)]
 pub struct HighallocArgs {
     /// Times between two requests for a huge block
-    #[arg(long = "delay", value_name = "TIMES", value_delimiter = ',', default_value = "100ms,1ms", default_value_if("quick", ArgPredicate::IsPresent, "1ms"), value_parser = duration)]
+    #[arg(long = "delay", value_name = "TIMES", value_delimiter = ',', default_value = "100ms,1ms", default_value_if("quick", "true", "1ms"), value_parser = duration)]
     pub delays: Vec<Duration>,
     /// Let that time pass; otherwise only its background work is done
     #[arg(long)]
@@ -179,7 +179,7 @@ pub struct HighallocArgs {
 /// Arguments of `bench order0-thp`.
 #[derive(Args, Clone, Debug)]
 pub struct Order0ThpArgs {
-    /// How long.
+    /// The duration.
     #[command(flatten)]
     pub duration: DurationArgs,
     /// What is compared; each kind has that number of tasks.
@@ -190,11 +190,10 @@ pub struct Order0ThpArgs {
 /// Arguments of `bench purge`.
 #[derive(Args, Clone, Debug)]
 pub struct PurgeArgs {
-    /// Threads that free, for all tasks together where those are threads [default: one for four tasks]; a process has one
-    /// of its own
+    /// Threads that free for all tasks together [default: one for four tasks]; with --mode processes each process has one
     #[arg(long, value_name = "N", value_parser = positive_number)]
     pub purgers: Option<NonZeroU32>,
-    /// How long.
+    /// The duration.
     #[command(flatten)]
     pub duration: DurationArgs,
     /// What is compared.
@@ -257,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_refused_with_what_would_be_right() {
+    fn refusals_name_a_correct_value() {
         for (line, says) in [
             ("--tasks 0", "as in 4 or 1..40"),
             ("--lru fast", "possible values: vanilla, sharded"),

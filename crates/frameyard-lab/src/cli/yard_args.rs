@@ -1,4 +1,4 @@
-//! Arguments of the commands that bring up a yard and look at it.
+//! Arguments of the commands that boot a yard and show it.
 
 use clap::Args;
 use frameyard::boot::PcpReset;
@@ -26,7 +26,7 @@ pub struct YardArgs {
     #[arg(long, value_name = "HOW", value_enum, default_value_t)]
     pub huge_page_minimum: HugePageMinimum,
 
-    /// Fill free frames with a pattern that is checked when they are allocated; writes to all memory
+    /// Fill free frames with a pattern and check it on allocation; writes to all memory
     #[arg(long)]
     pub poison: bool,
 }
@@ -40,10 +40,10 @@ pub struct BootArgs {
     /// The yard.
     #[command(flatten)]
     pub yard: YardArgs,
-    /// How the memory map comes up.
+    /// How the memory map is initialised.
     #[command(flatten)]
     pub init: InitArgs,
-    /// Whether per-CPU lists are sized again when the last page is in, and print their sizes; implies deferred
+    /// Whether per-CPU lists are sized again once all memory is initialised; prints their sizes; implies deferred
     /// initialisation and classic sizing
     #[arg(long, value_name = "WHETHER", value_parser = pcp_reset())]
     pub pcp_reset: Option<PcpReset>,
@@ -56,10 +56,10 @@ pub struct BootArgs {
     /// Make all frames present in the host's memory
     #[arg(long, conflicts_with = "phantom")]
     pub prefault: bool,
-    /// Make the memory map present in the host's memory before it is initialised, so that times leave that out
+    /// Make the memory map present in the host's memory before its initialisation, which times then exclude
     #[arg(long)]
     pub prefault_map: bool,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -76,7 +76,7 @@ pub struct ShowArgs {
     /// The yard.
     #[command(flatten)]
     pub yard: YardArgs,
-    /// How the memory map comes up.
+    /// How the memory map is initialised.
     #[command(flatten)]
     pub init: InitArgs,
     /// A memory map without a limit.
@@ -85,7 +85,7 @@ pub struct ShowArgs {
     /// The policy to boot with
     #[arg(long, value_parser = zone_policy(), default_value_t)]
     pub policy: ZonePolicy,
-    /// How it is written: as a kernel writes files of /proc, or metrics as text or for Prometheus
+    /// The format: of a kernel for files of /proc; text or Prometheus for metrics
     #[arg(long, value_enum)]
     pub format: Option<ShownFormat>,
     /// Leave out metrics whose value is 0: in Prometheus single series, in JSON and CSV rows
@@ -97,7 +97,7 @@ pub struct ShowArgs {
     /// Seed of the workload's random choices
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = whole_number, requires = "after")]
     pub seed: u64,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -105,7 +105,7 @@ pub struct ShowArgs {
 /// Arguments of `layout`.
 #[derive(Args, Clone, Debug)]
 pub struct LayoutArgs {
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn show_takes_a_format_where_it_is_told_one() {
+    fn show_takes_a_format() {
         let args = read("zoneinfo").unwrap();
         assert_eq!((args.file, args.format, args.after), (ShownFile::Zoneinfo, None, None));
         assert_eq!((args.yard.pcp_sizing, args.yard.movable), (None, None));
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn show_refuses_what_it_does_not_know() {
+    fn show_refuses_unknown_values() {
         assert!(
             read("slabinfo")
                 .unwrap_err()

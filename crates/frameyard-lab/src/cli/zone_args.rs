@@ -1,9 +1,8 @@
-//! Arguments of the workloads that look at one zone as a whole.
+//! Arguments of the workloads of one whole zone.
 
 use std::num::NonZeroU32;
 
 use clap::Args;
-use clap::builder::ArgPredicate;
 use frameyard::{ByteSize, Order};
 use frameyard_vm::LruPolicy;
 
@@ -19,16 +18,16 @@ pub struct CompactionArgs {
     pub lru_policies: Vec<LruPolicy>,
 
     /// Runs of each row, of which the median is reported
-    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", ArgPredicate::IsPresent, "1"), value_parser = positive_number)]
+    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", "true", "1"), value_parser = positive_number)]
     pub repeat: NonZeroU32,
 
     /// A short run.
     #[command(flatten)]
     pub quick: QuickArgs,
-    /// The machine, whose memory is the zone and, on top of it, what page tables need.
+    /// The machine. Its memory is the zone; page tables have further memory.
     #[command(flatten)]
     pub machine: MachineArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -36,11 +35,11 @@ pub struct CompactionArgs {
 /// Arguments of `bench contig`.
 #[derive(Args, Clone, Debug)]
 pub struct ContigArgs {
-    /// How long the contiguous ranges are
-    #[arg(long, value_name = "SIZE", default_value = "1G", default_value_if("quick", ArgPredicate::IsPresent, "256M"), value_parser = positive_size)]
+    /// Size of the contiguous ranges
+    #[arg(long, value_name = "SIZE", default_value = "1G", default_value_if("quick", "true", "256M"), value_parser = positive_size)]
     pub size: ByteSize,
 
-    /// How much of the Movable zone tasks use, up to 90%
+    /// The part of the Movable zone that tasks use, up to 90%
     #[arg(long, value_name = "SIZE|PERCENT", default_value = "50%")]
     pub fill: Amount,
 
@@ -48,8 +47,8 @@ pub struct ContigArgs {
     #[arg(long, value_name = "N", default_value = "2", value_parser = positive_number)]
     pub tasks: NonZeroU32,
 
-    /// How often all is done, each time in a new yard
-    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", ArgPredicate::IsPresent, "1"), value_parser = positive_number)]
+    /// Repetitions, each in a new yard
+    #[arg(long, value_name = "N", default_value = "3", default_value_if("quick", "true", "1"), value_parser = positive_number)]
     pub repeat: NonZeroU32,
 
     /// Policies of LRU lists to compare
@@ -66,10 +65,10 @@ pub struct ContigArgs {
     /// The machine, whose memory is one range of one node.
     #[command(flatten)]
     pub machine: MachineArgs,
-    /// The yard; three quarters of it are Movable unless asked for otherwise.
+    /// The yard. Three quarters of it are Movable by default.
     #[command(flatten)]
     pub yard: YardArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -77,11 +76,11 @@ pub struct ContigArgs {
 /// Arguments of `bench report-free`.
 #[derive(Args, Clone, Debug)]
 pub struct ReportFreeArgs {
-    /// Smallest orders of the free blocks that are given back
+    /// Minimum orders of the free blocks that are returned
     #[arg(long = "order", value_name = "ORDERS", value_delimiter = ',', value_parser = order, default_value = "0,4,9")]
     pub orders: Vec<Order>,
 
-    /// The most that is given back [default: all]
+    /// The most memory that is returned [default: all]
     #[arg(long, value_name = "SIZE", value_parser = positive_size)]
     pub budget: Option<ByteSize>,
 
@@ -102,7 +101,7 @@ pub struct ReportFreeArgs {
     /// The yard.
     #[command(flatten)]
     pub yard: YardArgs,
-    /// How the result is written.
+    /// The form of the result.
     #[command(flatten)]
     pub output: OutputArgs,
 }
@@ -135,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_refused_with_what_would_be_right() {
+    fn refusals_name_a_correct_value() {
         for (line, says) in [
             ("compaction --lru fast", "possible values: vanilla, sharded"),
             ("compaction --repeat 0", "from 1"),

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use clap::builder::ArgPredicate;
 use clap::{Args, ValueEnum};
 use frameyard::policy::ZonePolicy;
 
@@ -15,16 +14,16 @@ use frameyard_workloads::TaskMode;
 pub enum ZoneLockWorkload {
     /// Mappings are faulted in and unmapped
     PageFault,
-    /// Spaces that hold most of memory exit
+    /// Address spaces that hold most of memory exit
     ParallelFree,
     /// Pages are freed on other CPUs than they were allocated on
     Purge,
-    /// Huge blocks are asked for in memory full of page cache
+    /// Huge blocks are allocated in memory full of page cache
     Highalloc,
     /// Tasks with huge pages run beside others without
     #[value(name = "order0-thp")]
     Order0Thp,
-    /// Single frames are allocated and freed: in bulk, in random order, and one after the other; as threads alone
+    /// Single frames are allocated and freed: in bulk, in random order, and one after the other; only threads
     Alloc,
 }
 
@@ -51,8 +50,8 @@ fn all_policies() -> impl Iterator<Item = &'static str> {
 /// Arguments of `bench zone-lock`. The first policy of zones is what the others are compared with.
 #[derive(Args, Clone, Debug)]
 #[command(
-    mut_arg("zones", |arg| arg.default_values(all_policies()).default_value_if("quick", ArgPredicate::IsPresent, "vanilla,depot").hide_default_value(true)),
-    mut_arg("lru", |arg| arg.default_value_if("quick", ArgPredicate::IsPresent, "vanilla")),
+    mut_arg("zones", |arg| arg.default_values(all_policies()).default_value_if("quick", "true", "vanilla,depot").hide_default_value(true)),
+    mut_arg("lru", |arg| arg.default_value_if("quick", "true", "vanilla")),
     mut_arg("modes", |arg| arg.default_value("threads"))
 )]
 pub struct ZoneLockArgs {
@@ -67,8 +66,8 @@ pub struct ZoneLockArgs {
     )]
     pub workloads: Vec<ZoneLockWorkload>,
 
-    /// How long each run of page-fault, purge and order0-thp works, as in 500ms or 2s
-    #[arg(long, value_name = "TIME", default_value = "250ms", default_value_if("quick", ArgPredicate::IsPresent, "100ms"), value_parser = positive_duration, help_heading = "Runs")]
+    /// Duration of each run of page-fault, purge and order0-thp, as in 500ms or 2s
+    #[arg(long, value_name = "TIME", default_value = "250ms", default_value_if("quick", "true", "100ms"), value_parser = positive_duration, help_heading = "Runs")]
     pub duration: Duration,
 
     /// What is compared.
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn without_the_limit_runs_are_longer_and_in_both_modes() {
+    fn full_runs_are_longer_and_in_both_modes() {
         let args = read("--full --policy depot,vanilla").unwrap();
         assert_eq!((args.duration(), args.comparison().compared.modes.len()), (FULL_DURATION, 2));
         assert_eq!(args.comparison.compared.policies.zones, [ZonePolicy::Depot, ZonePolicy::Vanilla]);
@@ -139,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_refused_with_what_would_be_right() {
+    fn refusals_name_a_correct_value() {
         for (line, says) in [
             ("--policy fast", "possible values: vanilla"),
             ("--workload idle", "possible values: page-fault"),

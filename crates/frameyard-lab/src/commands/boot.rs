@@ -102,7 +102,7 @@ fn report(
     prefault_ns: Option<u64>,
     pcp: Option<Vec<Row>>,
 ) -> io::Result<Report> {
-    let zones: Vec<Row> = booted.yard.zones().map(|zone| zone_row(booted, &zone)).collect();
+    let zones: Vec<Row> = booted.yard.stats().zones().map(|zone| zone_row(booted, &zone)).collect();
     let (mut log, mut costs) = (Vec::new(), Vec::new());
     log::write(booted, &mut log)?;
     log::write_costs(booted, resident, &mut costs)?;
@@ -129,7 +129,7 @@ fn report(
         .total("boot_faults", used.faults)
         .total("map_fault_ns", booted.map_fault_ns)
         .total("prefault_ns", prefault_ns)
-        .total("uninitialised_pages", booted.yard.uninitialised_pages().0);
+        .total("uninitialised_pages", booted.yard.init().deferred_pages().0);
     for (key, value) in init_log::totals(booted) {
         report = report.total(&key, value);
     }
@@ -144,7 +144,7 @@ fn report(
 /// The row of a zone with memory. Counts are in pages.
 fn zone_row(booted: &BroughtUp, zone: &ZoneStatistics) -> Row {
     // All CPUs have lists of the same size.
-    let lists = booted.yard.pcp_statistics(zone.id, CpuId(0));
+    let lists = booted.yard.zone(zone.id).pcp(CpuId(0));
     Row::new()
         .column("node", "node", zone.id.node().0)
         .column("zone", "zone", zone.id.kind().name())

@@ -1,8 +1,8 @@
 //! `device`: devices whose memory has page structures, in a session that outlives the command.
 //!
-//! A session is a process with a private yard ([`session`]), found by its socket ([`client`]); each request is a line of JSON
-//! and so is the answer ([`exchange`]). A memory file that is kept by a path would not do: devices of a shared yard cannot hold
-//! their own page structures, and a memory file lives no longer than those who have it open.
+//! A session is a process with a private yard ([`session`]). Clients find it by its socket ([`client`]). Requests and answers
+//! are lines of JSON ([`exchange`]). A memory file with a path would not suffice: devices of a shared yard cannot hold their
+//! own page structures, and a memory file ends with the last process that has it open.
 
 use std::path::Path;
 
@@ -20,10 +20,10 @@ mod session;
 
 use exchange::{CreateOrder, DeviceRow, Request};
 
-/// How often a session is started that ends before it is asked, as its last device was just destroyed.
+/// Attempts to start a session that accepts the request: one may end first because its last device was just destroyed.
 const ATTEMPTS: u32 = 4;
 
-/// Makes, lists or destroys.
+/// Creates, lists or destroys devices.
 pub(super) fn run(args: &DeviceArgs) -> Result<(), Failure> {
     let (name, socket, rows, form): (_, _, _, &OutputArgs) = match &args.command {
         DeviceCommand::Create(args) => {
@@ -34,14 +34,14 @@ pub(super) fn run(args: &DeviceArgs) -> Result<(), Failure> {
         DeviceCommand::List(args) => {
             let socket = client::socket(&args.session)?;
             let rows = client::ask(&socket, &Request::List)?;
-            // No session has no devices.
+            // Without a session there are no devices.
             ("device list", socket, rows.unwrap_or_default(), &args.output)
         }
         DeviceCommand::Destroy(args) => {
             let socket = client::socket(&args.session)?;
             let rows = client::ask(&socket, &Request::Destroy(chosen(args)))?;
             let no_session =
-                || Failure::input(format!("{}: no session: it has no devices to destroy", socket.display()));
+                || Failure::input(format!("{}: no session and so no devices to destroy", socket.display()));
             ("device destroy", socket.clone(), rows.ok_or_else(no_session)?, &args.output)
         }
     };
@@ -61,7 +61,7 @@ fn create(args: &DeviceCreateArgs, socket: &Path) -> Result<Vec<DeviceRow>, Fail
             "--map dev: a phantom device has no bytes that could hold its page structures; leave --phantom or --map out",
         ));
     }
-    // The session is somewhere else.
+    // The session has another working directory.
     let file = args.file.as_deref().map(std::path::absolute).transpose().map_err(Failure::run_time)?;
     let order = CreateOrder {
         size: args.size.map(|size| size.0),
@@ -78,10 +78,10 @@ fn create(args: &DeviceCreateArgs, socket: &Path) -> Result<Vec<DeviceRow>, Fail
             return Ok(rows);
         }
     }
-    Err(Failure::run_time(format!("{}: sessions end before they can be asked", socket.display())))
+    Err(Failure::run_time(format!("{}: every session ended before it accepted the request", socket.display())))
 }
 
-/// Numbers of devices; none for all.
+/// Numbers of devices; `None` for all.
 fn chosen(args: &DeviceDestroyArgs) -> Option<Vec<u16>> {
     let number = |choice: &DeviceChoice| match choice {
         DeviceChoice::One(number) => Some(*number),

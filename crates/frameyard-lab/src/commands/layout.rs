@@ -1,45 +1,30 @@
 //! `layout`: the words of a page structure, and what each holds in each state.
 
-use comfy_table::presets::NOTHING;
-use comfy_table::{ColumnConstraint, ContentArrangement, LineStyle, Width};
 use frameyard::page::{FrameState, PAGE_WORDS, Page, PageWord};
 
 use crate::Failure;
 use crate::cli::LayoutArgs;
-use crate::output::{Report, Row};
+use crate::output::{Format, Report, Row};
 
-/// The text wraps cells at this width.
-const WIDTH: u16 = 22;
-
-/// Prints the page-word table. Everything in it comes from the core.
+/// Prints the page-word table. Everything in it comes from the core. Text has one column for all states in which every word
+/// holds the same.
 pub(super) fn run(args: &LayoutArgs) -> Result<(), Failure> {
     let row = |word: &PageWord| {
         let place = Row::new().data("offset", word.offset).data("size", word.size).data("word", word.name);
         FrameState::ALL.iter().fold(place, |row, state| row.data(state.name(), word.holds(*state)))
     };
+    let columns = columns();
+    let text_row = |word: &PageWord| {
+        let bytes = format!("{}-{}", word.offset, word.offset + word.size - 1);
+        let place = Row::new().remark("bytes", Format::Plain, bytes).remark("word", Format::Plain, word.name);
+        columns
+            .iter()
+            .fold(place, |row, column| row.remark(column.names().join(", "), Format::Plain, word.holds(column.0[0])))
+    };
     Report::new("layout", PAGE_WORDS.iter().map(row).collect())
         .total("page_struct_bytes", size_of::<Page>())
-        .verbatim(text())
+        .ruled_table(PAGE_WORDS.iter().map(text_row))
         .print(&args.output)
-}
-
-/// The table, with one column for all states in which every word holds the same.
-fn text() -> String {
-    let columns = columns();
-    let mut table = comfy_table::Table::new();
-    table.load_style(NOTHING.row_separator(LineStyle::none().fill('-').junction('-')));
-    table.set_content_arrangement(ContentArrangement::Dynamic).set_width(u16::MAX);
-    let names = columns.iter().map(|column| column.names().join(", "));
-    table.add_row(["bytes", "word"].map(str::to_owned).into_iter().chain(names));
-    for word in PAGE_WORDS {
-        let bytes = format!("{}-{}", word.offset, word.offset + word.size - 1);
-        let held = columns.iter().map(|column| word.holds(column.0[0]).to_owned());
-        table.add_row([bytes, word.name.to_owned()].into_iter().chain(held));
-    }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2)).set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(WIDTH + 2)));
-    }
-    table.trim_fmt() + "\n"
 }
 
 /// States in which every word holds the same; at least one.
@@ -81,19 +66,5 @@ mod tests {
                 assert!(states.iter().all(|state| word.holds(*state) == word.holds(states[0])), "{}", word.name);
             }
         }
-    }
-
-    #[test]
-    fn cells_are_wrapped_between_words_and_rules_part_the_rows() {
-        let text = text();
-        assert!(text.starts_with("bytes  word"), "{text}");
-        let rules = text.lines().filter(|line| !line.is_empty() && line.chars().all(|letter| letter == '-')).count();
-        assert_eq!(rules, PAGE_WORDS.len(), "{text}");
-        assert!(
-            text.lines().all(|line| line
-                .split("  ")
-                .all(|cell| cell.trim().len() <= usize::from(WIDTH) || cell.starts_with('-'))),
-            "{text}"
-        );
     }
 }

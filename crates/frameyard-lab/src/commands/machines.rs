@@ -47,7 +47,7 @@ fn list_row(machine: &Machine) -> Row {
         .column("description", "description", machine.description.clone())
 }
 
-/// One machine in full: as text its TOML, in JSON a row for each node with the TOML beside them.
+/// One machine in full: TOML as text; in JSON a row for each node, with the TOML beside the rows.
 fn description(machine: &Machine) -> Report {
     let ByteSize(memory) = machine.memory_bytes();
     Report::new("machines show", (0..machine.nodes.len()).map(|node| node_row(machine, node)).collect())
@@ -61,7 +61,7 @@ fn description(machine: &Machine) -> Report {
         .verbatim(toml_of(machine))
 }
 
-/// The description as TOML. That of an unchanged built-in machine has the sources of its numbers as comments.
+/// The description as TOML. An unchanged built-in machine keeps the comments with the sources of its numbers.
 fn toml_of(machine: &Machine) -> String {
     let text = built_in_text(&machine.name).filter(|_| built_in(&machine.name).as_ref() == Some(machine));
     text.map_or_else(|| machine.to_toml(), str::to_owned)
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_list_shows_sizes_as_a_machine_is_sold() {
+    fn the_list_shows_installed_sizes() {
         let mut out = anstream::StripStream::new(Vec::new());
         list().write_text(None, &mut out).unwrap();
         let text = String::from_utf8(out.into_inner()).unwrap();

@@ -1,4 +1,4 @@
-//! `sim`: workloads on simulated machines, and what is said of published measurements.
+//! `sim`: workloads on simulated machines, and comparisons with published measurements.
 
 mod calibrate;
 mod check;
@@ -14,7 +14,7 @@ use super::workloads::{highalloc, order0_thp, page_fault, parallel_free, purge};
 
 pub(super) use machine::machine;
 
-/// Runs what is asked for.
+/// Runs a command of `sim`.
 pub(super) fn run(args: &SimArgs) -> Result<(), Failure> {
     match &args.command {
         SimCommand::PageFault(args) => page_fault::sim(args),

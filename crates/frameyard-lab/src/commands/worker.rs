@@ -1,10 +1,10 @@
-//! `worker`: a task of a workload in a process of its own. Hidden: only `bench` and `stress` start it.
+//! `worker`: a task of a workload in its own process. Hidden: only `bench` and `stress` start it.
 
 use crate::Failure;
 use crate::cli::WorkerArgs;
 use frameyard_workloads::workers::Worker;
 
-/// Does what the worker is told.
+/// Runs the task.
 pub(super) fn run(args: &WorkerArgs) -> Result<(), Failure> {
     let (worker, file) = Worker::new(&args.order)?;
     Ok(worker.run(&file)?)

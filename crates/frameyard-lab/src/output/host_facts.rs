@@ -4,12 +4,12 @@ use std::fs;
 
 use serde::Serialize;
 
-/// The machine that the program runs on, as far as it tells; what it does not tell is `None`.
+/// The machine that the program runs on; `None` for what /proc does not report.
 #[derive(Serialize, Clone, PartialEq, Eq, Debug)]
 pub struct HostFacts {
     /// Model name of the first CPU.
     pub cpu: Option<String>,
-    /// How many CPUs are online, whether or not this process may use them.
+    /// Online CPUs, including those that this process may not use.
     pub cpus: Option<u32>,
     /// Memory that the kernel manages.
     pub memory_bytes: Option<u64>,
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_told_is_none() {
+    fn missing_facts_are_none() {
         let facts = HostFacts::of("", "MemTotal: lots", "");
         assert_eq!(facts, HostFacts { cpu: None, cpus: None, memory_bytes: None, kernel: None });
     }

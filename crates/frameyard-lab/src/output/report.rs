@@ -6,7 +6,8 @@ use serde_json::{Map, Value};
 
 use super::json;
 use super::output_file::OutputFile;
-use super::{HostFacts, Row, table};
+use super::table::{self, Rules};
+use super::{HostFacts, Row};
 use crate::Failure;
 use crate::cli::OutputArgs;
 
@@ -29,7 +30,7 @@ pub struct Report {
 enum Section {
     /// A line directly above what follows.
     Title(String),
-    Table(Vec<Row>),
+    Table(Vec<Row>, Rules),
     /// Lines after a blank line.
     Note(String),
     /// As it is.
@@ -62,7 +63,13 @@ impl Report {
 
     /// The same report with a table in the text.
     pub fn table(mut self, rows: impl IntoIterator<Item = Row>) -> Self {
-        self.sections.push(Section::Table(rows.into_iter().collect()));
+        self.sections.push(Section::Table(rows.into_iter().collect(), Rules::None));
+        self
+    }
+
+    /// The same report with a table of long texts, whose rows are parted by lines.
+    pub fn ruled_table(mut self, rows: impl IntoIterator<Item = Row>) -> Self {
+        self.sections.push(Section::Table(rows.into_iter().collect(), Rules::BetweenRows));
         self
     }
 
@@ -109,10 +116,10 @@ impl Report {
     ///
     /// Those of `out`.
     pub fn write_text(&self, width: Option<usize>, out: &mut dyn Write) -> io::Result<()> {
-        let is_shown = |section: &Section| matches!(section, Section::Table(_) | Section::Verbatim(_));
+        let is_shown = |section: &Section| matches!(section, Section::Table(..) | Section::Verbatim(_));
         let mut is_first = true;
         if !self.sections.iter().any(is_shown) {
-            table::write(&self.rows, width, out)?;
+            table::write(&self.rows, Rules::None, width, out)?;
             is_first = self.rows.is_empty();
         }
         let mut after_title = false;
@@ -124,7 +131,7 @@ impl Report {
             match section {
                 Section::Title(text) => writeln!(out, "{text}")?,
                 Section::Note(text) => writeln!(out, "{}", table::wrapped(text, width))?,
-                Section::Table(rows) => table::write(rows, width, out)?,
+                Section::Table(rows, rules) => table::write(rows, *rules, width, out)?,
                 Section::Verbatim(text) => out.write_all(text.as_bytes())?,
             }
             after_title = matches!(section, Section::Title(_));

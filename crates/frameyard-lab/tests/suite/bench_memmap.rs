@@ -7,7 +7,7 @@ const KEYS: [&str; 14] = [
     "initialiser",
     "content",
     "init_mode",
-    "cutting",
+    "granularity",
     "threads",
     "frames",
     "map_bytes",
@@ -60,15 +60,15 @@ fn every_combination_is_a_row_and_what_is_not_measured_is_null() {
         assert!(is_measured(row, "first_alloc_ns") && is_measured(row, "threads"));
         assert_eq!((&row["frames"], &row["map_bytes"]), (&(1 << 20).into(), &(64 << 20).into()));
     }
-    let cuttings: Vec<&Value> = fragmented.iter().map(|row| &row["cutting"]).collect();
-    assert_eq!(cuttings, ["ranges", "sections"]);
+    let granularities: Vec<&Value> = fragmented.iter().map(|row| &row["granularity"]).collect();
+    assert_eq!(granularities, ["ranges", "sections"]);
     assert_eq!((&results["holes"], &results["fragmented"]["holes"]), (&0.into(), &4096.into()));
 }
 
 #[test]
 fn chosen_axes_give_their_rows_alone() {
     let options = ["--initialiser", "stream,two-pass", "--content", "kernel", "--init", "eager", "--holes", "100"];
-    let results = results(&[&options[..], &["--cutting", "sections"]].concat());
+    let results = results(&[&options[..], &["--granularity", "sections"]].concat());
     let rows = rows(&results);
     let named: Vec<&Value> = rows.iter().map(|row| &row["initialiser"]).collect();
     assert_eq!(named, ["stream", "two-pass"]);

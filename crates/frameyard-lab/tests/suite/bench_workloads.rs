@@ -1,7 +1,7 @@
 //! The workloads of what owns frames, as a user meets them: small, short, in both modes.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::program::{assert_refused, command, frameyard, json, stderr, stdout};
@@ -345,8 +345,8 @@ fn children_of(process: u32) -> Vec<u32> {
     numbers.filter(|number| parent(number) == Some(process)).collect()
 }
 
-#[test]
-fn a_worker_that_is_killed_ends_the_run_with_its_name() {
+/// A run of ten minutes with two worker processes, and the workers.
+fn long_run() -> (Child, Vec<u32>) {
     let line = "bench page-fault --memory 512M --duration 600s --repeat 1 --tasks 2 --lru vanilla --mode processes";
     let program = Command::new(env!("CARGO_BIN_EXE_frameyard"))
         .args(line.split_whitespace())
@@ -363,10 +363,32 @@ fn a_worker_that_is_killed_ends_the_run_with_its_name() {
         assert!(begin.elapsed() < Duration::from_secs(60), "workers are started");
         std::thread::sleep(Duration::from_millis(5));
     };
+    (program, workers)
+}
+
+fn exists(process: u32) -> bool {
+    Path::new(&format!("/proc/{process}")).exists()
+}
+
+#[test]
+fn workers_end_with_the_program_that_started_them() {
+    let (mut program, workers) = long_run();
+    program.kill().unwrap();
+    program.wait().unwrap();
+    let begin = Instant::now();
+    while workers.iter().any(|worker| exists(*worker)) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "workers outlive the program");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_worker_that_is_killed_ends_the_run_with_its_name() {
+    let (program, workers) = long_run();
     assert!(Command::new("kill").args(["-KILL", &workers[0].to_string()]).status().unwrap().success());
     let output = program.wait_with_output().unwrap();
     assert_eq!((output.status.code(), stdout(&output)), (Some(1), ""));
     let line = stderr(&output).strip_suffix('\n').unwrap();
     assert!(line.starts_with("error: worker process ") && line.ends_with(" was killed by signal 9"), "{line:?}");
-    assert!(workers.iter().all(|worker| !Path::new(&format!("/proc/{worker}")).exists()), "all workers are gone");
+    assert!(!workers.iter().any(|worker| exists(*worker)), "all workers are gone");
 }

@@ -26,7 +26,7 @@ fn boot_defers_the_map_and_show_does_not() {
         "mode",
         "content",
         "initialiser",
-        "cutting",
+        "granularity",
         "threads",
         "job_align_bytes",
         "pcp_reset",
@@ -38,7 +38,7 @@ fn boot_defers_the_map_and_show_does_not() {
         (&init["mode"], &init["content"], &init["initialiser"]),
         (&"deferred".into(), &"zero".into(), &"none".into())
     );
-    assert_eq!((&init["cutting"], &init["pcp_reset"]), (&"sections".into(), &"on".into()));
+    assert_eq!((&init["granularity"], &init["pcp_reset"]), (&"sections".into(), &"on".into()));
     assert!(init["create_ns"].as_u64().unwrap() > 0 && init["finish_ns"].is_u64());
     assert!(init["threads"].is_null() && init["job_align_bytes"].is_null());
     for mode in ["eager", "deferred", "lazy"] {
@@ -56,7 +56,7 @@ fn what_was_chosen_is_told() {
         "eager",
         "--initialiser",
         "none",
-        "--cutting",
+        "--granularity",
         "ranges",
         "--threads",
         "3",
@@ -66,7 +66,7 @@ fn what_was_chosen_is_told() {
     ];
     let object = json(&desktop(&options));
     let init = &object["init"];
-    assert_eq!((&init["mode"], &init["cutting"]), (&"eager".into(), &"ranges".into()));
+    assert_eq!((&init["mode"], &init["granularity"]), (&"eager".into(), &"ranges".into()));
     assert_eq!((&init["threads"], &init["job_align_bytes"]), (&3.into(), &(8 << 20).into()));
     assert!(init["finish_ns"].is_null(), "nothing was deferred");
     assert!(object["uninitialised_pages"].is_u64() && object["nodes_initialised"].is_array());

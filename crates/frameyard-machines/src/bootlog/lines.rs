@@ -1,10 +1,10 @@
-//! The boot messages that speak of memory, nodes and CPUs.
+//! Boot messages about memory, nodes and CPUs.
 
 use frameyard_units::{NodeId, PhysAddr};
 
 use super::{AddressRange, CpuListError, MAX_CPUS, MAX_NODES};
 
-/// What a message says.
+/// The contents of a message.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Line {
     /// A kernel begins.
@@ -19,19 +19,19 @@ pub(super) enum Line {
     Add(AddressRange),
     /// Memory of a node, as the kernel uses it.
     NodeRange(NodeId, AddressRange),
-    /// Addresses that firmware says belong to a node.
+    /// Addresses that firmware assigns to a node.
     Affinity(NodeId, AddressRange),
     /// The node of the first CPU.
     BootCpuNode(NodeId),
     /// CPUs of a node.
     NodeCpus(NodeId, Vec<u32>),
-    /// How many CPUs are present.
+    /// The number of present CPUs.
     PresentCpus(u64),
-    /// How many CPUs run.
+    /// The number of running CPUs.
     BroughtUp(u64),
-    /// How many sockets there are at most.
+    /// The largest number of sockets.
     Packages(u16),
-    /// How many threads a core has at most.
+    /// The largest number of threads of a core.
     ThreadsPerCore(u8),
     /// The clock in MHz.
     Clock(u32),
@@ -39,12 +39,12 @@ pub(super) enum Line {
     Cma(AddressRange),
 }
 
-/// Reads messages one after another; some are understood only from those before.
+/// Reads messages in order; some depend on earlier ones.
 #[derive(Default)]
 pub(super) struct Scanner {
     /// Inside the list under `Early memory node ranges`.
     node_ranges: bool,
-    /// The node whose CPUs the last list named, until all are up: a list may go on after other messages.
+    /// The node of the last CPU list, until all CPUs run: a list may continue after other messages.
     listing: Option<NodeId>,
 }
 
@@ -53,11 +53,11 @@ const NODE: &str = "a node is a number below 1024";
 const COUNT: &str = "a count is a decimal number";
 
 impl Scanner {
-    /// What the line says, or `None` where it is about something else.
+    /// The contents of a line, or `None` for a line about something else.
     ///
     /// # Errors
     ///
-    /// A message for a line that begins as one that is understood and goes on differently.
+    /// A message for a line that begins like a known one and continues differently.
     pub(super) fn read(&mut self, line: &str) -> Result<Option<Line>, String> {
         let text = without_stamp(line);
         if text.starts_with("Linux version ") {
@@ -234,7 +234,7 @@ fn after<'a>(text: &'a str, markers: &[&str]) -> Option<&'a str> {
     markers.iter().find_map(|marker| text.split_once(marker)).map(|(_, rest)| rest)
 }
 
-/// The message without what `dmesg`, the console or a journal puts before it.
+/// The message without the prefix of `dmesg`, the console or a journal.
 fn without_stamp(line: &str) -> &str {
     let mut text = line.split_once(" kernel: ").map_or(line, |(_, message)| message).trim();
     if let Some((level, rest)) = text.strip_prefix('<').and_then(|rest| rest.split_once('>'))
@@ -242,7 +242,7 @@ fn without_stamp(line: &str) -> &str {
     {
         text = rest.trim_start();
     }
-    // A stamp, and on some kernels the thread or CPU that spoke: [    0.000000][    T0].
+    // A stamp, and on some kernels the thread or CPU: [    0.000000][    T0].
     while let Some((stamp, rest)) = text.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
         if !stamp.bytes().all(|byte| byte.is_ascii_digit() || b" .TC".contains(&byte)) {
             break;
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_reads_alike_behind_every_stamp() {
+    fn a_message_reads_the_same_behind_every_stamp() {
         let said = Ok(Some(Line::Firmware(range(0x1000, 0xa0000))));
         for stamp in ["", "[    0.000000] ", "<6>[    0.000000] ", "[    0.1][    T0] ", "Nov 21 03:35 box kernel: "] {
             assert_eq!(one(&format!("{stamp}BIOS-e820: [mem 0x1000-0x9ffff] usable")), said, "{stamp}");
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn unusable_is_not_usable() {
+    fn unusable_memory_is_not_usable() {
         assert_eq!(one("BIOS-e820: [mem 0x1000-0x9ffff] unusable"), Ok(None));
         assert_eq!(one("BIOS-e820: [mem 0x1000-0x9ffff] reserved"), Ok(None));
         assert_eq!(one("BIOS-e820: [gap 0x1000-0x9ffff]"), Ok(None));
@@ -289,13 +289,13 @@ mod tests {
     }
 
     #[test]
-    fn present_cpus_leave_out_those_yet_to_be_plugged() {
+    fn present_cpus_exclude_hot_pluggable_ones() {
         assert_eq!(one("smpboot: Allowing 8 CPUs, 4 hotplug CPUs"), Ok(Some(Line::PresentCpus(4))));
         assert_eq!(one("CPU topo: Allowing 4 present CPUs plus 2 hotplug CPUs"), Ok(Some(Line::PresentCpus(4))));
     }
 
     #[test]
-    fn a_list_of_cpus_goes_on_behind_other_messages() {
+    fn a_cpu_list_continues_after_other_messages() {
         let mut scanner = Scanner::default();
         let mut read = |line: &str| scanner.read(line).unwrap();
         assert_eq!(read(".... node  #1, CPUs:      #1 #2"), Some(Line::NodeCpus(NodeId(1), vec![1, 2])));
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_apic_says_where_the_first_cpu_is() {
+    fn the_first_apic_places_the_first_cpu() {
         assert_eq!(one("ACPI: SRAT: PXM 1 -> APIC 0x00 -> Node 1"), Ok(Some(Line::BootCpuNode(NodeId(1)))));
         assert_eq!(one("ACPI: SRAT: PXM 1 -> APIC 0x02 -> Node 1"), Ok(None));
     }

@@ -1,4 +1,4 @@
-//! The memory that boot messages speak of, as later messages change it.
+//! The memory of boot messages, as later messages change it.
 
 use frameyard_units::NodeId;
 
@@ -13,7 +13,7 @@ pub(super) struct Found {
     pub(super) node: NodeId,
 }
 
-/// What the log says about memory.
+/// The memory of a log.
 #[derive(Default)]
 pub(super) struct Map {
     /// Usable memory of the firmware's map.
@@ -22,12 +22,12 @@ pub(super) struct Map {
     pub(super) user: Vec<Found>,
     /// Memory by node, as the kernel used it.
     pub(super) early: Vec<Found>,
-    /// Which addresses the firmware says belong to which node.
+    /// The addresses that firmware assigns to nodes.
     pub(super) claims: Vec<(NodeId, AddressRange)>,
 }
 
 impl Map {
-    /// The map in force: the user's where there is one.
+    /// The map in force: the user's, if there is one.
     fn usable(&mut self) -> &mut Vec<Found> {
         if self.user.is_empty() { &mut self.firmware } else { &mut self.user }
     }
@@ -39,7 +39,7 @@ impl Map {
         *usable = usable.iter().flat_map(pieces).filter(|found| !found.range.is_empty()).collect();
     }
 
-    /// The range has become usable (`e820__range_update`); what was usable already stays as it was.
+    /// The range has become usable (`e820__range_update`); usable parts keep their entries.
     pub(super) fn add(&mut self, line: usize, range: AddressRange) {
         self.remove(range);
         self.usable().push(Found { line, range, node: NodeId(0) });

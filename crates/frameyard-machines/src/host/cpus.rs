@@ -10,8 +10,8 @@ use super::files::Files;
 
 /// The CPUs with these host numbers; `nodes` are the host's numbers of the nodes.
 ///
-/// Sockets, cores and threads are counted in the order in which CPUs name them, so that each CPU is a thread of
-/// its own whatever the host says; a CPU of which nothing is said is a core of socket 0.
+/// Sockets, cores and threads are counted in order of appearance, so each CPU is a thread of its own whatever the
+/// host reports. A CPU without data is a core of socket 0.
 pub(super) fn cpus(files: &Files, numbers: &[u32], nodes: &[u32]) -> Vec<Cpu> {
     let homes = homes(files, nodes);
     let mut sockets = Dense::default();
@@ -31,7 +31,7 @@ pub(super) fn cpus(files: &Files, numbers: &[u32], nodes: &[u32]) -> Vec<Cpu> {
     found
 }
 
-/// What tells a core from the others of its socket.
+/// The identity of a core within its socket.
 #[derive(PartialEq, Eq, Hash)]
 enum CoreKey {
     /// The CPUs that are its threads, as the kernel lists them.
@@ -74,7 +74,7 @@ fn topology(cpu: u32, file: &str) -> String {
     format!("sys/devices/system/cpu/cpu{cpu}/topology/{file}")
 }
 
-/// Numbers things from 0 in the order in which they first come.
+/// Numbers things from 0 in order of first appearance.
 struct Dense<K> {
     seen: HashMap<K, u16>,
 }

@@ -1,4 +1,4 @@
-//! The built-in machines, and what scaling keeps of them.
+//! The built-in machines, and scaling.
 
 use frameyard_machines::{MachineError, Problem, built_in, built_in_names};
 use frameyard_units::{ByteSize, NodeId};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const GIB: u64 = 1 << 30;
 
-/// What is published or stated of each: nodes, CPUs, GiB.
+/// The published or stated figures of each: nodes, CPUs, GiB.
 const FIGURES: [(&str, usize, usize, u64); 15] = [
     ("skylake-8167m", 2, 104, 768),
     ("broadwell-2699c", 1, 32, 192),
@@ -26,7 +26,7 @@ const FIGURES: [(&str, usize, usize, u64); 15] = [
 ];
 
 #[test]
-fn each_machine_has_the_nodes_cpus_and_memory_it_is_known_for() {
+fn each_machine_has_its_published_nodes_cpus_and_memory() {
     assert_eq!(built_in_names().collect::<Vec<_>>(), FIGURES.map(|figures| figures.0));
     for (name, nodes, cpus, gib) in FIGURES {
         let machine = built_in(name).unwrap();
@@ -43,7 +43,7 @@ fn each_machine_has_the_nodes_cpus_and_memory_it_is_known_for() {
 }
 
 #[test]
-fn simulated_machines_have_costs_and_the_others_say_so() {
+fn eleven_machines_have_costs() {
     let simulated: Vec<&str> = built_in_names().filter(|name| built_in(name).unwrap().simulation.is_some()).collect();
     let others: Vec<&str> = built_in_names().filter(|name| !simulated.contains(name)).collect();
     assert_eq!((simulated.len(), others), (11, vec!["desktop-8", "sparc-m7", "server-1t", "server-4t"]));
@@ -63,7 +63,7 @@ fn second_threads_are_numbered_behind_all_first_threads() {
 }
 
 #[test]
-fn every_machine_prints_as_the_description_that_it_was_read_from() {
+fn every_machine_survives_printing_and_reading() {
     for name in built_in_names() {
         let machine = built_in(name).unwrap();
         let read = frameyard_machines::from_toml("printed.toml", &machine.to_toml());
@@ -90,7 +90,7 @@ fn a_scaled_machine_keeps_low_memory_and_shares() {
 }
 
 #[test]
-fn a_machine_grows_and_stays_as_it_is() {
+fn scaling_grows_a_machine_or_keeps_its_size() {
     let machine = built_in("desktop-8").unwrap();
     assert_eq!(machine.scaled(ByteSize::gib(4)), Ok(machine.clone()));
     let grown = machine.scaled(ByteSize::gib(32)).unwrap();

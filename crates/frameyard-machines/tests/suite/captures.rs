@@ -1,4 +1,4 @@
-//! Boot logs and resource maps of real kernels, against what those kernels said of their zones.
+//! Boot logs and resource maps of real kernels, against the zones that those kernels report.
 
 use frameyard_machines::{AddressRange, Machine, from_boot_log, from_iomem, parse_cpu_list, resolve};
 use frameyard_units::{NodeId, PhysAddr, ZoneKind};
@@ -114,7 +114,7 @@ fn a_boot_log_puts_each_cpu_on_its_node() {
 }
 
 #[test]
-fn a_boot_log_reads_alike_without_its_time_stamps() {
+fn a_boot_log_reads_the_same_without_time_stamps() {
     for (capture, _) in CPU_NODES {
         let log = text(capture, "dmesg");
         let bare: Vec<&str> =
@@ -130,7 +130,7 @@ fn a_log_of_two_boots_gives_the_second() {
 }
 
 #[test]
-fn a_resource_map_gives_as_many_frames_as_the_kernel_had() {
+fn a_resource_map_gives_the_frames_of_its_kernel() {
     for (capture, _) in CPU_NODES {
         let machine = from_iomem("iomem", &text(capture, "iomem")).unwrap();
         let frames: u64 =
@@ -141,7 +141,7 @@ fn a_resource_map_gives_as_many_frames_as_the_kernel_had() {
 }
 
 #[test]
-fn the_kind_of_a_file_is_told_by_what_it_holds() {
+fn the_contents_decide_the_kind_of_a_file() {
     let log = resolve(&format!("{CAPTURES}/numa4-612-m64G-n4/dmesg")).unwrap();
     assert_eq!((log.name.as_str(), log.nodes.len(), log.clock_mhz), ("dmesg", 4, Some(2596)));
     let map = resolve(&format!("{CAPTURES}/numa4-612-m64G-n4/iomem")).unwrap();
@@ -151,7 +151,7 @@ fn the_kind_of_a_file_is_told_by_what_it_holds() {
 }
 
 #[test]
-fn a_broken_message_is_named_by_file_and_line() {
+fn a_broken_message_is_reported_with_file_and_line() {
     let log = text("numa2-612-m16G-n4", "dmesg");
     let breakages = [
         ("[mem 0x0000000000100000-0x00000000bffdffff] usable", "[mem 0x0000000000100000", "7"),

@@ -1,4 +1,4 @@
-//! Descriptions in TOML: what is left out, and what is refused where.
+//! Descriptions in TOML: defaults, and refusals with their lines.
 
 use frameyard_machines::{ZoneLimits, from_toml};
 use frameyard_units::{ByteSize, NodeId, Order};
@@ -19,7 +19,7 @@ memory = [{ start = 0x200000000, size = \"4G\" }]
 ";
 
 #[test]
-fn what_is_left_out_is_that_of_a_pc() {
+fn omitted_sections_default_to_a_pc() {
     let machine = from_toml("two.toml", TWO_NODES).unwrap();
     assert_eq!(machine.geometry, frameyard_units::Geometry::X86_64);
     assert_eq!(machine.zones, ZoneLimits::X86_64);
@@ -31,7 +31,7 @@ fn what_is_left_out_is_that_of_a_pc() {
 }
 
 #[test]
-fn geometry_and_zones_are_as_written() {
+fn geometry_and_zones_come_from_the_text() {
     let text =
         format!("[geometry]\npage_size = \"16K\"\nmax_order = 11\n[zones]\ndma32_below = \"4G\"\n{}", &TWO_NODES[13..]);
     let machine = from_toml("big.toml", &text).unwrap();
@@ -97,7 +97,7 @@ const BREAKAGES: [(&str, &str, usize, &str); 29] = [
 ];
 
 #[test]
-fn each_mistake_is_named_with_its_line() {
+fn each_mistake_is_reported_with_its_line() {
     for (right, wrong, line, words) in BREAKAGES {
         assert!(TWO_NODES.contains(right), "{right}");
         let error = from_toml("two.toml", &TWO_NODES.replacen(right, wrong, 1)).unwrap_err().to_string();
@@ -111,7 +111,7 @@ fn each_mistake_is_named_with_its_line() {
 fn machines_without_nodes_cpus_or_memory_are_refused() {
     let error = |text: &str| from_toml("empty.toml", text).unwrap_err().to_string();
     assert_eq!(error(""), "empty.toml:1: the machine has no node: it needs at least one [[node]]");
-    assert!(error("[[node]]\ncpus = \"0\"\n").contains("zero memory"));
+    assert!(error("[[node]]\ncpus = \"0\"\n").contains("no memory"));
     let memory = "[[node]]\nmemory = [{ start = 0, size = \"1G\" }]\n";
     assert!(error(memory).contains("the machine has no CPU"));
     let topology = "[topology]\nsockets = 0\ncores_per_socket = 2\nthreads_per_core = 1\n";

@@ -59,7 +59,7 @@ const IOMEM: &str = "\
 ";
 
 #[test]
-fn topology_and_distances_are_those_under_sys() {
+fn topology_and_distances_come_from_sys() {
     let tree = Tree::new("topology");
     tree.two_nodes().file("proc/iomem", IOMEM);
     let machine = host(&tree.0).unwrap().machine;
@@ -99,7 +99,7 @@ fn real_addresses_are_divided_by_size_where_no_blocks_are_named() {
 }
 
 #[test]
-fn hidden_addresses_fall_back_to_the_total_and_say_why() {
+fn hidden_addresses_fall_back_to_the_total_with_a_reason() {
     let tree = Tree::new("hidden");
     tree.two_nodes().file("proc/meminfo", "MemTotal:        8388608 kB\nMemFree: 1 kB\n");
     tree.file("proc/iomem", "00000000-00000000 : Reserved\n00000000-00000000 : System RAM\n");
@@ -112,7 +112,7 @@ fn hidden_addresses_fall_back_to_the_total_and_say_why() {
 }
 
 #[test]
-fn a_host_that_shows_little_is_one_node_of_one_core_each() {
+fn a_host_without_topology_has_one_node_and_a_core_per_cpu() {
     let tree = Tree::new("little");
     tree.file("proc/meminfo", "MemTotal: 2097152 kB\n").file("proc/cpuinfo", "processor : 0\nprocessor : 1\n");
     let host = host(&tree.0).unwrap();
@@ -123,7 +123,7 @@ fn a_host_that_shows_little_is_one_node_of_one_core_each() {
 }
 
 #[test]
-fn gaps_in_the_hosts_numbers_are_closed_and_noted() {
+fn gaps_in_the_hosts_numbers_are_renumbered_with_a_note() {
     let tree = Tree::new("gaps");
     tree.file("proc/meminfo", "MemTotal: 2097152 kB\n").file("sys/devices/system/cpu/present", "0,2,5");
     tree.file("sys/devices/system/node/online", "0,8").file("sys/devices/system/node/node8/cpulist", "5");
@@ -135,7 +135,7 @@ fn gaps_in_the_hosts_numbers_are_closed_and_noted() {
 }
 
 #[test]
-fn a_host_that_shows_no_memory_is_an_error() {
+fn a_host_without_a_memory_size_is_an_error() {
     let tree = Tree::new("nothing");
     assert!(matches!(host(&tree.0), Err(MachineError::NoMemoryMap { .. })));
 }

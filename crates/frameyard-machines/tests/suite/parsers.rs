@@ -1,4 +1,4 @@
-//! Properties of the readers: no text makes them panic, what is written is read, and overlaps are found.
+//! Properties of the readers: no text makes them panic, printed machines read back, and overlaps are found.
 
 use frameyard_machines::{
     AddressRange, Cpu, Machine, MachineError, MachineNode, Numbering, Problem, Topology, ZoneLimits, from_boot_log,

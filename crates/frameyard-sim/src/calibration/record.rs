@@ -142,7 +142,7 @@ mod tests {
         let keys = ["store_overlap", "mhz", "parameters", "table", "rows", "error"];
         let is_kept = |line: &&str| {
             let is_value = keys.iter().any(|key| line.starts_with(&format!("{key} = ")));
-            !(is_value || line.starts_with(' ') || line.is_empty() || *line == "[calibration]")
+            !(is_value || line.starts_with(' ') || line.is_empty() || *line == "[simulation.calibration]")
         };
         let kept = |text| str::lines(text).filter(is_kept).map(str::to_owned).collect::<Vec<_>>();
         assert_eq!(kept(&new), kept(text));

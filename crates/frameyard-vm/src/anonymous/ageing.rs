@@ -1,29 +1,30 @@
-//! Whether a page of a space was used since it was last looked at: the bit of use of every entry that maps it, and its end.
+//! Accessed bits of pages of spaces: test and clear.
 //!
-//! After the kernel's `folio_referenced`. Processors set the bit, here faults and accesses do; who looks clears it, so the
-//! next look tells of the time between.
+//! After the kernel's `folio_referenced`. Processors set the bit, here faults and accesses do. The test clears it, so
+//! the next test covers the time since this one.
 //!
 //! # Protocol
 //!
-//! The caller has isolated the page, as for a [move](crate::anonymous): so it is not moved, split or looked at by another.
-//! It may be used, written, unmapped, or go with its space meanwhile. In this order, and never waiting for anybody:
+//! The caller has isolated the page, as for a [migration](crate::anonymous), so it is not moved, split or tested by
+//! another CPU. It may be accessed, unmapped, or torn down with its space meanwhile. The test does, in this order and
+//! without waiting:
 //!
-//! 1. *Visit* the space. A dead one is being taken down, and the page with it.
-//! 2. Try to get the map lock for reading. So tables stay, and what is unmapped is unmapped before or after.
-//! 3. Walk to the entry. One that says that it was not used is left alone: that is the end of the look.
-//! 4. Try to get the table's lock, look at the entry again, and write it without its bit of use.
+//! 1. *Visit* the space. A dead space is being torn down, and the page with it.
+//! 2. Try to take the map lock for reading. Tables then stay, and unmaps come before or after.
+//! 3. Walk to the entry. An entry without the accessed bit ends the test.
+//! 4. Try to take the table's lock, read the entry again, and write it without its accessed bit.
 //!
-//! Where 2 or 4 finds somebody else, the page counts as used: that is likely what he is about, and nothing was cleared.
+//! If step 2 or 4 fails, the page counts as used: the lock holder likely uses it, and nothing was cleared.
 //!
-//! # Who sees what
+//! # Races
 //!
-//! - **Access and faults** set bits of use, and that a page was written, under the table's lock alone. So 4 never undoes one
-//!   that it has not seen. Who finds the bit set, and so takes no lock, used the page before it was cleared: that use is told
-//!   by this look.
-//! - **Unmapping** holds the map lock for writing: it comes before 2, and the entry is empty or another page's, or after. The
-//!   caller's reference keeps the page from being freed until he has put it back.
+//! - **Accesses and faults** set accessed and dirty bits only under the table's lock, so step 4 never undoes a bit that
+//!   it has not seen. A CPU that finds the bit set takes no lock: it accessed the page before the bit was cleared, and
+//!   this test reports that access.
+//! - **Unmap** holds the map lock for writing: it comes before step 2, and the entry is empty or another page's, or
+//!   after. The caller's reference delays freeing the page until the caller returns it.
 //! - **Exit** waits for the visit, or comes before it.
-//! - **Moves** of other pages change other entries, under the same locks.
+//! - **Migrations** of other pages change other entries, under the same locks.
 
 use frameyard::page::CountedPage;
 use frameyard::{Order, Platform};
@@ -33,24 +34,25 @@ use crate::space::SpaceRef;
 use crate::table::{ENTRIES, Entry, Level, Spot};
 use crate::vm::Vm;
 
-/// What a look at the entries of a page has found.
+/// The result of a test.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Use {
-    /// It was used since the last look; its entries do not say so any more.
+    /// Used since the last test. The bits are cleared.
     Used,
-    /// Nobody has used it since the last look.
+    /// Not used since the last test.
     Unused,
-    /// Somebody is at work where its entries are. Nothing has changed.
+    /// Another CPU holds a lock of its entries. Nothing has changed.
     Busy,
-    /// No entry maps it any more.
+    /// Unmapped.
     Unmapped,
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Tells whether a page of a space, which the caller has isolated, was used since the last look, and forgets it.
+    /// Tests whether a page of a space was used since the last test, and clears its accessed bits. The caller has
+    /// isolated the page.
     ///
-    /// Waits for nobody. Cost: two exchanges each on the space's users and its map lock, and a walk; for a page that was used
-    /// the lock of its table (a try). A huge page that is mapped by small entries costs a look at a whole table.
+    /// Does not wait. Cost: two exchanges each on the space's users and its map lock, and a walk; for a used page the
+    /// lock of its table (a try). A huge page mapped by small entries costs a scan of a whole table.
     pub(crate) fn take_use(&self, page: CountedPage<'y, P>) -> Use {
         let word = page.owner();
         let object = object_of(word).some().filter(|_| PageKind::of_word(word) == Some(PageKind::Anonymous));
@@ -63,12 +65,12 @@ impl<'y, P: Platform> Vm<'y, P> {
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
-    /// As [`Vm::take_use`]. The caller has a visit and the map lock for reading.
+    /// Like [`Vm::take_use`]. The caller has a visit and holds the map lock for reading.
     pub(crate) fn take_use(&self, page: CountedPage<'y, P>) -> Use {
         let spot = self.walk(page.index());
         match (page.tag().order(), spot.level) {
             (Order::ZERO, Level::SMALL) | (_, Level::HUGE) => self.take_use_at(page, spot, spot.index..spot.index + 1),
-            // Huge, and mapped by small entries: its mapping was split while it was pinned.
+            // A huge page mapped by small entries: its mapping was split while it was pinned.
             (_, Level::SMALL) => self.take_use_at(page, spot, 0..ENTRIES),
             _ => Use::Unmapped,
         }

@@ -17,7 +17,7 @@ use crate::test_yard::{TestPlatform, TestYard, run_on};
 const PAGE: u64 = 4096;
 const HUGE_BYTES: u64 = PageLevel::Huge.size().0;
 
-/// Moves what an address leads to, as compaction would; `None` where it could not be isolated.
+/// Moves the page of an address like compaction; `None` if it could not be isolated.
 fn move_page<P: Platform>(
     vm: &Vm<'_, P>,
     space: &AddressSpace<'_, P>,
@@ -30,7 +30,7 @@ fn move_page<P: Platform>(
     move_block(vm, from, mode)
 }
 
-/// Moves a block, as compaction would; `None` where it could not be isolated.
+/// Moves a block like compaction; `None` if it could not be isolated.
 fn move_block<P: Platform>(vm: &Vm<'_, P>, from: Block, mode: MigrateMode) -> Option<Result<(), MigrateProblem>> {
     vm.isolate(from, mode).ok()?;
     let Ok(to) = vm.yard().alloc(from.order, Gfp::HIGHUSER_MOVABLE) else {
@@ -65,7 +65,7 @@ fn check(space: &AddressSpace<'_, TestPlatform>, range: VirtRange) {
     }
 }
 
-/// A space of so many bytes, filled with a pattern, in small pages or huge ones.
+/// A space of `bytes` bytes filled with a pattern, in small or huge pages.
 fn filled<'y>(vm: &Vm<'y, TestPlatform>, bytes: u64, huge: HugeAdvice) -> (AddressSpace<'y, TestPlatform>, VirtRange) {
     let space = vm.create_space().unwrap();
     let range = space.map(MapRequest::anonymous(ByteSize(bytes)).advised(huge)).unwrap();
@@ -75,7 +75,7 @@ fn filled<'y>(vm: &Vm<'y, TestPlatform>, bytes: u64, huge: HugeAdvice) -> (Addre
 }
 
 #[test]
-fn every_page_of_a_space_can_be_moved_and_keeps_bytes_and_flags() {
+fn migration_keeps_bytes_and_flags() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     for (huge, size) in [(HugeAdvice::Never, PAGE), (HugeAdvice::Huge, HUGE_BYTES)] {
@@ -97,7 +97,7 @@ fn every_page_of_a_space_can_be_moved_and_keeps_bytes_and_flags() {
     vm.destroy().unwrap();
 }
 
-/// Fails one kind of step, always.
+/// Always fails one kind of step.
 struct Fails(Step);
 
 impl FaultInjector for Fails {
@@ -107,7 +107,7 @@ impl FaultInjector for Fails {
 }
 
 #[test]
-fn a_move_that_fails_at_any_step_leaves_the_page_where_it_was() {
+fn failed_migration_leaves_the_page_in_place() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     for huge in [HugeAdvice::Never, HugeAdvice::Huge] {
@@ -128,7 +128,7 @@ fn a_move_that_fails_at_any_step_leaves_the_page_where_it_was() {
 }
 
 #[test]
-fn a_pinned_page_stays_where_it_is() {
+fn pinned_page_is_not_moved() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     for huge in [HugeAdvice::Never, HugeAdvice::Huge] {
@@ -154,7 +154,7 @@ fn a_pinned_page_stays_where_it_is() {
 }
 
 #[test]
-fn a_page_whose_users_are_not_all_known_is_busy_and_one_of_a_space_that_went_is_gone() {
+fn migration_rejects_extra_references_and_dead_spaces() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let (space, range) = filled(&vm, 2 * PAGE, HugeAdvice::Never);
@@ -164,29 +164,29 @@ fn a_page_whose_users_are_not_all_known_is_busy_and_one_of_a_space_that_went_is_
     vm.page(from.pfn).get();
     assert_eq!(vm.migrate(from, to, MigrateMode::Sync), Err(MigrateProblem::Busy));
     vm.put_page(vm.page(from.pfn));
-    // Nobody moves a page while somebody changes the map.
+    // A migration does not start while a writer holds the map lock.
     let writing = space.space().map_lock().write();
     for mode in MigrateMode::ALL {
         assert_eq!(vm.migrate(from, to, mode), Err(MigrateProblem::Busy));
     }
     drop(writing);
-    // Unmapped while it is isolated, in a space that goes on, then in one that is gone.
+    // Unmapped while isolated: in a space that stays, then in one that ends.
     let half = VirtRange { start: range.start, end: VirtAddr(range.start.0 + PAGE) };
     assert_eq!(space.unmap(half).unwrap().pages, PageCount(1));
     assert_eq!(vm.migrate(from, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
     drop(space);
     assert_eq!(vm.migrate(from, to, MigrateMode::Sync), Err(MigrateProblem::Gone));
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     vm.put_back(from);
     vm.lru_drain_all();
-    assert_eq!(yard.free_pages(), free + PageCount(1), "the isolator had the last reference");
+    assert_eq!(yard.stats().free_pages(), free + PageCount(1), "the isolator had the last reference");
     yard.free(to, Order::ZERO).unwrap();
     vm.validate().unwrap();
     vm.destroy().unwrap();
 }
 
 #[test]
-fn a_fault_on_a_page_that_is_being_moved_waits_and_gives_up_in_the_end() {
+fn fault_on_a_moving_page_waits_with_a_bound() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let (space, range) = filled(&vm, PAGE, HugeAdvice::Never);
@@ -210,10 +210,10 @@ fn a_fault_on_a_page_that_is_being_moved_waits_and_gives_up_in_the_end() {
     vm.destroy().unwrap();
 }
 
-/// Writes of one thread to its own bytes of every page, each more than the last, and read back each time.
+/// One thread's writes to its own bytes of every page: increasing numbers, each read back.
 fn keep_writing(space: &AddressSpace<'_, TestPlatform>, range: VirtRange, thread: u64, stop: &AtomicBool) -> u64 {
     let mut round = 0_u64;
-    // At least once: the pages may all have been moved before this thread first runs.
+    // At least once, since all migrations may precede this thread's first run.
     loop {
         for addr in (range.start.0..range.end.0).step_by(PAGE as usize) {
             let at = VirtAddr(addr + 8 * thread);
@@ -230,7 +230,7 @@ fn keep_writing(space: &AddressSpace<'_, TestPlatform>, range: VirtRange, thread
 }
 
 #[test]
-fn no_write_is_lost_while_all_pages_are_moved_again_and_again() {
+fn repeated_migration_loses_no_write() {
     const WRITERS: u64 = 3;
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig { thp: ThpMode::Madvise, ..VmConfig::default() }).unwrap();
@@ -269,7 +269,7 @@ fn no_write_is_lost_while_all_pages_are_moved_again_and_again() {
     vm.destroy().unwrap();
 }
 
-/// Lets the writers end also where the mover panics.
+/// Stops the writers even if the mover panics.
 struct StopAtEnd<'a>(&'a AtomicBool);
 
 impl Drop for StopAtEnd<'_> {
@@ -279,7 +279,7 @@ impl Drop for StopAtEnd<'_> {
 }
 
 #[test]
-fn pages_are_moved_while_their_spaces_come_and_go() {
+fn migration_races_creation_and_exit_of_spaces() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig { thp: ThpMode::Always, ..VmConfig::default() }).unwrap();
     let stop = AtomicBool::new(false);
@@ -315,7 +315,7 @@ fn pages_are_moved_while_their_spaces_come_and_go() {
 }
 
 #[test]
-fn parts_of_a_block_that_was_pinned_when_it_was_split_are_busy() {
+fn parts_of_a_pinned_block_are_busy() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let (space, range) = filled(&vm, HUGE_BYTES, HugeAdvice::Huge);

@@ -1,4 +1,4 @@
-//! Where there is room for a new area: the highest gap that is large enough, as the kernel's `vm_unmapped_area` top-down.
+//! Free address ranges for new areas: the highest gap that fits, like the kernel's top-down `vm_unmapped_area`.
 
 use frameyard::{ByteSize, Platform};
 
@@ -7,10 +7,10 @@ use super::{AreaWord, Node};
 use crate::address::{PageLevel, VirtAddr, VirtRange};
 
 impl<'y, P: Platform> AreaTree<'y, P> {
-    /// The highest range of `bytes` (not 0) in a gap that begins at a multiple of `align`, at least a page.
+    /// The highest range of `bytes` (not 0) in a gap that starts at a multiple of `align`, at least a page.
     ///
-    /// One way down the tree, as a rule. Where `align` is more than a page and no gap is so large that alignment does not
-    /// matter, one way down for each gap that is large enough, until one is aligned as well.
+    /// Usually one descent of the tree. If `align` exceeds a page and no gap is large enough to ignore alignment, one
+    /// descent per sufficiently large gap until one fits aligned.
     pub(super) fn find_gap(self, bytes: ByteSize, align: ByteSize) -> Option<VirtRange> {
         let slack = align.0.saturating_sub(PageLevel::Small.size().0);
         let roomy = bytes.0.checked_add(slack).and_then(|wanted| self.highest_gap(wanted, VirtAddr::END));
@@ -27,8 +27,8 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         }
     }
 
-    /// The highest gap of at least so many bytes that ends at or below `limit`, which is the end of all addresses or where
-    /// another gap begins.
+    /// The highest gap of at least `bytes` that ends at or below `limit`. `limit` is the end of all addresses or the
+    /// start of another gap.
     fn highest_gap(self, bytes: u64, limit: VirtAddr) -> Option<VirtRange> {
         let Some(root) = self.root() else {
             return large_enough(VirtAddr::LOWEST, VirtAddr::END, bytes, limit);
@@ -61,7 +61,7 @@ fn large_enough(start: VirtAddr, end: VirtAddr, bytes: u64, limit: VirtAddr) -> 
     (gap.size().0 >= bytes && !gap.is_empty() && end <= limit).then_some(gap)
 }
 
-/// The highest aligned place for so many bytes in a gap.
+/// The highest aligned range of `bytes` in a gap.
 fn top_of(gap: VirtRange, bytes: ByteSize, align: ByteSize) -> Option<VirtRange> {
     let start = VirtAddr(gap.end.0.checked_sub(bytes.0)?).align_down(align);
     VirtRange::new(start, bytes).filter(|range| gap.covers(*range))

@@ -47,7 +47,7 @@ fn range(page: u64, pages: u64) -> VirtRange {
     VirtRange::new(VirtAddr(BASE + page * PAGE), ByteSize(pages * PAGE)).unwrap()
 }
 
-/// What each page shows.
+/// The mapping of each page.
 #[derive(Default)]
 struct Model(BTreeMap<u64, (MapKind, Protection)>);
 
@@ -71,13 +71,13 @@ impl Model {
         areas
     }
 
-    /// Pages of devices are one area only where they were mapped at once, which their physical addresses tell here: each
-    /// mapping begins elsewhere.
+    /// Device pages belong to one area only if they were mapped by one call. Their physical addresses show this: each
+    /// call starts elsewhere.
     fn joins(&self, page: u64) -> bool {
         page > 0 && self.0.contains_key(&(page - 1))
     }
 
-    /// The highest place, by looking at all of them.
+    /// The highest gap, found by exhaustive search.
     fn gap(&self, pages: u64, align: u64, room: u64) -> Option<u64> {
         let fits = |first: u64| {
             (BASE / PAGE + first).is_multiple_of(align)
@@ -135,7 +135,7 @@ fn run(space: SpaceRef<'_, TestPlatform>, actions: &[Action]) {
     }
 }
 
-/// Asks for a gap while a wall stands above all that the model knows, so that it has to be between.
+/// Searches a gap below a wall above the model's addresses, so that the result is inside.
 fn check_gap(space: SpaceRef<'_, TestPlatform>, model: &Model, pages: u64, align: u64) {
     let room = PAGES + 12;
     let wall = VirtRange { start: range(room, 1).start, end: VirtAddr::END };
@@ -146,7 +146,7 @@ fn check_gap(space: SpaceRef<'_, TestPlatform>, model: &Model, pages: u64, align
     let found = found.map(|gap| (gap.start.0 - BASE) / PAGE);
     let best = model.gap(pages, align, room);
     match (found, best) {
-        // What leaves room for any alignment is preferred to what happens to be aligned.
+        // A gap with room for any alignment takes precedence over one that happens to be aligned.
         (Some(found), Some(best)) => {
             assert!(found <= best && model.gap(pages, align, found + pages) == Some(found), "{found} for {best}");
             assert!(align > 1 || found == best);
@@ -172,13 +172,13 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_tree_of_areas_is_a_map_of_pages(actions in prop::collection::vec(actions(), 1..120)) {
+    fn areas_agree_with_a_map_of_pages(actions in prop::collection::vec(actions(), 1..120)) {
         in_a_space(|_, space| run(space, &actions));
     }
 }
 
 #[test]
-fn many_areas_make_a_shallow_tree() {
+fn tree_of_many_areas_is_shallow() {
     in_a_space(|_, space| {
         let kind = MapKind::Anonymous { huge: HugeAdvice::Default };
         for page in 0..4096 {
@@ -197,7 +197,7 @@ fn many_areas_make_a_shallow_tree() {
 }
 
 #[test]
-fn an_area_that_grows_or_shrinks_needs_no_further_object() {
+fn resizing_an_area_allocates_no_object() {
     in_a_space(|vm, space| {
         let kind = MapKind::Anonymous { huge: HugeAdvice::Default };
         space.insert_area(range(10, 10), kind, Protection::ReadWrite).unwrap();
@@ -216,7 +216,7 @@ fn an_area_that_grows_or_shrinks_needs_no_further_object() {
 }
 
 #[test]
-fn what_was_found_last_is_forgotten_with_its_area() {
+fn removal_of_an_area_clears_the_cache() {
     in_a_space(|_, space| {
         let kind = MapKind::Anonymous { huge: HugeAdvice::Default };
         space.insert_area(range(1, 4), kind, Protection::ReadWrite).unwrap();
@@ -228,7 +228,7 @@ fn what_was_found_last_is_forgotten_with_its_area() {
 }
 
 #[test]
-fn the_validator_sees_damage_to_any_word_of_an_area() {
+fn validator_detects_damage_to_any_word_of_an_area() {
     in_a_space(|_, space| {
         for area in 0..7 {
             let kind = MapKind::Anonymous { huge: HugeAdvice::ALL[area as usize % 2] };

@@ -1,8 +1,8 @@
-//! The tree of a space's areas: by address, balanced as an AVL tree, each subtree knowing the largest gap in it.
+//! The tree of a space's areas: an AVL tree by address. Each subtree knows its largest gap.
 //!
-//! Heights of the two subtrees of an area differ by at most one, so a tree of n areas has at most 1.44 log₂ n levels, and
-//! no function here calls itself deeper. `FIRST`, `LAST` and `GAP` of a subtree follow from its own area and the same words
-//! of its two parts, so only the path to what has changed is written again.
+//! The heights of an area's two subtrees differ by at most one, so n areas have at most 1.44 log₂ n levels, which
+//! bounds all recursion. `FIRST`, `LAST` and `GAP` of a subtree follow from its own area and the same words of its
+//! children, so a change rewrites only the path to it.
 
 use core::cmp::Ordering::{Equal, Greater, Less};
 
@@ -14,7 +14,7 @@ use crate::address::{VirtAddr, VirtRange};
 use crate::object_id::{ObjectId, ObjectKind};
 use crate::vm::Vm;
 
-/// The tree whose root a word names. Read under the map lock, changed while it is held for writing.
+/// The tree of a space. Read under the map lock, changed while it is held for writing.
 pub(super) struct AreaTree<'y, P: Platform> {
     pub(super) vm: Vm<'y, P>,
     pub(super) root: &'y AtomicU64,
@@ -60,7 +60,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         self.named(node.get(AreaWord::RIGHT))
     }
 
-    /// The lowest area that ends behind an address: the one that covers it, or the next.
+    /// The lowest area that ends above an address: the one that contains it, or the next.
     pub(super) fn first_ending_after(self, addr: VirtAddr) -> Option<Node<'y>> {
         let (mut at, mut best) = (self.root(), None);
         while let Some(node) = at {
@@ -77,7 +77,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         best
     }
 
-    /// The highest area that begins before an address.
+    /// The highest area that starts below an address.
     pub(super) fn last_starting_before(self, addr: VirtAddr) -> Option<Node<'y>> {
         let (mut at, mut best) = (self.root(), None);
         while let Some(node) = at {
@@ -91,7 +91,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         best
     }
 
-    /// Puts an area into the tree whose borders are written and that overlaps none.
+    /// Inserts an area whose range is written and overlaps no other.
     pub(super) fn insert(self, new: Node<'y>) {
         self.set_root(Some(self.inserted(self.root(), new)));
     }
@@ -109,7 +109,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         self.balanced(node)
     }
 
-    /// Takes an area out of the tree.
+    /// Removes an area.
     pub(super) fn remove(self, node: Node<'y>) {
         self.set_root(self.removed(self.root(), node.range().start));
     }
@@ -126,7 +126,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         Some(self.balanced(node))
     }
 
-    /// One tree of the two that were below an area.
+    /// Joins the two subtrees of a removed area.
     fn joined(self, left: Option<Node<'y>>, right: Option<Node<'y>>) -> Option<Node<'y>> {
         let Some(right) = right else { return left };
         let (first, rest) = self.without_first(right);
@@ -135,7 +135,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         Some(self.balanced(first))
     }
 
-    /// The first area of a tree, and the rest of it.
+    /// Detaches the first area of a subtree; returns it and the rest.
     fn without_first(self, root: Node<'y>) -> (Node<'y>, Option<Node<'y>>) {
         let Some(left) = self.left(root) else { return (root, self.right(root)) };
         let (first, rest) = self.without_first(left);
@@ -143,7 +143,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         (first, Some(self.balanced(root)))
     }
 
-    /// Tells the tree that an area which begins there now has other borders than before, in the same gap.
+    /// Updates the tree after the area at `start` changed its ends within the same gap.
     pub(super) fn borders_changed(self, start: VirtAddr) {
         self.sum_up_to(self.root(), start);
     }
@@ -158,7 +158,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         self.sum_up(node);
     }
 
-    /// Takes all areas out of the tree, each given to `each` when nothing leads to it any more.
+    /// Removes all areas; calls `each` with each area once it is unreachable.
     pub(super) fn clear(self, mut each: impl FnMut(Node<'y>)) {
         let root = self.root();
         self.set_root(None);
@@ -172,7 +172,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         each(node);
     }
 
-    /// Writes what an area knows of its subtree.
+    /// Updates the subtree words of an area.
     fn sum_up(self, node: Node<'y>) {
         let sums = self.sums(node);
         node.set(AreaWord::HEIGHT, sums.height);
@@ -181,7 +181,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         node.set(AreaWord::GAP, sums.gap);
     }
 
-    /// What an area has to know of its subtree, by its own borders and what the areas below it know.
+    /// The subtree words of an area, computed from its own range and its children.
     pub(super) fn sums(self, node: Node<'y>) -> Sums {
         let (left, right) = (self.left(node), self.right(node));
         let mut range = node.range();
@@ -198,8 +198,8 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         Sums { height: 1 + height(left).max(height(right)), range, gap }
     }
 
-    /// Sums up an area whose subtrees are balanced and differ by at most two levels, and turns it where they differ by two;
-    /// what stands there now.
+    /// Updates an area whose subtrees are balanced and differ by at most two levels. Rotates if they differ by two.
+    /// Returns the new root.
     fn balanced(self, node: Node<'y>) -> Node<'y> {
         let (left, right) = (self.left(node), self.right(node));
         if height(left) > height(right) + 1 {
@@ -212,7 +212,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         node
     }
 
-    /// Turns an area whose subtree at `high` is two levels higher than that at `low`.
+    /// Rotates an area whose subtree at `high` is two levels higher than the one at `low`.
     fn turned(self, node: Node<'y>, high: usize, low: usize) -> Node<'y> {
         let Some(mut below) = self.named(node.get(high)) else { return node };
         let inner = self.named(below.get(low));
@@ -223,7 +223,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
         self.lifted(node, high, low)
     }
 
-    /// Lifts what is below an area, at `high`, to its place; the area goes below it, at `low`.
+    /// Moves the child at `high` to the area's place and the area below it at `low`.
     fn lifted(self, node: Node<'y>, high: usize, low: usize) -> Node<'y> {
         let Some(top) = self.named(node.get(high)) else { return node };
         node.set(high, top.get(low));
@@ -234,7 +234,7 @@ impl<'y, P: Platform> AreaTree<'y, P> {
     }
 }
 
-/// What an area knows of its subtree.
+/// The subtree words of an area.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sums {
     pub(super) height: u64,
@@ -243,7 +243,7 @@ pub(super) struct Sums {
 }
 
 impl Sums {
-    /// As the area's words have it.
+    /// The values kept in the area's words.
     pub(super) fn kept(node: Node<'_>) -> Self {
         let range = VirtRange { start: VirtAddr(node.get(AreaWord::FIRST)), end: VirtAddr(node.get(AreaWord::LAST)) };
         Self { height: node.get(AreaWord::HEIGHT), range, gap: node.get(AreaWord::GAP) }

@@ -1,4 +1,4 @@
-//! Recounting the tree of a space's areas.
+//! Validation of a space's areas.
 
 use frameyard::Platform;
 use frameyard::sync::Ordering;
@@ -9,19 +9,19 @@ use crate::address::{VirtAddr, VirtRange};
 use crate::error::VmValidateError;
 use crate::object_id::ObjectId;
 
-/// What has been seen of a tree so far, lowest area first.
+/// The state of the recount, lowest area first.
 struct Seen {
     areas: u64,
     bytes: u64,
-    /// Where the last one ended, and what it was.
+    /// End, kind and protection of the previous area.
     last: Option<(VirtAddr, MapKind, Protection)>,
     knows_last_found: bool,
     last_found: ObjectId,
 }
 
 impl<P: Platform> SpaceRef<'_, P> {
-    /// Recounts the areas of a space at rest: in order, apart, inside what can be mapped, merged where they are alike, the
-    /// tree balanced, what each knows of its subtree right. Returns how many there are.
+    /// Recounts the areas of a quiet space: sorted, disjoint, inside the mappable range, merged where equal, balanced,
+    /// subtree words correct. Returns their number.
     pub(crate) fn validate_areas(&self) -> Result<u64, VmValidateError> {
         let get = |word| self.word(word).load(Ordering::Relaxed);
         let last_found = ObjectId::from_bits(get(SpaceWord::LAST_FOUND));
@@ -37,7 +37,7 @@ impl<P: Platform> SpaceRef<'_, P> {
             return Err(VmValidateError::Count { what, kept, found });
         }
         if last_found.some().is_some() && !seen.knows_last_found {
-            return Err(VmValidateError::Count { what: "the area found last is one of the space", kept: 1, found: 0 });
+            return Err(VmValidateError::Count { what: "the cached area belongs to the space", kept: 1, found: 0 });
         }
         Ok(seen.areas)
     }
@@ -52,14 +52,14 @@ fn check<'y, P: Platform>(tree: AreaTree<'y, P>, node: Node<'y>, seen: &mut Seen
     let wrong = |what| VmValidateError::Addresses { start: range.start.0, end: range.end.0, what };
     let whole = VirtRange { start: VirtAddr::LOWEST, end: VirtAddr::END };
     if range.is_empty() || !whole.covers(range) || !range.is_aligned(kind.page_size()) {
-        return Err(wrong("no range that can be an area"));
+        return Err(wrong("is no valid range of an area"));
     }
     if let Some((end, below, protected)) = seen.last {
         if end > range.start {
-            return Err(wrong("the area below reaches into it"));
+            return Err(wrong("overlaps the area below"));
         }
         if end == range.start && merge((below, protected), (kind, protection)) {
-            return Err(wrong("the area below is alike and not merged with it"));
+            return Err(wrong("could be merged with the area below"));
         }
     }
     seen.last = Some((range.end, kind, protection));
@@ -70,7 +70,7 @@ fn check<'y, P: Platform>(tree: AreaTree<'y, P>, node: Node<'y>, seen: &mut Seen
         return Err(wrong("the tree is not balanced at this area"));
     }
     if Sums::kept(node) != tree.sums(node) {
-        return Err(wrong("the area does not know what is below it in the tree"));
+        return Err(wrong("has wrong subtree words"));
     }
     right.map_or(Ok(()), |right| check(tree, right, seen))
 }

@@ -1,4 +1,4 @@
-//! Pages come into the tree: looked up, made and filled; the one that is asked for, and those ahead of it.
+//! Pages enter the tree: look-up, creation, fill, and readahead.
 
 use frameyard::owners::Adoption;
 use frameyard::page::Counts;
@@ -15,57 +15,57 @@ use crate::inject::Step;
 use crate::page::{Flags, PageKind, owner_word};
 use crate::words;
 
-/// Which pages may come into the tree.
+/// The pages that may enter the tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Limit {
-    /// Those that the file has.
+    /// Pages inside the file.
     Size,
-    /// Any: the caller has the size's lock, and makes the file longer.
+    /// Any page: the caller holds the size lock and extends the file.
     None,
 }
 
-/// A place in the tree that somebody wanted a page at.
+/// The result of adding a page.
 enum Place<'y, P: Platform> {
-    /// The caller's page is there now: locked, and not up to date.
+    /// The caller's page was added: locked, and not up to date.
     Made(LockedPage<'y, P>),
-    /// There is a page already.
+    /// A page exists.
     Taken(PageUse<'y, P>),
-    /// It is behind the end of the file.
+    /// The page is behind the end of the file.
     Behind,
 }
 
 const GFP: Gfp = Gfp::HIGHUSER_MOVABLE;
-/// Nobody waits for these pages (the kernel's `readahead_gfp_mask`).
+/// No caller waits for these pages (the kernel's `readahead_gfp_mask`).
 const GFP_AHEAD: Gfp = GFP.union(Gfp::NORETRY).union(Gfp::NOWARN);
 
 impl<'y, P: Platform> FileRef<'y, P> {
-    /// How many pages a file of that size has.
+    /// The number of pages of a file of that size.
     pub(super) fn pages_of(&self, size: u64) -> u64 {
         size.div_ceil(self.vm().yard().geometry().page_size().0)
     }
 
-    /// The page with that number, if it is there.
+    /// The page with that number, if it exists.
     pub(super) fn lookup(&self, index: u64) -> Option<PageUse<'y, P>> {
         let tree = self.lock();
         let page = self.vm().page(tree.find(index)?);
-        // The tree's reference cannot go away under the lock.
+        // The tree's reference stays while the lock is held.
         page.get();
         drop(tree);
         Some(PageUse::of(self.vm(), page))
     }
 
-    /// Puts a new page into the tree, locked and not up to date, where there is none.
+    /// Adds a new page, locked and not up to date, if there is none.
     fn make(&self, index: u64, gfp: Gfp, limit: Limit) -> Result<Place<'y, P>, VmError> {
         let vm = self.vm();
         let pfn = vm.alloc_frames(Order::ZERO, gfp, Step::AllocateCachePage)?;
         let owner = owner_word(PageKind::Cache, self.object(), Flags::LOCKED);
         let counts = Counts { references: 1, mappings: 0 };
-        vm.yard().adopt(pfn, Order::ZERO, Adoption { counts, owner, index })?;
+        vm.yard().counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index })?;
         let page = vm.page(pfn);
-        // Its only user, unless it gets into the tree.
+        // The only user, unless it enters the tree.
         let used = PageUse::of(vm, page);
         let mut spare = Spare::new(vm);
-        // Ends: there are never fewer spare nodes, and as many as a path of the highest tree has are always enough.
+        // Terminates: spare nodes only accumulate, and a path of the highest tree always suffices.
         loop {
             let mut tree = self.lock();
             if limit == Limit::Size && index >= self.pages_of(tree.size()) {
@@ -73,7 +73,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
             }
             match tree.insert(index, pfn, &mut spare) {
                 Inserted::Done => {
-                    // The tree's reference, and that of the batch that it goes through.
+                    // One reference for the tree, one for the batch.
                     page.get();
                     page.get();
                     break;
@@ -96,7 +96,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         Ok(Place::Made(LockedPage::made(vm, page)))
     }
 
-    /// Sees to it that a locked page is up to date. Where the store fails, the page is out of the file.
+    /// Fills a locked page if it is not up to date. If the store fails, removes the page from the file.
     pub(super) fn fill(&self, page: &LockedPage<'y, P>) -> Result<(), FileError> {
         if page.is(Flags::UPTODATE) {
             return Ok(());
@@ -120,12 +120,12 @@ impl<'y, P: Platform> FileRef<'y, P> {
         }
     }
 
-    /// Takes a locked page out of the tree, dirty or not.
+    /// Removes a locked page from the tree, dirty or not.
     pub(super) fn take_out(&self, page: &LockedPage<'y, P>) {
         self.take_out_of(self.lock(), page);
     }
 
-    /// The same with the last page of the file, which ends there from now on.
+    /// Removes the last page of the file and moves the file's end before it.
     pub(super) fn cut_off(&self, page: &LockedPage<'y, P>, end: u64) {
         let mut tree = self.lock();
         tree.set_size(end);
@@ -138,19 +138,19 @@ impl<'y, P: Platform> FileRef<'y, P> {
         debug_assert_eq!(removed, Some(page.pfn()), "a locked page that was not taken out is in the tree");
         drop(tree);
         page.set_owner_bits(Flags::TRUNCATED);
-        // The tree's reference; the caller has another.
+        // The tree's reference. The caller has another.
         let put = page.put();
         debug_assert!(put.is_ok_and(|left| left > 0), "{put:?}");
     }
 
-    /// Locks a page that is or was in the tree; `None` where it is there no more.
+    /// Locks a page that is or was in the tree; `None` if it has left the tree.
     pub(super) fn lock_page(&self, used: PageUse<'y, P>) -> Result<Option<LockedPage<'y, P>>, VmError> {
         let locked = used.lock()?;
         Ok(if locked.is(Flags::TRUNCATED) { None } else { Some(locked) })
     }
 
-    /// The page with that number for whoever writes to it, locked, up to date or not; `None` where it was taken out just
-    /// now or is behind the end of the file: look again.
+    /// The locked page with that number, for a write, up to date or not. `None` if it was just removed or is behind the
+    /// end: retry.
     pub(super) fn page_to_write(&self, index: u64, limit: Limit) -> Result<Option<LockedPage<'y, P>>, FileError> {
         let vm = self.vm();
         if let Some(used) = self.lookup(index) {
@@ -165,7 +165,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         }
     }
 
-    /// The page with that number, the first of `asked`, for whoever reads it: locked and up to date. `None` as for
+    /// The locked and filled page with that number, the first of `asked`, for a read. `None` as for
     /// [`page_to_write`](Self::page_to_write).
     pub(super) fn page_to_read(
         &self,
@@ -192,11 +192,11 @@ impl<'y, P: Platform> FileRef<'y, P> {
                 if window.pages <= 1 {
                     return Ok(Some(page));
                 }
-                // All of it was asked for: its first page has the mark, and is being read.
+                // The request covers the whole window: its first page has the mark and is being read.
                 if window.mark() == Some(index) {
                     page.set(Flags::READAHEAD);
                 }
-                // Others may have the page while the rest of the window comes in.
+                // Unlock the page while the rest of the window is read.
                 let used = page.unlock();
                 self.bring(window, index);
                 self.read_on(&used, asked, stream);
@@ -212,7 +212,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         Ok(Some(page))
     }
 
-    /// Brings the next window where this page is marked.
+    /// Reads the next window if this page is marked.
     fn read_on(&self, used: &PageUse<'y, P>, asked: u64, stream: &Stream) {
         let page = used.page();
         let marked = |owner: u64| owner & Flags::READAHEAD != 0;
@@ -226,14 +226,13 @@ impl<'y, P: Platform> FileRef<'y, P> {
             let tree = self.lock();
             (index + 1..=index + MAX_WINDOW).find(|next| tree.find(*next).is_none())
         };
-        // Where that many pages are there already, nothing is to be done before they are read.
+        // The next window is already in memory.
         let Some(hole) = hole else { return };
         let window = stream.plan(index, asked, Cause::Mark(hole));
         self.bring(window, index);
     }
 
-    /// Brings the pages of a window that are not there, except one. Failures are silent: whoever wants such a page hears of
-    /// it then.
+    /// Reads the missing pages of a window, except one. Errors are ignored: a later read of such a page returns them.
     fn bring(&self, window: Window, except: u64) {
         let vm = self.vm();
         let end = window.end().min(self.pages_of(self.size()));

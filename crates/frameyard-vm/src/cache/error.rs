@@ -1,4 +1,4 @@
-//! What can go wrong with a file.
+//! Errors of files.
 
 use core::fmt;
 
@@ -7,28 +7,28 @@ use frameyard::ByteSize;
 use crate::error::VmError;
 use crate::store::StoreError;
 
-/// Why a file was not read, written, written back or cut.
+/// Error of an operation on a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FileError {
-    /// Memory, or somebody who does not come to an end.
+    /// Out of memory, or a bounded wait timed out.
     Vm(VmError),
-    /// The store did not give or take a page.
+    /// The store failed.
     Store(StoreError),
-    /// The file was not cut as far as it was to be: the same call again does the rest.
+    /// The truncation is incomplete. Repeat the call for the rest.
     NotCut {
-        /// Where it was to end.
+        /// The requested end.
         wanted: ByteSize,
-        /// Where it ended then.
+        /// The end reached.
         end: ByteSize,
-        /// What kept the page before that end from being dropped, or the one in which it is to end from being cut.
+        /// The reason why the page before that end was not dropped, or the last page not shortened.
         why: VmError,
     },
-    /// The bytes would end behind 2⁶⁴.
+    /// The range ends above 2⁶⁴.
     TooLarge {
-        /// Where they begin.
+        /// Its start.
         offset: u64,
-        /// How many they are.
+        /// Its length.
         bytes: u64,
     },
 }
@@ -39,7 +39,7 @@ impl fmt::Display for FileError {
             Self::Vm(error) => error.fmt(f),
             Self::Store(error) => error.fmt(f),
             Self::NotCut { wanted, end, why } => {
-                write!(f, "the file ends at {} and not at {} yet: {why}: cut it again", end.0, wanted.0)
+                write!(f, "the file ends at {} and not at {} yet: {why}: truncate it again", end.0, wanted.0)
             }
             Self::TooLarge { offset, bytes } => {
                 write!(f, "{bytes} bytes at {offset} of a file: they must end below 2^64")
@@ -62,24 +62,24 @@ impl From<StoreError> for FileError {
     }
 }
 
-/// Why a page was not taken out of its file. Nothing has changed.
+/// The reason why a page was not removed from its file. Nothing has changed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum DropProblem {
-    /// It is in no file any more, or never was.
+    /// It is in no file.
     Gone,
-    /// It has to be written back first.
+    /// It is dirty.
     Dirty,
-    /// Somebody uses it, or looks at it, just now.
+    /// It is in use.
     Busy,
 }
 
 impl fmt::Display for DropProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Gone => "the page is in no file any more",
-            Self::Dirty => "the page has to be written back first",
-            Self::Busy => "somebody uses the page just now",
+            Self::Gone => "the page is in no file",
+            Self::Dirty => "the page is dirty: write it back first",
+            Self::Busy => "the page is in use",
         })
     }
 }

@@ -1,4 +1,4 @@
-//! Pages leave their file: dropped where they are clean and unused, or cut away.
+//! Pages leave their file: clean and unused ones are dropped, and those behind a new end removed.
 
 use frameyard::page::{CountedPage, Counts};
 use frameyard::{ByteSize, PageCount, Platform};
@@ -16,12 +16,12 @@ use crate::page::{Flags, PageKind, object_of};
 use crate::vm::Vm;
 use crate::words;
 
-/// A page in its tree that the caller has a reference to, and nobody else.
+/// The counts of a page in the tree with one reference of the caller.
 pub(super) const UNUSED: Counts = Counts { references: 2, mappings: 0 };
 
 impl<'y, P: Platform> FileRef<'y, P> {
-    /// Takes a locked page out of the tree if it is clean and nobody but the caller uses it. Then it has no references any
-    /// more, and is the caller's alone.
+    /// Removes a locked page from the tree if it is clean and only the caller uses it. The page then has no references
+    /// and belongs to the caller.
     fn drop_unused(&self, page: CountedPage<'y, P>, held: PageHeld<'y, P>) -> Result<(), DropProblem> {
         self.vm().may_fail(Step::DropPage).map_err(|_| DropProblem::Busy)?;
         let owner = page.owner();
@@ -47,16 +47,16 @@ impl<'y, P: Platform> FileRef<'y, P> {
 }
 
 impl<P: Platform> File<'_, P> {
-    /// Drops all pages that are clean and in nobody's use just now: how many.
+    /// Drops all clean and unused pages; returns their number.
     ///
-    /// After the kernel's `invalidate_mapping_pages`; what cannot be dropped is next to be reclaimed. Empties the CPUs'
-    /// batches of used pages first.
+    /// After the kernel's `invalidate_mapping_pages`. Pages that cannot be dropped are reclaimed next. Drains the LRU
+    /// batches of all CPUs first.
     pub fn drop_clean(&self) -> PageCount {
         let vm = self.file.vm();
         vm.lru_drain_all();
         let mut unused = UnusedPages::new(vm);
         let (mut dropped, mut from) = (PageCount(0), 0);
-        // Whoever makes the file longer meanwhile does not keep this from its end.
+        // The end is read once, so that a concurrent extension cannot prolong the loop.
         let end = self.file.pages_of(self.file.size());
         while let Some((index, used)) = self.file.next_page(from, Which::Any).filter(|(index, _)| *index < end) {
             from = index + 1;
@@ -72,17 +72,17 @@ impl<P: Platform> File<'_, P> {
         dropped
     }
 
-    /// Makes the file that long. Pages behind its end are dropped, dirty or not, the last one first, and the store is told.
-    /// The end moves with the pages: whoever reads or writes meanwhile finds all that stands before it.
+    /// Truncates the file to `size`. Drops pages behind the new end, dirty or not, from the last to the first, and
+    /// tells the store. The end moves with the pages, so concurrent reads and writes find all bytes before it.
     ///
     /// # Errors
     ///
-    /// [`FileError`]; the file is consistent then, and the same call again does what remains to be done:
+    /// [`FileError`]. The file is consistent then, and repeating the call completes the truncation:
     ///
-    /// - [`NotCut`](FileError::NotCut): somebody does not come to an end with a page that is to go. The file ends with that
-    ///   page, or, where it is the one that is cut in two, where it should. Nothing before the end was touched.
-    /// - Others: somebody else is at work on the size, and nothing has changed; or the store failed, and the file has its
-    ///   new end. What is cut away may be seen again should the file grow before the store was told.
+    /// - [`NotCut`](FileError::NotCut): the wait for a page timed out. The file ends with that page, or at the new end
+    ///   if that page contains it. Nothing before the end was touched.
+    /// - Other errors: another CPU changes the size, and nothing has changed; or the store failed, and the file has its
+    ///   new end. If the file then grows before the store is told, the old bytes may reappear.
     pub fn truncate(&self, size: ByteSize) -> Result<(), FileError> {
         let file = self.file;
         let _sizing = file.lock_size()?;
@@ -99,11 +99,12 @@ impl<P: Platform> File<'_, P> {
         })
     }
 
-    /// Drops the pages behind an end, the last one first, and moves the file's end along. The caller has the size's lock.
+    /// Drops the pages behind an end, from the last to the first, and moves the file's end along. The caller holds the
+    /// size lock.
     fn cut_pages(&self, size: u64) -> Result<(), VmError> {
         let (file, shift) = (self.file, self.file.vm().yard().geometry().page_shift());
         let first = file.pages_of(size);
-        // Ends: the file's end goes down each time, and nobody brings pages behind it.
+        // Terminates: the end decreases each time, and no page is added behind it.
         loop {
             let mut tree = file.lock();
             let Some((index, pfn)) = tree.last().filter(|(index, _)| *index >= first) else {
@@ -116,13 +117,13 @@ impl<P: Platform> File<'_, P> {
             // The tree's reference cannot go away under the lock.
             page.get();
             drop(tree);
-            // One that was dropped meanwhile may be there again.
+            // A page dropped earlier may be back.
             let Some(page) = file.lock_page(PageUse::of(file.vm(), page))? else { continue };
             file.cut_off(&page, index << shift);
         }
     }
 
-    /// Gives the last page, where it is in memory, what the store has behind the new end.
+    /// Fills the last page behind the new end from the store, if it is in memory.
     fn restore_tail(&self, size: u64) -> Result<(), FileError> {
         let (file, vm) = (self.file, self.file.vm());
         let geometry = vm.yard().geometry();
@@ -138,7 +139,7 @@ impl<P: Platform> File<'_, P> {
             // SAFETY: this thread holds the page's lock.
             let filled = unsafe { words::with_bytes(vm.yard(), pfn, fill) }.ok_or(VmError::NoFrameBytes(pfn))?;
             if filled.is_err() && !page.is(Flags::DIRTY) {
-                // Whoever wants the page fills all of it.
+                // A page that is not up to date is filled completely on the next access.
                 page.page().clear_owner_bits(Flags::UPTODATE);
             }
             filled?;
@@ -148,7 +149,7 @@ impl<P: Platform> File<'_, P> {
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// The file that a page is in, with the caller as a user of it.
+    /// The file of a page, with the caller as a user.
     pub(super) fn file_of(&self, page: CountedPage<'y, P>) -> Option<FileRef<'y, P>> {
         let owner = page.owner();
         let object = object_of(owner).some()?;
@@ -159,12 +160,12 @@ impl<'y, P: Platform> Vm<'y, P> {
         file.try_get_user().then_some(file)
     }
 
-    /// Takes a page out of its file for reclaim. The caller has it isolated, with one reference. On success it has no
-    /// references any more and is the caller's, for [`free_unused`](Self::free_unused).
+    /// Removes a page from its file for reclaim. The caller has isolated it and holds one reference. On success the
+    /// page has no references and belongs to the caller, for [`free_unused`](Self::free_unused).
     ///
     /// # Errors
     ///
-    /// [`DropProblem`]; the page is still isolated then.
+    /// [`DropProblem`]. The page is still isolated then.
     pub(crate) fn drop_cache_page(&self, page: CountedPage<'y, P>) -> Result<(), DropProblem> {
         self.may_fail(Step::Visit).map_err(|_| DropProblem::Busy)?;
         let file = self.file_of(page).ok_or(DropProblem::Gone)?;

@@ -1,4 +1,4 @@
-//! The object of a file: its words, its users, its locks, and its end.
+//! The object of a file: words, users, and the size lock.
 
 use frameyard::sync::{AtomicU32, AtomicU64, Ordering};
 use frameyard::{ByteSize, Platform};
@@ -14,28 +14,28 @@ use crate::words::Words;
 #[derive(Clone, Copy)]
 #[repr(usize)]
 pub(super) enum FileWord {
-    /// The file's lock; see [`Tree`].
+    /// The file lock; see [`Tree`](super::tree::Tree).
     Lock = 0,
-    /// Users; 0 while it is dead.
+    /// Users; 0 for a dead file.
     Users,
-    /// Tells it from other files at the same place.
+    /// Serial number among all files ever created.
     Serial,
     Key,
-    /// In bytes. Shrinks under the size's lock, grows under it or the file's; stored under the file's lock.
+    /// In bytes. Shrinks under the size lock; grows under the size lock or the file lock; stored under the file lock.
     Size,
-    /// 1 while somebody has the size's lock.
+    /// 1 while the size lock is held.
     SizeLock,
-    /// The topmost node of its tree; 0 where it has no pages.
+    /// The root of its tree; 0 without pages.
     Root,
-    /// How many nodes are on the way to a page.
+    /// The height of its tree.
     Height,
     /// Pages in its tree.
     Pages,
-    /// Those of them that are dirty.
+    /// Dirty pages in its tree.
     DirtyPages,
 }
 
-/// A file, for whoever is one of its users, or becomes one.
+/// A reference to a file's words, for a user of the file or a CPU that becomes one.
 pub(super) struct FileRef<'y, P: Platform> {
     vm: Vm<'y, P>,
     id: ObjectId,
@@ -50,7 +50,7 @@ impl<P: Platform> Clone for FileRef<'_, P> {
 
 impl<P: Platform> Copy for FileRef<'_, P> {}
 
-/// The size's lock, given back when dropped.
+/// The held size lock. Releases it on drop.
 pub(super) struct SizeHeld<'y> {
     word: &'y AtomicU64,
 }
@@ -79,7 +79,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         self.words.at(word as usize)
     }
 
-    /// Makes a new object a file with one user.
+    /// Initialises a new object as a file with one user.
     pub(super) fn begin(&self, key: u64, size: ByteSize, serial: u64) {
         self.word(FileWord::Key).store(key, Ordering::Relaxed);
         self.word(FileWord::Size).store(size.0, Ordering::Relaxed);
@@ -96,7 +96,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         self.word(FileWord::Key).load(Ordering::Relaxed)
     }
 
-    /// Acquire: pairs with the Release of [`Tree::set_size`]; who reads the size sees the pages that made it.
+    /// Acquire: pairs with the Release in `set_size`. A CPU that reads the size sees the pages that made it.
     pub(super) fn size(&self) -> u64 {
         self.word(FileWord::Size).load(Ordering::Acquire)
     }
@@ -105,7 +105,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         self.word(FileWord::Users).load(Ordering::Relaxed) > 0
     }
 
-    /// Becomes a user of a file that has some; `false` where it is dead.
+    /// Adds a user; `false` for a dead file.
     pub(super) fn try_get_user(&self) -> bool {
         let users = self.word(FileWord::Users);
         let more = |found: u64| found.checked_add(1).filter(|_| found > 0);
@@ -113,7 +113,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         users.fetch_update(Ordering::Acquire, Ordering::Relaxed, more).is_ok()
     }
 
-    /// Is a user no more. The last one deletes the file; he holds no lock.
+    /// Removes a user. The last one deletes the file and must hold no lock.
     pub(super) fn put_user(&self) {
         // AcqRel: pairs with `put_user` of the other users, so that the last one deletes the file after their last accesses.
         if self.word(FileWord::Users).fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -121,12 +121,12 @@ impl<'y, P: Platform> FileRef<'y, P> {
         }
     }
 
-    /// The word of the file's lock.
+    /// The word of the file lock.
     pub(super) fn lock_word(&self) -> &'y AtomicU32 {
         self.words.lock_word(FileWord::Lock as usize)
     }
 
-    /// Takes the size's lock, waiting for it so long.
+    /// Takes the size lock, with a bounded wait.
     pub(super) fn lock_size(&self) -> Result<SizeHeld<'y>, VmError> {
         self.vm.may_fail(Step::LockSize)?;
         let word = self.word(FileWord::SizeLock);

@@ -1,4 +1,4 @@
-//! Pages of files move to other frames.
+//! Migration of file pages.
 
 use frameyard::owners::{Adoption, Block, MigrateMode, MigrateProblem};
 use frameyard::{Order, Pfn, Platform};
@@ -12,12 +12,12 @@ use crate::vm::Vm;
 use crate::words;
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Moves an isolated page of a file to another frame, which is allocated and the caller's; afterwards it is the file's,
-    /// on no list, and the isolator's reference is one to it. The old frame is the caller's, as if just allocated.
+    /// Moves an isolated page of a file to the caller's allocated frame `to`. Afterwards `to` belongs to the file, is
+    /// on no list, and holds the isolator's reference. The old frame belongs to the caller, as if just allocated.
     ///
     /// # Errors
     ///
-    /// [`MigrateProblem`]; nothing has changed then, but for the bytes of `to`.
+    /// [`MigrateProblem`]. Nothing has changed then, except the bytes of `to`.
     pub(crate) fn migrate_cache(&self, from: Block, to: Pfn, mode: MigrateMode) -> Result<(), MigrateProblem> {
         if from.order != Order::ZERO {
             return Err(MigrateProblem::Unmovable);
@@ -26,7 +26,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.may_fail(Step::Visit).map_err(|_| MigrateProblem::Failed)?;
         let file = self.file_of(page).ok_or(MigrateProblem::Gone)?;
         let moved = file.migrate(from.pfn, to, mode);
-        // Perhaps the last user: after this the file's pages may be gone, the moved one included.
+        // This may be the last user: afterwards the file's pages may be gone, including the moved one.
         file.put_user();
         moved
     }
@@ -62,12 +62,12 @@ impl<'y, P: Platform> FileRef<'y, P> {
         if !page.freeze(UNUSED) {
             return Err(MigrateProblem::Busy);
         }
-        // Frozen: the flags stay as they are.
+        // The flags cannot change: the page is frozen.
         let owner = page.owner() & !(Flags::LOCKED | Flags::ISOLATED | Flags::LRU);
-        // The tree's reference, and the isolator's, who puts the page on a list.
+        // One reference for the tree, one of the isolator, which adds the page to a list.
         let adopted = vm.may_fail(Step::Thaw).map_err(failed).and_then(|()| {
             let adoption = Adoption { counts: UNUSED, owner, index };
-            vm.yard().adopt(to, Order::ZERO, adoption).map_err(|_| MigrateProblem::Failed)
+            vm.yard().counted().adopt(to, Order::ZERO, adoption).map_err(|_| MigrateProblem::Failed)
         });
         if let Err(problem) = adopted {
             page.thaw(UNUSED);
@@ -76,8 +76,8 @@ impl<'y, P: Platform> FileRef<'y, P> {
         tree.replace(index, to);
         drop(tree);
         held.forget();
-        let disowned = vm.yard().disown(from, Order::ZERO);
-        debug_assert!(disowned.is_ok(), "a frozen page is its freezer's: {disowned:?}");
+        let disowned = vm.yard().counted().disown(from, Order::ZERO);
+        debug_assert!(disowned.is_ok(), "the freezer owns a frozen page: {disowned:?}");
         Ok(())
     }
 }

@@ -1,4 +1,4 @@
-//! A page's own lock: a bit of its owner's word.
+//! The page lock: a bit of the owner's word.
 
 use core::mem::ManuallyDrop;
 
@@ -11,12 +11,12 @@ use crate::inject::Step;
 use crate::page::Flags;
 use crate::vm::Vm;
 
-/// Takes a page's lock if it is free; the caller has a reference.
+/// Takes a page lock if it is free. The caller has a reference.
 fn try_take<P: Platform>(page: CountedPage<'_, P>) -> bool {
     page.owner() & Flags::LOCKED == 0 && page.set_owner_bits(Flags::LOCKED) & Flags::LOCKED == 0
 }
 
-/// A page's lock, given back when dropped. The reference that the caller has lasts longer.
+/// A held page lock. Releases it on drop. The caller's reference must outlive it.
 pub(super) struct PageHeld<'y, P: Platform> {
     page: CountedPage<'y, P>,
 }
@@ -24,11 +24,11 @@ pub(super) struct PageHeld<'y, P: Platform> {
 impl<'y, P: Platform> PageHeld<'y, P> {
     /// Takes the lock if it is free.
     pub(super) fn try_lock(page: CountedPage<'y, P>) -> Option<Self> {
-        // Made only where the lock was taken: dropping it would give another's back.
+        // Create the guard only if the lock was taken: its drop would release another CPU's lock.
         if try_take(page) { Some(Self { page }) } else { None }
     }
 
-    /// Takes the lock, waiting for it so long; no other lock is held.
+    /// Takes the lock, with a bounded wait. No other lock is held.
     pub(super) fn lock(vm: Vm<'y, P>, page: CountedPage<'y, P>) -> Result<Self, VmError> {
         vm.may_fail(Step::LockPage)?;
         for round in 0..WAIT_ROUNDS {
@@ -40,12 +40,12 @@ impl<'y, P: Platform> PageHeld<'y, P> {
         Err(VmError::Stalled)
     }
 
-    /// Knows of a lock that was taken when the page was made.
+    /// The guard of a page that was created locked.
     pub(super) fn taken(page: CountedPage<'y, P>) -> Self {
         Self { page }
     }
 
-    /// Forgets the lock: the page is the caller's alone, or no page any more.
+    /// Forgets the lock: the caller has exclusive access to the page, or it is freed.
     pub(super) fn forget(self) {
         let _ = ManuallyDrop::new(self);
     }
@@ -57,14 +57,14 @@ impl<P: Platform> Drop for PageHeld<'_, P> {
     }
 }
 
-/// A reference to a page, put when dropped. No spinning lock is held then.
+/// A reference of a page. Releases it on drop, without a spinning lock held.
 pub(super) struct PageUse<'y, P: Platform> {
     vm: Vm<'y, P>,
     page: CountedPage<'y, P>,
 }
 
 impl<'y, P: Platform> PageUse<'y, P> {
-    /// Takes over a reference of the caller's.
+    /// Takes over a reference of the caller.
     pub(super) fn of(vm: Vm<'y, P>, page: CountedPage<'y, P>) -> Self {
         Self { vm, page }
     }
@@ -73,12 +73,12 @@ impl<'y, P: Platform> PageUse<'y, P> {
         self.page
     }
 
-    /// Forgets the reference: it is counted no more.
+    /// Forgets the reference: it is no longer counted.
     pub(super) fn forget(self) {
         let _ = ManuallyDrop::new(self);
     }
 
-    /// Takes the page's lock, waiting for it so long.
+    /// Takes the page lock, with a bounded wait.
     pub(super) fn lock(self) -> Result<LockedPage<'y, P>, VmError> {
         let held = PageHeld::lock(self.vm, self.page)?;
         Ok(LockedPage { held, used: self })
@@ -87,7 +87,7 @@ impl<'y, P: Platform> PageUse<'y, P> {
 
 impl<P: Platform> Drop for PageUse<'_, P> {
     fn drop(&mut self) {
-        // A model that has failed on purpose is left as it is: its counts are wrong.
+        // A model that fails on purpose skips this: its counts are wrong.
         #[cfg(all(test, loom))]
         if std::thread::panicking() {
             return;
@@ -96,19 +96,19 @@ impl<P: Platform> Drop for PageUse<'_, P> {
     }
 }
 
-/// A page that the caller has locked and has a reference to; given back in this order.
+/// A locked page with a reference. Drop releases the lock and then the reference.
 pub(super) struct LockedPage<'y, P: Platform> {
     held: PageHeld<'y, P>,
     used: PageUse<'y, P>,
 }
 
 impl<'y, P: Platform> LockedPage<'y, P> {
-    /// A page that was made locked, with a reference for the caller.
+    /// A page that was created locked, with a reference of the caller.
     pub(super) fn made(vm: Vm<'y, P>, page: CountedPage<'y, P>) -> Self {
         Self { held: PageHeld::taken(page), used: PageUse::of(vm, page) }
     }
 
-    /// Gives the lock back, and keeps the reference.
+    /// Releases the lock and keeps the reference.
     pub(super) fn unlock(self) -> PageUse<'y, P> {
         let Self { held, used } = self;
         drop(held);
@@ -119,7 +119,7 @@ impl<'y, P: Platform> LockedPage<'y, P> {
         self.used.page
     }
 
-    /// Whether these flags are all set.
+    /// Whether all these flags are set.
     pub(super) fn is(&self, flags: u64) -> bool {
         self.page().owner() & flags == flags
     }

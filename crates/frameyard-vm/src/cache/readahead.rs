@@ -1,15 +1,15 @@
-//! How many pages are brought ahead of their use: the windows of the kernel's `ondemand_readahead`.
+//! Readahead: the windows of the kernel's `ondemand_readahead`.
 //!
-//! A window is a run of pages brought at once; the page with which its last part begins carries a mark. Reading a marked
-//! page brings the next window, so who reads on never waits. Windows grow while reading goes on in sequence, up to
-//! [`MAX_WINDOW`]; whoever reads here and there gets what he asks for.
+//! A window is a run of pages read at once. One of its pages carries a mark: the first page of the part that was not
+//! requested yet. Reading a marked page starts the next window, so a sequential reader never waits. Windows double up
+//! to [`MAX_WINDOW`] while reads are sequential. A random reader gets only the requested pages.
 
 use frameyard::sync::{AtomicU64, Ordering};
 
-/// The most pages of a window: 128 KiB of 4 KiB pages.
+/// The largest window: 128 KiB of 4 KiB pages.
 pub(super) const MAX_WINDOW: u64 = 32;
 
-/// Pages brought at once: `pages` of them from `start` on, the last `ahead` of them before anybody asked.
+/// A window: `pages` pages from `start`, of which the last `ahead` were not requested.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Window {
     pub(super) start: u64,
@@ -18,22 +18,22 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// The page behind the window.
+    /// One past the last page.
     pub(super) fn end(self) -> u64 {
         self.start.saturating_add(self.pages)
     }
 
-    /// The page that is marked.
+    /// The page with the mark.
     pub(super) fn mark(self) -> Option<u64> {
         (self.ahead > 0).then(|| self.start + (self.pages - self.ahead))
     }
 
-    /// Whether who reads this page reads on.
+    /// Whether a read of this page continues the sequence.
     fn goes_on_at(self, index: u64) -> bool {
         self.pages > 0 && (Some(index) == self.mark() || index == self.end())
     }
 
-    /// The first window of a reader who asks for so many pages (the kernel's `get_init_ra_size`).
+    /// The first window for a request of `asked` pages (the kernel's `get_init_ra_size`).
     fn first(start: u64, asked: u64) -> Self {
         let rounded = asked.min(MAX_WINDOW).next_power_of_two();
         let pages = match rounded {
@@ -44,7 +44,7 @@ impl Window {
         Self { start, pages, ahead: if pages > asked { pages - asked } else { pages } }
     }
 
-    /// The size of the window that follows one of so many pages (the kernel's `get_next_ra_size`).
+    /// The size of the window after one of `pages` pages (the kernel's `get_next_ra_size`).
     fn grown(pages: u64) -> u64 {
         match pages {
             0..2 => pages.max(1) * 4,
@@ -53,31 +53,31 @@ impl Window {
         }
     }
 
-    /// The window that follows this one; all of it is ahead.
+    /// The next window, all of it ahead.
     fn following(self) -> Self {
         let pages = Self::grown(self.pages);
         Self { start: self.end(), pages, ahead: pages }
     }
 }
 
-/// Why pages are brought.
+/// The cause of a readahead.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Cause {
-    /// A page is not there.
+    /// A page is missing.
     Miss,
-    /// A marked page was read; the first page behind it that is not there has this number.
+    /// A marked page was read. The value is the first missing page behind it.
     Mark(u64),
 }
 
-/// What a handle remembers of how it was read. Hints alone: threads that share a handle may mix them up.
+/// The access history of a handle. Only hints: threads that share a handle may mix them up.
 #[derive(Debug)]
 pub(super) struct Stream {
     start: AtomicU64,
     pages: AtomicU64,
     ahead: AtomicU64,
-    /// The page read last, plus one; 0 while there is none.
+    /// The last page read, plus 1; 0 at first.
     last: AtomicU64,
-    /// The same of the page written last.
+    /// The last page written, plus 1; 0 at first.
     written: AtomicU64,
 }
 
@@ -100,12 +100,12 @@ impl Stream {
         self.ahead.store(window.ahead, Ordering::Relaxed);
     }
 
-    /// Notes that a page was read; whether another one was the last before it.
+    /// Notes a read of a page; returns whether the previous read was of a different page.
     pub(super) fn read(&self, index: u64) -> bool {
         Self::moved(&self.last, index)
     }
 
-    /// The same for a page that was written.
+    /// Notes a write of a page, like `read`.
     pub(super) fn wrote(&self, index: u64) -> bool {
         Self::moved(&self.written, index)
     }
@@ -119,12 +119,12 @@ impl Stream {
         true
     }
 
-    /// Whether the window that follows is known for who reads this page.
+    /// Whether the next window is known for a read of this page.
     pub(super) fn expects(&self, index: u64) -> bool {
         self.window().goes_on_at(index)
     }
 
-    /// The window to bring for page `index`, the first of `asked` pages that are wanted.
+    /// The window for page `index`, the first of `asked` wanted pages.
     pub(super) fn plan(&self, index: u64, asked: u64, cause: Cause) -> Window {
         let known = self.window();
         let goes_on = known.goes_on_at(index);
@@ -134,14 +134,14 @@ impl Stream {
             _ if index == 0 && cause == Cause::Miss => Window::first(index, asked),
             _ if goes_on => known.following(),
             Cause::Mark(hole) => {
-                // Whose mark this is is forgotten; what is there shows how far he got.
+                // The reader that left the mark is unknown. The pages in memory show its progress.
                 let pages = Window::grown((hole - index).saturating_add(asked).min(MAX_WINDOW));
                 Window { start: hole, pages, ahead: pages }
             }
             Cause::Miss if asked > MAX_WINDOW || in_sequence => Window::first(index, asked),
             Cause::Miss => return Window { start: index, pages: asked.min(MAX_WINDOW), ahead: 0 },
         };
-        // A miss at the mark of a window that was dropped since, or one whose end was never reached.
+        // A miss at the mark of a window dropped since, or whose end was never reached.
         let window = match cause {
             Cause::Miss if window.start > index => Window::first(index, asked),
             _ => Self::merged(window, index),
@@ -150,7 +150,7 @@ impl Stream {
         window
     }
 
-    /// A window that is asked for at its own mark takes the next one along at once.
+    /// Extends a window requested at its own mark by the next one.
     fn merged(window: Window, index: u64) -> Window {
         if index != window.start || window.ahead != window.pages {
             return window;
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn windows_of_a_sequential_reader_double_up_to_the_most() {
+    fn sequential_windows_double_up_to_the_maximum() {
         let stream = Stream::default();
         let first = stream.plan(0, 1, Cause::Miss);
         assert_eq!(first, Window { start: 0, pages: 4, ahead: 3 });
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_random_reader_gets_what_he_asks_for() {
+    fn random_reads_fetch_only_requested_pages() {
         let stream = Stream::default();
         for (index, asked) in [(100, 1), (7, 2), (5000, 1), (60, 9)] {
             assert!(stream.read(index + asked + 1000));
@@ -195,14 +195,14 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_who_goes_on_from_anywhere_gets_a_window() {
+    fn sequential_read_from_any_page_gets_a_window() {
         let stream = Stream::default();
         stream.read(99);
         assert_eq!(stream.plan(100, 1, Cause::Miss), Window { start: 100, pages: 4, ahead: 3 });
     }
 
     #[test]
-    fn a_mark_of_another_reader_is_taken_up_behind_what_is_there() {
+    fn continues_another_readers_window_behind_cached_pages() {
         let stream = Stream::default();
         let window = stream.plan(40, 1, Cause::Mark(48));
         assert_eq!(window.start, 48);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_miss_always_brings_the_page_itself() {
+    fn window_of_a_miss_contains_the_page() {
         let stream = Stream::default();
         for index in [0, 1, 2, 3, 4, 8, 9, 8, 3, 0, 1, 100, 101, 103, 116, 115] {
             let window = stream.plan(index, 1, Cause::Miss);

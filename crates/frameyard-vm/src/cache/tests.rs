@@ -1,4 +1,4 @@
-//! Tests of what cannot be seen from outside: the tree against a map, and drops and moves that are refused.
+//! White-box tests: the tree against a map, and rejected drops and migrations.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +43,7 @@ fn with_vm(test: impl FnOnce(Vm<'_, TestPlatform>)) {
     vm.destroy().unwrap();
 }
 
-/// A frame number to put into trees; nobody looks at the frame.
+/// A frame number for trees. No code accesses the frame.
 fn frame(index: u64) -> Pfn {
     Pfn(0x1_0000 + index % 1000)
 }
@@ -52,7 +52,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_tree_finds_what_a_map_finds(changes in prop::collection::vec(any_change(), 1..120), probes in prop::collection::vec(any_index(), 8)) {
+    fn tree_agrees_with_a_map(changes in prop::collection::vec(any_change(), 1..120), probes in prop::collection::vec(any_index(), 8)) {
         with_vm(|vm| {
             let file = vm.create_file(1, ByteSize(0)).unwrap();
             let of = file.file;
@@ -125,13 +125,13 @@ fn heights_cover_every_number() {
     assert_eq!(height_for(u64::MAX), tree::MAX_HEIGHT as u64);
 }
 
-/// The page of a file with that number, which is there.
+/// The resident page of a file with that number.
 fn page_of<'y>(file: &File<'y, TestPlatform>, index: u64) -> frameyard::page::CountedPage<'y, TestPlatform> {
     let pfn = file.file.lock().find(index).expect("the page is there");
     file.file.vm().page(pfn)
 }
 
-/// Isolates a page as reclaim and compaction do.
+/// Isolates a page like reclaim and compaction.
 fn isolate(vm: Vm<'_, TestPlatform>, page: frameyard::page::CountedPage<'_, TestPlatform>) {
     vm.lru_drain_all();
     let page = vm.page(page.pfn());
@@ -143,7 +143,7 @@ fn restore(vm: Vm<'_, TestPlatform>, page: frameyard::page::CountedPage<'_, Test
 }
 
 #[test]
-fn only_clean_pages_that_nobody_uses_are_dropped() {
+fn drops_only_clean_unused_pages() {
     with_vm(|vm| {
         let file = vm.create_file(3, ByteSize(8 * PAGE)).unwrap();
         file.read(0, &mut [0; 1]).unwrap();
@@ -171,7 +171,7 @@ fn only_clean_pages_that_nobody_uses_are_dropped() {
 }
 
 #[test]
-fn who_does_not_get_a_pages_lock_does_not_give_it_back() {
+fn failed_page_lock_is_not_released() {
     with_vm(|vm| {
         let file = vm.create_file(3, ByteSize(PAGE)).unwrap();
         file.read(0, &mut [0; 1]).unwrap();
@@ -185,7 +185,7 @@ fn who_does_not_get_a_pages_lock_does_not_give_it_back() {
 }
 
 #[test]
-fn an_isolated_page_survives_its_file_until_it_is_put_back() {
+fn isolated_page_survives_its_file() {
     with_vm(|vm| {
         let file = vm.create_file(3, ByteSize(PAGE)).unwrap();
         file.read(0, &mut [0; 1]).unwrap();
@@ -204,7 +204,7 @@ fn an_isolated_page_survives_its_file_until_it_is_put_back() {
 }
 
 #[test]
-fn a_page_that_somebody_waits_for_or_uses_is_not_moved() {
+fn locked_or_referenced_file_pages_are_not_moved() {
     with_vm(|vm| {
         let file = vm.create_file(3, ByteSize(PAGE)).unwrap();
         file.write(5, b"here").unwrap();
@@ -223,7 +223,7 @@ fn a_page_that_somebody_waits_for_or_uses_is_not_moved() {
         assert_eq!(vm.migrate_cache(from, to, MigrateMode::Async), Ok(()));
         assert_eq!(page_of(&file, 0).pfn(), to);
         vm.yard().free(from.pfn, Order::ZERO).unwrap();
-        // The isolator's reference is one to the new page.
+        // The isolator's reference now belongs to the new page.
         restore(vm, vm.page(to));
         vm.validate().unwrap();
         let mut bytes = [0; 4];
@@ -234,7 +234,7 @@ fn a_page_that_somebody_waits_for_or_uses_is_not_moved() {
 }
 
 #[test]
-fn the_validator_notices_a_page_that_says_something_else_than_its_file() {
+fn validator_detects_page_inconsistent_with_its_file() {
     with_vm(|vm| {
         let file = vm.create_file(3, ByteSize(PAGE)).unwrap();
         file.read(0, &mut [0; 1]).unwrap();

@@ -1,4 +1,4 @@
-//! Bytes go from files to callers and back.
+//! Reads and writes of bytes.
 
 use frameyard::{ByteSize, Platform};
 
@@ -10,17 +10,17 @@ use crate::error::VmError;
 use crate::page::Flags;
 use crate::words;
 
-/// A part of one page: what a transfer does at once.
+/// The part of a transfer in one page.
 #[derive(Clone, Copy)]
 struct Part {
     index: u64,
-    /// From this byte of the page on.
+    /// The first byte in the page.
     from: usize,
     len: usize,
 }
 
 impl<P: Platform> File<'_, P> {
-    /// The first part of `len` bytes of the file at `at`; `len` is not 0.
+    /// The first part of a non-empty transfer of `len` bytes at `at`.
     fn part(&self, at: u64, len: usize) -> Part {
         let geometry = self.file.vm().yard().geometry();
         let ByteSize(page) = geometry.page_size();
@@ -28,28 +28,28 @@ impl<P: Platform> File<'_, P> {
         Part { index: at >> geometry.page_shift(), from, len: len.min(page as usize - from) }
     }
 
-    /// Reads bytes of the file from `offset` on, as many as there are: how many were read. Less than asked for means that
-    /// the file ends there.
+    /// Reads bytes of the file from `offset`; returns the number read. A smaller number than requested means that the
+    /// file ends there.
     ///
-    /// Pages that are not in memory are filled from the store, and ahead of a reader who goes on in sequence.
+    /// Fills missing pages from the store, with readahead for sequential reads.
     ///
     /// # Errors
     ///
-    /// [`FileError`]: a page could not be brought; `bytes` may hold anything then.
+    /// [`FileError`] if a page could not be filled. The contents of `bytes` are undefined then.
     ///
     /// # Cost
     ///
-    /// For each page: the file's lock once, and the page's own while its bytes are copied.
+    /// Per page: the file lock once, and the page lock while bytes are copied.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) -> Result<usize, FileError> {
         let mut done = 0;
-        // A page is looked for again only where somebody has taken it out meanwhile: each time round, somebody gets on.
+        // The loop retries a page only if another CPU removed it meanwhile, which is progress.
         while done < bytes.len() {
             let Some(at) = offset.checked_add(done as u64).filter(|at| *at < self.file.size()) else { break };
             let rest = (bytes.len() - done) as u64;
             let part = self.part(at, bytes.len() - done);
             let asked = self.file.pages_of(rest.min(self.file.size().saturating_sub(at)) + part.from as u64).max(1);
             let Some(page) = self.file.page_to_read(part.index, asked, &self.stream)? else { continue };
-            // It may have been cut meanwhile.
+            // The file may have been truncated meanwhile.
             let there = self.file.size().saturating_sub(at).min(part.len as u64) as usize;
             self.copy_out(&page, part.from, &mut bytes[done..done + there])?;
             if self.stream.read(part.index) {
@@ -67,25 +67,25 @@ impl<P: Platform> File<'_, P> {
         if copied { Ok(()) } else { Err(VmError::NoFrameBytes(pfn).into()) }
     }
 
-    /// Writes bytes into the file from `offset` on, and makes it longer where they end behind its end.
+    /// Writes bytes to the file at `offset`, and extends the file if they end behind its end.
     ///
-    /// Pages that are written in part are filled first. What a file that grows skips is what the store gives there.
+    /// Partially written pages are filled first. A gap between the old end and `offset` has the store's contents.
     ///
     /// # Errors
     ///
-    /// [`FileError`]: a page could not be brought, or somebody else makes the file longer or shorter and does not come to
-    /// an end. What stands before that page is written, the rest is not.
+    /// [`FileError`] if a page could not be filled, or if the wait for another change of the size timed out. The bytes
+    /// before that page are written, the rest not.
     ///
     /// # Cost
     ///
-    /// For each page: the file's lock twice, and the page's own while bytes are copied.
+    /// Per page: the file lock twice, and the page lock while bytes are copied.
     pub fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
         let len = bytes.len() as u64;
         if offset.checked_add(len).is_none() {
             return Err(FileError::TooLarge { offset, bytes: len });
         }
         let mut done = 0;
-        // As in `read`: who looks again does so because somebody else got on.
+        // As in `read`: a retry means progress of another CPU.
         while done < bytes.len() {
             let at = offset + done as u64;
             let part = self.part(at, bytes.len() - done);
@@ -96,7 +96,7 @@ impl<P: Platform> File<'_, P> {
         Ok(())
     }
 
-    /// Writes a part of one page; `false` where it was taken out or cut just now: look again.
+    /// Writes the part in one page; `false` if the page was just removed or truncated: retry.
     fn write_part(&self, at: u64, part: Part, bytes: &[u8]) -> Result<bool, FileError> {
         let vm = self.file.vm();
         let end = at + part.len as u64;

@@ -1,13 +1,14 @@
-//! The tree of a file's pages: nodes of 64 slots, as high as the highest page needs, under the file's lock.
+//! The tree of a file's pages: nodes of 64 slots, as high as the highest page number requires. Guarded by the file
+//! lock.
 //!
-//! A node is an object of 72 words: 64 slots, a bit for each slot in use, a bit for each slot with a dirty page in or
-//! beneath it, the node's level and the number of the first page that it can lead to. Slots of level 0 hold links of
-//! frames, those above names of nodes.
+//! A node is an object of 72 words: 64 slots, a bit per used slot, a bit per slot with a dirty page in or below it, the
+//! node's level, and the number of its first page. Slots of level 0 contain frame links, slots above contain ids of
+//! nodes.
 //!
-//! Holds while the lock is free: no node is empty; the topmost has more than its first slot in use, or level 0; bits say
-//! what the slots say; the file's counts of pages and dirty pages are those of level 0.
+//! Invariants while the lock is free: no node is empty; the root has level 0 or uses more than its first slot; the bits
+//! agree with the slots; the file's counts of pages and dirty pages equal those of level 0.
 //!
-//! Nodes come from [`Spare`], which is filled while the lock is not held.
+//! Nodes come from [`Spare`], which is filled without the lock.
 
 use frameyard::page::FrameLink;
 use frameyard::platform::LockId;
@@ -21,36 +22,36 @@ use crate::object_id::{ObjectId, ObjectKind};
 use crate::vm::Vm;
 use crate::words::Words;
 
-/// Bits of a page's number that a node resolves.
+/// Bits of a page number that a node resolves.
 const BITS: u32 = 6;
 const SLOTS: usize = 1 << BITS;
-/// Nodes on the way to a page with the highest number there can be.
+/// The height of a tree with the highest possible page number.
 pub(super) const MAX_HEIGHT: usize = u64::BITS.div_ceil(BITS) as usize;
 
-/// Words of a node, behind its slots.
+/// Words of a node after its slots.
 pub(super) const PRESENT: usize = SLOTS;
 pub(super) const DIRTY: usize = SLOTS + 1;
 pub(super) const LEVEL: usize = SLOTS + 2;
 pub(super) const BASE: usize = SLOTS + 3;
 
-/// Which pages are looked for.
+/// The pages to search for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Which {
     Any,
     Dirty,
 }
 
-/// What became of an insertion.
+/// The result of an insertion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Inserted {
     Done,
-    /// There is a page already.
+    /// A page exists there.
     Occupied(Pfn),
-    /// So many nodes are needed. Nothing has changed.
+    /// Number of missing nodes. Nothing has changed.
     Lacking(usize),
 }
 
-/// Nodes that are in no tree yet; those left are deleted when dropped.
+/// Preallocated nodes. Drop deletes the unused ones.
 pub(super) struct Spare<'y, P: Platform> {
     vm: Vm<'y, P>,
     ids: [ObjectId; 2 * MAX_HEIGHT],
@@ -62,7 +63,7 @@ impl<'y, P: Platform> Spare<'y, P> {
         Self { vm, ids: [ObjectId::NONE; 2 * MAX_HEIGHT], len: 0 }
     }
 
-    /// Makes nodes until there are so many. Allocates; no lock is held.
+    /// Allocates nodes up to `wanted`. No lock is held.
     pub(super) fn fill(&mut self, wanted: usize) -> Result<(), VmError> {
         while self.len < wanted {
             self.ids[self.len] = self.vm.new_object(ObjectKind::CacheNode)?;
@@ -90,13 +91,13 @@ const fn slot_at(index: u64, level: u32) -> usize {
     (index >> (level * BITS)) as usize % SLOTS
 }
 
-/// Nodes on the way to a page with that number.
+/// The height of a tree that contains page `index`.
 pub(super) const fn height_for(index: u64) -> u64 {
     let bits = u64::BITS - index.leading_zeros();
     if bits == 0 { 1 } else { bits.div_ceil(BITS) as u64 }
 }
 
-/// The first page that a node of that level on the way to `index` can lead to.
+/// The first page below the node of that level on the path to `index`.
 pub(super) fn base_of(index: u64, level: u32) -> u64 {
     let span = (level + 1) * BITS;
     index.checked_shr(span).map_or(0, |high| high << span)
@@ -104,7 +105,7 @@ pub(super) fn base_of(index: u64, level: u32) -> u64 {
 
 #[inline(always)]
 fn load(word: &AtomicU64) -> u64 {
-    // Under the file's lock, like all that follows.
+    // Relaxed: all accesses are under the file lock.
     word.load(Ordering::Relaxed)
 }
 
@@ -121,7 +122,7 @@ fn clear_bit(word: &AtomicU64, slot: usize) {
     store(word, load(word) & !(1 << slot));
 }
 
-/// The nodes on the way to a page, and their names, by level.
+/// The nodes on the path to a page, and their ids, by level.
 struct Way<'y> {
     index: u64,
     nodes: [Option<(ObjectId, Words<'y>)>; MAX_HEIGHT],
@@ -137,14 +138,14 @@ impl<'y> Way<'y> {
     }
 }
 
-/// A file's tree, and its lock, which is given back when dropped.
+/// A file's tree with the file lock held. Releases it on drop.
 pub(super) struct Tree<'y, P: Platform> {
     file: FileRef<'y, P>,
     _held: Held<'y, P>,
 }
 
 impl<'y, P: Platform> FileRef<'y, P> {
-    /// Takes the file's lock, and with it access to the tree.
+    /// Takes the file lock, and with it access to the tree.
     #[inline]
     pub(super) fn lock(&self) -> Tree<'y, P> {
         let platform = self.vm().yard().platform();
@@ -164,7 +165,7 @@ impl<'y, P: Platform> Tree<'y, P> {
     }
 
     pub(super) fn set_size(&mut self, size: u64) {
-        // Release: pairs with `FileRef::size`.
+        // Release: pairs with the Acquire in `FileRef::size`.
         self.file.word(FileWord::Size).store(size, Ordering::Release);
     }
 
@@ -188,14 +189,14 @@ impl<'y, P: Platform> Tree<'y, P> {
     }
 
     fn frame(&self, slot: u64) -> Option<Pfn> {
-        self.file.vm().yard().linked(FrameLink::from_bits(slot as u32))
+        self.file.vm().yard().counted().linked(FrameLink::from_bits(slot as u32))
     }
 
     fn link(&self, pfn: Pfn) -> u64 {
-        u64::from(self.file.vm().yard().link(pfn).bits())
+        u64::from(self.file.vm().yard().counted().link(pfn).bits())
     }
 
-    /// The node of level 0 that leads to a page.
+    /// The node of level 0 on the path to a page.
     #[inline]
     fn leaf(&self, index: u64) -> Option<Words<'y>> {
         let height = self.height();
@@ -216,11 +217,11 @@ impl<'y, P: Platform> Tree<'y, P> {
         self.frame(load(self.leaf(index)?.at(slot_at(index, 0))))
     }
 
-    /// The first page from `from` on, and its number.
+    /// The first matching page at or above `from`, and its number.
     pub(super) fn next(&self, from: u64, which: Which) -> Option<(u64, Pfn)> {
         let mut from = from;
         let bits = if which == Which::Any { PRESENT } else { DIRTY };
-        // Each time round, the way goes one node to the right of a node that had nothing left: at most once a level.
+        // Each iteration moves one node to the right of an exhausted one: at most once per level.
         'descent: loop {
             let height = self.height();
             if height_for(from) > height {
@@ -247,7 +248,7 @@ impl<'y, P: Platform> Tree<'y, P> {
         }
     }
 
-    /// The page with the highest number, and that number.
+    /// The page with the highest number, and the number.
     pub(super) fn last(&self) -> Option<(u64, Pfn)> {
         let (mut node, mut level) = (self.node(self.root().some()?), self.height() as u32 - 1);
         let mut index = 0;
@@ -262,14 +263,14 @@ impl<'y, P: Platform> Tree<'y, P> {
         }
     }
 
-    /// How many nodes an insertion at `index` makes.
+    /// The number of nodes that an insertion at `index` needs.
     fn nodes_lacking(&self, index: u64) -> usize {
         let (height, wanted) = (self.height(), height_for(index));
         if height == 0 {
             return wanted as usize;
         }
         if wanted > height {
-            // One on top for each level, and all of another branch beneath.
+            // One on top per missing level, and a new branch below.
             return (wanted - height + wanted - 1) as usize;
         }
         let mut node = self.node(self.root());
@@ -312,7 +313,7 @@ impl<'y, P: Platform> Tree<'y, P> {
         }
     }
 
-    /// Puts a page into the tree, if there is none with that number and the nodes are there.
+    /// Inserts a page, if the slot is free and enough nodes are spare.
     pub(super) fn insert(&mut self, index: u64, pfn: Pfn, spare: &mut Spare<'y, P>) -> Inserted {
         if let Some(found) = self.find(index) {
             return Inserted::Occupied(found);
@@ -341,7 +342,7 @@ impl<'y, P: Platform> Tree<'y, P> {
         Inserted::Done
     }
 
-    /// Puts another frame in the place of a page that is in the tree.
+    /// Replaces the frame of a page in the tree.
     pub(super) fn replace(&mut self, index: u64, pfn: Pfn) {
         if let Some(leaf) = self.leaf(index) {
             debug_assert!(load(leaf.at(PRESENT)) >> slot_at(index, 0) & 1 == 1, "a page is replaced where one is");
@@ -349,7 +350,7 @@ impl<'y, P: Platform> Tree<'y, P> {
         }
     }
 
-    /// The way to a page, if there are nodes all the way.
+    /// The path to a page, if all its nodes exist.
     fn way(&self, index: u64) -> Option<Way<'y>> {
         let height = self.height();
         if height_for(index) > height {
@@ -368,7 +369,7 @@ impl<'y, P: Platform> Tree<'y, P> {
         Some(way)
     }
 
-    /// Takes a page out of the tree: its frame. Nodes that become empty are deleted.
+    /// Removes a page; returns its frame. Deletes empty nodes.
     pub(super) fn remove(&mut self, index: u64) -> Option<Pfn> {
         self.untag_dirty(index);
         let way = self.way(index)?;
@@ -395,7 +396,7 @@ impl<'y, P: Platform> Tree<'y, P> {
         removed
     }
 
-    /// Takes away nodes on top that lead to their first slot alone.
+    /// Removes roots that use only their first slot.
     fn shrink(&mut self) {
         while self.height() > 1 {
             let root = self.root();
@@ -408,13 +409,13 @@ impl<'y, P: Platform> Tree<'y, P> {
         }
     }
 
-    /// Notes that a page in the tree is dirty.
+    /// Tags a page as dirty.
     pub(super) fn tag_dirty(&mut self, index: u64) {
         let Some(way) = self.way(index) else { return };
         for (level, _, node) in way.upwards() {
             let slot = way.slot(level);
             if load(node.at(DIRTY)) >> slot & 1 == 1 {
-                // All above say so too; at level 0 the page itself was.
+                // The nodes above are tagged already. At level 0, the page was dirty.
                 return;
             }
             if level == 0 {
@@ -425,7 +426,7 @@ impl<'y, P: Platform> Tree<'y, P> {
         }
     }
 
-    /// Notes that a page in the tree is clean, which it may be already.
+    /// Removes the dirty tag of a page, if it has one.
     pub(super) fn untag_dirty(&mut self, index: u64) {
         let Some(way) = self.way(index) else { return };
         for (level, _, node) in way.upwards() {

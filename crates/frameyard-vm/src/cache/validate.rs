@@ -1,4 +1,4 @@
-//! Files recounted while nobody is at work.
+//! Validation of files. Requires quiescence.
 
 use frameyard::page::{Counts, FrameLink};
 use frameyard::sync::Ordering;
@@ -11,7 +11,7 @@ use crate::object_id::{ObjectId, ObjectKind};
 use crate::page::{Flags, PageKind, object_of};
 use crate::vm::Vm;
 
-/// What was found beneath a node.
+/// The counts below a node.
 #[derive(Clone, Copy, Default)]
 struct Found {
     nodes: u64,
@@ -30,8 +30,8 @@ fn equal(what: &'static str, kept: u64, found: u64) -> Result<(), VmValidateErro
 }
 
 impl<P: Platform> Vm<'_, P> {
-    /// Recounts all files, their trees and their pages. Empties the CPUs' batches of used pages first: at rest a page of a
-    /// file has the tree's reference and no other.
+    /// Recounts all files, their trees and pages. Drains the LRU batches of all CPUs first: a page of a quiet file has
+    /// only the tree's reference.
     pub(crate) fn validate_files(&self) -> Result<(), VmValidateError> {
         self.lru_drain_all();
         let (mut files, mut all) = (0, Found::default());
@@ -50,7 +50,7 @@ impl<P: Platform> Vm<'_, P> {
 impl<'y, P: Platform> FileRef<'y, P> {
     fn validate(&self) -> Result<Found, VmValidateError> {
         let word = |word| self.word(word).load(Ordering::Relaxed);
-        equal("holders of a file's size at rest", word(FileWord::SizeLock), 0)?;
+        equal("holders of the size lock of a quiet file", word(FileWord::SizeLock), 0)?;
         let tree = self.lock();
         let found = match tree.root().some() {
             None => Found::default(),
@@ -101,7 +101,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
 
     fn validate_page(&self, slot: u64, index: u64, tagged: u64) -> Result<Found, VmValidateError> {
         let vm = self.vm();
-        let pfn = vm.yard().linked(FrameLink::from_bits(slot as u32));
+        let pfn = vm.yard().counted().linked(FrameLink::from_bits(slot as u32));
         let pfn = pfn.ok_or(VmValidateError::Frame { pfn: Pfn(slot), what: "a file's tree names no frame" })?;
         let check = |holds: bool, what| if holds { Ok(()) } else { Err(VmValidateError::Frame { pfn, what }) };
         let page = vm.try_page(pfn).filter(|page| page.is_counted());
@@ -110,10 +110,10 @@ impl<'y, P: Platform> FileRef<'y, P> {
         check(PageKind::of_word(owner) == Some(PageKind::Cache), "is in a file's tree, and of another kind")?;
         check(object_of(owner) == self.object(), "is in a file's tree, and names another owner")?;
         check(page.index() == index, "is in a file's tree under another number than its own")?;
-        check(page.counts() == Counts { references: 1, mappings: 0 }, "has users beside its file, at rest")?;
+        check(page.counts() == Counts { references: 1, mappings: 0 }, "has users besides its quiet file")?;
         let busy = Flags::LOCKED | Flags::TRUNCATED | Flags::ISOLATED;
-        check(owner & busy == 0, "is in a file's tree, and locked, cut or isolated at rest")?;
-        check(owner & Flags::LRU != 0, "is in a file's tree, and on no list of used pages")?;
+        check(owner & busy == 0, "is in a file's tree, and locked, truncated or isolated in a quiet file")?;
+        check(owner & Flags::LRU != 0, "is in a file's tree, and on no LRU list")?;
         let dirty = u64::from(owner & Flags::DIRTY != 0);
         check(dirty == tagged, "is dirty and not tagged in its file's tree, or the other way round")?;
         check(dirty == 0 || owner & Flags::UPTODATE != 0, "is dirty and not up to date")?;

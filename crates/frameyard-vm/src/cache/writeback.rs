@@ -1,4 +1,4 @@
-//! Dirty pages: noted, and written back.
+//! Write-back of dirty pages.
 
 use frameyard::{PageCount, Platform};
 
@@ -13,9 +13,9 @@ use crate::page::Flags;
 use crate::words;
 
 impl<'y, P: Platform> FileRef<'y, P> {
-    /// Notes that a locked page was written to.
+    /// Marks a locked page dirty.
     pub(super) fn set_dirty(&self, page: &LockedPage<'y, P>) {
-        // Only who has the page locked changes this flag.
+        // Only the holder of the page lock changes this flag.
         if !page.is(Flags::DIRTY) {
             page.set(Flags::DIRTY);
             self.lock().tag_dirty(page.page().index());
@@ -27,7 +27,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         self.lock().untag_dirty(page.page().index());
     }
 
-    /// The first page from `from` on, with a reference for the caller, and its number.
+    /// The first matching page at or above `from`, with a reference for the caller, and its number.
     pub(super) fn next_page(&self, from: u64, which: Which) -> Option<(u64, PageUse<'y, P>)> {
         let tree = self.lock();
         let (index, pfn) = tree.next(from, which)?;
@@ -37,7 +37,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         Some((index, PageUse::of(self.vm(), page)))
     }
 
-    /// Writes a locked page back, if it is dirty.
+    /// Writes a locked page back if it is dirty.
     fn write_back(&self, page: &LockedPage<'y, P>) -> Result<PageCount, FileError> {
         if !page.is(Flags::DIRTY) {
             return Ok(PageCount(0));
@@ -46,7 +46,7 @@ impl<'y, P: Platform> FileRef<'y, P> {
         let geometry = vm.yard().geometry();
         let used = self.size().saturating_sub(index << geometry.page_shift()).min(geometry.page_size().0);
         if used == 0 {
-            // Who has just cut the file takes the page out.
+            // The truncation that is in progress removes the page.
             return Ok(PageCount(0));
         }
         let store = |bytes: &mut [u8]| vm.store().write_back(self.key(), index, &bytes[..used as usize]);
@@ -59,15 +59,15 @@ impl<'y, P: Platform> FileRef<'y, P> {
 }
 
 impl<P: Platform> File<'_, P> {
-    /// Writes all pages back that are dirty now: how many. Pages written to meanwhile may stay dirty.
+    /// Writes back all pages that are dirty now; returns their number. Pages written meanwhile may stay dirty.
     ///
     /// # Errors
     ///
-    /// [`FileError`] of the first page that could not be written back; it and those behind it stay dirty.
+    /// [`FileError`] of the first page that failed. That page and later ones stay dirty.
     pub fn sync(&self) -> Result<PageCount, FileError> {
         let mut written = PageCount(0);
         let mut from = 0;
-        // Whoever makes the file longer meanwhile does not keep this from its end.
+        // The end is read once, so that a concurrent extension cannot prolong the loop.
         let end = self.file.pages_of(self.file.size());
         while let Some((index, used)) = self.file.next_page(from, Which::Dirty) {
             if index >= end {

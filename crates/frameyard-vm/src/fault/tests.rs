@@ -14,7 +14,7 @@ use crate::vm::Vm;
 const PAGE: u64 = 4096;
 const HUGE_BYTES: ByteSize = PageLevel::Huge.size();
 
-/// Fails the step of that number, and that kind.
+/// Fails one occurrence of a kind of step.
 struct FailsOnce {
     step: Step,
     after: AtomicU64,
@@ -27,7 +27,7 @@ impl FaultInjector for FailsOnce {
 }
 
 #[test]
-fn a_touched_page_is_zero_keeps_what_is_written_and_is_counted() {
+fn touched_page_is_zeroed_and_counted() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
@@ -39,7 +39,7 @@ fn a_touched_page_is_zero_keeps_what_is_written_and_is_counted() {
     space.touch(range.start, MemoryAccess::Write).unwrap();
     assert!(space.translate(range.start).unwrap().flags.is_dirty());
     assert_eq!(vm.counted(VmCounter::Pgfault), 1, "the second touch finds the page");
-    // Across three pages, the last two not there yet.
+    // Across three pages, the last two not resident.
     let at = VirtAddr(range.start.0 + PAGE - 5);
     let written: Vec<u8> = (0..2 * PAGE).map(|at| at as u8 ^ 0x5a).collect();
     space.write(at, &written).unwrap();
@@ -56,7 +56,7 @@ fn a_touched_page_is_zero_keeps_what_is_written_and_is_counted() {
 }
 
 #[test]
-fn addresses_that_no_area_has_cannot_be_used() {
+fn rejects_accesses_outside_areas() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
@@ -67,7 +67,7 @@ fn addresses_that_no_area_has_cannot_be_used() {
         assert_eq!(space.translate(addr), None);
         assert_eq!(space.pin(addr).map(|_| ()), Err(FaultError::NotMapped(addr)));
     }
-    // The page before is written, and the error names the first byte that is not.
+    // The previous page is written, and the error names the first byte that is not.
     assert_eq!(space.write(VirtAddr(range.end.0 - 1), &[7, 8]), Err(FaultError::NotMapped(range.end)));
     let mut byte = [0];
     space.read(VirtAddr(range.end.0 - 1), &mut byte).unwrap();
@@ -77,7 +77,7 @@ fn addresses_that_no_area_has_cannot_be_used() {
 }
 
 #[test]
-fn huge_pages_come_where_mode_advice_and_area_allow_them() {
+fn maps_huge_pages_if_mode_advice_and_area_allow() {
     let yard = TestYard::new();
     for (mode, advice, expected) in [
         (ThpMode::Always, HugeAdvice::Default, 1),
@@ -93,7 +93,7 @@ fn huge_pages_come_where_mode_advice_and_area_allow_them() {
         let range = space.map(request.at(at)).unwrap();
         let inside = VirtAddr(range.start.0 + 5 * PAGE + 3);
         space.write(inside, &[1, 2, 3]).unwrap();
-        // The second 2 MiB are not all in the area.
+        // The area does not contain all of the second 2 MiB.
         let rest = VirtAddr(at.0 + HUGE_BYTES.0);
         space.touch(rest, MemoryAccess::Write).unwrap();
         let statistics = space.statistics();
@@ -113,7 +113,7 @@ fn huge_pages_come_where_mode_advice_and_area_allow_them() {
 }
 
 #[test]
-fn without_a_huge_block_a_small_page_comes_and_that_is_counted() {
+fn counts_fallback_to_a_small_page() {
     let yard = TestYard::new();
     let injector = FailsOnce { step: Step::AllocateHugePage, after: AtomicU64::new(0) };
     let vm = Vm::create(&yard, &VmConfig { thp: ThpMode::Always, ..VmConfig::default() }).unwrap();
@@ -129,7 +129,7 @@ fn without_a_huge_block_a_small_page_comes_and_that_is_counted() {
 }
 
 #[test]
-fn every_allocation_of_a_fault_may_fail_and_nothing_is_lost() {
+fn fault_survives_failure_of_each_allocation() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig { thp: ThpMode::Always, ..VmConfig::default() }).unwrap();
     let mut failed = 0;
@@ -157,7 +157,7 @@ fn every_allocation_of_a_fault_may_fail_and_nothing_is_lost() {
 }
 
 #[test]
-fn when_all_memory_is_used_a_fault_says_so_and_the_rest_goes_on() {
+fn fault_reports_out_of_memory() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
@@ -176,11 +176,11 @@ fn when_all_memory_is_used_a_fault_says_so_and_the_rest_goes_on() {
 }
 
 #[test]
-fn devices_are_mapped_by_entries_of_their_size_and_have_no_bytes() {
+fn maps_devices_with_entries_of_their_size() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
-    let before = yard.free_pages();
+    let before = yard.stats().free_pages();
     for (page, tables) in [(PageLevel::Small, 3), (PageLevel::Huge, 2), (PageLevel::Gigantic, 1)] {
         let first = PhysAddr(1 << 40);
         let bytes = ByteSize(page.size().0 * 4);
@@ -198,14 +198,14 @@ fn devices_are_mapped_by_entries_of_their_size_and_have_no_bytes() {
         let unmapped = space.unmap(range).unwrap();
         assert_eq!((unmapped.pages.0, unmapped.tables.0), (0, tables));
     }
-    // The frame of areas that lived meanwhile is back, too.
-    assert_eq!(yard.free_pages(), before);
+    // The frame of temporary area objects is freed, too.
+    assert_eq!(yard.stats().free_pages(), before);
     drop(space);
     vm.destroy().unwrap();
 }
 
 #[test]
-fn threads_that_touch_the_same_pages_agree_on_one_frame_each() {
+fn concurrent_touches_agree_on_one_frame() {
     const THREADS: usize = 4;
     const PAGES: u64 = 1500;
     let yard = TestYard::new();
@@ -237,7 +237,7 @@ fn threads_that_touch_the_same_pages_agree_on_one_frame_each() {
 }
 
 #[test]
-fn a_pinned_page_outlives_its_mapping_and_is_unpinned_once() {
+fn unpin_after_unmap_succeeds_once() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
@@ -246,13 +246,13 @@ fn a_pinned_page_outlives_its_mapping_and_is_unpinned_once() {
     let again = space.pin(range.start).unwrap();
     assert_eq!(Some(pinned.pfn()), space.translate(range.start).map(|found| found.pfn));
     vm.validate().unwrap();
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     let _ = space.unmap(range).unwrap();
     let pfn = pinned.pfn();
     core::mem::forget(again);
     vm.unpin(pfn).unwrap();
     drop(pinned);
-    assert!(yard.free_pages() > free);
+    assert!(yard.stats().free_pages() > free);
     assert!(matches!(vm.unpin(pfn), Err(VmError::Underflow(_))), "the page is gone");
     let range = space.map(MapRequest::anonymous(ByteSize(PAGE))).unwrap();
     space.touch(range.start, MemoryAccess::Write).unwrap();

@@ -35,20 +35,20 @@ fn check(space: &AddressSpace<'_, TestPlatform>, start: u64, end: u64) {
 }
 
 #[test]
-fn a_huge_mapping_is_split_where_a_border_lies_inside_and_keeps_its_bytes() {
+fn partial_unmap_splits_a_huge_mapping_and_keeps_bytes() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let (space, range) = huge_space(&vm);
-    // The last pages of the first, the first ones of the second.
+    // The last pages of the first block, the first ones of the second.
     let (start, end) = (range.start.0 + HUGE_BYTES - 10 * PAGE, range.start.0 + HUGE_BYTES + 20 * PAGE);
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     let tables = space.statistics().page_tables;
     let unmapped = space.unmap(VirtRange { start: VirtAddr(start), end: VirtAddr(end) }).unwrap();
     assert_eq!((unmapped.pages, unmapped.huge, unmapped.tables.0), (PageCount(30), 0, 0));
     assert_eq!((space.statistics().huge, space.statistics().resident.0), (0, 1024 - 30));
     assert_eq!(space.statistics().page_tables, tables, "both tables had been set aside");
     vm.lru_drain_all();
-    assert_eq!(yard.free_pages(), free + PageCount(30), "single pages are freed at once");
+    assert_eq!(yard.stats().free_pages(), free + PageCount(30), "single pages are freed at once");
     vm.validate().unwrap();
     check(&space, range.start.0, start);
     check(&space, end, range.end.0);
@@ -59,35 +59,35 @@ fn a_huge_mapping_is_split_where_a_border_lies_inside_and_keeps_its_bytes() {
 }
 
 #[test]
-fn a_pinned_huge_page_is_mapped_in_parts_and_freed_as_a_whole_with_the_last_user() {
+fn pinned_huge_page_is_freed_whole_by_its_last_user() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let (space, range) = huge_space(&vm);
     let pinned = space.pin(VirtAddr(range.start.0 + 3 * PAGE)).unwrap();
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     let first = VirtRange { start: range.start, end: VirtAddr(range.start.0 + 100 * PAGE) };
     assert_eq!(space.unmap(first).unwrap().pages, PageCount(100));
     vm.lru_drain_all();
-    assert_eq!(yard.free_pages(), free, "the block is in use, so all of it stays");
+    assert_eq!(yard.stats().free_pages(), free, "the block is in use, so all of it stays");
     assert_eq!((vm.counted(VmCounter::ThpSplitPmd), vm.counted(VmCounter::ThpSplitPageFailed)), (1, 1));
     vm.validate().unwrap();
     check(&space, first.end.0, range.end.0);
-    // Parts can be pinned, too.
+    // Parts can be pinned.
     let part = space.pin(VirtAddr(first.end.0 + PAGE)).unwrap();
     assert_eq!(part.pfn().0, pinned.pfn().0 - 3 + 101);
     vm.validate().unwrap();
     assert_eq!(space.unmap(VirtRange { start: first.end, end: range.end }).unwrap().huge, 1);
     drop(part);
-    assert_eq!(yard.free_pages().0 - free.0, 512 + 4 + 1, "the other block, the tables, and a frame of areas");
+    assert_eq!(yard.stats().free_pages().0 - free.0, 512 + 4 + 1, "the other block, the tables, and a frame of areas");
     drop(pinned);
-    assert_eq!(yard.free_pages().0 - free.0, 1024 + 4 + 1);
+    assert_eq!(yard.stats().free_pages().0 - free.0, 1024 + 4 + 1);
     vm.validate().unwrap();
     drop(space);
     vm.destroy().unwrap();
 }
 
 #[test]
-fn a_huge_page_in_the_batch_of_another_cpu_is_split_all_the_same() {
+fn splits_a_huge_page_in_another_cpus_batch() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let (space, range) = huge_space(&vm);
@@ -103,14 +103,14 @@ fn a_huge_page_in_the_batch_of_another_cpu_is_split_all_the_same() {
 }
 
 #[test]
-fn pages_of_a_huge_page_that_is_split_stay_as_active_as_it_was() {
+fn split_pages_inherit_activity() {
     use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem};
     run_on(0);
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let (space, range) = huge_space(&vm);
     vm.lru_drain_all();
-    let node = yard.zones().next().unwrap().id.node();
+    let node = yard.stats().zones().next().unwrap().id.node();
     let active = || vm.lru_statistics(node).on(LruList::ActiveAnon).0;
     for at in [range.start, VirtAddr(range.start.0 + HUGE_BYTES)] {
         let page = vm.page(space.translate(at).unwrap().pfn);
@@ -120,7 +120,7 @@ fn pages_of_a_huge_page_that_is_split_stay_as_active_as_it_was() {
         vm.put_back_all(&[page.pfn()]);
     }
     assert_eq!(active(), 1024);
-    // One is split at once, the other, pinned, when somebody wants to move it.
+    // One is split at once; the other is pinned and split by a later migration.
     let pinned = space.pin(range.start).unwrap();
     let last = |end: u64| VirtRange { start: VirtAddr(end - PAGE), end: VirtAddr(end) };
     let _ = space.unmap(last(range.start.0 + HUGE_BYTES)).unwrap();

@@ -1,5 +1,5 @@
-//! Ageing pages of spaces (`crate::reclaim::ageing`, `crate::anonymous::ageing`) against all who use, unmap and move them, and
-//! against the end of the space.
+//! Ageing of pages of spaces (`crate::reclaim::ageing`, `crate::anonymous::ageing`) against accesses, unmaps,
+//! migration, and the end of the space.
 
 use frameyard::owners::MigrateMode;
 use frameyard::platform::LockId;
@@ -20,19 +20,19 @@ use crate::vm::Vm;
 
 const SHARD: ShardKey = ShardKey { node: NodeId(0), shard: 0 };
 
-/// Looks at the last inactive page, as the background reclaimer does.
+/// Ages the last inactive page, like the background reclaimer.
 fn age(vm: Vm<'_, ModelPlatform>) {
     let _ = vm.age_listed(SHARD, LruList::InactiveAnon, 1);
 }
 
-/// Makes the page as if it had been read, and not written.
+/// Sets the entry to read and not written.
 fn only_read(space: &AddressSpace<'_, ModelPlatform>) {
     let spot = space.space().walk(AT.0);
     let table = space.space().lock_table(spot.table);
     table.set(spot.index, Entry::page(table.entry(spot.index).pfn(), spot.level).read());
 }
 
-/// A page is written while ageing looks at it: it is known as written afterwards.
+/// A page is written during ageing: its entry is dirty afterwards.
 fn written_while_looked_at(broken: Broken) {
     let scene = scene(broken);
     let (space, _) = written(scene.vm());
@@ -46,7 +46,7 @@ fn written_while_looked_at(broken: Broken) {
     finish(&scene, space);
 }
 
-/// A page is looked at while another moves it: one of them has it at a time, and its bytes go with it.
+/// A page is aged while another CPU moves it: one CPU isolates it at a time, and its bytes move with it.
 fn moved_while_looked_at() {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
@@ -59,7 +59,7 @@ fn moved_while_looked_at() {
     finish(&scene, space);
 }
 
-/// A page is unmapped, and its page tables freed, while `look` looks at it.
+/// A page is unmapped and its page tables freed while `look` tests it.
 fn unmapped_while(look: fn(Vm<'_, ModelPlatform>, SpaceId, Pfn)) {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
@@ -73,7 +73,7 @@ fn unmapped_while(look: fn(Vm<'_, ModelPlatform>, SpaceId, Pfn)) {
     finish(&scene, space);
 }
 
-/// A space ends while `look` looks at its page.
+/// A space ends while `look` tests its page.
 fn ended_while(look: fn(Vm<'_, ModelPlatform>, SpaceId, Pfn)) {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
@@ -84,7 +84,7 @@ fn ended_while(look: fn(Vm<'_, ModelPlatform>, SpaceId, Pfn)) {
     scene.finish();
 }
 
-/// Looks at a page as ageing does, but without a visit of its space and without the map lock.
+/// Tests a page like ageing, but without a visit and without the map lock.
 fn look_uninvited(vm: Vm<'_, ModelPlatform>, id: SpaceId, pfn: Pfn) {
     let Some(page) = vm.try_page(pfn).filter(|page| page.is_counted() && page.try_get()) else { return };
     if vm.lru_isolate(page) {
@@ -96,47 +96,47 @@ fn look_uninvited(vm: Vm<'_, ModelPlatform>, id: SpaceId, pfn: Pfn) {
 }
 
 #[test]
-fn a_page_that_is_looked_at_loses_no_write_and_no_mark_of_one() {
+fn ageing_keeps_writes_and_dirty_bits() {
     explore_to(2, || written_while_looked_at(None));
 }
 
 #[test]
-fn a_page_is_looked_at_or_moved() {
+fn ageing_races_migration() {
     explore_to(2, moved_while_looked_at);
 }
 
 #[test]
-fn a_page_is_unmapped_once_while_it_is_looked_at() {
+fn unmap_races_ageing() {
     explore_to(1, || unmapped_while(|vm, _, _| age(vm)));
 }
 
 #[test]
-fn a_space_ends_after_looks_at_its_pages() {
+fn exit_waits_for_ageing() {
     explore_to(2, || ended_while(|vm, _, _| age(vm)));
 }
 
 #[test]
-fn looks_under_a_table_lock_that_refuses_nobody_are_found() {
+fn detects_ageing_under_table_lock_without_exclusion() {
     assert_fails(|| written_while_looked_at(NO_TABLE_LOCK), DAMAGED);
 }
 
 #[test]
-fn looks_under_a_table_lock_that_orders_nothing_are_found() {
+fn detects_ageing_under_unordered_table_lock() {
     let broken: Broken = Some((|id| matches!(id, LockId::PageTable(_)), Flaw::TakenRelaxed));
     assert_fails(move || written_while_looked_at(broken), DAMAGED);
 }
 
 #[test]
-fn looks_without_the_map_lock_are_found() {
+fn detects_ageing_without_map_lock() {
     assert_fails_to(1, || unmapped_while(look_uninvited), DAMAGED);
 }
 
 #[test]
-fn looks_without_a_visit_are_found() {
+fn detects_ageing_without_visit() {
     assert_fails_to(2, || ended_while(look_uninvited), DAMAGED);
 }
 
 #[test]
-fn pages_that_are_looked_at_and_moved_at_once_are_found() {
+fn detects_ageing_of_a_moving_page() {
     weakened(Weakness::SplitIntersection, || assert_fails(moved_while_looked_at, DAMAGED));
 }

@@ -1,5 +1,4 @@
-//! Batches of used pages (`crate::lru`): what a CPU collects, against who takes pages off lists, frees them, or empties the
-//! batches of others.
+//! LRU batches (`crate::lru`) against isolation, frees, and drains by other CPUs.
 
 use frameyard::owners::{FrameOwner, MigrateMode};
 use frameyard::platform::LockId;
@@ -13,7 +12,7 @@ use crate::lru::LruList;
 use crate::page::Flags;
 use crate::vm::Vm;
 
-/// Demands that all pages got to a list, and nothing is left of the batches.
+/// Asserts that all pages are on a list and the batches are empty.
 fn expect_listed(scene: &Scene, frames: &[Pfn]) {
     let vm = scene.vm();
     vm.lru_drain_all();
@@ -52,7 +51,7 @@ fn filled_while_drained(broken: Broken) {
     expect_listed(&scene, &[first, second]);
 }
 
-/// A CPU's batch brings a page to a list while another takes a page off its end.
+/// A CPU drains its batch to a list while another CPU isolates a page at the list's end.
 fn drained_while_reclaimed(broken: Broken) {
     let scene = scene(broken);
     let there = listed(scene.vm());
@@ -66,7 +65,7 @@ fn drained_while_reclaimed(broken: Broken) {
     expect_listed(&scene, &[there, added]);
 }
 
-/// A page is unmapped while it is in the batch of another CPU, which is emptied by both.
+/// A page is unmapped while it is in another CPU's batch, which both CPUs drain.
 fn drained_while_freed() {
     let scene = scene(None);
     let pfn = fresh(scene.vm());
@@ -80,7 +79,7 @@ fn drained_while_freed() {
     expect_listed(&scene, &[]);
 }
 
-/// Who has to have a page drains the batch that it is in, while its CPU does the same.
+/// An isolator drains the batch of its page while the page's CPU does the same.
 fn drained_by_two() {
     let scene = scene(None);
     let pfn = fresh(scene.vm());
@@ -96,7 +95,7 @@ fn drained_by_two() {
     expect_listed(&scene, &[pfn]);
 }
 
-/// Uses a page for the second time: it is activated.
+/// Accesses a page for the second time, which activates it.
 fn activate(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
     if vm.page(pfn).try_get() {
         vm.lru_mark_accessed(vm.page(pfn));
@@ -128,56 +127,56 @@ fn activated_while_freed() {
 }
 
 #[test]
-fn a_batch_that_fills_is_drained_by_another() {
+fn full_batch_is_drained_by_another_cpu() {
     explore(|| filled_while_drained(None));
 }
 
 #[test]
-fn a_batch_meets_reclaim() {
+fn reclaim_skips_pages_in_batches() {
     explore(|| drained_while_reclaimed(None));
 }
 
 #[test]
-fn a_page_in_a_batch_is_freed_once() {
+fn batched_page_is_freed_once() {
     explore(drained_while_freed);
 }
 
 #[test]
-fn a_page_in_a_batch_is_listed_once() {
+fn batched_page_is_linked_once() {
     explore(drained_by_two);
 }
 
 #[test]
-fn an_isolated_page_is_not_activated() {
+fn activation_skips_isolated_pages() {
     explore_to(2, || activated_while_isolated(None));
 }
 
 #[test]
-fn a_page_is_activated_or_freed() {
+fn activation_races_free() {
     explore(activated_while_freed);
 }
 
 #[test]
-fn batches_whose_lock_refuses_nobody_are_found() {
+fn detects_batch_lock_without_exclusion() {
     let broken: Broken = Some((|id| matches!(id, LockId::LruBatch(_)), Flaw::NeverRefused));
     assert_fails(move || filled_while_drained(broken), LOST);
 }
 
 #[test]
-fn batches_whose_lock_orders_nothing_are_found() {
+fn detects_unordered_batch_lock() {
     let broken: Broken = Some((|id| matches!(id, LockId::LruBatch(_)), Flaw::TakenRelaxed));
     assert_fails(move || filled_while_drained(broken), LOST);
 }
 
 #[test]
-fn lists_that_meet_batches_without_a_lock_are_found() {
+fn detects_missing_lock_between_lists_and_batches() {
     let broken: Broken = Some((|id| matches!(id, LockId::LruShard(..)), Flaw::NeverRefused));
     assert_fails(move || drained_while_reclaimed(broken), LOST);
     assert_fails(move || activated_while_isolated(broken), LOST);
 }
 
 #[test]
-fn batches_of_pages_whose_references_are_split_are_found() {
+fn detects_non_atomic_reference_release_in_batches() {
     weakened(Weakness::SplitCompareExchange, || {
         assert_fails(drained_while_freed, LOST);
         assert_fails(activated_while_freed, LOST);

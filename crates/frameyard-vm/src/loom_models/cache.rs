@@ -1,5 +1,4 @@
-//! Pages of files (`crate::cache`): dropped by reclaim while they are looked up, read and written, and cut off while they are
-//! moved.
+//! Pages of files (`crate::cache`): drops by reclaim against look-ups, reads and writes; truncation against migration.
 
 use frameyard::owners::MigrateMode;
 use frameyard::platform::LockId;
@@ -20,30 +19,30 @@ const SECTIONS: u64 = 3;
 const SHARD: ShardKey = ShardKey { node: NodeId(0), shard: 0 };
 const PAGE: ByteSize = ByteSize::kib(4);
 
-/// What the store gives, and what is written.
+/// The word from the store, and the word written.
 const STORED: u64 = 31;
 const WRITTEN: u64 = 32;
 
-/// What a model says whose file, counts or lists were broken.
+/// Messages of models whose file, counts or lists were broken.
 const DAMAGED: &[&str] = &[
     "a write was lost",
     "the bytes are another page's",
     "the validator objects",
     "frames were lost",
-    "who frees a page has it alone",
+    "a freed page has no other users",
     "is linked already",
     "more were given back",
-    "a frozen page is its freezer's",
+    "the freezer owns a frozen page",
     "a page is behind the end",
     "a locked page that was not taken out is in the tree",
     "ReferenceUnderflow",
     NEVER_GRANTED,
 ];
 
-/// What is said of a page whose lock nobody gets any more.
+/// Messages about a page with a lost lock.
 const NEVER_GRANTED: &str = "a page is never let go";
 
-/// Gives one word and zeros; takes nothing.
+/// A store of one word and zeros. Read-only.
 struct OneWord;
 
 impl BackingStore for OneWord {
@@ -67,7 +66,7 @@ fn scene(broken: Broken) -> Scene {
     Scene::new(SECTIONS, &config, broken)
 }
 
-/// A file of one page, which is there and on a list.
+/// A file of one page, in memory and on a list.
 fn filled(vm: Vm<'_, ModelPlatform>) -> Handle<'_> {
     let file = Kept::new(vm.with_store(&OneWord).create_file(1, PAGE).expect("a file"));
     assert_eq!(read(&file), STORED, "the bytes are another page's");
@@ -75,15 +74,15 @@ fn filled(vm: Vm<'_, ModelPlatform>) -> Handle<'_> {
     file
 }
 
-/// How often somebody asks again who was told that another is at the page.
+/// Attempts after a busy answer.
 const ASKS: u32 = 16;
 
-/// Asks until it is granted. Where something was broken on purpose, that may be never.
+/// Retries until success. In a broken model that may never happen.
 fn ask<T, E>(mut wanted: impl FnMut() -> Result<T, E>) {
     assert!((0..ASKS).any(|_| wanted().is_ok()), "{NEVER_GRANTED}");
 }
 
-/// Reads the first word. Who waits for a page's lock gives up soon in a model: he asks again.
+/// Reads the first word. The bounded wait for a page lock is short in a model, so this retries.
 fn read(file: &File<'_, ModelPlatform>) -> u64 {
     let mut bytes = [0; 8];
     ask(|| file.read(0, &mut bytes));
@@ -94,7 +93,7 @@ fn write(file: &File<'_, ModelPlatform>) {
     ask(|| file.write(0, &WRITTEN.to_le_bytes()));
 }
 
-/// Drops the last page of the list as reclaim does, if it can be.
+/// Drops the last page of the list like reclaim, if possible.
 fn reclaim(vm: Vm<'_, ModelPlatform>) {
     let mut lists = vm.lock_shard(SHARD);
     let taken = lists.last(LruList::InactiveFile).and_then(|page| lists.isolate(page));
@@ -145,7 +144,7 @@ fn deleted_while_dropped() {
     scene.finish();
 }
 
-/// A file is cut while its page is moved: the page is gone, wherever it was.
+/// A file is truncated while its page is moved: the page is gone in either frame.
 fn cut_while_moved(broken: Broken, mode: MigrateMode) {
     let scene = scene(broken);
     let file = filled(scene.vm());
@@ -161,41 +160,41 @@ fn cut_while_moved(broken: Broken, mode: MigrateMode) {
 const NO_FILE_LOCK: Broken = Some((|id| matches!(id, LockId::File(_)), Flaw::NeverRefused));
 
 #[test]
-fn a_page_of_a_file_is_found_or_dropped() {
+fn look_up_races_drop() {
     explore_to(2, || read_while_dropped(None));
 }
 
 #[test]
-fn a_page_that_reclaim_looks_at_loses_no_write() {
+fn reclaim_scan_loses_no_write() {
     explore_to(2, || written_while_dropped(None));
 }
 
 #[test]
-fn a_page_is_dropped_or_goes_with_its_file() {
+fn drop_races_end_of_file() {
     explore_to(2, deleted_while_dropped);
 }
 
 #[test]
-fn a_page_is_moved_or_cut_off() {
+fn truncation_races_async_migration() {
     explore_to(1, || cut_while_moved(None, MigrateMode::Async));
 }
 
 #[test]
-fn a_page_is_moved_by_who_waits_or_cut_off() {
+fn truncation_races_sync_migration() {
     explore_to(1, || cut_while_moved(None, MigrateMode::Sync));
 }
 
 #[test]
-fn files_that_are_cut_and_whose_lock_refuses_nobody_are_found() {
+fn detects_file_lock_without_exclusion_during_truncation() {
     assert_fails_to(2, || cut_while_moved(NO_FILE_LOCK, MigrateMode::Async), DAMAGED);
 }
 
 #[test]
-fn files_whose_lock_refuses_nobody_are_found() {
+fn detects_file_lock_without_exclusion() {
     assert_fails_to(2, || read_while_dropped(NO_FILE_LOCK), DAMAGED);
 }
 
 #[test]
-fn pages_of_files_that_two_have_locked_are_found() {
+fn detects_page_lock_without_exclusion() {
     weakened(Weakness::UnheardUnion, || assert_fails_to(2, || written_while_dropped(None), DAMAGED));
 }

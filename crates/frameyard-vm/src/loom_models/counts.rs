@@ -1,4 +1,4 @@
-//! The word of counts of a page (`frameyard::page::CountedPage`): who may free a block, and who may move it.
+//! The counts of a page (`frameyard::page::CountedPage`): they decide which CPU may free or move a block.
 
 use frameyard::owners::Adoption;
 use frameyard::page::Counts;
@@ -18,18 +18,18 @@ fn counted(vm: Vm<'_, ModelPlatform>, references: u32) -> Pfn {
     let pfn = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a frame");
     let owner = owner_word(PageKind::Plain, ObjectId::NONE, 0);
     let counts = Counts { references, mappings: 0 };
-    vm.yard().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 7 }).expect("the frame is ours");
+    vm.yard().counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 7 }).expect("the frame is ours");
     pfn
 }
 
 /// Puts a reference, and frees the block with the last.
 fn put<P: Platform>(vm: Vm<'_, P>, pfn: Pfn) {
     if vm.page(pfn).put().expect("there was a reference") == 0 {
-        vm.yard().free_counted(pfn, Order::ZERO).expect("the block is ours");
+        vm.yard().counted().free(pfn, Order::ZERO).expect("the block is ours");
     }
 }
 
-/// One puts the last reference while another, who found the page by number, tries to get one.
+/// One thread releases the last reference while another, which found the page by number, tries to take one.
 fn found_while_freed() {
     let scene = Scene::new(SECTIONS, &VmConfig::default(), None);
     let pfn = counted(scene.vm(), 1);
@@ -44,7 +44,7 @@ fn found_while_freed() {
     scene.finish();
 }
 
-/// Two put a reference each: one of them frees the block.
+/// Two threads release a reference each: one of them frees the block.
 fn put_by_two() {
     let scene = Scene::new(SECTIONS, &VmConfig::default(), None);
     let pfn = counted(scene.vm(), 2);
@@ -54,7 +54,7 @@ fn put_by_two() {
     scene.finish();
 }
 
-/// One freezes a page to have it alone, another tries to get a reference: never both.
+/// One thread freezes a page, another tries to take a reference: never both.
 fn frozen_while_found() {
     let scene = Scene::new(SECTIONS, &VmConfig::default(), None);
     let pfn = counted(scene.vm(), 1);
@@ -77,22 +77,22 @@ fn frozen_while_found() {
 }
 
 #[test]
-fn a_page_found_by_number_is_referenced_or_freed() {
+fn look_up_by_number_races_free() {
     explore(found_while_freed);
 }
 
 #[test]
-fn the_last_of_two_users_frees() {
+fn last_of_two_users_frees() {
     explore(put_by_two);
 }
 
 #[test]
-fn a_frozen_page_cannot_be_found() {
+fn frozen_page_gives_no_reference() {
     explore(frozen_while_found);
 }
 
 #[test]
-fn counts_that_are_read_and_then_written_are_found() {
+fn detects_non_atomic_counts() {
     weakened(Weakness::SplitCompareExchange, || {
         assert_fails(
             put_by_two,

@@ -1,9 +1,9 @@
-//! Handles and pins in models: given back when a model ends, left alone when it fails.
+//! Handles and pins in models: released when a model ends, leaked when it fails.
 
 use std::mem::ManuallyDrop;
 use std::ops::Deref;
 
-/// A handle or pin that is given back, but not while a failed model unwinds.
+/// A handle or pin that is not dropped while a failed model unwinds.
 pub(super) struct Kept<T>(ManuallyDrop<T>);
 
 impl<T> Kept<T> {

@@ -1,4 +1,4 @@
-//! Lists of used pages (`crate::lru`): who takes a page off its list, who frees it, and how batches put it there.
+//! LRU lists (`crate::lru`): isolation, frees, and links from batches.
 
 use frameyard::owners::{Adoption, Block, FrameOwner, MigrateMode};
 use frameyard::page::Counts;
@@ -17,20 +17,20 @@ use crate::vm::Vm;
 const SECTIONS: u64 = 2;
 const SHARD: ShardKey = ShardKey { node: NodeId(0), shard: 0 };
 
-/// What a model says whose lists or counts were broken.
+/// Messages of models whose lists or counts were broken.
 pub(super) const DAMAGED: &[&str] = &[
     "the validator objects",
     "frames were lost",
-    "who frees a page has it alone",
+    "a freed page has no other users",
     "is on a list",
     "is linked already",
     "more were given back",
     "there was a mapping",
-    "who isolates has a reference",
+    "an isolator has a reference",
 ];
 
 pub(super) fn scene(broken: Broken) -> Scene {
-    // Batches are emptied when they are told to.
+    // Batches are drained only explicitly.
     let config = VmConfig { lru_batch: 2, shards: 1, ..VmConfig::default() };
     Scene::new(SECTIONS, &config, broken)
 }
@@ -39,16 +39,16 @@ pub(super) fn block(pfn: Pfn) -> Block {
     Block { pfn, order: Order::ZERO }
 }
 
-/// A page as a fault makes it, on no list yet: a mapping has one reference, the caller another for a batch.
+/// A page as a fault creates it, on no list yet: one reference of a mapping, one for a batch.
 pub(super) fn fresh(vm: Vm<'_, ModelPlatform>) -> Pfn {
     let pfn = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a frame");
     let owner = owner_word(PageKind::Anonymous, ObjectId::NONE, 0);
     let counts = Counts { references: 2, mappings: 1 };
-    vm.yard().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 0 }).expect("the frame is ours");
+    vm.yard().counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 0 }).expect("the frame is ours");
     pfn
 }
 
-/// A page on a list, whose mapping has the only reference.
+/// A page on a list with only its mapping's reference.
 pub(super) fn listed(vm: Vm<'_, ModelPlatform>) -> Pfn {
     let pfn = fresh(vm);
     vm.lru_add(vm.page(pfn));
@@ -56,14 +56,14 @@ pub(super) fn listed(vm: Vm<'_, ModelPlatform>) -> Pfn {
     pfn
 }
 
-/// Takes the mapping away, as unmapping does.
+/// Removes the mapping, like an unmap.
 pub(super) fn unmap(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
     if vm.page(pfn).unmap().expect("there was a mapping") == 0 {
         vm.free_unused(&[pfn]);
     }
 }
 
-/// Sets a page aside that was found by number, and puts it back.
+/// Isolates a page found by number, and returns it.
 pub(super) fn isolate_by_number(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
     if vm.isolate(block(pfn), MigrateMode::Async).is_ok() {
         vm.put_back(block(pfn));
@@ -71,7 +71,7 @@ pub(super) fn isolate_by_number(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
     }
 }
 
-/// Takes the last page off the list as reclaim does, and puts it back as reclaim does.
+/// Isolates the last page of the list like reclaim, and returns it.
 pub(super) fn isolate_from_list(vm: Vm<'_, ModelPlatform>) {
     let mut lists = vm.lock_shard(SHARD);
     let taken = lists.last(LruList::InactiveAnon).and_then(|page| lists.isolate(page));
@@ -81,7 +81,7 @@ pub(super) fn isolate_from_list(vm: Vm<'_, ModelPlatform>) {
     }
 }
 
-/// One isolates a page found by number while another takes its last mapping away. A neighbour on the list stays.
+/// One thread isolates a page found by number while another removes its last mapping. A neighbour stays on the list.
 fn isolated_while_freed(broken: Broken) {
     let scene = scene(broken);
     let vm = scene.vm();
@@ -94,7 +94,7 @@ fn isolated_while_freed(broken: Broken) {
     scene.finish();
 }
 
-/// One isolates a page while another frees its neighbour.
+/// One thread isolates a page while another frees its neighbour.
 fn isolated_while_a_neighbour_is_freed(broken: Broken) {
     let scene = scene(broken);
     let vm = scene.vm();
@@ -107,7 +107,7 @@ fn isolated_while_a_neighbour_is_freed(broken: Broken) {
     scene.finish();
 }
 
-/// One isolates a page found by number while another takes it from the end of its list.
+/// One thread isolates a page found by number while another isolates it from the end of its list.
 fn isolated_by_two() {
     let scene = scene(None);
     let vm = scene.vm();
@@ -120,7 +120,7 @@ fn isolated_by_two() {
     scene.finish();
 }
 
-/// One takes pages from the end of a list while another frees one of them.
+/// One thread isolates pages from the end of a list while another frees one of them.
 fn reclaimed_while_freed(broken: Broken) {
     let scene = scene(broken);
     let vm = scene.vm();
@@ -134,45 +134,45 @@ fn reclaimed_while_freed(broken: Broken) {
 }
 
 #[test]
-fn a_page_is_isolated_or_freed() {
+fn isolation_races_free() {
     explore(|| isolated_while_freed(None));
 }
 
 #[test]
-fn a_page_is_isolated_beside_one_that_is_freed() {
+fn isolation_races_free_of_a_neighbour() {
     explore(|| isolated_while_a_neighbour_is_freed(None));
 }
 
 #[test]
-fn of_two_who_isolate_a_page_one_gets_it() {
+fn one_of_two_isolations_succeeds() {
     explore(isolated_by_two);
 }
 
 #[test]
-fn reclaim_meets_pages_that_are_freed() {
+fn reclaim_races_free() {
     explore(|| reclaimed_while_freed(None));
 }
 
 #[test]
-fn a_flag_of_lists_that_is_read_and_then_cleared_is_found() {
+fn detects_non_atomic_clear_of_the_lru_flag() {
     weakened(Weakness::SplitIntersection, || assert_fails(isolated_by_two, DAMAGED));
 }
 
 #[test]
-fn lists_whose_lock_refuses_nobody_are_found() {
+fn detects_shard_lock_without_exclusion() {
     let broken: Broken = Some((|id| matches!(id, LockId::LruShard(..)), Flaw::NeverRefused));
     assert_fails(move || isolated_while_a_neighbour_is_freed(broken), DAMAGED);
     assert_fails(move || reclaimed_while_freed(broken), DAMAGED);
 }
 
 #[test]
-fn lists_whose_lock_orders_nothing_are_found() {
+fn detects_unordered_shard_lock() {
     let broken: Broken = Some((|id| matches!(id, LockId::LruShard(..)), Flaw::TakenRelaxed));
     assert_fails(move || isolated_while_a_neighbour_is_freed(broken), DAMAGED);
 }
 
 #[test]
-fn references_that_are_read_and_then_written_are_found() {
+fn detects_non_atomic_references() {
     weakened(Weakness::SplitCompareExchange, || {
         assert_fails(|| isolated_while_freed(None), DAMAGED);
         assert_fails(|| reclaimed_while_freed(None), DAMAGED);

@@ -1,5 +1,4 @@
-//! The machine that the models run on: two CPUs, a few frames whose words are modelled, and a platform whose locks can be
-//! broken.
+//! The machine of the models: two CPUs, a few frames with modelled words, and a platform with breakable locks.
 
 use std::boxed::Box;
 use std::ptr::NonNull;
@@ -19,24 +18,24 @@ use loom::thread;
 
 use crate::words::forget_all;
 
-/// How many frames a section, and a block of the largest order, has.
+/// Frames per section, and per block of the largest order.
 const SECTION: u64 = 4;
 const LARGEST: Order = Order(2);
 const CPUS: [NodeId; 2] = [NodeId(0); 2];
 
-/// What is wrong with a lock.
+/// A defect of a lock.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Flaw {
-    /// Taking it orders nothing.
+    /// An acquisition orders nothing.
     TakenRelaxed,
-    /// Taking it succeeds though another thread has it.
+    /// An acquisition succeeds while another thread holds it.
     NeverRefused,
 }
 
-/// Which locks are broken, and how.
+/// The broken locks and their defect.
 pub(super) type Broken = Option<(fn(LockId) -> bool, Flaw)>;
 
-/// A thread's platform.
+/// The platform of a thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ModelPlatform {
     cpu: CpuId,
@@ -70,7 +69,7 @@ impl Platform for ModelPlatform {
         self.cpu
     }
 
-    /// Explores one look at what is busy, then lets the others go on: further looks change nothing.
+    /// Explores one failed attempt, then yields to the other threads: further attempts change nothing.
     fn relax(&self, round: u32) {
         if round > 0 {
             loom::skip_branch();
@@ -79,7 +78,7 @@ impl Platform for ModelPlatform {
     }
 
     fn frame_bytes(&self, pfn: Pfn) -> Option<NonNull<u8>> {
-        // A key to the modelled words; never followed.
+        // A key of the modelled words, never dereferenced.
         NonNull::new(std::ptr::without_provenance_mut((pfn.0 as usize + 1) << 12))
     }
 
@@ -106,13 +105,13 @@ impl Probe for ModelPlatform {}
 #[derive(Default)]
 struct SectionMap([Page; SECTION as usize]);
 
-/// One execution's memory: map and control region. What frames hold is modelled by number.
+/// The memory of one execution: map and control region. Frame contents are modelled by number.
 pub(super) struct Machine {
     map: Vec<SectionMap>,
     control: Box<ModelledRegion>,
     control_bytes: ByteSize,
     memory: [(PfnRange, NodeId); 1],
-    /// One section behind the memory where devices may be, or none.
+    /// The device section above the memory, or none.
     devices: Option<PfnRange>,
     broken: Broken,
 }
@@ -123,17 +122,17 @@ unsafe impl Send for Machine {}
 unsafe impl Sync for Machine {}
 
 impl Machine {
-    /// Memory without a yard. Forgets what frames held in the execution before.
+    /// Memory without a yard. Forgets the frame contents of the previous execution.
     pub(super) fn bare(sections: u64, broken: Broken) -> Arc<Self> {
         Self::of(sections, None, broken)
     }
 
-    /// As [`bare`](Self::bare), with a section for devices behind the memory.
+    /// Like [`bare`](Self::bare), with a device section above the memory.
     pub(super) fn with_device(sections: u64) -> Arc<Self> {
         Self::of(sections, Some(Self::device(sections)), None)
     }
 
-    /// The frames for devices behind so many sections.
+    /// The device frames above `sections` sections.
     pub(super) fn device(sections: u64) -> PfnRange {
         PfnRange { start: Pfn(sections * SECTION), end: Pfn((sections + 1) * SECTION) }
     }
@@ -161,7 +160,7 @@ impl Machine {
             geometry,
             zone_limits: ZoneLimits::NONE,
             watermarks,
-            // Nothing stays on per-CPU lists: they have models of their own.
+            // No frames stay on per-CPU lists, which have their own models.
             pcp_sizing: PcpSizing::Fixed(0),
             device_space: self.devices,
             ..YardConfig::new(&CPUS)

@@ -1,5 +1,5 @@
-//! Moving pages of address spaces (`crate::anonymous`) against all who use, map, pin and unmap them, and against the end of
-//! the space (`crate::space`).
+//! Migration of pages of address spaces (`crate::anonymous`) against accesses, faults, pins, unmaps, and the end of the
+//! space (`crate::space`).
 
 use frameyard::owners::MigrateMode::{Async, Sync};
 use frameyard::owners::{Block, FrameOwner, MigrateMode};
@@ -25,27 +25,27 @@ pub(super) const AT: VirtAddr = VirtAddr::LOWEST;
 const NEXT: VirtAddr = VirtAddr(AT.0 + 4096);
 pub(super) const BOTH: VirtRange = VirtRange { start: AT, end: VirtAddr(AT.0 + 2 * 4096) };
 
-/// What is written before, and what while the page is moved; two words of the page.
+/// The words written before the migration; two words of the page.
 pub(super) const BEFORE: [u64; 2] = [11, 12];
 const AFTER: u64 = 21;
 
-/// Page tables whose lock refuses nobody.
+/// A table lock without exclusion.
 pub(super) const NO_TABLE_LOCK: Broken = Some((|id| matches!(id, LockId::PageTable(_)), Flaw::NeverRefused));
 
-/// What a model says whose space, counts or lists were broken.
+/// Messages of models whose space, counts or lists were broken.
 pub(super) const DAMAGED: &[&str] = &[
     "a write was lost",
     "a pinned page was moved",
     "the validator objects",
     "frames were lost",
     "self.entry(index).is_empty()",
-    "nobody touches a moving entry",
+    "a moving entry stays unchanged",
     "nobody moves pages while they are unmapped",
-    "who frees a page has it alone",
-    "who has frozen a block has it alone",
+    "a freed page has no other users",
+    "the freezer owns a frozen block",
     "more were given back",
     "ReferenceUnderflow",
-    "a space that is used has a topmost table",
+    "a space in use has a root table",
     "a table has one user",
     "an object is deleted once",
     "attempt to subtract with overflow",
@@ -58,7 +58,7 @@ pub(super) fn scene(broken: Broken) -> Scene {
 
 pub(super) type Space<'y> = Kept<AddressSpace<'y, ModelPlatform>>;
 
-/// A space with an area of two pages, of which the first is there, on a list, and written; and its frame.
+/// A space with an area of two pages, the first of which is resident, listed and written; and its frame.
 pub(super) fn written(vm: Vm<'_, ModelPlatform>) -> (Space<'_>, Pfn) {
     let space = Kept::new(vm.create_space().expect("a space"));
     let request = MapRequest::anonymous(ByteSize::kib(8)).at(AT).advised(HugeAdvice::Never);
@@ -80,12 +80,12 @@ pub(super) fn read(space: &AddressSpace<'_, ModelPlatform>, addr: VirtAddr) -> u
     u64::from_le_bytes(bytes)
 }
 
-/// A frame to move a page to.
+/// A target frame for a migration.
 pub(super) fn target(vm: Vm<'_, ModelPlatform>) -> Pfn {
     vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).expect("a frame")
 }
 
-/// Moves a page found by number, as compaction does, if it can be.
+/// Moves a page found by number, like compaction, if possible.
 pub(super) fn move_page(vm: Vm<'_, ModelPlatform>, pfn: Pfn, to: Pfn, mode: MigrateMode) {
     let from = Block { pfn, order: Order::ZERO };
     let unused = match vm.isolate(from, mode) {
@@ -102,14 +102,14 @@ pub(super) fn move_page(vm: Vm<'_, ModelPlatform>, pfn: Pfn, to: Pfn, mode: Migr
     vm.yard().free(unused, Order::ZERO).expect("the frame is ours");
 }
 
-/// Demands that the space is in order, then ends it, and demands that nothing is lost.
+/// Validates the space, ends it, and asserts that nothing is lost.
 pub(super) fn finish(scene: &Scene, space: Space<'_>) {
     scene.vm().validate().unwrap_or_else(|problem| panic!("the validator objects: {problem}"));
     drop(space);
     scene.finish();
 }
 
-/// A page is written while it is moved.
+/// A page is written during its migration.
 fn written_while_moved(broken: Broken, mode: MigrateMode) {
     let scene = scene(broken);
     let (space, pfn) = written(scene.vm());
@@ -122,16 +122,16 @@ fn written_while_moved(broken: Broken, mode: MigrateMode) {
     finish(&scene, space);
 }
 
-/// What is undone by somebody who moves a page, from when it is to be marked or frozen until the bytes are copied.
+/// The step that a broken migration skips, from marking or freezing until the copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Undone {
-    /// That the entry says that the page is being moved.
+    /// The mark of the entry.
     Mark,
-    /// That the map lock is held for reading.
+    /// The map lock for reading.
     Reading,
 }
 
-/// Undoes a step of the protocol.
+/// Skips a step of the protocol.
 struct Undoing<'y>(Undone, SpaceRef<'y, ModelPlatform>);
 
 impl Undoing<'_> {
@@ -167,14 +167,14 @@ impl FaultInjector for Undoing<'_> {
     }
 }
 
-/// As [`move_page`], without a step.
+/// Like [`move_page`] without a step.
 fn move_without(undone: Undone, vm: Vm<'_, ModelPlatform>, id: SpaceId, pfn: Pfn, to: Pfn) {
     let space = Kept::new(vm.space(id).expect("the space is there"));
     let undoing = Undoing(undone, space.space());
     move_page(vm.with_injector(&undoing), pfn, to, Async);
 }
 
-/// As [`written_while_moved`], by somebody who does not mark the entry.
+/// Like [`written_while_moved`], without the mark of the entry.
 fn written_while_moved_unmarked() {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
@@ -186,7 +186,7 @@ fn written_while_moved_unmarked() {
     finish(&scene, space);
 }
 
-/// As [`unmapped_while_moved`], by somebody who does not hold the map lock.
+/// Like [`unmapped_while_moved`], without the map lock.
 fn unmapped_while_moved_unlocked() {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
@@ -200,7 +200,7 @@ fn unmapped_while_moved_unlocked() {
     finish(&scene, space);
 }
 
-/// The page beside the one that is moved is mapped by a fault.
+/// A fault maps the neighbour of a page in migration.
 fn mapped_while_a_neighbour_is_moved(mode: MigrateMode) {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
@@ -213,7 +213,7 @@ fn mapped_while_a_neighbour_is_moved(mode: MigrateMode) {
     finish(&scene, space);
 }
 
-/// Two use an address for the first time: one of them maps a page, and what both write is there.
+/// Two threads access an address for the first time: one maps a page, and it contains both writes.
 fn mapped_by_two(broken: Broken) {
     let scene = scene(broken);
     let space = written(scene.vm()).0;
@@ -231,7 +231,7 @@ fn mapped_by_two(broken: Broken) {
     finish(&scene, space);
 }
 
-/// A page is pinned while it is moved: it stays where the pin found it.
+/// A page is pinned during its migration: it stays where the pin found it.
 fn pinned_while_moved(broken: Broken, mode: MigrateMode) {
     let scene = scene(broken);
     let (space, pfn) = written(scene.vm());
@@ -246,7 +246,7 @@ fn pinned_while_moved(broken: Broken, mode: MigrateMode) {
     finish(&scene, space);
 }
 
-/// A page is unmapped while it is moved.
+/// A page is unmapped during its migration.
 fn unmapped_while_moved(mode: MigrateMode) {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
@@ -257,7 +257,7 @@ fn unmapped_while_moved(mode: MigrateMode) {
     finish(&scene, space);
 }
 
-/// A space ends while a page of it is moved.
+/// A space ends during a migration of its page.
 fn ended_while_moved(mode: MigrateMode) {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
@@ -268,7 +268,7 @@ fn ended_while_moved(mode: MigrateMode) {
     scene.finish();
 }
 
-/// The last handle of a space goes while another asks for one by the space's name.
+/// The last handle of a space is dropped while another thread looks the space up by name.
 fn ended_while_looked_up() {
     let scene = scene(None);
     let space = Kept::new(scene.vm().create_space().expect("a space"));
@@ -284,95 +284,95 @@ fn ended_while_looked_up() {
 }
 
 #[test]
-fn a_page_that_is_moved_loses_no_write() {
+fn async_migration_loses_no_write() {
     explore(|| written_while_moved(None, Async));
 }
 
 #[test]
-fn a_fault_meets_a_page_that_is_moved() {
+fn fault_races_async_migration() {
     explore_to(2, || mapped_while_a_neighbour_is_moved(Async));
 }
 
 #[test]
-fn of_two_faults_one_maps_a_page() {
+fn one_of_two_faults_maps_the_page() {
     explore_to(1, || mapped_by_two(None));
 }
 
 #[test]
-fn a_page_is_pinned_or_moved() {
+fn pin_races_migration() {
     explore(|| pinned_while_moved(None, Async));
 }
 
 #[test]
-fn a_page_is_unmapped_once_while_it_is_moved() {
+fn unmap_races_async_migration() {
     explore_to(1, || unmapped_while_moved(Async));
 }
 
 #[test]
-fn a_space_ends_after_pages_are_moved() {
+fn exit_waits_for_async_migration() {
     explore_to(1, || ended_while_moved(Async));
 }
 
 #[test]
-fn a_space_is_found_or_ends() {
+fn look_up_of_a_space_races_its_end() {
     explore(ended_while_looked_up);
 }
 
 #[test]
-fn a_fault_meets_a_page_that_is_moved_by_who_waits() {
+fn fault_races_sync_migration() {
     explore_to(1, || mapped_while_a_neighbour_is_moved(Sync));
 }
 
 #[test]
-fn a_page_that_is_moved_by_who_waits_loses_no_write() {
+fn sync_migration_loses_no_write() {
     explore_to(2, || written_while_moved(None, Sync));
 }
 
 #[test]
-fn a_page_is_unmapped_once_while_it_is_moved_by_who_waits() {
+fn unmap_races_sync_migration() {
     explore_to(1, || unmapped_while_moved(Sync));
 }
 
 #[test]
-fn a_space_ends_after_pages_are_moved_by_who_waits() {
+fn exit_waits_for_sync_migration() {
     explore_to(1, || ended_while_moved(Sync));
 }
 
 #[test]
-fn page_tables_whose_lock_refuses_nobody_who_waits_are_found() {
+fn detects_table_lock_without_exclusion_in_sync_migration() {
     assert_fails_to(2, || written_while_moved(NO_TABLE_LOCK, Sync), DAMAGED);
 }
 
 #[test]
-fn page_tables_whose_lock_refuses_nobody_are_found() {
+fn detects_table_lock_without_exclusion() {
     assert_fails(|| written_while_moved(NO_TABLE_LOCK, Async), DAMAGED);
     assert_fails(|| mapped_by_two(NO_TABLE_LOCK), DAMAGED);
 }
 
 #[test]
-fn page_tables_whose_lock_orders_nothing_are_found() {
+fn detects_unordered_table_lock() {
     let broken: Broken = Some((|id| matches!(id, LockId::PageTable(_)), Flaw::TakenRelaxed));
     assert_fails(move || written_while_moved(broken, Async), DAMAGED);
 }
 
 #[test]
-fn pages_that_are_moved_without_a_mark_are_found() {
+fn detects_migration_without_marked_entry() {
     assert_fails(written_while_moved_unmarked, DAMAGED);
 }
 
 #[test]
-fn pins_that_are_taken_without_a_lock_are_found() {
-    // Or a page is met whose users are frozen, which nobody meets under the lock.
+fn detects_pins_without_table_lock() {
+    // The walk may also find a frozen page, which is impossible under the lock.
     let found = [DAMAGED, &["mapped memory is pinned"]].concat();
     assert_fails(|| pinned_while_moved(NO_TABLE_LOCK, Async), &found);
 }
 
 #[test]
-fn pages_that_are_moved_without_the_map_lock_are_found() {
+fn detects_migration_without_map_lock() {
     assert_fails_to(1, unmapped_while_moved_unlocked, DAMAGED);
 }
 
 #[test]
-fn visits_that_are_read_and_then_written_are_found() {
+fn detects_non_atomic_visits() {
     weakened(Weakness::SplitCompareExchange, || assert_fails(ended_while_looked_up, DAMAGED));
 }

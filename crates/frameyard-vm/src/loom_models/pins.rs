@@ -1,4 +1,4 @@
-//! Pages taken without a lock (`crate::pin`) against who unmaps them, frees their page tables, or splits them.
+//! Pins without locks (`crate::pin`) against unmaps, removal of page tables, and splits.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -45,8 +45,9 @@ fn open<'y>(vm: Vm<'y, ModelPlatform>, id: SpaceId) -> Space<'y> {
     Kept::new(vm.space(id).expect("the space is there"))
 }
 
-/// Where somebody who walks without a lock is between two of its loads, seen by those who change what he walks. Loom looks for
-/// other orders of two accesses only where nobody has read the same between, and who changes an entry reads it first.
+/// The position of an unlocked walk between two of its loads, published to the threads that change what it reads. Loom
+/// reorders two accesses only if no access of the same word lies between, and a thread that changes an entry reads it
+/// first.
 #[derive(Clone, Default)]
 struct Meeting(Arc<AtomicU64>);
 
@@ -56,19 +57,19 @@ impl Meeting {
     }
 }
 
-/// At which of its steps a walk meets the others.
+/// The step of a walk at which it publishes its position.
 #[derive(Clone, Copy)]
 enum Place {
-    /// When it has found the table, and looks at no entry of it yet.
+    /// After it found the table, before it reads an entry.
     AtTable = 1,
-    /// When it has looked at the entry.
+    /// After it read the entry.
     BehindEntry = 2,
 }
 
-/// A walk that meets others.
+/// A walk that publishes its position.
 struct Walker<'a>(&'a Meeting, Place, Cell<usize>);
 
-// SAFETY: each is used by the one thread that walks; loom runs all threads of a model on one.
+// SAFETY: only the walking thread uses it; loom runs all threads of a model on one.
 unsafe impl Sync for Walker<'_> {}
 
 impl FaultInjector for Walker<'_> {
@@ -97,24 +98,27 @@ fn unpin(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
 
 const ONE: Counts = Counts { references: 1, mappings: 0 };
 
-/// Makes exactly that frame, if it is free by now, a page of somebody else.
+/// Allocates exactly that frame, if it is free by now, as a page of another owner.
 fn take_over(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
     if vm.yard().request_range(PfnRange::new(pfn, PageCount(1)), Gfp::KERNEL).range().is_ok() {
         let owner = owner_word(PageKind::Plain, ObjectId::NONE, 0);
-        vm.yard().adopt(pfn, Order::ZERO, Adoption { counts: ONE, owner, index: 7 }).expect("the frame is ours");
+        vm.yard()
+            .counted()
+            .adopt(pfn, Order::ZERO, Adoption { counts: ONE, owner, index: 7 })
+            .expect("the frame is ours");
     }
 }
 
-/// Gives a page back that [`take_over`] may have got, of which nobody else may have references.
+/// Frees a page that [`take_over`] may have got. No other references exist.
 fn give_back(vm: Vm<'_, ModelPlatform>, pfn: Pfn) {
     let page = vm.page(pfn);
     if page.is_counted() && PageKind::of_word(page.owner()) == Some(PageKind::Plain) {
         assert!(page.freeze(ONE), "a page of another was taken");
-        vm.yard().free_counted(pfn, Order::ZERO).expect("the frame is ours");
+        vm.yard().counted().free(pfn, Order::ZERO).expect("the frame is ours");
     }
 }
 
-/// A page is unmapped and freed, and its frame becomes another's, while somebody pins it.
+/// A page is unmapped and freed, and its frame gets a new owner, while another thread pins it.
 fn pinned_while_unmapped() {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
@@ -137,8 +141,8 @@ fn pinned_while_unmapped() {
     finish(&scene, space);
 }
 
-/// The page tables of an address are freed, and what was the lowest of them holds what another writes there, while somebody
-/// pins the page.
+/// The page tables of an address are freed, and the frame of the lowest gets another owner's contents, while another
+/// thread pins the page.
 fn pinned_while_tables_go() {
     let scene = scene(None);
     let (space, pfn) = written(scene.vm());
@@ -146,7 +150,10 @@ fn pinned_while_tables_go() {
     let (id, table) = (space.id(), space.space().walk(AT.0).table.pfn);
     let foreign = target(vm);
     let owner = owner_word(PageKind::Anonymous, ObjectId::NONE, 0);
-    vm.yard().adopt(foreign, Order::ZERO, Adoption { counts: ONE, owner, index: 7 }).expect("the frame is ours");
+    vm.yard()
+        .counted()
+        .adopt(foreign, Order::ZERO, Adoption { counts: ONE, owner, index: 7 })
+        .expect("the frame is ours");
     let meeting = Meeting::default();
     let met = meeting.clone();
     let other = scene.start(1, move |vm| {
@@ -165,7 +172,7 @@ fn pinned_while_tables_go() {
     }
     other.join().unwrap();
     assert!(vm.page(foreign).freeze(ONE), "a page of another was taken");
-    vm.yard().free_counted(foreign, Order::ZERO).expect("the frame is ours");
+    vm.yard().counted().free(foreign, Order::ZERO).expect("the frame is ours");
     finish(&scene, space);
 }
 
@@ -184,7 +191,7 @@ fn huge_scene() -> Scene {
     Scene::new(6, &VmConfig { lru_batch: 2, shards: 1, ..VmConfig::default() }, None)
 }
 
-/// Demands that a pin is one of the page that is mapped there, and gives it up.
+/// Asserts that a pin belongs to the mapped page, and releases it.
 fn expect_pinned(scene: &Scene, space: &Space<'_>, addr: VirtAddr, pinned: Option<Pfn>) {
     if let Some(pfn) = pinned {
         let mapped = space.translate(addr).map(|found| found.pfn);
@@ -193,7 +200,7 @@ fn expect_pinned(scene: &Scene, space: &Space<'_>, addr: VirtAddr, pinned: Optio
     }
 }
 
-/// A huge page is split, because a part of it is unmapped, while somebody pins another part.
+/// A partial unmap splits a huge page while another thread pins another part.
 fn pinned_while_split() {
     let scene = huge_scene();
     let (space, _) = with_huge_page(&scene);
@@ -213,12 +220,12 @@ fn pinned_while_split() {
     finish(&scene, space);
 }
 
-/// A huge page that small entries map is split into single pages while somebody pins one of them.
+/// A huge page mapped by small entries is split into single pages while another thread pins one of them.
 fn pinned_while_parts_are_split() {
     let scene = huge_scene();
     let (space, head) = with_huge_page(&scene);
     let (vm, id) = (scene.vm(), space.id());
-    // Pinned, so that it stays one block when its last part is unmapped.
+    // Pinned, so that the block stays whole when its last part is unmapped.
     let pin = pin_fast(&space, AT, &Meeting::default(), Place::AtTable).expect("the page is there");
     let last = VirtAddr(AT.0 + 3 * PAGE);
     let _ = space.unmap(VirtRange { start: last, end: VirtAddr(last.0 + PAGE) }).expect("the area is there");
@@ -243,7 +250,7 @@ fn pinned_while_parts_are_split() {
     finish(&scene, space);
 }
 
-/// A device is unmapped and removed, and another one comes where it was, while somebody pins a page of it.
+/// A device is unmapped and removed, and another device takes its place, while another thread pins a page of it.
 fn pinned_while_device_is_removed() {
     const SECTIONS: u64 = 5;
     let scene = Scene::with_device(SECTIONS, &VmConfig { lru_batch: 2, shards: 1, ..VmConfig::default() });
@@ -256,12 +263,12 @@ fn pinned_while_device_is_removed() {
         layout: MapLayout::Full,
         placement: MapPlacement::Memory,
     };
-    let device = vm.yard().map_device(request(HUGE)).expect("a device");
+    let device = vm.yard().devices().map(request(HUGE)).expect("a device");
     let space = Kept::new(vm.create_space().expect("a space"));
     let bytes = ByteSize(HUGE.pages().0 * PAGE);
     let shows = MapRequest::device(PhysAddr(range.start.0 * PAGE), bytes, PageLevel::Huge);
     let mapped = space.map(shows.at(AT)).expect("an area");
-    // Needs the same page table, so that it stays.
+    // Keeps the page table.
     space.map(MapRequest::anonymous(ByteSize(PAGE)).at(mapped.end)).expect("an area");
     space.touch(AT, MemoryAccess::Write).expect("the device is there");
     let id = space.id();
@@ -270,8 +277,8 @@ fn pinned_while_device_is_removed() {
     let other = scene.start(1, move |vm| {
         meeting_of_other.meet();
         let _ = open(vm, id).unmap(mapped).expect("the area is there");
-        if vm.yard().unmap_device(device, Removal::Refuse).is_ok() {
-            vm.yard().map_device(request(Order::ZERO)).expect("a device");
+        if vm.yard().devices().unmap(device, Removal::Refuse).is_ok() {
+            vm.yard().devices().map(request(Order::ZERO)).expect("a device");
             met.meet();
         }
     });
@@ -283,57 +290,57 @@ fn pinned_while_device_is_removed() {
         assert!(!was_removed, "a page of another was taken");
         unpin(vm, pinned);
     }
-    let last = vm.yard().devices().next().expect("a device").id;
-    vm.yard().unmap_device(last, Removal::Refuse).expect("a page of another was taken");
+    let last = vm.yard().devices().list().next().expect("a device").id;
+    vm.yard().devices().unmap(last, Removal::Refuse).expect("a page of another was taken");
     finish(&scene, space);
 }
 
 #[test]
-fn a_page_of_a_device_is_pinned_without_a_lock_or_the_device_is_removed() {
+fn fast_pin_races_removal_of_a_device() {
     explore_to(2, pinned_while_device_is_removed);
 }
 
 #[test]
-fn entries_of_devices_that_are_not_looked_at_again_are_found() {
+fn detects_missing_recheck_of_device_entries() {
     weakened(Weakness::EntriesSeenOnce, || assert_fails_to(2, pinned_while_device_is_removed, WRONG));
 }
 
 #[test]
-fn a_page_is_pinned_without_a_lock_or_unmapped() {
+fn fast_pin_races_unmap() {
     explore_to(2, pinned_while_unmapped);
 }
 
 #[test]
-fn a_page_is_pinned_without_a_lock_or_its_tables_go() {
+fn fast_pin_races_removal_of_tables() {
     explore_to(2, pinned_while_tables_go);
 }
 
 #[test]
-fn a_part_of_a_huge_page_is_pinned_without_a_lock_or_split_off() {
+fn fast_pin_races_split_of_a_huge_page() {
     explore_to(2, pinned_while_split);
 }
 
 #[test]
-fn a_part_of_a_block_is_pinned_without_a_lock_or_made_a_page() {
+fn fast_pin_races_split_of_parts() {
     explore_to(2, pinned_while_parts_are_split);
 }
 
 #[test]
-fn entries_that_are_not_looked_at_again_are_found() {
+fn detects_missing_recheck_of_entries() {
     weakened(Weakness::EntriesSeenOnce, || assert_fails_to(2, pinned_while_unmapped, WRONG));
 }
 
 #[test]
-fn tables_that_go_silently_are_found() {
+fn detects_removal_of_tables_without_count() {
     weakened(Weakness::TablesGoSilently, || assert_fails_to(2, pinned_while_tables_go, WRONG));
 }
 
 #[test]
-fn huge_pages_that_are_split_without_a_mark_are_found() {
+fn detects_split_without_marked_entry() {
     weakened(Weakness::SplitUnmarked, || assert_fails_to(2, pinned_while_split, WRONG));
 }
 
 #[test]
-fn parts_that_are_changed_after_their_pages_have_users_are_found() {
+fn detects_late_change_of_part_entries() {
     weakened(Weakness::PartsChangedLate, || assert_fails_to(2, pinned_while_parts_are_split, WRONG));
 }

@@ -1,4 +1,4 @@
-//! Batches: what a CPU collects before it takes the lock of a shard.
+//! Batches: pages that a CPU collects before it takes the lock of a shard.
 
 use frameyard::page::{CountedPage, Counts};
 use frameyard::platform::{Access, LineKind, LockId, SharedLine};
@@ -13,15 +13,15 @@ use crate::page::Flags;
 use crate::root::{BATCH_RECORD, VmConfig};
 use crate::vm::Vm;
 
-/// What the pages of a batch are to become.
+/// The destination of a batch's pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(usize)]
 pub(super) enum BatchKind {
-    /// New on a list.
+    /// A list, as new pages.
     Add = 0,
-    /// Active.
+    /// The active list.
     Activate = 1,
-    /// Inactive, and next to be dropped.
+    /// The end of the inactive list, to be dropped next.
     Deactivate = 2,
 }
 
@@ -33,7 +33,8 @@ const MOST: usize = Gathered::MOST;
 
 const _: () = assert!(VmConfig::MAX_BATCH as usize + 1 == MOST, "a batch and a page more fit");
 
-/// Words of a CPU's batches: the lock, the lengths and the CPU's shard on one line, then the frames of each batch.
+/// Words of a CPU's batches: the lock, the lengths and the CPU's shard on one cache line, then the frames of each
+/// batch.
 const LOCK: usize = 0;
 const LENGTHS: usize = 1;
 const SHARD: usize = LENGTHS + BatchKind::ALL.len();
@@ -42,14 +43,14 @@ const FRAMES: usize = 8;
 const _: () = assert!(SHARD < FRAMES, "a CPU's shard has its word");
 const _: () = assert!(FRAMES + BatchKind::ALL.len() * MOST <= BATCH_RECORD, "the batches fit into their record");
 
-/// A few frames, worked on together.
+/// A few frames that are processed together.
 pub(crate) struct Gathered {
     frames: [Pfn; MOST],
     len: usize,
 }
 
 impl Gathered {
-    /// The most frames there can be, and the most pages that are worked on under one lock.
+    /// The largest number of frames, and of pages processed under one lock.
     pub(crate) const MOST: usize = 32;
 
     #[inline(always)]
@@ -61,7 +62,7 @@ impl Gathered {
     ///
     /// # Panics
     ///
-    /// Where there are [`MOST`](Self::MOST) already.
+    /// If there are [`MOST`](Self::MOST) already.
     #[inline(always)]
     pub(crate) fn push(&mut self, pfn: Pfn) {
         self.frames[self.len] = pfn;
@@ -75,8 +76,8 @@ impl Gathered {
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Puts a page in a batch, which takes over a reference of it. A full batch is worked off, and so is one that gets a
-    /// large block; where the batch is busy (the caller changed its CPU, or somebody drains it), the page goes its way alone.
+    /// Adds a page to a batch, which takes over a reference. Drains the batch if it is full or gets a large block. If
+    /// the batch is busy (the caller changed CPUs, or another CPU drains it), processes the page on its own.
     #[inline]
     pub(super) fn batch_push(&self, kind: BatchKind, page: CountedPage<'y, P>) {
         let cpu = self.cpu();
@@ -100,7 +101,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.settle(kind, cpu, taken.frames());
     }
 
-    /// The CPU's shard of each node's lists, where lists are sharded.
+    /// The CPU's shard on each node with [`LruPolicy::Sharded`].
     #[inline(always)]
     pub(super) fn own_shard(&self, cpu: CpuId) -> u16 {
         self.root().batches(cpu).at(SHARD).load(Ordering::Relaxed) as u16
@@ -122,7 +123,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         taken
     }
 
-    /// The frames in a batch, while nobody is at work.
+    /// The frames of a batch. Requires quiescence.
     pub(super) fn batch_racy(&self, kind: BatchKind, cpu: CpuId) -> impl Iterator<Item = Pfn> {
         let record = self.root().batches(cpu);
         let len = record.at(LENGTHS + kind as usize).load(Ordering::Relaxed) as usize;
@@ -142,7 +143,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Does with pages what their batch is for, and puts a reference of each.
+    /// Processes the pages of a batch and releases a reference of each.
     fn settle(&self, kind: BatchKind, cpu: CpuId, frames: &[Pfn]) {
         let mut unused = Gathered::new();
         match kind {
@@ -154,12 +155,12 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Puts new pages on their list; those of which nobody else has a reference are to be freed instead.
+    /// Links new pages to their list. Collects pages without other references in `unused`, to be freed.
     fn settle_new(&self, cpu: CpuId, frames: &[Pfn], unused: &mut Gathered) {
         const ONLY: Counts = Counts { references: 1, mappings: 0 };
         let shard = self.shard_of_cpu(cpu);
         let mut listed = Gathered::new();
-        // The caller has just written to these pages, so nothing is fetched ahead.
+        // No prefetch: the caller has just written to these pages.
         let key = |pfn| {
             let page = self.listed_page(pfn);
             if page.counts() == ONLY && page.freeze(ONLY) {
@@ -183,7 +184,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         let mut moved = PageCount(0);
         self.by_shard(frames, key, |lists, page| {
             let word = page.owner();
-            // It may have been isolated since, and be on another shard.
+            // It may have been isolated since, or be on another shard.
             if !lists.has(page, word) {
                 return;
             }
@@ -200,7 +201,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.put_all(frames, unused);
     }
 
-    /// Puts a reference of each page; those that have none left are to be freed.
+    /// Releases a reference of each page; collects pages without references in `unused`.
     pub(super) fn put_all(&self, frames: &[Pfn], unused: &mut Gathered) {
         for pfn in frames.iter().copied() {
             match self.listed_page(pfn).put() {
@@ -211,8 +212,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// Does something with pages under the locks of their shards, each of which is taken once. Pages without a key are
-    /// left out. At most [`MOST`] pages.
+    /// Runs `work` on pages under the locks of their shards, with one acquisition each. Skips pages without a key. At
+    /// most [`MOST`] pages.
     #[inline]
     pub(super) fn by_shard(
         &self,

@@ -1,4 +1,4 @@
-//! The recount of the lists of used pages, while nobody is at work.
+//! Validation of the LRU lists. Requires quiescence.
 
 use frameyard::page::{FrameLink, FrameState};
 use frameyard::{CpuId, NodeId, PageCount, Pfn, Platform};
@@ -11,12 +11,12 @@ use crate::page::Flags;
 use crate::vm::Vm;
 
 impl<P: Platform> Vm<'_, P> {
-    /// Recounts the lists of used pages and the batches.
+    /// Recounts the LRU lists and the batches.
     ///
-    /// - Each list is linked both ways, and has as many pages as it says.
-    /// - Each page on it is counted, has a user, [`Flags::LRU`], and names this shard and this list.
+    /// - Each list is linked both ways and has the counted number of pages.
+    /// - Each page on a list is counted, has a user and [`Flags::LRU`], and names this shard and list.
     /// - No other page has [`Flags::LRU`].
-    /// - Each page in a batch is counted and has a user, and one that is to be added is on no list.
+    /// - Each page in a batch is counted and has a user. A page in an add batch is on no list.
     pub(crate) fn validate_lru(&self) -> Result<(), VmValidateError> {
         let mut linked = 0;
         for node in (0..self.yard().nodes()).map(NodeId) {
@@ -28,54 +28,54 @@ impl<P: Platform> Vm<'_, P> {
         }
         let flagged = self.flagged_pages();
         if flagged != linked {
-            let what = "pages with the flag of lists of used pages";
+            let what = "pages with the LRU flag";
             return Err(VmValidateError::Count { what, kept: flagged, found: linked });
         }
         self.validate_batches()
     }
 
-    /// How many blocks a list has.
+    /// The number of blocks on a list.
     fn validate_list(&self, key: ShardKey, list: LruList) -> Result<u64, VmValidateError> {
         let shard = self.shard(key);
         let [first, last] = shard.ends_racy(list);
         let (mut at, mut before) = (first, FrameLink::NONE);
         let (mut blocks, mut pages) = (0, PageCount(0));
         let most = self.yard().frame_range().count().0;
-        while let Some(pfn) = self.yard().linked(at) {
+        while let Some(pfn) = self.yard().counted().linked(at) {
             let wrong = |what| Err(VmValidateError::Frame { pfn, what });
-            let Some(page) = self.try_page(pfn) else { return wrong("has no page, and is on a list of used pages") };
+            let Some(page) = self.try_page(pfn) else { return wrong("is on an LRU list and has no page") };
             let word = page.owner();
             if !page.is_counted() || page.counts().references == 0 {
-                return wrong("is on a list of used pages without users");
+                return wrong("is on an LRU list without users");
             }
             if word & Flags::LRU == 0 {
-                return wrong("is on a list of used pages, and its flag says it is not");
+                return wrong("is on an LRU list without the LRU flag");
             }
             if ShardKey::of(page, word) != key || LruList::of_word(word) != list {
-                return wrong("is on another list of used pages than it says");
+                return wrong("is on an LRU list that it does not name");
             }
             if page.prev() != before {
-                return wrong("is on a list of used pages, and does not name the page before it");
+                return wrong("is on an LRU list and does not link to the page before it");
             }
             pages += page.tag().order().pages();
             blocks += 1;
             if blocks > most {
-                return wrong("is on a list of used pages that has no end");
+                return wrong("is on an LRU list without an end");
             }
             (before, at) = (at, page.next());
         }
         if before != last {
             let (kept, found) = (u64::from(last.bits()), u64::from(before.bits()));
-            return Err(VmValidateError::Count { what: "last page of a list of used pages", kept, found });
+            return Err(VmValidateError::Count { what: "last page of an LRU list", kept, found });
         }
         if pages != shard.pages_racy(list) {
             let kept = shard.pages_racy(list).0;
-            return Err(VmValidateError::Count { what: "pages on a list of used pages", kept, found: pages.0 });
+            return Err(VmValidateError::Count { what: "pages on an LRU list", kept, found: pages.0 });
         }
         Ok(blocks)
     }
 
-    /// How many blocks of the memory map say that they are on a list.
+    /// The number of blocks with the flag in the memory map.
     fn flagged_pages(&self) -> u64 {
         let flagged = |pfn| {
             self.try_page(pfn).filter(|page| page.tag().is(FrameState::Counted) && page.owner() & Flags::LRU != 0)
@@ -90,13 +90,13 @@ impl<P: Platform> Vm<'_, P> {
                 for pfn in self.batch_racy(kind, cpu) {
                     let wrong = |what| Err(VmValidateError::Frame { pfn, what });
                     let Some(page) = self.try_page(pfn).filter(|page| page.is_counted()) else {
-                        return wrong("is in a batch of used pages and not in use");
+                        return wrong("is in an LRU batch and not in use");
                     };
                     if page.counts().references == 0 {
-                        return wrong("is in a batch of used pages without users");
+                        return wrong("is in an LRU batch without users");
                     }
                     if kind == BatchKind::Add && page.owner() & Flags::LRU != 0 {
-                        return wrong("is on a list of used pages and in a batch of pages to add");
+                        return wrong("is on an LRU list and in an add batch");
                     }
                 }
             }

@@ -1,4 +1,4 @@
-//! A shard: four lists of used pages of a node, their lock, and what is counted of it.
+//! A shard: four LRU lists of a node, their lock and its counters.
 
 use core::fmt;
 
@@ -13,29 +13,29 @@ use crate::page::{Flags, shard_of, with_shard};
 use crate::vm::Vm;
 use crate::words::Words;
 
-/// Words of a shard's record: the lock alone on its line, then what is counted of it, then the lists.
+/// Words of a shard's record: the lock on its own cache line, then the counters, then the lists.
 const LOCK: usize = 0;
 const COUNTERS: usize = 8;
-/// Blocks that were linked, unlinked or moved.
+/// Blocks linked, unlinked or moved.
 const MOVED: usize = 12;
-/// First and last page of each list, low and high half: the first is the one that was put there last.
+/// First and last page of each list, in the low and high half. The first is the most recent one.
 const ENDS: usize = 16;
-/// How many pages each list has.
+/// Pages on each list.
 const PAGES: usize = 20;
-/// What the background reclaimer of the node keeps, in its first shard's record.
+/// State of the node's background reclaimer, in the record of its first shard.
 const BACKGROUND: usize = 24;
 
-/// What the background reclaimer of a node remembers between its steps.
+/// State of a node's background reclaimer between its steps.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(usize)]
 pub(crate) enum BackgroundWord {
-    /// How hard it tries, plus 1; 0 while it sleeps.
+    /// Its priority plus 1; 0 while it sleeps.
     Priority = 0,
-    /// Pages looked at since it last freed one.
+    /// Pages scanned since it last freed one.
     Fruitless = 1,
 }
 
-/// Which shard.
+/// The identity of a shard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct ShardKey {
     pub(crate) node: NodeId,
@@ -43,7 +43,7 @@ pub(crate) struct ShardKey {
 }
 
 impl ShardKey {
-    /// The shard that the owner's word of a page names.
+    /// The shard in the owner's word of a page.
     #[inline(always)]
     pub(crate) fn of<P: Platform>(page: CountedPage<'_, P>, word: u64) -> Self {
         Self { node: page.tag().zone().node(), shard: shard_of(word) }
@@ -54,7 +54,7 @@ impl ShardKey {
     }
 }
 
-/// A shard, seen by somebody without its lock.
+/// A shard without its lock.
 #[derive(Clone, Copy)]
 pub(crate) struct Shard<'y> {
     words: Words<'y>,
@@ -73,13 +73,13 @@ impl<'y> Shard<'y> {
         [FrameLink::from_bits(bits as u32), FrameLink::from_bits((bits >> 32) as u32)]
     }
 
-    /// How many pages a list has, a moment ago.
+    /// The number of pages on a list; may be stale.
     #[inline(always)]
     pub(crate) fn pages_racy(self, list: LruList) -> PageCount {
         PageCount(self.words.at(PAGES + list.index()).load(Ordering::Relaxed))
     }
 
-    /// A word of the node's background reclaimer; in the record of shard 0.
+    /// A word of the node's background reclaimer, in the record of shard 0.
     pub(crate) fn background(self, word: BackgroundWord) -> &'y AtomicU64 {
         self.words.at(BACKGROUND + word as usize)
     }
@@ -95,13 +95,13 @@ impl<'y> Shard<'y> {
     }
 }
 
-/// A shard whose lock is held; given back when dropped.
+/// A shard with its lock held. Releases it on drop.
 pub(crate) struct LockedShard<'y, P: Platform> {
     vm: Vm<'y, P>,
     key: ShardKey,
     shard: Shard<'y>,
     hold: LockHold,
-    /// Pages that lists gained, to be added to what they have.
+    /// Changes of the lists' lengths, not yet written.
     gained: [i64; LruList::ALL.len()],
     moved: u64,
     _guard: P::Guard,
@@ -119,7 +119,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         Shard { words: self.root().lru(key.node, key.shard) }
     }
 
-    /// Takes the lock of a shard, waiting for it.
+    /// Takes the lock of a shard; spins until acquired.
     #[inline]
     pub(crate) fn lock_shard(&self, key: ShardKey) -> LockedShard<'y, P> {
         let shard = self.shard(key);
@@ -148,30 +148,30 @@ impl<P: Platform> Drop for LockedShard<'_, P> {
     }
 }
 
-/// Adds to a word that the holder of a lock alone changes.
+/// Adds to a word that only the lock holder changes.
 #[inline(always)]
 fn add(word: &AtomicU64, amount: u64) {
     word.store(word.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
 }
 
-/// Which end of a list.
+/// An end of a list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
-    /// Where pages are put that were just used.
+    /// The recent end, for pages just used.
     First,
-    /// Where reclaim begins.
+    /// The end that reclaim scans first.
     Last,
 }
 
 impl<'y, P: Platform> LockedShard<'y, P> {
-    /// Whether the page is linked here; its owner's word is given.
+    /// Whether a page with this owner's word is linked here.
     #[inline(always)]
     pub(crate) fn has(&self, page: CountedPage<'y, P>, word: u64) -> bool {
         word & Flags::LRU != 0 && ShardKey::of(page, word) == self.key
     }
 
     fn neighbour(&self, link: FrameLink) -> Option<CountedPage<'y, P>> {
-        self.vm.yard().linked(link).map(|pfn| self.vm.listed_page(pfn))
+        self.vm.yard().counted().linked(link).map(|pfn| self.vm.listed_page(pfn))
     }
 
     fn set_ends(&self, list: LruList, [first, last]: [FrameLink; 2]) {
@@ -181,7 +181,7 @@ impl<'y, P: Platform> LockedShard<'y, P> {
         self.shard.ends(list).store(bits, Ordering::Relaxed);
     }
 
-    /// Puts a page that is not linked on the list that its flags name, and sets [`Flags::LRU`].
+    /// Links a page to the list that its flags name, and sets [`Flags::LRU`].
     #[inline]
     pub(crate) fn link(&mut self, page: CountedPage<'y, P>) {
         let mut word = page.owner();
@@ -197,7 +197,7 @@ impl<'y, P: Platform> LockedShard<'y, P> {
         self.moved += 1;
     }
 
-    /// Takes a page off the list that its flags name. Its flag [`Flags::LRU`] was cleared, or it is about to be freed.
+    /// Unlinks a page from the list that its flags name. Its [`Flags::LRU`] was cleared, or it is about to be freed.
     #[inline]
     pub(crate) fn unlink(&mut self, page: CountedPage<'y, P>) {
         self.remove(LruList::of_word(page.owner()), page);
@@ -215,7 +215,7 @@ impl<'y, P: Platform> LockedShard<'y, P> {
         self.moved += 1;
     }
 
-    /// Moves a linked page from the inactive list to the active one, or back, as it is to have [`Flags::ACTIVE`].
+    /// Moves a linked page between the inactive and the active list, as [`Flags::ACTIVE`] is to be.
     #[inline]
     pub(crate) fn relist(&mut self, page: CountedPage<'y, P>, active: u64, end: End) {
         debug_assert!(active & !Flags::ACTIVE == 0);
@@ -232,7 +232,7 @@ impl<'y, P: Platform> LockedShard<'y, P> {
 
     #[inline]
     fn insert(&mut self, list: LruList, page: CountedPage<'y, P>, end: End) {
-        let link = self.vm.yard().link(page.pfn());
+        let link = self.vm.yard().counted().link(page.pfn());
         let [first, last] = self.shard.ends_racy(list);
         match end {
             End::First => {
@@ -269,26 +269,26 @@ impl<'y, P: Platform> LockedShard<'y, P> {
         self.gained[list.index()] -= page.tag().order().pages().0 as i64;
     }
 
-    /// The page at the end of a list where reclaim begins.
+    /// The page at the end that reclaim scans first.
     #[inline(always)]
     pub(crate) fn last(&self, list: LruList) -> Option<CountedPage<'y, P>> {
         self.neighbour(self.shard.ends_racy(list)[1])
     }
 
-    /// The page that was put on the list after this one.
+    /// The next more recent page.
     #[inline(always)]
     pub(crate) fn before(&self, page: CountedPage<'y, P>) -> Option<CountedPage<'y, P>> {
         self.neighbour(page.prev())
     }
 
-    /// Takes a linked page for the caller: a reference, and off the list. `None` where somebody frees or isolates it.
+    /// Isolates a linked page for the caller, with a reference. `None` if another CPU frees or isolates it.
     #[inline]
     pub(crate) fn isolate(&mut self, page: CountedPage<'y, P>) -> Option<CountedPage<'y, P>> {
         if !page.try_get() {
             return None;
         }
         if page.clear_owner_bits(Flags::LRU) & Flags::LRU == 0 {
-            // Who isolates it has a reference and waits for this lock, so this is not the last.
+            // The isolating CPU has a reference and waits for this lock, so this one is not the last.
             let left = page.put();
             debug_assert!(left.is_ok_and(|left| left > 0), "{left:?}");
             return None;

@@ -1,4 +1,4 @@
-//! What lists of used pages promise, to one thread and to several.
+//! LRU lists with one thread and with several.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -35,12 +35,12 @@ fn batches_of(lru_batch: u8) -> VmConfig {
     VmConfig { lru_batch, ..VmConfig::default() }
 }
 
-/// A new block with the caller's reference and one to hand to a batch.
+/// A new block with a reference of the caller and one for a batch.
 fn new_block<'y>(vm: &TestVm<'y>, order: Order, kind: PageKind, flags: u64) -> TestPage<'y> {
     let pfn = vm.yard().alloc(order, Gfp::HIGHUSER_MOVABLE).expect("a frame");
     let owner = owner_word(kind, ObjectId::NONE, flags);
     let counts = Counts { references: 2, mappings: 0 };
-    vm.yard().adopt(pfn, order, Adoption { counts, owner, index: 0 }).expect("an allocated block");
+    vm.yard().counted().adopt(pfn, order, Adoption { counts, owner, index: 0 }).expect("an allocated block");
     vm.page(pfn)
 }
 
@@ -48,7 +48,7 @@ fn new_page<'y>(vm: &TestVm<'y>) -> TestPage<'y> {
     new_block(vm, Order::ZERO, PageKind::Cache, 0)
 }
 
-/// New pages of a file, added by the caller's CPU.
+/// New file pages, added by the caller's CPU.
 fn added<'y>(vm: &TestVm<'y>, count: usize) -> Vec<TestPage<'y>> {
     let add = |_| {
         let page = new_page(vm);
@@ -58,7 +58,7 @@ fn added<'y>(vm: &TestVm<'y>, count: usize) -> Vec<TestPage<'y>> {
     (0..count).map(add).collect()
 }
 
-/// Puts the last references of pages, and frees them together.
+/// Releases the last references of pages and frees them together.
 fn release(vm: &TestVm<'_>, pages: &[TestPage<'_>]) {
     let last = |page: &&TestPage<'_>| page.put().expect("a reference") == 0;
     let unused: Vec<Pfn> = pages.iter().filter(last).map(CountedPage::pfn).collect();
@@ -77,7 +77,7 @@ fn on(vm: &TestVm<'_>, list: LruList) -> u64 {
     statistics(vm).on(list).0
 }
 
-/// Everything is consistent, and nothing is on a list or in a batch any more.
+/// Asserts that all is valid and that lists and batches are empty.
 fn finish(vm: TestVm<'_>) {
     vm.lru_drain_all();
     vm.validate().expect("valid lists");
@@ -86,7 +86,7 @@ fn finish(vm: TestVm<'_>) {
 }
 
 #[test]
-fn a_batch_of_new_pages_takes_the_lock_once() {
+fn new_pages_of_a_batch_share_one_acquisition() {
     for size in [1, 15, 31] {
         let yard = four_cpus();
         let vm = Vm::create(&yard, &batches_of(size)).unwrap();
@@ -121,21 +121,21 @@ fn pages_in_a_batch_are_on_no_list_and_cannot_be_isolated() {
 }
 
 #[test]
-fn pages_that_are_released_while_in_a_batch_never_reach_a_list() {
+fn pages_released_in_a_batch_reach_no_list() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let pages = added(&vm, 14);
     release(&vm, &pages);
     assert!(pages.iter().all(|page| page.counts().references == 1), "the batch's");
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     vm.lru_drain();
-    assert_eq!(yard.free_pages() - free, PageCount(14));
+    assert_eq!(yard.stats().free_pages() - free, PageCount(14));
     assert_eq!(acquisitions(&vm), 0);
     finish(vm);
 }
 
 #[test]
-fn each_kind_of_page_has_lists_of_its_own() {
+fn anonymous_and_file_pages_have_separate_lists() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &batches_of(1)).unwrap();
     let kinds = [
@@ -157,7 +157,7 @@ fn each_kind_of_page_has_lists_of_its_own() {
 }
 
 #[test]
-fn huge_pages_go_on_a_list_at_once_and_count_as_the_pages_that_they_have() {
+fn huge_pages_skip_batches_and_count_all_their_pages() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let small = added(&vm, 2);
@@ -172,7 +172,7 @@ fn huge_pages_go_on_a_list_at_once_and_count_as_the_pages_that_they_have() {
 }
 
 #[test]
-fn a_page_used_twice_becomes_active_and_can_be_made_inactive_again() {
+fn second_use_activates_and_deactivation_reverts() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let pages = added(&vm, 15);
@@ -196,7 +196,7 @@ fn a_page_used_twice_becomes_active_and_can_be_made_inactive_again() {
 }
 
 #[test]
-fn a_page_that_is_isolated_before_its_batch_is_drained_stays_isolated() {
+fn drain_skips_isolated_pages() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let pages = added(&vm, 15);
@@ -211,19 +211,19 @@ fn a_page_that_is_isolated_before_its_batch_is_drained_stays_isolated() {
 }
 
 #[test]
-fn who_scans_a_list_leaves_alone_what_others_isolate_or_free() {
+fn list_scan_skips_pages_being_isolated_or_freed() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &batches_of(1)).unwrap();
     let pages = added(&vm, 3);
     let key = ShardKey { node: NODE, shard: 0 };
-    // Somebody is about to isolate this one: he has a reference and has cleared the flag, and waits for the lock.
+    // An isolator is about to unlink this page: it has a reference, has cleared the flag, and waits for the lock.
     pages[0].get();
     pages[0].clear_owner_bits(Flags::LRU);
     assert!(vm.lock_shard(key).isolate(pages[0]).is_none());
     assert_eq!((pages[0].counts().references, on(&vm, LruList::InactiveFile)), (2, 3));
     vm.lock_shard(key).unlink(pages[0]);
     vm.put_page(pages[0]);
-    // Somebody is about to free this one: he has put the last reference, and waits for the lock.
+    // A free is about to unlink this page: it has released the last reference and waits for the lock.
     assert_eq!(pages[1].put(), Ok(0));
     assert!(vm.lock_shard(key).isolate(pages[1]).is_none());
     assert_eq!((pages[1].counts().references, on(&vm, LruList::InactiveFile)), (0, 2));
@@ -237,7 +237,7 @@ fn who_scans_a_list_leaves_alone_what_others_isolate_or_free() {
 }
 
 #[test]
-fn pages_that_could_not_be_dropped_go_back_where_the_policy_says() {
+fn kept_pages_return_to_the_shard_of_the_policy() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &sharded()).unwrap();
     run_on(3);
@@ -262,7 +262,7 @@ fn pages_that_could_not_be_dropped_go_back_where_the_policy_says() {
 }
 
 #[test]
-fn cpus_that_share_a_cache_take_shards_in_turn_where_lists_are_sharded() {
+fn assigns_shards_round_robin_within_cache_groups() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &sharded()).unwrap();
     let mut pages = Vec::new();
@@ -279,7 +279,7 @@ fn cpus_that_share_a_cache_take_shards_in_turn_where_lists_are_sharded() {
 }
 
 #[test]
-fn releasing_pages_of_several_shards_takes_each_lock_once_a_batch() {
+fn release_takes_each_shard_lock_once_per_batch() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &sharded()).unwrap();
     let first = added(&vm, 15);
@@ -293,7 +293,7 @@ fn releasing_pages_of_several_shards_takes_each_lock_once_a_batch() {
 }
 
 #[test]
-fn the_policy_can_change_while_pages_are_on_lists() {
+fn policy_changes_with_pages_on_lists() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &sharded()).unwrap();
     run_on(3);
@@ -314,7 +314,7 @@ fn the_policy_can_change_while_pages_are_on_lists() {
 }
 
 #[test]
-fn pages_of_each_node_are_on_lists_of_that_node() {
+fn pages_are_on_lists_of_their_node() {
     run_on(0);
     let yard = TestYard::of(TestMachine { cpus: 2, nodes: 2, ..TestMachine::default() });
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
@@ -322,7 +322,7 @@ fn pages_of_each_node_are_on_lists_of_that_node() {
         let pfn = yard.request(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::THISNODE).node(node).frame().unwrap();
         let owner = owner_word(PageKind::Cache, ObjectId::NONE, 0);
         let counts = Counts { references: 2, mappings: 0 };
-        yard.adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 0 }).unwrap();
+        yard.counted().adopt(pfn, Order::ZERO, Adoption { counts, owner, index: 0 }).unwrap();
         vm.lru_add(vm.page(pfn));
         vm.page(pfn)
     };
@@ -335,7 +335,7 @@ fn pages_of_each_node_are_on_lists_of_that_node() {
 }
 
 #[test]
-fn the_recount_finds_a_page_whose_flag_was_lost() {
+fn validator_detects_lost_lru_flag() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &batches_of(1)).unwrap();
     let pages = added(&vm, 3);
@@ -354,7 +354,7 @@ fn the_recount_finds_a_page_whose_flag_was_lost() {
 }
 
 #[test]
-fn the_recount_finds_a_flag_of_a_page_that_is_on_no_list() {
+fn validator_detects_lru_flag_of_unlinked_page() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &batches_of(1)).unwrap();
     let page = new_page(&vm);
@@ -367,7 +367,7 @@ fn the_recount_finds_a_flag_of_a_page_that_is_on_no_list() {
     finish(vm);
 }
 
-/// Choices for the threads of a test.
+/// Random choices for the threads of a test.
 struct Choices(u64);
 
 impl Choices {
@@ -377,7 +377,7 @@ impl Choices {
     }
 }
 
-/// Replaces the page in a slot by a new one, or by none, and puts the reference that the slot had.
+/// Replaces the page in a slot by a new one or none, and releases the slot's reference.
 fn replace(vm: &TestVm<'_>, slot: &AtomicU64, choices: &mut Choices) {
     let new = if choices.below(4) == 0 {
         0
@@ -393,7 +393,7 @@ fn replace(vm: &TestVm<'_>, slot: &AtomicU64, choices: &mut Choices) {
     }
 }
 
-/// Does something with whatever page is at a frame, if it still is one of a list.
+/// Runs a random operation on the page of a frame, if it still is an LRU page.
 fn use_page(vm: &TestVm<'_>, pfn: Pfn, choices: &mut Choices) {
     let page = vm.page(pfn);
     if !page.try_get() {
@@ -414,7 +414,7 @@ fn use_page(vm: &TestVm<'_>, pfn: Pfn, choices: &mut Choices) {
 }
 
 #[test]
-fn nothing_is_lost_while_threads_add_isolate_reclaim_and_free_and_the_policy_changes() {
+fn concurrent_list_operations_and_policy_changes_lose_nothing() {
     const SLOTS: usize = 400;
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig { shards: 4, ..VmConfig::default() }).unwrap();
@@ -427,7 +427,7 @@ fn nothing_is_lost_while_threads_add_isolate_reclaim_and_free_and_the_policy_cha
                 scope.spawn(move || {
                     let mut choices = Choices(u64::from(cpu) + 1);
                     for round in 0..40_000 {
-                        // Now and then on a CPU that another thread believes to be on.
+                        // Sometimes with the CPU number of another thread.
                         run_on(if round % 64 == 0 { choices.below(4) as u32 } else { cpu });
                         let slot = &slots[choices.below(SLOTS as u64) as usize];
                         match slot.load(Ordering::Acquire) {

@@ -1,4 +1,4 @@
-//! What is set aside for migration, what is not and why, and that it comes back.
+//! Isolation for migration: accepted and rejected pages, and their return.
 
 use frameyard::AllocError;
 use frameyard::contig::BlockedBy;
@@ -26,16 +26,16 @@ fn block(pfn: Pfn) -> Block {
     Block { pfn, order: Order::ZERO }
 }
 
-/// A page counted by the test, which has one reference.
+/// A page of the test with one reference.
 fn new_page<'y>(vm: &TestVm<'y>, kind: PageKind) -> CountedPage<'y, TestPlatform> {
     let pfn = vm.yard().alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
     let owner = owner_word(kind, ObjectId::NONE, 0);
     let adoption = Adoption { counts: Counts { references: 1, mappings: 0 }, owner, index: 0 };
-    vm.yard().adopt(pfn, Order::ZERO, adoption).unwrap();
+    vm.yard().counted().adopt(pfn, Order::ZERO, adoption).unwrap();
     vm.page(pfn)
 }
 
-/// A file with that many pages in memory, and the frames that hold them, if they were free before.
+/// A file with `count` resident pages, and their frames.
 fn file_in_memory<'y>(vm: &TestVm<'y>, pages: u64) -> (File<'y, TestPlatform>, Vec<Pfn>) {
     let file = vm.create_file(3, ByteSize(pages * PAGE)).unwrap();
     let mut bytes = [0; PAGE as usize];
@@ -61,7 +61,7 @@ fn in_yard(test: impl FnOnce(TestVm<'_>)) {
 }
 
 #[test]
-fn what_is_no_page_of_a_space_or_a_file_is_not_set_aside() {
+fn rejects_isolation_of_foreign_frames() {
     in_yard(|vm| {
         let isolate = |block| vm.isolate(block, MigrateMode::Sync);
         let free = vm.yard().alloc(Order::ZERO, Gfp::KERNEL).unwrap();
@@ -84,7 +84,7 @@ fn what_is_no_page_of_a_space_or_a_file_is_not_set_aside() {
 }
 
 #[test]
-fn one_alone_sets_a_page_aside_and_it_comes_back_to_its_list() {
+fn isolation_is_exclusive_and_returns_the_page() {
     in_yard(|vm| {
         let (_file, frames) = file_in_memory(&vm, 15);
         vm.lru_drain();
@@ -105,7 +105,7 @@ fn one_alone_sets_a_page_aside_and_it_comes_back_to_its_list() {
 }
 
 #[test]
-fn a_page_in_a_batch_is_busy_for_those_who_do_not_wait_and_fetched_by_those_who_do() {
+fn async_isolation_skips_batched_pages_and_sync_drains_them() {
     in_yard(|vm| {
         run_on(1);
         let (_file, frames) = file_in_memory(&vm, 3);
@@ -117,7 +117,7 @@ fn a_page_in_a_batch_is_busy_for_those_who_do_not_wait_and_fetched_by_those_who_
 }
 
 #[test]
-fn a_page_that_somebody_is_at_is_busy_and_one_with_pins_is_pinned() {
+fn isolation_distinguishes_busy_and_pinned_pages() {
     in_yard(|vm| {
         let (_file, frames) = file_in_memory(&vm, 15);
         let space = vm.create_space().unwrap();
@@ -126,7 +126,7 @@ fn a_page_that_somebody_is_at_is_busy_and_one_with_pins_is_pinned() {
         vm.lru_drain_all();
         let mapped_frame = space.translate(mapped.start).unwrap().pfn;
         for pfn in [frames[0], mapped_frame] {
-            // As who isolates it has, too, before he says so.
+            // Like an isolator's reference before it sets the flag.
             let page = vm.page(pfn);
             page.get();
             for mode in MigrateMode::ALL {
@@ -147,7 +147,7 @@ fn a_page_that_somebody_is_at_is_busy_and_one_with_pins_is_pinned() {
 }
 
 #[test]
-fn a_page_whose_file_goes_while_it_is_set_aside_is_freed_when_it_is_put_back() {
+fn isolated_page_of_a_deleted_file_is_freed_on_return() {
     in_yard(|vm| {
         let (file, frames) = file_in_memory(&vm, 15);
         assert_eq!(vm.isolate(block(frames[7]), MigrateMode::Sync), Ok(()));
@@ -162,7 +162,7 @@ fn a_page_whose_file_goes_while_it_is_set_aside_is_freed_when_it_is_put_back() {
     });
 }
 
-/// Fails one step, as often as it is asked.
+/// Fails one step a number of times.
 struct Fails(Step);
 
 impl FaultInjector for Fails {
@@ -172,7 +172,7 @@ impl FaultInjector for Fails {
 }
 
 #[test]
-fn a_move_that_fails_at_any_step_leaves_the_page_as_it_was() {
+fn failed_migration_leaves_the_page_unchanged() {
     let steps = [Step::Isolate, Step::Freeze, Step::Copy, Step::Thaw].map(Fails);
     run_on(0);
     let yard = TestYard::new();
@@ -205,7 +205,7 @@ fn a_move_that_fails_at_any_step_leaves_the_page_as_it_was() {
 }
 
 #[test]
-fn what_was_not_set_aside_is_neither_moved_nor_put_back() {
+fn ignores_pages_that_are_not_isolated() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
@@ -227,7 +227,7 @@ fn what_was_not_set_aside_is_neither_moved_nor_put_back() {
 }
 
 #[test]
-fn a_page_is_moved_to_nothing_but_a_block_that_was_just_allocated() {
+fn rejects_migration_targets_that_are_in_use() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
@@ -253,7 +253,7 @@ fn a_page_is_moved_to_nothing_but_a_block_that_was_just_allocated() {
 }
 
 #[test]
-fn of_two_who_set_a_page_aside_the_other_hears_that_it_is_busy() {
+fn second_isolation_is_busy() {
     in_yard(|vm| {
         let (_file, frames) = file_in_memory(&vm, 15);
         vm.lru_drain_all();
@@ -280,9 +280,9 @@ fn of_two_who_set_a_page_aside_the_other_hears_that_it_is_busy() {
     });
 }
 
-/// A range that holds a block which somebody else has set aside cannot be taken; he is not said to have pinned it.
+/// A range with a block that another caller has isolated cannot be taken. The error is busy, not pinned.
 #[test]
-fn a_contiguous_range_names_the_block_that_somebody_else_has_set_aside_as_busy() {
+fn contiguous_range_reports_an_isolated_block_as_busy() {
     in_yard(|vm| {
         let (_file, frames) = file_in_memory(&vm, 15);
         vm.lru_drain_all();
@@ -298,7 +298,7 @@ fn a_contiguous_range_names_the_block_that_somebody_else_has_set_aside_as_busy()
     });
 }
 
-/// Keeps a space from being found until it was looked for so often.
+/// Hides a space for a number of look-ups.
 struct Returning<'y> {
     space: SpaceRef<'y, TestPlatform>,
     left: AtomicU64,
@@ -314,14 +314,14 @@ impl FaultInjector for Returning<'_> {
 }
 
 #[test]
-fn a_range_with_a_page_of_a_space_that_is_going_is_tried_again() {
+fn contiguous_range_retries_pages_of_an_exiting_space() {
     in_yard(|vm| {
         let space = vm.create_space().unwrap();
         let mapped = space.map(crate::MapRequest::anonymous(ByteSize(PAGE))).unwrap();
         space.write(mapped.start, &[7]).unwrap();
         vm.lru_drain_all();
         let range = PfnRange::new(space.translate(mapped.start).unwrap().pfn, PageCount(1));
-        // As if its last handle was put just now.
+        // Like a space whose last handle was just dropped.
         space.space().word(SpaceWord::USERS).store(0, Ordering::Release);
         let never = Returning { space: space.space(), left: AtomicU64::new(u64::MAX) };
         let failing = vm.with_injector(&never);

@@ -1,28 +1,28 @@
-//! Page structures ahead of a walk: heads of huge pages lie far apart, where nothing else fetches them.
+//! Prefetch of page structures: heads of huge pages are far apart, and the processor's own prefetchers miss them.
 //!
-//! They are fetched a group at once, so that the processor waits for several together: references are taken by locked
-//! operations, between which little overlaps, and one fetch before each of them saves little.
+//! Heads are prefetched in groups, so that several cache misses overlap. References are taken by locked operations,
+//! between which little overlaps, so a single prefetch before each would gain little.
 
 use frameyard::Platform;
 
 use super::{PageSink, Taking};
 use crate::table::{Entry, Level, Table};
 
-/// How many entries' heads are fetched at once. They are often multiples of 32 KiB apart, and so in one set of the first
-/// cache, of eight ways or more.
+/// Heads per group. They are often multiples of 32 KiB apart, and so in one set of the first-level cache, which has
+/// eight ways or more.
 const GROUP: usize = 8;
 
-/// How far page structures have been fetched that the entries of a table lead to.
+/// The progress of the prefetch in a table.
 pub(super) struct Ahead<'y> {
     table: Table<'y>,
-    /// The first entry whose head was not fetched.
+    /// The first entry without prefetch.
     next: usize,
-    /// Behind the last entry that is wanted.
+    /// One past the last wanted entry.
     end: usize,
 }
 
 impl<'y> Ahead<'y> {
-    /// For a walk through the entries of a table for addresses from `start` up to `end`, not empty.
+    /// For a walk of the table's entries from `start` to `end`, not empty.
     #[inline(always)]
     pub(super) fn new(table: Table<'y>, level: Level, start: u64, end: u64) -> Self {
         Self { table, next: level.index(start), end: level.index(end - 1) + 1 }
@@ -30,11 +30,11 @@ impl<'y> Ahead<'y> {
 }
 
 impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
-    /// Fetches the next heads where those of no more than a group are left, seen from the entry where the walk is. Pages of
-    /// devices lie in a row.
+    /// Prefetches the next group when at most one group is left ahead of the walk. Page structures of devices are
+    /// adjacent.
     #[inline(always)]
     pub(super) fn fetch(&self, ahead: &mut Ahead<'y>, index: usize, entry: Entry) {
-        // Loads beside the protocol, of which models would look for all orders.
+        // Models skip these loads: they are outside the protocol and would multiply the explored orders.
         if cfg!(loom) || ahead.next > index + GROUP || entry.is_device() {
             return;
         }
@@ -48,7 +48,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
                 page.prefetch();
             }
         }
-        // Where the table is wanted no further there is nothing to come back for.
+        // Nothing is left to prefetch in this table.
         ahead.next = if end == ahead.end { usize::MAX } else { end };
     }
 }

@@ -1,4 +1,4 @@
-//! Why pages are not taken, or not given back.
+//! Errors of taking and releasing pages.
 
 use core::fmt;
 
@@ -10,37 +10,37 @@ use crate::address::{VirtAddr, VirtRange};
 use crate::error::VmError;
 use crate::space::FaultError;
 
-/// Why no page of a range was taken. Nothing has changed then, but for pages that were mapped or moved on the way.
+/// The reason why no page was taken. Nothing has changed, except that pages may have been faulted in or moved.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum PinError {
-    /// The range is empty, begins or ends inside a page, or reaches beyond the addresses that can be mapped.
+    /// The range is empty, not page-aligned, or beyond the mappable addresses.
     BadRange(VirtRange),
-    /// The first page cannot be mapped.
+    /// The first page cannot be faulted in.
     Fault(FaultError),
-    /// The first page is not to be had without a lock, and only such pages were asked for.
+    /// The fast path cannot take the first page, and the request excludes the slow path.
     NotFast(VirtAddr),
-    /// The first address shows frames of which nobody counts the users: a device that is not mapped in the yard.
+    /// The first address maps frames whose users are not counted: a device that is not mapped in the yard.
     NoPage {
         /// The address.
         addr: VirtAddr,
         /// Its frame.
         pfn: Pfn,
     },
-    /// The first page has to be moved, to be taken for long, and could not be.
+    /// A long-term pin requires moving the first page, and the migration failed.
     NotMoved {
         /// Its address.
         addr: VirtAddr,
-        /// Where it lies.
+        /// Its frame.
         pfn: Pfn,
-        /// Why it stays there.
+        /// The reason.
         problem: MigrateProblem,
     },
-    /// The first page has as many references as can be counted.
+    /// The reference count of the first page would overflow.
     Overflow(ReferenceOverflow),
-    /// There is no room for what is taken.
+    /// The output slice is empty.
     NoRoom,
-    /// Anything else, as everywhere.
+    /// Any other error.
     Vm(VmError),
 }
 
@@ -48,18 +48,18 @@ impl fmt::Display for PinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::BadRange(range) => {
-                write!(f, "{range} cannot be taken: whole pages below {:#x} can, at least one", VirtAddr::END.0)
+                write!(f, "{range} cannot be taken: take at least one whole page below {:#x}", VirtAddr::END.0)
             }
             Self::Fault(error) => error.fmt(f),
-            Self::NotFast(addr) => write!(f, "the page at {addr} is not to be had without a lock: take the slow path"),
+            Self::NotFast(addr) => write!(f, "the fast path cannot take the page at {addr}: allow the slow path"),
             Self::NoPage { addr, pfn } => {
-                write!(f, "{addr} shows {pfn}, of which nobody counts the users: map its device in the yard first")
+                write!(f, "{addr} shows {pfn}, whose users are not counted: map its device in the yard first")
             }
             Self::NotMoved { addr, pfn, problem } => {
                 write!(f, "the page at {addr} cannot stay at {pfn} for long and is not moved: {problem:?}")
             }
             Self::Overflow(error) => error.fmt(f),
-            Self::NoRoom => f.write_str("there is no room for the pages taken: one place at least is needed"),
+            Self::NoRoom => f.write_str("the output is empty: it needs room for one page"),
             Self::Vm(error) => error.fmt(f),
         }
     }
@@ -79,28 +79,28 @@ impl From<VmError> for PinError {
     }
 }
 
-/// What is wrong with a page that is given back.
+/// The reason why a page was not released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum ReleaseProblem {
-    /// It is no page of an address space, nor one of a device.
+    /// It is neither a page of an address space nor of a device.
     NoUserPage,
-    /// It has fewer references or pins than are given back.
+    /// It has fewer references or pins than are released.
     Underflow(ReferenceUnderflow),
 }
 
-/// Why pages were not given back.
+/// Error of releasing pages.
 ///
-/// All pages are looked at before the first one is given back, so nothing has changed where one of them has not what is
-/// given back of it (`released` is 0). Where that shows later, because one page stands in the list several times or somebody
-/// else gives it back meanwhile, the pages before it are given back and no others.
+/// All pages are checked before the first one is released. If one lacks a reference being released, nothing has changed
+/// (`released` is 0). If the check passes and a release fails later, because a page is listed twice or another caller
+/// releases it meanwhile, only the pages before it are released.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ReleaseError {
-    /// The first frame that could not be given back.
+    /// The first frame that was not released.
     pub pfn: Pfn,
-    /// Why.
+    /// The reason.
     pub problem: ReleaseProblem,
-    /// How many pages were given back: the first ones.
+    /// The number of pages released: the first ones.
     pub released: PageCount,
 }
 
@@ -109,9 +109,12 @@ impl fmt::Display for ReleaseError {
         let Self { pfn, problem, released: PageCount(released) } = self;
         match problem {
             ReleaseProblem::NoUserPage => {
-                write!(f, "{pfn} is no page of an address space: give back what was taken ({released} pages were)")
+                write!(
+                    f,
+                    "{pfn} is no page of an address space: release only what was taken ({released} pages released)"
+                )
             }
-            ReleaseProblem::Underflow(error) => write!(f, "{error} ({released} pages were)"),
+            ReleaseProblem::Underflow(error) => write!(f, "{error} ({released} pages released)"),
         }
     }
 }

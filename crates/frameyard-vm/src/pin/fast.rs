@@ -1,4 +1,4 @@
-//! The walk without locks: see the protocol of [`pin`](super).
+//! The walk without locks. [`pin`](super) describes its protocol.
 
 #[cfg(loom)]
 use frameyard::sync::{Weakness, is_weakened};
@@ -13,19 +13,19 @@ use crate::space::SpaceRef;
 use crate::table::{Entry, Level, Table};
 use crate::vm::Vm;
 
-/// Where a walk without locks reads an entry, and which.
+/// An entry as a walk without locks read it.
 #[derive(Clone, Copy)]
 struct Sight<'y> {
     table: Table<'y>,
     level: Level,
     index: usize,
     entry: Entry,
-    /// How often tables had gone when the walk began.
+    /// The count of removed tables at the start of the walk.
     tables_gone: u64,
 }
 
 impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
-    /// Takes pages until it meets one that is not to be had like that, or there is no more room.
+    /// Takes pages until the fast path fails or there is no more room.
     #[inline]
     pub(super) fn fast(&mut self) {
         let tables_gone = self.space.tables_gone();
@@ -39,7 +39,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
             while self.at < end {
                 let index = level.index(self.at);
                 let entry = table.entry(index);
-                // Another place where models look for other orders.
+                // A scheduling point for models.
                 #[cfg(loom)]
                 let _ = self.space.vm().may_fail(Step::WalkUnlocked);
                 if entry.is_table(level) {
@@ -53,7 +53,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         }
     }
 
-    /// Takes the pages behind an entry; `false` where they are not to be had, all of them.
+    /// Takes the pages of an entry; `false` if the fast path cannot take all of them.
     #[inline(always)]
     fn fast_entry(&mut self, sight: &Sight<'y>) -> bool {
         let (entry, level) = (sight.entry, sight.level);
@@ -78,7 +78,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         true
     }
 
-    /// Takes the pages of one head, if they are still mapped there when their references have been got.
+    /// Takes the pages of one head, if they are still mapped there after the references were taken.
     #[inline(always)]
     fn fast_part(&mut self, sight: &Sight<'y>, vm: &Vm<'y, P>, part: &Part<'y, P>) -> bool {
         if !part.try_get(self.request) {
@@ -93,7 +93,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
     }
 }
 
-/// Puts what was got of a page that turned out to be another. If its users have gone meanwhile, it is freed here.
+/// Releases the references of a page that turned out to be a different one. Frees it if they were the last.
 #[cold]
 fn give_up<P: Platform>(vm: &Vm<'_, P>, request: PinRequest, part: &Part<'_, P>) {
     let left = part.references(request.call, part.pages).map(|references| part.page.put_many(references));
@@ -104,11 +104,11 @@ fn give_up<P: Platform>(vm: &Vm<'_, P>, request: PinRequest, part: &Part<'_, P>)
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
-    /// The lowest table that entries lead to for an address; `None` where what they name cannot be one. No lock is held, so
-    /// what is found may be anything.
+    /// The lowest table for an address; `None` if an entry cannot lead to one. No lock is held, so the contents may be
+    /// anything.
     #[inline(always)]
     fn lowest_table(&self, addr: u64) -> Option<(Table<'y>, Level)> {
-        let (mut table, mut level) = (self.topmost(), Level::ROOT);
+        let (mut table, mut level) = (self.root_of_tables(), Level::ROOT);
         loop {
             let entry = table.entry(level.index(addr));
             if !entry.is_table(level) {
@@ -119,7 +119,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         }
     }
 
-    /// Whether an entry is the same as before, and in a table of this space. The caller has got references since.
+    /// Whether an entry is unchanged and still in a table of this space. The caller has taken references since.
     #[inline(always)]
     fn is_as_seen(&self, sight: &Sight<'y>) -> bool {
         #[cfg(loom)]

@@ -1,4 +1,4 @@
-//! Pages that are taken for long must not lie where everything has to be movable: they are moved out first.
+//! Long-term pins: pages are first moved out of memory that must stay movable.
 //!
 //! After the kernel's `check_and_migrate_movable_pages` and `folio_is_longterm_pinnable`.
 
@@ -13,10 +13,10 @@ use crate::inject::Step;
 use crate::vm::Vm;
 
 impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
-    /// Whether a page may stay where it is for as long as the request says: for long not in a Movable zone, nor in a
-    /// contiguous memory area. The caller has a reference, or keeps its mapping.
+    /// Whether a page may stay for the duration of the request. A long-term pin excludes Movable zones and contiguous
+    /// memory areas. The caller has a reference, or keeps the page mapped.
     ///
-    /// Areas are whole pageblocks, so they are asked for the first page of each alone.
+    /// Areas consist of whole pageblocks, so one check per pageblock suffices.
     #[inline(always)]
     pub(super) fn stays(&mut self, part: &Part<'y, P>) -> bool {
         if !self.request.flags.contains(PinFlags::LONGTERM) {
@@ -25,7 +25,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         let yard = self.space.vm().yard();
         let block = part.page.pfn().align_down(yard.geometry().pageblock_order());
         if self.settled != Some(block) {
-            if yard.cma_areas().any(|area| area.contains(part.page.pfn())) {
+            if yard.cma().ranges().any(|area| area.contains(part.page.pfn())) {
                 return false;
             }
             self.settled = Some(block);
@@ -35,8 +35,8 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
 }
 
 impl<P: Platform> Vm<'_, P> {
-    /// Moves a block to unmovable memory, where it may stay. The caller has no lock. One attempt: a block that is mapped by
-    /// small entries is merely split by it, and [`Busy`](MigrateProblem::Busy).
+    /// Moves a block to unmovable memory. The caller holds no lock. Makes one attempt: for a block that small entries
+    /// map it only splits the block and returns [`Busy`](MigrateProblem::Busy).
     pub(super) fn move_to_stay(&self, part: &Part<'_, P>) -> Result<(), MigrateProblem> {
         const TARGET: Gfp = Gfp::KERNEL.union(Gfp::NOWARN);
         let from = Block { pfn: part.page.pfn(), order: part.order };

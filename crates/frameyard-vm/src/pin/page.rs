@@ -13,14 +13,14 @@ use crate::error::VmError;
 use crate::space::{AddressSpace, FaultError};
 use crate::vm::Vm;
 
-/// A page that stays where it is: not moved, and not freed even when it is unmapped. Unpinned on drop.
+/// A pinned page: it is neither moved nor freed, even when it is unmapped. Dropping it unpins.
 pub struct PinnedPage<'y, P: Platform> {
     vm: Vm<'y, P>,
     pfn: Pfn,
 }
 
 impl<P: Platform> PinnedPage<'_, P> {
-    /// The frame that the address is in.
+    /// The frame of the pinned address.
     #[must_use]
     pub fn pfn(&self) -> Pfn {
         self.pfn
@@ -41,12 +41,11 @@ impl<P: Platform> fmt::Debug for PinnedPage<'_, P> {
 }
 
 impl<P: Platform> Vm<'_, P> {
-    /// Puts a pin by the number of the page's frame. Meant for whoever gave a [`PinnedPage`] up by `core::mem::forget`; the
-    /// others drop it.
+    /// Releases a pin by frame number, for a [`PinnedPage`] passed to `core::mem::forget`.
     ///
     /// # Errors
     ///
-    /// [`VmError::Underflow`] where the frame is of no page of an address space that is pinned; nothing has changed then.
+    /// [`VmError::Underflow`] if the frame is not a pinned page of an address space. Nothing has changed then.
     pub fn unpin(&self, pfn: Pfn) -> Result<(), VmError> {
         let unpinned = self.unpin_pages(&[pfn], RefHandling::Batched, Dirty::Keep);
         unpinned.map_err(|error| match error.problem {
@@ -57,12 +56,12 @@ impl<P: Platform> Vm<'_, P> {
 }
 
 impl<'y, P: Platform> AddressSpace<'y, P> {
-    /// Keeps the page of an address where it is, until the pin is dropped (the kernel's `pin_user_pages`, for writing). The
-    /// address is mapped first if it is not. A huge page is pinned as a whole.
+    /// Pins the page of an address until the result is dropped (the kernel's `pin_user_pages`, for writing). Faults it
+    /// in first if necessary. Pins a huge page as a whole.
     ///
     /// # Errors
     ///
-    /// [`FaultError`]; [`FaultError::NoFrameBytes`] where it is a device's of which nobody counts the users.
+    /// [`FaultError`]; [`FaultError::NoFrameBytes`] for a device whose users are not counted.
     pub fn pin(&self, addr: VirtAddr) -> Result<PinnedPage<'y, P>, FaultError> {
         let page = addr.align_down(crate::PageLevel::Small.size());
         if page >= VirtAddr::END {

@@ -1,4 +1,4 @@
-//! The pages of a run that have one head: it counts the references and pins of all of them.
+//! The pages of a run with one head.
 
 use frameyard::devices::DevicePage;
 use frameyard::page::{CountedPage, references_of_pins};
@@ -10,15 +10,15 @@ use crate::page::PageKind;
 use crate::table::{Entry, HUGE, Level};
 use crate::vm::Vm;
 
-/// Pages of one head.
+/// Pages with one head.
 pub(super) struct Part<'y, P> {
     /// The head.
     pub(super) page: CountedPage<'y, P>,
-    /// The same, where it is a page of a device.
+    /// The head, if it is a page of a device.
     pub(super) device: Option<DevicePage<'y, P>>,
-    /// Of the head's block.
+    /// The order of the head's block.
     pub(super) order: Order,
-    /// How many pages of the run, the first ones, have this head.
+    /// The number of leading pages of the run with this head.
     pub(super) pages: u64,
 }
 
@@ -31,8 +31,8 @@ impl<P> Clone for Part<'_, P> {
 impl<P> Copy for Part<'_, P> {}
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// The first pages behind an entry, of which a run is, that have one head; `None` where nobody counts their users. What
-    /// the entry says may be stale.
+    /// The leading pages of an entry's run with one head; `None` if their users are not counted. The entry may be
+    /// stale.
     #[inline(always)]
     pub(super) fn part_behind(&self, entry: Entry, level: Level, run: PageRun) -> Option<Part<'y, P>> {
         if entry.is_device() {
@@ -40,12 +40,12 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
         let order = if level == Level::HUGE || entry.is_part() { HUGE } else { Order::ZERO };
         let head = run.first.align_down(order);
-        // A look spares whoever has a frame of another kind references that come and go.
+        // Read the owner first, so that a frame of another kind does not get a transient reference.
         let page = self.try_page(head).filter(is_of_space)?;
         Some(Part { page, device: None, order, pages: run.pages.0 })
     }
 
-    /// The first pages of a run that have one head, as the pages say. Meant for runs that were taken.
+    /// The leading pages of a run with one head, as their page structures say. For runs that were taken.
     #[inline(always)]
     pub(super) fn part_at(&self, run: PageRun) -> Option<Part<'y, P>> {
         let begins = |head: Pfn, order: Order| {
@@ -58,32 +58,32 @@ impl<'y, P: Platform> Vm<'y, P> {
         }
     }
 
-    /// The first pages of a run that have one head, where a device has them.
+    /// The leading pages of a run with one head in a device.
     #[inline]
     fn part_of_device(&self, run: PageRun) -> Option<Part<'y, P>> {
-        let device = self.yard().device_page(run.first)?;
+        let device = self.yard().devices().page(run.first)?;
         let (head, order) = (device.head(), device.order());
-        // SAFETY: what this page counts is changed while references are held that were got by `try_get`, here or by whoever
-        // gives them back, and the words of pages of devices that this crate changes are their pins.
+        // SAFETY: the counts of this page change only while references from `try_get` are held, here or by the
+        // releasing caller. The only other words of device pages that this crate changes are their pins.
         let page = unsafe { device.page() };
         Some(Part { page, device: Some(device), order, pages: pages_of(run, head, order) })
     }
 }
 
-/// How many of a run's pages lie in the block that has its first one.
+/// The number of the run's pages in the block of its first page.
 #[inline(always)]
 fn pages_of(run: PageRun, head: Pfn, order: Order) -> u64 {
     run.pages.0.min(head.0 + order.pages().0 - run.first.0)
 }
 
-/// Whether a page is one that a space maps, as it says.
+/// Whether a page belongs to a space, according to its owner's word.
 #[inline(always)]
 fn is_of_space<P: Platform>(page: &CountedPage<'_, P>) -> bool {
     PageKind::of_word(page.owner()) == Some(PageKind::Anonymous)
 }
 
 impl<P: Platform> Part<'_, P> {
-    /// How many references are nobody's to give back: the one that a device has of its own page.
+    /// References that must not be released: the one that a device holds of its own page.
     #[inline(always)]
     pub(super) const fn kept(&self) -> u32 {
         self.device.is_some() as u32
@@ -95,7 +95,7 @@ impl<P: Platform> Part<'_, P> {
         self.device.is_some()
     }
 
-    /// Tries to get references where there are some, whoever's page it is by now.
+    /// Tries to take references if the page has any, whatever its owner by now.
     #[inline(always)]
     pub(super) fn try_get_many(&self, references: u32) -> bool {
         match &self.device {
@@ -104,13 +104,13 @@ impl<P: Platform> Part<'_, P> {
         }
     }
 
-    /// Whether it is still what it was when it was found. The caller has a reference.
+    /// Whether its owner is unchanged. The caller has a reference.
     pub(super) fn is_still_there(&self) -> bool {
-        // A page of a device was asked when the reference was got.
+        // For a page of a device, taking the reference has checked this.
         self.is_of_device() || self.page.tag().order() == self.order && is_of_space(&self.page)
     }
 
-    /// How many references the request makes of so many pages; `None` beyond what can be counted.
+    /// The references that a request takes for `pages` pages; `None` on overflow.
     #[inline(always)]
     pub(super) fn references(&self, call: PinCall, pages: u64) -> Option<u32> {
         let pages = u32::try_from(pages).ok()?;
@@ -120,8 +120,7 @@ impl<P: Platform> Part<'_, P> {
         }
     }
 
-    /// Tries to get what a request makes of all pages, where there are references; whoever's page it is. Nothing has
-    /// changed where that fails.
+    /// Tries to take the references of a request for all pages. Nothing has changed if it fails.
     #[inline(always)]
     pub(super) fn try_get(&self, request: PinRequest) -> bool {
         if request.refs == RefHandling::Batched {
@@ -135,7 +134,7 @@ impl<P: Platform> Part<'_, P> {
         got == self.pages
     }
 
-    /// Counts what was got as pins, if it is to be.
+    /// Counts the references as pins, if the request asks for pins.
     #[inline(always)]
     pub(super) fn count_pins(&self, request: PinRequest) {
         if request.call == PinCall::Get || self.order == Order::ZERO {
@@ -147,7 +146,7 @@ impl<P: Platform> Part<'_, P> {
         }
     }
 
-    /// Puts references one number at a time, where others are left.
+    /// Releases references if more remain.
     #[cold]
     fn put(&self, each: u32, times: u64) {
         for _ in 0..times {

@@ -1,4 +1,4 @@
-//! Giving references and pins back: pages that follow each other and have one head at once.
+//! Release of references and pins. Adjacent pages with one head are released together.
 //!
 //! After the kernel's `unpin_user_pages` and `unpin_user_page_range_dirty_lock`.
 
@@ -13,7 +13,7 @@ use crate::lru::Gathered;
 use crate::page::Flags;
 use crate::vm::Vm;
 
-/// How pages are given back.
+/// The kind of a release.
 #[derive(Clone, Copy)]
 struct Release {
     call: PinCall,
@@ -21,10 +21,10 @@ struct Release {
     dirty: Dirty,
 }
 
-/// What is given back at once, or the frame that is no page to give back.
+/// Pages that are released together; `Err` with a frame that is no page to release.
 type Piece<'y, P> = Result<Part<'y, P>, Pfn>;
 
-/// The frames of a list, those with one head that follow each other together.
+/// The frames of a list, grouped by adjacent frames with one head.
 fn pieces_of_list<'a, 'y: 'a, P: Platform>(
     vm: Vm<'y, P>,
     mut frames: &'a [Pfn],
@@ -42,10 +42,10 @@ fn pieces_of_list<'a, 'y: 'a, P: Platform>(
     })
 }
 
-/// How many of the first frames of a list lie in a block.
+/// The number of leading frames of a list in one block.
 #[inline(always)]
 fn leading_pages(frames: &[Pfn], head: Pfn, order: Order) -> usize {
-    /// Looked at together, so that several are compared by one instruction.
+    /// Compared in chunks, so that one instruction compares several.
     const SOME: usize = 32;
     let outside = |pfn: &Pfn| (pfn.0 ^ head.0) >> order.0;
     let mut pages = 0;
@@ -57,7 +57,7 @@ fn leading_pages(frames: &[Pfn], head: Pfn, order: Order) -> usize {
     pages + frames[pages..].iter().take_while(|pfn| outside(pfn) == 0).count()
 }
 
-/// The frames of runs, those with one head together.
+/// The frames of runs, grouped by head.
 fn pieces_of_runs<'a, 'y: 'a, P: Platform>(
     vm: Vm<'y, P>,
     runs: impl Iterator<Item = PageRun> + Clone + 'a,
@@ -81,34 +81,33 @@ fn pieces_of_runs<'a, 'y: 'a, P: Platform>(
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Gives references back, one for each frame, as [`PinCall::Get`] took them.
+    /// Releases one reference per frame, as taken with [`PinCall::Get`].
     ///
     /// # Errors
     ///
-    /// [`ReleaseError`] names the first frame that has not what is given back. Who gives back what he has not got, and somebody
-    /// else has, takes it from that one.
+    /// [`ReleaseError`] names the first frame that lacks the reference being released. A caller that releases a
+    /// reference it does not hold may release another caller's.
     ///
     /// # Cost
     ///
-    /// For frames that follow each other and have one head, one atomic operation; pages whose last reference that was are
-    /// freed, 32 at once.
+    /// One atomic operation per group of adjacent frames with one head. Pages without references are freed, 32 at once.
     pub fn put_pages(&self, frames: &[Pfn], refs: RefHandling) -> Result<(), ReleaseError> {
         self.release(pieces_of_list(*self, frames), Release { call: PinCall::Get, refs, dirty: Dirty::Keep })
     }
 
-    /// Gives pins back, one for each frame, as [`PinCall::Pin`] took them.
+    /// Releases one pin per frame, as taken with [`PinCall::Pin`].
     ///
-    /// [`Dirty::Mark`] says that memory was written, as long as its page keeps its frame or is moved; devices know that by
-    /// themselves.
+    /// [`Dirty::Mark`] records that the pages were written. Devices track this themselves.
     ///
     /// # Errors
     ///
-    /// As [`put_pages`](Self::put_pages). Cost: as there; for pages of larger blocks three atomic operations on one line.
+    /// As for [`put_pages`](Self::put_pages). Cost: as there; three atomic operations on one cache line for pages of
+    /// larger blocks.
     pub fn unpin_pages(&self, frames: &[Pfn], refs: RefHandling, dirty: Dirty) -> Result<(), ReleaseError> {
         self.release(pieces_of_list(*self, frames), Release { call: PinCall::Pin, refs, dirty })
     }
 
-    /// As [`put_pages`](Self::put_pages), by runs.
+    /// Like [`put_pages`](Self::put_pages), for runs.
     ///
     /// # Errors
     ///
@@ -118,7 +117,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.release(pieces_of_runs(*self, runs.iter().copied()), release)
     }
 
-    /// As [`unpin_pages`](Self::unpin_pages), by runs.
+    /// Like [`unpin_pages`](Self::unpin_pages), for runs.
     ///
     /// # Errors
     ///
@@ -127,7 +126,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.unpin_each(runs.iter().copied(), refs, dirty)
     }
 
-    /// As [`unpin_runs`](Self::unpin_runs).
+    /// Like [`unpin_runs`](Self::unpin_runs).
     pub(crate) fn unpin_each(
         &self,
         runs: impl Iterator<Item = PageRun> + Clone,
@@ -169,7 +168,7 @@ impl<P: Platform> Part<'_, P> {
         ReleaseProblem::Underflow(ReferenceUnderflow { pfn: self.page.pfn(), counts: self.page.counts() })
     }
 
-    /// Whether there seems to be what is given back.
+    /// Checks that the pages seem to have the references being released.
     #[inline(always)]
     fn check(&self, call: PinCall) -> Result<(), ReleaseProblem> {
         let counts = self.page.counts();
@@ -180,7 +179,7 @@ impl<P: Platform> Part<'_, P> {
         if has_references && has_pins { Ok(()) } else { Err(self.underflow()) }
     }
 
-    /// Gives back what there is of these pages; how many references are left.
+    /// Releases the references of these pages; returns the remaining ones.
     #[inline(always)]
     fn release(&self, how: Release) -> Result<u32, ReleaseProblem> {
         if how.dirty == Dirty::Mark && !self.is_of_device() && self.page.owner() & Flags::DIRTY == 0 {
@@ -207,8 +206,8 @@ impl<P: Platform> Part<'_, P> {
             let references = self.references(PinCall::Pin, pins.into()).ok_or_else(|| self.underflow())?;
             return self.page.put_unmapped(references, self.kept()).map_err(ReleaseProblem::Underflow);
         }
-        // Who has a pin has a reference. Who has none by mistake must not touch the counter of pins, which in a frame that is
-        // freed and used anew is something else.
+        // A pin implies a reference. Without a reference, do not touch the pin counter: in a frame that was freed and
+        // reused that word is something else.
         if !self.try_get_many(1) {
             return Err(self.underflow());
         }

@@ -1,4 +1,4 @@
-//! What is asked for: [`PinRequest`].
+//! [`PinRequest`]: what to take, and how.
 
 use core::ops::BitOr;
 
@@ -7,61 +7,62 @@ use frameyard::units::named;
 use crate::space::MemoryAccess;
 use crate::table::Entry;
 
-/// What the pages are wanted for.
+/// The purpose of taking pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PinCall {
-    /// To be looked at as pages: a reference for each. They are not freed, but a page that somebody moves may be waited for.
+    /// Use of the page structure: one reference per page. The pages are not freed, but a migration may move them after
+    /// waiting.
     Get,
-    /// To have their bytes worked on, by a device say: a pin for each. They are neither freed nor moved.
+    /// Use of the bytes, for example by a device: one pin per page. The pages are neither freed nor moved.
     #[default]
     Pin,
 }
 
 named!(PinCall: Get => "get", Pin => "pin");
 
-/// By which way the pages are looked for.
+/// The path that takes the pages.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum PinPath {
-    /// Without any lock as far as that goes, the rest under the map lock.
+    /// Without locks as far as possible, the rest under the map lock.
     #[default]
     FastThenSlow,
-    /// Under the map lock alone.
+    /// Under the map lock.
     SlowOnly,
-    /// Without any lock and without faults; what is not there like that is not taken.
+    /// Without locks or faults. Pages that this cannot take are not taken.
     FastOnly,
 }
 
 named!(PinPath: FastThenSlow => "fast", SlowOnly => "slow", FastOnly => "fast-only");
 
-/// How references are counted where several pages have one head. The counts are the same afterwards.
+/// How references of several pages with one head are counted. The resulting counts are equal.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum RefHandling {
-    /// One by one.
+    /// One operation per page.
     PerPage,
-    /// All of an entry of page tables that have one head at once.
+    /// One operation for all pages of an entry with one head.
     #[default]
     Batched,
 }
 
 named!(RefHandling: PerPage => "per-page", Batched => "batched");
 
-/// What else is asked for.
+/// Further options.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PinFlags(u8);
 
 impl PinFlags {
-    /// Nothing else.
+    /// No option.
     pub const NONE: Self = Self(0);
-    /// The pages are going to be written (`FOLL_WRITE`).
+    /// The pages will be written (`FOLL_WRITE`).
     pub const WRITE: Self = Self(1 << 0);
-    /// They stay taken for long (`FOLL_LONGTERM`): those that lie where everything has to be movable, in Movable zones and in
-    /// contiguous memory areas, are moved out first.
+    /// The pages stay pinned for long (`FOLL_LONGTERM`). Pages in Movable zones and contiguous memory areas are moved
+    /// out first.
     pub const LONGTERM: Self = Self(1 << 1);
-    /// Written also where the area is read-only, if it is anonymous memory, so that nobody else sees it (`FOLL_FORCE`, as
-    /// debuggers use it; `check_vma_flags`). Such pages are taken by the slow path.
+    /// Writes are allowed in read-only areas of anonymous memory, which is private (`FOLL_FORCE`, for debuggers;
+    /// `check_vma_flags`). Only the slow path takes such pages.
     pub const FORCE: Self = Self(1 << 2);
 
-    /// Whether all of the other's are asked for.
+    /// Whether all options of `other` are set.
     #[inline(always)]
     #[must_use]
     pub const fn contains(self, other: Self) -> bool {
@@ -77,16 +78,16 @@ impl BitOr for PinFlags {
     }
 }
 
-/// How pages of a space are to be taken.
+/// How to take pages of a space.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PinRequest {
-    /// What for.
+    /// The purpose.
     pub call: PinCall,
-    /// By which way.
+    /// The path.
     pub path: PinPath,
     /// How references are counted.
     pub refs: RefHandling,
-    /// What else.
+    /// Further options.
     pub flags: PinFlags,
 }
 
@@ -100,50 +101,50 @@ impl PinRequest {
         Self { call, path: PinPath::FastThenSlow, refs: RefHandling::Batched, flags: PinFlags::NONE }
     }
 
-    /// The same by another way.
+    /// Changes the path.
     #[must_use]
     pub const fn by(self, path: PinPath) -> Self {
         Self { path, ..self }
     }
 
-    /// The same with references counted otherwise.
+    /// Changes how references are counted.
     #[must_use]
     pub const fn counted(self, refs: RefHandling) -> Self {
         Self { refs, ..self }
     }
 
-    /// The same, and that too.
+    /// Adds options.
     #[must_use]
     pub fn with(self, flags: PinFlags) -> Self {
         Self { flags: self.flags | flags, ..self }
     }
 
-    /// How the pages are used.
+    /// The access that the request implies.
     #[inline(always)]
     pub(super) const fn access(self) -> MemoryAccess {
         if self.flags.contains(PinFlags::WRITE) { MemoryAccess::Write } else { MemoryAccess::Read }
     }
 
-    /// How pages are used that are not there yet: by force they come as their area says, and are looked at then.
+    /// The access for missing pages: with force they are faulted in as the area allows and checked afterwards.
     #[inline(always)]
     pub(super) const fn access_to_map(self) -> MemoryAccess {
         if self.flags.contains(PinFlags::FORCE) { MemoryAccess::Read } else { self.access() }
     }
 
-    /// Whether the page of an entry may be used so, by force where that is asked for.
+    /// Whether the entry allows the request, by force if requested.
     #[inline(always)]
     pub(super) const fn allows(self, entry: Entry) -> bool {
         entry.allows(self.access()) || self.flags.contains(PinFlags::FORCE) && !entry.is_device()
     }
 }
 
-/// Whether pages that are given back were written.
+/// Whether released pages were written.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Dirty {
-    /// As far as the caller knows they are as before.
+    /// The caller reports no write.
     #[default]
     Keep,
-    /// They were: that is noted (`unpin_user_pages_dirty_lock`).
+    /// The pages were written, which is recorded (`unpin_user_pages_dirty_lock`).
     Mark,
 }
 

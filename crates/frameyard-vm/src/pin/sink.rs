@@ -1,20 +1,20 @@
-//! Where pages that are taken are written to: an array of frames, or runs of them.
+//! Sinks of taken pages: an array of frames, or runs.
 
 use core::fmt;
 
 use frameyard::{PageCount, Pfn};
 
-/// Frames one after the other.
+/// A run of consecutive frames.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct PageRun {
-    /// The first one.
+    /// The first frame.
     pub first: Pfn,
-    /// How many there are.
+    /// The number of frames.
     pub pages: PageCount,
 }
 
 impl PageRun {
-    /// The first frame behind it.
+    /// One past the last frame.
     #[inline(always)]
     #[must_use]
     pub const fn end(self) -> Pfn {
@@ -28,17 +28,17 @@ impl fmt::Display for PageRun {
     }
 }
 
-/// Takes what a walk finds. Pages are taken only after it was asked whether there is room; those of a run for which there is
-/// room may be noted piece by piece, and pages behind it that go on where it ends are noted with it.
+/// A sink for a walk. The walk checks for room before it takes pages. It may note a run piece by piece, merged with
+/// adjacent later pages.
 pub(crate) trait PageSink {
-    /// How many pages of a run there is room for, the first ones.
+    /// The number of leading pages of a run that fit.
     fn room(&mut self, run: PageRun) -> u64;
 
-    /// Notes a run for which there is room.
+    /// Notes a run that fits.
     fn push(&mut self, run: PageRun);
 }
 
-/// An array of frames that is filled.
+/// An array of frames to fill.
 pub(super) struct FrameArray<'a> {
     frames: &'a mut [Pfn],
     len: usize,
@@ -59,7 +59,7 @@ impl PageSink for FrameArray<'_> {
     #[inline(always)]
     fn push(&mut self, run: PageRun) {
         let end = self.len + run.pages.0 as usize;
-        // Without a look at any page: this is what the bytes of the array cost to write.
+        // No access to page structures: the cost is that of writing the array.
         for (slot, nth) in self.frames[self.len..end].iter_mut().zip(0_u64..) {
             *slot = Pfn(run.first.0 + nth);
         }
@@ -67,7 +67,7 @@ impl PageSink for FrameArray<'_> {
     }
 }
 
-/// Runs that are filled; those that touch are one.
+/// An array of runs to fill. Adjacent runs are merged.
 pub(super) struct RunArray<'a> {
     runs: &'a mut [PageRun],
     pub(super) len: usize,

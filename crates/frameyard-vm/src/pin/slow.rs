@@ -1,4 +1,4 @@
-//! The walk under the map lock: maps what is missing, and takes all pages of a table under one hold of its lock.
+//! The walk under the map lock: faults missing pages in, and takes all pages of a table under one hold of its lock.
 
 use frameyard::page::ReferenceOverflow;
 use frameyard::{PageCount, Platform};
@@ -11,21 +11,21 @@ use super::{PageRun, PageSink, Taking};
 use crate::address::VirtAddr;
 use crate::space::FaultError;
 
-/// How often a page that has to be moved is tried to be moved before the caller hears of it.
+/// Attempts to move a page before the request fails.
 const MOVE_TRIES: u32 = 16;
 
-/// Where a walk in a table ended.
+/// The end of a walk in one table.
 enum Stop<'y, P> {
-    /// At the end of the table, or at an address that is to be mapped first.
+    /// At the end of the table, or at an address that needs a fault.
     GoOn,
-    /// There is no room for more.
+    /// The sink is full.
     Full,
-    /// At a page that has to be moved before it is taken.
+    /// At a page that must be moved first.
     Moves(Part<'y, P>),
 }
 
 impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
-    /// Takes all pages up to the end of the range, or of the room for them.
+    /// Takes pages up to the end of the current table.
     #[cold]
     pub(super) fn slow(&mut self) -> Result<(), PinError> {
         let mut moves = 0;
@@ -51,7 +51,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
         Ok(())
     }
 
-    /// Takes pages up to the end of the table that maps the first one.
+    /// Takes pages up to the end of the current table.
     fn slow_table(&mut self) -> Result<Stop<'y, P>, PinError> {
         let space = self.space;
         let access = self.request.access();
@@ -90,7 +90,7 @@ impl<'y, P: Platform, S: PageSink> Taking<'_, 'y, P, S> {
     }
 }
 
-/// Takes pages that are mapped by an entry whose table's lock is held, so that they stay.
+/// Takes the pages of an entry under the lock of its table, which keeps them mapped.
 fn take_mapped<P: Platform>(request: PinRequest, part: &Part<'_, P>) -> Result<(), PinError> {
     if part.try_get(request) {
         part.count_pins(request);

@@ -1,29 +1,29 @@
-//! Ageing pages of spaces: which of them are in use, told by the bits of use in their entries.
+//! Ageing of pages of spaces, by the accessed bits of their entries.
 //!
-//! Without a place to write them to, none can be dropped. Still the background reclaimer looks at a few of them beside
-//! pages of files, so that the sizes of their lists tell what part of memory is in use, and who comes to drop them finds
-//! the ones that were not used for longest at the end. (The kernel without swap does not: `can_age_anon_pages`.)
+//! Without a backing store none of them can be dropped. The background reclaimer still scans a few of them along with
+//! file pages, so that the sizes of their lists show what part of memory is in use, and a future swap finds the least
+//! recently used ones at the end. (The kernel does not do this without swap: `can_age_anon_pages`.)
 //!
-//! - **Inactive** pages: one that was used is noted as referenced; used again by the next look, or active before, it becomes
-//!   active (`folio_check_references`, which does the same with pages of spaces since they begin inactive). The others would
-//!   be dropped now: they are counted as what reclaim cannot drop, and go round.
-//! - **Active** pages are looked at when too few are inactive (`inactive_is_low`): those that were not used become inactive
+//! - **Inactive** pages: the first use sets the referenced flag; another use, or a page that was active before, makes
+//!   the page active (`folio_check_references`, which treats pages of spaces the same since they start inactive).
+//!   Reclaim counts unused pages as not droppable and rotates them.
+//! - **Active** pages are scanned when too few are inactive (`inactive_is_low`). Unused ones become inactive
 //!   (`shrink_active_list`).
-//! - A page whose entries somebody is just at work on stays what it is.
+//! - A page whose entries another CPU is changing keeps its state.
 //!
 //! # Protocol
 //!
-//! Up to 32 pages are isolated under the lock of their shard, looked at without it ([`Vm::take_use`]), and put back: so no
-//! lock is held with that of a list, and a page is in the hands of one alone, here as for migration. Meanwhile it has
-//! one reference more and no flag of being on a list: who wants to move it finds it busy and comes again; who splits its mapping leaves
-//! its block whole for now, as he does while it is pinned; who unmaps it leaves freeing it to the put-back. The flags of an isolated page that say which list it is for are the
-//! isolator's to change.
+//! A pass isolates up to 32 pages under the lock of their shard, checks them without it ([`Vm::take_use`]), and returns
+//! them. No lock is held together with a list lock, and a page has one isolator at a time, as in migration. Meanwhile
+//! the page has one more reference and no `LRU` flag. A migration finds it busy and retries later. A split of its
+//! mapping leaves its block whole, as for a pinned page. An unmap leaves freeing it to the isolator. The isolator may
+//! change the flags that select the page's list.
 //!
 //! # Bounds
 //!
-//! A pass looks at the same part of these lists as of those of files, but at no more pages than it has just looked at there,
-//! or 32 where those were fewer; each shard's share is rounded up, and a huge page is looked at as a whole. Who reclaims for
-//! an allocation looks at none.
+//! A pass scans the same part of these lists as of the file lists, at most the number of file pages just scanned, or 32
+//! if that is larger. The share of each shard is rounded up, and a huge page is scanned as a whole. Direct reclaim
+//! scans none.
 
 use frameyard::page::CountedPage;
 use frameyard::{PageCount, Platform};
@@ -36,17 +36,17 @@ use crate::lru::{End, Gathered, LruList, ShardKey};
 use crate::page::Flags;
 use crate::vm::Vm;
 
-/// What became of pages of spaces that were looked at.
+/// The result of ageing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Aged {
     activated: PageCount,
     deactivated: PageCount,
-    /// Those that would have been dropped.
+    /// Pages that would have been dropped.
     unused: PageCount,
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Ages a part of a node's pages of spaces, after so many pages of files.
+    /// Ages a part of a node's pages of spaces, after `files` file pages.
     pub(super) fn age_anonymous(&self, scan: &Scan, files: PageCount) {
         let most = files.0.max(CLUSTER);
         let on = |list| self.pages_on(scan.node, list);
@@ -60,7 +60,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         self.count(VmCounter::PgscanAnon, looked_at);
     }
 
-    /// Looks at a part of a list, of all shards; at how many pages.
+    /// Scans a part of a list over all shards; returns the number of pages scanned.
     fn age_part(&self, scan: &Scan, list: LruList, pages: PageCount, most: u64) -> u64 {
         let mut sum = 0;
         for (key, share) in self.shares(scan, list, pages, scan.part_of(pages).min(most)) {
@@ -74,8 +74,8 @@ impl<'y, P: Platform> Vm<'y, P> {
         sum
     }
 
-    /// Looks at up to 32 blocks at the end of a shard's list of pages of spaces, until that many pages were looked at, and
-    /// puts each where it belongs; at how many pages.
+    /// Scans up to 32 blocks at the end of a shard's list of pages of spaces, up to a number of pages, and returns each
+    /// to the right list. Returns the number of pages scanned.
     pub(crate) fn age_listed(&self, key: ShardKey, list: LruList, most: u64) -> PageCount {
         let (taken, looked_at) = self.take_listed(key, list, most);
         let mut aged = Aged::default();
@@ -113,7 +113,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 }
 
 impl Aged {
-    /// Decides which list an isolated page is for, by what a look at it has found.
+    /// Selects the list of an isolated page by its use.
     fn note<P: Platform>(&mut self, page: CountedPage<'_, P>, list: LruList, found: Use) {
         let pages = page.tag().order().pages();
         match (found, list == LruList::ActiveAnon) {

@@ -1,4 +1,4 @@
-//! One pass over a node's lists of used pages.
+//! One pass over a node's LRU lists.
 
 use frameyard::page::CountedPage;
 use frameyard::units::ZoneKind;
@@ -11,29 +11,29 @@ use crate::lru::{End, Gathered, LockedShard, LruList, ShardKey};
 use crate::page::{Flags, PageKind};
 use crate::vm::Vm;
 
-/// What a pass is to do.
+/// The parameters of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Scan {
     pub(super) caller: Caller,
     pub(super) node: NodeId,
-    /// Pages of higher zones are of no use to the caller.
+    /// The highest zone that helps the caller.
     pub(super) highest_zone: ZoneKind,
-    /// The `2^-priority`th part of the lists is looked at.
+    /// The pass scans the `2^-priority`th part of the lists.
     pub(super) priority: u32,
-    /// How many pages are enough.
+    /// The number of pages that is enough.
     pub(super) wanted: PageCount,
-    /// How many pages are looked at, at the most.
+    /// The largest number of pages to scan.
     pub(super) most: Option<PageCount>,
 }
 
-/// What a pass has done.
+/// The result of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Scanned {
     pub(super) looked_at: PageCount,
     pub(super) freed: PageCount,
 }
 
-/// What reclaim came upon and could not drop.
+/// Pages that reclaim could not drop.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct Kept {
     dirty: u64,
@@ -42,19 +42,19 @@ struct Kept {
 }
 
 impl Scan {
-    /// Whether pages that were used lately get a second chance: not any more once the need is great.
+    /// Whether recently used pages get a second chance: not under high pressure.
     const fn spares_used(&self) -> bool {
         self.priority + 2 >= FIRST_PRIORITY
     }
 
-    /// How much of that many pages this pass looks at.
+    /// The part of `pages` that this pass scans.
     pub(super) fn part_of(&self, pages: PageCount) -> u64 {
         let part = (pages.0 >> self.priority).max(pages.0.min(CLUSTER));
         self.most.map_or(part, |most| part.min(most.0))
     }
 }
 
-/// Whether active pages are to be made inactive: the larger the memory, the smaller the part that is to be inactive.
+/// Whether active pages should become inactive. The larger the memory, the smaller the inactive part should be.
 ///
 /// After the kernel's `inactive_is_low`.
 pub(super) fn inactive_is_low(inactive: PageCount, active: PageCount, page_bytes: u64) -> bool {
@@ -64,10 +64,10 @@ pub(super) fn inactive_is_low(inactive: PageCount, active: PageCount, page_bytes
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Looks at a part of a node's inactive lists of files, drops what it can, and ages the active ones; in the background
+    /// Scans a part of a node's inactive file lists, drops what it can, and ages the active lists; in the background
     /// also pages of spaces.
     ///
-    /// After the kernel's `shrink_lruvec`. Takes the lock of a shard once for each 32 pages.
+    /// After the kernel's `shrink_lruvec`. Takes the lock of a shard once per 32 pages.
     pub(super) fn shrink_node(&self, scan: &Scan) -> Scanned {
         let mut done = Scanned::default();
         self.age_active(scan, LruList::ActiveFile);
@@ -93,13 +93,13 @@ impl<'y, P: Platform> Vm<'y, P> {
         done
     }
 
-    /// Pages on a list of a node, in all shards.
+    /// Pages on a list of a node, over all shards.
     pub(super) fn pages_on(&self, node: NodeId, list: LruList) -> PageCount {
         (0..self.root().shards()).map(|shard| self.shard(ShardKey { node, shard }).pages_racy(list)).sum()
     }
 
-    /// How many pages of each shard's list are to be looked at, so that it is in proportion to what each has. Begins at
-    /// a shard that depends on the caller's CPU, so that those who reclaim at once begin at different ones.
+    /// The number of pages to scan per shard, in proportion to the shards' lists. Starts at a shard that depends on the
+    /// caller's CPU, so that concurrent callers start at different ones.
     pub(super) fn shares(
         &self,
         scan: &Scan,
@@ -118,7 +118,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         })
     }
 
-    /// Looks at up to 32 pages of a shard's inactive list of files, under one acquisition of its lock, and drops what it can.
+    /// Scans up to 32 pages of a shard's inactive file list under one acquisition of its lock, and drops what it can.
     fn shrink_some(&self, key: ShardKey, scan: &Scan, most: u64) -> Scanned {
         let mut kept = Kept::default();
         let (taken, looked_at) = self.take_some(key, scan, most, &mut kept);
@@ -146,7 +146,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         Scanned { looked_at: PageCount(looked_at), freed }
     }
 
-    /// Takes pages off the end of a list that may be dropped; also how many pages were looked at.
+    /// Isolates droppable pages at the end of a list; also returns the number scanned.
     fn take_some(&self, key: ShardKey, scan: &Scan, most: u64, kept: &mut Kept) -> (Gathered, u64) {
         let mut taken = Gathered::new();
         let mut looked_at = 0;
@@ -190,8 +190,7 @@ impl<'y, P: Platform> Vm<'y, P> {
         counts.into_iter().filter(|(_, amount)| *amount > 0).for_each(|(counter, amount)| self.count(counter, amount));
     }
 
-    /// Makes pages inactive where there are too few inactive ones: those at the end that were not used since they were
-    /// last looked at.
+    /// Deactivates pages if too few are inactive: those at the end that were unused since the last scan.
     ///
     /// After the kernel's `shrink_active_list`.
     fn age_active(&self, scan: &Scan, list: LruList) {
@@ -234,25 +233,25 @@ impl<'y, P: Platform> Vm<'y, P> {
         looked_at
     }
 
-    /// Counts a few pages of spaces, when there is nothing else left that could be dropped. Nobody looks at them.
+    /// Counts a few pages of spaces when nothing else could be dropped. Does not scan them.
     fn note_anonymous(&self, node: NodeId) {
         let pages = self.pages_on(node, LruList::InactiveAnon) + self.pages_on(node, LruList::ActiveAnon);
         self.count(VmCounter::ReclaimAnonymous, pages.0.min(CLUSTER));
     }
 }
 
-/// What is to become of a page at the end of an inactive list.
+/// The verdict on a page at the end of an inactive list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Verdict {
-    /// It may be dropped.
+    /// Drop it.
     Take,
-    /// It was used since it was last looked at.
+    /// Used since the last scan.
     Spare,
-    /// It is of a zone that would not help.
+    /// In a zone that does not help the caller.
     OfNoUse,
-    /// Its bytes are nowhere else.
+    /// Dirty.
     Dirty,
-    /// Somebody is at work on it, or it is of a kind that is never dropped.
+    /// In use, or of a kind that is never dropped.
     Busy,
 }
 

@@ -1,4 +1,4 @@
-//! What reclaim gives up, what it keeps, and that it ends.
+//! Reclaim: dropped pages, kept pages, and termination.
 
 use std::thread;
 
@@ -31,7 +31,7 @@ fn four_cpus() -> TestYard {
     TestYard::of(TestMachine { cpus: 4, memory: ByteSize::mib(32), ..TestMachine::default() })
 }
 
-/// Reads a page of a file and compares it with what the store has.
+/// Reads a page of a file and compares it with the store.
 fn read_page(file: &File<'_, TestPlatform>, page: u64) {
     let (mut found, mut wanted) = ([0; PAGE], [0; PAGE]);
     assert_eq!(file.read(page * PAGE as u64, &mut found).expect("a page is read"), PAGE);
@@ -53,7 +53,7 @@ fn end(vm: TestVm<'_>) {
     vm.destroy().expect("nobody uses it");
 }
 
-/// Allocates until there is nothing left.
+/// Allocates until memory is exhausted.
 fn exhaust(vm: &TestVm<'_>) -> (Vec<Pfn>, VmError) {
     let mut frames = Vec::new();
     loop {
@@ -65,11 +65,11 @@ fn exhaust(vm: &TestVm<'_>) -> (Vec<Pfn>, VmError) {
 }
 
 #[test]
-fn clean_pages_of_files_never_make_an_allocation_fail() {
+fn allocations_reclaim_clean_file_pages() {
     for lru in LruPolicy::ALL {
         let yard = four_cpus();
         let vm = Vm::create(&yard, &VmConfig { lru, shards: 2, ..VmConfig::default() }).unwrap();
-        let pages = yard.managed_pages().0;
+        let pages = yard.stats().managed_pages().0;
         let file = vm.create_file(KEY, ByteSize(pages * 3 * PAGE as u64)).unwrap();
         for page in 0..pages * 3 {
             run_on((page / 50 % 4) as u32);
@@ -88,10 +88,10 @@ fn clean_pages_of_files_never_make_an_allocation_fail() {
 }
 
 #[test]
-fn dirty_pages_are_kept_and_counted_and_the_caller_hears_that_there_is_no_memory() {
+fn reclaim_keeps_dirty_pages_and_reports_no_memory() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
-    let pages = yard.managed_pages().0;
+    let pages = yard.stats().managed_pages().0;
     let file = vm.create_file(KEY, ByteSize(pages * 2 * PAGE as u64)).unwrap();
     let mut written = 0;
     let failed = loop {
@@ -115,7 +115,7 @@ fn dirty_pages_are_kept_and_counted_and_the_caller_hears_that_there_is_no_memory
 }
 
 #[test]
-fn pages_used_since_they_were_looked_at_get_a_second_chance() {
+fn recently_used_pages_get_a_second_chance() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let file = vm.create_file(KEY, ByteSize(2048 * PAGE as u64)).unwrap();
@@ -138,14 +138,14 @@ fn pages_used_since_they_were_looked_at_get_a_second_chance() {
 }
 
 #[test]
-fn pages_used_again_are_active_and_the_last_to_go() {
+fn reused_pages_become_active_and_are_reclaimed_last() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let file = vm.create_file(KEY, ByteSize(2048 * PAGE as u64)).unwrap();
     (0..2048).for_each(|page| read_page(&file, page));
     vm.lru_drain_all();
     let (misses, reads) = (vm.counted(VmCounter::PgcacheMiss), 64);
-    // The oldest pages are used again, so they are active.
+    // The oldest pages are used again and become active.
     (0..reads).for_each(|page| read_page(&file, page));
     let freed = vm.reclaim(request(1000));
     assert!(freed.0 >= 1000, "{freed:?}");
@@ -156,7 +156,7 @@ fn pages_used_again_are_active_and_the_last_to_go() {
 }
 
 #[test]
-fn every_clean_page_can_be_had_used_or_not_and_then_no_more() {
+fn reclaims_every_clean_page_and_then_stops() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig { lru: LruPolicy::Sharded, shards: 4, ..VmConfig::default() }).unwrap();
     let file = vm.create_file(KEY, ByteSize(1000 * PAGE as u64)).unwrap();
@@ -174,12 +174,12 @@ fn every_clean_page_can_be_had_used_or_not_and_then_no_more() {
 }
 
 #[test]
-fn lists_are_scanned_in_proportion_whatever_the_policy_is_by_then() {
+fn scans_shards_in_proportion_under_any_policy() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig { lru: LruPolicy::Sharded, shards: 4, ..VmConfig::default() }).unwrap();
     let file = vm.create_file(KEY, ByteSize(2400 * PAGE as u64)).unwrap();
     for page in 0..2400 {
-        // Three of four pages by the last CPU.
+        // The last CPU adds three of four pages.
         run_on(if page % 400 < 300 { 3 } else { 0 });
         read_page(&file, page);
     }
@@ -198,7 +198,7 @@ fn lists_are_scanned_in_proportion_whatever_the_policy_is_by_then() {
 }
 
 #[test]
-fn active_pages_are_aged_when_few_are_inactive() {
+fn ages_active_pages_when_few_are_inactive() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let file = vm.create_file(KEY, ByteSize(1500 * PAGE as u64)).unwrap();
@@ -216,7 +216,7 @@ fn active_pages_are_aged_when_few_are_inactive() {
 }
 
 #[test]
-fn the_larger_the_memory_the_smaller_the_part_that_is_to_be_inactive() {
+fn inactive_share_shrinks_with_memory() {
     let gib = 1 << 18;
     let low = |inactive, active| inactive_is_low(PageCount(inactive), PageCount(active), PAGE as u64);
     assert!(low(49, 51) && !low(51, 49));
@@ -225,13 +225,13 @@ fn the_larger_the_memory_the_smaller_the_part_that_is_to_be_inactive() {
 }
 
 #[test]
-fn the_background_reclaimer_begins_below_low_and_ends_above_high() {
+fn background_reclaim_starts_below_low_and_stops_above_high() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     assert_eq!(vm.reclaim_step(NODE), ReclaimStep::Idle);
-    let zone = || yard.zones().next().expect("a zone");
+    let zone = || yard.stats().zones().next().expect("a zone");
     let level = |level| zone().watermarks.level(level);
-    let file = vm.create_file(KEY, ByteSize(yard.managed_pages().0 * PAGE as u64)).unwrap();
+    let file = vm.create_file(KEY, ByteSize(yard.stats().managed_pages().0 * PAGE as u64)).unwrap();
     let mut page = 0;
     while zone().free > level(WatermarkLevel::Low) {
         read_page(&file, page);
@@ -252,12 +252,12 @@ fn the_background_reclaimer_begins_below_low_and_ends_above_high() {
 }
 
 #[test]
-fn the_background_reclaimer_takes_boosts_back() {
+fn background_reclaim_removes_boosts() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
-    let zone = || yard.zones().next().expect("a zone");
-    let file = vm.create_file(KEY, ByteSize(yard.managed_pages().0 * PAGE as u64)).unwrap();
-    (0..yard.managed_pages().0).for_each(|page| read_page(&file, page));
+    let zone = || yard.stats().zones().next().expect("a zone");
+    let file = vm.create_file(KEY, ByteSize(yard.stats().managed_pages().0 * PAGE as u64)).unwrap();
+    (0..yard.stats().managed_pages().0).for_each(|page| read_page(&file, page));
     while vm.reclaim_step(NODE) != ReclaimStep::Idle {}
     let mut frames = Vec::new();
     while zone().watermarks.boost.0 == 0 {
@@ -276,10 +276,10 @@ fn the_background_reclaimer_takes_boosts_back() {
 }
 
 #[test]
-fn the_background_reclaimer_says_when_it_is_stuck() {
+fn background_reclaim_reports_stuck() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
-    let file = vm.create_file(KEY, ByteSize(yard.managed_pages().0 * 2 * PAGE as u64)).unwrap();
+    let file = vm.create_file(KEY, ByteSize(yard.stats().managed_pages().0 * 2 * PAGE as u64)).unwrap();
     let mut written = 0;
     while file.write(written * PAGE as u64, &[1; PAGE]).is_ok() {
         written += 1;
@@ -295,10 +295,10 @@ fn the_background_reclaimer_says_when_it_is_stuck() {
 }
 
 #[test]
-fn readers_of_more_than_memory_get_on_while_the_background_reclaims() {
+fn background_reclaim_serves_readers_of_a_large_file() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig { lru: LruPolicy::Sharded, shards: 2, ..VmConfig::default() }).unwrap();
-    let pages = yard.managed_pages().0;
+    let pages = yard.stats().managed_pages().0;
     let files: Vec<_> = (0..3).map(|key| vm.create_file(key, ByteSize(pages * PAGE as u64)).unwrap()).collect();
     thread::scope(|scope| {
         for (cpu, file) in files.iter().enumerate() {
@@ -320,7 +320,7 @@ fn readers_of_more_than_memory_get_on_while_the_background_reclaims() {
 }
 
 #[test]
-fn nodes_that_do_not_exist_have_nothing_to_reclaim() {
+fn reclaim_of_an_unknown_node_does_nothing() {
     let yard = four_cpus();
     let vm = Vm::create(&yard, &VmConfig { lru_batch: 31, shards: 1, ..VmConfig::default() }).unwrap();
     let file = vm.create_file(1, ByteSize((30 * PAGE) as u64)).unwrap();

@@ -1,4 +1,4 @@
-//! Why a range of addresses cannot be mapped, unmapped or used.
+//! Errors of mapping, unmapping and using addresses.
 
 use core::fmt;
 
@@ -8,45 +8,45 @@ use frameyard::units::PhysAddr;
 use crate::address::{VirtAddr, VirtRange};
 use crate::error::VmError;
 
-/// Why addresses are not mapped or unmapped. Nothing has changed then, unless it says so.
+/// Error of mapping or unmapping. Nothing has changed, except as stated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum MapError {
-    /// What was asked for is mapped already, in part or wholly: the first such range.
+    /// The range overlaps a mapped range: the first such range.
     Overlap(VirtRange),
-    /// A part of what is to be unmapped is not mapped: the first such range.
+    /// A part of the range is not mapped: the first such part.
     NotMapped(VirtRange),
-    /// A number is not a multiple of what it has to be one of.
+    /// A number is not aligned.
     Misaligned {
-        /// Which number.
+        /// The name of the number.
         what: &'static str,
         /// The number.
         value: u64,
-        /// What it has to be a multiple of.
+        /// The required alignment.
         align: ByteSize,
     },
-    /// There are no bytes in the range.
+    /// The range is empty.
     Empty,
-    /// The range reaches outside what can be mapped.
+    /// The range extends beyond the mappable addresses.
     BeyondAddressSpace {
-        /// Where it begins.
+        /// The first address.
         start: VirtAddr,
-        /// How many bytes it has.
+        /// The size.
         bytes: ByteSize,
     },
-    /// Physical addresses beyond 52 bits, for which entries of page tables have no room.
+    /// Physical addresses beyond 52 bits do not fit in a page-table entry.
     BeyondPhysicalAddresses {
         /// The first address.
         first: PhysAddr,
-        /// How many bytes there are.
+        /// The size.
         bytes: ByteSize,
     },
     /// No gap is large enough.
     NoRoom(ByteSize),
-    /// The page at this address is being moved, and that does not come to an end. The areas of the range are there still,
-    /// its other pages may be gone.
+    /// The page at this address is in migration, and the wait timed out. The areas of the range still exist; its other
+    /// pages may be gone.
     Moving(VirtAddr),
-    /// Anything else, as everywhere.
+    /// Any other error.
     Vm(VmError),
 }
 
@@ -56,7 +56,7 @@ impl fmt::Display for MapError {
             Self::Overlap(range) => write!(f, "{range} are mapped already: unmap them first, or map elsewhere"),
             Self::NotMapped(range) => write!(f, "{range} are not mapped: unmap only what is mapped"),
             Self::Misaligned { what, value, align } => {
-                write!(f, "{what} {value:#x} is no multiple of {align}: it must be one")
+                write!(f, "{what} {value:#x} is not a multiple of {align}")
             }
             Self::Empty => f.write_str("a range of 0 bytes: must be at least one page"),
             Self::BeyondAddressSpace { start, bytes } => write!(
@@ -69,7 +69,7 @@ impl fmt::Display for MapError {
                 write!(f, "{bytes} bytes from physical address {first}: physical addresses must be below 2^52")
             }
             Self::Moving(addr) => {
-                write!(f, "the page at {addr} is being moved, and that does not come to an end: unmap again")
+                write!(f, "the page at {addr} is still in migration: unmap again")
             }
             Self::NoRoom(bytes) => write!(f, "no gap of {bytes} bytes is left: unmap something first, or map less"),
             Self::Vm(error) => error.fmt(f),
@@ -85,19 +85,19 @@ impl From<VmError> for MapError {
     }
 }
 
-/// Why an address cannot be used.
+/// Error of using an address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum FaultError {
     /// It is not mapped.
     NotMapped(VirtAddr),
-    /// It is to be written, and its area is mapped to be read alone.
+    /// The access is a write and the area is read-only.
     ReadOnly(VirtAddr),
-    /// It is mapped to what has no bytes here: a device.
+    /// It maps a device without bytes.
     NoFrameBytes(VirtAddr),
-    /// The page there is being moved, and that did not come to an end in time.
+    /// The page is in migration, and the wait timed out.
     Moving(VirtAddr),
-    /// Anything else, as everywhere.
+    /// Any other error.
     Vm(VmError),
 }
 
@@ -108,8 +108,8 @@ impl fmt::Display for FaultError {
             Self::ReadOnly(addr) => {
                 write!(f, "{addr} is mapped read-only: only read there, or map it read-write")
             }
-            Self::NoFrameBytes(addr) => write!(f, "{addr} shows a device, which has no bytes: read and write memory"),
-            Self::Moving(addr) => write!(f, "the page at {addr} is being moved, and that does not come to an end"),
+            Self::NoFrameBytes(addr) => write!(f, "{addr} maps a device without bytes: read and write memory only"),
+            Self::Moving(addr) => write!(f, "the page at {addr} is still in migration: try again"),
             Self::Vm(error) => error.fmt(f),
         }
     }

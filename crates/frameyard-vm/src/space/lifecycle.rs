@@ -1,4 +1,4 @@
-//! How address spaces come into being, are found by name, and go.
+//! Creation, look-up by name and exit of address spaces.
 
 use core::fmt;
 use core::num::NonZeroUsize;
@@ -14,13 +14,12 @@ use crate::object_id::{ObjectId, ObjectKind};
 use crate::root::HeaderWord;
 use crate::vm::Vm;
 
-/// The name of an address space, the same in all processes that share the yard. Not given again before 2²⁴ further spaces
-/// have been.
+/// The name of an address space, equal in all processes that share the yard. Reused only after 2²⁴ further spaces.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct SpaceId(u64);
 
 impl SpaceId {
-    /// Bits of the id of the object.
+    /// Bits of the object's id.
     const OBJECT: u32 = 40;
 
     fn of<P: Platform>(space: SpaceRef<'_, P>) -> Self {
@@ -31,13 +30,13 @@ impl SpaceId {
         ObjectId::from_bits(self.0 & ((1 << Self::OBJECT) - 1))
     }
 
-    /// The name as a number, to be handed to another process.
+    /// The name as a number, for another process.
     #[must_use]
     pub const fn to_bits(self) -> u64 {
         self.0
     }
 
-    /// The name that [`to_bits`](Self::to_bits) gave. Any number may be tried.
+    /// The name from [`to_bits`](Self::to_bits). Any number is safe to try.
     #[must_use]
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
@@ -50,41 +49,41 @@ impl fmt::Display for SpaceId {
     }
 }
 
-/// An address space: areas of addresses, and the page tables that map them. While a handle like this lives, it is there;
-/// with the last one it goes, and all its memory returns to the yard.
+/// A handle to an address space: areas of addresses and the page tables that map them. Dropping the last handle tears
+/// the space down and returns its memory to the yard.
 ///
-/// Any number of threads may use it at once.
+/// Usable by any number of threads at once.
 pub struct AddressSpace<'y, P: Platform> {
     space: SpaceRef<'y, P>,
 }
 
-/// How a handle of a space went.
+/// The result of an exit.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[must_use]
 pub enum ExitOutcome {
-    /// The space is no more: this was its last handle.
+    /// It was the last handle, and the space is gone.
     Gone(Unmapped),
-    /// Others have handles, and use the space on.
+    /// Other handles exist, and the space lives on.
     StillUsed,
 }
 
-/// Why a space was not taken down in time.
+/// The reason why a space was not torn down in time.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[non_exhaustive]
 pub enum ExitProblem {
-    /// Somebody who moves a page of it does not come to an end. Nothing has changed.
+    /// A visit that moves a page of the space has not ended. Nothing has changed.
     Visited,
-    /// The page at this address is being moved, and nobody is to be seen who would come to an end with that (he was
-    /// killed, say). All other pages are gone; the areas are there.
+    /// The page at this address is in migration, and no visit remains that could finish it (the process was killed, for
+    /// example). All other pages are gone; the areas remain.
     Moving(VirtAddr),
 }
 
 impl fmt::Display for ExitProblem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Visited => f.write_str("somebody moves a page of the space, and does not come to an end: exit again"),
+            Self::Visited => f.write_str("a migration of a page of the space has not ended: exit again"),
             Self::Moving(addr) => {
-                write!(f, "the page at {addr} is being moved, and that does not come to an end: exit again")
+                write!(f, "the page at {addr} is still in migration: exit again")
             }
         }
     }
@@ -92,12 +91,12 @@ impl fmt::Display for ExitProblem {
 
 impl core::error::Error for ExitProblem {}
 
-/// A space that was not taken down in time, with the handle that was to go: it can exit again. Dropped, the space goes as a
-/// dropped handle's does.
+/// A space that was not torn down in time, with its handle, which can exit again. Dropping it acts like dropping the
+/// handle.
 pub struct ExitStalled<'y, P: Platform> {
     /// The handle.
     pub space: AddressSpace<'y, P>,
-    /// What was waited for.
+    /// The reason.
     pub problem: ExitProblem,
 }
 
@@ -115,14 +114,14 @@ impl<P: Platform> fmt::Debug for ExitStalled<'_, P> {
 
 impl<P: Platform> core::error::Error for ExitStalled<'_, P> {}
 
-/// What is in a space, a moment ago.
+/// The contents of a space; may be stale.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct SpaceStatistics {
-    /// How many areas there are.
+    /// Number of areas.
     pub areas: u64,
-    /// How much is mapped by them.
+    /// Bytes that the areas map.
     pub mapped: ByteSize,
-    /// Pages of anonymous memory that are there, those of huge pages among them.
+    /// Resident pages of anonymous memory, including those of huge pages.
     pub resident: PageCount,
     /// Huge mappings of anonymous memory.
     pub huge: u64,
@@ -131,12 +130,12 @@ pub struct SpaceStatistics {
 }
 
 impl<'y, P: Platform> Vm<'y, P> {
-    /// Makes an address space with nothing in it.
+    /// Creates an empty address space.
     ///
     /// # Errors
     ///
-    /// [`VmError::BadConfig`] where pages have not 4 KiB, or no memory; nothing has changed then, but for a frame that
-    /// stays with the root for spaces to come.
+    /// [`VmError::BadConfig`] if pages are not 4 KiB, or no memory. Nothing has changed then, except that a frame may
+    /// stay with the root for future spaces.
     pub fn create_space(&self) -> Result<AddressSpace<'y, P>, VmError> {
         let space = SpaceRef::new(*self, self.new_object(ObjectKind::Space)?);
         let link = match space.new_root_table() {
@@ -153,18 +152,18 @@ impl<'y, P: Platform> Vm<'y, P> {
         Ok(AddressSpace { space })
     }
 
-    /// A further handle of a space that some process made; `None` where it is gone. Any id may be tried.
+    /// Another handle of an existing space; `None` if it is gone. Any id is safe to try.
     ///
-    /// Cost: a look at each frame of spaces.
+    /// Cost: visits each frame of space objects.
     #[must_use]
     pub fn space(&self, id: SpaceId) -> Option<AddressSpace<'y, P>> {
         let object = self.stable_objects(ObjectKind::Space).find(|object| *object == id.object())?;
-        // A visit, so that a space of another name never has a handle too many.
+        // Visit first, so that a space with a different name never gets an extra handle.
         let visit = SpaceRef::new(*self, object).visit()?;
         (SpaceId::of(*visit) == id && visit.get_handle()).then(|| AddressSpace { space: *visit })
     }
 
-    /// The spaces that live, while none comes or goes.
+    /// The live spaces. Requires that none is created or exits meanwhile.
     pub(crate) fn spaces(&self) -> impl Iterator<Item = SpaceRef<'y, P>> {
         let vm = *self;
         let all = self.stable_objects(ObjectKind::Space).map(move |id| SpaceRef::new(vm, id));
@@ -172,13 +171,13 @@ impl<'y, P: Platform> Vm<'y, P> {
         all.filter(|space| space.word(SpaceWord::USERS).load(Ordering::Acquire) & HANDLES != 0)
     }
 
-    /// Recounts the areas of all spaces, while nobody is at work.
+    /// Validates all spaces. Requires quiescence.
     pub(crate) fn validate_spaces(&self) -> Result<(), VmValidateError> {
         let (mut spaces, mut areas) = (0, 0);
         for space in self.spaces() {
             let locked = space.word(SpaceWord::MAP_LOCK).load(Ordering::Relaxed);
             let visits = space.word(SpaceWord::USERS).load(Ordering::Relaxed) >> 32;
-            for (what, kept) in [("map lock of a space at rest", locked), ("visits of a space at rest", visits)] {
+            for (what, kept) in [("map lock of a quiet space", locked), ("visits of a quiet space", visits)] {
                 if kept != 0 {
                     return Err(VmValidateError::Count { what, kept, found: 0 });
                 }
@@ -198,7 +197,7 @@ impl<'y, P: Platform> Vm<'y, P> {
 }
 
 impl<'y, P: Platform> AddressSpace<'y, P> {
-    /// The space's words. It lives as long as this handle.
+    /// The space. It lives as long as this handle.
     #[inline(always)]
     pub(crate) fn space(&self) -> SpaceRef<'y, P> {
         self.space
@@ -210,9 +209,9 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
         SpaceId::of(self.space)
     }
 
-    /// What is in the space. Under the map lock, for reading.
+    /// The contents of the space. Takes the map lock for reading.
     ///
-    /// Cost: a look at each page of page tables above the lowest level, and at the page structures of all.
+    /// Cost: reads all page tables above the lowest level, and the page structures of all tables.
     #[must_use]
     pub fn statistics(&self) -> SpaceStatistics {
         let _reading = self.space.map_lock().read();
@@ -227,19 +226,19 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
         }
     }
 
-    /// Gives the handle back. With the last one the space goes: its pages and page tables are freed, by as many workers at
-    /// once as are asked for and the platform has.
+    /// Drops the handle. The last handle tears the space down: it frees pages and page tables with up to `workers`
+    /// workers, if the platform has them.
     ///
-    /// Dropping the handle does the same with one worker. Where this would fail with [`ExitProblem::Visited`], whoever the
-    /// last handle's owner has waited for takes the space down when he is done.
+    /// Dropping a handle does the same with one worker. In the case of [`ExitProblem::Visited`], the visitor tears the
+    /// space down when its visit ends.
     ///
     /// # Errors
     ///
-    /// [`ExitStalled`], after a bounded time; it has the handle, which can exit again.
+    /// [`ExitStalled`] after a bounded wait. It contains the handle, which can exit again.
     ///
     /// # Cost
     ///
-    /// O(1) for each page, page table and area, divided by the workers.
+    /// O(1) per page, page table and area, divided by the workers.
     #[expect(clippy::result_large_err, reason = "the handle comes back, and there is no heap")]
     pub fn exit(self, workers: NonZeroUsize) -> Result<ExitOutcome, ExitStalled<'y, P>> {
         let space = self.space;
@@ -258,11 +257,11 @@ impl<'y, P: Platform> AddressSpace<'y, P> {
 }
 
 impl<P: Platform> SpaceRef<'_, P> {
-    /// Frees all that a space has, and the space. The caller has it alone.
+    /// Frees all memory of a space, and the space. The caller has exclusive access.
     ///
     /// # Errors
     ///
-    /// An address whose page is being moved, and that does not come to an end: the space is still there.
+    /// The address of a page whose migration did not end: the space still exists.
     fn take_down(self, workers: NonZeroUsize) -> Result<Unmapped, VirtAddr> {
         let platform = self.vm().yard().platform();
         platform.begin_activity(Activity::Exit);
@@ -289,20 +288,19 @@ impl<P: Platform> SpaceRef<'_, P> {
         Ok(Unmapped { pages: PageCount(zapped.pages), huge: zapped.huge, tables: PageCount(zapped.tables + tables) })
     }
 
-    /// Takes a space down that its last handle's owner has left, or that he cannot wait for any longer. A page that is being
-    /// moved by nobody who would come to an end stays, and the space's object and tables with it, as nobody's: the next
-    /// validation says so.
+    /// Tears down an abandoned space. A page in a migration that never ends stays, together with the space's object and
+    /// tables. The next validation reports it.
     pub(super) fn take_down_left(self) {
         let _ = self.take_down(NonZeroUsize::MIN);
     }
 }
 
 impl<P: Platform> Clone for AddressSpace<'_, P> {
-    /// A further handle.
+    /// Another handle.
     ///
     /// # Panics
     ///
-    /// Where there are 2³¹ − 1 handles already.
+    /// If 2³¹ − 1 handles exist.
     fn clone(&self) -> Self {
         assert!(self.space.get_handle(), "a space has less than 2^31 handles");
         Self { space: self.space }

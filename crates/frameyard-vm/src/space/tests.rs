@@ -24,7 +24,7 @@ fn users(space: SpaceRef<'_, TestPlatform>) -> u64 {
 }
 
 #[test]
-fn a_dead_space_is_not_visited_and_keeps_no_count_of_who_tried() {
+fn visit_of_a_dead_space_fails_and_leaves_no_count() {
     in_yard(|vm| {
         let handle = vm.create_space().unwrap();
         let space = handle.space();
@@ -40,7 +40,7 @@ fn a_dead_space_is_not_visited_and_keeps_no_count_of_who_tried() {
 }
 
 #[test]
-fn who_puts_the_last_handle_waits_for_visits() {
+fn last_handle_waits_for_visits() {
     in_yard(|vm| {
         let handle = vm.create_space().unwrap();
         let space = handle.space();
@@ -53,7 +53,7 @@ fn who_puts_the_last_handle_waits_for_visits() {
             while users(space) & HANDLES != 0 {
                 thread::yield_now();
             }
-            // From here on nobody gets in, and the space is there as long as the visit lasts.
+            // From here on visits fail, and the space exists until the visit ends.
             assert!(space.visit().is_none());
             assert!(!space.get_handle());
             assert_eq!(vm.live_objects(ObjectKind::Space), 1);
@@ -65,7 +65,7 @@ fn who_puts_the_last_handle_waits_for_visits() {
 }
 
 #[test]
-fn an_exit_that_visitors_do_not_let_come_to_an_end_says_so_and_gives_the_handle_back() {
+fn stalled_exit_returns_the_handle() {
     in_yard(|vm| {
         let handle = vm.create_space().unwrap();
         let range = handle.map(MapRequest::anonymous(ByteSize::kib(64))).unwrap();
@@ -85,9 +85,9 @@ fn an_exit_that_visitors_do_not_let_come_to_an_end_says_so_and_gives_the_handle_
 }
 
 #[test]
-fn a_space_that_is_dropped_while_it_is_visited_goes_with_the_last_visitor() {
+fn last_visitor_tears_down_an_abandoned_space() {
     in_yard(|vm| {
-        let free = vm.yard().free_pages();
+        let free = vm.yard().stats().free_pages();
         let handle = vm.create_space().unwrap();
         let range = handle.map(MapRequest::anonymous(ByteSize::kib(64))).unwrap();
         handle.write(range.start, &[5]).unwrap();
@@ -101,13 +101,13 @@ fn a_space_that_is_dropped_while_it_is_visited_goes_with_the_last_visitor() {
         drop(last);
         assert_eq!(vm.live_objects(ObjectKind::Space), 0);
         vm.lru_drain_all();
-        // The frame in which the spaces stand stays with the root.
-        assert_eq!(vm.yard().free_pages() + PageCount(1), free);
+        // The frame of the space objects stays with the root.
+        assert_eq!(vm.yard().stats().free_pages() + PageCount(1), free);
     });
 }
 
 #[test]
-fn the_validator_sees_a_visit_that_was_not_ended_and_a_lock_that_was_not_given_back() {
+fn validator_detects_leaked_visit_and_map_lock() {
     in_yard(|vm| {
         let handle = vm.create_space().unwrap();
         let visit = handle.space().visit();

@@ -10,10 +10,10 @@ use crate::space::MemoryAccess;
 
 /// Entries of a table.
 pub(crate) const ENTRIES: usize = 1 << LEVEL_BITS;
-/// The order of the block behind an entry of a level-1 table.
+/// The order of the block that an entry of a level-1 table maps.
 pub(crate) const HUGE: Order = Order(LEVEL_BITS as u8);
 
-/// How far above the pages a table is: 0 for tables of 4 KiB pages (the kernel's PTE), 1 (PMD), 2 (PUD), 3 for the root (PGD).
+/// Height above the pages: 0 for tables of 4 KiB pages (the kernel's PTE), 1 (PMD), 2 (PUD), 3 for the root (PGD).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Level(pub(crate) u8);
 
@@ -22,37 +22,37 @@ impl Level {
     pub(crate) const HUGE: Self = Self(1);
     pub(crate) const ROOT: Self = Self(3);
 
-    /// Binary logarithm of the bytes behind one entry.
+    /// Binary logarithm of the bytes that an entry covers.
     #[inline(always)]
     pub(crate) const fn shift(self) -> u32 {
         12 + LEVEL_BITS * self.0 as u32
     }
 
-    /// The bytes behind one entry.
+    /// The bytes that an entry covers.
     #[inline(always)]
     pub(crate) const fn span(self) -> u64 {
         1 << self.shift()
     }
 
-    /// The level of the tables that entries of this one lead to.
+    /// The level below.
     #[inline(always)]
     pub(crate) const fn below(self) -> Self {
         Self(self.0 - 1)
     }
 
-    /// The place of an address in a table of this level.
+    /// The index of an address in a table of this level.
     #[inline(always)]
     pub(crate) const fn index(self, addr: u64) -> usize {
         (addr >> self.shift()) as usize % ENTRIES
     }
 
-    /// The first address behind the entry that has this address behind it.
+    /// The first address of the entry that covers `addr`.
     #[inline(always)]
     pub(crate) const fn align_down(self, addr: u64) -> u64 {
         addr & !(self.span() - 1)
     }
 
-    /// How many 4 KiB pages are behind one entry.
+    /// The 4 KiB pages that an entry covers.
     #[inline(always)]
     pub(crate) const fn pages(self) -> u64 {
         self.span() >> 12
@@ -63,16 +63,16 @@ impl Level {
 ///
 /// | bit | meaning |
 /// |---|---|
-/// | 0 | present: the rest means to a processor what it says |
-/// | 1, 2 | may be written; may be used by user code |
-/// | 5, 6 | used; written |
-/// | 7 | above level 0: a large page, no table |
+/// | 0 | present: the other bits have their processor meaning |
+/// | 1, 2 | writable; user |
+/// | 5, 6 | accessed; dirty |
+/// | 7 | above level 0: a large page instead of a table |
 /// | 9 | software: a page of a device |
-/// | 10 | software: at level 0, a part of a block of order 9, whose head is counted for it |
-/// | 11 | software, of an entry that is not present: the page is being moved. All other bits are as before |
+/// | 10 | software: at level 0, a part of a block of order 9, whose head counts the mapping |
+/// | 11 | software, with bit 0 clear: the page is in migration. All other bits are unchanged |
 /// | 12–51 | frame number |
-/// | 52 | software: of a page of a device that is mapped in the yard, where this entry is counted, and the page's users |
-/// | 63 | no code runs there |
+/// | 52 | software: a page of a device mapped in the yard, which counts this entry and the page's users |
+/// | 63 | no execution |
 ///
 /// 0 is an empty entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -98,12 +98,12 @@ impl Entry {
         Self(pfn.0 << 12 & Self::FRAME | bits)
     }
 
-    /// The entry that leads to a table. The processor checks rights at the last level.
+    /// An entry that leads to a table. The processor checks rights at the last level.
     pub(crate) const fn table(pfn: Pfn) -> Self {
         Self::of(pfn, Self::PRESENT | Self::WRITE | Self::USER | Self::ACCESSED)
     }
 
-    /// A page of data, that may be read and written, at that level; nobody has used it yet.
+    /// A writable, unaccessed page at a level.
     #[inline(always)]
     pub(crate) const fn page(pfn: Pfn, level: Level) -> Self {
         let large = if level.0 > 0 { Self::LARGE } else { 0 };
@@ -115,7 +115,7 @@ impl Entry {
         Self(Self::page(pfn, level).0 | Self::DEVICE)
     }
 
-    /// The same page of a device, where the device counts its entries and users.
+    /// The entry for a device that counts its entries and users.
     pub(crate) const fn counted(self) -> Self {
         Self(self.0 | Self::COUNTED)
     }
@@ -140,13 +140,13 @@ impl Entry {
         self.0 == 0
     }
 
-    /// Whether a page is mapped here, and not being moved, or a table begins.
+    /// Whether it maps a page that is not in migration, or leads to a table.
     #[inline(always)]
     pub(crate) const fn is_present(self) -> bool {
         self.0 & Self::PRESENT != 0
     }
 
-    /// Whether it leads to a table, in a table of that level.
+    /// Whether it leads to a table, as an entry of a table of that level.
     #[inline(always)]
     pub(crate) const fn is_table(self, level: Level) -> bool {
         level.0 > 0 && self.0 & (Self::PRESENT | Self::LARGE) == Self::PRESENT
@@ -162,13 +162,13 @@ impl Entry {
         self.0 & Self::DEVICE != 0
     }
 
-    /// Whether it is a page of a device that counts its entries and users.
+    /// Whether it maps a page of a device that counts its entries and users.
     #[inline(always)]
     pub(crate) const fn is_counted_device(self) -> bool {
         self.0 & (Self::DEVICE | Self::COUNTED) == Self::DEVICE | Self::COUNTED
     }
 
-    /// Whether the frame is a part of a block of order 9 that is mapped by small entries.
+    /// Whether it maps a part of a block of order 9.
     #[inline(always)]
     pub(crate) const fn is_part(self) -> bool {
         self.0 & Self::PART != 0
@@ -186,13 +186,13 @@ impl Entry {
         self.0 & Self::WRITE != 0
     }
 
-    /// Whether its page may be used so.
+    /// Whether it allows the access.
     #[inline(always)]
     pub(crate) const fn allows(self, access: MemoryAccess) -> bool {
         matches!(access, MemoryAccess::Read) || self.is_writable()
     }
 
-    /// The same page, with what its area allows.
+    /// The entry with the rights of its area.
     #[inline(always)]
     pub(crate) const fn protected(self, protection: Protection) -> Self {
         match protection {
@@ -201,51 +201,51 @@ impl Entry {
         }
     }
 
-    /// The head of the counted block that the frame belongs to.
+    /// The head of the frame's counted block.
     #[inline(always)]
     pub(crate) const fn head(self) -> Pfn {
         if self.is_part() { self.pfn().align_down(HUGE) } else { self.pfn() }
     }
 
-    /// The same page, used.
+    /// The entry with the accessed bit.
     #[inline(always)]
     pub(crate) const fn read(self) -> Self {
         Self(self.0 | Self::ACCESSED)
     }
 
-    /// The same page, used and written.
+    /// The entry with the accessed and dirty bits.
     #[inline(always)]
     pub(crate) const fn written(self) -> Self {
         Self(self.0 | Self::ACCESSED | Self::DIRTY)
     }
 
-    /// The same page, as if it had not been used since.
+    /// The entry without the accessed bit.
     #[inline(always)]
     pub(crate) const fn unused(self) -> Self {
         Self(self.0 & !Self::ACCESSED)
     }
 
-    /// The same page while it is being moved.
+    /// The entry marked as in migration.
     pub(crate) const fn moving(self) -> Self {
         Self(self.0 & !Self::PRESENT | Self::MOVING)
     }
 
-    /// The page after it was moved to another frame, or not at all.
+    /// The entry after a migration, for the new or the old frame.
     pub(crate) const fn moved(self, to: Pfn) -> Self {
         Self::of(to, self.0 & !(Self::FRAME | Self::MOVING) | Self::PRESENT)
     }
 
-    /// One of the small entries that a large one of level 1 is split into, of a page by itself.
+    /// One of the small entries that replace a split large entry of level 1, for a single page.
     pub(crate) const fn split(self, part: u64) -> Self {
         Self::of(Pfn(self.pfn().0 + part), self.0 & !(Self::FRAME | Self::LARGE))
     }
 
-    /// The same small entry of a page that stays a part of its block.
+    /// The small entry of a part of a block.
     pub(crate) const fn of_block(self) -> Self {
         Self(self.0 | Self::PART)
     }
 
-    /// The same small entry of a page that is no part of a block any more.
+    /// The small entry of a part of a block.
     pub(crate) const fn alone(self) -> Self {
         Self(self.0 & !Self::PART)
     }
@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_those_of_the_processor() {
+    fn entries_have_x86_64_bits() {
         let small = Entry::page(Pfn(0x12345), Level::SMALL);
         assert_eq!(small.bits(), 0x8000_0000_1234_5007, "present, writable, user, no code");
         assert_eq!(small.written().bits(), 0x8000_0000_1234_5067, "used and written");
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_that_moves_keeps_its_flags_and_is_not_present_meanwhile() {
+    fn moving_entry_keeps_flags_and_is_not_present() {
         let before = Entry::page(Pfn(7), Level::SMALL).written();
         let moving = before.moving();
         assert!(moving.is_moving() && !moving.is_present() && !moving.is_empty());
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_of_a_block_lead_to_its_head() {
+    fn parts_name_the_head_of_their_block() {
         let huge = Entry::page(Pfn(0x400), Level::HUGE).written();
         let part = huge.split(5);
         assert_eq!(part, Entry::page(Pfn(0x405), Level::SMALL).written());
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_are_cut_into_nine_bits_a_level() {
+    fn each_level_translates_nine_address_bits() {
         let addr = 0x0000_7fff_ffff_f000;
         assert_eq!(Level::ROOT.index(addr), 255);
         assert_eq!((Level(2).index(addr), Level::HUGE.index(addr), Level::SMALL.index(addr)), (511, 511, 511));

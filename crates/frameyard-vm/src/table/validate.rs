@@ -1,9 +1,9 @@
-//! The recount of page tables and of what they map.
+//! Validation of page tables and their mappings.
 
 use frameyard::page::{CountedPage, Counts, references_of_pins};
 use frameyard::{Pfn, Platform};
 
-use super::{ENTRIES, Entry, HUGE, Level, Table, TableUse, set_aside_in, table_index};
+use super::{ENTRIES, Entry, HUGE, Level, Table, TableUse, deposited_in, table_index};
 use crate::address::VirtAddr;
 use crate::area::{MapKind, Protection};
 use crate::error::VmValidateError;
@@ -19,25 +19,25 @@ fn equal(what: &'static str, kept: u64, found: u64) -> Result<(), VmValidateErro
 }
 
 impl<'y, P: Platform> SpaceRef<'y, P> {
-    /// Recounts the page tables and all that they map, while nobody is at work: the equations above [`Table`], that each
-    /// entry lies in an area of its kind, and that each page knows its place and its mappings.
+    /// Recounts the page tables and their mappings in a quiet space: the equations above, each entry inside an area of
+    /// its kind, and each page with the right place and number of mappings.
     pub(crate) fn validate_tables(&self) -> Result<(), VmValidateError> {
         use frameyard::sync::Ordering::Relaxed;
-        let found = self.validate_below(self.topmost(), Level::ROOT, 0)?;
+        let found = self.validate_below(self.root_of_tables(), Level::ROOT, 0)?;
         equal("page tables of a space", self.word(SpaceWord::PAGE_TABLES).load(Relaxed), found)?;
         for at in 0..SpaceWord::LEAF_COUNT {
             let known = self.word(SpaceWord::LEAVES + at).load(Relaxed);
             let addr = known >> 32 << Level::HUGE.shift();
             let spot = self.walk_from_top(addr);
-            let link = u64::from(self.vm().yard().link(spot.table.pfn).bits());
+            let link = u64::from(self.vm().yard().counted().link(spot.table.pfn).bits());
             if known != 0 && (spot.level != Level::SMALL || link != known & u64::from(u32::MAX)) {
-                return Err(wrong(spot.table.pfn, "is not the table found lately for its addresses"));
+                return Err(wrong(spot.table.pfn, "is not the cached table of its addresses"));
             }
         }
         Ok(())
     }
 
-    /// Recounts a table and those below it; how many there are, those set aside among them.
+    /// Recounts a table and those below it; returns their number, including deposited ones.
     fn validate_below(&self, table: Table<'y>, level: Level, base: u64) -> Result<u64, VmValidateError> {
         let page = self.table_page(table.pfn, table_index(level, base))?;
         let (mut found, mut tables) = (TableUse::default(), 1);
@@ -58,36 +58,36 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         equal("entries used of a page table", u64::from(kept.used), u64::from(found.used))?;
         equal("anonymous entries of a page table", u64::from(kept.anonymous), u64::from(found.anonymous))?;
         let aside = self.count_aside(page, table)?;
-        equal("page tables set aside", if level == Level::HUGE { u64::from(found.anonymous) } else { 0 }, aside)?;
+        equal("deposited page tables", if level == Level::HUGE { u64::from(found.anonymous) } else { 0 }, aside)?;
         Ok(tables + aside)
     }
 
     fn table_page(&self, pfn: Pfn, index: u64) -> Result<CountedPage<'y, P>, VmValidateError> {
         let page = self.vm().try_page(pfn).filter(CountedPage::is_counted);
-        let page = page.ok_or(wrong(pfn, "is led to as a page table and is no counted page"))?;
+        let page = page.ok_or(wrong(pfn, "is linked as a page table and is not a counted page"))?;
         let word = page.owner();
         if PageKind::of_word(word) != Some(PageKind::PageTable) || object_of(word) != self.object() {
-            return Err(wrong(pfn, "is led to as a page table of a space and is not"));
+            return Err(wrong(pfn, "is linked as a page table of a space and is not one"));
         }
         if page.index() != index {
             return Err(wrong(pfn, "is a page table of other addresses or of another level"));
         }
         if page.counts() != (Counts { references: 1, mappings: 0 }) {
-            return Err(wrong(pfn, "is a page table and has other users than the space"));
+            return Err(wrong(pfn, "is a page table with users other than the space"));
         }
         Ok(page)
     }
 
     fn count_aside(&self, page: CountedPage<'y, P>, table: Table<'y>) -> Result<u64, VmValidateError> {
-        let (mut count, mut at) = (0, set_aside_in(page));
-        while let Some(pfn) = self.vm().yard().linked(at) {
+        let (mut count, mut at) = (0, deposited_in(page));
+        while let Some(pfn) = self.vm().yard().counted().linked(at) {
             let aside = self.table(pfn);
             let Some(its) = self.vm().try_page(pfn) else {
-                return Err(wrong(pfn, "is set aside as a table and has no page"));
+                return Err(wrong(pfn, "is a deposited table without a page"));
             };
             self.table_page(pfn, its.index())?;
             if (0..ENTRIES).any(|index| !aside.entry(index).is_empty()) || count >= ENTRIES as u64 {
-                return Err(wrong(table.pfn, "has a table set aside that is in use"));
+                return Err(wrong(table.pfn, "has a deposited table in use"));
             }
             count += 1;
             at = its.next();
@@ -98,20 +98,20 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
     fn validate_mapping(&self, table: Table<'y>, level: Level, index: usize, addr: u64) -> Result<(), VmValidateError> {
         let entry = table.entry(index);
         if !entry.is_present() {
-            return Err(wrong(entry.pfn(), "is still being moved, says an entry of a space at rest"));
+            return Err(wrong(entry.pfn(), "is in migration in a quiet space"));
         }
         let area = self.first_area_ending_after(VirtAddr(addr)).filter(|area| area.range.contains(VirtAddr(addr)));
         let is_device = area.map(|area| matches!(area.kind, MapKind::Device { .. }));
         if is_device != Some(entry.is_device()) {
-            return Err(wrong(entry.pfn(), "is mapped where no area of its kind is"));
+            return Err(wrong(entry.pfn(), "is mapped outside an area of its kind"));
         }
         let protection = if entry.is_writable() { Protection::ReadWrite } else { Protection::ReadOnly };
         if area.map(|area| area.protection) != Some(protection) {
-            return Err(wrong(entry.pfn(), "may be written or not, other than its area says"));
+            return Err(wrong(entry.pfn(), "has other rights than its area"));
         }
         if entry.is_counted_device() {
-            let mapped = self.vm().yard().device_at(entry.pfn()).is_some_and(|device| device.mappings > 0);
-            return if mapped { Ok(()) } else { Err(wrong(entry.pfn(), "is mapped and its device does not know it")) };
+            let mapped = self.vm().yard().devices().at(entry.pfn()).is_some_and(|device| device.mappings > 0);
+            return if mapped { Ok(()) } else { Err(wrong(entry.pfn(), "is mapped and its device does not count it")) };
         }
         if entry.is_device() { Ok(()) } else { self.validate_anonymous(table, level, entry, addr) }
     }
@@ -134,7 +134,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         let order = if level == Level::HUGE || entry.is_part() { HUGE.0 } else { 0 };
         let in_block = (entry.pfn().0 - head.0) << Level::SMALL.shift();
         if page.tag().order().0 != order || object_of(word) != self.object() || page.index() + in_block != addr {
-            return Err(wrong(head, "is mapped in another place than its page says"));
+            return Err(wrong(head, "is mapped at an address that its page does not name"));
         }
         let is_same = |index: &usize| {
             let other = table.entry(*index);
@@ -142,7 +142,7 @@ impl<'y, P: Platform> SpaceRef<'y, P> {
         };
         let found = if entry.is_part() { (0..ENTRIES).filter(is_same).count() } else { 1 };
         equal("mappings of a page", u64::from(counts.mappings), found as u64)?;
-        // One that is on no list is on its way there or isolated, by somebody with a reference.
+        // A page on no list is in a batch or isolated, with one reference for that.
         let pins = u32::try_from(page.pins()).ok().and_then(|pins| references_of_pins(page.tag().order(), pins));
         let pins = u64::from(pins.ok_or(wrong(head, "has more pins than references"))?);
         let known = found as u64 + pins + u64::from(word & Flags::LRU == 0);

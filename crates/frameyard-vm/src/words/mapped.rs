@@ -1,4 +1,4 @@
-//! The words and bytes of frames as they are mapped.
+//! Words and bytes of mapped frames.
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
@@ -8,8 +8,8 @@ use frameyard::platform::Offload;
 use frameyard::sync::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use frameyard::{ByteSize, Order, Pfn, PfnRange, Platform, Yard};
 
-/// Words of frames that hold state of this crate. Copyable; valid as long as those frames are allocated, which whoever
-/// holds it has to know: a word of a frame freed since is another owner's.
+/// Words of frames with state of this crate. Copyable. Valid while those frames are allocated, which the holder must
+/// ensure: a word of a freed frame belongs to another owner.
 #[derive(Clone, Copy)]
 pub(crate) struct Words<'y> {
     base: NonNull<AtomicU64>,
@@ -35,7 +35,7 @@ impl<'y> Words<'y> {
         Some(Self { base, len: bytes as usize / size_of::<AtomicU64>(), frames: PhantomData })
     }
 
-    /// How many words there are.
+    /// The number of words.
     #[inline(always)]
     pub(crate) fn len(self) -> usize {
         self.len
@@ -45,42 +45,42 @@ impl<'y> Words<'y> {
     ///
     /// # Panics
     ///
-    /// Where there is no such word.
+    /// If the index is out of range.
     #[inline(always)]
     pub(crate) fn at(self, word: usize) -> &'y AtomicU64 {
         assert!(word < self.len, "word {word} of {}", self.len);
-        // SAFETY: the word lies in the block, whose bytes are mapped as long as the yard lives (contract of `Yard::create`)
-        // and are accessed as atomics alone while it holds words.
+        // SAFETY: the word is inside the block. Its bytes are mapped while the yard lives (contract of `Yard::create`)
+        // and accessed only as atomics while the block has words.
         unsafe { self.base.add(word).as_ref() }
     }
 
-    /// The first half of a word that is a lock's and nothing else's.
+    /// The lower half of a word that is used only as a lock.
     #[inline(always)]
     pub(crate) fn lock_word(self, word: usize) -> &'y AtomicU32 {
         let word = NonNull::from(self.at(word)).cast::<AtomicU32>();
-        // SAFETY: half of a word that is there; it is accessed through this function alone.
+        // SAFETY: half of an existing word, accessed only through this function.
         unsafe { word.as_ref() }
     }
 
-    /// Four words as what is counted of a lock.
+    /// Four words as the counters of a lock.
     ///
     /// # Panics
     ///
-    /// Where there are no such words.
+    /// If the words are out of range.
     #[inline(always)]
     pub(crate) fn lock_counters(self, word: usize) -> &'y LockCounters {
         const { assert!(size_of::<LockCounters>() == 4 * size_of::<AtomicU64>()) };
         const { assert!(align_of::<LockCounters>() == align_of::<AtomicU64>()) };
         let words = self.part(word, 4);
-        // SAFETY: the counters are four atomics in C's order, and four words are there; any value of them is valid.
+        // SAFETY: the counters are four atomics in C layout, and four words exist. All values are valid.
         unsafe { words.base.cast::<LockCounters>().as_ref() }
     }
 
-    /// A part of the words.
+    /// A range of the words.
     ///
     /// # Panics
     ///
-    /// Where it reaches beyond them.
+    /// If the range is out of bounds.
     #[inline(always)]
     pub(crate) fn part(self, first: usize, len: usize) -> Self {
         assert!(first <= self.len && len <= self.len - first, "words {first} and {len} more of {}", self.len);
@@ -100,7 +100,7 @@ pub(crate) unsafe fn zero<P: Platform>(yard: &Yard<P>, pfn: Pfn, order: Order) -
         return true;
     }
     let Some(base) = yard.platform().frame_bytes(pfn) else { return false };
-    // SAFETY: the block's bytes are mapped and the caller's alone.
+    // SAFETY: the block's bytes are mapped, and the caller has exclusive access.
     unsafe { base.write_bytes(0, yard.geometry().size_of(order.pages()).0 as usize) };
     true
 }
@@ -119,7 +119,7 @@ pub(crate) unsafe fn copy<P: Platform>(yard: &Yard<P>, from: Pfn, to: Pfn, order
         return false;
     };
     let bytes = yard.geometry().size_of(order.pages()).0 as usize;
-    // SAFETY: both blocks are mapped, and distinct and kept from others by the caller.
+    // SAFETY: both blocks are mapped and distinct, and the caller excludes other accesses.
     unsafe { to.copy_from_nonoverlapping(from, bytes) };
     true
 }
@@ -171,8 +171,8 @@ unsafe fn shared_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: usize, len
     Some(unsafe { core::slice::from_raw_parts(base.add(offset).cast::<AtomicU8>().as_ptr(), len) })
 }
 
-/// Copies bytes out of a frame of a device, from `offset` on. Others may write meanwhile: each byte is one that was there.
-/// Returns false if the frame has no bytes.
+/// Copies bytes from a frame of a device, starting at `offset`. Other CPUs may write meanwhile: each byte is one that
+/// was there.
 ///
 /// # Safety
 ///

@@ -1,10 +1,10 @@
-//! The words of frames in a model: made when they are first asked for, for loom's atomics are no plain words.
+//! Words of frames in a loom model, created on first use because loom's atomics are not plain words.
 //!
-//! They belong to the operating-system thread that explores the model; each execution begins by forgetting those of the
-//! one before. A frame's address, by which they are found, is all that the platform has to say.
+//! They belong to the operating-system thread that explores the model. Each execution starts by forgetting the words of
+//! the previous one. The key of a word is the address that the platform returns for its frame.
 //!
-//! To loom, making a word is an access that all others must come after. So an execution begins by making all words that
-//! are known to be used: those that were asked for before the exploration began.
+//! Loom orders all accesses of a word after its creation. An execution therefore starts by creating all words that
+//! earlier executions used.
 
 use std::boxed::Box;
 use std::cell::RefCell;
@@ -18,9 +18,9 @@ use frameyard::{Order, Pfn, Platform, Yard};
 /// All words of a type, by address.
 struct Modelled<T> {
     made: BTreeMap<usize, Box<T>>,
-    /// Where such a word was ever asked for.
+    /// Addresses that were ever used.
     asked_for: BTreeSet<usize>,
-    /// Where one is made when an execution begins.
+    /// Addresses whose words are created when an execution starts.
     known: BTreeSet<usize>,
 }
 
@@ -50,7 +50,7 @@ std::thread_local! {
     static COUNTERS: All<LockCounters> = const { RefCell::new(Modelled::new()) };
 }
 
-/// Forgets what words hold: an execution begins. Nobody uses words of the one before.
+/// Forgets all words, at the start of an execution. No words of the previous one are in use.
 #[cfg(test)]
 pub(crate) fn forget_all() {
     WORDS.with_borrow_mut(Modelled::forget);
@@ -58,7 +58,7 @@ pub(crate) fn forget_all() {
     COUNTERS.with_borrow_mut(Modelled::forget);
 }
 
-/// From now on, executions begin with all words that were ever asked for; how many those are.
+/// From now on executions start with all words ever used; returns their number.
 #[cfg(test)]
 pub(crate) fn learn_all() -> usize {
     WORDS.with_borrow_mut(Modelled::learn)
@@ -71,19 +71,19 @@ fn modelled<T: Default>(all: &'static std::thread::LocalKey<All<T>>, address: us
         all.asked_for.insert(address);
         core::ptr::from_ref::<T>(all.made.entry(address).or_default())
     });
-    // SAFETY: boxed, and kept until the next execution begins.
+    // SAFETY: boxed, and kept until the next execution starts.
     unsafe { &*made }
 }
 
 fn in_range(address: usize, bytes: usize) -> Vec<(usize, &'static AtomicU64)> {
     WORDS.with_borrow(|all| {
         let part = all.made.range(address..address + bytes);
-        // SAFETY: boxed, and kept until the next execution begins.
+        // SAFETY: boxed, and kept until the next execution starts.
         part.map(|(at, word)| (*at, unsafe { &*core::ptr::from_ref::<AtomicU64>(word) })).collect()
     })
 }
 
-/// As the words of mapped frames.
+/// Like the words of mapped frames.
 #[derive(Clone, Copy)]
 pub(crate) struct Words<'y> {
     address: usize,
@@ -194,7 +194,7 @@ pub(crate) unsafe fn write_bytes<P: Platform>(yard: &Yard<P>, pfn: Pfn, offset: 
     true
 }
 
-/// As [`read_bytes`]: what is modelled is atomic.
+/// Like [`read_bytes`]: modelled words are atomic.
 pub(crate) use self::{read_bytes as read_shared, write_bytes as write_shared};
 
 /// As [`read_bytes`] and [`write_bytes`] of a whole frame.
@@ -215,7 +215,7 @@ pub(crate) unsafe fn with_bytes<P: Platform, R>(
     let used = use_of(&mut bytes);
     for (at, chunk) in bytes.chunks_exact(8).enumerate() {
         let word = u64::from_le_bytes(chunk.try_into().expect("eight bytes"));
-        // Words that nobody has asked for are zero.
+        // Unused words are zero.
         if word != 0 || in_range(address + 8 * at, 8).len() == 1 {
             modelled(&WORDS, address + 8 * at).store(word, Ordering::Relaxed);
         }

@@ -1,7 +1,7 @@
-//! Taking a whole space down, by several workers (*parallel free*).
+//! Tears down a whole space with several workers (*parallel free*).
 //!
-//! Workers claim stretches of addresses one after the other, from one shared position, and skip what no table of level 1
-//! has behind it. Tables above level 0 stay until all workers are done, so that the claims can walk them.
+//! Workers claim stretches of addresses in order from one shared position, and skip addresses without a table of level
+//! 1. Tables above level 0 stay until all workers finish, so that claims can walk them.
 
 use core::num::NonZeroUsize;
 
@@ -13,10 +13,10 @@ use crate::address::{VirtAddr, VirtRange};
 use crate::space::SpaceRef;
 use crate::table::Level;
 
-/// How many bytes a worker claims at once: 32 tables of level 0, so that what is gathered is worth a batch.
+/// Bytes per claim: 32 tables of level 0, enough for a full batch of frames.
 const STRETCH: u64 = 32 << Level::HUGE.shift();
 
-/// What workers have unmapped.
+/// The sum over all workers.
 #[derive(Default)]
 struct Sum {
     pages: AtomicU64,
@@ -27,7 +27,7 @@ struct Sum {
 
 impl Sum {
     fn add(&self, zapped: Zapped) {
-        // Who comes last looks at all entries that were left.
+        // The final pass visits all remaining entries.
         let Zapped { pages, huge, device, tables, moving: _ } = zapped;
         let counts = [(&self.pages, pages), (&self.huge, huge), (&self.device, device), (&self.tables, tables)];
         for (sum, count) in counts {
@@ -43,10 +43,11 @@ impl Sum {
 }
 
 impl<P: Platform> SpaceRef<'_, P> {
-    /// Takes away all that is mapped, by up to so many workers; page tables of level 0 go with it, the others stay. The
-    /// caller has the space alone, without users.
+    /// Unmaps everything with up to `workers` workers. Frees page tables of level 0 and keeps higher ones. The caller
+    /// has exclusive access to a space without users.
     ///
-    /// Workers run on the nodes in turn. Where fewer can be had, those do it, and the caller what is left.
+    /// Workers are distributed round-robin over the nodes. If fewer run, they do all the work; the caller does the
+    /// rest.
     pub(crate) fn zap_parallel(&self, workers: NonZeroUsize) -> Zapped {
         let yard = self.vm().yard();
         let (position, sum) = (AtomicU64::new(0), Sum::default());
@@ -54,7 +55,7 @@ impl<P: Platform> SpaceRef<'_, P> {
         if workers > NonZeroUsize::MIN {
             let work = |_worker: usize| self.zap_stretches(&position, &sum);
             let node_of = |worker: usize| NodeId((worker % usize::from(yard.nodes())) as u16);
-            // A worker that panicked leaves what it had claimed to the pass below.
+            // The pass below handles the claims of a worker that panicked.
             let _ = yard.platform().run_workers(workers.get(), &node_of, &work);
         }
         sum.read().and(self.zap(VirtRange { start: VirtAddr(0), end: VirtAddr::END }))
@@ -64,13 +65,13 @@ impl<P: Platform> SpaceRef<'_, P> {
         self.vm().lru_drain();
         let mut zapper = Zapper::new(self);
         while let Some((start, end)) = self.claim(position) {
-            zapper.zap(self.topmost(), Level::ROOT, start, end);
-            zapper.free_tables(self.topmost(), Level::ROOT, (start, end), (start, end));
+            zapper.zap(self.root_of_tables(), Level::ROOT, start, end);
+            zapper.free_tables(self.root_of_tables(), Level::ROOT, (start, end), (start, end));
         }
         sum.add(zapper.finish());
     }
 
-    /// The next stretch that nobody has claimed, below one entry of a table of level 2.
+    /// The next unclaimed stretch, below one entry of a table of level 2.
     fn claim(&self, position: &AtomicU64) -> Option<(u64, u64)> {
         let mut at = position.load(Ordering::Relaxed);
         loop {
@@ -83,10 +84,10 @@ impl<P: Platform> SpaceRef<'_, P> {
         }
     }
 
-    /// The first address at or behind `at` that an entry of a table of level 2 has behind it, and where a stretch has to
-    /// end: with a page of that level, as a whole.
+    /// The first address at or above `at` that an entry of a table of level 2 covers, and the end of the stretch: a
+    /// page of that level is claimed whole.
     fn next_used(&self, mut at: u64) -> Option<(u64, u64)> {
-        let root = self.topmost();
+        let root = self.root_of_tables();
         while at < VirtAddr::END.0 {
             let mut level = Level::ROOT;
             let mut entry = root.entry(level.index(at));

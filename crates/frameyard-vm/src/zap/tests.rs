@@ -27,11 +27,11 @@ fn range(start: u64, bytes: u64) -> VirtRange {
 }
 
 #[test]
-fn unmapping_frees_pages_and_tables_and_leaves_the_neighbours_theirs() {
+fn unmap_frees_pages_and_tables_but_not_those_of_neighbours() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
-    // Both in the 2 MiB of one table, and one a GiB further.
+    // Both in the 2 MiB of one table, and one a GiB above.
     let (below, above, far) =
         (range(1 << 30, 64 * PAGE), range((1 << 30) + 100 * PAGE, 1000 * PAGE), range(3 << 30, PAGE));
     for area in [below, above, far] {
@@ -52,7 +52,7 @@ fn unmapping_frees_pages_and_tables_and_leaves_the_neighbours_theirs() {
     vm.validate().unwrap();
     assert_eq!((space.statistics().resident.0, space.statistics().page_tables.0), (1, 4));
     assert!(space.unmap(above).is_err(), "it is unmapped once");
-    // The tables found lately are forgotten.
+    // The table cache is cleared.
     space.map(MapRequest::anonymous(below.size()).at(below.start)).unwrap();
     touch(&space, below, PAGE);
     vm.validate().unwrap();
@@ -61,7 +61,7 @@ fn unmapping_frees_pages_and_tables_and_leaves_the_neighbours_theirs() {
 }
 
 #[test]
-fn unmapped_memory_is_zero_when_it_is_mapped_again() {
+fn memory_is_zero_after_remap() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig { thp: ThpMode::Always, ..VmConfig::default() }).unwrap();
     let space = vm.create_space().unwrap();
@@ -81,12 +81,12 @@ fn unmapped_memory_is_zero_when_it_is_mapped_again() {
 }
 
 #[test]
-fn a_space_goes_with_all_that_it_maps_however_many_workers_take_it_down() {
+fn exit_frees_everything_with_any_number_of_workers() {
     for workers in [1, 2, 5] {
         let yard =
             TestYard::of(TestMachine { memory: ByteSize::mib(128), cpus: 4, nodes: 2, ..TestMachine::default() });
         let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
-        let before = yard.free_pages();
+        let before = yard.stats().free_pages();
         let space = vm.create_space().unwrap();
         let dense = range(1 << 30, 16 << 20);
         let sparse = range((5 << 30) + HUGE_BYTES, 8 << 30);
@@ -115,32 +115,33 @@ fn a_space_goes_with_all_that_it_maps_however_many_workers_take_it_down() {
         }
         vm.lru_drain_all();
         vm.validate().unwrap();
-        // The frame in which the spaces stand stays with the root.
-        assert_eq!(yard.free_pages() + PageCount(1), before);
+        // The frame of the space objects stays with the root.
+        assert_eq!(yard.stats().free_pages() + PageCount(1), before);
         vm.destroy().unwrap();
     }
 }
 
 #[test]
-fn a_table_that_somebody_took_for_another_page_is_freed_when_he_lets_it_go() {
+fn table_with_a_stray_reference_is_freed_on_release() {
     let yard = TestYard::new();
     let vm = Vm::create(&yard, &VmConfig::default()).unwrap();
     let space = vm.create_space().unwrap();
     let mapped = space.map(MapRequest::anonymous(ByteSize(PAGE))).unwrap();
     touch(&space, mapped, PAGE);
-    let tables = [space.space().walk(mapped.start.0).table.pfn, space.space().topmost().pfn].map(|pfn| vm.page(pfn));
-    // As who isolates or unpins a frame by number does, for a moment.
+    let tables =
+        [space.space().walk(mapped.start.0).table.pfn, space.space().root_of_tables().pfn].map(|pfn| vm.page(pfn));
+    // Like the transient reference of an isolation or unpin by number.
     assert!(tables.iter().all(|table| table.try_get()));
     space.unmap(mapped).unwrap();
     drop(space);
     vm.lru_drain_all();
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     tables.into_iter().for_each(|table| vm.put_page(table));
-    assert_eq!(yard.free_pages() - free, PageCount(2));
+    assert_eq!(yard.stats().free_pages() - free, PageCount(2));
     vm.destroy().unwrap();
 }
 
-/// Changes the entry that maps an address, as who moves its page does.
+/// Changes the entry of an address like a migration.
 fn change_entry(space: &AddressSpace<'_, TestPlatform>, addr: VirtAddr, change: impl FnOnce(Entry) -> Entry) {
     let spot = space.space().walk(addr.0);
     let table = space.space().lock_table(spot.table);
@@ -151,7 +152,7 @@ fn thaw(entry: Entry) -> Entry {
     entry.moved(entry.pfn())
 }
 
-/// Spaces with one small area, and one of a huge page, in a yard each; and an address in it.
+/// Spaces with one small area and one huge page, in a yard each; and an address in it.
 fn with_a_mapped_page(test: impl Fn(&Vm<'_, TestPlatform>, AddressSpace<'_, TestPlatform>, VirtRange, VirtAddr)) {
     for (advice, page) in [(HugeAdvice::Never, 7), (HugeAdvice::Huge, 0)] {
         let yard = TestYard::new();
@@ -168,7 +169,7 @@ fn with_a_mapped_page(test: impl Fn(&Vm<'_, TestPlatform>, AddressSpace<'_, Test
 }
 
 #[test]
-fn unmapping_waits_for_a_page_that_is_being_moved() {
+fn unmap_waits_for_a_migration() {
     with_a_mapped_page(|_, space, area, addr| {
         change_entry(&space, addr, Entry::moving);
         thread::scope(|scope| {
@@ -182,7 +183,7 @@ fn unmapping_waits_for_a_page_that_is_being_moved() {
 }
 
 #[test]
-fn a_move_that_never_ends_is_named_by_who_unmaps_and_can_be_unmapped_when_it_has() {
+fn unmap_reports_a_stuck_migration_and_can_be_repeated() {
     with_a_mapped_page(|vm, space, area, addr| {
         let is_huge = addr == area.start;
         // A part of it, too: of a small area in two.
@@ -202,7 +203,7 @@ fn a_move_that_never_ends_is_named_by_who_unmaps_and_can_be_unmapped_when_it_has
 }
 
 #[test]
-fn a_move_that_never_ends_is_named_by_who_exits_and_he_can_exit_when_it_has() {
+fn exit_reports_a_stuck_migration_and_can_be_repeated() {
     for workers in [1, 2] {
         let workers = NonZeroUsize::new(workers).unwrap();
         with_a_mapped_page(|vm, space, _, addr| {

@@ -18,7 +18,7 @@ const ONE: NonZeroUsize = NonZeroUsize::MIN;
 const DEVICE: PhysAddr = PhysAddr(1 << 44);
 
 #[test]
-fn what_is_written_is_read_back() {
+fn reads_back_written_bytes() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         let mapped = space.map(MapRequest::anonymous(ByteSize::mib(1))).unwrap();
@@ -37,7 +37,7 @@ fn what_is_written_is_read_back() {
 }
 
 #[test]
-fn memory_that_was_unmapped_is_zero_when_it_is_mapped_again() {
+fn remapped_memory_is_zero() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         let request = anonymous(range(0, 16 * PAGE));
@@ -55,7 +55,7 @@ fn memory_that_was_unmapped_is_zero_when_it_is_mapped_again() {
 }
 
 #[test]
-fn unmapping_a_part_leaves_the_rest() {
+fn partial_unmap_keeps_the_rest() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         let mapped = space.map(anonymous(range(0, 64 * PAGE))).unwrap();
@@ -78,7 +78,7 @@ fn unmapping_a_part_leaves_the_rest() {
 }
 
 #[test]
-fn the_space_chooses_from_the_top_and_aligns_what_can_be_huge() {
+fn chooses_highest_gap_and_aligns_for_huge_pages() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         let small = space.map(MapRequest::anonymous(bytes(PAGE))).unwrap();
@@ -95,7 +95,7 @@ fn the_space_chooses_from_the_top_and_aligns_what_can_be_huge() {
 }
 
 #[test]
-fn requests_that_cannot_be_are_refused_and_change_nothing() {
+fn rejects_invalid_requests_without_changes() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         space.map(anonymous(range(16 * PAGE, 16 * PAGE))).unwrap();
@@ -142,7 +142,7 @@ fn requests_that_cannot_be_are_refused_and_change_nothing() {
 }
 
 #[test]
-fn ranges_outside_the_address_space_are_refused() {
+fn rejects_ranges_outside_the_address_space() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         let last = VirtAddr(VirtAddr::END.0 - PAGE);
@@ -173,7 +173,7 @@ fn ranges_outside_the_address_space_are_refused() {
 }
 
 #[test]
-fn unmapping_what_is_not_mapped_is_refused_and_names_the_first_hole() {
+fn unmap_reports_the_first_hole() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         let low = space.map(anonymous(range(0, 4 * PAGE))).unwrap();
@@ -204,7 +204,7 @@ fn unmapping_what_is_not_mapped_is_refused_and_names_the_first_hole() {
 }
 
 #[test]
-fn touching_an_address_that_is_not_mapped_is_an_error() {
+fn touch_of_an_unmapped_address_fails() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         space.map(anonymous(range(0, PAGE))).unwrap();
@@ -236,7 +236,7 @@ fn huge_pages(mode: ThpMode, advice: HugeAdvice) -> (u64, u64) {
 }
 
 #[test]
-fn the_mode_and_the_advice_say_who_gets_huge_pages() {
+fn mode_and_advice_select_areas_for_huge_pages() {
     for (mode, advice, huge) in [
         (ThpMode::Always, HugeAdvice::Default, 2),
         (ThpMode::Always, HugeAdvice::Huge, 2),
@@ -250,7 +250,7 @@ fn the_mode_and_the_advice_say_who_gets_huge_pages() {
 }
 
 #[test]
-fn who_cannot_have_a_huge_page_gets_a_small_one_and_is_counted() {
+fn huge_fault_falls_back_to_a_small_page() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         // No block of 2 MiB is left when one page of each is taken.
@@ -272,7 +272,7 @@ fn who_cannot_have_a_huge_page_gets_a_small_one_and_is_counted() {
 }
 
 #[test]
-fn a_huge_page_is_split_where_a_part_is_unmapped() {
+fn partial_unmap_splits_a_huge_page() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         let mapped = space.map(anonymous(range(0, 2 * HUGE)).advised(HugeAdvice::Huge)).unwrap();
@@ -318,7 +318,7 @@ fn devices_are_mapped_at_three_levels() {
 }
 
 #[test]
-fn a_pinned_page_outlives_its_mapping() {
+fn pinned_page_outlives_its_mapping() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         let mapped = space.map(anonymous(range(0, 4 * PAGE))).unwrap();
@@ -327,7 +327,7 @@ fn a_pinned_page_outlives_its_mapping() {
         let again = space.pin(at(PAGE)).unwrap();
         assert_eq!(pin.pfn(), space.translate(at(PAGE)).unwrap().pfn);
         let pfn = pin.pfn();
-        let state = || vm.yard().frame_info(pfn).unwrap().state;
+        let state = || vm.yard().stats().frame(pfn).unwrap().state;
         space.unmap(mapped).unwrap();
         assert_eq!(state(), FrameState::Counted);
         drop(again);
@@ -339,7 +339,7 @@ fn a_pinned_page_outlives_its_mapping() {
 }
 
 #[test]
-fn more_unpins_than_pins_are_refused() {
+fn rejects_excess_unpins() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         space.map(anonymous(range(0, PAGE))).unwrap();
@@ -358,10 +358,10 @@ fn more_unpins_than_pins_are_refused() {
 }
 
 #[test]
-fn exit_gives_all_back_with_one_worker_and_with_several() {
+fn exit_returns_all_memory_with_one_or_several_workers() {
     for workers in [1, 2, 4] {
         in_small_yard(|vm| {
-            let free = vm.yard().free_pages();
+            let free = vm.yard().stats().free_pages();
             let space = vm.create_space().unwrap();
             let small = space.map(MapRequest::anonymous(ByteSize::mib(10)).advised(HugeAdvice::Never)).unwrap();
             fill(&space, small, 0);
@@ -377,13 +377,13 @@ fn exit_gives_all_back_with_one_worker_and_with_several() {
             assert_eq!(unmapped.tables, before.page_tables);
             vm.lru_drain_all();
             let for_spaces_to_come = vm.object_frames();
-            assert_eq!(vm.yard().free_pages() + for_spaces_to_come, free, "{workers} workers");
+            assert_eq!(vm.yard().stats().free_pages() + for_spaces_to_come, free, "{workers} workers");
         });
     }
 }
 
 #[test]
-fn a_space_lives_as_long_as_its_last_handle() {
+fn space_lives_until_its_last_handle() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         let id = space.id();
@@ -408,7 +408,7 @@ fn a_space_lives_as_long_as_its_last_handle() {
 }
 
 #[test]
-fn what_still_has_spaces_is_not_destroyed() {
+fn destroy_fails_with_spaces() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         assert!(matches!(vm.destroy(), Err(VmError::BadConfig(_))));
@@ -418,7 +418,7 @@ fn what_still_has_spaces_is_not_destroyed() {
 }
 
 #[test]
-fn what_still_has_pinned_pages_is_not_destroyed() {
+fn destroy_fails_with_pinned_pages() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         space.map(anonymous(range(0, PAGE))).unwrap();

@@ -1,4 +1,4 @@
-//! Address spaces where a step fails, each in turn.
+//! Address spaces with a failure at each step in turn.
 
 use std::num::NonZeroUsize;
 
@@ -21,7 +21,7 @@ const SMALL: TestMachine = TestMachine {
     movable: ByteSize(0),
 };
 
-/// Does something that may fail on purpose; then nothing has changed, and it goes well when nothing fails any more.
+/// Runs an operation that may fail by injection. A failure changes nothing, and a retry without injection succeeds.
 fn try_twice<T>(space: &TestSpace<'_>, fail: &FailAt, mut act: impl FnMut() -> Result<T, MapError>) -> T {
     let before = space.statistics();
     match act() {
@@ -48,7 +48,7 @@ fn write_twice(space: &TestSpace<'_>, fail: &FailAt, range: VirtRange, seed: u64
     }
 }
 
-/// All that spaces do, with whatever fails.
+/// All operations of spaces, under any failure.
 fn live_through(vm: TestVm<'_>, fail: &FailAt) {
     let vm = vm.with_injector(fail);
     let space: AddressSpace<'_, _> = match vm.create_space() {
@@ -91,7 +91,7 @@ fn live_through(vm: TestVm<'_>, fail: &FailAt) {
     assert!(matches!(outcome, Ok(ExitOutcome::Gone(_))), "{outcome:?}");
 }
 
-/// Visits every step that can fail.
+/// Passes every step that can fail.
 fn fail_each_in_turn(then: Then) {
     for step in 0.. {
         let fail = FailAt::new(step, then);
@@ -104,17 +104,17 @@ fn fail_each_in_turn(then: Then) {
 }
 
 #[test]
-fn each_step_fails_once_and_nothing_is_lost() {
+fn survives_one_failure_of_each_step() {
     fail_each_in_turn(Then::Succeed);
 }
 
 #[test]
-fn from_each_step_on_all_fail_and_nothing_is_lost() {
+fn survives_permanent_failure_from_each_step() {
     fail_each_in_turn(Then::Fail);
 }
 
 #[test]
-fn memory_that_is_out_is_an_error_and_all_of_it_comes_back() {
+fn out_of_memory_is_an_error_and_leaks_nothing() {
     in_yard(SMALL, VmConfig::default(), |vm| {
         let space = vm.create_space().unwrap();
         let mapped = space.map(MapRequest::anonymous(ByteSize::mib(64))).unwrap();
@@ -135,10 +135,10 @@ fn memory_that_is_out_is_an_error_and_all_of_it_comes_back() {
 }
 
 #[test]
-fn where_no_object_can_be_had_maps_and_cuts_change_nothing() {
+fn map_and_unmap_without_objects_change_nothing() {
     in_yard(SMALL, VmConfig::default(), |vm| {
         let space = vm.create_space().unwrap();
-        // Areas apart from each other, until the frame of their objects is full.
+        // Separate areas, until the frame of their objects is full.
         for slot in 0..32 {
             space.map(anonymous(range(slot * 8 * PAGE, 3 * PAGE))).unwrap();
         }
@@ -164,7 +164,7 @@ fn where_no_object_can_be_had_maps_and_cuts_change_nothing() {
 }
 
 #[test]
-fn a_phantom_yard_has_no_address_spaces() {
+fn phantom_yard_rejects_address_spaces() {
     let yard = crate::fixture::TestYard::of(TestMachine { phantom: true, ..SMALL });
     let problem = frameyard_vm::Vm::create(&yard, &VmConfig::default()).unwrap_err();
     assert!(matches!(problem, VmError::NoFrameBytes(_)), "{problem}");

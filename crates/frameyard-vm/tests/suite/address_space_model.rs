@@ -1,4 +1,4 @@
-//! Address spaces against plain bytes: random operations, and threads that use spaces at once.
+//! Address spaces against plain bytes: random operations, and concurrent threads.
 
 use std::num::NonZeroUsize;
 use std::thread;
@@ -13,7 +13,7 @@ use frameyard_vm::{
 };
 use proptest::prelude::*;
 
-/// What the model looks at: four huge pages.
+/// The model's range: four huge pages.
 const WINDOW: u64 = 4 * HUGE;
 const PAGES: u64 = WINDOW / PAGE;
 
@@ -29,7 +29,7 @@ enum Action {
     Mode(ThpMode),
 }
 
-/// Pages, and how many: a few anywhere, or whole huge pages, so that those are come by.
+/// A page range: a few pages anywhere, or whole huge pages, so that those occur.
 fn pages() -> impl Strategy<Value = (u64, u64)> {
     let huge = HUGE / PAGE;
     prop_oneof![
@@ -59,7 +59,7 @@ fn actions() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// What a space has to be like.
+/// The expected contents of a space.
 struct Model {
     bytes: Vec<u8>,
     mapped: Vec<bool>,
@@ -70,12 +70,12 @@ impl Model {
         Self { bytes: vec![0; WINDOW as usize], mapped: vec![false; PAGES as usize] }
     }
 
-    /// The first page, of some, that is mapped or is not.
+    /// The first page of a range that is mapped or not.
     fn first(&self, page: u64, pages: u64, mapped: bool) -> Option<VirtAddr> {
         (page..page + pages).find(|page| self.mapped[*page as usize] == mapped).map(|page| at(page * PAGE))
     }
 
-    /// How many bytes can be used from an offset on, and where it ends if that is less than asked for.
+    /// The number of usable bytes from an offset, and the first unusable address if that is fewer than requested.
     fn usable(&self, offset: u64, len: u64) -> (usize, Result<(), FaultError>) {
         let pages = (offset + len - 1) / PAGE - offset / PAGE + 1;
         match self.first(offset / PAGE, pages, false) {
@@ -177,7 +177,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn two_spaces_are_two_pieces_of_memory(
+    fn two_spaces_are_independent(
         actions in prop::collection::vec((0..2usize, actions()), 1..80),
         workers in 1..3usize,
     ) {
@@ -201,7 +201,7 @@ proptest! {
     }
 }
 
-/// What a thread does in a space that others may use, too.
+/// The work of a thread in a space that other threads use.
 fn map_use_unmap(space: &TestSpace<'_>, thread: u64, rounds: u64) {
     for round in 0..rounds {
         let pages = 1 + (thread * 7 + round * 13) % 96;
@@ -217,7 +217,7 @@ fn map_use_unmap(space: &TestSpace<'_>, thread: u64, rounds: u64) {
             assert_eq!(unmapped.pages, PageCount(cut));
         }
         expect(space, VirtRange { start: border, end: mapped.end }, seed + cut);
-        // A part of the memory is left for exit.
+        // Some memory stays for the exit.
         if round % 3 != 0 {
             space.unmap(VirtRange { start: border, end: mapped.end }).unwrap();
         }
@@ -253,7 +253,7 @@ fn threads_share_a_space() {
 }
 
 #[test]
-fn threads_have_a_space_each_that_comes_and_goes() {
+fn threads_create_and_exit_spaces() {
     in_yard(FOUR_CPUS, VmConfig::default(), |vm| {
         thread::scope(|scope| {
             for number in 0..4 {
@@ -304,7 +304,7 @@ fn threads_fault_the_same_addresses_at_once() {
 }
 
 #[test]
-fn handles_come_and_go_while_others_look_for_the_space() {
+fn handles_race_look_ups_of_the_space() {
     in_yard(FOUR_CPUS, VmConfig::default(), |vm| {
         for _ in 0..50 {
             let space = vm.create_space().unwrap();

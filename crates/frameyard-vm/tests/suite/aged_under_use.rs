@@ -1,5 +1,5 @@
-//! The background reclaimer, which ages pages of spaces and drops those of files, against whoever uses addresses, unmaps and
-//! ends spaces, moves pages, and reads more files than there is memory. No write is lost, no frame, and no count.
+//! The background reclaimer, which ages pages of spaces and drops file pages, against accesses, unmaps, exits,
+//! migration, and reads of more file pages than fit in memory. No write, frame or count is lost.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,10 +13,10 @@ use frameyard_vm::{
 };
 
 const NODE: NodeId = NodeId(0);
-/// How many rounds a user makes at least.
+/// The smallest number of rounds of a user.
 const ROUNDS: u64 = 12;
 
-/// Who moves a page may be kept from its CPU for long, and who frees memory too.
+/// A migration may lose its CPU for long, and so may a thread that frees memory.
 fn retry(mut work: impl FnMut() -> Result<(), FaultError>) {
     loop {
         match work() {
@@ -40,14 +40,14 @@ fn check_page(space: &TestSpace<'_>, page: VirtAddr, number: u64) {
     }
 }
 
-/// Whether the others have met what the test is about.
+/// Whether the other threads have reached the tested case.
 fn has_met_all(vm: &TestVm<'_>) -> bool {
     let met =
         [VmCounter::ReclaimAnonymous, VmCounter::PgstealKswapd, VmCounter::PgmigrateSuccess, VmCounter::Pgactivate];
     met.into_iter().all(|counter| vm.counted(counter) > 0)
 }
 
-/// Maps, writes, touches a part again and again, checks, unmaps in part: in addresses of its own of a space that it shares.
+/// Maps, writes, touches a part repeatedly, checks, and unmaps in part, in its own addresses of a shared space.
 fn use_addresses(vm: &TestVm<'_>, space: &TestSpace<'_>, thread: u64) {
     let base = thread * 64 * HUGE;
     for round in (0_u64..).take_while(|round| *round < ROUNDS || !has_met_all(vm)) {
@@ -77,7 +77,7 @@ fn use_addresses(vm: &TestVm<'_>, space: &TestSpace<'_>, thread: u64) {
     }
 }
 
-/// Spaces that come and go.
+/// Creates and exits spaces.
 fn come_and_go(vm: &TestVm<'_>, stop: &AtomicBool) {
     let mut round = 0;
     while !stop.load(Ordering::Relaxed) {
@@ -91,7 +91,7 @@ fn come_and_go(vm: &TestVm<'_>, stop: &AtomicBool) {
     }
 }
 
-/// Reads files of more pages than there is memory.
+/// Reads files with more pages than fit in memory.
 fn read_files(vm: &TestVm<'_>, stop: &AtomicBool) {
     let file = vm.create_file(5, ByteSize(64 << 20)).expect("a file");
     let mut bytes = [0; PAGE as usize];
@@ -101,18 +101,18 @@ fn read_files(vm: &TestVm<'_>, stop: &AtomicBool) {
 }
 
 fn reclaim_and_move(vm: &TestVm<'_>, stop: &AtomicBool) {
-    let zone = vm.yard().zones().next().expect("a zone").id;
+    let zone = vm.yard().stats().zones().next().expect("a zone").id;
     for round in (0_u64..).take_while(|_| !stop.load(Ordering::Relaxed)) {
         let _ = vm.reclaim_step(NODE);
         if round % 16 == 0 {
-            let _ = vm.yard().compact_zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
+            let _ = vm.yard().compaction().zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
             vm.set_lru_policy(if round % 32 == 0 { LruPolicy::Sharded } else { LruPolicy::Vanilla });
         }
         thread::yield_now();
     }
 }
 
-/// Stops the others whatever becomes of the thread that has it.
+/// Stops the other threads on drop, even after a panic.
 struct StopsOthers<'a>(&'a AtomicBool);
 
 impl Drop for StopsOthers<'_> {
@@ -122,7 +122,7 @@ impl Drop for StopsOthers<'_> {
 }
 
 #[test]
-fn no_write_no_frame_and_no_count_is_lost_while_pages_are_aged() {
+fn concurrent_ageing_loses_no_write_frame_or_count() {
     run_on(0);
     let machine = TestMachine { cpus: 4, memory: ByteSize::mib(32), ..TestMachine::default() };
     for lru in LruPolicy::ALL {

@@ -1,5 +1,5 @@
-//! All that this crate does, with a failure at each step in turn, at random steps, and with less memory each time: nothing
-//! is lost, what was written is there, and the same call again does what remains to be done.
+//! All operations of the crate with a failure at each step in turn, at random steps, and with less memory each time.
+//! Nothing is lost, written bytes remain, and repeating a failed call completes it.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -28,25 +28,25 @@ const SMALL: TestMachine = TestMachine {
     devices: ByteSize(0),
     movable: ByteSize(0),
 };
-/// Pages of the space that come one by one.
+/// Pages of the space that are mapped one by one.
 const PAGES: u64 = 40;
 const TWO: NonZeroUsize = NonZeroUsize::new(2).unwrap();
 
 type TestFile<'y> = File<'y, crate::fixture::TestPlatform>;
 
-/// When steps fail.
+/// The schedule of failures.
 #[derive(Clone, Copy, Debug)]
 enum When {
     Never,
-    /// The n-th of these, counted from 0, and no other.
+    /// The n-th step of these kinds, counted from 0.
     Once(u64, fn(Step) -> bool),
-    /// The n-th time that this one is asked for.
+    /// The n-th occurrence of a kind.
     OnceAt(u64, Step),
-    /// One of so many, by a generator that began with this number.
+    /// One of `n`, by a generator with this seed.
     AtRandom(u64, u64),
 }
 
-/// Lets steps fail, and remembers which there were.
+/// Injects failures and records the steps.
 struct Failing {
     when: When,
     state: Mutex<Seen>,
@@ -101,20 +101,20 @@ impl FaultInjector for Failing {
     }
 }
 
-/// What whoever met a failure does.
+/// The reaction to a failure.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Patience {
-    /// He asks again until it goes well.
+    /// Retry until success.
     AsksAgain,
-    /// He gives up: memory will not become more.
+    /// Give up: memory will not increase.
     GivesUp,
 }
 
-/// Somebody gave up.
+/// The operation was abandoned.
 #[derive(Debug)]
 struct GaveUp;
 
-/// Whoever does all of it, and how far he got.
+/// The thread that runs all operations, and its progress.
 struct Life<'y> {
     vm: TestVm<'y>,
     patience: Patience,
@@ -122,7 +122,7 @@ struct Life<'y> {
 }
 
 impl<'y> Life<'y> {
-    /// Does something until it goes well, or gives up. It may fail for what is expected alone.
+    /// Runs an operation until it succeeds, or gives up. Only expected errors may occur.
     fn must<T, E: Debug + Display>(&self, mut deed: impl FnMut() -> Result<T, E>) -> Result<T, GaveUp> {
         for _ in 0..1000 {
             let problem = match deed() {
@@ -147,7 +147,7 @@ impl<'y> Life<'y> {
         Ok(())
     }
 
-    /// Small pages in turn with pages of files, so that memory is scattered when one of the files is gone.
+    /// Small pages alternate with file pages, so that memory is fragmented when one of the files is gone.
     fn fill(&self, space: &TestSpace<'y>, kept: &TestFile<'y>) -> Result<(), GaveUp> {
         let vm = &self.vm;
         let gone = self.must(|| vm.create_file(2, ByteSize(PAGES * PAGE)))?;
@@ -157,7 +157,7 @@ impl<'y> Life<'y> {
             self.write(space, range(page * PAGE, PAGE), page)?;
             self.must(|| kept.write(page * PAGE, &pattern(1000 + page)))?;
         }
-        // Far from the others: the tree grows.
+        // Far away, so that the tree grows.
         self.must(|| kept.write(5000 * PAGE + 7, b"far"))?;
         drop(gone);
         self.check_file(kept, PAGES)
@@ -172,7 +172,7 @@ impl<'y> Life<'y> {
         Ok(())
     }
 
-    /// Huge pages, of which parts are unmapped: one of them while it is pinned.
+    /// Huge pages with partial unmaps, one of them while pinned.
     fn split(&self, space: &TestSpace<'y>) -> Result<(), GaveUp> {
         let huge = range(4 * HUGE, 2 * HUGE);
         self.must(|| space.map(anonymous(huge).advised(HugeAdvice::Huge)))?;
@@ -194,7 +194,7 @@ impl<'y> Life<'y> {
         Ok(())
     }
 
-    /// Takes the pageblock of a frame, if that can be, and gives it back.
+    /// Takes the pageblock of a frame, if possible, and returns it.
     fn move_away(&self, pfn: Pfn) {
         let vm = &self.vm;
         let wanted = PfnRange::new(Pfn(pfn.0 & !511), PageCount(512));
@@ -204,12 +204,12 @@ impl<'y> Life<'y> {
         vm.validate().expect("valid after pages have moved");
     }
 
-    /// Moves pages about, and drops what can be dropped.
+    /// Moves pages and drops what can be dropped.
     fn press(&self, space: &TestSpace<'y>, file: &TestFile<'y>) -> Result<(), GaveUp> {
         let vm = &self.vm;
-        let zone = vm.yard().zones().next().unwrap().id;
+        let zone = vm.yard().stats().zones().next().unwrap().id;
         for effort in frameyard::compaction::CompactEffort::ALL {
-            vm.yard().compact_zone(zone, CompactRequest { effort, ..CompactRequest::WHOLE_ZONE }, &vm.owners());
+            vm.yard().compaction().zone(zone, CompactRequest { effort, ..CompactRequest::WHOLE_ZONE }, &vm.owners());
         }
         self.move_away(space.translate(at(0)).expect("it was written").pfn);
         expect(space, range(0, PAGES * PAGE), 0);
@@ -219,7 +219,7 @@ impl<'y> Life<'y> {
         self.check_file(file, PAGES)
     }
 
-    /// Cuts a file whose pages are there, and makes it longer again.
+    /// Truncates a file with resident pages, and extends it again.
     fn cut(&self, file: &TestFile<'y>) -> Result<(), GaveUp> {
         self.must(|| file.write((PAGES - 1) * PAGE, &pattern(1000 + PAGES - 1)))?;
         self.must(|| {
@@ -238,7 +238,7 @@ impl<'y> Life<'y> {
         Ok(())
     }
 
-    /// All of it.
+    /// All operations.
     fn live(&self) -> Result<(), GaveUp> {
         let vm = &self.vm;
         let kept = self.must(|| vm.create_file(1, ByteSize(0)))?;
@@ -262,7 +262,7 @@ impl<'y> Life<'y> {
     }
 }
 
-/// All of it in a fresh yard, which is valid afterwards, and has all memory back.
+/// All operations in a new yard, which is valid afterwards and has all memory back.
 fn live(failing: &Failing) {
     run_on(0);
     let store = MemoryStore::default();
@@ -278,7 +278,7 @@ fn live(failing: &Failing) {
 }
 
 #[test]
-fn every_step_is_come_by_but_the_wait_for_somebody_who_moves_a_page() {
+fn test_passes_every_step_except_the_migration_wait() {
     let failing = Failing::new(When::Never);
     live(&failing);
     let seen = std::mem::take(&mut failing.state.lock().unwrap().steps);
@@ -287,7 +287,7 @@ fn every_step_is_come_by_but_the_wait_for_somebody_who_moves_a_page() {
 }
 
 #[test]
-fn memory_fails_at_each_allocation_in_turn_and_nothing_is_lost() {
+fn survives_failure_of_each_allocation_in_turn() {
     for n in 0.. {
         let failing = Failing::new(When::Once(n, Step::allocates));
         live(&failing);
@@ -299,9 +299,9 @@ fn memory_fails_at_each_allocation_in_turn_and_nothing_is_lost() {
 }
 
 #[test]
-fn each_step_fails_at_each_time_and_nothing_is_lost() {
+fn survives_a_failure_at_each_occurrence_of_each_step() {
     for step in Step::ALL {
-        // What is done often is alike after a while.
+        // Repeated operations become uniform after a while.
         let times = std::iter::successors(Some(0), |n| Some(n * 5 / 4 + 1));
         for n in times {
             let failing = Failing::new(When::OnceAt(n, step));
@@ -315,7 +315,7 @@ fn each_step_fails_at_each_time_and_nothing_is_lost() {
 }
 
 #[test]
-fn steps_fail_at_random_and_nothing_is_lost() {
+fn survives_random_failures() {
     for seed in 1..=40 {
         let failing = Failing::new(When::AtRandom([3, 8, 30, 100][seed as usize % 4], seed));
         live(&failing);
@@ -324,7 +324,7 @@ fn steps_fail_at_random_and_nothing_is_lost() {
 }
 
 #[test]
-fn with_less_memory_each_time_the_end_is_an_error_and_nothing_is_lost() {
+fn survives_out_of_memory_at_every_size() {
     let (mut gave_up, mut left) = (0, 0);
     loop {
         let mut failures = 0;

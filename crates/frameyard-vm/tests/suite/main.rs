@@ -1,4 +1,4 @@
-//! The integration tests of what owns frames, in one program: one module per subject.
+//! The integration tests of the crate in one program, one module per subject.
 
 mod address_space;
 mod address_space_failures;

@@ -1,5 +1,5 @@
-//! Compaction, reclaim and allocation together, with spaces and files that use the memory: what is moved keeps its bytes,
-//! and what can be dropped never makes an allocation fail.
+//! Compaction, reclaim and allocation with spaces and files that use the memory. Moved pages keep their bytes, and
+//! droppable pages never make an allocation fail.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -29,23 +29,23 @@ fn read_page(file: &File<'_, crate::fixture::TestPlatform>, page: u64) {
 
 fn free_huge_blocks(vm: &TestVm<'_>) -> u64 {
     vm.yard().drain_all();
-    let blocks = |order| vm.yard().zones().map(move |zone| (zone.id, order)).collect::<Vec<_>>();
+    let blocks = |order| vm.yard().stats().zones().map(move |zone| (zone.id, order)).collect::<Vec<_>>();
     let types = frameyard::MigrateType::ALL;
     let count = |(zone, order): (ZoneId, Order)| {
-        types.into_iter().map(|kind| vm.yard().free_blocks(zone, order, kind)).sum::<u64>() << (order.0 - HUGE.0)
+        types.into_iter().map(|kind| vm.yard().zone(zone).free_blocks(order, kind)).sum::<u64>() << (order.0 - HUGE.0)
     };
     (HUGE.0..=vm.yard().geometry().max_order().0).flat_map(|order| blocks(Order(order))).map(count).sum()
 }
 
 #[test]
-fn compaction_moves_pages_of_files_and_spaces_with_their_bytes() {
+fn compaction_moves_pages_with_their_bytes() {
     in_yard(four_cpus(), VmConfig::default(), |vm| {
         let space = vm.create_space().unwrap();
-        let half = vm.yard().managed_pages().0 * 45 / 100;
+        let half = vm.yard().stats().managed_pages().0 * 45 / 100;
         let mapped = range(0, half / 2 * PAGE);
         space.map(anonymous(mapped)).unwrap();
         let [kept, gone] = [1, 2].map(|key| vm.create_file(key, ByteSize(half * PAGE)).unwrap());
-        // One page of each in turn, so that the memory is scattered when every second is gone.
+        // One page of each in turn, so that memory is fragmented when every second page is gone.
         for page in 0..half / 2 {
             read_page(&gone, page);
             fill(&space, range(page * PAGE, PAGE), page);
@@ -54,12 +54,12 @@ fn compaction_moves_pages_of_files_and_spaces_with_their_bytes() {
         }
         drop(gone);
         vm.lru_drain_all();
-        let free = vm.yard().free_pages().0;
+        let free = vm.yard().stats().free_pages().0;
         let possible = free >> HUGE.0;
         let before = free_huge_blocks(&vm);
         assert!(before < possible / 2, "{before} of {possible} blocks: memory is scattered");
-        let zone = vm.yard().zones().next().unwrap().id;
-        let outcome = vm.yard().compact_zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
+        let zone = vm.yard().stats().zones().next().unwrap().id;
+        let outcome = vm.yard().compaction().zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
         let after = free_huge_blocks(&vm);
         assert!(after * 100 >= possible * 80, "{after} of {possible} blocks: {outcome:?}");
         assert_eq!(vm.counted(VmCounter::PgmigrateSuccess), outcome.migrated.0);
@@ -73,10 +73,10 @@ fn compaction_moves_pages_of_files_and_spaces_with_their_bytes() {
 }
 
 #[test]
-fn pages_of_spaces_stay_and_are_counted_when_there_is_nothing_else() {
+fn reclaim_keeps_and_counts_pages_of_spaces() {
     in_yard(four_cpus(), VmConfig::default(), |vm| {
         let space = vm.create_space().unwrap();
-        let pages = vm.yard().managed_pages().0 * 2;
+        let pages = vm.yard().stats().managed_pages().0 * 2;
         let all = space.map(anonymous(range(0, pages * PAGE))).unwrap();
         let write =
             |page: &u64| space.write(frameyard_vm::VirtAddr(all.start.0 + page * PAGE), &[*page as u8]).is_err();
@@ -92,9 +92,9 @@ fn pages_of_spaces_stay_and_are_counted_when_there_is_nothing_else() {
 }
 
 #[test]
-fn huge_blocks_can_be_had_from_memory_full_of_clean_cache() {
+fn allocates_huge_blocks_from_clean_cache() {
     in_yard(four_cpus(), sharded(), |vm| {
-        let pages = vm.yard().managed_pages().0;
+        let pages = vm.yard().stats().managed_pages().0;
         let file = vm.create_file(5, ByteSize(pages * 2 * PAGE)).unwrap();
         for page in 0..pages * 2 {
             run_on((page / 32 % 4) as u32);
@@ -109,9 +109,9 @@ fn huge_blocks_can_be_had_from_memory_full_of_clean_cache() {
 }
 
 #[test]
-fn nothing_is_lost_while_all_of_it_happens_at_once() {
+fn all_operations_at_once_lose_nothing() {
     in_yard(four_cpus(), sharded(), |vm| {
-        let pages = vm.yard().managed_pages().0;
+        let pages = vm.yard().stats().managed_pages().0;
         let done = AtomicBool::new(false);
         thread::scope(|scope| {
             let (vm, done) = (&vm, &done);
@@ -135,11 +135,11 @@ fn nothing_is_lost_while_all_of_it_happens_at_once() {
             });
             scope.spawn(move || {
                 run_on(3);
-                let zone = vm.yard().zones().next().unwrap().id;
+                let zone = vm.yard().stats().zones().next().unwrap().id;
                 let mut policies = LruPolicy::ALL.into_iter().cycle();
                 while !done.load(Ordering::Relaxed) {
                     vm.reclaim_step(zone.node());
-                    vm.yard().compact_zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
+                    vm.yard().compaction().zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
                     vm.compact_step(zone.node());
                     policies.by_ref().take(1).for_each(|policy| vm.set_lru_policy(policy));
                 }

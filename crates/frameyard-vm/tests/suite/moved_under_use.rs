@@ -1,5 +1,5 @@
-//! Whoever moves pages about (compaction, contiguous ranges, reclaim, scanners that look at frames by number) against whoever
-//! uses addresses: written, pinned, unmapped in part, and taken down. No write is lost, no frame, and no count.
+//! Migration (compaction, contiguous ranges, reclaim, scanners by frame number) against accesses, pins, partial unmaps
+//! and exits. No write, frame or count is lost.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use frameyard_vm::{FaultError, HugeAdvice, LruPolicy, MapRequest, MemoryAccess, 
 
 const ROUNDS: u64 = 60;
 
-/// Numbers that look like chance.
+/// Pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -25,7 +25,7 @@ impl Dice {
     }
 }
 
-/// Writes a number everywhere in a page, both ends at least.
+/// Writes a number to both ends of a page and between.
 fn write_page(space: &TestSpace<'_>, page: VirtAddr, number: u64) {
     for offset in [0, 2048, PAGE - 8] {
         retry(|| space.write(VirtAddr(page.0 + offset), &number.to_le_bytes()));
@@ -40,7 +40,7 @@ fn read_page(space: &TestSpace<'_>, page: VirtAddr, number: u64) {
     }
 }
 
-/// Who moves a page may be kept from its CPU for long.
+/// A migration may lose its CPU for long.
 fn retry(mut work: impl FnMut() -> Result<(), FaultError>) {
     loop {
         match work() {
@@ -50,11 +50,11 @@ fn retry(mut work: impl FnMut() -> Result<(), FaultError>) {
     }
 }
 
-/// Maps, writes, unmaps in part, pins; all in addresses of its own of a space that it shares.
+/// Maps, writes, unmaps in part and pins, in its own addresses of a shared space.
 fn use_addresses(vm: &TestVm<'_>, space: &TestSpace<'_>, thread: u64) {
     let mut dice = Dice(thread.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let base = thread * 64 * HUGE;
-    // Whoever moves pages may not have run yet.
+    // The moving threads may not have run yet.
     let is_moved = || vm.counted(VmCounter::PgmigrateSuccess) > 0;
     for round in (0_u64..).take_while(|round| *round < ROUNDS || !is_moved()) {
         let pages = 2 * HUGE / PAGE;
@@ -81,7 +81,7 @@ fn use_addresses(vm: &TestVm<'_>, space: &TestSpace<'_>, thread: u64) {
     }
 }
 
-/// Spaces that come and go, some with pins that outlive them.
+/// Creates and exits spaces, some with pins that outlive them.
 fn come_and_go(vm: &TestVm<'_>) {
     let mut pins = Vec::new();
     for round in 0..ROUNDS {
@@ -100,13 +100,13 @@ fn come_and_go(vm: &TestVm<'_>) {
     }
 }
 
-/// Looks at frames by number, as a scanner would whose sight is stale.
+/// Takes references by frame number, like a scanner with stale data.
 fn look_at_frames(vm: &TestVm<'_>, stop: &AtomicBool, seed: u64) {
     let mut dice = Dice(seed);
     let memory = vm.yard().memory_ranges().next().unwrap().0;
     while !stop.load(Ordering::Relaxed) {
         let pfn = Pfn(memory.start.0 + dice.below(memory.count().0));
-        // Nobody has given pins up, and few frames are pinned for long.
+        // All pins are still held, and few frames are pinned for long.
         let order = if dice.below(4) == 0 { Order(9) } else { Order::ZERO };
         let block = Block { pfn: if order == Order::ZERO { pfn } else { Pfn(pfn.0 & !511) }, order };
         if vm.isolate(block, MigrateMode::Async).is_ok() {
@@ -117,11 +117,11 @@ fn look_at_frames(vm: &TestVm<'_>, stop: &AtomicBool, seed: u64) {
 }
 
 fn move_about(vm: &TestVm<'_>, stop: &AtomicBool) {
-    let zone = vm.yard().zones().next().unwrap().id;
+    let zone = vm.yard().stats().zones().next().unwrap().id;
     let memory = vm.yard().memory_ranges().next().unwrap().0;
     let mut dice = Dice(77);
     while !stop.load(Ordering::Relaxed) {
-        vm.yard().compact_zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
+        vm.yard().compaction().zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
         vm.reclaim_step(zone.node());
         let start = Pfn((memory.start.0 + dice.below(memory.count().0 - 1024)) & !511);
         let wanted = PfnRange::new(start, PageCount(1 + dice.below(1024)));
@@ -146,7 +146,7 @@ fn read_files(vm: &TestVm<'_>, stop: &AtomicBool) {
 }
 
 #[test]
-fn no_write_no_frame_and_no_count_is_lost_while_pages_move() {
+fn concurrent_migration_loses_no_write_frame_or_count() {
     run_on(0);
     let machine = TestMachine { cpus: 4, ..TestMachine::default() };
     let config = VmConfig { lru: LruPolicy::Sharded, shards: 2, ..VmConfig::default() };
@@ -189,7 +189,7 @@ fn no_write_no_frame_and_no_count_is_lost_while_pages_move() {
 }
 
 #[test]
-fn a_huge_page_that_was_pinned_when_its_mapping_was_split_can_be_moved_when_the_pin_is_gone() {
+fn block_split_while_pinned_can_move_after_unpin() {
     run_on(0);
     for unmapped in [0, 1, 300, 511] {
         in_yard(TestMachine::default(), VmConfig::default(), |vm| {

@@ -1,4 +1,4 @@
-//! The page cache from outside: contents against a model, readahead, failures at every step, and many at once.
+//! The page cache: contents against a model, readahead, failures at each step, and concurrency.
 
 mod at_once;
 mod contents;
@@ -14,7 +14,7 @@ use crate::test_yard::{TestPlatform, TestYard};
 
 const PAGE: u64 = 4096;
 
-/// Runs a test on files of a yard of 64 MiB. Afterwards both validators agree, and every frame is back.
+/// Runs a test on files of a yard of 64 MiB. Afterwards both validators pass, and every frame is free.
 fn with_vm(test: impl FnOnce(Vm<'_, TestPlatform>)) {
     with_vm_on(&TestYard::new(), test);
 }
@@ -27,7 +27,7 @@ fn with_vm_on(yard: &TestYard, test: impl FnOnce(Vm<'_, TestPlatform>)) {
     vm.destroy().unwrap();
 }
 
-/// Moves whatever page of a file is at a frame, as compaction does; whether it was moved.
+/// Moves the file page of a frame, if there is one, like compaction; returns whether it moved.
 fn try_to_move(vm: Vm<'_, TestPlatform>, pfn: Pfn, mode: MigrateMode) -> bool {
     let from = Block { pfn, order: Order::ZERO };
     if vm.isolate(from, mode).is_err() {
@@ -48,7 +48,7 @@ fn try_to_move(vm: Vm<'_, TestPlatform>, pfn: Pfn, mode: MigrateMode) -> bool {
     moved
 }
 
-/// Moves all pages of files among the yard's frames; how many were moved.
+/// Moves all file pages among the yard's frames; returns the number moved.
 fn move_all(vm: Vm<'_, TestPlatform>, mode: MigrateMode) -> u64 {
     vm.lru_drain_all();
     let range = vm.yard().memory_ranges().next().unwrap().0;

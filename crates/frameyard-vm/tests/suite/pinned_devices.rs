@@ -1,5 +1,5 @@
-//! Devices that the yard knows, mapped into spaces: faults of every size, pins, bytes, and removal; and pages that are taken
-//! for long where they must not stay.
+//! Devices of the yard mapped into spaces: faults of each size, pins, bytes, and removal; and long-term pins that must
+//! move pages.
 
 use crate::fixture::{HUGE, PAGE, TestMachine, TestVm, anonymous, at, in_yard, range};
 use frameyard::devices::{DeviceError, DeviceRequest, MapLayout, MapPlacement, Removal};
@@ -37,24 +37,24 @@ fn release(vm: &TestVm<'_>, request: PinRequest, frames: &[Pfn]) {
 }
 
 #[test]
-fn pages_of_devices_are_taken_whatever_the_size_of_mappings_and_of_the_map() {
+fn takes_device_pages_for_all_sizes_and_layouts() {
     in_yard(machine(), VmConfig::default(), |vm| {
         for (order, level, layout) in [
             (0, PageLevel::Small, MapLayout::Full),
             (0, PageLevel::Huge, MapLayout::Full),
             (0, PageLevel::Gigantic, MapLayout::Full),
-            (9, PageLevel::Small, MapLayout::SharedTails),
-            (9, PageLevel::Huge, MapLayout::SharedTails),
+            (9, PageLevel::Small, MapLayout::Deduplicated),
+            (9, PageLevel::Huge, MapLayout::Deduplicated),
             (9, PageLevel::Gigantic, MapLayout::Folded),
             (18, PageLevel::Small, MapLayout::Folded),
-            (18, PageLevel::Huge, MapLayout::SharedTails),
+            (18, PageLevel::Huge, MapLayout::Deduplicated),
             (18, PageLevel::Gigantic, MapLayout::Folded),
         ] {
             let all = frames(0, 1 << 18);
-            let device = vm.yard().map_device(request(all, order, layout)).unwrap();
+            let device = vm.yard().devices().map(request(all, order, layout)).unwrap();
             let space = vm.create_space().unwrap();
             space.map(shows(all, level)).unwrap();
-            // Across a border of 2 MiB.
+            // Across a 2 MiB boundary.
             let (first, pages) = (511, 3);
             let start = at(first * PAGE);
             for call in [PinRequest::GET, PinRequest::PIN] {
@@ -64,14 +64,14 @@ fn pages_of_devices_are_taken_whatever_the_size_of_mappings_and_of_the_map() {
                         let mut taken = [Pfn(0); 3];
                         assert_eq!(space.take_pages(start, request, &mut taken), Ok(PageCount(pages)), "{request:?}");
                         assert_eq!(taken, [0, 1, 2].map(|page| all.start + PageCount(first + page)));
-                        let page = vm.yard().device_page(taken[0]).unwrap();
+                        let page = vm.yard().devices().page(taken[0]).unwrap();
                         let of_head = match order {
                             0 | 9 => 1,
                             _ => 3,
                         };
                         let bias = if order == 0 && request.call == PinCall::Pin { 1024 } else { 1 };
                         assert_eq!(page.counts().references, 1 + of_head * bias, "{order} {level} {request:?}");
-                        let refused = vm.yard().unmap_device(device, Removal::Refuse);
+                        let refused = vm.yard().devices().unmap(device, Removal::Refuse);
                         assert!(matches!(refused, Err(DeviceError::Mapped { .. })), "{refused:?}");
                         release(&vm, request, &taken);
                         assert_eq!(page.counts().references, 1);
@@ -86,19 +86,19 @@ fn pages_of_devices_are_taken_whatever_the_size_of_mappings_and_of_the_map() {
             let taken = space.take_runs(part, PinRequest::PIN, &mut runs).unwrap();
             assert_eq!((taken.runs, taken.pages, runs[0].first), (1, PageCount(1024), all.start));
             drop(space);
-            let in_use = vm.yard().unmap_device(device, Removal::Refuse);
+            let in_use = vm.yard().devices().unmap(device, Removal::Refuse);
             assert!(matches!(in_use, Err(DeviceError::InUse { first, .. }) if first == all.start), "{in_use:?}");
             vm.unpin_runs(&runs[..1], RefHandling::Batched, Dirty::Keep).unwrap();
-            vm.yard().unmap_device(device, Removal::Refuse).unwrap();
+            vm.yard().devices().unmap(device, Removal::Refuse).unwrap();
         }
     });
 }
 
 #[test]
-fn a_device_has_bytes_that_all_who_map_it_share() {
+fn mappings_of_a_device_share_its_bytes() {
     in_yard(machine(), VmConfig::default(), |vm| {
         let all = frames(512, 1024);
-        let device = vm.yard().map_device(request(all, 9, MapLayout::SharedTails)).unwrap();
+        let device = vm.yard().devices().map(request(all, 9, MapLayout::Deduplicated)).unwrap();
         let spaces = [PageLevel::Huge, PageLevel::Small].map(|level| {
             let space = vm.create_space().unwrap();
             space.map(shows(all, level)).unwrap();
@@ -109,22 +109,22 @@ fn a_device_has_bytes_that_all_who_map_it_share() {
         let mut read = vec![0; written.len()];
         spaces[1].read(at(HUGE - 100), &mut read).unwrap();
         assert_eq!(read, written);
-        let info = vm.yard().device_at(all.start).unwrap();
+        let info = vm.yard().devices().at(all.start).unwrap();
         assert_eq!(info.mappings, 2 + 2, "two huge ones, and a page on either side of the border (or two)");
         let region = MemoryRegion::register(&spaces[0], range(0, 2 * HUGE), MemoryAccess::Write).unwrap();
         assert_eq!(region.runs().collect::<Vec<_>>(), [PageRun { first: all.start, pages: PageCount(1024) }]);
         region.deregister().unwrap();
         drop(spaces);
-        assert_eq!(vm.yard().device_at(all.start).unwrap().mappings, 0);
-        vm.yard().unmap_device(device, Removal::Refuse).unwrap();
+        assert_eq!(vm.yard().devices().at(all.start).unwrap().mappings, 0);
+        vm.yard().devices().unmap(device, Removal::Refuse).unwrap();
     });
 }
 
 #[test]
-fn an_entry_is_no_larger_than_the_device_behind_it() {
+fn entry_size_is_limited_by_the_device() {
     in_yard(machine(), VmConfig::default(), |vm| {
-        // The device has the second half of a GiB, and what maps it shows all of it.
-        let device = vm.yard().map_device(request(frames(1 << 17, 1 << 17), 9, MapLayout::Full)).unwrap();
+        // The device is in the second half of a GiB, and the mapping covers all of it.
+        let device = vm.yard().devices().map(request(frames(1 << 17, 1 << 17), 9, MapLayout::Full)).unwrap();
         let space = vm.create_space().unwrap();
         space.map(shows(frames(0, 1 << 18), PageLevel::Gigantic)).unwrap();
         let inside = at(GIB / 2 + 5 * HUGE);
@@ -139,7 +139,7 @@ fn an_entry_is_no_larger_than_the_device_behind_it() {
         assert!(matches!(refused, Err(PinError::NoPage { addr, .. }) if addr == outside), "{refused:?}");
         vm.validate().unwrap();
         space.unmap(range(0, GIB)).unwrap();
-        vm.yard().unmap_device(device, Removal::Refuse).unwrap();
+        vm.yard().devices().unmap(device, Removal::Refuse).unwrap();
         space.map(shows(frames(1 << 17, 512), PageLevel::Huge)).unwrap();
         space.touch(at(0), MemoryAccess::Read).unwrap();
         drop(space);
@@ -147,10 +147,10 @@ fn an_entry_is_no_larger_than_the_device_behind_it() {
 }
 
 #[test]
-fn pages_taken_for_long_leave_contiguous_memory_areas() {
+fn long_term_pins_leave_contiguous_memory_areas() {
     let machine = TestMachine { cma: ByteSize::mib(32), ..TestMachine::default() };
     in_yard(machine, VmConfig::default(), |vm| {
-        let area = vm.yard().cma_areas().next().unwrap();
+        let area = vm.yard().cma().ranges().next().unwrap();
         let space = vm.create_space().unwrap();
         let all = range(0, 40 << 20);
         space.map(anonymous(all).advised(HugeAdvice::Never)).unwrap();
@@ -182,10 +182,10 @@ fn pages_taken_for_long_leave_contiguous_memory_areas() {
 }
 
 #[test]
-fn faults_are_refused_while_a_device_is_removed() {
+fn faults_fail_during_removal_of_a_device() {
     in_yard(machine(), VmConfig::default(), |vm| {
         let all = frames(0, 512);
-        let device = vm.yard().map_device(request(all, 9, MapLayout::Full)).unwrap();
+        let device = vm.yard().devices().map(request(all, 9, MapLayout::Full)).unwrap();
         let space = vm.create_space().unwrap();
         space.map(shows(all, PageLevel::Huge)).unwrap();
         let pin = space.pin(at(PAGE)).unwrap();
@@ -193,8 +193,8 @@ fn faults_are_refused_while_a_device_is_removed() {
         space.unmap(range(0, HUGE)).unwrap();
         space.map(shows(all, PageLevel::Huge)).unwrap();
         let refused = std::thread::scope(|scope| {
-            let removal = scope.spawn(|| vm.yard().unmap_device(device, Removal::Wait));
-            // Until it has begun.
+            // Until the removal has started.
+            let removal = scope.spawn(|| vm.yard().devices().unmap(device, Removal::Wait));
             let mut refused = space.touch(at(0), MemoryAccess::Read);
             while refused.is_ok() {
                 if space.unmap(range(0, HUGE)).is_ok() {

@@ -1,4 +1,4 @@
-//! Pages taken for long leave the Movable zone, or are not taken.
+//! Long-term pins move pages out of the Movable zone, or fail.
 
 use crate::fixture::{HUGE, PAGE, TestMachine, TestSpace, TestVm, anonymous, at, expect, fill, in_yard, range};
 use frameyard::page::Counts;
@@ -18,14 +18,14 @@ fn for_long(path: PinPath) -> PinRequest {
 }
 
 fn zone_of(vm: &TestVm<'_>, pfn: Pfn) -> ZoneKind {
-    let head = vm.yard().frame_info(pfn).unwrap().head;
-    // SAFETY: the page is only looked at.
-    unsafe { vm.yard().counted_page(head) }.unwrap().tag().zone().kind()
+    // SAFETY: only reads.
+    // SAFETY: only reads.
+    let head = vm.yard().stats().frame(pfn).unwrap().head;
+    unsafe { vm.yard().counted().page(head) }.unwrap().tag().zone().kind()
 }
 
 fn counts(vm: &TestVm<'_>, pfn: Pfn) -> Counts {
-    // SAFETY: the page is only looked at.
-    unsafe { vm.yard().counted_page(pfn) }.unwrap().counts()
+    unsafe { vm.yard().counted().page(pfn) }.unwrap().counts()
 }
 
 fn frames(space: &TestSpace<'_>, range: VirtRange) -> Vec<Pfn> {
@@ -33,7 +33,7 @@ fn frames(space: &TestSpace<'_>, range: VirtRange) -> Vec<Pfn> {
     addrs.map(|addr| space.translate(VirtAddr(addr)).unwrap().pfn).collect()
 }
 
-/// Two huge pages and forty small ones, all in the Movable zone, with bytes of their own.
+/// Two huge pages and forty small ones, all in the Movable zone, with distinct bytes.
 fn in_movable_zone(vm: &TestVm<'_>, space: &TestSpace<'_>) -> VirtRange {
     space.map(anonymous(range(0, 2 * HUGE)).advised(HugeAdvice::Huge)).unwrap();
     space.map(anonymous(range(2 * HUGE, 40 * PAGE)).advised(HugeAdvice::Never)).unwrap();
@@ -46,7 +46,7 @@ fn in_movable_zone(vm: &TestVm<'_>, space: &TestSpace<'_>) -> VirtRange {
 }
 
 #[test]
-fn pages_taken_for_long_leave_the_movable_zone_with_their_bytes() {
+fn long_term_pins_leave_the_movable_zone() {
     in_yard(machine(), VmConfig::default(), |vm| {
         for path in [PinPath::FastThenSlow, PinPath::SlowOnly] {
             let space = vm.create_space().unwrap();
@@ -71,7 +71,7 @@ fn pages_taken_for_long_leave_the_movable_zone_with_their_bytes() {
 }
 
 #[test]
-fn a_region_of_memory_in_the_movable_zone_lies_outside_and_stays_protected() {
+fn region_moves_out_of_the_movable_zone_and_keeps_protection() {
     in_yard(machine(), VmConfig::default(), |vm| {
         let space = vm.create_space().unwrap();
         let all = range(0, HUGE + 8 * PAGE);
@@ -94,7 +94,7 @@ fn a_region_of_memory_in_the_movable_zone_lies_outside_and_stays_protected() {
 }
 
 #[test]
-fn pages_that_have_no_room_outside_the_movable_zone_are_not_taken_for_long() {
+fn long_term_pin_fails_without_room_outside_the_movable_zone() {
     in_yard(machine(), VmConfig::default(), |vm| {
         let space = vm.create_space().unwrap();
         let all = in_movable_zone(&vm, &space);
@@ -102,7 +102,7 @@ fn pages_that_have_no_room_outside_the_movable_zone_are_not_taken_for_long() {
         let hoard: Vec<Pfn> =
             std::iter::from_fn(|| vm.yard().alloc(Order::ZERO, Gfp::KERNEL.union(Gfp::NOWARN)).ok()).collect();
         assert!(hoard.len() > 1000, "all that is not movable: {}", hoard.len());
-        let free = vm.yard().free_pages();
+        let free = vm.yard().stats().free_pages();
         for offset in [0, HUGE, 2 * HUGE, 2 * HUGE + 39 * PAGE] {
             let (addr, pfn) = (at(offset), before[(offset / PAGE) as usize]);
             let counted = counts(&vm, pfn);
@@ -121,7 +121,7 @@ fn pages_that_have_no_room_outside_the_movable_zone_are_not_taken_for_long() {
             "nor is there room for a list: {region:?}"
         );
         assert_eq!(frames(&space, all), before, "nothing was moved");
-        assert_eq!(vm.yard().free_pages(), free);
+        assert_eq!(vm.yard().stats().free_pages(), free);
         expect(&space, all, 7);
         vm.validate().unwrap();
         hoard.into_iter().for_each(|pfn| vm.yard().free(pfn, Order::ZERO).unwrap());

@@ -1,4 +1,4 @@
-//! Threads that take pages without locks and under them while others map, unmap, split, move and end what they take.
+//! Threads take pages with and without locks while other threads map, unmap, split, move and end them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -13,9 +13,9 @@ use frameyard_vm::{
     PinRequest, RefHandling, VmConfig,
 };
 
-/// How often each of those who take pages gets some.
+/// Rounds of each taking thread.
 const ROUNDS: u64 = 400;
-/// What all use: four huge pages of anonymous memory, then two of a device.
+/// The shared range: four huge pages of anonymous memory, then two of a device.
 const SHARED: u64 = 4 * HUGE;
 const OF_DEVICE: u64 = 2 * HUGE;
 
@@ -37,7 +37,7 @@ fn a_request(dice: &mut Dice) -> PinRequest {
     call.by(path).counted(RefHandling::ALL[dice.below(2) as usize]).with(flags)
 }
 
-/// Takes pages anywhere, holds them a moment, and gives them back; how many were taken.
+/// Takes pages anywhere, holds them briefly and releases them; returns the number taken.
 fn take_and_give(vm: &TestVm<'_>, space: &TestSpace<'_>, seed: u64) -> u64 {
     let mut dice = Dice(seed);
     let (mut taken_in_all, mut successes) = (0, 0);
@@ -73,7 +73,7 @@ fn take_and_give(vm: &TestVm<'_>, space: &TestSpace<'_>, seed: u64) -> u64 {
     taken_in_all
 }
 
-/// Maps, uses and unmaps: whole huge pages and parts of them, so that they are split.
+/// Maps, accesses and unmaps whole huge pages and parts, so that they are split.
 fn map_and_unmap(space: &TestSpace<'_>, stop: &AtomicBool, seed: u64) {
     let mut dice = Dice(seed);
     while !stop.load(Ordering::Relaxed) {
@@ -96,11 +96,11 @@ fn map_and_unmap(space: &TestSpace<'_>, stop: &AtomicBool, seed: u64) {
 }
 
 fn move_about(vm: &TestVm<'_>, stop: &AtomicBool) {
-    let zone = vm.yard().zones().next().unwrap().id;
+    let zone = vm.yard().stats().zones().next().unwrap().id;
     let memory = vm.yard().memory_ranges().next().unwrap().0;
     let mut dice = Dice(77);
     while !stop.load(Ordering::Relaxed) {
-        vm.yard().compact_zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
+        vm.yard().compaction().zone(zone, CompactRequest::WHOLE_ZONE, &vm.owners());
         let start = Pfn((memory.start.0 + dice.below(memory.count().0 - 1024)) & !511);
         let wanted = PfnRange::new(start, PageCount(1 + dice.below(1024)));
         if let Ok(range) = vm.yard().request_range(wanted, Gfp::HIGHUSER_MOVABLE).owners(&vm.owners()).range() {
@@ -110,7 +110,7 @@ fn move_about(vm: &TestVm<'_>, stop: &AtomicBool) {
     }
 }
 
-/// Spaces that come, are registered, and end while the region still has their pages.
+/// Creates, registers and exits spaces while the region still has their pages.
 fn come_and_go(vm: &TestVm<'_>) {
     for round in 0..40 {
         let space = vm.create_space().unwrap();
@@ -124,7 +124,7 @@ fn come_and_go(vm: &TestVm<'_>) {
     }
 }
 
-/// A device that comes and goes, mapped into the shared space.
+/// Maps and removes a device in the shared space.
 fn plug_and_unplug(vm: &TestVm<'_>, space: &TestSpace<'_>, first: Pfn, stop: &AtomicBool) {
     let range_of = PfnRange::new(first, PageCount(OF_DEVICE / PAGE));
     let mut dice = Dice(5);
@@ -134,26 +134,26 @@ fn plug_and_unplug(vm: &TestVm<'_>, space: &TestSpace<'_>, first: Pfn, stop: &At
         let layout = if order == Order::ZERO { MapLayout::Full } else { layout };
         let request =
             DeviceRequest { range: range_of, node: NodeId(0), order, layout, placement: MapPlacement::Memory };
-        let Ok(device) = vm.yard().map_device(request) else { continue };
+        let Ok(device) = vm.yard().devices().map(request) else { continue };
         let level = if dice.below(2) == 0 { PageLevel::Huge } else { PageLevel::Small };
         let shows = MapRequest::device(PhysAddr(first.0 * PAGE), ByteSize(OF_DEVICE), level).at(at(SHARED));
         space.map(shows).expect("nobody else maps there");
         for page in (0..OF_DEVICE / PAGE).step_by(3) {
             let _ = space.touch(at(SHARED + page * PAGE), MemoryAccess::Write);
         }
-        if layout != MapLayout::Folded && order != Order::ZERO && vm.yard().split_device_page(first).is_ok() {
+        if layout != MapLayout::Folded && order != Order::ZERO && vm.yard().devices().split(first).is_ok() {
             thread::yield_now();
-            let _ = vm.yard().join_device_page(first);
+            let _ = vm.yard().devices().join(first);
         }
         space.unmap(range(SHARED, OF_DEVICE)).expect("it is mapped");
-        while vm.yard().unmap_device(device, Removal::Wait).is_err() {
+        while vm.yard().devices().unmap(device, Removal::Wait).is_err() {
             thread::yield_now();
         }
     }
 }
 
 #[test]
-fn no_reference_is_lost_while_all_that_is_taken_changes() {
+fn references_survive_concurrent_changes() {
     run_on(0);
     let machine = TestMachine { cpus: 4, devices: ByteSize::mib(128), ..TestMachine::default() };
     let first_device = machine.first_device();
@@ -189,7 +189,7 @@ fn no_reference_is_lost_while_all_that_is_taken_changes() {
             ended.into_iter().for_each(|end| end.expect("nobody fails"));
         });
         assert!(taken.into_inner() >= 3 * ROUNDS);
-        assert_eq!(vm.yard().devices().count(), 0);
+        assert_eq!(vm.yard().devices().list().count(), 0);
         drop(shared);
         vm.lru_drain_all();
         vm.validate().unwrap();

@@ -1,4 +1,4 @@
-//! Getting and pinning pages of address spaces: what is taken, what it counts, and what is refused.
+//! Getting and pinning pages of address spaces: frames, counts, and rejected requests.
 
 use crate::fixture::{HUGE, PAGE, TestSpace, TestVm, anonymous, at, in_small_yard, range};
 use frameyard::page::Counts;
@@ -21,8 +21,8 @@ fn touch(space: &TestSpace<'_>, range: VirtRange) {
 }
 
 fn counts(vm: &TestVm<'_>, pfn: Pfn) -> (Counts, u64) {
-    // SAFETY: the page is only looked at.
-    let page = unsafe { vm.yard().counted_page(pfn) }.unwrap();
+    // SAFETY: only reads.
+    let page = unsafe { vm.yard().counted().page(pfn) }.unwrap();
     (page.counts(), page.pins())
 }
 
@@ -48,7 +48,7 @@ fn requests() -> impl Iterator<Item = PinRequest> {
 }
 
 #[test]
-fn every_way_takes_the_same_frames_and_counts_the_same() {
+fn all_paths_take_equal_frames_and_counts() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         // Small pages, huge ones, small ones.
@@ -78,7 +78,7 @@ fn every_way_takes_the_same_frames_and_counts_the_same() {
 }
 
 #[test]
-fn runs_join_what_touches_and_end_where_there_is_no_place() {
+fn merges_adjacent_runs_and_stops_when_full() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         let all = range(0, 3 * HUGE);
@@ -109,11 +109,11 @@ fn runs_join_what_touches_and_end_where_there_is_no_place() {
 }
 
 #[test]
-fn one_place_for_runs_takes_the_first_run() {
+fn single_run_slot_takes_the_first_run() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         space.map(anonymous(range(0, 2 * PAGE)).advised(HugeAdvice::Never)).unwrap();
-        // Mapped in the wrong order, from one per-CPU list: the two do not touch in order.
+        // Mapped in reverse order from one per-CPU list: the two are not adjacent in order.
         touch(&space, range(PAGE, PAGE));
         let kept = vm.yard().alloc(frameyard::Order::ZERO, frameyard::Gfp::HIGHUSER_MOVABLE).unwrap();
         touch(&space, range(0, PAGE));
@@ -126,7 +126,7 @@ fn one_place_for_runs_takes_the_first_run() {
 }
 
 #[test]
-fn what_is_missing_is_mapped_by_the_slow_path_alone() {
+fn only_the_slow_path_faults_pages_in() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         let all = range(0, 600 * PAGE);
@@ -146,7 +146,7 @@ fn what_is_missing_is_mapped_by_the_slow_path_alone() {
 }
 
 #[test]
-fn what_is_not_mapped_ends_the_walk_and_is_an_error_at_first() {
+fn unmapped_page_ends_the_walk_or_fails_the_first() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         space.map(anonymous(range(0, 3 * PAGE))).unwrap();
@@ -167,7 +167,7 @@ fn what_is_not_mapped_ends_the_walk_and_is_an_error_at_first() {
 }
 
 #[test]
-fn more_than_was_taken_is_refused_and_changes_nothing() {
+fn rejects_release_of_more_references_than_taken() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         let all = range(0, HUGE + 4 * PAGE);
@@ -177,7 +177,7 @@ fn more_than_was_taken_is_refused_and_changes_nothing() {
         assert_eq!(space.take_pages(all.start, PinRequest::PIN, &mut frames), Ok(PageCount(516)));
         let state = || [0, 512, 513, 515].map(|at| counts(&vm, frames[at]));
         let before = state();
-        // One pin too many of the huge page, of a small one, and a frame that is nobody's.
+        // One excess pin of the huge page and of a small one, and a free frame.
         let of_huge = [&frames[..], &frames[5..6]].concat();
         let wrong = vm.yard().alloc(frameyard::Order::ZERO, frameyard::Gfp::KERNEL).unwrap();
         let foreign = [&frames[..514], &[wrong]].concat();
@@ -203,14 +203,14 @@ fn more_than_was_taken_is_refused_and_changes_nothing() {
 }
 
 #[test]
-fn a_page_is_noted_as_written_where_who_unpins_it_says_so() {
+fn unpin_marks_pages_dirty_on_request() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         space.map(anonymous(range(0, PAGE))).unwrap();
         let mut frames = [Pfn(0)];
         let is_dirty = |pfn| {
-            // SAFETY: the page is only looked at.
-            unsafe { vm.yard().counted_page(pfn) }.unwrap().owner() & 1 << 11 != 0
+            // SAFETY: only reads.
+            unsafe { vm.yard().counted().page(pfn) }.unwrap().owner() & 1 << 11 != 0
         };
         for (dirty, expected) in [(Dirty::Keep, false), (Dirty::Mark, true)] {
             assert_eq!(space.take_pages(at(0), PinRequest::PIN, &mut frames), Ok(PageCount(1)));
@@ -221,18 +221,18 @@ fn a_page_is_noted_as_written_where_who_unpins_it_says_so() {
 }
 
 #[test]
-fn a_region_lists_its_frames_keeps_them_and_gives_them_back() {
+fn region_pins_and_releases_its_frames() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         let all = range(0, 2 * HUGE + 700 * PAGE);
         space.map(huge(all)).unwrap();
-        // Every second page from another list, so that few touch.
+        // Every second page from another list, so that few are adjacent.
         touch(&space, range(0, 2 * HUGE));
         for page in (0..700).rev() {
             space.touch(at(2 * HUGE + page * PAGE), MemoryAccess::Write).unwrap();
         }
         let expected = frames_of(&space, all);
-        let free = vm.yard().free_pages();
+        let free = vm.yard().stats().free_pages();
         let region = MemoryRegion::register(&space, all, MemoryAccess::Write).unwrap();
         let listed: Vec<_> = region.runs().flat_map(|run| run.first.0..run.end().0).map(Pfn).collect();
         assert_eq!(listed, expected);
@@ -244,7 +244,7 @@ fn a_region_lists_its_frames_keeps_them_and_gives_them_back() {
         assert_eq!(counts(&vm, expected[0]).1, 512);
         space.unmap(range(0, HUGE)).unwrap();
         region.deregister().unwrap();
-        assert!(vm.yard().free_pages() > free, "with the region goes what was unmapped");
+        assert!(vm.yard().stats().free_pages() > free, "with the region goes what was unmapped");
         let again = MemoryRegion::register(&space, range(HUGE, HUGE), MemoryAccess::Read).unwrap();
         assert_eq!((again.run_count(), counts(&vm, expected[512]).1), (1, 512));
         drop(again);

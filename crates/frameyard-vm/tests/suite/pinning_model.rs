@@ -1,5 +1,4 @@
-//! Random getting, pinning and giving back of pages against a simple count of references: the same one by one and batched,
-//! without locks and under them.
+//! Random gets, pins and releases against a plain count of references: per page and batched, with and without locks.
 
 use std::collections::HashMap;
 
@@ -11,7 +10,7 @@ use frameyard_vm::{
 };
 use proptest::prelude::*;
 
-/// Three huge pages' worth of addresses.
+/// Addresses of three huge pages.
 const PAGES: u64 = 3 * HUGE / PAGE;
 
 #[derive(Clone, Debug)]
@@ -36,7 +35,7 @@ enum Action {
         request: PinRequest,
         runs: bool,
     },
-    /// The one of those taken that this chooses, by which way.
+    /// Selects one of the taken sets, and the path of its release.
     Give {
         which: usize,
         refs: RefHandling,
@@ -126,8 +125,12 @@ impl Run<'_, '_> {
             }
             Action::Give { .. } => {}
             Action::Compact => {
-                let zone = self.vm.yard().zones().next().unwrap().id;
-                self.vm.yard().compact_zone(zone, frameyard::compaction::CompactRequest::WHOLE_ZONE, &self.vm.owners());
+                let zone = self.vm.yard().stats().zones().next().unwrap().id;
+                self.vm.yard().compaction().zone(
+                    zone,
+                    frameyard::compaction::CompactRequest::WHOLE_ZONE,
+                    &self.vm.owners(),
+                );
             }
         }
         self.check();
@@ -177,24 +180,24 @@ impl Run<'_, '_> {
         .expect("what was taken is given back");
     }
 
-    /// All pages have the references and pins that were taken of them, and no more besides their mappings'.
+    /// Asserts that all pages have the references and pins taken, plus those of their mappings.
     fn check(&self) {
         self.vm.lru_drain_all();
         let (mut references, mut pins) = (HashMap::new(), HashMap::new());
         for (call, taken) in &self.taken {
             for pfn in taken.frames() {
-                let info = self.vm.yard().frame_info(pfn).unwrap();
+                let info = self.vm.yard().stats().frame(pfn).unwrap();
                 let each = if info.order.0 == 0 && *call == PinCall::Pin { 1024 } else { 1 };
                 *references.entry(info.head).or_insert(0) += each;
                 *pins.entry(info.head).or_insert(0) += u64::from(*call == PinCall::Pin);
             }
         }
         for (head, expected) in references {
-            // SAFETY: the page is only looked at.
-            let page = unsafe { self.vm.yard().counted_page(head) }.unwrap();
+            // SAFETY: only reads.
+            let page = unsafe { self.vm.yard().counted().page(head) }.unwrap();
             let counts = page.counts();
             assert_eq!(counts.references - counts.mappings, expected, "{head}");
-            // References of single pages look like pins where there are as many as a pin has.
+            // A large number of references of a single page looks like a pin.
             let found =
                 page.pins() - if page.tag().order().0 == 0 { (u64::from(expected) / 1024) - pins[&head] } else { 0 };
             assert_eq!(found, pins[&head], "{head}");
@@ -206,7 +209,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn what_is_taken_is_counted_and_what_is_given_back_is_not(actions in prop::collection::vec(actions(), 1..60)) {
+    fn pins_agree_with_a_model(actions in prop::collection::vec(actions(), 1..60)) {
         in_small_yard(|vm| {
             let space = vm.create_space().unwrap();
             space.map(MapRequest::anonymous(frameyard::ByteSize(PAGES * PAGE)).at(at(0)).advised(HugeAdvice::Huge)).unwrap();

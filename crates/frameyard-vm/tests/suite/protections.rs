@@ -1,4 +1,4 @@
-//! Areas that may be read and not written: faults, bytes, pins and regions, in pages of every size.
+//! Read-only areas: faults, bytes, pins and regions, in pages of each size.
 
 use crate::fixture::{HUGE, PAGE, TestMachine, TestSpace, TestVm, anonymous, at, in_small_yard, in_yard, range};
 use frameyard::devices::{DeviceRequest, MapLayout, MapPlacement, Removal};
@@ -19,7 +19,7 @@ fn refused(addr: VirtAddr) -> PinError {
     PinError::Fault(FaultError::ReadOnly(addr))
 }
 
-/// Pins one page so, and gives it back.
+/// Pins and releases one page.
 fn pin(vm: &TestVm<'_>, space: &TestSpace<'_>, addr: VirtAddr, request: PinRequest) -> Result<Pfn, PinError> {
     let mut frames = [Pfn(0)];
     space.take_pages(addr, request, &mut frames)?;
@@ -28,7 +28,7 @@ fn pin(vm: &TestVm<'_>, space: &TestSpace<'_>, addr: VirtAddr, request: PinReque
 }
 
 #[test]
-fn what_is_read_only_is_read_and_not_written_before_it_is_there_and_after() {
+fn read_only_area_rejects_writes_before_and_after_a_fault() {
     for (advice, level) in [(HugeAdvice::Never, PageLevel::Small), (HugeAdvice::Huge, PageLevel::Huge)] {
         in_small_yard(|vm| {
             let space = vm.create_space().unwrap();
@@ -55,11 +55,11 @@ fn what_is_read_only_is_read_and_not_written_before_it_is_there_and_after() {
 }
 
 #[test]
-fn what_is_read_only_is_pinned_to_be_read_and_not_to_be_written() {
+fn read_only_area_allows_read_pins_only() {
     for advice in [HugeAdvice::Never, HugeAdvice::Huge] {
         in_small_yard(|vm| {
             let space = vm.create_space().unwrap();
-            // Two that may be written come first.
+            // Two writable ones first.
             space.map(anonymous(range(HUGE - 2 * PAGE, 2 * PAGE)).advised(HugeAdvice::Never)).unwrap();
             space.map(read_only(range(HUGE, HUGE), advice)).unwrap();
             let first = at(HUGE);
@@ -83,7 +83,7 @@ fn what_is_read_only_is_pinned_to_be_read_and_not_to_be_written() {
 }
 
 #[test]
-fn anonymous_memory_that_is_read_only_is_written_by_force() {
+fn force_pins_read_only_anonymous_memory() {
     for advice in [HugeAdvice::Never, HugeAdvice::Huge] {
         for path in [PinPath::FastThenSlow, PinPath::SlowOnly] {
             in_small_yard(|vm| {
@@ -95,7 +95,7 @@ fn anonymous_memory_that_is_read_only_is_written_by_force() {
                     let mut frames = [Pfn(0)];
                     assert_eq!(space.take_pages(at(PAGE), forced, &mut frames), Ok(PageCount(1)));
                     let bytes = vm.yard().platform().frame_bytes(frames[0]).unwrap();
-                    // SAFETY: the frame is pinned, and nobody else uses it.
+                    // SAFETY: the frame is pinned and has no other user.
                     unsafe { bytes.write(42) };
                     vm.unpin_pages(&frames, RefHandling::Batched, Dirty::Mark).unwrap();
                 }
@@ -114,7 +114,7 @@ fn anonymous_memory_that_is_read_only_is_written_by_force() {
 }
 
 #[test]
-fn devices_that_are_read_only_are_not_written_by_force() {
+fn force_does_not_pin_read_only_devices() {
     let machine = TestMachine { devices: ByteSize::gib(1), ..TestMachine::default() };
     in_yard(machine, VmConfig::default(), |vm| {
         let frames = PfnRange::new(machine.first_device(), PageCount(1024));
@@ -125,7 +125,7 @@ fn devices_that_are_read_only_are_not_written_by_force() {
             layout: MapLayout::Full,
             placement: MapPlacement::Memory,
         };
-        let device = vm.yard().map_device(request).unwrap();
+        let device = vm.yard().devices().map(request).unwrap();
         let space = vm.create_space().unwrap();
         for level in [PageLevel::Small, PageLevel::Huge] {
             let shows = MapRequest::device(PhysAddr(frames.start.0 * PAGE), ByteSize(2 * HUGE), level);
@@ -145,12 +145,12 @@ fn devices_that_are_read_only_are_not_written_by_force() {
             space.unmap(shown).unwrap();
         }
         drop(space);
-        vm.yard().unmap_device(device, Removal::Refuse).unwrap();
+        vm.yard().devices().unmap(device, Removal::Refuse).unwrap();
     });
 }
 
 #[test]
-fn parts_of_an_area_keep_its_protection_and_areas_of_another_stay_apart() {
+fn split_areas_keep_protection_and_do_not_merge_across_it() {
     in_small_yard(|vm| {
         let space = vm.create_space().unwrap();
         space.map(read_only(range(0, HUGE), HugeAdvice::Huge)).unwrap();
@@ -160,7 +160,7 @@ fn parts_of_an_area_keep_its_protection_and_areas_of_another_stay_apart() {
         assert_eq!(space.statistics().areas, areas, "alike: one area");
         space.map(anonymous(range(HUGE + PAGE, PAGE)).advised(HugeAdvice::Huge)).unwrap();
         assert_eq!(space.statistics().areas, areas + 1);
-        // The huge page is split, and the area cut in two.
+        // The huge page and the area are split.
         space.unmap(range(3 * PAGE, PAGE)).unwrap();
         assert_eq!(space.statistics().areas, areas + 2);
         for page in [2, 4, 512] {
@@ -169,7 +169,7 @@ fn parts_of_an_area_keep_its_protection_and_areas_of_another_stay_apart() {
         }
         space.write(at(HUGE + PAGE), &[1]).unwrap();
         vm.validate().unwrap();
-        // What was read-only is not, when it is mapped anew.
+        // Previously read-only addresses are writable after a new map.
         space.unmap(range(0, PAGE)).unwrap();
         space.map(anonymous(range(0, PAGE))).unwrap();
         space.write(at(0), &[1]).unwrap();

@@ -108,7 +108,7 @@ pub fn with_sim_fixture<R, E: From<WorkloadError>>(
         SimInit::Deferred(reset) => SimYard::deferred(machine, &config, reset),
     };
     let yard = yard.map_err(refused)?;
-    let before = yard.free_pages();
+    let before = yard.stats().free_pages();
     let config = VmConfig { lru: options.lru, ..VmConfig::default() };
     let vm = Vm::create(&*yard, &config).map_err(WorkloadError::run_time)?;
     let result = run(&SimFixture { vm, yard: &yard })?;
@@ -127,8 +127,8 @@ impl SimFixture<'_> {
     /// `high` and `batch` of the first CPU's list in the first zone.
     #[must_use]
     pub fn list_sizes(&self) -> Option<(PageCount, PageCount)> {
-        let zone = self.yard.zones().next()?;
-        self.yard.pcp_statistics(zone.id, CpuId(0)).map(|lists| (lists.high, lists.batch))
+        let zone = self.yard.stats().zones().next()?;
+        self.yard.zone(zone.id).pcp(CpuId(0)).map(|lists| (lists.high, lists.batch))
     }
 
     /// Memory of all nodes.

@@ -1,5 +1,5 @@
-//! What disturbs the tasks: policy switches, compaction, contiguous ranges, drains, other sizes of per-CPU lists, and
-//! free memory that goes back to the host.
+//! The controller disturbs the tasks: it switches policies, compacts, allocates contiguous ranges, drains, resizes per-CPU
+//! lists, and returns free memory to the host.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,51 +14,51 @@ use frameyard::watermarks::PcpSizing;
 use frameyard::{CpuId, Gfp, NodeId, Order, PageCount, PfnRange, ZoneId};
 use frameyard_host::HostYard;
 
-use super::holdings::{claim_range, free_range};
-use super::shared_state::SharedState;
 use crate::error::WorkloadError;
 use crate::fixture::Fixture;
+use crate::task::stress::holdings::{claim_range, free_range};
+use crate::task::stress::shared_state::SharedState;
 
 /// The longest contiguous range, in pageblocks.
 const PAGEBLOCKS: u64 = 4;
-/// The longest pause between two disturbances.
+/// The longest random pause between two disturbances.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long a policy may take to settle when nobody else is in the yard.
+/// How long a policy switch may take while no task uses the yard.
 const SETTLE: Duration = Duration::from_secs(10);
 
-/// Whether the controller changes the policy.
+/// Whether the controller switches the policy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Switching {
-    /// It leaves it as it is.
+    /// It does not.
     No,
-    /// It changes it all the time.
+    /// It does, all the time.
     Yes,
 }
 
 /// What the controller did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Disturbances {
-    /// Changes of the policy.
+    /// Policy switches.
     pub switches: u64,
-    /// Those of them that somebody in the yard did not finish for in time.
+    /// Policy switches that gave up waiting for a CPU.
     pub switch_stalls: u64,
-    /// Compactions that ran.
+    /// Compactions.
     pub compactions: u64,
-    /// Those that somebody did not finish for in time.
+    /// Compactions that gave up waiting for a CPU.
     pub compaction_stalls: u64,
-    /// Pages that they moved.
+    /// Pages that compaction migrated.
     pub migrated: u64,
-    /// Contiguous ranges that were had.
+    /// Contiguous ranges allocated.
     pub contiguous: u64,
-    /// Those that were refused.
+    /// Requests for contiguous ranges that were refused.
     pub contiguous_refused: u64,
-    /// Those that somebody did not finish for in time.
+    /// Requests for contiguous ranges that gave up waiting for a CPU.
     pub contiguous_stalls: u64,
     /// Drains.
     pub drains: u64,
-    /// Changes of the sizes of per-CPU lists.
+    /// Resizes of per-CPU lists.
     pub resizes: u64,
-    /// Frames given back to the host.
+    /// Frames returned to the host.
     pub reported: u64,
 }
 
@@ -73,14 +73,14 @@ pub(crate) struct Controller<'a> {
     done: Disturbances,
 }
 
-/// Sets a policy where nobody else is in the yard.
+/// Switches the policy while no task uses the yard.
 pub(crate) fn settle(yard: &HostYard, policy: ZonePolicy) -> Result<(), WorkloadError> {
     let begin = Instant::now();
     loop {
         match yard.set_policy(policy) {
             Ok(()) => return Ok(()),
             Err(error) if begin.elapsed() > SETTLE => {
-                return Err(WorkloadError::run_time(format!("policy {policy}, with nobody else in the yard: {error}")));
+                return Err(WorkloadError::run_time(format!("policy {policy}, with no task in the yard: {error}")));
             }
             Err(_) => thread::yield_now(),
         }
@@ -90,17 +90,17 @@ pub(crate) fn settle(yard: &HostYard, policy: ZonePolicy) -> Result<(), Workload
 impl<'a> Controller<'a> {
     pub(crate) fn new(fixture: &'a Fixture<'a>, state: &'a SharedState, switching: Switching, seed: u64) -> Self {
         let ranges = fixture.yard.memory_ranges().map(|(range, _)| range).collect();
-        let zones = fixture.yard.zones().map(|zone| zone.id).collect();
+        let zones = fixture.yard.stats().zones().map(|zone| zone.id).collect();
         let random = Rng::with_seed(!seed);
         Self { fixture, state, switching, random, ranges, zones, done: Disturbances::default() }
     }
 
-    /// What was done.
+    /// The disturbances so far.
     pub(crate) fn done(&self) -> Disturbances {
         self.done
     }
 
-    /// Does one thing, and lets the tasks be for at least as long as that took.
+    /// Makes one random disturbance, then rests at least as long as that took.
     pub(crate) fn disturb(&mut self) -> Result<(), WorkloadError> {
         let begin = Instant::now();
         match self.random.u8(..16) {
@@ -125,14 +125,14 @@ impl<'a> Controller<'a> {
         self.done.switches += 1;
         match self.fixture.yard.set_policy(policy) {
             Ok(()) => {}
-            // The next one goes on with it.
+            // The next switch continues it.
             Err(PolicyError::Stalled(_)) => self.done.switch_stalls += 1,
             Err(error) => return Err(WorkloadError::run_time(format!("policy {policy}: {error}"))),
         }
         Ok(())
     }
 
-    /// Asks for a range anywhere, holds it for a moment, and frees it.
+    /// Allocates a random range, holds it for a moment, and frees it.
     fn contiguous(&mut self) -> Result<(), WorkloadError> {
         let yard = self.fixture.yard;
         let memory = self.ranges[self.random.usize(..self.ranges.len())];
@@ -163,12 +163,12 @@ impl<'a> Controller<'a> {
         let order = Order(self.random.u8(1..=yard.geometry().max_order().0));
         let owners = self.fixture.vm.owners();
         let outcome = match self.random.u8(..4) {
-            0 => yard.compact_zone(zone, CompactRequest::WHOLE_ZONE, &owners),
-            1 => yard.compact_zone(zone, CompactRequest::for_order(order, CompactEffort::Full), &owners),
-            2 => yard.compact_zone(zone, CompactRequest::for_order(order, CompactEffort::Async), &owners),
+            0 => yard.compaction().zone(zone, CompactRequest::WHOLE_ZONE, &owners),
+            1 => yard.compaction().zone(zone, CompactRequest::for_order(order, CompactEffort::Full), &owners),
+            2 => yard.compaction().zone(zone, CompactRequest::for_order(order, CompactEffort::Async), &owners),
             _ => {
                 let node = NodeId(self.random.u16(..yard.nodes()));
-                yard.compact_background(node, &owners).unwrap_or_default()
+                yard.compaction().background(node, &owners).unwrap_or_default()
             }
         };
         self.count_compaction(&outcome);
@@ -188,9 +188,9 @@ impl<'a> Controller<'a> {
         let cpu = CpuId(self.random.u32(..yard.cpus()));
         match self.random.u8(..4) {
             0 => yard.drain_all(),
-            1 => yard.drain_cpu(cpu),
-            2 => yard.drain_zone(zone),
-            _ => yard.drain(zone, cpu),
+            1 => yard.lists().drain_cpu(cpu),
+            2 => yard.zone(zone).drain(),
+            _ => yard.zone(zone).drain_cpu(cpu),
         }
         self.done.drains += 1;
     }
@@ -203,11 +203,11 @@ impl<'a> Controller<'a> {
             3 | 4 => PcpSizing::Fixed(self.random.u32(32..4096)),
             _ => PcpSizing::Scaled,
         };
-        self.fixture.yard.set_pcp_sizing(sizing);
+        self.fixture.yard.lists().resize(sizing);
         self.done.resizes += 1;
     }
 
-    /// Gives some free memory back to the host.
+    /// Returns some free memory to the host.
     fn report(&mut self) -> Result<(), WorkloadError> {
         let yard = self.fixture.yard;
         let order = Order(self.random.u8(4..=yard.geometry().max_order().0.max(4)));

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use frameyard::PageCount;
 
-use super::shared_state::SharedState;
 use crate::error::WorkloadError;
 use crate::fixture::Fixture;
+use crate::task::stress::shared_state::SharedState;
 use crate::workers::Workers;
 
 /// Time between two checks whether all tasks have halted.
@@ -76,7 +76,7 @@ impl<'a> Inspector<'a> {
         }
         self.fixture.vm.lru_drain_all();
         self.fixture.yard.validate().map_err(WorkloadError::run_time)?;
-        let (free, held) = (self.fixture.yard.free_pages(), self.state.held_frames());
+        let (free, held) = (self.fixture.yard.stats().free_pages(), self.state.held_frames());
         let known = free.0 + held;
         if known > self.before.0 || known + self.allowance.0 < self.before.0 {
             return Err(WorkloadError::run_time(Unbalanced { before: self.before, free, held }));

@@ -1,4 +1,4 @@
-//! How free memory is cut into blocks, to compare the end of a run with its beginning.
+//! Free memory by block size, to compare the end of a run with its beginning.
 
 use std::fmt;
 
@@ -23,12 +23,12 @@ struct ZoneShape {
     blocks: [u64; ORDER_SLOTS],
 }
 
-/// Free memory is not as it was.
+/// How free memory differs.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum ShapeProblem {
-    /// More or less is free.
+    /// Another amount is free.
     Free { zone: ZoneId, before: PageCount, after: PageCount },
-    /// The same is free, in other blocks.
+    /// The same amount is free, in other blocks.
     Blocks { zone: ZoneId, order: Order, before: u64, after: u64 },
 }
 
@@ -53,7 +53,7 @@ impl Shape {
     pub(crate) fn of(yard: &HostYard) -> Self {
         let blocks = |zone| {
             std::array::from_fn(|order| {
-                let count = |of: &MigrateType| yard.free_blocks(zone, Order(order as u8), *of);
+                let count = |of: &MigrateType| yard.zone(zone).free_blocks(Order(order as u8), *of);
                 MigrateType::ALL.iter().map(count).sum()
             })
         };
@@ -63,20 +63,20 @@ impl Shape {
             reserved: zone.reserved_highatomic,
             blocks: blocks(zone.id),
         };
-        Self { zones: yard.zones().map(zone).collect(), pageblock: yard.geometry().pageblock_order() }
+        Self { zones: yard.stats().zones().map(zone).collect(), pageblock: yard.geometry().pageblock_order() }
     }
 
-    /// Compares with how it was.
+    /// Compares with an earlier shape.
     ///
-    /// Pageblocks that are kept for atomic requests do not merge with others, so where there are any now, blocks larger
-    /// than a pageblock are taken as the pageblocks that they hold.
+    /// Pageblocks reserved for atomic requests do not merge with their neighbours. If there are any, blocks larger than a
+    /// pageblock are counted as pageblocks.
     pub(crate) fn check_against(&self, before: &Self) -> Result<(), ShapeProblem> {
         for (zone, then) in self.zones.iter().zip(&before.zones) {
             if zone.free != then.free {
                 return Err(ShapeProblem::Free { zone: zone.id, before: then.free, after: zone.free });
             }
             let limit = if zone.reserved.0 > 0 { self.pageblock.index() } else { ORDER_SLOTS };
-            let (now, then) = (cut_up(zone.blocks, limit), cut_up(then.blocks, limit));
+            let (now, then) = (split_above(zone.blocks, limit), split_above(then.blocks, limit));
             if let Some(order) = (0..ORDER_SLOTS).find(|order| now[*order] != then[*order]) {
                 let (before, after) = (then[order], now[order]);
                 return Err(ShapeProblem::Blocks { zone: zone.id, order: Order(order as u8), before, after });
@@ -86,8 +86,8 @@ impl Shape {
     }
 }
 
-/// The same memory with no block above an order.
-fn cut_up(mut blocks: [u64; ORDER_SLOTS], limit: usize) -> [u64; ORDER_SLOTS] {
+/// Splits all blocks above an order.
+fn split_above(mut blocks: [u64; ORDER_SLOTS], limit: usize) -> [u64; ORDER_SLOTS] {
     for order in limit.saturating_add(1)..ORDER_SLOTS {
         blocks[limit] += std::mem::take(&mut blocks[order]) << (order - limit);
     }
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_is_not_merged_as_before_is_noticed() {
+    fn detects_lost_and_unmerged_memory() {
         let before = shape(0, &[(10, 3)]);
         assert_eq!(shape(0, &[(10, 3)]).check_against(&before), Ok(()));
         let unmerged = shape(0, &[(10, 2), (9, 2)]).check_against(&before);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn pageblocks_kept_for_atomic_requests_may_stay_apart() {
+    fn pageblocks_reserved_for_atomic_requests_may_stay_unmerged() {
         let before = shape(0, &[(10, 3)]);
         assert_eq!(shape(512, &[(10, 2), (9, 2)]).check_against(&before), Ok(()));
         assert!(shape(512, &[(10, 2), (9, 1), (8, 2)]).check_against(&before).is_err());

@@ -8,7 +8,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::shared_state::SharedState;
+use crate::task::stress::shared_state::SharedState;
 
 /// Time between two checks.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -37,7 +37,7 @@ pub(crate) struct Build {
 impl Build {
     /// The share of one builder. Together the builders read as many pages as the yard has.
     pub(crate) fn share_of<P: Platform>(vm: &Vm<'_, P>, builders: u32, unmovable_percent: u8) -> Self {
-        let pages = vm.yard().managed_pages().0 / u64::from(builders);
+        let pages = vm.yard().stats().managed_pages().0 / u64::from(builders);
         let unmovable_pages = pages * u64::from(unmovable_percent) / 100;
         Self { file_pages: pages - unmovable_pages, unmovable_pages }
     }

@@ -1,4 +1,4 @@
-//! The tasks of `purge`: some fault pages in, others free them on other CPUs.
+//! The tasks of `purge`: some fault pages in, purgers free them on other CPUs.
 //!
 //! Purgers have CPUs to themselves. Left alone, a scheduler wakes a purger on the CPU of the task that hands it a piece.
 

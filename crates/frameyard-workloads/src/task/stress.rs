@@ -1,5 +1,9 @@
 //! The loop of `stress`: random steps until enough operations are done.
 
+pub(crate) mod holdings;
+pub(crate) mod mapped;
+pub(crate) mod shared_state;
+
 use std::thread;
 use std::time::Duration;
 
@@ -10,9 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::measure::nanoseconds;
 use crate::report::{TaskProblem, TaskReport};
 use crate::site::HostSite;
-use crate::stress::holdings::Holdings;
-use crate::stress::mapped::Mapped;
-use crate::stress::shared_state::{Holder, Place, SharedState};
+use holdings::Holdings;
+use mapped::Mapped;
+use shared_state::{Holder, Place, SharedState};
 
 /// Operations that a task reserves at a time.
 const CHUNK: u64 = 1024;

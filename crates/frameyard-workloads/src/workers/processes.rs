@@ -6,7 +6,8 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{self, AssertUnwindSafe};
-use std::process::Stdio;
+use std::process::{self, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -178,13 +179,25 @@ impl Worker {
         let vm = Vm::attach(&yard)?;
         let (stages, exchange) = (&Stages::default(), &Exchange::default());
         let commands = self.socket.lock().unwrap_or_else(PoisonError::into_inner).try_clone()?;
+        let is_done = &AtomicBool::new(false);
         thread::scope(|scope| {
-            let listener = thread::Builder::new().spawn_scoped(scope, || listen(&commands, stages, exchange))?;
+            let listener = thread::Builder::new().spawn_scoped(scope, || {
+                listen(&commands, stages);
+                // Acquire: pairs with the Release in `Worker::work`.
+                if !stages.has_come(Stage::End) && !is_done.load(Ordering::Acquire) {
+                    // The driver has ended, as on Ctrl-C, and the memory file with it: nothing is left to finish.
+                    process::exit(1);
+                }
+                stages.announce(Stage::End);
+                exchange.close();
+            })?;
             let cpus = yard.platform().host().allowed();
             let runtime = HostRuntime { exchange, stages, cpus, tell: &|event| self.tell(&event) };
             let TaskSpec { number, seed, ref work } = self.spec.task;
             let site = Site { vm, common: None, runtime, number, seed };
             let result = panic::catch_unwind(AssertUnwindSafe(|| work.run(&site)));
+            // Release: pairs with the Acquire in `Worker::work`.
+            is_done.store(true, Ordering::Release);
             // Ends the listener, if the last stage has not.
             let _ = commands.shutdown(std::net::Shutdown::Read);
             drop(listener.join());
@@ -199,8 +212,8 @@ impl Worker {
     }
 }
 
-/// Receives stages from the driver. The run ends with the driver.
-fn listen(commands: &UnixStream, stages: &Stages, exchange: &Exchange) {
+/// Receives stages from the driver until the last one, or until the driver or this task ends.
+fn listen(commands: &UnixStream, stages: &Stages) {
     for line in BufReader::new(commands).lines().map_while(Result::ok) {
         match serde_json::from_str(&line) {
             Ok(stage) => stages.announce(stage),
@@ -210,6 +223,4 @@ fn listen(commands: &UnixStream, stages: &Stages, exchange: &Exchange) {
             break;
         }
     }
-    stages.announce(Stage::End);
-    exchange.close();
 }

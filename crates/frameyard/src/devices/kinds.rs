@@ -12,12 +12,12 @@ pub enum MapLayout {
     Full,
     /// One for each frame, of which only the heads of compound pages are written: map pages that hold nothing but tails
     /// read as zero, and may all be one page of memory. Where every map page holds a head, as with base pages, it is as full.
-    SharedTails,
+    Deduplicated,
     /// One for each compound page, one behind the other.
     Folded,
 }
 
-named!(MapLayout: Full => "full", SharedTails => "shared-tails", Folded => "folded");
+named!(MapLayout: Full => "full", Deduplicated => "deduplicated", Folded => "folded");
 
 /// Where the memory of a device's page structures comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -32,7 +32,7 @@ pub enum MapPlacement {
 
 named!(MapPlacement: Memory => "mem", Device => "dev");
 
-/// What [`Yard::unmap_device`](crate::Yard::unmap_device) does where the device is in use.
+/// What [`YardDevices::unmap`](crate::views::YardDevices::unmap) does where the device is in use.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Removal {
     /// It refuses.
@@ -59,7 +59,7 @@ impl fmt::Display for DeviceId {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeviceRequest {
     /// Its frames. Both ends are multiples of the compound pages and of the yard's sub-sections
-    /// ([`Yard::device_unit`](crate::Yard::device_unit)).
+    /// ([`YardDevices::unit`](crate::views::YardDevices::unit)).
     pub range: PfnRange,
     /// The node that it belongs to.
     pub node: NodeId,

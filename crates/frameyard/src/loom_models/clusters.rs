@@ -53,7 +53,7 @@ fn with_cluster(locks: Locks) -> (Runner, [Pfn; 2]) {
     main.give(pages[0], Order::ZERO);
     main.give(pages[2], Order::ZERO);
     main.set_limits(PageCount(8), PageCount(2));
-    let counted = main.yard.cluster_statistics(ZONE);
+    let counted = main.yard.zone(ZONE).clusters();
     assert_eq!((counted.in_use, counted.unmerged), (1, PageCount(2)), "two pages in one cluster");
     (main, [pages[1], pages[3]])
 }
@@ -69,7 +69,7 @@ fn give_and_merge<const COUNT: usize>(runner: &Runner, pages: [Pfn; COUNT]) {
     for pfn in pages {
         runner.give(pfn, Order::ZERO);
     }
-    runner.yard.drain(ZONE, CpuId(1));
+    runner.yard.zone(ZONE).drain_cpu(CpuId(1));
 }
 
 /// All pages are free, in two clusters of a page of each pageblock.
@@ -80,7 +80,7 @@ fn with_two_clusters() -> Runner {
         main.give(pages[at], Order::ZERO);
     }
     main.set_limits(PageCount(8), PageCount(2));
-    let counted = main.yard.cluster_statistics(ZONE);
+    let counted = main.yard.zone(ZONE).clusters();
     assert_eq!((counted.in_use, counted.unmerged), (2, PageCount(4)), "four pages in two clusters");
     main
 }
@@ -172,7 +172,7 @@ fn enter_and_merge(locks: Locks) {
     let merger = main.start(1, move |runner| give_and_merge(runner, [pages[1]]));
     drainer.join().unwrap();
     merger.join().unwrap();
-    let whole: u64 = main.yard.cluster_statistics(ZONE).drains.iter().map(|of| of.whole).sum();
+    let whole: u64 = main.yard.zone(ZONE).clusters().drains.iter().map(|of| of.whole).sum();
     assert_eq!(whole, 1, "the drain enters as one cluster");
     finish(&main);
 }
@@ -200,7 +200,7 @@ fn cut_and_change_policy(locks: Locks) {
     let changer = main.start(1, |runner| runner.yard.set_policy(ZonePolicy::Vanilla).unwrap());
     refiller.join().unwrap();
     changer.join().unwrap();
-    assert_eq!(main.yard.cluster_statistics(ZONE).in_use, 0, "no cluster is left");
+    assert_eq!(main.yard.zone(ZONE).clusters().in_use, 0, "no cluster is left");
     others.into_iter().for_each(|pfn| main.give(pfn, Order::ZERO));
     finish(&main);
 }
@@ -244,10 +244,10 @@ fn a_cut_in_progress_survives_a_change_of_the_policy() {
 fn two_clusters_cut_at_once_stand_as_planned() {
     explore_within(FEW_SWITCHES, || {
         let main = with_two_clusters();
-        let refills = || main.yard.zone_statistics(ZONE).refills;
+        let refills = || main.yard.zone(ZONE).statistics().refills;
         let before = refills();
         main.take_and_give(Order::ZERO);
-        let counted = main.yard.cluster_statistics(ZONE);
+        let counted = main.yard.zone(ZONE).clusters();
         assert_eq!((counted.detachments, refills() - before), (2, 1), "one refill takes both");
         finish(&main);
     });

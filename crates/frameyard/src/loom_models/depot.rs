@@ -26,7 +26,7 @@ fn stocked(locks: Locks) -> Runner {
     let main = Machine::boot(2, PcpSizing::Fixed(4), locks);
     main.yard.set_policy(ZonePolicy::Depot).expect("nobody else is there");
     main.fill_list(6);
-    assert_eq!(main.yard.depot_statistics(ZONE).batches, 1, "the model does what it is for");
+    assert_eq!(main.yard.zone(ZONE).depot().batches, 1, "the model does what it is for");
     main
 }
 
@@ -85,16 +85,16 @@ fn switch_meanwhile(locks: Locks) {
     let main = stocked(locks);
     let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
     main.yard.set_policy(ZonePolicy::Vanilla).expect("nobody stands still");
-    assert_eq!(main.yard.depot_statistics(ZONE).batches, 0, "nothing is kept under another policy");
+    assert_eq!(main.yard.zone(ZONE).depot().batches, 0, "nothing is kept under another policy");
     other.join().unwrap();
-    assert_eq!(main.yard.depot_statistics(ZONE).batches, 0, "nothing is kept under another policy");
+    assert_eq!(main.yard.zone(ZONE).depot().batches, 0, "nothing is kept under another policy");
     main.finish();
 }
 
 /// Two collect at once: who finds the depot empty waits for the other's batches, or says that he gave up.
 fn collect_twice() {
     let main = stocked(Locks::SOUND);
-    main.yard.drain(ZONE, CpuId(0));
+    main.yard.zone(ZONE).drain_cpu(CpuId(0));
     let threads = [0, 1].map(|cpu| {
         main.start(cpu, |runner| {
             let view = runner.yard.zone_view(ZONE);
@@ -103,7 +103,7 @@ fn collect_twice() {
             let locked = view.lock();
             let free = view.zone.free_pages_racy();
             drop(locked);
-            assert!(collected.is_err() || free == runner.yard.managed_pages(), "{NOT_THERE}");
+            assert!(collected.is_err() || free == runner.yard.stats().managed_pages(), "{NOT_THERE}");
         })
     });
     for thread in threads {
@@ -118,8 +118,8 @@ fn isolate_all_meanwhile() {
     let main = Machine::boot(1, PcpSizing::Fixed(4), Locks::SOUND);
     main.yard.set_policy(ZonePolicy::Depot).expect("nobody else is there");
     main.take_and_give(Order::ZERO);
-    main.yard.drain(ZONE, CpuId(0));
-    assert_eq!(main.yard.depot_statistics(ZONE).batches, 1, "the model does what it is for");
+    main.yard.zone(ZONE).drain_cpu(CpuId(0));
+    assert_eq!(main.yard.zone(ZONE).depot().batches, 1, "the model does what it is for");
     let taken = Arc::new(Mutex::new(None));
     let taker = {
         let taken = Arc::clone(&taken);
@@ -140,7 +140,7 @@ fn isolate_all(runner: &Runner) {
     let suspended = Quiescence::begin(view).expect("nothing is cut");
     let pageblocks = [0, 2].map(Pfn);
     pageblocks.into_iter().for_each(|pfn| assert!(view.lock().isolate_pageblock(pfn)));
-    runner.yard.drain_zone(ZONE);
+    runner.yard.zone(ZONE).drain();
     let on_their_way = {
         let _locked = view.lock();
         (0..4).filter(|pfn| view.page(Pfn(*pfn)).tag().has_left_zone()).count()

@@ -24,8 +24,8 @@ use crate::units::{ByteSize, CpuId, Geometry, MigrateType, NodeId, Order, PageCo
 use crate::watermarks::{PcpSizing, WatermarkOptions};
 use crate::zone::PageblockMap;
 use crate::{Gfp, Layout, MemoryTable, RawRegion, Yard, YardConfig};
+use platform::{Deduplicated, Provided};
 pub(super) use platform::{Flaw, InitFlaw, Locks, ModelPlatform, TAIL_WRITTEN, contentions};
-use platform::{Provided, SharedTails};
 
 /// What is said of a frame that somebody has though its page is not written.
 pub(super) const NOT_INITIALISED: &str = "given out before it was initialised";
@@ -96,7 +96,7 @@ pub(super) struct Machine {
     contents: Contents,
     memory: [(PfnRange, NodeId); 1],
     setup: Setup,
-    tails: Arc<SharedTails>,
+    tails: Arc<Deduplicated>,
 }
 
 /// What a machine is like, beside its size.
@@ -307,7 +307,7 @@ impl Runner {
     /// As [`take`](Self::take), with flags of the caller's choice.
     pub(super) fn take_with(&self, order: Order, gfp: Gfp) -> Option<Pfn> {
         let pfn = self.yard.alloc(order, gfp).ok()?;
-        if self.yard.init_mode() != InitMode::Eager {
+        if self.yard.init().mode() != InitMode::Eager {
             self.assert_initialised(pfn, order);
         }
         self.machine.contents.own(pfn, order);
@@ -400,14 +400,14 @@ impl Runner {
     /// that every frame can still be had, once.
     pub(super) fn finish(&self) {
         self.validate();
-        if self.yard.uninitialised_pages().0 > 0 {
-            self.yard.finish_init().expect("the rest of the map");
+        if self.yard.init().deferred_pages().0 > 0 {
+            self.yard.init().finish().expect("the rest of the map");
             self.validate();
         }
-        assert_eq!(self.yard.uninitialised_pages(), PageCount(0), "frames were lost: nobody has initialised them");
+        assert_eq!(self.yard.init().deferred_pages(), PageCount(0), "frames were lost: nobody has initialised them");
         self.yard.drain_all();
-        let frames = self.yard.managed_pages();
-        assert_eq!(self.yard.free_pages(), frames, "frames were lost");
+        let frames = self.yard.stats().managed_pages();
+        assert_eq!(self.yard.stats().free_pages(), frames, "frames were lost");
         let reserved: u64 = self.machine.setup.reserved.iter().map(|range| range.count().0).sum();
         assert_eq!(frames.0 + reserved, self.machine.memory[0].0.count().0, "frames were lost");
         // Blocks with reserved frames in them come in pieces.
@@ -415,7 +415,7 @@ impl Runner {
         for _ in 0..frames.0 >> order.0 {
             self.take(order).expect("what was freed has merged");
         }
-        assert_eq!(self.yard.free_pages(), PageCount(0), "there are more frames than there were");
+        assert_eq!(self.yard.stats().free_pages(), PageCount(0), "there are more frames than there were");
         self.validate();
     }
 

@@ -1,8 +1,8 @@
-//! A block that its owner gives up while compaction sets it aside and moves it (`compaction`, `page::counted`).
+//! An owner frees a block while compaction isolates and moves it (`compaction`, `page::counted`).
 //!
-//! The owner is the smallest there can be: one slot that says where its frame is, behind a lock. Setting aside takes a
-//! reference without that lock, from a frame that may be freed, or be something else, at any moment. Who puts the last
-//! reference frees the frame, wherever it is by then.
+//! The owner is minimal: one slot that names its frame, behind a lock. Isolating takes a reference without that lock,
+//! from a frame that may be freed or reused at any moment. The thread that puts the last reference frees the frame,
+//! wherever it is by then.
 
 use std::sync::{Arc, Mutex};
 
@@ -53,8 +53,8 @@ unsafe impl Sync for SlotOwner<'_> {}
 
 impl SlotOwner<'_> {
     fn page(&self, pfn: Pfn) -> CountedPage<'_, ModelPlatform> {
-        // SAFETY: counts are changed by who has a reference, and got by `try_get`.
-        unsafe { self.runner.yard.counted_page(pfn) }.expect("a page")
+        // SAFETY: a thread changes counts only while it holds a reference, and gets one by `try_get`.
+        unsafe { self.runner.yard.counted().page(pfn) }.expect("a page")
     }
 
     fn locked<T>(&self, work: impl FnOnce() -> T) -> T {
@@ -69,7 +69,7 @@ impl SlotOwner<'_> {
     fn put(&self, pfn: Pfn) -> bool {
         let last = self.page(pfn).put().expect("a reference of ours") == 0;
         if last {
-            self.runner.yard.free_counted(pfn, Order::ZERO).expect("the block is ours");
+            self.runner.yard.counted().free(pfn, Order::ZERO).expect("the block is ours");
         }
         last
     }
@@ -106,15 +106,15 @@ impl FrameOwner for SlotOwner<'_> {
                 self.saw(|seen| seen.gone_meanwhile = true);
                 return Err(MigrateProblem::Gone);
             }
-            // The slot's reference and the one of who set it aside.
+            // The reference of the slot and that of the isolation.
             if !self.page(from.pfn).freeze(Counts { references: 2, mappings: 0 }) {
                 return Err(MigrateProblem::Busy);
             }
             self.runner.disown(from.pfn, Order::ZERO);
             self.runner.own(to, Order::ZERO);
-            self.runner.yard.adopt(to, Order::ZERO, adoption()).expect("the block is ours");
+            self.runner.yard.counted().adopt(to, Order::ZERO, adoption()).expect("the block is ours");
             self.slot.place.store(to.0 + 1, Ordering::Relaxed);
-            self.runner.yard.disown(from.pfn, Order::ZERO).expect("the block is ours");
+            self.runner.yard.counted().disown(from.pfn, Order::ZERO).expect("the block is ours");
             self.saw(|seen| seen.moved = true);
             Ok(())
         })
@@ -140,13 +140,13 @@ fn give_up_while_compacting(seen: &Arc<Mutex<Seen>>) {
         assert!(pfn <= HIGHEST);
     }
     (1..HIGHEST.0).for_each(|frame| main.give(Pfn(frame), Order::ZERO));
-    main.yard.adopt(Pfn(0), Order::ZERO, adoption()).unwrap();
+    main.yard.counted().adopt(Pfn(0), Order::ZERO, adoption()).unwrap();
     slot.place.store(1, Ordering::Relaxed);
     let compactor = main.start(1, {
         let (slot, seen) = (Arc::clone(&slot), Arc::clone(seen));
         move |runner| {
             let owner = SlotOwner { runner, slot: &slot, seen: &seen };
-            runner.yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::default().with(KIND, &owner));
+            runner.yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::default().with(KIND, &owner));
         }
     });
     SlotOwner { runner: &main, slot: &slot, seen }.give_up();

@@ -30,7 +30,7 @@ fn owning(sections: u64, locks: Locks) -> (Runner, Pfn) {
     let main = Machine::boot(sections, PcpSizing::Fixed(0), locks);
     main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
     let pfn = main.take(Order::ZERO).unwrap();
-    let owned = main.yard.cpu_owned_statistics(ZONE);
+    let owned = main.yard.zone(ZONE).cpu_owned();
     assert_eq!((owned.pageblocks, owned.free), (1, PageCount(1)), "the other frame of the pageblock is CPU 0's");
     (main, pfn)
 }
@@ -47,7 +47,7 @@ fn zone(flaw: Flaw) -> Locks {
 fn free_and_collect(locks: Locks) {
     let (main, pfn) = owning(1, locks);
     let other = main.start(1, move |runner| runner.give(pfn, Order::ZERO));
-    main.yard.drain_zone(ZONE);
+    main.yard.zone(ZONE).drain();
     other.join().unwrap();
     main.finish();
 }
@@ -123,10 +123,10 @@ fn end_policy(locks: Locks) {
     main.yard.set_policy(ZonePolicy::OwnedBlocks).expect("nobody else changes it");
     let other = main.start(1, |runner| runner.take_and_give(Order::ZERO));
     main.yard.set_policy(ZonePolicy::Vanilla).expect("nobody else changes it");
-    let left = main.yard.cpu_owned_statistics(ZONE).pageblocks;
+    let left = main.yard.zone(ZONE).cpu_owned().pageblocks;
     assert_eq!(left, 0, "a pageblock {STILL_OWNED}");
     other.join().unwrap();
-    assert_eq!(main.yard.cpu_owned_statistics(ZONE).pageblocks, 0, "a pageblock {STILL_OWNED}");
+    assert_eq!(main.yard.zone(ZONE).cpu_owned().pageblocks, 0, "a pageblock {STILL_OWNED}");
     main.finish();
 }
 

@@ -14,7 +14,7 @@ fn allocate_free_and_drain(locks: Locks) {
     let main = Machine::boot(1, PcpSizing::Fixed(2), locks);
     main.fill_list(2);
     let threads = [0, 1].map(|_| main.start(0, |runner| runner.take_and_give(Order::ZERO)));
-    main.yard.drain(ZONE, CpuId(0));
+    main.yard.zone(ZONE).drain_cpu(CpuId(0));
     for thread in threads {
         thread.join().unwrap();
     }
@@ -54,7 +54,7 @@ fn overflow_and_drain(locks: Locks) {
     main.fill_list(4);
     let freeing = main.start(0, move |runner| runner.give(fifth, Order::ZERO));
     let taking = main.start(0, |runner| runner.take_and_give(Order::ZERO));
-    main.yard.drain(ZONE, CpuId(0));
+    main.yard.zone(ZONE).drain_cpu(CpuId(0));
     freeing.join().unwrap();
     taking.join().unwrap();
     main.finish();
@@ -76,8 +76,8 @@ fn change_limits(locks: Locks) {
     let main = Machine::boot(1, PcpSizing::Fixed(2), locks);
     main.fill_list(2);
     let threads = [0, 1].map(|_| main.start(0, |runner| runner.take_and_give(Order::ZERO)));
-    main.yard.set_pcp_sizing(PcpSizing::Fixed(0));
-    main.yard.set_pcp_sizing(PcpSizing::Fixed(8));
+    main.yard.lists().resize(PcpSizing::Fixed(0));
+    main.yard.lists().resize(PcpSizing::Fixed(8));
     for thread in threads {
         thread.join().unwrap();
     }
@@ -99,10 +99,10 @@ fn a_push_without_the_lock_is_found_while_limits_change() {
 fn read_counts_while_limits_change() {
     let main = Machine::boot(1, PcpSizing::Fixed(0), Locks::SOUND);
     let reader = main.start(1, |runner| {
-        let count = runner.yard.pcp_statistics(ZONE, CpuId(0)).unwrap().count;
+        let count = runner.yard.zone(ZONE).pcp(CpuId(0)).unwrap().count;
         assert!(count <= PageCount(8), "lists with a limit of 8 seem to hold {count}");
     });
-    main.yard.set_pcp_sizing(PcpSizing::Fixed(8));
+    main.yard.lists().resize(PcpSizing::Fixed(8));
     reader.join().unwrap();
     main.finish();
 }

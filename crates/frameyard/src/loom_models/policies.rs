@@ -44,7 +44,7 @@ fn boot(policy: ZonePolicy, locks: Locks) -> Runner {
 fn finish(main: &Runner, high: u32) {
     let own = main.yard.policy() != ZonePolicy::BigPcp;
     for cpu in [0, 1].map(CpuId) {
-        let found = main.yard.pcp_statistics(ZONE, cpu).expect("its lists").high;
+        let found = main.yard.zone(ZONE).pcp(cpu).expect("its lists").high;
         assert_eq!(found == PageCount(u64::from(high)), own, "{LIMITS}: {found} under {}", main.yard.policy());
     }
     nothing_is_left_over(main);
@@ -53,11 +53,11 @@ fn finish(main: &Runner, high: u32) {
 
 fn nothing_is_left_over(main: &Runner) {
     let policy = main.yard.policy();
-    let batches = main.yard.depot_statistics(ZONE).batches;
+    let batches = main.yard.zone(ZONE).depot().batches;
     assert!(policy == ZonePolicy::Depot || batches == 0, "a batch {LEFT_OVER}");
-    let pageblocks = main.yard.cpu_owned_statistics(ZONE).pageblocks;
+    let pageblocks = main.yard.zone(ZONE).cpu_owned().pageblocks;
     assert!(policy == ZonePolicy::OwnedBlocks || pageblocks == 0, "an owned pageblock {LEFT_OVER}");
-    let clusters = main.yard.cluster_statistics(ZONE).in_use;
+    let clusters = main.yard.zone(ZONE).clusters().in_use;
     assert!(matches!(policy, ZonePolicy::Cluster | ZonePolicy::ClusterBulk) || clusters == 0, "a cluster {LEFT_OVER}");
 }
 
@@ -97,7 +97,7 @@ fn refill_and_change(from: ZonePolicy, to: ZonePolicy) {
 fn drain_and_change(from: ZonePolicy, to: ZonePolicy) {
     let main = boot(from, Locks::SOUND);
     main.fill_list(6);
-    change_while(&main, to, |runner| runner.yard.drain_zone(ZONE));
+    change_while(&main, to, |runner| runner.yard.zone(ZONE).drain());
     finish(&main, HIGH);
 }
 
@@ -124,7 +124,7 @@ fn change_twice(policies: [ZonePolicy; 2]) {
 fn size_and_change(locks: Locks) {
     const NEW_HIGH: u32 = 6;
     let main = boot(ZonePolicy::BigPcp, locks);
-    change_while(&main, ZonePolicy::Vanilla, |runner| runner.yard.set_pcp_sizing(PcpSizing::Fixed(NEW_HIGH)));
+    change_while(&main, ZonePolicy::Vanilla, |runner| runner.yard.lists().resize(PcpSizing::Fixed(NEW_HIGH)));
     finish(&main, NEW_HIGH);
 }
 

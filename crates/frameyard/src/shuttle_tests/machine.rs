@@ -257,11 +257,11 @@ impl Runner {
         self.validate();
         self.yard.drain_all();
         self.validate();
-        assert_eq!(self.yard.free_pages(), self.yard.managed_pages(), "frames were lost");
+        assert_eq!(self.yard.stats().free_pages(), self.yard.stats().managed_pages(), "frames were lost");
         // Policies that merge later have done so when another one follows.
         self.yard.set_policy(ZonePolicy::Vanilla).expect("nobody else changes it");
         self.validate();
-        let whole: u64 = MigrateType::ALL.map(|of| self.yard.free_blocks(ZONE, LARGEST, of)).iter().sum();
+        let whole: u64 = MigrateType::ALL.map(|of| self.yard.zone(ZONE).free_blocks(LARGEST, of)).iter().sum();
         assert_eq!(whole, FRAMES >> LARGEST.0, "what was freed has merged");
     }
 

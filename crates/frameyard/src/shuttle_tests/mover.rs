@@ -42,7 +42,7 @@ impl Mover<'_> {
         let mut moved = self.0.machine.moved.lock().unwrap();
         let name = moved.next_name;
         moved.next_name += 1;
-        self.0.yard.adopt(pfn, order, adoption(name)).expect("just allocated");
+        self.0.yard.counted().adopt(pfn, order, adoption(name)).expect("just allocated");
         moved.blocks.insert(pfn, Held { name, order, isolated: false });
     }
 
@@ -53,11 +53,11 @@ impl Mover<'_> {
         let Some((pfn, held)) = found else { return false };
         moved.blocks.remove(&pfn);
         // SAFETY: counts and words of these blocks are changed under the owner's lock alone.
-        let page = unsafe { self.0.yard.counted_page(pfn) }.expect("memory");
+        let page = unsafe { self.0.yard.counted().page(pfn) }.expect("memory");
         assert_eq!(page.index(), held.name, "the block's own name");
         assert!(page.freeze(ONE), "nobody else uses it");
         self.0.disown(PfnRange::new(pfn, held.order.pages()), MARK);
-        self.0.yard.free_counted(pfn, held.order).expect("the block is ours");
+        self.0.yard.counted().free(pfn, held.order).expect("the block is ours");
         true
     }
 }
@@ -78,12 +78,12 @@ impl FrameOwner for Mover<'_> {
         let mut moved = self.0.machine.moved.lock().unwrap();
         let held = moved.blocks.remove(&from.pfn).expect("it was isolated");
         // SAFETY: as in `give_one`.
-        let page = unsafe { self.0.yard.counted_page(from.pfn) }.expect("memory");
+        let page = unsafe { self.0.yard.counted().page(from.pfn) }.expect("memory");
         assert!(page.freeze(ONE), "nobody else uses it");
         self.0.own(PfnRange::new(to, from.order.pages()), MARK);
         self.0.disown(PfnRange::new(from.pfn, from.order.pages()), MARK);
-        self.0.yard.adopt(to, from.order, adoption(held.name)).expect("an allocated target");
-        self.0.yard.disown(from.pfn, from.order).expect("frozen");
+        self.0.yard.counted().adopt(to, from.order, adoption(held.name)).expect("an allocated target");
+        self.0.yard.counted().disown(from.pfn, from.order).expect("frozen");
         moved.blocks.insert(to, Held { isolated: false, ..held });
         Ok(())
     }

@@ -6,7 +6,7 @@
 
 use core::fmt;
 
-use super::{AllocError, FreeError, Yard};
+use super::{AllocError, CmaAreas, FreeError, Yard};
 use crate::gfp::Gfp;
 use crate::owners::Owners;
 use crate::page::FrameState;
@@ -47,11 +47,6 @@ impl fmt::Display for CmaReleaseError {
 impl core::error::Error for CmaReleaseError {}
 
 impl<P: Platform> Yard<P> {
-    /// The contiguous memory areas, ascending.
-    pub fn cma_areas(&self) -> impl ExactSizeIterator<Item = PfnRange> {
-        self.tables.cma_areas()
-    }
-
     /// Takes `count` frames that begin at a multiple of `2^align` out of an area, or any area, and has owners move the
     /// blocks in use away (`cma_alloc`).
     pub(super) fn alloc_from_area(
@@ -62,7 +57,7 @@ impl<P: Platform> Yard<P> {
         owners: &Owners<'_>,
     ) -> Result<PfnRange, AllocError> {
         let mut failed = area.map_or(AllocError::NoPlace { count, align }, AllocError::NoSuchArea);
-        for candidate in self.cma_areas().filter(|candidate| area.is_none_or(|area| area == *candidate)) {
+        for candidate in self.cma().ranges().filter(|candidate| area.is_none_or(|area| area == *candidate)) {
             match self.first_place(candidate, (count, align), MigrateType::Cma, gfp, owners) {
                 Ok(range) => {
                     self.cma_events(candidate).served.fetch_add(1, Ordering::Relaxed);
@@ -75,31 +70,40 @@ impl<P: Platform> Yard<P> {
         Err(failed)
     }
 
+    /// Counters of the zone that an area lies in.
+    fn cma_events(&self, area: PfnRange) -> &CmaEvents {
+        let zone = self.zone_of(area.start).map_or(0, |zone| zone.index());
+        &self.tables.zones[zone].cma_events
+    }
+}
+
+impl<'y, P: Platform> CmaAreas<'y, P> {
+    /// The contiguous memory areas, ascending.
+    pub fn ranges(self) -> impl ExactSizeIterator<Item = PfnRange> {
+        let yard = self.yard;
+        yard.tables.cma_areas()
+    }
+
     /// Frees frames that were allocated from an area (`cma_release`): a whole range that a request returned, or a part of it
     /// that begins and ends where its largest aligned blocks do. Movable allocations may use them again.
     ///
     /// # Errors
     ///
     /// [`CmaReleaseError`]; nothing has changed then.
-    pub fn cma_release(&self, range: PfnRange) -> Result<(), CmaReleaseError> {
-        if range.is_empty() || !self.cma_areas().any(|area| area.intersection(range) == range) {
+    pub fn release(self, range: PfnRange) -> Result<(), CmaReleaseError> {
+        let yard = self.yard;
+        if range.is_empty() || !yard.cma().ranges().any(|area| area.intersection(range) == range) {
             return Err(CmaReleaseError::NotInAnArea(range));
         }
         let mut at = range.start;
         while at < range.end {
-            let Some(entry) = self.allocation_map.entry(at).filter(|entry| entry.migrate_type() == MigrateType::Cma)
+            let Some(entry) = yard.allocation_map.entry(at).filter(|entry| entry.migrate_type() == MigrateType::Cma)
             else {
-                let state = self.page_of(at).map_or(FrameState::Interior, |_| self.tag_at(at).state());
+                let state = yard.page_of(at).map_or(FrameState::Interior, |_| yard.tag_at(at).state());
                 return Err(CmaReleaseError::NotFromAnArea { pfn: at, state });
             };
             at = at + entry.order().pages();
         }
-        self.free_range(range).map_err(CmaReleaseError::Free)
-    }
-
-    /// Counters of the zone that an area lies in.
-    fn cma_events(&self, area: PfnRange) -> &CmaEvents {
-        let zone = self.zone_of(area.start).map_or(0, |zone| zone.index());
-        &self.tables.zones[zone].cma_events
+        yard.free_range(range).map_err(CmaReleaseError::Free)
     }
 }

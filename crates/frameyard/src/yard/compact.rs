@@ -1,6 +1,6 @@
 //! Compaction of a yard's zones: on request, for an allocation, and in the background.
 
-use super::Yard;
+use super::{Yard, YardCompaction, YardZone};
 use crate::compaction::{
     CompactCaller, CompactEffort, CompactOutcome, CompactRequest, CompactResult, Compaction, SkipHints, fragmentation,
     unusable,
@@ -28,11 +28,11 @@ pub struct CompactStatistics {
     pub migrate_scanned: u64,
     /// Pages that free scanners looked at (`compact_free_scanned`).
     pub free_scanned: u64,
-    /// Frames set aside by owners, and free ones taken for them (`compact_isolated`).
+    /// Frames isolated by owners, and free frames taken for them (`compact_isolated`).
     pub isolated: u64,
     /// Frames whose contents were moved (`pgmigrate_success`).
     pub migrated: u64,
-    /// Frames that were set aside and not moved (`pgmigrate_fail`).
+    /// Frames isolated and not moved (`pgmigrate_fail`).
     pub migrate_failed: u64,
     /// Times a pinned frame was met.
     pub pinned: u64,
@@ -94,80 +94,7 @@ pub(super) struct DirectCompaction {
 }
 
 impl<P: Platform> Yard<P> {
-    /// Moves blocks of a zone together, as the request says.
-    ///
-    /// A zone that does not exist or has no memory is skipped. Where an order is wanted, the zone is looked at first: if
-    /// it has such a block, too little free memory, or failed lately, nothing is done, though with
-    /// [`Full`](CompactEffort::Full) effort nothing is deferred. Without an order the whole zone is compacted in any case.
-    /// After the kernel's `compact_zone` and `try_to_compact_pages`.
-    ///
-    /// Cost: a look at the page of every block scanned, the zone lock once for about 32 blocks that are taken and once for
-    /// those that are freed. No lock is held while owners are asked.
-    pub fn compact_zone(&self, zone: ZoneId, request: CompactRequest, owners: &Owners<'_>) -> CompactOutcome {
-        let nothing = |result| CompactOutcome { result, ..CompactOutcome::default() };
-        if !self.is_populated(zone) {
-            return nothing(CompactResult::Skipped);
-        }
-        let state = &self.tables.zones[zone.index()].compaction;
-        // What is kept in the depot may be all that is lacking. Who does not end in time keeps no more than a few batches.
-        let _ = transfer::collect(self.zone_view(zone), Collect::All);
-        let Some(order) = request.order else { return self.compaction(zone, request, owners).run() };
-        if order > self.geometry.max_order() {
-            return nothing(CompactResult::Skipped);
-        }
-        if request.effort != CompactEffort::Full
-            && request.caller != CompactCaller::Proactive
-            && state.is_deferred(order)
-        {
-            return nothing(CompactResult::Deferred);
-        }
-        let compaction = self.compaction(zone, request, owners);
-        if let Some(result) = compaction.unsuitable() {
-            return nothing(result);
-        }
-        let outcome = compaction.run();
-        match outcome.result {
-            _ if request.caller == CompactCaller::Proactive => {}
-            CompactResult::Success => state.order_can_be_made(order),
-            CompactResult::Complete | CompactResult::PartialSkipped if request.effort != CompactEffort::Async => {
-                state.defer(order);
-            }
-            _ => {}
-        }
-        outcome
-    }
-
-    /// Compacts all zones of a node, whole (a write to the kernel's `/proc/sys/vm/compact_memory`); what came of it, all in
-    /// all. A node that does not exist has no zones.
-    pub fn compact_node(&self, node: NodeId, owners: &Owners<'_>) -> CompactOutcome {
-        self.zones_of(node)
-            .map(|zone| self.compact_zone(zone, CompactRequest::WHOLE_ZONE, owners))
-            .fold(CompactOutcome::default(), CompactOutcome::and)
-    }
-
-    /// One step of a node's background compactor: what it did, `None` where there was nothing to do.
-    ///
-    /// Where whole pageblocks are few, what is kept between CPUs and a zone is merged first. Then it makes blocks of the order that somebody missed; then, as long as most of a zone's free memory is in small
-    /// blocks, it moves blocks together. A step looks at about 64 pageblocks; the next one goes on from there. After the
-    /// kernel's `kcompactd`.
-    pub fn compact_background(&self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
-        let mut done: Option<CompactOutcome> = None;
-        for zone in self.zones_of(node) {
-            let state = &self.tables.zones[zone.index()].compaction;
-            let _ = transfer::collect(self.zone_view(zone), Collect::InBackground);
-            if state.take_flush() {
-                self.compaction(zone, CompactRequest::WHOLE_ZONE, owners).forget_hints();
-            }
-            if let Some((order, highest)) = state.wanted() {
-                state.count(CompactEvent::DaemonWake, 1);
-                let outcome = self.compact_for_waiter(zone, order, highest, owners);
-                done = Some(done.unwrap_or_default().and(outcome));
-            }
-        }
-        done.or_else(|| self.compact_scattered(node, owners))
-    }
-
-    /// A step for somebody who missed a block of that order (`kcompactd_do_work`).
+    /// A step for a request that found no block of that order (`kcompactd_do_work`).
     fn compact_for_waiter(
         &self,
         zone: ZoneId,
@@ -181,13 +108,13 @@ impl<P: Platform> Yard<P> {
             limit: Some(self.step()),
             ..CompactRequest::for_order(order, CompactEffort::Sync)
         };
-        let outcome = self.compact_zone(zone, request, owners);
+        let outcome = self.compaction().zone(zone, request, owners);
         if !matches!(outcome.result, CompactResult::Unfinished | CompactResult::Stalled) {
             self.tables.zones[zone.index()].compaction.forget_wanted();
         }
         if matches!(outcome.result, CompactResult::Complete | CompactResult::PartialSkipped) {
             // Buddies of what is free may be on the lists of any CPU.
-            self.drain_zone(zone);
+            self.zone(zone).drain();
         }
         outcome
     }
@@ -202,14 +129,14 @@ impl<P: Platform> Yard<P> {
         };
         for zone in self.zones_of(node) {
             let state = &self.tables.zones[zone.index()].compaction;
-            let compaction = self.compaction(zone, request, owners);
+            let compaction = self.compaction_of(zone, request, owners);
             if !compaction.is_scattered() || state.is_resting() {
                 continue;
             }
             let before = compaction.score();
-            let outcome = self.compact_zone(zone, request, owners);
+            let outcome = self.compaction().zone(zone, request, owners);
             let at_end = matches!(outcome.result, CompactResult::Complete | CompactResult::PartialSkipped);
-            if (at_end && self.compaction(zone, request, owners).score() >= before)
+            if (at_end && self.compaction_of(zone, request, owners).score() >= before)
                 || matches!(outcome.result, CompactResult::Contended | CompactResult::Skipped | CompactResult::Stalled)
             {
                 state.rest(1 << MAX_DEFER_SHIFT);
@@ -234,7 +161,7 @@ impl<P: Platform> Yard<P> {
     ) -> DirectCompaction {
         let mut best = CompactResult::Skipped;
         for zone in zones {
-            let outcome = self.compact_zone(zone, CompactRequest::for_allocation(order, gfp, effort), owners);
+            let outcome = self.compaction().zone(zone, CompactRequest::for_allocation(order, gfp, effort), owners);
             best = best.max(outcome.result);
             if outcome.result == CompactResult::Success {
                 return DirectCompaction { result: best, zone: Some(zone) };
@@ -243,40 +170,14 @@ impl<P: Platform> Yard<P> {
         DirectCompaction { result: best, zone: None }
     }
 
-    /// Says that a background reclaimer looks after a node: from now on, watermarks of its zones rise for a while when
-    /// pageblocks come to hold frames of several types
-    /// ([`watermark_boost_factor`](crate::watermarks::WatermarkOptions::watermark_boost_factor)), until it calls
-    /// [`take_boosts_back`](Self::take_boosts_back). A node that does not exist has no zones.
-    pub fn announce_reclaimer(&self, node: NodeId) {
-        self.zones_of(node).for_each(|zone| self.tables.zones[zone.index()].is_reclaimed_from_now_on());
-    }
-
-    /// Lowers the watermarks of a node's zones to where they belong, and has the background compactor make whole
-    /// pageblocks of what is free in those that were boosted; by how much they were lowered, together.
-    ///
-    /// For a background reclaimer that has freed as much, or cannot. After the end of the kernel's `balance_pgdat`. Takes
-    /// the lock of each boosted zone.
-    pub fn take_boosts_back(&self, node: NodeId) -> PageCount {
-        let mut lowered = PageCount(0);
-        for zone in self.zones_of(node) {
-            let boost = self.tables.zones[zone.index()].boost();
-            if boost.0 > 0 {
-                self.zone_view(zone).lock().take_boost_back(boost);
-                self.wake_compaction(core::iter::once(zone), self.geometry.pageblock_order(), ZoneKind::Movable);
-                lowered += boost;
-            }
-        }
-        lowered
-    }
-
-    /// Tells the background compactor that somebody missed a block (`wakeup_kcompactd`).
+    /// Tells the background compactor that a request found no block (`wakeup_kcompactd`).
     pub(super) fn wake_compaction(&self, zones: impl Iterator<Item = ZoneId>, order: Order, highest: ZoneKind) {
         if order.0 > 0 {
             zones.for_each(|zone| self.tables.zones[zone.index()].compaction.want(order, highest));
         }
     }
 
-    fn compaction<'a>(&'a self, zone: ZoneId, request: CompactRequest, owners: &'a Owners<'a>) -> Compaction<'a, P> {
+    fn compaction_of<'a>(&'a self, zone: ZoneId, request: CompactRequest, owners: &'a Owners<'a>) -> Compaction<'a, P> {
         Compaction::new(self.zone_view(zone), self.tables, self.poisoning, owners, request)
     }
 
@@ -289,27 +190,137 @@ impl<P: Platform> Yard<P> {
     fn populated_zone(&self, zone: ZoneId) -> Option<&Zone> {
         self.is_populated(zone).then(|| &self.tables.zones[zone.index()])
     }
+}
 
+impl<'y, P: Platform> YardCompaction<'y, P> {
+    /// Compacts a zone: moves blocks in use together, as the request says.
+    ///
+    /// Skips a zone without memory. A request for an order does nothing if the zone has such a block, has too little
+    /// free memory, or failed lately; [`Full`](CompactEffort::Full) effort ignores earlier failures. A request without
+    /// an order compacts the whole zone. After the kernel's `compact_zone` and `try_to_compact_pages`.
+    ///
+    /// Cost: one page structure per scanned block; one acquisition of the zone lock for about 32 blocks taken, and one
+    /// for those freed. Owners are called with no lock held.
+    pub fn zone(self, zone: ZoneId, request: CompactRequest, owners: &Owners<'_>) -> CompactOutcome {
+        let yard = self.yard;
+        let nothing = |result| CompactOutcome { result, ..CompactOutcome::default() };
+        if !yard.is_populated(zone) {
+            return nothing(CompactResult::Skipped);
+        }
+        let state = &yard.tables.zones[zone.index()].compaction;
+        // The depot may hold the missing frames. A collection that stalls leaves at most a few batches behind.
+        let _ = transfer::collect(yard.zone_view(zone), Collect::All);
+        let Some(order) = request.order else { return yard.compaction_of(zone, request, owners).run() };
+        if order > yard.geometry.max_order() {
+            return nothing(CompactResult::Skipped);
+        }
+        if request.effort != CompactEffort::Full
+            && request.caller != CompactCaller::Proactive
+            && state.is_deferred(order)
+        {
+            return nothing(CompactResult::Deferred);
+        }
+        let compaction = yard.compaction_of(zone, request, owners);
+        if let Some(result) = compaction.unsuitable() {
+            return nothing(result);
+        }
+        let outcome = compaction.run();
+        match outcome.result {
+            _ if request.caller == CompactCaller::Proactive => {}
+            CompactResult::Success => state.order_can_be_made(order),
+            CompactResult::Complete | CompactResult::PartialSkipped if request.effort != CompactEffort::Async => {
+                state.defer(order);
+            }
+            _ => {}
+        }
+        outcome
+    }
+
+    /// Compacts all zones of a node (a write to the kernel's `/proc/sys/vm/compact_memory`); returns the sum of the
+    /// outcomes. A node that does not exist has no zones.
+    pub fn node(self, node: NodeId, owners: &Owners<'_>) -> CompactOutcome {
+        let yard = self.yard;
+        yard.zones_of(node)
+            .map(|zone| yard.compaction().zone(zone, CompactRequest::WHOLE_ZONE, owners))
+            .fold(CompactOutcome::default(), CompactOutcome::and)
+    }
+
+    /// One step of a node's background compactor; `None` where there was nothing to do.
+    ///
+    /// A step first merges stored batches where whole pageblocks are few. Then it makes blocks of the order that a
+    /// request missed. Otherwise it compacts the first zone whose free memory is mostly in small blocks. A step scans
+    /// about 64 pageblocks, and the next one continues there. After the kernel's `kcompactd`.
+    pub fn background(self, node: NodeId, owners: &Owners<'_>) -> Option<CompactOutcome> {
+        let yard = self.yard;
+        let mut done: Option<CompactOutcome> = None;
+        for zone in yard.zones_of(node) {
+            let state = &yard.tables.zones[zone.index()].compaction;
+            let _ = transfer::collect(yard.zone_view(zone), Collect::InBackground);
+            if state.take_flush() {
+                yard.compaction_of(zone, CompactRequest::WHOLE_ZONE, owners).forget_hints();
+            }
+            if let Some((order, highest)) = state.wanted() {
+                state.count(CompactEvent::DaemonWake, 1);
+                let outcome = yard.compact_for_waiter(zone, order, highest, owners);
+                done = Some(done.unwrap_or_default().and(outcome));
+            }
+        }
+        done.or_else(|| yard.compact_scattered(node, owners))
+    }
+
+    /// Says that a background reclaimer looks after a node: from now on, watermarks of its zones rise for a while when
+    /// pageblocks come to hold frames of several types
+    /// ([`watermark_boost_factor`](crate::watermarks::WatermarkOptions::watermark_boost_factor)), until it calls
+    /// [`take_boosts_back`](Self::take_boosts_back). A node that does not exist has no zones.
+    pub fn announce_reclaimer(self, node: NodeId) {
+        let yard = self.yard;
+        yard.zones_of(node).for_each(|zone| yard.tables.zones[zone.index()].is_reclaimed_from_now_on());
+    }
+
+    /// Lowers the watermarks of a node's zones to where they belong, and has the background compactor make whole
+    /// pageblocks of what is free in those that were boosted; by how much they were lowered, together.
+    ///
+    /// For a background reclaimer that has freed as much, or cannot. After the end of the kernel's `balance_pgdat`. Takes
+    /// the lock of each boosted zone.
+    pub fn take_boosts_back(self, node: NodeId) -> PageCount {
+        let yard = self.yard;
+        let mut lowered = PageCount(0);
+        for zone in yard.zones_of(node) {
+            let boost = yard.tables.zones[zone.index()].boost();
+            if boost.0 > 0 {
+                yard.zone_view(zone).lock().take_boost_back(boost);
+                yard.wake_compaction(core::iter::once(zone), yard.geometry.pageblock_order(), ZoneKind::Movable);
+                lowered += boost;
+            }
+        }
+        lowered
+    }
+}
+
+impl<'y, P: Platform> YardZone<'y, P> {
     /// Why a request of that order fails in a zone, in thousandths (the kernel's `extfrag_index`): towards 0 for want of
     /// memory, towards 1000 because what is free is in small blocks; −1000 where it does not fail. `None` where there is no
     /// such zone or order. A racy look at the counts of all free lists.
-    pub fn fragmentation_index(&self, zone: ZoneId, order: Order) -> Option<i64> {
-        let max_order = self.geometry.max_order();
-        let zone = self.populated_zone(zone).filter(|_| order <= max_order)?;
+    pub fn fragmentation_index(self, order: Order) -> Option<i64> {
+        let Self { yard, id: zone } = self;
+        let max_order = yard.geometry.max_order();
+        let zone = yard.populated_zone(zone).filter(|_| order <= max_order)?;
         Some(fragmentation(zone.free_shape_racy(order, max_order), order))
     }
 
     /// Which part of a zone's free memory is in blocks too small for that order, in thousandths (the kernel's
     /// `unusable_index`); 1000 where nothing is free. `None` where there is no such zone or order.
-    pub fn unusable_index(&self, zone: ZoneId, order: Order) -> Option<u64> {
-        let max_order = self.geometry.max_order();
-        let zone = self.populated_zone(zone).filter(|_| order <= max_order)?;
+    pub fn unusable_index(self, order: Order) -> Option<u64> {
+        let Self { yard, id: zone } = self;
+        let max_order = yard.geometry.max_order();
+        let zone = yard.populated_zone(zone).filter(|_| order <= max_order)?;
         Some(unusable(zone.free_shape_racy(order, max_order), order))
     }
 
     /// How often requests in a zone took blocks of another type, and of which; nothing where there is no such zone.
-    pub fn extfrag_events(&self, zone: ZoneId) -> ExtfragEvents {
-        let Some(zone) = self.populated_zone(zone) else { return ExtfragEvents::default() };
+    pub fn extfrag_events(self) -> ExtfragEvents {
+        let Self { yard, id: zone } = self;
+        let Some(zone) = yard.populated_zone(zone) else { return ExtfragEvents::default() };
         let counters = &zone.events().extfrag;
         let read = |matrix: &[[crate::sync::AtomicU64; MigrateType::PER_CPU]; MigrateType::PER_CPU]| {
             core::array::from_fn(|asked| {
@@ -320,11 +331,12 @@ impl<P: Platform> Yard<P> {
     }
 
     /// What is remembered and counted of a zone's compaction; nothing where there is no such zone.
-    pub fn compact_statistics(&self, id: ZoneId) -> CompactStatistics {
-        let Some(zone) = self.populated_zone(id) else { return CompactStatistics::default() };
+    pub fn compaction(self) -> CompactStatistics {
+        let Self { yard, id } = self;
+        let Some(zone) = yard.populated_zone(id) else { return CompactStatistics::default() };
         let state = &zone.compaction;
         let (considered, defer_shift) = state.deferral();
-        let hints = SkipHints::new(self.tables.skip_hints, self.map.range().start, self.geometry);
+        let hints = SkipHints::new(yard.tables.skip_hints, yard.map.range().start, yard.geometry);
         let span = zone.span();
         CompactStatistics {
             stalls: state.counted(CompactEvent::Stall),

@@ -1,6 +1,6 @@
-//! Blocks whose owner counts their users: from allocation to owner, to another owner, and back to the free lists.
+//! Counted blocks: from allocation to owner, to another owner, and back to the free lists.
 
-use super::{FreeError, Yard};
+use super::{CountedBlocks, FreeError, Yard};
 use crate::boot::Poisoning;
 use crate::owners::Adoption;
 use crate::page::{CountedPage, Counts, FrameState, Link, Tag};
@@ -9,88 +9,12 @@ use crate::units::{Order, Pfn, ZoneId};
 use crate::zone::pcp::{ListId, LockedPcp};
 
 impl<P: Platform> Yard<P> {
-    /// The link that names a frame.
-    ///
-    /// # Panics
-    ///
-    /// With debug assertions, where the frame is outside the memory map.
     #[inline(always)]
-    pub fn link(&self, pfn: Pfn) -> Link {
-        debug_assert!(self.map.range().contains(pfn), "{pfn} is not in the memory map");
-        self.map.link(pfn)
-    }
-
-    /// The frame that a link names; none for [`FrameLink::NONE`](crate::page::FrameLink::NONE), and for what is no link of this yard.
-    #[inline(always)]
-    pub fn linked(&self, link: Link) -> Option<Pfn> {
-        self.map.linked(link).filter(|pfn| *pfn < self.map.range().end)
-    }
-
-    /// The page structure of a frame, to count users in; `None` where there is none, or none yet. Any frame may be asked
-    /// for, and anything may begin there.
-    ///
-    /// # Safety
-    ///
-    /// What the page's methods change is changed only by who may, by the protocol of [`CountedPage`]: words and links by
-    /// the owner of a counted block or by who has it alone, counts by [`CountedPage::try_get`] alone unless the caller has
-    /// a reference or the block alone. Anything else breaks the free lists, and frames are handed out twice.
-    #[inline(always)]
-    pub unsafe fn counted_page(&self, pfn: Pfn) -> Option<CountedPage<'_, P>> {
-        self.pageblocks().has_memory(pfn).then(|| self.counted(pfn))
-    }
-
-    /// As [`counted_page`](Self::counted_page), for a frame that this yard has given out: there is nothing to look up.
-    ///
-    /// # Safety
-    ///
-    /// As there; and the frame has been allocated from this yard, at any time.
-    #[inline(always)]
-    pub unsafe fn allocated_page(&self, pfn: Pfn) -> CountedPage<'_, P> {
-        debug_assert!(self.pageblocks().has_memory(pfn), "{pfn} has been allocated");
-        self.counted(pfn)
-    }
-
-    #[inline(always)]
-    fn counted(&self, pfn: Pfn) -> CountedPage<'_, P> {
+    fn counted_at(&self, pfn: Pfn) -> CountedPage<'_, P> {
         CountedPage::new(self.map.page(pfn, &self.platform), self.map.content().no_users())
     }
 
-    /// Makes an allocated block one whose users are counted. The caller has allocated it.
-    ///
-    /// From now on [`free`](Self::free) refuses it. Cost: its byte in the table of what is handed out, and the line of its
-    /// page.
-    ///
-    /// # Errors
-    ///
-    /// [`FreeError`] where no such block is allocated there; nothing has changed then.
-    #[inline]
-    pub fn adopt(&self, pfn: Pfn, order: Order, adoption: Adoption) -> Result<(), FreeError> {
-        debug_assert!(adoption.counts.references > 0, "a counted block has a user");
-        let Some(entry) = self.allocation_map.clear_allocated(&self.platform, pfn, order) else {
-            return Err(self.refuse(pfn, order));
-        };
-        let page = self.counted(pfn);
-        page.set_index(adoption.index);
-        page.set_owner(adoption.owner);
-        page.set_counts(adoption.counts);
-        // Last: a counted block without users could be freed.
-        page.set_tag(Tag::new(FrameState::Counted, order, entry.migrate_type(), self.zone_of_block(pfn)));
-        Ok(())
-    }
-
-    /// Makes a counted block an ordinary allocated one again: the caller has it alone, by the last put or by freezing it.
-    ///
-    /// # Errors
-    ///
-    /// [`FreeError`] where there is no such counted block, or it has users; nothing has changed then.
-    #[inline]
-    pub fn disown(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let tag = self.leave(pfn, order)?;
-        self.allocation_map.mark_allocated(&self.platform, pfn, order, tag.migrate_type());
-        Ok(())
-    }
-
-    /// Makes a counted block that the caller has alone one that has no owner, and that nobody else can free.
+    /// Takes a counted block without users out of its owner's hands. The caller holds it exclusively.
     #[inline(always)]
     fn leave(&self, pfn: Pfn, order: Order) -> Result<Tag, FreeError> {
         let page = self.unused(pfn, order)?;
@@ -100,10 +24,10 @@ impl<P: Platform> Yard<P> {
         Ok(tag)
     }
 
-    /// A counted block without users, claimed by its state: nobody else finds it so.
+    /// Claims a counted block without users by its state; only one caller succeeds.
     #[inline(always)]
     fn unused(&self, pfn: Pfn, order: Order) -> Result<CountedPage<'_, P>, FreeError> {
-        if let Some(page) = self.pageblocks().has_memory(pfn).then(|| self.counted(pfn)) {
+        if let Some(page) = self.pageblocks().has_memory(pfn).then(|| self.counted_at(pfn)) {
             let tag = page.tag();
             if tag.is_block(FrameState::Counted, order)
                 && page.counts() == Counts::default()
@@ -114,6 +38,90 @@ impl<P: Platform> Yard<P> {
         }
         Err(self.refuse(pfn, order))
     }
+}
+
+impl<'y, P: Platform> CountedBlocks<'y, P> {
+    /// The link that names a frame.
+    ///
+    /// # Panics
+    ///
+    /// With debug assertions, where the frame is outside the memory map.
+    #[inline(always)]
+    pub fn link(self, pfn: Pfn) -> Link {
+        let yard = self.yard;
+        debug_assert!(yard.map.range().contains(pfn), "{pfn} is not in the memory map");
+        yard.map.link(pfn)
+    }
+
+    /// The frame that a link names; none for [`FrameLink::NONE`](crate::page::FrameLink::NONE), and for what is no link of this yard.
+    #[inline(always)]
+    pub fn linked(self, link: Link) -> Option<Pfn> {
+        let yard = self.yard;
+        yard.map.linked(link).filter(|pfn| *pfn < yard.map.range().end)
+    }
+
+    /// The page structure of a frame, for reference counting; `None` where there is none, or none yet. Any frame number
+    /// is allowed, and any block may begin there.
+    ///
+    /// # Safety
+    ///
+    /// The caller follows the protocol of [`CountedPage`]. Words and links are changed by the owner of a counted block,
+    /// or by the caller that holds it exclusively. Without a reference and without exclusive hold,
+    /// [`CountedPage::try_get`] is the only method that may change counts. Anything else breaks the free lists and
+    /// allocates frames twice.
+    #[inline(always)]
+    pub unsafe fn page(self, pfn: Pfn) -> Option<CountedPage<'y, P>> {
+        let yard = self.yard;
+        yard.pageblocks().has_memory(pfn).then(|| yard.counted_at(pfn))
+    }
+
+    /// As [`counted_page`](Self::counted_page), for a frame that this yard has given out: there is nothing to look up.
+    ///
+    /// # Safety
+    ///
+    /// As there; and the frame has been allocated from this yard, at any time.
+    #[inline(always)]
+    pub unsafe fn allocated_page(self, pfn: Pfn) -> CountedPage<'y, P> {
+        let yard = self.yard;
+        debug_assert!(yard.pageblocks().has_memory(pfn), "{pfn} has been allocated");
+        yard.counted_at(pfn)
+    }
+
+    /// Turns an allocated block into a counted one. The caller has allocated it.
+    ///
+    /// From now on [`Yard::free`] refuses it. Cost: its byte in the allocation map, and the line of its page.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`] where no such block is allocated there; nothing has changed then.
+    #[inline]
+    pub fn adopt(self, pfn: Pfn, order: Order, adoption: Adoption) -> Result<(), FreeError> {
+        let yard = self.yard;
+        debug_assert!(adoption.counts.references > 0, "a counted block has a user");
+        let Some(entry) = yard.allocation_map.clear_allocated(&yard.platform, pfn, order) else {
+            return Err(yard.refuse(pfn, order));
+        };
+        let page = yard.counted_at(pfn);
+        page.set_index(adoption.index);
+        page.set_owner(adoption.owner);
+        page.set_counts(adoption.counts);
+        // Last: a counted block without users could be freed.
+        page.set_tag(Tag::new(FrameState::Counted, order, entry.migrate_type(), yard.zone_of_block(pfn)));
+        Ok(())
+    }
+
+    /// Makes a counted block an ordinary allocated one again: the caller has it alone, by the last put or by freezing it.
+    ///
+    /// # Errors
+    ///
+    /// [`FreeError`] where there is no such counted block, or it has users; nothing has changed then.
+    #[inline]
+    pub fn disown(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let yard = self.yard;
+        let tag = yard.leave(pfn, order)?;
+        yard.allocation_map.mark_allocated(&yard.platform, pfn, order, tag.migrate_type());
+        Ok(())
+    }
 
     /// Frees a counted block that has no users any more.
     ///
@@ -123,23 +131,25 @@ impl<P: Platform> Yard<P> {
     ///
     /// [`FreeError`] where there is no such counted block, or it has users; nothing has changed then.
     #[inline]
-    pub fn free_counted(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        self.leave(pfn, order)?;
-        self.put_away(pfn, order);
+    pub fn free(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let yard = self.yard;
+        yard.leave(pfn, order)?;
+        yard.put_away(pfn, order);
         Ok(())
     }
 
-    /// Frees single counted frames that have no users any more. The per-CPU lock is taken once for all that go on one list.
+    /// Frees single counted frames without users. Takes the per-CPU lock once for all frames that go on one list.
     ///
     /// # Errors
     ///
-    /// [`FreeError`] names the first frame that is no such block; all others were freed.
-    pub fn free_counted_bulk(&self, frames: &[Pfn]) -> Result<(), FreeError> {
-        let cpu = self.cpu();
+    /// [`FreeError`] names the first frame that is no such block. The remaining frames are freed all the same.
+    pub fn free_bulk(self, frames: &[Pfn]) -> Result<(), FreeError> {
+        let yard = self.yard;
+        let cpu = yard.cpu();
         let mut problem = None;
         let mut held: Option<(ZoneId, LockedPcp<'_, P>)> = None;
         for pfn in frames.iter().copied() {
-            let tag = match self.leave(pfn, Order::ZERO) {
+            let tag = match yard.leave(pfn, Order::ZERO) {
                 Ok(tag) => tag,
                 Err(refused) => {
                     problem.get_or_insert(refused);
@@ -147,20 +157,20 @@ impl<P: Platform> Yard<P> {
                 }
             };
             let zone = tag.zone();
-            let list = self.fast.blocks.ordinary_type(pfn).and_then(|kind| ListId::small(Order::ZERO, kind));
+            let list = yard.fast.blocks.ordinary_type(pfn).and_then(|kind| ListId::small(Order::ZERO, kind));
             if held.as_ref().is_none_or(|(of, _)| *of != zone) {
                 drop(held.take());
-                let pcp = self.tables.pcp_of(zone, cpu).filter(|_| self.poisoning == Poisoning::Off);
-                held = pcp.and_then(|pcp| pcp.try_lock(&self.platform, zone, cpu)).map(|lists| (zone, lists));
+                let pcp = yard.tables.pcp_of(zone, cpu).filter(|_| yard.poisoning == Poisoning::Off);
+                held = pcp.and_then(|pcp| pcp.try_lock(&yard.platform, zone, cpu)).map(|lists| (zone, lists));
             }
             let Some(((_, lists), list)) = held.as_mut().zip(list) else {
                 drop(held.take());
-                self.put_away(pfn, Order::ZERO);
+                yard.put_away(pfn, Order::ZERO);
                 continue;
             };
             lists.count_free(list);
-            if !lists.push(list, Order::ZERO, self.map.index(pfn)) {
-                lists.push_slow(self.zone_view(zone), list, self.map.index(pfn));
+            if !lists.push(list, Order::ZERO, yard.map.index(pfn)) {
+                lists.push_slow(yard.zone_view(zone), list, yard.map.index(pfn));
             }
         }
         problem.map_or(Ok(()), Err)
@@ -171,15 +181,17 @@ impl<P: Platform> Yard<P> {
     /// # Errors
     ///
     /// [`FreeError`] where there is no such counted block, or it has users; nothing has changed then.
-    pub fn disown_and_split(&self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
-        let tag = self.leave(pfn, order)?;
-        self.hand_out_single(pfn, order, tag.migrate_type());
+    pub fn disown_and_split(self, pfn: Pfn, order: Order) -> Result<(), FreeError> {
+        let yard = self.yard;
+        let tag = yard.leave(pfn, order)?;
+        yard.hand_out_single(pfn, order, tag.migrate_type());
         Ok(())
     }
 
     /// The frame that owners have agreed to find their state at; `None` while there is none.
-    pub fn anchor(&self) -> Option<Pfn> {
-        self.tables.anchor()
+    pub fn anchor(self) -> Option<Pfn> {
+        let yard = self.yard;
+        yard.tables.anchor()
     }
 
     /// Agrees on a frame at which owners find their state, in whichever process; `None` takes it away.
@@ -187,7 +199,8 @@ impl<P: Platform> Yard<P> {
     /// # Errors
     ///
     /// What stands there, where that is not `from`; nothing has changed then.
-    pub fn set_anchor(&self, from: Option<Pfn>, to: Option<Pfn>) -> Result<(), Option<Pfn>> {
-        self.tables.set_anchor(from, to)
+    pub fn set_anchor(self, from: Option<Pfn>, to: Option<Pfn>) -> Result<(), Option<Pfn>> {
+        let yard = self.yard;
+        yard.tables.set_anchor(from, to)
     }
 }

@@ -1,67 +1,20 @@
-//! Giving what per-CPU lists hold back to the zones.
+//! Draining: moving the frames of per-CPU lists back to their zones.
 //!
-//! Any CPU may drain any list: it waits for the list's lock, whose holder waits for nobody that holds none.
+//! Any CPU may drain any list. The drain waits for the list's lock, whose holder waits only for locks later in the lock
+//! order.
 
-use super::Yard;
+use super::{Yard, YardLists, YardZone};
 use crate::platform::Platform;
 use crate::units::{CpuId, ZoneId, ZoneKind};
 use crate::zone::transfer::{self, Collect};
 use crate::zone::{PcpSizing, WatermarkOptions};
 
 impl<P: Platform> Yard<P> {
-    /// Drains the lists of one CPU in one zone. A CPU or zone that has none is drained already.
-    pub fn drain(&self, zone: ZoneId, cpu: CpuId) {
-        let Some(pcp) = self.tables.pcp_of(zone, cpu).filter(|_| self.is_populated(zone)) else { return };
-        // A list that looks empty needs no lock: what arrives later is not this drain's.
-        if !pcp.is_empty_racy() {
-            pcp.lock(&self.platform).drain(self.zone_view(zone));
-        }
-    }
-
-    /// Drains the lists of one CPU in all zones.
-    pub fn drain_cpu(&self, cpu: CpuId) {
-        for zone in 0..self.tables.zones.len() {
-            self.drain(ZoneId(zone as u16), cpu);
-        }
-    }
-
-    /// Drains the lists of all CPUs in one zone, and what is kept between them and the free lists.
-    pub fn drain_zone(&self, zone: ZoneId) {
-        if !self.is_populated(zone) {
-            return;
-        }
-        let view = self.zone_view(zone);
-        for pcp in (0..self.cpus).filter_map(|cpu| self.tables.pcp_of(zone, CpuId(cpu))) {
-            // Where batches move on without the zone lock, one may be on its way from lists that look empty: their lock is
-            // what ends that.
-            let moves_on = transfer::moves_past_zone_lock(view.zone) && !passes_empty_lists_by();
-            if !pcp.is_empty_racy() || moves_on {
-                pcp.lock(&self.platform).drain(view);
-            }
-        }
-        // Who does not end in time has a few batches in his hands, as a CPU that frees has.
-        let _ = transfer::collect(view, Collect::All);
-    }
-
     /// Drains all lists.
     pub fn drain_all(&self) {
         for zone in 0..self.tables.zones.len() {
-            self.drain_zone(ZoneId(zone as u16));
+            self.zone(ZoneId(zone as u16)).drain();
         }
-    }
-
-    /// Sizes all per-CPU lists anew. Safe while other CPUs allocate: lists above a new limit shrink as they are used.
-    pub fn set_pcp_sizing(&self, sizing: PcpSizing) {
-        self.tables.size_pcps(&self.platform, self.geometry, sizing);
-    }
-
-    /// Sets watermarks, reserves and per-CPU list sizes anew. Safe while other CPUs allocate.
-    ///
-    /// # Errors
-    ///
-    /// [`BootError::Watermarks`](crate::boot::BootError::Watermarks) where an option is out of its range; nothing changes then.
-    pub fn retune(&self, watermarks: &WatermarkOptions, sizing: PcpSizing) -> Result<(), crate::boot::BootError> {
-        self.tables.tune(&self.platform, self.geometry, watermarks, sizing)
     }
 
     pub(super) fn is_populated(&self, zone: ZoneId) -> bool {
@@ -80,4 +33,61 @@ pub(super) const fn passes_empty_lists_by() -> bool {
 #[cfg(any(loom, shuttle))]
 pub(super) fn passes_empty_lists_by() -> bool {
     crate::sync::is_weakened(crate::sync::Weakness::EmptyListsPassedBy)
+}
+
+impl<'y, P: Platform> YardZone<'y, P> {
+    /// Drains the lists of one CPU in one zone. A CPU or zone that has none is drained already.
+    pub fn drain_cpu(self, cpu: CpuId) {
+        let Self { yard, id: zone } = self;
+        let Some(pcp) = yard.tables.pcp_of(zone, cpu).filter(|_| yard.is_populated(zone)) else { return };
+        // A list that looks empty needs no lock: what arrives later is not this drain's.
+        if !pcp.is_empty_racy() {
+            pcp.lock(&yard.platform).drain(yard.zone_view(zone));
+        }
+    }
+
+    /// Drains the lists of all CPUs in one zone, and what is kept between them and the free lists.
+    pub fn drain(self) {
+        let Self { yard, id: zone } = self;
+        if !yard.is_populated(zone) {
+            return;
+        }
+        let view = yard.zone_view(zone);
+        for pcp in (0..yard.cpus).filter_map(|cpu| yard.tables.pcp_of(zone, CpuId(cpu))) {
+            // Where batches move on without the zone lock, one may be on its way from lists that look empty: their lock is
+            // what ends that.
+            let moves_on = transfer::moves_past_zone_lock(view.zone) && !passes_empty_lists_by();
+            if !pcp.is_empty_racy() || moves_on {
+                pcp.lock(&yard.platform).drain(view);
+            }
+        }
+        // A transfer that stalls has at most a few batches in transit, as a CPU that frees has.
+        let _ = transfer::collect(view, Collect::All);
+    }
+}
+
+impl<'y, P: Platform> YardLists<'y, P> {
+    /// Drains the lists of one CPU in all zones.
+    pub fn drain_cpu(self, cpu: CpuId) {
+        let yard = self.yard;
+        for zone in 0..yard.tables.zones.len() {
+            yard.zone(ZoneId(zone as u16)).drain_cpu(cpu);
+        }
+    }
+
+    /// Sizes all per-CPU lists anew. Safe while other CPUs allocate: lists above a new limit shrink as they are used.
+    pub fn resize(self, sizing: PcpSizing) {
+        let yard = self.yard;
+        yard.tables.size_pcps(&yard.platform, yard.geometry, sizing);
+    }
+
+    /// Sets watermarks, reserves and per-CPU list sizes anew. Safe while other CPUs allocate.
+    ///
+    /// # Errors
+    ///
+    /// [`BootError::Watermarks`](crate::boot::BootError::Watermarks) where an option is out of its range; nothing changes then.
+    pub fn retune(self, watermarks: &WatermarkOptions, sizing: PcpSizing) -> Result<(), crate::boot::BootError> {
+        let yard = self.yard;
+        yard.tables.tune(&yard.platform, yard.geometry, watermarks, sizing)
+    }
 }

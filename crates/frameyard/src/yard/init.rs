@@ -1,47 +1,22 @@
-//! Bringing up what is left of the memory map while the yard is in use.
+//! Initialising deferred memory while the yard is in use.
 
-use super::Yard;
+use super::{Yard, YardInit};
 use crate::boot::{Grain, Growth, InitError, InitMode, PcpReset};
 use crate::page::FrameState;
 use crate::platform::Platform;
 use crate::units::{NodeId, Order, PageCount, PfnRange, ZoneId, ZoneKind};
 use crate::zone::{Fallback, RangeBlocked, Zone};
 
-/// How often who needs memory that others are initialising looks again, before it goes without. Each look is a round
-/// of [`Platform::relax`], which yields and then sleeps; initialising a section takes well under a millisecond.
+/// How many rounds a request waits for memory that another CPU initialises. Each round is a call of
+/// [`Platform::relax`], which yields and then sleeps; initialising a section takes well under a millisecond.
 pub(super) const WAIT_ROUNDS: u32 = if cfg!(loom) { 3 } else { 4096 };
 
-/// The same for requests that may not sleep ([`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) is not set): as many as
-/// pause or yield.
+/// The same for requests that may not sleep ([`Gfp::DIRECT_RECLAIM`](crate::Gfp::DIRECT_RECLAIM) is not set): the
+/// rounds in which `relax` pauses or yields.
 pub(super) const SHORT_WAIT_ROUNDS: u32 = if cfg!(loom) { 2 } else { 32 };
 
 impl<P: Platform> Yard<P> {
-    /// Brings up all that is left of the memory map, in parallel, then sizes watermarks, reserves and (unless told
-    /// otherwise) per-CPU lists by the memory that is there now.
-    ///
-    /// For a yard created as [`InitMode::Deferred`], once its CPUs are up, and for one that was
-    /// [`InitMode::Lazy`] so far. Others may allocate and free meanwhile. In a yard that is up completely, only sizes
-    /// anew, by the options of the yard's creation, whatever [`retune`](Self::retune) has set since. After the kernel's
-    /// `page_alloc_init_late`. Takes zone locks for as long as a section has blocks.
-    ///
-    /// # Errors
-    ///
-    /// [`InitError`]: the yard goes on with what was initialised.
-    pub fn finish_init(&self) -> Result<(), InitError> {
-        let tuning = self.tuning.ok_or(InitError::NotTheCreator)?;
-        let passed = self.bring_up().pass(self.map_init.jobs, Grain::Section).map_err(InitError::from);
-        let passed = passed.and_then(|()| self.wait_for_others());
-        // Whatever came up counts, even if not all did.
-        let sizing = (self.map_init.pcp_reset == PcpReset::On).then_some(tuning.sizing);
-        let tuned = self.tables.set_watermarks(self.geometry, &tuning.watermarks);
-        debug_assert!(tuned.is_ok(), "the options were good when the yard was created");
-        if let Some(sizing) = sizing {
-            self.tables.size_pcps(&self.platform, self.geometry, sizing);
-        }
-        passed
-    }
-
-    /// Sees to it that what others had begun when a pass came by is up, too; waits for a bounded time.
+    /// Waits, with a bound, until the parts that other CPUs had begun are initialised, too.
     fn wait_for_others(&self) -> Result<(), InitError> {
         for (at, zone) in self.tables.zones.iter().enumerate() {
             let mut round = 0;
@@ -62,8 +37,8 @@ impl<P: Platform> Yard<P> {
         Ok(())
     }
 
-    /// Waits a moment for who initialises memory of a zone. `false` where it was long enough, for the caller or for
-    /// somebody before him since whom nothing has happened.
+    /// Waits one round for CPUs that initialise memory of a zone. `false` when the bound is reached, or when an earlier
+    /// caller reached it and there was no progress since.
     fn wait(&self, zone: &Zone, round: &mut u32, rounds: u32) -> bool {
         if *round == WAIT_ROUNDS {
             zone.deferred.set_stalled();
@@ -76,84 +51,9 @@ impl<P: Platform> Yard<P> {
         true
     }
 
-    /// Frames that are still to be initialised and freed, a moment ago.
-    pub fn uninitialised_pages(&self) -> PageCount {
-        self.tables.zones.iter().map(|zone| zone.deferred.pages_racy()).sum()
-    }
-
-    /// When the memory map comes up.
-    pub fn init_mode(&self) -> InitMode {
-        self.map_init.mode
-    }
-
-    /// Brings up one more section of a node, its highest zone first: for workers that have nothing else to do. How many
-    /// frames are left to initialise on the node afterwards; `None` where there were none, or no such node.
+    /// Initialises more of a zone, section by section, until `take` succeeds or nothing is left.
     ///
-    /// Where all that is left is with others, does nothing and says how much it is: what they do not bring up (because
-    /// they panicked) stays left for ever, so who sees the same number again and again waits in vain.
-    ///
-    /// # Errors
-    ///
-    /// [`InitError::MapNotBacked`] where there is no memory for all that is left and not with others.
-    pub fn initialise_next(&self, node: NodeId) -> Result<Option<PageCount>, InitError> {
-        if node.0 >= self.nodes() {
-            return Ok(None);
-        }
-        let zones = || ZoneKind::ALL.into_iter().rev().map(move |kind| ZoneId::new(node, kind));
-        let left = || zones().map(|id| self.tables.zones[id.index()].deferred.pages_racy()).sum();
-        let (mut not_backed, mut in_progress) = (None, false);
-        for id in zones() {
-            match self.bring_up().grow(id) {
-                Growth::Grew => return Ok(Some(left())),
-                Growth::InProgress => in_progress = true,
-                Growth::NotBacked(range) => not_backed = not_backed.or(Some(range)),
-                Growth::Exhausted => {}
-            }
-        }
-        match not_backed {
-            Some(range) => Err(InitError::MapNotBacked(range)),
-            None => Ok(in_progress.then(left)),
-        }
-    }
-
-    /// Brings up the maximum-order blocks that a range of frames touches; how many frames became free.
-    ///
-    /// # Errors
-    ///
-    /// [`InitError::OutsideMap`], or [`InitError::AlreadyInitialised`] where some of them are up or claimed: nothing
-    /// has changed then, unless others initialise the same range at the same time. [`InitError::MapNotBacked`]: the
-    /// sections before those frames are up.
-    ///
-    /// # Cost
-    ///
-    /// Writes 64 bytes for each frame of those blocks; takes a zone lock once for each section and zone.
-    pub fn initialise(&self, range: PfnRange) -> Result<PageCount, InitError> {
-        let bring_up = self.bring_up();
-        if range.is_empty() || self.map.range().intersection(range) != range {
-            return Err(InitError::OutsideMap(range));
-        }
-        if let Some(absent) = bring_up.sections_in(range).find(|part| !bring_up.entry_of(part.start).is_present()) {
-            return Err(InitError::OutsideMap(bring_up.section_of(absent.start)));
-        }
-        let max_order = self.geometry.max_order();
-        let mut block = PfnRange::new(range.start.align_down(max_order), max_order.pages());
-        while block.start < range.end {
-            if !bring_up.claims().has_unclaimed_racy(block) {
-                return Err(InitError::AlreadyInitialised(block));
-            }
-            block = PfnRange::new(block.end, max_order.pages());
-        }
-        let brought = bring_up.bring_up_sections(range);
-        match brought.not_backed {
-            Some(range) => Err(InitError::MapNotBacked(range)),
-            None => Ok(brought.freed),
-        }
-    }
-
-    /// Initialises more of a zone, section by section, until `take` finds something, or there is no more to be had.
-    ///
-    /// Whoever needs memory that somebody else is initialising waits for it, holding nothing, for a bounded time: so
-    /// many rounds.
+    /// Where another CPU initialises the missing memory, the request waits for it: `rounds` rounds, holding no lock.
     #[cold]
     #[inline(never)]
     pub(super) fn grow_and_retry<T>(
@@ -204,8 +104,8 @@ impl<P: Platform> Yard<P> {
         take()
     }
 
-    /// Sees to it that all memory of a range is initialised; waits for whoever is at it, for a bounded time. `false`
-    /// where there is no memory for its page structures, or waiting was in vain.
+    /// Initialises all memory of a range, and waits with a bound for CPUs that initialise parts of it. `false` where
+    /// the platform has no memory for the page structures, or the bound is reached.
     pub(super) fn ensure_initialised(&self, range: PfnRange) -> bool {
         for round in 0..WAIT_ROUNDS {
             if self.is_initialised(range) {
@@ -234,5 +134,111 @@ impl<P: Platform> Yard<P> {
             }
             true
         })
+    }
+}
+
+impl<'y, P: Platform> YardInit<'y, P> {
+    /// Initialises all deferred memory, in parallel, then sizes watermarks, reserves and (by default) per-CPU lists by
+    /// the memory of the yard.
+    ///
+    /// For a yard created as [`InitMode::Deferred`], once its CPUs are up, and for one that was [`InitMode::Lazy`] so
+    /// far. Other threads may allocate and free meanwhile. In a yard without deferred memory the call only sizes anew,
+    /// by the options of the yard's creation: earlier calls of [`retune`](super::YardLists::retune) have no effect on
+    /// it. After the kernel's `page_alloc_init_late`. Takes the zone lock once per section.
+    ///
+    /// # Errors
+    ///
+    /// [`InitError`]: the initialised part of the yard stays in use.
+    pub fn finish(self) -> Result<(), InitError> {
+        let yard = self.yard;
+        let tuning = yard.tuning.ok_or(InitError::NotTheCreator)?;
+        let passed = yard.bring_up().pass(yard.map_init.jobs, Grain::Section).map_err(InitError::from);
+        let passed = passed.and_then(|()| yard.wait_for_others());
+        // Whatever came up counts, even if not all did.
+        let sizing = (yard.map_init.pcp_reset == PcpReset::On).then_some(tuning.sizing);
+        let tuned = yard.tables.set_watermarks(yard.geometry, &tuning.watermarks);
+        debug_assert!(tuned.is_ok(), "the options were good when the yard was created");
+        if let Some(sizing) = sizing {
+            yard.tables.size_pcps(&yard.platform, yard.geometry, sizing);
+        }
+        passed
+    }
+
+    /// Frames that are still deferred: neither initialised nor free. Recent, not exact.
+    pub fn deferred_pages(self) -> PageCount {
+        let yard = self.yard;
+        yard.tables.zones.iter().map(|zone| zone.deferred.pages_racy()).sum()
+    }
+
+    /// When the memory map is initialised.
+    pub fn mode(self) -> InitMode {
+        let yard = self.yard;
+        yard.map_init.mode
+    }
+
+    /// Initialises the next deferred section of a node, highest zone first, for idle workers. Returns the deferred
+    /// frames of the node afterwards; `None` where there were none, or no such node.
+    ///
+    /// Where other CPUs have claimed all of them, the call does nothing and returns their number. A number that never
+    /// changes means that a worker panicked: its part stays deferred.
+    ///
+    /// # Errors
+    ///
+    /// [`InitError::MapNotBacked`] where the platform has no memory for the page structures of all unclaimed sections.
+    pub fn next_section(self, node: NodeId) -> Result<Option<PageCount>, InitError> {
+        let yard = self.yard;
+        if node.0 >= yard.nodes() {
+            return Ok(None);
+        }
+        let zones = || ZoneKind::ALL.into_iter().rev().map(move |kind| ZoneId::new(node, kind));
+        let left = || zones().map(|id| yard.tables.zones[id.index()].deferred.pages_racy()).sum();
+        let (mut not_backed, mut in_progress) = (None, false);
+        for id in zones() {
+            match yard.bring_up().grow(id) {
+                Growth::Grew => return Ok(Some(left())),
+                Growth::InProgress => in_progress = true,
+                Growth::NotBacked(range) => not_backed = not_backed.or(Some(range)),
+                Growth::Exhausted => {}
+            }
+        }
+        match not_backed {
+            Some(range) => Err(InitError::MapNotBacked(range)),
+            None => Ok(in_progress.then(left)),
+        }
+    }
+
+    /// Initialises the maximum-order blocks that a range of frames touches; returns the frames that became free.
+    ///
+    /// # Errors
+    ///
+    /// [`InitError::OutsideMap`], or [`InitError::AlreadyInitialised`] where some of them are initialised or claimed:
+    /// nothing has changed then, unless another thread initialises the same range at the same time.
+    /// [`InitError::MapNotBacked`]: the sections before those frames are initialised.
+    ///
+    /// # Cost
+    ///
+    /// Writes 64 bytes for each frame of those blocks. Takes a zone lock once for each section and zone.
+    pub fn range(self, range: PfnRange) -> Result<PageCount, InitError> {
+        let yard = self.yard;
+        let bring_up = yard.bring_up();
+        if range.is_empty() || yard.map.range().intersection(range) != range {
+            return Err(InitError::OutsideMap(range));
+        }
+        if let Some(absent) = bring_up.sections_in(range).find(|part| !bring_up.entry_of(part.start).is_present()) {
+            return Err(InitError::OutsideMap(bring_up.section_of(absent.start)));
+        }
+        let max_order = yard.geometry.max_order();
+        let mut block = PfnRange::new(range.start.align_down(max_order), max_order.pages());
+        while block.start < range.end {
+            if !bring_up.claims().has_unclaimed_racy(block) {
+                return Err(InitError::AlreadyInitialised(block));
+            }
+            block = PfnRange::new(block.end, max_order.pages());
+        }
+        let result = bring_up.bring_up_sections(range);
+        match result.not_backed {
+            Some(range) => Err(InitError::MapNotBacked(range)),
+            None => Ok(result.freed),
+        }
     }
 }

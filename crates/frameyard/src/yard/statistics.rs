@@ -1,6 +1,6 @@
 //! What a yard can say about itself while it runs. Everything is a racy snapshot; no lock is taken.
 
-use super::Yard;
+use super::{Yard, YardStats, YardZone};
 use crate::boot::{SectionEntry, YardEvent};
 use crate::locks::LockUse;
 use crate::page::FrameState;
@@ -43,13 +43,13 @@ pub struct ZoneStatistics {
     pub watermarks: Watermarks,
     /// Frames kept from requests that could use a higher zone, by that zone's kind.
     pub protection: [PageCount; ZoneKind::COUNT],
-    /// Blocks handed out.
+    /// Blocks allocated in total.
     pub allocations: u64,
     /// Those of them that CPUs of the zone's own node asked for, and all that did not come from a per-CPU list.
     pub local_allocations: u64,
     /// Blocks taken back.
     pub frees: u64,
-    /// Frames handed out, all in all.
+    /// Frames allocated in total.
     pub pages_allocated: u64,
     /// Frames taken back.
     pub pages_freed: u64,
@@ -100,20 +100,139 @@ fn read(counter: &AtomicU64) -> u64 {
 }
 
 impl<P: Platform> Yard<P> {
-    /// The zones that have memory, lowest first on each node; behind them its Device zone, as long as devices are mapped: as
-    /// the kernel's it has present pages, and nothing that is managed.
-    pub fn zones(&self) -> impl Iterator<Item = ZoneStatistics> {
-        let zones = (0..self.tables.zones.len() as u16).map(ZoneId);
-        zones.filter(|zone| !self.tables.zones[zone.index()].span().is_empty()).map(|zone| self.zone_statistics(zone))
+    fn add_pcp_statistics(&self, statistics: &mut ZoneStatistics) {
+        for cpu in (0..self.cpus).map(CpuId) {
+            let Some(pcp) = self.tables.pcp_of(statistics.id, cpu) else { continue };
+            let (out, back) = pcp.flow_racy(self.geometry);
+            statistics.per_cpu += pcp.pages_racy();
+            statistics.allocations += out.blocks;
+            statistics.pages_allocated += out.pages;
+            statistics.pages_freed += back.pages;
+            if self.tables.node_of_cpu(cpu.index()) == statistics.id.node() {
+                statistics.local_allocations += out.blocks;
+            }
+            statistics.frees += back.blocks;
+            let counters = self.zone_view(statistics.id).counters_of(cpu);
+            statistics.lock = statistics.lock.and(counters.lock.uses.read());
+            statistics.pages_moved += read(&counters.lock.pages_moved);
+            statistics.refills += read(&pcp.counts.refills);
+            statistics.drains += read(&pcp.counts.drains);
+        }
     }
 
+    /// The type of a pageblock; what it will be, where it is not initialised yet.
+    fn pageblock_type(&self, pfn: Pfn) -> MigrateType {
+        let blocks = self.pageblocks();
+        let block = PfnRange::new(blocks.start_of(pfn), blocks.pages());
+        if !blocks.has_memory(pfn) && self.tables.ranges_in(block).next().is_some() {
+            MigrateType::Movable
+        } else {
+            blocks.get(pfn)
+        }
+    }
+
+    /// Whether the page structure of a frame inside a zone's span would name that zone, holes included.
+    fn is_of_zone(&self, pfn: Pfn, zone: ZoneId) -> bool {
+        let section = self.tables.section(self.map.section_number(self.map.place(pfn)));
+        match section.zone() {
+            _ if !section.is_present() => false,
+            Some(owner) => owner == zone,
+            None => self.tables.range_of(pfn).is_none_or(|(_, owner)| owner == zone),
+        }
+    }
+
+    /// Counts where a request was served that preferred the zone `first`.
+    pub(super) fn count_placement(&self, served: ZoneId, first: ZoneId) {
+        if served.node() != first.node() {
+            self.tables.zones[served.index()].placement.miss.fetch_add(1, Ordering::Relaxed);
+            self.tables.zones[first.index()].placement.foreign.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl<'y, P: Platform> YardStats<'y, P> {
+    /// The zones that have memory, lowest first on each node; behind them its Device zone, as long as devices are mapped: as
+    /// the kernel's it has present pages, and nothing that is managed.
+    pub fn zones(self) -> impl Iterator<Item = ZoneStatistics> {
+        let yard = self.yard;
+        let zones = (0..yard.tables.zones.len() as u16).map(ZoneId);
+        zones.filter(|zone| !yard.tables.zones[zone.index()].span().is_empty()).map(|zone| yard.zone(zone).statistics())
+    }
+
+    /// Requests that found no memory, by callers that did not say they expected it.
+    pub fn failures(self) -> u64 {
+        let yard = self.yard;
+        yard.tables.counted(YardEvent::Failure)
+    }
+
+    /// Times all per-CPU lists were drained for a request that would have failed.
+    pub fn drains_for_allocation(self) -> u64 {
+        let yard = self.yard;
+        yard.tables.counted(YardEvent::Drain)
+    }
+
+    /// Blocks put aside because their bytes had been written to while they were free.
+    pub fn poison_hits(self) -> u64 {
+        let yard = self.yard;
+        yard.tables.counted(YardEvent::PoisonHit)
+    }
+
+    /// Frames on free lists and per-CPU lists of all zones.
+    pub fn free_pages(self) -> PageCount {
+        let yard = self.yard;
+        yard.stats().zones().map(|zone| zone.free + zone.per_cpu).sum()
+    }
+
+    /// Frames given to the allocator, in all zones.
+    pub fn managed_pages(self) -> PageCount {
+        let yard = self.yard;
+        yard.stats().zones().map(|zone| zone.managed).sum()
+    }
+
+    /// How many sections of the memory map have memory.
+    pub fn present_sections(self) -> usize {
+        let yard = self.yard;
+        yard.tables
+            .sections
+            .iter()
+            .filter(|entry| SectionEntry::from_bits(entry.load(Ordering::Relaxed)).is_present())
+            .count()
+    }
+
+    /// What a frame is, a moment ago; `None` where there is no memory in its pageblock, and no device has it. Looks at up to
+    /// one page per order, and at none of a part of the map that is not initialised.
+    pub fn frame(self, pfn: Pfn) -> Option<FrameInfo> {
+        let yard = self.yard;
+        if yard.page_of(pfn).is_none() {
+            if let Some(page) = yard.devices().page(pfn) {
+                let (head, order) = (page.head(), page.order());
+                return Some(FrameInfo { head, state: FrameState::Device, order, migrate_type: MigrateType::Movable });
+            }
+            yard.zone_of(pfn)?;
+            let state = FrameState::Uninitialised;
+            return Some(FrameInfo { head: pfn, state, order: Order::ZERO, migrate_type: MigrateType::Movable });
+        }
+        let (head, tag) = crate::zone::covering_block(yard.geometry.max_order(), pfn, |pfn| yard.tag_at(pfn));
+        Some(FrameInfo { head, state: tag.state(), order: tag.order(), migrate_type: tag.migrate_type() })
+    }
+
+    /// Whether exactly that block is allocated, so that [`Yard::free`] would free it. Recent, not exact. Any frame
+    /// number is allowed. Cost: its byte in the allocation map.
+    pub fn is_allocated(self, pfn: Pfn, order: Order) -> bool {
+        let yard = self.yard;
+        yard.allocation_map.entry(pfn).is_some_and(|entry| entry.order() == order)
+    }
+}
+
+impl<'y, P: Platform> YardZone<'y, P> {
     /// The statistics of a zone.
     ///
     /// # Panics
     ///
     /// Where the node of the zone does not exist.
-    pub fn zone_statistics(&self, id: ZoneId) -> ZoneStatistics {
-        let zone = &self.tables.zones[id.index()];
+    pub fn statistics(self) -> ZoneStatistics {
+        let Self { yard, id } = self;
+        let zone = &yard.tables.zones[id.index()];
         let events = zone.events();
         let mut statistics = ZoneStatistics {
             id,
@@ -151,45 +270,27 @@ impl<P: Platform> Yard<P> {
             fallbacks: read(&events.fallbacks),
             conversions: read(&events.conversions),
         };
-        if self.is_populated(id) {
-            self.add_pcp_statistics(&mut statistics);
-            self.add_held(&mut statistics);
+        if yard.is_populated(id) {
+            yard.add_pcp_statistics(&mut statistics);
+            yard.add_held(&mut statistics);
         }
         statistics
     }
 
-    fn add_pcp_statistics(&self, statistics: &mut ZoneStatistics) {
-        for cpu in (0..self.cpus).map(CpuId) {
-            let Some(pcp) = self.tables.pcp_of(statistics.id, cpu) else { continue };
-            let (out, back) = pcp.flow_racy(self.geometry);
-            statistics.per_cpu += pcp.pages_racy();
-            statistics.allocations += out.blocks;
-            statistics.pages_allocated += out.pages;
-            statistics.pages_freed += back.pages;
-            if self.tables.node_of_cpu(cpu.index()) == statistics.id.node() {
-                statistics.local_allocations += out.blocks;
-            }
-            statistics.frees += back.blocks;
-            let counters = self.zone_view(statistics.id).counters_of(cpu);
-            statistics.lock = statistics.lock.and(counters.lock.uses.read());
-            statistics.pages_moved += read(&counters.lock.pages_moved);
-            statistics.refills += read(&pcp.counts.refills);
-            statistics.drains += read(&pcp.counts.drains);
-        }
-    }
-
     /// The lists of one CPU in a zone; `None` where the zone has no memory or the CPU does not exist.
-    pub fn pcp_statistics(&self, zone: ZoneId, cpu: CpuId) -> Option<PcpStatistics> {
-        let pcp = self.tables.pcp_of(zone, cpu).filter(|_| self.is_populated(zone))?;
+    pub fn pcp(self, cpu: CpuId) -> Option<PcpStatistics> {
+        let Self { yard, id: zone } = self;
+        let pcp = yard.tables.pcp_of(zone, cpu).filter(|_| yard.is_populated(zone))?;
         Some(PcpStatistics { count: pcp.small_pages_racy(), high: pcp.high_racy(), batch: pcp.batch_racy() })
     }
 
     /// How many blocks of an order and migration type are free in a zone; 0 where there is no such zone or order.
     ///
     /// In a yard that comes up lazily, with the blocks that memory not initialised yet will make.
-    pub fn free_blocks(&self, zone: ZoneId, order: Order, migrate_type: MigrateType) -> u64 {
-        match self.tables.zones.get(zone.index()) {
-            Some(zone) if order <= self.geometry.max_order() => {
+    pub fn free_blocks(self, order: Order, migrate_type: MigrateType) -> u64 {
+        let Self { yard, id: zone } = self;
+        match yard.tables.zones.get(zone.index()) {
+            Some(zone) if order <= yard.geometry.max_order() => {
                 let pending = match migrate_type {
                     MigrateType::Movable => zone.deferred.counted_blocks_racy(order.index()),
                     _ => 0,
@@ -202,101 +303,17 @@ impl<P: Platform> Yard<P> {
 
     /// How many pageblocks of a zone have a type, holes in present sections included
     /// (`pagetypeinfo_showblockcount_print`).
-    pub fn pageblocks_of(&self, zone: ZoneId, migrate_type: MigrateType) -> u64 {
-        let Some(span) = self.tables.zones.get(zone.index()).map(|zone| zone.span()) else { return 0 };
-        let blocks = self.pageblocks();
+    pub fn pageblocks(self, migrate_type: MigrateType) -> u64 {
+        let Self { yard, id: zone } = self;
+        let Some(span) = yard.tables.zones.get(zone.index()).map(|zone| zone.span()) else { return 0 };
+        let blocks = yard.pageblocks();
         let mut count = 0;
         let mut at = span.start;
         while at < span.end {
-            let counted = self.is_of_zone(at, zone) && self.pageblock_type(at) == migrate_type;
+            let counted = yard.is_of_zone(at, zone) && yard.pageblock_type(at) == migrate_type;
             count += u64::from(counted);
             at = at + blocks.pages();
         }
         count
-    }
-
-    /// The type of a pageblock; what it will be, where it is not initialised yet.
-    fn pageblock_type(&self, pfn: Pfn) -> MigrateType {
-        let blocks = self.pageblocks();
-        let block = PfnRange::new(blocks.start_of(pfn), blocks.pages());
-        if !blocks.has_memory(pfn) && self.tables.ranges_in(block).next().is_some() {
-            MigrateType::Movable
-        } else {
-            blocks.get(pfn)
-        }
-    }
-
-    /// Whether the page structure of a frame inside a zone's span would name that zone, holes included.
-    fn is_of_zone(&self, pfn: Pfn, zone: ZoneId) -> bool {
-        let section = self.tables.section(self.map.section_number(self.map.place(pfn)));
-        match section.zone() {
-            _ if !section.is_present() => false,
-            Some(owner) => owner == zone,
-            None => self.tables.range_of(pfn).is_none_or(|(_, owner)| owner == zone),
-        }
-    }
-
-    /// Requests that found no memory, by callers that did not say they expected it.
-    pub fn failures(&self) -> u64 {
-        self.tables.counted(YardEvent::Failure)
-    }
-
-    /// Times all per-CPU lists were drained for a request that would have failed.
-    pub fn drains_for_allocation(&self) -> u64 {
-        self.tables.counted(YardEvent::Drain)
-    }
-
-    /// Blocks put aside because their bytes had been written to while they were free.
-    pub fn poison_hits(&self) -> u64 {
-        self.tables.counted(YardEvent::PoisonHit)
-    }
-
-    /// Frames on free lists and per-CPU lists of all zones.
-    pub fn free_pages(&self) -> PageCount {
-        self.zones().map(|zone| zone.free + zone.per_cpu).sum()
-    }
-
-    /// Frames given to the allocator, in all zones.
-    pub fn managed_pages(&self) -> PageCount {
-        self.zones().map(|zone| zone.managed).sum()
-    }
-
-    /// What a frame is, a moment ago; `None` where there is no memory in its pageblock, and no device has it. Looks at up to
-    /// one page per order, and at none of a part of the map that is not initialised.
-    pub fn frame_info(&self, pfn: Pfn) -> Option<FrameInfo> {
-        if self.page_of(pfn).is_none() {
-            if let Some(page) = self.device_page(pfn) {
-                let (head, order) = (page.head(), page.order());
-                return Some(FrameInfo { head, state: FrameState::Device, order, migrate_type: MigrateType::Movable });
-            }
-            self.zone_of(pfn)?;
-            let state = FrameState::Uninitialised;
-            return Some(FrameInfo { head: pfn, state, order: Order::ZERO, migrate_type: MigrateType::Movable });
-        }
-        let (head, tag) = crate::zone::covering_block(self.geometry.max_order(), pfn, |pfn| self.tag_at(pfn));
-        Some(FrameInfo { head, state: tag.state(), order: tag.order(), migrate_type: tag.migrate_type() })
-    }
-
-    /// Whether exactly that block is allocated, so that [`free`](Self::free) would free it, a moment ago. Any frame number
-    /// may be asked for. Cost: its byte in the table of what is handed out.
-    pub fn is_allocated(&self, pfn: Pfn, order: Order) -> bool {
-        self.allocation_map.entry(pfn).is_some_and(|entry| entry.order() == order)
-    }
-
-    /// How many sections of the memory map have memory.
-    pub fn present_sections(&self) -> usize {
-        self.tables
-            .sections
-            .iter()
-            .filter(|entry| SectionEntry::from_bits(entry.load(Ordering::Relaxed)).is_present())
-            .count()
-    }
-
-    /// Counts where a request was served that preferred the zone `first`.
-    pub(super) fn count_placement(&self, served: ZoneId, first: ZoneId) {
-        if served.node() != first.node() {
-            self.tables.zones[served.index()].placement.miss.fetch_add(1, Ordering::Relaxed);
-            self.tables.zones[first.index()].placement.foreign.fetch_add(1, Ordering::Relaxed);
-        }
     }
 }

@@ -53,7 +53,7 @@ impl BlockList {
                 page.set_next(old);
                 page.set_prev(Link::NONE);
                 self.first.store(link.0, Ordering::Relaxed);
-                match map.linked(old) {
+                match map.next(old) {
                     Some(next) => map.page(next, platform).set_prev(link),
                     None => self.last.store(link.0, Ordering::Relaxed),
                 }
@@ -64,7 +64,7 @@ impl BlockList {
                 page.set_prev(old);
                 page.set_next(Link::NONE);
                 self.last.store(link.0, Ordering::Relaxed);
-                match map.linked(old) {
+                match map.next(old) {
                     Some(prev) => map.page(prev, platform).set_next(link),
                     None => self.first.store(link.0, Ordering::Relaxed),
                 }
@@ -76,11 +76,11 @@ impl BlockList {
     /// Unlinks a block with those neighbours. The caller counts it and clears its links.
     #[inline(always)]
     pub(crate) fn remove<P: Platform>(&self, map: MemMap, platform: &P, next: Link, prev: Link) {
-        match map.linked(prev) {
+        match map.next(prev) {
             Some(prev) => map.page(prev, platform).set_next(next),
             None => self.first.store(next.0, Ordering::Relaxed),
         }
-        match map.linked(next) {
+        match map.next(next) {
             Some(next) => map.page(next, platform).set_prev(prev),
             None => self.last.store(prev.0, Ordering::Relaxed),
         }
@@ -91,7 +91,7 @@ impl BlockList {
     #[inline(always)]
     pub(crate) fn detach_front<P: Platform>(&self, map: MemMap, platform: &P, next: Link) {
         self.first.store(next.0, Ordering::Relaxed);
-        match map.linked(next) {
+        match map.next(next) {
             Some(next) => map.page(next, platform).set_prev(Link::NONE),
             None => self.last.store(0, Ordering::Relaxed),
         }
@@ -103,7 +103,7 @@ impl BlockList {
         let old = self.first_racy();
         map.page(tail, platform).set_next(old);
         self.first.store(map.link(first).0, Ordering::Relaxed);
-        match map.linked(old) {
+        match map.next(old) {
             Some(next) => map.page(next, platform).set_prev(map.link(tail)),
             None => self.last.store(map.link(tail).0, Ordering::Relaxed),
         }

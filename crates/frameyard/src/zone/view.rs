@@ -18,7 +18,7 @@ use super::mechanisms::MechanismTables;
 use super::pageblock::PageblockMap;
 use super::state::Zone;
 use crate::locks::LockHold;
-use crate::memmap::MemMap;
+use crate::memmap::{Located, MemMap};
 use crate::page::{PageRef, Tag};
 use crate::platform::{Access, LineKind, LockId, Platform, SharedLine};
 use crate::units::{CpuId, Geometry, MigrateType, Order, PageCount, Pfn, ZoneId};
@@ -48,8 +48,8 @@ impl<P> Copy for ZoneView<'_, P> {}
 
 impl<'a, P: Platform> ZoneView<'a, P> {
     #[inline(always)]
-    pub(crate) fn page(&self, pfn: Pfn) -> PageRef<'a, P> {
-        self.map.page(pfn, self.platform)
+    pub(crate) fn page(&self, frame: impl Located) -> PageRef<'a, P> {
+        self.map.page(frame, self.platform)
     }
 
     /// The counters of a CPU's lists in this zone; the zone's own if there is no such CPU.

@@ -61,7 +61,7 @@ fn memory_runs_out_with_an_error_and_comes_back() {
         let AllocError::OutOfMemory { order: failed, gfp: Gfp::KERNEL, node: NodeId(0), zone } = problem else {
             panic!("{problem}")
         };
-        assert_eq!((failed, zone.free), (order, yard.free_pages()));
+        assert_eq!((failed, zone.free), (order, yard.stats().free_pages()));
         assert!(!blocks.is_empty());
         yard.validate().unwrap();
         for pfn in blocks {
@@ -69,7 +69,7 @@ fn memory_runs_out_with_an_error_and_comes_back() {
         }
         yard.drain_all();
     }
-    assert_eq!(yard.failures(), 4);
+    assert_eq!(yard.stats().failures(), 4);
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn what_other_cpus_hold_is_collected_before_out_of_memory() {
     let yard = Fixture::small(4, 16 * MIB);
     // Lists that keep what they hold to themselves.
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
-    yard.set_pcp_sizing(PcpSizing::Fixed(100_000));
+    yard.lists().resize(PcpSizing::Fixed(100_000));
     let all = |gfp: Gfp| {
         let mut frames = Vec::new();
         while let Ok(pfn) = yard.alloc(Order::ZERO, gfp) {
@@ -92,7 +92,7 @@ fn what_other_cpus_hold_is_collected_before_out_of_memory() {
     }
     crate::fixture::run_on(0);
     assert!(all(Gfp::KERNEL | Gfp::NORETRY | Gfp::NOWARN).is_empty());
-    assert_eq!(yard.drains_for_allocation(), 1);
+    assert_eq!(yard.stats().drains_for_allocation(), 1);
     let second = all(Gfp::KERNEL);
     assert_eq!(second.len(), first.len());
     for pfn in second {
@@ -156,10 +156,10 @@ fn an_order_above_the_maximum_and_contradictory_flags_are_refused() {
 fn exact_sizes_keep_only_what_was_asked_for() {
     let yard = Fixture::small(1, 16 * MIB);
     for count in [1, 3, 7, 100, 513, 1000, 1024].map(PageCount) {
-        let before = yard.free_pages();
+        let before = yard.stats().free_pages();
         let range = yard.request_pages(count, Gfp::KERNEL).range().unwrap();
         assert_eq!(range.count(), count);
-        assert_eq!(before - yard.free_pages(), count);
+        assert_eq!(before - yard.stats().free_pages(), count);
         yard.validate().unwrap();
         yard.free_range(range).unwrap();
     }
@@ -186,16 +186,16 @@ fn a_split_block_is_freed_frame_by_frame() {
 #[test]
 fn owners_free_their_frames_when_dropped() {
     let yard = Fixture::small(1, 16 * MIB);
-    let before = yard.free_pages();
+    let before = yard.stats().free_pages();
     {
         let _block = yard.frames(order(3), Gfp::KERNEL).unwrap();
         let exact = yard.request_pages(PageCount(11), Gfp::KERNEL).guard().unwrap();
         let mut singles = exact.into_single_frames();
         let kept: Vec<_> = singles.by_ref().take(4).collect();
         assert_eq!(kept.iter().map(frameyard::Frames::count).sum::<PageCount>(), PageCount(4));
-        assert_eq!(before - yard.free_pages(), PageCount(8 + 11));
+        assert_eq!(before - yard.stats().free_pages(), PageCount(8 + 11));
     }
-    assert_eq!(yard.free_pages(), before);
+    assert_eq!(yard.stats().free_pages(), before);
 }
 
 #[test]
@@ -229,7 +229,7 @@ fn a_range_kept_for_atomic_requests_is_not_taken() {
     let blocks: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(order(4), Gfp::KERNEL | Gfp::NORETRY).ok()).collect();
     let atomic = yard.alloc(order(4), Gfp::ATOMIC).unwrap();
     yard.free(atomic, order(4)).unwrap();
-    let reserved = yard.frame_info(atomic).unwrap();
+    let reserved = yard.stats().frame(atomic).unwrap();
     assert_eq!((reserved.state, reserved.migrate_type), (FrameState::BuddyFree, MigrateType::HighAtomic));
     let kept = AllocError::InUse { head: reserved.head, order: reserved.order, state: FrameState::BuddyFree };
     assert_eq!(yard.request_range(PfnRange::new(atomic, PageCount(2)), Gfp::KERNEL).range(), Err(kept));
@@ -242,10 +242,10 @@ fn a_range_kept_for_atomic_requests_is_not_taken() {
 fn freeing_a_range_that_cuts_a_block_changes_nothing() {
     let yard = Fixture::small(1, 16 * MIB);
     let block = yard.alloc(order(3), Gfp::KERNEL).unwrap();
-    let before = yard.free_pages();
+    let before = yard.stats().free_pages();
     let part = PfnRange::new(block, PageCount(5));
     assert_eq!(yard.free_range(part).unwrap_err().problem, FreeProblem::PartOfBlock { order: order(3) });
-    assert_eq!(yard.free_pages(), before);
+    assert_eq!(yard.stats().free_pages(), before);
     yard.free(block, order(3)).unwrap();
 }
 
@@ -269,12 +269,12 @@ fn per_cpu_lists_keep_to_their_limits() {
     let yard = Fixture::small(1, 64 * MIB);
     let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
     for (high, batch) in [(0, 1), (10, 2), (200, 50), (1000, 96)] {
-        yard.set_pcp_sizing(PcpSizing::Fixed(high));
+        yard.lists().resize(PcpSizing::Fixed(high));
         let mut frames = vec![Pfn(0); 3000];
         yard.alloc_bulk(Gfp::KERNEL, &mut frames).unwrap();
         for pfn in frames {
             yard.free(pfn, Order::ZERO).unwrap();
-            let statistics = yard.pcp_statistics(zone, CpuId(0)).unwrap();
+            let statistics = yard.zone(zone).pcp(CpuId(0)).unwrap();
             assert!(statistics.count.0 <= u64::from(high));
             assert_eq!((statistics.high.0, statistics.batch.0), (u64::from(high), batch));
         }
@@ -290,13 +290,13 @@ fn huge_blocks_do_not_push_small_frames_out() {
     for pfn in frames {
         yard.free(pfn, Order::ZERO).unwrap();
     }
-    let before = yard.pcp_statistics(zone, CpuId(0)).unwrap().count;
+    let before = yard.zone(zone).pcp(CpuId(0)).unwrap().count;
     let huge: Vec<Pfn> = (0..40).map(|_| yard.alloc(order(9), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
     for pfn in huge {
         yard.free(pfn, order(9)).unwrap();
     }
-    assert_eq!(yard.pcp_statistics(zone, CpuId(0)).unwrap().count, before);
-    let held = yard.zone_statistics(zone).per_cpu - before;
+    assert_eq!(yard.zone(zone).pcp(CpuId(0)).unwrap().count, before);
+    let held = yard.zone(zone).statistics().per_cpu - before;
     assert!(held.0 <= 8 * 512, "at most eight huge blocks are kept, not {held}");
     assert!(held.0 > 0);
 }
@@ -321,12 +321,12 @@ fn zeroed_frames_are_zero_and_poison_finds_who_wrote_to_free_memory() {
     let behind = clean.as_ptr().unwrap();
     drop(clean);
 
-    // SAFETY: the memory is the fixture's; nobody holds the frame, which is the point.
+    // SAFETY: the memory is the fixture's, and the frame is free: the test damages it.
     unsafe { behind.add(4096 * 2 + 5).write(1) };
     let damaged = AllocError::Poisoned { pfn: pfn + PageCount(2), block: pfn, order: order(2) };
     assert_eq!(yard.alloc(order(2), Gfp::KERNEL), Err(damaged));
-    assert_eq!(yard.poison_hits(), 1);
-    assert_eq!(yard.frame_info(pfn).unwrap().state, FrameState::Poisoned);
+    assert_eq!(yard.stats().poison_hits(), 1);
+    assert_eq!(yard.stats().frame(pfn).unwrap().state, FrameState::Poisoned);
     let next = yard.alloc(order(2), Gfp::KERNEL).unwrap();
     yard.free(next, order(2)).unwrap();
     assert!(yard.free(pfn, order(2)).is_err());
@@ -344,12 +344,12 @@ fn a_range_with_a_damaged_frame_is_refused_and_the_frame_put_aside() {
     let whole = yard.request_range(range, Gfp::KERNEL).guard().unwrap();
     let behind = whole.as_ptr().unwrap();
     drop(whole);
-    // SAFETY: the memory is the fixture's; nobody holds the frames, which is the point.
+    // SAFETY: the memory is the fixture's, and the frames are free: the test damages them.
     unsafe { behind.add(4096 * 9).write(1) };
     let damaged = AllocError::Poisoned { pfn: Pfn(0x1011), block: Pfn(0x1010), order: order(3) };
     assert_eq!(yard.request_range(range, Gfp::KERNEL).range(), Err(damaged));
-    assert_eq!(yard.poison_hits(), 1);
-    assert_eq!(yard.frame_info(Pfn(0x1011)).unwrap().state, FrameState::Poisoned);
+    assert_eq!(yard.stats().poison_hits(), 1);
+    assert_eq!(yard.stats().frame(Pfn(0x1011)).unwrap().state, FrameState::Poisoned);
     let rest = yard.request_range(PfnRange { start: Pfn(0x1008), end: Pfn(0x1010) }, Gfp::KERNEL).range().unwrap();
     yard.free_range(rest).unwrap();
     yard.keep(PageCount(8));
@@ -358,9 +358,9 @@ fn a_range_with_a_damaged_frame_is_refused_and_the_frame_put_aside() {
 #[test]
 fn zeroing_phantom_frames_is_an_error_that_loses_nothing() {
     let yard = Fixture::small(1, 16 * MIB);
-    let before = yard.free_pages();
+    let before = yard.stats().free_pages();
     assert!(matches!(yard.alloc(order(1), Gfp::KERNEL | Gfp::ZERO), Err(AllocError::NoFrameBytes(_))));
-    assert_eq!(yard.free_pages(), before);
+    assert_eq!(yard.stats().free_pages(), before);
 }
 
 #[test]
@@ -383,13 +383,14 @@ fn zones_serve_what_they_may_and_keep_their_reserves() {
         assert_eq!(kind(pfn), expected, "{gfp}");
         blocks.push((pfn, Order::ZERO));
     }
-    let movable: u64 = yard.zones().filter(|zone| zone.id.kind() == ZoneKind::Movable).map(|zone| zone.managed.0).sum();
+    let movable: u64 =
+        yard.stats().zones().filter(|zone| zone.id.kind() == ZoneKind::Movable).map(|zone| zone.managed.0).sum();
     assert!((movable as f64 / (5.0 * gib as f64) - 0.1).abs() < 0.01);
     while let Ok(pfn) = yard.alloc(order(10), Gfp::KERNEL | Gfp::NOWARN) {
         blocks.push((pfn, order(10)));
     }
     // Ordinary requests fall back to lower zones but leave those their reserve.
-    let dma32 = yard.zone_statistics(ZoneId::new(NodeId(0), ZoneKind::Dma32));
+    let dma32 = yard.zone(ZoneId::new(NodeId(0), ZoneKind::Dma32)).statistics();
     assert!(blocks.iter().any(|(pfn, _)| kind(*pfn) == ZoneKind::Dma32));
     assert!(blocks.iter().all(|(pfn, order)| *order == Order::ZERO || kind(*pfn) != ZoneKind::Movable));
     assert!(dma32.free >= dma32.protection[ZoneKind::Normal as usize]);
@@ -429,7 +430,7 @@ fn nodes_fall_back_by_distance_unless_told_not_to() {
     let on_one = yard.request(Order::ZERO, Gfp::KERNEL).node(NodeId(1)).frame().unwrap();
     assert_eq!(yard.zone_of(on_one).unwrap().node(), NodeId(1));
     yard.free(on_one, Order::ZERO).unwrap();
-    let remote = yard.zone_statistics(ZoneId::new(NodeId(2), ZoneKind::Normal));
+    let remote = yard.zone(ZoneId::new(NodeId(2), ZoneKind::Normal)).statistics();
     assert!(remote.numa_miss > 0);
     for pfn in blocks {
         yard.free(pfn, order(10)).unwrap();
@@ -439,18 +440,18 @@ fn nodes_fall_back_by_distance_unless_told_not_to() {
 #[test]
 fn types_are_kept_apart_until_one_runs_out() {
     let yard = Fixture::small(1, 64 * MIB);
-    yard.set_pcp_sizing(PcpSizing::Fixed(0));
+    yard.lists().resize(PcpSizing::Fixed(0));
     let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
     let unmovable = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-    assert_eq!(yard.zone_statistics(zone).fallbacks, 1, "all pageblocks begin as movable");
-    assert!(yard.zone_statistics(zone).conversions > 0);
+    assert_eq!(yard.zone(zone).statistics().fallbacks, 1, "all pageblocks begin as movable");
+    assert!(yard.zone(zone).statistics().conversions > 0);
     let movable = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
     assert_ne!(unmovable.align_down(order(9)), movable.align_down(order(9)), "another pageblock");
-    assert_eq!(yard.frame_info(unmovable).unwrap().migrate_type, MigrateType::Unmovable);
-    let blocks = yard.pageblocks_of(zone, MigrateType::Unmovable);
+    assert_eq!(yard.stats().frame(unmovable).unwrap().migrate_type, MigrateType::Unmovable);
+    let blocks = yard.zone(zone).pageblocks(MigrateType::Unmovable);
     assert!((1..=2).contains(&blocks), "a block of maximum order was turned over: {blocks}");
     let more: Vec<Pfn> = (0..400).map(|_| yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap()).collect();
-    assert_eq!(yard.pageblocks_of(zone, MigrateType::Unmovable), blocks);
+    assert_eq!(yard.zone(zone).pageblocks(MigrateType::Unmovable), blocks);
     for pfn in more.into_iter().chain([unmovable, movable]) {
         yard.free(pfn, Order::ZERO).unwrap();
     }
@@ -461,7 +462,7 @@ fn atomic_high_order_requests_find_a_reserve_that_others_cannot_use() {
     let yard = Fixture::small(1, 1024 * MIB);
     let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
     let first = yard.alloc(order(4), Gfp::ATOMIC).unwrap();
-    assert_eq!(yard.zone_statistics(zone).reserved_highatomic, PageCount(0), "taken above the low watermark");
+    assert_eq!(yard.zone(zone).statistics().reserved_highatomic, PageCount(0), "taken above the low watermark");
     let mut blocks = Vec::new();
     while let Ok(pfn) = yard.alloc(order(4), Gfp::KERNEL | Gfp::NORETRY) {
         blocks.push((pfn, order(4)));
@@ -472,18 +473,18 @@ fn atomic_high_order_requests_find_a_reserve_that_others_cannot_use() {
             break;
         }
     }
-    let reserved = yard.zone_statistics(zone).reserved_highatomic;
+    let reserved = yard.zone(zone).statistics().reserved_highatomic;
     assert!(reserved.0 > 0 && reserved.0 <= (1024 * MIB / 100).next_multiple_of(512));
     yard.validate().unwrap();
     for (pfn, order) in blocks.into_iter().chain([(first, order(4))]) {
         yard.free(pfn, order).unwrap();
     }
-    // Whoever may wait gets the reserve back before running out of memory.
+    // A request that may wait gets the reserve before it fails.
     let mut all = Vec::new();
     while let Ok(pfn) = yard.alloc(order(9), Gfp::KERNEL) {
         all.push(pfn);
     }
-    assert!(yard.zone_statistics(zone).reserved_highatomic.0 < reserved.0);
+    assert!(yard.zone(zone).statistics().reserved_highatomic.0 < reserved.0);
     for pfn in all {
         yard.free(pfn, order(9)).unwrap();
     }
@@ -498,7 +499,7 @@ fn contiguous_areas_serve_movable_requests_alone() {
     let table = MemoryTable { memory: &memory, reserved: &[], cma: &cma };
     let yard = Fixture::new(&table, &config, Frames::Phantom);
     let zone = ZoneId::new(NodeId(0), ZoneKind::Normal);
-    assert_eq!(yard.zone_statistics(zone).free_cma, PageCount(16 * MIB));
+    assert_eq!(yard.zone(zone).statistics().free_cma, PageCount(16 * MIB));
     let particular = PfnRange::new(Pfn(0x2005), PageCount(7));
     assert!(matches!(yard.request_range(particular, Gfp::KERNEL).range(), Err(AllocError::InUse { .. })));
     yard.free_range(yard.request_range(particular, Gfp::HIGHUSER_MOVABLE).range().unwrap()).unwrap();

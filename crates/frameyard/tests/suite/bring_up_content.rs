@@ -6,7 +6,7 @@ use frameyard::boot::{InitMode, Initialiser, MapInit};
 use frameyard::page::{FrameState, MapContent};
 use frameyard::{NodeId, PageCount, Pfn, PfnRange};
 
-/// Compares the whole map with that of the reference: sections with memory bit for bit, others untouched.
+/// Compares the whole map with the reference: sections with memory bit for bit, the rest untouched.
 fn assert_same_map(machine: &Machine, init: MapInit, fixture: &Fixture, expected: &Fixture) {
     let sections = machine.sections();
     let dirt = if init.initialiser == Initialiser::None { 0 } else { DIRT };
@@ -52,12 +52,12 @@ fn comes_up_the_same(name: &str) {
             let yard = machine.bring_up(init);
             if init.mode != InitMode::Eager {
                 for node in (0..yard.nodes()).map(NodeId) {
-                    yard.initialise_next(node).unwrap();
+                    yard.init().next_section(node).unwrap();
                 }
                 yard.validate().unwrap_or_else(|problem| panic!("{name}, {init:?}, half-way: {problem}"));
-                yard.finish_init().unwrap();
+                yard.init().finish().unwrap();
             }
-            assert_eq!(yard.uninitialised_pages(), PageCount(0));
+            assert_eq!(yard.init().deferred_pages(), PageCount(0));
             yard.validate().unwrap_or_else(|problem| panic!("{name}, {init:?}: {problem}"));
             assert_same_map(&machine, init, &yard, &expected);
             assert_written_once(&machine, init, &yard);
@@ -74,8 +74,12 @@ fn grows_into_the_same(name: &str) {
             let yard = machine.bring_up(init);
             let mut taken = Vec::new();
             take_everything(&yard, |pfn| taken.push(pfn));
-            assert_eq!(taken.len() as u64, expected.managed_pages().0, "{name}, {init:?}: every frame can be had");
-            assert_eq!(yard.uninitialised_pages(), PageCount(0));
+            assert_eq!(
+                taken.len() as u64,
+                expected.stats().managed_pages().0,
+                "{name}, {init:?}: every frame can be had"
+            );
+            assert_eq!(yard.init().deferred_pages(), PageCount(0));
             yard.validate().unwrap_or_else(|problem| panic!("{name}, {init:?}, half-way: {problem}"));
             give_back(&yard, &taken);
             yard.validate().unwrap_or_else(|problem| panic!("{name}, {init:?}: {problem}"));
@@ -84,7 +88,7 @@ fn grows_into_the_same(name: &str) {
                 assert!(same, "{name}, {init:?}: {range} differs");
             }
             // Sections that are reserved throughout are needed by no allocation.
-            yard.finish_init().unwrap();
+            yard.init().finish().unwrap();
             assert_same_map(&machine, init, &yard, &expected);
             assert_written_once(&machine, init, &yard);
         }
@@ -126,7 +130,7 @@ fn the_reference_map_holds_what_the_machine_has() {
             for pfn in (memory.start.0..memory.end.0).map(Pfn) {
                 let reserved = machine.reserved.iter().any(|range| range.contains(pfn));
                 let expected = if reserved { FrameState::Reserved } else { FrameState::BuddyFree };
-                assert_eq!(yard.frame_info(pfn).map(|info| info.state), Some(expected), "{pfn} of {}", machine.name);
+                assert_eq!(yard.stats().frame(pfn).map(|info| info.state), Some(expected), "{pfn} of {}", machine.name);
             }
         }
         for section in machine.sections() {

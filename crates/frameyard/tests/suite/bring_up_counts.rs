@@ -32,7 +32,8 @@ struct ZoneCounts {
 
 fn counts<P: Platform>(yard: &Yard<P>) -> Vec<ZoneCounts> {
     let orders = || (0..=yard.geometry().max_order().0).map(Order);
-    yard.zones()
+    yard.stats()
+        .zones()
         .map(|zone| ZoneCounts {
             id: zone.id,
             span: zone.span,
@@ -44,17 +45,17 @@ fn counts<P: Platform>(yard: &Yard<P>) -> Vec<ZoneCounts> {
             watermarks: zone.watermarks,
             protection: zone.protection,
             blocks: MigrateType::ALL
-                .map(|kind| orders().map(|order| yard.free_blocks(zone.id, order, kind)).collect())
+                .map(|kind| orders().map(|order| yard.zone(zone.id).free_blocks(order, kind)).collect())
                 .to_vec(),
-            pageblocks: MigrateType::ALL.map(|kind| yard.pageblocks_of(zone.id, kind)).to_vec(),
-            lists: (0..yard.cpus()).map(|cpu| yard.pcp_statistics(zone.id, CpuId(cpu))).collect(),
+            pageblocks: MigrateType::ALL.map(|kind| yard.zone(zone.id).pageblocks(kind)).to_vec(),
+            lists: (0..yard.cpus()).map(|cpu| yard.zone(zone.id).pcp(CpuId(cpu))).collect(),
         })
         .collect()
 }
 
 fn assert_same_counts(found: &Fixture, expected: &Fixture, what: &str) {
-    assert_eq!(found.managed_pages(), expected.managed_pages(), "{what}");
-    assert_eq!(found.free_pages(), expected.free_pages(), "{what}");
+    assert_eq!(found.stats().managed_pages(), expected.stats().managed_pages(), "{what}");
+    assert_eq!(found.stats().free_pages(), expected.stats().free_pages(), "{what}");
     assert_eq!(counts(found.yard()), counts(expected.yard()), "{what}");
 }
 
@@ -74,7 +75,7 @@ fn a_lazy_yard_counts_all_its_memory_and_touches_none() {
             }
             let areas: u64 = machine.cma.iter().map(|area| area.count().0).sum();
             assert_eq!(yard.watch().pages(), areas, "contiguous areas alone come up at once");
-            assert_eq!(yard.uninitialised_pages(), expected.managed_pages() - PageCount(areas));
+            assert_eq!(yard.init().deferred_pages(), expected.stats().managed_pages() - PageCount(areas));
         }
     }
 }
@@ -86,14 +87,14 @@ fn a_lazy_yard_counts_the_same_however_much_of_it_is_up() {
         let expected = machine.bring_up(reference(MapContent::Zero));
         let yard = machine.bring_up(MapInit { mode: InitMode::Lazy, ..way(InitMode::Lazy) });
         for node in (0..yard.nodes()).map(NodeId) {
-            while let Some(left) = yard.initialise_next(node).unwrap() {
+            while let Some(left) = yard.init().next_section(node).unwrap() {
                 assert_same_counts(&yard, &expected, machine.name);
                 yard.validate().unwrap();
-                let zones = yard.zones().filter(|zone| zone.id.node() == node);
+                let zones = yard.stats().zones().filter(|zone| zone.id.node() == node);
                 assert!(left <= zones.map(|zone| zone.managed).sum());
             }
         }
-        assert_eq!(yard.uninitialised_pages(), PageCount(0), "{}", machine.name);
+        assert_eq!(yard.init().deferred_pages(), PageCount(0), "{}", machine.name);
     }
 }
 
@@ -103,16 +104,21 @@ fn a_deferred_yard_counts_what_is_up_and_in_the_end_everything() {
     for machine in machines() {
         let expected = machine.bring_up(reference(MapContent::Kernel));
         let yard = machine.bring_up(way(InitMode::Deferred));
-        assert_eq!(yard.managed_pages() + yard.uninitialised_pages(), expected.managed_pages(), "{}", machine.name);
-        let up = |pfn: Pfn| yard.frame_info(pfn).is_some_and(|info| info.state == FrameState::BuddyFree);
-        for zone in yard.zones() {
+        assert_eq!(
+            yard.stats().managed_pages() + yard.init().deferred_pages(),
+            expected.stats().managed_pages(),
+            "{}",
+            machine.name
+        );
+        let up = |pfn: Pfn| yard.stats().frame(pfn).is_some_and(|info| info.state == FrameState::BuddyFree);
+        for zone in yard.stats().zones() {
             let frames = (zone.span.start.0..zone.span.end.0).map(Pfn);
             let free = frames.filter(|pfn| yard.zone_of(*pfn) == Some(zone.id) && up(*pfn)).count() as u64;
             assert_eq!((zone.managed.0, zone.free.0), (free, free), "{} of {}", zone.id, machine.name);
         }
-        yard.finish_init().unwrap();
+        yard.init().finish().unwrap();
         assert_same_counts(&yard, &expected, machine.name);
-        yard.finish_init().unwrap();
+        yard.init().finish().unwrap();
         assert_same_counts(&yard, &expected, machine.name);
     }
 }
@@ -127,8 +133,8 @@ fn memory_that_was_taken_and_given_back_counts_as_if_it_had_been_up_from_the_sta
             let mut taken = Vec::new();
             take_everything(&yard, |pfn| taken.push(pfn));
             give_back(&yard, &taken);
-            yard.finish_init().unwrap();
-            assert_eq!(yard.managed_pages(), expected.managed_pages());
+            yard.init().finish().unwrap();
+            assert_eq!(yard.stats().managed_pages(), expected.stats().managed_pages());
             for (found, expected) in counts(yard.yard()).iter().zip(counts(expected.yard())) {
                 assert_eq!(*found, expected, "{}, {mode}", machine.name);
             }
@@ -152,18 +158,18 @@ fn lists_are_sized_anew_by_the_last_page_unless_told_otherwise() {
     for sizing in [PcpSizing::Classic, PcpSizing::Scaled] {
         let init = |mode, pcp_reset| MapInit { mode, pcp_reset, ..MapInit::default() };
         let lists = |yard: &Fixture| {
-            let id = yard.zones().next().unwrap().id;
-            (0..4).map(|cpu| yard.pcp_statistics(id, CpuId(cpu)).unwrap()).collect::<Vec<_>>()
+            let id = yard.stats().zones().next().unwrap().id;
+            (0..4).map(|cpu| yard.zone(id).pcp(CpuId(cpu)).unwrap()).collect::<Vec<_>>()
         };
-        let marks = |yard: &Fixture| yard.zones().map(|zone| zone.watermarks).collect::<Vec<_>>();
+        let marks = |yard: &Fixture| yard.stats().zones().map(|zone| zone.watermarks).collect::<Vec<_>>();
         let eager = large(sizing, init(InitMode::Eager, PcpReset::On));
         let on = large(sizing, init(InitMode::Deferred, PcpReset::On));
         let off = large(sizing, init(InitMode::Deferred, PcpReset::Off));
         let early = lists(&off);
         assert!(early.iter().zip(lists(&eager)).all(|(early, eager)| early.high < eager.high), "{early:?}");
         assert_eq!(lists(&on), early);
-        on.finish_init().unwrap();
-        off.finish_init().unwrap();
+        on.init().finish().unwrap();
+        off.init().finish().unwrap();
         assert_eq!(lists(&on), lists(&eager));
         assert_eq!(lists(&off), early, "as the memory known early made them");
         assert_eq!((marks(&on), marks(&off)), (marks(&eager), marks(&eager)));
@@ -176,9 +182,9 @@ fn early_frames(machine: &Machine, yard: &Fixture) -> BTreeSet<u64> {
     let section = machine.geometry.section_pages().0;
     let mut early = BTreeSet::new();
     for node in (0..yard.nodes()).map(NodeId) {
-        let node_end = yard.zones().filter(|zone| zone.id.node() == node).map(|zone| zone.span.end).max();
+        let node_end = yard.stats().zones().filter(|zone| zone.id.node() == node).map(|zone| zone.span.end).max();
         let Some(node_end) = node_end else { continue };
-        for zone in yard.zones().filter(|zone| zone.id.node() == node) {
+        for zone in yard.stats().zones().filter(|zone| zone.id.node() == node) {
             let mut initialised = 0;
             let frames = (zone.span.start.0..zone.span.end.0).filter(|pfn| yard.zone_of(Pfn(*pfn)) == Some(zone.id));
             for pfn in frames {
@@ -218,7 +224,7 @@ fn deferred_yards_begin_with_the_frames_that_the_kernel_would_initialise() {
         assert_eq!(written, blocks, "{}", machine.name);
         for (memory, _) in yard.memory_ranges() {
             for pfn in (memory.start.0..memory.end.0).map(Pfn) {
-                let up = yard.frame_info(pfn).unwrap().state != FrameState::Uninitialised;
+                let up = yard.stats().frame(pfn).unwrap().state != FrameState::Uninitialised;
                 assert_eq!(up, blocks.contains(&pfn.align_down(block)), "{pfn} of {}", machine.name);
             }
         }
@@ -234,7 +240,7 @@ fn the_first_section_of_the_highest_zone_is_enough_where_it_begins_on_a_border()
     let limits = frameyard::units::PhysAddr(ByteSize::kib(4 * 0x300).0);
     let zone_limits = frameyard::boot::ZoneLimits { dma: frameyard::units::PhysAddr(0), dma32: limits };
     let yard = Machine { zone_limits, ..machine }.bring_up(way(InitMode::Deferred));
-    assert_eq!(yard.managed_pages(), PageCount(0x200 + 0x100));
-    let normal = yard.zone_statistics(ZoneId::new(NodeId(0), ZoneKind::Normal));
+    assert_eq!(yard.stats().managed_pages(), PageCount(0x200 + 0x100));
+    let normal = yard.zone(ZoneId::new(NodeId(0), ZoneKind::Normal)).statistics();
     assert_eq!((normal.present, normal.managed), (PageCount(0x600), PageCount(0x100)));
 }

@@ -12,7 +12,7 @@ use crate::fixture::{Fixture, Frames, MapWatch, Moment, order, run_on};
 use crate::maps::{
     LATE, Machine, frames, give_back, machine, machines, pages_at_rest, plain, reference, take_everything, way,
 };
-use frameyard::boot::{BootError, Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit, ZoneLimits};
+use frameyard::boot::{BootError, InitError, InitJobs, InitMode, Initialiser, JobGranularity, MapInit, ZoneLimits};
 use frameyard::page::MapContent;
 use frameyard::platform::{InitProgress, LockId, MapNotBacked};
 use frameyard::units::PhysAddr;
@@ -51,12 +51,12 @@ fn watched(machine: &Machine, init: MapInit, missing: PfnRange) -> Result<Fixtur
     Fixture::watched(&machine.table(), &machine.config(init), Frames::Phantom, watch)
 }
 
-fn jobs(cutting: Cutting, threads: usize) -> InitJobs {
-    InitJobs { cutting, threads: Some(threads), ..InitJobs::default() }
+fn jobs(granularity: JobGranularity, threads: usize) -> InitJobs {
+    InitJobs { granularity, threads: Some(threads), ..InitJobs::default() }
 }
 
 fn every_job() -> Vec<InitJobs> {
-    Cutting::ALL.iter().flat_map(|cutting| [1, 2, 4].map(|threads| jobs(*cutting, threads))).collect()
+    JobGranularity::ALL.iter().flat_map(|granularity| [1, 2, 4].map(|threads| jobs(*granularity, threads))).collect()
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_pass_that_fails_half_way_can_be_done_again() {
                 }
                 let yard = watched(&machine, MapInit { jobs, ..way(mode) }, missing).unwrap();
                 for _ in 0..2 {
-                    let Err(InitError::MapNotBacked(range)) = yard.finish_init() else { panic!("{}", machine.name) };
+                    let Err(InitError::MapNotBacked(range)) = yard.init().finish() else { panic!("{}", machine.name) };
                     assert!(!range.intersection(missing).is_empty() && !range.is_empty(), "{range}, {missing}");
                     yard.validate().unwrap();
                 }
@@ -113,12 +113,12 @@ fn a_pass_that_fails_half_way_can_be_done_again() {
                 yard.validate().unwrap();
                 give_back(&yard, &taken);
                 yard.watch().calm();
-                assert_eq!(yard.finish_init(), Ok(()));
+                assert_eq!(yard.init().finish(), Ok(()));
                 yard.validate().unwrap();
                 for section in &sections {
                     assert_eq!(pages_at_rest(&yard, *section), pages_at_rest(&expected, *section));
                 }
-                assert_eq!(yard.managed_pages(), expected.managed_pages());
+                assert_eq!(yard.stats().managed_pages(), expected.stats().managed_pages());
             }
         }
     }
@@ -137,8 +137,8 @@ fn a_section_without_a_map_hides_no_other() {
             yard.validate().unwrap();
             let refused = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap_err();
             assert!(matches!(refused, AllocError::OutOfMemory { .. }));
-            assert_eq!(yard.initialise_next(NodeId(0)), Err(InitError::MapNotBacked(missing)));
-            assert_eq!(yard.initialise(missing), Err(InitError::MapNotBacked(missing)));
+            assert_eq!(yard.init().next_section(NodeId(0)), Err(InitError::MapNotBacked(missing)));
+            assert_eq!(yard.init().range(missing), Err(InitError::MapNotBacked(missing)));
             let range = PfnRange::new(missing.start, PageCount(3));
             assert_eq!(yard.request_range(range, Gfp::KERNEL).range(), Err(AllocError::NotInitialised(range)));
             yard.watch().calm();
@@ -155,9 +155,9 @@ fn an_idle_worker_goes_round_a_section_without_a_map() {
     run_on(0);
     let yard = watched(&plain(), way(InitMode::Lazy), frames(0xa00, 0xb00)).unwrap();
     for left in (1..8).rev() {
-        assert_eq!(yard.initialise_next(NodeId(0)), Ok(Some(PageCount(left * 0x100))));
+        assert_eq!(yard.init().next_section(NodeId(0)), Ok(Some(PageCount(left * 0x100))));
     }
-    assert_eq!(yard.initialise_next(NodeId(0)), Err(InitError::MapNotBacked(frames(0xa00, 0xb00))));
+    assert_eq!(yard.init().next_section(NodeId(0)), Err(InitError::MapNotBacked(frames(0xa00, 0xb00))));
 }
 
 #[test]
@@ -250,16 +250,16 @@ fn a_panicking_worker_fails_the_pass_and_the_yard_goes_on() {
                             Ok(())
                         });
                     }
-                    assert_eq!(yard.finish_init(), Err(InitError::WorkerPanicked), "{mode}, {jobs:?}, {at}");
+                    assert_eq!(yard.init().finish(), Err(InitError::WorkerPanicked), "{mode}, {jobs:?}, {at}");
                     yard.watch().calm();
                     yard.validate().unwrap();
                     let mut taken = Vec::new();
                     take_everything(&yard, |pfn| taken.push(pfn));
                     yard.validate().unwrap();
                     give_back(&yard, &taken);
-                    // Nobody had begun to write: the part is not lost.
-                    assert_eq!(yard.finish_init(), Ok(()));
-                    assert_eq!(yard.uninitialised_pages(), PageCount(0), "{mode}, {jobs:?}, {at}, {listens}");
+                    // No worker had begun to write: the part is not lost.
+                    assert_eq!(yard.init().finish(), Ok(()));
+                    assert_eq!(yard.init().deferred_pages(), PageCount(0), "{mode}, {jobs:?}, {at}, {listens}");
                     yard.validate().unwrap();
                 }
             }
@@ -287,21 +287,21 @@ fn a_pass_waits_for_who_needed_memory_before_it() {
                 Ok(())
             });
             thread::scope(|scope| {
-                let grower = scope.spawn(|| yard.initialise(missing));
+                let grower = scope.spawn(|| yard.init().range(missing));
                 begun.wait();
-                // Who is at work goes on when the pass waits for him.
+                // The stopped worker goes on when the pass waits for it.
                 let release = go_on.clone();
                 yard.watch().spy_with(move |moment| {
                     if moment == Moment::Wait {
                         release.store(true, Ordering::Relaxed);
                     }
                 });
-                let (finished, left) = (yard.finish_init(), yard.uninitialised_pages());
+                let (finished, left) = (yard.init().finish(), yard.init().deferred_pages());
                 go_on.store(true, Ordering::Relaxed);
                 assert_eq!(grower.join().unwrap(), Ok(PageCount(0x100)));
                 assert_eq!((finished, left), (Ok(()), PageCount(0)), "{mode}");
             });
-            for (found, expected) in yard.zones().zip(expected.zones()) {
+            for (found, expected) in yard.stats().zones().zip(expected.stats().zones()) {
                 assert_eq!((found.managed, found.watermarks), (expected.managed, expected.watermarks), "{mode}");
             }
         }
@@ -325,9 +325,9 @@ fn a_pass_does_not_wait_for_ever() {
                 Ok(())
             });
             thread::scope(|scope| {
-                let grower = scope.spawn(|| yard.initialise(frames(0xd00, 0xe00)));
+                let grower = scope.spawn(|| yard.init().range(frames(0xd00, 0xe00)));
                 begun.wait();
-                let finished = yard.finish_init();
+                let finished = yard.init().finish();
                 let range = yard.request_range(frames(0xd10, 0xd11), Gfp::KERNEL).range();
                 go_on.wait();
                 assert_eq!(finished, Err(InitError::Unfinished(PageCount(0x100))), "{mode}");
@@ -335,8 +335,8 @@ fn a_pass_does_not_wait_for_ever() {
                 assert_eq!(grower.join().unwrap(), Err(InitError::MapNotBacked(frames(0xd00, 0xe00))));
             });
             yard.watch().calm();
-            assert_eq!(yard.finish_init(), Ok(()));
-            assert_eq!(yard.managed_pages(), PageCount(0x800));
+            assert_eq!(yard.init().finish(), Ok(()));
+            assert_eq!(yard.stats().managed_pages(), PageCount(0x800));
         }
     });
 }
@@ -351,7 +351,7 @@ fn a_range_is_waited_for_that_is_on_its_way_to_the_free_lists() {
             thread::scope(|scope| {
                 let (publishes, goes_on) = (published.clone(), go_on.clone());
                 let grower = thread::Builder::new().name("grower".into());
-                // The first lock that he takes is the zone's, when the pages are there for all to see.
+                // The first lock that the worker takes is the zone lock, once the pages are published.
                 let seen = AtomicBool::new(false);
                 yard.watch().spy_with(move |moment| {
                     let grows = thread::current().name() == Some("grower");
@@ -366,7 +366,7 @@ fn a_range_is_waited_for_that_is_on_its_way_to_the_free_lists() {
                         _ => {}
                     }
                 });
-                let grower = grower.spawn_scoped(scope, || yard.initialise(frames(0xd00, 0xe00))).unwrap();
+                let grower = grower.spawn_scoped(scope, || yard.init().range(frames(0xd00, 0xe00))).unwrap();
                 published.wait();
                 let range = frames(0xd10, 0xd35);
                 let taken = yard.request_range(range, Gfp::KERNEL).range();
@@ -410,16 +410,26 @@ fn jobs_as_large_and_as_small_as_can_be_bring_up_everything() {
     for machine in machines() {
         let expected = machine.bring_up(reference(MapContent::Kernel));
         let least = machine.geometry.max_order().pages();
-        for cutting in Cutting::ALL {
+        for granularity in JobGranularity::ALL {
             for alignment in [None, Some(least), Some(PageCount(1 << 40)), Some(PageCount(1 << 63))] {
                 for min_chunk in [None, Some(0), Some(1), Some(block + 1), Some(u64::MAX)] {
                     let min_chunk = min_chunk.map(PageCount);
-                    let jobs = InitJobs { cutting, threads: Some(3), alignment, min_chunk };
+                    let jobs = InitJobs { granularity, threads: Some(3), alignment, min_chunk };
                     let yard = machine.bring_up(MapInit { jobs, ..way(InitMode::Eager) });
-                    assert_eq!(yard.managed_pages(), expected.managed_pages(), "{}, {jobs:?}", machine.name);
+                    assert_eq!(
+                        yard.stats().managed_pages(),
+                        expected.stats().managed_pages(),
+                        "{}, {jobs:?}",
+                        machine.name
+                    );
                     let late = machine.bring_up(MapInit { jobs, ..way(InitMode::Deferred) });
-                    assert_eq!(late.finish_init(), Ok(()), "{}, {jobs:?}", machine.name);
-                    assert_eq!(late.managed_pages(), expected.managed_pages(), "{}, {jobs:?}", machine.name);
+                    assert_eq!(late.init().finish(), Ok(()), "{}, {jobs:?}", machine.name);
+                    assert_eq!(
+                        late.stats().managed_pages(),
+                        expected.stats().managed_pages(),
+                        "{}, {jobs:?}",
+                        machine.name
+                    );
                 }
             }
         }
@@ -486,14 +496,14 @@ fn an_idle_worker_goes_on_to_lower_zones_where_the_rest_of_a_higher_one_is_lost(
         let yard = machine.bring_up(way(InitMode::Lazy));
         yard.watch().spy_with(|moment| assert!(!matches!(moment, Moment::Lock(LockId::Zone(_))), "on purpose"));
         let lost = frames(0xc00, 0xd00);
-        let attempt = catch_unwind(AssertUnwindSafe(|| yard.initialise(lost)));
+        let attempt = catch_unwind(AssertUnwindSafe(|| yard.init().range(lost)));
         assert!(attempt.is_err());
         yard.watch().calm();
         for left in (1..8).rev() {
-            assert_eq!(yard.initialise_next(NodeId(0)), Ok(Some(PageCount(left * 0x100))));
+            assert_eq!(yard.init().next_section(NodeId(0)), Ok(Some(PageCount(left * 0x100))));
         }
-        assert_eq!(yard.initialise_next(NodeId(0)), Ok(Some(lost.count())), "it says what does not come");
-        assert_eq!(yard.finish_init(), Err(InitError::Unfinished(lost.count())));
+        assert_eq!(yard.init().next_section(NodeId(0)), Ok(Some(lost.count())), "it says what does not come");
+        assert_eq!(yard.init().finish(), Err(InitError::Unfinished(lost.count())));
         // What is lost is lost: such a yard is not valid, and its other frames can be had.
         let mut taken = Vec::new();
         take_everything(&yard, |pfn| taken.push(pfn));

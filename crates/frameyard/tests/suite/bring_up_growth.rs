@@ -36,7 +36,7 @@ fn sections_come_up_one_at_a_time_and_only_when_the_others_are_empty() {
                     let free = |start: &&u64| {
                         let frames = PfnRange::new(Pfn(**start * section.0), section);
                         (frames.start.0..frames.end.0).any(|pfn| {
-                            yard.frame_info(Pfn(pfn)).is_some_and(|info| {
+                            yard.stats().frame(Pfn(pfn)).is_some_and(|info| {
                                 matches!(info.state, FrameState::BuddyFree | FrameState::PerCpu | FrameState::Allocated)
                             })
                         })
@@ -47,7 +47,7 @@ fn sections_come_up_one_at_a_time_and_only_when_the_others_are_empty() {
                 assert!(written.iter().any(|range| range.contains(pfn)), "{pfn} is not up");
                 taken.push(pfn);
             }
-            assert_eq!(taken.len() as u64, yard.managed_pages().0);
+            assert_eq!(taken.len() as u64, yard.stats().managed_pages().0);
             assert_eq!(taken.iter().collect::<BTreeSet<_>>().len(), taken.len(), "no frame twice");
             give_back(&yard, &taken);
         }
@@ -72,13 +72,13 @@ fn nothing_but_whole_blocks_is_taken_from_other_types_while_memory_is_untouched(
     for (seed, mode) in (1..40).flat_map(|seed| LATE.map(|mode| (seed, mode))) {
         let machine = if seed % 2 == 0 { one_zone() } else { plain() };
         let yard = machine.bring_up(way(mode));
-        yard.set_pcp_sizing(PcpSizing::Fixed(if seed % 3 == 0 { 0 } else { 8 }));
+        yard.lists().resize(PcpSizing::Fixed(if seed % 3 == 0 { 0 } else { 8 }));
         let mut random = Random::new(seed);
         let mut held: Vec<(Pfn, Order)> = Vec::new();
         let blocks = machine.geometry.max_order().pages().0 / machine.geometry.pageblock_order().pages().0;
-        while yard.uninitialised_pages().0 > 0 {
-            let before = yard.zones().next().unwrap();
-            let pending = yard.uninitialised_pages();
+        while yard.init().deferred_pages().0 > 0 {
+            let before = yard.stats().zones().next().unwrap();
+            let pending = yard.init().deferred_pages();
             let (at, gfp) = (order(random.pick(&[0, 0, 0, 0, 1, 1, 2, 3, 4, 5])), random.pick(&kinds));
             if random.below(4) == 0 && !held.is_empty() {
                 let (pfn, at) = held.swap_remove(random.below(held.len() as u64) as usize);
@@ -86,8 +86,8 @@ fn nothing_but_whole_blocks_is_taken_from_other_types_while_memory_is_untouched(
             } else if let Ok(pfn) = yard.alloc(at, gfp | Gfp::NOWARN) {
                 held.push((pfn, at));
             }
-            let after = yard.zones().next().unwrap();
-            let left = yard.uninitialised_pages();
+            let after = yard.stats().zones().next().unwrap();
+            let left = yard.init().deferred_pages();
             // Ends smaller than a whole block bring nothing that is better than another type's block.
             if left > machine.geometry.section_pages() {
                 let stolen = after.fallbacks - before.fallbacks;
@@ -115,7 +115,7 @@ fn a_node_is_used_up_before_another_one_is_asked() {
         assert_eq!(taken.len(), 0xf00 - 0x105);
         let remote = taken.iter().position(|pfn| pfn.0 >= 0x7f0).unwrap();
         // Down to the low watermark; the rest is the last resort.
-        let kept = yard.zones().next().unwrap().watermarks.low.0 as usize;
+        let kept = yard.stats().zones().next().unwrap().watermarks.low.0 as usize;
         assert!((0x7f0 - 0x105 - kept..=0x7f0 - 0x105).contains(&remote), "{mode}: {remote}, {kept} kept");
         give_back(&yard, &taken);
     }
@@ -133,9 +133,9 @@ fn the_same_memory_can_be_had_above_the_watermarks_however_it_came_up() {
                 let yard = Fixture::new(&machine.table(), &config, Frames::Phantom);
                 let blocks: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(at, gfp | Gfp::NOWARN).ok()).collect();
                 yard.validate().unwrap();
-                let minimum = yard.zones().next().unwrap().watermarks.min;
-                let id = yard.zones().next().unwrap().id;
-                batch = batch.max(yard.pcp_statistics(id, CpuId(0)).unwrap().batch.0 as usize);
+                let minimum = yard.stats().zones().next().unwrap().watermarks.min;
+                let id = yard.stats().zones().next().unwrap().id;
+                batch = batch.max(yard.zone(id).pcp(CpuId(0)).unwrap().batch.0 as usize);
                 for pfn in &blocks {
                     yard.free(*pfn, at).unwrap();
                 }
@@ -168,8 +168,8 @@ fn many_frames_at_once_come_from_as_many_sections_as_they_need() {
             assert_eq!(distinct.len(), taken.len());
             // What is kept from the request for lower zones is reached zone by zone.
             take_everything(&yard, |pfn| taken.push(pfn));
-            assert_eq!(taken.len() as u64, yard.managed_pages().0, "{}", machine.name);
-            assert_eq!(yard.uninitialised_pages(), PageCount(0));
+            assert_eq!(taken.len() as u64, yard.stats().managed_pages().0, "{}", machine.name);
+            assert_eq!(yard.init().deferred_pages(), PageCount(0));
             give_back(&yard, &taken);
         }
     }
@@ -186,7 +186,7 @@ fn exact_sizes_are_cut_from_memory_that_comes_up() {
             assert_eq!(range.count(), count);
             ranges.push(range);
         }
-        assert_eq!(yard.uninitialised_pages(), PageCount(0), "{mode}");
+        assert_eq!(yard.init().deferred_pages(), PageCount(0), "{mode}");
         yard.validate().unwrap();
         for range in ranges {
             yard.free_range(range).unwrap();
@@ -211,7 +211,7 @@ fn particular_ranges_come_up_block_by_block() {
             assert!(owned.bytes_mut().is_none());
             yard.validate().unwrap();
         }
-        // What came up in parts is completed by whoever needs it.
+        // A request that needs the rest of a partly initialised block completes it.
         let mut all = Vec::new();
         take_everything(&yard, |pfn| all.push(pfn));
         assert_eq!(all.len() as u64 + range.count().0, 0x800);
@@ -242,12 +242,12 @@ fn frames_that_are_not_up_say_so_and_nothing_changes() {
     run_on(0);
     let yard = one_zone().bring_up(way(InitMode::Lazy));
     let written = yard.watch().pages();
-    let zones: Vec<_> = yard.zones().collect();
+    let zones: Vec<_> = yard.stats().zones().collect();
     let uninitialised = FrameState::Uninitialised;
     for pfn in [0x106, 0x15f, 0x171, 0x300, 0x572, 0x805, 0xc80].map(Pfn) {
         let info =
             FrameInfo { head: pfn, state: uninitialised, order: Order::ZERO, migrate_type: MigrateType::Movable };
-        assert_eq!(yard.frame_info(pfn), Some(info), "{pfn}");
+        assert_eq!(yard.stats().frame(pfn), Some(info), "{pfn}");
         for at in [0, 1, 5, 200].map(order) {
             assert_eq!(yard.free(pfn, at).unwrap_err().problem, FreeProblem::NotAllocated(uninitialised));
             assert_eq!(yard.split(pfn, at).unwrap_err().problem, FreeProblem::NotAllocated(uninitialised));
@@ -256,12 +256,12 @@ fn frames_that_are_not_up_say_so_and_nothing_changes() {
         assert_eq!(yard.free_range(range).unwrap_err().problem, FreeProblem::NotAllocated(uninitialised));
     }
     for hole in [0x100, 0x160, 0x170, 0x900, 0xdfe].map(Pfn) {
-        assert_eq!(yard.frame_info(hole), None, "{hole}");
+        assert_eq!(yard.stats().frame(hole), None, "{hole}");
         assert_eq!(yard.free(hole, Order::ZERO).unwrap_err().problem, FreeProblem::Hole);
     }
     assert_eq!(yard.free(Pfn(0xe00), Order::ZERO).unwrap_err().problem, FreeProblem::OutOfRange);
-    assert_eq!((yard.watch().pages(), yard.zones().collect::<Vec<_>>()), (written, zones));
-    assert_eq!(yard.failures(), 0);
+    assert_eq!((yard.watch().pages(), yard.stats().zones().collect::<Vec<_>>()), (written, zones));
+    assert_eq!(yard.stats().failures(), 0);
 }
 
 #[test]
@@ -270,25 +270,25 @@ fn a_caller_can_bring_up_what_he_likes() {
     for mode in LATE {
         let machine = Machine { memory: vec![(frames(0x605, 0xe00), NodeId(0))], ..one_zone() };
         let yard = machine.bring_up(way(mode));
-        let before = yard.uninitialised_pages();
+        let before = yard.init().deferred_pages();
         // One frame brings its block.
-        assert_eq!(yard.initialise(frames(0xc05, 0xc06)), Ok(PageCount(0x20)));
-        assert_eq!(yard.initialise(frames(0xd01, 0xd45)), Ok(PageCount(0x60)));
-        assert_eq!(yard.uninitialised_pages() + PageCount(0x80), before);
-        let again = yard.initialise(frames(0xd00, 0xe00)).unwrap_err();
+        assert_eq!(yard.init().range(frames(0xc05, 0xc06)), Ok(PageCount(0x20)));
+        assert_eq!(yard.init().range(frames(0xd01, 0xd45)), Ok(PageCount(0x60)));
+        assert_eq!(yard.init().deferred_pages() + PageCount(0x80), before);
+        let again = yard.init().range(frames(0xd00, 0xe00)).unwrap_err();
         assert_eq!(again, InitError::AlreadyInitialised(frames(0xd00, 0xd20)));
-        let again = yard.initialise(frames(0xcf0, 0xd10)).unwrap_err();
+        let again = yard.init().range(frames(0xcf0, 0xd10)).unwrap_err();
         assert_eq!(again, InitError::AlreadyInitialised(frames(0xd00, 0xd20)), "{mode}");
-        assert_eq!(yard.initialise(frames(0xce0, 0xd00)), Ok(PageCount(0x1f)), "one of them is reserved");
+        assert_eq!(yard.init().range(frames(0xce0, 0xd00)), Ok(PageCount(0x1f)), "one of them is reserved");
         yard.validate().unwrap();
         let map = yard.frame_range();
         for outside in [frames(0xdff, 0xe01), frames(0, 1), frames(0xf00, 0xf01), frames(7, 7), frames(9, 3)] {
-            assert_eq!(yard.initialise(outside), Err(InitError::OutsideMap(outside)), "{map}");
+            assert_eq!(yard.init().range(outside), Err(InitError::OutsideMap(outside)), "{map}");
         }
-        yard.finish_init().unwrap();
-        assert_eq!(yard.initialise_next(NodeId(0)), Ok(None));
+        yard.init().finish().unwrap();
+        assert_eq!(yard.init().next_section(NodeId(0)), Ok(None));
         for node in [7, u16::MAX / 2, u16::MAX].map(NodeId) {
-            assert_eq!(yard.initialise_next(node), Ok(None), "{node}");
+            assert_eq!(yard.init().next_section(node), Ok(None), "{node}");
         }
     }
 }
@@ -297,10 +297,10 @@ fn a_caller_can_bring_up_what_he_likes() {
 fn sections_without_memory_cannot_be_brought_up() {
     run_on(0);
     let yard = one_zone().bring_up(way(InitMode::Lazy));
-    assert_eq!(yard.initialise(frames(0x700, 0x701)), Err(InitError::OutsideMap(frames(0x700, 0x800))));
-    assert_eq!(yard.initialise(frames(0x5f0, 0x900)), Err(InitError::OutsideMap(frames(0x600, 0x700))));
-    assert_eq!(yard.uninitialised_pages(), yard.managed_pages());
-    assert_eq!(yard.initialise(frames(0x5e0, 0x600)), Ok(PageCount(0)), "a hole in a section with memory");
+    assert_eq!(yard.init().range(frames(0x700, 0x701)), Err(InitError::OutsideMap(frames(0x700, 0x800))));
+    assert_eq!(yard.init().range(frames(0x5f0, 0x900)), Err(InitError::OutsideMap(frames(0x600, 0x700))));
+    assert_eq!(yard.init().deferred_pages(), yard.stats().managed_pages());
+    assert_eq!(yard.init().range(frames(0x5e0, 0x600)), Ok(PageCount(0)), "a hole in a section with memory");
 }
 
 #[test]
@@ -308,9 +308,9 @@ fn an_idle_worker_brings_up_section_after_section() {
     run_on(0);
     let yard = plain().bring_up(way(InitMode::Lazy));
     for left in (0..8).rev() {
-        assert_eq!(yard.initialise_next(NodeId(0)), Ok(Some(PageCount(left * 0x100))));
+        assert_eq!(yard.init().next_section(NodeId(0)), Ok(Some(PageCount(left * 0x100))));
     }
-    assert_eq!(yard.initialise_next(NodeId(0)), Ok(None));
+    assert_eq!(yard.init().next_section(NodeId(0)), Ok(None));
     assert_eq!(yard.watch().pages(), 0x800);
 }
 
@@ -331,10 +331,10 @@ fn poisoned_frames_come_up_poisoned() {
         let mut taken = Vec::new();
         take_everything(&yard, |pfn| taken.push(pfn));
         assert!(taken.iter().all(|pfn| byte(*pfn) == 0xaa), "{mode}");
-        assert_eq!(taken.len() as u64, yard.managed_pages().0);
+        assert_eq!(taken.len() as u64, yard.stats().managed_pages().0);
         give_back(&yard, &taken);
-        yard.finish_init().unwrap();
-        assert_eq!(yard.poison_hits(), 0);
+        yard.init().finish().unwrap();
+        assert_eq!(yard.stats().poison_hits(), 0);
     }
 }
 
@@ -342,7 +342,7 @@ fn poisoned_frames_come_up_poisoned() {
 fn first_byte(yard: &Fixture, pfn: Pfn) -> u8 {
     use frameyard::Platform;
     let byte = yard.platform().frame_bytes(pfn).expect("a frame with memory");
-    // SAFETY: the fixture maps all frames, and nobody else works on the yard.
+    // SAFETY: the fixture maps all frames, and no other thread uses the yard.
     unsafe { byte.read() }
 }
 
@@ -352,7 +352,7 @@ fn damage_to_memory_that_came_up_is_found() {
     let machine = plain();
     let config = YardConfig { poisoning: Poisoning::On, ..machine.config(way(InitMode::Lazy)) };
     let mut yard = Fixture::new(&machine.table(), &config, Frames::Real);
-    yard.initialise(frames(0x900, 0x920)).unwrap();
+    yard.init().range(frames(0x900, 0x920)).unwrap();
     let byte = frameyard::Platform::frame_bytes(yard.platform(), Pfn(0x911)).unwrap();
     // SAFETY: the fixture maps all frames; the frame is free, which is what is wrong about it.
     unsafe { byte.write(1) };
@@ -368,16 +368,16 @@ fn every_view_of_a_yard_grows_it_but_only_its_creator_finishes() {
         for mode in LATE {
             let yard = machine.bring_up(way(mode));
             let other = yard.attach();
-            assert_eq!(other.init_mode(), mode);
-            assert_eq!(other.finish_init(), Err(InitError::NotTheCreator));
+            assert_eq!(other.init().mode(), mode);
+            assert_eq!(other.init().finish(), Err(InitError::NotTheCreator));
             let mut taken = Vec::new();
             take_everything(&other, |pfn| taken.push(pfn));
-            assert_eq!(taken.len() as u64, yard.managed_pages().0, "{}", machine.name);
+            assert_eq!(taken.len() as u64, yard.stats().managed_pages().0, "{}", machine.name);
             other.validate().unwrap();
             yard.validate().unwrap();
             give_back(&yard, &taken);
             other.validate().unwrap();
-            yard.finish_init().unwrap();
+            yard.init().finish().unwrap();
         }
     }
 }
@@ -400,7 +400,7 @@ fn blocks_of_the_maximum_order_are_found_however_far_behind() {
 #[test]
 fn huge_memory_is_a_matter_of_one_section() {
     run_on(0);
-    // 64 GiB of frames: 1 GiB of map that nobody may fault in.
+    // 64 GiB of frames: 1 GiB of map, which must stay unfaulted.
     let memory = [(frames(0x10_0000, 0x110_0000), NodeId(0))];
     let cpus = [NodeId(0)];
     let map_init = MapInit { mode: InitMode::Lazy, ..MapInit::default() };
@@ -425,7 +425,7 @@ fn memory_that_makes_no_block_of_an_order_does_not_pass_for_one() {
     // Every second frame is reserved.
     let reserved = (0x800..0x1000).step_by(2).map(|pfn| frames(pfn, pfn + 1)).collect();
     let yard = Machine { reserved, ..plain() }.bring_up(way(InitMode::Lazy));
-    let locked = || yard.zones().map(|zone| zone.lock.acquisitions).sum::<u64>();
+    let locked = || yard.stats().zones().map(|zone| zone.lock.acquisitions).sum::<u64>();
     let before = locked();
     for at in [1, 3, 5].map(order) {
         assert!(yard.alloc(at, Gfp::NOWAIT).is_err());

@@ -1,11 +1,11 @@
-//! When pages of a part that comes up may be seen, how much is claimed at once, and who waits for whom.
+//! Deferred initialisation: when pages become visible, how much one claim covers, and which CPU waits for which.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Barrier};
 
 use crate::fixture::{Moment, TestPlatform, run_on};
 use crate::maps::{LATE, Machine, frames, give_back, listed, plain, way};
-use frameyard::boot::{Cutting, InitJobs, MapInit};
+use frameyard::boot::{InitJobs, JobGranularity, MapInit};
 use frameyard::page::FrameState;
 use frameyard::platform::Access;
 use frameyard::{Gfp, NodeId, Order, PageCount, Pfn, PfnRange, Yard};
@@ -25,12 +25,12 @@ fn nobody_may_look_at_pages_before_all_of_them_are_written_and_reserved_ones_tag
             let Moment::Touch(pfn, Access::Write) = moment else { return };
             if (0xc00..0xe00).contains(&pfn.0) && pfn.0 % 0x20 == 0x1f {
                 let block = pfn.0 - 0x1f..=pfn.0;
-                let states = block.map(|pfn| view.frame_info(Pfn(pfn)).unwrap().state);
+                let states = block.map(|pfn| view.stats().frame(Pfn(pfn)).unwrap().state);
                 assert!(states.into_iter().all(|state| state == FrameState::Uninitialised), "{pfn} can be seen");
                 count.fetch_add(1, Ordering::Relaxed);
             }
         });
-        let brought = yard.initialise(frames(0xc00, 0xe00));
+        let brought = yard.init().range(frames(0xc00, 0xe00));
         yard.watch().calm();
         assert_eq!((brought, tagged.load(Ordering::Relaxed)), (Ok(PageCount(0x1f0)), 0x10), "{mode}");
     }
@@ -39,12 +39,14 @@ fn nobody_may_look_at_pages_before_all_of_them_are_written_and_reserved_ones_tag
 #[test]
 fn a_pass_over_a_yard_in_use_claims_no_more_than_a_section_at_once() {
     run_on(0);
-    for (mode, cutting) in LATE.iter().flat_map(|mode| Cutting::ALL.iter().map(move |cutting| (*mode, *cutting))) {
-        let jobs = InitJobs { cutting, threads: Some(1), ..InitJobs::default() };
+    for (mode, granularity) in
+        LATE.iter().flat_map(|mode| JobGranularity::ALL.iter().map(move |granularity| (*mode, *granularity)))
+    {
+        let jobs = InitJobs { granularity, threads: Some(1), ..InitJobs::default() };
         let yard = plain().bring_up(MapInit { jobs, ..way(mode) });
-        yard.finish_init().unwrap();
+        yard.init().finish().unwrap();
         let sections: Vec<PfnRange> = (0x800..0x1000).step_by(0x100).map(|at| frames(at, at + 0x100)).collect();
-        assert_eq!(yard.watch().written(), sections, "{mode}, {cutting}");
+        assert_eq!(yard.watch().written(), sections, "{mode}, {granularity}");
     }
 }
 
@@ -53,9 +55,9 @@ fn who_needs_what_another_is_bringing_up_waits_for_it() {
     run_on(0);
     for (mode, gfp) in LATE.iter().flat_map(|mode| [Gfp::KERNEL, Gfp::HIGHUSER_MOVABLE].map(|gfp| (*mode, gfp))) {
         let yard = plain().bring_up(way(mode));
-        yard.initialise_next(NodeId(0)).unwrap();
+        yard.init().next_section(NodeId(0)).unwrap();
         let mut taken = Vec::new();
-        while yard.uninitialised_pages() > PageCount(0x100) || listed(&yard) > 0 {
+        while yard.init().deferred_pages() > PageCount(0x100) || listed(&yard) > 0 {
             taken.push(yard.alloc(Order::ZERO, gfp).unwrap());
         }
         let (begun, go_on) = (Arc::new(Barrier::new(2)), Arc::new(AtomicBool::new(false)));
@@ -68,7 +70,7 @@ fn who_needs_what_another_is_bringing_up_waits_for_it() {
             Ok(())
         });
         std::thread::scope(|scope| {
-            let other = scope.spawn(|| yard.initialise_next(NodeId(0)));
+            let other = scope.spawn(|| yard.init().next_section(NodeId(0)));
             begun.wait();
             let release = go_on.clone();
             yard.watch().spy_with(move |moment| {

@@ -1,4 +1,5 @@
-//! Many threads use a yard while others bring its memory map up: nothing comes up twice, is handed out twice, or is lost.
+//! Threads use a yard while other threads initialise its memory map: no block is initialised twice, allocated twice, or
+//! lost.
 //!
 //! Nothing here is timed; every thread does a fixed number of steps from a seed.
 
@@ -9,7 +10,7 @@ use std::thread;
 use crate::fixture::random::Random;
 use crate::fixture::{Fixture, Frames, MapWatch, order, run_on};
 use crate::maps::{Machine, frames, give_back, machine, pages_at_rest, reference, take_everything};
-use frameyard::boot::{Cutting, InitError, InitJobs, InitMode, Initialiser, MapInit, Poisoning, ZoneLimits};
+use frameyard::boot::{InitError, InitJobs, InitMode, Initialiser, JobGranularity, MapInit, Poisoning, ZoneLimits};
 use frameyard::page::MapContent;
 use frameyard::platform::MapNotBacked;
 use frameyard::units::PhysAddr;
@@ -36,7 +37,7 @@ fn town() -> Machine {
     }
 }
 
-/// The yard, and who holds each frame; 0: nobody.
+/// The yard, and the holder of each frame; 0: free.
 struct Town {
     yard: Fixture,
     owners: Vec<AtomicU32>,
@@ -103,13 +104,13 @@ impl Town {
         held.into_iter().for_each(|range| self.free(range, mark));
     }
 
-    /// Takes particular ranges, or has them brought up.
+    /// Requests ranges of frames, or initialises them.
     fn pick_ranges(&self, mut random: Random, mark: u32, steps: u64) {
         for _ in 0..steps {
             let start = Pfn(FIRST + random.below(END - FIRST - 80));
             let range = PfnRange::new(start, PageCount(1 + random.below(80)));
             if random.below(4) == 0 {
-                match self.yard.initialise(range) {
+                match self.yard.init().range(range) {
                     Ok(freed) => assert!(freed.0 <= range.count().0 + 64),
                     Err(InitError::AlreadyInitialised(_) | InitError::OutsideMap(_) | InitError::MapNotBacked(_)) => {}
                     Err(other) => panic!("{other}"),
@@ -119,7 +120,7 @@ impl Town {
                 thread::yield_now();
                 self.free(taken, mark);
             }
-            let _ = self.yard.frame_info(start);
+            let _ = self.yard.stats().frame(start);
         }
     }
 }
@@ -154,7 +155,7 @@ fn live(
             let yard = town.yard.attach();
             scope.spawn(move || {
                 for _ in 0..20 {
-                    match yard.initialise_next(node) {
+                    match yard.init().next_section(node) {
                         Ok(_) | Err(InitError::MapNotBacked(_)) => thread::yield_now(),
                         Err(other) => panic!("{other}"),
                     }
@@ -173,21 +174,21 @@ fn live(
     assert!(owners.iter().all(|owner| owner.load(Ordering::Relaxed) == 0));
     yard.validate().unwrap_or_else(|problem| panic!("{init:?}, {seed}: {problem}"));
     yard.watch().calm();
-    yard.finish_init().unwrap();
-    assert_eq!(yard.uninitialised_pages(), PageCount(0));
+    yard.init().finish().unwrap();
+    assert_eq!(yard.init().deferred_pages(), PageCount(0));
     yard.drain_all();
     yard.validate().unwrap_or_else(|problem| panic!("{init:?}, {seed}, drained: {problem}"));
-    for (found, wanted) in yard.zones().zip(expected.zones()) {
+    for (found, wanted) in yard.stats().zones().zip(expected.stats().zones()) {
         let of =
             |zone: frameyard::stats::ZoneStatistics| (zone.id, zone.present, zone.managed, zone.free, zone.watermarks);
         assert_eq!(of(found), of(wanted), "{init:?}, {seed}");
-        let lists = |yard: &Fixture| yard.pcp_statistics(found.id, frameyard::CpuId(1));
+        let lists = |yard: &Fixture| yard.zone(found.id).pcp(frameyard::CpuId(1));
         assert_eq!(lists(&yard), lists(&expected));
     }
     check_written(&machine, &yard);
     let mut taken = Vec::new();
     take_everything(&yard, |pfn| taken.push(pfn));
-    assert_eq!(taken.len() as u64, expected.managed_pages().0);
+    assert_eq!(taken.len() as u64, expected.stats().managed_pages().0);
     give_back(&yard, &taken);
     let payload = |pages: Vec<(Pfn, [u64; 8])>| {
         pages.into_iter().map(|(pfn, page)| (pfn, page[2..].to_vec())).collect::<Vec<_>>()
@@ -195,7 +196,7 @@ fn live(
     for section in machine.sections() {
         assert!(payload(pages_at_rest(&yard, section)) == payload(pages_at_rest(&expected, section)), "{section}");
     }
-    assert_eq!(yard.poison_hits(), 0);
+    assert_eq!(yard.stats().poison_hits(), 0);
 }
 
 /// All page structures of sections with memory came up once.
@@ -207,8 +208,8 @@ fn check_written(machine: &Machine, yard: &Fixture) {
     assert_eq!(yard.watch().pages(), pages);
 }
 
-fn init(mode: InitMode, cutting: Cutting, threads: usize, seed: u64) -> MapInit {
-    let jobs = InitJobs { cutting, threads: Some(threads), ..InitJobs::default() };
+fn init(mode: InitMode, granularity: JobGranularity, threads: usize, seed: u64) -> MapInit {
+    let jobs = InitJobs { granularity, threads: Some(threads), ..InitJobs::default() };
     let initialiser = Initialiser::ALL[1 + seed as usize % 4];
     let content = MapContent::ALL[seed as usize / 4 % 2];
     MapInit { mode, content, initialiser, jobs, ..MapInit::default() }
@@ -217,10 +218,10 @@ fn init(mode: InitMode, cutting: Cutting, threads: usize, seed: u64) -> MapInit 
 fn every_init(mut visit: impl FnMut(MapInit, u64)) {
     let mut seed = 0;
     for mode in [InitMode::Deferred, InitMode::Lazy] {
-        for cutting in Cutting::ALL {
+        for granularity in JobGranularity::ALL {
             for threads in [1, 2, 4] {
                 seed += 1;
-                visit(init(mode, cutting, threads, seed), seed);
+                visit(init(mode, granularity, threads, seed), seed);
             }
         }
     }
@@ -229,14 +230,14 @@ fn every_init(mut visit: impl FnMut(MapInit, u64)) {
 #[test]
 fn a_yard_in_use_comes_up_once_and_loses_nothing() {
     every_init(|init, seed| {
-        live(init, Poisoning::Off, seed, 3000, Arc::default(), |yard| assert_eq!(yard.finish_init(), Ok(())));
+        live(init, Poisoning::Off, seed, 3000, Arc::default(), |yard| assert_eq!(yard.init().finish(), Ok(())));
     });
 }
 
 #[test]
 fn a_yard_that_poisons_comes_up_in_use() {
     every_init(|init, seed| {
-        live(init, Poisoning::On, seed, 300, Arc::default(), |yard| assert_eq!(yard.finish_init(), Ok(())));
+        live(init, Poisoning::On, seed, 300, Arc::default(), |yard| assert_eq!(yard.init().finish(), Ok(())));
     });
 }
 
@@ -245,7 +246,7 @@ fn passes_side_by_side_share_the_work() {
     every_init(|init, seed| {
         live(init, Poisoning::Off, seed, 500, Arc::default(), |yard| {
             thread::scope(|scope| {
-                let passes = [(); 3].map(|()| scope.spawn(|| yard.finish_init()));
+                let passes = [(); 3].map(|()| scope.spawn(|| yard.init().finish()));
                 assert!(passes.into_iter().all(|pass| pass.join().unwrap() == Ok(())));
             });
         });
@@ -263,8 +264,8 @@ fn a_map_that_cannot_be_had_now_and_then_comes_up_in_the_end() {
                 move |_| if count.fetch_add(1, Ordering::Relaxed) % 3 == 1 { Ok(()) } else { Err(MapNotBacked) },
             );
             for _ in 0..10 {
-                match yard.finish_init() {
-                    Ok(()) => assert_eq!(yard.uninitialised_pages(), PageCount(0)),
+                match yard.init().finish() {
+                    Ok(()) => assert_eq!(yard.init().deferred_pages(), PageCount(0)),
                     Err(InitError::MapNotBacked(range)) => assert!(!range.is_empty()),
                     Err(other) => panic!("{other}"),
                 }

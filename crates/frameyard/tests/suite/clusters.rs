@@ -56,11 +56,11 @@ fn take_all(yard: &Fixture) -> Vec<Pfn> {
 }
 
 fn counted(yard: &Fixture) -> ClusterStatistics {
-    yard.cluster_statistics(ZONE)
+    yard.zone(ZONE).clusters()
 }
 
 fn free_blocks(yard: &Fixture, at: u8) -> u64 {
-    yard.free_blocks(ZONE, order(at), MigrateType::Movable)
+    yard.zone(ZONE).free_blocks(order(at), MigrateType::Movable)
 }
 
 /// Takes pages and frees all of them, most of them over the limit of the list.
@@ -79,7 +79,7 @@ fn pages_that_overflow_a_list_are_not_merged_until_compaction_meets_them() {
     assert!(before.skipped_merges >= 4000 && before.later_merges == 0, "{before:?}");
     assert_eq!(before.unmerged.0, before.skipped_merges);
     assert!(free_blocks(&yard, 0) >= before.unmerged.0);
-    yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
+    yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
     yard.validate().unwrap();
     let after = counted(&yard);
     // All but what the free scanner's pageblock holds, and pages whose buddies are on lists.
@@ -94,7 +94,7 @@ fn a_request_for_a_large_block_has_pages_merged_rather_than_fail() {
     give(&yard, pages);
     assert_eq!(free_blocks(&yard, 9), 0);
     let request = CompactRequest::for_order(order(9), CompactEffort::Sync);
-    assert_eq!(yard.compact_zone(ZONE, request, &Owners::NONE).result, CompactResult::Success);
+    assert_eq!(yard.compaction().zone(ZONE, request, &Owners::NONE).result, CompactResult::Success);
     let pfn = yard.alloc(order(9), Gfp::HIGHUSER_MOVABLE).unwrap();
     yard.free(pfn, order(9)).unwrap();
     yard.validate().unwrap();
@@ -109,7 +109,7 @@ fn little_free_memory_is_compacted_where_all_of_it_could_merge() {
     assert!(counted(&yard).unmerged.0 >= 490, "{:?}", counted(&yard));
     // Too little to move anything to, were that needed.
     let request = CompactRequest::for_order(order(8), CompactEffort::Sync);
-    assert_eq!(yard.compact_zone(ZONE, request, &Owners::NONE).result, CompactResult::Success);
+    assert_eq!(yard.compaction().zone(ZONE, request, &Owners::NONE).result, CompactResult::Success);
     assert!(counted(&yard).later_merges > 0 && free_blocks(&yard, 8) > 0);
     give(&yard, others);
 }
@@ -125,9 +125,9 @@ fn frees_merge_again_when_compaction_has_failed() {
     give(&yard, free);
     yard.drain_all();
     let request = CompactRequest::for_order(order(4), CompactEffort::Sync);
-    assert_eq!(yard.compact_zone(ZONE, request, &Owners::NONE).result, CompactResult::Complete);
-    assert_eq!(yard.compact_zone(ZONE, request, &Owners::NONE).result, CompactResult::Deferred);
-    assert!(yard.compact_statistics(ZONE).considered > 0);
+    assert_eq!(yard.compaction().zone(ZONE, request, &Owners::NONE).result, CompactResult::Complete);
+    assert_eq!(yard.compaction().zone(ZONE, request, &Owners::NONE).result, CompactResult::Deferred);
+    assert!(yard.zone(ZONE).compaction().considered > 0);
     let before = counted(&yard).skipped_merges;
     give(&yard, kept);
     assert_eq!(counted(&yard).skipped_merges, before, "merging is missed, so it is not skipped");
@@ -141,9 +141,9 @@ fn a_refill_takes_a_whole_cluster_in_one_step() {
     overflow(&yard, 4096);
     let before = counted(&yard);
     assert!(before.in_use >= 55 && before.used_up == 0, "{before:?}");
-    let refills = yard.zone_statistics(ZONE).refills;
+    let refills = yard.zone(ZONE).statistics().refills;
     let frames = take(&yard, 1024);
-    let (after, refilled) = (counted(&yard), yard.zone_statistics(ZONE).refills - refills);
+    let (after, refilled) = (counted(&yard), yard.zone(ZONE).statistics().refills - refills);
     assert!(after.detachments - before.detachments >= refilled && refilled >= 12, "{refilled} refills, {after:?}");
     assert!(
         (after.detached_pages - before.detached_pages) / (after.detachments - before.detachments) >= 50,
@@ -170,7 +170,7 @@ fn nothing_skips_merging_while_a_list_is_emptied() {
     let blocks = free_blocks(&yard, 10);
     let frames = take(&yard, 1000);
     give(&yard, frames);
-    yard.drain(ZONE, CpuId(0));
+    yard.zone(ZONE).drain_cpu(CpuId(0));
     assert_eq!((counted(&yard).skipped_merges, free_blocks(&yard, 10)), (0, blocks));
 }
 
@@ -202,7 +202,7 @@ fn pages_stand_alone_when_all_clusters_are_in_use() {
     assert_eq!(again.len() + kept.len(), pages.len());
     yard.validate().unwrap();
     give(&yard, again.into_iter().chain(kept));
-    assert_eq!(yard.free_pages(), yard.managed_pages());
+    assert_eq!(yard.stats().free_pages(), yard.stats().managed_pages());
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn a_range_is_taken_out_of_clusters() {
     assert_eq!(counted(&yard).stalls, 0);
 }
 
-/// Runs `meanwhile` while a thread of CPU 1 is stopped between cutting a cluster off and clearing its pages.
+/// Runs `meanwhile` while a thread of CPU 1 is stopped between granularity a cluster off and clearing its pages.
 fn with_a_cut_in_progress(yard: &Fixture, meanwhile: impl FnOnce()) {
     thread_local! {
         static CUTS: Cell<bool> = const { Cell::new(false) };
@@ -297,7 +297,7 @@ fn whoever_waits_for_a_thread_stopped_in_a_cut_gives_up_and_nothing_is_lost() {
     let yard = yard(ZonePolicy::Cluster, 256);
     let range = PfnRange::new(FIRST + PageCount(1024), PageCount(64));
     with_a_cut_in_progress(&yard, || {
-        let outcome = yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
+        let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
         assert_eq!(outcome.result, CompactResult::Stalled);
         let refused = yard.request_range(range, Gfp::MOVABLE).owners(&Owners::NONE).range();
         assert_eq!(refused, Err(AllocError::Stalled(ZONE)));
@@ -337,7 +337,7 @@ fn broken_clusters_and_marks_are_found() {
         let yard = yard(ZonePolicy::Cluster, 256);
         overflow(&yard, 320);
         let is_free = |pfn: &Pfn| {
-            let info = yard.frame_info(*pfn).unwrap();
+            let info = yard.stats().frame(*pfn).unwrap();
             (info.state, info.order) == (FrameState::BuddyFree, Order::ZERO)
         };
         let pages: Vec<Pfn> = (0..PAGES).map(|at| FIRST + PageCount(at)).filter(is_free).collect();

@@ -22,13 +22,13 @@ fn an_area_serves_movable_memory_until_it_is_asked() {
     for mode in InitMode::ALL {
         let map_init = MapInit { mode, ..MapInit::default() };
         let yard = made(&Made { cma: &AREAS, map_init, ..Made::default() });
-        yard.finish_init().unwrap();
-        assert!(yard.cma_areas().eq(AREAS));
+        yard.init().finish().unwrap();
+        assert!(yard.cma().ranges().eq(AREAS));
         let movers = Movers::new(&yard);
         let owners = Owners::NONE.with(KIND, &movers);
         // Everything is in use, the areas by movable blocks.
         fill(&yard, &movers, &mut Random::new(6), 100);
-        assert!(yard.zone_statistics(ZONE).free_cma < PageCount(100), "watermarks keep the rest free");
+        assert!(yard.zone(ZONE).statistics().free_cma < PageCount(100), "watermarks keep the rest free");
         let full = yard
             .request_pages(PageCount(300), Gfp::KERNEL)
             .from_area(AREAS[0])
@@ -74,15 +74,15 @@ fn an_area_serves_movable_memory_until_it_is_asked() {
         movers.check_all();
         yard.validate().unwrap();
         for range in [first, second, third] {
-            yard.cma_release(range).unwrap();
-            let twice = yard.cma_release(range).unwrap_err();
+            yard.cma().release(range).unwrap();
+            let twice = yard.cma().release(range).unwrap_err();
             assert!(matches!(twice, CmaReleaseError::NotFromAnArea { pfn, .. } if pfn == range.start), "{twice}");
         }
         yard.validate().unwrap();
-        assert_eq!(yard.pageblocks_of(ZONE, MigrateType::Cma), 12, "areas stay areas");
+        assert_eq!(yard.zone(ZONE).pageblocks(MigrateType::Cma), 12, "areas stay areas");
         movers.give_all_back();
         yard.drain_all();
-        assert_eq!(yard.zone_statistics(ZONE).free_cma, PageCount(768));
+        assert_eq!(yard.zone(ZONE).statistics().free_cma, PageCount(768));
     }
 }
 
@@ -92,11 +92,11 @@ fn an_area_takes_back_what_it_gave_out_and_nothing_else() {
     let none = Owners::NONE;
     let foreign = AREAS[1].start;
     yard.request_range(PfnRange::new(foreign, PageCount(1)), Gfp::HIGHUSER_MOVABLE).range().unwrap();
-    let refused = yard.cma_release(PfnRange::new(foreign, PageCount(1)));
+    let refused = yard.cma().release(PfnRange::new(foreign, PageCount(1)));
     assert_eq!(refused, Err(CmaReleaseError::NotFromAnArea { pfn: foreign, state: FrameState::Allocated }));
     yard.free(foreign, Order::ZERO).unwrap();
     for range in [at(0, 1), at(1024, 513), at(1024, 0)] {
-        assert_eq!(yard.cma_release(range), Err(CmaReleaseError::NotInAnArea(range)));
+        assert_eq!(yard.cma().release(range), Err(CmaReleaseError::NotInAnArea(range)));
     }
     let taken = yard
         .request_pages(PageCount(5), Gfp::KERNEL)
@@ -106,10 +106,10 @@ fn an_area_takes_back_what_it_gave_out_and_nothing_else() {
         .range()
         .unwrap();
     assert_eq!(taken, at(1024, 5));
-    let part = yard.cma_release(at(1024, 3)).unwrap_err();
+    let part = yard.cma().release(at(1024, 3)).unwrap_err();
     assert!(matches!(part, CmaReleaseError::Free(_)), "{part}");
-    yard.cma_release(at(1024, 4)).unwrap();
-    yard.cma_release(at(1028, 1)).unwrap();
+    yard.cma().release(at(1024, 4)).unwrap();
+    yard.cma().release(at(1028, 1)).unwrap();
     let strange = at(0, 256);
     assert_eq!(
         yard.request_pages(PageCount(5), Gfp::KERNEL).from_area(strange).aligned(Order::ZERO).owners(&none).range(),
@@ -120,9 +120,9 @@ fn an_area_takes_back_what_it_gave_out_and_nothing_else() {
         yard.request_pages(count, Gfp::KERNEL).from_any_area().aligned(align).owners(&none).range(),
         Err(AllocError::NoPlace { count, align })
     );
-    let zone = yard.zone_statistics(ZONE);
+    let zone = yard.zone(ZONE).statistics();
     assert_eq!((zone.cma_served, zone.cma_failed), (1, 2));
-    // Others pass areas over.
+    // Other requests pass areas over.
     let blocked = yard.request_range(at(1000, 30), Gfp::KERNEL).owners(&none).range().unwrap_err();
     assert!(matches!(blocked, AllocError::Blocked(blocker) if blocker.why == BlockedBy::Area), "{blocked}");
     let behind = yard

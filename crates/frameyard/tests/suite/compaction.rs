@@ -37,7 +37,7 @@ fn fill(yard: &Fixture, mover: &Mover<'_>) -> Vec<(Pfn, u64)> {
     slots
 }
 
-/// Leaves every frame in use whose number `keep` accepts, and frees all others.
+/// Keeps every frame that `keep` accepts, and frees the rest.
 fn thin_out(yard: &Fixture, mover: &Mover<'_>, slots: &[(Pfn, u64)], keep: impl Fn(u64) -> bool) {
     for (pfn, slot) in slots.iter().filter(|(pfn, _)| !keep(pfn.0)) {
         assert_eq!(mover.place(*slot), *pfn);
@@ -51,7 +51,7 @@ fn free_huge_blocks(yard: &Fixture, zone: ZoneId) -> u64 {
     let max = yard.geometry().max_order();
     (HUGE.0..=max.0)
         .flat_map(|at| {
-            MigrateType::ALL.map(|migrate_type| yard.free_blocks(zone, order(at), migrate_type) << (at - HUGE.0))
+            MigrateType::ALL.map(|migrate_type| yard.zone(zone).free_blocks(order(at), migrate_type) << (at - HUGE.0))
         })
         .sum()
 }
@@ -67,10 +67,10 @@ fn a_whole_zone_of_every_other_frame_makes_nearly_all_huge_blocks_that_it_could(
     let mover = Mover::new(&yard);
     let slots = fill(&yard, &mover);
     thin_out(&yard, &mover, &slots, checkerboard);
-    let possible = yard.zone_statistics(ZONE).free.0 >> HUGE.0;
+    let possible = yard.zone(ZONE).statistics().free.0 >> HUGE.0;
     // What the watermark kept back while the zone was filled.
     assert!(free_huge_blocks(&yard, ZONE) * 100 < possible, "hardly a large block to begin with");
-    let outcome = yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
+    let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
     assert_eq!(outcome.result, CompactResult::Complete);
     assert_eq!((outcome.pinned, outcome.unmovable), (PageCount(0), PageCount(0)));
     assert!(outcome.failed <= PageCount(32), "the last cluster alone finds no room: {outcome:?}");
@@ -101,13 +101,13 @@ fn contents_move_with_their_blocks_and_blocks_of_several_frames_move_too() {
         }
         yard.drain_all();
         let before = free_huge_blocks(&yard, ZONE);
-        let outcome = yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
+        let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
         assert!(outcome.migrated.0 > 0);
         assert!(free_huge_blocks(&yard, ZONE) > before + 4, "{outcome:?}");
         yard.validate().expect("nothing is in flight");
         mover.check_all();
         mover.free_all();
-        assert_eq!(yard.poison_hits(), 0);
+        assert_eq!(yard.stats().poison_hits(), 0);
     }
 }
 
@@ -121,9 +121,9 @@ fn pinned_and_unmovable_frames_stay_and_are_counted() {
     thin_out(&yard, &mover, &slots, |pfn| pfn.is_multiple_of(4));
     let pinned: Vec<_> = slots.iter().filter(|(pfn, _)| pfn.0 % 1024 == 0).collect();
     pinned.iter().for_each(|(_, slot)| mover.pin(*slot));
-    // Frames without an owner, among the others.
+    // Frames without an owner, between frames with one.
     let strays: Vec<Pfn> = (0..40).map(|_| yard.alloc(Order::ZERO, MOVABLE).unwrap()).collect();
-    let outcome = yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
+    let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
     assert_eq!(outcome.result, CompactResult::Complete);
     let scanned_end = 0x1000 + outcome.migrate_scanned.0;
     let met = pinned.iter().filter(|(pfn, _)| pfn.0 < scanned_end / 512 * 512).count() as u64;
@@ -132,7 +132,7 @@ fn pinned_and_unmovable_frames_stay_and_are_counted() {
     for (pfn, slot) in pinned {
         assert_eq!(mover.place(*slot), *pfn, "a pinned frame stays");
     }
-    let statistics = yard.compact_statistics(ZONE);
+    let statistics = yard.zone(ZONE).compaction();
     assert_eq!((statistics.pinned, statistics.unmovable), (outcome.pinned.0, outcome.unmovable.0));
     assert_eq!(statistics.migrated, outcome.migrated.0);
     yard.validate().unwrap();
@@ -147,7 +147,7 @@ fn without_owners_nothing_moves() {
     let mover = Mover::new(&yard);
     let slots = fill(&yard, &mover);
     thin_out(&yard, &mover, &slots, checkerboard);
-    let outcome = yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
+    let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
     assert_eq!((outcome.migrated, outcome.isolated), (PageCount(0), PageCount(0)));
     assert!(outcome.unmovable.0 > 0);
     mover.check_all();
@@ -170,10 +170,10 @@ fn owners_that_refuse_at_random_lose_nothing() {
         yard.drain_all();
         mover.fail(Faults { isolate: random.below(600), migrate: random.below(600) }, seed);
         for effort in CompactEffort::ALL {
-            yard.compact_zone(ZONE, CompactRequest::for_order(HUGE, effort), &mover.owners());
+            yard.compaction().zone(ZONE, CompactRequest::for_order(HUGE, effort), &mover.owners());
             yard.validate().unwrap();
         }
-        let outcome = yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
+        let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
         assert_eq!(outcome.result, CompactResult::Complete, "{outcome:?}");
         assert!(mover.refusals.load(Ordering::Relaxed) > 0);
         yard.validate().unwrap();
@@ -203,15 +203,15 @@ fn failures_put_further_attempts_off_for_longer_and_longer() {
     thin_out(&yard, &mover, &slots, checkerboard);
     let unwilling = Unwilling(MigrateProblem::Failed);
     let owners = Owners::default().with(KIND, &unwilling);
-    let attempt = |effort| yard.compact_zone(ZONE, CompactRequest::for_order(HUGE, effort), &owners).result;
+    let attempt = |effort| yard.compaction().zone(ZONE, CompactRequest::for_order(HUGE, effort), &owners).result;
     // Asynchronous failures defer nothing.
     assert_eq!(attempt(CompactEffort::Async), CompactResult::Complete);
-    assert_eq!(yard.compact_statistics(ZONE).defer_shift, 0);
+    assert_eq!(yard.zone(ZONE).compaction().defer_shift, 0);
     for shift in 1..=8u32 {
         let result = attempt(CompactEffort::Sync);
         assert!(matches!(result, CompactResult::Complete | CompactResult::PartialSkipped), "{result}");
         let shift = shift.min(6);
-        let statistics = yard.compact_statistics(ZONE);
+        let statistics = yard.zone(ZONE).compaction();
         assert_eq!((statistics.defer_shift, statistics.considered), (shift, 0));
         assert_eq!(statistics.order_failed, Some(HUGE));
         for _ in 1..1 << shift {
@@ -220,11 +220,11 @@ fn failures_put_further_attempts_off_for_longer_and_longer() {
     }
     // An order below the one that failed is not put off, and thorough attempts never are.
     let lower = CompactRequest::for_order(order(8), CompactEffort::Async);
-    assert_ne!(yard.compact_zone(ZONE, lower, &owners).result, CompactResult::Deferred);
+    assert_ne!(yard.compaction().zone(ZONE, lower, &owners).result, CompactResult::Deferred);
     assert_ne!(attempt(CompactEffort::Full), CompactResult::Deferred);
-    let success = yard.compact_zone(ZONE, CompactRequest::for_order(HUGE, CompactEffort::Full), &mover.owners());
+    let success = yard.compaction().zone(ZONE, CompactRequest::for_order(HUGE, CompactEffort::Full), &mover.owners());
     assert_eq!(success.result, CompactResult::Success);
-    assert_eq!(yard.compact_statistics(ZONE).order_failed, Some(order(10)), "order 9 can be made");
+    assert_eq!(yard.zone(ZONE).compaction().order_failed, Some(order(10)), "order 9 can be made");
     mover.check_all();
     mover.free_all();
 }
@@ -239,25 +239,25 @@ fn positions_and_skip_hints_are_used_and_forgotten() {
     let request = CompactRequest { limit, ..CompactRequest::for_order(order(10), CompactEffort::Sync) };
     let refusing = Faults { isolate: 1000, migrate: 0 };
     mover.fail(refusing, 1);
-    let first = yard.compact_zone(ZONE, request, &mover.owners());
+    let first = yard.compaction().zone(ZONE, request, &mover.owners());
     assert_eq!(first.result, CompactResult::Unfinished);
-    let remembered = yard.compact_statistics(ZONE);
+    let remembered = yard.zone(ZONE).compaction();
     assert!(remembered.positions_cached && remembered.skipped_pageblocks >= 3, "{remembered:?}");
-    let rest = yard.compact_zone(ZONE, CompactRequest { limit: None, ..request }, &mover.owners());
+    let rest = yard.compaction().zone(ZONE, CompactRequest { limit: None, ..request }, &mover.owners());
     assert_eq!(rest.result, CompactResult::PartialSkipped);
     assert!(
         rest.migrate_scanned.0 + first.migrate_scanned.0 <= 1 << 14,
         "the second run began where the first stopped"
     );
-    assert!(!yard.compact_statistics(ZONE).positions_cached, "the scanners met");
+    assert!(!yard.zone(ZONE).compaction().positions_cached, "the scanners met");
     mover.fail(Faults::default(), 1);
     // Deferred once; then all pageblocks below are passed by, so nothing is done although it could be.
-    assert_eq!(yard.compact_zone(ZONE, request, &mover.owners()).result, CompactResult::Deferred);
-    let skipped = yard.compact_zone(ZONE, CompactRequest { limit: None, ..request }, &mover.owners());
+    assert_eq!(yard.compaction().zone(ZONE, request, &mover.owners()).result, CompactResult::Deferred);
+    let skipped = yard.compaction().zone(ZONE, CompactRequest { limit: None, ..request }, &mover.owners());
     assert_eq!(skipped.migrated, PageCount(0), "{skipped:?}");
-    let whole = yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
+    let whole = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
     assert!(whole.migrated.0 > 0);
-    assert_eq!(yard.compact_statistics(ZONE).skipped_pageblocks, 0);
+    assert_eq!(yard.zone(ZONE).compaction().skipped_pageblocks, 0);
     mover.check_all();
     mover.free_all();
 }
@@ -266,21 +266,22 @@ fn positions_and_skip_hints_are_used_and_forgotten() {
 fn compaction_waits_for_a_reason_to_run() {
     let yard = Fixture::small(1, 1 << 13);
     let mover = Mover::new(&yard);
-    let sync =
-        |at: u8| yard.compact_zone(ZONE, CompactRequest::for_order(order(at), CompactEffort::Sync), &mover.owners());
+    let sync = |at: u8| {
+        yard.compaction().zone(ZONE, CompactRequest::for_order(order(at), CompactEffort::Sync), &mover.owners())
+    };
     assert_eq!(sync(9).result, CompactResult::Success, "there is such a block");
-    assert_eq!(yard.fragmentation_index(ZONE, HUGE), Some(-1000));
-    assert_eq!(yard.unusable_index(ZONE, HUGE), Some(0));
+    assert_eq!(yard.zone(ZONE).fragmentation_index(HUGE), Some(-1000));
+    assert_eq!(yard.zone(ZONE).unusable_index(HUGE), Some(0));
     let slots = fill(&yard, &mover);
     assert_eq!(sync(9).result, CompactResult::Skipped, "nothing is free");
     thin_out(&yard, &mover, &slots, checkerboard);
-    assert!(yard.fragmentation_index(ZONE, HUGE).unwrap() > 900);
-    assert_eq!(yard.unusable_index(ZONE, HUGE), Some(1000));
-    assert_eq!(yard.unusable_index(ZONE, Order::ZERO), Some(0));
-    assert_eq!(yard.unusable_index(ZoneId::new(NodeId(0), ZoneKind::Movable), HUGE), None);
+    assert!(yard.zone(ZONE).fragmentation_index(HUGE).unwrap() > 900);
+    assert_eq!(yard.zone(ZONE).unusable_index(HUGE), Some(1000));
+    assert_eq!(yard.zone(ZONE).unusable_index(Order::ZERO), Some(0));
+    assert_eq!(yard.zone(ZoneId::new(NodeId(0), ZoneKind::Movable)).unusable_index(HUGE), None);
     assert_eq!(sync(9).result, CompactResult::Success);
     assert!(free_huge_blocks(&yard, ZONE) > 0);
-    let missing = yard.compact_zone(ZoneId(77), CompactRequest::WHOLE_ZONE, &mover.owners());
+    let missing = yard.compaction().zone(ZoneId(77), CompactRequest::WHOLE_ZONE, &mover.owners());
     assert_eq!(missing.result, CompactResult::Skipped, "no such zone");
     assert_eq!(sync(11).result, CompactResult::Skipped, "no such order");
     mover.free_all();
@@ -290,21 +291,21 @@ fn compaction_waits_for_a_reason_to_run() {
 fn the_background_compactor_serves_who_missed_a_block_and_then_rests() {
     let yard = Fixture::small(1, 1 << 15);
     let mover = Mover::new(&yard);
-    assert!(yard.compact_background(NodeId(0), &mover.owners()).is_none(), "nobody missed anything");
-    assert!(yard.compact_background(NodeId(9), &mover.owners()).is_none(), "no such node");
+    assert!(yard.compaction().background(NodeId(0), &mover.owners()).is_none(), "nobody missed anything");
+    assert!(yard.compaction().background(NodeId(9), &mover.owners()).is_none(), "no such node");
     let slots = fill(&yard, &mover);
     thin_out(&yard, &mover, &slots, checkerboard);
     assert!(yard.alloc(HUGE, MOVABLE | Gfp::NOWARN).is_err());
     let mut steps = 0;
-    while yard.compact_background(NodeId(0), &mover.owners()).is_some() {
+    while yard.compaction().background(NodeId(0), &mover.owners()).is_some() {
         steps += 1;
         assert!(steps < 1000, "the background compactor never rests");
         yard.validate().unwrap();
     }
-    assert!(yard.compact_statistics(ZONE).daemon_wakes > 0);
-    assert!(yard.compact_statistics(ZONE).daemon_migrate_scanned > 0);
+    assert!(yard.zone(ZONE).compaction().daemon_wakes > 0);
+    assert!(yard.zone(ZONE).compaction().daemon_migrate_scanned > 0);
     // It goes on until at most 90 % of free memory is in small blocks.
-    assert!(yard.unusable_index(ZONE, HUGE).unwrap() < 910, "{:?}", yard.unusable_index(ZONE, HUGE));
+    assert!(yard.zone(ZONE).unusable_index(HUGE).unwrap() < 910, "{:?}", yard.zone(ZONE).unusable_index(HUGE));
     let huge = yard.alloc(HUGE, MOVABLE).expect("a huge block");
     yard.free(huge, HUGE).unwrap();
     mover.check_all();
@@ -323,7 +324,7 @@ fn memory_that_is_not_initialised_is_left_alone() {
     slots.iter().filter(|slot| *slot % 2 == 0).for_each(|slot| mover.free(*slot));
     yard.drain_all();
     let written = yard.watch().pages();
-    let outcome = yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
+    let outcome = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
     assert!(outcome.migrated.0 > 0, "{outcome:?}");
     assert_eq!(yard.watch().pages(), written, "compaction brings up nothing");
     yard.validate().unwrap();
@@ -348,10 +349,10 @@ fn zones_that_share_a_pageblock_are_compacted_each_for_itself() {
     thin_out(&yard, &mover, &slots, checkerboard);
     for node in [NodeId(0), NodeId(1)] {
         let zone = ZoneId::new(node, ZoneKind::Normal);
-        let free = yard.zone_statistics(zone).free;
-        let outcome = yard.compact_node(node, &mover.owners());
+        let free = yard.zone(zone).statistics().free;
+        let outcome = yard.compaction().node(node, &mover.owners());
         assert!(outcome.migrated.0 > 0, "{outcome:?}");
-        assert_eq!(yard.zone_statistics(zone).free, free, "as much is free as before");
+        assert_eq!(yard.zone(zone).statistics().free, free, "as much is free as before");
         assert!(free_huge_blocks(&yard, zone) >= 2);
     }
     yard.validate().unwrap();
@@ -363,10 +364,10 @@ fn zones_that_share_a_pageblock_are_compacted_each_for_itself() {
 fn events_of_fragmentation_name_the_types() {
     let yard = Fixture::small(1, 1 << 12);
     let pfn = yard.alloc(Order::ZERO, Gfp::KERNEL).unwrap();
-    let events = yard.extfrag_events(ZONE);
+    let events = yard.zone(ZONE).extfrag_events();
     assert_eq!(events.fallbacks(MigrateType::Unmovable, MigrateType::Movable), 1);
     assert_eq!(events.fallbacks(MigrateType::Movable, MigrateType::Unmovable), 0);
-    let statistics = yard.zone_statistics(ZONE);
+    let statistics = yard.zone(ZONE).statistics();
     assert_eq!(events.conversions(MigrateType::Unmovable, MigrateType::Movable), statistics.conversions);
     assert_eq!(events.fallbacks(MigrateType::Cma, MigrateType::Isolate), 0);
     yard.free(pfn, Order::ZERO).unwrap();
@@ -379,16 +380,16 @@ fn scattered_free_memory_is_moved_together_though_nobody_asked() {
     let slots = fill(&yard, &mover);
     thin_out(&yard, &mover, &slots, |pfn| !pfn.is_multiple_of(4));
     let mut steps = 0;
-    while let Some(outcome) = yard.compact_background(NodeId(0), &mover.owners()) {
+    while let Some(outcome) = yard.compaction().background(NodeId(0), &mover.owners()) {
         let scanned = outcome.migrate_scanned + outcome.free_scanned;
         assert!(scanned.0 <= (64 + 4) << HUGE.0, "a step is bounded: {outcome:?}");
         steps += 1;
         assert!(steps < 1000, "the background compactor never rests");
     }
-    let statistics = yard.compact_statistics(ZONE);
+    let statistics = yard.zone(ZONE).compaction();
     assert_eq!(statistics.daemon_wakes, 0, "nobody missed a block");
     assert!(statistics.migrated > 0 && steps > 0);
-    assert!(yard.unusable_index(ZONE, HUGE).unwrap() < 910);
+    assert!(yard.zone(ZONE).unusable_index(HUGE).unwrap() < 910);
     mover.check_all();
     mover.free_all();
 }
@@ -402,7 +403,8 @@ fn a_hurried_compaction_leaves_pageblocks_with_a_pinned_frame_alone() {
     for (_, slot) in slots.iter().filter(|(pfn, _)| pfn.0.is_multiple_of(512)) {
         mover.pin(*slot);
     }
-    let run = |effort| yard.compact_zone(ZONE, CompactRequest::for_allocation(HUGE, MOVABLE, effort), &mover.owners());
+    let run =
+        |effort| yard.compaction().zone(ZONE, CompactRequest::for_allocation(HUGE, MOVABLE, effort), &mover.owners());
     let hurried = run(CompactEffort::Async);
     assert_eq!((hurried.migrated, hurried.isolated), (PageCount(0), PageCount(0)), "{hurried:?}");
     assert!(hurried.pinned.0 > 2);
@@ -419,9 +421,9 @@ fn another_view_of_the_yard_compacts_as_well() {
     let slots = fill(&yard, &mover);
     thin_out(&yard, &mover, &slots, checkerboard);
     let view = yard.attach();
-    let outcome = view.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
+    let outcome = view.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &mover.owners());
     assert!(outcome.migrated.0 > 0);
-    assert_eq!(yard.compact_statistics(ZONE).migrated, outcome.migrated.0, "counts are the yard's, not the view's");
+    assert_eq!(yard.zone(ZONE).compaction().migrated, outcome.migrated.0, "counts are the yard's, not the view's");
     view.validate().unwrap();
     mover.check_all();
     mover.free_all();
@@ -436,11 +438,11 @@ fn memory_that_is_scarce_rather_than_scattered_is_not_compacted() {
     // Half a huge block each, and no two neighbours.
     slots.iter().step_by(4).take(6).for_each(|slot| mover.free(*slot));
     yard.drain_all();
-    let index = yard.fragmentation_index(ZONE, HUGE).unwrap();
+    let index = yard.zone(ZONE).fragmentation_index(HUGE).unwrap();
     assert!((0..=500).contains(&index), "index {index}");
-    let statistics = yard.zone_statistics(ZONE);
+    let statistics = yard.zone(ZONE).statistics();
     assert!(statistics.free.0 > statistics.watermarks.low.0 + 1024, "there is room to move blocks to");
-    let outcome = yard.compact_zone(ZONE, CompactRequest::for_order(HUGE, CompactEffort::Sync), &mover.owners());
+    let outcome = yard.compaction().zone(ZONE, CompactRequest::for_order(HUGE, CompactEffort::Sync), &mover.owners());
     assert_eq!(outcome.result, CompactResult::Skipped);
     assert_eq!(mover.moves.load(Ordering::Relaxed), 0);
     mover.free_all();

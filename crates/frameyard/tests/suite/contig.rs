@@ -26,14 +26,14 @@ fn a_range_of_a_busy_zone_is_emptied_and_contents_survive() {
         let movers = Movers::new(&yard);
         let owners = Owners::NONE.with(KIND, &movers);
         fill(&yard, &movers, &mut Random::new(1), 40);
-        let free = yard.free_pages();
+        let free = yard.stats().free_pages();
         for range in [at(0, 1024), at(1100, 3), at(1300, 777), at(0xfff, 1)] {
             assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&owners).range(), Ok(range));
             yard.validate().unwrap();
         }
         assert!(movers.moved.load(Ordering::Relaxed) > 0, "something was in the way");
-        assert_eq!(yard.free_pages(), free - PageCount(1024 + 3 + 777 + 1));
-        assert_eq!(yard.pageblocks_of(ZONE, MigrateType::Isolate), 0);
+        assert_eq!(yard.stats().free_pages(), free - PageCount(1024 + 3 + 777 + 1));
+        assert_eq!(yard.zone(ZONE).pageblocks(MigrateType::Isolate), 0);
         movers.check_all();
         for range in [at(0, 1024), at(1100, 3), at(1300, 777), at(0xfff, 1)] {
             yard.free_range(range).unwrap();
@@ -107,7 +107,7 @@ fn what_cannot_move_is_named_and_everything_is_undone() {
     movers.pin(pinned);
     let strange = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
     let counts = Counts { references: 1, mappings: 0 };
-    yard.adopt(strange, Order::ZERO, Adoption { counts, owner: 9, index: 0 }).unwrap();
+    yard.counted().adopt(strange, Order::ZERO, Adoption { counts, owner: 9, index: 0 }).unwrap();
     let before = shape(&yard);
     let around = |pfn: Pfn| PfnRange { start: Pfn(pfn.0 - 70).max(FIRST), end: Pfn(pfn.0 + 70).min(memory().end) };
     let place = movers.place_of(pinned);
@@ -119,7 +119,7 @@ fn what_cannot_move_is_named_and_everything_is_undone() {
         (strange, BlockedBy::Unmovable, OwnerKind(9), FrameState::Counted),
         (at(2048, 1).start, BlockedBy::Reserved, none, FrameState::Reserved),
     ] {
-        // Others of the four may lie nearby: one frame alone has one answer.
+        // More of the four may lie nearby: a range of one frame has one answer.
         let alone = PfnRange::new(pfn, PageCount(1));
         let Err(AllocError::Blocked(blocker)) = yard.request_range(alone, Gfp::KERNEL).owners(&owners).range() else {
             panic!("{pfn} is in the way")
@@ -138,9 +138,9 @@ fn what_cannot_move_is_named_and_everything_is_undone() {
     );
     yard.free_range(PfnRange::new(place, PageCount(1))).unwrap();
     // SAFETY: this test has the block alone.
-    let page = unsafe { yard.counted_page(strange) }.unwrap();
+    let page = unsafe { yard.counted().page(strange) }.unwrap();
     assert_eq!(page.put(), Ok(0));
-    yard.free_counted(strange, Order::ZERO).unwrap();
+    yard.counted().free(strange, Order::ZERO).unwrap();
     yard.free(kernel, Order(1)).unwrap();
     drop(owned);
     movers.give_all_back();
@@ -309,7 +309,7 @@ fn memory_that_is_not_initialised_comes_up_for_a_range() {
         assert_eq!(found, at(704, 1500));
         yard.validate().unwrap();
         yard.free_range(found).unwrap();
-        yard.finish_init().unwrap();
+        yard.init().finish().unwrap();
         yard.validate().unwrap();
     }
 }
@@ -387,10 +387,10 @@ fn a_block_that_lies_partly_in_isolated_pageblocks_is_freed_to_both_kinds_of_lis
     let frees = FreesAnother { movers, yard: &yard, block };
     let owners = Owners::NONE.with(KIND, &frees);
     let range = PfnRange { start: Pfn(whole.end.0 - 3), end: Pfn(counted.0 + 1) };
-    let before = yard.free_pages();
+    let before = yard.stats().free_pages();
     assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&owners).range(), Ok(range));
     yard.validate().unwrap();
-    assert_eq!(yard.free_pages(), before + PageCount(256) - range.count());
+    assert_eq!(yard.stats().free_pages(), before + PageCount(256) - range.count());
     yard.free_range(range).unwrap();
     frees.movers.give_all_back();
 }
@@ -418,7 +418,7 @@ fn a_frame_freed_by_who_missed_the_isolation_is_collected() {
             yard.free(late, Order::ZERO).unwrap();
         });
         scope.spawn(move || {
-            while yard.pageblocks_of(ZONE, MigrateType::Isolate) == 0 {
+            while yard.zone(ZONE).pageblocks(MigrateType::Isolate) == 0 {
                 thread::yield_now();
             }
             isolated.store(true, Ordering::SeqCst);
@@ -439,7 +439,7 @@ fn allocation_freeing_moving_reporting_and_isolation_go_on_at_once() {
     let movers = Movers::new(&yard);
     movers.refuse_isolate.store(50, Ordering::Relaxed);
     movers.refuse_migrate.store(50, Ordering::Relaxed);
-    // What is given back loses its bytes: nobody may have it just then.
+    // Reporting discards the bytes, so the frames must be free meanwhile.
     yard.watch().return_with(|_| Ok(()));
     let owners = Owners::NONE.with(KIND, &movers);
     let done = AtomicBool::new(false);
@@ -474,9 +474,9 @@ fn allocation_freeing_moving_reporting_and_isolation_go_on_at_once() {
             let mut random = Random::new(300);
             while !done.load(Ordering::Relaxed) {
                 yard.report_free_pages(Order(random.below(9) as u8), PageCount(random.below(500))).unwrap();
-                yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &owners);
+                yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &owners);
                 let wanted = CompactRequest::for_order(Order(6), CompactEffort::ALL[random.below(3) as usize]);
-                yard.compact_zone(ZONE, wanted, &owners);
+                yard.compaction().zone(ZONE, wanted, &owners);
             }
         });
         let takers: Vec<_> = (2..4u32)
@@ -506,7 +506,7 @@ fn allocation_freeing_moving_reporting_and_isolation_go_on_at_once() {
     });
     assert!(made > 0, "some were made");
     yard.validate().unwrap();
-    assert_eq!(yard.pageblocks_of(ZONE, MigrateType::Isolate), 0);
+    assert_eq!(yard.zone(ZONE).pageblocks(MigrateType::Isolate), 0);
     movers.check_all();
     movers.give_all_back();
 }

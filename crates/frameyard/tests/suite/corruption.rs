@@ -16,7 +16,7 @@ const PAGES: u64 = 0x1000;
 const PAGE_BYTES: usize = 64;
 const ZONE: ZoneId = ZoneId(ZoneKind::Normal as u16);
 
-/// The word of the header where the places of tables begin, and the number of the table of what is handed out.
+/// The word of the header where the offsets of tables begin, and the number of the allocation map among the tables.
 const FIRST_SPAN: usize = 16;
 const HANDED_OUT: usize = 18;
 
@@ -40,7 +40,7 @@ struct Place {
 impl Place {
     fn read<T>(self) -> T {
         assert!(self.offset + size_of::<T>() <= self.region.size.0 as usize);
-        // SAFETY: in the region, which the fixture keeps; nobody else is at work; any bytes are an integer.
+        // SAFETY: in the region, which the fixture keeps; no other thread uses it; any bytes are an integer.
         unsafe { self.region.base.as_ptr().add(self.offset).cast::<T>().read() }
     }
 
@@ -52,7 +52,7 @@ impl Place {
 }
 
 fn copy_of(region: RawRegion) -> Vec<u8> {
-    // SAFETY: the fixture keeps the region; nobody else is at work.
+    // SAFETY: the fixture keeps the region; no other thread uses it.
     unsafe { std::slice::from_raw_parts(region.base.as_ptr(), region.size.0 as usize) }.to_vec()
 }
 
@@ -94,7 +94,7 @@ impl Scene {
         let table = MemoryTable { memory: &memory, ..MemoryTable::default() };
         let yard = Fixture::new(&table, &config, Frames::Phantom);
         let types = pageblock_types(&yard);
-        yard.set_pcp_sizing(PcpSizing::Fixed(0));
+        yard.lists().resize(PcpSizing::Fixed(0));
         let alloc = |order: Order| yard.alloc(order, Gfp::HIGHUSER_MOVABLE).unwrap();
         let full_pageblock = alloc(order(6));
         yard.split(full_pageblock, order(6)).unwrap();
@@ -109,7 +109,7 @@ impl Scene {
         for pfn in free.iter().rev() {
             yard.free(*pfn, Order::ZERO).unwrap();
         }
-        yard.set_pcp_sizing(PcpSizing::Fixed(64));
+        yard.lists().resize(PcpSizing::Fixed(64));
         yard.free(pairs[3], order(1)).unwrap();
         let per_cpu: Vec<Pfn> = [9, 3, 14, 6].map(|at| singles[16 + at]).to_vec();
         let before = room_of_cpu(&yard);
@@ -118,7 +118,7 @@ impl Scene {
         }
         let per_cpu_room = went_between(&yard, &before, &room_of_cpu(&yard), 4);
         let largest = FIRST;
-        assert_eq!(yard.frame_info(largest).unwrap().state, FrameState::BuddyFree);
+        assert_eq!(yard.stats().frame(largest).unwrap().state, FrameState::BuddyFree);
         yard.validate().unwrap();
         let mut scene = Self {
             held,
@@ -133,7 +133,7 @@ impl Scene {
             per_cpu_room,
             yard,
         };
-        let taken = scene.yard.managed_pages() - scene.yard.free_pages();
+        let taken = scene.yard.stats().managed_pages() - scene.yard.stats().free_pages();
         scene.yard.keep(taken);
         scene
     }
@@ -158,7 +158,7 @@ impl Scene {
         self.word(pfn, name).write(u32::try_from(to - FIRST.0 + 1).unwrap());
     }
 
-    /// Overwrites a frame's byte in the table of what is handed out.
+    /// Overwrites a frame's byte in the allocation map.
     fn set_mark(&self, pfn: Pfn, mark: u8) {
         let region = self.yard.control.raw();
         let table = Place { region, offset: 8 * (FIRST_SPAN + 2 * HANDED_OUT) }.read::<u64>() as usize;
@@ -187,7 +187,7 @@ fn only_place(region: RawRegion, fits: impl Fn(&[u8]) -> bool) -> Place {
     Place { region, offset }
 }
 
-/// All pageblocks begin as movable: the only run of so many twos.
+/// All pageblocks begin as movable: the only run of this many twos.
 fn pageblock_types(yard: &Fixture) -> Place {
     let blocks = (PAGES >> geometry().pageblock_order().0) as usize;
     let run = vec![MigrateType::Movable as u8 + 1; blocks];
@@ -197,12 +197,12 @@ fn pageblock_types(yard: &Fixture) -> Place {
 type Counted = (Vec<u8>, u64);
 
 fn counted(yard: &Fixture) -> Counted {
-    (copy_of(yard.control.raw()), yard.zone_statistics(ZONE).free.0)
+    (copy_of(yard.control.raw()), yard.zone(ZONE).statistics().free.0)
 }
 
 /// What the CPU's lists could still take.
 fn room_of_cpu(yard: &Fixture) -> Counted {
-    let lists = yard.pcp_statistics(ZONE, CpuId(0)).expect("a populated zone");
+    let lists = yard.zone(ZONE).pcp(CpuId(0)).expect("a populated zone");
     (copy_of(yard.control.raw()), lists.high.0 - lists.count.0)
 }
 
@@ -530,7 +530,7 @@ fn what_the_page_of_a_block_that_left_its_zone_says_of_the_two_states_is_not_loo
         scene.set_state(scene.held[0], state);
         scene.set_state(scene.per_cpu[0], state);
         scene.yard.validate().unwrap();
-        let found = [scene.held[0], scene.per_cpu[0]].map(|pfn| scene.yard.frame_info(pfn).unwrap().state);
+        let found = [scene.held[0], scene.per_cpu[0]].map(|pfn| scene.yard.stats().frame(pfn).unwrap().state);
         assert_eq!(found, [FrameState::Allocated, FrameState::PerCpu]);
     }
 }

@@ -25,13 +25,13 @@ fn yards() -> [Fixture; 2] {
 
 fn counted(yard: &Fixture, order: Order) -> Pfn {
     let pfn = yard.alloc(order, Gfp::HIGHUSER_MOVABLE).unwrap();
-    yard.adopt(pfn, order, Adoption { counts: USERS, owner: 0xabcd_0009, index: 42 }).unwrap();
+    yard.counted().adopt(pfn, order, Adoption { counts: USERS, owner: 0xabcd_0009, index: 42 }).unwrap();
     pfn
 }
 
 fn page(yard: &Fixture, pfn: Pfn) -> frameyard::page::CountedPage<'_, crate::fixture::TestPlatform> {
     // SAFETY: each test changes the pages of its own blocks alone.
-    unsafe { yard.counted_page(pfn) }.expect("the frame has a page")
+    unsafe { yard.counted().page(pfn) }.expect("the frame has a page")
 }
 
 #[test]
@@ -43,13 +43,13 @@ fn a_counted_block_says_what_its_owner_wrote_and_leaves_nothing_behind() {
             assert!(page.is_counted());
             assert_eq!((page.counts(), page.owner(), page.index()), (USERS, 0xabcd_0009, 42));
             page.set_spare(1, 5);
-            page.set_next(yard.link(pfn));
-            assert_eq!(yard.linked(page.next()), Some(pfn));
-            assert_eq!(yard.frame_info(pfn).unwrap().state, FrameState::Counted);
+            page.set_next(yard.counted().link(pfn));
+            assert_eq!(yard.counted().linked(page.next()), Some(pfn));
+            assert_eq!(yard.stats().frame(pfn).unwrap().state, FrameState::Counted);
             yard.validate().unwrap();
             assert_eq!(page.unmap(), Ok(1));
             assert_eq!(page.put(), Ok(0));
-            yard.free_counted(pfn, order).unwrap();
+            yard.counted().free(pfn, order).unwrap();
             yard.validate().unwrap();
         }
     }
@@ -61,13 +61,13 @@ fn what_has_users_is_neither_freed_nor_disowned() {
         let pfn = counted(&yard, Order::ZERO);
         let refused = |problem| assert_eq!(problem, FreeProblem::NotAllocated(FrameState::Counted));
         refused(yard.free(pfn, Order::ZERO).unwrap_err().problem);
-        refused(yard.free_counted(pfn, Order::ZERO).unwrap_err().problem);
-        refused(yard.disown(pfn, Order::ZERO).unwrap_err().problem);
-        refused(yard.free_counted_bulk(&[pfn]).unwrap_err().problem);
+        refused(yard.counted().free(pfn, Order::ZERO).unwrap_err().problem);
+        refused(yard.counted().disown(pfn, Order::ZERO).unwrap_err().problem);
+        refused(yard.counted().free_bulk(&[pfn]).unwrap_err().problem);
         assert_eq!(page(&yard, pfn).counts(), USERS);
         assert!(page(&yard, pfn).freeze(USERS));
-        yard.free_counted_bulk(&[pfn]).unwrap();
-        assert!(yard.free_counted(pfn, Order::ZERO).is_err(), "a second free");
+        yard.counted().free_bulk(&[pfn]).unwrap();
+        assert!(yard.counted().free(pfn, Order::ZERO).is_err(), "a second free");
     }
 }
 
@@ -76,11 +76,11 @@ fn a_free_or_foreign_frame_is_not_adopted() {
     for yard in yards() {
         let adoption = Adoption { counts: USERS, owner: 1, index: 0 };
         let pfn = yard.alloc(Order(1), Gfp::KERNEL).unwrap();
-        assert!(yard.adopt(pfn, Order::ZERO, adoption).is_err(), "another order");
-        assert!(yard.adopt(pfn + PageCount(1), Order::ZERO, adoption).is_err(), "inside a block");
+        assert!(yard.counted().adopt(pfn, Order::ZERO, adoption).is_err(), "another order");
+        assert!(yard.counted().adopt(pfn + PageCount(1), Order::ZERO, adoption).is_err(), "inside a block");
         yard.free(pfn, Order(1)).unwrap();
-        assert!(yard.adopt(pfn, Order(1), adoption).is_err(), "free");
-        assert!(yard.adopt(Pfn(5), Order::ZERO, adoption).is_err(), "no memory");
+        assert!(yard.counted().adopt(pfn, Order(1), adoption).is_err(), "free");
+        assert!(yard.counted().adopt(Pfn(5), Order::ZERO, adoption).is_err(), "no memory");
         yard.validate().unwrap();
     }
 }
@@ -96,7 +96,7 @@ fn more_references_than_there_were_cannot_be_put() {
         assert_eq!(page.put(), Ok(0));
         assert_eq!(page.put(), Err(ReferenceUnderflow { pfn, counts: NOBODY }));
         assert_eq!(page.counts(), NOBODY);
-        yard.free_counted(pfn, Order::ZERO).unwrap();
+        yard.counted().free(pfn, Order::ZERO).unwrap();
     }
 }
 
@@ -113,7 +113,7 @@ fn nobody_gets_a_reference_where_there_is_none() {
         assert!(!page.try_get(), "frozen");
         page.thaw(USERS);
         assert!(page.freeze(USERS));
-        yard.free_counted(pfn, Order::ZERO).unwrap();
+        yard.counted().free(pfn, Order::ZERO).unwrap();
         assert!(!page.try_get(), "free");
         // Whatever else becomes of the frame: packed batches of per-CPU lists among it.
         let blocks: Vec<Pfn> = (0..600).map(|_| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
@@ -130,9 +130,9 @@ fn nobody_gets_a_reference_where_there_is_none() {
 fn a_counted_block_can_be_split_and_its_frames_freed_one_by_one() {
     for yard in yards() {
         let pfn = counted(&yard, Order(4));
-        assert!(yard.disown_and_split(pfn, Order(4)).is_err(), "it has users");
+        assert!(yard.counted().disown_and_split(pfn, Order(4)).is_err(), "it has users");
         assert!(page(&yard, pfn).freeze(USERS));
-        yard.disown_and_split(pfn, Order(4)).unwrap();
+        yard.counted().disown_and_split(pfn, Order(4)).unwrap();
         for frame in 0..16 {
             yard.free(pfn + PageCount(frame), Order::ZERO).unwrap();
         }
@@ -146,23 +146,23 @@ fn a_bulk_free_names_the_first_frame_that_it_refuses_and_frees_the_others() {
         for pfn in frames.iter().filter(|pfn| **pfn != frames[70]) {
             assert!(page(&yard, *pfn).freeze(USERS));
         }
-        assert_eq!(yard.free_counted_bulk(&frames).unwrap_err().pfn, frames[70]);
+        assert_eq!(yard.counted().free_bulk(&frames).unwrap_err().pfn, frames[70]);
         yard.validate().unwrap();
-        assert_eq!(yard.free_pages() + PageCount(1), yard.managed_pages());
+        assert_eq!(yard.stats().free_pages() + PageCount(1), yard.stats().managed_pages());
         assert!(page(&yard, frames[70]).freeze(USERS));
-        yard.free_counted_bulk(&frames[70..=70]).unwrap();
+        yard.counted().free_bulk(&frames[70..=70]).unwrap();
     }
 }
 
 #[test]
 fn the_anchor_is_set_once_and_seen_by_other_views() {
     let [yard, _] = yards();
-    assert_eq!(yard.anchor(), None);
-    yard.set_anchor(None, Some(Pfn(0))).unwrap();
-    assert_eq!(yard.attach().anchor(), Some(Pfn(0)));
-    assert_eq!(yard.set_anchor(None, Some(Pfn(1))), Err(Some(Pfn(0))));
-    yard.set_anchor(Some(Pfn(0)), None).unwrap();
-    assert_eq!(yard.anchor(), None);
+    assert_eq!(yard.counted().anchor(), None);
+    yard.counted().set_anchor(None, Some(Pfn(0))).unwrap();
+    assert_eq!(yard.attach().counted().anchor(), Some(Pfn(0)));
+    assert_eq!(yard.counted().set_anchor(None, Some(Pfn(1))), Err(Some(Pfn(0))));
+    yard.counted().set_anchor(Some(Pfn(0)), None).unwrap();
+    assert_eq!(yard.counted().anchor(), None);
 }
 
 #[test]
@@ -185,7 +185,7 @@ fn pins_of_single_pages_are_biased_references_and_those_of_blocks_have_a_counter
             assert_eq!(page.unpin_and_put(1, 7), Ok(2));
             assert_eq!((page.unmap(), page.put()), (Ok(1), Ok(0)));
             assert!(!page.try_get_many(3) && page.counts() == NOBODY, "what nobody uses is not written to");
-            yard.free_counted(pfn, order).unwrap();
+            yard.counted().free(pfn, order).unwrap();
         }
     }
 }
@@ -209,7 +209,7 @@ fn references_and_pins_beyond_what_is_counted_are_refused() {
             }
             assert_eq!(page.unpin_many(pins), Ok(2));
             assert_eq!((page.unmap(), page.put()), (Ok(1), Ok(0)));
-            yard.free_counted(pfn, order).unwrap();
+            yard.counted().free(pfn, order).unwrap();
         }
     }
 }

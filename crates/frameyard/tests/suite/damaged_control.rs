@@ -32,14 +32,14 @@ fn word(yard: &Fixture, place: u64) -> NonNull<u64> {
 }
 
 fn read(yard: &Fixture, place: u64) -> u64 {
-    // SAFETY: a word of the region; nobody works on the yard.
+    // SAFETY: a word of the region; no other thread uses the yard.
     unsafe { word(yard, place).read() }
 }
 
 /// What attaching says while a word holds another value.
 fn attached_with(yard: &Fixture, place: u64, value: u64) -> Result<(), AttachError> {
     let good = read(yard, place);
-    // SAFETY: a word of the region; nobody works on the yard.
+    // SAFETY: a word of the region; no other thread uses the yard.
     unsafe { word(yard, place).write(value) };
     // SAFETY: the regions are the yard's; the view is dropped unused.
     let attached = unsafe { Yard::attach(yard.map.raw(), yard.control.raw(), yard.platform().clone()) }.map(|_| ());
@@ -162,7 +162,7 @@ fn devices_and_sections_that_lead_elsewhere_are_damage() {
     let damaged = Err(AttachError::Damaged);
     for layout in MapLayout::ALL {
         let range = frames(512, 2 * SECTION);
-        let device = yard.map_device(request(range, HUGE, layout)).unwrap();
+        let device = yard.devices().map(request(range, HUGE, layout)).unwrap();
         let row = table(&yard, DEVICES).0 + FIRST_ROW;
         let [start, end, shape] = [row + 1, row + 2, row + 3];
         assert_eq!((read(&yard, start), read(&yard, end)), (range.start.0, range.end.0), "the row is where it is");
@@ -196,6 +196,6 @@ fn devices_and_sections_that_lead_elsewhere_are_damage() {
         for section in [0, 5, count - 1] {
             assert_eq!(attached_with(&yard, sections + 2 * section + 1, 1), damaged, "{layout}");
         }
-        yard.unmap_device(device, Removal::Refuse).unwrap();
+        yard.devices().unmap(device, Removal::Refuse).unwrap();
     }
 }

@@ -61,11 +61,11 @@ fn give(yard: &Fixture, frames: impl IntoIterator<Item = Pfn>) {
 }
 
 fn depot(yard: &Fixture) -> DepotStatistics {
-    yard.depot_statistics(ZONE)
+    yard.zone(ZONE).depot()
 }
 
 fn locks(yard: &Fixture) -> u64 {
-    yard.zone_statistics(ZONE).lock.acquisitions
+    yard.zone(ZONE).statistics().lock.acquisitions
 }
 
 /// Frees on CPU 0 so many frames that about as many batches stand in the depot.
@@ -79,11 +79,11 @@ fn stock(yard: &Fixture, gfp: Gfp, batches: u64) {
 fn frames_freed_on_one_cpu_are_allocated_on_another_without_the_zone_lock() {
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
-    let (before, free) = (locks(&yard), yard.free_pages());
+    let (before, free) = (locks(&yard), yard.stats().free_pages());
     for round in 0..20 {
         run_on(round % 4);
         let frames = take(&yard, Gfp::HIGHUSER_MOVABLE, 10 * BATCH);
-        assert_eq!(yard.free_pages() + PageCount(10 * BATCH), free, "what is in the depot is free");
+        assert_eq!(yard.stats().free_pages() + PageCount(10 * BATCH), free, "what is in the depot is free");
         run_on((round + 1) % 4);
         give(&yard, frames);
     }
@@ -160,21 +160,21 @@ fn large_blocks_are_made_of_what_is_in_the_depot_before_those_of_another_type_ar
     // Pageblocks of another type, nearly all of them free.
     let unmovable = take(&yard, Gfp::KERNEL, 1);
     let movable_blocks = |yard: &Fixture, least| -> u64 {
-        (least..=geometry().max_order().0).map(|of| yard.free_blocks(ZONE, order(of), MigrateType::Movable)).sum()
+        (least..=geometry().max_order().0).map(|of| yard.zone(ZONE).free_blocks(order(of), MigrateType::Movable)).sum()
     };
     let taken = std::iter::from_fn(|| {
         (movable_blocks(&yard, 0) > 0).then(|| yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH).unwrap())
     });
     let taken: Vec<Pfn> = taken.collect();
     give(&yard, taken);
-    let (kept, fallbacks) = (depot(&yard).batches, yard.zone_statistics(ZONE).fallbacks);
+    let (kept, fallbacks) = (depot(&yard).batches, yard.zone(ZONE).statistics().fallbacks);
     run_on(1);
     let large = std::iter::from_fn(|| (movable_blocks(&yard, 6) > 0).then_some(()));
     let mut large: Vec<Pfn> = large.map(|()| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap()).collect();
     assert_eq!(depot(&yard).batches, kept, "free lists come first");
     large.extend((0..4).map(|_| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap()));
     assert!(depot(&yard).batches < kept, "the depot comes next: {kept}");
-    assert_eq!(yard.zone_statistics(ZONE).fallbacks, fallbacks, "and other types last");
+    assert_eq!(yard.zone(ZONE).statistics().fallbacks, fallbacks, "and other types last");
     large.into_iter().for_each(|pfn| yard.free(pfn, order(6)).unwrap());
     give(&yard, unmovable);
 }
@@ -203,7 +203,7 @@ fn batches_are_merged_several_at_once_as_long_as_whole_pageblocks_are_few() {
     assert!(locks(&yard) - before <= merged.div_ceil(4), "{} locks for {merged} batches", locks(&yard) - before);
     let pageblock = geometry().pageblock_order();
     let whole: u64 = (pageblock.0..=geometry().max_order().0)
-        .map(|of| yard.free_blocks(ZONE, order(of), MigrateType::Movable) << of)
+        .map(|of| yard.zone(ZONE).free_blocks(order(of), MigrateType::Movable) << of)
         .sum();
     assert!(whole >= PAGES / 8, "as much as is to be there whole: {whole} frames");
     yard.validate().unwrap();
@@ -234,9 +234,9 @@ fn draining_and_another_policy_leave_nothing_in_the_depot() {
         stock(&yard, Gfp::KERNEL, 2);
         end(&yard);
         assert_eq!(depot(&yard).batches, 0);
-        let zone = yard.zone_statistics(ZONE);
+        let zone = yard.zone(ZONE).statistics();
         assert_eq!((zone.free, zone.per_cpu), (zone.managed, PageCount(0)));
-        let whole: u64 = MigrateType::ALL.map(|of| yard.free_blocks(ZONE, order(8), of)).iter().sum();
+        let whole: u64 = MigrateType::ALL.map(|of| yard.zone(ZONE).free_blocks(order(8), of)).iter().sum();
         assert_eq!(whole, PAGES / 256, "all has merged");
     }
     let pushed = depot(&yard).pushed;
@@ -250,7 +250,7 @@ fn the_background_compactor_brings_batches_back_where_whole_pageblocks_are_few()
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
     let kept = depot(&yard).batches;
-    yard.compact_background(NodeId(0), &Owners::NONE);
+    yard.compaction().background(NodeId(0), &Owners::NONE);
     assert_eq!(depot(&yard).batches, kept, "most of the zone is free and whole");
     run_on(0);
     let frames = take_all(&yard, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH);
@@ -259,13 +259,14 @@ fn the_background_compactor_brings_batches_back_where_whole_pageblocks_are_few()
     run_on(1);
     // All whole pageblocks but a few.
     let large: Vec<Pfn> = std::iter::from_fn(|| {
-        let whole: u64 = [6, 7, 8].map(|of| yard.free_blocks(ZONE, order(of), MigrateType::Movable) << of).iter().sum();
+        let whole: u64 =
+            [6, 7, 8].map(|of| yard.zone(ZONE).free_blocks(order(of), MigrateType::Movable) << of).iter().sum();
         (whole >= PAGES / 16).then(|| yard.alloc(order(6), Gfp::HIGHUSER_MOVABLE).unwrap())
     })
     .collect();
     let kept = depot(&yard).batches;
     assert!(kept * BATCH > PAGES / 16);
-    yard.compact_background(NodeId(0), &Owners::NONE);
+    yard.compaction().background(NodeId(0), &Owners::NONE);
     assert!(depot(&yard).batches < kept);
     large.into_iter().for_each(|pfn| yard.free(pfn, order(6)).unwrap());
 }
@@ -304,7 +305,7 @@ fn a_cpu_whose_lists_are_in_use_takes_a_neighbours_rather_than_the_zone_lock() {
 fn compaction_merges_what_is_in_the_depot() {
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 12);
-    yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
+    yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE);
     assert_eq!(depot(&yard).batches, 0);
 }
 
@@ -334,7 +335,7 @@ fn frames_go_back_to_the_type_that_their_pageblock_has_when_they_leave() {
 #[test]
 fn lists_that_may_hold_next_to_nothing_have_no_stock() {
     let yard = one_group();
-    yard.set_pcp_sizing(PcpSizing::Fixed(100));
+    yard.lists().resize(PcpSizing::Fixed(100));
     run_on(0);
     give(&yard, take(&yard, Gfp::HIGHUSER_MOVABLE, 1000));
     assert_eq!(depot(&yard), DepotStatistics::default());
@@ -450,10 +451,10 @@ fn live_a_while(yard: &Fixture, round: u64, steps: u64) {
             while !over.load(Ordering::Relaxed) {
                 match random.below(6) {
                     0 => yard.drain_all(),
-                    1 => _ = yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE),
+                    1 => _ = yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE),
                     2 => _ = yard.set_policy(random.pick(&policies)),
-                    3 => yard.drain(ZONE, CpuId(random.below(4) as u32)),
-                    4 => yard.set_pcp_sizing(PcpSizing::Fixed(random.pick(&[100, 128, 500, 2000]))),
+                    3 => yard.zone(ZONE).drain_cpu(CpuId(random.below(4) as u32)),
+                    4 => yard.lists().resize(PcpSizing::Fixed(random.pick(&[100, 128, 500, 2000]))),
                     _ => {
                         _ = yard
                             .request_range(at(random.below(PAGES - 64), 64), Gfp::KERNEL)
@@ -507,7 +508,7 @@ fn with_a_collector_stopped(yard: &Fixture, meanwhile: impl FnOnce()) {
     thread::scope(|scope| {
         scope.spawn(|| {
             COLLECTS.set(true);
-            yard.drain_zone(ZONE);
+            yard.zone(ZONE).drain();
         });
         stopped.wait();
         meanwhile();
@@ -521,7 +522,7 @@ fn with_a_collector_stopped(yard: &Fixture, meanwhile: impl FnOnce()) {
 fn whoever_waits_for_a_collector_that_is_stopped_gives_up_and_is_counted() {
     let yard = one_group();
     stock(&yard, Gfp::HIGHUSER_MOVABLE, 8);
-    let counted = || yard.cluster_statistics(ZONE);
+    let counted = || yard.zone(ZONE).clusters();
     with_a_collector_stopped(&yard, || {
         assert_eq!(counted().waits, 0);
         assert_eq!(yard.set_policy(ZonePolicy::Vanilla), Err(PolicyError::Stalled(ZONE)));
@@ -570,7 +571,7 @@ fn movable_blocks_move_and_the_depot_keeps_its_books() {
     let movers = Movers::new(&yard);
     let owners = Owners::NONE.with(KIND, &movers);
     crate::busy_yard::fill(&yard, &movers, &mut Random::new(3), 50);
-    yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &owners);
+    yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &owners);
     let range = at(1024, 1024);
     assert_eq!(yard.request_range(range, Gfp::KERNEL).owners(&owners).range(), Ok(range));
     movers.check_all();

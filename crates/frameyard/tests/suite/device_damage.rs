@@ -19,13 +19,13 @@ const FIRST_ROW: u64 = 16;
 
 fn read(region: RawRegion, place: u64) -> u64 {
     assert!((place + 1) * 8 <= region.size.0);
-    // SAFETY: inside the region, as checked; nobody works on the yard.
+    // SAFETY: inside the region, as checked; no other thread uses the yard.
     unsafe { region.base.cast::<u64>().add(place as usize).read() }
 }
 
 fn write(region: RawRegion, place: u64, value: u64) {
     assert!((place + 1) * 8 <= region.size.0);
-    // SAFETY: inside the region, as checked; nobody works on the yard.
+    // SAFETY: inside the region, as checked; no other thread uses the yard.
     unsafe { region.base.cast::<u64>().add(place as usize).write(value) }
 }
 
@@ -59,8 +59,8 @@ fn damaged_pages_of_devices_are_found() {
     let range = frames(0, 2048);
     let head = frames(512, 1).start;
     let tail = head + PageCount(7);
-    for layout in [MapLayout::Full, MapLayout::SharedTails] {
-        let device = yard.map_device(request(range, HUGE, layout)).unwrap();
+    for layout in [MapLayout::Full, MapLayout::Deduplicated] {
+        let device = yard.devices().map(request(range, HUGE, layout)).unwrap();
         let tag = read(map, in_map(&yard, head, TAG));
         for wrong in [0, tag ^ 1 << 8, tag ^ 1, tag ^ 1 << 32, tag | 1 << 60] {
             let problem = validated_with(&yard, map, in_map(&yard, head, TAG), wrong);
@@ -70,19 +70,19 @@ fn damaged_pages_of_devices_are_found() {
         for word in 0..8 {
             assert_device(validated_with(&yard, map, in_map(&yard, tail, word), 1), "a tail", tail);
         }
-        yard.split_device_page(head).unwrap();
+        yard.devices().split(head).unwrap();
         yard.validate().unwrap();
         assert_device(validated_with(&yard, map, in_map(&yard, tail, TAG), 0), "the tag of a page", tail);
         assert_device(validated_with(&yard, map, in_map(&yard, tail, COUNTS), 0), "no reference", tail);
-        yard.unmap_device(device, Removal::Refuse).unwrap();
+        yard.devices().unmap(device, Removal::Refuse).unwrap();
     }
-    let device = yard.map_device(request(range, HUGE, MapLayout::Folded)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Folded)).unwrap();
     // Its structures lie in the first four places.
     let second = range.start + PageCount(1);
     assert_device(validated_with(&yard, map, in_map(&yard, second, COUNTS), 0), "no reference", head);
     let unused = range.start + PageCount(4);
     assert_device(validated_with(&yard, map, in_map(&yard, unused, TAG), 7), "where no structure lies", unused);
-    yard.unmap_device(device, Removal::Refuse).unwrap();
+    yard.devices().unmap(device, Removal::Refuse).unwrap();
 }
 
 #[test]
@@ -91,7 +91,7 @@ fn damaged_sections_and_rows_of_devices_are_found() {
     let control = yard.control.raw();
     let table = |id: u64| read(control, FIRST_SPAN + 2 * id) / 8;
     let range = frames(512, SECTION);
-    let device = yard.map_device(request(range, Order::ZERO, MapLayout::Full)).unwrap();
+    let device = yard.devices().map(request(range, Order::ZERO, MapLayout::Full)).unwrap();
     let section = |at: u64| table(DEVICE_SECTIONS) + 2 * at;
     let leads = "a section does not lead to its pages";
     assert_device(validated_with(&yard, control, section(1), 1 << 32), leads, range.start);
@@ -116,5 +116,5 @@ fn damaged_sections_and_rows_of_devices_are_found() {
         let problem = validated_with(&yard, control, facts + word, wrong);
         assert!(matches!(problem, ValidateError::Count { zone, .. } if zone == id), "{problem}");
     }
-    yard.unmap_device(device, Removal::Refuse).unwrap();
+    yard.devices().unmap(device, Removal::Refuse).unwrap();
 }

@@ -11,9 +11,9 @@ use frameyard::{ByteSize, NodeId, Order, PageCount, Pfn, PfnRange};
 /// The refusal of a request; the yard is as it was before.
 #[track_caller]
 fn refused(yard: &Fixture, request: DeviceRequest) -> DeviceError {
-    let before: Vec<_> = yard.devices().collect();
-    let problem = yard.map_device(request).unwrap_err();
-    assert_eq!(yard.devices().collect::<Vec<_>>(), before);
+    let before: Vec<_> = yard.devices().list().collect();
+    let problem = yard.devices().map(request).unwrap_err();
+    assert_eq!(yard.devices().list().collect::<Vec<_>>(), before);
     yard.validate().unwrap();
     problem
 }
@@ -41,8 +41,8 @@ fn ranges_that_are_none_or_begin_in_between_are_refused_with_the_nearest() {
     let range = PfnRange { start: Pfn(9 * SECTION), end: Pfn(17 * SECTION) };
     let nearest = PfnRange { start: Pfn(8 * SECTION), end: Pfn(24 * SECTION) };
     assert_eq!(refused(&yard, full(range, Order(18))), unaligned(range, 1 << 18, nearest));
-    assert_eq!(yard.device_unit(Order(18)), Order(18));
-    assert_eq!(yard.device_unit(Order(3)), HUGE);
+    assert_eq!(yard.devices().unit(Order(18)), Order(18));
+    assert_eq!(yard.devices().unit(Order(3)), HUGE);
     let huge = PfnRange { start: Pfn(u64::MAX - 5), end: Pfn(u64::MAX) };
     assert!(matches!(refused(&yard, full(huge, HUGE)), DeviceError::Unaligned { .. }));
     let too_large = DeviceError::OrderTooLarge { order: Order(19), max: Order(18) };
@@ -70,9 +70,9 @@ fn ranges_that_lie_elsewhere_are_refused() {
         assert_eq!(refused(&yard, full(range)), DeviceError::IsMemory { range, memory });
     }
     let beside = PfnRange { start: memory.end, end: memory.end + PageCount(512) };
-    let device = yard.map_device(full(beside)).expect("beside memory, in its section");
+    let device = yard.devices().map(full(beside)).expect("beside memory, in its section");
     yard.validate().unwrap();
-    yard.unmap_device(device, Removal::Refuse).unwrap();
+    yard.devices().unmap(device, Removal::Refuse).unwrap();
     let node = NodeId(2);
     assert_eq!(refused(&yard, DeviceRequest { node, ..full(frames(0, 512)) }), DeviceError::NoSuchNode(node));
     let node = NodeId(u16::MAX);
@@ -83,44 +83,44 @@ fn ranges_that_lie_elsewhere_are_refused() {
     let problem = refused(&none, full(range));
     assert_eq!(problem, DeviceError::OutsideDeviceSpace { range, space });
     assert!(problem.to_string().contains("no frames for devices"), "{problem}");
-    assert_eq!(none.devices().count(), 0);
-    assert!(none.device_page(range.start).is_none() && none.device_at(range.start).is_none());
-    assert_eq!(none.unmap_device(DeviceId(0), Removal::Refuse), Err(DeviceError::NoSuchDevice(DeviceId(0))));
+    assert_eq!(none.devices().list().count(), 0);
+    assert!(none.devices().page(range.start).is_none() && none.devices().at(range.start).is_none());
+    assert_eq!(none.devices().unmap(DeviceId(0), Removal::Refuse), Err(DeviceError::NoSuchDevice(DeviceId(0))));
 }
 
 #[test]
 fn devices_do_not_overlap_and_share_sections_only_where_they_are_alike() {
     let yard = yard();
     let range = frames(512, 512);
-    let device = yard.map_device(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     for other in [range, frames(0, 1024), frames(512, 1024), frames(0, SECTION)] {
         let overlaps = DeviceError::Overlaps { range: other, device, with: range };
         assert_eq!(refused(&yard, request(other, HUGE, MapLayout::Full)), overlaps);
     }
     let beside = frames(1024, 512);
-    let mixed = DeviceError::MixedSection { range: beside, device, order: HUGE, layout: MapLayout::SharedTails };
+    let mixed = DeviceError::MixedSection { range: beside, device, order: HUGE, layout: MapLayout::Deduplicated };
     assert_eq!(refused(&yard, request(beside, Order::ZERO, MapLayout::Full)), mixed);
     let problem = refused(&yard, request(beside, HUGE, MapLayout::Folded));
     assert_eq!(problem, mixed);
     assert!(problem.to_string().contains("shares a section with device 0"), "{problem}");
-    let alike = yard.map_device(request(beside, HUGE, MapLayout::Full)).unwrap();
-    let elsewhere = yard.map_device(request(frames(SECTION, 512), HUGE, MapLayout::Folded)).unwrap();
+    let alike = yard.devices().map(request(beside, HUGE, MapLayout::Full)).unwrap();
+    let elsewhere = yard.devices().map(request(frames(SECTION, 512), HUGE, MapLayout::Folded)).unwrap();
     yard.validate().unwrap();
-    [device, alike, elsewhere].into_iter().for_each(|device| yard.unmap_device(device, Removal::Refuse).unwrap());
+    [device, alike, elsewhere].into_iter().for_each(|device| yard.devices().unmap(device, Removal::Refuse).unwrap());
 }
 
 #[test]
 fn a_yard_has_so_many_devices_and_no_more() {
     let yard = yard();
     let devices: Vec<DeviceId> = (0..64)
-        .map(|at| yard.map_device(request(frames(512 * at, 512), HUGE, MapLayout::SharedTails)).unwrap())
+        .map(|at| yard.devices().map(request(frames(512 * at, 512), HUGE, MapLayout::Deduplicated)).unwrap())
         .collect();
-    let one_more = request(frames(512 * 64, 512), HUGE, MapLayout::SharedTails);
+    let one_more = request(frames(512 * 64, 512), HUGE, MapLayout::Deduplicated);
     assert_eq!(refused(&yard, one_more), DeviceError::TooManyDevices(64));
-    yard.unmap_device(devices[17], Removal::Refuse).unwrap();
-    assert_eq!(yard.map_device(one_more), Ok(devices[17]), "its number is used again");
-    yard.unmap_device(devices[0], Removal::Refuse).unwrap();
-    assert_eq!(yard.devices().count(), 63);
+    yard.devices().unmap(devices[17], Removal::Refuse).unwrap();
+    assert_eq!(yard.devices().map(one_more), Ok(devices[17]), "its number is used again");
+    yard.devices().unmap(devices[0], Removal::Refuse).unwrap();
+    assert_eq!(yard.devices().list().count(), 63);
 }
 
 #[test]
@@ -143,14 +143,14 @@ fn where_memory_for_structures_is_missing_nothing_is_left_behind() {
         }
     }
     yard.watch().answer_with(|call| if matches!(call, MapCall::Share(..)) { Err(MapNotBacked) } else { Ok(()) });
-    assert_eq!(refused(&yard, request(range, HUGE, MapLayout::SharedTails)), DeviceError::NoMapMemory(range));
+    assert_eq!(refused(&yard, request(range, HUGE, MapLayout::Deduplicated)), DeviceError::NoMapMemory(range));
     let tails = frames(64, 448);
     yard.watch().answer_with(move |call| if call == MapCall::Back(tails) { Err(MapNotBacked) } else { Ok(()) });
-    let device = yard.map_device(request(range, HUGE, MapLayout::SharedTails)).unwrap();
-    assert_eq!(yard.split_device_page(range.start), Err(DeviceError::NoMapMemory(tails)));
-    assert_eq!(yard.join_device_page(range.start), Err(DeviceError::NotSplit(range.start)));
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
+    assert_eq!(yard.devices().split(range.start), Err(DeviceError::NoMapMemory(tails)));
+    assert_eq!(yard.devices().join(range.start), Err(DeviceError::NotSplit(range.start)));
     yard.validate().unwrap();
-    yard.unmap_device(device, Removal::Refuse).unwrap();
+    yard.devices().unmap(device, Removal::Refuse).unwrap();
     yard.watch().calm();
 }
 
@@ -175,7 +175,7 @@ fn maps_in_devices_need_a_platform_that_can_and_room() {
 #[test]
 fn kernel_like_pages_can_have_the_full_layout_alone() {
     let yard = kernel_yard();
-    for layout in [MapLayout::SharedTails, MapLayout::Folded] {
+    for layout in [MapLayout::Deduplicated, MapLayout::Folded] {
         let content = MapContent::Kernel;
         let problem = refused(&yard, request(frames(0, 512), HUGE, layout));
         assert_eq!(problem, DeviceError::ContentNotZero { layout, content });
@@ -201,10 +201,10 @@ fn a_worker_that_panics_is_an_error_and_leaves_nothing_behind() {
 fn pages_that_cannot_be_split_or_joined_are_named() {
     let yard = yard();
     let [base, huge, folded] =
-        [(Order::ZERO, MapLayout::Full), (HUGE, MapLayout::SharedTails), (HUGE, MapLayout::Folded)];
+        [(Order::ZERO, MapLayout::Full), (HUGE, MapLayout::Deduplicated), (HUGE, MapLayout::Folded)];
     let map = |at: u64, (order, layout)| {
         let range = frames(at * SECTION, 1024);
-        (yard.map_device(request(range, order, layout)).unwrap(), range.start)
+        (yard.devices().map(request(range, order, layout)).unwrap(), range.start)
     };
     let [base, huge, folded] = [map(0, base), map(1, huge), map(2, folded)];
     let nowhere = frames(4 * SECTION, 1).start;
@@ -216,46 +216,46 @@ fn pages_that_cannot_be_split_or_joined_are_named() {
         let inside = huge.1 + PageCount(5);
         assert_eq!(change(&yard, inside), Err(DeviceError::NotHead { pfn: inside, head: huge.1 }));
     }
-    assert_eq!(yard.join_device_page(huge.1), Err(DeviceError::NotSplit(huge.1)));
-    yard.split_device_page(huge.1).unwrap();
-    assert_eq!(yard.split_device_page(huge.1), Err(DeviceError::IsSplit(huge.1)));
+    assert_eq!(yard.devices().join(huge.1), Err(DeviceError::NotSplit(huge.1)));
+    yard.devices().split(huge.1).unwrap();
+    assert_eq!(yard.devices().split(huge.1), Err(DeviceError::IsSplit(huge.1)));
     // The head of a split page counts for itself alone.
-    let head = yard.device_page(huge.1).unwrap();
+    let head = yard.devices().page(huge.1).unwrap();
     assert!(head.try_get(2));
     let in_use = DeviceError::InUse { references: 2, pages: 1, first: huge.1 };
-    assert_eq!(yard.join_device_page(huge.1), Err(in_use));
-    assert_eq!(yard.unmap_device(huge.0, Removal::Refuse), Err(in_use));
+    assert_eq!(yard.devices().join(huge.1), Err(in_use));
+    assert_eq!(yard.devices().unmap(huge.0, Removal::Refuse), Err(in_use));
     // SAFETY: got above.
     unsafe { head.put(2) }.unwrap();
-    [base, huge, folded].into_iter().for_each(|(device, _)| yard.unmap_device(device, Removal::Refuse).unwrap());
+    [base, huge, folded].into_iter().for_each(|(device, _)| yard.devices().unmap(device, Removal::Refuse).unwrap());
 }
 
 fn fixture_split(yard: &Fixture, pfn: Pfn) -> Result<(), DeviceError> {
-    yard.split_device_page(pfn)
+    yard.devices().split(pfn)
 }
 
 fn fixture_join(yard: &Fixture, pfn: Pfn) -> Result<(), DeviceError> {
-    yard.join_device_page(pfn)
+    yard.devices().join(pfn)
 }
 
 #[test]
 fn users_of_a_device_are_counted_and_keep_it() {
     let yard = yard();
     let range = frames(0, 4096);
-    let device = yard.map_device(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     let nowhere = range.end;
-    assert_eq!(yard.add_device_mapping(nowhere), Err(DeviceError::NotDevice(nowhere)));
-    assert_eq!(yard.remove_device_mapping(nowhere), Err(DeviceError::NotDevice(nowhere)));
-    assert_eq!(yard.remove_device_mapping(range.start), Err(DeviceError::NotMapped(device)));
-    yard.add_device_mapping(range.start).unwrap();
-    yard.add_device_mapping(Pfn(range.end.0 - 1)).unwrap();
-    assert_eq!(yard.device_at(range.start).unwrap().mappings, 2);
-    assert_eq!(yard.unmap_device(device, Removal::Refuse), Err(DeviceError::Mapped { device, mappings: 2 }));
-    (0..2).for_each(|_| yard.remove_device_mapping(range.start).unwrap());
-    let pages = [3, 1, 6].map(|page| yard.device_page(range.start + PageCount(512 * page + 9)).unwrap());
+    assert_eq!(yard.devices().add_mapping(nowhere), Err(DeviceError::NotDevice(nowhere)));
+    assert_eq!(yard.devices().remove_mapping(nowhere), Err(DeviceError::NotDevice(nowhere)));
+    assert_eq!(yard.devices().remove_mapping(range.start), Err(DeviceError::NotMapped(device)));
+    yard.devices().add_mapping(range.start).unwrap();
+    yard.devices().add_mapping(Pfn(range.end.0 - 1)).unwrap();
+    assert_eq!(yard.devices().at(range.start).unwrap().mappings, 2);
+    assert_eq!(yard.devices().unmap(device, Removal::Refuse), Err(DeviceError::Mapped { device, mappings: 2 }));
+    (0..2).for_each(|_| yard.devices().remove_mapping(range.start).unwrap());
+    let pages = [3, 1, 6].map(|page| yard.devices().page(range.start + PageCount(512 * page + 9)).unwrap());
     assert!(pages.iter().all(|page| page.try_get(4)));
     let in_use = DeviceError::InUse { references: 12, pages: 3, first: pages[1].head() };
-    assert_eq!(yard.unmap_device(device, Removal::Refuse), Err(in_use));
+    assert_eq!(yard.devices().unmap(device, Removal::Refuse), Err(in_use));
     assert!(in_use.to_string().starts_with("12 references to 3 pages"), "{in_use}");
     for page in pages {
         // SAFETY: got above; the second one is refused.
@@ -274,10 +274,10 @@ fn users_of_a_device_are_counted_and_keep_it() {
     assert!(page.try_get(most) && !page.try_get(1), "as many as there can be");
     // SAFETY: got above.
     unsafe { page.put(most) }.unwrap();
-    yard.unmap_device(device, Removal::Refuse).unwrap();
+    yard.devices().unmap(device, Removal::Refuse).unwrap();
     for removal in Removal::ALL {
-        assert_eq!(yard.unmap_device(device, removal), Err(DeviceError::NoSuchDevice(device)));
-        assert_eq!(yard.unmap_device(DeviceId(64), removal), Err(DeviceError::NoSuchDevice(DeviceId(64))));
+        assert_eq!(yard.devices().unmap(device, removal), Err(DeviceError::NoSuchDevice(device)));
+        assert_eq!(yard.devices().unmap(DeviceId(64), removal), Err(DeviceError::NoSuchDevice(DeviceId(64))));
     }
 }
 
@@ -291,20 +291,20 @@ fn a_device_that_is_being_mapped_is_busy() {
         if matches!(call, MapCall::Back(_)) {
             asked
                 .send((
-                    view.unmap_device(DeviceId(0), Removal::Refuse),
-                    view.add_device_mapping(range.start),
-                    view.device_page(range.start).is_some(),
-                    view.devices().count(),
-                    view.map_device(request(range, HUGE, MapLayout::Full)),
+                    view.devices().unmap(DeviceId(0), Removal::Refuse),
+                    view.devices().add_mapping(range.start),
+                    view.devices().page(range.start).is_some(),
+                    view.devices().list().count(),
+                    view.devices().map(request(range, HUGE, MapLayout::Full)),
                 ))
                 .unwrap();
         }
         Ok(())
     });
-    let device = yard.map_device(request(range, HUGE, MapLayout::Folded)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Folded)).unwrap();
     yard.watch().calm();
     let busy = DeviceError::Busy(device);
     let overlaps = DeviceError::Overlaps { range, device, with: range };
     assert_eq!(answered.recv().unwrap(), (Err(busy), Err(busy), false, 0, Err(overlaps)));
-    yard.unmap_device(device, Removal::Refuse).unwrap();
+    yard.devices().unmap(device, Removal::Refuse).unwrap();
 }

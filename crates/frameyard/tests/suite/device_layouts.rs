@@ -23,7 +23,7 @@ const MEMORY: [(PfnRange, NodeId); 2] = [
 
 #[derive(Clone, Debug)]
 enum Action {
-    /// Maps from a sub-section on: so many units of the order.
+    /// Maps this number of units of the order, from a sub-section on.
     Map {
         part: u64,
         units: u64,
@@ -140,7 +140,7 @@ impl Run {
             Action::Look { pfn } => self.look(Pfn(pfn)),
             Action::AddMapping { pfn } => {
                 let pfn = Pfn(pfn);
-                let answer = self.all(|_, yard| yard.add_device_mapping(pfn));
+                let answer = self.all(|_, yard| yard.devices().add_mapping(pfn));
                 match self.device_at(pfn) {
                     Some(device) => device.mappings += 1,
                     None => assert_eq!(answer, Err(DeviceError::NotDevice(pfn))),
@@ -148,7 +148,7 @@ impl Run {
             }
             Action::RemoveMapping { pfn } => {
                 let pfn = Pfn(pfn);
-                let answer = self.all(|_, yard| yard.remove_device_mapping(pfn));
+                let answer = self.all(|_, yard| yard.devices().remove_mapping(pfn));
                 match self.device_at(pfn) {
                     Some(device) if device.mappings > 0 => device.mappings -= 1,
                     Some(device) => assert_eq!(answer, Err(DeviceError::NotMapped(device.id))),
@@ -164,7 +164,7 @@ impl Run {
         let start = if part.is_multiple_of(8) { Pfn(part * 16) } else { Pfn(part * 16).align_down(unit) };
         let range = PfnRange::new(start, PageCount(units << unit.0));
         let request = |layout| DeviceRequest { range, node, order, layout, placement: MapPlacement::Memory };
-        let answers = [0, 1, 2].map(|at| self.yards[at].1.map_device(request(self.yards[at].0)));
+        let answers = [0, 1, 2].map(|at| self.yards[at].1.devices().map(request(self.yards[at].0)));
         if let (Ok(id), Err(DeviceError::MixedSection { .. })) = (answers[0], answers[2]) {
             let near = |device: &Device| {
                 range.start.0 / SECTION <= (device.range.end.0 - 1) / SECTION
@@ -173,7 +173,7 @@ impl Run {
             assert!(self.devices.iter().any(near), "no other device is near {range}");
             assert_eq!(answers[1], Ok(id));
             for at in [0, 1] {
-                self.yards[at].1.unmap_device(id, Removal::Refuse).unwrap();
+                self.yards[at].1.devices().unmap(id, Removal::Refuse).unwrap();
             }
             return;
         }
@@ -198,7 +198,7 @@ impl Run {
     }
 
     fn unmap(&mut self, id: DeviceId) {
-        let answers = [0, 1, 2].map(|at| self.yards[at].1.unmap_device(id, Removal::Refuse));
+        let answers = [0, 1, 2].map(|at| self.yards[at].1.devices().unmap(id, Removal::Refuse));
         assert_eq!(answers[0], answers[1]);
         let Some(at) = self.devices.iter().position(|device| device.id == id) else {
             assert_eq!(answers[0], Err(DeviceError::NoSuchDevice(id)));
@@ -228,7 +228,7 @@ impl Run {
     }
 
     fn get(&mut self, pfn: Pfn, count: u32) {
-        let got = self.all(|_, yard| yard.device_page(pfn).is_some_and(|page| page.try_get(count)));
+        let got = self.all(|_, yard| yard.devices().page(pfn).is_some_and(|page| page.try_get(count)));
         assert_eq!(got, self.device_at(pfn).is_some());
         if got {
             self.held.push((pfn, count));
@@ -239,13 +239,13 @@ impl Run {
         let (pfn, count) = self.held.swap_remove(held);
         for (_, yard) in &self.yards {
             // SAFETY: got before, and not given back.
-            unsafe { yard.device_page(pfn).unwrap().put(count) }.unwrap();
+            unsafe { yard.devices().page(pfn).unwrap().put(count) }.unwrap();
         }
     }
 
     fn split(&mut self, pfn: Pfn) {
         let head = self.device_at(pfn).map_or(pfn, |device| pfn.align_down(device.order));
-        let answers = [0, 1, 2].map(|at| self.yards[at].1.split_device_page(head));
+        let answers = [0, 1, 2].map(|at| self.yards[at].1.devices().split(head));
         assert_eq!(answers[0], answers[1]);
         let Some(device) = self.device_at(pfn).cloned() else {
             assert_eq!(answers, [Err(DeviceError::NotDevice(head)); 3]);
@@ -271,7 +271,7 @@ impl Run {
 
     fn join(&mut self, pfn: Pfn) {
         let head = self.device_at(pfn).map_or(pfn, |device| pfn.align_down(device.order));
-        let answers = [0, 1].map(|at| self.yards[at].1.join_device_page(head));
+        let answers = [0, 1].map(|at| self.yards[at].1.devices().join(head));
         assert_eq!(answers[0], answers[1]);
         let Some(device) = self.device_at(pfn).cloned().filter(|device| device.order > Order::ZERO) else {
             assert!(answers[0].is_err());
@@ -293,7 +293,7 @@ impl Run {
     fn look(&mut self, pfn: Pfn) {
         let device = self.device_at(pfn).cloned();
         for (layout, yard) in &self.yards {
-            let found = yard.device_page(pfn);
+            let found = yard.devices().page(pfn);
             let Some(device) = &device else {
                 assert!(found.is_none(), "{pfn} in {layout}");
                 continue;
@@ -304,9 +304,9 @@ impl Run {
             let frames = PfnRange::new(head, order.pages());
             let held: u32 = self.held.iter().filter(|(pfn, _)| frames.contains(*pfn)).map(|(_, count)| *count).sum();
             assert_eq!(page.counts().references, held + 1, "{pfn} in {layout}");
-            let info = yard.frame_info(pfn).unwrap();
+            let info = yard.stats().frame(pfn).unwrap();
             assert_eq!((info.head, info.state, info.order), (head, FrameState::Device, order));
-            let known = yard.device_at(pfn).unwrap();
+            let known = yard.devices().at(pfn).unwrap();
             assert_eq!((known.id, known.range, known.mappings), (device.id, device.range, device.mappings));
         }
     }
@@ -318,8 +318,8 @@ impl Run {
         }
         for device in std::mem::take(&mut self.devices) {
             for (_, yard) in &self.yards {
-                (0..device.mappings).for_each(|_| yard.remove_device_mapping(device.range.start).unwrap());
-                yard.unmap_device(device.id, Removal::Refuse).unwrap();
+                (0..device.mappings).for_each(|_| yard.devices().remove_mapping(device.range.start).unwrap());
+                yard.devices().unmap(device.id, Removal::Refuse).unwrap();
             }
         }
         for (layout, yard) in &self.yards {

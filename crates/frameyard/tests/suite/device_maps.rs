@@ -20,10 +20,10 @@ fn every_frame_of_a_device_leads_to_the_head_of_its_page() {
     for layout in MapLayout::ALL {
         for order in [Order::ZERO, HUGE] {
             let range = frames(512, 3 * SECTION);
-            let device = yard.map_device(request(range, order, layout)).unwrap();
+            let device = yard.devices().map(request(range, order, layout)).unwrap();
             yard.validate().unwrap();
             for pfn in (range.start.0..range.end.0).step_by(37).map(Pfn) {
-                let page = yard.device_page(pfn).unwrap();
+                let page = yard.devices().page(pfn).unwrap();
                 assert_eq!((page.head(), page.order()), (pfn.align_down(order), order), "{layout}");
                 assert_eq!(page.counts().references, 1);
                 assert!(page.tag().is(FrameState::Device));
@@ -33,10 +33,10 @@ fn every_frame_of_a_device_leads_to_the_head_of_its_page() {
                 assert_eq!(unsafe { page.put(3) }, Ok(1));
             }
             for pfn in [Pfn(range.start.0 - 1), range.end, Pfn(0), Pfn(u64::MAX)] {
-                assert!(yard.device_page(pfn).is_none(), "{pfn}");
+                assert!(yard.devices().page(pfn).is_none(), "{pfn}");
             }
-            yard.unmap_device(device, Removal::Refuse).unwrap();
-            assert!(yard.device_page(range.start).is_none());
+            yard.devices().unmap(device, Removal::Refuse).unwrap();
+            assert!(yard.devices().page(range.start).is_none());
             assert!((0..range.count().0).all(|at| yard.page_words(range.start + PageCount(at)) == [0; 8]));
             yard.validate().unwrap();
         }
@@ -46,38 +46,38 @@ fn every_frame_of_a_device_leads_to_the_head_of_its_page() {
 #[test]
 fn a_device_in_use_is_not_removed() {
     let yard = yard();
-    let device = yard.map_device(request(frames(0, 4096), HUGE, MapLayout::SharedTails)).unwrap();
-    let page = yard.device_page(frames(700, 1).start).unwrap();
+    let device = yard.devices().map(request(frames(0, 4096), HUGE, MapLayout::Deduplicated)).unwrap();
+    let page = yard.devices().page(frames(700, 1).start).unwrap();
     assert!(page.try_get(7));
     let in_use = DeviceError::InUse { references: 7, pages: 1, first: frames(512, 1).start };
-    assert_eq!(yard.unmap_device(device, Removal::Refuse), Err(in_use));
+    assert_eq!(yard.devices().unmap(device, Removal::Refuse), Err(in_use));
     // SAFETY: got above.
     unsafe { page.put(7) }.unwrap();
-    assert_eq!(yard.unmap_device(device, Removal::Refuse), Ok(()));
-    assert_eq!(yard.unmap_device(device, Removal::Refuse), Err(DeviceError::NoSuchDevice(device)));
+    assert_eq!(yard.devices().unmap(device, Removal::Refuse), Ok(()));
+    assert_eq!(yard.devices().unmap(device, Removal::Refuse), Err(DeviceError::NoSuchDevice(device)));
 }
 
 #[test]
 fn a_split_page_is_counted_frame_by_frame_until_it_is_joined() {
     let yard = yard();
-    for layout in [MapLayout::Full, MapLayout::SharedTails] {
-        let device = yard.map_device(request(frames(0, 4096), HUGE, layout)).unwrap();
+    for layout in [MapLayout::Full, MapLayout::Deduplicated] {
+        let device = yard.devices().map(request(frames(0, 4096), HUGE, layout)).unwrap();
         let head = frames(512, 1).start;
-        yard.split_device_page(head).unwrap();
-        let part = yard.device_page(head + PageCount(99)).unwrap();
+        yard.devices().split(head).unwrap();
+        let part = yard.devices().page(head + PageCount(99)).unwrap();
         assert_eq!((part.head(), part.order()), (head + PageCount(99), Order::ZERO));
         assert!(part.try_get(1));
         let in_use = DeviceError::InUse { references: 1, pages: 1, first: part.head() };
-        assert_eq!(yard.join_device_page(head), Err(in_use));
-        assert_eq!(yard.unmap_device(device, Removal::Refuse), Err(in_use));
+        assert_eq!(yard.devices().join(head), Err(in_use));
+        assert_eq!(yard.devices().unmap(device, Removal::Refuse), Err(in_use));
         // SAFETY: got above.
         unsafe { part.put(1) }.unwrap();
-        yard.join_device_page(head).unwrap();
+        yard.devices().join(head).unwrap();
         assert!(!part.try_get(1), "it is a tail now");
         assert_eq!(yard.page_words(part.head()), [0; 8]);
-        assert_eq!(yard.device_page(part.head()).unwrap().head(), head);
-        yard.split_device_page(head).unwrap();
-        yard.unmap_device(device, Removal::Refuse).unwrap();
+        assert_eq!(yard.devices().page(part.head()).unwrap().head(), head);
+        yard.devices().split(head).unwrap();
+        yard.devices().unmap(device, Removal::Refuse).unwrap();
     }
 }
 
@@ -88,38 +88,38 @@ fn compound_pages_larger_than_a_section_are_found_from_every_section() {
     let range = PfnRange::new(Pfn(8 * SECTION), PageCount(16 * SECTION));
     let short = PfnRange { start: range.start, end: Pfn(16 * SECTION) };
     for layout in MapLayout::ALL {
-        let device = yard.map_device(request(short, GIGANTIC, layout)).unwrap();
+        let device = yard.devices().map(request(short, GIGANTIC, layout)).unwrap();
         for pfn in (short.start.0..short.end.0).step_by(997).map(Pfn) {
-            let page = yard.device_page(pfn).unwrap();
+            let page = yard.devices().page(pfn).unwrap();
             assert_eq!((page.head(), page.order()), (short.start, GIGANTIC));
         }
-        let info = yard.device_at(short.start).unwrap();
+        let info = yard.devices().at(short.start).unwrap();
         let (structures, bytes) = match layout {
             MapLayout::Full => (1 << 18, ByteSize::mib(16)),
-            MapLayout::SharedTails | MapLayout::Folded => (1, ByteSize::kib(4)),
+            MapLayout::Deduplicated | MapLayout::Folded => (1, ByteSize::kib(4)),
         };
         assert_eq!((info.structures, info.map_bytes), (structures, bytes), "{layout}");
-        yard.unmap_device(device, Removal::Refuse).unwrap();
+        yard.devices().unmap(device, Removal::Refuse).unwrap();
     }
     let memory = MEMORY[1].0;
     let is_memory = DeviceError::IsMemory { range, memory };
-    assert_eq!(yard.map_device(request(range, GIGANTIC, MapLayout::Full)), Err(is_memory));
+    assert_eq!(yard.devices().map(request(range, GIGANTIC, MapLayout::Full)), Err(is_memory));
 }
 
 #[test]
 fn devices_share_a_section_where_one_entry_describes_both() {
     let yard = yard();
-    for layout in [MapLayout::Full, MapLayout::SharedTails] {
+    for layout in [MapLayout::Full, MapLayout::Deduplicated] {
         let [first, second] = [frames(0, 512), frames(2048, 512)];
         let [first_device, second_device] =
-            [first, second].map(|range| yard.map_device(request(range, HUGE, layout)).unwrap());
+            [first, second].map(|range| yard.devices().map(request(range, HUGE, layout)).unwrap());
         yard.validate().unwrap();
         let between = frames(1024, 512);
-        assert!(yard.device_page(between.start).is_none());
-        yard.unmap_device(first_device, Removal::Refuse).unwrap();
-        assert!(yard.device_page(first.start).is_none());
-        assert_eq!(yard.device_page(Pfn(second.end.0 - 1)).unwrap().head(), second.start);
-        yard.unmap_device(second_device, Removal::Refuse).unwrap();
+        assert!(yard.devices().page(between.start).is_none());
+        yard.devices().unmap(first_device, Removal::Refuse).unwrap();
+        assert!(yard.devices().page(first.start).is_none());
+        assert_eq!(yard.devices().page(Pfn(second.end.0 - 1)).unwrap().head(), second.start);
+        yard.devices().unmap(second_device, Removal::Refuse).unwrap();
     }
 }
 
@@ -127,7 +127,7 @@ fn devices_share_a_section_where_one_entry_describes_both() {
 fn devices_are_no_memory() {
     let yard = yard();
     let range = frames(512, 1024);
-    yard.map_device(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     let pfn = range.start + PageCount(700);
     let head = range.start + PageCount(512);
     let not_allocated = FreeProblem::NotAllocated(FrameState::Device);
@@ -141,31 +141,34 @@ fn devices_are_no_memory() {
         }
         other => panic!("{other:?}"),
     }
-    let info = yard.frame_info(pfn).unwrap();
+    let info = yard.stats().frame(pfn).unwrap();
     assert_eq!((info.head, info.state, info.order), (head, FrameState::Device, HUGE));
-    assert!(!yard.is_allocated(head, HUGE));
+    assert!(!yard.stats().is_allocated(head, HUGE));
     assert!(yard.zone_of(pfn).is_none());
-    yard.unmap_device(yard.device_at(pfn).unwrap().id, Removal::Refuse).unwrap();
+    yard.devices().unmap(yard.devices().at(pfn).unwrap().id, Removal::Refuse).unwrap();
 }
 
 #[test]
 fn device_zones_report_what_is_present_and_manage_nothing() {
     let yard = yard();
     let device_zone = |node| ZoneId::new(NodeId(node), ZoneKind::Device);
-    let before = (yard.free_pages(), yard.managed_pages(), yard.zones().count());
+    let before = (yard.stats().free_pages(), yard.stats().managed_pages(), yard.stats().zones().count());
     let request = request(frames(0, 1024), HUGE, MapLayout::Folded);
-    let first = yard.map_device(DeviceRequest { node: NodeId(1), ..request }).unwrap();
+    let first = yard.devices().map(DeviceRequest { node: NodeId(1), ..request }).unwrap();
     let range = frames(3 * SECTION, 512);
-    let second = yard.map_device(DeviceRequest { node: NodeId(1), range, ..request }).unwrap();
-    let zone = yard.zones().find(|zone| zone.id == device_zone(1)).expect("the zone is listed");
+    let second = yard.devices().map(DeviceRequest { node: NodeId(1), range, ..request }).unwrap();
+    let zone = yard.stats().zones().find(|zone| zone.id == device_zone(1)).expect("the zone is listed");
     assert_eq!((zone.present, zone.managed, zone.free), (PageCount(1536), PageCount(0), PageCount(0)));
     assert_eq!(zone.span, PfnRange { start: frames(0, 1).start, end: range.end });
     assert_eq!(zone.watermarks.min, PageCount(0));
-    assert_eq!((yard.free_pages(), yard.managed_pages(), yard.zones().count()), (before.0, before.1, before.2 + 1));
-    yard.unmap_device(first, Removal::Refuse).unwrap();
-    assert_eq!(yard.zone_statistics(device_zone(1)).span, range);
-    yard.unmap_device(second, Removal::Refuse).unwrap();
-    assert_eq!(yard.zones().count(), before.2);
+    assert_eq!(
+        (yard.stats().free_pages(), yard.stats().managed_pages(), yard.stats().zones().count()),
+        (before.0, before.1, before.2 + 1)
+    );
+    yard.devices().unmap(first, Removal::Refuse).unwrap();
+    assert_eq!(yard.zone(device_zone(1)).statistics().span, range);
+    yard.devices().unmap(second, Removal::Refuse).unwrap();
+    assert_eq!(yard.stats().zones().count(), before.2);
     // Allocations, drains and tuning pass the zone by while it has frames, and after.
     yard.drain_all();
 }
@@ -175,20 +178,20 @@ fn kernel_like_pages_of_devices_carry_their_identity() {
     let yard = kernel_yard();
     for order in [Order::ZERO, HUGE] {
         let range = frames(SECTION - 512, 1024);
-        let device = yard.map_device(request(range, order, MapLayout::Full)).unwrap();
+        let device = yard.devices().map(request(range, order, MapLayout::Full)).unwrap();
         yard.validate().unwrap();
         for pfn in (range.start.0..range.end.0).map(Pfn) {
-            let page = yard.device_page(pfn).unwrap();
+            let page = yard.devices().page(pfn).unwrap();
             assert_eq!((page.counts().references, page.counts().mappings), (1, 0));
             assert_eq!(yard.page_words(pfn)[2] >> 32, pfn.0 / SECTION, "the section of {pfn}");
         }
         if order == HUGE {
-            yard.split_device_page(range.start).unwrap();
+            yard.devices().split(range.start).unwrap();
             yard.validate().unwrap();
-            yard.join_device_page(range.start).unwrap();
+            yard.devices().join(range.start).unwrap();
             yard.validate().unwrap();
         }
-        yard.unmap_device(device, Removal::Refuse).unwrap();
+        yard.devices().unmap(device, Removal::Refuse).unwrap();
         assert!((range.start.0..range.end.0).all(|pfn| yard.page_words(Pfn(pfn)) == [0; 8]));
     }
 }
@@ -215,18 +218,18 @@ fn tails_touched(yard: &crate::fixture::Fixture, order: Order, work: impl FnOnce
 fn nothing_reads_or_writes_the_tail_of_a_page_that_is_not_split() {
     let yard = yard();
     let range = frames(0, 8 * 512);
-    for layout in [MapLayout::SharedTails, MapLayout::Folded] {
+    for layout in [MapLayout::Deduplicated, MapLayout::Folded] {
         let touched = tails_touched(&yard, HUGE, || {
-            let device = yard.map_device(request(range, HUGE, layout)).unwrap();
+            let device = yard.devices().map(request(range, HUGE, layout)).unwrap();
             for pfn in (range.start.0..range.end.0).map(Pfn) {
-                let page = yard.device_page(pfn).unwrap();
+                let page = yard.devices().page(pfn).unwrap();
                 assert!(page.try_get(2));
                 // SAFETY: got above.
                 unsafe { page.put(2) }.unwrap();
-                yard.frame_info(pfn).unwrap();
+                yard.stats().frame(pfn).unwrap();
                 assert!(yard.free(pfn, Order::ZERO).is_err());
             }
-            yard.unmap_device(device, Removal::Refuse).unwrap();
+            yard.devices().unmap(device, Removal::Refuse).unwrap();
         });
         assert_eq!(touched, [], "{layout}");
     }
@@ -236,15 +239,15 @@ fn nothing_reads_or_writes_the_tail_of_a_page_that_is_not_split() {
 fn who_comes_too_late_for_a_part_does_not_write_to_the_tail_that_it_has_become() {
     let yard = yard();
     let range = frames(0, 8 * 512);
-    let device = yard.map_device(request(range, HUGE, MapLayout::SharedTails)).unwrap();
-    yard.split_device_page(range.start).unwrap();
-    let late = yard.device_page(range.start + PageCount(300)).unwrap();
-    yard.join_device_page(range.start).unwrap();
-    let whole = yard.device_page(range.start + PageCount(300)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
+    yard.devices().split(range.start).unwrap();
+    let late = yard.devices().page(range.start + PageCount(300)).unwrap();
+    yard.devices().join(range.start).unwrap();
+    let whole = yard.devices().page(range.start + PageCount(300)).unwrap();
     let touched = tails_touched(&yard, HUGE, || assert!(!late.try_get(1)));
     assert!(touched.iter().all(|(_, access)| *access == Access::Read), "{touched:?}");
     assert_eq!(whole.counts().references, 1, "what was taken for a moment is given back");
-    yard.unmap_device(device, Removal::Refuse).unwrap();
+    yard.devices().unmap(device, Removal::Refuse).unwrap();
     let touched = tails_touched(&yard, Order(20), || assert!(!whole.try_get(1) && !late.try_get(1)));
     assert!(touched.iter().all(|(_, access)| *access == Access::Read), "{touched:?}");
 }
@@ -271,22 +274,22 @@ fn memory_is_asked_for_where_structures_are_written_and_given_back() {
     let yard = yard();
     let calls = log_calls(&yard, |_| false);
     let range = frames(0, 1024);
-    let device = yard.map_device(request(range, HUGE, MapLayout::SharedTails)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
     // A map page holds 64 structures.
     let heads = [frames(0, 64), frames(512, 64)].map(MapCall::Back);
     assert_eq!(taken(&calls), [MapCall::Share(range, HUGE), heads[0], heads[1]]);
-    yard.split_device_page(range.start).unwrap();
+    yard.devices().split(range.start).unwrap();
     assert_eq!(taken(&calls), [MapCall::Back(frames(64, 448))]);
-    yard.join_device_page(range.start).unwrap();
+    yard.devices().join(range.start).unwrap();
     assert_eq!(taken(&calls), [MapCall::Return(frames(64, 448))]);
-    yard.unmap_device(device, Removal::Refuse).unwrap();
+    yard.devices().unmap(device, Removal::Refuse).unwrap();
     assert_eq!(taken(&calls), [MapCall::Return(range)]);
-    let device = yard.map_device(request(range, HUGE, MapLayout::Folded)).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Folded)).unwrap();
     assert_eq!(taken(&calls), [MapCall::Back(frames(0, 2))], "two structures, one behind the other");
-    yard.unmap_device(device, Removal::Refuse).unwrap();
-    let device = yard.map_device(request(range, HUGE, MapLayout::Full)).unwrap();
+    yard.devices().unmap(device, Removal::Refuse).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Full)).unwrap();
     assert_eq!(taken(&calls), [MapCall::Return(range), MapCall::Back(range)]);
-    yard.unmap_device(device, Removal::Refuse).unwrap();
+    yard.devices().unmap(device, Removal::Refuse).unwrap();
     yard.watch().calm();
 }
 
@@ -299,15 +302,15 @@ fn a_device_that_holds_its_own_map_has_less_room_for_data() {
         // 64 bytes of 4096 for each frame: one in 64.
         (MapLayout::Full, Order::ZERO, 4 * SECTION / 64),
         // A page each of 256 compound pages, in whole compound pages.
-        (MapLayout::SharedTails, HUGE, 512),
+        (MapLayout::Deduplicated, HUGE, 512),
         (MapLayout::Folded, HUGE, 512),
     ] {
         let request = DeviceRequest { placement: MapPlacement::Device, ..request(range, order, layout) };
-        let device = yard.map_device(request).unwrap();
-        let info = yard.device_at(range.start).unwrap();
+        let device = yard.devices().map(request).unwrap();
+        let info = yard.devices().at(range.start).unwrap();
         assert_eq!(info.data, PfnRange { start: range.start + PageCount(taken_frames), end: range.end }, "{layout}");
-        assert!(yard.device_page(range.start).is_none(), "the map's frames are no data");
-        assert_eq!(yard.device_page(info.data.start).unwrap().head(), info.data.start);
+        assert!(yard.devices().page(range.start).is_none(), "the map's frames are no data");
+        assert_eq!(yard.devices().page(info.data.start).unwrap().head(), info.data.start);
         let mut held: Vec<PfnRange> = taken(&calls)
             .into_iter()
             .filter_map(|call| match call {
@@ -322,7 +325,7 @@ fn a_device_that_holds_its_own_map_has_less_room_for_data() {
         assert!(held.windows(2).all(|pair| pair[0].end <= pair[1].start), "no frame holds two parts: {held:?}");
         assert!(!held.is_empty() && held[0].start == range.start && held.last().unwrap().end <= info.data.start);
         yard.validate().unwrap();
-        yard.unmap_device(device, Removal::Refuse).unwrap();
+        yard.devices().unmap(device, Removal::Refuse).unwrap();
         taken(&calls);
     }
     yard.watch().calm();
@@ -334,16 +337,16 @@ fn large_devices_are_written_and_removed_by_several_workers() {
     let range = frames(0, 16 * SECTION);
     for layout in MapLayout::ALL {
         for order in [Order::ZERO, HUGE] {
-            let device = yard.map_device(request(range, order, layout)).unwrap();
+            let device = yard.devices().map(request(range, order, layout)).unwrap();
             yard.validate().unwrap();
-            let held = yard.device_page(Pfn(range.end.0 - 1)).unwrap();
+            let held = yard.devices().page(Pfn(range.end.0 - 1)).unwrap();
             assert!(held.try_get(9));
-            let problem = yard.unmap_device(device, Removal::Refuse).unwrap_err();
+            let problem = yard.devices().unmap(device, Removal::Refuse).unwrap_err();
             assert_eq!(problem, DeviceError::InUse { references: 9, pages: 1, first: held.head() });
             yard.validate().unwrap();
             // SAFETY: got above.
             unsafe { held.put(9) }.unwrap();
-            yard.unmap_device(device, Removal::Refuse).unwrap();
+            yard.devices().unmap(device, Removal::Refuse).unwrap();
         }
     }
 }
@@ -352,10 +355,10 @@ fn large_devices_are_written_and_removed_by_several_workers() {
 fn a_removal_that_may_wait_waits_for_references_and_mappings() {
     let yard = yard();
     let range = frames(0, 1024);
-    let device = yard.map_device(request(range, HUGE, MapLayout::SharedTails)).unwrap();
-    let page = yard.device_page(range.start).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Deduplicated)).unwrap();
+    let page = yard.devices().page(range.start).unwrap();
     assert!(page.try_get(1));
-    yard.add_device_mapping(range.start).unwrap();
+    yard.devices().add_mapping(range.start).unwrap();
     let rounds = Arc::new(Mutex::new(0));
     std::thread::scope(|scope| {
         let waiting = Arc::new(std::sync::Barrier::new(2));
@@ -376,11 +379,11 @@ fn a_removal_that_may_wait_waits_for_references_and_mappings() {
                 }
             }
         });
-        let remover = scope.spawn(|| yard.unmap_device(device, Removal::Wait));
+        let remover = scope.spawn(|| yard.devices().unmap(device, Removal::Wait));
         waiting.wait();
-        assert_eq!(yard.add_device_mapping(range.start), Err(DeviceError::Busy(device)), "no new ones meanwhile");
-        assert_eq!(yard.split_device_page(range.start), Err(DeviceError::Busy(device)));
-        yard.remove_device_mapping(range.start).unwrap();
+        assert_eq!(yard.devices().add_mapping(range.start), Err(DeviceError::Busy(device)), "no new ones meanwhile");
+        assert_eq!(yard.devices().split(range.start), Err(DeviceError::Busy(device)));
+        yard.devices().remove_mapping(range.start).unwrap();
         waiting.wait();
         waiting.wait();
         // SAFETY: got above.
@@ -396,16 +399,16 @@ fn a_removal_that_may_wait_waits_for_references_and_mappings() {
 fn a_removal_waits_for_so_long_and_no_longer() {
     let yard = yard();
     let range = frames(0, 1024);
-    let device = yard.map_device(request(range, HUGE, MapLayout::Folded)).unwrap();
-    let page = yard.device_page(range.start).unwrap();
+    let device = yard.devices().map(request(range, HUGE, MapLayout::Folded)).unwrap();
+    let page = yard.devices().page(range.start).unwrap();
     assert!(page.try_get(1));
     let in_use = DeviceError::InUse { references: 1, pages: 1, first: range.start };
-    assert_eq!(yard.unmap_device(device, Removal::Wait), Err(in_use));
-    yard.add_device_mapping(range.start).expect("the device is as it was");
+    assert_eq!(yard.devices().unmap(device, Removal::Wait), Err(in_use));
+    yard.devices().add_mapping(range.start).expect("the device is as it was");
     let mapped = DeviceError::Mapped { device, mappings: 1 };
-    assert_eq!(yard.unmap_device(device, Removal::Wait), Err(mapped));
-    yard.remove_device_mapping(range.start).unwrap();
+    assert_eq!(yard.devices().unmap(device, Removal::Wait), Err(mapped));
+    yard.devices().remove_mapping(range.start).unwrap();
     // SAFETY: got above.
     unsafe { page.put(1) }.unwrap();
-    yard.unmap_device(device, Removal::Wait).unwrap();
+    yard.devices().unmap(device, Removal::Wait).unwrap();
 }

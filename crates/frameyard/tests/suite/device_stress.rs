@@ -1,4 +1,4 @@
-//! Threads that look up and use pages of devices while others split, join, map and remove them.
+//! Threads look up and use pages of devices while other threads split, join, map and remove them.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -17,7 +17,7 @@ fn use_pages(yard: &crate::fixture::Fixture, seed: u64, stop: &AtomicBool, got: 
     let range = frames(0, PAGES * 512);
     while !stop.load(Ordering::Relaxed) {
         let pfn = range.start + PageCount(random.below(range.count().0));
-        let Some(page) = yard.device_page(pfn).filter(|page| page.try_get(3)) else { continue };
+        let Some(page) = yard.devices().page(pfn).filter(|page| page.try_get(3)) else { continue };
         let tag = page.tag();
         let covers = PfnRange::new(page.head(), tag.order().pages()).contains(pfn);
         assert!(covers && tag.order() == page.order(), "{pfn}: {page:?}, {tag:?}");
@@ -32,7 +32,7 @@ fn split_and_join(yard: &crate::fixture::Fixture, seed: u64) {
     let mut random = Random::new(seed);
     for _ in 0..ROUNDS {
         let head = frames(512 * random.below(PAGES), 1).start;
-        let answer = if random.below(2) == 0 { yard.split_device_page(head) } else { yard.join_device_page(head) };
+        let answer = if random.below(2) == 0 { yard.devices().split(head) } else { yard.devices().join(head) };
         let busy = matches!(
             answer,
             Err(DeviceError::Busy(_)
@@ -52,11 +52,11 @@ fn map_and_remove(yard: &crate::fixture::Fixture, seed: u64) {
         let layout = MapLayout::ALL[random.below(3) as usize];
         let order = if random.below(4) == 0 { Order::ZERO } else { HUGE };
         let removal = Removal::ALL[random.below(2) as usize];
-        let device = yard.devices().next().map(|device| device.id);
-        let answer = device.map_or(Ok(()), |device| yard.unmap_device(device, removal));
+        let device = yard.devices().list().next().map(|device| device.id);
+        let answer = device.map_or(Ok(()), |device| yard.devices().unmap(device, removal));
         match answer {
             Ok(()) => {
-                yard.map_device(request(frames(0, PAGES * 512), order, layout)).unwrap();
+                yard.devices().map(request(frames(0, PAGES * 512), order, layout)).unwrap();
             }
             Err(DeviceError::Busy(_) | DeviceError::InUse { .. }) => {}
             Err(problem) => panic!("{problem}"),
@@ -67,7 +67,7 @@ fn map_and_remove(yard: &crate::fixture::Fixture, seed: u64) {
 #[test]
 fn references_are_always_on_the_page_that_counts() {
     let yard = yard();
-    yard.map_device(request(frames(0, PAGES * 512), HUGE, MapLayout::SharedTails)).unwrap();
+    yard.devices().map(request(frames(0, PAGES * 512), HUGE, MapLayout::Deduplicated)).unwrap();
     let (stop, got) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for user in 0..2 {
@@ -88,7 +88,7 @@ fn references_are_always_on_the_page_that_counts() {
     });
     yard.validate().unwrap();
     assert!(got.load(Ordering::Relaxed) > 0);
-    let device = yard.devices().next().unwrap().id;
-    yard.unmap_device(device, Removal::Refuse).unwrap();
+    let device = yard.devices().list().next().unwrap().id;
+    yard.devices().unmap(device, Removal::Refuse).unwrap();
     assert!((0..PAGES * 512).all(|at| yard.page_words(Pfn(frames(0, 1).start.0 + at)) == [0; 8]));
 }

@@ -37,12 +37,12 @@ fn what_is_free_is_memory_without_the_reserved_ranges_however_they_lie() {
         let expected = (0..at).filter(is_free).count() as u64;
         for mode in [InitMode::Eager, InitMode::Lazy] {
             let yard = machine.bring_up(way(mode));
-            assert_eq!(yard.managed_pages(), PageCount(expected), "seed {seed}, {mode}");
-            yard.finish_init().unwrap();
+            assert_eq!(yard.stats().managed_pages(), PageCount(expected), "seed {seed}, {mode}");
+            yard.init().finish().unwrap();
             let other = yard.attach();
             other.validate().unwrap();
             for pfn in (0..at).filter(|pfn| yard.zone_of(Pfn(*pfn)).is_some()) {
-                let state = other.frame_info(Pfn(pfn)).unwrap().state;
+                let state = other.stats().frame(Pfn(pfn)).unwrap().state;
                 assert_eq!(state == FrameState::BuddyFree, is_free(&pfn), "{pfn:#x}, seed {seed}, {mode}");
             }
         }
@@ -145,7 +145,7 @@ fn a_source_that_contradicts_itself_makes_a_sound_yard_or_none() {
                 let config = honest.config(MapInit { content: MapContent::Kernel, ..way(mode) });
                 let created = create(&source, &config, |yard| {
                     yard.validate().unwrap();
-                    yard.finish_init().unwrap();
+                    yard.init().finish().unwrap();
                     yard.validate().unwrap();
                 });
                 *if created.is_ok() { &mut made } else { &mut refused } += 1;
@@ -165,7 +165,7 @@ fn how_often_a_source_is_asked_does_not_depend_on_how_much_it_says() {
             Machine { memory, reserved, ..Machine { cma: Vec::new(), geometry: small(), ..machine("holes") } };
         let source = Fickle::new([&machine, &machine], 0);
         create(&source, &machine.config(way(InitMode::Lazy)), |yard| {
-            assert_eq!(yard.managed_pages(), PageCount(count * 5));
+            assert_eq!(yard.stats().managed_pages(), PageCount(count * 5));
         })
         .unwrap();
         let created = source.asked.get();
@@ -185,8 +185,8 @@ fn frame_numbers_may_be_as_large_as_machines_have_them() {
         for mode in InitMode::ALL {
             for content in MapContent::ALL {
                 let yard = machine.bring_up(MapInit { content, ..way(mode) });
-                yard.finish_init().unwrap();
-                assert_eq!(yard.managed_pages(), PageCount(0x305 - 0x20), "{top:#x}, {mode}, {content}");
+                yard.init().finish().unwrap();
+                assert_eq!(yard.stats().managed_pages(), PageCount(0x305 - 0x20), "{top:#x}, {mode}, {content}");
             }
         }
     }

@@ -37,7 +37,7 @@ fn scatter(yard: &Fixture, mover: &Mover<'_>) {
 }
 
 fn marks(yard: &Fixture) -> Watermarks {
-    yard.zone_statistics(ZONE).watermarks
+    yard.zone(ZONE).statistics().watermarks
 }
 
 /// Takes unmovable frames, each of which makes the zone's lists fetch more; gives them back at once.
@@ -51,7 +51,7 @@ fn mixing_types_boosts_the_watermarks_until_the_boost_is_taken_back() {
     let yard = yard(1 << 14, 15_000);
     let mover = Mover::new(&yard);
     scatter(&yard, &mover);
-    yard.announce_reclaimer(NODE);
+    yard.compaction().announce_reclaimer(NODE);
     assert_eq!(marks(&yard).boost, PageCount(0));
     mix(&yard, 1);
     let raised = marks(&yard);
@@ -60,11 +60,11 @@ fn mixing_types_boosts_the_watermarks_until_the_boost_is_taken_back() {
     assert_eq!(raised.level(WatermarkLevel::Low), raised.low + raised.boost);
     mix(&yard, 500);
     assert_eq!(marks(&yard).boost, PageCount(most), "it grows up to its part of the high watermark");
-    assert_eq!(yard.take_boosts_back(NODE), PageCount(most));
-    assert_eq!((marks(&yard).boost, yard.take_boosts_back(NODE)), (PageCount(0), PageCount(0)));
-    let compacted = yard.compact_background(NODE, &mover.owners()).expect("the compactor was woken");
+    assert_eq!(yard.compaction().take_boosts_back(NODE), PageCount(most));
+    assert_eq!((marks(&yard).boost, yard.compaction().take_boosts_back(NODE)), (PageCount(0), PageCount(0)));
+    let compacted = yard.compaction().background(NODE, &mover.owners()).expect("the compactor was woken");
     assert!(compacted.migrated.0 > 0, "{compacted:?}");
-    assert_eq!(yard.take_boosts_back(NodeId(7)), PageCount(0), "no such node");
+    assert_eq!(yard.compaction().take_boosts_back(NodeId(7)), PageCount(0), "no such node");
     mover.free_all();
 }
 
@@ -73,14 +73,14 @@ fn a_boost_makes_no_request_fail() {
     let yard = yard(1 << 14, 15_000);
     let mover = Mover::new(&yard);
     scatter(&yard, &mover);
-    yard.announce_reclaimer(NODE);
+    yard.compaction().announce_reclaimer(NODE);
     mix(&yard, 500);
     let (boost, min) = (marks(&yard).boost, marks(&yard).min);
     let mut taken = Vec::new();
     while let Ok(pfn) = yard.alloc(Order::ZERO, KERNEL | Gfp::NOWARN) {
         taken.push(pfn);
     }
-    assert!(boost.0 > 0 && yard.zone_statistics(ZONE).free <= min, "down to the minimum, as ever");
+    assert!(boost.0 > 0 && yard.zone(ZONE).statistics().free <= min, "down to the minimum, as ever");
     taken.into_iter().for_each(|pfn| yard.free(pfn, Order::ZERO).unwrap());
     mover.free_all();
 }
@@ -94,10 +94,10 @@ fn there_is_no_boost_without_a_reclaimer_a_factor_or_room() {
         let mover = Mover::new(&yard);
         scatter(&yard, &mover);
         if announced {
-            yard.announce_reclaimer(NODE);
+            yard.compaction().announce_reclaimer(NODE);
         }
         mix(&yard, 100);
-        assert!(yard.zone_statistics(ZONE).fallbacks > 0);
+        assert!(yard.zone(ZONE).statistics().fallbacks > 0);
         assert_eq!(marks(&yard).boost, PageCount(0));
         mover.free_all();
     }
@@ -108,7 +108,7 @@ fn a_request_that_must_not_mix_types_takes_whole_pageblocks_alone() {
     let yard = yard(1 << 14, 15_000);
     let gfp = KERNEL | Gfp::NOFRAGMENT | Gfp::NOWARN;
     let first = yard.alloc(Order::ZERO, gfp).expect("of a whole pageblock");
-    assert!(yard.pageblocks_of(ZONE, MigrateType::Unmovable) > 0);
+    assert!(yard.zone(ZONE).pageblocks(MigrateType::Unmovable) > 0);
     yard.free(first, Order::ZERO).unwrap();
     yard.drain_all();
     let mover = Mover::new(&yard);
@@ -117,13 +117,13 @@ fn a_request_that_must_not_mix_types_takes_whole_pageblocks_alone() {
     assert!(matches!(refused, Err(AllocError::OutOfMemory { .. })), "{refused:?}");
     let refused = yard.alloc(Order::ZERO, gfp | Gfp::RECLAIMABLE);
     assert!(matches!(refused, Err(AllocError::OutOfMemory { .. })), "{refused:?}");
-    let fallbacks = yard.zone_statistics(ZONE).fallbacks;
+    let fallbacks = yard.zone(ZONE).statistics().fallbacks;
     let mixed = yard
         .request(Order::ZERO, KERNEL | Gfp::RECLAIMABLE)
         .owners(&Owners::NONE)
         .frame()
         .expect("a part of a pageblock");
-    assert!(yard.zone_statistics(ZONE).fallbacks > fallbacks);
+    assert!(yard.zone(ZONE).statistics().fallbacks > fallbacks);
     yard.free(mixed, Order::ZERO).unwrap();
     mover.free_all();
 }
@@ -157,8 +157,8 @@ fn movable_frames_are_reclaimed_before_they_fill_unmovable_pageblocks() {
     while let Ok(pfn) = yard.alloc(Order::ZERO, MOVABLE | Gfp::NOFRAGMENT | Gfp::NOWARN) {
         slots.push(mover.adopt(pfn, Order::ZERO));
     }
-    let mixed = || yard.extfrag_events(ZONE).fallbacks(MigrateType::Movable, MigrateType::Unmovable);
-    let (before, left) = (mixed(), yard.zone_statistics(ZONE).free);
+    let mixed = || yard.zone(ZONE).extfrag_events().fallbacks(MigrateType::Movable, MigrateType::Unmovable);
+    let (before, left) = (mixed(), yard.zone(ZONE).statistics().free);
     assert!(left > marks(&yard).min, "unmovable frames have room");
     let giver = Giver { mover: &mover, slots: Mutex::new(slots) };
     let owners = mover.owners().with_reclaimer(&giver);

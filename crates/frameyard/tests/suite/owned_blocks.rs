@@ -45,16 +45,16 @@ fn give(yard: &Fixture, frames: &[Pfn]) {
 }
 
 fn owned(yard: &Fixture, cpu: u32) -> CpuOwnedStatistics {
-    yard.cpu_owned_statistics_of(NORMAL, CpuId(cpu)).unwrap()
+    yard.zone(NORMAL).cpu_owned_of(CpuId(cpu)).unwrap()
 }
 
 #[test]
 fn a_cpu_claims_a_pageblock_and_serves_itself_from_it() {
     let yard = owning_yard();
     run_on(1);
-    let before = yard.zone_statistics(NORMAL).lock.acquisitions;
+    let before = yard.zone(NORMAL).statistics().lock.acquisitions;
     let frames = take(&yard, PAGEBLOCK as usize, Gfp::HIGHUSER_MOVABLE);
-    assert_eq!(yard.zone_statistics(NORMAL).lock.acquisitions, before + 1, "the zone lock is taken to claim alone");
+    assert_eq!(yard.zone(NORMAL).statistics().lock.acquisitions, before + 1, "the zone lock is taken to claim alone");
     assert!(frames.iter().all(|pfn| pfn.align_down(Order(9)) == frames[0]), "all of them are of one pageblock");
     let counts = owned(&yard, 1);
     assert_eq!((counts.claims, counts.pageblocks, counts.free), (1, 1, PageCount(0)));
@@ -69,14 +69,14 @@ fn what_another_cpu_frees_goes_back_to_the_owner_and_merges_there() {
     run_on(0);
     let frames = take(&yard, 100, Gfp::HIGHUSER_MOVABLE);
     run_on(2);
-    let before = yard.zone_statistics(NORMAL).lock.acquisitions;
+    let before = yard.zone(NORMAL).statistics().lock.acquisitions;
     give(&yard, &frames[..99]);
-    assert_eq!(yard.zone_statistics(NORMAL).lock.acquisitions, before, "no zone lock is taken");
+    assert_eq!(yard.zone(NORMAL).statistics().lock.acquisitions, before, "no zone lock is taken");
     let counts = owned(&yard, 0);
     assert_eq!((counts.remote_pages_freed, counts.local_pages_freed), (PageCount(99), PageCount(0)));
     assert_eq!(counts.free, PageCount(PAGEBLOCK - 1));
     assert!(counts.merges > 0);
-    assert_eq!(yard.frame_info(frames[0]).unwrap().state, FrameState::HeldFree);
+    assert_eq!(yard.stats().frame(frames[0]).unwrap().state, FrameState::HeldFree);
     let refused = yard.free(frames[0], Order::ZERO).unwrap_err();
     assert_eq!(refused.problem, FreeProblem::AlreadyFree(FrameState::HeldFree));
     yard.validate().unwrap();
@@ -95,8 +95,12 @@ fn of_whole_pageblocks_an_owner_keeps_one() {
     give(&yard, &frames);
     let counts = owned(&yard, 0);
     assert_eq!((counts.claims, counts.returns, counts.pageblocks), (3, 2, 1));
-    assert_eq!(yard.zone_statistics(NORMAL).cpu_owned_free, PageCount(PAGEBLOCK));
-    assert_eq!(yard.free_pages(), yard.managed_pages(), "what is owned and free counts as held by CPUs");
+    assert_eq!(yard.zone(NORMAL).statistics().cpu_owned_free, PageCount(PAGEBLOCK));
+    assert_eq!(
+        yard.stats().free_pages(),
+        yard.stats().managed_pages(),
+        "what is owned and free counts as held by CPUs"
+    );
 }
 
 #[test]
@@ -110,7 +114,7 @@ fn types_are_kept_apart() {
         taken.iter().zip([MigrateType::Unmovable, MigrateType::Reclaimable, MigrateType::Movable])
     {
         assert!(frames.iter().all(|pfn| pfn.align_down(Order(9)) == frames[0].align_down(Order(9))));
-        assert!(yard.pageblocks_of(NORMAL, migrate_type) > 0);
+        assert!(yard.zone(NORMAL).pageblocks(migrate_type) > 0);
     }
     yard.validate().unwrap();
     taken.iter().for_each(|frames| give(&yard, frames));
@@ -138,7 +142,7 @@ fn requests_that_would_fail_get_what_is_owned() {
         assert_eq!(owned(&yard, 0).pageblocks, 1);
         run_on(1);
         let rest: Vec<Pfn> = std::iter::from_fn(|| yard.alloc(Order(4), gfp | Gfp::NOWARN).ok()).collect();
-        assert_eq!(yard.cpu_owned_statistics(NORMAL).pageblocks, 0, "{gfp}: all was given up");
+        assert_eq!(yard.zone(NORMAL).cpu_owned().pageblocks, 0, "{gfp}: all was given up");
         assert!(rest.len() >= 31, "{gfp}: {} blocks of 16 frames", rest.len());
         rest.iter().for_each(|pfn| yard.free(*pfn, Order(4)).unwrap());
         large.iter().for_each(|pfn| yard.free(*pfn, Order(9)).unwrap());
@@ -150,9 +154,9 @@ fn requests_that_would_fail_get_what_is_owned() {
 fn nothing_is_claimed_below_the_high_watermark() {
     let yard = owning_yard();
     run_on(0);
-    let high = yard.zone_statistics(NORMAL).watermarks.high;
+    let high = yard.zone(NORMAL).statistics().watermarks.high;
     let mut held = Vec::new();
-    while yard.zone_statistics(NORMAL).free > high + PageCount(PAGEBLOCK) {
+    while yard.zone(NORMAL).statistics().free > high + PageCount(PAGEBLOCK) {
         held.push(yard.alloc(Order(6), Gfp::HIGHUSER_MOVABLE).unwrap());
     }
     let frames = take(&yard, 10, Gfp::HIGHUSER_MOVABLE);
@@ -165,8 +169,8 @@ fn nothing_is_claimed_below_the_high_watermark() {
 fn draining_a_zone_and_changing_the_policy_give_everything_up() {
     let yard = owning_yard();
     let bring_back: [&dyn Fn(); 3] =
-        [&|| yard.drain_zone(NORMAL), &|| yard.set_policy(ZonePolicy::Vanilla).unwrap(), &|| {
-            yard.compact_zone(NORMAL, CompactRequest::WHOLE_ZONE, &Owners::NONE);
+        [&|| yard.zone(NORMAL).drain(), &|| yard.set_policy(ZonePolicy::Vanilla).unwrap(), &|| {
+            yard.compaction().zone(NORMAL, CompactRequest::WHOLE_ZONE, &Owners::NONE);
         }];
     for bring_back in bring_back {
         yard.set_policy(ZonePolicy::OwnedBlocks).unwrap();
@@ -175,10 +179,10 @@ fn draining_a_zone_and_changing_the_policy_give_everything_up() {
             let frames = take(&yard, 40, Gfp::KERNEL);
             give(&yard, &frames);
         }
-        assert!(yard.cpu_owned_statistics(NORMAL).pageblocks >= CPUS as u64);
+        assert!(yard.zone(NORMAL).cpu_owned().pageblocks >= CPUS as u64);
         bring_back();
-        assert_eq!(yard.cpu_owned_statistics(NORMAL).pageblocks, 0);
-        assert_eq!(yard.zone_statistics(NORMAL).free, yard.managed_pages());
+        assert_eq!(yard.zone(NORMAL).cpu_owned().pageblocks, 0);
+        assert_eq!(yard.zone(NORMAL).statistics().free, yard.stats().managed_pages());
         yard.validate().unwrap();
     }
 }
@@ -191,7 +195,7 @@ fn frames_in_use_while_the_policy_changes_are_freed_to_the_zone() {
     yard.set_policy(ZonePolicy::Vanilla).unwrap();
     give(&yard, &frames);
     yard.drain_all();
-    assert_eq!(yard.zone_statistics(NORMAL).free, yard.managed_pages());
+    assert_eq!(yard.zone(NORMAL).statistics().free, yard.stats().managed_pages());
 }
 
 #[test]
@@ -250,23 +254,23 @@ fn nothing_is_lost_while_blocks_change_hands_and_pageblocks_owners() {
             while !done.load(Ordering::Relaxed) {
                 run_on(random.below(3) as u32);
                 match random.below(7) {
-                    0 => yard.drain_zone(ZONE),
-                    1 => yard.drain_cpu(CpuId(random.below(3) as u32)),
-                    2 => drop(yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE)),
+                    0 => yard.zone(ZONE).drain(),
+                    1 => yard.lists().drain_cpu(CpuId(random.below(3) as u32)),
+                    2 => drop(yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &Owners::NONE)),
                     3 | 4 => {
                         let range = at(random.below(PAGES - 40), 1 + random.below(40));
                         if yard.request_range(range, Gfp::KERNEL).owners(&Owners::NONE).range().is_ok() {
                             yard.free_range(range).unwrap();
                         }
                     }
-                    5 => yard.set_pcp_sizing(PcpSizing::Fixed(random.pick(&[0, 8, 100]))),
+                    5 => yard.lists().resize(PcpSizing::Fixed(random.pick(&[0, 8, 100]))),
                     _ => {
                         let policy = random.pick(&[ZonePolicy::Vanilla, ZonePolicy::OwnedBlocks]);
                         yard.set_policy(policy).unwrap();
                         yard.set_policy(ZonePolicy::OwnedBlocks).unwrap();
                     }
                 }
-                claims.store(yard.cpu_owned_statistics(ZONE).claims, Ordering::Relaxed);
+                claims.store(yard.zone(ZONE).cpu_owned().claims, Ordering::Relaxed);
                 thread::yield_now();
             }
         });
@@ -278,6 +282,6 @@ fn nothing_is_lost_while_blocks_change_hands_and_pageblocks_owners() {
     run_on(0);
     mailbox.lock().unwrap().drain(..).for_each(|(pfn, order)| yard.free(pfn, order).unwrap());
     yard.drain_all();
-    assert_eq!(yard.cpu_owned_statistics(ZONE).pageblocks, 0);
-    assert_eq!(yard.zone_statistics(ZONE).free, yard.managed_pages());
+    assert_eq!(yard.zone(ZONE).cpu_owned().pageblocks, 0);
+    assert_eq!(yard.zone(ZONE).statistics().free, yard.stats().managed_pages());
 }

@@ -34,7 +34,7 @@ fn allocate(yard: &Fixture, count: usize) -> Vec<Pfn> {
 }
 
 fn limits(yard: &Fixture, cpu: u32) -> (u64, u64) {
-    let lists = yard.pcp_statistics(NORMAL, CpuId(cpu)).unwrap();
+    let lists = yard.zone(NORMAL).pcp(CpuId(cpu)).unwrap();
     (lists.high.0, lists.batch.0)
 }
 
@@ -77,7 +77,7 @@ fn frames_merge_again_under_every_simple_policy() {
     for policy in SIMPLE {
         let yard = yard_of(policy);
         let blocks =
-            || (0..=10).map(|of| yard.free_blocks(NORMAL, Order(of), MigrateType::Movable)).collect::<Vec<_>>();
+            || (0..=10).map(|of| yard.zone(NORMAL).free_blocks(Order(of), MigrateType::Movable)).collect::<Vec<_>>();
         yard.drain_all();
         let before = blocks();
         let held = allocate(&yard, 5000);
@@ -94,13 +94,13 @@ fn frames_merge_again_under_every_simple_policy() {
 fn lock_per_page_takes_the_lock_for_each_page_and_the_others_for_each_batch() {
     for policy in SIMPLE {
         let yard = yard_of(policy);
-        let before = yard.zone_statistics(NORMAL);
+        let before = yard.zone(NORMAL).statistics();
         let held = allocate(&yard, 1000);
         for pfn in held {
             yard.free(pfn, Order::ZERO).unwrap();
         }
         yard.drain_all();
-        let after = yard.zone_statistics(NORMAL);
+        let after = yard.zone(NORMAL).statistics();
         let uses = after.lock.since(before.lock).acquisitions;
         let moved = after.pages_moved - before.pages_moved;
         let crossings = after.refills + after.drains - before.refills - before.drains;
@@ -133,7 +133,7 @@ fn vanilla_reads_ahead_before_the_lock_and_its_older_form_looks_at_nothing_befor
         }
         armed.store(false, Ordering::Relaxed);
         touched.store(0, Ordering::Relaxed);
-        yard.drain(NORMAL, CpuId(0));
+        yard.zone(NORMAL).drain_cpu(CpuId(0));
         yard.watch().calm();
         for (at, pfn) in held.into_iter().enumerate().filter(|(at, _)| at % 64 != 0) {
             assert_eq!(yard.free(pfn, Order::ZERO), Ok(()), "{at}");
@@ -163,7 +163,7 @@ fn prefetching_before_the_lock_touches_what_the_refill_takes() {
     let pfn = yard.alloc(Order::ZERO, Gfp::HIGHUSER_MOVABLE).unwrap();
     yard.watch().calm();
     let touched = touched.lock().unwrap().clone();
-    let batch = yard.pcp_statistics(NORMAL, CpuId(0)).unwrap().batch.0 as usize;
+    let batch = yard.zone(NORMAL).pcp(CpuId(0)).unwrap().batch.0 as usize;
     assert!(touched.contains(&pfn));
     assert!(touched.len() >= batch, "{} of a batch of {batch}", touched.len());
     yard.free(pfn, Order::ZERO).unwrap();
@@ -181,26 +181,26 @@ fn big_pcp_has_its_own_sizes_and_gives_the_lists_back_theirs() {
         assert_eq!(limits(&yard, cpu), (65532, 10922));
     }
     assert_eq!(
-        (other.policy(), other.pcp_statistics(NORMAL, CpuId(1)).unwrap().high),
+        (other.policy(), other.zone(NORMAL).pcp(CpuId(1)).unwrap().high),
         (ZonePolicy::BigPcp, PageCount(65532))
     );
     run_on(0);
     let held = allocate(&yard, 20_000);
-    let refills = yard.zone_statistics(NORMAL).refills;
+    let refills = yard.zone(NORMAL).statistics().refills;
     assert_eq!(refills, 2);
     for pfn in held {
         yard.free(pfn, Order::ZERO).unwrap();
     }
-    assert_eq!(yard.zone_statistics(NORMAL).drains, 0);
+    assert_eq!(yard.zone(NORMAL).statistics().drains, 0);
     yard.validate().unwrap();
     // Sizes that are set meanwhile are those of afterwards.
-    yard.set_pcp_sizing(PcpSizing::Fixed(100));
+    yard.lists().resize(PcpSizing::Fixed(100));
     assert_eq!(limits(&yard, 0), (65532, 10922));
     // Another view ends it: what the lists' own sizes are stands in the yard, not in the view.
     other.set_policy(ZonePolicy::Vanilla).unwrap();
     assert_eq!((limits(&yard, 0), limits(&yard, 1)), ((100, 25), (100, 25)));
-    assert_eq!(yard.zone_statistics(NORMAL).per_cpu, PageCount(0));
-    yard.set_pcp_sizing(PcpSizing::Scaled);
+    assert_eq!(yard.zone(NORMAL).statistics().per_cpu, PageCount(0));
+    yard.lists().resize(PcpSizing::Scaled);
     assert_eq!(limits(&yard, 0), own);
 }
 

@@ -1,4 +1,5 @@
-//! Free memory given back to the host: how much, what becomes of it when blocks are cut, merged and used, and who refuses.
+//! Free-page reporting: how much is reported, how marks follow blocks that split, merge and are allocated, and
+//! platforms that refuse.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -52,11 +53,11 @@ fn willing(yard: &Fixture) -> Arc<AtomicU64> {
 }
 
 fn reported(yard: &Fixture) -> u64 {
-    yard.zone_statistics(ZONE).reported.0
+    yard.zone(ZONE).statistics().reported.0
 }
 
 fn low(yard: &Fixture) -> u64 {
-    yard.zone_statistics(ZONE).watermarks.low.0
+    yard.zone(ZONE).statistics().watermarks.low.0
 }
 
 #[test]
@@ -64,16 +65,16 @@ fn free_memory_is_given_back_once_and_the_amount_is_shown() {
     let area = [PfnRange::new(Pfn(FIRST.0 + 1024), PageCount(512))];
     for mode in InitMode::ALL {
         let yard = made(Poisoning::Off, mode, &area);
-        yard.finish_init().unwrap();
+        yard.init().finish().unwrap();
         let returned = willing(&yard);
-        let free = yard.free_pages();
+        let free = yard.stats().free_pages();
         let outcome = yard.report_free_pages(Order(8), ALL).unwrap();
         assert_eq!(outcome.pages.0, returned.load(Ordering::Relaxed));
         assert_eq!((outcome.blocks << 8, reported(&yard)), (outcome.pages.0, outcome.pages.0));
         // All but what the low watermark keeps in reach.
         assert!(outcome.pages.0 + low(&yard) + 256 >= PAGES, "{outcome:?}");
         yard.validate().unwrap();
-        assert_eq!(yard.free_pages(), free, "what is given back stays free");
+        assert_eq!(yard.stats().free_pages(), free, "what is given back stays free");
         yard.drain_all();
         let again = yard.report_free_pages(Order(8), ALL).unwrap();
         assert!(again.pages.0 <= PAGES - outcome.pages.0, "none twice: {again:?}");
@@ -103,7 +104,7 @@ fn one_call_reaches_every_block_of_a_long_list() {
     yard.drain_all();
     assert!(freed.len() > 500, "{}", freed.len());
     let outcome = yard.report_free_pages(Order::ZERO, ALL).unwrap();
-    let free = yard.free_pages().0;
+    let free = yard.stats().free_pages().0;
     assert_eq!((outcome.pages.0, reported(&yard), returned.load(Ordering::Relaxed)), (free, free, free));
     yard.validate().unwrap();
     kept.iter().for_each(|pfn| yard.free(*pfn, Order(1)).unwrap());
@@ -185,13 +186,13 @@ fn who_cannot_give_back_says_so_and_nothing_changes() {
 fn the_low_watermark_stays_in_reach_while_blocks_are_out() {
     let yard = Arc::new(plain());
     let mut held = Vec::new();
-    while yard.zone_statistics(ZONE).free.0 > low(&yard) + 300 {
+    while yard.zone(ZONE).statistics().free.0 > low(&yard) + 300 {
         held.push(yard.alloc(Order(4), Gfp::KERNEL).unwrap());
     }
     let seen = Arc::new(Mutex::new(Vec::new()));
     let (looker, told) = (Arc::downgrade(&yard), seen.clone());
     yard.watch().return_with(move |_| {
-        told.lock().unwrap().push(looker.upgrade().unwrap().zone_statistics(ZONE).free.0);
+        told.lock().unwrap().push(looker.upgrade().unwrap().zone(ZONE).statistics().free.0);
         Ok(())
     });
     let outcome = yard.report_free_pages(Order(2), ALL).unwrap();
@@ -209,7 +210,7 @@ fn a_block_that_is_out_is_busy_and_comes_back_to_what_its_pageblock_is_by_then()
     let (other, told) = (Arc::downgrade(&yard), seen.clone());
     yard.watch().return_with(move |frames| {
         let yard = other.upgrade().unwrap();
-        assert_eq!(yard.frame_info(frames.start).unwrap().state, FrameState::InTransit);
+        assert_eq!(yard.stats().frame(frames.start).unwrap().state, FrameState::InTransit);
         assert!(yard.free(frames.start, Order(8)).is_err(), "it is free");
         let taken =
             yard.request_range(PfnRange::new(frames.start, PageCount(3)), Gfp::KERNEL).owners(&Owners::NONE).range();

@@ -15,7 +15,7 @@ fn options_that_exclude_each_other_are_refused() {
     let range = yard.request_range(PfnRange::new(FIRST, PageCount(4)), Gfp::KERNEL);
     let count = yard.request_pages(PageCount(4), Gfp::KERNEL);
     let block = yard.request(Order(2), Gfp::KERNEL);
-    let free = yard.free_pages();
+    let free = yard.stats().free_pages();
     for (request, one, other) in [
         (range.node(NodeId(0)), Range, Node),
         (range.exact_node(NodeId(0)), Range, Node),
@@ -29,7 +29,7 @@ fn options_that_exclude_each_other_are_refused() {
         assert_eq!(request.range(), Err(AllocError::Conflict(one, other)));
         assert_eq!(request.guard().unwrap_err(), AllocError::Conflict(one, other));
     }
-    assert_eq!(yard.free_pages(), free);
+    assert_eq!(yard.stats().free_pages(), free);
     assert_eq!(
         range.node(NodeId(0)).frame().unwrap_err().to_string(),
         "a request has a range of frames or a node, not both"
@@ -54,7 +54,7 @@ fn a_block_of_an_area_is_naturally_aligned() {
     assert_eq!(one, AREA.start);
     assert_eq!(block, PfnRange::new(AREA.start + PageCount(16), PageCount(16)));
     for range in [PfnRange::new(one, PageCount(1)), block] {
-        yard.cma_release(range).unwrap();
+        yard.cma().release(range).unwrap();
     }
 }
 
@@ -98,7 +98,7 @@ fn out_of_memory_states_what_the_zone_has() {
         format!(
             "out of memory: order 9 (2 MiB), GFP_KERNEL, node 0: zone {} has {} free pages, largest free block order {}{cause}",
             zone.id.kind(),
-            yard.free_pages().0,
+            yard.stats().free_pages().0,
             largest.0
         )
     );

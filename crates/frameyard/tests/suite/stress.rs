@@ -38,9 +38,9 @@ struct Block {
 /// What all threads share.
 struct Town {
     yard: Fixture,
-    /// Who holds each frame; 0: nobody.
+    /// The holder of each frame; 0: free.
     owners: Vec<AtomicU32>,
-    /// Blocks that whoever comes first is to free.
+    /// Blocks for the next thread to free.
     mailbox: Mutex<VecDeque<Block>>,
 }
 
@@ -74,7 +74,7 @@ impl Town {
         self.yard.platform().frame_bytes(pfn).expect("a frame with memory").as_ptr().cast()
     }
 
-    /// Enters a block that the yard handed out: nobody else may hold any frame of it.
+    /// Enters an allocated block: no frame of it may have another holder.
     fn claim(&self, pfn: Pfn, order: Order, mark: u32) -> Block {
         let block = Block { pfn, order, mark };
         for frame in Self::frames(block) {
@@ -86,7 +86,7 @@ impl Town {
         block
     }
 
-    /// Checks that nobody touched a block while it was held.
+    /// Checks that a block kept its contents while it was held.
     fn disclaim(&self, block: Block) {
         for frame in Self::frames(block) {
             // SAFETY: this thread holds the block.
@@ -108,7 +108,7 @@ impl Town {
             self.free(block);
         }
         assert!(self.owners.iter().all(|owner| owner.load(Ordering::Relaxed) == 0));
-        assert_eq!(self.yard.poison_hits(), 0);
+        assert_eq!(self.yard.stats().poison_hits(), 0);
     }
 }
 
@@ -236,26 +236,26 @@ fn disturb(town: &Town, mut random: Random, steps: usize) {
     for _ in 0..steps {
         match random.below(8) {
             0 => yard.drain_all(),
-            1 => yard.drain_cpu(CpuId(random.below(4) as u32)),
-            2 => yard.drain_zone(ZoneId(random.below(11) as u16)),
-            3 => yard.drain(ZoneId(random.below(11) as u16), CpuId(random.below(4) as u32)),
-            4 => yard.set_pcp_sizing(PcpSizing::Fixed(random.below(700) as u32)),
-            5 => yard.set_pcp_sizing(PcpSizing::Fixed(0)),
+            1 => yard.lists().drain_cpu(CpuId(random.below(4) as u32)),
+            2 => yard.zone(ZoneId(random.below(11) as u16)).drain(),
+            3 => yard.zone(ZoneId(random.below(11) as u16)).drain_cpu(CpuId(random.below(4) as u32)),
+            4 => yard.lists().resize(PcpSizing::Fixed(random.below(700) as u32)),
+            5 => yard.lists().resize(PcpSizing::Fixed(0)),
             6 => {
                 let min_free_kbytes = Some(random.below(2000));
                 let options = WatermarkOptions { min_free_kbytes, ..WatermarkOptions::default() };
-                yard.retune(&options, PcpSizing::Scaled).unwrap();
+                yard.lists().retune(&options, PcpSizing::Scaled).unwrap();
             }
             _ => {
-                let info = yard.frame_info(FIRST + PageCount(random.below(PAGES)));
-                assert!(info.is_some() && yard.zones().count() == 3);
+                let info = yard.stats().frame(FIRST + PageCount(random.below(PAGES)));
+                assert!(info.is_some() && yard.stats().zones().count() == 3);
             }
         }
         thread::yield_now();
     }
 }
 
-/// Takes particular ranges while others allocate from them.
+/// Requests ranges of frames while other threads allocate from them.
 fn take_ranges(town: &Town, mut random: Random, mark: u32, steps: usize) {
     for _ in 0..steps {
         let start = FIRST + PageCount(random.below(PAGES));
@@ -282,7 +282,7 @@ fn change_policies(town: &Town, mut random: Random, policies: &[ZonePolicy], ste
             0 => yard.set_policy(random.pick(policies)).unwrap(),
             1 => {
                 let zone = ZoneId(random.below(11) as u16);
-                yard.compact_zone(zone, CompactRequest::WHOLE_ZONE, &Owners::NONE);
+                yard.compaction().zone(zone, CompactRequest::WHOLE_ZONE, &Owners::NONE);
             }
             2 => {
                 let start = FIRST + PageCount(random.below(PAGES));
@@ -292,7 +292,7 @@ fn change_policies(town: &Town, mut random: Random, policies: &[ZonePolicy], ste
                 }
             }
             // Lists large enough for batches.
-            _ => yard.set_pcp_sizing(PcpSizing::Fixed(20 + random.below(300) as u32)),
+            _ => yard.lists().resize(PcpSizing::Fixed(20 + random.below(300) as u32)),
         }
         thread::yield_now();
     }
@@ -367,7 +367,7 @@ fn of_racing_frees_of_a_block_exactly_one_succeeds() {
         let blocks: Vec<(Pfn, Order)> =
             (0..40).map(allocate).filter_map(|(pfn, at)| Some((pfn.ok()?, orders[at]))).collect();
         let wins: Vec<AtomicU32> = blocks.iter().map(|_| AtomicU32::new(0)).collect();
-        yard.set_pcp_sizing(PcpSizing::Fixed(random.pick(&[0, 5, 60, 1000])));
+        yard.lists().resize(PcpSizing::Fixed(random.pick(&[0, 5, 60, 1000])));
         let barrier = Barrier::new(RACERS + 1);
         thread::scope(|scope| {
             for racer in 0..RACERS {
@@ -401,7 +401,7 @@ fn of_racing_frees_of_a_block_exactly_one_succeeds() {
 #[test]
 fn running_out_of_memory_loses_nothing() {
     let town = Town::new(Poisoning::Off);
-    let managed = town.yard.managed_pages();
+    let managed = town.yard.stats().managed_pages();
     let kinds = [
         Gfp::KERNEL,
         Gfp::KERNEL | Gfp::NORETRY,
@@ -430,7 +430,7 @@ fn running_out_of_memory_loses_nothing() {
             let held = held.into_inner().unwrap();
             assert!(!held.is_empty(), "{order}, {gfp}");
             let pages = PageCount(held.len() as u64 * order.pages().0);
-            assert_eq!(town.yard.free_pages() + pages, managed, "{order}, {gfp}");
+            assert_eq!(town.yard.stats().free_pages() + pages, managed, "{order}, {gfp}");
             town.yard.validate().unwrap();
             thread::scope(|scope| {
                 for (racer, share) in held.chunks(held.len().div_ceil(3)).enumerate() {
@@ -441,7 +441,7 @@ fn running_out_of_memory_loses_nothing() {
                     });
                 }
             });
-            assert_eq!(town.yard.free_pages(), managed);
+            assert_eq!(town.yard.stats().free_pages(), managed);
         }
     }
     town.close();

@@ -25,7 +25,7 @@ impl CheckedYard {
         let host = HostTopology::current().unwrap();
         let yard = builder.build(&table, config, &host).unwrap();
         yard.validate().expect("a fresh yard is valid");
-        let free_at_start = yard.free_pages();
+        let free_at_start = yard.stats().free_pages();
         Self { yard, free_at_start, isolated: PageCount(0) }
     }
 }
@@ -44,11 +44,11 @@ impl Drop for CheckedYard {
             return;
         }
         self.yard.validate().expect("the yard is valid at the end");
-        assert_eq!(self.yard.free_pages() + self.isolated, self.free_at_start, "every frame is free again");
+        assert_eq!(self.yard.stats().free_pages() + self.isolated, self.free_at_start, "every frame is free again");
         self.yard.drain_all();
         self.yard.validate().expect("the yard is valid after a drain");
         assert_eq!(
-            self.yard.zones().map(|zone| zone.per_cpu).sum::<PageCount>(),
+            self.yard.stats().zones().map(|zone| zone.per_cpu).sum::<PageCount>(),
             PageCount(0),
             "drained lists are empty"
         );

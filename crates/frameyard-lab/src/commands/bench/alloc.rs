@@ -64,7 +64,7 @@ fn check_orders(args: &AllocArgs, yard: &HostYard) -> Result<(), Failure> {
         if *order > max {
             return Err(Failure::input(format!("--order {}: the machine's blocks go up to order {}", order.0, max.0)));
         }
-        if yard.managed_pages().0 >> order.0 < 2 * tasks {
+        if yard.stats().managed_pages().0 >> order.0 < 2 * tasks {
             let size = yard.geometry().size_of(order.pages());
             return Err(Failure::input(format!(
                 "--order {}: {tasks} tasks need at least {} blocks of {size}; give the machine more --memory",

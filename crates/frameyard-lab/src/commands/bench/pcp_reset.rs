@@ -21,7 +21,7 @@ const STRIDE: usize = 64;
 const NOTE: &str = "Two nodes of one zone each, phantom frames. Every page is allocated once and freed once. The saving for each page grows \
     with the zone until its batch is the largest; the saving for each lock grows with the CPUs that share it.";
 
-/// Counts for every size, number of CPUs and way.
+/// Counts for every size and number of CPUs, with and without the reset.
 pub(super) fn run(args: &PcpResetArgs) -> Result<(), Failure> {
     let host = HostTopology::current().map_err(Failure::run_time)?;
     for size in &args.zone_sizes {
@@ -59,7 +59,7 @@ fn check_size(size: ByteSize, args: &PcpResetArgs, host: &HostTopology) -> Resul
         );
         return Err(Failure::input(reason));
     }
-    // Bring-up writes to a page of the map for each maximum-order block.
+    // Boot writes to one page of the map for each maximum-order block.
     let blocks = geometry.pages_in(size).0.saturating_mul(NODES) >> geometry.max_order().0;
     let written = ByteSize(blocks.saturating_mul(host.page_size().0));
     let available = host.available_memory().map_err(Failure::run_time)?;
@@ -101,7 +101,7 @@ impl Case {
         let as_cpu = |cpu| HostYard::builder().identity(CpuIdentity::Fixed(CpuId(cpu)));
         let (first, file) =
             as_cpu(0).build_shared(&table, &config, SharedFrames::Phantom, host).map_err(Failure::run_time)?;
-        first.finish_init().map_err(Failure::run_time)?;
+        first.init().finish().map_err(Failure::run_time)?;
         let others = (1..all_cpus).map(|cpu| as_cpu(cpu).attach(&file, host));
         let mut views = vec![first];
         views.extend(others.collect::<Result<Vec<_>, _>>().map_err(Failure::run_time)?);
@@ -113,7 +113,7 @@ impl Case {
 
     fn row(&self, yard: &HostYard, lock_acquisitions: u64) -> Row {
         // All lists of this machine are alike: it has one kind of zone, of one size.
-        let lists = yard.zones().next().and_then(|zone| yard.pcp_statistics(zone.id, CpuId(0)));
+        let lists = yard.stats().zones().next().and_then(|zone| yard.zone(zone.id).pcp(CpuId(0)));
         let pages = u64::from(self.pages) * yard.cpus() as u64;
         let per_1000_pages = lock_acquisitions as f64 * 1000.0 / pages as f64;
         Row::new()
@@ -131,7 +131,7 @@ impl Case {
 }
 
 fn acquisitions(yard: &HostYard) -> u64 {
-    yard.zones().map(|zone| zone.lock.acquisitions).sum()
+    yard.stats().zones().map(|zone| zone.lock.acquisitions).sum()
 }
 
 /// Every CPU allocates `pages` frames, [`STRIDE`] at a time in turn, then frees them in the same way.

@@ -22,7 +22,7 @@ const NAME: &str = "bench pin";
 const NOTE: &str = "Medians (minimum–maximum) of runs that alternate between the kinds of memory. Pages: what an entry of the page tables maps. \
     Map: what a page structure is the head of. Faster: against the first row of 4K pages. Array alone: writing as many frame \
     numbers into the same array; ratio: taking in times of that. Published figures are of a kernel, for an array.";
-/// How much is taken unless the command line says otherwise.
+/// Memory that is taken, unless the command line says otherwise.
 const SIZES: [ByteSize; 2] = [ByteSize::gib(1), ByteSize::gib(16)];
 
 /// Measures every row.
@@ -70,7 +70,7 @@ fn title(row: &Row) -> String {
     format!("{call} {size}, {path} path, {interface}, refs {refs}{each}")
 }
 
-/// What is done to each kind of memory.
+/// The cases, which are run on each kind of memory.
 fn cases(args: &PinArgs) -> Vec<PinCase> {
     let batch = args.batch.map_or(usize::MAX, |batch| batch.get() as usize);
     let mut flags = if args.read_only { PinFlags::NONE } else { PinFlags::WRITE };

@@ -86,7 +86,7 @@ mod tests {
             kinds.into_iter().map(|asked| asked.left_out.unwrap_or_default()).collect::<Vec<_>>()
         };
         assert!(of(ByteSize::gib(1), ByteSize::gib(5)).iter().all(String::is_empty));
-        // Devices need page structures alone, so that they are not.
+        // Devices need only page structures, so they are not left out.
         let reasons = of(ByteSize::gib(16), ByteSize::gib(32));
         assert!(reasons[0].contains("16G of anonymous memory needs") && reasons[1].contains("huge"), "{reasons:?}");
         assert!(reasons[2..].iter().all(String::is_empty));

@@ -23,7 +23,7 @@ use frameyard_workloads::TaskMode;
 use frameyard_workloads::alloc::AccessKind;
 use frameyard_workloads::counts::Drains;
 use frameyard_workloads::fixture::Fixture;
-use frameyard_workloads::held::while_looking;
+use frameyard_workloads::held::while_sampling;
 use frameyard_workloads::highalloc::{self, DelayKind, HUGE, HighallocPlan};
 use frameyard_workloads::order0_thp::{self, pages_of_task};
 use frameyard_workloads::page_fault;
@@ -172,7 +172,9 @@ impl<'a> Plan<'a> {
             tasks = vec![NonZeroU32::MIN, all];
         }
         tasks.dedup();
-        if let Some(tasks) = tasks.iter().find(|tasks| yard.managed_pages() < PageCount(2 * u64::from(tasks.get()))) {
+        if let Some(tasks) =
+            tasks.iter().find(|tasks| yard.stats().managed_pages() < PageCount(2 * u64::from(tasks.get())))
+        {
             return Err(Failure::input(format!("{NAME}: {tasks} tasks need more --memory")));
         }
         let sweep = Sweep {
@@ -195,7 +197,7 @@ impl<'a> Plan<'a> {
             if timing == LockTiming::Off {
                 return run();
             }
-            let (sample, held) = while_looking(&**yard, run);
+            let (sample, held) = while_sampling(&**yard, run);
             Ok(Sample { held: Some(held), locks_are_timed: true, ..sample? })
         })?;
         let row = |(workload, policy, runs): &SweepRow<Sample>| {
@@ -247,7 +249,7 @@ impl Native for WorkloadRun<'_> {
         if fixture.lock_timing() == LockTiming::Off {
             return self.once(fixture, setting);
         }
-        let (sample, held) = while_looking(fixture.vm.yard(), || self.once(fixture, setting));
+        let (sample, held) = while_sampling(fixture.vm.yard(), || self.once(fixture, setting));
         let crossings = match return_of(self.workload) {
             Some(way) => transfer::timed_and_counted(fixture, self.host.allowed(), way, CROSSING)?,
             None => Vec::new(),

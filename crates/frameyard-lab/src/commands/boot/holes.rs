@@ -1,9 +1,9 @@
-//! Frames that a zone's memory map has and memory has not.
+//! Frames with page structures and without memory.
 
 use frameyard::{Geometry, Pfn, PfnRange, ZoneId};
 use serde::Serialize;
 
-/// Page structures without memory behind them, in front of a range of memory or behind the last one.
+/// Page structures without memory, before a range of memory or after the last one.
 #[derive(Clone, Copy, PartialEq, Eq, Serialize, Debug)]
 pub(super) struct Hole {
     pub(super) node: u16,
@@ -11,14 +11,13 @@ pub(super) struct Hole {
     pub(super) pages: u64,
 }
 
-/// The holes as the kernel finds and tells of them: each belongs to the zone of the memory behind it, the last to
-/// that of the memory before it; a section without any memory has no page structures (`memmap_init`,
-/// `init_unavailable_range`).
+/// The holes as the kernel reports them (`memmap_init`, `init_unavailable_range`). A hole belongs to the zone of the memory
+/// after it, the last hole to the zone of the memory before it. A section without memory has no page structures.
 ///
-/// `ranges` are those of memory, ascending, cut at the borders of zones.
+/// `ranges` are the ascending ranges of memory, split at the limits of zones.
 pub(super) fn holes(geometry: Geometry, ranges: &[(PfnRange, ZoneId)]) -> Vec<Hole> {
     let shift = geometry.section_pages_shift();
-    // What follows the last range up to the end of its section counts as a range of no frames.
+    // A range of no frames marks the end of the last section.
     let end = ranges.last().map(|(range, zone)| {
         let end = Pfn(range.end.0.next_multiple_of(1 << shift));
         (PfnRange { start: end, end }, *zone)
@@ -35,7 +34,7 @@ pub(super) fn holes(geometry: Geometry, ranges: &[(PfnRange, ZoneId)]) -> Vec<Ho
     holes
 }
 
-/// How many frames of a hole lie in sections that have memory: in those of its ends, as others have none.
+/// Frames of a hole in sections that have memory. Only the sections at its ends can have any.
 fn with_page_structures(shift: u8, hole: PfnRange, ranges: &[(PfnRange, ZoneId)]) -> u64 {
     if hole.is_empty() {
         return 0;

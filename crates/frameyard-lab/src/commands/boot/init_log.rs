@@ -1,4 +1,4 @@
-//! What the boot log says of the memory map: nodes and their holes, and how fast each node's pages came up.
+//! The memory map in the boot log: nodes and their holes, and how fast the pages of each node were initialised.
 
 use std::io::{self, Write};
 
@@ -43,7 +43,7 @@ impl InitialisedNode {
         }
     }
 
-    /// The kernel's line, and behind it in brackets what it does not say.
+    /// The kernel's line, with more figures in brackets.
     fn line(&self, what: &str) -> String {
         let time = self.init_ns.map_or_else(String::new, |ns| format!(" in {}ms", milliseconds(ns)));
         let rate = self.bytes_per_s.map_or_else(String::new, |rate| format!(", {:.1} GB/s", rate / 1e9));
@@ -52,7 +52,7 @@ impl InitialisedNode {
     }
 }
 
-/// Whole milliseconds, as the kernel prints them, or a few digits of less than ten.
+/// Whole milliseconds, as the kernel prints them; below ten with one digit more.
 fn milliseconds(ns: u64) -> String {
     let ms = ns as f64 / 1e6;
     if ms < 9.95 { format!("{ms:.1}") } else { format!("{ms:.0}") }
@@ -82,7 +82,7 @@ fn found_holes(booted: &BroughtUp) -> Vec<Hole> {
     holes(booted.machine.geometry, &ranges)
 }
 
-/// What the kernel says of each node before any page is initialised.
+/// The kernel's lines on each node before any page is initialised.
 pub(super) fn write_nodes(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
     for (node, span) in node_spans(booted) {
         writeln!(out, "Initmem setup node {} {}", node.0, frames(booted.machine.geometry, span))?;
@@ -93,7 +93,7 @@ pub(super) fn write_nodes(booted: &BroughtUp, out: &mut dyn Write) -> io::Result
     Ok(())
 }
 
-/// How long each node's pages took, and what is left.
+/// The time for the pages of each node, and the pages that are left.
 pub(super) fn write_initialised(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
     let what = match booted.map_init.mode {
         InitMode::Deferred => "deferred ",
@@ -102,14 +102,14 @@ pub(super) fn write_initialised(booted: &BroughtUp, out: &mut dyn Write) -> io::
     for node in nodes_initialised(booted) {
         writeln!(out, "{}", node.line(what))?;
     }
-    let left = booted.yard.uninitialised_pages().0;
+    let left = booted.yard.init().deferred_pages().0;
     if left > 0 {
         writeln!(out, "{left} pages left uninitialised until they are needed")?;
     }
     Ok(())
 }
 
-/// The same for programs.
+/// The same as JSON.
 pub(super) fn totals(booted: &BroughtUp) -> Map<String, Value> {
     let init = &booted.map_init;
     let geometry = booted.machine.geometry;
@@ -122,7 +122,7 @@ pub(super) fn totals(booted: &BroughtUp) -> Map<String, Value> {
         let (start, end) = addresses(range);
         json!({ "zone": kind.name(), "start": start, "end": end })
     });
-    let movable = booted.yard.zones().filter(|zone| zone.id.kind() == ZoneKind::Movable);
+    let movable = booted.yard.stats().zones().filter(|zone| zone.id.kind() == ZoneKind::Movable);
     let movable_starts =
         movable.map(|zone| json!({ "node": zone.id.node().0, "start": geometry.address_of(zone.span.start).0 }));
     Map::from_iter([
@@ -132,7 +132,7 @@ pub(super) fn totals(booted: &BroughtUp) -> Map<String, Value> {
                 "mode": init.mode.name(),
                 "content": init.content.name(),
                 "initialiser": init.initialiser.name(),
-                "cutting": init.jobs.cutting.name(),
+                "granularity": init.jobs.granularity.name(),
                 "threads": init.jobs.threads,
                 "job_align_bytes": init.jobs.alignment.map(|pages| geometry.size_of(pages).0),
                 "pcp_reset": init.pcp_reset.name(),
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_is_told_of_in_the_kernels_words_with_threads_pages_and_rate() {
+    fn a_node_has_the_kernels_line_with_threads_pages_and_rate() {
         let line = node(2, Some(21_600_000)).line("deferred ");
         assert_eq!(line, "node 1 deferred pages initialised in 22ms (2 threads, 8126464 pages, 24.1 GB/s)");
         let line = node(1, Some(1_260_000)).line("");

@@ -1,4 +1,4 @@
-//! The boot log as text, in the words of the kernel's where it has them.
+//! The boot log as text, in the kernel's words where it has them.
 
 use std::io::{self, Write};
 
@@ -12,7 +12,7 @@ use crate::bring_up::{BroughtUp, ResidentParts};
 use crate::machine::AddressRange;
 use crate::output::RoundedSize;
 
-/// What the kernel says when it brings up its zones.
+/// The kernel's lines on its zones.
 pub(super) fn write(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
     let (machine, yard) = (&booted.machine, &booted.yard);
     writeln!(
@@ -25,13 +25,13 @@ pub(super) fn write(booted: &BroughtUp, out: &mut dyn Write) -> io::Result<()> {
         machine.geometry.page_size(),
         yard.memory().backing().name(),
     )?;
-    for area in yard.cma_areas() {
+    for area in yard.cma().ranges() {
         let start = machine.geometry.address_of(area.start).0;
         let node = yard.zone_of(area.start).map_or(0, |zone| zone.node().0);
         let size = machine.geometry.size_of(area.count()).0 >> 20;
         writeln!(out, "cma: Reserved {size} MiB at {start:#018x} on node {node}")?;
     }
-    let zones: Vec<ZoneStatistics> = yard.zones().collect();
+    let zones: Vec<ZoneStatistics> = yard.stats().zones().collect();
     write_zone_ranges(booted, &zones, out)?;
     writeln!(out, "Early memory node ranges")?;
     for (node, range) in node_ranges(booted) {
@@ -49,7 +49,7 @@ fn write_zone_ranges(booted: &BroughtUp, zones: &[ZoneStatistics], out: &mut dyn
         let range = if range.is_empty() { "empty".to_owned() } else { frames(geometry, range) };
         writeln!(out, "  {kind:<8} {range}")?;
     }
-    // There is memory of devices only when somebody adds it.
+    // A boot adds no device memory.
     writeln!(out, "  {:<8} empty", ZoneKind::Device)?;
     writeln!(out, "Movable zone start for each node")?;
     for zone in zones.iter().filter(|zone| zone.id.kind() == ZoneKind::Movable) {
@@ -75,7 +75,7 @@ fn write_totals(geometry: Geometry, zones: &[ZoneStatistics], out: &mut dyn Writ
     )
 }
 
-/// What bring-up cost.
+/// The cost of the boot.
 pub(super) fn write_costs(booted: &BroughtUp, resident: ResidentParts, out: &mut dyn Write) -> io::Result<()> {
     let parts = [
         ("Memory map", booted.map_bytes, resident.map),
@@ -91,7 +91,7 @@ pub(super) fn write_costs(booted: &BroughtUp, resident: ResidentParts, out: &mut
     let used = &booted.used;
     writeln!(
         out,
-        "Brought up in {:.1} ms; processor time {:.1} ms, and {:.1} ms in the host's kernel, with {}",
+        "Booted in {:.1} ms; processor time {:.1} ms, and {:.1} ms in the host's kernel, with {}",
         booted.boot_ns as f64 / 1e6,
         used.user.as_secs_f64() * 1e3,
         used.system.as_secs_f64() * 1e3,
@@ -103,7 +103,7 @@ pub(super) fn counted(count: u64, what: &str) -> String {
     if count == 1 { format!("1 {what}") } else { format!("{count} {what}s") }
 }
 
-/// As the boot log prints ranges: all digits, both ends inclusive.
+/// A range as the boot log prints it: all digits, both ends inclusive.
 pub(super) fn addresses(start: u64, end: u64) -> String {
     format!("[mem {start:#018x}-{:#018x}]", end.saturating_sub(1))
 }

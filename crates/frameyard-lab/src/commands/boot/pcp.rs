@@ -13,8 +13,8 @@ use crate::output::Row;
 /// Counts the lists of every CPU in every zone that has memory, by batch and by high; smaller values first.
 pub(super) fn distribution<P: Platform>(yard: &Yard<P>) -> Vec<Row> {
     let mut counts: BTreeMap<(&'static str, u64), u64> = BTreeMap::new();
-    for zone in yard.zones() {
-        for lists in (0..yard.cpus()).filter_map(|cpu| yard.pcp_statistics(zone.id, CpuId(cpu))) {
+    for zone in yard.stats().zones() {
+        for lists in (0..yard.cpus()).filter_map(|cpu| yard.zone(zone.id).pcp(CpuId(cpu))) {
             for size in [("batch", lists.batch.0), ("high", lists.high.0)] {
                 *counts.entry(size).or_default() += 1;
             }

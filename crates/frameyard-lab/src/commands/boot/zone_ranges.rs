@@ -1,4 +1,4 @@
-//! Which addresses each kind of zone may have, and which memory each node brings.
+//! The addresses of each kind of zone, and the memory of each node.
 
 use frameyard::memblock::Region;
 use frameyard::units::ZoneKind;
@@ -7,8 +7,8 @@ use frameyard::{Geometry, NodeId, Pfn, PfnRange};
 use crate::bring_up::BroughtUp;
 use crate::machine::AddressRange;
 
-/// The frames that each address-limited kind of zone and Normal may have: from the first frame of memory to the
-/// limits of the kinds and the last frame, whether there is memory everywhere or not (`free_area_init`).
+/// The frames of each address-limited kind of zone and of Normal: from the first frame of memory to the limit of the kind or
+/// the last frame, holes included (`free_area_init`).
 pub(super) fn zone_ranges(booted: &BroughtUp) -> Vec<(ZoneKind, PfnRange)> {
     let ranges = node_ranges(booted);
     let (geometry, zones) = (booted.machine.geometry, booted.machine.zones);
@@ -18,7 +18,7 @@ pub(super) fn zone_ranges(booted: &BroughtUp) -> Vec<(ZoneKind, PfnRange)> {
     split(first, last, limit(zones.dma), limit(zones.dma32))
 }
 
-/// A kind without a limit is one that the machine has not.
+/// A machine lacks the kinds without a limit.
 fn split(first: Pfn, last: Pfn, dma: Option<Pfn>, dma32: Option<Pfn>) -> Vec<(ZoneKind, PfnRange)> {
     let mut start = first;
     let limits = [(ZoneKind::Dma, dma.unwrap_or(first)), (ZoneKind::Dma32, dma32.unwrap_or(first))];

@@ -1,4 +1,4 @@
-//! Finding, starting and asking a session.
+//! Finds, starts and asks a session.
 
 use std::fs::{self, DirBuilder};
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
@@ -15,12 +15,12 @@ use super::session::{READY, TAKEN};
 use crate::Failure;
 use crate::cli::{DEVICE_SESSION, SessionArgs};
 
-/// How long a session that somebody else starts is waited for.
+/// How long the client waits for a session that another process starts.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Between two looks whether it is there.
+/// Between two attempts to connect.
 const NAP: Duration = Duration::from_millis(10);
 
-/// The socket of the session that is asked for. Its folder is there, and by default this user's alone.
+/// The socket of the session. Its folder exists; the default folder belongs to this user alone.
 pub(super) fn socket(args: &SessionArgs) -> Result<PathBuf, Failure> {
     if let Some(path) = &args.session {
         return std::path::absolute(path).map_err(Failure::run_time);
@@ -51,7 +51,7 @@ fn connect(socket: &Path) -> Result<Option<UnixStream>, Failure> {
     };
     match UnixStream::connect(socket) {
         Ok(stream) => Ok(Some(stream)),
-        // Who had it ended without removing it, or it is something else.
+        // A session ended without removing its socket, or the path is something else.
         Err(error) if error.kind() == ErrorKind::ConnectionRefused => match fs::symlink_metadata(socket) {
             Ok(found) if !found.file_type().is_socket() => Err(refused(&"there is something else")),
             _ => Ok(None),
@@ -61,12 +61,12 @@ fn connect(socket: &Path) -> Result<Option<UnixStream>, Failure> {
     }
 }
 
-/// Asks a session; `None` where there is none, or where it ended before it read the request.
+/// Sends a request; `None` without a session, or if the session ended before it read the request.
 pub(super) fn ask(socket: &Path, request: &Request) -> Result<Option<Vec<DeviceRow>>, Failure> {
     let Some(stream) = connect(socket)? else { return Ok(None) };
     let line = serde_json::to_string(request).map_err(Failure::run_time)? + "\n";
     let answer = match exchange(stream, &line) {
-        // A session ends with requests unread of those who connected after its last one.
+        // A session that ends does not read the requests of later connections.
         Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => return Ok(None),
         Err(error) => {
             return Err(Failure::run_time(format!("{}: cannot ask the session: {error}", socket.display())));
@@ -82,7 +82,7 @@ pub(super) fn ask(socket: &Path, request: &Request) -> Result<Option<Vec<DeviceR
     }
 }
 
-/// Sends one line, and reads one; nothing where the other side closes first.
+/// Sends one line and reads one; an empty answer if the other side closes first.
 fn exchange(mut stream: UnixStream, line: &str) -> io::Result<String> {
     stream.write_all(line.as_bytes())?;
     let mut answer = String::new();
@@ -90,7 +90,7 @@ fn exchange(mut stream: UnixStream, line: &str) -> io::Result<String> {
     Ok(answer)
 }
 
-/// Starts a session where there is none, in a process of its own that goes on when this one ends.
+/// Starts a session if there is none: a process that outlives this one.
 pub(super) fn start(socket: &Path) -> Result<(), Failure> {
     let begin = Instant::now();
     while connect(socket)?.is_none() {
@@ -107,7 +107,7 @@ pub(super) fn start(socket: &Path) -> Result<(), Failure> {
         }
         match line.trim_end() {
             READY => {}
-            // Somebody else is starting one, or one is just ending.
+            // Another process is starting a session, or a session is ending.
             TAKEN if begin.elapsed() < PATIENCE => thread::sleep(NAP),
             TAKEN => return Err(failed("another process holds it and does not answer".to_owned())),
             "" => return Err(failed("it ended at once".to_owned())),
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_session_that_ends_before_it_reads_a_request_is_none() {
+    fn a_session_that_ends_before_it_reads_a_request_counts_as_none() {
         let socket = std::env::temp_dir().join(format!("frameyard-ends-{}", std::process::id()));
         for _ in 0..20 {
             let listener = UnixListener::bind(&socket).unwrap();
@@ -132,7 +132,7 @@ mod tests {
                 let socket = socket.clone();
                 move || ask(&socket, &Request::List)
             });
-            // The request arrives, and nobody accepts it.
+            // The request arrives and is never accepted.
             thread::sleep(Duration::from_millis(5));
             drop(listener);
             assert!(asked.join().unwrap().unwrap().is_none());

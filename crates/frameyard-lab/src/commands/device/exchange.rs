@@ -1,4 +1,4 @@
-//! What a session is asked, and what it answers: a line of JSON each.
+//! Requests to a session and its answers: a line of JSON each.
 
 use std::path::PathBuf;
 
@@ -6,18 +6,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::Failure;
 
-/// What a session is to do.
+/// A request.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub(super) enum Request {
-    /// Make a device.
+    /// Create a device.
     Create(CreateOrder),
-    /// Say which devices there are.
+    /// List the devices.
     List,
-    /// Take devices away, or all.
+    /// Destroy these devices, or all.
     Destroy(Option<Vec<u16>>),
 }
 
-/// A device to be made, in the words of the command line.
+/// A device to create, in the words of the command line.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Debug)]
 pub(super) struct CreateOrder {
     pub(super) size: Option<u64>,
@@ -28,14 +28,14 @@ pub(super) struct CreateOrder {
     pub(super) phantom: bool,
 }
 
-/// What a session answers.
+/// An answer.
 #[derive(Clone, PartialEq, Serialize, Deserialize, Debug)]
 pub(super) enum Answer {
-    /// The devices made, listed or taken away.
+    /// The devices that were created, listed or destroyed.
     Devices(Vec<DeviceRow>),
     /// Nothing was done.
     Refused {
-        /// Whether the request can be put right by who made it.
+        /// Whether the request was bad input.
         is_input: bool,
         /// Why.
         reason: String,
@@ -55,15 +55,15 @@ pub(super) struct DeviceRow {
     pub(super) size_bytes: u64,
     pub(super) align_bytes: u64,
     pub(super) first_pfn: u64,
-    /// Without what the map takes of the device.
+    /// Without the part of the device that its map takes.
     pub(super) data_bytes: u64,
     pub(super) map: String,
     pub(super) layout: String,
     pub(super) structures: u64,
     pub(super) map_bytes_equation: u64,
-    /// Proportional size of the map's addresses; not known of devices that are gone.
+    /// Proportional size of the map's addresses; `None` for destroyed devices.
     pub(super) map_bytes_resident: Option<u64>,
-    /// What the layout `full` would take.
+    /// Map bytes of the layout `full`.
     pub(super) map_bytes_full: u64,
     /// Of the map's addresses, in the session.
     pub(super) mappings: Option<u64>,

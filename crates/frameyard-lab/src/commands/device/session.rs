@@ -1,4 +1,4 @@
-//! A session: a process that holds a private yard with devices, and does what it is asked until the last one is gone.
+//! A session: a process that holds a private yard with devices and answers requests until the last device is gone.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, BufRead, BufReader, Write};
@@ -19,20 +19,20 @@ use super::exchange::{Answer, CreateOrder, DeviceRow, Request};
 use crate::Failure;
 use crate::bring_up::nanoseconds;
 
-/// What a session prints when it can be asked.
+/// What a session prints when it accepts requests.
 pub(super) const READY: &str = "ready";
-/// What it prints where there is another already.
+/// What it prints if another session exists.
 pub(super) const TAKEN: &str = "taken";
 
-/// A little memory beside the devices.
+/// Some memory beside the devices.
 const MEMORY: PfnRange = PfnRange { start: Pfn(0x10_0000), end: Pfn(0x10_4000) };
 /// Where devices lie: 8 TiB, at multiples of the largest pages.
 const SPACE: PfnRange = PfnRange { start: Pfn(0x20_0000), end: Pfn(0x20_0000 + (8 << 28)) };
-/// Devices begin with a section of their own: two in one section would have to be alike.
+/// Each device begins in its own section: two devices in one section would need the same order and layout.
 const SECTION: u64 = 1 << 15;
 const PAGE: u64 = 4096;
 const PAGE_STRUCTURE: u64 = 64;
-/// How long one who connected may take to ask.
+/// How long the session waits for the request of a connection.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Holds a session until its last device is destroyed.
@@ -52,12 +52,12 @@ pub(super) fn hold(socket: &Path) -> Result<(), Failure> {
     };
     said(READY)?;
     let done = session.serve(&listener.0);
-    // Before the lock goes: who starts the next one makes a socket of its own.
+    // Removed before the lock is released: the next session creates its own socket.
     let _ = fs::remove_file(socket);
     done
 }
 
-/// The socket, and the lock that says whose it is; `None` where another session has it.
+/// The socket, and the lock of the session that owns it; `None` if another session has it.
 fn listen(socket: &Path) -> io::Result<Option<(UnixListener, File)>> {
     let mut name = socket.as_os_str().to_owned();
     name.push(".lock");
@@ -67,10 +67,10 @@ fn listen(socket: &Path) -> io::Result<Option<(UnixListener, File)>> {
         Err(TryLockError::WouldBlock) => return Ok(None),
         Err(TryLockError::Error(error)) => return Err(error),
     }
-    // Who had it before ended without removing it.
+    // An earlier session ended without removing it.
     match fs::symlink_metadata(socket) {
         Ok(found) if found.file_type().is_socket() => fs::remove_file(socket)?,
-        Ok(_) => return Err(io::Error::other("there is something else than a socket")),
+        Ok(_) => return Err(io::Error::other("the path exists and is no socket")),
         Err(_) => {}
     }
     let listener = UnixListener::bind(socket)?;
@@ -78,12 +78,12 @@ fn listen(socket: &Path) -> io::Result<Option<(UnixListener, File)>> {
     Ok(Some((listener, lock)))
 }
 
-/// A yard and what is known of its devices.
+/// A yard with devices.
 struct Session {
     yard: HostYard,
 }
 
-/// What is kept of a device beside the yard.
+/// A device, beside what the yard knows of it.
 struct Made {
     id: DeviceId,
     memory: Arc<DeviceMemory>,
@@ -100,19 +100,19 @@ impl Session {
         Ok(Self { yard: yard.map_err(Failure::run_time)? })
     }
 
-    /// Answers until the last device is gone. A session whose first device cannot be made ends too.
+    /// Answers until the last device is gone. A session also ends if its first device cannot be created.
     fn serve(&self, listener: &UnixListener) -> Result<(), Failure> {
         let mut made = Vec::new();
         for stream in listener.incoming() {
             let Ok(stream) = stream else { continue };
-            // Who connects and says nothing has only looked whether somebody is there.
+            // A connection without a request only tested whether the session exists.
             let Ok(Some(request)) = read_request(&stream) else { continue };
             let answer = match self.answer(&request, &mut made) {
                 Ok(rows) => Answer::Devices(rows),
                 Err(failure) => failure.into(),
             };
             let line = serde_json::to_string(&answer).map_err(Failure::run_time)? + "\n";
-            // Who has gone does not want to know.
+            // A client that has gone needs no answer.
             let _ = (&stream).write_all(line.as_bytes());
             if made.is_empty() {
                 break;
@@ -146,13 +146,13 @@ impl Session {
             Ok(id) => Ok(Made { id, memory, bring_up_ns: nanoseconds(begin) }),
             Err(error) => {
                 let taken_back = self.yard.remove_device(range);
-                debug_assert!(taken_back.is_ok(), "nobody has it mapped: {taken_back:?}");
+                debug_assert!(taken_back.is_ok(), "no process has mapped it: {taken_back:?}");
                 Err(refused(error))
             }
         }
     }
 
-    /// What is behind the device.
+    /// The memory of the device.
     fn memory(&self, order: &CreateOrder, align: DeviceAlignment) -> Result<DeviceMemory, Failure> {
         let host = self.yard.platform().host();
         let Some(path) = &order.file else {
@@ -181,10 +181,10 @@ impl Session {
         DeviceMemory::builder(ByteSize(size), align).backing(backing).build(host).map_err(no_memory)
     }
 
-    /// The first frames that no device has.
+    /// The first frames without a device.
     fn room(&self, frames: PageCount, align: DeviceAlignment) -> Result<PfnRange, Failure> {
         let unit = (align.size().0 / PAGE).max(SECTION);
-        let mut taken: Vec<PfnRange> = self.yard.devices().map(|device| device.range).collect();
+        let mut taken: Vec<PfnRange> = self.yard.devices().list().map(|device| device.range).collect();
         taken.sort_by_key(|range| range.start.0);
         let mut start = SPACE.start.0.next_multiple_of(unit);
         for range in taken {
@@ -205,7 +205,7 @@ impl Session {
     }
 
     fn info(&self, id: DeviceId) -> Result<DeviceInfo, Failure> {
-        let found = self.yard.devices().find(|device| device.id == id);
+        let found = self.yard.devices().list().find(|device| device.id == id);
         found.ok_or_else(|| Failure::run_time(DeviceError::NoSuchDevice(id)))
     }
 
@@ -235,7 +235,7 @@ impl Session {
         })
     }
 
-    /// Takes devices away; all are known before the first goes.
+    /// Destroys devices. All numbers are checked before the first device goes.
     fn destroy(&self, numbers: Option<&[u16]>, made: &mut Vec<Made>) -> Result<Vec<DeviceRow>, Failure> {
         let known: Vec<u16> = made.iter().map(|device| device.id.0).collect();
         if let Some(unknown) = numbers.into_iter().flatten().find(|number| !known.contains(number)) {
@@ -248,7 +248,7 @@ impl Session {
             let row = self.row(&made[place])?;
             let range = PfnRange::new(Pfn(row.first_pfn), PageCount(row.size_bytes / PAGE));
             let begin = Instant::now();
-            self.yard.unmap_device(made[place].id, Removal::Wait).map_err(Failure::run_time)?;
+            self.yard.devices().unmap(made[place].id, Removal::Wait).map_err(Failure::run_time)?;
             let remove_ns = Some(nanoseconds(begin));
             self.yard.remove_device(range).map_err(Failure::run_time)?;
             made.remove(place);
@@ -268,7 +268,7 @@ fn read_request(stream: &UnixStream) -> io::Result<Option<Request>> {
     serde_json::from_str(&line).map(Some).map_err(io::Error::other)
 }
 
-/// What the system refuses is no fault of who asked.
+/// A refusal of the system is no bad input.
 fn no_memory(error: DeviceMemoryError) -> Failure {
     match error {
         DeviceMemoryError::Memory(MemoryError::System { .. }) | DeviceMemoryError::DaxUnknown { .. } => {

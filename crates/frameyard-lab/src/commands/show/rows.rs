@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 type Row = Map<String, Value>;
 
-/// A row a zone: free blocks by order.
+/// A row for each zone: free blocks by order.
 pub(super) fn of_buddyinfo(source: &dyn ReportSource) -> Vec<Row> {
     let row = |(id, _)| {
         let mut row = named(id);
@@ -23,7 +23,7 @@ pub(super) fn of_buddyinfo(source: &dyn ReportSource) -> Vec<Row> {
     zones(source).map(row).collect()
 }
 
-/// A row a zone and migration type: pageblocks of that type, and free blocks by order.
+/// A row for each zone and migration type: pageblocks of that type, and free blocks by order.
 pub(super) fn of_pagetypeinfo(source: &dyn ReportSource) -> Vec<Row> {
     let types = || MigrateType::ALL.into_iter().filter(|of| *of != MigrateType::Cma || source.has_cma());
     let row = |(id, of): (ZoneId, MigrateType)| {
@@ -38,7 +38,7 @@ pub(super) fn of_pagetypeinfo(source: &dyn ReportSource) -> Vec<Row> {
     zones(source).flat_map(|(id, _)| types().map(move |of| (id, of))).map(row).collect()
 }
 
-/// A row a zone: pages, watermarks, reserves, the per-CPU lists taken together, and where requests were served.
+/// A row for each zone: pages, watermarks, reserves, the sums of its per-CPU lists, and where requests were served.
 pub(super) fn of_zoneinfo(source: &dyn ReportSource) -> Vec<Row> {
     zones(source).map(|(id, zone)| zoneinfo_row(source, id, &zone)).collect()
 }
@@ -77,7 +77,7 @@ fn zoneinfo_row(source: &dyn ReportSource, id: ZoneId, zone: &ZoneSnapshot) -> R
     row
 }
 
-/// A row a line.
+/// A row for each line.
 pub(super) fn of_vmstat(source: &dyn ReportSource, format: KernelFormat) -> Vec<Row> {
     let mut text = String::new();
     // Writing into a string cannot fail.
@@ -89,7 +89,7 @@ pub(super) fn of_vmstat(source: &dyn ReportSource, format: KernelFormat) -> Vec<
     text.lines().filter_map(|line| line.split_once(' ')).map(row).collect()
 }
 
-/// A row a zone and CPU. `cpu` is `null` for transfers that bypassed the per-CPU lists. Counts of histograms are of values up to
+/// A row for each zone and CPU. `cpu` is `null` for transfers that bypassed the per-CPU lists. Counts of histograms are of values up to
 /// the number in the key.
 pub(super) fn of_metrics(source: &dyn MetricsSource, series: Series) -> Vec<Row> {
     let mut rows = Vec::new();

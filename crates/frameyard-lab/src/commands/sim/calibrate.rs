@@ -1,4 +1,4 @@
-//! `sim calibrate`: fits the free parameters of a machine on rows of a published table.
+//! `sim calibrate`: fits a machine's free parameters to rows of a published table.
 
 use frameyard_sim::{
     Effort, FaultPredictor, Fit, FitError, Fitted, FittedParameter, Machine, Point, PredictorPool, Selection, Start,
@@ -12,8 +12,8 @@ use crate::Failure;
 use crate::cli::{CalibrateArgs, FittedTable};
 use crate::output::{Format, Report, Row, progress_bar};
 
-/// The rows that are fitted on where none are named. Of faults by tasks, what scales apart from the zone lock, and the stock
-/// kernel at four numbers of tasks; of all CPUs, the stock kernel and one that waits for the lists of used pages alone.
+/// The default rows of a fit. For `page-fault`: the policy that avoids the zone lock, and the stock kernel at four
+/// numbers of tasks. For `zone-lock`: the stock kernel, and a policy that waits only for LRU locks.
 const fn usual_rows(table: FittedTable) -> &'static [&'static str] {
     match table {
         FittedTable::PageFault => &[
@@ -26,7 +26,7 @@ const fn usual_rows(table: FittedTable) -> &'static [&'static str] {
     }
 }
 
-/// Fits.
+/// Runs the fit.
 pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     let (mut machine, text) = machine_and_text(args.machine.as_deref().unwrap_or(args.table.machine()))?;
     if !args.parameters.is_empty() {
@@ -46,7 +46,7 @@ pub(super) fn run(args: &CalibrateArgs) -> Result<(), Failure> {
     Calibrated { rows: fit.rows, fitted }.report().print(&args.output)
 }
 
-/// Who predicts while the fit searches, and who sees what it found.
+/// The predictors of the search, and those that evaluate its result.
 fn pools(args: &CalibrateArgs) -> [PredictorPool<FaultPredictor>; 2] {
     let [few, more] = args.table.pages();
     let start = match args.table {
@@ -66,7 +66,7 @@ fn selections(args: &CalibrateArgs) -> Result<Vec<Selection>, Failure> {
     usual_rows(args.table).iter().map(|rows| rows.parse().map_err(Failure::input)).collect()
 }
 
-/// The rows that are named, each once, with what was published.
+/// The named rows, each once, with the published values.
 fn rows(selections: &[Selection], table: FittedTable, machine: &Machine) -> Result<Vec<(Point, f64)>, Failure> {
     let table = published::rates(table)?;
     let mut rows: Vec<(Point, f64)> = Vec::new();
@@ -79,7 +79,7 @@ fn rows(selections: &[Selection], table: FittedTable, machine: &Machine) -> Resu
     Ok(rows)
 }
 
-/// What cannot be simulated here is a failure of the run; all else is wrong input.
+/// A failed simulation is a run-time failure; any other error is wrong input.
 fn failure(error: FitError) -> Failure {
     match error {
         FitError::Sim(error) => Failure::run_time(error),
@@ -87,7 +87,7 @@ fn failure(error: FitError) -> Failure {
     }
 }
 
-/// What a fit came to.
+/// The result of a fit.
 struct Calibrated {
     rows: Vec<(Point, f64)>,
     fitted: Fitted,
@@ -126,7 +126,7 @@ fn parameter_row(parameter: &FittedParameter) -> Row {
         .remark("at a bound", Format::Plain, at_bound.then_some("yes"))
 }
 
-/// A value that was fitted on.
+/// A value that the fit used.
 fn fitted_row(((point, published), predicted): (&(Point, f64), &f64)) -> Row {
     Row::new()
         .column("policy", "fitted on", point.policy.name())
@@ -137,7 +137,7 @@ fn fitted_row(((point, published), predicted): (&(Point, f64), &f64)) -> Row {
         .column_as("error", "error %", Format::percent(1).signed(), predicted / published - 1.0)
 }
 
-/// A number with four digits that count, or all before its point.
+/// A number with four significant digits, or all digits before the point.
 fn figure(number: f64) -> String {
     let digits = (3.0 - number.abs().max(1e-9).log10().floor()).clamp(0.0, 6.0) as usize;
     format!("{number:.digits$}")

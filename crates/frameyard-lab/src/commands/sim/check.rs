@@ -1,6 +1,6 @@
 //! `sim check`: compares predictions with published measurements, row by row.
 //!
-//! Each table is a file of its own: what it predicts, and what it sums up.
+//! Each table has its own file, with its predictions and its summary.
 
 mod kernbench;
 mod page_fault;
@@ -14,7 +14,7 @@ use crate::Failure;
 use crate::cli::{CheckArgs, CheckedTable};
 use crate::output::Report;
 
-/// Predicts, and compares.
+/// Predicts and compares.
 pub(super) fn run(args: &CheckArgs) -> Result<(), Failure> {
     let machine = machine(args.machine.as_deref().unwrap_or(args.table.machine()))?;
     let pages = args.pages.unwrap_or(args.table.pages());

@@ -1,4 +1,4 @@
-//! `sim deferred-init`: how long machines take to bring up their memory maps, beside what was published.
+//! `sim deferred-init`: predicted and published times of initialising memory maps.
 
 use frameyard::boot::Initialiser;
 use frameyard::platform::LockKind;
@@ -14,10 +14,10 @@ use crate::output::{Format, Report, Row, progress_bar};
 
 const NAME: &str = "sim deferred-init";
 
-/// The table: its header says what its columns are.
+/// The published table; its header names the columns.
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/deferred-init.csv"));
 
-/// How long one machine took, in ms: with one thread for each node, and with one for each CPU.
+/// The published times of one machine, in ms: one thread per node, and one per CPU.
 #[derive(Clone, PartialEq, Deserialize, Debug)]
 struct Published {
     machine: String,
@@ -33,7 +33,7 @@ impl Published {
         records(TABLE)
     }
 
-    /// The time of so many threads, in ms.
+    /// The time with these threads, in ms.
     fn of(machine: &str, threads: BringUpThreads) -> Option<f64> {
         let line = Self::all().find(|line| line.machine == machine)?;
         match threads {
@@ -44,7 +44,7 @@ impl Published {
     }
 }
 
-/// Brings up each machine with each number of threads.
+/// Initialises each machine's map with each number of threads.
 pub(super) fn run(args: &SimDeferredInitArgs) -> Result<(), Failure> {
     let names = match &args.machines[..] {
         [] => Published::all().map(|line| line.machine).collect(),
@@ -78,7 +78,7 @@ pub(super) fn run(args: &SimDeferredInitArgs) -> Result<(), Failure> {
     Report::new(NAME, rows).note(note).print(&args.output)
 }
 
-/// By which means the kernels of the table write page structures.
+/// How the kernels of the table write page structures.
 const fn how_of_kernel() -> Initialiser {
     BringUp::of_kernel(BringUpThreads::OnePerNode).initialiser
 }
@@ -93,7 +93,7 @@ fn row(machine: &Machine, how: &BringUp, run: &BringUpRun, published_ms: Option<
     let lines = of(Cause::LocalMemory) + of(Cause::RemoteMemory);
     let (bandwidth, locks) = (of(Cause::Bandwidth), locks as f64 / busy);
     let predicted = run.time.as_ns();
-    // Whether the machine's free parameters were fitted on its own published times.
+    // Whether the machine's parameters were fitted on its own published times.
     let is_own = |row: &String| row.contains(&format!("deferred-init.csv: {},", machine.name));
     let calibrated = machine.calibration.rows.iter().any(is_own);
     let mark = if calibrated && published_ms.is_some() { " (fitted)" } else { "" };
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_of_the_table_is_of_a_machine_that_there_is() {
+    fn every_line_of_the_table_names_a_built_in_machine() {
         let lines: Vec<Published> = Published::all().collect();
         assert_eq!(lines.len(), TABLE.lines().count() - 1);
         for line in &lines {
@@ -141,9 +141,9 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_that_of_the_project() {
+    fn the_packaged_table_equals_the_published_one() {
         let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../data/published/deferred-init.csv");
-        // Where the crate was built alone there is nothing to compare with.
+        // The published table is absent where the crate is built from its package.
         if let Ok(text) = std::fs::read_to_string(path) {
             assert_eq!(text, TABLE);
         }

@@ -1,4 +1,5 @@
-//! `sim kernbench`: jobs of a build on every CPU, with per-CPU lists sized before most memory was up, and after it.
+//! `sim kernbench`: jobs of a build on every CPU, with per-CPU lists sized before or after most memory is
+//! initialised.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -24,13 +25,13 @@ use frameyard_workloads::simulated::{self, FrameContents, SimInit, SimOptions, S
 use frameyard_workloads::timed_run::TaskRun;
 
 const NAME: &str = "sim kernbench";
-const NOTE: &str = "Times of CPUs for each job; severity is system time over that with lists sized by all memory. Shares are of the time of all \
-    CPUs, each of which runs one job after the other.";
+const NOTE: &str = "CPU times per job; severity is system time relative to that with final lists. Shares are shares of all CPUs' time; each CPU \
+    runs one job after another.";
 
-/// What a zone has unless another size is asked for, or jobs need more: enough for the largest batches.
+/// The default size of a zone, unless jobs need more: enough for the largest batches.
 const ZONE_SIZE: ByteSize = ByteSize::gib(4);
 
-/// One combination.
+/// One combination of settings.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Case<'m> {
     pub(super) machine: &'m Machine,
@@ -44,7 +45,7 @@ pub(super) struct Case<'m> {
     pub(super) duration: Duration,
 }
 
-/// What a combination came to.
+/// The result of a combination.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Built {
     pub(super) zone_policy: &'static str,
@@ -54,12 +55,12 @@ pub(super) struct Built {
     pub(super) zone_bytes: u64,
     pub(super) high: u64,
     pub(super) batch: u64,
-    /// Jobs in a second, of all CPUs.
+    /// Jobs per second of all CPUs.
     pub(super) jobs_per_s: f64,
-    /// Time of CPUs for each job: computing, and all else.
+    /// CPU time per job: computing, and the rest.
     pub(super) user_ns: f64,
     pub(super) system_ns: f64,
-    /// The last over that with lists of their final size.
+    /// System time relative to that with lists of their final size.
     pub(super) severity: Option<f64>,
     pub(super) system_share: f64,
     pub(super) zone_lock_share: f64,
@@ -70,16 +71,16 @@ pub(super) struct Built {
 }
 
 impl Case<'_> {
-    /// Runs it.
+    /// Runs the combination.
     ///
     /// # Errors
     ///
-    /// [`Failure::Input`] where a zone is too small, and what a run or a check says.
+    /// [`Failure::Input`] where a zone is too small, and failures of the run and its checks.
     pub(super) fn run(&self) -> Result<Built, Failure> {
         let (zones, cpus) = (u64::from(self.machine.topology.sockets), self.machine.cpus() as u32);
         let tasks = NonZeroU32::new(cpus).unwrap_or(NonZeroU32::MIN);
         let needed = memory_needed(cpus, self.build);
-        // A quarter more of each zone, for what lists hold.
+        // A quarter more of each zone, for frames on per-CPU lists.
         let enough = ByteSize(needed.0 / zones / 4 * 5 + ByteSize::mib(256).0).max(ZONE_SIZE);
         let memory = ByteSize(self.zone_size.unwrap_or(enough).0.saturating_mul(zones));
         let reset = match self.lists {
@@ -175,7 +176,7 @@ pub(super) fn run(args: &SimKernbenchArgs) -> Result<(), Failure> {
     Report::new(NAME, rows.iter().map(Built::row).collect()).of_machine(&args.machine).note(NOTE).print(&args.output)
 }
 
-/// Says of each row how much more system time it takes than with lists of their final size.
+/// Sets each row's system time relative to that with lists of their final size.
 fn note_severity(rows: &mut [Built]) {
     let last = rows.iter().find(|row| row.lists == ListsSized::Final.name()).map(|row| row.system_ns);
     for row in rows {
@@ -183,7 +184,7 @@ fn note_severity(rows: &mut [Built]) {
     }
 }
 
-/// The machine with so many CPUs a socket.
+/// The machine with `cpus` CPUs per socket.
 fn with_zone_cpus(machine: &Machine, cpus: u32) -> Result<Machine, Failure> {
     let mut smaller = machine.clone();
     let topology = &mut smaller.topology;

@@ -1,4 +1,4 @@
-//! Published tables that simulated machines are fitted to and compared with.
+//! Published tables for fits and comparisons.
 
 use std::num::NonZeroUsize;
 use std::thread;
@@ -11,18 +11,18 @@ use crate::Failure;
 use crate::cli::FittedTable;
 use crate::commands::published_table::{ZoneLockRecord, records, zone_lock as zone_lock_table};
 
-/// The tables: their headers say what their columns are.
+/// The tables; their headers name the columns.
 const PAGE_FAULT: &str =
     include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/page_fault1-broadwell-40cpu.csv"));
 const FULL_LOAD: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/page_fault1-full-load.csv"));
 
-/// The kernel that the series of the zone lock's table began from.
+/// The stock kernel of the zone-lock table.
 pub(super) const STOCK: ZonePolicy = ZonePolicy::Vanilla416;
 
 /// The machine of [`zone_lock`].
 const LARGE: &str = "skylake-112";
 
-/// What a fit is made on: page faults a second by tasks, policy and mode.
+/// The table of a fit: page faults per second by tasks, policy and mode.
 pub(super) fn rates(table: FittedTable) -> Result<RateTable, Failure> {
     match table {
         FittedTable::PageFault => page_fault(),
@@ -30,15 +30,15 @@ pub(super) fn rates(table: FittedTable) -> Result<RateTable, Failure> {
     }
 }
 
-/// Page faults a second by tasks, policy and mode.
+/// Page faults per second by tasks, policy and mode.
 pub(super) fn page_fault() -> Result<RateTable, Failure> {
     RateTable::parse(PAGE_FAULT).map_err(Failure::run_time)
 }
 
-/// Page faults a second of 112 processes: of the stock kernel, of the one that reads ahead, and of the cluster series, which
-/// was published as so much more than the first.
+/// Page faults per second of 112 processes: the stock kernel, the kernel that reads ahead, and the cluster series,
+/// published as a gain over the stock kernel.
 fn zone_lock() -> Result<RateTable, Failure> {
-    let damaged = || Failure::run_time("a published table of full loads lacks a line");
+    let damaged = || Failure::run_time("the published table of full loads lacks a line");
     let stock = full_load(STOCK).ok_or_else(damaged)?;
     let gain =
         zone_lock_lines(PAGE_FAULTS).find(|line| line.policy == ZonePolicy::Cluster && line.metric == THROUGHPUT);
@@ -49,7 +49,7 @@ fn zone_lock() -> Result<RateTable, Failure> {
     Ok(RateTable::of(rates.map(|(policy, rate)| (Point { policy, mode: Mode::Processes, tasks }, rate))))
 }
 
-/// Page faults a second of all CPUs of the machine of the zone lock's table under a policy.
+/// Page faults per second of all CPUs of the zone-lock table's machine under a policy.
 fn full_load(policy: ZonePolicy) -> Option<f64> {
     /// A line of the table.
     #[derive(Deserialize)]
@@ -62,23 +62,23 @@ fn full_load(policy: ZonePolicy) -> Option<f64> {
     records(FULL_LOAD).find(is_it).map(|record| record.processes_pgf_per_s)
 }
 
-/// The metric of the zone lock's table that says how much more is done than by the stock kernel, in percent.
+/// The metric of the zone-lock table for throughput relative to the stock kernel, in percent.
 pub(super) const THROUGHPUT: &str = "throughput against vanilla";
 
-/// The experiment of the zone lock's table with a process on each CPU.
+/// The experiment of the zone-lock table with a process on each CPU.
 pub(super) const PAGE_FAULTS: &str = "page-fault";
 
-/// A line of the zone lock's table.
+/// A line of the zone-lock table.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct ZoneLockLine {
     pub(super) metric: String,
-    /// As the table calls it; [`simulated`] says what stands for it.
+    /// The policy as the table names it; [`simulated`] translates it.
     pub(super) policy: ZonePolicy,
     /// In percent.
     pub(super) value: f64,
 }
 
-/// The lines of the zone lock's table that are about an experiment.
+/// The lines of the zone-lock table about an experiment.
 pub(super) fn zone_lock_lines(experiment: &str) -> impl Iterator<Item = ZoneLockLine> {
     zone_lock_table().filter_map(move |record| {
         let ZoneLockRecord { experiment: of, metric, policy, value, .. } = record;
@@ -86,8 +86,8 @@ pub(super) fn zone_lock_lines(experiment: &str) -> impl Iterator<Item = ZoneLock
     })
 }
 
-/// What stands for a kernel of the zone lock's table. What it calls `vanilla` is the kernel that the series began from, which
-/// picked pages and looked at buddies under the lock; `vanilla` does not any more.
+/// The simulated policy of a kernel in the zone-lock table. The table's `vanilla` is the stock kernel, which picked
+/// pages and read buddies under the lock; today's `vanilla` does that before it takes the lock.
 pub(super) fn simulated(policy: ZonePolicy) -> ZonePolicy {
     match policy {
         ZonePolicy::Vanilla => STOCK,
@@ -95,11 +95,11 @@ pub(super) fn simulated(policy: ZonePolicy) -> ZonePolicy {
     }
 }
 
-/// The published value of a row that is named, on a machine that is large enough.
+/// The published value of a named row, on a machine that is large enough.
 ///
 /// # Errors
 ///
-/// [`Failure::Input`] where the table does not have the row, or the machine not the CPUs.
+/// [`Failure::Input`] where the table lacks the row, or the machine has fewer CPUs than tasks.
 pub(super) fn value(table: &RateTable, point: &Point, machine: &Machine) -> Result<Measured, Failure> {
     let Point { policy, mode, tasks } = point;
     let measured = table.at(point).ok_or_else(|| {
@@ -110,12 +110,14 @@ pub(super) fn value(table: &RateTable, point: &Point, machine: &Machine) -> Resu
     })?;
     if *tasks as usize > machine.cpus() {
         let (name, cpus) = (&machine.name, machine.cpus());
-        return Err(Failure::input(format!("{policy}/{mode}/{tasks}: {name} has {cpus} CPUs, one for each task")));
+        return Err(Failure::input(format!(
+            "{policy}/{mode}/{tasks}: {name} has {cpus} CPUs, and each task needs one"
+        )));
     }
     Ok(measured)
 }
 
-/// Predictors of page faults on the host's CPUs.
+/// Predictors on all of the host's CPUs.
 pub(super) fn predictors(predictor: FaultPredictor) -> PredictorPool<FaultPredictor> {
     let threads = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     PredictorPool::new(threads, predictor)

@@ -23,7 +23,7 @@ fn in_yard(test: impl FnOnce(TestVm<'_>)) {
     vm.destroy().expect("nobody uses it");
 }
 
-/// A space with 2 MiB, in small pages or one huge one, all of it written; its pages are on their lists.
+/// A space with 2 MiB, in small pages or one huge page, all written and on their lists.
 fn written<'y>(vm: &TestVm<'y>, huge: HugeAdvice) -> (TestSpace<'y>, VirtAddr) {
     let space = vm.create_space().unwrap();
     let request = MapRequest::anonymous(PageLevel::Huge.size()).at(VirtAddr(1 << 40)).advised(huge);
@@ -35,7 +35,7 @@ fn written<'y>(vm: &TestVm<'y>, huge: HugeAdvice) -> (TestSpace<'y>, VirtAddr) {
     (space, range.start)
 }
 
-/// Looks at a page as ageing does.
+/// Tests a page like ageing.
 fn look(vm: &TestVm<'_>, page: CountedPage<'_, TestPlatform>) -> Use {
     let page = vm.page(page.pfn());
     page.get();
@@ -57,7 +57,7 @@ fn check_bytes(space: &TestSpace<'_>, addr: VirtAddr) {
 }
 
 #[test]
-fn a_look_tells_each_use_once_and_nothing_else_is_forgotten() {
+fn take_use_reports_each_use_once_and_keeps_other_bits() {
     in_yard(|vm| {
         for huge in [HugeAdvice::Never, HugeAdvice::Huge] {
             let (space, start) = written(&vm, huge);
@@ -79,7 +79,7 @@ fn a_look_tells_each_use_once_and_nothing_else_is_forgotten() {
 }
 
 #[test]
-fn a_huge_page_mapped_by_parts_is_used_when_one_of_them_is() {
+fn access_to_a_part_marks_the_huge_page_used() {
     in_yard(|vm| {
         let (space, start) = written(&vm, HugeAdvice::Huge);
         let pin = space.pin(start).unwrap();
@@ -96,7 +96,7 @@ fn a_huge_page_mapped_by_parts_is_used_when_one_of_them_is() {
 }
 
 #[test]
-fn a_look_waits_for_nobody_and_changes_nothing_where_somebody_is() {
+fn take_use_returns_busy_instead_of_waiting() {
     in_yard(|vm| {
         let (space, start) = written(&vm, HugeAdvice::Never);
         let page = page_at(&vm, &space, start);
@@ -112,7 +112,7 @@ fn a_look_waits_for_nobody_and_changes_nothing_where_somebody_is() {
 }
 
 #[test]
-fn a_page_that_nothing_maps_any_more_is_found_so() {
+fn take_use_reports_unmapped_pages() {
     in_yard(|vm| {
         let (space, start) = written(&vm, HugeAdvice::Never);
         let pins = [start, VirtAddr(start.0 + PAGE)].map(|at| space.pin(at).unwrap());
@@ -133,7 +133,7 @@ fn a_page_that_nothing_maps_any_more_is_found_so() {
 }
 
 #[test]
-fn a_page_that_is_looked_at_is_busy_for_whoever_wants_to_move_it_and_pinned_only_if_it_is() {
+fn page_under_ageing_is_busy_for_migration() {
     use frameyard::owners::{Block, FrameOwner, MigrateMode, MigrateProblem};
     in_yard(|vm| {
         let (space, start) = written(&vm, HugeAdvice::Never);

@@ -1,4 +1,4 @@
-//! Which pages ageing takes for used, and how many it looks at.
+//! Ageing: the pages that count as used, and the number scanned.
 
 use frameyard::owners::{ReclaimRequest, Reclaimer};
 use frameyard::units::ZoneKind;
@@ -20,7 +20,7 @@ type TestSpace<'y> = AddressSpace<'y, TestPlatform>;
 const NODE: NodeId = NodeId(0);
 const PAGE: u64 = 4096;
 
-/// Runs a test under each policy, in a yard of four CPUs.
+/// Runs a test with each policy, in a yard of four CPUs.
 fn under_each_policy(test: impl Fn(TestVm<'_>)) {
     for lru in LruPolicy::ALL {
         run_on(0);
@@ -36,9 +36,9 @@ fn on(vm: &TestVm<'_>, list: LruList) -> u64 {
     vm.lru_statistics(NODE).on(list).0
 }
 
-/// Frames that leave the node short of memory, so that its background reclaimer has something to do.
+/// Allocated frames that leave the node short of memory, so that background reclaim works.
 fn shortage(vm: &TestVm<'_>) -> Vec<Pfn> {
-    let zone = || vm.yard().zones().next().expect("a zone");
+    let zone = || vm.yard().stats().zones().next().expect("a zone");
     let mut frames = Vec::new();
     while zone().free > zone().watermarks.min {
         frames.push(vm.yard().alloc(Order::ZERO, Gfp::KERNEL).expect("memory above the watermark"));
@@ -50,7 +50,7 @@ fn free_all(vm: &TestVm<'_>, frames: Vec<Pfn>) {
     frames.into_iter().for_each(|pfn| vm.yard().free(pfn, Order::ZERO).unwrap());
 }
 
-/// A space with so many bytes, written by all CPUs in turn.
+/// A space of `bytes` bytes, written by all CPUs in turn.
 fn written<'y>(vm: &TestVm<'y>, bytes: ByteSize, huge: HugeAdvice) -> (TestSpace<'y>, VirtRange) {
     let space = vm.create_space().unwrap();
     let range = space.map(MapRequest::anonymous(bytes).at(VirtAddr(1 << 40)).advised(huge)).unwrap();
@@ -79,7 +79,7 @@ fn check(space: &TestSpace<'_>, range: VirtRange) {
     }
 }
 
-/// How many pages of the range are active.
+/// The number of active pages of a range.
 fn active_in(vm: &TestVm<'_>, space: &TestSpace<'_>, range: VirtRange) -> u64 {
     let is_active = |addr: &VirtAddr| {
         let found = space.translate(*addr).expect("it was touched");
@@ -88,8 +88,7 @@ fn active_in(vm: &TestVm<'_>, space: &TestSpace<'_>, range: VirtRange) -> u64 {
     pages(range).filter(is_active).count() as u64
 }
 
-/// Works for the background reclaimer until it has looked at so many pages of spaces, inactive or active. `meanwhile` runs
-/// after each step.
+/// Runs steps of background reclaim until they have scanned `pages` pages of spaces. Calls `meanwhile` after each step.
 fn age(vm: &TestVm<'_>, wanted: u64, meanwhile: impl Fn()) {
     let looked_at = || vm.counted(VmCounter::PgscanAnon) + vm.counted(VmCounter::Pgrefill);
     let end = looked_at() + wanted;
@@ -103,12 +102,12 @@ fn age(vm: &TestVm<'_>, wanted: u64, meanwhile: impl Fn()) {
 }
 
 #[test]
-fn pages_used_between_looks_become_active_and_those_beside_them_do_not() {
+fn pages_used_between_scans_become_active() {
     under_each_policy(|vm| {
         let (space, all) = written(&vm, ByteSize::mib(2), HugeAdvice::Never);
         let (used, rest) = all.split_at_page(64);
         let held = shortage(&vm);
-        // Pages begin used, and each look but the first is about what was used since.
+        // Pages start used, and each later scan reports use since the previous one.
         age(&vm, 512 * 6, || touch_all(&space, used));
         assert_eq!((active_in(&vm, &space, used), active_in(&vm, &space, rest)), (64, 0), "{:?}", vm.lru_policy());
         assert_eq!((on(&vm, LruList::ActiveAnon), on(&vm, LruList::InactiveAnon)), (64, 448));
@@ -120,7 +119,7 @@ fn pages_used_between_looks_become_active_and_those_beside_them_do_not() {
 }
 
 #[test]
-fn active_pages_that_are_not_used_any_more_become_inactive_when_too_few_are() {
+fn unused_active_pages_become_inactive() {
     under_each_policy(|vm| {
         let (space, all) = written(&vm, ByteSize::mib(2), HugeAdvice::Never);
         let held = shortage(&vm);
@@ -140,7 +139,7 @@ fn active_pages_that_are_not_used_any_more_become_inactive_when_too_few_are() {
 }
 
 #[test]
-fn huge_pages_are_aged_as_one() {
+fn huge_pages_age_as_one_page() {
     under_each_policy(|vm| {
         let (space, all) = written(&vm, ByteSize::mib(8), HugeAdvice::Huge);
         assert_eq!(space.statistics().huge, 4);
@@ -158,11 +157,11 @@ fn huge_pages_are_aged_as_one() {
 }
 
 #[test]
-fn no_more_pages_of_spaces_are_looked_at_than_of_files_but_for_a_batch() {
+fn ages_at_most_the_number_of_scanned_file_pages() {
     under_each_policy(|vm| {
         let (space, _) = written(&vm, ByteSize::mib(8), HugeAdvice::Never);
         let file = vm.create_file(1, ByteSize::mib(8)).unwrap();
-        // None of them can be dropped.
+        // None of them is dropped.
         (0..2048).for_each(|page| file.write(page * PAGE, &[1; PAGE as usize]).unwrap());
         vm.lru_drain_all();
         let held = shortage(&vm);
@@ -185,7 +184,7 @@ fn no_more_pages_of_spaces_are_looked_at_than_of_files_but_for_a_batch() {
 }
 
 #[test]
-fn who_reclaims_for_an_allocation_looks_at_no_page_of_a_space() {
+fn direct_reclaim_scans_no_pages_of_spaces() {
     under_each_policy(|vm| {
         let (space, all) = written(&vm, ByteSize::mib(2), HugeAdvice::Never);
         let (highest_zone, order) = (ZoneKind::Movable, Order::ZERO);
@@ -204,7 +203,7 @@ fn read_page(file: &File<'_, TestPlatform>, page: u64) {
 }
 
 #[test]
-fn pages_of_a_file_that_are_read_again_and_again_outlive_the_others() {
+fn frequently_read_file_pages_survive_reclaim() {
     under_each_policy(|vm| {
         let file = vm.create_file(3, ByteSize(3000 * PAGE)).unwrap();
         (0..3000).for_each(|page| read_page(&file, page));
@@ -228,7 +227,7 @@ fn pages_of_a_file_that_are_read_again_and_again_outlive_the_others() {
 }
 
 impl VirtRange {
-    /// The first so many pages, and the rest.
+    /// The first `count` pages, and the rest.
     fn split_at_page(self, pages: u64) -> (Self, Self) {
         let at = VirtAddr(self.start.0 + pages * PAGE);
         (Self { end: at, ..self }, Self { start: at, ..self })

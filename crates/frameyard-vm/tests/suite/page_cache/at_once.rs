@@ -1,4 +1,4 @@
-//! Readers, writers, movers and droppers at the same files at once.
+//! Readers, writers, movers and droppers on the same files at once.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -17,7 +17,7 @@ fn machine() -> TestYard {
     TestYard::of(TestMachine { cpus: 8, memory: ByteSize::mib(8), ..TestMachine::default() })
 }
 
-/// Moves pages of files, wherever they are, until told to stop, and counts them.
+/// Moves file pages until stopped; counts them.
 fn keep_moving(vm: Vm<'_, TestPlatform>, stop: &AtomicBool, moved: &AtomicU64) {
     let range = vm.yard().memory_ranges().next().unwrap().0;
     let mut at = range.start;
@@ -31,7 +31,7 @@ fn keep_moving(vm: Vm<'_, TestPlatform>, stop: &AtomicBool, moved: &AtomicU64) {
     }
 }
 
-/// Drops and reclaims until told to stop, and counts the pages that went.
+/// Drops and reclaims until stopped; counts the pages.
 fn keep_dropping(vm: Vm<'_, TestPlatform>, file: &File<'_, TestPlatform>, stop: &AtomicBool, dropped: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
         let clean = file.drop_clean() + vm.reclaim_pages(NodeId(0), ZoneKind::Movable, PageCount(32));
@@ -40,7 +40,7 @@ fn keep_dropping(vm: Vm<'_, TestPlatform>, file: &File<'_, TestPlatform>, stop: 
     }
 }
 
-/// Tells all others to stop when whoever has it ends, be it by a panic.
+/// Stops all threads on drop, even after a panic.
 struct StopsOthers<'a>(&'a AtomicBool);
 
 impl Drop for StopsOthers<'_> {
@@ -49,7 +49,7 @@ impl Drop for StopsOthers<'_> {
     }
 }
 
-/// Tells all others to stop when the last writer ends, or one panics.
+/// Stops all threads when the last writer ends, or one panics.
 struct LastStops<'a> {
     working: &'a AtomicU64,
     stop: &'a AtomicBool,
@@ -63,7 +63,7 @@ impl Drop for LastStops<'_> {
     }
 }
 
-/// A record that says where it is, who wrote it and how often, and can be told from half of another.
+/// A record with its place, its writer and a count, so that a torn record is recognisable.
 const RECORD: usize = 64;
 
 fn record(slot: u64, turn: u64) -> [u8; RECORD] {
@@ -81,7 +81,7 @@ fn turn_of(bytes: &[u8; RECORD], slot: u64) -> u64 {
     turn
 }
 
-/// A file of records that are written over and over, and who last wrote each.
+/// A file of records that are overwritten repeatedly, and the last writer of each.
 struct Records<'a, 'y> {
     file: File<'y, TestPlatform>,
     last: Vec<AtomicU64>,
@@ -96,7 +96,7 @@ impl<'a, 'y> Records<'a, 'y> {
     const SLOTS: u64 = Self::PAGES * PAGE / RECORD as u64;
     const WRITERS: u64 = 2;
     const TURNS: u64 = 4000;
-    /// Writers go on until so many pages were moved and dropped, or give up.
+    /// Writers continue until a number of pages were moved and dropped, or a limit of rounds.
     const WANTED: u64 = 300;
     const MOST_TURNS: u64 = 4_000_000;
 
@@ -111,7 +111,7 @@ impl<'a, 'y> Records<'a, 'y> {
         }
     }
 
-    /// How many pages were moved and dropped, the smaller of both.
+    /// The number of pages moved or dropped, whichever is smaller.
     fn disturbed(&self) -> u64 {
         self.moved.load(Ordering::Relaxed).min(self.dropped.load(Ordering::Relaxed))
     }
@@ -133,7 +133,7 @@ impl<'a, 'y> Records<'a, 'y> {
             if is_enough || self.stop.load(Ordering::Relaxed) {
                 break;
             }
-            // Each writer has slots of its own.
+            // Each writer has its own slots.
             let slot = turn.wrapping_mul(0x9e37_79b9).wrapping_add(writer * 77) % (Self::SLOTS / Self::WRITERS);
             let slot = slot * Self::WRITERS + writer;
             self.file.write(slot * RECORD as u64, &record(slot, turn)).unwrap();
@@ -162,7 +162,7 @@ impl<'a, 'y> Records<'a, 'y> {
 }
 
 #[test]
-fn no_write_is_lost_while_pages_move_and_are_dropped_and_written_back() {
+fn migration_drops_and_write_back_lose_no_write() {
     for policy in [LruPolicy::Vanilla, LruPolicy::Sharded] {
         let (yard, store) = (machine(), MemoryStore::default());
         with_vm_on(&yard, |vm| {
@@ -193,7 +193,7 @@ fn no_write_is_lost_while_pages_move_and_are_dropped_and_written_back() {
 }
 
 #[test]
-fn readers_see_the_pattern_while_the_file_is_cut_and_grows() {
+fn reads_are_correct_during_truncation_and_growth() {
     const PAGES: u64 = 64;
     let yard = machine();
     with_vm_on(&yard, |vm| {
@@ -231,7 +231,7 @@ fn readers_see_the_pattern_while_the_file_is_cut_and_grows() {
 }
 
 #[test]
-fn writers_that_make_a_file_longer_at_once_all_find_their_bytes() {
+fn concurrent_appends_keep_all_bytes() {
     let (yard, store) = (machine(), MemoryStore::default());
     with_vm_on(&yard, |vm| {
         let vm = vm.with_store(&store);
@@ -266,7 +266,7 @@ fn writers_that_make_a_file_longer_at_once_all_find_their_bytes() {
 }
 
 #[test]
-fn files_go_away_while_others_read_move_and_reclaim() {
+fn files_end_during_reads_migration_and_reclaim() {
     let yard = machine();
     with_vm_on(&yard, |vm| {
         let (stop, start) = (AtomicBool::new(false), Barrier::new(3));
@@ -293,7 +293,7 @@ fn files_go_away_while_others_read_move_and_reclaim() {
                             if round == 0 {
                                 start.wait();
                             }
-                            // Whoever is last takes the pages along.
+                            // The last handle removes the pages.
                             let reader = scope.spawn(move || {
                                 let Some(file) = vm.file(id) else { return };
                                 let mut bytes = [0; 64];

@@ -1,4 +1,4 @@
-//! What a file reads is what was written, whatever happens to its pages.
+//! Files return written bytes, regardless of what happens to their pages.
 
 use std::num::NonZeroU64;
 
@@ -11,7 +11,7 @@ use super::stores::MemoryStore;
 use crate::page_cache::{PAGE, move_all, with_vm, with_vm_on};
 use crate::test_yard::{TestMachine, TestYard};
 
-/// Files of the model are at most that long.
+/// The largest size of a model's file.
 const MOST: u64 = 40 * PAGE;
 
 #[derive(Clone, Debug)]
@@ -26,7 +26,7 @@ enum Action {
 }
 
 fn offsets() -> impl Strategy<Value = u64> {
-    // Near the borders of pages, and anywhere.
+    // Near page boundaries, and anywhere.
     prop_oneof![(0..40_u64, 0..3_u64).prop_map(|(page, by)| (page * PAGE + by).saturating_sub(1)), 0..MOST]
 }
 
@@ -46,7 +46,7 @@ fn action() -> impl Strategy<Value = Action> {
     ]
 }
 
-/// Bytes that say where they were written, and by whom.
+/// Bytes that encode their offset and writer.
 fn bytes_of(len: usize, byte: u8) -> Vec<u8> {
     (0..len).map(|at| byte.wrapping_add((at / 7) as u8)).collect()
 }
@@ -65,7 +65,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_file_reads_like_a_vector_of_bytes(actions in prop::collection::vec(action(), 1..60)) {
+    fn file_reads_like_a_vector_of_bytes(actions in prop::collection::vec(action(), 1..60)) {
         let yard = TestYard::of(TestMachine { memory: ByteSize::mib(8), ..TestMachine::default() });
         let store = MemoryStore::default();
         with_vm_on(&yard, |vm| {
@@ -99,7 +99,7 @@ proptest! {
                         assert_eq!(file.drop_clean(), clean);
                     }
                     Action::Move => {
-                        // One that moves upwards is met again.
+                        // The scan meets a page that moved upwards again.
                         assert!(move_all(vm, MigrateMode::Sync) >= file.pages().0);
                     }
                     Action::Reclaim => {
@@ -120,7 +120,7 @@ proptest! {
 }
 
 #[test]
-fn pages_of_a_pattern_can_be_checked_by_anybody() {
+fn pattern_pages_can_be_verified() {
     with_vm(|vm| {
         let file = vm.create_file(0xfeed, ByteSize(100 * PAGE + 5)).unwrap();
         let mut bytes = vec![0; 101 * PAGE as usize];
@@ -135,7 +135,7 @@ fn pages_of_a_pattern_can_be_checked_by_anybody() {
 }
 
 #[test]
-fn a_pattern_takes_nothing_back_and_dirty_pages_are_not_dropped() {
+fn read_only_store_keeps_dirty_pages() {
     with_vm(|vm| {
         let file = vm.create_file(7, ByteSize(4 * PAGE)).unwrap();
         file.write(PAGE + 1, b"mine").unwrap();
@@ -151,7 +151,7 @@ fn a_pattern_takes_nothing_back_and_dirty_pages_are_not_dropped() {
 }
 
 #[test]
-fn a_page_written_as_a_whole_is_not_filled() {
+fn full_page_write_skips_the_fill() {
     let store = MemoryStore::default();
     with_vm(|vm| {
         let file = vm.with_store(&store).create_file(7, ByteSize(0)).unwrap();
@@ -163,7 +163,7 @@ fn a_page_written_as_a_whole_is_not_filled() {
 }
 
 #[test]
-fn what_is_written_back_ends_with_the_file() {
+fn write_back_stops_at_the_end_of_the_file() {
     let store = MemoryStore::default();
     with_vm(|vm| {
         let file = vm.with_store(&store).create_file(7, ByteSize(0)).unwrap();
@@ -177,7 +177,7 @@ fn what_is_written_back_ends_with_the_file() {
 }
 
 #[test]
-fn pages_far_apart_cost_a_few_nodes_each() {
+fn distant_pages_cost_few_nodes() {
     let store = MemoryStore::default();
     with_vm(|vm| {
         let vm = vm.with_store(&store);
@@ -206,7 +206,7 @@ fn pages_far_apart_cost_a_few_nodes_each() {
 }
 
 #[test]
-fn a_file_lives_as_long_as_it_has_handles() {
+fn file_lives_while_it_has_handles() {
     let yard = TestYard::new();
     with_vm_on(&yard, |vm| {
         let file = vm.create_file(5, ByteSize(3 * PAGE)).unwrap();
@@ -230,7 +230,7 @@ fn a_file_lives_as_long_as_it_has_handles() {
 }
 
 #[test]
-fn a_file_larger_than_memory_can_be_read_and_clean_pages_make_room() {
+fn reads_a_file_larger_than_memory() {
     let yard = TestYard::of(TestMachine { memory: ByteSize::mib(8), ..TestMachine::default() });
     with_vm_on(&yard, |vm| {
         let pages = 3 * 2048;
@@ -247,7 +247,7 @@ fn a_file_larger_than_memory_can_be_read_and_clean_pages_make_room() {
 }
 
 #[test]
-fn dirty_pages_that_fill_memory_are_an_error_and_not_lost() {
+fn write_fails_when_dirty_pages_fill_memory() {
     let yard = TestYard::of(TestMachine { memory: ByteSize::mib(8), ..TestMachine::default() });
     with_vm_on(&yard, |vm| {
         let file = vm.create_file(5, ByteSize(0)).unwrap();

@@ -1,4 +1,4 @@
-//! Failures on purpose, at each step in turn: nothing is lost.
+//! Injected failures at each step in turn: nothing is lost.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use super::stores::MemoryStore;
 use crate::page_cache::{PAGE, move_all, with_vm, with_vm_on};
 use crate::test_yard::{TestPlatform, TestYard};
 
-/// Lets one asking fail, counted from when it was armed.
+/// Fails one step, counted from when it was armed.
 #[derive(Default)]
 struct OneFailure {
     left: AtomicU64,
@@ -45,7 +45,7 @@ impl FaultInjector for OneFailure {
     }
 }
 
-/// What is done to a file, and to the vector that it is compared with.
+/// The operations on a file and on the reference vector.
 type Deed = fn(&File<'_, TestPlatform>, &mut Vec<u8>) -> Result<(), FileError>;
 
 fn write(file: &File<'_, TestPlatform>, model: &mut Vec<u8>, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
@@ -79,7 +79,7 @@ fn check(file: &File<'_, TestPlatform>, model: &[u8]) {
 }
 
 #[test]
-fn every_allocation_of_every_deed_may_fail_once() {
+fn survives_failure_of_each_allocation() {
     let mut visited = 0;
     for (number, _) in DEEDS.iter().enumerate() {
         for n in 0.. {
@@ -122,7 +122,7 @@ fn every_allocation_of_every_deed_may_fail_once() {
 }
 
 #[test]
-fn a_cut_that_cannot_have_a_page_ends_the_file_with_that_page_and_the_next_one_does_the_rest() {
+fn stalled_truncation_ends_at_the_locked_page_and_can_be_repeated() {
     let (store, injector) =
         (MemoryStore::default(), OneFailure { only: Some(Step::LockPage), ..OneFailure::default() });
     with_vm(|vm| {
@@ -134,7 +134,7 @@ fn a_cut_that_cannot_have_a_page_ends_the_file_with_that_page_and_the_next_one_d
         write(&file, &mut model, 10 * PAGE, &[9; 70]).unwrap();
         let wanted = ByteSize(3 * PAGE + 5);
         let ends = [10 * PAGE + 70, 9 * PAGE, 3 * PAGE + 5];
-        // The last page of all, the third from there, and the one that is cut in two.
+        // The last page, the third from the end, and the one that the truncation shortens.
         for (pages_had, end) in [0, 2, 5].into_iter().zip(ends) {
             injector.arm(pages_had);
             let problem = file.truncate(wanted).unwrap_err();
@@ -155,7 +155,7 @@ fn a_cut_that_cannot_have_a_page_ends_the_file_with_that_page_and_the_next_one_d
 }
 
 #[test]
-fn making_a_file_may_fail_and_leaves_nothing() {
+fn failed_creation_of_a_file_leaves_nothing() {
     let injector = OneFailure::default();
     with_vm(|vm| {
         let vm = vm.with_injector(&injector);
@@ -166,7 +166,7 @@ fn making_a_file_may_fail_and_leaves_nothing() {
 }
 
 #[test]
-fn a_move_that_fails_at_any_step_changes_nothing() {
+fn failed_file_migration_changes_nothing() {
     for step in [Step::Isolate, Step::Freeze, Step::Copy, Step::Thaw] {
         let injector = OneFailure { only: Some(step), ..OneFailure::default() };
         with_vm(|vm| {
@@ -175,7 +175,7 @@ fn a_move_that_fails_at_any_step_changes_nothing() {
             let mut before = vec![0; 20 * PAGE as usize];
             file.write(3 * PAGE, b"dirty").unwrap();
             file.read(0, &mut before).unwrap();
-            // Frames that are no page of a file are asked for, too, so isolation may fail for one of those.
+            // The scan includes frames without file pages, so isolation may fail for one of those.
             for n in 0..20 {
                 injector.arm(n);
                 let moved = move_all(vm, MigrateMode::Sync);
@@ -192,7 +192,7 @@ fn a_move_that_fails_at_any_step_changes_nothing() {
 }
 
 #[test]
-fn a_store_that_fails_to_fill_leaves_no_page() {
+fn failed_fill_leaves_no_page() {
     let store = MemoryStore::default();
     with_vm(|vm| {
         let vm = vm.with_store(&store);
@@ -204,7 +204,7 @@ fn a_store_that_fails_to_fill_leaves_no_page() {
         assert_eq!(file.write(50 * PAGE + 1, &[1; 1]), Err(failed));
         assert_eq!((file.pages(), file.dirty_pages()), (PageCount(0), PageCount(0)));
         vm.validate().unwrap();
-        // Ahead of a reader a failure is silent, and the page is brought when it is wanted.
+        // A failed readahead is silent, and the page is read on demand.
         store.fail_fill(2);
         file.read(0, &mut [0; 1]).unwrap();
         assert_eq!(file.pages(), PageCount(2));
@@ -216,7 +216,7 @@ fn a_store_that_fails_to_fill_leaves_no_page() {
 }
 
 #[test]
-fn a_store_that_fails_to_take_a_page_leaves_it_dirty() {
+fn failed_write_back_leaves_the_page_dirty() {
     let store = MemoryStore::default();
     with_vm(|vm| {
         let vm = vm.with_store(&store);
@@ -248,7 +248,7 @@ impl BackingStore for Panicking {
 }
 
 #[test]
-fn a_page_whose_filling_panicked_is_filled_by_the_next_reader() {
+fn next_reader_fills_a_page_after_a_panic() {
     let (store, yard) = (Panicking::default(), TestYard::new());
     with_vm_on(&yard, |vm| {
         let vm = vm.with_store(&store);

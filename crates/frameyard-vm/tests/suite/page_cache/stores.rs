@@ -9,33 +9,33 @@ use frameyard_vm::{BackingStore, StoreError};
 
 use crate::page_cache::PAGE;
 
-/// A store that remembers what is written back. Where nothing was, there are zeros.
+/// A store that keeps written pages. Unwritten pages are zero.
 #[derive(Default)]
 pub(crate) struct MemoryStore {
     pages: Mutex<HashMap<(u64, u64), Vec<u8>>>,
     fills: AtomicU64,
-    /// So many of the next fills go well, then one fails; `u64::MAX` for all.
+    /// The number of fills that succeed before one fails; `u64::MAX` for all.
     failing_fill: AtomicU64,
     failing_write: AtomicU64,
 }
 
 impl MemoryStore {
-    /// How often a page was filled.
+    /// The number of fills.
     pub(crate) fn fills(&self) -> u64 {
         self.fills.load(Ordering::Relaxed)
     }
 
-    /// Lets the n-th fill from now on fail.
+    /// Fails the n-th fill from now.
     pub(crate) fn fail_fill(&self, n: u64) {
         self.failing_fill.store(n + 1, Ordering::Relaxed);
     }
 
-    /// Lets the n-th writing back from now on fail.
+    /// Fails the n-th write-back from now.
     pub(crate) fn fail_write(&self, n: u64) {
         self.failing_write.store(n + 1, Ordering::Relaxed);
     }
 
-    /// A page as it was written back; shorter where the file ended in it.
+    /// A page as written back; shorter if the file ended in it.
     pub(crate) fn page(&self, key: u64, page: u64) -> Option<Vec<u8>> {
         self.pages.lock().unwrap().get(&(key, page)).cloned()
     }

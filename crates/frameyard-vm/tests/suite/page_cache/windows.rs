@@ -1,4 +1,4 @@
-//! How far ahead of its readers a file is.
+//! The readahead windows of files.
 
 use frameyard::{ByteSize, PageCount};
 use frameyard_vm::VmCounter;
@@ -6,7 +6,7 @@ use frameyard_vm::VmCounter;
 use crate::page_cache::{PAGE, with_vm};
 
 #[test]
-fn reading_in_sequence_brings_windows_that_double() {
+fn sequential_reads_double_the_window() {
     with_vm(|vm| {
         let file = vm.create_file(1, ByteSize(1000 * PAGE)).unwrap();
         let mut there = Vec::new();
@@ -28,7 +28,7 @@ fn reading_in_sequence_brings_windows_that_double() {
 }
 
 #[test]
-fn reading_here_and_there_brings_one_page_each() {
+fn random_reads_fetch_one_page_each() {
     with_vm(|vm| {
         let file = vm.create_file(1, ByteSize(1000 * PAGE)).unwrap();
         for (n, page) in [500, 3, 770, 41, 999, 600].into_iter().enumerate() {
@@ -40,7 +40,7 @@ fn reading_here_and_there_brings_one_page_each() {
 }
 
 #[test]
-fn a_large_read_brings_what_it_asks_for_and_ends_with_the_file() {
+fn large_read_fetches_its_range_up_to_the_end() {
     with_vm(|vm| {
         let file = vm.create_file(1, ByteSize(70 * PAGE - 1)).unwrap();
         let mut bytes = vec![0; 50 * PAGE as usize];
@@ -53,7 +53,7 @@ fn a_large_read_brings_what_it_asks_for_and_ends_with_the_file() {
 }
 
 #[test]
-fn two_readers_of_one_file_have_windows_of_their_own() {
+fn two_readers_have_independent_windows() {
     with_vm(|vm| {
         let first = vm.create_file(1, ByteSize(4000 * PAGE)).unwrap();
         let second = vm.file(first.id()).unwrap();
@@ -67,7 +67,7 @@ fn two_readers_of_one_file_have_windows_of_their_own() {
 }
 
 #[test]
-fn a_page_read_twice_becomes_active_and_one_read_in_small_steps_does_not() {
+fn second_read_activates_a_page_unless_sequential() {
     with_vm(|vm| {
         let active = || vm.lru_statistics(frameyard::NodeId(0)).on(frameyard_vm::LruList::ActiveFile);
         let file = vm.create_file(1, ByteSize(10 * PAGE)).unwrap();
@@ -84,11 +84,11 @@ fn a_page_read_twice_becomes_active_and_one_read_in_small_steps_does_not() {
 }
 
 #[test]
-fn large_reads_in_sequence_wait_for_the_first_page_alone() {
+fn large_sequential_reads_wait_only_for_the_first_page() {
     for (asked, first) in [(32, 0), (40, 0), (64, 7), (200, 100)] {
         with_vm(|vm| {
             let file = vm.create_file(1, ByteSize(2000 * PAGE)).unwrap();
-            // Who begins elsewhere than at the beginning is known to read in sequence by the page before.
+            // A reader that starts in the middle is recognised as sequential by the previous page.
             let before = u64::from(first > 0);
             if before > 0 {
                 file.read((first - 1) * PAGE, &mut [0; 1]).unwrap();

@@ -42,7 +42,7 @@ fn place(at: usize) -> (usize, usize, u32) {
 /// If `entries` is empty or longer than a batch.
 pub(crate) fn pack<P: Platform>(map: MemMap, platform: &P, entries: &[u32], next: Link) -> Link {
     assert!((1..=BATCH).contains(&entries.len()), "a batch has 1 to {BATCH} blocks");
-    let page = |at: usize| map.page(map.pfn(entries[at]), platform);
+    let page = |at: usize| map.page(map.listed(entries[at]), platform);
     let head = page(0);
     head.set_next(next);
     if let Some(step) = step_of(entries) {
@@ -89,7 +89,7 @@ pub(crate) fn unpack<P: Platform>(map: MemMap, platform: &P, head: Link) -> Unpa
     let found = read(map, platform, head);
     let pages = if found.is_stepped { 1 } else { (found.batch.len() - 1).div_ceil(PER_PAGE).max(1) };
     for (storing, entry) in found.batch.iter().enumerate().take(pages) {
-        let page = map.page(map.pfn(*entry), platform);
+        let page = map.page(map.listed(*entry), platform);
         if storing == 0 {
             page.set_next(Link::NONE);
             page.set_prev(Link::NONE);
@@ -107,7 +107,7 @@ pub(crate) fn read<P: Platform>(map: MemMap, platform: &P, head: Link) -> Unpack
     let first = map.index(map.linked(head).unwrap_or(map.range().start));
     let mut batch = Batch::new();
     batch.push(first);
-    let page: PageRef<'_, P> = map.page(map.pfn(first), platform);
+    let page: PageRef<'_, P> = map.page(map.listed(first), platform);
     let (len, is_stepped) = (len_of(&page), page.prev().0 & STEPPED != 0);
     if is_stepped {
         let step = page.payload(STEP) as u32;
@@ -118,7 +118,7 @@ pub(crate) fn read<P: Platform>(map: MemMap, platform: &P, head: Link) -> Unpack
     }
     for at in 1..len {
         let (storing, word, shift) = place(at);
-        let page = map.page(map.pfn(batch[storing]), platform);
+        let page = map.page(map.listed(batch[storing]), platform);
         batch.push((page.payload(word) >> shift) as u32);
     }
     Unpacked { batch, is_stepped, next: page.next() }

@@ -257,9 +257,7 @@ fn read_ahead<P: Platform>(view: ZoneView<'_, P>, batch: &Batch, order: Order) {
 /// Prefetches the neighbours of a block on its list, if its links still lead into the map.
 pub(super) fn prefetch_neighbours<P: Platform>(view: ZoneView<'_, P>, pfn: Pfn) {
     let page = view.page(pfn);
-    for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.linked(link)) {
-        if view.map.range().contains(neighbour) {
-            view.page(neighbour).prefetch();
-        }
+    for neighbour in [page.next(), page.prev()].into_iter().filter_map(|link| view.map.check(view.map.linked(link)?)) {
+        view.page(neighbour).prefetch();
     }
 }

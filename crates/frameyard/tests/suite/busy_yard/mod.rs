@@ -54,8 +54,8 @@ pub(crate) fn made(made: &Made<'_>) -> Fixture {
 /// The zone's type counts and free blocks, after a drain: what a failure must leave as it was.
 pub(crate) fn shape(yard: &Fixture) -> (Vec<u64>, ZoneStatistics) {
     yard.drain_all();
-    let types = MigrateType::ALL.map(|of| yard.pageblocks_of(ZONE, of)).to_vec();
-    (types, yard.zone_statistics(ZONE))
+    let types = MigrateType::ALL.map(|of| yard.zone(ZONE).pageblocks(of)).to_vec();
+    (types, yard.zone(ZONE).statistics())
 }
 
 pub(crate) fn assert_same_shape(before: &(Vec<u64>, ZoneStatistics), after: &(Vec<u64>, ZoneStatistics)) {
@@ -71,7 +71,7 @@ pub(crate) fn fill(yard: &Fixture, movers: &Movers<'_>, random: &mut Random, per
     while let Ok(name) = movers.take(Order(random.below(3) as u8)) {
         names.push(name);
     }
-    while yard.free_pages().0 * 100 < yard.managed_pages().0 * (100 - percent) {
+    while yard.stats().free_pages().0 * 100 < yard.stats().managed_pages().0 * (100 - percent) {
         let name = names.swap_remove(random.below(names.len() as u64) as usize);
         assert!(movers.give_back(name));
     }

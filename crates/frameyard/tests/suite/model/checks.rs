@@ -57,7 +57,7 @@ impl Driver<'_> {
     pub(super) fn check_frame(&self, pfn: Pfn, order: Order, migrate_type: MigrateType) {
         let last = pfn + PageCount(order.pages().0 - 1);
         for pfn_of_block in [pfn, last] {
-            let info = self.yard().frame_info(pfn_of_block).expect("memory");
+            let info = self.yard().stats().frame(pfn_of_block).expect("memory");
             assert_eq!((info.head, info.state), (pfn, FrameState::Allocated));
             assert_eq!((info.order, info.migrate_type), (order, migrate_type));
         }
@@ -126,7 +126,7 @@ impl Driver<'_> {
             let below = usable <= minimum(&zone, gfp) + zone.protection[highest as usize].0;
             let blocks = |migrate_type| {
                 (order.0..=self.machine.geometry.max_order().0)
-                    .map(|order| self.yard().free_blocks(zone.id, Order(order), migrate_type))
+                    .map(|order| self.yard().zone(zone.id).free_blocks(Order(order), migrate_type))
                     .sum::<u64>()
             };
             let ordinary: u64 = MigrateType::ALL[..MigrateType::PER_CPU].iter().map(|kind| blocks(*kind)).sum();
@@ -168,7 +168,7 @@ impl Driver<'_> {
     /// contiguous memory area.
     pub(super) fn kept_back(&self, range: PfnRange, gfp: Gfp) -> bool {
         let is_kept = |pfn| {
-            let info = self.yard().frame_info(Pfn(pfn));
+            let info = self.yard().stats().frame(Pfn(pfn));
             info.is_some_and(|info| info.state == FrameState::BuddyFree && is_kept_from(info.migrate_type, gfp))
         };
         (range.start.0..range.end.0).any(is_kept)
@@ -185,10 +185,10 @@ impl Driver<'_> {
     ) {
         let first = self.reference.first_taken(range);
         if state == FrameState::BuddyFree {
-            let info = self.yard().frame_info(head).expect("memory");
+            let info = self.yard().stats().frame(head).expect("memory");
             assert_eq!((info.head, info.order, info.state), (head, order, state));
             assert!(is_kept_from(info.migrate_type, gfp), "{head} is free and not kept back");
-            let reserved = self.yard().zone_statistics(zone).reserved_highatomic.0;
+            let reserved = self.yard().zone(zone).statistics().reserved_highatomic.0;
             assert!(reserved > 0 || info.migrate_type == MigrateType::Cma);
             assert!(first.is_none_or(|(taken, _)| taken > head), "a block before {head} is in use");
         } else {

@@ -34,7 +34,7 @@ pub(crate) fn run(machine: &Machine, actions: &[Action]) {
     for (step, action) in actions.iter().enumerate() {
         driver.step(*action);
         driver.note_poisoned();
-        let free = driver.yard().free_pages() + driver.uncounted();
+        let free = driver.yard().stats().free_pages() + driver.uncounted();
         assert_eq!(free, driver.reference.free_pages(), "free pages after {action:?}");
         if step % VALIDATE_EVERY == VALIDATE_EVERY - 1 {
             driver.check_totals();
@@ -75,12 +75,13 @@ impl Driver<'_> {
             Action::FreeRange { pick, count } => self.free_range(pick, count),
             Action::Split { pick } => self.split(pick),
             Action::Fill { left } => self.fill(PageCount(left.into())),
-            Action::DrainList { zone, cpu } => self.yard().drain(self.zone(zone), CpuId(cpu.into())),
+            Action::DrainList { zone, cpu } => self.yard().zone(self.zone(zone)).drain_cpu(CpuId(cpu.into())),
             Action::DrainCpu { cpu } => self.drain_cpu(cpu),
             Action::DrainZone { zone } => self.drain_zone(self.zone(zone)),
             Action::DrainAll => self.drain_all(),
-            Action::Resize { sizing } => self.yard().set_pcp_sizing(sizing),
-            Action::Retune { options, sizing } => match (options.check(), self.yard().retune(&options, sizing)) {
+            Action::Resize { sizing } => self.yard().lists().resize(sizing),
+            Action::Retune { options, sizing } => match (options.check(), self.yard().lists().retune(&options, sizing))
+            {
                 (Err(expected), refused) => assert_eq!(refused, Err(BootError::Watermarks(expected))),
                 (Ok(()), done) => assert_eq!(done, Ok(())),
             },
@@ -100,7 +101,7 @@ impl Driver<'_> {
                 self.check_leftovers(policy);
             }
             Action::Compact { zone } => {
-                self.yard().compact_zone(self.zone(zone), CompactRequest::WHOLE_ZONE, &Owners::NONE);
+                self.yard().compaction().zone(self.zone(zone), CompactRequest::WHOLE_ZONE, &Owners::NONE);
             }
             Action::Contiguous { start, count, gfp } => self.take_contiguous(start, count, gfp),
             Action::Validate => self.check_totals(),
@@ -110,32 +111,32 @@ impl Driver<'_> {
     /// Free memory that is not initialised and does not count as free before it is.
     pub(super) fn uncounted(&self) -> PageCount {
         match self.machine.map_init.mode {
-            InitMode::Deferred => self.yard().uninitialised_pages(),
+            InitMode::Deferred => self.yard().init().deferred_pages(),
             _ => PageCount(0),
         }
     }
 
     /// Whether a frame of memory has no page structure yet.
     pub(super) fn is_uninitialised(&self, pfn: Pfn) -> bool {
-        self.yard().frame_info(pfn).is_some_and(|info| info.state == FrameState::Uninitialised)
+        self.yard().stats().frame(pfn).is_some_and(|info| info.state == FrameState::Uninitialised)
     }
 
     fn initialise_next(&self, node: NodeId) {
-        let before = self.yard().uninitialised_pages();
-        match self.yard().initialise_next(node).expect("memory for the map") {
-            Some(left) => assert!(self.yard().uninitialised_pages() < before && left < before),
-            None => assert_eq!(self.yard().uninitialised_pages(), before),
+        let before = self.yard().init().deferred_pages();
+        match self.yard().init().next_section(node).expect("memory for the map") {
+            Some(left) => assert!(self.yard().init().deferred_pages() < before && left < before),
+            None => assert_eq!(self.yard().init().deferred_pages(), before),
         }
     }
 
     fn finish_init(&self) {
         match self.view {
             View::Creator => {
-                assert_eq!(self.yard().finish_init(), Ok(()));
-                assert_eq!(self.yard().uninitialised_pages(), PageCount(0));
+                assert_eq!(self.yard().init().finish(), Ok(()));
+                assert_eq!(self.yard().init().deferred_pages(), PageCount(0));
                 self.check_totals();
             }
-            View::Attached => assert_eq!(self.yard().finish_init(), Err(InitError::NotTheCreator)),
+            View::Attached => assert_eq!(self.yard().init().finish(), Err(InitError::NotTheCreator)),
         }
     }
 
@@ -145,20 +146,20 @@ impl Driver<'_> {
     }
 
     pub(super) fn zones(&self) -> Vec<ZoneStatistics> {
-        self.yard().zones().collect()
+        self.yard().stats().zones().collect()
     }
 
     fn drain_cpu(&self, cpu: u8) {
         let cpu = CpuId(u32::from(cpu) % (self.yard().cpus() + 2));
-        self.yard().drain_cpu(cpu);
+        self.yard().lists().drain_cpu(cpu);
         for zone in self.zones() {
-            let held = self.yard().pcp_statistics(zone.id, cpu).map_or(PageCount(0), |pcp| pcp.count);
+            let held = self.yard().zone(zone.id).pcp(cpu).map_or(PageCount(0), |pcp| pcp.count);
             assert_eq!(held, PageCount(0), "{cpu} still holds frames of {}", zone.id);
         }
     }
 
     fn drain_zone(&self, zone: ZoneId) {
-        self.yard().drain_zone(zone);
+        self.yard().zone(zone).drain();
         let held = self.zones().into_iter().find(|found| found.id == zone).map(|found| found.per_cpu.0);
         assert_eq!(held.unwrap_or(0), 0, "CPUs still hold frames of {zone}");
     }
@@ -194,7 +195,7 @@ impl Driver<'_> {
 
     fn fill(&mut self, left: PageCount) {
         for order in (0..=self.machine.geometry.max_order().0).rev().map(Order) {
-            while self.yard().free_pages() > left + order.pages() {
+            while self.yard().stats().free_pages() > left + order.pages() {
                 let before = self.reference.free_pages();
                 self.allocate(order, Gfp::HIGHUSER_MOVABLE | Gfp::HIGH | Gfp::NOWARN, Place::Here);
                 if self.reference.free_pages() == before {
@@ -269,7 +270,7 @@ impl Driver<'_> {
     fn bulk(&mut self, count: usize, gfp: Gfp) {
         let node = self.node(Place::Here);
         let mut frames = vec![Pfn(u64::MAX); count];
-        let hits = self.yard().poison_hits();
+        let hits = self.yard().stats().poison_hits();
         let answer = self.yard().alloc_bulk(gfp, &mut frames);
         if count == 0 {
             return assert_eq!(answer, Ok(0));
@@ -286,7 +287,7 @@ impl Driver<'_> {
             self.receive(*pfn, Order::ZERO, gfp, node);
         }
         assert!(frames[got..].iter().all(|pfn| *pfn == Pfn(u64::MAX)), "what was not allocated is not written");
-        if got < count && self.yard().poison_hits() == hits {
+        if got < count && self.yard().stats().poison_hits() == hits {
             self.check_out_of_memory(Order::ZERO, gfp, node);
         }
     }
@@ -353,7 +354,7 @@ impl Driver<'_> {
     fn check_leftovers(&self, policy: ZonePolicy) {
         let may_skip = matches!(policy, ZonePolicy::SkipMerge | ZonePolicy::Cluster | ZonePolicy::ClusterBulk);
         for zone in self.zones().into_iter().filter(|_| !may_skip) {
-            let counted = self.yard().cluster_statistics(zone.id);
+            let counted = self.yard().zone(zone.id).clusters();
             assert_eq!((counted.unmerged, counted.in_use), (PageCount(0), 0), "{policy}, {}", zone.id);
         }
     }
@@ -435,7 +436,7 @@ impl Driver<'_> {
     fn note_poisoned(&mut self) {
         let damaged: Vec<Pfn> = self.reference.all_damaged().collect();
         for pfn in damaged.into_iter().filter(|_| self.machine.poisoning == Poisoning::On) {
-            let info = self.yard().frame_info(pfn).expect("memory");
+            let info = self.yard().stats().frame(pfn).expect("memory");
             if info.state == FrameState::Poisoned && self.reference.is_damaged(pfn) {
                 self.reference.put_aside(info.head, info.order);
             }

@@ -92,7 +92,7 @@ impl<'y> Mover<'y> {
         state.next_slot += 1;
         self.write(pfn, order, slot);
         let adoption = Adoption { counts: ONE_USER, owner: u64::from(KIND.0), index: slot };
-        self.yard.adopt(pfn, order, adoption).expect("an allocated block");
+        self.yard.counted().adopt(pfn, order, adoption).expect("an allocated block");
         let entry = Entry { order, slot, isolated: false, pinned: false, dead: false };
         assert!(state.blocks.insert(pfn, entry).is_none(), "{pfn} has an owner already");
         state.places.insert(slot, pfn);
@@ -104,7 +104,7 @@ impl<'y> Mover<'y> {
         self.yard.alloc(order, gfp).map(|pfn| self.adopt(pfn, order))
     }
 
-    /// Gives a slot up; its block is freed now, or as soon as whoever has isolated it is done.
+    /// Gives a slot up. Its block is freed now, or by the isolation that holds it.
     pub(crate) fn free(&self, slot: u64) {
         let mut state = self.state.lock().unwrap();
         let pfn = state.places.remove(&slot).expect("a slot in use");
@@ -116,7 +116,7 @@ impl<'y> Mover<'y> {
         }
         let entry = state.blocks.remove(&pfn).unwrap();
         self.let_go(pfn, entry.order);
-        self.yard.free_counted(pfn, entry.order).expect("a counted block without users");
+        self.yard.counted().free(pfn, entry.order).expect("a counted block without users");
     }
 
     pub(crate) fn pin(&self, slot: u64) {
@@ -133,7 +133,7 @@ impl<'y> Mover<'y> {
         self.state.lock().unwrap().places.keys().copied().collect()
     }
 
-    /// Checks that every block is where the owner thinks, is set aside by nobody, and holds what it should.
+    /// Checks that every block is where the owner thinks, is not isolated, and holds its contents.
     pub(crate) fn check_all(&self) {
         let state = self.state.lock().unwrap();
         assert_eq!(state.blocks.len(), state.places.len());
@@ -150,10 +150,10 @@ impl<'y> Mover<'y> {
     }
 
     fn check(&self, pfn: Pfn, entry: Entry) {
-        let info = self.yard.frame_info(pfn).expect("memory");
+        let info = self.yard.stats().frame(pfn).expect("memory");
         assert_eq!((info.head, info.state, info.order), (pfn, FrameState::Counted, entry.order));
         // SAFETY: only read.
-        let page = unsafe { self.yard.counted_page(pfn) }.expect("a page");
+        let page = unsafe { self.yard.counted().page(pfn) }.expect("a page");
         assert_eq!((page.index(), page.owner()), (entry.slot, u64::from(KIND.0)));
         for offset in 0..entry.order.pages().0 {
             if let Some(words) = self.words(pfn + PageCount(offset)) {
@@ -182,7 +182,7 @@ impl<'y> Mover<'y> {
 
     fn let_go(&self, pfn: Pfn, _order: Order) {
         // SAFETY: the block is this owner's, which alone has a reference.
-        let page = unsafe { self.yard.counted_page(pfn) }.expect("a page");
+        let page = unsafe { self.yard.counted().page(pfn) }.expect("a page");
         assert_eq!(page.put().expect("a reference"), 0);
     }
 }
@@ -212,7 +212,7 @@ impl FrameOwner for Mover<'_> {
         let mut state = self.state.lock().unwrap();
         let entry = state.blocks[&from.pfn];
         assert!(entry.isolated && entry.order == from.order, "{from} is moved, and is {entry:?}");
-        let info = self.yard.frame_info(to).expect("memory");
+        let info = self.yard.stats().frame(to).expect("memory");
         assert_eq!((info.head, info.state, info.order), (to, FrameState::Allocated, from.order), "the target");
         // Half of the contents are written before it fails.
         self.write(to, from.order, u64::MAX);
@@ -221,7 +221,7 @@ impl FrameOwner for Mover<'_> {
             return Err(MigrateProblem::Gone);
         }
         // SAFETY: the block is this owner's, and isolated.
-        let page = unsafe { self.yard.counted_page(from.pfn) }.expect("a page");
+        let page = unsafe { self.yard.counted().page(from.pfn) }.expect("a page");
         assert!(page.freeze(ONE_USER), "nobody else has a reference");
         for offset in 0..from.order.pages().0 {
             let (old, new) = (from.pfn + PageCount(offset), to + PageCount(offset));
@@ -231,8 +231,8 @@ impl FrameOwner for Mover<'_> {
             }
         }
         let adoption = Adoption { counts: ONE_USER, owner: u64::from(KIND.0), index: entry.slot };
-        self.yard.adopt(to, from.order, adoption).expect("an allocated target");
-        self.yard.disown(from.pfn, from.order).expect("a block without users");
+        self.yard.counted().adopt(to, from.order, adoption).expect("an allocated target");
+        self.yard.counted().disown(from.pfn, from.order).expect("a block without users");
         state.blocks.remove(&from.pfn);
         state.blocks.insert(to, Entry { isolated: false, ..entry });
         state.places.insert(entry.slot, to);
@@ -247,7 +247,7 @@ impl FrameOwner for Mover<'_> {
         if entry.dead {
             let entry = state.blocks.remove(&block.pfn).unwrap();
             self.let_go(block.pfn, entry.order);
-            self.yard.free_counted(block.pfn, entry.order).expect("a counted block without users");
+            self.yard.counted().free(block.pfn, entry.order).expect("a counted block without users");
         }
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Movers<'y> {
     state: Mutex<State>,
     pub(crate) isolated: AtomicU64,
     pub(crate) moved: AtomicU64,
-    /// One of so many calls is refused; 0: none.
+    /// One of this number of calls is refused; 0: none.
     pub(crate) refuse_isolate: AtomicU64,
     pub(crate) refuse_migrate: AtomicU64,
     calls: AtomicU64,
@@ -58,15 +58,16 @@ impl<'y> Movers<'y> {
     }
 
     fn counted(&self, pfn: Pfn) -> frameyard::page::CountedPage<'_, TestPlatform> {
-        // SAFETY: counts and words of these blocks are changed under the owner's lock alone, by who has them alone.
-        unsafe { self.yard.counted_page(pfn) }.expect("memory")
+        // SAFETY: counts and words of these blocks change only under the owner's lock, while the caller holds the block
+        // exclusively.
+        unsafe { self.yard.counted().page(pfn) }.expect("memory")
     }
 
-    /// The words of a block, where frames have memory. The state is borrowed for as long: so nobody else has them.
+    /// The words of a block, where frames have memory. The borrow of the state makes the access exclusive.
     fn words<'s>(&self, _state: &'s mut State, pfn: Pfn, order: Order) -> Option<&'s mut [u64]> {
         let bytes = self.yard.geometry().size_of(order.pages()).0 as usize;
         let first = self.yard.platform().frame_bytes(pfn)?;
-        // SAFETY: the block is this owner's, and is looked at under its lock alone.
+        // SAFETY: the block is this owner's, which reads it only under its lock.
         Some(unsafe { std::slice::from_raw_parts_mut(first.as_ptr().cast(), bytes / 8) })
     }
 
@@ -80,13 +81,13 @@ impl<'y> Movers<'y> {
             words.fill(name);
         }
         let adoption = Adoption { counts: ONE, owner: KIND.0.into(), index: name };
-        self.yard.adopt(pfn, order, adoption).expect("just allocated");
+        self.yard.counted().adopt(pfn, order, adoption).expect("just allocated");
         state.by_frame.insert(pfn, Held { name, order, isolated: false });
         state.by_name.insert(name, pfn);
         Ok(name)
     }
 
-    /// Frees a block; `false` where somebody moves it just now.
+    /// Frees a block; `false` while a migration holds it.
     pub(crate) fn give_back(&self, name: u64) -> bool {
         let mut state = self.state();
         let pfn = state.by_name[&name];
@@ -98,7 +99,7 @@ impl<'y> Movers<'y> {
         state.by_name.remove(&name);
         state.by_frame.remove(&pfn);
         assert!(self.counted(pfn).freeze(ONE), "nobody else uses it");
-        self.yard.free_counted(pfn, held.order).expect("it was counted");
+        self.yard.counted().free(pfn, held.order).expect("it was counted");
         true
     }
 
@@ -131,7 +132,7 @@ impl<'y> Movers<'y> {
         }
     }
 
-    /// Looks at every block's bytes, and that nobody has left one isolated.
+    /// Checks every block's bytes, and that none is left isolated.
     pub(crate) fn check_all(&self) {
         let mut state = self.state();
         let all: Vec<_> = state.by_frame.iter().map(|(pfn, held)| (*pfn, *held)).collect();
@@ -184,8 +185,8 @@ impl FrameOwner for Movers<'_> {
             self.words(&mut state, to, from.order).expect("memory, too").copy_from_slice(&words);
         }
         let adoption = Adoption { counts: ONE, owner: KIND.0.into(), index: held.name };
-        self.yard.adopt(to, from.order, adoption).expect("a fresh target");
-        self.yard.disown(from.pfn, from.order).expect("frozen");
+        self.yard.counted().adopt(to, from.order, adoption).expect("a fresh target");
+        self.yard.counted().disown(from.pfn, from.order).expect("frozen");
         state.by_frame.remove(&from.pfn);
         state.by_frame.insert(to, Held { isolated: false, ..held });
         state.by_name.insert(held.name, to);

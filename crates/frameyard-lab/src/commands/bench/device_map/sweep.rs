@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_in_memory_is_left_out_with_a_reason() {
+    fn a_row_without_memory_is_left_out_with_a_reason() {
         let of = |geometry, layout, available| {
             let most = ByteSize(u64::MAX);
             left_out(shape(ByteSize::gib(1024), geometry, layout), geometry, ByteSize::gib(available), most)
@@ -131,15 +131,15 @@ mod tests {
             "{reason}"
         );
         assert_eq!(of(DeviceAlignment::Huge, MapLayout::Full, 20), None);
-        assert_eq!(of(DeviceAlignment::Huge, MapLayout::SharedTails, 3), None);
-        assert!(of(DeviceAlignment::Huge, MapLayout::SharedTails, 2).is_some());
+        assert_eq!(of(DeviceAlignment::Huge, MapLayout::Deduplicated, 3), None);
+        assert!(of(DeviceAlignment::Huge, MapLayout::Deduplicated, 2).is_some());
         assert_eq!(of(DeviceAlignment::Gigantic, MapLayout::Folded, 1), None);
-        // Heads of base pages are all there is.
-        assert!(of(DeviceAlignment::Base, MapLayout::SharedTails, 16).is_some());
+        // Base pages have only heads.
+        assert!(of(DeviceAlignment::Base, MapLayout::Deduplicated, 16).is_some());
     }
 
     #[test]
-    fn what_takes_long_is_left_out_unless_all_is_asked_for() {
+    fn a_long_row_is_left_out_without_full() {
         let full = |size| {
             let shape = shape(size, DeviceAlignment::Huge, MapLayout::Full);
             left_out(shape, DeviceAlignment::Huge, ByteSize::gib(64), USUAL_LIMIT)

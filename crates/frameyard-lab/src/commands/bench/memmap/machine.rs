@@ -1,5 +1,4 @@
-//! The machine of a row: a node for each of the host's that has memory, with its CPUs, and as many frames as the
-//! row has, shared evenly.
+//! The machine of a row: one node for each node of the host with memory, with its CPUs. The nodes share the frames evenly.
 
 use frameyard::page::Page;
 use frameyard::{ByteSize, MemoryTable, NodeId, PageCount, Pfn, PfnRange};
@@ -7,7 +6,7 @@ use frameyard_host::{HostNode, HostTopology, MemoryError, Region};
 
 use super::sweep::section_frames;
 
-/// Where memory begins: at 4 GiB, as there are no low zones.
+/// Where memory begins: at 4 GiB, above the low zones.
 const FIRST: Pfn = Pfn(1 << 20);
 
 /// The memory and the CPUs of a machine.
@@ -26,7 +25,7 @@ pub(super) fn nodes(host: &HostTopology) -> Vec<&HostNode> {
 }
 
 impl BenchMachine {
-    /// A machine of `frames` frames, in whole sections on each node, with so many single frames left out, evenly.
+    /// A machine of `frames` frames, in whole sections on each node, with `holes` single frames left out evenly.
     pub(super) fn new(host: &HostTopology, frames: u64, holes: u64) -> Self {
         let nodes = nodes(host);
         let share = (frames / nodes.len() as u64).next_multiple_of(section_frames());
@@ -56,7 +55,7 @@ impl BenchMachine {
         self.memory.len()
     }
 
-    /// Lets each node's part of the map come from the node's own memory, where there are several.
+    /// Binds the map of each node to its memory, if there are several nodes.
     pub(super) fn bind(&self, region: &Region, host: &HostTopology) -> Result<(), MemoryError> {
         let bytes = |frames: u64| ByteSize(frames * size_of::<Page>() as u64);
         if self.memory.len() > 1 {

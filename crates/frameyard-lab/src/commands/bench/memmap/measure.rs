@@ -13,13 +13,13 @@ use super::sweep::{Case, Faulted, Place};
 use crate::Failure;
 use crate::bring_up::{Watch, nanoseconds};
 
-/// What stands in the map before an initialiser writes it.
+/// The bytes of the map before an initialiser writes it.
 const BEFORE: u8 = 0xa5;
 
-/// Up to so many frames a yard is checked frame by frame after its last run.
+/// A yard of at most this many frames is checked frame by frame after its last run.
 const CHECKED_FRAMES: u64 = 1 << 20;
 
-/// Samples of a row, one for each run; empty where nothing is measured.
+/// Samples of a row, one for each run; empty for what is not measured.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Measured {
     pub(super) map_bytes: ByteSize,
@@ -33,7 +33,7 @@ pub(super) struct Measured {
     pub(super) first_alloc_ns: Vec<f64>,
 }
 
-/// Measures rows, those of a place on the same memory.
+/// Measures rows. Rows of one place share the memory of their map.
 pub(super) struct Bench<'a> {
     host: &'a HostTopology,
     repeat: u32,
@@ -41,7 +41,7 @@ pub(super) struct Bench<'a> {
     faulted: Option<FaultedMap>,
 }
 
-/// The memory of a map that is all present.
+/// The present memory of a map.
 struct FaultedMap {
     region: Region,
     fault_ns: u64,
@@ -50,20 +50,20 @@ struct FaultedMap {
 /// One run of an initialiser.
 struct Run {
     init_ns: u64,
-    /// Of the map that came up in that time.
+    /// Bytes of map that were initialised in that time.
     bytes: u64,
     first_alloc_ns: u64,
 }
 
 impl<'a> Bench<'a> {
-    /// Rows of so many runs each, of which every one calls `done`.
+    /// Rows of `repeat` runs each. Every run calls `done`.
     pub(super) fn new(host: &'a HostTopology, repeat: u32, done: &'a dyn Fn()) -> Self {
         Self { host, repeat, done, faulted: None }
     }
 
-    /// Makes the memory for the rows of a place.
+    /// Provides the memory for the rows of a place.
     pub(super) fn prepare(&mut self, place: Place) -> Result<(), Failure> {
-        // Given back before there is more.
+        // Returned before the next is taken.
         self.faulted = None;
         if place.faulted == Faulted::OnTheWay {
             return Ok(());
@@ -77,7 +77,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Runs a case as often as asked for; before each run the limits are measured on the same memory.
+    /// Runs a case. Before each run the limits are measured on the same memory.
     pub(super) fn measure(&mut self, case: &Case) -> Result<Measured, Failure> {
         let machine = BenchMachine::new(self.host, case.place.frames, case.holes);
         let mut measured = Measured { map_bytes: map_bytes(&machine)?, ..Measured::default() };
@@ -88,7 +88,7 @@ impl<'a> Bench<'a> {
                 Some(mut map) => {
                     measured.fault_ns = Some(map.fault_ns);
                     let limit = self.limit(case, &mut map.region, &mut measured)?;
-                    soil(&mut map.region, case.initialiser);
+                    fill_before(&mut map.region, case.initialiser);
                     let (run, region) = self.run(case, &machine, map.region, check)?;
                     measured.take(&run, limit);
                     self.faulted = Some(FaultedMap { region, ..map });
@@ -106,7 +106,7 @@ impl<'a> Bench<'a> {
         Ok(measured)
     }
 
-    /// How fast the memory can be written at all; `None` where the initialiser does not write.
+    /// The rate at which the memory can be written; `None` where the initialiser does not write.
     fn limit(&self, case: &Case, region: &mut Region, measured: &mut Measured) -> Result<Option<f64>, Failure> {
         if case.initialiser == Initialiser::None {
             return Ok(None);
@@ -118,7 +118,7 @@ impl<'a> Bench<'a> {
         Ok(Some(rates.limit_bytes_per_s()))
     }
 
-    /// Brings a yard up on the region and gives the region back.
+    /// Boots a yard on the region and returns the region.
     fn run(&self, case: &Case, machine: &BenchMachine, region: Region, check: Check) -> Result<(Run, Region), Failure> {
         let watch = Watch::default();
         let builder = watch.attach(HostYard::builder().backing(Backing::Phantom).map_region(region));
@@ -131,7 +131,7 @@ impl<'a> Bench<'a> {
         let mut init_ns = create_ns;
         if case.mode == InitMode::Deferred {
             let begin = Instant::now();
-            yard.finish_init().map_err(Failure::run_time)?;
+            yard.init().finish().map_err(Failure::run_time)?;
             init_ns += nanoseconds(begin);
         }
         yard.free(first, Order(0)).map_err(Failure::run_time)?;
@@ -141,7 +141,7 @@ impl<'a> Bench<'a> {
         }
         let mut run = Run { init_ns, bytes: map_bytes(machine)?.0, first_alloc_ns };
         let nodes = watch.nodes();
-        // What the platform saw leaves out the tables, which are no part of the map. Nodes come up side by side.
+        // The platform's time excludes the tables, which are no part of the map. Nodes are initialised side by side.
         if let Some(ns) = nodes.iter().map(|node| node.elapsed_ns).max().flatten().filter(|ns| *ns > 0) {
             run.init_ns = ns;
             run.bytes = nodes.iter().map(|node| node.pages.0 * size_of::<Page>() as u64).sum();
@@ -150,7 +150,7 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// What is looked at after a run.
+/// What is checked after a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Check {
     Nothing,
@@ -167,8 +167,8 @@ impl Measured {
     }
 }
 
-/// Leaves in the map what no initialiser may rely on; but `none` relies on zeroes.
-fn soil(region: &mut Region, initialiser: Initialiser) {
+/// Fills the map with bytes on which no initialiser may rely. `none` relies on zeroes.
+fn fill_before(region: &mut Region, initialiser: Initialiser) {
     if initialiser == Initialiser::None {
         region.zero();
     } else if let Some(bytes) = region.bytes_mut() {
@@ -178,7 +178,7 @@ fn soil(region: &mut Region, initialiser: Initialiser) {
 
 fn config<'a>(machine: &'a BenchMachine, case: &Case) -> YardConfig<'a> {
     let threads = (case.place.threads / machine.nodes()).max(1);
-    let jobs = InitJobs { cutting: case.cutting, threads: Some(threads), ..InitJobs::default() };
+    let jobs = InitJobs { granularity: case.granularity, threads: Some(threads), ..InitJobs::default() };
     let map_init =
         MapInit { mode: case.mode, content: case.content, initialiser: case.initialiser, jobs, ..MapInit::default() };
     YardConfig { map_init, ..usual(machine) }
@@ -188,7 +188,7 @@ fn usual(machine: &BenchMachine) -> YardConfig<'_> {
     YardConfig { zone_limits: ZoneLimits::NONE, ..YardConfig::new(&machine.cpus) }
 }
 
-/// The same for every content and mode.
+/// The size of the map, which does not depend on content and mode.
 fn map_bytes(machine: &BenchMachine) -> Result<ByteSize, Failure> {
     Layout::plan(&machine.table(), &usual(machine)).map(|layout| layout.map_bytes()).map_err(Failure::input)
 }

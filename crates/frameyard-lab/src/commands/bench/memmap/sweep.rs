@@ -1,8 +1,8 @@
-//! Which rows there are.
+//! The rows of the sweep.
 
 use std::collections::BTreeSet;
 
-use frameyard::boot::{Cutting, InitMode, Initialiser};
+use frameyard::boot::{InitMode, Initialiser, JobGranularity};
 use frameyard::page::{MapContent, Page};
 use frameyard::{ByteSize, Geometry};
 use frameyard_host::HostTopology;
@@ -17,21 +17,21 @@ const USUAL_SIZES: [ByteSize; 2] = [ByteSize::mib(64), USUAL_LIMIT];
 const FULL_SIZE: ByteSize = ByteSize::gib(16);
 /// Frames of lazy rows.
 const USUAL_FRAMES: [u64; 4] = [1 << 18, 1 << 22, 1 << 25, 1 << 28];
-/// As many frames as links can name, less than two sections.
+/// The frames that links can name, less two sections at most.
 const MOST_FRAMES: u64 = (1 << 32) - (1 << 16);
-/// Holes of the rows that compare the ways of cutting.
+/// Holes of the rows that compare the granularities.
 const USUAL_HOLES: u64 = 4096;
 
-/// How many frames, and how many threads.
+/// A number of frames and of threads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub(super) frames: u64,
-    /// On all nodes together.
+    /// Of all nodes together.
     pub(super) threads: usize,
     pub(super) faulted: Faulted,
 }
 
-/// Whether the map is in memory before it is initialised.
+/// Whether the map is faulted in before its initialisation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Faulted {
     Before,
@@ -45,18 +45,18 @@ pub(super) struct Case {
     pub(super) initialiser: Initialiser,
     pub(super) content: MapContent,
     pub(super) mode: InitMode,
-    pub(super) cutting: Cutting,
+    pub(super) granularity: JobGranularity,
     pub(super) holes: u64,
 }
 
-/// All rows, those of one place together: they share the memory of their map.
+/// All rows. Rows of one place share the memory of their map.
 #[derive(Clone, Debug)]
 pub(super) struct Sweep {
     pub(super) groups: Vec<(Place, Vec<Case>)>,
 }
 
 impl Sweep {
-    /// The rows that the arguments ask for on this host.
+    /// The rows of the command line on this host.
     pub(super) fn of(args: &MemmapArgs, host: &HostTopology) -> Result<Self, Failure> {
         let threads = threads(args, host)?;
         let sizes = map_sizes(args, host)?;
@@ -64,7 +64,7 @@ impl Sweep {
         for &frames in &sizes {
             for &count in &threads {
                 let place = Place { frames, threads: count, faulted: Faulted::Before };
-                let mut cases = args.cases(place, &args.cuttings, args.holes.unwrap_or(0));
+                let mut cases = args.cases(place, &args.granularities, args.holes.unwrap_or(0));
                 if args.is_bare() && threads.last() == Some(&count) {
                     cases.extend(fragmented(args, place));
                 }
@@ -73,8 +73,8 @@ impl Sweep {
         }
         for frames in lazy_frames(args, host)? {
             let place = Place { frames, threads: 1, faulted: Faulted::OnTheWay };
-            // Nothing is cut where there is no pass.
-            groups.push((place, args.cases(place, &args.cuttings[..1], args.holes.unwrap_or(0))));
+            // Without a pass there are no jobs.
+            groups.push((place, args.cases(place, &args.granularities[..1], args.holes.unwrap_or(0))));
         }
         groups.retain(|(_, cases)| !cases.is_empty());
         let sweep = Self { groups };
@@ -102,23 +102,23 @@ impl Sweep {
 }
 
 impl MemmapArgs {
-    /// Whether all ways are swept, so that the rows that compare the cuttings belong to it.
+    /// Whether the sweep is complete, which includes the rows that compare the granularities.
     fn is_bare(&self) -> bool {
         let all = (&Initialiser::ALL[..], &MapContent::ALL[..], &InitMode::ALL[..]);
         self.holes.is_none()
-            && Cutting::ALL.iter().all(|cutting| self.cuttings.contains(cutting))
+            && JobGranularity::ALL.iter().all(|granularity| self.granularities.contains(granularity))
             && (&self.initialisers[..], &self.contents[..], &self.modes[..]) == all
     }
 
     /// All combinations at a place.
-    fn cases(&self, place: Place, cuttings: &[Cutting], holes: u64) -> Vec<Case> {
+    fn cases(&self, place: Place, granularities: &[JobGranularity], holes: u64) -> Vec<Case> {
         let mut cases = Vec::new();
         for &mode in self.modes.iter().filter(|mode| (**mode == InitMode::Lazy) == (place.faulted == Faulted::OnTheWay))
         {
             for &content in &self.contents {
                 for &initialiser in self.initialisers.iter().filter(|initialiser| initialiser.can_write(content)) {
-                    for &cutting in cuttings {
-                        cases.push(Case { place, initialiser, content, mode, cutting, holes });
+                    for &granularity in granularities {
+                        cases.push(Case { place, initialiser, content, mode, granularity, holes });
                     }
                 }
             }
@@ -127,16 +127,16 @@ impl MemmapArgs {
     }
 }
 
-/// Two rows that differ in the cutting alone, on memory full of holes.
+/// Two rows that differ only in the granularity, on memory full of holes.
 fn fragmented(args: &MemmapArgs, place: Place) -> Vec<Case> {
-    let cases = args.cases(place, &Cutting::ALL, USUAL_HOLES);
+    let cases = args.cases(place, &JobGranularity::ALL, USUAL_HOLES);
     let is_best = |case: &&Case| case.initialiser == Initialiser::Stream && case.mode == InitMode::Deferred;
     let chosen = cases.iter().rev().find(is_best).or(cases.last()).copied();
-    let with = |cutting: &Cutting| chosen.map(|case| Case { cutting: *cutting, ..case });
-    Cutting::ALL.iter().filter_map(with).collect()
+    let with = |granularity: &JobGranularity| chosen.map(|case| Case { granularity: *granularity, ..case });
+    JobGranularity::ALL.iter().filter_map(with).collect()
 }
 
-/// Numbers of threads, each a multiple of the nodes where it is not one for each.
+/// Numbers of threads: multiples of the number of nodes.
 fn threads(args: &MemmapArgs, host: &HostTopology) -> Result<Vec<usize>, Failure> {
     let cpus = host.allowed().as_slice().len().max(1);
     let nodes = nodes(host).len();
@@ -194,7 +194,7 @@ fn lazy_frames(args: &MemmapArgs, host: &HostTopology) -> Result<Vec<u64>, Failu
         Some(wrong) if !args.frames.is_empty() => Err(Failure::input(format!(
             "--frames {wrong}: write multiples of {step}, whole sections on each node, up to {MOST_FRAMES}"
         ))),
-        // Hosts have few nodes: what is not asked for is rounded.
+        // Hosts have few nodes: usual numbers are rounded.
         Some(_) => Ok(frames.iter().map(|frames| frames.next_multiple_of(step)).collect()),
         None => Ok(frames),
     }
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bare_sweep_has_every_combination_that_can_be() {
+    fn the_bare_sweep_has_every_possible_combination() {
         let sweep = sweep("").unwrap();
         for mode in InitMode::ALL {
             for content in MapContent::ALL {
@@ -237,11 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn the_ways_of_cutting_are_compared_where_there_are_holes() {
+    fn granularities_are_compared_on_memory_with_holes() {
         let all = sweep("--map-size 64M").unwrap();
         let pair: Vec<&Case> = all.cases().filter(|case| case.holes > 0).collect();
-        assert_eq!(pair.iter().map(|case| case.cutting).collect::<Vec<_>>(), Cutting::ALL);
-        assert_eq!(Case { cutting: pair[1].cutting, ..*pair[0] }, *pair[1]);
+        assert_eq!(pair.iter().map(|case| case.granularity).collect::<Vec<_>>(), JobGranularity::ALL);
+        assert_eq!(Case { granularity: pair[1].granularity, ..*pair[0] }, *pair[1]);
         assert_eq!(
             (pair[0].holes, pair[0].initialiser, pair[0].content),
             (4096, Initialiser::Stream, MapContent::Kernel)
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_measured_is_refused_with_what_would_be_right() {
+    fn refusals_name_a_correct_value() {
         for (line, says) in [
             ("--threads 100000", "write numbers from 1 to"),
             ("--map-size 2G", "only with --full"),

@@ -45,9 +45,9 @@ pub(super) struct Subject {
     pub(super) delay_ns: Option<u64>,
     pub(super) memory_bytes: Option<u64>,
     pub(super) published: Option<ZoneLockRecord>,
-    /// Of a published row; measured rows have those of their runs.
+    /// The published success rate; measured rows have that of their runs.
     pub(super) high_order_success: Option<f64>,
-    /// As `high_order_success`.
+    /// The published time of a request.
     pub(super) high_order_ns: Option<f64>,
 }
 
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn where_locks_were_timed_in_all_runs_all_count() {
+    fn if_all_runs_were_timed_all_count() {
         let timed = |rate| Sample { locks_are_timed: true, ..sample(rate, 10) };
         let row = measured(&combination(), &[timed(1.0), timed(3.0)]);
         assert_eq!(
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_measured_is_nothing() {
+    fn what_was_not_measured_is_null() {
         let row = measured(&combination(), &[sample(30.0, 10)]);
         assert_eq!((row.number("zone_lock_hold_ns_per_page"), row.number("pcp_pages_held")), (None, None));
         assert_eq!(
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_drains_are_those_of_each_run_and_nothing_where_none_enters_whole() {
+    fn shares_of_drains_are_medians_and_null_without_drains() {
         let drains = |drains, ideal, whole| ClusterDrains { drains, ideal, whole };
         let run = |all, movable| Sample { drains: Drains { all, movable }, ..sample(1.0, 1) };
         let runs = [run(drains(100, 62, 90), 99), run(drains(200, 100, 200), 200), run(drains(10, 9, 9), 5)];
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_of_each_page_that_crossed_in_one_direction_or_the_other() {
+    fn lines_are_counted_for_each_page_of_refills_and_drains() {
         let way = |lines| Direction { pages: 100, zone_lock: LockUse::default(), lines_under_lock: Some(lines) };
         let crossings = vec![TransferCounts { refill: way(10), drain: way(100) }; 3];
         let timed = Sample { locks_are_timed: true, crossings, ..sample(1.0, 1) };

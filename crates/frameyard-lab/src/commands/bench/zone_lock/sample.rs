@@ -1,4 +1,4 @@
-//! What one run gave, whatever its workload.
+//! The values of one run of any workload.
 
 use frameyard::locks::LockUse;
 
@@ -7,42 +7,42 @@ use frameyard_workloads::counts::{Counts, Drains};
 use frameyard_workloads::held::HeldPages;
 use frameyard_workloads::transfer::TransferCounts;
 
-/// How requests for huge blocks went.
+/// Requests for huge blocks.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub(super) struct HighOrder {
-    /// The part of them that got one.
+    /// The share that succeeded.
     pub(super) success: f64,
-    /// Nanoseconds that each took.
+    /// Nanoseconds for each.
     pub(super) ns: f64,
 }
 
 /// One run.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(super) struct Sample {
-    /// What tasks did in a second, by their kind.
+    /// Operations of the tasks in a second, by kind of task.
     pub(super) rates: Vec<(Option<&'static str>, f64)>,
-    /// Frames that came and went.
+    /// Frames that were allocated and freed.
     pub(super) pages: u64,
     /// The locks of zones.
     pub(super) zone_lock: LockUse,
-    /// The locks of the lists of used pages, where there are any.
+    /// The locks of LRU lists, if the workload has any.
     pub(super) lru_lock: Option<LockUse>,
-    /// Drains under a policy that lets them enter a zone as one cluster.
+    /// Drains under a policy that lets a drain enter a zone as one cluster.
     pub(super) drains: Drains,
-    /// Whether the times at locks were measured.
+    /// Whether times at locks were measured.
     pub(super) locks_are_timed: bool,
     /// Nanoseconds of an allocation and of a free, where each was timed.
     pub(super) get_put_ns: Option<(f64, f64)>,
-    /// Where huge blocks were asked for.
+    /// If the workload requests huge blocks.
     pub(super) high_order: Option<HighOrder>,
-    /// What CPUs kept, where that was looked at.
+    /// Frames on per-CPU lists, if they were counted.
     pub(super) held: Option<HeldPages>,
-    /// Each direction by itself, in some rounds, where it was.
+    /// Refills and drains, if they were measured separately.
     pub(super) crossings: Vec<TransferCounts>,
 }
 
 impl Sample {
-    /// Of a workload whose pages have owners.
+    /// A run of a workload whose pages have owners.
     pub(super) fn of(rates: Vec<(Option<&'static str>, f64)>, counts: &Counts) -> Self {
         Self {
             rates,
@@ -55,7 +55,7 @@ impl Sample {
         }
     }
 
-    /// Of `alloc`: a pair is an operation. Locks are taken for not timed.
+    /// A run of `alloc`. An operation is an allocation and a free. Locks count as untimed.
     pub(super) fn of_alloc(workload: &AllocWorkload, run: &AllocRun) -> Self {
         let pairs = f64::from(workload.tasks.get()) * 1e9 / (run.get_ns + run.put_ns);
         Self {

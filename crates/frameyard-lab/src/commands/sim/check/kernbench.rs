@@ -1,9 +1,9 @@
-//! The table of a kernel's build with per-CPU lists sized before most memory was up, and after it.
+//! The table of a kernel build with per-CPU lists sized before and after most memory is initialised.
 //!
-//! A build is too long to be simulated: jobs of it are, for some milliseconds, and times are multiplied. On the column with lists
-//! sized by all memory, and on that alone, are fitted: what a job computes for each page, which decides user against system time;
-//! how many jobs a build has; and how long CPUs are idle. What kernels do for a page besides was measured apart
-//! ([`Job::KERNEL_WORK`]). As that number weighs most, all is predicted a second time without it.
+//! A whole build is too long to simulate. Its jobs are simulated for some milliseconds and their times multiplied.
+//! Three numbers are fitted on the column with final lists alone: the computing per page (by the ratio of user to
+//! system time), the number of jobs, and the idle time. Further kernel work per page was measured apart
+//! ([`Job::KERNEL_WORK`]). That number weighs most, so all is predicted a second time without it.
 
 use std::time::Duration;
 
@@ -20,20 +20,20 @@ use crate::commands::published_table::records;
 use crate::output::{Format, Report, Row, progress_bar, rounded};
 use frameyard_workloads::kernbench::Job;
 
-/// The table: its header says what its columns are.
+/// The published table; its header names the columns.
 const TABLE: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/published/kernbench-epyc2-256cpu.csv"));
 
-const NOTE: &str = "Jobs are simulated for some milliseconds, and their times multiplied to a build. What jobs compute, how many there are and \
-    how long CPUs are idle is fitted on the column with lists sized by all memory; kernel work is cycles for each page that were \
-    measured apart, or none. Shares of locks are of the time of CPUs that are busy.";
-/// How long jobs are watched, at least one of each CPU.
+const NOTE: &str = "Jobs are simulated for some milliseconds and their times scaled to a build. The computing, the number of jobs and the idle time are \
+    fitted on the column with final lists; kernel work is cycles per page, measured apart or 0. Shares of locks are shares of busy CPU time.";
+
+/// How long jobs are counted, at least one job per CPU.
 const DURATION: Duration = Duration::from_millis(20);
-/// The part of the published ratio of system to user time that the fit may miss.
+/// The tolerance of the fitted ratio of system to user time.
 const TOLERANCE: f64 = 0.003;
 /// The most simulations of a fit.
 const MOST_STEPS: u32 = 10;
 
-/// The times of a build, in seconds: of all CPUs together, and on the wall.
+/// The times of a build, in seconds: CPU time of all CPUs, and elapsed time.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Times {
     user: f64,
@@ -41,7 +41,7 @@ struct Times {
     elapsed: f64,
 }
 
-/// What was published.
+/// The published values.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Published {
     early: Times,
@@ -69,9 +69,9 @@ impl Published {
     }
 }
 
-/// A row of the outcome.
+/// Predicted and published values.
 struct Prediction {
-    /// What the kernel does for a page besides, and what a job computes for it.
+    /// Cycles per page of further kernel work, and of computing.
     kernel_work_cycles: u64,
     compute_cycles: u64,
     zone_policy: &'static str,
@@ -81,15 +81,16 @@ struct Prediction {
     published_s: Option<f64>,
     predicted_s: f64,
     error_pct: Option<f64>,
-    /// Whether it was fitted on this value.
+    /// Whether the fit used this value.
     fitted: bool,
     zone_lock_share: f64,
     lru_lock_share: f64,
 }
 
-/// Predicts, and compares.
+/// Predicts and compares.
 pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Failure> {
-    let published = Published::read().ok_or_else(|| Failure::run_time("the table of the build has other rows"))?;
+    let published =
+        Published::read().ok_or_else(|| Failure::run_time("the published table of the build lacks a row"))?;
     let bar = progress_bar("predicting", 2 * 8);
     let mut rows: Vec<Prediction> = Vec::new();
     for kernel_work in [Job::KERNEL_WORK, 0] {
@@ -126,13 +127,13 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Fail
     Ok(Report::new("sim check", rows.iter().map(Prediction::row).collect()).of_machine(&machine.name).note(NOTE))
 }
 
-/// The logarithms of what is computed, and of by how much system time is too large then.
+/// The logarithm of the computing, and of the excess of system time.
 type Known = (f64, f64);
 
-/// Finds how many cycles a job computes for each page, so that system time is so large beside user time; and what that came to.
+/// Finds the computing per page that gives this ratio of system to user time, and its result.
 ///
-/// The more is computed, the less of the time is system time: the answer is between the two nearest known ones, where there are
-/// such, by their logarithms.
+/// More computing lowers the share of system time, so the answer lies between the two nearest known points. The
+/// search interpolates their logarithms.
 fn fit(
     ratio: f64,
     first: u64,
@@ -162,7 +163,7 @@ fn fit(
     Ok((compute, built))
 }
 
-/// A build of as many jobs as the published one.
+/// A build with the published number of jobs.
 struct Scaled<'m> {
     machine: &'m Machine,
     published: Published,
@@ -172,13 +173,13 @@ struct Scaled<'m> {
 }
 
 impl Scaled<'_> {
-    /// Seconds in which each CPU is idle, where the others take as long as was published.
+    /// Idle seconds of each CPU, from the published times.
     fn idle(&self) -> f64 {
         let Times { user, system, elapsed } = self.published.last;
         elapsed - (user + system) / self.machine.cpus() as f64
     }
 
-    /// The column that was fitted on.
+    /// The rows of the fitted column.
     fn fitted(&self, built: &Built) -> Vec<Prediction> {
         let of = self.published.last;
         let (user, system, busy) = self.times(built);
@@ -187,8 +188,9 @@ impl Scaled<'_> {
             .into()
     }
 
-    /// Another column, published or not. How long CPUs are idle is not simulated: as many seconds, as where CPUs wait for one
-    /// that has much to do alone; or as large a share, as where they wait for others that are busy as they are.
+    /// The rows of another column, published or not. Idle time is not simulated, so elapsed time has two estimates:
+    /// the same idle seconds, as where CPUs wait for one long job, or the same idle share, as where CPUs wait for
+    /// equally busy ones.
     fn predicted(&self, built: &Built, of: Option<Times>) -> Vec<Prediction> {
         let (user, system, busy) = self.times(built);
         let share = self.published.last.elapsed / (self.published.last.elapsed - self.idle());
@@ -205,7 +207,7 @@ impl Scaled<'_> {
         .collect()
     }
 
-    /// User and system time of all CPUs, and for how long each is busy.
+    /// User and system time of all CPUs, and the busy time of each.
     fn times(&self, built: &Built) -> (f64, f64, f64) {
         let (user, system) = (built.user_ns * self.jobs / 1e9, built.system_ns * self.jobs / 1e9);
         (user, system, (user + system) / self.machine.cpus() as f64)
@@ -277,8 +279,8 @@ mod tests {
     }
 
     #[test]
-    fn the_fit_finds_how_much_is_computed_where_the_lock_saturates_and_where_it_does_not() {
-        // A page takes 5000 cycles of system time, or as long as a saturated lock lets it take.
+    fn the_fit_finds_the_computing_with_and_without_a_saturated_lock() {
+        // A page takes 5000 cycles of system time, or longer once the lock saturates.
         let simulate = |compute: u64| {
             let user = compute as f64;
             Ok(built(user, (40_000.0 - user).max(5000.0)))
@@ -290,14 +292,14 @@ mod tests {
     }
 
     #[test]
-    fn a_build_has_the_user_time_that_was_published_and_is_idle_as_long() {
+    fn a_scaled_build_keeps_the_published_user_and_idle_time() {
         let machine = Machine::built_in("epyc2-256").unwrap();
         let published = Published::read().unwrap();
         let jobs = published.last.user * 1e9 / 50.0;
         let scaled = Scaled { machine: &machine, published, kernel_work: 0, compute: 1, jobs };
         let rows = scaled.fitted(&built(50.0, 10.0));
         assert_eq!((rows[0].error_pct, rows[0].fitted), (Some(0.0), true));
-        // A fifth of the user time is system time, too little by a quarter; that much less are CPUs busy.
+        // System time is a fifth of user time, a quarter too little, so CPUs are busy for less.
         assert_eq!(rows[1].predicted_s, 3280.26);
         assert_eq!(rows[2].predicted_s, 114.57);
         let rows = scaled.predicted(&built(100.0, 20.0), Some(published.early));

@@ -1,4 +1,4 @@
-//! The table of page faults a second by tasks, policy and mode.
+//! The table of page faults per second by tasks, policy and mode.
 
 use frameyard::policy::ZonePolicy;
 use frameyard_sim::{
@@ -11,10 +11,10 @@ use crate::cli::FittedTable;
 use crate::commands::sim::published::{self, predictors};
 use crate::output::{Format, Report, Row, progress_bar};
 
-/// What speed-ups are over.
+/// The base policy of speed-ups.
 const BASE: ZonePolicy = ZonePolicy::Vanilla416;
 
-/// Predictions beside what was published.
+/// Predicted and published values.
 pub(super) struct Compared {
     machine: String,
     fitted_on: Vec<String>,
@@ -22,7 +22,7 @@ pub(super) struct Compared {
     errors: Errors,
 }
 
-/// Predicts all rows of the table, or those named, and compares.
+/// Predicts all rows of the table, or the named ones, and compares.
 pub(super) fn compared(machine: &Machine, named: &[Selection], effort: Effort) -> Result<Compared, Failure> {
     let rows = rows(machine, named)?;
     let fitted_on = fitted_on(machine)?;
@@ -63,7 +63,7 @@ fn rows(machine: &Machine, named: &[Selection]) -> Result<Vec<(Point, Measured)>
     points.into_iter().map(|point| Ok((point, published::value(&table, &point, machine)?))).collect()
 }
 
-/// The rows of this table that the machine was fitted on.
+/// The rows of this table that the machine's fit used.
 fn fitted_on(machine: &Machine) -> Result<Vec<Point>, Failure> {
     if machine.calibration.table.as_deref() != Some(FittedTable::PageFault.name()) {
         return Ok(Vec::new());
@@ -89,8 +89,8 @@ impl Compared {
             .table(rows)
             .table(summaries)
             .note(format!(
-                "{fitted_on}\nspeed-ups are over {BASE}, in percentage points; an order is right where all pairs are whose published \
-                 difference exceeds twice the root of the sum of their squared standard deviations"
+                "{fitted_on}\nspeed-ups are relative to {BASE}, in percentage points; an order is right where every pair is whose published \
+                 difference exceeds two standard deviations of a difference"
             ))
     }
 
@@ -117,7 +117,7 @@ impl Compared {
     }
 }
 
-/// A share to a hundred-thousandth, so that tables can be read.
+/// A share rounded to five decimals.
 fn rounded_share(share: f64) -> f64 {
     (share * 1e5).round() / 1e5
 }
@@ -133,7 +133,7 @@ fn mode_summaries(errors: &ModeErrors) -> Vec<Row> {
     of_policies.chain([all]).collect()
 }
 
-/// Errors of a policy in a mode, or of all of them, whose order is compared too.
+/// Errors of a policy in a mode, or of all policies of a mode with their order.
 fn summary(
     mode: &'static str,
     policy: Option<&'static str>,
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn all_rows_are_predicted_or_those_named_each_once() {
+    fn predicts_all_rows_or_the_named_ones_once() {
         let machine = machine(&[], "page-fault");
         assert_eq!(rows(&machine, &[]).unwrap().len(), 240);
         let named = ["big-pcp/threads/1..3".parse().unwrap(), "big-pcp/threads/3,4".parse().unwrap()];
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_a_machine_was_fitted_on_are_those_of_this_table() {
+    fn calibrated_rows_are_those_of_this_table() {
         let rows = ["big-pcp/processes/1,5"];
         let point = |tasks| Point { policy: ZonePolicy::BigPcp, mode: Mode::Processes, tasks };
         assert_eq!(fitted_on(&machine(&rows, "page-fault")).unwrap(), [point(1), point(5)]);
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_say_what_they_are_and_the_summary_counts_what_was_predicted() {
+    fn rows_name_their_role_and_the_summary_counts_predictions() {
         let measured = |mean| Measured { mean, stdev: 1.0 };
         let prediction = |policy, published: f64, predicted, role| Prediction {
             point: Point { policy, mode: Mode::Threads, tasks: 2 },

@@ -1,7 +1,7 @@
-//! The table of shares of time spent waiting for the zone lock and the LRU lock: the exit of one process with 512 GiB.
+//! The table of time spent waiting for the zone lock and the LRU lock during the exit of one process with 512 GiB.
 //!
-//! The published kernel hands the pages of 1 GiB at a time to workers of a queue; its author asks for 64 of them at once.
-//! Here as many workers take the space down together. All is made smaller alike: process, machine, and so what a worker has to do.
+//! The published kernel hands 1 GiB of pages at a time to workers of a queue; its author sets 64 workers. Here 64
+//! workers tear the space down together. Process and machine are smaller by the same factor.
 
 use std::num::{NonZeroU32, NonZeroUsize};
 
@@ -14,23 +14,23 @@ use crate::Failure;
 use crate::commands::sim::published::{ZoneLockLine, simulated, zone_lock_lines};
 use crate::output::{Format, Report, Row, progress_bar, rounded};
 
-/// The experiment that is predicted.
+/// The predicted experiment.
 const EXPERIMENT: &str = "parallel-free";
-/// The locks that it is about, as rows name them.
+/// The table's names of the locks.
 const LOCKS: [(&str, LockKind); 2] =
     [("zone lock contention", LockKind::Zone), ("LRU lock contention", LockKind::LruShard)];
 
 /// A published share.
 #[derive(Clone, Copy, PartialEq, Debug)]
 struct Share {
-    /// As published.
+    /// The policy as published.
     policy: ZonePolicy,
     lock: LockKind,
     /// In percent.
     published: f64,
 }
 
-/// Predicts, and compares.
+/// Predicts and compares.
 pub(super) fn compared(machine: &Machine, memory: ByteSize, workers: NonZeroU32) -> Result<Report, Failure> {
     if workers.get() as usize > machine.cpus() {
         let (name, cpus) = (&machine.name, machine.cpus());
@@ -64,7 +64,7 @@ fn policies(shares: &[Share]) -> Vec<ZonePolicy> {
     policies
 }
 
-/// What was published.
+/// The published shares.
 fn shares() -> Vec<Share> {
     let share = |ZoneLockLine { metric, policy, value }| {
         let (_, lock) = LOCKS.into_iter().find(|(name, _)| *name == metric)?;
@@ -108,7 +108,7 @@ mod tests {
     use crate::commands::published_table::zone_lock;
 
     #[test]
-    fn every_line_of_the_experiment_is_understood() {
+    fn every_line_of_the_experiment_is_read() {
         let lines = zone_lock().filter(|record| record.experiment == "parallel-free").count();
         let shares = shares();
         assert_eq!((shares.len(), lines), (6, 6));
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_were_not_published_have_a_prediction_alone() {
+    fn unpublished_rows_have_only_a_prediction() {
         let machine = Machine::built_in("skylake-4s").unwrap();
         let compared = compared(&machine, ByteSize::mib(256), NonZeroU32::new(2).unwrap()).unwrap();
         let row = |at: usize| {

@@ -1,5 +1,5 @@
-//! The tables of 112 CPUs that all fault: shares of time spent waiting for the zone lock and the lock of lists of used pages, and
-//! page faults a second.
+//! The table of 112 faulting CPUs: shares of time spent waiting for the zone lock and the LRU lock, and page faults
+//! per second.
 
 use frameyard::platform::{Activity, LockKind};
 use frameyard::policy::ZonePolicy;
@@ -10,23 +10,23 @@ use crate::cli::FittedTable;
 use crate::commands::sim::published::{self, PAGE_FAULTS, STOCK, THROUGHPUT, ZoneLockLine};
 use crate::output::{Format, Report, Row, progress_bar, rounded};
 
-/// What a row is about.
+/// The subject of a row.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Metric {
-    /// All waiting for the zone lock.
+    /// All waits for the zone lock.
     ZoneLock,
-    /// Waiting for the zone lock within some spans.
+    /// Waits for the zone lock within some spans.
     ZoneLockIn(&'static [Activity]),
-    /// All waiting for the locks of LRU lists.
+    /// All waits for LRU locks.
     LruLock,
-    /// How much more is done than by the stock kernel.
+    /// Throughput relative to the stock kernel.
     Throughput,
-    /// Page faults a second.
+    /// Page faults per second.
     Rate,
 }
 
 impl Metric {
-    /// By the name in the table.
+    /// The metric of a name in the table.
     fn named(name: &str) -> Option<Self> {
         Some(match name {
             "CPU time spinning on the zone lock" | "zone lock contention" => Self::ZoneLock,
@@ -45,11 +45,11 @@ struct Value {
     policy: ZonePolicy,
     metric: Metric,
     name: String,
-    /// In percent, or faults a second.
+    /// In percent, or faults per second.
     published: f64,
 }
 
-/// Predicts, and compares.
+/// Predicts and compares.
 pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Failure> {
     let values = values(&published::rates(FittedTable::ZoneLock)?);
     let tasks = machine.cpus() as u32;
@@ -60,7 +60,8 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Fail
         }
     }
     let bar = progress_bar("predicting", policies.len() as u64);
-    // The benchmark's processes wait for a signal, and a lock that is given in turn keeps together who began together.
+    // The benchmark's processes wait for a signal. A lock with first-come order keeps tasks together that begin
+    // together.
     let predictor = FaultPredictor { start: Start::Together, ..FaultPredictor::new(effort) };
     let run = |policy: &ZonePolicy| {
         let run = predictor.run(machine, &Point { policy: *policy, mode: Mode::Processes, tasks });
@@ -72,11 +73,11 @@ pub(super) fn compared(machine: &Machine, effort: Effort) -> Result<Report, Fail
     let fitted_on = fitted_on(machine);
     let rows = values.into_iter().filter_map(|value| row(value, tasks, &runs, &fitted_on)).collect();
     let named = if fitted_on.is_empty() { "nothing".to_owned() } else { fitted_on.join("; ") };
-    let note = format!("fitted on {named}; differences are points of shares, and percent of rates");
+    let note = format!("fitted on {named}; differences are percentage points of shares, and percent of rates");
     Ok(Report::new("sim check", rows).of_machine(&machine.name).note(note))
 }
 
-/// What was published: shares and differences, then rates.
+/// The published values: shares and differences, then rates.
 fn values(rates: &RateTable) -> Vec<Value> {
     let rate = |(point, measured): &(Point, Measured)| Value {
         policy: point.policy,
@@ -84,7 +85,8 @@ fn values(rates: &RateTable) -> Vec<Value> {
         name: "page faults a second".to_owned(),
         published: measured.mean,
     };
-    // That of the cluster series is the stock kernel's and the published difference, which has its line.
+    // The rate of the cluster series follows from the stock kernel's rate and the published difference, which has its
+    // own line.
     let rates = rates.values().iter().filter(|(point, _)| point.policy != ZonePolicy::Cluster).map(rate);
     published::zone_lock_lines(PAGE_FAULTS).filter_map(value).chain(rates).collect()
 }
@@ -94,7 +96,7 @@ fn value(line: ZoneLockLine) -> Option<Value> {
     Some(Value { policy: published::simulated(policy), metric: Metric::named(&name)?, name, published })
 }
 
-/// The rows that the machine was fitted on.
+/// The rows that the machine's fit used.
 fn fitted_on(machine: &Machine) -> Vec<String> {
     let is_this = machine.calibration.table.as_deref() == Some(FittedTable::ZoneLock.name());
     if is_this { machine.calibration.rows.clone() } else { Vec::new() }
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_about_page_faults_is_understood() {
+    fn every_line_about_page_faults_is_read() {
         let values = values(&published::rates(FittedTable::ZoneLock).unwrap());
         let (rates, shares): (Vec<Value>, Vec<Value>) =
             values.into_iter().partition(|value| value.metric == Metric::Rate);

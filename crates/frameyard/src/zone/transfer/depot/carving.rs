@@ -104,7 +104,7 @@ pub(super) fn fetch<P: Platform>(
             continue;
         }
         let head = packed::pack(view.map, view.platform, &batch, Link::NONE);
-        if let Some(last) = chain.and_then(|(_, last)| view.map.linked(last)) {
+        if let Some(last) = chain.and_then(|(_, last)| view.map.next(last)) {
             view.page(last).set_next(head);
         }
         chain = Some((chain.map_or(head, |(first, _)| first), head));

@@ -79,7 +79,7 @@ impl Top {
     /// The first half of a pop; `None` if the stack is empty. The batch is not the caller's yet: see the protocol.
     fn seen<P: Platform>(self, map: MemMap, platform: &P) -> Option<Seen> {
         let head = self.link();
-        Some(Seen { top: self, head, next: map.page(map.linked(head)?, platform).next() })
+        Some(Seen { top: self, head, next: map.page(map.next(head)?, platform).next() })
     }
 
     /// The word with another link and the same tag.
@@ -158,7 +158,7 @@ impl BatchStack {
 
     /// Pushes a chain of batches that were counted as coming, with `first` on top.
     pub(super) fn push<P: Platform>(&self, map: MemMap, platform: &P, first: Link, last: Link) {
-        let Some(last) = map.linked(last) else { return };
+        let Some(last) = map.next(last) else { return };
         let page = map.page(last, platform);
         self.touch(platform, Access::Read);
         let mut top = self.top(map, Ordering::Relaxed);

@@ -1,12 +1,12 @@
-//! What tasks and controller share, threads or processes: who holds each frame, blocks that are handed over, how far the
-//! run is, and what was done. Words in memory of their own, none of it in frames of the yard.
+//! State that the tasks and the controller of a run share, as threads or as processes: the holder of each frame, blocks
+//! handed over, the progress of the run, and tallies. It lies in memory of its own, not in frames of the yard.
 //!
-//! | words | hold |
+//! | words | content |
 //! |---|---|
-//! | eight counters, a line each | see [`Word`] |
-//! | [`SLOTS`] | a block that somebody left for others, or 0 |
-//! | [`TASK_WORDS`] for each task | its [`Tally`] |
-//! | one for each frame | who holds it as part of which block, or 0 |
+//! | [`COUNTERS`], each on a line of its own | see [`Word`] |
+//! | [`SLOTS`] | a block left for another task, or 0 |
+//! | [`TASK_WORDS`] per task | its [`Tally`] |
+//! | one per frame | its holder and the order of its block, or 0 |
 
 use std::fmt;
 use std::path::PathBuf;
@@ -17,11 +17,11 @@ use frameyard::{Order, PageCount, Pfn, PfnRange};
 use frameyard_host::{SharedFileError, SharedWords};
 use serde::{Deserialize, Serialize};
 
-/// The most tasks that marks and slots have room for, the controller aside.
+/// The most tasks of a run. The controller is not one.
 pub const MOST_TASKS: u32 = 1000;
-/// How many blocks can wait for another task.
+/// Blocks that can wait for another task.
 const SLOTS: usize = 512;
-/// Words between two counters: two lines, so that none is fetched with another.
+/// Words between two counters: two cache lines, because processors prefetch lines in pairs.
 const STRIDE: usize = 16;
 const TASK_WORDS: usize = 16;
 const COUNTERS: usize = 8;
@@ -29,19 +29,19 @@ const COUNTERS: usize = 8;
 /// The counters.
 #[derive(Clone, Copy)]
 enum Word {
-    /// Operations that tasks have taken on.
+    /// Operations that tasks have reserved.
     Begun = 0,
-    /// How often tasks were asked to halt.
+    /// Number of halt requests.
     Halts = 1,
-    /// How often they were let go on.
+    /// Number of resumes.
     Resumes = 2,
-    /// How many tasks stand still.
+    /// Tasks that have halted.
     Halted = 3,
-    /// How many have ended their work.
+    /// Tasks that have ended their work.
     Done = 4,
 }
 
-/// Where a state lies, to who is to open it.
+/// The location of a shared state.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Place {
     path: PathBuf,
@@ -50,7 +50,7 @@ pub(crate) struct Place {
     tasks: u32,
 }
 
-/// Who holds a block: a task by its number from 1 on, or the controller.
+/// The holder of a block: a task, as its number plus one, or the controller.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Holder(pub(crate) u16);
 
@@ -82,7 +82,7 @@ pub(crate) struct Block {
 }
 
 impl Block {
-    /// The mark of each of its frames; never 0. The same bits and the frame number are a block in a slot.
+    /// The mark of each of its frames, never 0. Together with the frame number it is a block in a slot.
     fn mark(self) -> u64 {
         u64::from(self.holder.0) << 8 | u64::from(self.order.0)
     }
@@ -98,12 +98,12 @@ impl Block {
     }
 }
 
-/// A frame is not held as it should be: the yard handed it out twice, or took it back by itself.
+/// A frame with a wrong mark: the yard has allocated it twice, or freed it by itself.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Conflict {
     pfn: Pfn,
     block: Block,
-    /// What the mark should have been: 0 for a frame that was handed out.
+    /// The correct mark: 0 for a frame that was just allocated.
     expected: u64,
     found: u64,
 }
@@ -115,49 +115,47 @@ impl fmt::Display for Conflict {
         match (expected, found) {
             (0, _) => write!(
                 f,
-                "{pfn} was handed out twice: to {holder} in the block at {head}, {order}, while {by} holds it in one of {other}"
+                "{pfn} was allocated twice: to {holder} in the block at {head}, {order}, while {by} holds it in one of {other}"
             ),
             (_, 0) => {
-                write!(f, "{pfn} of the block at {head}, {order}, that {holder} was given is no longer marked as held")
+                write!(f, "{pfn} of the block at {head}, {order}, of {holder} is no longer marked as held")
             }
-            _ => write!(
-                f,
-                "{pfn} of the block at {head}, {order}, that {holder} was given is held by {by} in one of {other}"
-            ),
+            _ => write!(f, "{pfn} of the block at {head}, {order}, of {holder} is held by {by} in one of {other}"),
         }
     }
 }
 
 impl std::error::Error for Conflict {}
 
-/// What a task did, or all together. Each field is a word of the state.
+/// What one task, or all together, did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Tally {
-    /// Blocks that were allocated.
+    /// Allocated blocks.
     pub allocations: u64,
-    /// Blocks that were freed.
+    /// Freed blocks.
     pub frees: u64,
-    /// Those of them that another task, or the controller, had been given.
+    /// Freed blocks that another task had allocated.
     pub freed_for_others: u64,
     /// Requests that found no memory.
     pub out_of_memory: u64,
-    /// Ranges of any length that were had.
+    /// Ranges of any length that were allocated.
     pub exact: u64,
-    /// Certain ranges that were had.
+    /// Given ranges that were allocated.
     pub ranges: u64,
-    /// Certain ranges that were refused, most often for being in use.
+    /// Given ranges that were refused, mostly because they were in use.
     pub ranges_refused: u64,
-    /// Pages of address spaces that were faulted in and unmapped.
+    /// Pages faulted in and unmapped.
     pub mapped: u64,
-    /// Requests for a single frame of any place that found no memory while a quarter of it was free a moment later.
+    /// Requests for any single frame that found no memory although a quarter of it was free a moment later.
     pub out_of_memory_early: u64,
 }
 
-/// How many words a tally takes.
+/// Words of a tally.
 const TALLY_WORDS: usize = 9;
 
 impl Tally {
-    /// Allocations and frees.
+    /// Allocations and frees together.
+    #[must_use]
     pub fn ops(&self) -> u64 {
         self.allocations + self.frees + 2 * self.mapped
     }
@@ -192,7 +190,7 @@ impl Tally {
     }
 }
 
-/// The state, as one thread or process sees it.
+/// The shared state, as one thread or process maps it.
 #[derive(Debug)]
 pub(crate) struct SharedState {
     words: SharedWords,
@@ -201,19 +199,19 @@ pub(crate) struct SharedState {
 }
 
 impl SharedState {
-    /// A new state for frames of a range.
+    /// Creates a state for the frames of a range.
     pub(crate) fn create(frames: PfnRange, tasks: u32) -> Result<Self, SharedFileError> {
         let words = Self::first_mark(tasks) + frames.count().0 as usize;
         Ok(Self { words: SharedWords::create(words)?, frames, tasks })
     }
 
-    /// One that another thread or process has made.
+    /// Opens a state that another thread or process has created.
     pub(crate) fn open(place: &Place) -> Result<Self, SharedFileError> {
         let frames = PfnRange { start: Pfn(place.first), end: Pfn(place.end) };
         Ok(Self { words: SharedWords::open(&place.path)?, frames, tasks: place.tasks })
     }
 
-    /// Where it is.
+    /// Its location.
     pub(crate) fn place(&self) -> Place {
         let PfnRange { start, end } = self.frames;
         Place { path: self.words.path(), first: start.0, end: end.0, tasks: self.tasks }
@@ -242,11 +240,11 @@ impl SharedState {
         frames.zip(&self.marks()[first..first + block.order.pages().0 as usize])
     }
 
-    /// Marks the frames of a block that the yard has handed out.
+    /// Marks the frames of a block that the yard has just allocated.
     pub(crate) fn claim(&self, block: Block) -> Result<(), Conflict> {
         let mark = block.mark();
         for (pfn, word) in self.marks_of(block) {
-            // Relaxed: the yard specs a free before the allocation that follows it.
+            // Relaxed: the yard orders a free before the next allocation of the frame.
             if let Err(found) = word.compare_exchange(0, mark, Relaxed, Relaxed) {
                 return Err(Conflict { pfn, block, expected: 0, found });
             }
@@ -254,7 +252,7 @@ impl SharedState {
         Ok(())
     }
 
-    /// Takes the marks off a block that is about to be freed.
+    /// Clears the marks of a block that is about to be freed.
     pub(crate) fn release(&self, block: Block) -> Result<(), Conflict> {
         let mark = block.mark();
         for (pfn, word) in self.marks_of(block) {
@@ -265,7 +263,7 @@ impl SharedState {
         Ok(())
     }
 
-    /// Looks whether a block is held as it should be.
+    /// Checks the marks of a block.
     pub(crate) fn check(&self, block: Block) -> Result<(), Conflict> {
         let expected = block.mark();
         let wrong = |(pfn, word): (Pfn, &AtomicU64)| {
@@ -275,19 +273,20 @@ impl SharedState {
         self.marks_of(block).find_map(wrong).map_or(Ok(()), Err)
     }
 
-    /// How many frames are marked.
+    /// Number of marked frames.
     pub(crate) fn held_frames(&self) -> u64 {
         self.marks().iter().filter(|word| word.load(Relaxed) != 0).count() as u64
     }
 
-    /// Leaves a block for others in a slot, and takes what was there.
+    /// Leaves a block in a slot, and takes the one that was there.
     pub(crate) fn swap_slot(&self, slot: usize, block: Block) -> Option<Block> {
-        // AcqRel: what was done to a block before it was left is done when somebody has it.
+        // AcqRel: pairs with itself and with `take_leftovers`, so that accesses to a block precede those of its next holder.
         Block::unpack(self.slots()[slot % SLOTS].swap(block.pack(), AcqRel))
     }
 
-    /// Takes all blocks out of the slots.
+    /// Takes all blocks from the slots.
     pub(crate) fn take_leftovers(&self) -> impl Iterator<Item = Block> {
+        // AcqRel: pairs with the AcqRel in `swap_slot`.
         self.slots().iter().filter_map(|slot| Block::unpack(slot.swap(0, AcqRel)))
     }
 
@@ -295,81 +294,86 @@ impl SharedState {
         &self.words.words()[COUNTERS * STRIDE..][..SLOTS]
     }
 
-    /// Takes on so many operations; `false` where no more are asked for.
+    /// Reserves `ops` operations; `false` if all are reserved.
     pub(crate) fn reserve_ops(&self, ops: u64, total: u64) -> bool {
         self.counter(Word::Begun).fetch_add(ops, Relaxed) < total
     }
 
-    /// Says that so many of them were not done.
+    /// Returns reserved operations that were not done.
     pub(crate) fn return_ops(&self, ops: u64) {
         self.counter(Word::Begun).fetch_sub(ops, Relaxed);
     }
 
-    /// Operations that were taken on.
+    /// Reserved operations.
     pub(crate) fn begun(&self) -> u64 {
         self.counter(Word::Begun).load(Relaxed)
     }
 
-    /// Writes down what a task has done so far.
+    /// Publishes the tally of a task.
     pub(crate) fn write_tally(&self, task: u32, tally: &Tally) {
         self.task_words(task).iter().zip(tally.words()).for_each(|(word, value)| word.store(value, Relaxed));
     }
 
-    /// What a task has done so far.
+    /// The latest tally of a task.
     pub(crate) fn tally_of(&self, task: u32) -> Tally {
         let words = self.task_words(task);
         Tally::of(std::array::from_fn(|at| words[at].load(Relaxed)))
     }
 
-    /// What all tasks have done so far.
+    /// The sum of all tallies.
     pub(crate) fn tally(&self, tasks: u32) -> Tally {
         let all = (0..tasks).map(|task| self.tally_of(task).words());
         Tally::of(all.fold([0; TALLY_WORDS], |sum, words| std::array::from_fn(|at| sum[at] + words[at])))
     }
 
-    /// Whether tasks are asked to stand still: which time it is.
+    /// The number of the present halt request, if there is one.
     pub(crate) fn halt_requested(&self) -> Option<u64> {
-        // Acquire: pairs with `request_halt` and `resume`.
+        // Acquire: pairs with the Release in `request_halt` and `resume`.
         let halts = self.counter(Word::Halts).load(Acquire);
         (halts > self.counter(Word::Resumes).load(Acquire)).then_some(halts)
     }
 
-    /// A task says that it stands still. It must not be inside an operation of the yard.
+    /// Records that a task has halted. It must not be inside an operation of the yard.
     pub(crate) fn halt(&self) {
-        // Release: who finds the task still finds all that it did.
+        // Release: pairs with the Acquire in `all_halted`, so that the inspector sees all that the task did.
         self.counter(Word::Halted).fetch_add(1, Release);
     }
 
-    /// A task says that it has ended its work.
+    /// Records that a task has ended its work.
     pub(crate) fn done(&self) {
+        // Release: pairs with the Acquire in `all_halted` and `all_done`.
         self.counter(Word::Done).fetch_add(1, Release);
     }
 
-    /// Whether a task may go on that has halted for that time.
+    /// Whether a task that has halted for a request may continue.
     pub(crate) fn may_go_on(&self, halt: u64) -> bool {
+        // Acquire: pairs with the Release in `resume`.
         self.counter(Word::Resumes).load(Acquire) >= halt
     }
 
-    /// Asks all tasks to halt.
+    /// Requests all tasks to halt.
     pub(crate) fn request_halt(&self) {
         self.counter(Word::Halted).store(0, Relaxed);
-        // Release: pairs with `halt_requested`.
+        // Release: pairs with the Acquire in `halt_requested`.
         self.counter(Word::Halts).fetch_add(1, Release);
     }
 
-    /// Whether all tasks stand still.
+    /// Whether all tasks have halted or ended.
     pub(crate) fn all_halted(&self, tasks: u32) -> bool {
+        // Acquire: pairs with the Release in `done` and `halt`.
         let done = self.counter(Word::Done).load(Acquire);
         self.counter(Word::Halted).load(Acquire) + done >= u64::from(tasks)
     }
 
-    /// Lets them go on.
+    /// Lets halted tasks continue.
     pub(crate) fn resume(&self) {
+        // Release: pairs with the Acquire in `halt_requested` and `may_go_on`.
         self.counter(Word::Resumes).fetch_add(1, Release);
     }
 
     /// Whether all tasks have ended their work.
     pub(crate) fn all_done(&self, tasks: u32) -> bool {
+        // Acquire: pairs with the Release in `done`.
         self.counter(Word::Done).load(Acquire) >= u64::from(tasks)
     }
 }
@@ -387,13 +391,13 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_handed_out_twice_is_noticed() {
+    fn detects_a_frame_that_is_allocated_twice() {
         let state = state();
         state.claim(block(104, 2, 0)).unwrap();
         let error = SharedState::open(&state.place()).unwrap().claim(block(107, 0, 1)).unwrap_err();
         assert_eq!(
             error.to_string(),
-            "pfn 0x6b was handed out twice: to task 1 in the block at pfn 0x6b, order 0, while task 0 holds it in one of order 2"
+            "pfn 0x6b was allocated twice: to task 1 in the block at pfn 0x6b, order 0, while task 0 holds it in one of order 2"
         );
         assert_eq!(state.held_frames(), 4);
         state.release(block(104, 2, 0)).unwrap();
@@ -401,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_is_not_held_as_it_was_given_is_noticed() {
+    fn detects_a_block_with_wrong_marks() {
         let state = state();
         state.claim(block(104, 0, 0)).unwrap();
         assert!(state.check(block(104, 0, 0)).is_ok());
@@ -410,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_handed_over_as_they_are() {
+    fn slots_hand_blocks_over_unchanged() {
         let state = state();
         let (one, other) = (block((1 << 40) - 1, 10, MOST_TASKS), block(5, 0, 1));
         assert_eq!(state.swap_slot(3, one), None);
@@ -420,7 +424,7 @@ mod tests {
     }
 
     #[test]
-    fn the_board_is_quiet_when_every_task_stands_still_or_is_done() {
+    fn all_have_halted_when_every_task_has_halted_or_is_done() {
         let state = state();
         assert_eq!(state.halt_requested(), None);
         state.request_halt();

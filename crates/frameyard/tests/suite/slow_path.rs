@@ -76,12 +76,12 @@ fn a_request_for_a_huge_block_is_served_by_compaction() {
     fragment(&yard, &mover);
     assert!(yard.alloc(HUGE, MOVABLE | Gfp::NOWARN).is_err(), "not without compaction");
     let huge = yard.request(HUGE, MOVABLE).owners(&mover.owners()).frame().expect("a block made by compaction");
-    let statistics = yard.compact_statistics(ZONE);
+    let statistics = yard.zone(ZONE).compaction();
     assert_eq!((statistics.stalls, statistics.successes, statistics.failures), (1, 1, 0));
     let moves = mover.moves.load(Ordering::Relaxed);
     assert!(moves > 0);
-    assert_eq!(yard.failures(), 0);
-    assert_eq!((statistics.migrated, yard.reclaim_stalls(ZoneKind::Movable)), (moves, 0));
+    assert_eq!(yard.stats().failures(), 0);
+    assert_eq!((statistics.migrated, yard.stats().reclaim_stalls(ZoneKind::Movable)), (moves, 0));
     assert!(statistics.isolated >= 2 * moves && statistics.migrate_scanned > moves);
     yard.validate().unwrap();
     mover.check_all();
@@ -97,8 +97,8 @@ fn a_request_that_must_not_wait_moves_nothing() {
     let gfp = Gfp::MOVABLE;
     let refused = yard.request(HUGE, gfp).owners(&mover.owners()).frame();
     assert_out_of_memory(refused, HUGE, gfp);
-    assert_eq!((mover.moves.load(Ordering::Relaxed), yard.failures()), (0, 1));
-    assert_eq!(yard.compact_statistics(ZONE).stalls, 0);
+    assert_eq!((mover.moves.load(Ordering::Relaxed), yard.stats().failures()), (0, 1));
+    assert_eq!(yard.zone(ZONE).compaction().stalls, 0);
     mover.free_all();
 }
 
@@ -130,8 +130,8 @@ fn single_frames_come_from_reclaim() {
     let expected =
         ReclaimRequest { node: NodeId(0), highest_zone: ZoneKind::Movable, order: Order::ZERO, wanted: PageCount(32) };
     assert!(asked.iter().all(|request| *request == expected));
-    assert_eq!(yard.reclaim_stalls(ZoneKind::Movable), asked.len() as u64);
-    assert_eq!(yard.failures(), 0);
+    assert_eq!(yard.stats().reclaim_stalls(ZoneKind::Movable), asked.len() as u64);
+    assert_eq!(yard.stats().failures(), 0);
     mover.free_all();
 }
 
@@ -167,11 +167,11 @@ fn out_of_memory_is_an_error_however_much_reclaim_promises() {
     ] {
         let braggart = Braggart::default();
         let owners = mover.owners().with_reclaimer(&braggart);
-        let before = yard.failures();
+        let before = yard.stats().failures();
         let refused = yard.request(order, gfp).owners(&owners).frame();
         assert_out_of_memory(refused, order, gfp);
         assert_eq!(braggart.0.load(Ordering::Relaxed), rounds, "{order} {gfp}");
-        assert_eq!(yard.failures(), before + 1, "a failure is counted once");
+        assert_eq!(yard.stats().failures(), before + 1, "a failure is counted once");
     }
     // Nothing to give up at all.
     let giver = Giver { mover: &mover, slots: Mutex::default(), asked: Mutex::default() };
@@ -264,13 +264,13 @@ fn allocating_freeing_and_compacting_at_once_loses_nothing() {
                             yard.free(huge, HUGE).unwrap();
                         }
                     }
-                    96 => drop(yard.compact_background(NodeId(0), &owners)),
+                    96 => drop(yard.compaction().background(NodeId(0), &owners)),
                     97 if random.below(8) == 0 => {
-                        yard.compact_zone(ZONE, CompactRequest::WHOLE_ZONE, &owners);
+                        yard.compaction().zone(ZONE, CompactRequest::WHOLE_ZONE, &owners);
                     }
                     _ => {
                         let effort = random.pick(&CompactEffort::ALL);
-                        yard.compact_zone(
+                        yard.compaction().zone(
                             ZONE,
                             CompactRequest::for_order(order(random.pick(&[2, 9])), effort),
                             &owners,

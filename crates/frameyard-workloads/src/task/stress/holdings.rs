@@ -1,4 +1,4 @@
-//! What a task holds, and how it gets and frees blocks: every frame is marked on the state while it is held.
+//! The blocks that a task holds. Every frame is marked in the shared state from its allocation to its free.
 
 use std::fmt;
 
@@ -8,33 +8,33 @@ use frameyard_host::{HostPlatform, HostYard};
 
 use super::shared_state::{Block, Conflict, Holder, SharedState, Tally};
 
-/// A yard, by way of whatever view.
+/// A yard, through any view.
 pub(crate) type Yard = frameyard::Yard<HostPlatform>;
 
-/// The most frames that are asked for in bulk.
+/// The most frames of a bulk request.
 const BULK: usize = 64;
-/// The longest range of any place.
+/// The longest range without a fixed place.
 const EXACT: u64 = 600;
-/// The longest range at a certain place.
+/// The longest range at a fixed place.
 const RANGE: u64 = 64;
 /// The largest order that is split into single frames.
 const SPLIT: u8 = 4;
 
-/// A single frame that cannot be had while one part in so many of memory is free is refused too early.
+/// A request for a single frame that fails while one part in this number of memory is free fails too early.
 const EARLY_PART: u64 = 4;
 
-/// What is wrong with the yard.
+/// A fault of the yard.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Fault {
-    /// A frame is not held as it should be.
+    /// The mark of a frame is wrong.
     Conflict(Conflict),
-    /// A request was refused for another reason than a lack of memory.
+    /// A request failed for another reason than a lack of memory.
     Alloc(AllocError),
-    /// A range was refused for another reason than that it is in use.
+    /// A range failed for another reason than being in use.
     Range(AllocError),
-    /// A block was not taken back.
+    /// A free failed.
     Free(FreeError),
-    /// A block that is held is not allocated.
+    /// A held block is not allocated.
     NotAllocated(Block),
 }
 
@@ -46,7 +46,7 @@ impl fmt::Display for Fault {
             Self::Range(error) => write!(f, "a range was refused: {error}"),
             Self::Free(error) => error.fmt(f),
             Self::NotAllocated(Block { pfn, order, .. }) => {
-                write!(f, "the block at {pfn}, {order}, is held, and for the yard it is not allocated")
+                write!(f, "the block at {pfn}, {order}, is held, but the yard has it not allocated")
             }
         }
     }
@@ -73,7 +73,7 @@ pub(crate) struct Holdings<'a> {
     holder: Holder,
     held: Vec<Block>,
     frames: u64,
-    /// A place in memory that somebody was given lately.
+    /// A frame that was recently allocated or freed.
     near: Pfn,
     pub(crate) tally: Tally,
 }
@@ -84,7 +84,7 @@ impl<'a> Holdings<'a> {
         Self { yard, state, holder, held: Vec::new(), frames: 0, near, tally: Tally::default() }
     }
 
-    /// How many frames are held.
+    /// Number of held frames.
     pub(crate) fn frames(&self) -> u64 {
         self.frames
     }
@@ -98,7 +98,7 @@ impl<'a> Holdings<'a> {
         Ok(())
     }
 
-    /// Holds a range in the blocks that it stands in.
+    /// Holds a range as the blocks that it consists of.
     fn hold_range(&mut self, mut range: PfnRange) -> Result<(), Fault> {
         while let Some(order) = range.first_block(self.yard.geometry().max_order()) {
             self.hold(range.start, order)?;
@@ -107,19 +107,19 @@ impl<'a> Holdings<'a> {
         Ok(())
     }
 
-    /// A lack of memory is counted; anything else is a fault.
+    /// Counts a lack of memory. Any other error is a fault.
     fn refused<T>(&mut self, error: AllocError) -> Result<Option<T>, Fault> {
         let AllocError::OutOfMemory { order, gfp, .. } = error else { return Err(Fault::Alloc(error)) };
         self.tally.out_of_memory += 1;
-        // Any frame would have done, and the request might have waited for those that others keep ready.
+        // Any frame would have served the request, and it could have drained the lists of other CPUs.
         let takes_any = order == Order::ZERO && (gfp | Gfp::NOWARN) == (Gfp::HIGHUSER_MOVABLE | Gfp::NOWARN);
-        if takes_any && self.yard.free_pages().0 > self.yard.managed_pages().0 / EARLY_PART {
+        if takes_any && self.yard.stats().free_pages().0 > self.yard.stats().managed_pages().0 / EARLY_PART {
             self.tally.out_of_memory_early += 1;
         }
         Ok(None)
     }
 
-    /// Allocates a block; `None` where there is no memory.
+    /// Allocates a block. `None` if there is no memory.
     pub(crate) fn alloc(&mut self, order: Order, gfp: Gfp) -> Result<Option<()>, Fault> {
         match self.yard.alloc(order, gfp) {
             Ok(pfn) => {
@@ -130,7 +130,7 @@ impl<'a> Holdings<'a> {
         }
     }
 
-    /// Allocates many single frames at once.
+    /// Allocates single frames in bulk.
     pub(crate) fn bulk(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
         let mut frames = [Pfn(0); BULK];
         let wanted = random.usize(1..=BULK);
@@ -140,7 +140,7 @@ impl<'a> Holdings<'a> {
         }
     }
 
-    /// Allocates a block and holds its frames one by one.
+    /// Allocates a block, splits it, and holds its frames one by one.
     pub(crate) fn split(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
         let order = Order(random.u8(1..=SPLIT));
         let pfn = match self.yard.alloc(order, gfp) {
@@ -151,7 +151,7 @@ impl<'a> Holdings<'a> {
         (0..order.pages().0).try_for_each(|offset| self.hold(pfn + PageCount(offset), Order::ZERO)).map(Some)
     }
 
-    /// Allocates a range that is no power of two.
+    /// Allocates a range of any length.
     pub(crate) fn exact(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
         match self.yard.request_pages(PageCount(random.u64(1..=EXACT)), gfp).range() {
             Ok(range) => {
@@ -162,7 +162,7 @@ impl<'a> Holdings<'a> {
         }
     }
 
-    /// Asks for a certain range, near to what somebody used lately.
+    /// Requests a given range near a recently used frame.
     pub(crate) fn range(&mut self, random: &mut Rng, gfp: Gfp) -> Result<Option<()>, Fault> {
         let start = Pfn((self.near.0 ^ random.u64(..1024)).max(self.yard.frame_range().start.0));
         let range = PfnRange::new(start, PageCount(random.u64(1..=RANGE)));
@@ -179,7 +179,7 @@ impl<'a> Holdings<'a> {
         }
     }
 
-    /// Takes one of the blocks: most often any, else the latest.
+    /// Removes one of the blocks: a random one in three of four cases, else the latest.
     fn take(&mut self, random: &mut Rng) -> Option<Block> {
         if self.held.is_empty() {
             return None;
@@ -206,7 +206,7 @@ impl<'a> Holdings<'a> {
         self.take(random).map_or(Ok(()), |block| self.free(block))
     }
 
-    /// Leaves a block for others, and frees what another one left.
+    /// Leaves a block in a slot for another task, and frees the block that was there.
     pub(crate) fn hand_over(&mut self, random: &mut Rng) -> Result<(), Fault> {
         let Some(block) = self.take(random) else { return Ok(()) };
         let taken = self.state.swap_slot(random.usize(..), block);
@@ -222,11 +222,11 @@ impl<'a> Holdings<'a> {
         Ok(())
     }
 
-    /// Looks whether all that is held is held by state and yard.
+    /// Checks all held blocks against the shared state and the yard.
     pub(crate) fn check(&self) -> Result<(), Fault> {
         for block in &self.held {
             self.state.check(*block)?;
-            if !self.yard.is_allocated(block.pfn, block.order) {
+            if !self.yard.stats().is_allocated(block.pfn, block.order) {
                 return Err(Fault::NotAllocated(*block));
             }
         }
@@ -234,13 +234,13 @@ impl<'a> Holdings<'a> {
     }
 }
 
-/// Gives a range back that [`claim_range`] has marked.
+/// Frees a range that [`claim_range`] has marked.
 pub(crate) fn free_range(yard: &HostYard, state: &SharedState, range: PfnRange) -> Result<(), Fault> {
     blocks(yard, range).try_for_each(|block| state.release(block))?;
     Ok(yard.free_range(range)?)
 }
 
-/// Marks a range that the controller was given.
+/// Marks a range that the controller has allocated.
 pub(crate) fn claim_range(yard: &HostYard, state: &SharedState, range: PfnRange) -> Result<(), Fault> {
     Ok(blocks(yard, range).try_for_each(|block| state.claim(block))?)
 }

@@ -8,7 +8,7 @@ use super::{AttachError, MAX_NODES, MapInit, ZONE_CHOICES};
 use crate::control::{ControlRegion, TABLE_ALIGN, TableSpan};
 use crate::devices::devices_are_sound;
 use crate::sync::{AtomicU64, Ordering};
-use crate::units::{ByteSize, Geometry, Order, PageCount, Pfn, PfnRange, ZoneId, ZoneKind};
+use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
 use crate::zone::transfer::TableSizes;
 
@@ -85,9 +85,8 @@ impl Attached {
             (tables.cma_ends.len(), tables.cma_starts.len()),
             (tables.claims.len(), words_for(frames.count().0 >> geometry.max_order().0) as usize),
         ];
-        let no_zones = [0; MAX_NODES * ZoneKind::COUNT];
-        let (pageblocks, batch) = (tables.pageblocks.len(), |_| PageCount(0));
-        let sizes = TableSizes { cpus, groups: 0, pageblocks, present: &no_zones[..zones], batch: &batch };
+        let pageblocks = tables.pageblocks.len();
+        let sizes = TableSizes { cpus, zones, groups: 0, pageblocks, batch_words: 0 };
         // A map of more frames than links can name, or that begins inside a section, is no yard's.
         let section = geometry.section_pages().0;
         let sound_map = frames.count().0 < u64::from(u32::MAX) && frames.start.0.is_multiple_of(section);

@@ -26,7 +26,7 @@ pub(crate) struct Claims {
 const BITS: u64 = 64;
 
 /// The words that a map of `blocks` maximum-order blocks needs.
-pub(in crate::boot) fn words_for(blocks: u64) -> u64 {
+pub(in crate::boot) const fn words_for(blocks: u64) -> u64 {
     blocks.div_ceil(BITS)
 }
 

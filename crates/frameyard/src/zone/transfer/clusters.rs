@@ -58,7 +58,7 @@ pub(super) use {
     list::{State, collect, is_in_listed_cluster, join, leave},
     splice::give_back,
     statistics::Counts,
-    tables::{Table, assign, fits, plan},
+    tables::{Table, assign, fits, plan, words, words_bound},
     validate::validate,
 };
 

@@ -94,14 +94,17 @@ pub(super) struct Tables {
 }
 
 /// How many shelves a zone's depot has: a single group shares the common one.
-fn shelves_for(groups: usize) -> usize {
+const fn shelves_for(groups: usize) -> usize {
     if groups > 1 { groups + 1 } else { 1 }
 }
 
 /// Plans the tables.
-pub(super) fn plan(planner: &mut TablePlanner, sizes: &TableSizes<'_>) -> Option<[TableSpan; 2]> {
-    let shelves = shelves_for(sizes.groups) * sizes.present.len();
-    Some([planner.table::<AtomicU16>(sizes.cpus)?, planner.table::<DepotShelf>(shelves)?])
+pub(super) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<[TableSpan; 2]> {
+    let shelves = shelves_for(sizes.groups) * sizes.zones;
+    match (planner.table::<AtomicU16>(sizes.cpus), planner.table::<DepotShelf>(shelves)) {
+        (Some(groups), Some(shelves)) => Some([groups, shelves]),
+        _ => None,
+    }
 }
 
 impl Tables {
@@ -114,8 +117,8 @@ impl Tables {
     }
 
     /// Whether the tables have the lengths that a yard of that size needs.
-    pub(super) fn fits(&self, sizes: &TableSizes<'_>) -> bool {
-        self.groups.len() == sizes.cpus && self.shelves.len().is_multiple_of(sizes.present.len())
+    pub(super) fn fits(&self, sizes: &TableSizes) -> bool {
+        self.groups.len() == sizes.cpus && self.shelves.len().is_multiple_of(sizes.zones)
     }
 
     /// The cache group of each CPU.

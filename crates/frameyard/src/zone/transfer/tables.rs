@@ -12,6 +12,7 @@ use super::{Mechanism, ZoneTables};
 use crate::control::{ControlRegion, TablePlanner, TableSpan};
 use crate::sync::AtomicU16;
 use crate::units::{Geometry, PageCount, Pfn, ZoneId};
+use crate::zone::pcp_sizing::PcpSizing;
 use crate::zone::state::Zone;
 
 /// The number of tables that mechanisms have.
@@ -31,18 +32,45 @@ pub(crate) struct TransferTables {
     zones: usize,
 }
 
-/// Plans the tables; `None` if they do not fit an address space.
-pub(crate) fn plan(planner: &mut TablePlanner, sizes: &TableSizes<'_>) -> Option<TransferSpans> {
-    let mut spans = TransferSpans::default();
+/// Words for what zones have once per batch of their memory; `zones` gives the size of each and its batch.
+pub(crate) fn batch_words(zones: impl Iterator<Item = (PageCount, PageCount)>) -> usize {
     #[cfg(feature = "policy-clusters")]
+    return clusters::words(zones);
+    #[cfg(not(feature = "policy-clusters"))]
     {
-        spans[0] = clusters::plan(planner, sizes)?;
+        let _ = zones;
+        0
+    }
+}
+
+/// At least as many words as [`batch_words`] for any zones that have `pages` together.
+pub(crate) const fn batch_words_bound(sizing: PcpSizing, geometry: Geometry, pages: PageCount, nodes: usize) -> usize {
+    #[cfg(feature = "policy-clusters")]
+    return clusters::words_bound(sizing, geometry, pages, nodes);
+    #[cfg(not(feature = "policy-clusters"))]
+    {
+        let _ = (sizing, geometry, pages, nodes);
+        0
+    }
+}
+
+/// Plans the tables; `None` if they do not fit an address space.
+pub(crate) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<TransferSpans> {
+    let mut spans = [TableSpan { offset: 0, count: 0 }; TRANSFER_TABLES];
+    #[cfg(feature = "policy-clusters")]
+    match clusters::plan(planner, sizes) {
+        Some(span) => spans[0] = span,
+        None => return None,
     }
     #[cfg(feature = "policy-cpu-owned")]
-    {
-        [spans[1], spans[2]] = cpu_owned::plan(planner, sizes)?;
+    match cpu_owned::plan(planner, sizes) {
+        Some(planned) => [spans[1], spans[2]] = planned,
+        None => return None,
     }
-    [spans[3], spans[4]] = depot::plan(planner, sizes)?;
+    match depot::plan(planner, sizes) {
+        Some(planned) => [spans[3], spans[4]] = planned,
+        None => return None,
+    }
     Some(spans)
 }
 
@@ -80,7 +108,7 @@ impl TransferTables {
     }
 
     /// Whether the tables have the lengths that a yard of that size, with these zones, needs.
-    pub(crate) fn fit(&self, zones: &[Zone], sizes: &TableSizes<'_>) -> bool {
+    pub(crate) fn fit(&self, zones: &[Zone], sizes: &TableSizes) -> bool {
         #[cfg(feature = "policy-clusters")]
         if !clusters::fits(self.clusters, zones) {
             return false;

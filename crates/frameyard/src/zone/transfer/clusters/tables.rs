@@ -7,7 +7,8 @@
 use super::list::{State, words_for};
 use crate::control::{TablePlanner, TableSpan};
 use crate::sync::AtomicU64;
-use crate::units::PageCount;
+use crate::units::{ByteSize, Geometry, PageCount, ZoneKind};
+use crate::zone::pcp_sizing::PcpSizing;
 use crate::zone::state::Zone;
 use crate::zone::transfer::deferred_merge::Merging;
 use crate::zone::transfer::table_sizes::TableSizes;
@@ -20,10 +21,43 @@ fn records_for(pages: PageCount, batch: PageCount) -> u32 {
     if batch.0 < 2 { 0 } else { u32::try_from(pages.0 / batch.0).unwrap_or(u32::MAX) }
 }
 
+/// The words that zones of those sizes and batches need.
+pub(in crate::zone::transfer) fn words(zones: impl Iterator<Item = (PageCount, PageCount)>) -> usize {
+    zones.map(|(present, batch)| words_for(records_for(present, batch))).sum()
+}
+
+/// At least as many words as [`words`] for any zones that have `pages` together.
+///
+/// A batch has at least 3 pages or there are no clusters. While the batch grows with its zone, by `raw_batch` of the per-CPU
+/// sizes, a zone has at most 8192 clusters; once it has its full size, pages divided by that size.
+pub(in crate::zone::transfer) const fn words_bound(
+    sizing: PcpSizing,
+    geometry: Geometry,
+    pages: PageCount,
+    nodes: usize,
+) -> usize {
+    let zones = nodes * ZoneKind::COUNT;
+    let clusters = match sizing {
+        PcpSizing::Fixed(high) if high < 8 => 0,
+        PcpSizing::Fixed(high) => {
+            let most = geometry.page_shift() as u64 * 8;
+            let quarter = high as u64 / 4;
+            pages.0 / if quarter < most { quarter } else { most }
+        }
+        _ => {
+            let largest = if matches!(sizing, PcpSizing::Early) { ByteSize::kib(512) } else { ByteSize::mib(1) };
+            let quarter = geometry.pages_in(largest).0 / 4;
+            let full = if quarter < 3 { 3 } else { (1 << (quarter + quarter / 2).ilog2()) - 1 };
+            let grown = pages.0 / full + zones as u64 * 8192;
+            if grown < pages.0 / 3 { grown } else { pages.0 / 3 }
+        }
+    };
+    (clusters + clusters.div_ceil(64)) as usize + zones
+}
+
 /// Plans the table.
-pub(in crate::zone::transfer) fn plan(planner: &mut TablePlanner, sizes: &TableSizes<'_>) -> Option<TableSpan> {
-    let records = |present: &u64| records_for(PageCount(*present), (sizes.batch)(PageCount(*present)));
-    planner.table::<AtomicU64>(sizes.present.iter().map(|present| words_for(records(present))).sum())
+pub(in crate::zone::transfer) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<TableSpan> {
+    planner.table::<AtomicU64>(sizes.batch_words)
 }
 
 /// Gives each zone its part of the table. `None` if the parts do not fill the table.

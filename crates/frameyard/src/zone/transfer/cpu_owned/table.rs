@@ -16,9 +16,12 @@ pub(in crate::zone::transfer) struct Tables {
 }
 
 /// Plans the tables.
-pub(in crate::zone::transfer) fn plan(planner: &mut TablePlanner, sizes: &TableSizes<'_>) -> Option<[TableSpan; 2]> {
-    let lists = sizes.cpus.checked_mul(sizes.present.len())?;
-    Some([planner.table::<AtomicU32>(sizes.pageblocks)?, planner.table::<CpuOwnedLists>(lists)?])
+pub(in crate::zone::transfer) const fn plan(planner: &mut TablePlanner, sizes: &TableSizes) -> Option<[TableSpan; 2]> {
+    let Some(lists) = sizes.cpus.checked_mul(sizes.zones) else { return None };
+    match (planner.table::<AtomicU32>(sizes.pageblocks), planner.table::<CpuOwnedLists>(lists)) {
+        (Some(owners), Some(lists)) => Some([owners, lists]),
+        _ => None,
+    }
 }
 
 impl Tables {
@@ -32,8 +35,8 @@ impl Tables {
 }
 
 /// Whether both tables have the lengths that a yard of that size needs.
-pub(in crate::zone::transfer) fn fits(tables: &Tables, sizes: &TableSizes<'_>) -> bool {
-    tables.owners.len() == sizes.pageblocks && tables.lists.len() == sizes.cpus * sizes.present.len()
+pub(in crate::zone::transfer) fn fits(tables: &Tables, sizes: &TableSizes) -> bool {
+    tables.owners.len() == sizes.pageblocks && tables.lists.len() == sizes.cpus * sizes.zones
 }
 
 /// The tables, for a yard of that geometry.

@@ -11,7 +11,7 @@ use crate::sync::{AtomicU64, Ordering};
 use crate::units::{ByteSize, Geometry, Order, Pfn, PfnRange, ZoneId, ZoneKind};
 use crate::zone::Zone;
 
-/// What the header of a yard says.
+/// The contents of a yard's header.
 #[derive(Clone, Copy)]
 pub(crate) struct Attached {
     pub(crate) tables: Tables,

@@ -39,7 +39,7 @@
 //!   on the head, then those on the frame's own page, then give the head's back. A join freezes the head first, so no
 //!   get reaches a part that is about to become a tail. Between reading a count and the exchange everything may change,
 //!   and the exchange fails. It is a write all the same: where the page of the map can have become read-only, the
-//!   platform is told of gets and waits for those in flight ([`MapBacking::begin_get`]).
+//!   platform is told of gets and waits for those in flight ([`MapBacking::begin_get`](crate::platform::MapBacking::begin_get)).
 //! - **Split**: freeze the head; back the parts' map pages; write tag and count of the parts; change the head's tag to
 //!   one frame; thaw.
 //! - **Join**: freeze the head, then every part; zero the parts and return their map pages; change the head's tag to

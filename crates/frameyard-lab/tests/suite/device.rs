@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
-use crate::program::{assert_refused, frameyard, json, stdout};
+use crate::program::{assert_refused, frameyard, json, stderr, stdout};
 use serde_json::Value;
 
 /// A session in a folder of its own. Dropped, it is ended, and both go.
@@ -45,6 +45,15 @@ impl Drop for Session {
         frameyard(&self.line("destroy all", &self.path("session")));
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+#[test]
+fn the_first_device_tells_how_to_end_the_process_in_the_background() {
+    let session = Session::new("note");
+    let create = || frameyard(&session.line("create --size 64M --phantom", &session.path("session")));
+    let first = create();
+    assert!(stderr(&first).contains("frameyard device destroy all"), "{}", stderr(&first));
+    assert_eq!(stderr(&create()), "");
 }
 
 #[test]

@@ -23,8 +23,7 @@ use client::Start;
 use exchange::{CreateOrder, DeviceRow, Request};
 
 /// How to end the process that holds the devices.
-const SESSION_NOTE: &str =
-    "a process in the background holds the devices; it ends with the last one: frameyard device destroy all (with the same --session)";
+const SESSION_NOTE: &str = "a process in the background holds the devices; it ends with the last one: frameyard device destroy all (with the same --session)";
 /// Attempts to start a session that accepts the request: one may end first because its last device was just destroyed.
 const ATTEMPTS: u32 = 4;
 

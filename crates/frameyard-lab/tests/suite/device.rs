@@ -1,4 +1,4 @@
-//! `device` as a user meets it: sessions of their own, which end with their last device.
+//! `device` as a user meets it: each test has its own session, which ends with its last device.
 
 use std::fs;
 use std::path::PathBuf;
@@ -81,7 +81,7 @@ fn devices_stay_until_they_are_destroyed_and_the_session_ends_with_the_last() {
 }
 
 #[test]
-fn each_layout_costs_what_its_equation_says() {
+fn each_layout_costs_the_memory_of_its_formula() {
     let session = Session::new("layouts");
     // Of 4 GiB: structures and bytes.
     for (options, structures, bytes) in [
@@ -114,7 +114,7 @@ fn page_structures_can_lie_in_the_device_and_the_device_in_a_file() {
 }
 
 #[test]
-fn what_cannot_be_made_is_refused_and_leaves_no_session() {
+fn a_refused_device_leaves_no_session() {
     let session = Session::new("refused");
     session.refused("create --size 3M", 2, "the nearest sizes are 2M and 4M");
     session.refused("create --size 1G --align 3M", 2, "write 4K, 2M or 1G");

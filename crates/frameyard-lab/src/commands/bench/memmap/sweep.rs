@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use frameyard::ByteSize;
 use frameyard::boot::{Cutting, InitMode, Initialiser};
 use frameyard::page::{MapContent, Page};
-use frameyard::ByteSize;
 use frameyard_host::HostTopology;
 
 use super::machine::{nodes, section_frames};
